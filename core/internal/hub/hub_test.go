@@ -1,0 +1,550 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = 20 * time.Second
+
+// newHub is a hub on a Redis client, closed when the test ends.
+func newHub(t *testing.T, rdb *redis.Client, changes ...func(*Config)) *Hub {
+	t.Helper()
+	cfg := Config{
+		Open:         func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) },
+		Plain:        true,
+		PingInterval: time.Minute,
+		Logger:       slog.New(slog.DiscardHandler),
+	}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	h := New(cfg)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func pingEvery(d time.Duration) func(*Config) {
+	return func(c *Config) { c.PingInterval = d }
+}
+
+// A listener is a subscription that counts its notifications.
+type listener struct {
+	*Subscription
+	confirmed bool // at once
+	n         atomic.Int64
+}
+
+func listen(h *Hub, name string) *listener {
+	l := new(listener)
+	l.Subscription, l.confirmed = h.Subscribe(name, func() { l.n.Add(1) })
+	return l
+}
+
+func (l *listener) heard() int { return int(l.n.Load()) }
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never happened: %s", what)
+		}
+	}
+}
+
+// awaitHeard waits until the listener has been notified n times in all.
+func awaitHeard(t *testing.T, l *listener, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d notifications", n), func() bool { return l.heard() >= n })
+	if l.heard() > n {
+		t.Fatalf("%d notifications, want %d", l.heard(), n)
+	}
+}
+
+func publish(t *testing.T, rdb *redis.Client, channel string) {
+	t.Helper()
+	if err := rdb.Publish(context.Background(), channel, "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// channels are those that anybody is subscribed to.
+func channels(t *testing.T, rdb *redis.Client) []string {
+	t.Helper()
+	list, err := rdb.PubSubChannels(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// connections are the lines of CLIENT LIST for subscribed connections.
+func connections(t *testing.T, rdb *redis.Client) []string {
+	t.Helper()
+	list, err := rdb.Do(context.Background(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.FieldsFunc(list, func(r rune) bool { return r == '\n' })
+}
+
+func killConnections(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	n, err := rdb.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Result()
+	if err != nil || n == 0 {
+		t.Fatalf("CLIENT KILL: %d connections, %v", n, err)
+	}
+}
+
+func TestConfirmationAndMessages(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	h := newHub(t, rdb)
+
+	first := listen(h, "a")
+	if first.confirmed {
+		t.Error("confirmed before it was sent")
+	}
+	awaitHeard(t, first, 1) // the confirmation
+	other := listen(h, "b")
+	awaitHeard(t, other, 1)
+
+	second := listen(h, "a")
+	if !second.confirmed {
+		t.Error("a channel that is subscribed to already needs no further confirmation")
+	}
+	publish(t, rdb, "a")
+	awaitHeard(t, first, 2)
+	awaitHeard(t, second, 1)
+
+	// What comes later on the same connection shows that nothing more had come for the others.
+	publish(t, rdb, "b")
+	awaitHeard(t, other, 2)
+	awaitHeard(t, first, 2)
+	awaitHeard(t, second, 1)
+}
+
+func TestUnsubscribe(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	h := newHub(t, rdb)
+	one, two, other := listen(h, "a"), listen(h, "a"), listen(h, "b")
+	awaitHeard(t, one, 1)
+	awaitHeard(t, other, 1)
+	heard := one.heard()
+
+	one.Close()
+	one.Close() // nothing more
+	publish(t, rdb, "a")
+	awaitHeard(t, two, 2)
+	if one.heard() != heard {
+		t.Error("a closed subscription was notified")
+	}
+	if got := channels(t, rdb); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("channels %q, while a still has a subscriber", got)
+	}
+
+	two.Close()
+	eventually(t, "a is unsubscribed from", func() bool { return slices.Equal(channels(t, rdb), []string{"b"}) })
+	eventually(t, "a is forgotten", func() bool { return h.Len() == 1 })
+	other.Close()
+	eventually(t, "b is unsubscribed from", func() bool { return len(channels(t, rdb)) == 0 && h.Len() == 0 })
+
+	again := listen(h, "a")
+	if again.confirmed {
+		t.Error("confirmed, though it was unsubscribed from")
+	}
+	awaitHeard(t, again, 1)
+	publish(t, rdb, "a")
+	awaitHeard(t, again, 2)
+}
+
+// Any number of channels needs one connection and few commands.
+func TestManyChannelsOneConnection(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb, proxy := srv.Client(t), srv.Proxy(t)
+	h := newHub(t, proxy.Client(t))
+
+	const n = 3*channelsPerCommand + 7
+	listeners := make([]*listener, n)
+	for i := range listeners {
+		listeners[i] = listen(h, fmt.Sprintf("channel:%d", i))
+	}
+	for _, l := range listeners {
+		awaitHeard(t, l, 1)
+	}
+	if got := connections(t, rdb); len(got) != 1 {
+		t.Errorf("%d pub/sub connections for %d channels: %q", len(got), n, got)
+	}
+	if got := proxy.Count("SUBSCRIBE"); got > 8 {
+		t.Errorf("%d SUBSCRIBEs for %d channels", got, n)
+	}
+	publish(t, rdb, "channel:5")
+	awaitHeard(t, listeners[5], 2)
+
+	for _, l := range listeners {
+		l.Close()
+	}
+	eventually(t, "all is unsubscribed from", func() bool { return h.Len() == 0 && len(channels(t, rdb)) == 0 })
+	if got := proxy.Count("UNSUBSCRIBE"); got > 8 {
+		t.Errorf("%d UNSUBSCRIBEs for %d channels", got, n)
+	}
+}
+
+// The library's own channel drops messages when more than a hundred wait to be read.
+func TestNoMessageIsDropped(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	h := newHub(t, rdb)
+	slow := make(chan struct{})
+	var n atomic.Int64
+	h.Subscribe("a", func() {
+		if n.Add(1) == 2 {
+			<-slow
+		}
+	})
+	eventually(t, "the confirmation", func() bool { return n.Load() == 1 })
+	const messages = 5000
+	pipe := rdb.Pipeline()
+	for range messages {
+		pipe.Publish(context.Background(), "a", "0")
+	}
+	if _, err := pipe.Exec(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	close(slow)
+	eventually(t, "all messages have arrived", func() bool { return n.Load() == messages+1 })
+}
+
+// A connection that is killed comes back with all its channels, and everybody is told: a message may have been missed.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	h := newHub(t, rdb)
+	a, b := listen(h, "a"), listen(h, "b")
+	awaitHeard(t, a, 1)
+	awaitHeard(t, b, 1)
+	for round := range 3 {
+		killConnections(t, rdb)
+		awaitHeard(t, a, 2*round+2)
+		awaitHeard(t, b, 2*round+2)
+		publish(t, rdb, "a")
+		publish(t, rdb, "b")
+		awaitHeard(t, a, 2*round+3)
+		awaitHeard(t, b, 2*round+3)
+		eventually(t, "one connection is left", func() bool { return len(connections(t, rdb)) == 1 })
+	}
+}
+
+// What changes while there is no connection is right when there is one again.
+func TestChangesWhileDown(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb, proxy := srv.Client(t), srv.Proxy(t)
+	h := newHub(t, proxy.Client(t))
+	stays, goes := listen(h, "stays"), listen(h, "goes")
+	awaitHeard(t, stays, 1)
+	awaitHeard(t, goes, 1)
+
+	proxy.Cut()
+	eventually(t, "Redis has seen the end of the connection", func() bool { return len(connections(t, rdb)) == 0 })
+	goes.Close()
+	comes := listen(h, "comes")
+	brief := listen(h, "brief")
+	brief.Close()
+	if comes.confirmed {
+		t.Error("confirmed without a connection")
+	}
+	proxy.Restore()
+	awaitHeard(t, stays, 2)
+	awaitHeard(t, comes, 1)
+	eventually(t, "only what is wanted is left", func() bool {
+		return slices.Equal(channels(t, rdb), []string{"comes", "stays"}) && h.Len() == 2
+	})
+	if brief.heard() != 0 || goes.heard() != 1 {
+		t.Errorf("notifications for closed subscriptions: %d, %d", brief.heard(), goes.heard())
+	}
+	if again := listen(h, "stays"); !again.confirmed {
+		t.Error("stays is subscribed to, but does not count as confirmed")
+	}
+}
+
+// Subscribing returns at once also when Redis is down, and it works when Redis comes up.
+func TestRedisComesUpLater(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	srv.Kill(t)
+	h := newHub(t, srv.Client(t))
+	a := listen(h, "a")
+	if a.confirmed || h.Len() != 1 {
+		t.Errorf("confirmed %v, Len %d", a.confirmed, h.Len())
+	}
+	srv.Restart(t)
+	awaitHeard(t, a, 1)
+	publish(t, srv.Client(t), "a")
+	awaitHeard(t, a, 2)
+}
+
+// A connection on which nothing arrives any more, though it is open, is given up after a ping without an answer.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	proxy := srv.Proxy(t)
+	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
+	h := newHub(t, rdb, pingEvery(200*time.Millisecond))
+	a := listen(h, "a")
+	awaitHeard(t, a, 1)
+
+	// From here on the connection is deaf, and stays so; another would be as good as new.
+	deaf := proxy.On("PING", 1, redistest.DropReply)
+	<-deaf.Hit()
+	awaitHeard(t, a, 2)
+	publish(t, srv.Client(t), "a")
+	awaitHeard(t, a, 3)
+
+	// Now none is.
+	proxy.Stall()
+	time.Sleep(time.Second)
+	proxy.Restore()
+	eventually(t, "the subscription is confirmed anew", func() bool { return a.heard() >= 4 })
+	eventually(t, "one connection is left", func() bool { return len(connections(t, srv.Client(t))) == 1 })
+}
+
+// Pings keep a connection that has nothing to say, and are not sent where messages do the same, or nobody listens.
+func TestPings(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb, proxy := srv.Client(t), srv.Proxy(t)
+	h := newHub(t, proxy.Client(t), pingEvery(100*time.Millisecond))
+	a := listen(h, "a")
+	awaitHeard(t, a, 1)
+	eventually(t, "a few pings", func() bool { return proxy.Count("PING") >= 5 })
+	if a.heard() != 1 {
+		t.Errorf("%d notifications: a connection that answers its pings was given up, or a pong was taken for a message", a.heard())
+	}
+	if n := proxy.Count("SUBSCRIBE"); n != 1 {
+		t.Errorf("%d SUBSCRIBEs", n)
+	}
+
+	a.Close()
+	eventually(t, "nobody listens", func() bool { return h.Len() == 0 })
+	time.Sleep(250 * time.Millisecond) // one may be due just now
+	pings := proxy.Count("PING")
+	time.Sleep(500 * time.Millisecond)
+	if n := proxy.Count("PING"); n != pings {
+		t.Errorf("%d pings while nobody listens", n-pings)
+	}
+	b := listen(h, "b")
+	awaitHeard(t, b, 1)
+	if got := connections(t, rdb); len(got) != 1 {
+		t.Errorf("connections %q", got)
+	}
+}
+
+func TestSharded(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	rdb := redistest.Start(t).Client(t)
+	h := newHub(t, rdb, func(c *Config) { c.Plain, c.Sharded = false, true })
+	a, b := listen(h, "a"), listen(h, "b")
+	awaitHeard(t, a, 1)
+	awaitHeard(t, b, 1)
+	publish(t, rdb, "a") // another namespace
+	for range 2 {
+		if err := rdb.SPublish(ctx, "a", "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitHeard(t, a, 3)
+	awaitHeard(t, b, 1)
+	a.Close()
+	b.Close()
+	eventually(t, "all is unsubscribed from", func() bool {
+		list, err := rdb.PubSubShardChannels(ctx, "*").Result()
+		return err == nil && len(list) == 0 && h.Len() == 0
+	})
+}
+
+// With both, a channel counts as confirmed when both commands are.
+func TestBoth(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	srv := redistest.Start(t)
+	rdb, proxy := srv.Client(t), srv.Proxy(t)
+	h := newHub(t, proxy.Client(t), func(c *Config) { c.Sharded = true })
+	held := proxy.On("SSUBSCRIBE", 1, redistest.HoldRequest)
+	a := listen(h, "a")
+	<-held.Hit()
+	eventually(t, "the first command is executed", func() bool { return len(channels(t, rdb)) == 1 })
+	if second := listen(h, "a"); second.confirmed || a.heard() != 0 {
+		t.Errorf("confirmed by one of two commands: %v, %d notifications", second.confirmed, a.heard())
+	}
+	held.Release()
+	awaitHeard(t, a, 1)
+	if third := listen(h, "a"); !third.confirmed {
+		t.Error("not confirmed by both commands")
+	}
+	publish(t, rdb, "a")
+	awaitHeard(t, a, 2)
+	if err := rdb.SPublish(ctx, "a", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	awaitHeard(t, a, 3)
+}
+
+// A subscription that is closed and made again while the server is slow ends up subscribed.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb, proxy := srv.Client(t), srv.Proxy(t)
+	h := newHub(t, proxy.Client(t))
+	held := proxy.On("SUBSCRIBE", 1, redistest.HoldReply)
+	first := listen(h, "a")
+	<-held.Hit()
+	first.Close()
+	eventually(t, "UNSUBSCRIBE is sent", func() bool { return proxy.Count("UNSUBSCRIBE") == 1 })
+	second := listen(h, "a")
+	eventually(t, "SUBSCRIBE is sent again", func() bool { return proxy.Count("SUBSCRIBE") == 2 })
+	if third := listen(h, "a"); third.confirmed || second.heard() != 0 {
+		t.Error("confirmed by the answer to a SUBSCRIBE that an UNSUBSCRIBE has followed")
+	}
+	held.Release()
+	awaitHeard(t, second, 1)
+	if first.heard() != 0 {
+		t.Error("a closed subscription was notified")
+	}
+	publish(t, rdb, "a")
+	awaitHeard(t, second, 2)
+
+	// And many at once.
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 300 {
+				l := listen(h, fmt.Sprint("churn:", (g+i)%5))
+				if i%3 == 0 {
+					time.Sleep(100 * time.Microsecond)
+				}
+				l.Close()
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "only a is left", func() bool { return h.Len() == 1 && slices.Equal(channels(t, rdb), []string{"a"}) })
+	for i := range 5 {
+		l := listen(h, fmt.Sprint("churn:", i))
+		awaitHeard(t, l, 1)
+	}
+}
+
+// Where the server forbids a channel there is an error instead of a confirmation, every time. That must not become a
+// storm of connections, and the other channels' subscribers must not be told to ask Redis all the time.
+func TestForbiddenChannel(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	srv := redistest.Start(t)
+	rdb, proxy := srv.Client(t), srv.Proxy(t)
+	if err := rdb.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all", "resetchannels", "&good:*").Err(); err != nil {
+		t.Fatal(err)
+	}
+	h := newHub(t, proxy.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "x" }))
+	good := listen(h, "good:1")
+	awaitHeard(t, good, 1)
+	bad := listen(h, "bad:1")
+
+	begun := time.Now()
+	eventually(t, "it is tried again", func() bool { return proxy.Count("SUBSCRIBE") >= 4 })
+	before := proxy.Count("HELLO")
+	time.Sleep(2 * time.Second)
+	if n := proxy.Count("HELLO") - before; n > 12 {
+		t.Errorf("%d connections in 2s, the first ones in %s", n, time.Since(begun)-2*time.Second)
+	}
+	if bad.heard() != 0 {
+		t.Error("a forbidden channel was confirmed")
+	}
+	bad.Close()
+	eventually(t, "good is subscribed to again", func() bool {
+		if !slices.Equal(channels(t, rdb), []string{"good:1"}) {
+			return false
+		}
+		heard := good.heard()
+		publish(t, rdb, "good:1")
+		time.Sleep(20 * time.Millisecond)
+		return good.heard() == heard+1
+	})
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+
+	t.Run("unused", func(t *testing.T) {
+		h := newHub(t, rdb)
+		h.Close()
+		h.Close()
+		l := listen(h, "a") // starts nothing; goleak would tell
+		l.Close()
+	})
+	t.Run("in use", func(t *testing.T) {
+		h := newHub(t, rdb)
+		a := listen(h, "a")
+		awaitHeard(t, a, 1)
+		h.Close()
+		if h.Len() != 0 {
+			t.Errorf("Len = %d after Close", h.Len())
+		}
+		eventually(t, "the connection is gone", func() bool { return len(connections(t, rdb)) == 0 })
+		a.Close()
+		h.Close()
+	})
+	t.Run("Redis down", func(t *testing.T) {
+		down := redistest.Start(t)
+		down.Kill(t)
+		h := newHub(t, down.Client(t))
+		listen(h, "a")
+		closesWithin(t, h, 2*time.Second)
+	})
+	t.Run("stalled", func(t *testing.T) {
+		proxy := srv.Proxy(t)
+		h := newHub(t, proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second }))
+		a := listen(h, "a")
+		awaitHeard(t, a, 1)
+		proxy.Stall()
+		closesWithin(t, h, 3*time.Second)
+		proxy.Restore()
+	})
+	t.Run("stalled while connecting", func(t *testing.T) {
+		proxy := srv.Proxy(t)
+		proxy.Stall()
+		h := newHub(t, proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second }))
+		listen(h, "a")
+		time.Sleep(50 * time.Millisecond)
+		closesWithin(t, h, 5*time.Second)
+		proxy.Restore()
+	})
+}
+
+func closesWithin(t *testing.T, h *Hub, d time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	h.Close()
+	if took := time.Since(begun); took > d {
+		t.Errorf("Close took %s", took)
+	} else {
+		t.Logf("Close took %s", took)
+	}
+}

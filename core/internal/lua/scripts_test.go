@@ -1,0 +1,706 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+const (
+	key   = "order:42"
+	mine  = "8f8e7c1a-0000-4000-8000-000000000000:1"
+	other = "8f8e7c1a-0000-4000-8000-000000000000:2"
+	lease = 30 * time.Second
+)
+
+var announcement = Announcement{Channel: "ch:{order:42}", Message: "0", Commands: []string{"PUBLISH"}}
+
+func ctx() context.Context { return context.Background() }
+
+// eval runs a call as the engine does: by digest, then by text.
+func eval(rdb *redis.Client, c Call) (any, error) {
+	reply, err := rdb.Do(ctx(), c.EvalSHA()...).Result()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = rdb.Do(ctx(), c.Eval()...).Result()
+	}
+	return reply, err
+}
+
+func mustEval(t *testing.T, rdb *redis.Client, c Call) any {
+	t.Helper()
+	reply, err := eval(rdb, c)
+	if err != nil {
+		t.Fatalf("%s: %v", c.Script.Name, err)
+	}
+	return reply
+}
+
+func mustFlag(t *testing.T, rdb *redis.Client, c Call) bool {
+	t.Helper()
+	done, err := c.ReadFlag(mustEval(t, rdb, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+func mustAcquire(t *testing.T, rdb *redis.Client, owner string, d time.Duration) (granted bool, ttl time.Duration) {
+	t.Helper()
+	granted, ttl, err := ReadAcquire(mustEval(t, rdb, Acquire(key, owner, d)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return granted, ttl
+}
+
+// put makes a lock hash; ttl 0: one without end, which only a fault can make.
+func put(t *testing.T, rdb *redis.Client, k, owner string, count int, ttl time.Duration) {
+	t.Helper()
+	if err := rdb.HSet(ctx(), k, owner, count).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if ttl > 0 {
+		if err := rdb.PExpire(ctx(), k, ttl).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantHash checks the hash of a lock; nil: there is none.
+func wantHash(t *testing.T, rdb *redis.Client, k string, want map[string]string) {
+	t.Helper()
+	got, err := rdb.HGetAll(ctx(), k).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+		t.Errorf("hash of %s: %v, want %v", k, got, want)
+	}
+}
+
+// wantTTL allows for the time that a slow machine takes.
+func wantTTL(t *testing.T, rdb *redis.Client, k string, want time.Duration) {
+	t.Helper()
+	got, err := rdb.PTTL(ctx(), k).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got > want || got < want-10*time.Second {
+		t.Errorf("%s has %v to live, want %v", k, got, want)
+	}
+}
+
+func TestAcquire(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		before  func(t *testing.T, rdb *redis.Client)
+		granted bool
+		refusal time.Duration // what the holder has left at most
+		hash    map[string]string
+		ttl     time.Duration
+	}{
+		{"free", func(*testing.T, *redis.Client) {}, true, 0, map[string]string{mine: "1"}, lease},
+		{
+			"held by another",
+			func(t *testing.T, rdb *redis.Client) { put(t, rdb, key, other, 3, 20*time.Second) },
+			false, 20 * time.Second, map[string]string{other: "3"}, 20 * time.Second,
+		},
+		{
+			"mine by a try whose reply was lost: a repeat",
+			func(t *testing.T, rdb *redis.Client) { put(t, rdb, key, mine, 1, 15*time.Second) },
+			true, 0, map[string]string{mine: "1"}, lease,
+		},
+		{
+			"mine, and longer: not shortened",
+			func(t *testing.T, rdb *redis.Client) { put(t, rdb, key, mine, 1, time.Hour) },
+			true, 0, map[string]string{mine: "1"}, time.Hour,
+		},
+		{
+			"mine, without end: gets one",
+			func(t *testing.T, rdb *redis.Client) { put(t, rdb, key, mine, 1, 0) },
+			true, 0, map[string]string{mine: "1"}, lease,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t).Client(t)
+			tc.before(t, rdb)
+			granted, ttl := mustAcquire(t, rdb, mine, lease)
+			if granted != tc.granted {
+				t.Errorf("granted %v, want %v", granted, tc.granted)
+			}
+			if ttl > tc.refusal || ttl < tc.refusal-10*time.Second {
+				t.Errorf("the refusal says %v, want %v", ttl, tc.refusal)
+			}
+			wantHash(t, rdb, key, tc.hash)
+			wantTTL(t, rdb, key, tc.ttl)
+		})
+	}
+}
+
+func TestAcquireHeldWithoutEnd(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	put(t, rdb, key, other, 1, 0)
+	granted, ttl := mustAcquire(t, rdb, mine, lease)
+	if granted || ttl != -time.Millisecond {
+		t.Errorf("granted %v, ttl %v; want a refusal with -1ms", granted, ttl)
+	}
+	wantHash(t, rdb, key, map[string]string{other: "1"})
+	if ttl := rdb.PTTL(ctx(), key).Val(); ttl != -1 {
+		t.Errorf("a stranger's key got a time to live: %v", ttl)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		ttl    time.Duration // of the hash before; -1: there is no hash
+		count  int
+		lease  time.Duration
+		done   bool
+		after  string // the count in Redis
+		newTTL time.Duration
+	}{
+		{"re-entry", 20 * time.Second, 2, lease, true, "2", lease},
+		{"re-entry that is shorter", time.Hour, 2, lease, true, "2", time.Hour},
+		{"the same again", 20 * time.Second, 1, lease, true, "1", lease},
+		{"partial release leaves the time to live", 20 * time.Second, 1, 0, true, "1", 20 * time.Second},
+		{"gone", -1, 2, lease, false, "", 0},
+		{"gone, partial release", -1, 1, 0, false, "", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t).Client(t)
+			if tc.ttl >= 0 {
+				put(t, rdb, key, mine, 1, tc.ttl)
+			}
+			for range 3 { // a repeat changes nothing
+				if done := mustFlag(t, rdb, Update(key, mine, tc.count, tc.lease)); done != tc.done {
+					t.Errorf("done %v, want %v", done, tc.done)
+				}
+				if !tc.done {
+					wantHash(t, rdb, key, nil)
+					continue
+				}
+				wantHash(t, rdb, key, map[string]string{mine: tc.after})
+				wantTTL(t, rdb, key, tc.newTTL)
+			}
+		})
+	}
+}
+
+func TestUpdateOfAnothersLock(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	put(t, rdb, key, other, 1, 20*time.Second)
+	if mustFlag(t, rdb, Update(key, mine, 2, time.Hour)) {
+		t.Error("updated a hold that is not there")
+	}
+	wantHash(t, rdb, key, map[string]string{other: "1"})
+	wantTTL(t, rdb, key, 20*time.Second)
+}
+
+func TestUpdateGivesAnEndToAHashWithoutOne(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	put(t, rdb, key, mine, 1, 0)
+	if !mustFlag(t, rdb, Update(key, mine, 2, lease)) {
+		t.Error("not done")
+	}
+	wantTTL(t, rdb, key, lease)
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		commands []string
+		before   map[string]string
+		freed    bool
+		after    map[string]string
+		heard    map[string]int // messages by kind of subscription
+	}{
+		{"mine", []string{"PUBLISH"}, map[string]string{mine: "1"}, true, nil, map[string]int{"plain": 1}},
+		{"mine, entered several times", []string{"PUBLISH"}, map[string]string{mine: "7"}, true, nil, map[string]int{"plain": 1}},
+		{"sharded", []string{"SPUBLISH"}, map[string]string{mine: "1"}, true, nil, map[string]int{"sharded": 1}},
+		{"both", []string{"PUBLISH", "SPUBLISH"}, map[string]string{mine: "1"}, true, nil, map[string]int{"plain": 1, "sharded": 1}},
+		{"silent", nil, map[string]string{mine: "1"}, true, nil, nil},
+		{"free", []string{"PUBLISH"}, nil, false, nil, nil},
+		{"another's", []string{"PUBLISH"}, map[string]string{other: "2"}, false, map[string]string{other: "2"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t).Client(t)
+			for owner, count := range tc.before {
+				put(t, rdb, key, owner, int(count[0]-'0'), lease)
+			}
+			plain := listen(t, rdb.Subscribe(ctx(), announcement.Channel))
+			sharded := listen(t, rdb.SSubscribe(ctx(), announcement.Channel))
+
+			a := announcement
+			a.Commands = tc.commands
+			if freed := mustFlag(t, rdb, Release(key, mine, a)); freed != tc.freed {
+				t.Errorf("freed %v, want %v", freed, tc.freed)
+			}
+			if freed := mustFlag(t, rdb, Release(key, mine, a)); freed {
+				t.Error("a repeat frees something once more")
+			}
+			wantHash(t, rdb, key, tc.after)
+			plain.want(t, rdb, tc.heard["plain"])
+			sharded.want(t, rdb, tc.heard["sharded"])
+		})
+	}
+}
+
+// ears hear the messages of one channel.
+type ears struct {
+	pubsub  *redis.PubSub
+	publish func(rdb *redis.Client) *redis.IntCmd
+}
+
+const farewell = "farewell"
+
+func listen(t *testing.T, ps *redis.PubSub) *ears {
+	t.Helper()
+	t.Cleanup(func() { _ = ps.Close() })
+	confirmation, err := ps.Receive(ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &ears{pubsub: ps, publish: func(rdb *redis.Client) *redis.IntCmd {
+		return rdb.Publish(ctx(), announcement.Channel, farewell)
+	}}
+	if confirmation.(*redis.Subscription).Kind == "ssubscribe" {
+		e.publish = func(rdb *redis.Client) *redis.IntCmd { return rdb.SPublish(ctx(), announcement.Channel, farewell) }
+	}
+	return e
+}
+
+// want reads up to a message of its own, so that it knows that nothing more has been on the way.
+func (e *ears) want(t *testing.T, rdb *redis.Client, n int) {
+	t.Helper()
+	if err := e.publish(rdb).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for got := 0; ; got++ {
+		m, err := e.pubsub.ReceiveMessage(ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Payload == farewell {
+			if got != n {
+				t.Errorf("%d messages, want %d", got, n)
+			}
+			return
+		}
+		if m.Payload != announcement.Message {
+			t.Errorf("message %q, want %q", m.Payload, announcement.Message)
+		}
+	}
+}
+
+func TestForceRelease(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	heard := listen(t, rdb.Subscribe(ctx(), announcement.Channel))
+	owners := []string{mine, other}
+	if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
+		t.Error("freed a lock that nobody held")
+	}
+	for _, held := range [][]string{{mine}, {other}, {mine, other}, {mine, "somebody else", "mode"}} {
+		for _, owner := range held {
+			put(t, rdb, key, owner, 3, lease)
+		}
+		if !mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
+			t.Errorf("held by %q: not freed", held)
+		}
+		wantHash(t, rdb, key, nil)
+		if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
+			t.Errorf("held by %q: a repeat frees something once more", held)
+		}
+	}
+	heard.want(t, rdb, 4)
+
+	// Somebody who has taken it since is left alone.
+	put(t, rdb, key, "somebody else", 1, lease)
+	if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) || mustFlag(t, rdb, ForceRelease(key, nil, announcement)) {
+		t.Error("freed a lock that none of the owners held")
+	}
+	wantHash(t, rdb, key, map[string]string{"somebody else": "1"})
+	heard.want(t, rdb, 0)
+}
+
+func TestHolders(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	for _, want := range [][]string{nil, {mine}, {mine, other}} {
+		for _, owner := range want {
+			put(t, rdb, key, owner, 2, lease)
+		}
+		got, err := ReadHolders(mustEval(t, rdb, Holders(key)))
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+}
+
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	put(t, rdb, "short", mine, 2, 10*time.Second)
+	put(t, rdb, "long", mine, 1, time.Hour)
+	put(t, rdb, "endless", mine, 1, 0)
+	put(t, rdb, "another's", other, 1, 20*time.Second)
+	if err := rdb.Set(ctx(), "string", "a value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, rdb, "last", mine, 1, 10*time.Second)
+
+	keys := []string{"short", "long", "string", "endless", "gone", "another's", "last"}
+	owners := []string{mine, mine, mine, mine, mine, mine, mine}
+	results, err := ReadRenew(mustEval(t, rdb, Renew(keys, owners, lease)), len(keys))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, true, false, true, false, false, true} {
+		if results[i].Renewed != want {
+			t.Errorf("%s: renewed %v, want %v", keys[i], results[i].Renewed, want)
+		}
+		if isError := results[i].Err != nil; isError != (keys[i] == "string") {
+			t.Errorf("%s: error %v", keys[i], results[i].Err)
+		}
+	}
+	if err := results[2].Err; err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("the error of the key that is a string: %v", err)
+	}
+	wantTTL(t, rdb, "short", lease)
+	wantTTL(t, rdb, "long", time.Hour)
+	wantTTL(t, rdb, "endless", lease)
+	wantTTL(t, rdb, "another's", 20*time.Second)
+	wantTTL(t, rdb, "last", lease)
+	wantHash(t, rdb, "short", map[string]string{mine: "2"})
+	wantHash(t, rdb, "gone", nil)
+}
+
+// One script must carry as many holds as the watchdog puts into a batch, each with an owner of its own.
+func TestRenewMany(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	const n = 500
+	var keys, owners []string
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("lock:%d", i))
+		owners = append(owners, fmt.Sprintf("client:%d", i))
+		if i%2 == 0 {
+			put(t, rdb, keys[i], owners[i], 1, time.Second*20)
+		}
+	}
+	results, err := ReadRenew(mustEval(t, rdb, Renew(keys, owners, time.Hour)), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if want := i%2 == 0; results[i].Renewed != want || results[i].Err != nil {
+			t.Fatalf("%s: %+v, want %v", keys[i], results[i], want)
+		}
+	}
+	wantTTL(t, rdb, keys[n-2], time.Hour)
+}
+
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	inspect := func(owner string) State {
+		t.Helper()
+		s, err := ReadInspect(mustEval(t, rdb, Inspect(key, owner)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if got := inspect(mine); got != (State{}) {
+		t.Errorf("free: %+v", got)
+	}
+	put(t, rdb, key, mine, 3, lease)
+	for owner, count := range map[string]int{mine: 3, other: 0, "": 0} {
+		got := inspect(owner)
+		if !got.Locked || got.Count != count || got.TTL > lease || got.TTL < lease-10*time.Second {
+			t.Errorf("owner %q: %+v, want locked, %d times, for %v", owner, got, count, lease)
+		}
+	}
+	if err := rdb.Persist(ctx(), key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := inspect(mine), (State{Locked: true, TTL: -time.Millisecond, Count: 3}); got != want {
+		t.Errorf("without end: %+v, want %+v", got, want)
+	}
+	// What no lock writes must not pass for a count.
+	put(t, rdb, key, mine, 1, lease)
+	if err := rdb.HSet(ctx(), key, mine, "many").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := ReadInspect(mustEval(t, rdb, Inspect(key, mine))); err == nil {
+		t.Errorf("a count that is no number: %+v, want an error", s)
+	}
+}
+
+// calls are all scripts, on one key.
+func calls() []Call {
+	return []Call{
+		Acquire(key, mine, lease),
+		Update(key, mine, 2, lease),
+		Release(key, mine, announcement),
+		ForceRelease(key, []string{mine}, announcement),
+		Holders(key),
+		Inspect(key, mine),
+	}
+}
+
+// A key that holds something else is an error, and as it was before.
+func TestWrongType(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	for kind, make := range map[string]func() error{
+		"string": func() error { return rdb.Set(ctx(), key, "precious", time.Hour).Err() },
+		"list":   func() error { return rdb.RPush(ctx(), key, "precious").Err() },
+		"zset":   func() error { return rdb.ZAdd(ctx(), key, redis.Z{Score: 1, Member: "precious"}).Err() },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		before := rdb.Dump(ctx(), key).Val()
+		ttl := rdb.PTTL(ctx(), key).Val()
+		for _, c := range calls() {
+			reply, err := eval(rdb, c)
+			if !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				t.Errorf("%s on a %s: %v, %v; want WRONGTYPE", c.Script.Name, kind, reply, err)
+			}
+		}
+		if after := rdb.Dump(ctx(), key).Val(); after != before {
+			t.Errorf("the %s has changed", kind)
+		}
+		if now := rdb.PTTL(ctx(), key).Val(); now > ttl || (now < 0) != (ttl < 0) {
+			t.Errorf("the %s has %v to live, had %v", kind, now, ttl)
+		}
+		if err := rdb.Del(ctx(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// asUser is a client that logs in as a new user with these rules.
+func asUser(t *testing.T, srv *redistest.Server, rules ...any) *redis.Client {
+	t.Helper()
+	args := append([]any{"ACL", "SETUSER", "limited", "on", ">secret"}, rules...)
+	if err := srv.Client(t).Do(ctx(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
+}
+
+// The lock is free before anything is published; that the publisher may not publish must not turn that into an error.
+func TestReleaseWithoutRightToPublish(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string][]any{
+		"no command": {"~*", "&*", "+@all", "-publish", "-spublish"},
+		"no channel": {"~*", "resetchannels", "+@all"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			limited := asUser(t, srv, rules...)
+			a := announcement
+			a.Commands = []string{"PUBLISH", "SPUBLISH"}
+			for _, free := range []Call{Release(key, mine, a), ForceRelease(key, []string{mine}, a)} {
+				if granted, _ := mustAcquire(t, limited, mine, lease); !granted {
+					t.Fatal("not granted")
+				}
+				if !mustFlag(t, limited, free) {
+					t.Errorf("%s: not freed", free.Script.Name)
+				}
+				wantHash(t, limited, key, nil)
+			}
+			if err := limited.Publish(ctx(), a.Channel, "x").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
+				t.Fatalf("this user is not what the test is about: PUBLISH gives %v", err)
+			}
+		})
+	}
+}
+
+// After HSET comes PEXPIRE at once. Where even that is refused, the error says so and the hold can be freed.
+func TestAcquireWithoutRightToExpire(t *testing.T) {
+	t.Parallel()
+	limited := asUser(t, redistest.Start(t), "~*", "&*", "+@all", "-pexpire")
+	if reply, err := eval(limited, Acquire(key, mine, lease)); err == nil {
+		t.Fatalf("reply %v, want an error", reply)
+	}
+	if !mustFlag(t, limited, Release(key, mine, announcement)) {
+		t.Error("what the acquire has left cannot be freed")
+	}
+	wantHash(t, limited, key, nil)
+}
+
+// Keys are data keys only: the patterns of a lock's own keys suffice, without those of channels.
+func TestKeysArePermittedByNameAlone(t *testing.T) {
+	t.Parallel()
+	limited := asUser(t, redistest.Start(t), "~"+key, "&*", "+@all")
+	for _, c := range calls() {
+		if _, err := eval(limited, c); err != nil {
+			t.Errorf("%s: %v", c.Script.Name, err)
+		}
+	}
+	if _, err := eval(limited, Acquire("another key", mine, lease)); !redis.HasErrorPrefix(err, "NOPERM") {
+		t.Fatalf("this user is not what the test is about: %v", err)
+	}
+}
+
+func TestCallForm(t *testing.T) {
+	t.Parallel()
+	renewal := Renew([]string{"a", "b"}, []string{mine, other}, lease)
+	for _, c := range append(calls(), renewal) {
+		keys := []any{key}
+		if c.Script == renewal.Script {
+			keys = []any{"a", "b"}
+		}
+		sha, text := c.EvalSHA(), c.Eval()
+		if sha[0] != "EVALSHA" || sha[1] != c.Script.SHA || sha[2] != len(keys) || !reflect.DeepEqual(sha[3:3+len(keys)], keys) {
+			t.Errorf("%s: %v, want EVALSHA, digest, %d and the data keys %v", c.Script.Name, sha, len(keys), keys)
+		}
+		if text[0] != "EVAL" || text[1] != c.Script.Source || !reflect.DeepEqual(text[2:], sha[2:]) {
+			t.Errorf("%s: the two forms differ in more than the script: %v, %v", c.Script.Name, text, sha)
+		}
+		if again := c.EvalSHA(); again[0] != "EVALSHA" {
+			t.Errorf("%s: Eval has changed the other form: %v", c.Script.Name, again)
+		}
+		if strings.Count(c.Script.Source, "Reply:") != 1 || !strings.HasPrefix(c.Script.Source, "-- ") {
+			t.Errorf("%s does not begin with what it does, takes and replies", c.Script.Name)
+		}
+	}
+}
+
+// The digest is that of the text: a server that has the one knows the other.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	for _, c := range append(calls(), Renew(nil, nil, lease)) {
+		sha, err := rdb.ScriptLoad(ctx(), c.Script.Source).Result()
+		if err != nil || sha != c.Script.SHA {
+			t.Errorf("%s: digest %s, Redis says %s (%v)", c.Script.Name, c.Script.SHA, sha, err)
+		}
+	}
+}
+
+// strange are replies that none of the scripts gives.
+var strange = []any{
+	nil, "", "1", "OK", true, false, 1.0, int64(-1), int64(math.MinInt64), int(1),
+	[]any{}, []any{nil}, []any{"1"}, []any{int64(1), int64(2)}, []any{[]any{int64(1)}}, map[any]any{"1": int64(1)}, fmt.Errorf("x"),
+}
+
+func TestReadAcquire(t *testing.T) {
+	t.Parallel()
+	for _, token := range []int64{1, 2, math.MaxInt64} {
+		if granted, _, err := ReadAcquire(token); !granted || err != nil {
+			t.Errorf("%d: %v, %v", token, granted, err)
+		}
+	}
+	for ms, want := range map[int64]time.Duration{0: 0, -1: -time.Millisecond, 1: time.Millisecond, 30000: 30 * time.Second} {
+		granted, ttl, err := ReadAcquire([]any{ms})
+		if granted || ttl != want || err != nil {
+			t.Errorf("{%d}: %v, %v, %v", ms, granted, ttl, err)
+		}
+	}
+	for _, reply := range append(strange, int64(0)) {
+		if granted, ttl, err := ReadAcquire(reply); granted || ttl != 0 || err == nil {
+			t.Errorf("%T %v: %v, %v, %v; want an error", reply, reply, granted, ttl, err)
+		}
+	}
+}
+
+func TestReadFlag(t *testing.T) {
+	t.Parallel()
+	c := Release(key, mine, announcement)
+	for n, want := range map[int64]bool{0: false, 1: true} {
+		if got, err := c.ReadFlag(n); got != want || err != nil {
+			t.Errorf("%d: %v, %v", n, got, err)
+		}
+	}
+	for _, reply := range append(strange, int64(2)) {
+		got, err := c.ReadFlag(reply)
+		if got || err == nil {
+			t.Errorf("%T %v: %v, %v; want an error", reply, reply, got, err)
+		} else if !strings.Contains(err.Error(), "release") {
+			t.Errorf("the error does not name the script: %v", err)
+		}
+	}
+}
+
+func TestReadHolders(t *testing.T) {
+	t.Parallel()
+	for _, want := range [][]string{{}, {mine}, {mine, other}} {
+		reply := []any{}
+		for _, owner := range want {
+			reply = append(reply, owner)
+		}
+		if got, err := ReadHolders(reply); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v: %q, %v", reply, got, err)
+		}
+	}
+	for _, reply := range []any{nil, "", mine, int64(0), int64(1), []any{nil}, []any{mine, int64(1)}, map[any]any{mine: "1"}} {
+		if got, err := ReadHolders(reply); got != nil || err == nil {
+			t.Errorf("%T %v: %q, %v; want an error", reply, reply, got, err)
+		}
+	}
+}
+
+func TestReadInspect(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		reply []any
+		want  State
+	}{
+		{[]any{int64(0), int64(-2), int64(0)}, State{}},
+		{[]any{int64(1), int64(-1), int64(0)}, State{Locked: true, TTL: -time.Millisecond}},
+		{[]any{int64(1), int64(0), int64(1)}, State{Locked: true, Count: 1}},
+		{[]any{int64(2), int64(1500), int64(4)}, State{Locked: true, TTL: 1500 * time.Millisecond, Count: 4}},
+	} {
+		if got, err := ReadInspect(tc.reply); got != tc.want || err != nil {
+			t.Errorf("%v: %+v, %v; want %+v", tc.reply, got, err, tc.want)
+		}
+	}
+	for _, reply := range append(strange, []any{int64(1), nil, int64(1)}, []any{int64(1), int64(2), "3"}) {
+		if got, err := ReadInspect(reply); got != (State{}) || err == nil {
+			t.Errorf("%T %v: %+v, %v; want an error", reply, reply, got, err)
+		}
+	}
+}
+
+func TestReadRenew(t *testing.T) {
+	t.Parallel()
+	results, err := ReadRenew([]any{int64(1), int64(0), "WRONGTYPE no"}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !results[0].Renewed || results[0].Err != nil || results[1].Renewed || results[1].Err != nil || results[2].Renewed || results[2].Err == nil {
+		t.Errorf("%+v", results)
+	}
+	for _, reply := range append(strange, int64(0), int64(1), []any{int64(1)}, []any{int64(1), int64(2), int64(1)}, []any{int64(1), nil, int64(1)}) {
+		if got, err := ReadRenew(reply, 3); got != nil || err == nil {
+			t.Errorf("%T %v: %+v, %v; want an error", reply, reply, got, err)
+		}
+	}
+	if got, err := ReadRenew([]any{}, 0); len(got) != 0 || err != nil {
+		t.Errorf("no keys: %v, %v", got, err)
+	}
+}

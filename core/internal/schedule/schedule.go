@@ -1,0 +1,152 @@
+// Package schedule calls back at given times: one goroutine and one heap for any number of entries, where a timer
+// each would do the same at a higher price and could not fire neighbours together.
+package schedule
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// An Entry is one thing to be done at some time; the zero value is not scheduled. It belongs to one Schedule.
+type Entry[T any] struct {
+	due   time.Time
+	value T
+	place int // in the heap, plus one; 0: not scheduled
+}
+
+// A Schedule holds entries and fires them when they are due.
+type Schedule[T any] struct {
+	fire  func(due []T)
+	slack time.Duration
+
+	mu      sync.Mutex
+	entries entries[T]
+	sleeps  time.Time // when the goroutine wakes by itself; zero: not before it is nudged
+
+	nudge chan struct{}
+	stop  chan struct{}
+	ended chan struct{}
+	once  sync.Once
+}
+
+// New starts a schedule. fire is called on the schedule's goroutine with everything that is due, or will be within
+// slack; it must not block.
+func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
+	s := &Schedule[T]{
+		fire:  fire,
+		slack: slack,
+		nudge: make(chan struct{}, 1),
+		stop:  make(chan struct{}),
+		ended: make(chan struct{}),
+	}
+	go s.run()
+	return s
+}
+
+// Set schedules a value to be fired after a delay; an entry that is scheduled already is moved.
+func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.due, e.value = time.Now().Add(delay), value
+	if e.place > 0 {
+		heap.Fix(&s.entries, e.place-1)
+	} else {
+		heap.Push(&s.entries, e)
+	}
+	if s.sleeps.IsZero() || e.due.Before(s.sleeps) {
+		s.sleeps = e.due
+		select {
+		case s.nudge <- struct{}{}:
+		default: // it is awake already, or about to be
+		}
+	}
+}
+
+// Cancel takes an entry out. One that is just being fired is past that.
+func (s *Schedule[T]) Cancel(e *Entry[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.place > 0 {
+		heap.Remove(&s.entries, e.place-1)
+	}
+}
+
+// Len is the number of entries that are scheduled.
+func (s *Schedule[T]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.entries)
+}
+
+// Close ends the schedule, after a fire that is under way. Entries that are left are never fired.
+func (s *Schedule[T]) Close() {
+	s.once.Do(func() { close(s.stop) })
+	<-s.ended
+}
+
+func (s *Schedule[T]) run() {
+	defer close(s.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-s.nudge:
+		case <-timer.C:
+		}
+		due, sleep := s.takeDue()
+		if len(due) > 0 {
+			s.fire(due)
+		}
+		timer.Stop()
+		if sleep >= 0 {
+			timer.Reset(sleep)
+		}
+	}
+}
+
+// takeDue takes out what is due and says how long to sleep after it; below 0: until nudged.
+func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if len(s.entries) > 0 && !s.entries[0].due.After(now) {
+		horizon := now.Add(s.slack)
+		for len(s.entries) > 0 && !s.entries[0].due.After(horizon) {
+			due = append(due, heap.Pop(&s.entries).(*Entry[T]).value)
+		}
+	}
+	if len(s.entries) == 0 {
+		s.sleeps = time.Time{}
+		return due, -1
+	}
+	s.sleeps = s.entries[0].due
+	return due, max(0, s.sleeps.Sub(now))
+}
+
+// entries is a heap by due time.
+type entries[T any] []*Entry[T]
+
+func (h entries[T]) Len() int           { return len(h) }
+func (h entries[T]) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h entries[T]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i+1, j+1
+}
+
+func (h *entries[T]) Push(x any) {
+	e := x.(*Entry[T])
+	*h = append(*h, e)
+	e.place = len(*h)
+}
+
+func (h *entries[T]) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	e.place = 0
+	return e
+}

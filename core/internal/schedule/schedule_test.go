@@ -1,0 +1,298 @@
+package schedule
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A log notes what was fired, and when.
+type log struct {
+	mu     sync.Mutex
+	began  time.Time
+	values []string
+	times  []time.Duration
+	calls  int
+}
+
+func newLog() *log { return &log{began: time.Now()} }
+
+func (l *log) fire(due []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	for _, v := range due {
+		l.values = append(l.values, v)
+		l.times = append(l.times, time.Since(l.began))
+	}
+}
+
+func (l *log) want(t *testing.T, values []string, times []time.Duration) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Equal(l.values, values) || !slices.Equal(l.times, times) {
+		t.Errorf("fired %q at %v, want %q at %v", l.values, l.times, values, times)
+	}
+}
+
+// synctest's clock stands still while anything runs: what is fired is fired at exactly the time it is due.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+func TestFiresInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(0, l.fire)
+		defer s.Close()
+		var a, b, c, d Entry[string]
+		s.Set(&c, "c", 30*time.Second)
+		s.Set(&a, "a", 10*time.Second)
+		s.Set(&d, "d", time.Hour)
+		s.Set(&b, "b", 20*time.Second)
+		if s.Len() != 4 {
+			t.Errorf("Len %d, want 4", s.Len())
+		}
+		time.Sleep(time.Minute)
+		l.want(t, []string{"a", "b", "c"}, []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second})
+		if s.Len() != 1 {
+			t.Errorf("Len %d, want 1", s.Len())
+		}
+	})
+}
+
+func TestSetMovesAnEntry(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(0, l.fire)
+		defer s.Close()
+		var earlier, later, again Entry[string]
+		s.Set(&earlier, "was a minute", time.Minute)
+		s.Set(&later, "was a second", time.Second)
+		s.Set(&again, "first", 3*time.Second)
+		s.Set(&earlier, "earlier", 2*time.Second)
+		s.Set(&later, "later", 4*time.Second)
+		time.Sleep(3500 * time.Millisecond)
+		s.Set(&again, "second", 2*time.Second) // it has been fired and can be used again
+		time.Sleep(time.Hour)
+		l.want(t, []string{"earlier", "first", "later", "second"},
+			[]time.Duration{2 * time.Second, 3 * time.Second, 4 * time.Second, 5500 * time.Millisecond})
+	})
+}
+
+func TestCancel(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(0, l.fire)
+		defer s.Close()
+		var never, first, kept, only Entry[string]
+		s.Cancel(&never) // not scheduled
+		s.Set(&first, "cancelled", time.Second)
+		s.Set(&kept, "kept", 2*time.Second)
+		s.Cancel(&first)
+		s.Cancel(&first)
+		time.Sleep(time.Minute)
+		s.Cancel(&kept) // long fired
+		l.want(t, []string{"kept"}, []time.Duration{2 * time.Second})
+
+		s.Set(&only, "cancelled", time.Second)
+		s.Cancel(&only)
+		if s.Len() != 0 {
+			t.Errorf("Len %d, want 0", s.Len())
+		}
+		time.Sleep(time.Minute)
+		s.Set(&only, "after nothing at all", time.Second)
+		time.Sleep(time.Minute)
+		l.want(t, []string{"kept", "after nothing at all"}, []time.Duration{2 * time.Second, 121 * time.Second})
+	})
+}
+
+func TestDueAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(0, l.fire)
+		defer s.Close()
+		var zero, past Entry[string]
+		s.Set(&past, "past", -time.Hour)
+		synctest.Wait()
+		s.Set(&zero, "zero", 0)
+		synctest.Wait()
+		l.want(t, []string{"past", "zero"}, []time.Duration{0, 0})
+	})
+}
+
+// Neighbours are fired together: those within slack of the first that is due, and no others.
+func TestSlack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(time.Second, l.fire)
+		defer s.Close()
+		var entries [4]Entry[string]
+		for i, d := range []time.Duration{10000, 10500, 11000, 11001} {
+			s.Set(&entries[i], string(rune('a'+i)), d*time.Millisecond)
+		}
+		time.Sleep(9999 * time.Millisecond)
+		l.want(t, nil, nil) // slack makes nobody early who is not in company
+		time.Sleep(time.Minute)
+		first, last := 10*time.Second, 11001*time.Millisecond
+		l.want(t, []string{"a", "b", "c", "d"}, []time.Duration{first, first, first, last})
+		if l.calls != 2 {
+			t.Errorf("%d calls, want 2", l.calls)
+		}
+	})
+}
+
+// A schedule that is asleep until a far time wakes for a nearer one, also when that is set while it fires.
+func TestNearerTimeWhileAsleepAndWhileFiring(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		var s *Schedule[string]
+		var far, near, chained Entry[string]
+		s = New(0, func(due []string) {
+			l.fire(due)
+			if due[0] == "near" {
+				s.Set(&chained, "chained", time.Second)
+			}
+		})
+		defer s.Close()
+		s.Set(&far, "far", time.Hour)
+		time.Sleep(time.Minute)
+		s.Set(&near, "near", time.Second)
+		time.Sleep(2 * time.Hour)
+		l.want(t, []string{"near", "chained", "far"}, []time.Duration{61 * time.Second, 62 * time.Second, time.Hour})
+	})
+}
+
+func TestCloseFiresNothingMore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(0, l.fire)
+		var before, after Entry[string]
+		s.Set(&before, "before", time.Second)
+		s.Close()
+		s.Close()
+		s.Set(&after, "after", time.Second)
+		s.Cancel(&after)
+		time.Sleep(time.Minute)
+		l.want(t, nil, nil)
+	})
+}
+
+func TestCloseWaitsForAFireUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		ended := false
+		s := New(0, func([]string) {
+			time.Sleep(time.Minute)
+			ended = true // the race detector watches: Close must come after
+		})
+		var e Entry[string]
+		s.Set(&e, "slow", 0)
+		time.Sleep(time.Second)
+		s.Close()
+		if !ended {
+			t.Error("Close has not waited")
+		}
+	})
+}
+
+// Against a list of what should happen: thousands of entries, set, moved and cancelled at random.
+func TestManyAtRandom(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const n = 2000
+		random := rand.New(rand.NewPCG(1, 2))
+		got := make(map[int]time.Duration)
+		began := time.Now()
+		s := New(0, func(due []int) {
+			for _, v := range due {
+				if _, twice := got[v]; twice {
+					t.Errorf("entry %d is fired twice", v)
+				}
+				got[v] = time.Since(began)
+			}
+		})
+		entries := make([]Entry[int], n)
+		want := make(map[int]time.Duration)
+		for range 5 * n {
+			i := random.IntN(n)
+			if random.IntN(4) == 0 {
+				s.Cancel(&entries[i])
+				delete(want, i)
+				continue
+			}
+			d := time.Duration(1+random.IntN(3600)) * time.Second
+			s.Set(&entries[i], i, d)
+			want[i] = d
+		}
+		if s.Len() != len(want) {
+			t.Errorf("Len %d, want %d", s.Len(), len(want))
+		}
+		time.Sleep(2 * time.Hour)
+		s.Close()
+		for i := range n {
+			if got[i] != want[i] {
+				t.Errorf("entry %d: fired at %v, want %v", i, got[i], want[i])
+			}
+		}
+	})
+}
+
+// Many goroutines at once: whatever is set last, and not cancelled, is fired, and nothing is fired after Cancel and Close.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	fired := make(map[int]int)
+	all := make(chan struct{})
+	const n = 64
+	s := New(time.Microsecond, func(due []int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, v := range due {
+			fired[v]++
+		}
+		done := true
+		for i := range n {
+			done = done && fired[2*i] > 0
+		}
+		if done {
+			select {
+			case <-all:
+			default:
+				close(all)
+			}
+		}
+	})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			var e, hour Entry[int]
+			for range 50 {
+				s.Set(&e, 2*i, time.Hour)
+				s.Set(&hour, 2*i+1, time.Hour)
+				s.Cancel(&e)
+				s.Set(&e, 2*i, time.Millisecond)
+				s.Cancel(&hour)
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case <-all:
+	case <-time.After(20 * time.Second):
+		t.Error("not all have been fired")
+	}
+	s.Close()
+	for i := range n {
+		if fired[2*i+1] != 0 {
+			t.Errorf("entry %d was fired though it was cancelled", 2*i+1)
+		}
+	}
+}

@@ -1,0 +1,546 @@
+package watchdog
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The tests run in bubbles of synctest, whose clock moves only when everybody waits: what they say about time is exact.
+
+const interval = 10 * time.Second
+
+// A kennel is a watchdog with a server that does as the test says.
+type kennel struct {
+	*Watchdog
+	start time.Time
+
+	mu      sync.Mutex
+	sends   []send
+	answer  func(batch []*Item) []Verdict // nil: all renewed
+	under   map[*Item]int                 // how many renewals of an item are under way
+	overlap bool
+}
+
+type send struct {
+	at   time.Duration
+	keys []string
+}
+
+func newKennel(answer func(batch []*Item) []Verdict) *kennel {
+	k := &kennel{start: time.Now(), answer: answer, under: make(map[*Item]int)}
+	k.Watchdog = New(Config{Interval: interval, Send: k.send})
+	return k
+}
+
+func (k *kennel) send(batch []*Item) []Verdict {
+	s := send{at: time.Since(k.start)}
+	k.mu.Lock()
+	for _, it := range batch {
+		s.keys = append(s.keys, it.Key)
+		k.under[it]++
+		k.overlap = k.overlap || k.under[it] > 1
+	}
+	k.sends = append(k.sends, s)
+	answer := k.answer
+	k.mu.Unlock()
+
+	verdicts := make([]Verdict, len(batch))
+	if answer != nil {
+		verdicts = answer(batch)
+	}
+
+	k.mu.Lock()
+	for _, it := range batch {
+		k.under[it]--
+	}
+	k.mu.Unlock()
+	return verdicts
+}
+
+// of returns when a key was sent.
+func (k *kennel) of(key string) (at []time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.sends {
+		if slices.Contains(s.keys, key) {
+			at = append(at, s.at)
+		}
+	}
+	return at
+}
+
+func (k *kennel) all() []send {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.sends)
+}
+
+func (k *kennel) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sends = nil
+}
+
+func items(n int) []*Item {
+	list := make([]*Item, n)
+	for i := range list {
+		list[i] = &Item{Key: fmt.Sprintf("key%03d", i), Owner: fmt.Sprintf("owner%03d", i)}
+	}
+	return list
+}
+
+// in runs f in a bubble, with a watchdog that is closed at its end.
+func in(t *testing.T, answer func(batch []*Item) []Verdict, f func(t *testing.T, k *kennel)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKennel(answer)
+		f(t, k)
+		k.Close()
+		if k.overlap {
+			t.Error("an item was renewed twice at the same time")
+		}
+	})
+}
+
+// pass lets time go by.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func verdict(v Verdict) func([]*Item) []Verdict {
+	return func(batch []*Item) []Verdict { return slices.Repeat([]Verdict{v}, len(batch)) }
+}
+
+func TestRenewsEveryInterval(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		k.Arm(items(1)[0])
+		if k.Len() != 1 {
+			t.Errorf("Len = %d with one item armed", k.Len())
+		}
+		pass(100 * interval)
+		last := time.Duration(0)
+		for i, at := range k.of("key000") {
+			if gap := at - last; gap > interval || gap < interval*7/8-interval/32 {
+				t.Errorf("renewal %d came %s after the one before, want a little less than %s", i, gap, interval)
+			}
+			last = at
+		}
+		if last < 99*interval {
+			t.Errorf("the last renewal was at %s of %s", last, 100*interval)
+		}
+	})
+}
+
+func TestArmTwiceIsOnce(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		it := items(1)[0]
+		k.Arm(it)
+		pass(interval / 2)
+		k.Arm(it)
+		if k.Len() != 1 {
+			t.Errorf("Len = %d", k.Len())
+		}
+		pass(interval / 2)
+		if n := len(k.of(it.Key)); n != 1 {
+			t.Errorf("%d renewals in the first interval, want 1: the second Arm must neither add one nor put it off", n)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		it := items(1)[0]
+		k.Cancel(it) // of an idle one: nothing
+		k.Arm(it)
+		pass(3 * interval / 2)
+		k.Cancel(it)
+		k.forget()
+		if k.Len() != 0 {
+			t.Errorf("Len = %d after Cancel", k.Len())
+		}
+		pass(10 * interval)
+		if n := len(k.all()); n != 0 {
+			t.Errorf("%d renewals after Cancel", n)
+		}
+		k.Arm(it)
+		pass(interval)
+		if n := len(k.of(it.Key)); n != 1 {
+			t.Errorf("%d renewals in the first interval of a second life, want 1", n)
+		}
+	})
+}
+
+// A result for an item that was cancelled while its renewal was under way must not put it back.
+func TestCancelDuringRenewal(t *testing.T) {
+	for name, v := range map[string]Verdict{"renewed": Renewed, "gone": Gone, "refused": Refused, "unanswered": Unanswered} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{v} }, func(t *testing.T, k *kennel) {
+				it := items(1)[0]
+				k.Arm(it)
+				for len(k.all()) == 0 {
+					pass(time.Millisecond)
+				}
+				k.Cancel(it)
+				pass(10 * interval)
+				if n := len(k.all()); n != 1 || k.Len() != 0 {
+					t.Errorf("%d renewals, Len %d; want only the one that was under way", n, k.Len())
+				}
+			})
+		})
+	}
+}
+
+// An item that was cancelled and armed again while a renewal was under way goes on, once.
+func TestArmDuringRenewal(t *testing.T) {
+	in(t, func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
+		it := items(1)[0]
+		k.Arm(it)
+		for len(k.all()) == 0 {
+			pass(time.Millisecond)
+		}
+		k.Cancel(it)
+		k.Arm(it)
+		pass(interval + time.Second)
+		if n := len(k.all()); n != 2 || k.Len() != 1 {
+			t.Errorf("%d renewals, Len %d; want 2 and 1", n, k.Len())
+		}
+	})
+}
+
+func TestGoneIsDropped(t *testing.T) {
+	in(t, func(batch []*Item) []Verdict {
+		verdicts := make([]Verdict, len(batch))
+		for i, it := range batch {
+			if it.Key == "key001" {
+				verdicts[i] = Gone
+			}
+		}
+		return verdicts
+	}, func(t *testing.T, k *kennel) {
+		for _, it := range items(3) {
+			k.Arm(it)
+		}
+		pass(5 * interval)
+		if n := len(k.of("key001")); n != 1 || k.Len() != 2 {
+			t.Errorf("the item that is gone was sent %d times, Len %d; want 1 and 2", n, k.Len())
+		}
+		for _, key := range []string{"key000", "key002"} {
+			if n := len(k.of(key)); n < 5 {
+				t.Errorf("%s was renewed %d times in 5 intervals", key, n)
+			}
+		}
+	})
+}
+
+// What is refused in company is sent again alone at once; only what is refused alone is retried.
+func TestRefusedInCompany(t *testing.T) {
+	refuse := func(batch []*Item) []Verdict {
+		bad := slices.ContainsFunc(batch, func(it *Item) bool { return it.Key == "key002" })
+		verdicts := make([]Verdict, len(batch))
+		for i := range verdicts {
+			if bad {
+				verdicts[i] = Refused // as one script that fails as a whole
+			}
+		}
+		return verdicts
+	}
+	in(t, refuse, func(t *testing.T, k *kennel) {
+		list := items(5)
+		for _, it := range list {
+			k.Arm(it)
+		}
+		k.RenewAll()
+		pass(0)
+		sends := k.all()
+		if len(sends) != 6 || len(sends[0].keys) != 5 {
+			t.Fatalf("sends: %v; want one batch of 5, then each alone", sends)
+		}
+		for _, s := range sends {
+			if s.at != 0 {
+				t.Errorf("%v was sent %s late", s.keys, s.at)
+			}
+		}
+
+		k.forget()
+		pass(interval / 2)
+		for _, it := range list {
+			if n := len(k.of(it.Key)); (n > 0) != (it.Key == "key002") {
+				t.Errorf("%s was sent %d times before the next interval", it.Key, n)
+			}
+		}
+	})
+}
+
+func TestUnansweredBacksOff(t *testing.T) {
+	in(t, verdict(Unanswered), func(t *testing.T, k *kennel) {
+		for _, it := range items(3) {
+			k.Arm(it)
+		}
+		k.RenewAll()
+		pass(10 * interval)
+		gaps := make([]time.Duration, 0)
+		last := time.Duration(-1)
+		for _, at := range k.of("key000") {
+			if last >= 0 {
+				gaps = append(gaps, at-last)
+			}
+			last = at
+		}
+		if len(gaps) < 60 {
+			t.Fatalf("%d retries in 10 intervals; the pause has grown beyond an eighth", len(gaps))
+		}
+		if gaps[0] > interval/50 {
+			t.Errorf("the first retry came after %s, want it soon", gaps[0])
+		}
+		for i, gap := range gaps {
+			if gap > interval/8+time.Millisecond {
+				t.Errorf("retry %d came after %s, want at most an eighth of %s", i, gap, interval)
+			}
+			if i > 0 && i < 5 && gap <= gaps[i-1] {
+				t.Errorf("retries do not back off: %v", gaps[:5])
+			}
+		}
+		for _, s := range k.all() {
+			if len(s.keys) != 3 {
+				t.Fatalf("a batch that was not answered was taken apart: %v", s)
+			}
+		}
+
+		// The first answer ends it.
+		k.mu.Lock()
+		k.answer = nil
+		k.mu.Unlock()
+		pass(interval / 8)
+		k.forget()
+		pass(interval * 3 / 4)
+		if n := len(k.all()); n != 0 {
+			t.Errorf("%d renewals within the interval after one that was answered", n)
+		}
+	})
+}
+
+func TestBatches(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		list := items(3*BatchSize + 1)
+		for i, it := range list {
+			it.Slot = i % 2
+			k.Arm(it)
+		}
+		k.RenewAll()
+		pass(0)
+		sent := make(map[string]int)
+		for _, s := range k.all() {
+			if len(s.keys) > BatchSize {
+				t.Errorf("a batch of %d", len(s.keys))
+			}
+			slots := make(map[int]bool)
+			for _, key := range s.keys {
+				sent[key]++
+				i := slices.IndexFunc(list, func(it *Item) bool { return it.Key == key })
+				slots[list[i].Slot] = true
+			}
+			if len(slots) != 1 {
+				t.Errorf("a batch of slots %v", slices.Collect(maps.Keys(slots)))
+			}
+		}
+		if len(sent) != len(list) {
+			t.Errorf("%d of %d items were sent", len(sent), len(list))
+		}
+		for key, n := range sent {
+			if n != 1 {
+				t.Errorf("%s was sent %d times", key, n)
+			}
+		}
+		// Four; and two more if the first items were taken before the last had been put there.
+		if n := len(k.all()); n < 4 || n > 6 {
+			t.Errorf("%d batches for 151 items of one slot and 150 of the other", n)
+		}
+	})
+}
+
+// Locks that were taken together are renewed in few scripts, and do not stay together for ever.
+func TestSpread(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		const n = 300
+		for _, it := range items(n) {
+			k.Arm(it)
+		}
+		pass(interval)
+		if sends := len(k.all()); sends < 3 || sends > 12 {
+			t.Errorf("%d scripts renewed %d locks; want a handful: together, but not in one blow", sends, n)
+		}
+		renewed := 0
+		for _, s := range k.all() {
+			renewed += len(s.keys)
+		}
+		if renewed != n {
+			t.Errorf("%d renewals of %d locks in the first interval", renewed, n)
+		}
+
+		pass(100 * interval)
+		k.forget()
+		from := time.Since(k.start)
+		pass(interval * 7 / 8)
+		var busy [14]bool
+		for _, s := range k.all() {
+			busy[min(13, int((s.at-from)/(interval/16)))] = true
+		}
+		for i, b := range busy[:13] {
+			if !b {
+				t.Errorf("part %d of the interval is idle while all locks share the rest: %v", i, busy)
+			}
+		}
+	})
+}
+
+func TestRenewAll(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		list := items(3)
+		for _, it := range list {
+			k.Arm(it)
+		}
+		k.Cancel(list[1])
+		pass(interval / 2)
+		k.RenewAll()
+		pass(0)
+		for i, want := range []int{1, 0, 1} {
+			if got := k.of(list[i].Key); len(got) != want {
+				t.Errorf("%s was sent at %v, want %d renewals at once", list[i].Key, got, want)
+			}
+		}
+	})
+}
+
+// A renewal that is under way was sent before the clocks parted. Its deadline counts from then, so that it is no
+// substitute for one that is sent now.
+func TestRenewAllDuringRenewal(t *testing.T) {
+	in(t, func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
+		it := items(1)[0]
+		k.Arm(it)
+		k.RenewAll()
+		pass(time.Second / 2)
+		k.RenewAll()
+		pass(time.Second)
+		if got := k.of(it.Key); len(got) != 2 || got[1] != time.Second {
+			t.Errorf("renewals at %v; want a second one as soon as the first has its answer", got)
+		}
+		pass(3 * interval / 4)
+		if n := len(k.of(it.Key)); n != 2 {
+			t.Errorf("%d renewals, the interval must follow the second", n)
+		}
+	})
+}
+
+// A node that hangs holds up nobody but its own.
+func TestSlotsAreIndependent(t *testing.T) {
+	in(t, func(batch []*Item) []Verdict {
+		if batch[0].Slot == 1 {
+			time.Sleep(6 * interval)
+		}
+		return make([]Verdict, len(batch))
+	}, func(t *testing.T, k *kennel) {
+		list := items(2)
+		list[1].Slot = 1
+		for _, it := range list {
+			k.Arm(it)
+		}
+		pass(5 * interval)
+		if good, bad := len(k.of(list[0].Key)), len(k.of(list[1].Key)); good < 5 || bad != 1 {
+			t.Errorf("%d renewals of the good slot, %d of the one that hangs; want at least 5 and 1", good, bad)
+		}
+	})
+}
+
+func TestCloseWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKennel(func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} })
+		k.Arm(items(1)[0])
+		k.RenewAll()
+		pass(time.Second / 4)
+		k.Close()
+		if at := time.Since(k.start); at != time.Second {
+			t.Errorf("Close returned at %s, while a renewal was under way until 1s", at)
+		}
+		pass(10 * interval)
+		if n := len(k.all()); n != 1 {
+			t.Errorf("%d renewals, want none after Close", n)
+		}
+		k.Cancel(k.onlyArmed())
+		if k.Len() != 0 {
+			t.Error("Cancel after Close must still take the item out")
+		}
+	})
+}
+
+func (k *kennel) onlyArmed() *Item {
+	k.Watchdog.mu.Lock()
+	defer k.Watchdog.mu.Unlock()
+	for it := range k.armed {
+		return it
+	}
+	return nil
+}
+
+// Everybody at once, on the real clock, for the race detector.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int64
+	var mu sync.Mutex
+	under := make(map[*Item]bool)
+	verdicts := []Verdict{Renewed, Renewed, Renewed, Gone, Refused, Unanswered}
+	w := New(Config{Interval: 10 * time.Millisecond, Send: func(batch []*Item) []Verdict {
+		out := make([]Verdict, len(batch))
+		mu.Lock()
+		for i, it := range batch {
+			if under[it] {
+				t.Errorf("%s is renewed twice at the same time", it.Key)
+			}
+			under[it] = true
+			out[i] = verdicts[sent.Add(1)%int64(len(verdicts))]
+		}
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		for _, it := range batch {
+			delete(under, it)
+		}
+		mu.Unlock()
+		return out
+	}})
+	list := items(64)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for round := range 500 {
+				it := list[(g*31+round*7)%len(list)]
+				w.Arm(it)
+				switch round % 5 {
+				case 0:
+					w.RenewAll()
+				case 1:
+					time.Sleep(time.Millisecond)
+				}
+				if round%2 == 0 {
+					w.Cancel(it)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, it := range list {
+		w.Cancel(it)
+	}
+	w.Close()
+	if w.Len() != 0 || sent.Load() == 0 {
+		t.Errorf("Len = %d, %d renewals", w.Len(), sent.Load())
+	}
+}

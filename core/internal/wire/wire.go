@@ -1,0 +1,61 @@
+// Package wire builds the names that reqlock shares with other programs, Java Redisson above all: lock keys,
+// pub/sub channels, owners, and the cluster slot of a key. Everything in it is a pure function; what it returns is
+// seen by other processes and must not change.
+package wire
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Slots is the number of hash slots of a Redis Cluster.
+const Slots = 16384
+
+// Messages that a release publishes.
+const (
+	// Unlocked wakes one waiter in each client. Redisson: LockPubSub.UNLOCK_MESSAGE.
+	Unlocked = "0"
+)
+
+// LockChannel is the channel on which the release of a plain lock is announced.
+func LockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
+
+// Owner is the field of a lock hash that stands for one hold of one client. Redisson puts a thread id where reqlock
+// puts the number of the hold; nobody parses it.
+func Owner(client string, hold uint64) string {
+	return client + ":" + strconv.FormatUint(hold, 10)
+}
+
+// prefixed puts a prefix before a name so that both fall into one cluster slot. As in Redisson, a name with an opening
+// brace anywhere is taken as it is, even where the braces make no valid hash tag.
+func prefixed(prefix, name string) string {
+	if strings.Contains(name, "{") {
+		return prefix + ":" + name
+	}
+	return prefix + ":{" + name + "}"
+}
+
+// Slot is the cluster slot of a key: CRC16 of its hash tag, or of the whole key where it has no valid one.
+func Slot(key string) int {
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if size := strings.IndexByte(key[open+1:], '}'); size > 0 {
+			key = key[open+1 : open+1+size]
+		}
+	}
+	return int(crc16(key)) % Slots
+}
+
+// crc16 is CRC-16/XMODEM, which the cluster specification prescribes.
+func crc16(s string) (sum uint16) {
+	for i := 0; i < len(s); i++ {
+		sum ^= uint16(s[i]) << 8
+		for range 8 {
+			if sum&0x8000 != 0 {
+				sum = sum<<1 ^ 0x1021
+			} else {
+				sum <<= 1
+			}
+		}
+	}
+	return sum
+}
