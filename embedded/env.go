@@ -1,0 +1,119 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	envURL = "REDIS_URL"
+
+	// pingTimeout is for everything together: name lookup, connecting, TLS, PING.
+	pingTimeout = 3 * time.Second
+)
+
+// FromEnv returns the Redis that the environment variable REDIS_URL names, or
+// one started as by [Start] when the variable is unset or blank. The URL has the
+// form redis://user:password@host:port/db, rediss:// for TLS, or
+// unix:///path/to/socket; its query parameters are those of [redis.ParseURL].
+//
+// The server has answered a PING when FromEnv returns. If it does not within
+// three seconds, or if the URL is malformed, the error says in one line what to
+// do, and shows neither user nor password.
+func FromEnv() (*Server, error) {
+	raw := strings.TrimSpace(os.Getenv(envURL))
+	if raw == "" {
+		return Start()
+	}
+	return connect(raw, pingTimeout)
+}
+
+func connect(raw string, timeout time.Duration) (*Server, error) {
+	shown, err := withoutCredentials(raw)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := redis.ParseURL(raw)
+	if err != nil {
+		return nil, fmt.Errorf("reqlock: embedded: %s %s is malformed: %w; want %s", envURL, shown, err, wantedURL)
+	}
+	if err := ping(*opts, timeout); err != nil {
+		return nil, fmt.Errorf("reqlock: embedded: %s %s is unusable: %w; start that server, correct %s, "+
+			"or unset it to run Redis inside this process", envURL, shown, err, envURL)
+	}
+	return &Server{opts: *opts, url: shown}, nil
+}
+
+const wantedURL = "redis://[user:password@]host:port[/db], rediss://… for TLS, or unix:///path"
+
+// errHidden stands for a URL in which the password cannot be told from the rest.
+var errHidden = fmt.Errorf("reqlock: embedded: %s is no usable URL (not shown, it may hold a password); want %s, "+
+	"with special characters of the password percent-encoded", envURL, wantedURL)
+
+// withoutCredentials returns the URL in a form that may be printed. The parser's
+// own errors quote what they stumble over, which may be the password, so they are
+// not passed on.
+func withoutCredentials(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Opaque != "" {
+		return "", errHidden
+	}
+	// A password with a bare "/", "?" or "#" in it ends the host too early; the
+	// "@" that was to follow it is then found further back.
+	if strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
+		return "", errHidden
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	text := shown.String()
+	if u.User != nil {
+		text = strings.Replace(text, "://", "://***@", 1)
+	}
+	return text, nil
+}
+
+// ping makes one attempt, where a client of its own would make many and log each.
+func ping(opts redis.Options, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+
+	// The rest of timeout is in ctx; TLS alone looks at DialTimeout instead.
+	opts.DialTimeout = timeout
+	conn, err := redis.NewDialer(&opts)(ctx, opts.Network, opts.Addr)
+	if err != nil {
+		return plain(err, timeout)
+	}
+	defer conn.Close()
+
+	opts.Dialer = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
+	opts.MaxRetries = -1
+	opts.DialerRetries = 1
+	opts.MinIdleConns = 0
+	opts.ReadTimeout, opts.WriteTimeout = timeout, timeout
+	opts.ContextTimeoutEnabled = true
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	rdb := redis.NewClient(&opts)
+	defer rdb.Close()
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		return plain(err, timeout)
+	}
+	return nil
+}
+
+// plain says of a timeout how long it was; errors of the network and of Redis
+// speak for themselves.
+func plain(err error, timeout time.Duration) error {
+	var netErr net.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout() {
+		return fmt.Errorf("no answer within %v: %w", timeout, err)
+	}
+	return err
+}
