@@ -1,0 +1,206 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// The caller leaves when the second try is under way; the first, of which nothing was heard, is still on the road. That the
+// second one is refused says nothing about the first.
+func TestACallerThatLeavesDuringTheSecondTry(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(4*time.Second))
+	ctx, leave := context.WithCancel(bg)
+	defer leave()
+	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	await(t, "the first try is on the road", stray.Hit())
+	b.occupy(t, 0, "a")
+	second := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	await(t, "the second try is refused", second.Hit())
+	leave()
+	wantErr(t, "the caller", await(t, "it leaves", result).err, context.Canceled)
+	second.Release()
+	eventually(t, "it is known that there may be a stray", func() bool { return c.Stats().Cleanups == 1 })
+	b.free(t, "a")
+	stray.Release()
+	await(t, "the stray has the lock", stray.Done())
+	if n := b.rdb.Exists(bg, "a").Val(); n != 1 {
+		t.Fatal("the stray was to take the lock")
+	}
+	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
+}
+
+// Many levels of one lock are given back while Redis is silent. None waits for a time-out of each other.
+func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
+	t.Parallel()
+	for name, remain := range map[string]int{"all": 0, "all but one": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const timeout = 500 * time.Millisecond
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(timeout))
+			ctx := WithOwner(bg)
+			var levels []*Lease
+			for range 12 {
+				levels = append(levels, mustEnter(t, ctx, c, "a", AcquireOptions{}))
+			}
+			proxy.Stall()
+			begun := time.Now()
+			var wg sync.WaitGroup
+			for _, l := range levels[remain:] {
+				wg.Go(func() {
+					if err := l.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
+						t.Errorf("Release without Redis: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(begun); took > 4*timeout {
+				t.Errorf("the releases took %s, with a command timeout of %s", took, timeout)
+			}
+			proxy.Restore()
+			for _, l := range levels[:remain] {
+				inner := mustEnter(t, l.Context(), c, "a", AcquireOptions{})
+				b.wantCount(t, l, 2)
+				mustRelease(t, inner)
+				mustRelease(t, l)
+			}
+			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
+		})
+	}
+}
+
+// Everything goes wrong at once, for a while: connections break and hang, replies and messages get lost, Redis forgets the
+// scripts and stands still. Nobody ever holds a lock together with another, and when it is over all is as it was before.
+func TestTroubleOfAllKinds(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const duration = 5 * time.Second
+	clients := make([]*Client, 4)
+	proxies := make([]*redistest.Proxy, len(clients))
+	for i := range clients {
+		clients[i], proxies[i] = b.proxiedWith(t, func(o *redis.Options) {
+			o.ReadTimeout, o.DialTimeout, o.PoolSize = 400*time.Millisecond, 400*time.Millisecond, 8
+		}, commandTimeout(500*time.Millisecond), watchdogTimeout(1200*time.Millisecond), pollInterval(200*time.Millisecond))
+	}
+	names := []string{"a", "b", "c"}
+	inside := make([]atomic.Pointer[Lease], len(names))
+	var granted, lost atomic.Int32
+
+	over := time.Now().Add(duration)
+	var wg sync.WaitGroup
+	for g := range 32 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 42))
+			c := clients[g%len(clients)]
+			for time.Now().Before(over) {
+				i := random.IntN(len(names))
+				ctx, cancel := context.WithTimeout(bg, time.Duration(1+random.IntN(1500))*time.Millisecond)
+				opts := AcquireOptions{WaitTime: WaitForever}
+				if random.IntN(3) == 0 {
+					opts.LeaseTime = time.Duration(200+random.IntN(1000)) * time.Millisecond
+				}
+				l, err := c.Lock(names[i]).Acquire(ctx, opts)
+				if err == nil {
+					granted.Add(1)
+					if other := inside[i].Swap(l); other != nil && other.Err() == nil && l.Err() == nil {
+						t.Errorf("two hold %s: %s and %s", names[i], other.hold.field, l.hold.field)
+					}
+					if random.IntN(2) == 0 {
+						if inner, err := c.Lock(names[i]).Acquire(l.Context(), AcquireOptions{}); err == nil {
+							_ = inner.Release(bg)
+						}
+					}
+					work := time.Duration(random.IntN(20)) * time.Millisecond
+					if random.IntN(8) == 0 {
+						work *= 100
+					}
+					select {
+					case <-l.Done():
+						lost.Add(1)
+					case <-time.After(work):
+					}
+					inside[i].CompareAndSwap(l, nil)
+					_ = l.Release(bg) // may fail, in which case it is done in the background
+				}
+				cancel()
+			}
+		})
+	}
+
+	random := rand.New(rand.NewPCG(7, 7))
+	pause := func(most time.Duration) { time.Sleep(time.Millisecond + rand.N(most)) }
+	for time.Now().Before(over) {
+		p := proxies[random.IntN(len(proxies))]
+		switch random.IntN(10) {
+		case 0:
+			p.Cut()
+			pause(100 * time.Millisecond)
+			p.Restore()
+		case 1:
+			p.Stall()
+			pause(700 * time.Millisecond)
+			p.Restore()
+		case 2:
+			p.SwallowMessages(1 + random.IntN(5))
+		case 3:
+			p.OnMatch(1+random.IntN(3), runs(), redistest.DropReply)
+		case 4:
+			p.OnMatch(1+random.IntN(3), runs(), redistest.CutAfter)
+		case 5:
+			p.OnMatch(1+random.IntN(3), runs(), redistest.CutBefore)
+		case 6:
+			p.OnMatch(1, runs(), redistest.Delay(time.Millisecond+rand.N(300*time.Millisecond)))
+		case 7:
+			b.rdb.ScriptFlush(bg)
+		case 8:
+			b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub")
+		case 9:
+			b.srv.Freeze(t)
+			pause(300 * time.Millisecond)
+			b.srv.Thaw(t)
+		}
+		pause(100 * time.Millisecond)
+	}
+	wg.Wait()
+	if n := granted.Load(); n < 20 {
+		t.Errorf("only %d grants; this says nothing", n)
+	}
+	t.Logf("%d grants, %d losses", granted.Load(), lost.Load())
+
+	// A last stray may have to be waited for.
+	for i, c := range clients {
+		for _, name := range names {
+			l, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
+			for try := 0; err != nil && try < 3; try++ { // rules that are left
+				l, err = c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
+			}
+			if err != nil {
+				t.Fatalf("client %d, %s, when all is well again: %v", i, name, err)
+			}
+			_ = l.Release(bg)
+		}
+	}
+	eventually(t, "nothing is left to do", func() bool {
+		for _, c := range clients {
+			if c.Stats() != (Stats{}) {
+				return false
+			}
+		}
+		return true
+	})
+	if n := b.rdb.DBSize(bg).Val(); n != 0 {
+		t.Error(fmt.Sprint("left in Redis: ", b.rdb.Keys(bg, "*").Val()))
+	}
+}

@@ -1,0 +1,138 @@
+package core
+
+import (
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/schedule"
+)
+
+// The cleaner frees in the background what may have been left in Redis: holds whose release did not get through, whose
+// acquire was granted when nobody wanted it any more, or for whom a stray try may yet arrive. Since the field of a hold is
+// never used again, freeing it once more does no harm.
+//
+// A cleanup is pending from add until Redis has answered at or after its final time, or its lease is over.
+type cleaner struct {
+	c        *Client
+	schedule *schedule.Schedule[*cleanup]
+
+	mu      sync.Mutex
+	pending map[*cleanup]struct{}
+	closed  bool
+}
+
+type cleanup struct {
+	kind     *kind
+	key      string
+	field    string
+	final    time.Time // an answer before this does not yet count as the last
+	expires  time.Time // when Redis has dropped the hold by itself
+	failures int
+	entry    schedule.Entry[*cleanup]
+}
+
+func newCleaner(c *Client) *cleaner {
+	cl := &cleaner{c: c, pending: make(map[*cleanup]struct{})}
+	cl.schedule = schedule.New(time.Millisecond, func(due []*cleanup) {
+		for _, u := range due {
+			c.background.Go(func() { cl.run(u) })
+		}
+	})
+	return cl
+}
+
+// add has a hold freed: soon, or else only when strays have had their time; and after that time in any case if a try of its
+// acquire is in doubt.
+func (cl *cleaner) add(k *kind, key, field string, lease time.Duration, soon, doubt bool) {
+	now := time.Now()
+	u := &cleanup{kind: k, key: key, field: field, final: now, expires: now.Add(lease)}
+	if doubt {
+		u.final = now.Add(cl.c.opts.CommandTimeout)
+		u.expires = u.expires.Add(cl.c.opts.CommandTimeout)
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.closed {
+		return
+	}
+	cl.pending[u] = struct{}{}
+	if soon {
+		cl.schedule.Set(&u.entry, u, 0)
+	} else {
+		cl.schedule.Set(&u.entry, u, time.Until(u.final))
+	}
+}
+
+func (cl *cleaner) len() int {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return len(cl.pending)
+}
+
+// run tries once and decides what comes next. When Redis was not to be reached it will have things to catch up on, in any
+// order, and an answer soon after that is not yet the last.
+func (cl *cleaner) run(u *cleanup) {
+	sure, err := cl.free(u)
+	now := time.Now()
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if !sure {
+		u.final = now.Add(cl.c.opts.CommandTimeout)
+	}
+	switch {
+	case (err == nil || err == ErrWrongKind) && now.Before(u.final):
+		cl.schedule.Set(&u.entry, u, u.final.Sub(now))
+	case err == nil || err == ErrWrongKind:
+		delete(cl.pending, u)
+	case now.After(u.expires):
+		delete(cl.pending, u)
+		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.key), "owner", u.field, "error", err)
+	default:
+		u.failures++
+		cl.schedule.Set(&u.entry, u, min(20*time.Millisecond<<min(u.failures, 6), time.Second))
+	}
+}
+
+// free sends the release. sure is false when a try of it had no answer.
+func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
+	c := cl.c
+	x := c.exchange(lua.Release(u.key, u.field, u.kind.announcement(u.key, c.opts.PublishMode)), c.opts.CommandTimeout)
+	answer, err := x.run(nil, nil)
+	if err != nil {
+		return !x.doubt, err
+	}
+	freed, err := x.call.ReadFlag(answer)
+	if freed {
+		c.wake(u.key)
+	}
+	return !x.doubt, err
+}
+
+// close ends the schedule and runs what is pending once more, without beginning any after CommandTimeout. The client's
+// background goroutines have ended.
+func (cl *cleaner) close() {
+	cl.schedule.Close()
+	cl.mu.Lock()
+	cl.closed = true
+	pending := make(chan *cleanup, len(cl.pending))
+	for u := range cl.pending {
+		pending <- u
+	}
+	clear(cl.pending)
+	cl.mu.Unlock()
+	close(pending)
+
+	deadline := time.Now().Add(cl.c.opts.CommandTimeout)
+	var workers sync.WaitGroup
+	for range min(len(pending), 32) {
+		workers.Go(func() {
+			for u := range pending {
+				if time.Now().Before(deadline) {
+					_, _ = cl.free(u) // if it fails, the lease ends it
+				}
+			}
+		})
+	}
+	workers.Wait()
+}

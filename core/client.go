@@ -1,0 +1,355 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/hub"
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/schedule"
+	"github.com/reqlock/reqlock/core/internal/watchdog"
+	"github.com/reqlock/reqlock/core/internal/wire"
+)
+
+// A Client makes locks on one Redis. It needs one pub/sub connection beside those of the Redis client it is given, and no
+// goroutine for a lock or a waiter. Its methods may be called from any goroutine.
+type Client struct {
+	opts   Options
+	id     string // the first part of every wire owner
+	clock  func() instant
+	slot   func(key string) int
+	sender sender
+	hub    *hub.Hub
+	dog    *watchdog.Watchdog
+	alarms *schedule.Schedule[alarm]
+
+	shards  [shardCount]shard
+	cleaner *cleaner
+
+	held       tally          // live holds, and those that are being taken leave of
+	acquiring  sync.WaitGroup // callers of Acquire in a queue; joined only while the client is open
+	background group
+	clockWatch chan struct{} // closed when its goroutine has ended
+
+	state   atomic.Int32
+	closing chan struct{} // closed when Close begins
+	closed  chan struct{} // closed when it is done
+}
+
+// The states of a client.
+const (
+	open     int32 = iota
+	draining       // holders may go on and enter again, nobody new gets in
+	closed
+)
+
+// New returns a client that keeps locks on rdb, which it does not close. It does not talk to Redis. It refuses, with
+// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout, a *redis.Ring.
+func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
+	return newClient(rdb, opts, systemClock)
+}
+
+func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*Client, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRedis(rdb, opts.PublishMode); err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
+	}
+	c := &Client{
+		opts:       opts,
+		id:         id.String(),
+		clock:      clock,
+		slot:       func(string) int { return 0 },
+		sender:     &plainSender{rdb: rdb, timeout: opts.CommandTimeout},
+		held:       newTally(),
+		clockWatch: make(chan struct{}),
+		closing:    make(chan struct{}),
+		closed:     make(chan struct{}),
+	}
+	if _, ok := rdb.(*redis.ClusterClient); ok {
+		c.slot = wire.Slot
+	}
+	for i := range c.shards {
+		c.shards[i].entries = make(map[string]*entry)
+	}
+	c.hub = hub.New(hub.Config{
+		Open:         func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) },
+		Plain:        opts.PublishMode != Sharded,
+		Sharded:      opts.PublishMode == Sharded || opts.PublishMode == Both,
+		PingInterval: 2 * min(opts.PollInterval, time.Hour),
+		Logger:       opts.Logger,
+	})
+	c.dog = watchdog.New(watchdog.Config{Interval: opts.WatchdogTimeout / 3, Send: c.renew})
+	c.alarms = schedule.New(0, func(due []alarm) {
+		for _, a := range due {
+			c.background.Go(a.ring)
+		}
+	})
+	c.cleaner = newCleaner(c)
+	go c.watchClock()
+	return c, nil
+}
+
+// Stats counts what a client has at hand. All of it is 0 when nobody holds or waits, a moment after the last one did.
+type Stats struct {
+	Held     int // locks held, each counted once however often it was entered
+	Waiting  int // callers of Acquire
+	Names    int // names of which anything is known
+	Channels int // pub/sub channels
+	Renewals int // locks that the watchdog keeps
+	Cleanups int // releases to be sent, or to be repeated, in the background
+}
+
+// Stats returns the numbers of this moment.
+func (c *Client) Stats() Stats {
+	s := Stats{Channels: c.hub.Len(), Renewals: c.dog.Len(), Cleanups: c.cleaner.len()}
+	c.each(func(e *entry) {
+		s.Names++
+		s.Held += len(e.holds)
+		s.Waiting += len(e.queue)
+	})
+	return s
+}
+
+// each calls f for every entry, its shard locked.
+func (c *Client) each(f func(*entry)) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			f(e)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// renew is how the watchdog renews a batch of holds.
+func (c *Client) renew(batch []*watchdog.Item) []watchdog.Verdict {
+	keys, fields := make([]string, len(batch)), make([]string, len(batch))
+	for i, item := range batch {
+		keys[i], fields[i] = item.Key, item.Owner
+	}
+	lease := c.leaseTime(0)
+	x := c.exchange(lua.Renew(keys, fields, lease), min(c.opts.CommandTimeout, c.opts.WatchdogTimeout/3))
+	x.hasty = true // a slot in migration answers TRYAGAIN to a batch for as long as it takes, and serves each key alone
+	answer, err := x.run(nil, nil)
+	var results []lua.Renewal
+	if err == nil {
+		results, err = lua.ReadRenew(answer, len(batch))
+	}
+
+	verdicts := make([]watchdog.Verdict, len(batch))
+	for i, item := range batch {
+		h := item.Hold.(*hold)
+		problem := err
+		if err == nil {
+			problem = results[i].Err
+		}
+		switch {
+		case err != nil && !isAnswer(err):
+			verdicts[i] = watchdog.Unanswered
+		case problem != nil:
+			verdicts[i] = watchdog.Refused
+		case results[i].Renewed:
+			h.wasRenewed(x.sent, lease)
+		default:
+			verdicts[i] = watchdog.Gone
+			h.wasGone()
+		}
+		if problem != nil && (len(batch) == 1 || verdicts[i] == watchdog.Unanswered) {
+			h.renewFailed(problem)
+		}
+	}
+	return verdicts
+}
+
+// wasRenewed moves the local deadline.
+func (h *hold) wasRenewed(sent instant, lease time.Duration) {
+	h.entry.shard.mu.Lock()
+	defer h.entry.shard.mu.Unlock()
+	h.renewed = later(h.renewed, leaseEnd(sent, lease))
+}
+
+// wasGone ends the hold, unless its last lease has been released and that is why it is gone.
+func (h *hold) wasGone() {
+	h.entry.shard.mu.Lock()
+	released := len(h.leases) == 0
+	h.entry.shard.mu.Unlock()
+	if !released {
+		h.lose(ErrLockLost)
+	}
+}
+
+func (h *hold) renewFailed(err error) {
+	c := h.entry.c
+	h.entry.shard.mu.Lock()
+	var l *Lease
+	if len(h.leases) > 0 {
+		l = h.leases[0]
+	}
+	h.entry.shard.mu.Unlock()
+	if l == nil {
+		return
+	}
+	c.opts.Logger.Warn("reqlock: renewal failed, it is tried again until the lease ends", "lock", c.logged(l.name), "owner", h.field, "error", err)
+	notify(c.opts.Observer.RenewFailed, l.caller, l.event(err))
+}
+
+func (c *Client) observeRelease(ctx context.Context, l *Lease, err error) {
+	if err != nil && err != ErrLockLost {
+		c.opts.Logger.Warn("reqlock: release failed, it is tried again in the background", "lock", c.logged(l.name), "owner", l.hold.field, "error", err)
+	}
+	notify(c.opts.Observer.Released, ctx, l.event(err))
+}
+
+// logged is a name as it may be logged.
+func (c *Client) logged(name string) string {
+	if c.opts.LogNames {
+		return name
+	}
+	return hashed(name)
+}
+
+// watchClock looks out for a clock that was set, or a machine that was asleep: then every lease is looked at, and renewed
+// at once if it is still good.
+func (c *Client) watchClock() {
+	defer close(c.clockWatch)
+	tick := time.NewTicker(min(time.Second, c.opts.WatchdogTimeout/10))
+	defer tick.Stop()
+	last := c.clock()
+	for {
+		select {
+		case <-tick.C:
+		case <-c.closed:
+			return
+		}
+		now := c.clock()
+		if now.drift(last) <= margin(c.opts.WatchdogTimeout) {
+			continue
+		}
+		last = now
+		c.opts.Logger.Warn("reqlock: the clocks have parted, all leases are looked at")
+		var leases []*Lease
+		c.each(func(e *entry) {
+			for _, h := range e.holds {
+				leases = append(leases, h.leases...)
+			}
+		})
+		for _, l := range leases {
+			l.ring() // ends it if its time is over, or else has it looked at again in time
+		}
+		c.dog.RenewAll()
+	}
+}
+
+// Close ends the client. New Acquires and those that wait fail with ErrClosed at once. Then it waits until all locks are
+// released or ctx ends; the locks that are left end with cause ErrClosed and are released, and the error says how many
+// there were. No goroutine of the client is left when it returns. In a server:
+//
+//	srv.RegisterOnShutdown(func() { locks.Close(ctx) })
+//
+// A second Close waits for the first.
+func (c *Client) Close(ctx context.Context) error {
+	if !c.state.CompareAndSwap(open, draining) {
+		select {
+		case <-c.closed:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("reqlock: close: %w", ended(ctx))
+		}
+	}
+	close(c.closing)
+	c.each(func(e *entry) { e.dismiss(e.arrivals, ErrClosed) })
+	c.acquiring.Wait()
+
+	err := c.held.wait(ctx)
+	c.state.Store(closed)
+	if left := c.endHolds(); err != nil {
+		err = fmt.Errorf("reqlock: close: %d locks were still held: %w", left, err)
+	}
+	c.awaitReleases()
+
+	c.alarms.Close()
+	c.dog.Close()
+	c.background.close()
+	c.cleaner.close()
+	c.sender.close()
+	c.hub.Close()
+	for i := range c.shards {
+		c.shards[i].mu.Lock()
+		clear(c.shards[i].entries)
+		c.shards[i].mu.Unlock()
+	}
+	close(c.closed)
+	<-c.clockWatch
+	return err
+}
+
+// awaitReleases gives the releases that are on their way the time they have anyway, before nothing can be sent any more.
+func (c *Client) awaitReleases() {
+	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CommandTimeout)
+	defer cancel()
+	_ = c.held.wait(ctx) // what is left then runs out
+}
+
+// endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.
+func (c *Client) endHolds() (n int) {
+	type ending struct {
+		hold   *hold
+		leases []*Lease
+	}
+	var all []ending
+	c.each(func(e *entry) {
+		for _, h := range e.holds {
+			if len(h.leases) > 0 {
+				leases, _ := h.end(ErrClosed)
+				all = append(all, ending{h, leases})
+			}
+		}
+	})
+	for _, e := range all {
+		e.hold.bury(e.leases)
+	}
+	return len(all)
+}
+
+// A tally counts, and can be waited for to be zero.
+type tally struct {
+	n    atomic.Int64
+	zero chan struct{} // holds one hint
+}
+
+func newTally() tally { return tally{zero: make(chan struct{}, 1)} }
+
+func (t *tally) add() { t.n.Add(1) }
+
+func (t *tally) done() {
+	if t.n.Add(-1) == 0 {
+		select {
+		case t.zero <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (t *tally) wait(ctx context.Context) error {
+	for t.n.Load() > 0 {
+		select {
+		case <-t.zero:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+	}
+	return nil
+}

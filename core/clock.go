@@ -1,0 +1,53 @@
+package core
+
+import "time"
+
+// An instant is a point in time on both clocks of the machine. The monotonic clock stops while a machine is
+// suspended, the wall clock is set by hand; a lease has run out when either of them says so.
+type instant struct {
+	mono time.Duration // since an arbitrary point of this process
+	wall time.Duration // since the epoch
+}
+
+var processStart = time.Now()
+
+func systemClock() instant {
+	now := time.Now()
+	return instant{mono: now.Sub(processStart), wall: time.Duration(now.UnixNano())}
+}
+
+func (i instant) add(d time.Duration) instant { return instant{i.mono + d, i.wall + d} }
+
+// until is the time left from i to deadline, on the clock that is nearer to it; 0 or less: it has passed.
+func (i instant) until(deadline instant) time.Duration {
+	return min(deadline.mono-i.mono, deadline.wall-i.wall)
+}
+
+// since is the time gone by from earlier to i, on the clock that went further.
+func (i instant) since(earlier instant) time.Duration {
+	return max(i.mono-earlier.mono, i.wall-earlier.wall)
+}
+
+// later returns whichever of the two is later. The monotonic clock decides: the wall clock may have been set in between.
+func later(a, b instant) instant {
+	if a.mono > b.mono {
+		return a
+	}
+	return b
+}
+
+// drift is how far the clocks have moved apart from earlier to i.
+func (i instant) drift(earlier instant) time.Duration {
+	return ((i.wall - earlier.wall) - (i.mono - earlier.mono)).Abs()
+}
+
+// margin is what the holder's own deadline keeps away from the end of the lease in Redis: clocks tick at slightly
+// different speeds, and a holder must have stopped before somebody else can start.
+func margin(lease time.Duration) time.Duration {
+	return min(lease/100+2*time.Millisecond, lease/4)
+}
+
+// leaseEnd is the local deadline of a lease that Redis counts from some moment after sent.
+func leaseEnd(sent instant, lease time.Duration) instant {
+	return sent.add(lease - margin(lease))
+}

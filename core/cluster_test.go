@@ -1,0 +1,71 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A cluster of one node refuses what crosses slots, as a larger one does: locks, waiting and batched renewals must not.
+func TestClusterOfOneNode(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", freePort(t)))
+	rdb := srv.Client(t)
+	if err := rdb.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cluster is up", func() bool {
+		return rdb.Set(ctx, "up", 1, 0).Err() == nil && rdb.Del(ctx, "up").Err() == nil
+	})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
+	t.Cleanup(func() { _ = cluster.Close() })
+
+	c := newLooseClient(t, cluster, watchdogTimeout(time.Second))
+	t.Cleanup(func() { idle(t, c, rdb) })
+	var leases []*Lease
+	for i := range 50 {
+		leases = append(leases, mustAcquire(t, c, fmt.Sprint("cluster:", i), AcquireOptions{}))
+	}
+
+	other := newLooseClient(t, cluster)
+	t.Cleanup(func() { idle(t, other, rdb) })
+	got := make(chan error, 1)
+	go func() {
+		lease, err := other.Lock("cluster:0").Acquire(ctx, AcquireOptions{WaitTime: patience})
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		got <- err
+	}()
+	eventually(t, "the other client listens", func() bool {
+		return rdb.PubSubNumSub(ctx, "redisson_lock__channel:{cluster:0}").Val()["redisson_lock__channel:{cluster:0}"] == 1
+	})
+
+	// Longer than the lease: they live on renewals, which go slot by slot.
+	begun := time.Now()
+	eventually(t, "the leases have been renewed", func() bool { return time.Since(begun) > 1500*time.Millisecond })
+	for _, lease := range leases {
+		if err := lease.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

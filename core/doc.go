@@ -1,0 +1,30 @@
+// Package core is a library of distributed locks on Redis, which Java Redisson shares: same keys, same fields, same
+// channels. It knows nothing of HTTP.
+//
+//	locks, err := core.New(rdb, core.Options{})
+//	lease, err := locks.Lock("order:42").Acquire(ctx, core.AcquireOptions{WaitTime: 2 * time.Second})
+//	if err != nil { … }
+//	defer lease.Release(ctx)
+//	work(lease.Context()) // ends the moment the lock is lost
+//
+// # How the parts play together
+//
+// A Client makes Locks by name. Acquire makes a Lease. Whoever carries the lease's context enters the lock again; each
+// entry is a Lease of its own, and the lock is free when all are released.
+//
+// Inside, a lock name is an entry (entry.go) with the holds and the waiters of this process. An Acquire (acquire.go)
+// queues up there; the first in the queue asks Redis by a script, sleeps until the hub hears of a release, and asks
+// again. What it is granted becomes a hold (hold.go), one passage of an owner from not holding to holding and back, with its
+// leases (lease.go). The watchdog renews holds whose leases have no LeaseTime. What cannot be told to Redis in time, the
+// cleaner (cleaner.go) tells it later. Every command goes through an exchange (sender.go), which repeats it until its
+// outcome is known: all scripts can be repeated.
+//
+// # What is promised
+//
+// At any time one owner holds a lock, as long as Redis keeps what it has confirmed: one server that loses its data, or a
+// failover to a replica that lags behind, can break that, as with any lock of this kind. A holder that is paused beyond its
+// lease is told by Lease.Err, Done and Context as soon as it runs again, and cannot harm the next holder's lock.
+//
+// A failed or abandoned Acquire leaves nothing locked for longer than Options.CommandTimeout after Redis answers again, and
+// never for longer than the lease.
+package core

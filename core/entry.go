@@ -1,0 +1,344 @@
+package core
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/hub"
+	"github.com/reqlock/reqlock/core/internal/schedule"
+)
+
+// Names are spread over shards so that callers with different names hardly ever meet. A shard's mutex guards all that is
+// known about its names; it is held for a few instructions at a time, never while Redis, the caller's code or another
+// shard is involved. The mutexes of hub, watchdog, schedules and cleaner are taken inside it, never around it.
+const shardCount = 64
+
+type shard struct {
+	mu      sync.Mutex
+	entries map[string]*entry
+}
+
+var hashSeed = maphash.MakeSeed()
+
+func (c *Client) shard(key string) *shard {
+	return &c.shards[maphash.String(hashSeed, key)%shardCount]
+}
+
+// An entry is what this process knows about one lock key: who of us holds it, and who of us waits. It exists while there is
+// anything to know. All of it is guarded by the shard's mutex.
+type entry struct {
+	c     *Client
+	shard *shard
+	key   string
+
+	holds []*hold   // those that have ended stay until all has been told
+	queue []*waiter // first come, first served; only the first asks Redis
+
+	epoch    uint64 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
+	arrivals uint64 // numbers the waiters
+	heldTill time.Time
+
+	sub     *hub.Subscription // while somebody waits, and a moment longer
+	linger  schedule.Entry[alarm]
+	lingers bool
+}
+
+// linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once.
+const linger = 300 * time.Millisecond
+
+// An alarm rings at a time set in Client.alarms.
+type alarm interface{ ring() }
+
+// lock locks the shard of a key and returns the key's entry, which it makes if need be.
+func (c *Client) lock(key string) *entry {
+	s := c.shard(key)
+	s.mu.Lock()
+	e := s.entries[key]
+	if e == nil {
+		e = &entry{c: c, shard: s, key: key}
+		s.entries[key] = e
+	}
+	return e
+}
+
+// unlock forgets the entry if there is nothing to know any more, and unlocks its shard.
+func (e *entry) unlock() {
+	switch {
+	case len(e.queue) > 0:
+	case e.sub != nil:
+		if !e.lingers {
+			e.lingers = true
+			e.c.alarms.Set(&e.linger, e, linger)
+		}
+	case len(e.holds) == 0 && e.shard.entries[e.key] == e:
+		delete(e.shard.entries, e.key)
+	}
+	e.shard.mu.Unlock()
+}
+
+// ring ends the subscription if nobody has come to wait in the meantime.
+func (e *entry) ring() {
+	e.shard.mu.Lock()
+	e.lingers = false
+	if len(e.queue) == 0 && e.sub != nil {
+		e.sub.Close()
+		e.sub = nil
+	}
+	e.unlock()
+}
+
+// holdOf is the live hold of an owner, or nil. Locked.
+func (e *entry) holdOf(o *owner) *hold {
+	for _, h := range e.holds {
+		if h.owner == o && !h.ended {
+			return h
+		}
+	}
+	return nil
+}
+
+// remove takes a hold off the entry, whose lock may be free now. Locked.
+func (e *entry) remove(h *hold) {
+	if i := slices.Index(e.holds, h); i >= 0 {
+		e.holds = slices.Delete(e.holds, i, i+1)
+		e.c.held.done()
+	}
+	e.bump()
+}
+
+// wake has the first waiter ask Redis again.
+func (e *entry) wake() {
+	e.shard.mu.Lock()
+	e.bump()
+	e.shard.mu.Unlock()
+}
+
+// bump is wake, locked.
+func (e *entry) bump() {
+	e.epoch++
+	if len(e.queue) > 0 {
+		e.queue[0].poke()
+	}
+}
+
+// wake has the first waiter for a key ask Redis again.
+func (c *Client) wake(key string) {
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[key]; e != nil {
+		e.bump()
+	}
+}
+
+// subscribe makes sure that releases elsewhere are heard of. Locked.
+func (e *entry) subscribe(k *kind) {
+	if e.sub != nil {
+		return
+	}
+	sub, confirmed := e.c.hub.Subscribe(k.channel(e.key), e.wake)
+	e.sub = sub
+	if confirmed {
+		e.bump() // there will be no confirmation to do it
+	}
+}
+
+// A waiter is a caller of Acquire whose owner does not hold the lock. Its life, guarded by the shard's mutex:
+//
+//	queued  -> first      when all before it have left
+//	first   -> asking     at once; it sends the acquire script
+//	asking  -> asleep     refused: until the epoch moves or pollAt has come, then it asks again
+//	any     -> out        granted; its time or its context over; failed together with the first; its owner got the lock
+//
+// Each waiter runs on its caller's goroutine, which alone moves it on. Others only poke it to look again, or take it out
+// with an error.
+type waiter struct {
+	kind     *kind
+	owner    *owner
+	opts     AcquireOptions
+	deadline time.Time     // of WaitTime; zero: none
+	signal   chan struct{} // holds one poke
+
+	arrival uint64
+	seen    uint64 // the epoch before the last question
+	asked   bool   // since it became first
+	waits   bool   // false: it came first, and has not been refused yet
+	pollAt  time.Time
+	out     bool
+	err     error // why others took it out
+}
+
+func (w *waiter) poke() {
+	select {
+	case w.signal <- struct{}{}:
+	default: // it has one already
+	}
+}
+
+// enqueue puts a waiter last. Locked.
+func (e *entry) enqueue(w *waiter) {
+	e.arrivals++
+	w.arrival, w.waits = e.arrivals, len(e.queue) > 0
+	e.queue = append(e.queue, w)
+}
+
+// waiting is the number of waiters, less a first one who does not know yet that it has to wait. Locked.
+func (e *entry) waiting() int {
+	n := len(e.queue)
+	if n > 0 && !e.queue[0].waits {
+		n--
+	}
+	return n
+}
+
+// leave takes a waiter out of the queue; whoever is first now asks at once, since the one who left may have been the one
+// who was told. Locked.
+func (e *entry) leave(w *waiter) {
+	if w.out {
+		return
+	}
+	w.out = true
+	i := slices.Index(e.queue, w)
+	e.queue = slices.Delete(e.queue, i, i+1)
+	if i == 0 {
+		e.promote()
+	}
+}
+
+func (e *entry) promote() {
+	if len(e.queue) > 0 {
+		e.queue[0].poke()
+	}
+}
+
+// grant puts a hold in the place of the waiter who got it. The one behind it need not ask: it knows who has the lock,
+// and that there will be a release or a loss to wake it. Locked.
+func (e *entry) grant(w *waiter, h *hold) {
+	e.holds = append(e.holds, h)
+	e.c.held.add()
+	e.leave(w)
+	if len(e.queue) > 0 {
+		first := e.queue[0]
+		e.asks(first)
+		first.pollAt = time.Now().Add(e.c.pollPause())
+		e.subscribe(first.kind)
+	}
+	for _, other := range e.queue {
+		if other.owner == w.owner {
+			other.poke()
+		}
+	}
+}
+
+// dismiss takes out every waiter that arrived by some time, with an error. Locked.
+func (e *entry) dismiss(arrival uint64, err error) {
+	stay := e.queue[:0:0]
+	for _, w := range e.queue {
+		if w.arrival > arrival {
+			stay = append(stay, w)
+			continue
+		}
+		w.out, w.err = true, err
+		w.poke()
+	}
+	e.queue = stay
+	e.promote()
+}
+
+// A step is what a waiter does next.
+type step int
+
+const (
+	ask     step = iota
+	sleep        // until poked, or for the duration
+	reenter      // its owner has the lock
+	giveUp       // its time is over
+	fail         // with waiter.err
+)
+
+// next says what a waiter does now. Locked.
+func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
+	first := !w.out && e.queue[0] == w
+	left := time.Hour
+	if !w.deadline.IsZero() {
+		left = w.deadline.Sub(now)
+	}
+	switch {
+	case w.err != nil:
+		return fail, 0
+	case e.holdOf(w.owner) != nil:
+		return reenter, 0
+	case first && !w.asked:
+		return ask, 0
+	case left <= 0:
+		return giveUp, 0
+	case first && (w.seen != e.epoch || !w.pollAt.After(now)):
+		return ask, 0
+	case first:
+		return sleep, min(left, w.pollAt.Sub(now))
+	}
+	return sleep, left
+}
+
+// asks notes that a waiter is about to ask, and returns who stands in the queue by now. Locked.
+func (e *entry) asks(w *waiter) (arrivals uint64) {
+	w.asked, w.seen = true, e.epoch
+	return e.arrivals
+}
+
+// sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
+// now; the last to come is the one to go. Locked.
+func (e *entry) sleeps(w *waiter, ttl time.Duration) {
+	w.pollAt = time.Now().Add(e.c.pause(ttl))
+	e.subscribe(w.kind)
+	if w.waits {
+		return
+	}
+	w.waits = true
+	for n := len(e.queue); n > 1; n-- {
+		last := e.queue[n-1]
+		if last.opts.MaxWaiters == 0 || n <= last.opts.MaxWaiters {
+			return
+		}
+		e.queue[n-1] = nil
+		e.queue = e.queue[:n-1]
+		last.out, last.err = true, ErrTooManyWaiters
+		last.poke()
+	}
+}
+
+// note remembers what Redis told about the holder's key. Locked.
+func (e *entry) note(ttl time.Duration) {
+	e.heldTill = time.Time{}
+	if ttl > 0 {
+		e.heldTill = time.Now().Add(ttl)
+	}
+}
+
+// ttl is what is left of the holder's key by the last word of Redis; 0: not known. Locked.
+func (e *entry) ttl() time.Duration {
+	return max(0, time.Until(e.heldTill))
+}
+
+// shortPause is the least that a waiter sleeps between two questions: a key that is about to vanish, or has just
+// vanished, has no time left to sleep for.
+const shortPause = 5 * time.Millisecond
+
+// pause is how long to sleep after a refusal, if nothing else happens.
+func (c *Client) pause(ttl time.Duration) time.Duration {
+	switch {
+	case ttl == -time.Millisecond: // no end
+		return c.pollPause()
+	case ttl <= 0:
+		return shortPause
+	}
+	return min(ttl+time.Millisecond, c.pollPause())
+}
+
+// pollPause is PollInterval less a random part, so that waiters of many processes do not ask together.
+func (c *Client) pollPause() time.Duration {
+	return c.opts.PollInterval - rand.N(c.opts.PollInterval/5+1)
+}

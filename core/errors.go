@@ -1,0 +1,91 @@
+package core
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The errors of this package; test for them with errors.Is. What is returned names the operation and the lock, by a
+// short hash: names come from requests and may hold what must not be logged.
+//
+// An error that is none of these, and not the error of the caller's own context, comes from Redis or the way there.
+var (
+	// ErrNotAcquired: somebody else held the lock for as long as the caller was willing to wait. The error is a
+	// *NotAcquiredError.
+	ErrNotAcquired = errors.New("reqlock: lock not acquired")
+	// ErrNotHeld: the lease is not held any more. ErrLockLost, ErrReleased and, for a lease, ErrClosed all match it.
+	ErrNotHeld = errors.New("reqlock: lock not held")
+	// ErrLockLost: the lock was held and is so no longer, without a release: its lease ran out, or somebody took it away.
+	ErrLockLost error = &notHeldError{"reqlock: lock lost"}
+	// ErrReleased: the lease has been released.
+	ErrReleased error = &notHeldError{"reqlock: lock released"}
+	// ErrClosed: the client is closing or closed.
+	ErrClosed error = &notHeldError{"reqlock: client closed"}
+	// ErrTooManyWaiters: AcquireOptions.MaxWaiters callers of this process are waiting for the name already.
+	ErrTooManyWaiters = errors.New("reqlock: too many waiters")
+	// ErrInvalidName: the lock's name can never work.
+	ErrInvalidName = errors.New("reqlock: invalid lock name")
+	// ErrInvalidOptions: the options can never work.
+	ErrInvalidOptions = errors.New("reqlock: invalid options")
+	// ErrWrongKind: the key of the lock holds something else in Redis, or another kind of lock.
+	ErrWrongKind = errors.New("reqlock: the key is not a lock of this kind")
+)
+
+// A notHeldError is one of the ways in which a lease can have ended.
+type notHeldError struct{ text string }
+
+func (e *notHeldError) Error() string        { return e.text }
+func (e *notHeldError) Is(target error) bool { return target == ErrNotHeld }
+
+// A NotAcquiredError says that a lock was held by somebody else. It matches ErrNotAcquired.
+type NotAcquiredError struct {
+	Name   string        // the lock's name, in full; the text holds a hash of it
+	TTL    time.Duration // what the holder's key had left when Redis last told; -1ms: no end; 0: not known
+	Waited time.Duration // since Acquire was called
+}
+
+func (e *NotAcquiredError) Error() string {
+	return fmt.Sprintf("reqlock: acquire lock %s: held by somebody else, waited %s", hashed(e.Name), e.Waited.Round(time.Millisecond))
+}
+
+func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+
+// An opError says what was being done to which lock.
+type opError struct {
+	op   string
+	name string
+	err  error
+}
+
+func (e *opError) Error() string {
+	return "reqlock: " + e.op + " lock " + hashed(e.name) + ": " + strings.TrimPrefix(e.err.Error(), "reqlock: ")
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+func opErr(op, name string, err error) error { return &opError{op, name, err} }
+
+// invalid wraps one of the sentinels with what is wrong and what would be right.
+func invalid(sentinel error, format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{sentinel}, args...)...)
+}
+
+// ended is the error of a context that has ended: its Err, and its cause where that says more.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// hashed is how names appear in errors and logs.
+func hashed(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return "#" + hex.EncodeToString(sum[:4])
+}

@@ -1,0 +1,477 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// countTogether has goroutines of each client count up, holding a lock while they read, dawdle and write, in Redis and in
+// a variable. No step may be lost.
+func (b *bundle) countTogether(t *testing.T, clients []*Client, goroutines, rounds int) {
+	t.Helper()
+	ctx := context.Background()
+	var local int // guarded by the lock alone
+	var workers sync.WaitGroup
+	for i := range len(clients) * goroutines {
+		opts := AcquireOptions{WaitTime: WaitForever}
+		if i%2 == 0 {
+			opts.LeaseTime = time.Hour
+		}
+		lock := clients[i%len(clients)].Lock("counted")
+		workers.Go(func() {
+			for range rounds {
+				err := Do(ctx, lock, opts, func(ctx context.Context) error {
+					seen := local
+					n, err := b.rdb.Get(ctx, "count").Int()
+					if err != nil && err != redis.Nil {
+						return err
+					}
+					runtime.Gosched()
+					local = seen + 1
+					return b.rdb.Set(ctx, "count", n+1, 0).Err()
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	want := len(clients) * goroutines * rounds
+	if n, err := b.rdb.Get(ctx, "count").Int(); n != want || local != want {
+		t.Errorf("counted %d in Redis (%v) and %d here, want %d", n, err, local, want)
+	}
+	b.rdb.Del(ctx, "count")
+}
+
+func TestExclusion(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clients := make([]*Client, 8)
+	for i := range clients {
+		clients[i] = b.client(t, commandTimeout(patience))
+	}
+	b.countTogether(t, clients, 8, 10)
+}
+
+// The callers of one process are served in the order in which they came, whoever holds the lock at first.
+func TestFirstComeFirstServed(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"held here", "held elsewhere"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, holder := b.client(t, commandTimeout(patience)), b.client(t)
+			if name == "held here" {
+				holder = c
+			}
+			lease := mustAcquire(t, holder, "a", AcquireOptions{})
+			const n = 30
+			var order []int // guarded by the lock
+			var waiters sync.WaitGroup
+			for i := range n {
+				waiters.Go(func() {
+					err := Do(context.Background(), c.Lock("a"), AcquireOptions{WaitTime: WaitForever}, func(context.Context) error {
+						order = append(order, i)
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+				eventually(t, "it has queued up", func() bool { return c.Stats().Waiting == i+1 })
+			}
+			mustRelease(t, lease)
+			waiters.Wait()
+			if len(order) != n || !slices.IsSorted(order) {
+				t.Errorf("served in the order %v", order)
+			}
+		})
+	}
+}
+
+// A release in one client is heard of in another by message, PollInterval being too long, and soon.
+func TestHandOverToAnotherClient(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	holder, waiter := b.client(t), b.client(t, pollInterval(time.Hour), commandTimeout(patience))
+	var took []time.Duration
+	for range 11 {
+		lease := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: time.Hour})
+		result := acquireAsync(context.Background(), waiter.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+		eventually(t, "it waits", func() bool { return waiter.Stats().Waiting == 1 })
+		b.eventuallyListens(t, "a")
+		released := time.Now()
+		mustRelease(t, lease)
+		r := await(t, "the waiter gets it", result)
+		took = append(took, time.Since(released))
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		mustRelease(t, r.lease)
+	}
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > 100*time.Millisecond {
+		t.Errorf("the waiter had it after %v (median of %v)", median, took)
+	}
+}
+
+// A waiter whose message was lost asks by itself.
+func TestHandOverWithoutMessage(t *testing.T) {
+	t.Parallel()
+	const poll = 700 * time.Millisecond
+	b := newBundle(t)
+	holder := b.client(t)
+	waiter, proxy := b.proxied(t, pollInterval(poll), commandTimeout(patience))
+	swallow := proxy.SwallowMessages(-1)
+	lease := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: time.Hour})
+	result := acquireAsync(context.Background(), waiter.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+	b.eventuallyListens(t, "a")
+	released := time.Now()
+	mustRelease(t, lease)
+	r := await(t, "the waiter gets it", result)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if took := time.Since(released); took > poll+2*time.Second {
+		t.Errorf("the waiter had it %v after the release, PollInterval is %v", took, poll)
+	}
+	await(t, "the message was lost", swallow.Hit())
+	mustRelease(t, r.lease)
+}
+
+func TestWaitTime(t *testing.T) {
+	t.Parallel()
+	const lease = time.Minute
+	for _, where := range []string{"held here", "held elsewhere"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			b := newBundle(t)
+			c, holder := b.client(t, pollInterval(100*time.Millisecond), commandTimeout(patience)), b.client(t)
+			if where == "held here" {
+				holder = c
+			}
+			held := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: lease})
+			for _, wait := range []time.Duration{0, time.Millisecond, 350 * time.Millisecond} {
+				began := time.Now()
+				_, err := c.Lock("a").Acquire(ctx, AcquireOptions{WaitTime: wait})
+				took := time.Since(began)
+				var refused *NotAcquiredError
+				if !errors.As(err, &refused) || !errors.Is(err, ErrNotAcquired) {
+					t.Fatalf("WaitTime %v: %v", wait, err)
+				}
+				if took < wait || refused.Waited < wait || refused.Waited > took {
+					t.Errorf("WaitTime %v: took %v, Waited is %v", wait, took, refused.Waited)
+				}
+				if refused.TTL > lease || refused.TTL < lease-patience {
+					t.Errorf("WaitTime %v: TTL is %v", wait, refused.TTL)
+				}
+			}
+			forever := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+			began := time.Now()
+			eventually(t, "several polls have passed", func() bool { return time.Since(began) > 500*time.Millisecond })
+			select {
+			case r := <-forever:
+				t.Fatalf("did not wait for ever: %v", r.err)
+			default:
+			}
+			mustRelease(t, held)
+			r := await(t, "it got the lock", forever)
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			mustRelease(t, r.lease)
+		})
+	}
+}
+
+// A caller whose context ends is let go at once, with the error and the cause of its context, whatever is under way, and the
+// lock is not left with it.
+func TestContextEnds(t *testing.T) {
+	t.Parallel()
+	request := func(p *redistest.Proxy) *redistest.Rule {
+		return p.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+	}
+	reply := func(p *redistest.Proxy) *redistest.Rule {
+		return p.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	}
+	subscribe := func(p *redistest.Proxy) *redistest.Rule {
+		return p.On("SUBSCRIBE", 1, redistest.HoldRequest)
+	}
+	for moment, test := range map[string]struct {
+		held  bool // by somebody else
+		ahead int  // waiters of the same process
+		stop  func(p *redistest.Proxy) *redistest.Rule
+	}{
+		"first in the queue":     {held: true},
+		"behind others":          {held: true, ahead: 2},
+		"while it subscribes":    {held: true, stop: subscribe},
+		"before Redis is asked":  {stop: request},
+		"before the reply comes": {stop: reply},
+	} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(2*time.Second))
+			other := b.client(t)
+			var held *Lease
+			if test.held {
+				held = mustAcquire(t, other, "a", AcquireOptions{})
+			}
+			var rule *redistest.Rule
+			if test.stop != nil {
+				rule = test.stop(proxy)
+			}
+			ctx, hangUp := context.WithCancelCause(context.Background())
+			var ahead []<-chan acquired
+			for i := range test.ahead {
+				ahead = append(ahead, acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
+				eventually(t, "one waits", func() bool { return c.Stats().Waiting == i+1 })
+			}
+
+			result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+			switch {
+			case rule != nil:
+				await(t, "it is at that moment", rule.Hit())
+			default:
+				b.eventuallyListens(t, "a")
+				eventually(t, "it waits", func() bool { return c.Stats().Waiting == test.ahead+1 })
+			}
+			why := errors.New("the user has closed the window")
+			hangUp(why)
+			for _, result := range append(ahead, result) {
+				r := await(t, "the caller is let go", result)
+				if !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, why) {
+					t.Errorf("Acquire: %v", r.err)
+				}
+			}
+			if n := c.Stats().Waiting; n != 0 {
+				t.Errorf("%d wait", n)
+			}
+
+			if rule != nil {
+				rule.Release()
+			}
+			if held != nil {
+				mustRelease(t, held)
+			}
+			mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience}))
+		})
+	}
+}
+
+// eventuallyRenewed waits until the time to live of a lock goes up.
+func (b *bundle) eventuallyRenewed(t testing.TB, key string) {
+	t.Helper()
+	lowest := b.pttl(t, key)
+	eventually(t, "a renewal of "+key, func() bool {
+		ttl := b.pttl(t, key)
+		lowest = min(lowest, ttl)
+		return ttl > lowest
+	})
+}
+
+// A Redis that comes back with its data has lost nothing.
+func TestRestartWithData(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(9*time.Second))
+	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	b.srv.Save(t)
+	b.srv.Kill(t)
+	b.srv.Restart(t)
+	b.eventuallyRenewed(t, "a")
+	if err := lease.Err(); err != nil {
+		t.Errorf("Err: %v", err)
+	}
+	if fields := b.fields(t, "a"); fields[lease.hold.field] != "1" {
+		t.Errorf("fields: %v", fields)
+	}
+	mustRelease(t, lease)
+}
+
+// A Redis that comes back empty has freed all locks: their holders are told with the next renewal, and can begin anew.
+func TestRestartWithoutData(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(6*time.Second))
+	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	b.srv.Restart(t)
+	await(t, "the holder is told", lease.Done())
+	if cause := context.Cause(lease.Context()); lease.Err() != ErrLockLost || cause != ErrLockLost {
+		t.Errorf("Err: %v, cause: %v", lease.Err(), cause)
+	}
+	wantErr(t, "Release", lease.Release(context.Background()), ErrLockLost)
+
+	next := mustAcquire(t, c, "a", AcquireOptions{})
+	b.eventuallyRenewed(t, "a")
+	if err := next.Err(); err != nil {
+		t.Errorf("Err: %v", err)
+	}
+	mustRelease(t, next)
+}
+
+// A Redis that stands still for longer than the lease: the holder is told when its time is over, and when Redis goes on
+// somebody else gets the lock, not both.
+func TestRedisStandsStill(t *testing.T) {
+	t.Parallel()
+	const lease = 1500 * time.Millisecond
+	for name, opts := range map[string]AcquireOptions{
+		"watchdog":   {},
+		"fixed time": {LeaseTime: lease},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t, watchdogTimeout(lease))
+			other := b.client(t, commandTimeout(patience))
+			held := mustAcquire(t, c, "a", opts)
+			b.srv.Freeze(t)
+			frozen := time.Now()
+			result := acquireAsync(context.Background(), other.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+
+			await(t, "the holder is told", held.Done())
+			// A renewal that was granted just before cannot count for longer than a lease.
+			if late := time.Since(frozen) - lease; late > 2*time.Second {
+				t.Errorf("told %v after the lease was over", late)
+			}
+			if cause := context.Cause(held.Context()); held.Err() != ErrLockLost || cause != ErrLockLost {
+				t.Errorf("Err: %v, cause: %v", held.Err(), cause)
+			}
+			b.srv.Thaw(t)
+			r := await(t, "somebody else gets it", result)
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			// What the old holder still had under way, and its clean-up, have come by the time it is idle.
+			eventually(t, "the old holder has nothing at hand", func() bool { return c.Stats() == Stats{} })
+			if fields := b.fields(t, "a"); len(fields) != 1 || fields[r.lease.hold.field] != "1" {
+				t.Errorf("fields: %v", fields)
+			}
+			mustRelease(t, r.lease)
+		})
+	}
+}
+
+// A client may be there before its Redis.
+func TestRedisComesUpLater(t *testing.T) {
+	t.Parallel()
+	const timeout = 500 * time.Millisecond
+	b := newBundle(t)
+	b.srv.Kill(t)
+	c := b.client(t, commandTimeout(timeout))
+	for _, wait := range []time.Duration{0, WaitForever} {
+		began := time.Now()
+		_, err := c.Lock("a").Acquire(context.Background(), AcquireOptions{WaitTime: wait})
+		if err == nil || errors.Is(err, ErrNotAcquired) {
+			t.Errorf("Acquire without Redis: %v", err)
+		}
+		if took := time.Since(began); took > timeout+5*time.Second {
+			t.Errorf("it took %v to fail", took)
+		}
+	}
+	b.srv.Restart(t)
+	mustRelease(t, acquireSoon(t, c, "a"))
+}
+
+// A thousand waiters and no Redis: each is told in time, and when Redis is back the client works as before.
+func TestRedisGoesWhileManyWait(t *testing.T) {
+	t.Parallel()
+	const (
+		waiters = 1000
+		poll    = 2 * time.Second
+		timeout = 3 * time.Second
+	)
+	type fault struct {
+		begin, end func(*redistest.Server, testing.TB)
+	}
+	faults := map[string]fault{
+		"dies":         {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"stands still": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	}
+	for name, fault := range faults {
+		for _, names := range []int{1, waiters} {
+			t.Run(fmt.Sprintf("%s, names: %d", name, names), func(t *testing.T) {
+				t.Parallel()
+				ctx := context.Background()
+				b := newBundle(t)
+				c := b.client(t, pollInterval(poll), commandTimeout(timeout))
+				free := b.holdAll(t, names)
+
+				results := make([]<-chan acquired, waiters)
+				for i := range results {
+					results[i] = acquireAsync(ctx, c.Lock(heldName(i%names)), AcquireOptions{WaitTime: WaitForever})
+				}
+				if !within(5*patience, func() bool { return c.Stats().Waiting == waiters && c.Stats().Channels == names }) {
+					t.Fatalf("it never happened: all wait; %+v", c.Stats())
+				}
+				fault.begin(b.srv, t)
+				began := time.Now()
+				for _, result := range results {
+					r := await(t, "the waiter is told", result)
+					if r.err == nil || errors.Is(r.err, ErrNotAcquired) {
+						t.Fatalf("Acquire: %v, %v", r.lease, r.err)
+					}
+				}
+				if took := time.Since(began); took > poll+timeout+5*time.Second {
+					t.Errorf("the last was told after %v", took)
+				}
+
+				fault.end(b.srv, t)
+				eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+				free()
+				for i := range min(names, 20) {
+					mustRelease(t, acquireSoon(t, c, heldName(i)))
+				}
+			})
+		}
+	}
+}
+
+// acquireSoon takes a lock from a Redis that is back. The Redis client goes on answering with its last dial error, without
+// another try, until a look it takes once a second finds the server there.
+func acquireSoon(t testing.TB, c *Client, name string) (lease *Lease) {
+	t.Helper()
+	eventually(t, "the client finds Redis again", func() bool {
+		var err error
+		lease, err = c.Lock(name).Acquire(context.Background(), AcquireOptions{WaitTime: patience})
+		return err == nil
+	})
+	return lease
+}
+
+func heldName(i int) string { return fmt.Sprintf("held:%d", i) }
+
+// holdAll has some names held by another program, for an hour or until free is called.
+func (b *bundle) holdAll(t testing.TB, names int) (free func()) {
+	t.Helper()
+	ctx := context.Background()
+	do := func(f func(p redis.Pipeliner, key string)) {
+		t.Helper()
+		_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range names {
+				f(p, heldName(i))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(func(p redis.Pipeliner, key string) {
+		p.HSet(ctx, key, "another program:1", 1)
+		p.PExpire(ctx, key, time.Hour)
+	})
+	return func() { do(func(p redis.Pipeliner, key string) { p.Del(ctx, key) }) }
+}

@@ -1,0 +1,29 @@
+package core
+
+import "sync"
+
+// A group is the goroutines of one purpose. Unlike a bare sync.WaitGroup it can be closed while others still start some.
+type group struct {
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// Go starts a goroutine, unless the group is closed, and reports whether it did.
+func (g *group) Go(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.wg.Go(f)
+	return true
+}
+
+// close refuses further goroutines and waits for those there are.
+func (g *group) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.wg.Wait()
+}

@@ -1,0 +1,251 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A bundle is what most tests need: a Redis of their own, and a plain client to look into it.
+type bundle struct {
+	srv *redistest.Server
+	rdb *redis.Client
+}
+
+func newBundle(t testing.TB) *bundle {
+	t.Helper()
+	srv := redistest.Start(t)
+	return &bundle{srv: srv, rdb: srv.Client(t)}
+}
+
+// client is a lock client on the bundle's Redis. When the test ends it must be idle; see idle.
+func (b *bundle) client(t testing.TB, opts ...func(*Options)) *Client {
+	t.Helper()
+	return b.clientOn(t, b.srv.Client(t), opts...)
+}
+
+// proxied is a lock client whose way to Redis leads through a proxy. Its Redis client waits a second for a reply, and has its
+// own repeats on, as by default. Redis knows the scripts already, so that each try is one EVALSHA.
+func (b *bundle) proxied(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
+	t.Helper()
+	return b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = time.Second }, opts...)
+}
+
+// proxiedWith is proxied with other options of the Redis client.
+func (b *bundle) proxiedWith(t testing.TB, change func(*redis.Options), opts ...func(*Options)) (*Client, *redistest.Proxy) {
+	t.Helper()
+	for _, s := range allScripts {
+		if err := b.rdb.ScriptLoad(context.Background(), s.Source).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy := b.srv.Proxy(t)
+	return b.clientOn(t, proxy.ClientWith(t, change), opts...), proxy
+}
+
+// clientOn is a lock client on any Redis client. Its log is thrown away unless an option says otherwise.
+func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
+	t.Helper()
+	c := newLooseClient(t, rdb, opts...)
+	t.Cleanup(func() { idle(t, c, b.rdb) })
+	return c
+}
+
+// newLooseClient is a lock client that the test closes itself.
+func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
+	t.Helper()
+	o := Options{Logger: slog.New(slog.DiscardHandler)}
+	for _, change := range opts {
+		change(&o)
+	}
+	c, err := New(rdb, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func commandTimeout(d time.Duration) func(*Options) {
+	return func(o *Options) { o.CommandTimeout = d }
+}
+
+func watchdogTimeout(d time.Duration) func(*Options) {
+	return func(o *Options) { o.WatchdogTimeout = d }
+}
+
+func pollInterval(d time.Duration) func(*Options) {
+	return func(o *Options) { o.PollInterval = d }
+}
+
+// What rules of a proxy match.
+var (
+	acquireScript = lua.Acquire("", "", 0).Script
+	updateScript  = lua.Update("", "", 0, 0).Script
+	releaseScript = lua.Release("", "", lua.Announcement{}).Script
+	forceScript   = lua.ForceRelease("", nil, lua.Announcement{}).Script
+	holdersScript = lua.Holders("").Script
+	renewScript   = lua.Renew(nil, nil, 0).Script
+	inspectScript = lua.Inspect("", "").Script
+
+	allScripts = []*lua.Script{acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript}
+)
+
+// runs matches the commands that run one of the scripts; without any, all scripts.
+func runs(scripts ...*lua.Script) func(args []string) bool {
+	if len(scripts) == 0 {
+		scripts = allScripts
+	}
+	return func(args []string) bool {
+		return len(args) > 1 && slices.ContainsFunc(scripts, func(s *lua.Script) bool {
+			return args[0] == "EVALSHA" && args[1] == s.SHA || args[0] == "EVAL" && args[1] == s.Source
+		})
+	}
+}
+
+// counter counts the commands from now on that match.
+func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int {
+	var n atomic.Int64
+	proxy.OnEvery(func(args []string) bool {
+		if match(args) {
+			n.Add(1)
+		}
+		return false // let it pass
+	}, redistest.Delay(1))
+	return func() int { return int(n.Load()) }
+}
+
+// patience bounds every wait for something that must happen. It is long because machines are slow; nothing waits for it
+// to pass.
+const patience = 20 * time.Second
+
+// idle fails the test unless the client soon has nothing at hand and has left nothing in Redis, neither keys nor
+// subscriptions. It closes the client. A test that writes keys of its own deletes them.
+func idle(t testing.TB, c *Client, rdb *redis.Client) {
+	t.Helper()
+	ctx := context.Background()
+	if !within(patience, func() bool { return c.Stats() == Stats{} }) {
+		t.Errorf("the client is not idle: %+v", c.Stats())
+	}
+	var keys, channels []string
+	var err error
+	if !within(patience, func() bool {
+		var noKeys, noChannels error
+		keys, noKeys = rdb.Keys(ctx, "*").Result()
+		channels, noChannels = rdb.PubSubChannels(ctx, "*").Result()
+		err = errors.Join(noKeys, noChannels)
+		return err == nil && len(keys)+len(channels) == 0
+	}) {
+		t.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
+	}
+	closing, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.Close(closing); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// within reports whether cond came true in time.
+func within(d time.Duration, cond func() bool) bool {
+	for deadline := time.Now().Add(d); ; time.Sleep(2 * time.Millisecond) {
+		if cond() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}
+
+// eventually fails the test unless cond comes true.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	if !within(patience, cond) {
+		t.Fatalf("it never happened: %s", what)
+	}
+}
+
+// await fails the test unless the channel is closed, or gives something.
+func await[T any](t testing.TB, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("it never happened: %s", what)
+	}
+	return v
+}
+
+// acquired is what an Acquire returned.
+type acquired struct {
+	lease *Lease
+	err   error
+}
+
+// acquireAsync calls Acquire on a goroutine. The channel gives the result, once.
+func acquireAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acquired {
+	result := make(chan acquired, 1)
+	go func() {
+		lease, err := l.Acquire(ctx, opts)
+		result <- acquired{lease, err}
+	}()
+	return result
+}
+
+// mustAcquire takes a lock for a new owner.
+func mustAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) *Lease {
+	t.Helper()
+	return mustEnter(t, context.Background(), c, name, opts)
+}
+
+// mustEnter takes a lock for the owner in ctx.
+func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) *Lease {
+	t.Helper()
+	lease, err := c.Lock(name).Acquire(ctx, opts)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return lease
+}
+
+func mustRelease(t testing.TB, lease *Lease) {
+	t.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+// wantErr fails the test unless err matches target.
+func wantErr(t testing.TB, what string, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Fatalf("%s: %v, want %v", what, err, target)
+	}
+}
+
+// fields is the hash of a lock in Redis.
+func (b *bundle) fields(t testing.TB, key string) map[string]string {
+	t.Helper()
+	m, err := b.rdb.HGetAll(context.Background(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// pttl is what a key has left to live.
+func (b *bundle) pttl(t testing.TB, key string) time.Duration {
+	t.Helper()
+	d, err := b.rdb.PTTL(context.Background(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

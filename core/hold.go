@@ -1,0 +1,301 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/watchdog"
+	"github.com/reqlock/reqlock/core/internal/wire"
+)
+
+// A hold is one passage of an owner from not holding a lock to holding it and back. It has one field in Redis, whose name
+// is never used again, so that a late command of an earlier hold finds nothing to spoil. Its life:
+//
+//	live    -> ended    the last lease was released and Redis has answered; or it was lost: a reply said so, its last lease
+//	                    ran out, the lock was taken away by force, the client was closed
+//
+// A live hold may have no lease for a moment: while the release of the last one is on its way. A re-entry that gets the
+// turn before that release makes it an ordinary partial one.
+type hold struct {
+	entry *entry
+	kind  *kind
+	owner *owner
+	field string        // the wire owner
+	turn  chan struct{} // full while a command that changes the hold is under way; renewals do not take it
+	doubt bool          // a try to acquire may still arrive at Redis
+	item  watchdog.Item
+
+	// Guarded by the shard's mutex.
+	leases  []*Lease // neither released nor run out: their number is the hold count
+	ended   bool
+	cause   error         // why it ended
+	freed   error         // what Redis said to the release that ended it
+	renewed instant       // the local deadline of leases that the watchdog keeps
+	longest time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
+	armed   bool
+}
+
+func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
+	h := &hold{
+		entry: e,
+		kind:  w.kind,
+		owner: w.owner,
+		field: field,
+		turn:  make(chan struct{}, 1),
+		doubt: doubt,
+	}
+	h.item = watchdog.Item{Key: e.key, Owner: field, Slot: c.slot(e.key), Hold: h}
+	return h
+}
+
+func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
+
+// take waits for the turn to change the hold.
+func (h *hold) take(ctx context.Context) error {
+	select {
+	case h.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+func (h *hold) give() { <-h.turn }
+
+// add puts a lease on the hold that Redis has granted by a command sent at some time. Locked.
+func (h *hold) add(l *Lease, sent instant) {
+	h.leases = append(h.leases, l)
+	h.prolong(l, sent, l.duration())
+	h.syncRenewal()
+}
+
+// prolong moves a lease's deadline, never back. Locked.
+func (h *hold) prolong(l *Lease, sent instant, d time.Duration) {
+	h.longest = max(h.longest, d)
+	if l.watched {
+		h.renewed = later(h.renewed, leaseEnd(sent, d))
+	} else {
+		l.deadline = later(l.deadline, leaseEnd(sent, d))
+	}
+	l.setAlarm()
+}
+
+// drop takes a lease off the hold. Locked.
+func (h *hold) drop(l *Lease) {
+	if i := slices.Index(h.leases, l); i >= 0 {
+		h.leases = slices.Delete(h.leases, i, i+1)
+	}
+	l.hold.entry.c.alarms.Cancel(&l.alarm)
+	h.syncRenewal()
+}
+
+// syncRenewal has the watchdog keep the hold exactly while a lease wants it. Locked.
+func (h *hold) syncRenewal() {
+	want := !h.ended && slices.ContainsFunc(h.leases, func(l *Lease) bool { return l.watched })
+	if want == h.armed {
+		return
+	}
+	h.armed = want
+	if want {
+		h.entry.c.dog.Arm(&h.item)
+	} else {
+		h.entry.c.dog.Cancel(&h.item)
+	}
+}
+
+// update sends the number of leases, more of them or not, and the lease wanted; it has applied called, locked, when Redis
+// has done it. A caller that leaves does not give the turn back before the reply is there.
+func (h *hold) update(ctx context.Context, more int, lease time.Duration, applied func(sent instant) error) error {
+	c := h.entry.c
+	if err := h.take(ctx); err != nil {
+		return err
+	}
+	n, err := h.count()
+	if err != nil {
+		h.give()
+		return err
+	}
+	x := c.exchange(lua.Update(h.entry.key, h.field, n+more, lease), c.opts.CommandTimeout)
+	answer, err := x.run(ctx.Done(), nil)
+	if err == errLeft {
+		if !c.background.Go(func() { h.finish(x) }) {
+			h.give()
+		}
+		return ended(ctx)
+	}
+	defer h.give()
+	err = h.apply(x, answer, err, applied)
+	if err == errLate {
+		h.sendCount() // without it
+	}
+	return err
+}
+
+// finish ends an update whose caller has left: if Redis did it, the count is set right again.
+func (h *hold) finish(x *exchange) {
+	defer h.give()
+	answer, err := x.await()
+	if h.apply(x, answer, err, nothing) == nil {
+		h.sendCount()
+	}
+}
+
+// apply reads the reply of an update.
+func (h *hold) apply(x *exchange, answer any, err error, applied func(sent instant) error) error {
+	if err != nil {
+		return err
+	}
+	there, err := x.call.ReadFlag(answer)
+	if err != nil {
+		return err
+	}
+	if !there {
+		h.lose(ErrLockLost)
+		_, err := h.count() // ErrLockLost, or else why it was freed already
+		return err
+	}
+	h.entry.shard.mu.Lock()
+	defer h.entry.shard.mu.Unlock()
+	if h.ended {
+		return h.cause
+	}
+	return applied(x.sent)
+}
+
+func nothing(instant) error { return nil }
+
+// count is the hold count, or why there is no hold any more.
+func (h *hold) count() (int, error) {
+	h.entry.shard.mu.Lock()
+	defer h.entry.shard.mu.Unlock()
+	if h.ended {
+		return 0, h.cause
+	}
+	return len(h.leases), nil
+}
+
+// sendCount tells Redis the hold count. The turn is taken. A failure is of no consequence: the next change sets it.
+func (h *hold) sendCount() {
+	c := h.entry.c
+	n, err := h.count()
+	if err != nil || n == 0 {
+		return
+	}
+	x := c.exchange(lua.Update(h.entry.key, h.field, n, 0), c.opts.CommandTimeout)
+	answer, err := x.run(nil, nil)
+	_ = h.apply(x, answer, err, nothing)
+}
+
+// release tells Redis that a lease has been released: by the new count, or by freeing the hold with its last lease. A caller
+// for whom the turn does not come in time waits no longer.
+func (h *hold) release(l *Lease) error {
+	c := h.entry.c
+	timeout := time.NewTimer(c.opts.CommandTimeout)
+	defer timeout.Stop()
+	select {
+	case h.turn <- struct{}{}:
+		defer h.give()
+		return h.tellRelease(l)
+	case <-timeout.C:
+	}
+	freeLater := func() {
+		h.turn <- struct{}{}
+		defer h.give()
+		if n, err := h.count(); n == 0 && err == nil {
+			_ = h.free(l) // where leases are left, the next change sets the count
+		}
+	}
+	if !c.background.Go(freeLater) {
+		freeLater() // the client is closed, and no command takes long any more
+	}
+	return errTimeout
+}
+
+// tellRelease is release once the turn is taken.
+func (h *hold) tellRelease(l *Lease) error {
+	n, err := h.count()
+	switch {
+	case err == ErrReleased: // another lease that was released at the same time freed it for both
+		return h.freed
+	case err != nil:
+		return err
+	case n == 0:
+		return h.free(l)
+	}
+	c := h.entry.c
+	x := c.exchange(lua.Update(h.entry.key, h.field, n, 0), c.opts.CommandTimeout)
+	answer, err := x.run(nil, nil)
+	return h.apply(x, answer, err, nothing)
+}
+
+// free frees the hold in Redis, l being its last lease. The hold has ended when this returns, whatever Redis said; what
+// may have been left there is cleaned up.
+func (h *hold) free(l *Lease) error {
+	c := h.entry.c
+	x := c.exchange(lua.Release(h.entry.key, h.field, h.kind.announcement(h.entry.key, c.opts.PublishMode)), c.opts.CommandTimeout)
+	answer, err := x.run(nil, nil)
+	there := false
+	if err == nil {
+		there, err = x.call.ReadFlag(answer)
+	}
+
+	h.entry.shard.mu.Lock()
+	if h.ended { // lost while the release was under way
+		defer h.entry.shard.mu.Unlock()
+		return h.cause
+	}
+	if err == nil && !there && !(x.doubt && l.left() > 0) {
+		err = ErrLockLost // and not an earlier try of this very release whose reply was lost
+	}
+	h.ended, h.cause, h.freed = true, ErrReleased, err
+	h.entry.remove(h)
+	h.entry.unlock()
+
+	told := err == nil || err == ErrLockLost
+	if !told || h.doubt {
+		c.cleaner.add(h.kind, h.entry.key, h.field, h.longest, !told, h.doubt)
+	}
+	return err
+}
+
+// lose ends the hold and all its leases. The contexts end first; then others may have the lock, and what may be
+// left of the hold in Redis is freed.
+func (h *hold) lose(cause error) {
+	h.entry.shard.mu.Lock()
+	lost, ok := h.end(cause)
+	h.entry.shard.mu.Unlock()
+	if ok {
+		h.bury(lost)
+	}
+}
+
+// end marks the hold and its leases as ended, and returns the leases. Locked.
+func (h *hold) end(cause error) (lost []*Lease, ok bool) {
+	if h.ended {
+		return nil, false
+	}
+	h.ended, h.cause = true, cause
+	lost, h.leases = h.leases, nil
+	for _, l := range lost {
+		l.err = cause
+		h.entry.c.alarms.Cancel(&l.alarm)
+	}
+	h.syncRenewal()
+	return lost, true
+}
+
+// bury does what follows end, without a mutex.
+func (h *hold) bury(lost []*Lease) {
+	for _, l := range lost {
+		l.endContexts(h.cause)
+	}
+	h.entry.shard.mu.Lock()
+	h.entry.remove(h)
+	h.entry.unlock()
+	h.entry.c.cleaner.add(h.kind, h.entry.key, h.field, h.longest, true, h.doubt)
+	for _, l := range lost {
+		l.reportLoss(h.cause)
+	}
+}

@@ -1,0 +1,278 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/schedule"
+)
+
+// A Lease is a lock that was acquired, until it is released or lost. Its methods may be called from any goroutine.
+//
+// The lease ends by itself when its LeaseTime is over, counted from before the command that took it was sent, less a small
+// margin; or, without a LeaseTime, when the watchdog has not been able to renew it for as long as WatchdogTimeout. It
+// also ends when Redis is found not to know it any more. All of that is a loss: Context, Bind and Done tell of it at once.
+type Lease struct {
+	c        *Client
+	hold     *hold
+	name     string
+	fixed    time.Duration   // LeaseTime; 0: the watchdog's
+	caller   context.Context // Acquire's
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	acquired instant
+
+	// Guarded by the shard's mutex of the hold.
+	watched  bool    // the watchdog keeps it
+	deadline instant // where it does not
+	err      error
+	done     chan struct{} // made when somebody asks while it is held
+	bound    []*binding
+	alarm    schedule.Entry[alarm]
+}
+
+// A binding is a context that ends when the lease is lost.
+type binding struct{ cancel context.CancelCauseFunc }
+
+func (c *Client) newLease(ctx context.Context, h *hold, name string, lease time.Duration) *Lease {
+	l := &Lease{c: c, hold: h, name: name, fixed: lease, watched: lease == 0, caller: ctx, acquired: c.clock()}
+	l.ctx, l.cancel = context.WithCancelCause(withOwner(ctx, h.owner))
+	return l
+}
+
+// duration is the lease as Redis is told.
+func (l *Lease) duration() time.Duration { return l.c.leaseTime(l.fixed) }
+
+func (c *Client) leaseTime(d time.Duration) time.Duration {
+	if d == 0 {
+		d = c.opts.WatchdogTimeout
+	}
+	return d.Truncate(time.Millisecond)
+}
+
+func (l *Lease) lock()   { l.hold.entry.shard.mu.Lock() }
+func (l *Lease) unlock() { l.hold.entry.shard.mu.Unlock() }
+
+// Name is the name of the lock, as it was given to the client.
+func (l *Lease) Name() string { return l.name }
+
+// Context is Acquire's context with the lease's owner. It ends when that one does, when the lease is lost (cause ErrLockLost),
+// when it is released (ErrReleased), and when the client is closed in the meantime (ErrClosed).
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Bind returns ctx with the lease's owner, so that it re-enters the lock, ending when the lease is lost (cause ErrLockLost,
+// or ErrClosed). It does not end on release. Call the function when done with it.
+func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(withOwner(ctx, l.hold.owner))
+	b := &binding{cancel}
+	l.lock()
+	switch {
+	case l.err == nil:
+		l.bound = append(l.bound, b)
+	case l.err != ErrReleased:
+		defer cancel(l.err)
+	}
+	l.unlock()
+	return ctx, func() {
+		l.lock()
+		if i := slices.Index(l.bound, b); i >= 0 {
+			l.bound = slices.Delete(l.bound, i, i+1)
+		}
+		l.unlock()
+		cancel(context.Canceled)
+	}
+}
+
+// Done is closed when the lease is released or lost.
+func (l *Lease) Done() <-chan struct{} {
+	l.lock()
+	defer l.unlock()
+	if l.err != nil {
+		return closedChannel
+	}
+	if l.done == nil {
+		l.done = make(chan struct{})
+	}
+	return l.done
+}
+
+var closedChannel = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Err is nil while the lease is held, and then ErrLockLost, ErrReleased or ErrClosed. It looks at the clock, and is right
+// also when the process, or the machine, has been stopped for a while.
+func (l *Lease) Err() error {
+	l.lock()
+	err, over := l.err, l.left() <= 0
+	l.unlock()
+	if err == nil && over {
+		l.ring()
+		l.lock()
+		err = l.err
+		l.unlock()
+	}
+	return err
+}
+
+// Remaining is how long the lease is good for if nothing prolongs it: by this process's clocks, less a margin, so that it is
+// over here before it is over in Redis. 0 when it is over.
+func (l *Lease) Remaining() time.Duration {
+	if l.Err() != nil {
+		return 0
+	}
+	l.lock()
+	defer l.unlock()
+	return max(0, l.left())
+}
+
+// left is the time to the deadline. Locked.
+func (l *Lease) left() time.Duration { return l.c.clock().until(l.end()) }
+
+// end is the local deadline. Locked.
+func (l *Lease) end() instant {
+	if l.watched {
+		return l.hold.renewed
+	}
+	return l.deadline
+}
+
+// setAlarm has the lease looked at when its time is over. Locked.
+func (l *Lease) setAlarm() { l.c.alarms.Set(&l.alarm, l, l.left()) }
+
+// ring ends the lease if its time is over, and sets the alarm again if it has been prolonged.
+func (l *Lease) ring() {
+	h := l.hold
+	l.lock()
+	if l.err != nil {
+		l.unlock()
+		return
+	}
+	if l.left() > 0 {
+		l.setAlarm()
+		l.unlock()
+		return
+	}
+	if len(h.leases) == 1 {
+		lost, _ := h.end(ErrLockLost)
+		l.unlock()
+		h.bury(lost)
+		return
+	}
+	l.err = ErrLockLost
+	h.drop(l)
+	l.unlock()
+	l.endContexts(ErrLockLost)
+	l.reportLoss(ErrLockLost)
+	l.c.background.Go(func() {
+		h.turn <- struct{}{}
+		defer h.give()
+		h.sendCount()
+	})
+}
+
+// Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
+// ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be
+// told. Then the last level is released in the background, for as long as the lease would have lasted; what Redis counts of
+// the levels before it is put right by the next change. The lease is over in any case. That ctx has ended does not stop it;
+// it is bounded by CommandTimeout. Redisson: unlock.
+func (l *Lease) Release(ctx context.Context) error {
+	if err := l.Err(); err != nil {
+		return opErr("release", l.name, err)
+	}
+	l.lock()
+	if err := l.err; err != nil {
+		l.unlock()
+		return opErr("release", l.name, err)
+	}
+	l.err = ErrReleased
+	l.hold.drop(l)
+	l.unlock()
+
+	l.endContexts(ErrReleased)
+	err := l.hold.release(l)
+	l.c.observeRelease(ctx, l, err)
+	if err != nil {
+		return opErr("release", l.name, err)
+	}
+	return nil
+}
+
+// Extend has the lease last for d from now, unless it lasts longer already. A lease that the watchdog keeps needs no
+// extension: ErrInvalidOptions, as for a d below 1ms. ErrLockLost, ErrReleased: it was too late. Redisson: expire.
+func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
+	if d < minLease {
+		return opErr("extend", l.name, invalid(ErrInvalidOptions, "cannot extend by %s; use at least %s", d, minLease))
+	}
+	l.lock()
+	watched := l.watched
+	l.unlock()
+	if watched {
+		return opErr("extend", l.name, invalid(ErrInvalidOptions, "the watchdog keeps this lease; acquire with a LeaseTime to extend it by hand"))
+	}
+	if err := l.Err(); err != nil {
+		return opErr("extend", l.name, err)
+	}
+	d = d.Truncate(time.Millisecond)
+	err := l.hold.update(ctx, 0, d, func(sent instant) error {
+		if l.err != nil {
+			return l.err
+		}
+		l.hold.prolong(l, sent, d)
+		return nil
+	})
+	if err != nil {
+		return opErr("extend", l.name, err)
+	}
+	return nil
+}
+
+// StopRenewal has the watchdog keep the lease no longer: it ends when what it has left is over, unless it is released
+// or extended before. On a lease that the watchdog does not keep it does nothing.
+func (l *Lease) StopRenewal() {
+	l.lock()
+	defer l.unlock()
+	if l.err == nil && l.watched {
+		l.watched, l.deadline = false, l.hold.renewed
+		l.hold.syncRenewal()
+	}
+}
+
+// endContexts tells everybody that the lease has ended. It is called once, by whoever set err.
+func (l *Lease) endContexts(cause error) {
+	l.lock()
+	done, bound := l.done, l.bound
+	l.bound = nil
+	l.unlock()
+	l.cancel(cause)
+	if done != nil {
+		close(done)
+	}
+	if cause != ErrReleased {
+		for _, b := range bound {
+			b.cancel(cause)
+		}
+	}
+}
+
+// reportLoss tells log and observer.
+func (l *Lease) reportLoss(cause error) {
+	l.c.opts.Logger.Warn("reqlock: lock lost while it was held", "lock", l.c.logged(l.name), "owner", l.hold.field, "cause", cause)
+	if f := l.c.opts.Observer.Lost; f != nil {
+		f(l.caller, l.event(cause))
+	}
+}
+
+func (l *Lease) event(err error) Event {
+	return Event{
+		Name:  l.name,
+		Kind:  l.hold.kind.name,
+		Owner: l.hold.field,
+		Held:  l.c.clock().since(l.acquired),
+		Lease: l.fixed,
+		Err:   err,
+	}
+}

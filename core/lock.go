@@ -1,0 +1,177 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/lua"
+)
+
+// A Locker is anything that can be acquired: a lock, or several of them as one.
+type Locker interface {
+	Name() string
+	Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error)
+}
+
+// A Lock is a reentrant lock with a name. It holds no state of its own: all Locks of one client and name are one lock.
+type Lock struct {
+	c    *Client
+	kind *kind
+	name string
+	key  string
+	err  error // why the name cannot work
+}
+
+// Lock returns the reentrant lock of a name. The name is not empty and no longer than 64 KiB; what else is in it is yours,
+// but see Options.NameMapper and, for a cluster, hash tags. Redisson: getLock.
+func (c *Client) Lock(name string) *Lock {
+	l := &Lock{c: c, kind: plainLock, name: name, key: name}
+	if c.opts.NameMapper != nil {
+		l.key = c.opts.NameMapper(name)
+	}
+	switch {
+	case name == "":
+		l.err = invalid(ErrInvalidName, "it is empty")
+	case l.key == "":
+		l.err = invalid(ErrInvalidName, "Options.NameMapper has made it empty")
+	case len(l.key) > maxNameLen:
+		l.err = invalid(ErrInvalidName, "it has %d bytes, at most %d are taken; use a hash of it", len(l.key), maxNameLen)
+	}
+	return l
+}
+
+// Name is the name that was given to the client.
+func (l *Lock) Name() string { return l.name }
+
+// Acquire takes the lock, or enters it again if the owner in ctx holds it. When somebody else holds it for longer than
+// WaitTime, the error is a *NotAcquiredError; when ctx ends first, it matches ctx's error; see the errors of this package
+// for the others. A caller whose ctx has ended is never left with the lock. Redisson: lock, tryLock.
+func (l *Lock) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
+	return l.c.acquire(ctx, l, opts)
+}
+
+// IsLocked reports whether anybody holds the lock. Redisson: isLocked.
+func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
+	state, err := l.inspect(ctx, "")
+	return state.Locked, err
+}
+
+// IsHeld reports whether the owner in ctx holds the lock. Redisson: isHeldByCurrentThread.
+func (l *Lock) IsHeld(ctx context.Context) (bool, error) {
+	n, err := l.HoldCount(ctx)
+	return n > 0, err
+}
+
+// HoldCount is how often the owner in ctx has entered the lock, as Redis has it; 0 where it does not hold it.
+// Redisson: getHoldCount.
+func (l *Lock) HoldCount(ctx context.Context) (int, error) {
+	field := l.field(ctx)
+	if field == "" && l.err == nil {
+		return 0, nil
+	}
+	state, err := l.inspect(ctx, field)
+	return state.Count, err
+}
+
+// RemainingTTL is what is left until the lock ends by itself unless it is renewed; 0: nobody holds it; negative: it has no
+// end, which no lock of reqlock or Redisson has. Redisson: remainTimeToLive.
+func (l *Lock) RemainingTTL(ctx context.Context) (time.Duration, error) {
+	state, err := l.inspect(ctx, "")
+	return state.TTL, err
+}
+
+// field is the wire owner of the hold that the owner in ctx has, or empty.
+func (l *Lock) field(ctx context.Context) string {
+	o := ownerFrom(ctx)
+	if o == nil {
+		return ""
+	}
+	e := l.c.lock(l.key)
+	defer e.unlock()
+	if h := e.holdOf(o); h != nil {
+		return h.field
+	}
+	return ""
+}
+
+func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
+	answer, err := l.ask(ctx, lua.Inspect(l.key, field))
+	if err == nil {
+		var state lua.State
+		if state, err = lua.ReadInspect(answer); err == nil {
+			return state, nil
+		}
+	}
+	return lua.State{}, opErr("inspect", l.name, err)
+}
+
+// ForceUnlock frees the lock, whoever holds it, and reports whether anybody did. Holders in this client are told before
+// (ErrLockLost); those elsewhere find out with their next renewal. Who takes the lock in the meantime keeps it.
+// Redisson: forceUnlock.
+func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
+	owners, err := l.holders(ctx)
+	if err == nil && len(owners) > 0 {
+		l.lose(owners)
+		call := lua.ForceRelease(l.key, owners, l.kind.announcement(l.key, l.c.opts.PublishMode))
+		var answer any
+		if answer, err = l.ask(ctx, call); err == nil {
+			_, err = call.ReadFlag(answer) // 0: they have released it since, or this is the echo of a try whose reply was lost
+		}
+	}
+	if err != nil {
+		return false, opErr("force-unlock", l.name, err)
+	}
+	l.c.wake(l.key)
+	return len(owners) > 0, nil
+}
+
+// holders are the wire owners that Redis knows.
+func (l *Lock) holders(ctx context.Context) ([]string, error) {
+	answer, err := l.ask(ctx, lua.Holders(l.key))
+	if err != nil {
+		return nil, err
+	}
+	return lua.ReadHolders(answer)
+}
+
+// lose ends those holds of this client that have these wire owners.
+func (l *Lock) lose(owners []string) {
+	e := l.c.lock(l.key)
+	holds := slices.Clone(e.holds)
+	e.unlock()
+	for _, h := range holds {
+		if slices.Contains(owners, h.field) {
+			h.lose(ErrLockLost)
+		}
+	}
+}
+
+// ask sends one call for a caller that may leave.
+func (l *Lock) ask(ctx context.Context, call lua.Call) (any, error) {
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case ctx.Err() != nil:
+		return nil, ended(ctx)
+	}
+	x := l.c.exchange(call, l.c.opts.CommandTimeout)
+	answer, err := x.run(ctx.Done(), nil)
+	if err == errLeft {
+		return nil, ended(ctx)
+	}
+	return answer, err
+}
+
+// Do acquires a lock, calls fn with the context of the lease, and releases the lock, also when fn panics. The error is
+// Acquire's; or else fn's, joined with that of the release: a lock that was lost on the way is ErrLockLost, even if fn
+// did not notice.
+func Do(ctx context.Context, l Locker, opts AcquireOptions, fn func(context.Context) error) (err error) {
+	lease, err := l.Acquire(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Release(ctx)) }()
+	return fn(lease.Context())
+}

@@ -1,0 +1,34 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// An Observer is told what becomes of locks. Every field may be nil. The callbacks run on the goroutine on which the thing
+// happened, without any mutex held; they should return soon. ctx is the one that Acquire was called with; Released has that of Release.
+type Observer struct {
+	Waiting     func(ctx context.Context, e Event) // the lock is held by somebody else, and the caller begins to wait
+	Acquired    func(ctx context.Context, e Event) // re-entries included
+	NotAcquired func(ctx context.Context, e Event) // Err says why
+	Released    func(ctx context.Context, e Event) // by its holder; Err where Redis could not be told, or had lost it
+	Lost        func(ctx context.Context, e Event) // Err is ErrLockLost, or ErrClosed
+	RenewFailed func(ctx context.Context, e Event) // a renewal failed with Err; it is tried again until the lease ends
+}
+
+// An Event is one thing that happened to one lock.
+type Event struct {
+	Name   string        // of the lock, in full
+	Kind   string        // "lock"
+	Owner  string        // wire owner, the field in Redis; empty while there is none
+	Waited time.Duration // since Acquire was called; of Waiting, Acquired and NotAcquired
+	Held   time.Duration // since it was acquired; of Released, Lost and RenewFailed
+	Lease  time.Duration // LeaseTime; 0: the watchdog's
+	Err    error
+}
+
+func notify(f func(context.Context, Event), ctx context.Context, e Event) {
+	if f != nil {
+		f(ctx, e)
+	}
+}

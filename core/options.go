@@ -1,0 +1,154 @@
+package core
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Options configure a Client. The zero value is the one to start with; negative durations are refused by New.
+type Options struct {
+	// WatchdogTimeout is the lease of a lock that was acquired without one; it is renewed every third of it for as
+	// long as the lock is held. 0: 30s, at least 10ms. Redisson: lockWatchdogTimeout.
+	WatchdogTimeout time.Duration
+	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again. 0: 5s, at least 1ms.
+	PollInterval time.Duration
+	// CommandTimeout bounds each operation on Redis, repeats included. 0: 3s, at least 1ms. The connection of a command that was
+	// given up is busy until the Redis client's ReadTimeout, and Close waits for it.
+	CommandTimeout time.Duration
+	// PublishMode says how releases are announced and listened for. All programs that share locks must agree on it.
+	PublishMode PublishMode
+	// NameMapper, if set, turns the name of a lock into its key; it must be a pure function. Redisson: NameMapper.
+	NameMapper func(name string) string
+	// Logger takes what nobody else is told: lost locks, renewals and clean-ups that fail. nil: slog.Default().
+	Logger *slog.Logger
+	// LogNames puts the names of locks into the log as they are; false: short hashes of them.
+	LogNames bool
+	// Observer is told what becomes of locks.
+	Observer Observer
+}
+
+// PublishMode says which pub/sub commands announce a release.
+type PublishMode int
+
+const (
+	// Auto is Plain on a single server and behind sentinels, as Redisson has it.
+	Auto PublishMode = iota
+	// Plain uses PUBLISH and SUBSCRIBE.
+	Plain
+	// Sharded uses SPUBLISH and SSUBSCRIBE.
+	Sharded
+	// Both publishes with both and listens to both: for fleets in which some use one and some the other.
+	Both
+)
+
+func (m PublishMode) publishCommands() []string {
+	switch m {
+	case Sharded:
+		return []string{"SPUBLISH"}
+	case Both:
+		return []string{"PUBLISH", "SPUBLISH"}
+	default:
+		return []string{"PUBLISH"}
+	}
+}
+
+// The shortest durations that can work.
+const (
+	minLease    = time.Millisecond // Redis counts in milliseconds
+	minWatchdog = 10 * time.Millisecond
+)
+
+// maxNameLen bounds the key of a lock, in bytes. Every command carries it.
+const maxNameLen = 64 << 10
+
+// withDefaults fills in what was left at zero and refuses what can never work.
+func (o Options) withDefaults() (Options, error) {
+	for _, d := range []struct {
+		field      string
+		value      *time.Duration
+		std, least time.Duration
+	}{
+		{"WatchdogTimeout", &o.WatchdogTimeout, 30 * time.Second, minWatchdog},
+		{"PollInterval", &o.PollInterval, 5 * time.Second, time.Millisecond},
+		{"CommandTimeout", &o.CommandTimeout, 3 * time.Second, time.Millisecond},
+	} {
+		if *d.value == 0 {
+			*d.value = d.std
+		}
+		if *d.value < d.least {
+			return o, invalid(ErrInvalidOptions, "core.Options.%s is %s; it must be at least %s, or 0 for %s", d.field, *d.value, d.least, d.std)
+		}
+	}
+	if o.PublishMode < Auto || o.PublishMode > Both {
+		return o, invalid(ErrInvalidOptions, "core.Options.PublishMode is %d; use Auto, Plain, Sharded or Both", o.PublishMode)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o, nil
+}
+
+// checkRedis refuses clients on which locks cannot be kept.
+func checkRedis(rdb redis.UniversalClient, mode PublishMode) error {
+	switch c := rdb.(type) {
+	case nil:
+		return invalid(ErrInvalidOptions, "core.New needs a Redis client, not nil")
+	case *redis.Ring:
+		return invalid(ErrInvalidOptions, "core.New takes no *redis.Ring: it moves keys to other servers when one is down, and a lock would have two holders; use *redis.Client or *redis.ClusterClient")
+	case *redis.Client:
+		if c == nil {
+			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.Client")
+		}
+		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout)
+	case *redis.ClusterClient:
+		if c == nil {
+			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.ClusterClient")
+		}
+		if mode == Sharded || mode == Both {
+			return invalid(ErrInvalidOptions, "core.Options.PublishMode: Sharded and Both do not work in a cluster; use Auto or Plain")
+		}
+		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout)
+	}
+	return nil
+}
+
+func checkTimeouts(read, write time.Duration) error {
+	name, off := "WriteTimeout", write <= 0
+	if read <= 0 {
+		name, off = "ReadTimeout", true
+	}
+	if off {
+		return invalid(ErrInvalidOptions, "core.New: the Redis client's %s is off; a command on a dead connection would hang for ever; set one, such as 3s", name)
+	}
+	return nil
+}
+
+// WaitForever as a WaitTime waits until the context ends.
+const WaitForever time.Duration = -1
+
+// AcquireOptions say how long a caller waits for a lock, and how long it keeps it.
+type AcquireOptions struct {
+	// WaitTime bounds the time spent waiting behind other holders. 0: one attempt; WaitForever: until ctx ends. Other
+	// negative values are refused. Redisson: waitTime.
+	WaitTime time.Duration
+	// LeaseTime is how long the lock is held at most. 0: for as long as the holder wants, renewed by the watchdog. Whole
+	// milliseconds count; between 0 and 1ms, and below 0, is refused. Redisson: leaseTime.
+	LeaseTime time.Duration
+	// MaxWaiters refuses with ErrTooManyWaiters when so many callers of this process wait for the name already. 0: no
+	// bound; negative values are refused.
+	MaxWaiters int
+}
+
+func (o AcquireOptions) check() error {
+	switch {
+	case o.WaitTime < 0 && o.WaitTime != WaitForever:
+		return invalid(ErrInvalidOptions, "WaitTime is %s; use 0 for one attempt, WaitForever, or a positive duration", o.WaitTime)
+	case o.LeaseTime != 0 && o.LeaseTime < minLease:
+		return invalid(ErrInvalidOptions, "LeaseTime is %s; use 0 for the watchdog, or at least %s", o.LeaseTime, minLease)
+	case o.MaxWaiters < 0:
+		return invalid(ErrInvalidOptions, "MaxWaiters is %d; use 0 for no bound, or a positive number", o.MaxWaiters)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package core
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+)
+
+// An owner is who holds locks, as this process sees it: whoever carries it in its context re-enters what it holds. It is
+// never seen outside the process; there, each hold has a wire owner of its own.
+type owner struct{ number uint64 }
+
+func (o *owner) String() string { return strconv.FormatUint(o.number, 10) }
+
+var (
+	owners atomic.Uint64
+	holds  atomic.Uint64 // numbers the wire owners of this process
+)
+
+func newOwner() *owner { return &owner{owners.Add(1)} }
+
+type ownerKey struct{}
+
+// ContextKey is where a framework's own context, such as *gin.Context, holds the context of its request while a middleware of
+// reqlock is around the handler. Where such a context is passed as ctx, the owner is looked up there; and if it never ends by
+// itself, which Gin's does not, it is the request's that Acquire watches. It is a string since Gin looks up nothing else.
+const ContextKey = "github.com/reqlock/reqlock/core.ContextKey"
+
+func ownerFrom(ctx context.Context) *owner {
+	if o, ok := ctx.Value(ownerKey{}).(*owner); ok {
+		return o
+	}
+	if request, ok := ctx.Value(ContextKey).(context.Context); ok {
+		o, _ := request.Value(ownerKey{}).(*owner)
+		return o
+	}
+	return nil
+}
+
+// effective is the context that Acquire watches.
+func effective(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		if request, ok := ctx.Value(ContextKey).(context.Context); ok {
+			return request
+		}
+	}
+	return ctx
+}
+
+func withOwner(ctx context.Context, o *owner) context.Context {
+	return context.WithValue(ctx, ownerKey{}, o)
+}
+
+// WithOwner returns a context with an owner, which is ctx itself where it has one already. Acquires with contexts of one
+// owner re-enter the locks that it holds. Without it every Acquire has an owner of its own, which is found in the context of
+// its Lease: ownership is never taken from the goroutine.
+func WithOwner(ctx context.Context) context.Context {
+	if ownerFrom(ctx) != nil {
+		return ctx
+	}
+	return WithNewOwner(ctx)
+}
+
+// WithNewOwner returns a context with a new owner, whatever ctx has: for work that must not share the locks of the
+// code that started it.
+func WithNewOwner(ctx context.Context) context.Context { return withOwner(ctx, newOwner()) }

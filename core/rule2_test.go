@@ -1,0 +1,534 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A holder that may not publish can release all the same; who waits finds the lock free by asking again.
+func TestRule2_1_ReleaseWithoutRightToPublish(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string][]any{
+		"no command": {"~*", "&*", "+@all", "-publish", "-spublish"},
+		"no channel": {"~*", "resetchannels", "+@all"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			limited := b.user(t, rules...)
+			holder := b.clientOn(t, limited)
+			waiter := b.client(t, pollInterval(100*time.Millisecond))
+			if err := limited.Publish(bg, wire.LockChannel("a"), "0").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
+				t.Fatalf("this user is not what the test is about: PUBLISH gives %v", err)
+			}
+
+			lease := mustAcquire(t, holder, "a", AcquireOptions{})
+			next := acquireAsync(bg, waiter.Lock("a"), AcquireOptions{WaitTime: patience})
+			eventually(t, "somebody waits", func() bool { return waiter.Stats().Channels == 1 })
+			mustRelease(t, lease)
+			r := await(t, "the waiter gets the lock", next)
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			freed, err := holder.Lock("a").ForceUnlock(bg)
+			if !freed || err != nil {
+				t.Errorf("ForceUnlock: %v, %v", freed, err)
+			}
+			wantErr(t, "the release of what was taken away", r.lease.Release(bg), ErrLockLost)
+		})
+	}
+}
+
+// A Redis that is full takes no new locks, and what a script did before it ran into that does not stay; those that
+// hold keep their locks and can release them.
+func TestRule2_1_FullRedis(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(900*time.Millisecond))
+	held := mustAcquire(t, c, "held", AcquireOptions{})
+	for _, s := range allScripts {
+		if err := b.rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := c.Lock("new").Acquire(bg, AcquireOptions{})
+	if err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Fatalf("Acquire on a full Redis: %v, %v", lease, err)
+	}
+	began := time.Now()
+	eventually(t, "more than a lease has passed", func() bool { return time.Since(began) > time.Second })
+	if err := held.Err(); err != nil {
+		t.Errorf("the lock that was held: %v", err)
+	}
+	mustRelease(t, held)
+	b.wantFields(t, "held", nil)
+	b.wantFields(t, "new", nil)
+	if err := b.rdb.ConfigSet(bg, "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	again := mustAcquire(t, c, "new", AcquireOptions{})
+	mustRelease(t, again)
+}
+
+// A slot on its way to another node: with a channel among the KEYS, scripts would be answered TRYAGAIN for as long as
+// that takes, since a channel is never there as a key. Locks must be taken, entered, renewed and released all the while.
+func TestRule2_2_SlotInMigration(t *testing.T) {
+	t.Parallel()
+	nodes := newMigration(t)
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes.source.Addr()}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	c := newLooseClient(t, cluster, watchdogTimeout(1500*time.Millisecond))
+	t.Cleanup(func() { idle(t, c, nodes.from) })
+
+	// All in one slot: two stay, one moves, one is taken on the other side.
+	stays := []*Lease{mustAcquire(t, c, "{slot}stays:1", AcquireOptions{}), mustAcquire(t, c, "{slot}stays:2", AcquireOptions{})}
+	moves := mustAcquire(t, c, "{slot}moves", AcquireOptions{})
+	nodes.begin(t, wire.Slot("{slot}"))
+	nodes.move(t, "{slot}moves")
+	taken := mustAcquire(t, c, "{slot}new", AcquireOptions{})
+	all := append(stays, moves, taken)
+	for _, lease := range all {
+		inner := mustEnter(t, lease.Context(), c, lease.Name(), AcquireOptions{})
+		mustRelease(t, inner)
+	}
+
+	began := time.Now()
+	eventually(t, "twice the lease has passed", func() bool { return time.Since(began) > 3*time.Second })
+	for _, lease := range all {
+		if err := lease.Err(); err != nil {
+			t.Errorf("%s: %v", lease.Name(), err)
+		}
+		if err := lease.Release(bg); err != nil {
+			t.Errorf("release of %s: %v", lease.Name(), err)
+		}
+	}
+	for _, node := range []*redis.Client{nodes.from, nodes.to} {
+		if keys := node.Keys(bg, "*").Val(); len(keys) != 0 {
+			t.Errorf("left: %q", keys)
+		}
+	}
+}
+
+// A migration is a cluster of two nodes, of which the first has all slots, and one of them moves.
+type migration struct {
+	source, target *redistest.Server
+	from, to       *redis.Client
+}
+
+func newMigration(t *testing.T) *migration {
+	t.Helper()
+	var servers [2]*redistest.Server
+	var ports [2]int
+	for i := range servers {
+		ports[i] = freePort(t)
+		servers[i] = redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", ports[i]))
+	}
+	m := &migration{source: servers[0], target: servers[1], from: servers[0].Client(t), to: servers[1].Client(t)}
+	m.do(t, m.from, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	host, port, _ := strings.Cut(m.target.Addr(), ":")
+	m.do(t, m.from, "CLUSTER", "MEET", host, port, ports[1])
+	eventually(t, "both nodes know the cluster", func() bool {
+		for _, node := range []*redis.Client{m.from, m.to} {
+			info := node.ClusterInfo(bg).Val()
+			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:2") || !strings.Contains(info, "cluster_slots_assigned:16384") {
+				return false
+			}
+		}
+		return true
+	})
+	return m
+}
+
+func (m *migration) do(t *testing.T, node *redis.Client, args ...any) string {
+	t.Helper()
+	answer, err := node.Do(bg, args...).Text()
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return answer
+}
+
+func (m *migration) begin(t *testing.T, slot int) {
+	t.Helper()
+	from, to := m.do(t, m.from, "CLUSTER", "MYID"), m.do(t, m.to, "CLUSTER", "MYID")
+	m.do(t, m.to, "CLUSTER", "SETSLOT", slot, "IMPORTING", from)
+	m.do(t, m.from, "CLUSTER", "SETSLOT", slot, "MIGRATING", to)
+}
+
+func (m *migration) move(t *testing.T, key string) {
+	t.Helper()
+	host, port, _ := strings.Cut(m.target.Addr(), ":")
+	m.do(t, m.from, "MIGRATE", host, port, key, 0, 5000)
+}
+
+// Only what says "granted" grants. Anything else that comes back is an error, and what it may have meant is undone.
+func TestRule2_3_StrangeRepliesGrantNothing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	for _, raw := range []string{"$-1\r\n", "_\r\n", ":0\r\n", ":-1\r\n", "+OK\r\n", "$1\r\n1\r\n", "*0\r\n", "*1\r\n$1\r\n1\r\n", "*2\r\n:1\r\n:1\r\n", "#t\r\n", ",1\r\n", "%0\r\n"} {
+		t.Run(strconv.Quote(raw), func(t *testing.T) {
+			releases := counter(proxy, runs(releaseScript))
+			tries := counter(proxy, runs(acquireScript))
+			proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith(raw))
+			lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
+			if err == nil {
+				t.Fatalf("granted: %s", lease.hold.field)
+			}
+			if errors.Is(err, ErrNotAcquired) {
+				t.Errorf("taken for a refusal: %v", err)
+			}
+			if n := tries(); n != 1 {
+				t.Errorf("%d tries; what cannot be read is no reason to try again", n)
+			}
+			eventually(t, "it is released", func() bool { return releases() > 0 })
+		})
+	}
+}
+
+// The same for what is read as done or gone.
+func TestRule2_3_StrangeRepliesToTheHolder(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	for _, raw := range []string{"$-1\r\n", "_\r\n", ":2\r\n", "+OK\r\n", "*0\r\n", "*1\r\n:1\r\n"} {
+		t.Run(strconv.Quote(raw), func(t *testing.T) {
+			lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+			proxy.OnMatch(1, runs(updateScript), redistest.ReplyWith(raw))
+			if _, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{}); err == nil || errors.Is(err, ErrLockLost) {
+				t.Errorf("re-entry: %v", err)
+			}
+			proxy.OnMatch(1, runs(updateScript), redistest.ReplyWith(raw))
+			if err := lease.Extend(bg, time.Hour); err == nil || errors.Is(err, ErrLockLost) {
+				t.Errorf("extension: %v", err)
+			}
+			if err := lease.Err(); err != nil {
+				t.Errorf("the lease has ended by a reply that says nothing: %v", err)
+			}
+			proxy.OnMatch(1, runs(releaseScript), redistest.ReplyWith(raw))
+			if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
+				t.Errorf("release: %v", err)
+			}
+			eventually(t, "it is released in the background", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the client is idle", func() bool { return c.Stats().Cleanups == 0 })
+		})
+	}
+}
+
+// A refusal carries the holder's time to live.
+func TestRule2_3_RefusalCarriesTTL(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	var held *NotAcquiredError
+	if !errors.As(err, &held) || held.TTL > time.Hour || held.TTL < time.Hour-patience {
+		t.Errorf("%v, TTL %v; want about an hour", err, held.TTL)
+	}
+	mustRelease(t, lease)
+
+	if err := b.rdb.HSet(bg, "a", "somebody", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Lock("a").Acquire(bg, AcquireOptions{})
+	if !errors.As(err, &held) || held.TTL != -time.Millisecond {
+		t.Errorf("without end: %v, TTL %v; want -1ms", err, held.TTL)
+	}
+	b.rdb.Del(bg, "a")
+}
+
+// What Redis says before it has executed anything is passed on at once, and leaves nothing to clean up.
+func TestRule2_4_NotExecuted(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	for _, text := range []string{
+		"MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "READONLY You can't write against a read only replica.",
+		"CLUSTERDOWN The cluster is down", "BUSY Redis is busy running a script.", "WRONGTYPE Operation against a key",
+	} {
+		code, _, _ := strings.Cut(text, " ")
+		t.Run(code, func(t *testing.T) {
+			tries := counter(proxy, runs())
+			proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))
+			_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
+			if code == "WRONGTYPE" {
+				wantErr(t, "Acquire", err, ErrWrongKind)
+			} else if err == nil || !strings.Contains(err.Error(), code) {
+				t.Fatalf("Acquire: %v, want %s", err, code)
+			}
+			if s := c.Stats(); s != (Stats{}) {
+				t.Errorf("after a command that was not executed there is something to do: %+v", s)
+			}
+			if n := tries(); n != 1 {
+				t.Errorf("%d commands, want 1", n)
+			}
+		})
+	}
+}
+
+// NOSCRIPT: the text follows, and the caller notices nothing.
+func TestRule2_4_ScriptFlush(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, watchdogTimeout(900*time.Millisecond))
+	forget := func() {
+		t.Helper()
+		if err := b.rdb.ScriptFlush(bg).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	texts := func() int { return proxy.Count("EVAL") }
+
+	forget()
+	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	forget()
+	inner := mustEnter(t, lease.Context(), c, "a", AcquireOptions{})
+	b.wantCount(t, lease, 2)
+	forget()
+	n := texts()
+	eventually(t, "a renewal", func() bool { return texts() > n })
+	forget()
+	if held, err := c.Lock("a").IsHeld(lease.Context()); !held || err != nil {
+		t.Errorf("IsHeld: %v, %v", held, err)
+	}
+	forget()
+	mustRelease(t, inner)
+	forget()
+	mustRelease(t, lease)
+	forget()
+	if freed, err := c.Lock("a").ForceUnlock(bg); freed || err != nil {
+		t.Errorf("ForceUnlock: %v, %v", freed, err)
+	}
+	// Now it knows them again: no text twice.
+	lease = mustAcquire(t, c, "a", AcquireOptions{})
+	mustRelease(t, lease)
+	n = texts()
+	lease = mustAcquire(t, c, "a", AcquireOptions{})
+	mustRelease(t, lease)
+	if texts() != n {
+		t.Error("a script that Redis knows was sent as text")
+	}
+}
+
+// TRYAGAIN and LOADING pass: they are worth another try, until the deadline.
+func TestRule2_4_WorthAnotherTry(t *testing.T) {
+	t.Parallel()
+	const timeout = 500 * time.Millisecond
+	for _, code := range []string{"TRYAGAIN", "LOADING"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t)
+			busy := redistest.ReplyWith("-" + code + " not now\r\n")
+			for range 3 {
+				proxy.OnMatch(1, runs(), busy)
+			}
+			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			b.wantCount(t, lease, 1)
+			for range 3 {
+				proxy.OnMatch(1, runs(), busy)
+			}
+			mustRelease(t, lease)
+			b.wantFields(t, "a", nil)
+
+			short, proxy := b.proxied(t, commandTimeout(timeout))
+			always := proxy.OnEvery(runs(), busy)
+			tries := counter(proxy, runs())
+			began := time.Now()
+			_, err := short.Lock("a").Acquire(bg, AcquireOptions{})
+			if err == nil || !strings.Contains(err.Error(), code) {
+				t.Errorf("Acquire: %v, want %s", err, code)
+			}
+			if took := time.Since(began); took < timeout {
+				t.Errorf("given up after %v, it had %v", took, timeout)
+			}
+			if n := tries(); n < 3 {
+				t.Errorf("%d tries", n)
+			}
+			if s := short.Stats(); s != (Stats{}) {
+				t.Errorf("after commands that were not executed there is something to do: %+v", s)
+			}
+			always.Remove()
+		})
+	}
+}
+
+// To a batch of renewals TRYAGAIN says that it will not do as long as a slot is on its way: the keys are tried one by one, not
+// the same again.
+func TestRule2_4_BusyBatch(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, watchdogTimeout(1500*time.Millisecond))
+	several := func(args []string) bool { return runs(renewScript)(args) && args[2] != "1" }
+	proxy.OnEvery(several, redistest.ReplyWith("-TRYAGAIN not now\r\n"))
+	batches := counter(proxy, several)
+	singles := counter(proxy, func(args []string) bool { return runs(renewScript)(args) && args[2] == "1" })
+	var leases []*Lease
+	for i := range 40 {
+		leases = append(leases, mustAcquire(t, c, fmt.Sprint(i), AcquireOptions{}))
+	}
+	eventually(t, "batches were refused", func() bool { return batches() >= 10 })
+	began := time.Now()
+	eventually(t, "more than the lease has passed", func() bool { return time.Since(began) > 2*time.Second })
+	for _, lease := range leases {
+		if err := lease.Err(); err != nil {
+			t.Errorf("lock %s: %v", lease.Name(), err)
+		}
+		mustRelease(t, lease)
+	}
+	eventually(t, "the last renewals are through", func() bool { return c.Stats() == Stats{} })
+	if n, alone := batches(), singles(); alone < 2*n {
+		t.Errorf("%d batches were refused, %d locks renewed alone: each batch has two of them at least", n, alone)
+	}
+}
+
+// A connection that cannot be opened, or is not to be had, has carried nothing: nothing is to be cleaned up.
+func TestRule2_4_NotSent(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	ctx, cancel := context.WithTimeout(bg, patience)
+	defer cancel()
+
+	nowhere := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", freePort(t))})
+	defer nowhere.Close()
+	down := b.clientOn(t, nowhere)
+	if lease, err := down.Lock("a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever}); err == nil || ctx.Err() != nil {
+		t.Errorf("Acquire with Redis down: %v, %v", lease, err)
+	}
+	if s := down.Stats(); s != (Stats{}) {
+		t.Errorf("after a command that was not sent there is something to do: %+v", s)
+	}
+
+	crowded := b.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 50*time.Millisecond })
+	conn := crowded.Conn()
+	if err := conn.Ping(bg).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := b.clientOn(t, crowded)
+	if lease, err := c.Lock("a").Acquire(ctx, AcquireOptions{}); !errors.Is(err, redis.ErrPoolTimeout) {
+		t.Errorf("Acquire without a connection: %v, %v", lease, err)
+	}
+	if s := c.Stats(); s != (Stats{}) {
+		t.Errorf("after a command that was not sent there is something to do: %+v", s)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every other error, and every lost reply, may mean that the lock was granted: it is released.
+func TestRule2_4_UnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{
+		"error":       redistest.ReplyWith("-ERR something went wrong\r\n"),
+		"misconf":     redistest.ReplyWith("-MISCONF cannot persist\r\n"),
+		"executed":    redistest.CutAfter,
+		"not reached": redistest.CutBefore,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(time.Second))
+			releases := counter(proxy, runs(releaseScript))
+			always := proxy.OnEvery(runs(acquireScript), action)
+			lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+			if err == nil || errors.Is(err, ErrNotAcquired) {
+				t.Fatalf("Acquire: %v, %v", lease, err)
+			}
+			always.Remove()
+			eventually(t, "it is released", func() bool { return releases() > 0 })
+			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+		})
+	}
+}
+
+// The table itself, by code.
+func TestRule2_4_Fates(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	for text, want := range map[string]fate{
+		"MOVED 1 127.0.0.1:1": refused, "ASK 1 127.0.0.1:1": refused, "READONLY x": refused, "CLUSTERDOWN x": refused,
+		"BUSY x": refused, "WRONGTYPE x": refused, "TRYAGAIN x": busy, "LOADING x": busy,
+		"ERR x": failed, "NOPERM x": failed, "OOM x": failed, "MISCONF x": failed, "NOREPLICAS x": failed, "EXECABORT x": failed,
+	} {
+		proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))
+		x := c.exchange(lua.Acquire("a", "nobody", time.Second), time.Millisecond)
+		x.call.reply = make(chan reply, 1)
+		c.sender.send(&x.call)
+		r := await(t, "a reply", x.call.reply)
+		if got := fateOf(r.err); got != want {
+			t.Errorf("%s: fate %d, want %d (%v)", text, got, want, r.err)
+		}
+	}
+}
+
+// A release to zero is HDEL and PUBLISH; a refusal costs two calls, a grant three.
+func TestRule2_5_Lean(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, _ := b.proxied(t)
+	holder := mustAcquire(t, c, "held", AcquireOptions{})
+	var lease *Lease
+	for _, tc := range []struct {
+		what string
+		do   func()
+		want map[string]int
+	}{
+		{"grant", func() { lease = mustAcquire(t, c, "a", AcquireOptions{}) }, map[string]int{"pttl": 1, "hset": 1, "pexpire": 1}},
+		{"release", func() { mustRelease(t, lease) }, map[string]int{"hdel": 1, "publish": 1}},
+		{"refusal", func() { wantHeldByOther(t, c, "held") }, map[string]int{"pttl": 1, "hexists": 1}},
+	} {
+		if err := b.rdb.ConfigResetStat(bg).Err(); err != nil {
+			t.Fatal(err)
+		}
+		tc.do()
+		got := b.calls(t)
+		delete(got, "config|resetstat")
+		if got["evalsha"] != 1 {
+			t.Errorf("%s: %d scripts, want 1", tc.what, got["evalsha"])
+		}
+		delete(got, "evalsha")
+		if fmt.Sprint(got) != fmt.Sprint(tc.want) {
+			t.Errorf("%s costs %v, want %v", tc.what, got, tc.want)
+		}
+	}
+	mustRelease(t, holder)
+}
+
+// calls counts what Redis has executed, inside scripts and out, except how connections begin and INFO.
+func (b *bundle) calls(t testing.TB) map[string]int {
+	t.Helper()
+	info, err := b.rdb.Info(bg, "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := make(map[string]int)
+	for line := range strings.Lines(info) {
+		name, rest, found := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !found || strings.HasPrefix(name, "client") || name == "hello" || name == "info" {
+			continue
+		}
+		number, _, _ := strings.Cut(rest, ",")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			t.Fatalf("INFO says %q", line)
+		}
+		calls[name] = n
+	}
+	return calls
+}

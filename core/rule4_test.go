@@ -1,0 +1,881 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A testClock goes as the test says. Ahead is what it adds to the system's clocks; stopped, it stands still.
+type testClock struct {
+	mu      sync.Mutex
+	ahead   instant
+	stopped *instant
+}
+
+func stoppedClock() *testClock {
+	now := systemClock()
+	return &testClock{stopped: &now}
+}
+
+func (k *testClock) now() instant {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := systemClock()
+	if k.stopped != nil {
+		i = *k.stopped
+	}
+	return instant{mono: i.mono + k.ahead.mono, wall: i.wall + k.ahead.wall}
+}
+
+// move sets the clocks forward, or back.
+func (k *testClock) move(mono, wall time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ahead.mono += mono
+	k.ahead.wall += wall
+}
+
+// clocked is a lock client with a clock of the test's; see bundle.clientOn.
+func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, clock *testClock, opts ...func(*Options)) *Client {
+	t.Helper()
+	o := Options{Logger: slog.New(slog.DiscardHandler)}
+	for _, change := range opts {
+		change(&o)
+	}
+	c, err := newClient(rdb, o, clock.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { idle(t, c, b.rdb) })
+	return c
+}
+
+// wantLost waits until the lease has ended, and checks that everything says it was lost.
+func wantLost(t testing.TB, lease *Lease) {
+	t.Helper()
+	wantEnded(t, lease, ErrLockLost)
+}
+
+func wantEnded(t testing.TB, lease *Lease, cause error) {
+	t.Helper()
+	await(t, "the lease's context ends", lease.Context().Done())
+	if got := context.Cause(lease.Context()); got != cause {
+		t.Errorf("cause of the lease's context: %v, want %v", got, cause)
+	}
+	await(t, "the lease is done", lease.Done())
+	if err := lease.Err(); err != cause {
+		t.Errorf("Err() = %v, want %v", err, cause)
+	}
+	if left := lease.Remaining(); left != 0 {
+		t.Errorf("Remaining() = %s after %v", left, cause)
+	}
+}
+
+func wantHeld(t testing.TB, lease *Lease) {
+	t.Helper()
+	if err := lease.Err(); err != nil {
+		t.Fatalf("Err() = %v, want it held", err)
+	}
+	if err := lease.Context().Err(); err != nil {
+		t.Fatalf("the lease's context has ended: %v", context.Cause(lease.Context()))
+	}
+}
+
+// free deletes the keys of locks behind the back of their holders.
+func (b *bundle) free(t testing.TB, keys ...string) {
+	t.Helper()
+	if err := b.rdb.Del(bg, keys...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The deadline does not count from the reply, nor from the moment a connection was found.
+func TestRule4_1_DeadlineCountsFromBeforeTheCommand(t *testing.T) {
+	t.Parallel()
+	const lease, delay = 20 * time.Second, 600 * time.Millisecond
+	ctx := WithOwner(bg)
+
+	t.Run("reply delayed", func(t *testing.T) {
+		t.Parallel()
+		b := newBundle(t)
+		c, proxy := b.proxied(t)
+		check := func(what string, l *Lease) {
+			t.Helper()
+			if got := l.Remaining(); got > lease-margin(lease)-delay {
+				t.Errorf("%s: %s remain after a reply that took %s", what, got, delay)
+			}
+			if left, ttl := l.Remaining(), b.pttl(t, "a"); left > ttl {
+				t.Errorf("%s: %s remain here, %s in Redis", what, left, ttl)
+			}
+		}
+		proxy.OnMatch(1, runs(acquireScript), redistest.Delay(delay))
+		outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
+		check("acquire", outer)
+		proxy.OnMatch(1, runs(updateScript), redistest.Delay(delay))
+		inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
+		check("re-entry", inner)
+		proxy.OnMatch(1, runs(updateScript), redistest.Delay(delay))
+		if err := inner.Extend(bg, lease); err != nil {
+			t.Fatal(err)
+		}
+		check("extend", inner)
+		mustRelease(t, inner)
+		mustRelease(t, outer)
+	})
+
+	t.Run("renewal delayed", func(t *testing.T) {
+		t.Parallel()
+		b := newBundle(t)
+		c, proxy := b.proxied(t, watchdogTimeout(3*time.Second))
+		l := mustAcquire(t, c, "a", AcquireOptions{})
+		renewal := proxy.OnMatch(1, runs(renewScript), redistest.Delay(delay))
+		<-renewal.Hit()
+		before := l.Remaining()
+		eventually(t, "the renewal counts", func() bool { return l.Remaining() > before })
+		if got, most := l.Remaining(), 3*time.Second-margin(3*time.Second)-delay; got > most {
+			t.Errorf("%s remain after a renewal that took %s, want at most %s", got, delay, most)
+		}
+		mustRelease(t, l)
+	})
+
+	t.Run("no connection free", func(t *testing.T) {
+		t.Parallel()
+		b := newBundle(t)
+		c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.PoolSize, o.ReadTimeout = 1, 5*time.Second })
+		proxy.OnMatch(1, runs(inspectScript), redistest.Delay(delay))
+		inspected := make(chan error, 1)
+		go func() {
+			_, err := c.Lock("b").IsLocked(bg)
+			inspected <- err
+		}()
+		eventually(t, "the only connection is taken", func() bool { return proxy.Count("EVALSHA") > 0 })
+		begun := time.Now()
+		l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: lease})
+		if got, waited := l.Remaining(), time.Since(begun); got > lease-margin(lease)-waited+delay/2 {
+			t.Errorf("%s remain, though the command waited %s for a connection", got, waited)
+		}
+		if err := <-inspected; err != nil {
+			t.Error(err)
+		}
+		mustRelease(t, l)
+	})
+}
+
+// The holder must stop a moment before Redis lets somebody else in.
+func TestRule4_1_Margin(t *testing.T) {
+	t.Parallel()
+	for lease, want := range map[time.Duration]time.Duration{
+		time.Millisecond:       250 * time.Microsecond,
+		8 * time.Millisecond:   2 * time.Millisecond,
+		100 * time.Millisecond: 3 * time.Millisecond,
+		30 * time.Second:       302 * time.Millisecond,
+		time.Hour:              36*time.Second + 2*time.Millisecond,
+	} {
+		if got := margin(lease); got != want {
+			t.Errorf("margin(%s) = %s, want %s", lease, got, want)
+		}
+	}
+
+	b := newBundle(t)
+	clock := stoppedClock()
+	c := b.clocked(t, b.srv.Client(t), clock)
+	const lease = 100 * time.Second
+	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: lease})
+	if got, want := l.Remaining(), lease-1002*time.Millisecond; got != want {
+		t.Errorf("%s remain at the start, want %s", got, want)
+	}
+	clock.move(lease-1003*time.Millisecond, lease-1003*time.Millisecond)
+	wantHeld(t, l)
+	clock.move(time.Millisecond, time.Millisecond)
+	if err := l.Err(); err != ErrLockLost {
+		t.Errorf("Err() = %v a second before the lease ends in Redis, want it lost", err)
+	}
+}
+
+// Either clock ends the lease: the monotonic one stops while the machine sleeps, the wall clock may be set back.
+func TestRule4_1_TheClockThatIsFurtherCounts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		mono, wall time.Duration
+		lost       bool
+	}{
+		"machine asleep":            {0, 2 * time.Minute, true},
+		"asleep, not for too long":  {0, 50 * time.Second, false},
+		"wall clock set back":       {50 * time.Second, -time.Hour, false},
+		"set back, and time passes": {time.Minute, -time.Hour, true},
+		"both":                      {time.Minute, time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			clock := stoppedClock()
+			c := b.clocked(t, b.srv.Client(t), clock)
+			l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: time.Minute})
+			clock.move(test.mono, test.wall)
+			if test.lost {
+				if err := l.Err(); err != ErrLockLost {
+					t.Errorf("Err() = %v, want it lost", err)
+				}
+				wantLost(t, l)
+				return
+			}
+			wantHeld(t, l)
+			if left, most := l.Remaining(), time.Minute-max(test.mono, test.wall); left > most {
+				t.Errorf("%s remain, want less than %s", left, most)
+			}
+			mustRelease(t, l)
+		})
+	}
+}
+
+// Clocks that part mean that the renewals are late, by as much as nobody knows.
+func TestRule4_1_ClocksThatPartRenewAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clock := new(testClock)
+	proxy := b.srv.Proxy(t)
+	c := b.clocked(t, proxy.Client(t), clock) // a watchdog of 30s, renewals every 10
+	renewals := counter(proxy, runs(renewScript))
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+
+	begun := time.Now()
+	clock.move(0, 200*time.Millisecond) // within the margin
+	time.Sleep(2500 * time.Millisecond)
+	if n := renewals(); n != 0 {
+		t.Errorf("%d renewals %s after the lock was taken; clocks never agree to the millisecond", n, time.Since(begun))
+	}
+
+	for _, jump := range []time.Duration{20 * time.Second, -20 * time.Second} {
+		before := renewals()
+		begun = time.Now()
+		clock.move(0, jump)
+		eventually(t, "a renewal", func() bool { return renewals() > before })
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("the renewal came %s after the clock jumped by %s, want it at once", took, jump)
+		}
+		eventually(t, "the renewal counts", func() bool { return l.Remaining() > 25*time.Second })
+		wantHeld(t, l)
+	}
+
+	clock.move(0, 31*time.Second)
+	begun = time.Now()
+	wantLost(t, l)
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the loss was noticed after %s", took)
+	}
+}
+
+// A lease that is not renewed must end on time as well when the clock jumps, not when a timer set before it rings.
+func TestRule4_1_ClocksThatPartBringTheEndNearer(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clock := new(testClock)
+	c := b.clocked(t, b.srv.Client(t), clock, watchdogTimeout(2*time.Second))
+	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	begun := time.Now()
+	clock.move(0, 58*time.Second)
+	wantLost(t, l)
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the context ended %s after the clock jumped to 2s before the end", took)
+	}
+}
+
+// Nobody who asks has to wait for a timer: the process may have been stopped, and the timers with it.
+func TestRule4_2_TheClockIsComparedNotATimer(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{0, 20 * time.Second} {
+		for name, ask := range map[string]func(*Lease) error{
+			"Err":     (*Lease).Err,
+			"Extend":  func(l *Lease) error { return l.Extend(bg, time.Hour) },
+			"Release": func(l *Lease) error { return l.Release(bg) },
+			"Remaining": func(l *Lease) error {
+				if left := l.Remaining(); left != 0 {
+					return fmt.Errorf("%s remain", left)
+				}
+				return ErrLockLost
+			},
+		} {
+			if lease == 0 && name == "Extend" {
+				continue
+			}
+			name := fmt.Sprintf("%s, LeaseTime %s", name, lease)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := newBundle(t)
+				clock := stoppedClock()
+				proxy := b.srv.Proxy(t)
+				c := b.clocked(t, proxy.Client(t), clock)
+				updates := counter(proxy, runs(updateScript))
+				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: lease})
+				clock.move(time.Minute, time.Minute)
+				if err := ask(l); !errors.Is(err, ErrLockLost) {
+					t.Errorf("%v, want it lost", err)
+				}
+				if l.Context().Err() == nil {
+					t.Error("the context has not ended when the answer is there")
+				}
+				wantLost(t, l)
+				if n := updates(); n != 0 {
+					t.Errorf("%d updates were sent for a lease that was over", n)
+				}
+			})
+		}
+	}
+}
+
+func TestRule4_2_ALateGrantIsReleased(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clock := stoppedClock()
+	proxy := b.srv.Proxy(t)
+	c := b.clocked(t, proxy.Client(t), clock)
+
+	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	await(t, "Redis has granted it", held.Hit())
+	behind := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "another one waits behind", func() bool { return c.Stats().Waiting == 2 })
+	clock.move(time.Minute, time.Minute)
+	held.Release()
+	if got := await(t, "Acquire returns", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+		t.Fatalf("lease %v, error %v; want no lease, and ErrLockLost", got.lease, got.err)
+	}
+	got := await(t, "the one behind has it", behind) // long before the minute is over
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	mustRelease(t, got.lease)
+}
+
+func TestRule4_2_ALateReentryIsTakenBack(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clock := stoppedClock()
+	proxy := b.srv.Proxy(t)
+	c := b.clocked(t, proxy.Client(t), clock)
+
+	ctx := WithOwner(bg)
+	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	late := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	await(t, "Redis has granted it", held.Hit())
+	clock.move(time.Minute, time.Minute)
+	held.Release()
+	if got := await(t, "Acquire returns", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+		t.Fatalf("lease %v, error %v; want no lease, and ErrLockLost", got.lease, got.err)
+	}
+	wantHeld(t, outer)
+	b.wantCount(t, outer, 1)
+	mustRelease(t, outer)
+}
+
+// Whatever tells of a loss, all leases of the hold end.
+func TestRule4_3_WhatIsLoss(t *testing.T) {
+	t.Parallel()
+	const watchdog = 3 * time.Second
+	for name, test := range map[string]struct {
+		lose   func(t *testing.T, b *bundle, c *Client, leases []*Lease)
+		within time.Duration
+	}{
+		"renewal answered 0": {
+			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) { b.free(t, "a") },
+			2 * watchdog / 3,
+		},
+		"somebody else has it": {
+			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) {
+				b.free(t, "a")
+				b.rdb.HSet(bg, "a", "stranger:1", 1)
+				t.Cleanup(func() { b.free(t, "a") })
+			},
+			2 * watchdog / 3,
+		},
+		"deadline passed": {
+			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) {
+				b.srv.Freeze(t)
+				t.Cleanup(func() { b.srv.Thaw(t) })
+			},
+			watchdog + time.Second/2,
+		},
+		"ForceUnlock": {
+			func(t *testing.T, b *bundle, c *Client, _ []*Lease) {
+				freed, err := c.Lock("a").ForceUnlock(bg)
+				if !freed || err != nil {
+					t.Errorf("ForceUnlock = %v, %v; want it freed", freed, err)
+				}
+			},
+			0,
+		},
+		"re-entry answered 0": {
+			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
+				b.free(t, "a")
+				_, err := c.Lock("a").Acquire(WithOwner(context.WithoutCancel(leases[0].Context())), AcquireOptions{})
+				wantErr(t, "re-entry", err, ErrLockLost)
+			},
+			0,
+		},
+		"extension answered 0": {
+			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
+				b.free(t, "a")
+				wantErr(t, "Extend", leases[1].Extend(bg, time.Hour), ErrLockLost)
+			},
+			0,
+		},
+		"release of another level answered 0": {
+			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
+				extra := mustEnter(t, leases[0].Context(), c, "a", AcquireOptions{})
+				b.free(t, "a")
+				wantErr(t, "Release", extra.Release(bg), ErrLockLost)
+			},
+			0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			var lost atomic.Int32
+			c := b.client(t, watchdogTimeout(watchdog), func(o *Options) {
+				o.Observer.Lost = func(_ context.Context, e Event) {
+					if e.Err == ErrLockLost {
+						lost.Add(1)
+					}
+				}
+			})
+			outer := mustAcquire(t, c, "a", AcquireOptions{})
+			leases := []*Lease{
+				outer,
+				mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: watchdog}),
+				mustEnter(t, outer.Context(), c, "a", AcquireOptions{}),
+			}
+			bound, cancel := outer.Bind(context.Background())
+			defer cancel()
+
+			begun := time.Now()
+			test.lose(t, b, c, leases)
+			for _, l := range leases {
+				if test.within == 0 && l.Context().Err() == nil {
+					t.Error("the context has not ended when the loss is known")
+				}
+				wantLost(t, l)
+			}
+			if took := time.Since(begun); test.within > 0 && took > test.within {
+				t.Errorf("noticed after %s, want it within %s", took, test.within)
+			}
+			await(t, "the bound context ends", bound.Done())
+			if cause := context.Cause(bound); cause != ErrLockLost {
+				t.Errorf("cause of the bound context: %v", cause)
+			}
+			eventually(t, "the observer is told of each lease", func() bool { return lost.Load() == 3 })
+			for _, l := range leases {
+				wantErr(t, "Release", l.Release(bg), ErrLockLost)
+			}
+		})
+	}
+}
+
+// Redis may answer with errors for a while, or not at all: the lock is not lost before its lease is over.
+func TestRule4_3_AnErrorIsNotLoss(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var failed atomic.Int32
+	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second), commandTimeout(500*time.Millisecond), func(o *Options) {
+		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
+	})
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
+
+	trouble := proxy.OnEvery(runs(), redistest.ReplyWith("-ERR trouble\r\n"))
+	_, err := c.Lock("a").Acquire(l.Context(), AcquireOptions{})
+	if err == nil || errors.Is(err, ErrNotHeld) {
+		t.Errorf("re-entry: %v, want Redis's error", err)
+	}
+	if err := fixed.Extend(bg, time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
+		t.Errorf("Extend: %v, want Redis's error", err)
+	}
+	eventually(t, "renewals fail", func() bool { return failed.Load() >= 2 })
+	wantHeld(t, l)
+	wantHeld(t, fixed)
+	trouble.Remove()
+	eventually(t, "a renewal succeeds", func() bool { return l.Remaining() > 5*time.Second })
+
+	// And the same without an answer.
+	proxy.Cut()
+	before := failed.Load()
+	_, err = c.Lock("a").Acquire(l.Context(), AcquireOptions{})
+	if err == nil || errors.Is(err, ErrNotHeld) {
+		t.Errorf("re-entry: %v, want an error of the network", err)
+	}
+	eventually(t, "renewals fail", func() bool { return failed.Load() >= before+2 })
+	wantHeld(t, l)
+	wantHeld(t, fixed)
+	proxy.Restore()
+	eventually(t, "a renewal succeeds", func() bool { return l.Remaining() > 5*time.Second })
+	wantHeld(t, l)
+	mustRelease(t, l)
+	mustRelease(t, fixed)
+}
+
+// When Redis sees the first command that lets others in, the holders know that they have lost.
+func TestRule4_3_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lose func(c *Client, l *Lease, clock *testClock)
+	}{
+		"deadline, seen by a timer": {func(_ *Client, _ *Lease, clock *testClock) { clock.move(0, 29*time.Second) }},
+		"deadline, seen by Err":     {func(_ *Client, l *Lease, clock *testClock) { clock.move(time.Hour, time.Hour); _ = l.Err() }},
+		"ForceUnlock":               {func(c *Client, l *Lease, _ *testClock) { go c.Lock(l.Name()).ForceUnlock(bg) }},
+		"Release":                   {func(_ *Client, l *Lease, _ *testClock) { go l.Release(bg) }},
+	} {
+		for round := range 5 {
+			name := fmt.Sprintf("%s %d", name, round)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := newBundle(t)
+				clock := new(testClock)
+				proxy := b.srv.Proxy(t)
+				c := b.clocked(t, proxy.Client(t), clock, watchdogTimeout(2*time.Second))
+				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: 30 * time.Second})
+				bound, cancel := l.Bind(bg)
+				defer cancel()
+
+				var early atomic.Bool
+				held := proxy.OnEvery(func(args []string) bool {
+					if runs(releaseScript, forceScript)(args) {
+						if l.Context().Err() == nil || !strings.HasPrefix(name, "Release") && bound.Err() == nil {
+							early.Store(true)
+						}
+						return true
+					}
+					return false
+				}, redistest.HoldRequest)
+				test.lose(c, l, clock)
+				await(t, "a freeing command", held.Hit())
+				if early.Load() {
+					t.Error("the lock is about to be freed, and the contexts have not ended")
+				}
+				if n := b.rdb.Exists(bg, name).Val(); n != 1 {
+					t.Error("the lock was freed by another way")
+				}
+				held.Release()
+			})
+		}
+	}
+}
+
+func TestRule4_4_ArmedBeforeAcquireReturns(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var atReturn atomic.Int64
+	var c *Client
+	c = b.client(t, func(o *Options) {
+		o.Observer.Acquired = func(context.Context, Event) { atReturn.Store(int64(c.Stats().Renewals)) }
+	})
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	if n := atReturn.Load(); n != 1 {
+		t.Errorf("%d locks are renewed when the lock is announced as acquired", n)
+	}
+	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
+	if n := c.Stats().Renewals; n != 1 {
+		t.Errorf("%d locks are renewed; one with a LeaseTime must not be", n)
+	}
+	inner := mustEnter(t, l.Context(), c, "a", AcquireOptions{})
+	mustRelease(t, inner)
+	if n := c.Stats().Renewals; n != 1 {
+		t.Errorf("%d locks are renewed after one of two levels was released", n)
+	}
+	mustRelease(t, l)
+	mustRelease(t, fixed)
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("%d locks are renewed after the release", n)
+	}
+}
+
+// Two levels of different kinds: the watchdog keeps the lock exactly while one of them wants it.
+func TestRule4_4_RenewedWhileALevelWantsIt(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	fixed := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	watched := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
+	if n := c.Stats().Renewals; n != 1 {
+		t.Errorf("Renewals = %d with a level that wants it", n)
+	}
+	mustRelease(t, watched)
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("Renewals = %d with none", n)
+	}
+	second := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
+	second.StopRenewal()
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("Renewals = %d after StopRenewal", n)
+	}
+	mustRelease(t, second)
+	mustRelease(t, fixed)
+}
+
+// Arming and cancelling from many goroutines, as re-entries and releases of one owner do it: in the end nothing is
+// renewed.
+func TestRule4_4_CancelWins(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var lost atomic.Int32
+	c := b.client(t, watchdogTimeout(time.Second), func(o *Options) {
+		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
+	})
+	ctx := WithOwner(bg)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				l, err := c.Lock("a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Release(bg); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if s := c.Stats(); s.Renewals != 0 || s.Held != 0 {
+		t.Errorf("%+v after everything was released", s)
+	}
+	if n := lost.Load(); n != 0 {
+		t.Errorf("%d losses", n)
+	}
+}
+
+// A renewal that was under way when the lock was released finds nothing. That is no loss, neither of the lease that was
+// released nor of the next one of the same owner.
+func TestRule4_4_ZeroAfterReleaseIsIgnored(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var lost atomic.Int32
+	c, proxy := b.proxied(t, watchdogTimeout(3*time.Second), func(o *Options) {
+		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
+	})
+	ctx := WithOwner(bg)
+	l := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	held := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	await(t, "a renewal is on its way", held.Hit())
+	mustRelease(t, l)
+	next := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	held.Release()
+	await(t, "the renewal is answered", held.Done())
+
+	// The next renewal of the new hold shows that it is alive and well.
+	again := proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
+	await(t, "another renewal", again.Hit())
+	again.Release()
+	wantHeld(t, next)
+	if err := l.Err(); err != ErrReleased {
+		t.Errorf("Err() of the lease that was released: %v", err)
+	}
+	mustRelease(t, next)
+	if n := lost.Load(); n != 0 {
+		t.Errorf("%d losses were reported", n)
+	}
+}
+
+// The same when Redis has freed the lock, and its answer to the release is still on the way.
+func TestRule4_4_ZeroDuringReleaseIsIgnored(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var lost atomic.Int32
+	c, proxy := b.proxied(t, watchdogTimeout(3*time.Second), func(o *Options) {
+		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
+	})
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	renewal := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	await(t, "a renewal is on its way", renewal.Hit())
+	zero := counter(proxy, runs(renewScript))
+	release := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	released := make(chan error, 1)
+	go func() { released <- l.Release(bg) }()
+	await(t, "Redis has freed the lock", release.Hit())
+	renewal.Release()
+	await(t, "the renewal is answered", renewal.Done())
+	time.Sleep(100 * time.Millisecond) // for the answer to arrive
+	release.Release()
+	if err := await(t, "Release returns", released); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if n, m := lost.Load(), zero(); n != 0 || m != 0 {
+		t.Errorf("%d losses were reported, %d renewals after the release", n, m)
+	}
+}
+
+// 300 locks on a short watchdog: renewed by few scripts, and all kept.
+func TestRule4_4_Batched(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var lost atomic.Int32
+	c, proxy := b.proxied(t, watchdogTimeout(3*time.Second), func(o *Options) {
+		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
+	})
+	const n = 300
+	leases := make([]*Lease, n)
+	for i := range leases {
+		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
+	}
+	scripts := counter(proxy, runs(renewScript))
+	time.Sleep(4 * time.Second)
+	for _, l := range leases {
+		wantHeld(t, l)
+	}
+	if got := scripts(); got < 9 || got > 150 {
+		t.Errorf("%d scripts in four intervals for %d locks", got, n)
+	}
+	var wg sync.WaitGroup
+	for _, l := range leases {
+		wg.Go(func() {
+			if err := l.Release(bg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := lost.Load(); n != 0 {
+		t.Errorf("%d locks were lost", n)
+	}
+}
+
+// One key of a wrong type among many: a script that stopped there would let all those behind it run out.
+func TestRule4_4_AWrongTypeAmongMany(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var mu sync.Mutex
+	failed, lost := make(map[string]int), make(map[string]int)
+	count := func(m map[string]int) func(context.Context, Event) {
+		return func(_ context.Context, e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			m[e.Name]++
+		}
+	}
+	c := b.client(t, watchdogTimeout(2*time.Second), func(o *Options) {
+		o.Observer.RenewFailed, o.Observer.Lost = count(failed), count(lost)
+	})
+	leases := make(map[string]*Lease)
+	for i := range 40 {
+		name := fmt.Sprint("lock:", i)
+		leases[name] = mustAcquire(t, c, name, AcquireOptions{})
+	}
+	const bad = "lock:7"
+	begun := time.Now()
+	if err := b.rdb.Set(bg, bad, "not a lock", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantLost(t, leases[bad])
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("lost after %s: an error must not be taken for a loss before the lease is over", took)
+	}
+	for name, l := range leases {
+		if name != bad {
+			wantHeld(t, l)
+			mustRelease(t, l)
+		}
+	}
+	b.free(t, bad)
+	mu.Lock()
+	defer mu.Unlock()
+	if failed[bad] == 0 || len(failed) != 1 {
+		t.Errorf("renewals failed for %v, want only %s", failed, bad)
+	}
+	if lost[bad] != 1 || len(lost) != 1 {
+		t.Errorf("lost: %v, want only %s", lost, bad)
+	}
+}
+
+// A batch that is answered with an error is no renewal of any of its keys; each is renewed alone, at once.
+func TestRule4_4_ABatchThatFailsIsTakenApart(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var failed atomic.Int32
+	c, proxy := b.proxied(t, watchdogTimeout(2*time.Second), func(o *Options) {
+		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
+	})
+	proxy.OnEvery(func(args []string) bool {
+		return runs(renewScript)(args) && args[2] != "1"
+	}, redistest.ReplyWith("-ERR too much at once\r\n"))
+	alone := counter(proxy, func(args []string) bool { return runs(renewScript)(args) && args[2] == "1" })
+	leases := make([]*Lease, 30)
+	for i := range leases {
+		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
+	}
+	time.Sleep(3 * time.Second)
+	for _, l := range leases {
+		wantHeld(t, l)
+		mustRelease(t, l)
+	}
+	if n := alone(); n < 2*len(leases) {
+		t.Errorf("%d renewals of single keys", n)
+	}
+	if n := failed.Load(); n != 0 {
+		t.Errorf("%d failures were reported, though all was renewed", n)
+	}
+}
+
+// Redis refuses connections for a while, with many locks to renew. No time must be lost on it: when it is back, all of
+// them are renewed before their leases end.
+func TestRule4_4_ManyLocksOverARestart(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(6*time.Second))
+	leases := make([]*Lease, 150)
+	for i := range leases {
+		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
+	}
+	time.Sleep(1700 * time.Millisecond) // the renewals are due soon
+	b.srv.Save(t)
+	b.srv.Kill(t)
+	time.Sleep(1500 * time.Millisecond)
+	b.srv.Restart(t)
+	time.Sleep(4 * time.Second)
+	lost := 0
+	for _, l := range leases {
+		if l.Err() != nil {
+			lost++
+			continue
+		}
+		mustRelease(t, l)
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d locks were lost over a restart of 1.5s with a lease of 6s", lost, len(leases))
+	}
+}
+
+// Retries go on to the deadline, with pauses, and end there.
+func TestRule4_4_RetriesBackOffUntilTheDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, watchdogTimeout(3*time.Second))
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
+	tries := counter(proxy, runs(renewScript))
+	begun := time.Now()
+	wantLost(t, l)
+	if took := time.Since(begun); took < 2*time.Second || took > 3500*time.Millisecond {
+		t.Errorf("lost after %s, want it at the deadline", took)
+	}
+	if n := tries(); n < 8 || n > 60 {
+		t.Errorf("%d renewals were tried in two thirds of a lease", n)
+	}
+	eventually(t, "nothing is renewed", func() bool { return c.Stats().Renewals == 0 })
+	n := tries()
+	time.Sleep(500 * time.Millisecond)
+	if more := tries() - n; more > 1 { // one may have been under way
+		t.Errorf("%d renewals after the loss", more)
+	}
+}

@@ -1,0 +1,766 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// never is a PollInterval that no test lives to see: who is not woken stays asleep.
+const never = time.Hour
+
+// occupy has a stranger hold locks, with a lease, or with 0 for ever. Nobody announces their end.
+func (b *bundle) occupy(t testing.TB, lease time.Duration, keys ...string) {
+	t.Helper()
+	pipe := b.rdb.Pipeline()
+	for _, key := range keys {
+		pipe.HSet(bg, key, "stranger:1", 1)
+		if lease > 0 {
+			pipe.PExpire(bg, key, lease)
+		}
+	}
+	if _, err := pipe.Exec(bg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// announce publishes what a release publishes.
+func (b *bundle) announce(t testing.TB, key string) {
+	t.Helper()
+	if err := b.rdb.Publish(bg, wire.LockChannel(key), wire.Unlocked).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// queueUp starts a waiter and returns when it is in the queue.
+func queueUp(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) <-chan acquired {
+	t.Helper()
+	before := c.Stats().Waiting
+	result := acquireAsync(ctx, c.Lock(name), opts)
+	eventually(t, "another one waits", func() bool { return c.Stats().Waiting > before })
+	return result
+}
+
+var forever = AcquireOptions{WaitTime: WaitForever}
+
+// mustGet waits for a lease.
+func mustGet(t testing.TB, what string, result <-chan acquired) *Lease {
+	t.Helper()
+	got := await(t, what, result)
+	if got.err != nil {
+		t.Fatalf("%s: %v", what, got.err)
+	}
+	return got.lease
+}
+
+// listened waits until the first waiter for a name is told of releases, and has asked since it knows that. Its poll
+// interval must be never.
+func listened(t testing.TB, c *Client, name string) {
+	t.Helper()
+	eventually(t, "the first waiter listens", func() bool {
+		e := c.lock(name)
+		defer e.unlock()
+		// The confirmation has moved the epoch; whoever was refused sleeps for long.
+		return len(e.queue) > 0 && e.epoch > 0 && e.queue[0].seen == e.epoch && time.Until(e.queue[0].pollAt) > 5*time.Second
+	})
+}
+
+// secondAnswer is hit when the first waiter for one name, or for each of several, has been answered twice: before its
+// subscription was confirmed, and after. It is made before they ask.
+func secondAnswer(proxy *redistest.Proxy, names int) *redistest.Rule {
+	return proxy.OnMatch(2*names, runs(acquireScript), redistest.Delay(1))
+}
+
+// settled is listened, and waits until Redis has answered the questions that follow the subscriptions.
+func settled(t testing.TB, c *Client, second *redistest.Rule, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		listened(t, c, name)
+	}
+	await(t, "the second answer", second.Hit())
+}
+
+// epochOf counts what has woken the first waiter for a name.
+func epochOf(c *Client, name string) uint64 {
+	e := c.lock(name)
+	defer e.unlock()
+	return e.epoch
+}
+
+// quiet waits until nothing is counted any more.
+func quiet(count func() int) int {
+	last := count()
+	for since := time.Now(); time.Since(since) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+		if n := count(); n != last {
+			last, since = n, time.Now()
+		}
+	}
+	return last
+}
+
+// Twenty wait, one asks; and the one that has waited longest has the lock first.
+func TestRule5_1_OnlyTheFirstAsks(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	asked := counter(proxy, runs(acquireScript))
+	answered := secondAnswer(proxy, 1)
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+
+	const n = 20
+	waiters := make([]<-chan acquired, n)
+	for i := range waiters {
+		waiters[i] = queueUp(t, bg, c, "a", forever)
+	}
+	settled(t, c, answered, "a")
+	if got := quiet(asked); got != 2 {
+		t.Errorf("%d acquire scripts for %d waiters; want one before the subscription and one after it", got, n)
+	}
+
+	mustRelease(t, holder)
+	for i, waiter := range waiters {
+		lease := mustGet(t, fmt.Sprintf("waiter %d has the lock", i), waiter)
+		for j := i + 1; j < n; j++ {
+			select {
+			case got := <-waiters[j]:
+				t.Fatalf("waiter %d came before %d: %+v", j, i, got)
+			default:
+			}
+		}
+		mustRelease(t, lease)
+	}
+	if got := asked(); got > 2+3*n {
+		t.Errorf("%d acquire scripts for %d waiters in all", got, n)
+	}
+}
+
+// Names do not wait for each other.
+func TestRule5_1_OneQueueAName(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(never))
+	b.occupy(t, 0, "a")
+	waiter := queueUp(t, bg, c, "a", forever)
+	for i := range 100 { // shards are shared by names
+		mustRelease(t, mustAcquire(t, c, fmt.Sprint("b:", i), AcquireOptions{}))
+	}
+	listened(t, c, "a")
+	b.free(t, "a")
+	b.announce(t, "a")
+	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+}
+
+// If an owner that holds the lock queued up behind others, it would wait for those who wait for it.
+func TestRule5_2_AnOwnerThatHoldsNeverQueues(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	outer := mustAcquire(t, c, "a", AcquireOptions{})
+	var waiters []<-chan acquired
+	for range 5 {
+		waiters = append(waiters, queueUp(t, bg, c, "a", forever))
+	}
+	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{MaxWaiters: 1})
+	b.wantCount(t, inner, 2)
+	mustRelease(t, outer)
+	mustRelease(t, inner)
+	for _, w := range waiters {
+		mustRelease(t, mustGet(t, "a waiter has it", w))
+	}
+}
+
+// Of one owner's waiters one is granted; the others enter with it, also past a stranger between them, for whom they would
+// otherwise wait while he waits for them.
+func TestRule5_2_QueuedEntriesOfTheOwnerReenter(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(never))
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{})
+	mine := WithOwner(bg)
+	first := queueUp(t, mine, c, "a", forever)
+	stranger := queueUp(t, bg, c, "a", forever)
+	second := queueUp(t, mine, c, "a", AcquireOptions{WaitTime: patience})
+	third := queueUp(t, mine, c, "a", forever)
+	listened(t, c, "a")
+	mustRelease(t, holder)
+
+	leases := []*Lease{mustGet(t, "the first", first), mustGet(t, "the second", second), mustGet(t, "the third", third)}
+	b.wantCount(t, leases[0], 3)
+	select {
+	case got := <-stranger:
+		t.Fatalf("the stranger got %+v", got)
+	default:
+	}
+	for _, l := range leases {
+		mustRelease(t, l)
+	}
+	mustRelease(t, mustGet(t, "the stranger", stranger))
+}
+
+// Who does not want to wait, and sees others wait, need not ask.
+func TestRule5_2_WaitTimeZeroBehindOthers(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	answered := secondAnswer(proxy, 1)
+	b.occupy(t, time.Minute, "a")
+	leave, cancel := context.WithCancel(bg)
+	waiter := queueUp(t, leave, c, "a", forever)
+	settled(t, c, answered, "a")
+	before := proxy.Count("")
+	for range 10 {
+		_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+		var held *NotAcquiredError
+		if !errors.As(err, &held) {
+			t.Fatalf("Acquire: %v, want a NotAcquiredError", err)
+		}
+		if held.TTL <= time.Minute-patience || held.TTL > time.Minute {
+			t.Errorf("TTL %s, while the holder has a little less than a minute", held.TTL)
+		}
+	}
+	if n := proxy.Count("") - before; n != 0 {
+		t.Errorf("%d commands were sent", n)
+	}
+	cancel()
+	wantErr(t, "the waiter", await(t, "the waiter leaves", waiter).err, context.Canceled)
+	b.free(t, "a")
+}
+
+// The release came before the subscription: no message will tell of it.
+func TestRule5_3_AsksAgainWhenSubscribed(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
+	waiter := queueUp(t, bg, c, "a", forever)
+	await(t, "the waiter subscribes", subscribing.Hit())
+	mustRelease(t, holder)
+	subscribing.Release()
+	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+}
+
+// No confirmation ever comes: the first waiter asks by and by.
+func TestRule5_3_PollsWithoutConfirmation(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(200*time.Millisecond))
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	deaf := proxy.On("SUBSCRIBE", 1, redistest.DropReply)
+	waiter := queueUp(t, bg, c, "a", forever)
+	await(t, "the confirmation is lost", deaf.Hit())
+	mustRelease(t, holder)
+	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+}
+
+// The message was lost; and so is every other that could help.
+func TestRule5_3_PollsWhenAMessageIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const interval = 400 * time.Millisecond
+	c, proxy := b.proxied(t, pollInterval(interval))
+	asked := counter(proxy, runs(acquireScript))
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	waiter := queueUp(t, bg, c, "a", forever)
+	eventually(t, "the waiter has asked a few times", func() bool { return asked() >= 4 })
+	swallowed := proxy.SwallowMessages(1)
+	mustRelease(t, holder)
+	await(t, "the message is lost", swallowed.Hit())
+	begun := time.Now()
+	lease := mustGet(t, "the waiter has it", waiter)
+	if took := time.Since(begun); took > interval+time.Second {
+		t.Errorf("it took %s, with a poll interval of %s", took, interval)
+	}
+	mustRelease(t, lease)
+}
+
+// A holder that dies says nothing; its lock is free when its TTL is over.
+func TestRule5_3_SleepsNoLongerThanTheTTL(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	asked := counter(proxy, runs(acquireScript))
+	const ttl = 1500 * time.Millisecond
+	b.occupy(t, ttl, "a")
+	begun := time.Now()
+	lease := mustGet(t, "the waiter has it", queueUp(t, bg, c, "a", forever))
+	if took := time.Since(begun); took > ttl+time.Second {
+		t.Errorf("it took %s, with a TTL of %s", took, ttl)
+	}
+	if n := asked(); n > 10 {
+		t.Errorf("%d questions", n)
+	}
+	mustRelease(t, lease)
+}
+
+// The time to live of the holder's key ends the sleep, when it is shorter than the poll; 0 and no end are no reason to spin.
+func TestRule5_3_HowLongAWaiterSleeps(t *testing.T) {
+	t.Parallel()
+	c := &Client{opts: Options{PollInterval: 5 * time.Second}}
+	for ttl, want := range map[time.Duration][2]time.Duration{
+		-2 * time.Millisecond: {shortPause, shortPause},
+		-time.Millisecond:     {4 * time.Second, 5 * time.Second},
+		0:                     {shortPause, shortPause},
+		time.Millisecond:      {2 * time.Millisecond, 2 * time.Millisecond},
+		time.Second:           {1001 * time.Millisecond, 1001 * time.Millisecond},
+		time.Hour:             {4 * time.Second, 5 * time.Second},
+	} {
+		for range 100 {
+			if got := c.pause(ttl); got < want[0] || got > want[1] {
+				t.Errorf("pause(%s) = %s, want %s to %s", ttl, got, want[0], want[1])
+			}
+		}
+	}
+}
+
+// TTLs that say nothing must lead neither to a storm nor to sleep without end.
+func TestRule5_3_OddTTLs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name        string
+		reply       string
+		poll        time.Duration
+		least, most int // questions in a second
+	}{
+		{"0, at its end", "*1\r\n:0\r\n", never, 5, 210},
+		{"-2, gone just now", "*1\r\n:-2\r\n", never, 5, 210},
+		{"-1, without end", "*1\r\n:-1\r\n", 200 * time.Millisecond, 3, 10},
+		{"beyond the poll interval", "*1\r\n:3600000\r\n", 200 * time.Millisecond, 3, 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(test.poll))
+			asked := counter(proxy, runs(acquireScript))
+			odd := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith(test.reply))
+			begun := time.Now()
+			waiter := queueUp(t, bg, c, "a", forever)
+			time.Sleep(time.Second)
+			n, seconds := asked(), time.Since(begun).Seconds()
+			if n < test.least || float64(n) > float64(test.most)*seconds+2 {
+				t.Errorf("%d questions in %.1fs, want %d to %d in one", n, seconds, test.least, test.most)
+			}
+			odd.Remove()
+			mustRelease(t, mustGet(t, "the waiter has it", waiter))
+		})
+	}
+}
+
+// The lock is released while the answer "held" is on its way: the message comes first, and must not be forgotten.
+func TestRule5_3_AMessageDuringTheQuestion(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	answered := secondAnswer(proxy, 1)
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	waiter := queueUp(t, bg, c, "a", forever)
+	settled(t, c, answered, "a")
+
+	refusal := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	b.announce(t, "a") // a false alarm
+	await(t, "Redis has refused", refusal.Hit())
+	before := epochOf(c, "a")
+	mustRelease(t, holder)
+	eventually(t, "the message has arrived", func() bool { return epochOf(c, "a") > before })
+	refusal.Release()
+	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+}
+
+// The first waiter was told, and leaves: there will be no second message.
+func TestRule5_3_ThePromotedAsksAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, stray := range []struct {
+		name string
+		what redistest.Action
+		runs bool
+	}{
+		{"before its question has arrived", redistest.HoldRequest, false},
+		{"when it has the lock without knowing", redistest.HoldReply, true},
+	} {
+		t.Run(stray.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(never))
+			answered := secondAnswer(proxy, 1)
+			holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+			leave, cancel := context.WithCancel(bg)
+			defer cancel()
+			first := queueUp(t, leave, c, "a", forever)
+			second := queueUp(t, bg, c, "a", forever)
+			settled(t, c, answered, "a")
+
+			question := proxy.OnMatch(1, runs(acquireScript), stray.what)
+			mustRelease(t, holder)
+			await(t, "the first asks", question.Hit())
+			cancel()
+			wantErr(t, "the first", await(t, "the first leaves", first).err, context.Canceled)
+			if stray.runs {
+				question.Release()
+			}
+			lease := mustGet(t, "the second has it", second)
+			question.Release()
+			mustRelease(t, lease)
+		})
+	}
+}
+
+// A waiter that leaves the queue before it has asked passes the word on.
+func TestRule5_3_ThePromotedAsksAtOnceWhenTimeIsOver(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	asked := counter(proxy, runs(acquireScript))
+	answered := secondAnswer(proxy, 1)
+	b.occupy(t, 0, "a")
+	first := queueUp(t, bg, c, "a", AcquireOptions{WaitTime: time.Second})
+	second := queueUp(t, bg, c, "a", forever)
+	settled(t, c, answered, "a")
+	b.free(t, "a") // nobody is told
+	wantErr(t, "the first", await(t, "the first gives up", first).err, ErrNotAcquired)
+	mustRelease(t, mustGet(t, "the second has it", second))
+	if n := asked(); n > 3 {
+		t.Errorf("%d questions", n)
+	}
+}
+
+// Whatever was published while there was no connection is lost.
+func TestRule5_3_EveryResubscriptionWakes(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	answered := secondAnswer(proxy, 1)
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	waiter := queueUp(t, bg, c, "a", forever)
+	settled(t, c, answered, "a")
+	swallowed := proxy.SwallowMessages(-1)
+	mustRelease(t, holder)
+	await(t, "the message is lost", swallowed.Hit())
+	if n, err := b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); n == 0 || err != nil {
+		t.Fatalf("CLIENT KILL: %d, %v", n, err)
+	}
+	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	if proxy.Count("SUBSCRIBE") < 2 {
+		t.Error("it was not the subscription that did it")
+	}
+}
+
+// Nobody needs a message to hear of what happens in its own process.
+func TestRule5_3_ReleasesAndLossesOfThisClientWake(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		opts AcquireOptions
+		end  func(t *testing.T, b *bundle, c *Client, l *Lease)
+	}{
+		"release": {
+			AcquireOptions{},
+			func(t *testing.T, _ *bundle, _ *Client, l *Lease) { mustRelease(t, l) },
+		},
+		"lease over": {
+			AcquireOptions{LeaseTime: 500 * time.Millisecond},
+			func(*testing.T, *bundle, *Client, *Lease) {},
+		},
+		"found gone by a renewal": {
+			AcquireOptions{},
+			func(t *testing.T, b *bundle, _ *Client, _ *Lease) { b.free(t, "a") },
+		},
+		"found gone by Extend": {
+			AcquireOptions{LeaseTime: time.Hour},
+			func(t *testing.T, b *bundle, _ *Client, l *Lease) {
+				b.free(t, "a")
+				wantErr(t, "Extend", l.Extend(bg, 2*time.Hour), ErrLockLost)
+			},
+		},
+		"ForceUnlock": {
+			AcquireOptions{LeaseTime: time.Hour},
+			func(t *testing.T, _ *bundle, c *Client, _ *Lease) {
+				if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
+					t.Error(err)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(never), watchdogTimeout(3*time.Second))
+			proxy.SwallowMessages(-1)
+			holder := mustAcquire(t, c, "a", test.opts)
+			waiter := queueUp(t, bg, c, "a", forever)
+			eventually(t, "it is subscribed", func() bool { return epochOf(c, "a") > 0 })
+			test.end(t, b, c, holder)
+			mustRelease(t, mustGet(t, "the waiter has it", waiter))
+		})
+	}
+}
+
+// Hundreds of waiters, and not one command.
+func TestRule5_3_SilenceBetweenPolls(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	leave, cancel := context.WithCancel(bg)
+	defer cancel()
+	var waiters []<-chan acquired
+	var names []string
+	for i := range 20 {
+		name := fmt.Sprint("lock:", i)
+		names = append(names, name)
+		b.occupy(t, 0, name)
+		for range 10 {
+			waiters = append(waiters, acquireAsync(leave, c.Lock(name), forever))
+		}
+	}
+	eventually(t, "all wait", func() bool { return c.Stats().Waiting == len(waiters) })
+	before := quiet(func() int { return proxy.Count("") })
+	time.Sleep(time.Second)
+	if n := proxy.Count("") - before; n != 0 {
+		t.Errorf("%d commands within a second: %q", n, proxy.Commands()[before:])
+	}
+	cancel()
+	for _, w := range waiters {
+		wantErr(t, "a waiter", await(t, "it leaves", w).err, context.Canceled)
+	}
+	b.free(t, names...)
+}
+
+// The connection is there, and nothing comes through it any more.
+func TestRule5_3_ASilentConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(300*time.Millisecond))
+	b.occupy(t, 0, "a")
+	waiter := queueUp(t, bg, c, "a", forever)
+	deaf := proxy.On("PING", 1, redistest.DropReply)
+	await(t, "the first ping is lost", deaf.Hit())
+	eventually(t, "it subscribes on another connection", func() bool { return proxy.Count("SUBSCRIBE") == 2 })
+	b.free(t, "a")
+	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+}
+
+// With Redis gone, a queue of a thousand must not wait a command time-out each.
+func TestRule5_4_AnErrorGoesToAllWhoWereQueued(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]redistest.Action{
+		"no answer":        redistest.DropReply,
+		"an error as such": redistest.ReplyWith("-ERR trouble\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			const timeout = 800 * time.Millisecond
+			c, proxy := b.proxied(t, pollInterval(never), commandTimeout(timeout))
+			answered := secondAnswer(proxy, 1)
+			b.occupy(t, 0, "a")
+			var waiters []<-chan acquired
+			for range 10 {
+				waiters = append(waiters, queueUp(t, bg, c, "a", forever))
+			}
+			settled(t, c, answered, "a")
+			rule := proxy.OnMatch(1, runs(acquireScript), trouble)
+			begun := time.Now()
+			b.announce(t, "a")
+			await(t, "the first asks", rule.Hit())
+			var texts []string
+			for _, w := range waiters {
+				got := await(t, "it fails", w)
+				if got.err == nil || errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, ErrNotHeld) || errors.Is(got.err, context.DeadlineExceeded) {
+					t.Fatalf("%+v, want the trouble with Redis", got)
+				}
+				texts = append(texts, got.err.Error())
+			}
+			if took := time.Since(begun); took > 3*timeout {
+				t.Errorf("it took %s, with a command timeout of %s", took, timeout)
+			}
+			for _, text := range texts {
+				if text != texts[0] {
+					t.Errorf("%q and %q", text, texts[0])
+				}
+			}
+			b.free(t, "a")
+		})
+	}
+}
+
+// Who came when the question was on its way already asks for itself.
+func TestRule5_4_AnErrorGoesToNobodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never), commandTimeout(800*time.Millisecond))
+	answered := secondAnswer(proxy, 2)
+	b.occupy(t, 0, "a", "b")
+	elsewhere := queueUp(t, bg, c, "b", forever)
+	first := queueUp(t, bg, c, "a", forever)
+	second := queueUp(t, bg, c, "a", forever)
+	settled(t, c, answered, "a", "b")
+	lost := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
+	b.announce(t, "a")
+	await(t, "the first asks", lost.Hit())
+	third := queueUp(t, bg, c, "a", forever)
+	for _, w := range []<-chan acquired{first, second} {
+		if got := await(t, "it fails", w); got.err == nil {
+			t.Fatal("a waiter got a lock that is held")
+		}
+	}
+	b.free(t, "a", "b")
+	b.announce(t, "a")
+	b.announce(t, "b")
+	mustRelease(t, mustGet(t, "the one who came later has it", third))
+	mustRelease(t, mustGet(t, "the one for another name has it", elsewhere))
+}
+
+// A thousand waiters, and Redis dies. All know it within one command time-out from the poll that noticed.
+func TestRule5_4_AThousandWaitersWhenRedisDies(t *testing.T) {
+	t.Parallel()
+	const n, poll, timeout = 1000, time.Second, time.Second
+	for _, test := range []struct {
+		name      string
+		end, back func(*redistest.Server, testing.TB)
+	}{
+		{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart},
+		{"frozen", (*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t, pollInterval(poll), commandTimeout(timeout))
+			b.occupy(t, 0, "a")
+			errs := make(chan error, n)
+			var wg sync.WaitGroup
+			for range n {
+				wg.Go(func() {
+					_, err := c.Lock("a").Acquire(bg, forever)
+					errs <- err
+				})
+			}
+			eventually(t, "all wait", func() bool { return c.Stats().Waiting == n })
+			begun := time.Now()
+			test.end(b.srv, t)
+			wg.Wait()
+			if took := time.Since(begun); took > poll+timeout+2*time.Second {
+				t.Errorf("the last one failed after %s", took)
+			} else {
+				t.Logf("the last one failed after %s", took)
+			}
+			close(errs)
+			for err := range errs {
+				if err == nil || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrNotHeld) || errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%v, want the trouble with Redis", err)
+				}
+			}
+			test.back(b.srv, t)
+			b.free(t, "a")
+		})
+	}
+}
+
+// pubSubConnections are the connections to Redis that subscribe.
+func (b *bundle) pubSubConnections(t testing.TB) int {
+	t.Helper()
+	list, err := b.rdb.Do(bg, "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(list, "id=")
+}
+
+func TestRule5_5_OneConnectionForAllNames(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(never))
+	mustRelease(t, mustAcquire(t, c, "free", AcquireOptions{}))
+	if n := b.pubSubConnections(t); n != 0 {
+		t.Errorf("%d pub/sub connections, though nobody has waited", n)
+	}
+	const n = 200
+	waiters := make([]<-chan acquired, n)
+	var holders []*Lease
+	other := b.client(t)
+	for i := range waiters {
+		name := fmt.Sprint("lock:", i)
+		holders = append(holders, mustAcquire(t, other, name, AcquireOptions{}))
+		waiters[i] = acquireAsync(bg, c.Lock(name), forever)
+	}
+	eventually(t, "all listen", func() bool {
+		names, err := b.rdb.PubSubChannels(bg, "*").Result()
+		return err == nil && len(names) == n
+	})
+	if got := b.pubSubConnections(t); got != 1 {
+		t.Errorf("%d pub/sub connections for %d names", got, n)
+	}
+	for i, holder := range holders {
+		mustRelease(t, holder)
+		mustRelease(t, mustGet(t, "the waiter has it", waiters[i]))
+	}
+}
+
+// A hot lock has waiters again at once: its channel is not dropped and taken up all the time. An idle one is dropped.
+func TestRule5_5_ChannelsLinger(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	b.occupy(t, 0, "a")
+	var left time.Time
+	slow := 0
+	for round := range 20 {
+		leave, cancel := context.WithCancel(bg)
+		before := proxy.Count("SUBSCRIBE")
+		waiter := queueUp(t, leave, c, "a", forever)
+		listened(t, c, "a")
+		if round > 0 && time.Since(left) > linger/2 {
+			slow++ // the machine was busy elsewhere
+		} else if round > 0 && proxy.Count("SUBSCRIBE") != before {
+			t.Errorf("it was subscribed anew %s after the last waiter had left", time.Since(left))
+		}
+		cancel()
+		left = time.Now()
+		wantErr(t, "the waiter", await(t, "it leaves", waiter).err, context.Canceled)
+		if n := c.Stats().Channels; n != 1 && time.Since(left) < linger/2 {
+			t.Errorf("%d channels right after the last waiter has left", n)
+		}
+	}
+	if slow == 19 {
+		t.Error("the machine is too slow for this test to say anything")
+	}
+	eventually(t, "the channel is dropped", func() bool {
+		return c.Stats().Channels == 0 && c.Stats().Names == 0 && proxy.Count("UNSUBSCRIBE") > 0
+	})
+	b.free(t, "a")
+}
+
+// MaxWaiters is exact: so many wait, and one more is refused, also when nobody knew yet that there was waiting to be done.
+func TestMaxWaiters(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	holder := b.client(t)
+	c := b.client(t)
+	lease := mustAcquire(t, holder, "order", AcquireOptions{LeaseTime: time.Hour})
+	const room, callers = 4, 12
+	results := make(chan acquired, callers)
+	for range callers {
+		go func() {
+			lease, err := c.Lock("order").Acquire(context.Background(), AcquireOptions{WaitTime: WaitForever, MaxWaiters: room})
+			results <- acquired{lease, err}
+		}()
+	}
+	for range callers - room {
+		wantErr(t, "one too many", await(t, "it is refused", results).err, ErrTooManyWaiters)
+	}
+	if n := c.Stats().Waiting; n != room {
+		t.Errorf("%d wait, want %d", n, room)
+	}
+	mustRelease(t, lease)
+	for range room {
+		got := await(t, "it has the lock", results)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		mustRelease(t, got.lease)
+	}
+}

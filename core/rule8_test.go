@@ -1,0 +1,532 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// closeAsync calls Close on a goroutine and returns when it has begun.
+func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
+	t.Helper()
+	result := make(chan error, 1)
+	go func() { result <- c.Close(ctx) }()
+	await(t, "Close has begun", c.closing)
+	return result
+}
+
+// wantClosed checks that a closed client has nothing at hand, and Redis nothing of it.
+func (b *bundle) wantClosed(t testing.TB, c *Client) {
+	t.Helper()
+	empty(t, b, c)
+	eventually(t, "the pub/sub connection is gone", func() bool { return b.pubSubConnections(t) == 0 })
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	wantErr(t, "Acquire after Close", err, ErrClosed)
+}
+
+// empty fails the test unless a closed client has left nothing, here and in Redis.
+func empty(t testing.TB, b *bundle, c *Client) {
+	t.Helper()
+	ctx := context.Background()
+	if s := c.Stats(); s != (Stats{}) {
+		t.Errorf("left after Close: %+v", s)
+	}
+	if keys := b.rdb.Keys(ctx, "*").Val(); len(keys) > 0 {
+		t.Errorf("left in Redis: keys %q", keys)
+	}
+	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(ctx, "*").Val()) == 0 })
+}
+
+// loadScripts has Redis know the scripts already, so that each try is one EVALSHA.
+func (b *bundle) loadScripts(t testing.TB) {
+	t.Helper()
+	for _, s := range allScripts {
+		if err := b.rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func soon(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(bg, d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// While Close waits, holders go on as before, and nobody new gets in.
+func TestRule8_RefusesNewWork(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := newLooseClient(t, b.srv.Client(t), watchdogTimeout(2*time.Second))
+	holder := mustAcquire(t, c, "a", AcquireOptions{})
+	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
+	closing := closeAsync(t, bg, c)
+
+	for _, opts := range []AcquireOptions{{}, {WaitTime: time.Minute}, {WaitTime: WaitForever}} {
+		for _, name := range []string{"a", "new"} {
+			begun := time.Now()
+			_, err := c.Lock(name).Acquire(bg, opts)
+			wantErr(t, "Acquire", err, ErrClosed)
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		}
+	}
+	inner := mustEnter(t, holder.Context(), c, "a", AcquireOptions{})
+	b.wantCount(t, inner, 2)
+	if err := fixed.Extend(bg, time.Hour); err != nil {
+		t.Errorf("Extend: %v", err)
+	}
+	time.Sleep(2500 * time.Millisecond) // longer than the lease: it is still renewed
+	wantHeld(t, holder)
+	select {
+	case err := <-closing:
+		t.Fatalf("Close has returned %v, while locks are held", err)
+	default:
+	}
+	mustRelease(t, holder)
+	mustRelease(t, fixed)
+	mustRelease(t, inner)
+	if err := await(t, "Close returns", closing); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	b.wantClosed(t, c)
+	if _, err := c.Lock("a").IsLocked(bg); !errors.Is(err, ErrClosed) {
+		t.Errorf("IsLocked after Close: %v", err)
+	}
+	if _, err := c.Lock("a").ForceUnlock(bg); !errors.Is(err, ErrClosed) {
+		t.Errorf("ForceUnlock after Close: %v", err)
+	}
+	if _, err := c.Lock("a").Acquire(holder.Context(), AcquireOptions{}); err == nil {
+		t.Error("re-entry after Close")
+	}
+}
+
+// Waiters of every kind leave at once, and what they may have been granted is freed.
+func TestRule8_WakesWaiters(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	proxy := b.srv.Proxy(t)
+	c := newLooseClient(t, proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = patience }), pollInterval(never), commandTimeout(patience))
+	b.loadScripts(t)
+	b.occupy(t, 0, "asleep", "subscribing")
+	answered := secondAnswer(proxy, 1)
+	waiters := map[string]<-chan acquired{
+		"first, asleep": queueUp(t, bg, c, "asleep", forever),
+		"queued":        queueUp(t, bg, c, "asleep", AcquireOptions{WaitTime: time.Hour}),
+	}
+	settled(t, c, answered, "asleep")
+	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
+	waiters["subscribing"] = queueUp(t, bg, c, "subscribing", forever)
+	await(t, "one subscribes", subscribing.Hit())
+	asking := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	waiters["asking"] = acquireAsync(bg, c.Lock("asking"), AcquireOptions{LeaseTime: time.Hour})
+	await(t, "one has been granted the lock without knowing it", asking.Hit())
+
+	begun := time.Now()
+	closing := closeAsync(t, bg, c)
+	for what, w := range waiters {
+		wantErr(t, what, await(t, what+" leaves", w).err, ErrClosed)
+	}
+	if took := time.Since(begun); took > patience/2 {
+		t.Errorf("the last one left after %s", took)
+	}
+	asking.Release()
+	subscribing.Release()
+	if err := await(t, "Close returns", closing); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	b.free(t, "asleep", "subscribing")
+	b.wantClosed(t, c)
+}
+
+// What is still held when Close's ctx ends is taken away: the holders know it before Redis does.
+func TestRule8_EndsTheRest(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	proxy := b.srv.Proxy(t)
+	var lost atomic.Int32
+	c := newLooseClient(t, proxy.Client(t), func(o *Options) {
+		o.Observer.Lost = func(_ context.Context, e Event) {
+			if e.Err == ErrClosed {
+				lost.Add(1)
+			}
+		}
+	})
+	var leases []*Lease
+	for i := range 5 {
+		outer := mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
+		leases = append(leases, outer, mustEnter(t, outer.Context(), c, outer.Name(), AcquireOptions{LeaseTime: time.Hour}))
+	}
+	bound, cancel := leases[0].Bind(bg)
+	defer cancel()
+	var early atomic.Bool
+	proxy.OnEvery(func(args []string) bool {
+		if runs(releaseScript)(args) {
+			for _, l := range leases {
+				if l.Name() == args[3] && l.Context().Err() == nil {
+					early.Store(true)
+				}
+			}
+		}
+		return false
+	}, redistest.Delay(1))
+
+	err := c.Close(soon(t, 300*time.Millisecond))
+	wantErr(t, "Close", err, context.DeadlineExceeded)
+	if !strings.Contains(err.Error(), "5 locks") {
+		t.Errorf("Close: %v, want it to say that there were 5", err)
+	}
+	if early.Load() {
+		t.Error("a lock was freed before its holder knew that it has lost it")
+	}
+	b.wantClosed(t, c)
+	for _, l := range leases {
+		wantEnded(t, l, ErrClosed)
+		wantErr(t, "Release", l.Release(bg), ErrClosed)
+		wantErr(t, "Extend or Release of what is over", l.Release(bg), ErrNotHeld)
+	}
+	if cause := context.Cause(bound); cause != ErrClosed {
+		t.Errorf("cause of a bound context: %v", cause)
+	}
+	if n := lost.Load(); n != int32(len(leases)) {
+		t.Errorf("%d of %d losses were reported", n, len(leases))
+	}
+}
+
+// A clean-up that waits for a stray is run once, at once.
+func TestRule8_RunsPendingCleanups(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	proxy := b.srv.Proxy(t)
+	c := newLooseClient(t, proxy.Client(t), commandTimeout(time.Minute))
+	released := counter(proxy, runs(releaseScript))
+	lost := proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	await(t, "the first try is lost", lost.Hit())
+	mustRelease(t, l)
+	if n := c.Stats().Cleanups; n != 1 {
+		t.Fatalf("%d clean-ups are pending", n)
+	}
+	before := released()
+	begun := time.Now()
+	if err := c.Close(soon(t, patience)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("Close took %s", took)
+	}
+	if n := released() - before; n != 1 {
+		t.Errorf("%d releases were sent, want 1 for the clean-up", n)
+	}
+	b.wantClosed(t, c)
+}
+
+// What could not be told to Redis before is told when it is there again, at the latest now.
+func TestRule8_RunsCleanupsThatHaveFailed(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	proxy := b.srv.Proxy(t)
+	c := newLooseClient(t, proxy.Client(t), commandTimeout(500*time.Millisecond))
+	var leases []*Lease
+	for i := range 50 {
+		leases = append(leases, mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{}))
+	}
+	proxy.Cut()
+	var wg sync.WaitGroup
+	for _, l := range leases {
+		wg.Go(func() {
+			if err := l.Release(bg); err == nil {
+				t.Error("Release without Redis: nil")
+			}
+		})
+	}
+	wg.Wait()
+	if n := c.Stats().Cleanups; n != 50 {
+		t.Errorf("%d clean-ups are pending", n)
+	}
+	proxy.Restore()
+	if err := c.Close(soon(t, patience)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	b.wantClosed(t, c)
+}
+
+// Without Redis, Close does not wait for it for ever; the leases run out.
+func TestRule8_CleanupsThatFailAreDropped(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]func(*redistest.Proxy){
+		"refused": (*redistest.Proxy).Cut,
+		"stalled": (*redistest.Proxy).Stall,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			proxy := b.srv.Proxy(t)
+			rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
+			c := newLooseClient(t, rdb, commandTimeout(500*time.Millisecond), watchdogTimeout(5*time.Second), pollInterval(time.Second))
+			b.occupy(t, 0, "other")
+			waiter := queueUp(t, bg, c, "other", forever)
+			var leases []*Lease
+			for i := range 100 {
+				leases = append(leases, mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{}))
+			}
+			trouble(proxy)
+			begun := time.Now()
+			err := c.Close(soon(t, 100*time.Millisecond))
+			took := time.Since(begun)
+			wantErr(t, "Close", err, context.DeadlineExceeded)
+			if took > 6*time.Second {
+				t.Errorf("Close took %s", took)
+			}
+			t.Logf("Close took %s", took)
+			for _, l := range leases {
+				wantEnded(t, l, ErrClosed)
+			}
+			if got := await(t, "the waiter leaves", waiter); got.err == nil {
+				t.Error("a waiter got the lock")
+			}
+			proxy.Restore()
+			b.free(t, "other")
+			eventually(t, "the leases run out", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			b.wantClosed(t, c)
+		})
+	}
+}
+
+// A release that is on its way when Close's time is over gets its chance to arrive.
+func TestRule8_WaitsForReleasesUnderWay(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	proxy := b.srv.Proxy(t)
+	c := newLooseClient(t, proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Second }))
+	b.loadScripts(t)
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	first := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest) // for longer than the connection waits
+	released := make(chan error, 1)
+	go func() { released <- l.Release(bg) }()
+	await(t, "the release is on its way", first.Hit())
+	_ = c.Close(soon(t, 100*time.Millisecond)) // whether it calls the lock held is a matter of taste
+	if err := await(t, "Release returns", released); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	b.wantClosed(t, c)
+	first.Release()
+}
+
+// A re-entry whose answer comes after Close does not bring the hold back to life.
+func TestRule8_AReentryUnderWayFails(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	proxy := b.srv.Proxy(t)
+	c := newLooseClient(t, proxy.Client(t))
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	entering := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	ctx := l.Context()
+	inner := acquireAsync(WithOwner(context.WithoutCancel(ctx)), c.Lock("a"), AcquireOptions{})
+	await(t, "the re-entry is on its way", entering.Hit())
+	released := make(chan error, 1)
+	go func() { released <- l.Release(bg) }() // waits for its turn
+	await(t, "the outer lease is over", l.Done())
+
+	closing := closeAsync(t, soon(t, 100*time.Millisecond), c)
+	eventually(t, "Close's time is over", func() bool { return c.state.Load() == closed })
+	time.Sleep(50 * time.Millisecond)
+	entering.Release()
+	got := await(t, "the re-entry returns", inner)
+	if got.err == nil {
+		t.Errorf("a lease of a client that is closed: %v", got.lease.Err())
+	}
+	await(t, "Close returns", closing)
+	if err := await(t, "Release returns", released); err != nil && !errors.Is(err, ErrClosed) {
+		t.Errorf("Release: %v", err)
+	}
+	b.wantClosed(t, c)
+}
+
+// Many goroutines at work when Close comes: each of them ends, nothing stays behind, and nobody was inside together with
+// another at any time.
+func TestRule8_UnderLoad(t *testing.T) {
+	t.Parallel()
+	for round := range 6 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			clients := []*Client{newLooseClient(t, b.srv.Client(t)), newLooseClient(t, b.srv.Client(t))}
+			// Every second client is given no time at all to wait for its holders.
+			hasty := func(client int) bool { return (round+client)%2 == 1 }
+			var inside [4]atomic.Pointer[Lease]
+			var cycles atomic.Int32
+			var wg sync.WaitGroup
+			for g := range 48 {
+				wg.Go(func() {
+					c, i := clients[g%2], g%len(inside)
+					bad := func(err error) bool { return err != nil && !(hasty(g%2) && errors.Is(err, ErrClosed)) }
+					lock := c.Lock(fmt.Sprint("lock:", i))
+					for {
+						wait := []time.Duration{WaitForever, time.Minute, 0}[g%3]
+						l, err := lock.Acquire(bg, AcquireOptions{WaitTime: wait})
+						if errors.Is(err, ErrClosed) {
+							return
+						}
+						if errors.Is(err, ErrNotAcquired) && wait == 0 {
+							time.Sleep(time.Millisecond)
+							continue
+						}
+						if err != nil {
+							t.Errorf("Acquire: %v", err)
+							return
+						}
+						if other := inside[i].Swap(l); other != nil && other.Err() == nil && l.Err() == nil {
+							t.Error("two inside")
+						}
+						inner, err := lock.Acquire(l.Context(), AcquireOptions{})
+						if err == nil {
+							err = inner.Release(bg)
+						}
+						if bad(err) {
+							t.Errorf("re-entry: %v", err)
+						}
+						inside[i].CompareAndSwap(l, nil)
+						if err := l.Release(bg); bad(err) {
+							t.Errorf("Release: %v", err)
+						}
+						cycles.Add(1)
+					}
+				})
+			}
+			eventually(t, "they are at it", func() bool { return cycles.Load() > 50 })
+			var closings []<-chan error
+			for i, c := range clients {
+				ctx := soon(t, patience)
+				if hasty(i) {
+					ctx = soon(t, time.Millisecond)
+				}
+				closings = append(closings, closeAsync(t, ctx, c))
+			}
+			for i, closing := range closings {
+				if err := await(t, "Close returns", closing); err != nil && !(hasty(i) && errors.Is(err, context.DeadlineExceeded)) {
+					t.Errorf("Close: %v", err)
+				}
+			}
+			wg.Wait()
+			for _, c := range clients {
+				b.wantClosed(t, c)
+			}
+		})
+	}
+}
+
+func TestRule8_ASecondCloseWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := newLooseClient(t, b.srv.Client(t))
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	first := closeAsync(t, bg, c)
+	second := closeAsync(t, bg, c)
+	wantErr(t, "a Close whose time is over", c.Close(soon(t, 50*time.Millisecond)), context.DeadlineExceeded)
+	wantHeld(t, l) // that was not the first one's time
+	select {
+	case err := <-first:
+		t.Fatalf("the first returned %v", err)
+	case err := <-second:
+		t.Fatalf("the second returned %v", err)
+	default:
+	}
+	mustRelease(t, l)
+	for _, closing := range []<-chan error{first, second} {
+		if err := await(t, "Close returns", closing); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if err := c.Close(soon(t, patience)); err != nil {
+		t.Errorf("Close of a closed client: %v", err)
+	}
+	b.wantClosed(t, c)
+}
+
+// An ended ctx means: at once. Where nothing is held that is no error.
+func TestRule8_EndedContext(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	unused := newLooseClient(t, b.srv.Client(t))
+	if err := unused.Close(gone); err != nil {
+		t.Errorf("Close of an unused client: %v", err)
+	}
+	c := newLooseClient(t, b.srv.Client(t))
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	wantErr(t, "Close", c.Close(gone), context.Canceled)
+	wantEnded(t, l, ErrClosed)
+	b.wantClosed(t, c)
+}
+
+// The release that Close sends for the rest is announced, as every other.
+func TestRule8_OthersAreTold(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := newLooseClient(t, b.srv.Client(t))
+	mustAcquire(t, c, "a", AcquireOptions{})
+	other := b.client(t, pollInterval(never))
+	waiter := queueUp(t, bg, other, "a", forever)
+	listened(t, other, "a")
+	if n := b.rdb.PubSubNumSub(bg, wire.LockChannel("a")).Val()[wire.LockChannel("a")]; n != 1 {
+		t.Errorf("%d subscribers", n)
+	}
+	wantErr(t, "Close", c.Close(soon(t, time.Millisecond)), context.DeadlineExceeded)
+	mustRelease(t, mustGet(t, "a waiter in another client has it", waiter))
+}
+
+// When Close returns, no goroutine of the client runs any more. Not in parallel with other tests: it looks at all goroutines.
+func TestRule8_NoGoroutineIsLeft(t *testing.T) {
+	b := newBundle(t)
+	b.loadScripts(t)
+	proxy := b.srv.Proxy(t)
+	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Second })
+	for round, trouble := range []func(){func() {}, proxy.Stall, proxy.Cut} {
+		c := newLooseClient(t, rdb, commandTimeout(300*time.Millisecond), watchdogTimeout(time.Second))
+		b.occupy(t, 0, "b")
+		answered := secondAnswer(proxy, 1)
+		waiter := queueUp(t, bg, c, "b", forever)
+		await(t, "it listens", answered.Hit())
+		mustAcquire(t, c, "a", AcquireOptions{})
+		leaving, leave := context.WithCancel(bg)
+		held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+		leaver := acquireAsync(leaving, c.Lock("c"), AcquireOptions{})
+		await(t, "one is in flight", held.Hit())
+		leave()
+		wantErr(t, "one who has left", await(t, "it leaves", leaver).err, context.Canceled)
+		trouble()
+		_ = c.Close(soon(t, 50*time.Millisecond)) // the lock is held
+		var left []string
+		if !within(time.Second, func() bool { left = goroutinesOfClients(); return len(left) == 0 }) { // their last steps may take a moment
+			t.Errorf("round %d: goroutines are left:\n%s", round, strings.Join(left, "\n\n"))
+		}
+		await(t, "the waiter leaves", waiter)
+		held.Release()
+		proxy.Restore()
+		b.rdb.FlushAll(bg)
+	}
+}
+
+// goroutinesOfClients are the stacks of goroutines that the engine has started.
+func goroutinesOfClients() (list []string) {
+	buf := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(stack, "created by github.com/reqlock/reqlock/core") && !strings.Contains(stack, "core.acquireAsync") {
+			list = append(list, stack)
+		}
+	}
+	return list
+}
