@@ -1,0 +1,163 @@
+package keyfuncs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+func ExampleCookie() {
+	key := keyfuncs.Cookie("session")
+
+	r := httptest.NewRequest("POST", "/cart", nil)
+	r.AddCookie(&http.Cookie{Name: "session", Value: "s-7"})
+
+	serve("/cart", key, r)
+	// Output: s-7
+}
+
+func ExamplePath() {
+	key := keyfuncs.Path()
+
+	serve("/files/{name}", key,
+		httptest.NewRequest("PUT", "/files/%61.txt", nil),
+		httptest.NewRequest("PUT", "/files/b%2fa.txt", nil),
+		httptest.NewRequest("PUT", "/files/%2e%2e", nil),
+	)
+	// Output:
+	// /files/a.txt
+	// /files/b%2Fa.txt
+	// reqlock: keyfuncs: the path has a segment that is empty, "." or ".."
+}
+
+func ExampleHost() {
+	key := keyfuncs.Host()
+
+	serve("/", key,
+		httptest.NewRequest("GET", "http://Tenant1.example.com:80/", nil),
+		httptest.NewRequest("GET", "http://tenant1.example.com.:8080/", nil),
+	)
+	// Output:
+	// tenant1.example.com
+	// tenant1.example.com:8080
+}
+
+func ExampleFormValue() {
+	key := keyfuncs.FormValue("account")
+
+	r := httptest.NewRequest("POST", "/transfer", strings.NewReader("account=7&amount=10"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+
+	serve("/transfer", key, r)
+	// Output: 7
+}
+
+func ExampleJSON() {
+	key := keyfuncs.JSON("/order/id", keyfuncs.MaxBody(64<<10))
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /pay", func(_ http.ResponseWriter, r *http.Request) {
+		k, err := key(r)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		body, _ := io.ReadAll(r.Body) // is all there
+		fmt.Println(k, "of", string(body))
+	})
+	for _, body := range []string{
+		`{"order": {"id": 42}}`,
+		`{"order": {"\u0069d": 42.0}}`,
+		`{"order": {"id": 42, "id": 43}}`,
+	} {
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/pay", strings.NewReader(body)))
+	}
+	// Output:
+	// 42 of {"order": {"id": 42}}
+	// 42 of {"order": {"\u0069d": 42.0}}
+	// reqlock: keyfuncs: JSON value "/order/id" is ambiguous: a name on the way to it is given more than once or in another case
+}
+
+func ExampleBodyHash() {
+	key := keyfuncs.BodyHash()
+
+	serve("/webhook", key, httptest.NewRequest("POST", "/webhook", strings.NewReader("abc")))
+	// Output: ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad
+}
+
+func ExampleMaxBody() {
+	key := keyfuncs.BodyHash(keyfuncs.MaxBody(2))
+
+	_, err := key(httptest.NewRequest("POST", "/webhook", strings.NewReader("abc")))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		fmt.Println("413, more than", tooLarge.Limit)
+	}
+	// Output: 413, more than 2
+}
+
+func ExampleClientIP() {
+	key := keyfuncs.ClientIP(netip.MustParsePrefix("10.0.0.0/8")) // where the proxies are
+
+	proxied := httptest.NewRequest("GET", "/", nil)
+	proxied.RemoteAddr = "10.0.0.1:4711"
+	proxied.Header.Set("X-Forwarded-For", "198.51.100.1, 2001:db8:1:2::7, 10.0.0.2") // the first is the client's invention
+	direct := httptest.NewRequest("GET", "/", nil)
+	direct.RemoteAddr = "203.0.113.7:4711"
+	direct.Header.Set("X-Forwarded-For", "198.51.100.1")
+
+	serve("/", key, proxied, direct)
+	// Output:
+	// 2001:db8:1:2::/64
+	// 203.0.113.7
+}
+
+type userKey struct{}
+
+func ExampleContext() {
+	key := keyfuncs.Prefix("user:", keyfuncs.Context(userKey{}))
+
+	r := httptest.NewRequest("GET", "/", nil)
+	authenticated := r.WithContext(context.WithValue(r.Context(), userKey{}, "42"))
+
+	serve("/", key, authenticated)
+	// Output: user:42
+}
+
+func ExampleFirstOf() {
+	key := keyfuncs.FirstOf(keyfuncs.Context(userKey{}), keyfuncs.Header("X-Guest"))
+
+	guest := httptest.NewRequest("GET", "/", nil)
+	guest.Header.Set("X-Guest", "42")
+	user := guest.WithContext(context.WithValue(guest.Context(), userKey{}, "42"))
+
+	serve("/", key, user, guest, httptest.NewRequest("GET", "/", nil))
+	// Output:
+	// 1:42
+	// 2:42
+	// reqlock: keyfuncs: context value keyfuncs_test.userKey is missing; header X-Guest is missing
+}
+
+func ExampleTemplate() {
+	key := keyfuncs.Template("order:{path.id}:{header.X-Tenant}")
+
+	r := httptest.NewRequest("POST", "/orders/4:2", nil)
+	r.Header.Set("X-Tenant", "t1")
+
+	serve("/orders/{id}", key, r)
+	// Output: order:4~:2:t1
+}
+
+func ExampleParseTemplate() {
+	_, err := keyfuncs.ParseTemplate("order:{path.id}{header.X-Tenant}")
+	fmt.Println(err)
+	// Output:
+	// reqlock: keyfuncs: Template("order:{path.id}{header.X-Tenant}"): column 16: a value directly behind another; put a text between them, such as a colon
+}

@@ -1,0 +1,87 @@
+package keyfuncs
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Host takes the host that the request is for, as the client writes it: any client can write anything here, so that it is
+// only worth as much as the server's own check of which hosts it serves.
+//
+// Names are in lower case and without the dot that may end them; international names stay as they are, in letters or
+// xn--; IPv6 addresses are in brackets and in their shortest form. A port follows, except for 80 and 443, which are left
+// out whatever the scheme: behind a proxy it is not known.
+//
+// A request without a host, as HTTP/1.0 allows, is [ErrMissing]; a host that is malformed is [ErrInvalid].
+func Host() Func {
+	refuse := refusalsOf("the host")
+	malformed := newError(ErrInvalid, "the host is malformed")
+	return func(r *http.Request) (string, error) {
+		if r.Host == "" {
+			return "", refuse.missing
+		}
+		if !utf8.ValidString(r.Host) {
+			return "", refuse.notUTF8
+		}
+		name, port, ok := splitHost(r.Host)
+		if !ok {
+			return "", malformed
+		}
+		if port != "" {
+			name += ":" + port
+		}
+		return name, nil
+	}
+}
+
+// splitHost returns both parts in canonical form, the port of 80 and 443 empty.
+func splitHost(host string) (name, port string, ok bool) {
+	if address, found := strings.CutPrefix(host, "["); found {
+		address, port, found = strings.Cut(address, "]")
+		if port != "" && port[0] != ':' {
+			return "", "", false
+		}
+		ip, err := netip.ParseAddr(address)
+		if !found || err != nil || !ip.Is6() || ip.Zone() != "" {
+			return "", "", false
+		}
+		name, port = "["+ip.String()+"]", strings.TrimPrefix(port, ":")
+	} else {
+		name, port, _ = strings.Cut(host, ":")
+		if name, ok = canonicalName(name); !ok {
+			return "", "", false
+		}
+	}
+	port, ok = canonicalPort(port)
+	return name, port, ok
+}
+
+func canonicalName(name string) (string, bool) {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || strings.ContainsFunc(label, func(r rune) bool {
+			return r != '-' && r != '_' && !unicode.In(r, unicode.Letter, unicode.Mark, unicode.Digit)
+		}) {
+			return "", false
+		}
+	}
+	return name, true
+}
+
+func canonicalPort(port string) (string, bool) {
+	if port == "" { // as in "example.com:", which is as good as without
+		return "", true
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	switch {
+	case err != nil || n == 0:
+		return "", false
+	case n == 80 || n == 443:
+		return "", true
+	}
+	return strconv.FormatUint(n, 10), true
+}

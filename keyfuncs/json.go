@@ -1,0 +1,157 @@
+package keyfuncs
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// JSON takes one value out of a JSON body, at the place that a pointer of RFC 6901 names: "/order/id" is the member id of the
+// member order, "/items/0" the first element of items, and "" the whole document. In a name ~1 stands for a slash and ~0
+// for a tilde. The handler reads the body as if it had not been touched.
+//
+// Strings are taken decoded, true and false as they are, and numbers as plain decimals: 1, 1.0 and 10e-1 are the key "1".
+// The number 1 and the string "1" are one key, since there are handlers that take either. Integers are exact, up to 100
+// digits; a handler has to decode them into an integer or a [json.Number], since a float64, which it gets by
+// decoding into any, rounds what is beyond 2^53. Fractions may have 15 significant digits, which no float64 rounds.
+//
+// A value that is not there, null or empty, and a request without a body, is [ErrMissing]. [ErrInvalid] is whatever
+// handlers may read differently, or not at all:
+//   - a document that is malformed, that other data follows, or that is nested deeper than encoding/json allows (10,000)
+//   - invalid UTF-8 and lone surrogates, anywhere in it
+//   - a member on the way to the value that is given more than once, or in another case: encoding/json takes
+//     the last one, and "ID" for "id"
+//   - an array or an object at the place, or something else than those on the way to it
+//   - control characters in the value, and numbers with more digits than said above
+//   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it may be left out), and
+//     a Content-Encoding
+//
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. An error in reading it is
+// returned as it is.
+//
+// JSON panics if pointer is not a JSON pointer.
+func JSON(pointer string, options ...BodyOption) Func {
+	call := fmt.Sprintf("JSON(%q)", pointer)
+	if why := notAPointer(pointer); why != "" {
+		misuse(call, why)
+	}
+	source := fmt.Sprintf("JSON value %q", pointer)
+	v := &jsonValue{
+		path:       parsePointer(pointer),
+		body:       newBodyReader(call, source, options),
+		refuse:     refusalsOf(source),
+		null:       newError(ErrMissing, "%s is null", source),
+		noJSON:     newError(ErrInvalid, "the body, which should hold %s, is not declared as JSON", source),
+		compressed: newError(ErrInvalid, "the body, which should hold %s, is compressed", source),
+		malformed:  newError(ErrInvalid, "the body, which should hold %s, is malformed", source),
+		ambiguous:  newError(ErrInvalid, "%s is ambiguous: a name on the way to it is given more than once or in another case", source),
+		misplaced:  newError(ErrInvalid, "%s cannot be there: something on the way to it is of another type", source),
+		notScalar:  newError(ErrInvalid, "%s is neither a string nor a number nor a boolean", source),
+		tooLong:    newError(ErrInvalid, "%s has too many digits", source),
+	}
+	return func(r *http.Request) (string, error) {
+		document, err := v.document(r)
+		if err != nil {
+			return "", err
+		}
+		value, err := v.find(document)
+		if err != nil {
+			return "", err
+		}
+		return v.key(value)
+	}
+}
+
+type jsonValue struct {
+	path   []pointerToken
+	body   *bodyReader
+	refuse refusals
+
+	null, noJSON, compressed, malformed, ambiguous, misplaced, notScalar, tooLong error
+}
+
+// document returns a body in which everything else can rely on the grammar.
+func (v *jsonValue) document(r *http.Request) ([]byte, error) {
+	switch {
+	case !hasBody(r):
+		return nil, v.refuse.missing
+	case compressed(r):
+		return nil, v.compressed
+	case !declaresJSON(r):
+		return nil, v.noJSON
+	}
+	data, err := v.body.read(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) == 0:
+		return nil, v.refuse.missing
+	case !json.Valid(data) || !utf8.Valid(data) || hasLoneSurrogate(data):
+		return nil, v.malformed
+	}
+	return data, nil
+}
+
+// declaresJSON refuses types by which a handler would read the body as something else: there are documents that are JSON
+// and a form in one.
+func declaresJSON(r *http.Request) bool {
+	media, _, ok := mediaType(r)
+	return ok && (media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json"))
+}
+
+// find follows the pointer to the value's first byte.
+func (v *jsonValue) find(document []byte) (jsonText, error) {
+	at := jsonText(document).trim()
+	for _, token := range v.path {
+		var found jsonText
+		matches := 0
+		switch at[0] {
+		case '{':
+			for name, value := range at.members() {
+				if strings.EqualFold(name, token.name) {
+					matches++
+					if name == token.name {
+						found = value
+					}
+				}
+			}
+		case '[':
+			if token.index < 0 {
+				return nil, v.misplaced
+			}
+			found = at.element(token.index)
+		case 'n':
+			return nil, v.refuse.missing
+		default:
+			return nil, v.misplaced
+		}
+		switch {
+		case matches > 1, matches == 1 && found == nil:
+			return nil, v.ambiguous
+		case found == nil:
+			return nil, v.refuse.missing
+		}
+		at = found
+	}
+	return at, nil
+}
+
+func (v *jsonValue) key(value jsonText) (string, error) {
+	switch value[0] {
+	case '"':
+		return v.refuse.check(value[:value.end()].unquote())
+	case '{', '[':
+		return "", v.notScalar
+	case 'n':
+		return "", v.null
+	case 't', 'f':
+		return string(value[:value.end()]), nil
+	}
+	key, ok := canonicalNumber(string(value[:value.end()]))
+	if !ok {
+		return "", v.tooLong
+	}
+	return key, nil
+}

@@ -1,0 +1,66 @@
+package keyfuncs
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Func derives a key from a request. The key is not empty when the error is nil.
+// A Func must be safe for concurrent use by different requests, and must leave the
+// request as it is: one that reads the body puts another in its place that reads the
+// same.
+//
+// An error wraps [ErrSkip], [ErrMissing], [ErrInvalid] or [ErrNoRoute] to say what
+// becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
+// other error is answered like [ErrInvalid], and logged.
+type Func func(*http.Request) (string, error)
+
+var (
+	// ErrSkip says that this request needs no lock. Funcs of the caller's own
+	// return it; no source of this package does.
+	ErrSkip = errors.New("reqlock: keyfuncs: the request is not to be locked")
+
+	// ErrMissing says that the request lacks the part that the key is made of, or
+	// that this part is empty.
+	ErrMissing = errors.New("reqlock: keyfuncs: a part of the request that the key needs is missing")
+
+	// ErrInvalid says that the part is there but cannot be used: it is ambiguous,
+	// malformed, not valid UTF-8, or has control characters in it.
+	ErrInvalid = errors.New("reqlock: keyfuncs: a part of the request that the key needs is invalid")
+
+	// ErrNoRoute says that the key depends on a matched route, and that either none
+	// has been matched where the Func was called, or the route has no such wildcard.
+	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a route that has been matched")
+)
+
+// keyError is one of the errors above, in the words of one source. A source makes
+// its errors when it is constructed, so that a refusal costs no allocation.
+type keyError struct {
+	text string
+	kind error
+}
+
+func newError(kind error, format string, args ...any) error {
+	return &keyError{text: "reqlock: keyfuncs: " + fmt.Sprintf(format, args...), kind: kind}
+}
+
+func (e *keyError) Error() string { return e.text }
+func (e *keyError) Unwrap() error { return e.kind }
+
+// misuse ends a constructor. call is what the program wrote, why is what is wrong
+// with it and what would be right.
+func misuse(call, why string) {
+	panic("reqlock: keyfuncs: " + call + ": " + why)
+}
+
+// Detail returns what a source of this package has to say about a request, such as `header "X-Tenant" is missing`, and
+// whether err comes from one. It names the source, never the value, and is fit for the client's eyes.
+func Detail(err error) (detail string, ok bool) {
+	var e *keyError
+	if !errors.As(err, &e) {
+		return "", false
+	}
+	return strings.TrimPrefix(e.text, "reqlock: keyfuncs: "), true
+}

@@ -1,0 +1,192 @@
+package keyfuncs
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// through sends a request through a ServeMux with one route, and returns what a Func
+// says of it inside the handler. served is false if the route did not match.
+func through(pattern, method, target string, fn Func) (key string, err error, served bool) {
+	mux := http.NewServeMux()
+	mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
+		key, err = fn(r)
+		served = true
+	})
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, target, nil))
+	return key, err, served
+}
+
+func TestPathValue(t *testing.T) {
+	t.Parallel()
+	empty := answer{kind: ErrMissing, text: `path value "id" is empty`}
+	control := answer{kind: ErrInvalid, text: `path value "id" has control characters in it`}
+	notUTF8 := answer{kind: ErrInvalid, text: `path value "id" is not valid UTF-8`}
+	tests := map[string]struct {
+		pattern, target string
+		want            answer
+	}{
+		"plain":              {"/u/{id}", "/u/42", answer{key: "42"}},
+		"escaped digits":     {"/u/{id}", "/u/%34%32", answer{key: "42"}},
+		"with method":        {"GET /u/{id}", "/u/42", answer{key: "42"}},
+		"with host":          {"example.com/u/{id}", "/u/42", answer{key: "42"}},
+		"one of two":         {"/t/{tenant}/u/{id}", "/t/x/u/42", answer{key: "42"}},
+		"slash inside":       {"/u/{id}", "/u/a%2Fb", answer{key: "a/b"}},
+		"slash inside, case": {"/u/{id}", "/u/a%2fb", answer{key: "a/b"}},
+		"colon":              {"/u/{id}", "/u/a:b", answer{key: "a:b"}},
+		"percent":            {"/u/{id}", "/u/100%25", answer{key: "100%"}},
+		"escaped once only":  {"/u/{id}", "/u/%2534", answer{key: "%34"}},
+		"plus is plus":       {"/u/{id}", "/u/a+b", answer{key: "a+b"}},
+		"dot segments":       {"/u/{id}", "/u/%2e%2e", answer{key: ".."}},
+		"catch-all":          {"/u/{id...}", "/u/a/b/c", answer{key: "a/b/c"}},
+		"catch-all, escaped": {"/u/{id...}", "/u/%61/b%2Fc", answer{key: "a/b/c"}},
+		"catch-all, slash":   {"/u/{id...}", "/u/a/", answer{key: "a/"}},
+		"catch-all, nothing": {"/u/{id...}", "/u/", empty},
+		"NUL":                {"/u/{id}", "/u/%00", control},
+		"newline":            {"/u/{id}", "/u/42%0a", control},
+		"lone byte":          {"/u/{id}", "/u/%ff", notUTF8},
+		"cut off":            {"/u/{id}", "/u/%e2%82", notUTF8},
+		"no wildcard":        {"/u/42", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "/u/42" has no wildcard of that name`}},
+		"another wildcard":   {"GET /u/{user}", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "GET /u/{user}" has no wildcard of that name`}},
+		"longer wildcard":    {"/u/{id2}/{uid}", "/u/4/2", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "/u/{id2}/{uid}" has no wildcard of that name`}},
+		"case of the name":   {"/u/{ID}", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "/u/{ID}" has no wildcard of that name`}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key, err, served := through(test.pattern, http.MethodGet, test.target, PathValue("id"))
+			if !served {
+				t.Fatalf("%s does not match %s", test.pattern, test.target)
+			}
+			test.want.check(t, key, err)
+		})
+	}
+}
+
+// Around the mux there is no route yet, and afterwards there is.
+func TestOutsideOfTheMux(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/u/{id}", func(http.ResponseWriter, *http.Request) {})
+	tests := map[string]struct {
+		fn   Func
+		text string
+	}{
+		"PathValue": {PathValue("id"), `path value "id" is not known: no route has been matched at this point`},
+		"Pattern":   {Pattern(), "the route's pattern is not known: no route has been matched at this point"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, target := range []string{"/u/42", "/elsewhere"} {
+				key, err := test.fn(get(target))
+				answer{kind: ErrNoRoute, text: test.text}.check(t, key, err)
+			}
+
+			r := get("/elsewhere")
+			mux.ServeHTTP(httptest.NewRecorder(), r)
+			key, err := test.fn(r)
+			answer{kind: ErrNoRoute, text: test.text}.check(t, key, err)
+
+			r = get("/u/42")
+			mux.ServeHTTP(httptest.NewRecorder(), r)
+			if key, err := test.fn(r); key == "" || err != nil {
+				t.Errorf("after routing %q, %v; want a key", key, err)
+			}
+		})
+	}
+}
+
+// Routers other than ServeMux, through what their adapters leave in the request.
+func TestPathValueOfOtherRouters(t *testing.T) {
+	t.Parallel()
+	empty := func(name string) answer {
+		return answer{kind: ErrMissing, text: `path value "` + name + `" is empty`}
+	}
+	unknown := func(name, pattern string) answer {
+		return answer{kind: ErrNoRoute, text: `path value "` + name + `" is not known: the route's pattern "` + pattern + `" has no wildcard of that name`}
+	}
+	tests := []struct {
+		pattern, name, value string
+		want                 answer
+	}{
+		{"", "id", "42", answer{key: "42"}}, // a value is enough
+		{"/u/:id", "id", "42", answer{key: "42"}},
+		{"/u/:id", "id", "4\x002", answer{kind: ErrInvalid, text: `path value "id" has control characters in it`}},
+		{"/u/:id", "id", "", empty("id")},
+		{"/u/:id/x", "id", "", empty("id")},
+		{"/u/v:id", "id", "", empty("id")},
+		{"/u/:user_id", "id", "", unknown("id", "/u/:user_id")},
+		{"/u/:id2", "id", "", unknown("id", "/u/:id2")},
+		{"/f/*path", "path", "", empty("path")},
+		{"/f/*", "*", "", empty("*")},
+		{"/f/*", "path", "", unknown("path", "/f/*")},
+		{"/u/{id:[0-9]+}", "id", "", empty("id")},
+		{"/u/{uid:[0-9]+}", "id", "", unknown("id", "/u/{uid:[0-9]+}")},
+		{"/u/{user-id}", "user-id", "7", answer{key: "7"}},
+	}
+	for _, test := range tests {
+		t.Run(test.pattern+" "+test.name+" "+test.value, func(t *testing.T) {
+			t.Parallel()
+			r := get("/")
+			r.Pattern = test.pattern
+			r.SetPathValue(test.name, test.value)
+			key, err := PathValue(test.name)(r)
+			test.want.check(t, key, err)
+		})
+	}
+}
+
+func TestPattern(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{"/u/{id}", "GET /u/{id}", "example.com/u/{id}", "/u/{rest...}", "/"} {
+		t.Run(pattern, func(t *testing.T) {
+			t.Parallel()
+			for _, target := range []string{"/u/42", "/u/43"} {
+				key, err, served := through(pattern, http.MethodGet, target, Pattern())
+				if !served {
+					t.Fatalf("%s does not match %s", pattern, target)
+				}
+				answer{key: pattern}.check(t, key, err)
+			}
+		})
+	}
+}
+
+// The inner of two muxes has the last word, as it has in the request.
+func TestNestedMux(t *testing.T) {
+	t.Parallel()
+	key := Join(Pattern(), PathValue("id"))
+	var got string
+	var err error
+	inner := http.NewServeMux()
+	inner.HandleFunc("/u/{id}", func(_ http.ResponseWriter, r *http.Request) { got, err = key(r) })
+	outer := http.NewServeMux()
+	outer.Handle("/api/", http.StripPrefix("/api", inner))
+	outer.ServeHTTP(httptest.NewRecorder(), get("/api/u/%34%32"))
+	answer{key: "/u/{id}:42"}.check(t, got, err)
+}
+
+func TestMethod(t *testing.T) {
+	t.Parallel()
+	malformed := answer{kind: ErrInvalid, text: "the request method is malformed"}
+	tests := map[string]answer{
+		"":           {key: "GET"},
+		"GET":        {key: "GET"},
+		"POST":       {key: "POST"},
+		"get":        {key: "get"}, // methods have a case
+		"M-SEARCH":   {key: "M-SEARCH"},
+		"GET /":      malformed,
+		"G\x00T":     malformed,
+		"P\xffST":    malformed,
+		"secret\r\n": malformed,
+	}
+	for method, want := range tests {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			key, err := Method()(&http.Request{Method: method})
+			want.check(t, key, err)
+		})
+	}
+}

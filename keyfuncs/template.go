@@ -1,0 +1,203 @@
+package keyfuncs
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// Template makes a key by a text with sources in braces, such as "order:{path.id}:{header.X-Tenant}". It panics where
+// [ParseTemplate] has an error.
+func Template(text string) Func {
+	fn, err := ParseTemplate(text)
+	if err != nil {
+		panic(err.Error())
+	}
+	return fn
+}
+
+// ParseTemplate is [Template] for texts that are not part of the program, such as those of a configuration file. The
+// error names the column, in characters from 1, and what would be right there.
+//
+// These are the sources, each as the function of its name; body sources read 1 MiB at most:
+//
+//	{path.NAME}     PathValue(NAME)
+//	{header.NAME}   Header(NAME)
+//	{query.NAME}    Query(NAME)
+//	{cookie.NAME}   Cookie(NAME)
+//	{form.NAME}     FormValue(NAME)
+//	{json.POINTER}  JSON(POINTER), such as {json./order/id}
+//	{method}        Method()
+//	{pattern}       Pattern()
+//	{host}          Host()
+//	{path}          Path()
+//	{ip}            ClientIP(): behind a proxy it is the proxy's address, and one key for all clients
+//	{body.hash}     BodyHash()
+//
+// A brace of the text itself is written twice. No name or pointer can have braces in it.
+//
+// Requests have the same key only if all values are the same, whatever is in them: in a value a colon, a tilde and the
+// first byte of the text behind the value are written with a tilde before them. So {header.X-Tenant}:{path.id} is the
+// same key as Join makes of the two. For that there must be some text between two values, and it cannot begin with a tilde.
+// As in Join, the first error of a source is the result.
+func ParseTemplate(text string) (Func, error) {
+	t, err := parseTemplate(text)
+	if err != nil {
+		return nil, fmt.Errorf("reqlock: keyfuncs: Template(%q): %w", text, err)
+	}
+	return t.key, nil
+}
+
+// A template is what stands before the first value, and the values.
+//
+// It can be read back, which proves that no two lists of values have one key: the text before the first value has a known
+// length. A value ends where its end byte is not escaped, because inside of it that byte always is, and because the text
+// behind it begins with that byte and not with the escape, which might belong to the value; the last value of all ends
+// with the key. Then comes text of known length again, or the end.
+type template struct {
+	before string
+	values []templateValue
+}
+
+type templateValue struct {
+	source Func
+	behind string // text up to the next value; empty only behind the last one
+}
+
+func (t template) key(r *http.Request) (string, error) {
+	var room [128]byte // enough for most keys
+	key := append(room[:0], t.before...)
+	for _, v := range t.values {
+		value, err := v.source(r)
+		if err != nil {
+			return "", err
+		}
+		end := byte(separator)
+		if v.behind != "" {
+			end = v.behind[0]
+		}
+		key = append(appendEscaped(key, value, end), v.behind...)
+	}
+	return string(key), nil
+}
+
+func parseTemplate(text string) (template, error) {
+	if text == "" {
+		return template{}, errors.New("empty; want a text such as order:{path.id}")
+	}
+	p := templateParser{text: text}
+	for p.at < len(text) {
+		if why := p.step(); why != "" {
+			return template{}, fmt.Errorf("column %d: %s", utf8.RuneCountInString(text[:p.at])+1, why)
+		}
+	}
+	return p.result, nil
+}
+
+type templateParser struct {
+	text   string
+	at     int // the byte to look at next; where the mistake is, if there is one
+	result template
+}
+
+// step takes one value, or one character of the text between them.
+func (p *templateParser) step() (why string) {
+	switch rest := p.text[p.at:]; {
+	case strings.HasPrefix(rest, "{{"), strings.HasPrefix(rest, "}}"):
+		p.take(rest[:1], 2)
+	case rest[0] == '{':
+		return p.value(rest[1:])
+	case rest[0] == '}':
+		return "a closing brace without an opening one; a brace of the text itself is written twice"
+	case rest[0] == escape && p.behindValue():
+		return "a tilde behind a value; put another character between them, such as a colon"
+	default:
+		r, size := utf8.DecodeRuneInString(rest)
+		if r == utf8.RuneError && size == 1 {
+			return "not valid UTF-8"
+		}
+		p.take(rest[:size], size)
+	}
+	return ""
+}
+
+// take adds to the text, which may be shorter than it is written.
+func (p *templateParser) take(text string, written int) {
+	if n := len(p.result.values); n > 0 {
+		p.result.values[n-1].behind += text
+	} else {
+		p.result.before += text
+	}
+	p.at += written
+}
+
+func (p *templateParser) behindValue() bool {
+	n := len(p.result.values)
+	return n > 0 && p.result.values[n-1].behind == ""
+}
+
+func (p *templateParser) value(rest string) (why string) {
+	inside, _, closed := strings.Cut(rest, "}")
+	switch {
+	case !closed:
+		return "the brace is not closed; a brace of the text itself is written twice"
+	case p.behindValue():
+		return "a value directly behind another; put a text between them, such as a colon"
+	}
+	p.at++
+	source, at, why := templateSource(inside)
+	if why != "" {
+		p.at += at
+		return why
+	}
+	p.result.values = append(p.result.values, templateValue{source: source})
+	p.at += len(inside) + 1
+	return ""
+}
+
+var plainSources = map[string]func() Func{
+	"method":    Method,
+	"pattern":   Pattern,
+	"host":      Host,
+	"path":      Path,
+	"ip":        func() Func { return ClientIP() },
+	"body.hash": func() Func { return BodyHash() },
+}
+
+var namedSources = map[string]struct {
+	whyNot func(name string) string
+	source func(name string) Func
+}{
+	"path":   {notAWildcard, PathValue},
+	"header": {notAHeader, Header},
+	"query":  {notAParameter, Query},
+	"cookie": {notACookie, Cookie},
+	"form":   {notAParameter, func(name string) Func { return FormValue(name) }},
+	"json":   {notAPointer, func(pointer string) Func { return JSON(pointer) }},
+}
+
+// templateSource is the source that the text inside a pair of braces names; or why there is none, and at which byte of it.
+func templateSource(inside string) (source Func, at int, why string) {
+	if i := strings.IndexByte(inside, '{'); i >= 0 {
+		return nil, i, "a brace inside braces; the one before is not closed"
+	}
+	if plain, ok := plainSources[inside]; ok {
+		return plain(), 0, ""
+	}
+	kind, name, dotted := strings.Cut(inside, ".")
+	named, ok := namedSources[kind]
+	if !ok || !dotted {
+		return nil, 0, fmt.Sprintf("there is no source %q; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, "+
+			"method, pattern, host, path, ip or body.hash", inside)
+	}
+	at = len(kind) + 1
+	if !utf8.ValidString(name) {
+		return nil, at, "not valid UTF-8"
+	}
+	if why := named.whyNot(name); why != "" {
+		return nil, at, fmt.Sprintf("%q: %s", name, why)
+	}
+	return named.source(name), 0, ""
+}

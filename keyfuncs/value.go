@@ -1,0 +1,49 @@
+package keyfuncs
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// refusals are the errors of one source, such as `header "X-Tenant"`.
+type refusals struct {
+	missing, empty, repeated, notUTF8, control error
+}
+
+func refusalsOf(source string) refusals {
+	return refusals{
+		missing:  newError(ErrMissing, "%s is missing", source),
+		empty:    newError(ErrMissing, "%s is empty", source),
+		repeated: newError(ErrInvalid, "%s is given more than once", source),
+		notUTF8:  newError(ErrInvalid, "%s is not valid UTF-8", source),
+		control:  newError(ErrInvalid, "%s has control characters in it", source),
+	}
+}
+
+// one takes the values of a source that may have any number of them. Two are
+// refused even if they are equal: which one the handler looks at, and whether a
+// proxy in between merges them, is not known here.
+func (e *refusals) one(values []string) (string, error) {
+	switch len(values) {
+	case 0:
+		return "", e.missing
+	case 1:
+		return e.check(values[0])
+	default:
+		return "", e.repeated
+	}
+}
+
+// check returns the value if a key can be made of it.
+func (e *refusals) check(value string) (string, error) {
+	switch {
+	case value == "":
+		return "", e.empty
+	case !utf8.ValidString(value):
+		return "", e.notUTF8
+	case strings.ContainsFunc(value, unicode.IsControl):
+		return "", e.control
+	}
+	return value, nil
+}
