@@ -1,0 +1,135 @@
+package guard
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+var errBodyTooLarge = errors.New("reqlock: guard: the body is larger than BufferBody")
+
+// bufferBody reads the body to its end, at which net/http begins to watch for the client hanging up, and puts a copy
+// in its place.
+func bufferBody(r *http.Request, limit int64) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	if r.ContentLength > limit {
+		return errBodyTooLarge
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, min(limit, math.MaxInt64-1)+1))
+	switch {
+	case err != nil:
+		return err
+	case int64(len(body)) > limit:
+		return errBodyTooLarge
+	}
+	r.Body = &bufferedBody{Reader: bytes.NewReader(body), Closer: r.Body}
+	return nil
+}
+
+// A notedBody notes why its reading has failed: a key function returns that, and has not failed itself.
+type notedBody struct {
+	io.ReadCloser
+	failure error
+}
+
+// noteBody puts a notedBody in the place of a body that may still be read from the client, until done is called.
+func noteBody(r *http.Request) (noted *notedBody, done func()) {
+	noted = &notedBody{ReadCloser: r.Body}
+	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
+		return noted, func() {}
+	}
+	r.Body = noted
+	return noted, func() {
+		if r.Body == noted { // nobody has read it and left another
+			r.Body = noted.ReadCloser
+		}
+	}
+}
+
+func (b *notedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.failure = err
+	}
+	return n, err
+}
+
+// A bufferedBody is closed as the original.
+type bufferedBody struct {
+	*bytes.Reader
+	io.Closer
+}
+
+// A watchedBody is a body whose reading can be ended. It knows whether somebody is reading: only then may the connection be
+// given a deadline. At any other time net/http may be watching it for the client hanging up; it would take the deadline for
+// that, and end the contexts of this request and of all that follow on the connection.
+type watchedBody struct {
+	io.ReadCloser
+
+	mu      sync.Mutex
+	reading bool
+	over    bool
+	cut     bool // the connection has been given a deadline
+}
+
+// watchBody watches the reading of a body; nil: there is none, or it has been read.
+func watchBody(r *http.Request) *watchedBody {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	if _, read := r.Body.(*bufferedBody); read || keyfuncs.Buffered(r) {
+		return nil
+	}
+	b := &watchedBody{ReadCloser: r.Body}
+	r.Body = b
+	return b
+}
+
+// Read ends with ErrMaxHold once the reading is over.
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	if b.over {
+		b.mu.Unlock()
+		return 0, ErrMaxHold
+	}
+	b.reading = true
+	b.mu.Unlock()
+
+	n, err := b.ReadCloser.Read(p)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = false
+	if b.over && err != nil && err != io.EOF {
+		err = ErrMaxHold
+	}
+	return n, err
+}
+
+// end lets no further Read begin, and ends one that is under way. A writer that knows no deadlines leaves that one be.
+func (b *watchedBody) end(w http.ResponseWriter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if b.reading {
+		b.cut = http.NewResponseController(w).SetReadDeadline(time.Now()) == nil
+	}
+}
+
+// finish has the connection closed after the answer if it was given a deadline. The Read that was meant may have come to
+// the end of the body at that very moment, and net/http have begun to watch.
+func (b *watchedBody) finish(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cut && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+}

@@ -1,0 +1,181 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+// Config says which requests exclude each other, and how. Key, Keys or Policy is required, exactly one of them; the zero
+// value of all else is a good start: 409 at once, and a lock that is renewed for as long as the handler runs.
+type Config struct {
+	// Key derives one key per request. Braces, percent signs, control characters and broken UTF-8 in it become %XX before a
+	// name is made of it; what is longer than 256 bytes then becomes a hash.
+	Key keyfuncs.Func
+	// Keys derive several; a request gets all of the locks or none. They are taken in an order of their own, so that
+	// requests with the same keys in different order never wait for each other. Equal keys count once.
+	Keys []keyfuncs.Func
+	// Policy decides everything per request.
+	Policy PolicyFunc
+
+	// WaitTime is how long a request waits for others. 0: it is answered 409 at once. Negative values, WaitForever among
+	// them, are refused: a client, or a proxy, gives up some time.
+	WaitTime time.Duration
+	// LeaseTime is how long the lock is held at most, at least 1ms. 0: for as long as the handler runs, kept by the watchdog.
+	LeaseTime time.Duration
+	// MaxHold ends the handler's context, with cause ErrMaxHold, and its reading of the request body, when it has held the
+	// lock for so long. The lock is no longer renewed from then on, and goes when the handler returns or its lease is over.
+	// 0: no end.
+	MaxHold time.Duration
+	// MaxWaiters is how many requests of this process wait for one lock; one more is answered 503. 0: 1024; -1: no bound.
+	MaxWaiters int
+	// BufferBody reads the body before the lock is acquired, so that a slow client holds no lock, and one that leaves while
+	// it waits is noticed. A body of more bytes is answered 413. 0: off; a client that leaves during the wait is then noticed only
+	// if it sent no body.
+	BufferBody int64
+	// Mode is the kind of lock.
+	Mode Mode
+	// Locker, if set, makes the lock of a name: any lock of package core, of any client.
+	Locker func(r *http.Request, name string) core.Locker
+	// Name makes the lock's name of a key. nil: "reqlock:" before it. See Exact.
+	Name func(key string) string
+	// RetryAfter is the hint on refusals, rounded up to whole seconds. 0: 1s.
+	RetryAfter time.Duration
+	// FailOpen runs the handler without a lock when Redis cannot be asked. It is logged and observed. Never when a request
+	// can have caused it.
+	FailOpen bool
+	// ErrorHandler answers what the guard refuses. err is an *Error. nil: WriteProblem.
+	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
+	// Logger takes what the people who run the service should know. nil: slog.Default(). Keys are never logged.
+	Logger *slog.Logger
+	// Observe is told the outcome of every request that the guard decided on, after it.
+	Observe func(r *http.Request, o Outcome)
+}
+
+// Outcome is what became of a request.
+type Outcome struct {
+	Status     int           // of the guard's own answer; 499: the client left; 0: the handler ran
+	Waited     time.Duration // for the locks
+	Held       time.Duration // from then until the handler returned
+	FailedOpen bool          // the handler ran without a lock
+	Err        error         // why there was no lock; or the loss of it while the handler ran
+}
+
+// Mode is a kind of lock.
+type Mode int
+
+// The modes. Only Exclusive is there yet; Validate refuses the others.
+const (
+	Exclusive Mode = iota // one request at a time
+	Fair                  // the same, first come first served across all processes
+	Fenced                // Exclusive, with a fencing token in the lease
+	Read                  // shared with other readers
+	Write                 // excludes readers and writers
+	ReadWrite             // Read for GET and HEAD, Write for the rest
+)
+
+var modeNames = []string{"Exclusive", "Fair", "Fenced", "Read", "Write", "ReadWrite"}
+
+func (m Mode) String() string {
+	if m < 0 || int(m) >= len(modeNames) {
+		return fmt.Sprintf("Mode(%d)", int(m))
+	}
+	return modeNames[m]
+}
+
+func (m Mode) check() error {
+	if m == Exclusive {
+		return nil
+	}
+	if m < 0 || int(m) >= len(modeNames) {
+		return fmt.Errorf("Mode is %d; use one of the constants, such as Exclusive", int(m))
+	}
+	return fmt.Errorf("Mode %s is not available; use Exclusive", m)
+}
+
+// ErrInvalidConfig is what Validate's errors match.
+var ErrInvalidConfig = errors.New("reqlock: guard: invalid Config")
+
+// Validate reports everything in the Config that can never work.
+func (c Config) Validate() error {
+	var problems []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	ways := 0
+	for _, set := range []bool{c.Key != nil, len(c.Keys) > 0, c.Policy != nil} {
+		if set {
+			ways++
+		}
+	}
+	refuse(ways != 1, "set exactly one of Key, Keys and Policy; there are %d", ways)
+	for i, key := range c.Keys {
+		refuse(key == nil, "Keys[%d] is nil", i)
+	}
+	problems = append(problems, checkTimes(c.WaitTime, c.LeaseTime)...)
+	refuse(c.MaxHold < 0, "MaxHold is %s; use 0 for no end, or a positive duration", c.MaxHold)
+	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for %d, -1 for no bound, or a positive number", c.MaxWaiters, defaultMaxWaiters)
+	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
+	refuse(c.RetryAfter < 0, "RetryAfter is %s; use 0 for %s, or a positive duration", c.RetryAfter, defaultRetryAfter)
+	if err := c.Mode.check(); err != nil {
+		problems = append(problems, err)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrInvalidConfig, errors.Join(problems...))
+}
+
+// checkTimes is for both Config and Policy.
+func checkTimes(wait, lease time.Duration) (problems []error) {
+	switch {
+	case wait == core.WaitForever:
+		problems = append(problems, errors.New("WaitTime is WaitForever; a request cannot wait for ever: use a duration, or 0 for 409 at once"))
+	case wait < 0:
+		problems = append(problems, fmt.Errorf("WaitTime is %s; use 0 for 409 at once, or a positive duration", wait))
+	}
+	if lease != 0 && lease < time.Millisecond {
+		problems = append(problems, fmt.Errorf("LeaseTime is %s; use 0 for the watchdog, or at least 1ms", lease))
+	}
+	return problems
+}
+
+const (
+	defaultMaxWaiters = 1024
+	defaultRetryAfter = time.Second
+)
+
+// withDefaults fills in what was left at zero.
+func (c Config) withDefaults() Config {
+	c.Keys = slices.Clone(c.Keys)
+	if c.Key != nil {
+		c.Keys = []keyfuncs.Func{c.Key}
+	}
+	switch c.MaxWaiters {
+	case 0:
+		c.MaxWaiters = defaultMaxWaiters
+	case -1:
+		c.MaxWaiters = 0 // core's word for no bound
+	}
+	if c.Name == nil {
+		c.Name = func(key string) string { return "reqlock:" + key }
+	}
+	if c.RetryAfter == 0 {
+		c.RetryAfter = defaultRetryAfter
+	}
+	if c.ErrorHandler == nil {
+		c.ErrorHandler = WriteProblem
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}

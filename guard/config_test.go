@@ -1,0 +1,113 @@
+package guard
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+var key = keyfuncs.Const("k")
+
+func TestValidateAccepts(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{
+		"one key":      {Key: key},
+		"several keys": {Keys: []keyfuncs.Func{key, key}},
+		"a policy":     {Policy: func(*http.Request, *Policy) error { return nil }},
+		"no bound":     {Key: key, MaxWaiters: -1},
+		"everything": {
+			Key: key, WaitTime: time.Second, LeaseTime: time.Millisecond, MaxHold: time.Second, MaxWaiters: 1,
+			BufferBody: 1, Mode: Exclusive, Name: Exact, RetryAfter: time.Millisecond, FailOpen: true,
+		},
+	} {
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestValidateRefuses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*Config)
+		says   string
+	}{
+		"no key":           {func(c *Config) { c.Key = nil }, "exactly one of Key, Keys and Policy; there are 0"},
+		"two ways":         {func(c *Config) { c.Keys = []keyfuncs.Func{key} }, "exactly one of Key, Keys and Policy; there are 2"},
+		"a nil key":        {func(c *Config) { c.Key, c.Keys = nil, []keyfuncs.Func{key, nil} }, "Keys[1] is nil"},
+		"WaitForever":      {func(c *Config) { c.WaitTime = core.WaitForever }, "WaitTime is WaitForever"},
+		"WaitTime":         {func(c *Config) { c.WaitTime = -time.Second }, "WaitTime is -1s"},
+		"LeaseTime":        {func(c *Config) { c.LeaseTime = -time.Second }, "LeaseTime is -1s"},
+		"short LeaseTime":  {func(c *Config) { c.LeaseTime = time.Microsecond }, "LeaseTime is 1µs"},
+		"MaxHold":          {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
+		"MaxWaiters":       {func(c *Config) { c.MaxWaiters = -2 }, "MaxWaiters is -2"},
+		"BufferBody":       {func(c *Config) { c.BufferBody = -1 }, "BufferBody is -1"},
+		"RetryAfter":       {func(c *Config) { c.RetryAfter = -1 }, "RetryAfter is -1ns"},
+		"no such Mode":     {func(c *Config) { c.Mode = 99 }, "Mode is 99"},
+		"Mode below":       {func(c *Config) { c.Mode = -1 }, "Mode is -1"},
+		"a Mode to come":   {func(c *Config) { c.Mode = Fair }, "Mode Fair is not available"},
+		"ReadWrite as yet": {func(c *Config) { c.Mode = ReadWrite }, "Mode ReadWrite is not available"},
+	} {
+		cfg := Config{Key: key}
+		test.change(&cfg)
+		err := cfg.Validate()
+		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: Validate = %v; want ErrInvalidConfig that says %q", name, err, test.says)
+		}
+		if _, newErr := New(nil, cfg); newErr == nil {
+			t.Errorf("%s: New takes it", name)
+		}
+	}
+}
+
+func TestValidateNamesAllProblems(t *testing.T) {
+	t.Parallel()
+	err := Config{WaitTime: -2, LeaseTime: -3, MaxHold: -4, MaxWaiters: -5, BufferBody: -6, RetryAfter: -7, Mode: 8}.Validate()
+	for _, field := range []string{"Key, Keys", "WaitTime", "LeaseTime", "MaxHold", "MaxWaiters", "BufferBody", "RetryAfter", "Mode"} {
+		if !strings.Contains(err.Error(), field) {
+			t.Errorf("%q is not in %v", field, err)
+		}
+	}
+}
+
+func TestNewNeedsLocks(t *testing.T) {
+	t.Parallel()
+	if _, err := New(nil, Config{Key: key}); !errors.Is(err, ErrInvalidConfig) {
+		t.Errorf("New without a client: %v", err)
+	}
+	if _, err := New(nil, Config{Key: key, Locker: func(*http.Request, string) core.Locker { return nil }}); err != nil {
+		t.Errorf("New with a Locker: %v", err)
+	}
+}
+
+func TestModeString(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[Mode]string{Exclusive: "Exclusive", ReadWrite: "ReadWrite", 6: "Mode(6)", -1: "Mode(-1)"} {
+		if got := mode.String(); got != want {
+			t.Errorf("String = %q, want %q", got, want)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[int]int{0: 1024, -1: 0, 7: 7} {
+		if got := (Config{Key: key, MaxWaiters: given}).withDefaults().MaxWaiters; got != want {
+			t.Errorf("MaxWaiters %d reaches core as %d, want %d", given, got, want)
+		}
+	}
+	keys := []keyfuncs.Func{key, key}
+	cfg := Config{Keys: keys}.withDefaults()
+	keys[0] = nil
+	if cfg.Keys[0] == nil {
+		t.Error("a Guard's keys change with the caller's slice")
+	}
+	if cfg.RetryAfter != time.Second || cfg.ErrorHandler == nil || cfg.Logger == nil || cfg.Name("k") != "reqlock:k" || cfg.Observe != nil {
+		t.Errorf("defaults are %+v", cfg)
+	}
+}

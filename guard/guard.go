@@ -1,0 +1,274 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// A Guard holds locks around handlers. It is safe for concurrent use and has nothing to close.
+type Guard struct {
+	locks *core.Client
+	cfg   Config
+	warn  sync.Once // of a WaitTime beyond the server's WriteTimeout
+}
+
+// New returns a guard that takes its locks from a client; nil will do if Config.Locker makes them. It refuses a Config that can never
+// work; see Config.Validate.
+func New(locks *core.Client, cfg Config) (*Guard, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if locks == nil && cfg.Locker == nil {
+		return nil, fmt.Errorf("%w: there is neither a *core.Client nor a Locker", ErrInvalidConfig)
+	}
+	return &Guard{locks: locks, cfg: cfg.withDefaults()}, nil
+}
+
+// Serve runs next under the lock of the request, or answers in its place. next gets w as it is, and a copy of r whose
+// context ends when a lock is lost, when MaxHold is over, and when next returns.
+func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.ResponseWriter, *http.Request)) {
+	if preflight(r) {
+		next(w, r)
+		return
+	}
+	policy, err := g.policy(r)
+	if err == nil && policy.Skip {
+		next(w, r)
+		return
+	}
+	v := &visit{g: g, w: w, r: r, came: r}
+	if err == nil {
+		err = v.enter(policy)
+	}
+	if err != nil && !v.outcome.FailedOpen {
+		v.refuse(err)
+		return
+	}
+	v.run(next)
+}
+
+// preflight: a browser asks whether it may ask.
+func preflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// A visit is one request in one guard.
+type visit struct {
+	g       *Guard
+	w       http.ResponseWriter
+	r       *http.Request
+	came    *http.Request // as it was given to Serve
+	section section
+	outcome Outcome
+}
+
+// enter acquires the locks of the request, all or none.
+func (v *visit) enter(p Policy) error {
+	g := v.g
+	g.checkWriteTimeout(v.r, p.WaitTime)
+	v.section.server = server(v.r.Context())
+	v.r = v.r.WithContext(ownerContext(v.r.Context()))
+	if g.cfg.BufferBody > 0 {
+		if err := bufferBody(v.r, g.cfg.BufferBody); err != nil {
+			return g.bodyError(v.r, err)
+		}
+	}
+	began := time.Now()
+	err := v.acquire(p)
+	v.outcome.Waited = time.Since(began)
+	if err == nil {
+		return nil
+	}
+	refusal := g.lockError(v.r, p.WaitTime, err)
+	// A lease that was over too soon may be the doing of a request, by way of its policy; so may a lock lost on the way. And
+	// a request whose time is over is not to be begun.
+	if g.cfg.FailOpen && refusal.Type == problemType(backendUnavailable) && !errors.Is(err, core.ErrLockLost) && v.r.Context().Err() == nil {
+		v.outcome.FailedOpen, v.outcome.Err = true, err
+		g.cfg.Logger.Warn("reqlock: Redis cannot be asked, the handler runs without a lock", "error", err)
+	}
+	return refusal
+}
+
+// ownerContext gives each request an owner of its own, but the same to all guards that it passes. A section of another server
+// is that of a handler whose context has become this server's BaseContext.
+func ownerContext(ctx context.Context) context.Context {
+	if s := sectionFrom(ctx); s != nil && s.server == server(ctx) {
+		return ctx
+	}
+	return core.WithNewOwner(ctx)
+}
+
+// server is the one that the request came by; nil: it is not known.
+func server(ctx context.Context) *http.Server {
+	srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
+	return srv
+}
+
+// acquire takes the locks one after another, in the order that all requests take them in, within one WaitTime. If it
+// does not get them all, also because a Locker panics, it gives back those that it has got.
+func (v *visit) acquire(p Policy) error {
+	all := false
+	defer func() {
+		if leases := v.section.leases; !all && len(leases) > 0 {
+			v.section.leases = nil
+			_ = releaseAll(v.r.Context(), leases) // core goes on in the background, and logs
+		}
+	}()
+	deadline := time.Now().Add(p.WaitTime)
+	for _, name := range v.g.names(p.Keys) {
+		lock, err := v.g.lock(v.r, name)
+		if err != nil {
+			return err
+		}
+		lease, err := lock.Acquire(v.r.Context(), core.AcquireOptions{
+			WaitTime:   max(0, min(p.WaitTime, time.Until(deadline))),
+			LeaseTime:  p.LeaseTime,
+			MaxWaiters: v.g.cfg.MaxWaiters,
+		})
+		if err != nil {
+			return err
+		}
+		v.section.leases = append(v.section.leases, lease)
+	}
+	all = true
+	return nil
+}
+
+func (g *Guard) lock(r *http.Request, name string) (core.Locker, error) {
+	if g.cfg.Locker == nil {
+		return g.locks.Lock(name), nil
+	}
+	if lock := g.cfg.Locker(r, name); lock != nil {
+		return lock, nil
+	}
+	return nil, fmt.Errorf("%w: Config.Locker returned nil", core.ErrInvalidOptions)
+}
+
+func (g *Guard) bodyError(r *http.Request, err error) error {
+	switch {
+	case errors.Is(err, errBodyTooLarge):
+		return g.refusal(bodyTooLarge, err)
+	case r.Context().Err() != nil:
+		return g.refusal(clientGone, err)
+	}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return g.refusal(bodyTooLarge, err)
+	}
+	return g.refusal(bodyUnreadable, err)
+}
+
+// refuse answers in the handler's place.
+func (v *visit) refuse(err error) {
+	v.outcome.Err = err
+	v.outcome.Status = http.StatusInternalServerError
+	var e *Error
+	if errors.As(err, &e) {
+		v.outcome.Status = e.Status
+	}
+	defer v.observe()
+	v.g.cfg.ErrorHandler(v.w, v.r, err)
+}
+
+// run runs the handler and then lets go of what the section still has: also when the handler panics or ends its goroutine,
+// neither of which is stopped here.
+func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
+	began := time.Now()
+	leases := v.section.leases
+	ctx, cancel := v.handlerContext(leases)
+	r := v.r.WithContext(ctx)
+	endMaxHold := v.startMaxHold(r, leases, cancel)
+	defer func() {
+		cancel(context.Canceled)
+		endMaxHold()
+		v.outcome.Held = time.Since(began)
+		KeepForm(v.came, r)
+		v.leave()
+		v.observe()
+	}()
+	next(v.w, r)
+}
+
+// handlerContext is the request's context with the section, ending when one of the leases is lost.
+func (v *visit) handlerContext(leases []*core.Lease) (context.Context, context.CancelCauseFunc) {
+	ctx := context.WithValue(v.r.Context(), sectionKey{}, &v.section)
+	releases := make([]context.CancelFunc, 0, len(leases))
+	for _, lease := range leases {
+		bound, release := lease.Bind(ctx)
+		ctx, releases = bound, append(releases, release)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, func(cause error) {
+		cancel(cause)
+		if cause != ErrMaxHold { // the handler still runs
+			for _, release := range releases {
+				release()
+			}
+		}
+	}
+}
+
+// startMaxHold sets the end of MaxHold, if there is one. The function it returns calls it off, and waits for it if it has begun.
+func (v *visit) startMaxHold(r *http.Request, leases []*core.Lease, cancel context.CancelCauseFunc) func() {
+	if v.g.cfg.MaxHold == 0 || len(leases) == 0 {
+		return func() {}
+	}
+	body := watchBody(r)
+	done := make(chan struct{})
+	timer := time.AfterFunc(v.g.cfg.MaxHold, func() {
+		defer close(done)
+		if !v.section.stopRenewal() {
+			return // released or detached: it holds nothing any more
+		}
+		cancel(ErrMaxHold)
+		if body != nil {
+			body.end(v.w) // a handler that waits for the rest of it does not look at its context
+		}
+	})
+	return func() {
+		if timer.Stop() {
+			return
+		}
+		<-done
+		if body != nil {
+			body.finish(v.w, r)
+		}
+	}
+}
+
+// leave releases what the handler has neither released nor detached.
+func (v *visit) leave() {
+	leases := v.section.take()
+	if len(leases) == 0 {
+		return
+	}
+	err := releaseAll(v.r.Context(), leases)
+	if errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrClosed) {
+		v.outcome.Err = err
+		v.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", v.r.Method, "pattern", v.r.Pattern, "held", v.outcome.Held)
+	}
+}
+
+func (v *visit) observe() {
+	if v.g.cfg.Observe != nil {
+		v.g.cfg.Observe(v.r, v.outcome)
+	}
+}
+
+// checkWriteTimeout warns once: the server would cut the connection before the answer is there.
+func (g *Guard) checkWriteTimeout(r *http.Request, wait time.Duration) {
+	srv := server(r.Context())
+	if srv == nil || srv.WriteTimeout <= 0 || wait < srv.WriteTimeout {
+		return
+	}
+	g.warn.Do(func() {
+		g.cfg.Logger.Warn("reqlock: WaitTime exceeds the server's WriteTimeout: a client that waits so long sees its connection cut, and no answer",
+			"WaitTime", wait, "WriteTimeout", srv.WriteTimeout)
+	})
+}

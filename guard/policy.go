@@ -1,0 +1,121 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+// A PolicyFunc decides how a request is guarded. p comes with the values of the Config, and without keys. What it returns
+// as an error is treated as a key function's; an *Error is answered as it is.
+type PolicyFunc func(r *http.Request, p *Policy) error
+
+// A Policy is how one request is guarded.
+type Policy struct {
+	Keys      []string // at least one, unless Skip
+	Mode      Mode
+	WaitTime  time.Duration // 0: 409 at once
+	LeaseTime time.Duration // 0: the watchdog's
+	Skip      bool          // run the handler without a lock
+}
+
+var errNoKeys = errors.New("Policy has neither set keys nor Skip")
+
+// policy says how a request is guarded.
+func (g *Guard) policy(r *http.Request) (p Policy, refused error) {
+	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
+	var err error
+	body, done := noteBody(r)
+	if g.cfg.Policy != nil {
+		err = g.cfg.Policy(r, &p)
+	} else {
+		p.Keys, err = keys(r, g.cfg.Keys)
+	}
+	done()
+	switch {
+	case errors.Is(err, keyfuncs.ErrSkip):
+		return Policy{Skip: true}, nil
+	case err != nil:
+		return p, g.keyError(r, err, body.failure)
+	case p.Skip:
+		return p, nil
+	}
+	return p, g.checkPolicy(p)
+}
+
+func keys(r *http.Request, funcs []keyfuncs.Func) ([]string, error) {
+	keys := make([]string, 0, len(funcs))
+	for _, f := range funcs {
+		key, err := f(r)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// checkPolicy refuses what a key function or a policy must not return.
+func (g *Guard) checkPolicy(p Policy) error {
+	problems := checkTimes(p.WaitTime, p.LeaseTime)
+	if err := p.Mode.check(); err != nil {
+		problems = append(problems, err)
+	}
+	if len(p.Keys) == 0 {
+		problems = append(problems, errNoKeys)
+	}
+	if len(problems) > 0 {
+		return g.misconfigured(fmt.Errorf("reqlock: guard: %w", errors.Join(problems...)))
+	}
+	if slices.Contains(p.Keys, "") {
+		return g.refusal(keyMissing, keyfuncs.ErrMissing)
+	}
+	return nil
+}
+
+// names are the names of the locks, each once, in the order in which every request takes them.
+func (g *Guard) names(keys []string) []string {
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = g.cfg.Name(encodeKey(key))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// keyError turns what a key function or a policy returned into an answer. unread is why the body could not be read.
+func (g *Guard) keyError(r *http.Request, err, unread error) error {
+	var own *Error
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &own) && own.canBeSent():
+		return err
+	case errors.As(err, &own):
+		return g.misconfigured(fmt.Errorf("reqlock: guard: an *Error needs a Status from 200 to 999: %w", err))
+	case r.Context().Err() != nil:
+		return g.refusal(clientGone, err)
+	case errors.As(err, &tooLarge):
+		return g.refusal(bodyTooLarge, err)
+	case unread != nil && errors.Is(err, unread):
+		return g.refusal(bodyUnreadable, err)
+	case errors.Is(err, keyfuncs.ErrNoRoute):
+		return g.misconfigured(err)
+	case errors.Is(err, keyfuncs.ErrMissing):
+		return g.refusal(keyMissing, err)
+	case errors.Is(err, keyfuncs.ErrInvalid):
+		return g.refusal(keyInvalid, err)
+	default:
+		g.cfg.Logger.Warn("reqlock: guard: a key function has failed, the request is answered 400", "error", err)
+		return g.refusal(keyInvalid, err)
+	}
+}
+
+// misconfigured says in the log what a client must not be told.
+func (g *Guard) misconfigured(err error) *Error {
+	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests are answered 500", "error", err, "change", remedy(err))
+	return g.refusal(misconfigured, err)
+}

@@ -1,0 +1,111 @@
+package guard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+func TestWriteProblem(t *testing.T) {
+	t.Parallel()
+	own := &Error{Status: 422, Type: "urn:x", Title: "X", Detail: "d", RetryAfter: 1500 * time.Millisecond, Err: errors.New("secret")}
+	for name, test := range map[string]struct {
+		err    error
+		status int
+		typ    string
+		retry  string
+	}{
+		"own":             {own, 422, "urn:x", "2"},
+		"wrapped":         {fmt.Errorf("outer: %w", own), 422, "urn:x", "2"},
+		"no retry":        {newError(keyMissing, errors.New("secret")), 400, "urn:reqlock:problem:key-missing", ""},
+		"somebody else's": {errors.New("secret"), 500, "urn:reqlock:problem:misconfigured", ""},
+		"no error":        {nil, 500, "urn:reqlock:problem:misconfigured", ""},
+		"no status":       {&Error{Title: "secret", RetryAfter: time.Second}, 500, "urn:reqlock:problem:misconfigured", ""},
+		"no final status": {&Error{Status: 103}, 500, "urn:reqlock:problem:misconfigured", ""},
+		"no such status":  {&Error{Status: 1000}, 500, "urn:reqlock:problem:misconfigured", ""},
+		"a nil *Error":    {(*Error)(nil), 500, "urn:reqlock:problem:misconfigured", ""},
+	} {
+		w := httptest.NewRecorder()
+		WriteProblem(w, httptest.NewRequest("GET", "/", nil), test.err)
+		var body struct {
+			Type, Title, Detail string
+			Status              int
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+			t.Fatalf("%s: %v in %q", name, err, w.Body)
+		}
+		h := w.Header()
+		if w.Code != test.status || body.Status != test.status || body.Type != test.typ || body.Title == "" || body.Detail == "" {
+			t.Errorf("%s: %d %+v", name, w.Code, body)
+		}
+		if h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != test.retry ||
+			h.Get("Cache-Control") != "no-store" || h.Get("Content-Length") != strconv.Itoa(w.Body.Len()) {
+			t.Errorf("%s: header %v", name, h)
+		}
+		if strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("%s: the cause is in the body: %s", name, w.Body)
+		}
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	e := newError(locked, core.ErrNotAcquired)
+	if !errors.Is(e, core.ErrNotAcquired) || !strings.HasPrefix(e.Error(), "reqlock: guard: ") || !strings.Contains(e.Error(), "not acquired") {
+		t.Errorf("%v", e)
+	}
+	if got := newError(locked, nil).Error(); strings.Contains(got, "nil") {
+		t.Error(got)
+	}
+}
+
+// Where the application's own key function wraps a sentinel, its text stays here; only the package's own words go out.
+func TestDetailNeverQuotesForeignText(t *testing.T) {
+	t.Parallel()
+	g := &Guard{cfg: Config{Key: key}.withDefaults()}
+	_, missing := keyfuncs.Header("X-Tenant")(httptest.NewRequest("GET", "/", nil))
+	if e := g.refusal(keyMissing, missing); e.Detail != "header X-Tenant is missing" {
+		t.Errorf("Detail = %q", e.Detail)
+	}
+	if e := g.refusal(keyMissing, fmt.Errorf("tenant 4711: %w", keyfuncs.ErrMissing)); strings.Contains(e.Detail, "4711") {
+		t.Errorf("Detail = %q", e.Detail)
+	}
+}
+
+func TestWholeSeconds(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]int{1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90, 1<<63 - 1: 9223372037} {
+		if got := wholeSeconds(d); got != want {
+			t.Errorf("wholeSeconds(%d) = %d, want %d", d, got, want)
+		}
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		method string
+		header http.Header
+		want   bool
+	}{
+		"preflight":   {"OPTIONS", http.Header{"Origin": {"https://a"}, "Access-Control-Request-Method": {"POST"}}, true},
+		"no Origin":   {"OPTIONS", http.Header{"Access-Control-Request-Method": {"POST"}}, false},
+		"an OPTIONS":  {"OPTIONS", http.Header{"Origin": {"https://a"}}, false},
+		"not OPTIONS": {"POST", http.Header{"Origin": {"https://a"}, "Access-Control-Request-Method": {"POST"}}, false},
+	} {
+		r := httptest.NewRequest(test.method, "/", nil)
+		r.Header = test.header
+		if preflight(r) != test.want {
+			t.Errorf("%s: %v", name, !test.want)
+		}
+	}
+}
