@@ -1,0 +1,38 @@
+// Package httplock guards net/http handlers with distributed locks: requests with the same key run one at a time, on however
+// many machines the service runs.
+//
+//	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.PathValue("id")})
+//	mux.Handle("POST /orders/{id}/pay", lock(pay))
+//
+// Wrap the handler of a route, not the router: before the router has matched, a request has neither path values nor a
+// pattern. It serves every router that is built of http.Handlers. What it does is package guard's; see there for
+// Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+package httplock
+
+import (
+	"net/http"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+// Config is the guard's.
+type Config = guard.Config
+
+// New returns a middleware that runs a handler under the lock of its request. It panics on a Config that can never work; see
+// guard.New.
+func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
+	g, err := guard.New(locks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return func(next http.Handler) http.Handler {
+		if next == nil {
+			panic("reqlock: httplock: the handler is nil")
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			guard.Canonicalize(r)
+			g.Serve(w, r, next.ServeHTTP)
+		})
+	}
+}
