@@ -1,0 +1,134 @@
+// Package echolock guards Echo handlers with distributed locks: requests with the same key run one at a time, on however many
+// machines the service runs.
+//
+//	lock := echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.PathValue("id")}})
+//	e.POST("/orders/:id/pay", pay, lock)
+//
+// It works on an Echo, a group and a single route; requests that no route matches are not locked, nor those that only find
+// the not-found handler of a group. What it does is package guard's; see there for Config, for the answers that clients get,
+// and for LeaseFrom, Release and Detach.
+//
+// Echo renders the error that a handler returns when all middleware is through: after the lock has been released. A handler
+// whose error answer belongs to what the lock protects calls c.Error(err) itself.
+package echolock
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+// Config is the guard's, and what Echo's users expect beside it.
+type Config struct {
+	guard.Config
+	// Skipper passes requests for which it returns true. nil: none.
+	Skipper middleware.Skipper
+	// ErrorHandler answers what the guard refuses, in the place of guard.Config.ErrorHandler; setting both is refused. err is a
+	// *guard.Error. What it returns goes to Echo's HTTPErrorHandler, as a handler's error does; after an answer of its own it
+	// returns nil. nil: guard.WriteProblem.
+	ErrorHandler func(c echo.Context, err error) error
+}
+
+// New returns a middleware that runs the rest of the chain under the lock of its request, or answers in its place. It panics
+// on a Config that can never work; see guard.New.
+func New(locks *core.Client, cfg Config) echo.MiddlewareFunc {
+	if cfg.ErrorHandler != nil {
+		if cfg.Config.ErrorHandler != nil {
+			panic("reqlock: echolock: both ErrorHandlers are set; use one of them")
+		}
+		cfg.Config.ErrorHandler = func(_ http.ResponseWriter, r *http.Request, err error) {
+			v := r.Context().Value(visitKey{}).(*visit)
+			v.err = cfg.ErrorHandler(v.c, err)
+		}
+	}
+	g, err := guard.New(locks, cfg.Config)
+	if err != nil {
+		panic(err)
+	}
+	var routes routes
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if cfg.Skipper != nil && cfg.Skipper(c) || !routes.matched(c) {
+				return next(c)
+			}
+			return serve(g, c, next)
+		}
+	}
+}
+
+// A visit is one request in the middleware. The context of the request leads to it, and may outlive it: Echo uses its contexts
+// again, so c is taken away at the end.
+type visit struct {
+	c   echo.Context
+	err error // for Echo's central error handling
+}
+
+type visitKey struct{}
+
+func serve(g *guard.Guard, c echo.Context, next echo.HandlerFunc) error {
+	request, v := c.Request(), &visit{c: c}
+	r := request.WithContext(context.WithValue(request.Context(), visitKey{}, v))
+	guard.SetRoute(r, c.Path(), c.ParamNames(), c.ParamValues())
+	defer func() {
+		c.SetRequest(request)
+		guard.KeepForm(request, r)
+		v.c = nil
+	}()
+	g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
+		c.SetRequest(r)
+		v.err = next(c)
+	})
+	return v.err
+}
+
+// routes tells what Echo has matched from its handlers for what it has not: those have a path as well, inside a group.
+type routes struct {
+	known sync.Map // a route for each that has been seen; they never go away
+}
+
+type route struct {
+	of           *echo.Echo
+	method, path string
+}
+
+func (r *routes) matched(c echo.Context) bool {
+	e, method, path := c.Echo(), c.Request().Method, c.Path()
+	if path == "" || c.Get(echo.ContextKeyHeaderAllow) != nil { // the latter: 405, or OPTIONS answered by Echo itself
+		return false
+	}
+	if _, ok := r.known.Load(route{e, method, path}); ok {
+		return true
+	}
+	all := e.Routes()
+	for _, router := range e.Routers() { // of hosts
+		all = append(all, router.Routes()...)
+	}
+	var exact, other, notFound bool
+	for _, known := range all {
+		switch {
+		case known.Path != path:
+		case known.Method == echo.RouteNotFound:
+			notFound = true
+		case known.Method == method:
+			exact = true
+		default:
+			other = true
+		}
+	}
+	switch {
+	case exact:
+		r.known.Store(route{e, method, path}, nil)
+		return true
+	case notFound && !other:
+		return false
+	case notFound: // or a middleware has changed the method after the match, and only a match fills in the parameters
+		return !slices.Contains(c.ParamValues(), "")
+	}
+	return true
+}

@@ -1,0 +1,67 @@
+// Package ginlock guards Gin handlers with distributed locks: requests with the same key run one at a time, on however many
+// machines the service runs.
+//
+//	lock := ginlock.New(locks, ginlock.Config{Key: keyfuncs.PathValue("id")})
+//	router.POST("/orders/:id/pay", lock, pay)
+//
+// It works on an engine, a group and a single route; requests that no route matches are not locked. A handler that acquires
+// the same lock may pass *gin.Context itself as the context, and re-enters. What it does is package guard's; see there for
+// Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+package ginlock
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+// Config is the guard's.
+type Config = guard.Config
+
+// New returns a middleware that runs the rest of the chain under the lock of its request, or answers and aborts. It panics on
+// a Config that can never work; see guard.New.
+func New(locks *core.Client, cfg Config) gin.HandlerFunc {
+	g, err := guard.New(locks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return func(c *gin.Context) {
+		if c.FullPath() == "" {
+			return // no route; the chain goes on by itself
+		}
+		request, r := c.Request, withRoute(c)
+		outer, nested := c.Get(core.ContextKey)
+		defer func() {
+			c.Request = request
+			guard.KeepForm(request, r)
+			c.Delete(core.ContextKey)
+			if nested {
+				c.Set(core.ContextKey, outer)
+			}
+		}()
+
+		ran := false
+		g.Serve(c.Writer, r, func(_ http.ResponseWriter, r *http.Request) {
+			ran = true
+			c.Request = r
+			c.Set(core.ContextKey, r.Context())
+			c.Next()
+		})
+		if !ran {
+			c.Abort()
+		}
+	}
+}
+
+// withRoute is a copy of the request that knows what Gin has matched.
+func withRoute(c *gin.Context) *http.Request {
+	names, values := make([]string, len(c.Params)), make([]string, len(c.Params))
+	for i, p := range c.Params {
+		names[i], values[i] = p.Key, p.Value
+	}
+	r := c.Request.WithContext(c.Request.Context())
+	guard.SetRoute(r, c.FullPath(), names, values)
+	return r
+}
