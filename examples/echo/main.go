@@ -1,0 +1,85 @@
+// Echo is a web server that sells what it has in stock, and not one piece more.
+//
+//	go run ./examples/echo         shows what happens when many want the last pieces, then serves until Ctrl-C
+//	go run ./examples/echo -once   ends after the demonstration
+//
+// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/examples/internal/demo"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+	echolock "github.com/reqlock/reqlock/middleware/echo"
+)
+
+const (
+	waitTime = 10 * time.Second
+	workTime = 100 * time.Millisecond
+)
+
+func main() {
+	demo.Main(demo.Program{Name: "echo", What: "A shop", Open: open, Demonstrate: demonstrate, Invite: invitation})
+}
+
+func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
+	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	if err != nil {
+		return nil, nil, err
+	}
+	oneAtATime := echolock.New(locks, echolock.Config{Config: guard.Config{
+		Key:      keyfuncs.Prefix("item:", keyfuncs.PathValue("id")), // an item is bought or read by one request at a time
+		WaitTime: waitTime,                                           // 409 after that
+	}})
+
+	s := &stock{left: map[string]int{"teapot": 5, "kettle": 3}}
+	e := echo.New()
+	e.Use(middleware.Recover())
+	items := e.Group("/items/:id", oneAtATime)
+	items.GET("", s.show)
+	items.POST("/buy", s.buy)
+	return locks, e, nil
+}
+
+var (
+	errNoItem  = echo.NewHTTPError(http.StatusNotFound, "there is no such item; try teapot or kettle")
+	errSoldOut = echo.NewHTTPError(http.StatusGone, "sold out")
+)
+
+// show answers what is left when nobody is buying.
+func (s *stock) show(c echo.Context) error {
+	began := time.Now()
+	left, known := s.read(c.Param("id"))
+	if !known {
+		return errNoItem
+	}
+	demo.Time(c.Response().Header(), began)
+	return c.String(http.StatusOK, fmt.Sprintf("%d left\n", left))
+}
+
+// buy reads what is left, takes its time, and writes one less: without a lock, all who read meanwhile would get the same piece.
+func (s *stock) buy(c echo.Context) error {
+	began, item := time.Now(), c.Param("id")
+	left, known := s.read(item)
+	switch {
+	case !known:
+		return errNoItem
+	case left == 0:
+		return errSoldOut
+	}
+	if err := demo.Work(c.Request().Context(), workTime); err != nil { // the client has left, or the lock is lost
+		return echo.NewHTTPError(http.StatusServiceUnavailable, err.Error())
+	}
+	s.write(item, left-1)
+	demo.Time(c.Response().Header(), began)
+	return c.String(http.StatusOK, fmt.Sprintf("%s bought, %d left\n", item, left-1))
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/reqlock/reqlock/examples/internal/demotest"
+)
+
+func TestMain(m *testing.M) { demotest.Main(m) }
+
+func TestDemonstration(t *testing.T) {
+	t.Parallel()
+	demotest.OnEachRedis(t, checkTimeline)
+}
+
+func checkTimeline(t *testing.T, output string) {
+	t.Helper()
+	sold, soldOut := 0, 0
+	for _, r := range demotest.Rows(t, output, buyers) {
+		switch {
+		case r.Status == http.StatusOK && strings.HasSuffix(r.Bar, "#"):
+			sold++
+		case r.Status == http.StatusGone && !strings.Contains(r.Bar, "#"):
+			soldOut++
+		default:
+			t.Errorf("row %+v", r)
+		}
+	}
+	if sold != 5 || soldOut != 15 {
+		t.Errorf("%d are sold, and %d buyers told that it is sold out", sold, soldOut)
+	}
+	const want = "\n  5 pieces were there, 5 are sold, 0 are left; 15 buyers were told 410 sold out"
+	if !strings.HasSuffix(output, want) && !strings.Contains(output, want+"\n") {
+		t.Errorf("no %q", want)
+	}
+	if t.Failed() {
+		t.Log(output)
+	}
+}
+
+func TestSignalWhileServing(t *testing.T) {
+	t.Parallel()
+	demotest.Signals(t,
+		demotest.Probe{Path: "/items/teapot/buy", Lock: "reqlock:item:teapot"},
+		demotest.Probe{Path: "/items/kettle/buy", Lock: "reqlock:item:kettle", Want: "kettle bought, 2 left\n"})
+}
+
+// Reading needs the lock as well; what does not exist needs none.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	p := demotest.Start(t, "")
+	p.Until(t, "Serving until Ctrl-C.")
+	base, rdb := p.Find(t, `(http://[^/ ]+)/`), p.Redis(t)
+	demotest.AwaitFree(t, rdb)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+
+	demotest.Hold(t, rdb, "reqlock:item:kettle")
+	status := make(chan int, 1)
+	go func() {
+		response, err := client.Get(base + "/items/kettle")
+		if err != nil {
+			t.Error(err)
+			status <- 0
+			return
+		}
+		defer response.Body.Close()
+		status <- response.StatusCode
+	}()
+	demotest.AwaitWaiter(t, rdb, "reqlock:item:kettle")
+	// The last is a method that the path does not have, which is 404 in a group of Echo's.
+	for _, path := range []string{"/items/kettle/sell", "/items/umbrella/buy", "/items/kettle"} {
+		if a := <-demotest.Post(client, base+path, ""); a.Status != http.StatusNotFound {
+			t.Errorf("POST %s: %+v", path, a)
+		}
+	}
+	demotest.Free(t, rdb, "reqlock:item:kettle")
+	if got := <-status; got != http.StatusOK {
+		t.Errorf("GET /items/kettle: %d", got)
+	}
+}
+
+func TestSignalDuringDemonstration(t *testing.T) {
+	t.Parallel()
+	demotest.SignalDuringDemonstration(t)
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	demotest.Failures(t)
+}

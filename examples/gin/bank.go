@@ -1,0 +1,31 @@
+package main
+
+import (
+	"maps"
+	"sync"
+)
+
+// A bank stands for a database that does what it is told: each call by itself is safe, and nothing ties one to the next.
+type bank struct {
+	mu       sync.Mutex
+	balances map[string]int64
+}
+
+func (b *bank) balance(account string) (balance int64, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	balance, known = b.balances[account]
+	return balance, known
+}
+
+func (b *bank) set(balances map[string]int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.Copy(b.balances, balances)
+}
+
+func (b *bank) all() map[string]int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.balances)
+}

@@ -1,0 +1,93 @@
+// Gin is a web server that moves money between accounts. A transfer holds the locks of both accounts, or of neither; and since all
+// requests take their locks in the same order, opposite transfers do not wait for each other for ever.
+//
+//	go run ./examples/gin         shows what happens to opposite transfers, then serves until Ctrl-C
+//	go run ./examples/gin -once   ends after the demonstration
+//
+// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/examples/internal/demo"
+	"github.com/reqlock/reqlock/keyfuncs"
+	ginlock "github.com/reqlock/reqlock/middleware/gin"
+)
+
+const (
+	waitTime = 5 * time.Second
+	workTime = 300 * time.Millisecond
+)
+
+func main() {
+	demo.Main(demo.Program{Name: "gin", What: "A bank", Open: open, Demonstrate: demonstrate, Invite: invitation})
+}
+
+func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
+	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	if err != nil {
+		return nil, nil, err
+	}
+	bothAccounts := ginlock.New(locks, ginlock.Config{
+		Keys: []keyfuncs.Func{
+			keyfuncs.Prefix("account:", keyfuncs.JSON("/from")),
+			keyfuncs.Prefix("account:", keyfuncs.JSON("/to")),
+		},
+		WaitTime: waitTime, // for both together; 409 after that
+	})
+
+	b := &bank{balances: map[string]int64{"alice": 100, "bob": 100, "carol": 100, "dave": 100, "erin": 100}}
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	router.Use(gin.Recovery())
+	router.GET("/accounts", func(c *gin.Context) { c.JSON(http.StatusOK, b.all()) })
+	router.POST("/transfers", bothAccounts, b.transfer) // reads the body that the keys were taken from
+	return locks, router, nil
+}
+
+// A transfer as it is asked for. The keys of the locks are strings in the body as well, so no two spellings name one account.
+type transfer struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Amount int64  `json:"amount"`
+}
+
+// transfer reads two balances, takes its time, and writes both: money would vanish, or appear, if another transfer of one of
+// the accounts came in between.
+func (b *bank) transfer(c *gin.Context) {
+	began := time.Now()
+	var t transfer
+	if err := c.ShouldBindJSON(&t); err != nil {
+		c.String(http.StatusBadRequest, "want {\"from\": \"alice\", \"to\": \"bob\", \"amount\": 10}: %v\n", err)
+		return
+	}
+	from, known := b.balance(t.From)
+	to, alsoKnown := b.balance(t.To)
+	switch {
+	case !known || !alsoKnown:
+		c.String(http.StatusNotFound, "there is no such account; see GET /accounts\n")
+		return
+	case t.From == t.To:
+		c.String(http.StatusBadRequest, "from and to are the same account\n")
+		return
+	case t.Amount <= 0:
+		c.String(http.StatusBadRequest, "amount is %d; want a positive number\n", t.Amount)
+		return
+	case t.Amount > from:
+		c.String(http.StatusUnprocessableEntity, "%s has only %d\n", t.From, from)
+		return
+	}
+	if err := demo.Work(c.Request.Context(), workTime); err != nil { // the client has left, or a lock is lost
+		c.String(http.StatusServiceUnavailable, "%v\n", err)
+		return
+	}
+	b.set(map[string]int64{t.From: from - t.Amount, t.To: to + t.Amount})
+	demo.Time(c.Writer.Header(), began)
+	c.String(http.StatusOK, "%s has paid %d to %s\n", t.From, t.Amount, t.To)
+}

@@ -1,0 +1,51 @@
+package demotest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// name is that of the program under test, and of its folder; binary is its path.
+var name, binary string
+
+// Main builds the program in the working directory, runs the tests, and looks for goroutines that they have left.
+func Main(m *testing.M) {
+	dir, err := os.MkdirTemp("", "example-")
+	if err == nil {
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building the example:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// build makes the binary, with the race detector if this test has it.
+func build(dir string) error {
+	source, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	name = filepath.Base(source)
+	binary = filepath.Join(dir, name)
+	args := []string{"build", "-buildvcs=false", "-o", binary}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package demotest
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// An Answer to a request that a test has sent.
+type Answer struct {
+	Status int
+	Body   string
+	Err    error
+}
+
+// Post sends a request, and its answer to the channel. A body is JSON.
+func Post(client *http.Client, url, body string) <-chan Answer {
+	answers := make(chan Answer, 1)
+	go func() {
+		response, err := client.Post(url, "application/json", strings.NewReader(body))
+		if err != nil {
+			answers <- Answer{Err: err}
+			return
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		answers <- Answer{response.StatusCode, string(body), err}
+	}()
+	return answers
+}
+
+// A Row is one of a timeline.
+type Row struct {
+	Name, What, Bar string
+	Status          int
+	Waited          int // ms, of one that ran
+	Refused         bool
+}
+
+var rowPattern = regexp.MustCompile(`(?m)^  ([A-Z])  +(\S.*?) +([.#]*x?) *  (\d{3})  (?:waited +(\d+)ms, ran \d+ms|(refused) after \d+ms)$`)
+
+// Rows are those of a timeline, or of several, from top to bottom. It fails the test if it does not find as many as it should.
+func Rows(t *testing.T, output string, want int) (rows []Row) {
+	t.Helper()
+	for _, m := range rowPattern.FindAllStringSubmatch(output, -1) {
+		status, _ := strconv.Atoi(m[4])
+		waited, _ := strconv.Atoi(m[5])
+		rows = append(rows, Row{Name: m[1], What: m[2], Bar: m[3], Status: status, Waited: waited, Refused: m[6] != ""})
+	}
+	if len(rows) != want {
+		t.Fatalf("%d rows of %d can be read in:\n%s", len(rows), want, output)
+	}
+	return rows
+}
+
+// IsRow reports whether a line is one of a timeline.
+func IsRow(line string) bool { return rowPattern.MatchString(line) }

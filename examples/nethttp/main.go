@@ -1,0 +1,58 @@
+// Nethttp is a web server that makes reports, each by one request at a time. Others wait for it, but not for long and not many:
+// a queue without a bound would take memory and connections for answers that nobody waits for any more.
+//
+//	go run ./examples/nethttp         shows what happens when the queue is full, then serves until Ctrl-C
+//	go run ./examples/nethttp -once   ends after the demonstration
+//
+// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/examples/internal/demo"
+	"github.com/reqlock/reqlock/keyfuncs"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+)
+
+const (
+	waitTime   = 1500 * time.Millisecond
+	maxWaiters = 2
+	workTime   = time.Second
+)
+
+func main() {
+	demo.Main(demo.Program{Name: "nethttp", What: "Reports", Open: open, Demonstrate: demonstrate, Invite: invitation})
+}
+
+func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
+	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	if err != nil {
+		return nil, nil, err
+	}
+	oneAtATime := httplock.New(locks, httplock.Config{
+		Key:        keyfuncs.Prefix("report:", keyfuncs.PathValue("id")),
+		WaitTime:   waitTime,   // 409 after that
+		MaxWaiters: maxWaiters, // 503 at once for one more, in this process
+		RetryAfter: workTime,   // the hint that goes with both
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /reports/{id}", oneAtATime(http.HandlerFunc(report)))
+	return locks, mux, nil
+}
+
+// report stands for work that would be done twice if two asked for it.
+func report(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	if err := demo.Work(r.Context(), workTime); err != nil { // the client has left, or the lock is lost
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	demo.Time(w.Header(), began)
+	fmt.Fprintf(w, "report %s is ready\n", r.PathValue("id"))
+}

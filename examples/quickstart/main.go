@@ -1,0 +1,59 @@
+// Quickstart is a web server whose orders are paid and shipped by one request at a time.
+//
+//	go run ./examples/quickstart         shows what happens to requests that collide, then serves until Ctrl-C
+//	go run ./examples/quickstart -once   ends after the demonstration
+//
+// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/examples/internal/demo"
+	"github.com/reqlock/reqlock/keyfuncs"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+)
+
+const (
+	waitTime = 5 * time.Second
+	workTime = 500 * time.Millisecond
+)
+
+func main() {
+	demo.Main(demo.Program{Name: "quickstart", What: "A shop", Open: open, Demonstrate: demonstrate, Invite: invitation})
+}
+
+// open is all there is to know about reqlock: make the locks, make a middleware, put it around the handler of a route.
+func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
+	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	if err != nil {
+		return nil, nil, err
+	}
+	// One lock for each order, and the same one on both routes: an order is not shipped while it is being paid.
+	order := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
+	refuse := httplock.New(locks, httplock.Config{Key: order})                   // 409 at once
+	wait := httplock.New(locks, httplock.Config{Key: order, WaitTime: waitTime}) // 409 after five seconds
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", refuse(work("paid")))
+	mux.Handle("POST /orders/{id}/ship", wait(work("shipped")))
+	return locks, mux, nil
+}
+
+// work stands for what must not run twice at the same time: a call to a payment provider, say.
+func work(done string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		if err := demo.Work(r.Context(), workTime); err != nil { // the client has left, or the lock is lost
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		demo.Time(w.Header(), began)
+		fmt.Fprintf(w, "order %s is %s\n", r.PathValue("id"), done)
+	})
+}
