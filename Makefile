@@ -1,0 +1,51 @@
+# make help lists the targets.
+
+GO ?= go
+# The linters have a module of their own, so that nothing of them enters the library's.
+TOOL = $(GO) tool -modfile=tools/go.mod
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## show what the middleware does, then serve until Ctrl-C; needs nothing but Go
+	$(GO) run ./examples/quickstart
+
+.PHONY: test-tools
+test-tools: ## install what the tests need: redis-server and a C compiler
+	@GO=$(GO) scripts/install-test-tools.sh
+
+.PHONY: test
+test: test-tools ## run all tests under the race detector, twice, one package at a time: each has servers of its own
+	$(GO) test -race -count=2 -p 1 ./...
+
+.PHONY: examples
+examples: test-tools ## start every example and ask it
+	$(GO) test -count=1 ./examples/...
+
+.PHONY: bench-short
+bench-short: test-tools ## compile the benchmarks and run each for a moment
+	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...
+
+.PHONY: lint
+lint: format vet staticcheck tidy ## all of format, vet, staticcheck and tidy
+
+.PHONY: format
+format: ## list files that are not gofmt's
+	@files=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && if [ -n "$$files" ]; then echo "gofmt -w is due:"; echo "$$files"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet ./...
+
+.PHONY: staticcheck
+staticcheck: ## staticcheck, as pinned in tools/go.mod
+	$(TOOL) staticcheck ./...
+
+.PHONY: tidy
+tidy: ## check that go.mod and go.sum say what is imported, no more and no less
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff

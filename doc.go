@@ -1,0 +1,11 @@
+// Package reqlock is the root of a module that runs HTTP requests under distributed locks. It has no code of its own; these
+// packages have:
+//
+//   - [github.com/reqlock/reqlock/middleware/nethttp], named httplock, is the middleware for net/http. Start here.
+//   - [github.com/reqlock/reqlock/middleware/gin] and [github.com/reqlock/reqlock/middleware/echo], named ginlock and echolock, are
+//     the same for Gin and Echo.
+//   - [github.com/reqlock/reqlock/guard] is what the middleware does: configuration, answers, what a handler can do with its lock.
+//   - [github.com/reqlock/reqlock/keyfuncs] derives the lock's key from a request.
+//   - [github.com/reqlock/reqlock/core] is the lock library underneath, which knows no HTTP.
+//   - [github.com/reqlock/reqlock/embedded] runs Redis inside the process, for tests.
+package reqlock

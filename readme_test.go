@@ -1,0 +1,383 @@
+package reqlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/keyfuncs"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+)
+
+// What the README and docs/ show of Go is in this file, word for word; TestSnippets sees to that.
+
+// server is where the examples keep their locks.
+var server *redistest.Server
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
+
+// withServer runs the tests with a Redis, which is gone when goroutines are looked for.
+type withServer struct{ *testing.M }
+
+func (w withServer) Run() (code int) {
+	var err error
+	if server, err = redistest.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := server.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}()
+	return w.M.Run()
+}
+
+func Example() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, _ := guard.LeaseFrom(r.Context())
+		fmt.Fprintf(w, "paid under lock %q", lease.Name())
+	})
+
+	locks, err := core.New(rdb, core.Options{}) // rdb is your go-redis client
+	if err != nil {
+		log.Fatal(err)
+	}
+	oneAtATime := httplock.New(locks, httplock.Config{
+		Key:      keyfuncs.Prefix("order:", keyfuncs.PathValue("id")), // requests with the same key exclude each other
+		WaitTime: 2 * time.Second,                                     // 0: 409 at once
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", oneAtATime(pay)) // pay is your http.Handler
+
+	defer locks.Close(context.Background())
+	web := httptest.NewServer(mux)
+	defer web.Close()
+	response, err := http.Post(web.URL+"/orders/42/pay", "", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	fmt.Println(response.Status, string(body))
+	// Output: 200 OK paid under lock "reqlock:order:42"
+}
+
+func Example_shutdown() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+
+	shutdown := func(ctx context.Context, server *http.Server) error {
+		closed := make(chan error, 1)
+		server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
+		err := errors.Join(server.Shutdown(ctx), <-closed)
+		return err
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(shutdown(ctx, web.Config))
+	_, err = locks.Lock("order:42").Acquire(ctx, core.AcquireOptions{})
+	fmt.Println(errors.Is(err, core.ErrClosed))
+	// Output:
+	// <nil>
+	// true
+}
+
+func Example_core() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+	write := func(ctx context.Context) error {
+		held, err := locks.Lock("report:daily").IsHeld(ctx)
+		fmt.Println("held:", held)
+		return err
+	}
+
+	report := func() error {
+		lease, err := locks.Lock("report:daily").Acquire(ctx, core.AcquireOptions{WaitTime: 2 * time.Second})
+		if err != nil {
+			return err // core.ErrNotAcquired: somebody else held it all the while
+		}
+		defer lease.Release(ctx)
+		return write(lease.Context()) // that context ends the moment the lock is lost
+	}
+
+	if err := report(); err != nil {
+		log.Fatal(err)
+	}
+	locked, err := locks.Lock("report:daily").IsLocked(ctx)
+	fmt.Println("locked afterwards:", locked, err)
+	// Output:
+	// held: true
+	// locked afterwards: false <nil>
+}
+
+func Example_redisson() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	shared := httplock.New(locks, httplock.Config{
+		Key:  keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
+		Name: guard.Exact, // order:42, as in redisson.getLock("order:42")
+	})
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", shared(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		fmt.Println(rdb.Type(ctx, "order:42").Val(), rdb.HVals(ctx, "order:42").Val())
+	})))
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42/pay", nil))
+	// Output: hash [1]
+}
+
+// documents are the texts whose snippets must be in this file.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := make(map[string]string)
+	for _, path := range append(paths, "README.md") {
+		texts[path] = read(t, path)
+	}
+	return texts
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// blocks are the code blocks of a Markdown text that are in one language.
+func blocks(text, language string) (found []string) {
+	for _, match := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+// indent puts tabs before every line that is not empty.
+func indent(text string, tabs int) string {
+	return regexp.MustCompile(`(?m)^.`).ReplaceAllString(text, strings.Repeat("\t", tabs)+"$0")
+}
+
+func TestSnippets(t *testing.T) {
+	t.Parallel()
+	source, n := read(t, "readme_test.go"), 0
+	for path, text := range documents(t) {
+		for _, snippet := range blocks(text, "go") {
+			n++
+			if !slices.ContainsFunc([]int{0, 1, 2}, func(tabs int) bool { return strings.Contains(source, "\n"+indent(snippet, tabs)) }) {
+				t.Errorf("this snippet of %s is not in readme_test.go:\n%s", path, snippet)
+			}
+		}
+	}
+	if n < 4 {
+		t.Errorf("only %d snippets were found", n)
+	}
+}
+
+// The guard's own list of answers is the measure.
+func TestAnswersAreComplete(t *testing.T) {
+	t.Parallel()
+	readme := read(t, "README.md")
+	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)(, Retry-After)?`).FindAllStringSubmatch(read(t, "guard/doc.go"), -1)
+	if len(problems) < 10 {
+		t.Fatalf("only %d problems were found in guard/doc.go", len(problems))
+	}
+	for _, p := range problems {
+		row := "| " + p[1] + " `" + p[2] + "`"
+		if p[3] != "" {
+			row += ", `Retry-After`"
+		}
+		if !strings.Contains(readme, row) {
+			t.Errorf("README.md has no row with %q", row)
+		}
+	}
+}
+
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	for path, text := range documents(t) {
+		for _, match := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(text, -1) {
+			if strings.Contains(match[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), match[1])); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	makefile := read(t, "Makefile")
+	for path, text := range documents(t) {
+		for _, block := range blocks(text, "sh") {
+			for line := range strings.Lines(block) {
+				command := strings.Fields(line)
+				switch {
+				case len(command) == 2 && command[0] == "make":
+					if !strings.Contains(makefile, "\n"+command[1]+":") {
+						t.Errorf("%s: the Makefile has no target for %q", path, line)
+					}
+				case len(command) == 3 && command[0] == "go" && command[1] == "run":
+					if _, err := os.Stat(command[2]); err != nil {
+						t.Errorf("%s: %q: %v", path, line, err)
+					}
+				default:
+					t.Errorf("%s: the command %q is not checked by anything", path, line)
+				}
+			}
+		}
+	}
+}
+
+// The user of docs/operations.md is allowed all that locks need, and nothing in Redis' ACL log says otherwise.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	redisServer := redistest.Start(t)
+	admin := redisServer.Client(t)
+	ctx := context.Background()
+	acl := strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")))
+	if len(acl) == 0 {
+		t.Fatal("there is no ACL SETUSER")
+	}
+	args := make([]any, len(acl))
+	for i, word := range acl {
+		args[i] = word
+	}
+	if err := admin.Do(ctx, args...).Err(); err != nil {
+		t.Fatalf("%q: %v", acl, err)
+	}
+
+	clients := make([]*core.Client, 2)
+	for i := range clients {
+		rdb := redisServer.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "orders", "secret" })
+		var err error
+		clients[i], err = core.New(rdb, core.Options{PollInterval: 10 * time.Millisecond}) // its subscriptions are soon checked by a PING
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a test that has failed may hold a lock
+			defer cancel()
+			if err := clients[i].Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	useEverything(t, ctx, admin, clients[0].Lock("reqlock:order:42"), clients[1].Lock("reqlock:order:42"))
+	await(t, "unsubscribed", func() bool { return clients[1].Stats().Channels == 0 })
+
+	denied, err := admin.ACLLog(ctx, 10).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range denied {
+		t.Errorf("denied: %s %s (%s)", entry.Reason, entry.Object, entry.Context)
+	}
+}
+
+// useEverything does with a lock what can be done, mine and theirs being that of two clients. Only the watchdog is left out: it
+// runs no other commands than a re-entry.
+func useEverything(t *testing.T, ctx context.Context, admin *redis.Client, mine, theirs *core.Lock) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease, err := mine.Acquire(ctx, core.AcquireOptions{})
+	must(err)
+	again, err := mine.Acquire(lease.Context(), core.AcquireOptions{LeaseTime: time.Minute})
+	must(err)
+	must(again.Extend(ctx, 2*time.Minute))
+	must(again.Release(ctx))
+	held, err := mine.HoldCount(lease.Context())
+	must(err)
+	if held != 1 {
+		t.Errorf("hold count %d, want 1", held)
+	}
+
+	got := make(chan error, 1)
+	go func() {
+		lease, err := theirs.Acquire(ctx, core.AcquireOptions{WaitTime: 30 * time.Second})
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		got <- err
+	}()
+	await(t, "subscribed", func() bool { return len(admin.PubSubChannels(ctx, "*").Val()) > 0 })
+	pings := func() string {
+		return regexp.MustCompile(`cmdstat_ping:.*`).FindString(admin.Info(ctx, "commandstats").Val())
+	}
+	before := pings()
+	await(t, "pinged", func() bool { return pings() != before })
+	must(lease.Release(ctx))
+	must(<-got)
+
+	lease, err = theirs.Acquire(ctx, core.AcquireOptions{})
+	must(err)
+	freed, err := mine.ForceUnlock(ctx)
+	must(err)
+	if !freed {
+		t.Error("there was nothing to force")
+	}
+	if err := lease.Release(ctx); !errors.Is(err, core.ErrLockLost) {
+		t.Errorf("release after a forced unlock: %v, want ErrLockLost", err)
+	}
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not %s within 30s", what)
+		}
+	}
+}
