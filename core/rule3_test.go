@@ -394,11 +394,10 @@ func TestRule3_2_ACallerLeavesTheQueue(t *testing.T) {
 	holder := mustAcquire(t, c, "a", AcquireOptions{})
 	ctx, cancel := context.WithTimeoutCause(bg, patience, nil)
 	defer cancel()
+	answered := secondAnswer(proxy, 1)
 	first := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
 	eventually(t, "the first waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
-	eventually(t, "and sleeps", func() bool {
-		return b.rdb.PubSubNumSub(bg, "redisson_lock__channel:{a}").Val()["redisson_lock__channel:{a}"] == 1
-	})
+	await(t, "it has asked, and again when it was subscribed", answered.Hit())
 
 	commands := counter(proxy, runs())
 	var leaving []<-chan acquired

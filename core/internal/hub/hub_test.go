@@ -189,7 +189,8 @@ func TestManyChannelsOneConnection(t *testing.T) {
 	if got := connections(t, rdb); len(got) != 1 {
 		t.Errorf("%d pub/sub connections for %d channels: %q", len(got), n, got)
 	}
-	if got := proxy.Count("SUBSCRIBE"); got > 8 {
+	// How many come together depends on the scheduler; that they come together does not.
+	if got := proxy.Count("SUBSCRIBE"); got > n/20 {
 		t.Errorf("%d SUBSCRIBEs for %d channels", got, n)
 	}
 	publish(t, rdb, "channel:5")
@@ -199,7 +200,7 @@ func TestManyChannelsOneConnection(t *testing.T) {
 		l.Close()
 	}
 	eventually(t, "all is unsubscribed from", func() bool { return h.Len() == 0 && len(channels(t, rdb)) == 0 })
-	if got := proxy.Count("UNSUBSCRIBE"); got > 8 {
+	if got := proxy.Count("UNSUBSCRIBE"); got > n/20 {
 		t.Errorf("%d UNSUBSCRIBEs for %d channels", got, n)
 	}
 }
