@@ -18,6 +18,15 @@ type acquisition struct {
 	owner *owner
 	began instant
 	field string // wire owner of the hold to be; empty before the first try, and after one whose outcome is in doubt
+	queue place
+}
+
+// A place is what a waiter of a queued kind has in Redis: its wire owner stands in the queue there.
+type place struct {
+	taken bool // or may be
+	doubt bool // a try may yet arrive
+	clock int64
+	read  instant // when the server's clock was that
 }
 
 // errLate: the reply took longer than the lease lasts.
@@ -74,6 +83,7 @@ func (a *acquisition) run() (*Lease, error) {
 		a.c.acquiring.Add(1)
 		e.unlock()
 		lease, again, err := a.wait(e, w)
+		a.leave(e, w, lease)
 		a.c.acquiring.Done()
 		if !again {
 			return lease, err
@@ -87,8 +97,8 @@ func (a *acquisition) reenter(h *hold) (*Lease, error) {
 	if c.state.Load() == closed {
 		return nil, ErrClosed
 	}
-	lease := c.newLease(a.ctx, h, a.lock.name, a.opts.LeaseTime)
-	err := h.update(a.ctx, 1, lease.duration(), func(sent instant) error {
+	lease := c.newLease(a.ctx, h, a.lock, a.opts.LeaseTime)
+	err := h.update(a.ctx, a.lock.kind, lease.duration(), func(sent instant) error {
 		end := leaseEnd(sent, lease.duration())
 		if lease.watched {
 			end = later(end, h.renewed) // the watchdog does not wait for re-entries
@@ -117,7 +127,7 @@ func (a *acquisition) late(sent instant) bool {
 // admit puts the caller into the queue, if it may. Locked.
 func (a *acquisition) admit(e *entry) (*waiter, error) {
 	if len(e.queue) > 0 {
-		if a.opts.WaitTime == 0 {
+		if a.opts.WaitTime == 0 && !e.joins(a.lock.kind) {
 			return nil, a.notAcquired(e.ttl())
 		}
 		if a.opts.MaxWaiters > 0 && e.waiting() >= a.opts.MaxWaiters {
@@ -187,6 +197,18 @@ func (a *acquisition) sleep(w *waiter, d time.Duration) bool {
 	return true
 }
 
+// leave ends what a waiter has of its own beside its place in the queue here: its channel, and its place in Redis's.
+func (a *acquisition) leave(e *entry, w *waiter, lease *Lease) {
+	if w.sub != nil {
+		w.sub.Close()
+	}
+	if a.queue.taken && lease == nil {
+		g := grip{key: e.key, field: a.field}
+		a.c.cleaner.add(w.kind, g, a.c.leaseTime(a.opts.LeaseTime), true, a.queue.doubt)
+	}
+	a.queue, a.field = place{}, ""
+}
+
 // quit takes the waiter out of the queue.
 func (a *acquisition) quit(e *entry, w *waiter) {
 	e.shard.mu.Lock()
@@ -200,14 +222,17 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 	if a.field == "" {
 		a.field = c.newField()
 	}
-	field, d := a.field, c.leaseTime(a.opts.LeaseTime)
-	x := c.exchange(w.kind.acquire(e.key, field, d), c.opts.CommandTimeout)
+	d := c.leaseTime(a.opts.LeaseTime)
+	g := grip{key: e.key, field: a.field, deepest: levels{}.plus(w.kind).shared}
+	x := c.exchange(w.kind.acquire(try{key: e.key, field: a.field, lease: d, notAfter: a.notAfter(w)}), c.opts.CommandTimeout)
 	answer, err := x.run(a.ctx.Done(), c.closing)
 	if err == errLeft {
 		a.quit(e, w)
+		queue := a.queue
+		a.queue = place{}
 		c.background.Go(func() {
-			if granted, _, _ := x.grant(x.await()); granted || x.doubt {
-				c.cleaner.add(w.kind, e.key, field, d, true, x.doubt)
+			if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || queue.taken {
+				c.cleaner.add(w.kind, g, d, true, x.doubt || queue.doubt)
 			}
 		})
 		if a.ctx.Err() != nil {
@@ -216,39 +241,54 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 		return nil, ErrClosed
 	}
 
-	granted, ttl, err := x.grant(answer, err)
+	told, err := x.grant(answer, err)
 	switch {
 	case err != nil:
 		a.fail(e, w, arrivals, err)
-	case granted:
+	case told.Granted:
 		var lease *Lease
-		if lease, err = a.granted(e, w, x); err == nil {
+		if lease, err = a.granted(e, w, x, told.Token); err == nil {
 			return lease, nil
 		}
 	default:
-		err = a.refused(e, w, ttl)
+		err = a.refused(e, w, told)
 	}
-	if granted || x.doubt {
-		c.cleaner.add(w.kind, e.key, field, d, granted || err != nil, x.doubt)
+	switch {
+	case w.kind.queued: // it keeps its wire owner, which has its place in the queue; see leave
+		a.queue.taken = a.queue.taken || told.Granted || x.doubt
+		a.queue.doubt = a.queue.doubt || x.doubt
+	case told.Granted || x.doubt:
+		c.cleaner.add(w.kind, g, d, told.Granted || err != nil, x.doubt)
 		a.field = ""
 	}
 	return nil, err
 }
 
-// grant reads the answer to an acquire script. One that cannot be read may mean anything.
-func (x *exchange) grant(answer any, err error) (granted bool, ttl time.Duration, _ error) {
-	if err != nil {
-		return false, 0, err
+// notAfter is when a try may queue up at the latest, by the server's clock, once that is known. A try that arrives later than
+// anybody reckons with would leave a place in the queue that nobody takes.
+func (a *acquisition) notAfter(w *waiter) int64 {
+	if !w.kind.queued || a.queue.clock == 0 {
+		return 0
 	}
-	granted, ttl, err = lua.ReadAcquire(answer)
+	a.queue.taken = true
+	return a.queue.clock + (a.c.clock().since(a.queue.read) + a.c.opts.CommandTimeout).Milliseconds()
+}
+
+// grant reads the answer to an acquire script. One that cannot be read may mean anything.
+func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
+	if err != nil {
+		return lua.Answer{}, err
+	}
+	told, err := x.call.ReadAcquire(answer)
 	x.doubt = x.doubt || err != nil
-	return granted, ttl, err
+	return told, err
 }
 
 // granted makes a lease of a grant, unless it has come too late for the caller.
-func (a *acquisition) granted(e *entry, w *waiter, x *exchange) (*Lease, error) {
-	h := a.c.newHold(e, w, a.field, x.doubt)
-	lease := a.c.newLease(a.ctx, h, a.lock.name, a.opts.LeaseTime)
+func (a *acquisition) granted(e *entry, w *waiter, x *exchange, token uint64) (*Lease, error) {
+	h := a.c.newHold(e, w, a.field, x.doubt || a.queue.doubt)
+	h.token = token
+	lease := a.c.newLease(a.ctx, h, a.lock, a.opts.LeaseTime)
 	err := a.ctx.Err()
 	if err != nil {
 		err = ended(a.ctx)
@@ -277,18 +317,24 @@ func (a *acquisition) granted(e *entry, w *waiter, x *exchange) (*Lease, error) 
 }
 
 // refused has the waiter sleep, or gives up where it does not want to wait.
-func (a *acquisition) refused(e *entry, w *waiter, ttl time.Duration) error {
+func (a *acquisition) refused(e *entry, w *waiter, told lua.Answer) error {
 	e.shard.mu.Lock()
 	defer e.unlock()
-	e.note(ttl)
+	e.note(told.TTL)
 	switch {
 	case w.out: // the next look tells why
 		return nil
 	case a.opts.WaitTime == 0:
 		e.leave(w)
-		return a.notAcquired(ttl)
+		return a.notAcquired(told.TTL)
 	}
-	e.sleeps(w, ttl)
+	e.sleeps(w, a.field, told.TTL)
+	if w.kind.queued {
+		a.queue.clock, a.queue.read = told.Now, a.c.clock()
+		if !told.Queued {
+			w.pollAt = time.Time{}
+		}
+	}
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
@@ -24,8 +23,7 @@ type cleaner struct {
 
 type cleanup struct {
 	kind     *kind
-	key      string
-	field    string
+	grip     grip
 	final    time.Time // an answer before this does not yet count as the last
 	expires  time.Time // when Redis has dropped the hold by itself
 	failures int
@@ -44,9 +42,9 @@ func newCleaner(c *Client) *cleaner {
 
 // add has a hold freed: soon, or else only when strays have had their time; and after that time in any case if a try of its
 // acquire is in doubt.
-func (cl *cleaner) add(k *kind, key, field string, lease time.Duration, soon, doubt bool) {
+func (cl *cleaner) add(k *kind, g grip, lease time.Duration, soon, doubt bool) {
 	now := time.Now()
-	u := &cleanup{kind: k, key: key, field: field, final: now, expires: now.Add(lease)}
+	u := &cleanup{kind: k, grip: g, final: now, expires: now.Add(lease)}
 	if doubt {
 		u.final = now.Add(cl.c.opts.CommandTimeout)
 		u.expires = u.expires.Add(cl.c.opts.CommandTimeout)
@@ -87,7 +85,7 @@ func (cl *cleaner) run(u *cleanup) {
 		delete(cl.pending, u)
 	case now.After(u.expires):
 		delete(cl.pending, u)
-		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.key), "owner", u.field, "error", err)
+		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.grip.key), "owner", u.grip.field, "error", err)
 	default:
 		u.failures++
 		cl.schedule.Set(&u.entry, u, min(20*time.Millisecond<<min(u.failures, 6), time.Second))
@@ -97,14 +95,14 @@ func (cl *cleaner) run(u *cleanup) {
 // free sends the release. sure is false when a try of it had no answer.
 func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	c := cl.c
-	x := c.exchange(lua.Release(u.key, u.field, u.kind.announcement(u.key, c.opts.PublishMode)), c.opts.CommandTimeout)
+	x := c.exchange(u.kind.release(c, u.grip), c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
 	if err != nil {
 		return !x.doubt, err
 	}
 	freed, err := x.call.ReadFlag(answer)
 	if freed {
-		c.wake(u.key)
+		c.wake(u.grip.key)
 	}
 	return !x.doubt, err
 }

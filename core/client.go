@@ -19,14 +19,15 @@ import (
 // A Client makes locks on one Redis. It needs one pub/sub connection beside those of the Redis client it is given, and no
 // goroutine for a lock or a waiter. Its methods may be called from any goroutine.
 type Client struct {
-	opts   Options
-	id     string // the first part of every wire owner
-	clock  func() instant
-	slot   func(key string) int
-	sender sender
-	hub    *hub.Hub
-	dog    *watchdog.Watchdog
-	alarms *schedule.Schedule[alarm]
+	opts    Options
+	id      string // the first part of every wire owner
+	clock   func() instant
+	cluster bool
+	slot    func(key string) int
+	sender  sender
+	hub     *hub.Hub
+	dog     *watchdog.Watchdog
+	alarms  *schedule.Schedule[alarm]
 
 	shards  [shardCount]shard
 	cleaner *cleaner
@@ -78,7 +79,7 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 		closed:     make(chan struct{}),
 	}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
-		c.slot = wire.Slot
+		c.cluster, c.slot = true, wire.Slot
 	}
 	for i := range c.shards {
 		c.shards[i].entries = make(map[string]*entry)
@@ -136,12 +137,12 @@ func (c *Client) each(f func(*entry)) {
 
 // renew is how the watchdog renews a batch of holds.
 func (c *Client) renew(batch []*watchdog.Item) []watchdog.Verdict {
-	keys, fields := make([]string, len(batch)), make([]string, len(batch))
+	holds := make([]lua.Renewable, len(batch))
 	for i, item := range batch {
-		keys[i], fields[i] = item.Key, item.Owner
+		holds[i] = item.Hold.(*hold).renewable()
 	}
 	lease := c.leaseTime(0)
-	x := c.exchange(lua.Renew(keys, fields, lease), min(c.opts.CommandTimeout, c.opts.WatchdogTimeout/3))
+	x := c.exchange(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.opts.WatchdogTimeout/3))
 	x.hasty = true // a slot in migration answers TRYAGAIN to a batch for as long as it takes, and serves each key alone
 	answer, err := x.run(nil, nil)
 	var results []lua.Renewal
@@ -172,6 +173,15 @@ func (c *Client) renew(batch []*watchdog.Item) []watchdog.Verdict {
 		}
 	}
 	return verdicts
+}
+
+// renewable is the hold as it is renewed. Levels that come or go meanwhile do no harm: their own commands set their times.
+func (h *hold) renewable() lua.Renewable {
+	h.entry.shard.mu.Lock()
+	defer h.entry.shard.mu.Unlock()
+	g := h.grip()
+	g.levels = h.sure
+	return h.kind.renew(g)
 }
 
 // wasRenewed moves the local deadline.

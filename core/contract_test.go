@@ -158,7 +158,7 @@ func contractWake(t *testing.T, rdb *redis.Client) {
 // eventuallyListens waits until some client has subscribed to the releases of a lock.
 func (b *bundle) eventuallyListens(t testing.TB, name string) {
 	t.Helper()
-	channel := plainLock.channel(name)
+	channel := plainLock.channel(name, "")
 	eventually(t, "somebody listens for releases of "+name, func() bool {
 		return b.rdb.PubSubNumSub(context.Background(), channel).Val()[channel] > 0
 	})

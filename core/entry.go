@@ -35,7 +35,7 @@ type entry struct {
 	key   string
 
 	holds []*hold   // those that have ended stay until all has been told
-	queue []*waiter // first come, first served; only the first asks Redis
+	queue []*waiter // first come, first served; only those at the front ask Redis
 
 	epoch    uint64 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 	arrivals uint64 // numbers the waiters
@@ -109,7 +109,7 @@ func (e *entry) remove(h *hold) {
 	e.bump()
 }
 
-// wake has the first waiter ask Redis again.
+// wake has those at the front ask Redis again.
 func (e *entry) wake() {
 	e.shard.mu.Lock()
 	e.bump()
@@ -119,12 +119,15 @@ func (e *entry) wake() {
 // bump is wake, locked.
 func (e *entry) bump() {
 	e.epoch++
-	if len(e.queue) > 0 {
-		e.queue[0].poke()
+	for _, w := range e.queue {
+		if !w.front {
+			return
+		}
+		w.poke()
 	}
 }
 
-// wake has the first waiter for a key ask Redis again.
+// wake has those at the front of a key's queue ask Redis again.
 func (c *Client) wake(key string) {
 	s := c.shard(key)
 	s.mu.Lock()
@@ -134,24 +137,40 @@ func (c *Client) wake(key string) {
 	}
 }
 
-// subscribe makes sure that releases elsewhere are heard of. Locked.
-func (e *entry) subscribe(k *kind) {
+// subscribe makes sure that releases elsewhere are heard of: by all waiters together, or, where Redis keeps the queue, by
+// each on a channel of its own. Locked.
+func (e *entry) subscribe(w *waiter, field string) {
+	if w.kind.queued {
+		if w.sub == nil && field != "" {
+			w.sub, _ = e.c.hub.Subscribe(w.kind.channel(e.key, field), func() { e.call(w) })
+		}
+		return
+	}
 	if e.sub != nil {
 		return
 	}
-	sub, confirmed := e.c.hub.Subscribe(k.channel(e.key), e.wake)
+	sub, confirmed := e.c.hub.Subscribe(w.kind.channel(e.key, ""), e.wake)
 	e.sub = sub
 	if confirmed {
 		e.bump() // there will be no confirmation to do it
 	}
 }
 
+// call has one waiter ask Redis again: the message was for it alone.
+func (e *entry) call(w *waiter) {
+	e.shard.mu.Lock()
+	w.calls++
+	w.poke()
+	e.shard.mu.Unlock()
+}
+
 // A waiter is a caller of Acquire whose owner does not hold the lock. Its life, guarded by the shard's mutex:
 //
-//	queued  -> first      when all before it have left
-//	first   -> asking     at once; it sends the acquire script
+//	queued  -> front      when all before it have left; readers also when only readers are before it, all of whom are at the
+//	                      front; at once where Redis keeps the queue
+//	front   -> asking     at once; it sends the acquire script
 //	asking  -> asleep     refused: until the epoch moves or pollAt has come, then it asks again
-//	any     -> out        granted; its time or its context over; failed together with the first; its owner got the lock
+//	any     -> out        granted; its time or its context over; failed together with others; its owner got the lock
 //
 // Each waiter runs on its caller's goroutine, which alone moves it on. Others only poke it to look again, or take it out
 // with an error.
@@ -163,9 +182,12 @@ type waiter struct {
 	signal   chan struct{} // holds one poke
 
 	arrival uint64
-	seen    uint64 // the epoch before the last question
-	asked   bool   // since it became first
-	waits   bool   // false: it came first, and has not been refused yet
+	front   bool
+	seen    uint64            // the epoch before the last question
+	calls   uint64            // the epoch of a queued kind: what came on its own channel
+	sub     *hub.Subscription // to that; the caller's goroutine ends it
+	asked   bool              // since it came to the front
+	waits   bool              // false: it came to the front at once, and has not been refused yet
 	pollAt  time.Time
 	out     bool
 	err     error // why others took it out
@@ -181,21 +203,45 @@ func (w *waiter) poke() {
 // enqueue puts a waiter last. Locked.
 func (e *entry) enqueue(w *waiter) {
 	e.arrivals++
-	w.arrival, w.waits = e.arrivals, len(e.queue) > 0
+	w.arrival = e.arrivals
+	w.front = len(e.queue) == 0 || e.joins(w.kind)
+	w.waits = !w.front
 	e.queue = append(e.queue, w)
 }
 
-// waiting is the number of waiters, less a first one who does not know yet that it has to wait. Locked.
+// joins reports whether another waiter of a kind would be at the front although there are some already. Locked.
+func (e *entry) joins(k *kind) bool {
+	last := e.queue[len(e.queue)-1]
+	return k.queued || last.front && last.joinedBy(k)
+}
+
+// joinedBy reports whether one of a kind may ask Redis together with the waiter before it.
+func (w *waiter) joinedBy(k *kind) bool { return w.kind.shared && k.shared }
+
+// waiting is the number of waiters, less those who do not know yet that they have to wait. Locked.
 func (e *entry) waiting() int {
 	n := len(e.queue)
-	if n > 0 && !e.queue[0].waits {
-		n--
+	for _, w := range e.queue {
+		if !w.front {
+			break
+		}
+		if !w.waits {
+			n--
+		}
 	}
 	return n
 }
 
-// leave takes a waiter out of the queue; whoever is first now asks at once, since the one who left may have been the one
-// who was told. Locked.
+// epochOf counts what may have freed the lock for a waiter. Locked.
+func (e *entry) epochOf(w *waiter) uint64 {
+	if w.kind.queued {
+		return w.calls
+	}
+	return e.epoch
+}
+
+// leave takes a waiter out of the queue; who comes to the front by that asks at once, since the one who left may have been
+// the one who was told. Locked.
 func (e *entry) leave(w *waiter) {
 	if w.out {
 		return
@@ -203,28 +249,35 @@ func (e *entry) leave(w *waiter) {
 	w.out = true
 	i := slices.Index(e.queue, w)
 	e.queue = slices.Delete(e.queue, i, i+1)
-	if i == 0 {
-		e.promote()
-	}
+	e.promote()
 }
 
+// promote brings to the front who may be there, and has them ask. Locked.
 func (e *entry) promote() {
-	if len(e.queue) > 0 {
-		e.queue[0].poke()
+	for i, w := range e.queue {
+		if i > 0 && !w.front && !e.queue[i-1].joinedBy(w.kind) {
+			return
+		}
+		if !w.front {
+			w.front = true
+			w.poke()
+		}
 	}
 }
 
-// grant puts a hold in the place of the waiter who got it. The one behind it need not ask: it knows who has the lock,
-// and that there will be a release or a loss to wake it. Locked.
+// grant puts a hold in the place of the waiter who got it. The one behind it need not ask, unless they may share the lock: it
+// knows who has it, and that there will be a release or a loss to wake it. Locked.
 func (e *entry) grant(w *waiter, h *hold) {
 	e.holds = append(e.holds, h)
 	e.c.held.add()
 	e.leave(w)
 	if len(e.queue) > 0 {
 		first := e.queue[0]
-		e.asks(first)
-		first.pollAt = time.Now().Add(e.c.pollPause())
-		e.subscribe(first.kind)
+		if !first.kind.queued && !w.joinedBy(first.kind) {
+			e.asks(first)
+			first.pollAt = time.Now().Add(e.c.pollPause())
+			e.subscribe(first, "")
+		}
 	}
 	for _, other := range e.queue {
 		if other.owner == w.owner {
@@ -261,7 +314,7 @@ const (
 
 // next says what a waiter does now. Locked.
 func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
-	first := !w.out && e.queue[0] == w
+	front := !w.out && w.front
 	left := time.Hour
 	if !w.deadline.IsZero() {
 		left = w.deadline.Sub(now)
@@ -271,13 +324,13 @@ func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 		return fail, 0
 	case e.holdOf(w.owner) != nil:
 		return reenter, 0
-	case first && !w.asked:
+	case front && !w.asked:
 		return ask, 0
 	case left <= 0:
 		return giveUp, 0
-	case first && (w.seen != e.epoch || !w.pollAt.After(now)):
+	case front && (w.seen != e.epochOf(w) || !w.pollAt.After(now)):
 		return ask, 0
-	case first:
+	case front:
 		return sleep, min(left, w.pollAt.Sub(now))
 	}
 	return sleep, left
@@ -285,22 +338,22 @@ func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 
 // asks notes that a waiter is about to ask, and returns who stands in the queue by now. Locked.
 func (e *entry) asks(w *waiter) (arrivals uint64) {
-	w.asked, w.seen = true, e.epoch
+	w.asked, w.seen = true, e.epochOf(w)
 	return e.arrivals
 }
 
 // sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
 // now; the last to come is the one to go. Locked.
-func (e *entry) sleeps(w *waiter, ttl time.Duration) {
+func (e *entry) sleeps(w *waiter, field string, ttl time.Duration) {
 	w.pollAt = time.Now().Add(e.c.pause(ttl))
-	e.subscribe(w.kind)
+	e.subscribe(w, field)
 	if w.waits {
 		return
 	}
 	w.waits = true
 	for n := len(e.queue); n > 1; n-- {
 		last := e.queue[n-1]
-		if last.opts.MaxWaiters == 0 || n <= last.opts.MaxWaiters {
+		if !last.waits || last.opts.MaxWaiters == 0 || e.waiting() <= last.opts.MaxWaiters {
 			return
 		}
 		e.queue[n-1] = nil

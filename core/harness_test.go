@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,10 +93,20 @@ var (
 	releaseScript = lua.Release("", "", lua.Announcement{}).Script
 	forceScript   = lua.ForceRelease("", nil, lua.Announcement{}).Script
 	holdersScript = lua.Holders("").Script
-	renewScript   = lua.Renew(nil, nil, 0).Script
+	renewScript   = lua.Renew(nil, 0).Script
 	inspectScript = lua.Inspect("", "").Script
 
-	allScripts = []*lua.Script{acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript}
+	fencedAcquireScript   = lua.AcquireFenced("", "", "", 0).Script
+	readAcquireScript     = lua.AcquireRead("", "", "", 0).Script
+	writeAcquireScript    = lua.AcquireWrite("", "", 0).Script
+	readWriteUpdateScript = lua.UpdateReadWrite(lua.ReadWriteHold{}, 0, lua.Announcement{}).Script
+	fairAcquireScript     = lua.AcquireFair(lua.FairKeys{}, "", 0, 0, 0).Script
+	fairReleaseScript     = lua.ReleaseFair(lua.FairKeys{}, "", 0, lua.Announcement{}).Script
+	fairForceScript       = lua.ForceReleaseFair(lua.FairKeys{}, nil, lua.Announcement{}).Script
+
+	allScripts = []*lua.Script{
+		fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
+		acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript}
 )
 
 // runs matches the commands that run one of the scripts; without any, all scripts.
@@ -126,8 +137,8 @@ func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int 
 // to pass.
 const patience = 20 * time.Second
 
-// idle fails the test unless the client soon has nothing at hand and has left nothing in Redis, neither keys nor
-// subscriptions. It closes the client. A test that writes keys of its own deletes them.
+// idle fails the test unless the client soon has nothing at hand and has left nothing in Redis, neither subscriptions nor keys,
+// but for the counters of fencing tokens, which stay for ever. It closes the client. A test that writes keys of its own deletes them.
 func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	t.Helper()
 	ctx := context.Background()
@@ -139,6 +150,7 @@ func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	if !within(patience, func() bool {
 		var noKeys, noChannels error
 		keys, noKeys = rdb.Keys(ctx, "*").Result()
+		keys = slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
 		channels, noChannels = rdb.PubSubChannels(ctx, "*").Result()
 		err = errors.Join(noKeys, noChannels)
 		return err == nil && len(keys)+len(channels) == 0

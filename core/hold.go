@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
@@ -20,15 +19,18 @@ import (
 // turn before that release makes it an ordinary partial one.
 type hold struct {
 	entry *entry
-	kind  *kind
+	kind  *kind // of the first lease; the sides of a read/write lock share a hold
 	owner *owner
 	field string        // the wire owner
 	turn  chan struct{} // full while a command that changes the hold is under way; renewals do not take it
 	doubt bool          // a try to acquire may still arrive at Redis
+	token uint64        // fencing token; 0: none
 	item  watchdog.Item
 
 	// Guarded by the shard's mutex.
 	leases  []*Lease // neither released nor run out: their number is the hold count
+	sure    levels   // what Redis has at the least
+	deepest int      // the most shared levels that Redis was told
 	ended   bool
 	cause   error         // why it ended
 	freed   error         // what Redis said to the release that ended it
@@ -45,7 +47,9 @@ func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
 		field: field,
 		turn:  make(chan struct{}, 1),
 		doubt: doubt,
+		sure:  levels{}.plus(w.kind),
 	}
+	h.deepest = h.sure.shared
 	h.item = watchdog.Item{Key: e.key, Owner: field, Slot: c.slot(e.key), Hold: h}
 	return h
 }
@@ -105,28 +109,28 @@ func (h *hold) syncRenewal() {
 	}
 }
 
-// update sends the number of leases, more of them or not, and the lease wanted; it has applied called, locked, when Redis
-// has done it. A caller that leaves does not give the turn back before the reply is there.
-func (h *hold) update(ctx context.Context, more int, lease time.Duration, applied func(sent instant) error) error {
+// update sends the number of leases, with one more of a kind or not, and the lease wanted; it has applied called, locked, when
+// Redis has done it. A caller that leaves does not give the turn back before the reply is there.
+func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, applied func(sent instant) error) error {
 	c := h.entry.c
 	if err := h.take(ctx); err != nil {
 		return err
 	}
-	n, err := h.count()
+	g, err := h.plan(more)
 	if err != nil {
 		h.give()
 		return err
 	}
-	x := c.exchange(lua.Update(h.entry.key, h.field, n+more, lease), c.opts.CommandTimeout)
+	x := c.exchange(h.kind.update(c, g, lease), c.opts.CommandTimeout)
 	answer, err := x.run(ctx.Done(), nil)
 	if err == errLeft {
-		if !c.background.Go(func() { h.finish(x) }) {
+		if !c.background.Go(func() { h.finish(x, g) }) {
 			h.give()
 		}
 		return ended(ctx)
 	}
 	defer h.give()
-	err = h.apply(x, answer, err, applied)
+	err = h.apply(x, g, answer, err, applied)
 	if err == errLate {
 		h.sendCount() // without it
 	}
@@ -134,16 +138,16 @@ func (h *hold) update(ctx context.Context, more int, lease time.Duration, applie
 }
 
 // finish ends an update whose caller has left: if Redis did it, the count is set right again.
-func (h *hold) finish(x *exchange) {
+func (h *hold) finish(x *exchange, g grip) {
 	defer h.give()
 	answer, err := x.await()
-	if h.apply(x, answer, err, nothing) == nil {
+	if h.apply(x, g, answer, err, nothing) == nil {
 		h.sendCount()
 	}
 }
 
 // apply reads the reply of an update.
-func (h *hold) apply(x *exchange, answer any, err error, applied func(sent instant) error) error {
+func (h *hold) apply(x *exchange, g grip, answer any, err error, applied func(sent instant) error) error {
 	if err != nil {
 		return err
 	}
@@ -153,7 +157,7 @@ func (h *hold) apply(x *exchange, answer any, err error, applied func(sent insta
 	}
 	if !there {
 		h.lose(ErrLockLost)
-		_, err := h.count() // ErrLockLost, or else why it was freed already
+		_, err := h.plan(nil) // ErrLockLost, or else why it was freed already
 		return err
 	}
 	h.entry.shard.mu.Lock()
@@ -161,31 +165,52 @@ func (h *hold) apply(x *exchange, answer any, err error, applied func(sent insta
 	if h.ended {
 		return h.cause
 	}
+	h.sure = g.levels
 	return applied(x.sent)
 }
 
 func nothing(instant) error { return nil }
 
-// count is the hold count, or why there is no hold any more.
-func (h *hold) count() (int, error) {
+// plan is what Redis is to have of the hold: a level for each lease, and one more of a kind or not. The turn is taken. The error
+// says why there is no hold any more, or that the kind cannot be entered.
+func (h *hold) plan(more *kind) (grip, error) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
 	if h.ended {
-		return 0, h.cause
+		return grip{}, h.cause
 	}
-	return len(h.leases), nil
+	if more != nil && !more.shared && h.sure.exclusive == 0 {
+		return grip{}, ErrUpgrade
+	}
+	g := h.grip()
+	g.levels = g.plus(more)
+	if g.total() > 0 { // a level that is given up may be gone from now on, whatever is heard of the command
+		h.sure = levels{min(h.sure.exclusive, g.exclusive), min(h.sure.shared, g.shared)}
+	}
+	h.deepest = max(h.deepest, g.shared)
+	g.deepest = h.deepest
+	return g, nil
+}
+
+// grip is what Redis is to have of the leases there are. Locked.
+func (h *hold) grip() grip {
+	g := grip{key: h.entry.key, field: h.field, deepest: h.deepest}
+	for _, l := range h.leases {
+		g.levels = g.plus(l.kind)
+	}
+	return g
 }
 
 // sendCount tells Redis the hold count. The turn is taken. A failure is of no consequence: the next change sets it.
 func (h *hold) sendCount() {
 	c := h.entry.c
-	n, err := h.count()
-	if err != nil || n == 0 {
+	g, err := h.plan(nil)
+	if err != nil || g.total() == 0 {
 		return
 	}
-	x := c.exchange(lua.Update(h.entry.key, h.field, n, 0), c.opts.CommandTimeout)
+	x := c.exchange(h.kind.update(c, g, 0), c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
-	_ = h.apply(x, answer, err, nothing)
+	_ = h.apply(x, g, answer, err, nothing)
 }
 
 // release tells Redis that a lease has been released: by the new count, or by freeing the hold with its last lease. A caller
@@ -203,8 +228,8 @@ func (h *hold) release(l *Lease) error {
 	freeLater := func() {
 		h.turn <- struct{}{}
 		defer h.give()
-		if n, err := h.count(); n == 0 && err == nil {
-			_ = h.free(l) // where leases are left, the next change sets the count
+		if g, err := h.plan(nil); g.total() == 0 && err == nil {
+			_ = h.free(l, g) // where leases are left, the next change sets the count
 		}
 	}
 	if !c.background.Go(freeLater) {
@@ -215,26 +240,26 @@ func (h *hold) release(l *Lease) error {
 
 // tellRelease is release once the turn is taken.
 func (h *hold) tellRelease(l *Lease) error {
-	n, err := h.count()
+	g, err := h.plan(nil)
 	switch {
 	case err == ErrReleased: // another lease that was released at the same time freed it for both
 		return h.freed
 	case err != nil:
 		return err
-	case n == 0:
-		return h.free(l)
+	case g.total() == 0:
+		return h.free(l, g)
 	}
 	c := h.entry.c
-	x := c.exchange(lua.Update(h.entry.key, h.field, n, 0), c.opts.CommandTimeout)
+	x := c.exchange(h.kind.update(c, g, 0), c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
-	return h.apply(x, answer, err, nothing)
+	return h.apply(x, g, answer, err, nothing)
 }
 
 // free frees the hold in Redis, l being its last lease. The hold has ended when this returns, whatever Redis said; what
 // may have been left there is cleaned up.
-func (h *hold) free(l *Lease) error {
+func (h *hold) free(l *Lease, g grip) error {
 	c := h.entry.c
-	x := c.exchange(lua.Release(h.entry.key, h.field, h.kind.announcement(h.entry.key, c.opts.PublishMode)), c.opts.CommandTimeout)
+	x := c.exchange(h.kind.release(c, g), c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
 	there := false
 	if err == nil {
@@ -255,7 +280,7 @@ func (h *hold) free(l *Lease) error {
 
 	told := err == nil || err == ErrLockLost
 	if !told || h.doubt {
-		c.cleaner.add(h.kind, h.entry.key, h.field, h.longest, !told, h.doubt)
+		c.cleaner.add(h.kind, g, h.longest, !told, h.doubt)
 	}
 	return err
 }
@@ -293,8 +318,9 @@ func (h *hold) bury(lost []*Lease) {
 	}
 	h.entry.shard.mu.Lock()
 	h.entry.remove(h)
+	g := h.grip()
 	h.entry.unlock()
-	h.entry.c.cleaner.add(h.kind, h.entry.key, h.field, h.longest, true, h.doubt)
+	h.entry.c.cleaner.add(h.kind, g, h.longest, true, h.doubt)
 	for _, l := range lost {
 		l.reportLoss(h.cause)
 	}

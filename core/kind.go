@@ -10,13 +10,204 @@ import (
 // A kind is what sets one kind of lock apart from the others; the engine is the same for all.
 type kind struct {
 	name    string
-	channel func(key string) string
-	acquire func(key, owner string, lease time.Duration) lua.Call
+	rank    int  // of locks of one name, those of a lower rank are acquired first
+	shared  bool // owners of it do not exclude each other
+	queued  bool // Redis keeps the queue, and every waiter asks for itself
+	channel func(key, field string) string
+	acquire func(t try) lua.Call
+	update  func(c *Client, g grip, lease time.Duration) lua.Call
+	release func(c *Client, g grip) lua.Call
+	renew   func(g grip) lua.Renewable
+	force   func(c *Client, key string, fields []string) lua.Call
+	field   func(owner string) string // in the lock's hash
+	holds   func(field string) bool   // whether a field of the lock's hash is a hold of this kind
+	locked  func(lua.State) bool
 }
 
-var plainLock = &kind{name: "lock", channel: wire.LockChannel, acquire: lua.Acquire}
+// A try is one attempt to acquire.
+type try struct {
+	key, field string
+	lease      time.Duration
+	notAfter   int64 // queued kinds: when to queue up at the latest, by the server's clock in ms; 0: not at all
+}
 
-// announcement is what a release of a lock of this kind publishes.
-func (k *kind) announcement(key string, mode PublishMode) lua.Announcement {
-	return lua.Announcement{Channel: k.channel(key), Message: wire.Unlocked, Commands: mode.publishCommands()}
+// A grip is what Redis has of a hold, or is to have: nothing, where it has no levels.
+type grip struct {
+	key, field string
+	levels
+	deepest int // the most shared levels it has ever had
+}
+
+// levels are how often a hold was entered.
+type levels struct{ exclusive, shared int }
+
+func (n levels) total() int { return n.exclusive + n.shared }
+
+func (n levels) plus(k *kind) levels {
+	if k == nil {
+		return n
+	}
+	if k.shared {
+		n.shared++
+	} else {
+		n.exclusive++
+	}
+	return n
+}
+
+// fairBudget is for how long the first in the queue of a fair lock may be silent before others take it for dead. Every
+// program that uses the lock reckons with its own; Redisson's is this.
+const fairBudget = 300 * time.Second
+
+var (
+	plainLock = &kind{
+		name:    "lock",
+		channel: lockChannel,
+		acquire: func(t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
+		update:  updateHash,
+		release: releaseHash,
+		renew:   renewHash,
+		force:   forceHash,
+		field:   ownerField,
+		holds:   anyField,
+		locked:  anyLocked,
+	}
+	fencedLock = &kind{
+		name:    "fenced",
+		channel: lockChannel,
+		acquire: func(t try) lua.Call {
+			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
+		},
+		update:  updateHash,
+		release: releaseHash,
+		renew:   renewHash,
+		force:   forceHash,
+		field:   ownerField,
+		holds:   anyField,
+		locked:  anyLocked,
+	}
+	fairLock = &kind{
+		name:    "fair",
+		queued:  true,
+		channel: wire.FairChannel,
+		acquire: func(t try) lua.Call {
+			return lua.AcquireFair(fairKeys(t.key), t.field, t.lease, fairBudget, t.notAfter)
+		},
+		update: updateHash,
+		release: func(c *Client, g grip) lua.Call {
+			return lua.ReleaseFair(fairKeys(g.key), g.field, fairBudget, c.announce(wire.FairChannel(g.key, "")))
+		},
+		renew: renewHash,
+		force: func(c *Client, key string, fields []string) lua.Call {
+			return lua.ForceReleaseFair(fairKeys(key), fields, c.announce(wire.FairChannel(key, "")))
+		},
+		field:  ownerField,
+		holds:  anyField,
+		locked: anyLocked,
+	}
+	writeLock = &kind{
+		name:    "write",
+		channel: readWriteChannel,
+		acquire: func(t try) lua.Call {
+			return lua.AcquireWrite(t.key, wire.WriteField(t.field), t.lease)
+		},
+		update:  updateReadWrite,
+		release: releaseReadWrite,
+		renew:   renewReadWrite,
+		force: func(c *Client, key string, fields []string) lua.Call {
+			a := c.announce(wire.ReadWriteChannel(key))
+			a.Message = wire.Unblocked
+			return lua.ForceRelease(key, fields, a)
+		},
+		field:  wire.WriteField,
+		holds:  wire.IsWriteField,
+		locked: func(s lua.State) bool { return s.Mode == "write" },
+	}
+	readLock = &kind{
+		name:    "read",
+		rank:    1,
+		shared:  true,
+		channel: readWriteChannel,
+		acquire: func(t try) lua.Call {
+			return lua.AcquireRead(t.key, wire.ReadTimeout(t.key, t.field, 1), t.field, t.lease)
+		},
+		update:  updateReadWrite,
+		release: releaseReadWrite,
+		renew:   renewReadWrite,
+		force: func(c *Client, key string, fields []string) lua.Call {
+			return lua.ForceRelease(key, fields, c.announce(wire.ReadWriteChannel(key)))
+		},
+		field:  ownerField,
+		holds:  func(field string) bool { return field != wire.ModeField && !wire.IsWriteField(field) },
+		locked: func(s lua.State) bool { return s.Mode == "read" || s.Mode == "write" && s.Fields > 2 },
+	}
+)
+
+func lockChannel(key, _ string) string      { return wire.LockChannel(key) }
+func readWriteChannel(key, _ string) string { return wire.ReadWriteChannel(key) }
+func ownerField(owner string) string        { return owner }
+func anyField(string) bool                  { return true }
+func anyLocked(s lua.State) bool            { return s.Fields > 0 }
+
+// announce is what a release publishes.
+func (c *Client) announce(channel string) lua.Announcement {
+	return lua.Announcement{Channel: channel, Message: wire.Unlocked, Commands: c.opts.PublishMode.publishCommands()}
+}
+
+// Locks of one hash field a hold.
+
+func updateHash(_ *Client, g grip, lease time.Duration) lua.Call {
+	return lua.Update(g.key, g.field, g.total(), lease)
+}
+
+func releaseHash(c *Client, g grip) lua.Call {
+	return lua.Release(g.key, g.field, c.announce(wire.LockChannel(g.key)))
+}
+
+func renewHash(g grip) lua.Renewable { return lua.Renewable{Key: g.key, Field: g.field} }
+
+func forceHash(c *Client, key string, fields []string) lua.Call {
+	return lua.ForceRelease(key, fields, c.announce(wire.LockChannel(key)))
+}
+
+func fairKeys(key string) lua.FairKeys {
+	return lua.FairKeys{Lock: key, Queue: wire.FairQueue(key), Deadlines: wire.FairDeadlines(key)}
+}
+
+// Read/write locks: both sides are one hold.
+
+func updateReadWrite(c *Client, g grip, lease time.Duration) lua.Call {
+	h := lua.ReadWriteHold{
+		Key:          g.key,
+		Timeouts:     g.timeouts(),
+		Owner:        g.field,
+		Reads:        g.shared,
+		Writes:       g.exclusive,
+		Certain:      !c.cluster,
+		WriteMessage: wire.Unblocked,
+	}
+	h.Prefix, h.Suffix = wire.ReadTimeouts(g.key)
+	return lua.UpdateReadWrite(h, lease, c.announce(wire.ReadWriteChannel(g.key)))
+}
+
+func releaseReadWrite(c *Client, g grip) lua.Call {
+	g.levels = levels{}
+	return updateReadWrite(c, g, 0)
+}
+
+func renewReadWrite(g grip) lua.Renewable {
+	r := lua.Renewable{Key: g.key, Field: g.field, Timeouts: g.timeouts()[:g.shared]}
+	if g.exclusive > 0 {
+		r.Field = wire.WriteField(g.field)
+	}
+	return r
+}
+
+// timeouts are the keys of the shared levels that the hold has ever had.
+func (g grip) timeouts() []string {
+	keys := make([]string, g.deepest)
+	for i := range keys {
+		keys[i] = wire.ReadTimeout(g.key, g.field, i+1)
+	}
+	return keys
 }

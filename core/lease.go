@@ -16,6 +16,7 @@ import (
 type Lease struct {
 	c        *Client
 	hold     *hold
+	kind     *kind
 	name     string
 	fixed    time.Duration   // LeaseTime; 0: the watchdog's
 	caller   context.Context // Acquire's
@@ -35,8 +36,8 @@ type Lease struct {
 // A binding is a context that ends when the lease is lost.
 type binding struct{ cancel context.CancelCauseFunc }
 
-func (c *Client) newLease(ctx context.Context, h *hold, name string, lease time.Duration) *Lease {
-	l := &Lease{c: c, hold: h, name: name, fixed: lease, watched: lease == 0, caller: ctx, acquired: c.clock()}
+func (c *Client) newLease(ctx context.Context, h *hold, lock *Lock, lease time.Duration) *Lease {
+	l := &Lease{c: c, hold: h, kind: lock.kind, name: lock.name, fixed: lease, watched: lease == 0, caller: ctx, acquired: c.clock()}
 	l.ctx, l.cancel = context.WithCancelCause(withOwner(ctx, h.owner))
 	return l
 }
@@ -83,6 +84,10 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 		cancel(context.Canceled)
 	}
 }
+
+// Token is the fencing token of a lease of a FencedLock: greater than that of every hold of the lock before it, in any process.
+// Re-entries share their hold's. ok is false for other locks. Redisson: lockAndGetToken.
+func (l *Lease) Token() (token uint64, ok bool) { return l.hold.token, l.hold.token > 0 }
 
 // Done is closed when the lease is released or lost.
 func (l *Lease) Done() <-chan struct{} {
@@ -217,7 +222,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return opErr("extend", l.name, err)
 	}
 	d = d.Truncate(time.Millisecond)
-	err := l.hold.update(ctx, 0, d, func(sent instant) error {
+	err := l.hold.update(ctx, nil, d, func(sent instant) error {
 		if l.err != nil {
 			return l.err
 		}
@@ -269,7 +274,7 @@ func (l *Lease) reportLoss(cause error) {
 func (l *Lease) event(err error) Event {
 	return Event{
 		Name:  l.name,
-		Kind:  l.hold.kind.name,
+		Kind:  l.kind.name,
 		Owner: l.hold.field,
 		Held:  l.c.clock().since(l.acquired),
 		Lease: l.fixed,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
 // A Locker is anything that can be acquired: a lock, or several of them as one.
@@ -25,9 +26,38 @@ type Lock struct {
 }
 
 // Lock returns the reentrant lock of a name. The name is not empty and no longer than 64 KiB; what else is in it is yours,
-// but see Options.NameMapper and, for a cluster, hash tags. Redisson: getLock.
-func (c *Client) Lock(name string) *Lock {
-	l := &Lock{c: c, kind: plainLock, name: name, key: name}
+// but see Options.NameMapper and, for a cluster, hash tags. A name stands for one kind of lock: locks of two kinds may not
+// hear of each other's releases. Redisson: getLock.
+func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
+
+// FairLock returns the lock of a name that is granted in the order in which it was asked for, by all processes together. Each
+// waiter stands in a queue in Redis; one that is not heard of for five minutes is taken for dead. Redisson: getFairLock.
+func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
+
+// FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. What the lock protects remembers
+// the greatest token it has seen, and refuses smaller ones: then a holder that lost the lock without noticing can do no
+// harm. The counter stays in Redis for ever. Where a replica that has not heard of the latest tokens takes over, they are
+// given again: see Options.ReplicaAcks. Redisson: getFencedLock.
+func (c *Client) FencedLock(name string) *Lock { return c.newLock(fencedLock, name) }
+
+// A ReadWriteLock is held by one writer, or else by any number of readers.
+type ReadWriteLock struct{ read, write *Lock }
+
+// ReadWriteLock returns the read/write lock of a name. Who holds the write side may enter the read side, and keeps that when it
+// releases the write side; the other way round is ErrUpgrade. Readers and writers of one process take turns as they come.
+// Redisson: getReadWriteLock.
+func (c *Client) ReadWriteLock(name string) *ReadWriteLock {
+	return &ReadWriteLock{read: c.newLock(readLock, name), write: c.newLock(writeLock, name)}
+}
+
+// Read is the side that readers share. Redisson: readLock.
+func (l *ReadWriteLock) Read() *Lock { return l.read }
+
+// Write is the side of the writer. Redisson: writeLock.
+func (l *ReadWriteLock) Write() *Lock { return l.write }
+
+func (c *Client) newLock(k *kind, name string) *Lock {
+	l := &Lock{c: c, kind: k, name: name, key: name}
 	if c.opts.NameMapper != nil {
 		l.key = c.opts.NameMapper(name)
 	}
@@ -52,10 +82,10 @@ func (l *Lock) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error)
 	return l.c.acquire(ctx, l, opts)
 }
 
-// IsLocked reports whether anybody holds the lock. Redisson: isLocked.
+// IsLocked reports whether anybody holds the lock, or this side of it. Redisson: isLocked.
 func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
 	state, err := l.inspect(ctx, "")
-	return state.Locked, err
+	return l.kind.locked(state), err
 }
 
 // IsHeld reports whether the owner in ctx holds the lock. Redisson: isHeldByCurrentThread.
@@ -71,7 +101,7 @@ func (l *Lock) HoldCount(ctx context.Context) (int, error) {
 	if field == "" && l.err == nil {
 		return 0, nil
 	}
-	state, err := l.inspect(ctx, field)
+	state, err := l.inspect(ctx, l.kind.field(field))
 	return state.Count, err
 }
 
@@ -108,13 +138,14 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 }
 
 // ForceUnlock frees the lock, whoever holds it, and reports whether anybody did. Holders in this client are told before
-// (ErrLockLost); those elsewhere find out with their next renewal. Who takes the lock in the meantime keeps it.
+// (ErrLockLost); those elsewhere find out with their next renewal. Who takes the lock in the meantime keeps it. Of a
+// read/write lock it frees all readers, or the writer with what it has of the read side; not those of the other side.
 // Redisson: forceUnlock.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
-	owners, err := l.holders(ctx)
-	if err == nil && len(owners) > 0 {
-		l.lose(owners)
-		call := lua.ForceRelease(l.key, owners, l.kind.announcement(l.key, l.c.opts.PublishMode))
+	fields, err := l.holders(ctx)
+	if err == nil && len(fields) > 0 {
+		l.lose(fields)
+		call := l.kind.force(l.c, l.key, fields)
 		var answer any
 		if answer, err = l.ask(ctx, call); err == nil {
 			_, err = call.ReadFlag(answer) // 0: they have released it since, or this is the echo of a try whose reply was lost
@@ -124,25 +155,29 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 		return false, opErr("force-unlock", l.name, err)
 	}
 	l.c.wake(l.key)
-	return len(owners) > 0, nil
+	return len(fields) > 0, nil
 }
 
-// holders are the wire owners that Redis knows.
+// holders are the fields in Redis of those who hold the lock, or this side of it.
 func (l *Lock) holders(ctx context.Context) ([]string, error) {
 	answer, err := l.ask(ctx, lua.Holders(l.key))
 	if err != nil {
 		return nil, err
 	}
-	return lua.ReadHolders(answer)
+	fields, err := lua.ReadHolders(answer)
+	if l.kind.shared && slices.ContainsFunc(fields, wire.IsWriteField) {
+		return nil, err // the readers are a writer
+	}
+	return slices.DeleteFunc(fields, func(f string) bool { return !l.kind.holds(f) }), err
 }
 
-// lose ends those holds of this client that have these wire owners.
-func (l *Lock) lose(owners []string) {
+// lose ends those holds of this client that have these fields.
+func (l *Lock) lose(fields []string) {
 	e := l.c.lock(l.key)
 	holds := slices.Clone(e.holds)
 	e.unlock()
 	for _, h := range holds {
-		if slices.Contains(owners, h.field) {
+		if slices.Contains(fields, l.kind.field(h.field)) {
 			h.lose(ErrLockLost)
 		}
 	}

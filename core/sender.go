@@ -199,10 +199,11 @@ func hasCode(err error, codes ...string) bool {
 	return false
 }
 
-// wrongType: the scripts look at the type of a key before they write. miniredis has text of its own before the code.
+// wrongType: the scripts look at the type of a key, and at what kind of lock it is, before they write. miniredis has text of
+// its own before a code of Redis.
 func wrongType(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && strings.Contains(answer.Error(), "WRONGTYPE ")
+	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "WRONGTYPE ") || strings.HasPrefix(answer.Error(), "WRONGKIND "))
 }
 
 // opaque makes an error of the way to Redis one of ours: a time-out of ours must not look like the end of the caller's

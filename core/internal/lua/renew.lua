@@ -1,30 +1,40 @@
 -- Renews many holds of one client.
 --
--- KEYS[i]    lock hash
--- ARGV[1]    lease, ms
--- ARGV[1+i]  wire owner of KEYS[i]
+-- KEYS      for each hold: the lock hash, then the time-out keys of its read levels, if it has any
+-- ARGV[1]   lease, ms
+-- ARGV[2i]   field of the i-th hold in its hash
+-- ARGV[2i+1] number of its time-out keys
 --
--- Reply: for each key 1, renewed; 0, the hold is gone; or the text of the error that this key gave.
+-- Reply: for each hold 1, renewed; 0, the hold is gone; or the text of the error that its keys gave.
 
 local lease = tonumber(ARGV[1])
 
 -- Every call is protected: one key of a wrong type must not keep the others from being renewed.
-local function renew(key, owner)
-  local mine = redis.pcall('HEXISTS', key, owner)
-  if mine == 0 or type(mine) == 'table' then
+local function renew(first, field, timeouts)
+  local mine = redis.pcall('HEXISTS', KEYS[first], field)
+  if mine ~= 1 then
     return mine
   end
-  local ttl = redis.pcall('PTTL', key)
-  if type(ttl) == 'table' or ttl >= lease then
-    return type(ttl) == 'table' and ttl or 1
+  for k = first, first + timeouts do
+    local ttl = redis.pcall('PTTL', KEYS[k])
+    if type(ttl) == 'table' then
+      return ttl
+    end
+    if ttl < lease then
+      local done = redis.pcall('PEXPIRE', KEYS[k], lease)
+      if type(done) == 'table' then
+        return done
+      end
+    end
   end
-  local done = redis.pcall('PEXPIRE', key, lease)
-  return type(done) == 'table' and done or 1
+  return 1
 end
 
-local results = {}
-for i, key in ipairs(KEYS) do
-  local result = renew(key, ARGV[i + 1])
+local results, first = {}, 1
+for i = 1, (#ARGV - 1) / 2 do
+  local timeouts = tonumber(ARGV[2 * i + 1])
+  local result = renew(first, ARGV[2 * i], timeouts)
   results[i] = type(result) == 'table' and result.err or result
+  first = first + 1 + timeouts
 end
 return results

@@ -29,26 +29,49 @@ func script(name, source string) *Script {
 var (
 	//go:embed acquire.lua
 	acquireSource string
+	//go:embed fenced_acquire.lua
+	fencedAcquireSource string
+	//go:embed read_acquire.lua
+	readAcquireSource string
+	//go:embed write_acquire.lua
+	writeAcquireSource string
+	//go:embed fair_acquire.lua
+	fairAcquireSource string
 	//go:embed update.lua
 	updateSource string
+	//go:embed read_write_update.lua
+	readWriteUpdateSource string
 	//go:embed release.lua
 	releaseSource string
+	//go:embed fair_release.lua
+	fairReleaseSource string
 	//go:embed force_release.lua
 	forceReleaseSource string
+	//go:embed fair_force_release.lua
+	fairForceReleaseSource string
 	//go:embed holders.lua
 	holdersSource string
 	//go:embed renew.lua
 	renewSource string
 	//go:embed inspect.lua
 	inspectSource string
+	//go:embed fair_queue.lua
+	fairQueue string
 
-	acquire      = script("acquire", acquireSource)
-	update       = script("update", updateSource)
-	release      = script("release", releaseSource)
-	forceRelease = script("force_release", forceReleaseSource)
-	holders      = script("holders", holdersSource)
-	renew        = script("renew", renewSource)
-	inspect      = script("inspect", inspectSource)
+	acquire          = script("acquire", acquireSource)
+	fencedAcquire    = script("fenced_acquire", fencedAcquireSource)
+	readAcquire      = script("read_acquire", readAcquireSource)
+	writeAcquire     = script("write_acquire", writeAcquireSource)
+	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
+	update           = script("update", updateSource)
+	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
+	release          = script("release", releaseSource)
+	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
+	forceRelease     = script("force_release", forceReleaseSource)
+	fairForceRelease = script("fair_force_release", fairQueue+fairForceReleaseSource)
+	holders          = script("holders", holdersSource)
+	renew            = script("renew", renewSource)
+	inspect          = script("inspect", inspectSource)
 )
 
 // A Call is one script with its keys and arguments, ready to be sent.
@@ -95,6 +118,41 @@ func Acquire(key, owner string, lease time.Duration) Call {
 	return c
 }
 
+// AcquireFenced takes a fenced lock and draws a token; see fenced_acquire.lua. Its reply is read by ReadAcquire.
+func AcquireFenced(key, counter, owner string, lease time.Duration) Call {
+	c := call(fencedAcquire, 2, 2)
+	c.add(key, counter, owner, lease.Milliseconds())
+	return c
+}
+
+// AcquireRead takes the read side of a read/write lock; see read_acquire.lua. Its reply is read by ReadAcquire.
+func AcquireRead(key, timeout, owner string, lease time.Duration) Call {
+	c := call(readAcquire, 2, 2)
+	c.add(key, timeout, owner, lease.Milliseconds())
+	return c
+}
+
+// AcquireWrite takes the write side of a read/write lock; see write_acquire.lua. Its reply is read by ReadAcquire.
+func AcquireWrite(key, field string, lease time.Duration) Call {
+	c := call(writeAcquire, 1, 2)
+	c.add(key, field, lease.Milliseconds())
+	return c
+}
+
+// FairKeys are the keys of a fair lock.
+type FairKeys struct{ Lock, Queue, Deadlines string }
+
+func (k FairKeys) addTo(c *Call) { c.add(k.Lock, k.Queue, k.Deadlines) }
+
+// AcquireFair takes a fair lock, or queues up for it until notAfter by the server's clock, in ms; see fair_acquire.lua. Its
+// reply is read by ReadAcquire.
+func AcquireFair(k FairKeys, owner string, lease, budget time.Duration, notAfter int64) Call {
+	c := call(fairAcquire, 3, 4)
+	k.addTo(&c)
+	c.add(owner, lease.Milliseconds(), budget.Milliseconds(), notAfter)
+	return c
+}
+
 // Update sets a hold's count and prolongs its lease; see update.lua. Its reply is read by ReadFlag.
 func Update(key, owner string, count int, lease time.Duration) Call {
 	c := call(update, 1, 4)
@@ -102,10 +160,50 @@ func Update(key, owner string, count int, lease time.Duration) Call {
 	return c
 }
 
+// ReadWriteHold is a hold of a read/write lock as UpdateReadWrite sets it. With no level it is released.
+type ReadWriteHold struct {
+	Key           string
+	Timeouts      []string // keys of all read levels that it has ever had
+	Owner         string
+	Reads, Writes int
+	Prefix        string // of the time-out keys of any owner
+	Suffix        string
+	Certain       bool   // no key of the lock can be on another server
+	WriteMessage  string // Announcement has that of a read release
+}
+
+// UpdateReadWrite sets how often a hold was entered on either side; see read_write_update.lua. Its reply is read by ReadFlag.
+func UpdateReadWrite(h ReadWriteHold, lease time.Duration, a Announcement) Call {
+	c := call(readWriteUpdate, 1+len(h.Timeouts), 12)
+	c.add(h.Key)
+	for _, key := range h.Timeouts {
+		c.add(key)
+	}
+	certain := 0
+	if h.Certain {
+		certain = 1
+	}
+	c.add(h.Owner, h.Reads, h.Writes, lease.Milliseconds(), h.Prefix, h.Suffix, certain, a.Channel, a.Message, h.WriteMessage)
+	for _, command := range a.Commands {
+		c.add(command)
+	}
+	return c
+}
+
 // Release frees a hold; see release.lua. Its reply is read by ReadFlag.
 func Release(key, owner string, a Announcement) Call {
 	c := call(release, 1, 6)
 	c.add(key, owner)
+	a.addTo(&c)
+	return c
+}
+
+// ReleaseFair frees a hold of a fair lock, or takes its owner out of the queue; see fair_release.lua. The announcement's channel
+// is what precedes a wire owner in the name of its channel. Its reply is read by ReadFlag.
+func ReleaseFair(k FairKeys, owner string, budget time.Duration, a Announcement) Call {
+	c := call(fairRelease, 3, 6)
+	k.addTo(&c)
+	c.add(owner, budget.Milliseconds())
 	a.addTo(&c)
 	return c
 }
@@ -120,23 +218,51 @@ func Holders(key string) Call {
 // ForceRelease frees a lock that one of the owners still holds; see force_release.lua. Its reply is read by ReadFlag.
 func ForceRelease(key string, owners []string, a Announcement) Call {
 	c := call(forceRelease, 1, 5+len(owners))
-	c.add(key, len(owners))
-	for _, owner := range owners {
-		c.add(owner)
-	}
+	c.add(key)
+	c.addOwners(owners)
 	a.addTo(&c)
 	return c
 }
 
-// Renew prolongs many holds; owners[i] holds keys[i]. See renew.lua. Its reply is read by ReadRenew.
-func Renew(keys, owners []string, lease time.Duration) Call {
-	c := call(renew, len(keys), 1+len(owners)+len(keys))
-	for _, key := range keys {
-		c.add(key)
-	}
-	c.add(lease.Milliseconds())
+// ForceReleaseFair is ForceRelease for a fair lock; see fair_force_release.lua. Its reply is read by ReadFlag.
+func ForceReleaseFair(k FairKeys, owners []string, a Announcement) Call {
+	c := call(fairForceRelease, 3, 5+len(owners))
+	k.addTo(&c)
+	c.addOwners(owners)
+	a.addTo(&c)
+	return c
+}
+
+func (c *Call) addOwners(owners []string) {
+	c.add(len(owners))
 	for _, owner := range owners {
 		c.add(owner)
+	}
+}
+
+// A Renewable is a hold as Renew prolongs it.
+type Renewable struct {
+	Key      string
+	Field    string
+	Timeouts []string // keys of its read levels
+}
+
+// Renew prolongs many holds; see renew.lua. Its reply is read by ReadRenew.
+func Renew(holds []Renewable, lease time.Duration) Call {
+	keys := len(holds)
+	for _, h := range holds {
+		keys += len(h.Timeouts)
+	}
+	c := call(renew, keys, 1+2*len(holds))
+	for _, h := range holds {
+		c.add(h.Key)
+		for _, key := range h.Timeouts {
+			c.add(key)
+		}
+	}
+	c.add(lease.Milliseconds())
+	for _, h := range holds {
+		c.add(h.Field, len(h.Timeouts))
 	}
 	return c
 }
@@ -148,24 +274,47 @@ func Inspect(key, owner string) Call {
 	return c
 }
 
-// ReadAcquire reads the reply of an acquire script. A refusal carries what the holder's key has left: -1ms where it has no end.
-func ReadAcquire(reply any) (granted bool, ttl time.Duration, err error) {
-	switch r := reply.(type) {
-	case int64:
-		if r > 0 {
-			return true, 0, nil
-		}
-	case []any:
-		if len(r) == 1 {
-			if ms, ok := r[0].(int64); ok {
-				return false, time.Duration(ms) * time.Millisecond, nil
-			}
-		}
-	}
-	return false, 0, unexpected(acquire, reply)
+// An Answer is the reply to an attempt to acquire.
+type Answer struct {
+	Granted bool
+	Token   uint64        // of a fenced lock, granted
+	TTL     time.Duration // not granted: what the holder's key has left; -1ms: no end
+	Now     int64         // fair, not granted: the server's clock, ms
+	Queued  bool          // fair, not granted: it stands in the queue
 }
 
-// ReadFlag reads the reply of update, release and force_release: done, or gone.
+// ReadAcquire reads the reply of an acquire script.
+func (c Call) ReadAcquire(reply any) (Answer, error) {
+	switch r := reply.(type) {
+	case int64:
+		if r > 0 && c.Script == fencedAcquire {
+			return Answer{Granted: true, Token: uint64(r)}, nil
+		}
+		if r == 1 {
+			return Answer{Granted: true}, nil
+		}
+	case []any:
+		if n, ok := integers(r); ok && len(n) == 1 && c.Script != fairAcquire {
+			return Answer{TTL: time.Duration(n[0]) * time.Millisecond}, nil
+		} else if ok && len(n) == 3 && c.Script == fairAcquire {
+			return Answer{TTL: time.Duration(n[0]) * time.Millisecond, Now: n[1], Queued: n[2] == 1}, nil
+		}
+	}
+	return Answer{}, unexpected(c.Script, reply)
+}
+
+func integers(list []any) ([]int64, bool) {
+	n := make([]int64, len(list))
+	for i, item := range list {
+		var ok bool
+		if n[i], ok = item.(int64); !ok {
+			return nil, false
+		}
+	}
+	return n, true
+}
+
+// ReadFlag reads the reply of the scripts that update and release: done, or gone.
 func (c Call) ReadFlag(reply any) (bool, error) {
 	switch reply {
 	case int64(1):
@@ -193,25 +342,25 @@ func ReadHolders(reply any) ([]string, error) {
 
 // A State is how a lock stands.
 type State struct {
-	Locked bool
+	Fields int           // of its hash; 0: there is none
 	TTL    time.Duration // 0: not locked; -1ms: no end
-	Count  int           // the owner's
+	Count  int           // the field's
+	Mode   string        // of a read/write lock: read, write
 }
 
 // ReadInspect reads the reply of an Inspect call.
 func ReadInspect(reply any) (s State, err error) {
 	list, ok := reply.([]any)
-	if !ok || len(list) != 3 {
+	if !ok || len(list) != 4 {
 		return s, unexpected(inspect, reply)
 	}
-	var n [3]int64
-	for i, item := range list {
-		if n[i], ok = item.(int64); !ok {
-			return s, unexpected(inspect, reply)
-		}
+	n, ok := integers(list[:3])
+	mode, isText := list[3].(string)
+	if !ok || !isText {
+		return s, unexpected(inspect, reply)
 	}
-	s = State{Locked: n[0] > 0, Count: int(n[2])}
-	if s.Locked {
+	s = State{Fields: int(n[0]), Count: int(n[2]), Mode: mode}
+	if s.Fields > 0 {
 		s.TTL = time.Duration(n[1]) * time.Millisecond
 	}
 	return s, nil

@@ -54,11 +54,18 @@ func mustFlag(t *testing.T, rdb *redis.Client, c Call) bool {
 
 func mustAcquire(t *testing.T, rdb *redis.Client, owner string, d time.Duration) (granted bool, ttl time.Duration) {
 	t.Helper()
-	granted, ttl, err := ReadAcquire(mustEval(t, rdb, Acquire(key, owner, d)))
+	told := mustAnswer(t, rdb, Acquire(key, owner, d))
+	return told.Granted, told.TTL
+}
+
+// mustAnswer runs an acquire script.
+func mustAnswer(t *testing.T, rdb *redis.Client, c Call) Answer {
+	t.Helper()
+	told, err := c.ReadAcquire(mustEval(t, rdb, c))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return granted, ttl
+	return told
 }
 
 // put makes a lock hash; ttl 0: one without end, which only a fault can make.
@@ -369,8 +376,11 @@ func TestRenew(t *testing.T) {
 	put(t, rdb, "last", mine, 1, 10*time.Second)
 
 	keys := []string{"short", "long", "string", "endless", "gone", "another's", "last"}
-	owners := []string{mine, mine, mine, mine, mine, mine, mine}
-	results, err := ReadRenew(mustEval(t, rdb, Renew(keys, owners, lease)), len(keys))
+	var holds []Renewable
+	for _, key := range keys {
+		holds = append(holds, Renewable{Key: key, Field: mine})
+	}
+	results, err := ReadRenew(mustEval(t, rdb, Renew(holds, lease)), len(keys))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,24 +409,23 @@ func TestRenewMany(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	const n = 500
-	var keys, owners []string
+	var holds []Renewable
 	for i := range n {
-		keys = append(keys, fmt.Sprintf("lock:%d", i))
-		owners = append(owners, fmt.Sprintf("client:%d", i))
+		holds = append(holds, Renewable{Key: fmt.Sprintf("lock:%d", i), Field: fmt.Sprintf("client:%d", i)})
 		if i%2 == 0 {
-			put(t, rdb, keys[i], owners[i], 1, time.Second*20)
+			put(t, rdb, holds[i].Key, holds[i].Field, 1, time.Second*20)
 		}
 	}
-	results, err := ReadRenew(mustEval(t, rdb, Renew(keys, owners, time.Hour)), n)
+	results, err := ReadRenew(mustEval(t, rdb, Renew(holds, time.Hour)), n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {
 		if want := i%2 == 0; results[i].Renewed != want || results[i].Err != nil {
-			t.Fatalf("%s: %+v, want %v", keys[i], results[i], want)
+			t.Fatalf("%s: %+v, want %v", holds[i].Key, results[i], want)
 		}
 	}
-	wantTTL(t, rdb, keys[n-2], time.Hour)
+	wantTTL(t, rdb, holds[n-2].Key, time.Hour)
 }
 
 func TestInspect(t *testing.T) {
@@ -436,14 +445,14 @@ func TestInspect(t *testing.T) {
 	put(t, rdb, key, mine, 3, lease)
 	for owner, count := range map[string]int{mine: 3, other: 0, "": 0} {
 		got := inspect(owner)
-		if !got.Locked || got.Count != count || got.TTL > lease || got.TTL < lease-10*time.Second {
+		if got.Fields != 1 || got.Count != count || got.TTL > lease || got.TTL < lease-10*time.Second {
 			t.Errorf("owner %q: %+v, want locked, %d times, for %v", owner, got, count, lease)
 		}
 	}
 	if err := rdb.Persist(ctx(), key).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := inspect(mine), (State{Locked: true, TTL: -time.Millisecond, Count: 3}); got != want {
+	if got, want := inspect(mine), (State{Fields: 1, TTL: -time.Millisecond, Count: 3}); got != want {
 		t.Errorf("without end: %+v, want %+v", got, want)
 	}
 	// What no lock writes must not pass for a count.
@@ -568,7 +577,7 @@ func TestKeysArePermittedByNameAlone(t *testing.T) {
 
 func TestCallForm(t *testing.T) {
 	t.Parallel()
-	renewal := Renew([]string{"a", "b"}, []string{mine, other}, lease)
+	renewal := Renew([]Renewable{{Key: "a", Field: mine}, {Key: "b", Field: other}}, lease)
 	for _, c := range append(calls(), renewal) {
 		keys := []any{key}
 		if c.Script == renewal.Script {
@@ -594,7 +603,7 @@ func TestCallForm(t *testing.T) {
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	for _, c := range append(calls(), Renew(nil, nil, lease)) {
+	for _, c := range append(calls(), Renew(nil, lease)) {
 		sha, err := rdb.ScriptLoad(ctx(), c.Script.Source).Result()
 		if err != nil || sha != c.Script.SHA {
 			t.Errorf("%s: digest %s, Redis says %s (%v)", c.Script.Name, c.Script.SHA, sha, err)
@@ -610,21 +619,38 @@ var strange = []any{
 
 func TestReadAcquire(t *testing.T) {
 	t.Parallel()
-	for _, token := range []int64{1, 2, math.MaxInt64} {
-		if granted, _, err := ReadAcquire(token); !granted || err != nil {
-			t.Errorf("%d: %v, %v", token, granted, err)
+	plain, fenced, fair := Acquire(key, mine, lease), AcquireFenced(key, "n", mine, lease), AcquireFair(FairKeys{}, mine, lease, 0, 0)
+	for _, tc := range []struct {
+		call  Call
+		reply any
+		want  Answer
+	}{
+		{plain, int64(1), Answer{Granted: true}},
+		{fair, int64(1), Answer{Granted: true}},
+		{fenced, int64(1), Answer{Granted: true, Token: 1}},
+		{fenced, int64(math.MaxInt64), Answer{Granted: true, Token: math.MaxInt64}},
+		{plain, []any{int64(0)}, Answer{}},
+		{plain, []any{int64(-1)}, Answer{TTL: -time.Millisecond}},
+		{fenced, []any{int64(30000)}, Answer{TTL: 30 * time.Second}},
+		{fair, []any{int64(5), int64(1700000000000), int64(0)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000}},
+		{fair, []any{int64(5), int64(1700000000000), int64(1)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000, Queued: true}},
+	} {
+		if got, err := tc.call.ReadAcquire(tc.reply); got != tc.want || err != nil {
+			t.Errorf("%s: %v: %+v, %v; want %+v", tc.call.Script.Name, tc.reply, got, err, tc.want)
 		}
 	}
-	for ms, want := range map[int64]time.Duration{0: 0, -1: -time.Millisecond, 1: time.Millisecond, 30000: 30 * time.Second} {
-		granted, ttl, err := ReadAcquire([]any{ms})
-		if granted || ttl != want || err != nil {
-			t.Errorf("{%d}: %v, %v, %v", ms, granted, ttl, err)
+	for _, c := range []Call{plain, fenced, fair} {
+		for _, reply := range append(strange, int64(0)) {
+			if got, err := c.ReadAcquire(reply); got != (Answer{}) || err == nil {
+				t.Errorf("%s: %T %v: %+v, %v; want an error", c.Script.Name, reply, reply, got, err)
+			}
 		}
 	}
-	for _, reply := range append(strange, int64(0)) {
-		if granted, ttl, err := ReadAcquire(reply); granted || ttl != 0 || err == nil {
-			t.Errorf("%T %v: %v, %v, %v; want an error", reply, reply, granted, ttl, err)
-		}
+	if got, err := plain.ReadAcquire(int64(2)); err == nil {
+		t.Errorf("a plain lock has no token: %+v", got)
+	}
+	if got, err := fair.ReadAcquire([]any{int64(2)}); err == nil {
+		t.Errorf("a refusal without the server's clock: %+v", got)
 	}
 }
 
@@ -670,16 +696,16 @@ func TestReadInspect(t *testing.T) {
 		reply []any
 		want  State
 	}{
-		{[]any{int64(0), int64(-2), int64(0)}, State{}},
-		{[]any{int64(1), int64(-1), int64(0)}, State{Locked: true, TTL: -time.Millisecond}},
-		{[]any{int64(1), int64(0), int64(1)}, State{Locked: true, Count: 1}},
-		{[]any{int64(2), int64(1500), int64(4)}, State{Locked: true, TTL: 1500 * time.Millisecond, Count: 4}},
+		{[]any{int64(0), int64(-2), int64(0), ""}, State{}},
+		{[]any{int64(1), int64(-1), int64(0), ""}, State{Fields: 1, TTL: -time.Millisecond}},
+		{[]any{int64(1), int64(0), int64(1), ""}, State{Fields: 1, Count: 1}},
+		{[]any{int64(2), int64(1500), int64(4), "read"}, State{Fields: 2, TTL: 1500 * time.Millisecond, Count: 4, Mode: "read"}},
 	} {
 		if got, err := ReadInspect(tc.reply); got != tc.want || err != nil {
 			t.Errorf("%v: %+v, %v; want %+v", tc.reply, got, err, tc.want)
 		}
 	}
-	for _, reply := range append(strange, []any{int64(1), nil, int64(1)}, []any{int64(1), int64(2), "3"}) {
+	for _, reply := range append(strange, []any{int64(1), nil, int64(1), ""}, []any{int64(1), int64(2), "3", ""}, []any{int64(1), int64(2), int64(3), int64(4)}) {
 		if got, err := ReadInspect(reply); got != (State{}) || err == nil {
 			t.Errorf("%T %v: %+v, %v; want an error", reply, reply, got, err)
 		}

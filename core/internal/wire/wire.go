@@ -15,10 +15,54 @@ const Slots = 16384
 const (
 	// Unlocked wakes one waiter in each client. Redisson: LockPubSub.UNLOCK_MESSAGE.
 	Unlocked = "0"
+	// Unblocked wakes all waiters in each client: a writer has left, and readers may come in together. Redisson:
+	// LockPubSub.READ_UNLOCK_MESSAGE.
+	Unblocked = "1"
 )
 
 // LockChannel is the channel on which the release of a plain lock is announced.
 func LockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
+
+// FairChannel is the channel on which a waiter for a fair lock is told that it is first; without an owner, what precedes that.
+func FairChannel(name, owner string) string { return LockChannel(name) + ":" + owner }
+
+// ReadWriteChannel is the channel on which releases of both sides of a read/write lock are announced.
+func ReadWriteChannel(name string) string { return prefixed("redisson_rwlock", name) }
+
+// FairQueue is the list of those who wait for a fair lock.
+func FairQueue(name string) string { return prefixed("redisson_lock_queue", name) }
+
+// FairDeadlines is the sorted set of the times at which those who wait for a fair lock are taken for dead.
+func FairDeadlines(name string) string { return prefixed("redisson_lock_timeout", name) }
+
+// TokenCounter is the counter of a lock's fencing tokens.
+func TokenCounter(name string) string { return prefixed("redisson_lock_token", name) }
+
+// ModeField is the field of a read/write lock's hash that says which side is held.
+const ModeField = "mode"
+
+const writeSuffix = ":write"
+
+// WriteField is the field of an owner in the hash of a read/write lock, for its write side.
+func WriteField(owner string) string { return owner + writeSuffix }
+
+// IsWriteField reports whether a field of a read/write lock's hash is one of the write side.
+func IsWriteField(field string) bool { return strings.HasSuffix(field, writeSuffix) }
+
+// ReadTimeout is the key whose time to live is the lease of an owner's n-th read level. Prefix and suffix are what
+// stands before and after the owner, for keys of any owner: prefix + owner + suffix + n.
+func ReadTimeout(name, owner string, n int) string {
+	prefix, suffix := ReadTimeouts(name)
+	return prefix + owner + suffix + strconv.Itoa(n)
+}
+
+// ReadTimeouts is what stands before and after the owner in ReadTimeout.
+func ReadTimeouts(name string) (prefix, suffix string) {
+	if !strings.Contains(name, "{") {
+		name = "{" + name + "}"
+	}
+	return name + ":", ":rwlock_timeout:"
+}
 
 // Owner is the field of a lock hash that stands for one hold of one client. Redisson puts a thread id where reqlock
 // puts the number of the hold; nobody parses it.

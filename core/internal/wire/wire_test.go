@@ -23,6 +23,29 @@ func TestLockChannel(t *testing.T) {
 	}
 }
 
+func TestNamesOfTheOtherKinds(t *testing.T) {
+	t.Parallel()
+	const owner = "client:7"
+	for _, tc := range []struct{ got, want string }{
+		{FairChannel("a", owner), "redisson_lock__channel:{a}:client:7"},
+		{FairChannel("{a}:b", ""), "redisson_lock__channel:{a}:b:"},
+		{FairQueue("a"), "redisson_lock_queue:{a}"},
+		{FairDeadlines("{a}:b"), "redisson_lock_timeout:{a}:b"},
+		{TokenCounter("a"), "redisson_lock_token:{a}"},
+		{ReadWriteChannel("a"), "redisson_rwlock:{a}"},
+		{WriteField(owner), "client:7:write"},
+		{ReadTimeout("a", owner, 2), "{a}:client:7:rwlock_timeout:2"},
+		{ReadTimeout("{a}:b", owner, 1), "{a}:b:client:7:rwlock_timeout:1"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%q, want %q", tc.got, tc.want)
+		}
+	}
+	if !IsWriteField(WriteField(owner)) || IsWriteField(owner) || IsWriteField(ModeField) {
+		t.Error("a field is taken for another")
+	}
+}
+
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	if got, want := Owner("8f8e7c1a-0000-4000-8000-000000000000", 18446744073709551615),

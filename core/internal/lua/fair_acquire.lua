@@ -1,0 +1,52 @@
+-- Takes a fair lock for a hold that is new, if nobody else is first in the queue; or repeats the take of one whose reply
+-- was lost; or else queues up.
+--
+-- KEYS      see fair_queue.lua
+-- ARGV[1]   wire owner
+-- ARGV[2]   lease, ms
+-- ARGV[3]   how long the first in the queue may be silent before others drop it, ms
+-- ARGV[4]   when to queue up at the latest, ms of the server's clock; 0: do not
+--
+-- Reply: 1, granted; {ttl, now, queued}, not granted: nothing changes for ttl ms unless a message comes (-1: without end); the
+-- server's clock; 1 if it stands in the queue.
+
+local owner, lease, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local first, deadline = head()
+local ttl = redis.call('PTTL', KEYS[1])
+
+if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  if ttl < lease then
+    redis.call('PEXPIRE', KEYS[1], lease)
+  end
+  return 1
+end
+
+if ttl == -2 and (not first or first == owner) then
+  if first then
+    redis.call('LPOP', KEYS[2])
+    redis.call('ZREM', KEYS[3], owner)
+    shift(redis.call('LRANGE', KEYS[2], 0, -1), -budget)
+  end
+  redis.call('HSET', KEYS[1], owner, 1)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  return 1
+end
+
+local mine = redis.call('ZSCORE', KEYS[3], owner)
+if mine then
+  -- Whoever still asks is alive. A lock that is held for long must not cost it its place.
+  if mine - now < budget / 2 then
+    redis.call('ZADD', KEYS[3], now + budget, owner)
+  end
+elseif now <= tonumber(ARGV[4]) then
+  local last = redis.call('LINDEX', KEYS[2], -1)
+  local before = last and redis.call('ZSCORE', KEYS[3], last) or now + math.max(ttl, 0)
+  redis.call('ZADD', KEYS[3], before + budget, owner)
+  redis.call('RPUSH', KEYS[2], owner)
+  mine = true
+end
+
+if ttl == -2 then
+  ttl = deadline and deadline - now or 0
+end
+return {ttl, now, mine and 1 or 0}

@@ -1,0 +1,30 @@
+-- Frees a hold of a fair lock, or takes its owner out of the queue, whichever there is to do, and tells the first in the
+-- queue if the lock is free.
+--
+-- KEYS      see fair_queue.lua
+-- ARGV[1]   wire owner
+-- ARGV[2]   how much sooner those behind it are overdue when it leaves the queue, ms
+-- ARGV[3]   what precedes the first one's wire owner in the name of its channel
+-- ARGV[4]   message
+-- ARGV[5..] commands to publish with: PUBLISH, SPUBLISH or both
+--
+-- Reply: 1, freed; 0, the hold was gone already, or never was.
+
+local owner = ARGV[1]
+
+if redis.call('ZREM', KEYS[3], owner) == 1 then
+  local place = redis.call('LPOS', KEYS[2], owner)
+  if place then
+    shift(redis.call('LRANGE', KEYS[2], place + 1, -1), -tonumber(ARGV[2]))
+    redis.call('LREM', KEYS[2], 0, owner)
+  end
+end
+
+local freed = redis.call('HDEL', KEYS[1], owner)
+local first = head()
+if first and redis.call('EXISTS', KEYS[1]) == 0 then
+  for i = 5, #ARGV do
+    redis.pcall(ARGV[i], ARGV[3] .. first, ARGV[4])
+  end
+end
+return freed

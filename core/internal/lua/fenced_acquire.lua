@@ -1,0 +1,22 @@
+-- Takes a fenced lock for a hold that is new, or repeats the take of one whose reply was lost. Each try that finds the
+-- lock free, or its own, draws a number: one that nobody heard of is skipped, and none is given twice.
+--
+-- KEYS[1]  lock hash
+-- KEYS[2]  counter of fencing tokens
+-- ARGV[1]  wire owner
+-- ARGV[2]  lease, ms
+--
+-- Reply: the token, granted; {ttl}, held by somebody else for ttl more ms (-1: without end).
+
+local ttl = redis.call('PTTL', KEYS[1])
+
+if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return {ttl}
+end
+
+local token = redis.call('INCR', KEYS[2])
+redis.call('HSET', KEYS[1], ARGV[1], 1)
+if ttl < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return token

@@ -1,0 +1,24 @@
+-- Takes the write side of a read/write lock for a hold that is new, or repeats the take of one whose reply was lost.
+--
+-- KEYS[1]  lock hash
+-- ARGV[1]  wire owner's field of the write side
+-- ARGV[2]  lease, ms
+--
+-- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); the error WRONGKIND, the key is a
+-- lock of another kind.
+
+local mode = redis.call('HGET', KEYS[1], 'mode')
+local ttl = redis.call('PTTL', KEYS[1])
+
+if mode and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return {ttl}
+end
+if not mode and ttl ~= -2 then
+  return redis.error_reply('WRONGKIND the key is a lock without sides')
+end
+
+redis.call('HSET', KEYS[1], 'mode', 'write', ARGV[1], 1)
+if ttl < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1
