@@ -9,6 +9,14 @@
 // [Server.Restart], [Server.Save]), stopped in its tracks ([Server.Freeze], [Server.Thaw]) and told to answer nobody for a
 // while ([Server.PauseClients]). A missing redis-server fails the test and says how to install it; it never skips.
 //
+// # Topologies
+//
+// [StartMany] runs independent servers, [StartReplicas] a master with replicas, [StartSentinel] the same under the eyes of
+// three sentinels, [StartCluster] three masters with a replica each. Their servers are Servers: kill, freeze and restart
+// them; AwaitMaster tells who has taken over. [Sentinel.Failover] and [Cluster.Failover] swap a master that runs,
+// [Cluster.MoveSlot] moves a slot step by step. Each is ready when its Start returns: replicas have caught up, sentinels
+// and nodes know each other and agree.
+//
 // # The proxy
 //
 // [Server.Proxy] listens on a port of its own and passes bytes on unchanged. It reads both directions as RESP, so it knows

@@ -14,13 +14,13 @@ type process struct {
 }
 
 // spawn starts redis-server with dir/redis.conf. What it prints before it opens its log goes to dir/output.
-func spawn(binary, dir string) (*process, error) {
+func spawn(binary, dir string, flags ...string) (*process, error) {
 	output, err := os.Create(filepath.Join(dir, outputFile))
 	if err != nil {
 		return nil, err
 	}
 	defer output.Close()
-	cmd := exec.Command(binary, filepath.Join(dir, configFile))
+	cmd := exec.Command(binary, append([]string{filepath.Join(dir, configFile)}, flags...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
 	cmd.SysProcAttr = dieWithParent()
 

@@ -22,6 +22,7 @@ const patience = 30 * time.Second
 // Server is a redis-server process on a port of 127.0.0.1, with a data directory of its own. It is safe for concurrent use.
 type Server struct {
 	binary string
+	flags  []string // of the command line, after the configuration
 	dir    string
 	claim  claim
 
@@ -48,11 +49,15 @@ func Start(t testing.TB, directives ...string) *Server {
 
 // Run is [Start] without a test, for TestMain: the caller calls Close. Should it not, the server dies with this process.
 func Run(directives ...string) (*Server, error) {
+	return runWith(nil, directives...)
+}
+
+func runWith(flags []string, directives ...string) (*Server, error) {
 	binary, err := findBinary(os.Getenv(binaryVariable), exec.LookPath)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{binary: binary}
+	s := &Server{binary: binary, flags: flags}
 	for range 10 {
 		if err = s.open(directives); !errors.Is(err, errTryAgain) {
 			break
@@ -97,7 +102,7 @@ var errTryAgain = errors.New("it ended at once")
 
 // launch starts the process and waits until it answers PING. After an error, no process is left.
 func (s *Server) launch() error {
-	p, err := spawn(s.binary, s.dir)
+	p, err := spawn(s.binary, s.dir, s.flags...)
 	if err != nil {
 		return fmt.Errorf("redistest: cannot run %s: %w", s.binary, err)
 	}

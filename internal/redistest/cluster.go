@@ -1,0 +1,267 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	slots          = 16384
+	clusterMasters = 3
+)
+
+// Cluster is three masters, with a third of the slots each, and a replica of each. A master that has not answered for two
+// seconds is replaced by its replica.
+type Cluster struct {
+	Servers []*Server // whose roles change; the first three begin as masters, Servers[i+3] as the replica of Servers[i]
+}
+
+// StartCluster runs a cluster until the test ends, and waits until every node serves all slots and every replica has caught
+// up: two seconds at least, in which Redis lets no new master write. directives are as for [Start], for all nodes.
+func StartCluster(t testing.TB, directives ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{}
+	var err error
+	c.Servers, err = runAll(t, 2*clusterMasters, func(int) (*Server, error) { return runNode(t, directives) })
+	if err == nil {
+		err = c.join()
+	}
+	if err != nil {
+		t.Fatalf("redistest: the cluster does not start: %v", err)
+	}
+	c.AwaitHealthy(t)
+	return c
+}
+
+// runNode runs a cluster node. Its bus has a port of its own: the usual one, 10000 higher, may be anybody's.
+func runNode(t testing.TB, directives []string) (*Server, error) {
+	bus, err := claimPort()
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(bus.release)
+	return Run(slices.Concat(replicaSettings, []string{
+		"cluster-enabled yes",
+		fmt.Sprintf("cluster-port %d", bus.port),
+		"cluster-node-timeout 2000",
+		"cluster-replica-validity-factor 0", // however long it was cut off, a replica may stand for election
+	}, directives)...)
+}
+
+// join makes a cluster of the nodes.
+func (c *Cluster) join() error {
+	ids := make([]string, len(c.Servers))
+	for i, s := range c.Servers {
+		id, err := s.do("CLUSTER", "MYID")
+		if err != nil {
+			return err
+		}
+		ids[i] = id.(string)
+	}
+	for i, s := range c.Servers[:clusterMasters] {
+		if _, err := s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil { // or they would have to sort that out first
+			return err
+		}
+		if _, err := s.do("CLUSTER", "ADDSLOTSRANGE", slots*i/clusterMasters, slots*(i+1)/clusterMasters-1); err != nil {
+			return err
+		}
+	}
+	for i, s := range c.Servers {
+		for _, other := range c.Servers[:i] { // each with each: gossip alone would take its time
+			if err := meet(s, other); err != nil {
+				return err
+			}
+		}
+	}
+	for i, s := range c.Servers[clusterMasters:] {
+		if err := until(func() error { // it has heard of its master
+			_, err := s.do("CLUSTER", "REPLICATE", ids[i])
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func meet(s, other *Server) error {
+	bus, err := other.do("CONFIG", "GET", "cluster-port")
+	if err != nil {
+		return err
+	}
+	port := bus.(map[any]any)["cluster-port"]
+	_, err = s.do("CLUSTER", "MEET", "127.0.0.1", other.claim.port, port)
+	return err
+}
+
+// Client is a new cluster client with default options; it is closed when the test ends.
+func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
+	t.Helper()
+	return c.ClientWith(t, nil)
+}
+
+// ClientWith is Client with options that change has edited.
+func (c *Cluster) ClientWith(t testing.TB, change func(*redis.ClusterOptions)) *redis.ClusterClient {
+	t.Helper()
+	opts := &redis.ClusterOptions{}
+	for _, s := range c.Servers {
+		opts.Addrs = append(opts.Addrs, s.Addr())
+	}
+	if change != nil {
+		change(opts)
+	}
+	client := redis.NewClusterClient(opts)
+	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it itself
+	return client
+}
+
+// AwaitHealthy waits until the nodes that run agree on a master for every slot, which runs and serves, and the replicas
+// that run have caught up.
+func (c *Cluster) AwaitHealthy(t testing.TB) {
+	t.Helper()
+	awaitOrFail(t, "the cluster does not become healthy", func() error {
+		_, err := c.masters()
+		return err
+	})
+}
+
+// Masters are the nodes that have slots, by the word of all nodes that run; it waits until they agree.
+func (c *Cluster) Masters(t testing.TB) (masters []*Server) {
+	t.Helper()
+	awaitOrFail(t, "the nodes do not agree on their masters", func() error {
+		all, err := c.masters()
+		if err != nil {
+			return err
+		}
+		masters = nil
+		for _, s := range c.Servers {
+			if slices.Contains(all, s) {
+				masters = append(masters, s)
+			}
+		}
+		return nil
+	})
+	return masters
+}
+
+// MasterOf is the node that serves a slot, by the word of all nodes that run; it waits until they agree. See [Slot].
+func (c *Cluster) MasterOf(t testing.TB, slot int) *Server {
+	t.Helper()
+	return c.AwaitMaster(t, slot, nil)
+}
+
+// AwaitMaster waits until all nodes that run agree on a master of a slot other than old, which may be nil. After
+// [Server.Kill] or [Server.Freeze] of a master, it is how to wait for the next.
+func (c *Cluster) AwaitMaster(t testing.TB, slot int, old *Server) (master *Server) {
+	t.Helper()
+	awaitOrFail(t, fmt.Sprintf("slot %d has no master that all agree on", slot), func() error {
+		all, err := c.masters()
+		if err != nil {
+			return err
+		}
+		if master = all[slot]; master == old {
+			return fmt.Errorf("it is still %s", old.Addr())
+		}
+		return nil
+	})
+	return master
+}
+
+// Failover has the replica of a master take its place without a loss, the master becoming its replica. It waits until all
+// nodes know, and returns the new master.
+func (c *Cluster) Failover(t testing.TB, master *Server) *Server {
+	t.Helper()
+	owners, err := view(master)
+	slot := slices.Index(owners, master.Addr())
+	if err != nil || slot < 0 {
+		t.Fatalf("redistest: Failover: %s is no master with slots (%v)", master.Addr(), err)
+	}
+	awaitOrFail(t, "no replica takes over", func() error {
+		for _, s := range running(c.Servers) {
+			if inSync(master, []*Server{s}) == nil {
+				_, err := s.do("CLUSTER", "FAILOVER")
+				return err
+			}
+		}
+		return errors.New("the master has none that runs")
+	})
+	return c.AwaitMaster(t, slot, master)
+}
+
+// masters is the master of each slot, if all nodes that run agree and are well.
+func (c *Cluster) masters() ([]*Server, error) {
+	up := running(c.Servers)
+	var owners []string
+	for _, s := range up {
+		info, err := s.do("CLUSTER", "INFO")
+		if err != nil {
+			return nil, err
+		}
+		if fields := fieldsOf(info.(string)); fields["cluster_state"] != "ok" {
+			return nil, fmt.Errorf("%s: the cluster's state is %s", s.Addr(), fields["cluster_state"])
+		}
+		v, err := view(s)
+		if err != nil {
+			return nil, err
+		}
+		if owners != nil && !slices.Equal(owners, v) {
+			return nil, errors.New("the nodes do not agree")
+		}
+		owners = v
+	}
+	masters := make([]*Server, slots)
+	for slot, addr := range owners {
+		if slot > 0 && addr == owners[slot-1] {
+			masters[slot] = masters[slot-1]
+			continue
+		}
+		if masters[slot] = byAddr(up, addr); masters[slot] == nil {
+			return nil, fmt.Errorf("%q has slot %d and does not run", addr, slot)
+		}
+	}
+	return masters, c.replicasInSync(up, masters)
+}
+
+// replicasInSync is nil when all nodes without slots have caught up with their masters.
+func (c *Cluster) replicasInSync(up, masters []*Server) error {
+	for _, s := range up {
+		if slices.Contains(masters, s) {
+			continue
+		}
+		info, err := s.info("replication")
+		if err != nil {
+			return err
+		}
+		master := byAddr(up, net.JoinHostPort(info["master_host"], info["master_port"]))
+		if master == nil {
+			return fmt.Errorf("%s is a %s without a master that runs", s.Addr(), info["role"])
+		}
+		if err := inSync(master, []*Server{s}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// view is the address of each slot's master, as one node has it.
+func view(s *Server) ([]string, error) {
+	reply, err := s.do("CLUSTER", "SLOTS")
+	if err != nil {
+		return nil, err
+	}
+	owners := make([]string, slots)
+	for _, item := range reply.([]any) {
+		entry := item.([]any) // first slot, last slot, master, replicas
+		master := entry[2].([]any)
+		addr := net.JoinHostPort(fmt.Sprint(master[0]), fmt.Sprint(master[1]))
+		for slot := entry[0].(int64); slot <= entry[1].(int64); slot++ {
+			owners[slot] = addr
+		}
+	}
+	return owners, nil
+}

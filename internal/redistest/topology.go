@@ -1,0 +1,136 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// StartMany runs n independent servers until the test ends, started at the same time. directives are as for [Start].
+func StartMany(t testing.TB, n int, directives ...string) []*Server {
+	t.Helper()
+	servers, err := startAll(t, n, func(int) []string { return directives })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servers
+}
+
+// startAll runs n servers at the same time, each with directives of its own. They are closed when the test ends, also
+// those that have started when another has not.
+func startAll(t testing.TB, n int, directives func(i int) []string) ([]*Server, error) {
+	return runAll(t, n, func(i int) (*Server, error) { return Run(directives(i)...) })
+}
+
+func runAll(t testing.TB, n int, run func(i int) (*Server, error)) ([]*Server, error) {
+	servers, errs := make([]*Server, n), make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { servers[i], errs[i] = run(i) })
+	}
+	wg.Wait()
+	for _, s := range servers {
+		if s == nil {
+			continue
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return servers, errors.Join(errs...)
+}
+
+// running says whether the process is there and has not been frozen.
+func (s *Server) running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.process.alive() {
+		return false
+	}
+	frozen, err := stopped(s.process.Pid)
+	return err == nil && !frozen
+}
+
+// running are those of the servers that run.
+func running(servers []*Server) (up []*Server) {
+	for _, s := range servers {
+		if s.running() {
+			up = append(up, s)
+		}
+	}
+	return up
+}
+
+func byAddr(servers []*Server, addr string) *Server {
+	for _, s := range servers {
+		if s.Addr() == addr {
+			return s
+		}
+	}
+	return nil
+}
+
+// admin is a client that shows what happens instead of trying again. The caller closes it.
+func (s *Server) admin() *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 2,
+		DialTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second,
+	})
+}
+
+// do sends one command by a client of its own.
+func (s *Server) do(args ...any) (any, error) {
+	c := s.admin()
+	defer c.Close()
+	reply, err := c.Do(context.Background(), args...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %v: %w", s.Addr(), args, err)
+	}
+	return reply, nil
+}
+
+// info is a section of INFO, by field.
+func (s *Server) info(section string) (map[string]string, error) {
+	reply, err := s.do("INFO", section)
+	if err != nil {
+		return nil, err
+	}
+	return fieldsOf(reply.(string)), nil
+}
+
+// fieldsOf reads lines of name:value.
+func fieldsOf(text string) map[string]string {
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// until polls a condition that is not met as long as it gives an error, and returns the last of them if it is never met.
+func until(condition func() error) error {
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if err = condition(); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("not within %v: %w", patience, err)
+}
+
+func awaitOrFail(t testing.TB, what string, condition func() error) {
+	t.Helper()
+	if err := until(condition); err != nil {
+		t.Fatalf("redistest: %s: %v", what, err)
+	}
+}
