@@ -78,7 +78,7 @@ func (a *acquisition) run() (*Lease, error) {
 		w, err := a.admit(e)
 		if err != nil {
 			e.unlock()
-			return nil, err
+			return nil, a.recordOr(err)
 		}
 		a.c.acquiring.Add(1)
 		e.unlock()
@@ -204,7 +204,7 @@ func (a *acquisition) leave(e *entry, w *waiter, lease *Lease) {
 	}
 	if a.queue.taken && lease == nil {
 		g := grip{key: e.key, field: a.field}
-		a.c.cleaner.add(w.kind, g, a.c.leaseTime(a.opts.LeaseTime), true, a.queue.doubt)
+		a.c.cleaner.add(w.kind.undoing(a.c, g), g, a.c.leaseTime(a.opts.LeaseTime), true, a.queue.doubt)
 	}
 	a.queue, a.field = place{}, ""
 }
@@ -232,7 +232,7 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 		a.queue = place{}
 		c.background.Go(func() {
 			if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || queue.taken {
-				c.cleaner.add(w.kind, g, d, true, x.doubt || queue.doubt)
+				c.cleaner.add(w.kind.undoing(c, g), g, d, true, x.doubt || queue.doubt)
 			}
 		})
 		if a.ctx.Err() != nil {
@@ -258,7 +258,7 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 		a.queue.taken = a.queue.taken || told.Granted || x.doubt
 		a.queue.doubt = a.queue.doubt || x.doubt
 	case told.Granted || x.doubt:
-		c.cleaner.add(w.kind, g, d, told.Granted || err != nil, x.doubt)
+		c.cleaner.add(w.kind.undoing(c, g), g, d, told.Granted || err != nil, x.doubt)
 		a.field = ""
 	}
 	return nil, err
@@ -274,10 +274,14 @@ func (a *acquisition) notAfter(w *waiter) int64 {
 	return a.queue.clock + (a.c.clock().since(a.queue.read) + a.c.opts.CommandTimeout).Milliseconds()
 }
 
-// grant reads the answer to an acquire script. One that cannot be read may mean anything.
+// grant reads the answer to an acquire script; a record in it is an error, a *recorded. One that cannot be read may mean
+// anything.
 func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
 	if err != nil {
 		return lua.Answer{}, err
+	}
+	if record, ok := x.call.ReadRecord(answer); ok {
+		return lua.Answer{}, &recorded{record}
 	}
 	told, err := x.call.ReadAcquire(answer)
 	x.doubt = x.doubt || err != nil
@@ -339,7 +343,7 @@ func (a *acquisition) refused(e *entry, w *waiter, told lua.Answer) error {
 }
 
 // fail ends the wait with an error. Where that is Redis's, or the network's, those who have queued up meanwhile would only
-// run into it one after another, each for a CommandTimeout: it is theirs too.
+// run into it one after another, each for a CommandTimeout: it is theirs too. So is a record.
 func (a *acquisition) fail(e *entry, w *waiter, arrivals uint64, err error) {
 	e.shard.mu.Lock()
 	defer e.unlock()

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
@@ -22,7 +23,7 @@ type cleaner struct {
 }
 
 type cleanup struct {
-	kind     *kind
+	call     lua.Call
 	grip     grip
 	final    time.Time // an answer before this does not yet count as the last
 	expires  time.Time // when Redis has dropped the hold by itself
@@ -40,11 +41,11 @@ func newCleaner(c *Client) *cleaner {
 	return cl
 }
 
-// add has a hold freed: soon, or else only when strays have had their time; and after that time in any case if a try of its
+// add has a hold freed by a call: soon, or else only when strays have had their time; and after that time in any case if a try of its
 // acquire is in doubt.
-func (cl *cleaner) add(k *kind, g grip, lease time.Duration, soon, doubt bool) {
+func (cl *cleaner) add(call lua.Call, g grip, lease time.Duration, soon, doubt bool) {
 	now := time.Now()
-	u := &cleanup{kind: k, grip: g, final: now, expires: now.Add(lease)}
+	u := &cleanup{call: call, grip: g, final: now, expires: now.Add(lease)}
 	if doubt {
 		u.final = now.Add(cl.c.opts.CommandTimeout)
 		u.expires = u.expires.Add(cl.c.opts.CommandTimeout)
@@ -95,7 +96,7 @@ func (cl *cleaner) run(u *cleanup) {
 // free sends the release. sure is false when a try of it had no answer.
 func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	c := cl.c
-	x := c.exchange(u.kind.release(c, u.grip), c.opts.CommandTimeout)
+	x := c.exchange(u.call, c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
 	if err != nil {
 		return !x.doubt, err

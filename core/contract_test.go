@@ -52,6 +52,8 @@ var contract = map[string]func(t *testing.T, rdb *redis.Client){
 	"queries":                     contractQueries,
 	"close":                       contractClose,
 	"no step is lost":             contractExclusion,
+	"a record":                    contractRecord,
+	"a marker":                    contractMarker,
 }
 
 // contractClient is a lock client on a server of either sort.

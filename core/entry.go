@@ -286,11 +286,12 @@ func (e *entry) grant(w *waiter, h *hold) {
 	}
 }
 
-// dismiss takes out every waiter that arrived by some time, with an error. Locked.
+// dismiss takes out every waiter that arrived by some time, with an error. A record is only for those of its kind. Locked.
 func (e *entry) dismiss(arrival uint64, err error) {
+	_, isRecord := err.(*recorded)
 	stay := e.queue[:0:0]
 	for _, w := range e.queue {
-		if w.arrival > arrival {
+		if w.arrival > arrival || isRecord && w.kind.record == nil {
 			stay = append(stay, w)
 			continue
 		}
@@ -324,6 +325,8 @@ func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 		return fail, 0
 	case e.holdOf(w.owner) != nil:
 		return reenter, 0
+	case front && left > 0 && e.recording():
+		return sleep, left // it ends with a poke
 	case front && !w.asked:
 		return ask, 0
 	case left <= 0:

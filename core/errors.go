@@ -35,6 +35,8 @@ var (
 	// ErrUpgrade: the owner holds the read side of a read/write lock and asks for the write side, for which it would wait for
 	// itself. Take the write side first; the read side can be entered from it.
 	ErrUpgrade = errors.New("reqlock: a read lock cannot be upgraded to a write lock")
+	// ErrRecorded: a Once had a record instead of the lock. Only an Observer sees it: Once.Acquire returns the record.
+	ErrRecorded = errors.New("reqlock: there is a record instead of the lock")
 	// ErrWrongKind: the key of the lock holds something else in Redis, or another kind of lock.
 	ErrWrongKind = errors.New("reqlock: the key is not a lock of this kind")
 )

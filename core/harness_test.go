@@ -104,9 +104,16 @@ var (
 	fairReleaseScript     = lua.ReleaseFair(lua.FairKeys{}, "", 0, lua.Announcement{}).Script
 	fairForceScript       = lua.ForceReleaseFair(lua.FairKeys{}, nil, lua.Announcement{}).Script
 
-	allScripts = []*lua.Script{
+	onceAcquireScript = lua.OnceAcquire("", "", "", 0, lua.Record{}).Script
+	onceLookScript    = lua.OnceLook("", "").Script
+	onceRecordScript  = lua.OnceRecord("", "", "", 0, lua.Record{}, lua.Announcement{}).Script
+	onceReleaseScript = lua.OnceRelease("", "", "", lua.Announcement{}).Script
+
+	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
+	allScripts  = append([]*lua.Script{
 		fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
-		acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript}
+		acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript,
+	}, onceScripts...)
 )
 
 // runs matches the commands that run one of the scripts; without any, all scripts.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
@@ -37,6 +38,7 @@ type hold struct {
 	renewed instant       // the local deadline of leases that the watchdog keeps
 	longest time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
 	armed   bool
+	record  *lua.Record // a Once's: what the next command that changes the number of leases is to leave
 }
 
 func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
@@ -250,16 +252,39 @@ func (h *hold) tellRelease(l *Lease) error {
 		return h.free(l, g)
 	}
 	c := h.entry.c
-	x := c.exchange(h.kind.update(c, g, 0), c.opts.CommandTimeout)
+	call, r := h.leaving(g)
+	x := c.exchange(call, c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
-	return h.apply(x, g, answer, err, nothing)
+	return h.apply(x, g, answer, err, func(instant) error {
+		if h.record == r {
+			h.record = nil
+		}
+		return nil
+	})
+}
+
+// leaving is the call that tells Redis what is left of the hold, with the record to be left, if there is one.
+func (h *hold) leaving(g grip) (lua.Call, *lua.Record) {
+	h.entry.shard.mu.Lock()
+	r := h.record
+	h.entry.shard.mu.Unlock()
+	c := h.entry.c
+	switch {
+	case r != nil:
+		return h.kind.record(c, g, *r), r
+	case g.total() > 0:
+		return h.kind.update(c, g, 0), nil
+	}
+	return h.kind.undoing(c, g), nil
 }
 
 // free frees the hold in Redis, l being its last lease. The hold has ended when this returns, whatever Redis said; what
 // may have been left there is cleaned up.
 func (h *hold) free(l *Lease, g grip) error {
 	c := h.entry.c
-	x := c.exchange(h.kind.release(c, g), c.opts.CommandTimeout)
+	call, r := h.leaving(g)
+	x := c.exchange(call, c.opts.CommandTimeout)
+	began := c.clock()
 	answer, err := x.run(nil, nil)
 	there := false
 	if err == nil {
@@ -271,16 +296,29 @@ func (h *hold) free(l *Lease, g grip) error {
 		defer h.entry.shard.mu.Unlock()
 		return h.cause
 	}
-	if err == nil && !there && !(x.doubt && l.left() > 0) {
-		err = ErrLockLost // and not an earlier try of this very release whose reply was lost
+	mine := x.doubt && l.left() > 0 // an earlier try of this very release whose reply was lost
+	if r != nil {
+		mine = x.doubt && c.clock().since(began) >= r.TTL // what it had left would be there otherwise
+	}
+	if err == nil && !there && !mine {
+		err = ErrLockLost
+	}
+	if err == nil && r != nil {
+		h.entry.deliver(r, began)
 	}
 	h.ended, h.cause, h.freed = true, ErrReleased, err
 	h.entry.remove(h)
 	h.entry.unlock()
 
 	told := err == nil || err == ErrLockLost
+	switch {
+	case r != nil && (err == ErrLockLost || x.fate == failed || err == ErrWrongKind):
+		call = h.kind.release(c, g) // Redis will not have the record: a marker stays
+	case told:
+		call = h.kind.undoing(c, g)
+	}
 	if !told || h.doubt {
-		c.cleaner.add(h.kind, g, h.longest, !told, h.doubt)
+		c.cleaner.add(call, g, h.longest, !told, h.doubt)
 	}
 	return err
 }
@@ -320,7 +358,7 @@ func (h *hold) bury(lost []*Lease) {
 	h.entry.remove(h)
 	g := h.grip()
 	h.entry.unlock()
-	h.entry.c.cleaner.add(h.kind, g, h.longest, true, h.doubt)
+	h.entry.c.cleaner.add(h.kind.release(h.entry.c, g), g, h.longest, true, h.doubt)
 	for _, l := range lost {
 		l.reportLoss(h.cause)
 	}

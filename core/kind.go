@@ -17,11 +17,24 @@ type kind struct {
 	acquire func(t try) lua.Call
 	update  func(c *Client, g grip, lease time.Duration) lua.Call
 	release func(c *Client, g grip) lua.Call
+	undo    func(c *Client, g grip) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
 	renew   func(g grip) lua.Renewable
 	force   func(c *Client, key string, fields []string) lua.Call
 	field   func(owner string) string // in the lock's hash
 	holds   func(field string) bool   // whether a field of the lock's hash is a hold of this kind
 	locked  func(lua.State) bool
+
+	// Of a Once; nil for other kinds.
+	look   func(key string) lua.Call
+	record func(c *Client, g grip, r lua.Record) lua.Call
+}
+
+// undoing is the call that frees a hold as if it had never been.
+func (k *kind) undoing(c *Client, g grip) lua.Call {
+	if k.undo == nil {
+		return k.release(c, g)
+	}
+	return k.undo(c, g)
 }
 
 // A try is one attempt to acquire.

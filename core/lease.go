@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
@@ -184,7 +185,10 @@ func (l *Lease) ring() {
 // told. Then the last level is released in the background, for as long as the lease would have lasted; what Redis counts of
 // the levels before it is put right by the next change. The lease is over in any case. That ctx has ended does not stop it;
 // it is bounded by CommandTimeout. Redisson: unlock.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) }
+
+// release is Release, with a record or without.
+func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	if err := l.Err(); err != nil {
 		return opErr("release", l.name, err)
 	}
@@ -195,6 +199,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.err = ErrReleased
 	l.hold.drop(l)
+	if r != nil {
+		l.hold.record = r
+	}
 	l.unlock()
 
 	l.endContexts(ErrReleased)

@@ -58,11 +58,11 @@ func ReadTimeout(name, owner string, n int) string {
 
 // ReadTimeouts is what stands before and after the owner in ReadTimeout.
 func ReadTimeouts(name string) (prefix, suffix string) {
-	if !strings.Contains(name, "{") {
-		name = "{" + name + "}"
-	}
-	return name + ":", ":rwlock_timeout:"
+	return suffixed(name, ""), ":rwlock_timeout:"
 }
+
+// RecordKey is the key of the record that a hold may leave under its name. Only reqlock has such records.
+func RecordKey(name string) string { return suffixed(name, "record") }
 
 // Owner is the field of a lock hash that stands for one hold of one client. Redisson puts a thread id where reqlock
 // puts the number of the hold; nobody parses it.
@@ -77,6 +77,14 @@ func prefixed(prefix, name string) string {
 		return prefix + ":" + name
 	}
 	return prefix + ":{" + name + "}"
+}
+
+// suffixed puts a suffix behind a name; the same is true of its slot.
+func suffixed(name, suffix string) string {
+	if strings.Contains(name, "{") {
+		return name + ":" + suffix
+	}
+	return "{" + name + "}:" + suffix
 }
 
 // Slot is the cluster slot of a key: CRC16 of its hash tag, or of the whole key where it has no valid one.

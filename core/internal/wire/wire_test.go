@@ -46,6 +46,26 @@ func TestNamesOfTheOtherKinds(t *testing.T) {
 	}
 }
 
+func TestRecordKey(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"order:42":     "{order:42}:record",
+		"{order}:42":   "{order}:42:record",
+		"a{b":          "a{b:record",
+		"{}a":          "{}a:record",
+		"closing}only": "{closing}only}:record",
+	} {
+		if got := RecordKey(name); got != want {
+			t.Errorf("RecordKey(%q) = %q, want %q", name, got, want)
+		}
+	}
+	for _, name := range []string{"order:42", "{order}:42", "a{b}c"} {
+		if Slot(name) != Slot(RecordKey(name)) {
+			t.Errorf("the record of %q is in another slot", name)
+		}
+	}
+}
+
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	if got, want := Owner("8f8e7c1a-0000-4000-8000-000000000000", 18446744073709551615),

@@ -1,0 +1,37 @@
+-- Returns the record that stands under a name, or else takes the lock; or repeats the take of one whose reply was lost.
+--
+-- KEYS[1]  lock hash
+-- KEYS[2]  record hash
+-- ARGV[1]  wire owner
+-- ARGV[2]  lease, ms
+-- ARGV[3]  marker: a record to leave together with the grant; an empty string: none
+-- ARGV[4]  time to live of the marker, ms
+--
+-- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); a string, the record.
+
+-- The lock comes first: while somebody holds it, a record is the holder's marker, or what one of its inner levels has
+-- left, and not yet the last word. Without a holder, what stands is all there will be.
+local ttl = redis.call('PTTL', KEYS[1])
+
+if ttl == -2 then
+  local record = redis.call('HGET', KEYS[2], 'record')
+  if record then
+    return record
+  end
+  if ARGV[3] ~= '' then
+    redis.call('HSET', KEYS[2], 'record', ARGV[3], 'marker', ARGV[1])
+    redis.call('PEXPIRE', KEYS[2], ARGV[4])
+  end
+  redis.call('HSET', KEYS[1], ARGV[1], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return {ttl}
+end
+
+if ttl < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1

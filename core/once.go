@@ -1,0 +1,166 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/wire"
+)
+
+// A Once is a lock whose holder may leave a record when it goes, such as the result of what it did. As long as the record
+// lives, whoever comes gets it in place of the lock, in one round trip; those who wait get it the moment the holder leaves
+// it, all of them at once. Idempotency stands on it.
+//
+//	lease, record, err := once.Acquire(ctx, core.AcquireOptions{WaitTime: time.Second})
+//	switch {
+//	case err != nil: …
+//	case record != nil: answer(record) // somebody has done it
+//	default:
+//		result, err := work(lease.Context())
+//		if err != nil {
+//			lease.Release(ctx) // the next caller tries again
+//		} else {
+//			lease.ReleaseWith(ctx, result, 24*time.Hour)
+//		}
+//	}
+//
+// The lock is the one that Client.Lock has under the same name; the record stands beside it, under a key of its own in
+// the same slot of a cluster. Lock knows nothing of records: use a name for one or the other. Like a Lock it holds no state.
+type Once struct {
+	lock   Lock
+	record string // key
+}
+
+// Once returns the lock with records of a name, to which the same applies as for Lock. In a cluster the braces in a name, if
+// there are any, must make a valid hash tag.
+func (c *Client) Once(name string) *Once {
+	o := &Once{lock: *c.Lock(name)}
+	o.record = wire.RecordKey(o.lock.key)
+	if o.lock.err == nil && c.slot(o.lock.key) != c.slot(o.record) {
+		o.lock.err = invalid(ErrInvalidName, "its braces make no hash tag, and in a cluster its record would be on another node; put the whole name into braces, or none of it")
+	}
+	o.lock.kind = o.kind(lua.Record{})
+	return o
+}
+
+// WithMarker returns the same lock for callers that must know of a crash. Each grant leaves the marker in the same step, as
+// a record that lives for ttl: ReleaseWith replaces it, Release takes it away, and if the lock is lost, or its holder dies, it
+// stays and is what the next Acquire returns. Its content must tell it from a result. Nobody sees it while the lock is
+// held. ttl should outlast every hold; ttl below 1ms, or an empty marker, makes Acquire fail with ErrInvalidOptions.
+func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
+	marked := *o
+	if err := checkRecord("marker", marker, ttl); err != nil && marked.lock.err == nil {
+		marked.lock.err = err
+	}
+	marked.lock.kind = o.kind(lua.Record{Value: string(marker), TTL: ttl})
+	return &marked
+}
+
+// kind is what the engine needs to know.
+func (o *Once) kind(marker lua.Record) *kind {
+	k := *plainLock
+	k.name = "once"
+	k.acquire = func(t try) lua.Call { return lua.OnceAcquire(t.key, o.record, t.field, t.lease, marker) }
+	k.look = func(key string) lua.Call { return lua.OnceLook(key, o.record) }
+	k.record = func(c *Client, g grip, r lua.Record) lua.Call {
+		return lua.OnceRecord(g.key, o.record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
+	}
+	if marker.Value != "" {
+		k.undo = func(c *Client, g grip) lua.Call {
+			return lua.OnceRelease(g.key, o.record, g.field, c.announce(wire.LockChannel(g.key)))
+		}
+	}
+	return &k
+}
+
+// Name is the name that was given to the client.
+func (o *Once) Name() string { return o.lock.name }
+
+// Acquire returns the record, if one lives and nobody holds the lock, or else takes the lock as Lock.Acquire does, with the
+// same errors. Exactly one of the three results is set. A caller that waits for the lock gets what its holder leaves: the
+// record, or its turn. Whoever has the lock enters it again, also when an inner level has left a record already.
+// The record is the caller's own copy.
+//
+// To an Observer, a record is a NotAcquired whose Err matches ErrRecorded.
+func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *Lease, record []byte, err error) {
+	lease, err = o.lock.Acquire(ctx, opts)
+	if r := (*recorded)(nil); errors.As(err, &r) {
+		return nil, []byte(r.record), nil
+	}
+	return lease, nil, err
+}
+
+// ReleaseWith leaves a record that lives for ttl, and gives the lock back, in one step: one level of it, if it was entered again.
+// The record is then there at once, though nobody sees it before the last level is released, and stays whatever those
+// outer levels do, unless one of them leaves another. Its errors are those of Release; with ErrLockLost nothing was
+// written: neither a record nor a marker of whoever has had the lock since. Where Redis could not be told, the
+// last level's record is left in the background, if that succeeds before the lease would have been over.
+//
+// An empty record, a ttl below 1ms, and a lease that is not of a Once are ErrInvalidOptions, and the lock stays held.
+func (l *Lease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
+	err := checkRecord("record", record, ttl)
+	if l.hold.kind.record == nil {
+		err = invalid(ErrInvalidOptions, "a %s leaves no records; use the lease of a core.Once", l.hold.kind.name)
+	}
+	if err != nil {
+		return opErr("release", l.name, err)
+	}
+	return l.release(ctx, &lua.Record{Value: string(record), TTL: ttl})
+}
+
+func checkRecord(what string, record []byte, ttl time.Duration) error {
+	switch {
+	case len(record) == 0:
+		return invalid(ErrInvalidOptions, "the %s is empty; use at least one byte", what)
+	case ttl < minLease:
+		return invalid(ErrInvalidOptions, "the %s would live for %s; use at least %s", what, ttl, minLease)
+	}
+	return nil
+}
+
+// recorded is how a record goes through the engine: as the reason why somebody did not get the lock.
+type recorded struct{ record string }
+
+func (*recorded) Error() string        { return ErrRecorded.Error() }
+func (*recorded) Is(target error) bool { return target == ErrRecorded }
+
+// recordOr returns the record in place of a refusal that was not Redis's: others of this process are first in the queue,
+// but they may be there for the record as well, and have only not been answered yet.
+func (a *acquisition) recordOr(refusal error) error {
+	if a.lock.kind.look == nil {
+		return refusal
+	}
+	call := a.lock.kind.look(a.lock.key)
+	answer, err := a.lock.ask(a.ctx, call)
+	if err != nil {
+		return err
+	}
+	if record, ok := call.ReadRecord(answer); ok {
+		return &recorded{record}
+	}
+	if _, err := call.ReadAcquire(answer); err != nil {
+		return err
+	}
+	return refusal
+}
+
+// recording reports whether a hold of ours is being released with a record right now. Those who wait for it need not ask:
+// they will be told. Locked.
+func (e *entry) recording() bool {
+	for _, h := range e.holds {
+		if h.record != nil && len(h.leases) == 0 && !h.ended {
+			return true
+		}
+	}
+	return false
+}
+
+// deliver gives a record that we have left to all who wait for it. sent is when the command was queued: where the record may be
+// over by now, they have to ask. Locked.
+func (e *entry) deliver(r *lua.Record, sent instant) {
+	if e.c.clock().since(sent) < r.TTL {
+		e.dismiss(e.arrivals, &recorded{r.Value})
+	}
+}

@@ -1,0 +1,385 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// outcome is what Once.Acquire returned.
+type outcome struct {
+	lease  *Lease
+	record string
+	err    error
+}
+
+func acquireOnce(ctx context.Context, o *Once, opts AcquireOptions) (r outcome) {
+	lease, record, err := o.Acquire(ctx, opts)
+	return outcome{lease, string(record), err}
+}
+
+func acquireOnceAsync(ctx context.Context, o *Once, opts AcquireOptions) <-chan outcome {
+	result := make(chan outcome, 1)
+	go func() { result <- acquireOnce(ctx, o, opts) }()
+	return result
+}
+
+// mustBegin takes the lock of a Once, for a new owner.
+func mustBegin(t testing.TB, o *Once, opts AcquireOptions) *Lease {
+	t.Helper()
+	r := acquireOnce(bg, o, opts)
+	if r.err != nil || r.lease == nil || r.record != "" {
+		t.Fatalf("Acquire: %+v, want the lock", r)
+	}
+	return r.lease
+}
+
+func mustRecord(t testing.TB, lease *Lease, record string, ttl time.Duration) {
+	t.Helper()
+	if err := lease.ReleaseWith(bg, []byte(record), ttl); err != nil {
+		t.Fatalf("ReleaseWith: %v", err)
+	}
+}
+
+// wantRecord checks that there is a record in place of the lock.
+func wantRecord(t testing.TB, o *Once, want string) {
+	t.Helper()
+	if r := acquireOnce(bg, o, AcquireOptions{}); r.err != nil || r.lease != nil || r.record != want {
+		t.Fatalf("Acquire: %+v, want the record %q", r, want)
+	}
+}
+
+// wantBusy checks that somebody holds the lock.
+func wantBusy(t testing.TB, o *Once) {
+	t.Helper()
+	if r := acquireOnce(bg, o, AcquireOptions{}); !errors.Is(r.err, ErrNotAcquired) || r.lease != nil || r.record != "" {
+		t.Fatalf("Acquire: %+v, want ErrNotAcquired", r)
+	}
+}
+
+// wantStored checks what is in Redis beside the lock, which nobody holds; forget ends it.
+func (b *bundle) wantStored(t testing.TB, name, want string, ttl time.Duration) {
+	t.Helper()
+	b.wantFields(t, name, nil)
+	key := "{" + name + "}:record"
+	if got := b.rdb.HGet(bg, key, "record").Val(); got != want {
+		t.Fatalf("stored: %q, want %q", got, want)
+	}
+	if left := b.pttl(t, key); want != "" && (left > ttl || left < ttl-patience) {
+		t.Errorf("the record has %v to live, want %v", left, ttl)
+	}
+}
+
+func (b *bundle) forget(t testing.TB, name string) {
+	t.Helper()
+	if err := b.rdb.Del(bg, "{"+name+"}:record").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func contractRecord(t *testing.T, rdb *redis.Client) {
+	c, b := contractClient(t, rdb)
+	other, _ := contractClient(t, rdb)
+	defer b.forget(t, "a")
+	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
+	if lease.Name() != "a" || c.Once("a").Name() != "a" {
+		t.Errorf("names %q, %q", lease.Name(), c.Once("a").Name())
+	}
+	wantBusy(t, other.Once("a"))
+	mustRelease(t, lease)
+	lease = mustBegin(t, other.Once("a"), AcquireOptions{LeaseTime: time.Minute})
+	mustRecord(t, lease, "done\x00\xff", time.Hour)
+	b.wantStored(t, "a", "done\x00\xff", time.Hour)
+	wantRecord(t, c.Once("a"), "done\x00\xff")
+	wantRecord(t, other.Once("a").WithMarker([]byte("running"), time.Hour), "done\x00\xff")
+	b.wantStored(t, "a", "done\x00\xff", time.Hour)
+	wantErr(t, "a second release", lease.ReleaseWith(bg, []byte("again"), time.Hour), ErrReleased)
+
+	b.forget(t, "a")
+	lease = mustBegin(t, c.Once("a"), AcquireOptions{})
+	mustRecord(t, lease, "short", time.Millisecond)
+	eventually(t, "the record is over", func() bool {
+		r := acquireOnce(bg, c.Once("a"), AcquireOptions{})
+		if r.lease != nil {
+			mustRelease(t, r.lease)
+		}
+		return r.lease != nil
+	})
+}
+
+func contractMarker(t *testing.T, rdb *redis.Client) {
+	c, b := contractClient(t, rdb)
+	other, _ := contractClient(t, rdb)
+	defer b.forget(t, "a")
+	once := c.Once("a").WithMarker([]byte("running"), time.Hour)
+
+	lease := mustBegin(t, once, AcquireOptions{})
+	wantBusy(t, other.Once("a"))
+	wantBusy(t, once)
+	mustRelease(t, lease)
+	b.wantStored(t, "a", "", 0)
+
+	lease = mustBegin(t, once, AcquireOptions{})
+	mustRecord(t, lease, "done", time.Minute)
+	b.wantStored(t, "a", "done", time.Minute)
+	wantRecord(t, other.Once("a"), "done")
+	b.forget(t, "a")
+
+	lease = mustBegin(t, once, AcquireOptions{LeaseTime: 100 * time.Millisecond})
+	r := acquireOnce(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
+	if r.record != "running" || r.err != nil {
+		t.Errorf("after a loss: %+v, want the marker", r)
+	}
+	wantErr(t, "the result that comes too late", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
+	b.wantStored(t, "a", "running", time.Hour)
+}
+
+// A first run costs two round trips and a replay one, which takes no lock.
+func TestOnce_RoundTrips(t *testing.T) {
+	t.Parallel()
+	for _, marker := range []bool{false, true} {
+		t.Run(fmt.Sprintf("marker %v", marker), func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t)
+			defer b.forget(t, "a")
+			once := c.Once("a")
+			if marker {
+				once = once.WithMarker([]byte("running"), time.Hour)
+			}
+			commands := counter(proxy, func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") })
+			lease := mustBegin(t, once, AcquireOptions{})
+			mustRecord(t, lease, "done", time.Hour)
+			if n := commands(); n != 2 {
+				t.Errorf("a first run costs %d commands", n)
+			}
+			l := b.listen(t, plainLock.channel("a", ""))
+			for range 10 {
+				wantRecord(t, once, "done")
+				b.wantFields(t, "a", nil)
+			}
+			if n := commands(); n != 2+10 {
+				t.Errorf("10 replays cost %d commands", n-2)
+			}
+			if got := l.heard(t); len(got) != 0 {
+				t.Errorf("a replay has published %q", got)
+			}
+			l.done(t)
+		})
+	}
+}
+
+// Those who wait in the holder's process get the record from the holder, without a command. The message about the release, which
+// comes to this process as well, and here before the reply, has nobody ask either.
+func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, pollInterval(time.Hour), commandTimeout(patience))
+	defer b.forget(t, "a")
+	once := c.Once("a")
+	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
+	waiters := waitForRecord(t, c, once, 100)
+	b.eventuallyListens(t, "a")
+
+	commands := counter(proxy, runs())
+	rule := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
+	released := make(chan error, 1)
+	before := epoch(c, "a")
+	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
+	await(t, "Redis has the record", rule.Hit())
+	eventually(t, "the message is here, and the first waiter has looked at it", func() bool {
+		e := c.lock("a")
+		defer e.unlock()
+		return e.epoch != before && len(e.queue[0].signal) == 0
+	})
+	rule.Release()
+	if err := await(t, "ReleaseWith returns", released); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, waiters, "done")
+	if n := commands(); n != 1 {
+		t.Errorf("%d commands for a release and 100 waiters, want 1", n)
+	}
+}
+
+// waitForRecord has callers wait for a lock that is held.
+func waitForRecord(t *testing.T, c *Client, once *Once, n int) (waiters []<-chan outcome) {
+	t.Helper()
+	for range n {
+		waiters = append(waiters, acquireOnceAsync(bg, once, AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}))
+	}
+	eventually(t, "all wait", func() bool { return c.Stats().Waiting == n })
+	return waiters
+}
+
+func wantAll(t *testing.T, waiters []<-chan outcome, want string) {
+	t.Helper()
+	for _, w := range waiters {
+		if r := await(t, "a waiter is told", w); r.err != nil || r.record != want {
+			t.Fatalf("a waiter has got %+v, want the record %q", r, want)
+		}
+	}
+}
+
+func epoch(c *Client, key string) uint64 {
+	e := c.lock(key)
+	defer e.unlock()
+	return e.epoch
+}
+
+// Those who wait in another process get the record by one message and one question.
+func TestOnce_OneQuestionForAllWaiters(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	holder := b.client(t)
+	c, proxy := b.proxied(t, pollInterval(time.Hour), commandTimeout(patience))
+	defer b.forget(t, "a")
+	lease := mustBegin(t, holder.Once("a"), AcquireOptions{LeaseTime: time.Hour})
+	commands := counter(proxy, runs())
+	waiters := waitForRecord(t, c, c.Once("a"), 100)
+	b.eventuallyListens(t, "a")
+	eventually(t, "the first has asked after the subscription was confirmed", func() bool {
+		e := c.lock("a")
+		defer e.unlock()
+		return e.queue[0].asked && e.queue[0].seen == e.epoch && e.epoch > 0
+	})
+	before := commands()
+	mustRecord(t, lease, "done", time.Hour)
+	wantAll(t, waiters, "done")
+	if n := commands() - before; n != 1 {
+		t.Errorf("%d commands for 100 waiters, want 1", n)
+	}
+}
+
+// What waiters have got is theirs to change.
+func TestOnce_EachHasItsOwnCopy(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	defer b.forget(t, "a")
+	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
+	waiters := waitForRecord(t, c, c.Once("a"), 2)
+	mine := []byte("done")
+	if err := lease.ReleaseWith(bg, mine, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	copy(mine, "XXXX")
+	wantAll(t, waiters, "done")
+	_, first, _ := c.Once("a").Acquire(bg, AcquireOptions{})
+	copy(first, "XXXX")
+	wantRecord(t, c.Once("a"), "done")
+}
+
+// Callers who do not want to wait, or may not, get a record also while others of their process are asking for it.
+func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, commandTimeout(patience))
+	defer b.forget(t, "a")
+	once := c.Once("a")
+	mustRecord(t, mustBegin(t, once, AcquireOptions{}), "done", time.Hour)
+
+	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
+	first := acquireOnceAsync(bg, once, AcquireOptions{})
+	await(t, "the first asks", rule.Hit())
+	wantRecord(t, once, "done")
+	second := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
+	eventually(t, "the second waits", func() bool { return c.Stats().Waiting == 2 })
+	if r := acquireOnce(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1}); r.record != "done" {
+		t.Errorf("one too many: %+v", r)
+	}
+	rule.Release()
+	wantAll(t, []<-chan outcome{first, second}, "done")
+
+	// Without a record, they hear what they would hear of any lock.
+	b.forget(t, "a")
+	lease := mustBegin(t, once, AcquireOptions{})
+	waiters := waitForRecord(t, c, once, 1)
+	wantBusy(t, once)
+	if r := acquireOnce(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1}); !errors.Is(r.err, ErrTooManyWaiters) {
+		t.Errorf("one too many: %+v", r)
+	}
+	mustRecord(t, lease, "done", time.Hour)
+	wantAll(t, waiters, "done")
+}
+
+// Who waits for the plain lock of the same name gets the lock, and not the record.
+func TestOnce_ALockKnowsNoRecords(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	defer b.forget(t, "a")
+	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
+	plain := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	waiters := append(waitOneMore(t, c, 2), waitOneMore(t, c, 3)...)
+	mustRecord(t, lease, "done", time.Hour)
+	wantAll(t, waiters, "done")
+	r := await(t, "the lock is handed on", plain)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	wantBusy(t, c.Once("a")) // the lock comes first
+	wantErr(t, "ReleaseWith of a plain lock", r.lease.ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
+	mustRelease(t, r.lease)
+	wantRecord(t, c.Once("a"), "done")
+}
+
+func waitOneMore(t *testing.T, c *Client, total int) []<-chan outcome {
+	t.Helper()
+	w := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "it waits", func() bool { return c.Stats().Waiting == total })
+	return []<-chan outcome{w}
+}
+
+// A clean failure passes the lock on: the next waiter runs, and its record goes to the rest.
+func TestOnce_AFailureHandsTheLockOn(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	defer b.forget(t, "a")
+	var clients []*Client
+	for range 3 {
+		clients = append(clients, b.client(t))
+	}
+	var runs, failures, replays atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 60 {
+		once := clients[i%3].Once("a")
+		if i%2 == 0 {
+			once = once.WithMarker([]byte("running"), time.Hour)
+		}
+		callers.Go(func() {
+			r := acquireOnce(bg, once, AcquireOptions{WaitTime: patience})
+			switch {
+			case r.err != nil:
+				t.Error(r.err)
+			case r.lease == nil:
+				if r.record != "done" {
+					t.Errorf("record %q", r.record)
+				}
+				replays.Add(1)
+			case failures.Add(1) <= 5:
+				if err := r.lease.Release(bg); err != nil {
+					t.Error(err)
+				}
+			default:
+				runs.Add(1)
+				if err := r.lease.ReleaseWith(bg, []byte("done"), time.Hour); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if runs.Load() != 1 || replays.Load() != 60-6 {
+		t.Errorf("%d runs and %d replays, want 1 and 54", runs.Load(), replays.Load())
+	}
+}
