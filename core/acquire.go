@@ -230,11 +230,13 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 		a.quit(e, w)
 		queue := a.queue
 		a.queue = place{}
-		c.background.Go(func() {
-			if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || queue.taken {
-				c.cleaner.add(w.kind.undoing(c, g), g, d, true, x.doubt || queue.doubt)
-			}
-		})
+		if x.inFlight || x.doubt || queue.taken { // or else nothing of it has been sent
+			c.background.Go(func() {
+				if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || queue.taken {
+					c.cleaner.add(w.kind.undoing(c, g), g, d, true, x.doubt || queue.doubt)
+				}
+			})
+		}
 		if a.ctx.Err() != nil {
 			return nil, ended(a.ctx)
 		}

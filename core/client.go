@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
@@ -24,7 +25,7 @@ type Client struct {
 	clock   func() instant
 	cluster bool
 	slot    func(key string) int
-	sender  sender
+	batcher *batch.Batcher
 	hub     *hub.Hub
 	dog     *watchdog.Watchdog
 	alarms  *schedule.Schedule[alarm]
@@ -72,7 +73,7 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 		id:         id.String(),
 		clock:      clock,
 		slot:       func(string) int { return 0 },
-		sender:     &plainSender{rdb: rdb, timeout: opts.CommandTimeout},
+		batcher:    batch.New(batch.Config{Redis: rdb, Timeout: opts.CommandTimeout}),
 		held:       newTally(),
 		clockWatch: make(chan struct{}),
 		closing:    make(chan struct{}),
@@ -136,22 +137,23 @@ func (c *Client) each(f func(*entry)) {
 }
 
 // renew is how the watchdog renews a batch of holds.
-func (c *Client) renew(batch []*watchdog.Item) []watchdog.Verdict {
-	holds := make([]lua.Renewable, len(batch))
-	for i, item := range batch {
+func (c *Client) renew(items []*watchdog.Item) []watchdog.Verdict {
+	holds := make([]lua.Renewable, len(items))
+	for i, item := range items {
 		holds[i] = item.Hold.(*hold).renewable()
 	}
 	lease := c.leaseTime(0)
 	x := c.exchange(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.opts.WatchdogTimeout/3))
+	x.call.Purpose = batch.Renewals
 	x.hasty = true // a slot in migration answers TRYAGAIN to a batch for as long as it takes, and serves each key alone
 	answer, err := x.run(nil, nil)
 	var results []lua.Renewal
 	if err == nil {
-		results, err = lua.ReadRenew(answer, len(batch))
+		results, err = lua.ReadRenew(answer, len(items))
 	}
 
-	verdicts := make([]watchdog.Verdict, len(batch))
-	for i, item := range batch {
+	verdicts := make([]watchdog.Verdict, len(items))
+	for i, item := range items {
 		h := item.Hold.(*hold)
 		problem := err
 		if err == nil {
@@ -168,7 +170,7 @@ func (c *Client) renew(batch []*watchdog.Item) []watchdog.Verdict {
 			verdicts[i] = watchdog.Gone
 			h.wasGone()
 		}
-		if problem != nil && (len(batch) == 1 || verdicts[i] == watchdog.Unanswered) {
+		if problem != nil && (len(items) == 1 || verdicts[i] == watchdog.Unanswered) {
 			h.renewFailed(problem)
 		}
 	}
@@ -294,7 +296,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.dog.Close()
 	c.background.close()
 	c.cleaner.close()
-	c.sender.close()
+	c.batcher.Close()
 	c.hub.Close()
 	for i := range c.shards {
 		c.shards[i].mu.Lock()

@@ -467,12 +467,11 @@ func TestRule2_4_Fates(t *testing.T) {
 		"ERR x": failed, "NOPERM x": failed, "OOM x": failed, "MISCONF x": failed, "NOREPLICAS x": failed, "EXECABORT x": failed,
 	} {
 		proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))
-		x := c.exchange(lua.Acquire("a", "nobody", time.Second), time.Millisecond)
-		x.call.reply = make(chan reply, 1)
-		c.sender.send(&x.call)
-		r := await(t, "a reply", x.call.reply)
-		if got := fateOf(r.err); got != want {
-			t.Errorf("%s: fate %d, want %d (%v)", text, got, want, r.err)
+		x := c.exchange(lua.Acquire("a", "nobody", time.Second), patience)
+		c.batcher.Send(&x.call)
+		r := await(t, "a reply", x.call.Reply)
+		if got := fateOf(r.Err); got != want {
+			t.Errorf("%s: fate %d, want %d (%v)", text, got, want, r.Err)
 		}
 	}
 }

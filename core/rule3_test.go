@@ -34,11 +34,11 @@ func TestRule3_1_TheLibraryRepeatsNothing(t *testing.T) {
 			once := lua.Acquire(key, "nobody:1", time.Second)
 			tries := counter(proxy, func(args []string) bool { return len(args) > 3 && args[3] == key })
 			always := proxy.OnEvery(runs(acquireScript), tc.action)
-			sent := call{once, make(chan reply, 1)}
-			c.sender.send(&sent)
-			r := await(t, "an answer", sent.reply)
-			if r.err == nil || isAnswer(r.err) == tc.lost {
-				t.Errorf("answer %v, %v", r.value, r.err)
+			sent := c.exchange(once, patience)
+			c.batcher.Send(&sent.call)
+			r := await(t, "an answer", sent.call.Reply)
+			if r.Err == nil || isAnswer(r.Err) == tc.lost {
+				t.Errorf("answer %v, %v", r.Value, r.Err)
 			}
 			if n := tries(); n != 1 {
 				t.Errorf("the library sent it %d times", n)
@@ -65,10 +65,10 @@ func TestRule3_1_NorTheText(t *testing.T) {
 		t.Fatal(err)
 	}
 	always := proxy.OnEvery(func(args []string) bool { return args[0] == "EVAL" }, redistest.CutAfter)
-	sent := call{lua.Acquire("a", "nobody:1", time.Second), make(chan reply, 1)}
-	c.sender.send(&sent)
-	if r := await(t, "an answer", sent.reply); r.err == nil || isAnswer(r.err) {
-		t.Errorf("answer %v, %v", r.value, r.err)
+	sent := c.exchange(lua.Acquire("a", "nobody:1", time.Second), patience)
+	c.batcher.Send(&sent.call)
+	if r := await(t, "an answer", sent.call.Reply); r.Err == nil || isAnswer(r.Err) {
+		t.Errorf("answer %v, %v", r.Value, r.Err)
 	}
 	if n := proxy.Count("EVAL"); n != 1 {
 		t.Errorf("the library sent the text %d times", n)

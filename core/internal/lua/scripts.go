@@ -90,8 +90,26 @@ func (c Call) Eval() []any {
 	return args
 }
 
+// Key is the first key.
+func (c Call) Key() string { return c.args[firstKey].(string) }
+
+// firstKey is where the keys begin.
+const firstKey = 3
+
+// Size is about what the call takes on the wire, in bytes.
+func (c Call) Size() int {
+	n := 0
+	for _, arg := range c.args {
+		n += 16
+		if s, ok := arg.(string); ok {
+			n += len(s)
+		}
+	}
+	return n
+}
+
 func call(s *Script, keys, room int) Call {
-	args := make([]any, 0, 3+keys+room)
+	args := make([]any, 0, firstKey+keys+room)
 	return Call{Script: s, args: append(args, "EVALSHA", s.SHA, keys)}
 }
 

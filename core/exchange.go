@@ -8,69 +8,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
-
-// A sender carries script calls to Redis. It never repeats one: that is for the exchange, which knows what a repeat means.
-type sender interface {
-	// send starts a call and returns at once. The reply arrives on call.reply, exactly once.
-	send(*call)
-	// close refuses further calls with ErrClosed and waits for those under way.
-	close()
-}
-
-type call struct {
-	lua.Call
-	reply chan reply // holds one
-}
-
-type reply struct {
-	value any
-	err   error
-}
-
-// A plainSender sends each call by itself, on a goroutine of its own.
-type plainSender struct {
-	rdb     redis.UniversalClient
-	timeout time.Duration
-	calls   group
-}
-
-func (s *plainSender) send(c *call) {
-	if !s.calls.Go(func() { c.reply <- s.do(c) }) {
-		c.reply <- reply{err: ErrClosed}
-	}
-}
-
-func (s *plainSender) close() { s.calls.close() }
-
-func (s *plainSender) do(c *call) reply {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	defer cancel()
-	r := s.process(ctx, c.EvalSHA())
-	if hasCode(r.err, "NOSCRIPT") {
-		r = s.process(ctx, c.Eval())
-	}
-	return r
-}
-
-func (s *plainSender) process(ctx context.Context, args []any) reply {
-	cmd := onceCmd{redis.NewCmd(ctx, args...)}
-	_ = s.rdb.Process(ctx, cmd) // the same error as cmd.Err
-	value, err := cmd.Result()
-	return reply{value, err}
-}
-
-// A onceCmd is never repeated by the library, which would do so without a word when a reply was lost.
-type onceCmd struct{ *redis.Cmd }
-
-func (onceCmd) NoRetry() bool { return true }
 
 // An exchange is one operation on Redis: a call, repeated until its outcome is known or its time is over.
 type exchange struct {
 	c        *Client
-	call     call
-	deadline time.Time
+	call     batch.Call
 	inFlight bool
 	last     error   // of the latest try whose end was heard of
 	fate     fate    // the same, sorted
@@ -88,39 +33,46 @@ var (
 
 // exchange prepares an operation that takes no longer than timeout.
 func (c *Client) exchange(lc lua.Call, timeout time.Duration) *exchange {
-	return &exchange{c: c, call: call{lc, make(chan reply, 1)}, deadline: time.Now().Add(timeout)}
+	x := &exchange{c: c}
+	x.call.Call, x.call.Deadline, x.call.Reply = lc, time.Now().Add(timeout), make(chan batch.Reply, 1)
+	return x
 }
 
 // run returns the reply, or why there is none. When leave or closing is closed first it returns errLeft, and await tells
 // the rest; either may be nil.
 func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
-	timeout := time.NewTimer(time.Until(x.deadline))
-	defer timeout.Stop()
 	for try := 0; ; try++ {
 		x.sent, x.inFlight = x.c.clock(), true
-		x.c.sender.send(&x.call)
+		x.c.batcher.Send(&x.call)
 		select {
-		case r := <-x.call.reply:
+		case r := <-x.call.Reply:
 			if value, err, done := x.read(r); done {
 				return value, err
 			}
 		case <-leave:
-			return nil, errLeft
+			return nil, x.leave()
 		case <-closing:
-			return nil, errLeft
-		case <-timeout.C:
-			return nil, x.timedOut()
+			return nil, x.leave()
 		}
 		select {
-		case <-time.After(min(time.Millisecond<<min(try, 7), 100*time.Millisecond)):
+		case <-time.After(min(time.Millisecond<<min(try, 7), 100*time.Millisecond, time.Until(x.call.Deadline))):
 		case <-leave:
 			return nil, errLeft
 		case <-closing:
 			return nil, errLeft
-		case <-timeout.C:
+		}
+		if !time.Now().Before(x.call.Deadline) {
 			return nil, x.last
 		}
 	}
+}
+
+// leave takes back a try that has not been sent yet.
+func (x *exchange) leave() error {
+	if x.c.batcher.Withdraw(&x.call) {
+		x.inFlight, x.last, x.fate = false, errLeft, refused
+	}
+	return errLeft
 }
 
 // await returns what became of a try that was in flight when run was left. It repeats nothing.
@@ -128,26 +80,16 @@ func (x *exchange) await() (any, error) {
 	if !x.inFlight {
 		return nil, x.last
 	}
-	select {
-	case r := <-x.call.reply:
-		value, err, _ := x.read(r)
-		return value, err
-	case <-time.After(time.Until(x.deadline)):
-		return nil, x.timedOut()
-	}
-}
-
-func (x *exchange) timedOut() error {
-	x.doubt, x.fate = true, lost
-	return errTimeout
+	value, err, _ := x.read(<-x.call.Reply)
+	return value, err
 }
 
 // read takes the reply of a try. done says that there is nothing to repeat.
-func (x *exchange) read(r reply) (value any, err error, done bool) {
+func (x *exchange) read(r batch.Reply) (value any, err error, done bool) {
 	x.inFlight = false
-	x.last, x.fate = opaque(r.err), fateOf(r.err)
+	x.last, x.fate = opaque(r.Err), fateOf(r.Err)
 	x.doubt = x.doubt || x.fate == failed || x.fate == lost
-	return r.value, x.last, x.fate != lost && (x.fate != busy || x.hasty)
+	return r.Value, x.last, x.fate != lost && (x.fate != busy || x.hasty)
 }
 
 // A fate is what became of a call, as far as its error tells.
@@ -173,7 +115,7 @@ func fateOf(err error) fate {
 		return busy
 	case hasCode(err, notExecuted...), wrongType(err):
 		return refused
-	case errors.Is(err, ErrClosed), errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+	case errors.Is(err, batch.ErrClosed), errors.Is(err, batch.ErrUnsent), errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return refused
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return refused
@@ -210,6 +152,12 @@ func wrongType(err error) bool {
 // context, and a key of another type has an error of its own.
 func opaque(err error) error {
 	switch {
+	case err == nil:
+		return nil
+	case err == batch.ErrClosed:
+		return ErrClosed
+	case err == batch.ErrUnanswered:
+		return errTimeout
 	case wrongType(err):
 		return ErrWrongKind
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

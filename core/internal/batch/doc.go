@@ -1,0 +1,25 @@
+// Package batch carries script calls to Redis: those that many goroutines make at the same time share pipelines.
+//
+// A [Call] is sent with [Batcher.Send], which returns at once; its [Reply] comes on a channel, exactly once, by the call's
+// deadline at the latest. A call whose caller has left is taken back with [Batcher.Withdraw] if it is still queued.
+//
+// # Lanes
+//
+// A lane is a queue and the commands under way from it. There is one for each purpose ([Ordinary], [Replicated],
+// [Renewals]) and master, so that no purpose waits for another and no node for another. The first few calls of a lane go
+// alone, at once. Beyond them calls queue up, and what is queued goes out as one pipeline as soon as fewer than two are
+// under way. A pipeline that takes much longer than usual does not count: one dead connection must not keep the others
+// from Redis. The life of a call, guarded by the mutex of its lane:
+//
+//	queued -> flying     taken by a runner, alone or in a pipeline
+//	queued -> over       withdrawn; or its deadline has passed: ErrUnsent
+//	flying -> over       answered; or its deadline has passed: ErrUnanswered, and what Redis says later is dropped
+//
+// A runner is a goroutine with one command, or pipeline, under way at a time. Runners are started when they are needed, up
+// to a bound, and stay until the lane is closed: a stack that has grown once serves all calls.
+//
+// # Clusters
+//
+// A call goes to the lane of the master that has its slot, as far as the client knows. What is answered MOVED or ASK, and
+// what is sent before the client knows the cluster, goes through a lane without a node, each call by itself.
+package batch

@@ -1,0 +1,207 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A runner is a goroutine that sends what its lane has loaded.
+type runner struct {
+	lane *lane
+	wake chan struct{} // holds one: it is loaded; closed: it is to end
+
+	// Guarded by the lane's mutex.
+	busy     bool
+	landing  bool // it has its replies
+	started  time.Time
+	deadline time.Time // the earliest of its calls
+
+	// The lane's while it is not busy, then the runner's; what others read of it meanwhile does not change.
+	slots []slot
+	ctx   context.Context
+	cmds  []redis.Cmder
+}
+
+// A slot is one call under way.
+type slot struct {
+	call  *Call
+	due   bool // it is to be sent, or sent again
+	cmd   redis.Cmd
+	reply Reply
+}
+
+// A onceCmd is never repeated by the library, which would do so without a word when a reply was lost.
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+func (r *runner) run() {
+	for range r.wake {
+		for more := true; more; {
+			r.fly()
+			more = r.land()
+		}
+		if r.leaves() {
+			return
+		}
+	}
+}
+
+// fly sends what is loaded, and what Redis did not know the digest of again.
+func (r *runner) fly() {
+	rdb := r.lane.rdb
+	if rdb == nil {
+		r.flyAlone()
+		return
+	}
+	r.exchange(rdb, (*Call).EvalSHA)
+	if r.unknown() {
+		r.exchange(rdb, (*Call).Eval)
+	}
+}
+
+// unknown marks the calls of scripts that Redis did not know as due.
+func (r *runner) unknown() (any bool) {
+	for i := range r.slots {
+		s := &r.slots[i]
+		s.due = s.reply.Err != nil && redis.HasErrorPrefix(s.reply.Err, "NOSCRIPT")
+		any = any || s.due
+	}
+	return any
+}
+
+// exchange sends the calls that are due and reads their replies. prelude goes before them on the same connection.
+func (r *runner) exchange(rdb redis.UniversalClient, args func(*Call) []any, prelude ...redis.Cmder) {
+	r.cmds = append(r.cmds[:0], prelude...)
+	for i := range r.slots {
+		if s := &r.slots[i]; s.due {
+			s.cmd = *redis.NewCmd(r.ctx, args(s.call)...)
+			r.cmds = append(r.cmds, onceCmd{&s.cmd})
+		}
+	}
+	var wait *redis.Cmd
+	if r.lane.acks {
+		wait = redis.NewCmd(r.ctx, "WAIT", r.lane.b.cfg.Acks, r.lane.b.cfg.AckTimeout.Milliseconds())
+		r.cmds = append(r.cmds, onceCmd{wait})
+	}
+	err := r.send(rdb)
+	unacked := r.unacked(wait)
+	for i := range r.slots {
+		if s := &r.slots[i]; s.due {
+			s.reply = Reply{Unacked: unacked}
+			s.reply.Value, s.reply.Err = s.cmd.Result()
+			if s.reply.Err == nil && s.reply.Value == nil {
+				s.reply.Err = silent(err)
+			}
+		}
+	}
+}
+
+func (r *runner) send(rdb redis.UniversalClient) error {
+	if len(r.cmds) == 1 {
+		return rdb.Process(r.ctx, r.cmds[0])
+	}
+	pipe := rdb.Pipeline()
+	_ = pipe.BatchProcess(r.ctx, r.cmds...) // queues them, and never fails
+	_, err := pipe.Exec(r.ctx)
+	return err
+}
+
+// silent is the error of a command that has neither reply nor error: where a connection is refused with an error reply,
+// the library tells so of the pipeline only.
+func silent(err error) error {
+	if err == nil || err == redis.Nil {
+		return errors.New("the Redis client returned neither a reply nor an error")
+	}
+	return err
+}
+
+// unacked says why the commands before a WAIT do not count as confirmed.
+func (r *runner) unacked(wait *redis.Cmd) error {
+	if wait == nil {
+		return nil
+	}
+	n, err := wait.Int()
+	switch want := r.lane.b.cfg.Acks; {
+	case err != nil:
+		return fmt.Errorf("WAIT: %w", err)
+	case n < want:
+		return fmt.Errorf("%d of %d replicas have confirmed it within %s", n, want, r.lane.b.cfg.AckTimeout)
+	}
+	return nil
+}
+
+// expire answers the calls whose deadline has passed. Locked.
+func (r *runner) expire(now time.Time) {
+	if now.Before(r.deadline) {
+		return
+	}
+	later := now.Add(r.lane.b.cfg.Timeout)
+	r.deadline = later
+	for i := range r.slots {
+		c := r.slots[i].call
+		switch {
+		case c.over:
+		case !now.Before(c.Deadline):
+			c.over = true
+			c.Reply <- Reply{Err: ErrUnanswered}
+		case c.Deadline.Before(r.deadline):
+			r.deadline = c.Deadline
+		}
+	}
+}
+
+// land gives the replies and takes what is queued. It reports whether there was anything to take.
+func (r *runner) land() (more bool) {
+	l := r.lane
+	l.mu.Lock()
+	r.landing = true // from here on the calls are not looked at by others
+	l.took(time.Since(r.started))
+	l.mu.Unlock()
+
+	for i := range r.slots {
+		s := &r.slots[i]
+		if s.call.over || l.b.detour(l, s) {
+			continue
+		}
+		s.call.Reply <- s.reply
+	}
+	if len(r.slots) > 1 {
+		// Those who have just been answered send their next calls now, or never: one pipeline for all of them.
+		runtime.Gosched()
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(r.slots)
+	clear(r.cmds)
+	r.slots, r.cmds = r.slots[:0], r.cmds[:0]
+	r.busy, r.landing = false, false
+	now := time.Now()
+	if more = l.room(now); more {
+		l.load(r, now)
+	}
+	l.dispatch(now)
+	return more
+}
+
+// leaves takes the runner off a lane that is closed, if it has nothing more to do.
+func (r *runner) leaves() bool {
+	l := r.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed || r.busy { // loaded by somebody else since it landed
+		return false
+	}
+	if i := slices.Index(l.runners, r); i >= 0 {
+		l.runners = slices.Delete(l.runners, i, i+1)
+		l.rest()
+	} // or else close has taken it off
+	return true
+}
