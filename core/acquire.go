@@ -134,7 +134,7 @@ func (a *acquisition) admit(e *entry) (*waiter, error) {
 			return nil, ErrTooManyWaiters
 		}
 	}
-	w := &waiter{kind: a.lock.kind, owner: a.owner, opts: a.opts, signal: make(chan struct{}, 1)}
+	w := &waiter{kind: a.lock.kind, owner: a.owner, opts: a.opts}
 	if a.opts.WaitTime >= 0 {
 		w.deadline = time.Now().Add(a.opts.WaitTime)
 	}

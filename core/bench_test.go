@@ -3,27 +3,75 @@ package core
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A lock that nobody else wants, acquired and released.
+// A lock that nobody else wants, acquired and released; and the two commands of that sent by hand, one at a time, which is
+// the floor for few goroutines.
 func BenchmarkUncontended(b *testing.B) {
-	for _, goroutines := range []int{1, 64} {
+	for _, goroutines := range []int{1, 2, 4, 16, 64, 256, 1024, 4096} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			c := newBundle(b).client(b)
+			spread(b, goroutines, func(i int) func() {
+				lock := c.Lock(fmt.Sprint("bench:", i))
+				return func() { cycle(b, lock, AcquireOptions{}) }
+			})
+		})
+		b.Run(fmt.Sprintf("by hand/goroutines=%d", goroutines), func(b *testing.B) {
 			bundle := newBundle(b)
-			c := bundle.client(b)
-			var names atomic.Int64
-			b.ReportAllocs()
-			b.SetParallelism(goroutines)
-			b.RunParallel(func(pb *testing.PB) {
-				lock := c.Lock(fmt.Sprint("bench:", names.Add(1)))
-				for pb.Next() {
-					cycle(b, lock, AcquireOptions{})
+			rdb := bundle.srv.Client(b)
+			for _, s := range []*lua.Script{acquireScript, releaseScript} {
+				if err := rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			spread(b, goroutines, func(i int) func() {
+				key, channel := fmt.Sprint("bench:", i), fmt.Sprint("redisson_lock__channel:{bench:", i, "}")
+				return func() {
+					if n, err := rdb.EvalSha(bg, acquireScript.SHA, []string{key}, "me", 30000).Int(); n != 1 || err != nil {
+						b.Error(n, err)
+					}
+					if n, err := rdb.EvalSha(bg, releaseScript.SHA, []string{key}, "me", channel, "0", "PUBLISH").Int(); n != 1 || err != nil {
+						b.Error(n, err)
+					}
 				}
 			})
 		})
 	}
+}
+
+// spread runs b.N rounds on so many goroutines. each makes the round of one of them. cpu-ns/op is what this process
+// computes in a round, Redis not included.
+func spread(b *testing.B, goroutines int, each func(i int) func()) {
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var wg sync.WaitGroup
+	b.ReportAllocs()
+	before := cpuTime(b)
+	b.ResetTimer()
+	for i := range goroutines {
+		wg.Go(func() {
+			for round := each(i); left.Add(-1) >= 0; {
+				round()
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // A lock that all goroutines of one process want.

@@ -44,6 +44,9 @@ type entry struct {
 	sub     *hub.Subscription // while somebody waits, and a moment longer
 	linger  schedule.Entry[alarm]
 	lingers bool
+
+	oneHold   [1]*hold // where holds and queue begin: as a rule there is no second one
+	oneWaiter [1]*waiter
 }
 
 // linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once.
@@ -59,6 +62,7 @@ func (c *Client) lock(key string) *entry {
 	e := s.entries[key]
 	if e == nil {
 		e = &entry{c: c, shard: s, key: key}
+		e.holds, e.queue = e.oneHold[:0], e.oneWaiter[:0]
 		s.entries[key] = e
 	}
 	return e
@@ -179,7 +183,7 @@ type waiter struct {
 	owner    *owner
 	opts     AcquireOptions
 	deadline time.Time     // of WaitTime; zero: none
-	signal   chan struct{} // holds one poke
+	signal   chan struct{} // holds one poke; made before it first sleeps
 
 	arrival uint64
 	front   bool
@@ -196,7 +200,7 @@ type waiter struct {
 func (w *waiter) poke() {
 	select {
 	case w.signal <- struct{}{}:
-	default: // it has one already
+	default: // it has one already, or does not sleep and looks before it does
 	}
 }
 
@@ -334,7 +338,10 @@ func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 	case front && (w.seen != e.epochOf(w) || !w.pollAt.After(now)):
 		return ask, 0
 	case front:
-		return sleep, min(left, w.pollAt.Sub(now))
+		left = min(left, w.pollAt.Sub(now))
+	}
+	if w.signal == nil {
+		w.signal = make(chan struct{}, 1)
 	}
 	return sleep, left
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,16 +35,18 @@ var (
 // exchange prepares an operation that takes no longer than timeout.
 func (c *Client) exchange(lc lua.Call, timeout time.Duration) *exchange {
 	x := &exchange{c: c}
-	x.call.Call, x.call.Deadline, x.call.Reply = lc, time.Now().Add(timeout), make(chan batch.Reply, 1)
+	x.call.Call, x.call.Deadline = lc, time.Now().Add(timeout)
 	return x
 }
+
+// replies are channels that have given what they were for.
+var replies = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
 
 // run returns the reply, or why there is none. When leave or closing is closed first it returns errLeft, and await tells
 // the rest; either may be nil.
 func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 	for try := 0; ; try++ {
-		x.sent, x.inFlight = x.c.clock(), true
-		x.c.batcher.Send(&x.call)
+		x.send()
 		select {
 		case r := <-x.call.Reply:
 			if value, err, done := x.read(r); done {
@@ -67,9 +70,16 @@ func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 	}
 }
 
+func (x *exchange) send() {
+	x.call.Reply = replies.Get().(chan batch.Reply)
+	x.sent, x.inFlight = x.c.clock(), true
+	x.c.batcher.Send(&x.call)
+}
+
 // leave takes back a try that has not been sent yet.
 func (x *exchange) leave() error {
 	if x.c.batcher.Withdraw(&x.call) {
+		replies.Put(x.call.Reply)
 		x.inFlight, x.last, x.fate = false, errLeft, refused
 	}
 	return errLeft
@@ -87,6 +97,7 @@ func (x *exchange) await() (any, error) {
 // read takes the reply of a try. done says that there is nothing to repeat.
 func (x *exchange) read(r batch.Reply) (value any, err error, done bool) {
 	x.inFlight = false
+	replies.Put(x.call.Reply) // it gives one reply, and that was it
 	x.last, x.fate = opaque(r.Err), fateOf(r.Err)
 	x.doubt = x.doubt || x.fate == failed || x.fate == lost
 	return r.Value, x.last, x.fate != lost && (x.fate != busy || x.hasty)
@@ -107,10 +118,11 @@ const (
 var notExecuted = []string{"NOSCRIPT", "MOVED", "ASK", "READONLY", "CLUSTERDOWN", "BUSY"}
 
 func fateOf(err error) fate {
+	if err == nil {
+		return answered
+	}
 	var dial *net.OpError
 	switch {
-	case err == nil:
-		return answered
 	case hasCode(err, "TRYAGAIN", "LOADING"):
 		return busy
 	case hasCode(err, notExecuted...), wrongType(err):

@@ -39,6 +39,8 @@ type hold struct {
 	longest time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
 	armed   bool
 	record  *lua.Record // a Once's: what the next command that changes the number of leases is to leave
+
+	one [1]*Lease // where leases begins: as a rule there is no second one
 }
 
 func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
@@ -52,6 +54,7 @@ func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
 		sure:  levels{}.plus(w.kind),
 	}
 	h.deepest = h.sure.shared
+	h.leases = h.one[:0]
 	h.item = watchdog.Item{Key: e.key, Owner: field, Slot: c.slot(e.key), Hold: h}
 	return h
 }
@@ -219,6 +222,12 @@ func (h *hold) sendCount() {
 // for whom the turn does not come in time waits no longer.
 func (h *hold) release(l *Lease) error {
 	c := h.entry.c
+	select {
+	case h.turn <- struct{}{}: // as a rule nobody has it
+		defer h.give()
+		return h.tellRelease(l)
+	default:
+	}
 	timeout := time.NewTimer(c.opts.CommandTimeout)
 	defer timeout.Stop()
 	select {

@@ -21,6 +21,7 @@ type Lease struct {
 	name     string
 	fixed    time.Duration   // LeaseTime; 0: the watchdog's
 	caller   context.Context // Acquire's
+	owned    ownerContext
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	acquired instant
@@ -39,7 +40,8 @@ type binding struct{ cancel context.CancelCauseFunc }
 
 func (c *Client) newLease(ctx context.Context, h *hold, lock *Lock, lease time.Duration) *Lease {
 	l := &Lease{c: c, hold: h, kind: lock.kind, name: lock.name, fixed: lease, watched: lease == 0, caller: ctx, acquired: c.clock()}
-	l.ctx, l.cancel = context.WithCancelCause(withOwner(ctx, h.owner))
+	l.owned = ownerContext{ctx, h.owner}
+	l.ctx, l.cancel = context.WithCancelCause(&l.owned)
 	return l
 }
 

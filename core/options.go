@@ -43,14 +43,20 @@ const (
 	Both
 )
 
+var (
+	publishPlain   = []string{"PUBLISH"}
+	publishSharded = []string{"SPUBLISH"}
+	publishBoth    = []string{"PUBLISH", "SPUBLISH"}
+)
+
 func (m PublishMode) publishCommands() []string {
 	switch m {
 	case Sharded:
-		return []string{"SPUBLISH"}
+		return publishSharded
 	case Both:
-		return []string{"PUBLISH", "SPUBLISH"}
+		return publishBoth
 	default:
-		return []string{"PUBLISH"}
+		return publishPlain
 	}
 }
 

@@ -47,8 +47,19 @@ func effective(ctx context.Context) context.Context {
 	return ctx
 }
 
-func withOwner(ctx context.Context, o *owner) context.Context {
-	return context.WithValue(ctx, ownerKey{}, o)
+func withOwner(ctx context.Context, o *owner) context.Context { return &ownerContext{ctx, o} }
+
+// An ownerContext is what context.WithValue would make, and can be part of something else.
+type ownerContext struct {
+	context.Context
+	owner *owner
+}
+
+func (c *ownerContext) Value(key any) any {
+	if key == (ownerKey{}) {
+		return c.owner
+	}
+	return c.Context.Value(key)
 }
 
 // WithOwner returns a context with an owner, which is ctx itself where it has one already. Acquires with contexts of one

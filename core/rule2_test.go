@@ -468,7 +468,7 @@ func TestRule2_4_Fates(t *testing.T) {
 	} {
 		proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))
 		x := c.exchange(lua.Acquire("a", "nobody", time.Second), patience)
-		c.batcher.Send(&x.call)
+		x.send()
 		r := await(t, "a reply", x.call.Reply)
 		if got := fateOf(r.Err); got != want {
 			t.Errorf("%s: fate %d, want %d (%v)", text, got, want, r.Err)

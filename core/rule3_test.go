@@ -35,7 +35,7 @@ func TestRule3_1_TheLibraryRepeatsNothing(t *testing.T) {
 			tries := counter(proxy, func(args []string) bool { return len(args) > 3 && args[3] == key })
 			always := proxy.OnEvery(runs(acquireScript), tc.action)
 			sent := c.exchange(once, patience)
-			c.batcher.Send(&sent.call)
+			sent.send()
 			r := await(t, "an answer", sent.call.Reply)
 			if r.Err == nil || isAnswer(r.Err) == tc.lost {
 				t.Errorf("answer %v, %v", r.Value, r.Err)
@@ -66,7 +66,7 @@ func TestRule3_1_NorTheText(t *testing.T) {
 	}
 	always := proxy.OnEvery(func(args []string) bool { return args[0] == "EVAL" }, redistest.CutAfter)
 	sent := c.exchange(lua.Acquire("a", "nobody:1", time.Second), patience)
-	c.batcher.Send(&sent.call)
+	sent.send()
 	if r := await(t, "an answer", sent.call.Reply); r.Err == nil || isAnswer(r.Err) {
 		t.Errorf("answer %v, %v", r.Value, r.Err)
 	}

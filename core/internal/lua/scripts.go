@@ -19,11 +19,13 @@ type Script struct {
 	Name   string
 	Source string
 	SHA    string
+	sha    any // SHA, ready to be an argument
 }
 
 func script(name, source string) *Script {
 	sum := sha1.Sum([]byte(source))
-	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return &Script{Name: name, Source: source, SHA: sha, sha: sha}
 }
 
 var (
@@ -110,7 +112,7 @@ func (c Call) Size() int {
 
 func call(s *Script, keys, room int) Call {
 	args := make([]any, 0, firstKey+keys+room)
-	return Call{Script: s, args: append(args, "EVALSHA", s.SHA, keys)}
+	return Call{Script: s, args: append(args, "EVALSHA", s.sha, keys)}
 }
 
 func (c *Call) add(args ...any) { c.args = append(c.args, args...) }
@@ -123,10 +125,21 @@ type Announcement struct {
 }
 
 func (a Announcement) addTo(c *Call) {
-	c.add(a.Channel, a.Message)
+	c.add(a.Channel, word(a.Message))
 	for _, command := range a.Commands {
-		c.add(command)
+		c.add(word(command))
 	}
+}
+
+// word makes an argument of a string, without allocation for those that are in every release.
+func word(s string) any {
+	switch s {
+	case "0":
+		return "0"
+	case "PUBLISH":
+		return "PUBLISH"
+	}
+	return s
 }
 
 // Acquire takes a plain lock; see acquire.lua. Its reply is read by ReadAcquire.

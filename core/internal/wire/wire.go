@@ -67,7 +67,9 @@ func RecordKey(name string) string { return suffixed(name, "record") }
 // Owner is the field of a lock hash that stands for one hold of one client. Redisson puts a thread id where reqlock
 // puts the number of the hold; nobody parses it.
 func Owner(client string, hold uint64) string {
-	return client + ":" + strconv.FormatUint(hold, 10)
+	b := make([]byte, 0, 64)
+	b = append(append(b, client...), ':')
+	return string(strconv.AppendUint(b, hold, 10))
 }
 
 // prefixed puts a prefix before a name so that both fall into one cluster slot. As in Redisson, a name with an opening
