@@ -186,8 +186,9 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	defer b.forget(t, "a")
 	once := c.Once("a")
 	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
+	asked := proxy.OnMatch(2, runs(onceAcquireScript), redistest.Delay(1))
 	waiters := waitForRecord(t, c, once, 100)
-	b.eventuallyListens(t, "a")
+	await(t, "the first waiter has asked, and again when it was subscribed", asked.Hit())
 
 	commands := counter(proxy, runs())
 	rule := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
