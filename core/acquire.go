@@ -53,6 +53,9 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		notify(c.opts.Observer.NotAcquired, ctx, a.event("", err))
 		return nil, err
 	}
+	if opts.vote {
+		lease.tighten()
+	}
 	notify(c.opts.Observer.Acquired, ctx, a.event(lease.hold.field, nil))
 	return lease, nil
 }
@@ -74,6 +77,9 @@ func (a *acquisition) run() (*Lease, error) {
 		if a.c.state.Load() != open {
 			e.unlock()
 			return nil, ErrClosed
+		}
+		if a.opts.vote {
+			return a.askPastQueue(e)
 		}
 		w, err := a.admit(e)
 		if err != nil {

@@ -36,6 +36,7 @@ type entry struct {
 
 	holds []*hold   // those that have ended stay until all has been told
 	queue []*waiter // first come, first served; only those at the front ask Redis
+	votes int       // callers that ask past the queue
 
 	epoch    uint64 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 	arrivals uint64 // numbers the waiters
@@ -77,7 +78,7 @@ func (e *entry) unlock() {
 			e.lingers = true
 			e.c.alarms.Set(&e.linger, e, linger)
 		}
-	case len(e.holds) == 0 && e.shard.entries[e.key] == e:
+	case len(e.holds) == 0 && e.votes == 0 && e.shard.entries[e.key] == e:
 		delete(e.shard.entries, e.key)
 	}
 	e.shard.mu.Unlock()

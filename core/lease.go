@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -14,32 +15,69 @@ import (
 // The lease ends by itself when its LeaseTime is over, counted from before the command that took it was sent, less a small
 // margin; or, without a LeaseTime, when the watchdog has not been able to renew it for as long as WatchdogTimeout. It
 // also ends when Redis is found not to know it any more. All of that is a loss: Context, Bind and Done tell of it at once.
+//
+// The lease of a MultiLock or a RedLock stands for those of all its members, which nobody else sees.
 type Lease struct {
+	keeper keeper
+	name   string
+	owner  *owner
+	fixed  time.Duration // LeaseTime; 0: the watchdog's
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu      *sync.Mutex // guards what follows: the shard's of the hold, or the set's
+	watched bool        // the watchdog keeps it
+	err     error
+	done    chan struct{} // made when somebody asks while it is held
+	bound   []*binding
+	whole   *set // of which it is a member
+
+	// Only where a hold is the keeper.
 	c        *Client
 	hold     *hold
 	kind     *kind
-	name     string
-	fixed    time.Duration   // LeaseTime; 0: the watchdog's
 	caller   context.Context // Acquire's
 	owned    ownerContext
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
 	acquired instant
-
-	// Guarded by the shard's mutex of the hold.
-	watched  bool    // the watchdog keeps it
-	deadline instant // where it does not
-	err      error
-	done     chan struct{} // made when somebody asks while it is held
-	bound    []*binding
+	deadline instant       // guarded by mu; where the watchdog does not keep it
+	drift    time.Duration // guarded by mu; by how much it ends earlier than others do
 	alarm    schedule.Entry[alarm]
+}
+
+// A keeper is what stands behind a lease: a hold in Redis, which is at the bottom of everything, or a set of other leases.
+type keeper interface {
+	// left is the time until the lease ends if nothing prolongs it. Locked.
+	left(l *Lease) time.Duration
+	// expire ends the lease if its time is over.
+	expire(l *Lease)
+	// drop takes off a lease that is being released; giveBack follows. Locked.
+	drop(l *Lease)
+	// giveBack tells Redis of the release.
+	giveBack(ctx context.Context, l *Lease) error
+	extend(ctx context.Context, l *Lease, d time.Duration) error
+	// stopRenewal has the watchdog keep the lease no longer. Locked.
+	stopRenewal(l *Lease)
+	// background runs f on a goroutine that Client.Close waits for; where that is over, on the caller's.
+	background(f func())
 }
 
 // A binding is a context that ends when the lease is lost.
 type binding struct{ cancel context.CancelCauseFunc }
 
 func (c *Client) newLease(ctx context.Context, h *hold, lock *Lock, lease time.Duration) *Lease {
-	l := &Lease{c: c, hold: h, kind: lock.kind, name: lock.name, fixed: lease, watched: lease == 0, caller: ctx, acquired: c.clock()}
+	l := &Lease{
+		keeper:   h,
+		name:     lock.name,
+		owner:    h.owner,
+		fixed:    lease,
+		mu:       &h.entry.shard.mu,
+		watched:  lease == 0,
+		c:        c,
+		hold:     h,
+		kind:     lock.kind,
+		caller:   ctx,
+		acquired: c.clock(),
+	}
 	l.owned = ownerContext{ctx, h.owner}
 	l.ctx, l.cancel = context.WithCancelCause(&l.owned)
 	return l
@@ -55,10 +93,10 @@ func (c *Client) leaseTime(d time.Duration) time.Duration {
 	return d.Truncate(time.Millisecond)
 }
 
-func (l *Lease) lock()   { l.hold.entry.shard.mu.Lock() }
-func (l *Lease) unlock() { l.hold.entry.shard.mu.Unlock() }
+func (l *Lease) lock()   { l.mu.Lock() }
+func (l *Lease) unlock() { l.mu.Unlock() }
 
-// Name is the name of the lock, as it was given to the client.
+// Name is the name of the lock, as it was given to the client; of a MultiLock or a RedLock it is what their Name says.
 func (l *Lease) Name() string { return l.name }
 
 // Context is Acquire's context with the lease's owner. It ends when that one does, when the lease is lost (cause ErrLockLost),
@@ -68,7 +106,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Bind returns ctx with the lease's owner, so that it re-enters the lock, ending when the lease is lost (cause ErrLockLost,
 // or ErrClosed). It does not end on release. Call the function when done with it.
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(withOwner(ctx, l.hold.owner))
+	ctx, cancel := context.WithCancelCause(withOwner(ctx, l.owner))
 	b := &binding{cancel}
 	l.lock()
 	switch {
@@ -89,8 +127,13 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 // Token is the fencing token of a lease of a FencedLock: greater than that of every hold of the lock before it, in any process.
-// Re-entries share their hold's. ok is false for other locks. Redisson: lockAndGetToken.
-func (l *Lease) Token() (token uint64, ok bool) { return l.hold.token, l.hold.token > 0 }
+// Re-entries share their hold's. ok is false for other locks, and for several. Redisson: lockAndGetToken.
+func (l *Lease) Token() (token uint64, ok bool) {
+	if l.hold == nil {
+		return 0, false
+	}
+	return l.hold.token, l.hold.token > 0
+}
 
 // Done is closed when the lease is released or lost.
 func (l *Lease) Done() <-chan struct{} {
@@ -138,49 +181,10 @@ func (l *Lease) Remaining() time.Duration {
 }
 
 // left is the time to the deadline. Locked.
-func (l *Lease) left() time.Duration { return l.c.clock().until(l.end()) }
+func (l *Lease) left() time.Duration { return l.keeper.left(l) }
 
-// end is the local deadline. Locked.
-func (l *Lease) end() instant {
-	if l.watched {
-		return l.hold.renewed
-	}
-	return l.deadline
-}
-
-// setAlarm has the lease looked at when its time is over. Locked.
-func (l *Lease) setAlarm() { l.c.alarms.Set(&l.alarm, l, l.left()) }
-
-// ring ends the lease if its time is over, and sets the alarm again if it has been prolonged.
-func (l *Lease) ring() {
-	h := l.hold
-	l.lock()
-	if l.err != nil {
-		l.unlock()
-		return
-	}
-	if l.left() > 0 {
-		l.setAlarm()
-		l.unlock()
-		return
-	}
-	if len(h.leases) == 1 {
-		lost, _ := h.end(ErrLockLost)
-		l.unlock()
-		h.bury(lost)
-		return
-	}
-	l.err = ErrLockLost
-	h.drop(l)
-	l.unlock()
-	l.endContexts(ErrLockLost)
-	l.reportLoss(ErrLockLost)
-	l.c.background.Go(func() {
-		h.turn <- struct{}{}
-		defer h.give()
-		h.sendCount()
-	})
-}
+// ring ends the lease if its time is over.
+func (l *Lease) ring() { l.keeper.expire(l) }
 
 // Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
 // ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be
@@ -200,19 +204,14 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 		return opErr("release", l.name, err)
 	}
 	l.err = ErrReleased
-	l.hold.drop(l)
+	l.keeper.drop(l)
 	if r != nil {
 		l.hold.record = r
 	}
 	l.unlock()
 
 	l.endContexts(ErrReleased)
-	err := l.hold.release(l)
-	l.c.observeRelease(ctx, l, err)
-	if err != nil {
-		return opErr("release", l.name, err)
-	}
-	return nil
+	return l.keeper.giveBack(ctx, l)
 }
 
 // Extend has the lease last for d from now, unless it lasts longer already. A lease that the watchdog keeps needs no
@@ -230,18 +229,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err := l.Err(); err != nil {
 		return opErr("extend", l.name, err)
 	}
-	d = d.Truncate(time.Millisecond)
-	err := l.hold.update(ctx, nil, d, func(sent instant) error {
-		if l.err != nil {
-			return l.err
-		}
-		l.hold.prolong(l, sent, d)
-		return nil
-	})
-	if err != nil {
-		return opErr("extend", l.name, err)
-	}
-	return nil
+	return l.keeper.extend(ctx, l, d.Truncate(time.Millisecond))
 }
 
 // StopRenewal has the watchdog keep the lease no longer: it ends when what it has left is over, unless it is released
@@ -250,15 +238,15 @@ func (l *Lease) StopRenewal() {
 	l.lock()
 	defer l.unlock()
 	if l.err == nil && l.watched {
-		l.watched, l.deadline = false, l.hold.renewed
-		l.hold.syncRenewal()
+		l.keeper.stopRenewal(l)
+		l.watched = false
 	}
 }
 
 // endContexts tells everybody that the lease has ended. It is called once, by whoever set err.
 func (l *Lease) endContexts(cause error) {
 	l.lock()
-	done, bound := l.done, l.bound
+	done, bound, whole := l.done, l.bound, l.whole
 	l.bound = nil
 	l.unlock()
 	l.cancel(cause)
@@ -269,6 +257,9 @@ func (l *Lease) endContexts(cause error) {
 		for _, b := range bound {
 			b.cancel(cause)
 		}
+	}
+	if whole != nil {
+		whole.memberEnded(l, cause)
 	}
 }
 

@@ -101,7 +101,10 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *Lease, 
 // An empty record, a ttl below 1ms, and a lease that is not of a Once are ErrInvalidOptions, and the lock stays held.
 func (l *Lease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
-	if l.hold.kind.record == nil {
+	switch {
+	case l.hold == nil:
+		err = invalid(ErrInvalidOptions, "several locks leave no records; use the lease of a core.Once")
+	case l.hold.kind.record == nil:
 		err = invalid(ErrInvalidOptions, "a %s leaves no records; use the lease of a core.Once", l.hold.kind.name)
 	}
 	if err != nil {

@@ -145,6 +145,8 @@ type AcquireOptions struct {
 	// MaxWaiters refuses with ErrTooManyWaiters when so many callers of this process wait for the name already. 0: no
 	// bound; negative values are refused.
 	MaxWaiters int
+
+	vote bool // on behalf of a RedLock; see there
 }
 
 func (o AcquireOptions) check() error {

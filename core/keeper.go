@@ -1,0 +1,96 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// How a hold keeps its leases.
+
+func (h *hold) left(l *Lease) time.Duration { return l.c.clock().until(l.end()) }
+
+// end is the local deadline. Locked.
+func (l *Lease) end() instant {
+	end := l.deadline
+	if l.watched {
+		end = l.hold.renewed
+	}
+	return end.add(-l.drift)
+}
+
+// setAlarm has the lease looked at when its time is over. Locked.
+func (l *Lease) setAlarm() { l.c.alarms.Set(&l.alarm, l, l.left()) }
+
+// expire ends the lease if its time is over, and sets the alarm again if it has been prolonged.
+func (h *hold) expire(l *Lease) {
+	l.lock()
+	if l.err != nil {
+		l.unlock()
+		return
+	}
+	if l.left() > 0 {
+		l.setAlarm()
+		l.unlock()
+		return
+	}
+	if len(h.leases) == 1 {
+		lost, _ := h.end(ErrLockLost)
+		l.unlock()
+		h.bury(lost)
+		return
+	}
+	l.err = ErrLockLost
+	h.drop(l)
+	l.unlock()
+	l.endContexts(ErrLockLost)
+	l.reportLoss(ErrLockLost)
+	l.c.background.Go(func() {
+		h.turn <- struct{}{}
+		defer h.give()
+		h.sendCount()
+	})
+}
+
+func (h *hold) giveBack(ctx context.Context, l *Lease) error {
+	err := h.release(l)
+	l.c.observeRelease(ctx, l, err)
+	if err != nil {
+		return opErr("release", l.name, err)
+	}
+	return nil
+}
+
+func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
+	err := h.update(ctx, nil, d, func(sent instant) error {
+		if l.err != nil {
+			return l.err
+		}
+		h.prolong(l, sent, d)
+		return nil
+	})
+	if err != nil {
+		return opErr("extend", l.name, err)
+	}
+	return nil
+}
+
+func (h *hold) stopRenewal(l *Lease) {
+	l.watched, l.deadline = false, h.renewed
+	h.syncRenewal()
+}
+
+func (h *hold) background(f func()) {
+	if !h.entry.c.background.Go(f) {
+		f()
+	}
+}
+
+// tighten has the lease end a drift earlier; see RedLock.
+func (l *Lease) tighten() {
+	l.lock()
+	defer l.unlock()
+	l.drift = margin(l.duration())
+	if l.err == nil {
+		l.setAlarm()
+	}
+}

@@ -1,0 +1,299 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MultiLock returns several locks as one: all of them are acquired, or none. They may be of different kinds and of different
+// clients, on different servers; a lock that is named twice counts as entered twice. Redisson: getMultiLock.
+//
+// Everybody takes them in the order of their names, whatever the order here, so that two MultiLocks never wait for each
+// other; the write lock of a name comes before its read lock. Without waiting, and as a first try with, all are asked at once.
+// Where one is refused and there is WaitTime, they are taken one after another. Whoever holds some of them waits for the
+// next at most as many times 1.5s as there are locks; then it gives back what it has, pauses for a moment and starts over.
+//
+// The lease stands for all of them: it ends when the first of them does, and if one is lost, the rest is released.
+// LeaseTime is given to each. Release tries each, and joins the errors. Acquire fails with the error of the lock that could not be had,
+// a *NotAcquiredError with its name among them. Observers and Stats know the members, not the whole.
+func MultiLock(locks ...Locker) Locker {
+	m := &multi{err: checkMembers("core.MultiLock", locks)}
+	if m.err != nil {
+		return m
+	}
+	for _, l := range locks {
+		if inner, ok := l.(*multi); ok {
+			m.locks = append(m.locks, inner.locks...)
+			m.err = cmp.Or(m.err, inner.err)
+		} else {
+			m.locks = append(m.locks, l)
+		}
+	}
+	slices.SortStableFunc(m.locks, func(a, b Locker) int {
+		return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(rank(a), rank(b)))
+	})
+	m.name = joinNames("multi", m.locks)
+	return m
+}
+
+type multi struct {
+	locks []Locker // in the order in which they are taken
+	name  string
+	err   error // why it cannot work
+}
+
+// rank orders locks of one name: whoever reads cannot have the write lock any more.
+func rank(l Locker) int {
+	if l, ok := l.(*Lock); ok {
+		return l.kind.rank
+	}
+	return 0
+}
+
+// checkMembers refuses what can never be a whole.
+func checkMembers(what string, locks []Locker) error {
+	if len(locks) == 0 {
+		return invalid(ErrInvalidOptions, "%s has no locks; give it at least one", what)
+	}
+	for i, l := range locks {
+		missing := l == nil
+		switch l := l.(type) {
+		case *Lock:
+			missing = l == nil
+			if !missing && l.err != nil {
+				return fmt.Errorf("lock %d of %s: %w", i+1, what, l.err)
+			}
+		case *multi:
+			if l.err != nil {
+				return fmt.Errorf("lock %d of %s: %w", i+1, what, l.err)
+			}
+		case *red:
+			if l.err != nil {
+				return fmt.Errorf("lock %d of %s: %w", i+1, what, l.err)
+			}
+		}
+		if missing {
+			return invalid(ErrInvalidOptions, "lock %d of the %d of %s is nil", i+1, len(locks), what)
+		}
+	}
+	return nil
+}
+
+// joinNames is a name for several locks, each name once.
+func joinNames(what string, locks []Locker) string {
+	var names []string
+	for _, l := range locks {
+		if !slices.Contains(names, l.Name()) {
+			names = append(names, l.Name())
+		}
+	}
+	return what + "(" + strings.Join(names, ", ") + ")"
+}
+
+// Name is that of the locks, in the order in which they are taken, each once.
+func (m *multi) Name() string { return m.name }
+
+// How long those who hold some of the locks wait for the next, for each lock that there is; and how long they pause
+// at most after that was not enough. Redisson waits as long.
+const (
+	waitPerMember = 1500 * time.Millisecond
+	maxPause      = 100 * time.Millisecond
+)
+
+func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
+	if err := cmp.Or(opts.check(), m.err); err != nil {
+		return nil, opErr("acquire", m.name, err)
+	}
+	ctx = WithOwner(effective(ctx))
+	b := newBudget(opts.WaitTime)
+	s, err := m.all(ctx, opts, m.tryAll)
+	for err != nil && mayPass(err) && !b.over() {
+		s, err = m.all(ctx, opts, func(ctx context.Context, opts AcquireOptions, got []*Lease) error {
+			return m.waitForAll(ctx, opts, b, got)
+		})
+		if err != nil && mayPass(err) {
+			b.pause(ctx, rand.N(maxPause))
+		}
+	}
+	if err != nil {
+		return nil, b.explain(m.name, err)
+	}
+	return s.lease, nil
+}
+
+// mayPass says of an error that another attempt makes sense: somebody else has the lock, or a lease was over before the
+// whole was there.
+func mayPass(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLockLost) }
+
+// all makes one attempt to get all locks in a way that fills in the leases it got. Those of a failed attempt are given back, also
+// when a Locker panics.
+func (m *multi) all(ctx context.Context, opts AcquireOptions, way func(context.Context, AcquireOptions, []*Lease) error) (s *set, err error) {
+	got := make([]*Lease, len(m.locks))
+	defer func() {
+		if s == nil {
+			releaseAll(ctx, got)
+		}
+	}()
+	if err := way(ctx, opts, got); err != nil {
+		return nil, err
+	}
+	return newSet(ctx, m.name, opts.LeaseTime, got, len(got))
+}
+
+// tryAll asks for all locks at once, without waiting. What is one lock is asked for once at a time, since whoever asks is in
+// the way of others for that moment; what is not known to be a lock of its own comes last, on the caller's goroutine.
+func (m *multi) tryAll(ctx context.Context, opts AcquireOptions, got []*Lease) error {
+	opts.WaitTime = 0
+	errs := make([]error, len(m.locks))
+	take := func(places []int) {
+		for _, i := range places {
+			if got[i], errs[i] = acquireMember(ctx, m.locks[i], opts); errs[i] != nil {
+				return
+			}
+		}
+	}
+	lanes, rest := m.lanes()
+	var others sync.WaitGroup
+	for i, lane := range lanes {
+		if i == len(lanes)-1 && len(rest) == 0 {
+			take(lane)
+		} else {
+			others.Go(func() { take(lane) })
+		}
+	}
+	others.Wait()
+	take(rest)
+	return worst(errs)
+}
+
+// lanes are the places of locks that can be asked for at the same time, and those that cannot.
+func (m *multi) lanes() (lanes [][]int, rest []int) {
+	type one struct {
+		c   *Client
+		key string
+	}
+	known := make(map[one]int)
+	for i, l := range m.locks {
+		l, ok := l.(*Lock)
+		if !ok {
+			rest = append(rest, i)
+			continue
+		}
+		lane, ok := known[one{l.c, l.key}]
+		if !ok {
+			lane = len(lanes)
+			known[one{l.c, l.key}] = lane
+			lanes = append(lanes, nil)
+		}
+		lanes[lane] = append(lanes[lane], i)
+	}
+	return lanes, rest
+}
+
+// worst is the first error that no waiting will help against, or else the first.
+func worst(errs []error) (first error) {
+	for _, err := range errs {
+		if err != nil && !mayPass(err) {
+			return err
+		}
+		first = cmp.Or(first, err)
+	}
+	return first
+}
+
+// waitForAll takes one lock after another. The wait for the first is in nobody's way and may take all the time there is. The
+// leases of those taken first have gone on by the time the last is there; they are set to their full length again.
+func (m *multi) waitForAll(ctx context.Context, opts AcquireOptions, b *budget, got []*Lease) (err error) {
+	for i, l := range m.locks {
+		opts.WaitTime = b.left()
+		if i > 0 {
+			opts.WaitTime = b.atMost(time.Duration(len(m.locks)) * waitPerMember)
+		}
+		if opts.LeaseTime > 0 {
+			for _, lease := range got[:i] {
+				opts.WaitTime = b.atMost(min(opts.WaitTime, lease.Remaining()))
+			}
+		}
+		if got[i], err = acquireMember(ctx, l, opts); err != nil {
+			return err
+		}
+	}
+	if opts.LeaseTime == 0 {
+		return nil
+	}
+	errs := make([]error, len(got))
+	earlier := got[:len(got)-1]
+	results := start(earlier, func(l *Lease) error { return l.Extend(ctx, opts.LeaseTime) })
+	for range earlier {
+		r := <-results
+		errs[r.place] = r.err
+	}
+	return worst(errs)
+}
+
+// acquireMember acquires a lock that need not be one of ours.
+func acquireMember(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
+	lease, err := l.Acquire(ctx, opts)
+	switch {
+	case err != nil:
+		return nil, err
+	case lease == nil:
+		return nil, opErr("acquire", l.Name(), invalid(ErrInvalidOptions, "a %T returned neither a lease nor an error", l))
+	}
+	return lease, nil
+}
+
+// A budget is the WaitTime of one Acquire that makes several attempts.
+type budget struct {
+	began time.Time
+	wait  time.Duration
+}
+
+func newBudget(wait time.Duration) *budget { return &budget{time.Now(), wait} }
+
+// left is a WaitTime: what is left of the budget.
+func (b *budget) left() time.Duration {
+	if b.wait == WaitForever {
+		return WaitForever
+	}
+	return max(0, b.wait-time.Since(b.began))
+}
+
+func (b *budget) over() bool { return b.left() == 0 }
+
+// atMost is a WaitTime no longer than d.
+func (b *budget) atMost(d time.Duration) time.Duration {
+	if b.wait == WaitForever {
+		return d
+	}
+	return min(d, b.left())
+}
+
+// pause sleeps, within the budget, unless ctx ends.
+func (b *budget) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(b.atMost(d))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// explain completes the error of the last attempt.
+func (b *budget) explain(name string, err error) error {
+	var held *NotAcquiredError
+	if errors.As(err, &held) {
+		return &NotAcquiredError{Name: held.Name, TTL: held.TTL, Waited: time.Since(b.began)}
+	}
+	if err == errLate {
+		return opErr("acquire", name, err)
+	}
+	return err
+}

@@ -1,0 +1,516 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// bundles are several servers that know nothing of each other.
+func bundles(t testing.TB, n int) []*bundle {
+	t.Helper()
+	all := make([]*bundle, n)
+	for i := range all {
+		all[i] = newBundle(t)
+	}
+	return all
+}
+
+func (b *bundle) wantFree(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if f := b.fields(t, name); len(f) > 0 {
+			t.Errorf("%s is locked: %v", name, f)
+		}
+	}
+}
+
+func (b *bundle) wantLocked(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if f := b.fields(t, name); len(f) != 1 {
+			t.Errorf("%s is not locked: %v", name, f)
+		}
+	}
+}
+
+// All or none, and free again after one Release. RedissonMultiLockTest.testLockUnlock
+func TestMultiLockIsAllOrNone(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	all := MultiLock(c.Lock("c"), c.Lock("a"), c.Lock("b"))
+	for range 3 {
+		lease := mustTake(t, bg, all, AcquireOptions{})
+		b.wantLocked(t, "a", "b", "c")
+		if got := lease.Name(); got != "multi(a, b, c)" || got != all.Name() {
+			t.Errorf("Name() = %q", got)
+		}
+		wantHeld(t, lease)
+		for _, name := range []string{"a", "b", "c"} {
+			_, err := other.Lock(name).Acquire(bg, AcquireOptions{})
+			wantErr(t, "another's Acquire of "+name, err, ErrNotAcquired)
+		}
+		mustRelease(t, lease)
+		b.wantFree(t, "a", "b", "c")
+		wantEnded(t, lease, ErrReleased)
+		wantErr(t, "a second Release", lease.Release(bg), ErrReleased)
+	}
+
+	busy := mustAcquire(t, other, "b", AcquireOptions{LeaseTime: time.Minute})
+	_, err := all.Acquire(bg, AcquireOptions{})
+	var held *NotAcquiredError
+	if !errors.As(err, &held) || held.Name != "b" || held.TTL < 30*time.Second {
+		t.Errorf("Acquire while b is held: %#v", err)
+	}
+	b.wantFree(t, "a", "c")
+	mustRelease(t, busy)
+}
+
+// What can never work is an error of Acquire, which says what is wrong.
+func TestMultiLockRefusesNonsense(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	a := c.Lock("a")
+	var missing *Lock
+	for name, test := range map[string]struct {
+		lock  Locker
+		opts  AcquireOptions
+		want  error
+		words string
+	}{
+		"empty":               {MultiLock(), AcquireOptions{}, ErrInvalidOptions, "core.MultiLock has no locks"},
+		"nil":                 {MultiLock(a, nil), AcquireOptions{}, ErrInvalidOptions, "lock 2 of the 2 of core.MultiLock is nil"},
+		"nil *Lock":           {MultiLock(missing, a), AcquireOptions{}, ErrInvalidOptions, "lock 1 of the 2 of core.MultiLock is nil"},
+		"nested nonsense":     {MultiLock(a, MultiLock()), AcquireOptions{}, ErrInvalidOptions, "lock 2 of core.MultiLock: "},
+		"name":                {MultiLock(a, c.Lock("")), AcquireOptions{}, ErrInvalidName, "lock 2 of core.MultiLock: "},
+		"WaitTime":            {MultiLock(a), AcquireOptions{WaitTime: -5}, ErrInvalidOptions, "WaitTime"},
+		"LeaseTime":           {MultiLock(a), AcquireOptions{LeaseTime: -5}, ErrInvalidOptions, "LeaseTime"},
+		"MaxWaiters":          {MultiLock(a), AcquireOptions{MaxWaiters: -5}, ErrInvalidOptions, "MaxWaiters"},
+		"Locker without word": {MultiLock(a, silentLocker{}), AcquireOptions{}, ErrInvalidOptions, "silentLocker returned neither"},
+		"red: empty":          {RedLock(), AcquireOptions{}, ErrInvalidOptions, "core.RedLock has no locks"},
+		"red: nil":            {RedLock(a, nil, c.Lock("b")), AcquireOptions{}, ErrInvalidOptions, "lock 2 of the 3 of core.RedLock is nil"},
+		"red: two":            {RedLock(a, c.Lock("b")), AcquireOptions{}, ErrInvalidOptions, "core.RedLock has 2 locks; use 3 or more"},
+		"red: twice the same": {RedLock(a, c.Lock("b"), c.Lock("a")), AcquireOptions{}, ErrInvalidOptions, "locks 1 and 3 of core.RedLock are the same"},
+		"red: nested":         {RedLock(a, c.Lock("b"), MultiLock()), AcquireOptions{}, ErrInvalidOptions, "lock 3 of core.RedLock: "},
+		"red in multi":        {MultiLock(a, RedLock()), AcquireOptions{}, ErrInvalidOptions, "lock 2 of core.MultiLock: "},
+	} {
+		_, err := test.lock.Acquire(bg, test.opts)
+		if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.words) || !strings.HasPrefix(err.Error(), "reqlock: acquire lock #") {
+			t.Errorf("%s: %v, want %v with %q", name, err, test.want, test.words)
+		}
+	}
+}
+
+type silentLocker struct{}
+
+func (silentLocker) Name() string                                            { return "silent" }
+func (silentLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { return nil, nil }
+
+// The order is that of the names; the write lock of a name comes first, ties stay as given, what is nested is one of all.
+func TestMultiLockOrder(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	x, y, rw := c.Lock("m"), other.Lock("m"), c.ReadWriteLock("k")
+	read, write := rw.Read(), rw.Write()
+	first, last := c.Lock("a"), c.Lock("z")
+	m := MultiLock(last, x, MultiLock(read, first), y, write).(*multi)
+	if want := []Locker{first, write, read, x, y, last}; !slices.Equal(m.locks, want) {
+		t.Errorf("order: %v", m.Name())
+	}
+	if m.Name() != "multi(a, k, m, z)" {
+		t.Errorf("Name() = %q", m.Name())
+	}
+	m = MultiLock(y, x).(*multi)
+	if want := []Locker{y, x}; !slices.Equal(m.locks, want) {
+		t.Error("ties have changed places")
+	}
+}
+
+// Whoever waits for the first lock holds none of the others.
+func TestMultiLockHoldsNothingWhileItWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	busy := mustAcquire(t, other, "a", AcquireOptions{})
+	waiting := acquireAsync(bg, MultiLock(c.Lock("b"), c.Lock("a")), forever)
+	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "b is free", func() bool { return len(b.fields(t, "b")) == 0 })
+	mustRelease(t, mustAcquire(t, other, "b", AcquireOptions{}))
+	mustRelease(t, busy)
+	lease := mustGet(t, "the lock is granted", waiting)
+	b.wantLocked(t, "a", "b")
+	mustRelease(t, lease)
+}
+
+// Whoever holds the first and waits for the second gives the first back after a while, lets others at it, and comes back.
+func TestMultiLockGivesBackWhatItHoldsTooLong(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), forever)
+	eventually(t, "it holds a and waits for b", func() bool { s := c.Stats(); return s.Held == 1 && s.Waiting == 1 })
+	mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})) // its holder waits for ever
+	eventually(t, "it holds a and waits for b again", func() bool { s := c.Stats(); return s.Held == 1 && s.Waiting == 1 })
+	mustRelease(t, busy)
+	mustRelease(t, mustGet(t, "the lock is granted", waiting))
+}
+
+// The leases of those that were taken first are as long as that of the last, which had to be waited for.
+func TestMultiLockLeaseCountsFromTheLast(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
+	eventually(t, "it holds a and waits for b", func() bool { s := c.Stats(); return s.Held == 1 && s.Waiting == 1 })
+	mustRelease(t, busy)
+	lease := mustGet(t, "the lock is granted", waiting)
+	if a, b := b.pttl(t, "a"), b.pttl(t, "b"); a < b {
+		t.Errorf("a ends in %s, b in %s", a, b)
+	}
+	mustRelease(t, lease)
+}
+
+// WaitTime ends with the error of the lock that was in the way; ctx with its own. Nothing stays locked.
+func TestMultiLockGivesUp(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	all := MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c"))
+
+	const wait = 150 * time.Millisecond
+	_, err := all.Acquire(bg, AcquireOptions{WaitTime: wait})
+	var held *NotAcquiredError
+	if !errors.As(err, &held) || held.Name != "b" || held.Waited < wait {
+		t.Errorf("after WaitTime: %#v", err)
+	}
+	b.wantFree(t, "a", "c")
+
+	ctx, cancel := context.WithCancelCause(bg)
+	waiting := acquireAsync(ctx, all, forever)
+	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	cause := errors.New("no time")
+	cancel(cause)
+	r := await(t, "it gives up", waiting)
+	wantErr(t, "Acquire", r.err, context.Canceled)
+	wantErr(t, "Acquire", r.err, cause)
+	eventually(t, "a is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	_, err = all.Acquire(ctx, AcquireOptions{})
+	wantErr(t, "Acquire with a ctx that has ended", err, context.Canceled)
+
+	first := acquireAsync(bg, c.Lock("b"), forever)
+	eventually(t, "somebody waits for b", func() bool { return c.Stats().Waiting == 1 })
+	_, err = all.Acquire(bg, AcquireOptions{WaitTime: WaitForever, MaxWaiters: 1})
+	wantErr(t, "one more waiter than allowed", err, ErrTooManyWaiters)
+	b.wantFree(t, "a", "c")
+	mustRelease(t, busy)
+	mustRelease(t, mustGet(t, "b is granted", first))
+}
+
+// One lost, all lost: the contexts end before the rest is anybody else's.
+func TestMultiLockLosesAllWithOne(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{0, time.Minute} {
+		t.Run(fmt.Sprint("LeaseTime ", lease), func(t *testing.T) {
+			t.Parallel()
+			all := bundles(t, 2)
+			x, y := all[0].client(t), all[1].client(t)
+			other := all[0].client(t)
+			whole := mustTake(t, bg, MultiLock(x.Lock("a"), y.Lock("b"), x.Lock("c")), AcquireOptions{LeaseTime: lease})
+			bound, unbind := whole.Bind(context.WithValue(bg, ownerKey{}, nil))
+			defer unbind()
+			next := acquireAsync(bg, other.Lock("a"), forever)
+			eventually(t, "somebody waits for a", func() bool { return other.Stats().Waiting == 1 })
+
+			if ok, err := y.Lock("b").ForceUnlock(bg); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			taken := mustGet(t, "the next holder of a", next)
+			if cause := context.Cause(whole.Context()); cause != ErrLockLost {
+				t.Errorf("a is somebody else's, and the cause of the whole's context is %v", cause)
+			}
+			if cause := context.Cause(bound); cause != ErrLockLost {
+				t.Errorf("cause of a bound context: %v", cause)
+			}
+			wantLost(t, whole)
+			wantErr(t, "Release", whole.Release(bg), ErrLockLost)
+			wantErr(t, "Extend", whole.Extend(bg, time.Minute), map[bool]error{true: ErrInvalidOptions, false: ErrLockLost}[lease == 0])
+			eventually(t, "c is released", func() bool { return len(all[0].fields(t, "c")) == 0 })
+			mustRelease(t, taken)
+		})
+	}
+}
+
+// The whole ends with the first of its members, by itself.
+func TestMultiLockEndsWithTheFirst(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clock := stoppedClock()
+	c, slow := b.client(t), b.clocked(t, b.srv.Client(t), clock)
+	const lease = time.Minute
+	whole := mustTake(t, bg, MultiLock(c.Lock("a"), slow.Lock("b")), AcquireOptions{LeaseTime: lease})
+	if got, most := whole.Remaining(), lease-margin(lease); got <= 0 || got > most {
+		t.Errorf("Remaining() = %s, want up to %s", got, most)
+	}
+	clock.move(30*time.Second, 30*time.Second)
+	if got := whole.Remaining(); got != 30*time.Second-margin(lease) {
+		t.Errorf("Remaining() = %s, want what b has left", got)
+	}
+	if err := whole.Extend(bg, lease); err != nil {
+		t.Fatal(err)
+	}
+	if got := whole.Remaining(); got < 40*time.Second {
+		t.Errorf("Remaining() = %s after Extend", got)
+	}
+	clock.move(lease, lease)
+	wantErr(t, "Err", whole.Err(), ErrLockLost) // without waiting for any timer
+	wantLost(t, whole)
+	eventually(t, "both are free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })
+}
+
+// A lease that nobody extends ends without anybody looking, and so does one whose renewal was stopped.
+func TestMultiLockRunsOut(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(300*time.Millisecond))
+	fixed := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 200 * time.Millisecond})
+	fixed.StopRenewal() // does nothing
+	wantLost(t, fixed)
+	watched := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: patience})
+	wantErr(t, "Extend", watched.Extend(bg, time.Minute), ErrInvalidOptions)
+	b.eventuallyRenewed(t, "a")
+	b.eventuallyRenewed(t, "b")
+	wantHeld(t, watched)
+	watched.StopRenewal()
+	wantLost(t, watched)
+}
+
+// The members have one owner: what is named twice is entered twice, and whoever has the lease's context re-enters.
+func TestMultiLockReenters(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	a, bb := c.Lock("a"), c.Lock("b")
+	for _, wait := range []time.Duration{0, patience} {
+		opts := AcquireOptions{WaitTime: wait}
+		lease := mustTake(t, bg, MultiLock(a, bb, MultiLock(bb, a), a), opts)
+		ctx := lease.Context()
+		wantCount(t, ctx, a, 3)
+		wantCount(t, ctx, bb, 2)
+		inner := mustTake(t, ctx, MultiLock(bb, a), opts)
+		bound, unbind := inner.Bind(bg)
+		one := mustTake(t, bound, a, opts)
+		wantCount(t, ctx, a, 5)
+		mustRelease(t, one)
+		unbind()
+		mustRelease(t, inner)
+		wantCount(t, ctx, a, 3)
+		mustRelease(t, lease)
+		b.wantFree(t, "a", "b")
+	}
+}
+
+func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
+	t.Helper()
+	if n, err := l.HoldCount(ctx); n != want || err != nil {
+		t.Errorf("%s is entered %d times (%v), want %d", l.Name(), n, err, want)
+	}
+}
+
+// Lockers of others may hide the same lock: they are asked one after another.
+func TestMultiLockOfOtherLockers(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	for range 20 {
+		lease := mustTake(t, bg, MultiLock(c.Lock("a"), wrapped{c.Lock("a")}, wrapped{MultiLock(c.Lock("b"), c.Lock("a"))}), AcquireOptions{})
+		wantCount(t, lease.Context(), c.Lock("a"), 3)
+		mustRelease(t, lease)
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != "not today" {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		_, _ = MultiLock(c.Lock("a"), panicLocker{}).Acquire(bg, AcquireOptions{})
+	}()
+	b.wantFree(t, "a")
+}
+
+type wrapped struct{ Locker }
+
+type panicLocker struct{ silentLocker }
+
+func (panicLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { panic("not today") }
+
+// Release tries every member, and tells what became of each.
+func TestMultiLockReleaseJoinsErrors(t *testing.T) {
+	t.Parallel()
+	all := bundles(t, 3)
+	var clients []*Client
+	for i, b := range all {
+		if i == 1 {
+			clients = append(clients, b.client(t))
+		} else {
+			clients = append(clients, newLooseClient(t, b.srv.Client(t), commandTimeout(time.Second)))
+		}
+	}
+	lease := mustTake(t, bg, MultiLock(clients[0].Lock("a"), clients[1].Lock("b"), clients[2].Lock("c")), AcquireOptions{LeaseTime: time.Minute})
+	all[0].srv.Kill(t)
+	all[2].srv.Kill(t)
+	err := lease.Release(bg)
+	if err == nil || errors.Is(err, ErrNotHeld) {
+		t.Fatalf("Release: %v", err)
+	}
+	text := err.Error()
+	if !strings.Contains(text, hashed("a")) || !strings.Contains(text, hashed("c")) || strings.Contains(text, hashed("b")) {
+		t.Errorf("Release: %v", err)
+	}
+	all[1].wantFree(t, "b")
+	wantEnded(t, lease, ErrReleased)
+	_ = clients[0].Close(bg)
+	_ = clients[2].Close(bg)
+}
+
+// A server that is down is not somebody who holds the lock, and not waited for.
+func TestMultiLockOfADeadServer(t *testing.T) {
+	t.Parallel()
+	all := bundles(t, 2)
+	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t), commandTimeout(time.Second))
+	all[1].srv.Kill(t)
+	for _, wait := range []time.Duration{0, WaitForever} {
+		_, err := MultiLock(x.Lock("a"), y.Lock("b")).Acquire(bg, AcquireOptions{WaitTime: wait})
+		if err == nil || errors.Is(err, ErrNotAcquired) {
+			t.Errorf("WaitTime %s: %v", wait, err)
+		}
+		all[0].wantFree(t, "a")
+	}
+	if err := y.Close(bg); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that closes ends the whole, and the others' locks are freed; one that is closed takes part in none.
+func TestMultiLockOfAClientThatCloses(t *testing.T) {
+	t.Parallel()
+	all := bundles(t, 2)
+	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t))
+	m := MultiLock(y.Lock("b"), x.Lock("a"))
+	lease := mustTake(t, bg, m, AcquireOptions{})
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	if err := y.Close(gone); err == nil {
+		t.Error("Close did not mind a lock that was held")
+	}
+	wantEnded(t, lease, ErrClosed)
+	wantErr(t, "Release", lease.Release(bg), ErrClosed)
+	eventually(t, "a is released", func() bool { return len(all[0].fields(t, "a")) == 0 })
+	all[1].wantFree(t, "b")
+	for _, wait := range []time.Duration{0, WaitForever} {
+		_, err := m.Acquire(bg, AcquireOptions{WaitTime: wait})
+		wantErr(t, "Acquire", err, ErrClosed)
+	}
+	all[0].wantFree(t, "a")
+}
+
+// Exactly one of many that do not wait gets it. RedissonMultiLockTest.testWaitAndLeaseTimeouts
+func TestMultiLockOneOfManyWins(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	busy := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), AcquireOptions{})
+	var got atomic.Pointer[Lease]
+	try := func(want int32, opts AcquireOptions) {
+		t.Helper()
+		var wins atomic.Int32
+		var all sync.WaitGroup
+		for i := range 10 {
+			l := []*Client{c, other}[i%2]
+			all.Go(func() {
+				lease, err := MultiLock(l.Lock("a"), l.Lock("b"), l.Lock("c")).Acquire(bg, opts)
+				if err == nil {
+					wins.Add(1)
+					got.Store(lease)
+				} else if !errors.Is(err, ErrNotAcquired) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if wins.Load() != want {
+			t.Errorf("%d of 10 have got it, want %d", wins.Load(), want)
+		}
+	}
+	try(0, AcquireOptions{})
+	mustRelease(t, busy)
+	try(1, AcquireOptions{WaitTime: time.Second, LeaseTime: time.Minute})
+	mustRelease(t, got.Load())
+}
+
+// A member that somebody else has, for the length of a lease, is waited for. RedissonMultiLockTest.testMultiThreads
+func TestMultiLockWaitsForALeaseToEnd(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	busy := mustAcquire(t, other, "a", AcquireOptions{LeaseTime: 700 * time.Millisecond})
+	lease := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), forever)
+	wantErr(t, "the lease before", busy.Err(), ErrLockLost)
+	mustRelease(t, lease)
+}
+
+// In any order, of any clients and on several servers: never two at a time, nobody stuck. RedissonMultiLockTest.test
+func TestMultiLockUnderLoad(t *testing.T) {
+	t.Parallel()
+	all := bundles(t, 3)
+	var clients [2][3]*Client
+	for i := range clients {
+		for j, b := range all {
+			clients[i][j] = b.client(t)
+		}
+	}
+	const workers, rounds = 3, 8
+	var inside [3]atomic.Int32
+	var work sync.WaitGroup
+	for i, servers := range clients {
+		for w := range workers {
+			locks := []Locker{servers[0].Lock("a"), servers[1].Lock("b"), servers[2].Lock("c")}
+			spare := (w + i) % 3 // two of three, in either order
+			mine := []int{(spare + 1) % 3, (spare + 2) % 3}
+			if w%2 == 1 {
+				slices.Reverse(mine)
+			}
+			m := MultiLock(locks[mine[0]], locks[mine[1]])
+			work.Go(func() {
+				for range rounds {
+					err := Do(bg, m, AcquireOptions{WaitTime: WaitForever}, func(ctx context.Context) error {
+						for _, k := range mine {
+							if inside[k].Add(1) != 1 {
+								t.Errorf("two hold %d", k)
+							}
+						}
+						for _, k := range mine {
+							inside[k].Add(-1)
+						}
+						return ctx.Err()
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+}

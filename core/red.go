@@ -1,0 +1,353 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/schedule"
+)
+
+// RedLock returns several locks, each on a master of its own that knows nothing of the others, as one lock that is held by
+// whoever holds more than half of them: any smaller number of masters may be down. There must be three or more; an even number
+// tolerates no more failures than the odd one below it. With fewer than three no master may fail, and a Lock does better.
+// Redisson: RedissonRedLock, which knows neither the deadlines nor the time-outs below.
+//
+// An attempt asks all masters at once, each once, for a tenth of the lease or half a second, whichever is shorter; as soon
+// as there is a majority, the rest has only as long again. A member is never queued behind others that wait for its name.
+// Without a majority everything is given back, also what is granted late, and after a random pause the next attempt is made
+// with a new owner, until WaitTime is over. A RedLock is therefore not reentrant; and waiting for it means asking again and again,
+// at least twice a second.
+//
+// The lease ends when less than a majority of the members is left. Each of them ends a drift of lease/100 + 2ms before it
+// would by itself, so that clocks of different speed do no harm. Without a LeaseTime the watchdogs of the clients keep the members,
+// and as long as the majority stands, members that were lost or not granted are acquired again, every third of
+// the WatchdogTimeout of their client. Release and Extend succeed when a majority has confirmed; what is left is released in
+// the background. Observers and Stats know the members, not the whole.
+//
+// Two hold the lock at the same time if enough masters forget: a master that restarts without its data must stay away for
+// one lease (LeaseTime, or WatchdogTimeout), or else write every command to its disk (appendfsync always).
+func RedLock(locks ...Locker) Locker {
+	r := &red{locks: slices.Clone(locks)}
+	if r.err = checkVoters(locks); r.err == nil {
+		r.name = joinNames("red", locks)
+	}
+	return r
+}
+
+type red struct {
+	locks []Locker
+	name  string
+	err   error // why it cannot work
+}
+
+const minVoters = 3
+
+func checkVoters(locks []Locker) error {
+	if err := checkMembers("core.RedLock", locks); err != nil {
+		return err
+	}
+	if len(locks) < minVoters {
+		return invalid(ErrInvalidOptions, "core.RedLock has %d locks; use %d or more, each on a master of its own, or a plain Lock", len(locks), minVoters)
+	}
+	for i, l := range locks {
+		for j, other := range locks[:i] {
+			if sameLock(l, other) {
+				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock are the same; each needs a master of its own", j+1, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+func sameLock(a, b Locker) bool {
+	x, ok := a.(*Lock)
+	y, same := b.(*Lock)
+	return ok && same && x.c == y.c && x.key == y.key
+}
+
+// Name is that of the locks, each name once.
+func (r *red) Name() string { return r.name }
+
+func (r *red) quorum() int { return len(r.locks)/2 + 1 }
+
+// spare is how many members may fail.
+func (r *red) spare() int { return len(r.locks) - r.quorum() }
+
+// Between two attempts there is a pause of a random length, up to an upper bound that doubles.
+const (
+	redPause    = 20 * time.Millisecond
+	redMaxPause = 500 * time.Millisecond
+)
+
+func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
+	if err := cmp.Or(opts.check(), r.err); err != nil {
+		return nil, opErr("acquire", r.name, err)
+	}
+	ctx = effective(ctx)
+	b := newBudget(opts.WaitTime)
+	for try := 0; ; try++ {
+		lease, final, err := r.attempt(ctx, opts)
+		switch {
+		case err == nil:
+			return lease, nil
+		case ctx.Err() != nil:
+			return nil, opErr("acquire", r.name, ended(ctx))
+		case final || b.over():
+			return nil, b.explain(r.name, err)
+		}
+		pause := min(redPause<<min(try, 10), redMaxPause)
+		b.pause(ctx, pause/4+rand.N(pause))
+	}
+}
+
+// attempt asks every member once. final says that no other attempt will do better.
+func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, final bool, err error) {
+	if ctx.Err() != nil {
+		return nil, true, ended(ctx)
+	}
+	ctx = WithNewOwner(ctx)
+	members, errs := r.ask(ctx, opts)
+	s, err := newSet(ctx, r.name, opts.LeaseTime, members, r.quorum())
+	if err != nil {
+		releaseAll(ctx, members)
+		final, err = r.verdict(errs)
+		return nil, final, err
+	}
+	if opts.LeaseTime == 0 {
+		r.fillVacancies(s)
+	}
+	return s.lease, false, nil
+}
+
+// ask asks every member once, all at the same time, for no longer than the time-out. All have answered when it returns, if
+// only that they will not in time.
+func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, errs []error) {
+	timeout := r.timeout(opts.LeaseTime)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(timeout, func() { cancel(errNoVote) })
+	defer timer.Stop()
+
+	opts.WaitTime, opts.MaxWaiters, opts.vote = 0, 0, true
+	results := make(chan result, len(r.locks))
+	for i, l := range r.locks {
+		go func() { // it ends with ctx, and is waited for below
+			lease, err := acquireMember(ctx, l, opts)
+			results <- result{i, lease, err}
+		}()
+	}
+
+	began := time.Now()
+	members, errs = make([]*Lease, len(r.locks)), make([]error, len(r.locks))
+	yes, no := 0, 0
+	for range r.locks {
+		v := <-results
+		members[v.place] = v.lease
+		if v.err == nil {
+			yes++
+			if spent := time.Since(began); yes == r.quorum() {
+				timer.Reset(min(timeout-spent, spent+redGrace))
+			}
+			continue
+		}
+		no++
+		switch {
+		case errors.Is(v.err, errDecided): // it would have answered
+		case errors.Is(v.err, errNoVote):
+			errs[v.place] = opErr("acquire", r.locks[v.place].Name(), errNoVote)
+		default:
+			errs[v.place] = v.err
+		}
+		if no > r.spare() {
+			cancel(errDecided)
+		}
+	}
+	return members, errs
+}
+
+const (
+	redTimeout = 500 * time.Millisecond
+	redGrace   = 10 * time.Millisecond
+)
+
+var (
+	errNoVote  = errors.New("no answer in time")
+	errDecided = errors.New("no majority any more")
+)
+
+// timeout is how long a member has to answer.
+func (r *red) timeout(lease time.Duration) time.Duration {
+	timeout := redTimeout
+	for _, l := range r.locks {
+		if c := clientOf(l); c != nil {
+			timeout = min(timeout, c.leaseTime(lease)/10)
+		}
+	}
+	return timeout
+}
+
+// clientOf is the client of a lock, or of one of its members; nil: it is not known.
+func clientOf(l Locker) *Client {
+	switch l := l.(type) {
+	case *Lock:
+		return l.c
+	case *multi:
+		return clientOf(l.locks[0])
+	case *red:
+		return clientOf(l.locks[0])
+	}
+	return nil
+}
+
+// verdict says why there was no majority: too many members failed, for ever or this time; or somebody else has the lock; or
+// the majority came too late.
+func (r *red) verdict(errs []error) (final bool, _ error) {
+	var failed, hopeless []error
+	var refusal *NotAcquiredError
+	for _, err := range errs {
+		var held *NotAcquiredError
+		switch {
+		case err == nil:
+		case errors.As(err, &held):
+			if refusal == nil || held.TTL > refusal.TTL {
+				refusal = held
+			}
+		case isFinal(err):
+			hopeless = append(hopeless, err)
+		default:
+			failed = append(failed, err)
+		}
+	}
+	switch {
+	case len(hopeless) > r.spare():
+		return true, opErr("acquire", r.name, errors.Join(hopeless...))
+	case len(hopeless)+len(failed) > r.spare():
+		return false, opErr("acquire", r.name, errors.Join(append(failed, hopeless...)...))
+	case refusal != nil:
+		return false, &NotAcquiredError{Name: r.name, TTL: refusal.TTL}
+	}
+	return false, errLate
+}
+
+// isFinal says that a member will not do better another time.
+func isFinal(err error) bool {
+	for _, target := range []error{ErrClosed, ErrWrongKind, ErrInvalidName, ErrInvalidOptions} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// askPastQueue asks Redis once, past those who wait in this process: the member of a RedLock must not be kept by the time
+// that others take, nor keep others waiting.
+func (a *acquisition) askPastQueue(e *entry) (*Lease, error) {
+	a.c.acquiring.Add(1)
+	defer a.c.acquiring.Done()
+	e.votes++ // or the entry would be forgotten meanwhile
+	e.unlock()
+	defer func() {
+		e.shard.mu.Lock()
+		e.votes--
+		e.unlock()
+	}()
+
+	w := &waiter{kind: a.lock.kind, owner: a.owner, opts: a.opts, out: true}
+	lease, err := a.ask(e, w, 0)
+	a.leave(e, w, lease)
+	if lease == nil && err == nil {
+		e.shard.mu.Lock()
+		ttl := e.ttl()
+		e.unlock()
+		err = a.notAcquired(ttl)
+	}
+	return lease, err
+}
+
+// A vacancy is a place of a RedLock's set, to be filled again when its member was lost. It waits in the alarms of the client of its
+// lock, on whose background goroutines it asks: closing that client ends it, as does the end of the set.
+type vacancy struct {
+	set     *set
+	place   int
+	lock    Locker
+	c       *Client
+	timeout time.Duration
+	entry   schedule.Entry[alarm]
+}
+
+// fillVacancies has the places of members that are not there filled, now and later.
+func (r *red) fillVacancies(s *set) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease.err != nil {
+		return
+	}
+	s.vacancies = make([]*vacancy, len(r.locks))
+	for i, l := range r.locks {
+		v := &vacancy{set: s, place: i, lock: l, c: clientOf(l), timeout: r.timeout(0)}
+		s.vacancies[i] = v
+		if m := s.members[i]; m == nil || m.remaining() == 0 {
+			v.fillLater()
+		}
+	}
+}
+
+// vacate has the place of a member that was lost filled again, if the whole still stands.
+func (s *set) vacate(m *Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.members, m)
+	if i < 0 || len(s.vacancies) == 0 || s.lease.err != nil || !s.lease.watched {
+		return
+	}
+	s.members[i] = nil
+	s.vacancies[i].fillLater()
+}
+
+// fillLater sets the next attempt. A lock of an unknown client is not acquired again. Locked.
+func (v *vacancy) fillLater() {
+	if v.c != nil {
+		v.c.alarms.Set(&v.entry, v, v.c.opts.WatchdogTimeout/3)
+	}
+}
+
+// close calls the next attempt off. Locked.
+func (v *vacancy) close() {
+	if v.c != nil {
+		v.c.alarms.Cancel(&v.entry)
+	}
+}
+
+// ring makes one attempt. The whole is held even where the context that it was acquired with has ended.
+func (v *vacancy) ring() {
+	s := v.set
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.ctx), v.timeout)
+	defer cancel()
+	lease, err := acquireMember(ctx, v.lock, AcquireOptions{vote: true})
+	if err != nil {
+		s.mu.Lock()
+		if s.lease.err == nil && s.lease.watched {
+			v.fillLater()
+		}
+		s.mu.Unlock()
+		return
+	}
+
+	lease.join(s)
+	s.mu.Lock()
+	wanted := s.lease.err == nil && s.lease.watched
+	if wanted {
+		s.members[v.place] = lease
+	}
+	s.mu.Unlock()
+	switch {
+	case !wanted:
+		_ = lease.Release(ctx)
+	case lease.Err() != nil: // perhaps before it had the place
+		s.vacate(lease)
+	}
+}
