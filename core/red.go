@@ -17,7 +17,7 @@ import (
 // Redisson: RedissonRedLock, which knows neither the deadlines nor the time-outs below.
 //
 // An attempt asks all masters at once, each once, for a tenth of the lease or half a second, whichever is shorter; as soon
-// as there is a majority, the rest has only as long again. A member is never queued behind others that wait for its name.
+// as a majority is there, or out of reach, the rest has only as long again. A member is never queued behind others that wait for its name.
 // Without a majority everything is given back, also what is granted late, and after a random pause the next attempt is made
 // with a new owner, until WaitTime is over. A RedLock is therefore not reentrant; and waiting for it means asking again and again,
 // at least twice a second.
@@ -143,27 +143,22 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 
 	began := time.Now()
 	members, errs = make([]*Lease, len(r.locks)), make([]error, len(r.locks))
-	yes, no := 0, 0
+	yes, no, decided := 0, 0, false
 	for range r.locks {
 		v := <-results
-		members[v.place] = v.lease
+		members[v.place], errs[v.place] = v.lease, v.err
+		if errors.Is(v.err, errNoVote) { // which is no matter of the caller's context
+			errs[v.place] = opErr("acquire", r.locks[v.place].Name(), errNoVote)
+		}
 		if v.err == nil {
 			yes++
-			if spent := time.Since(began); yes == r.quorum() {
-				timer.Reset(min(timeout-spent, spent+redGrace))
-			}
-			continue
+		} else {
+			no++
 		}
-		no++
-		switch {
-		case errors.Is(v.err, errDecided): // it would have answered
-		case errors.Is(v.err, errNoVote):
-			errs[v.place] = opErr("acquire", r.locks[v.place].Name(), errNoVote)
-		default:
-			errs[v.place] = v.err
-		}
-		if no > r.spare() {
-			cancel(errDecided)
+		if !decided && (yes == r.quorum() || no > r.spare()) {
+			decided = true
+			spent := time.Since(began)
+			timer.Reset(min(timeout, 2*spent+redGrace) - spent)
 		}
 	}
 	return members, errs
@@ -174,10 +169,7 @@ const (
 	redGrace   = 10 * time.Millisecond
 )
 
-var (
-	errNoVote  = errors.New("no answer in time")
-	errDecided = errors.New("no majority any more")
-)
+var errNoVote = errors.New("no answer in time")
 
 // timeout is how long a member has to answer.
 func (r *red) timeout(lease time.Duration) time.Duration {

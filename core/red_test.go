@@ -1,0 +1,463 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// Voters are independent masters, with a client on each; some of them may be down in the end.
+type voters struct {
+	bundles []*bundle
+	clients []*Client
+}
+
+func newVoters(t testing.TB, n int, opts ...func(*Options)) *voters {
+	t.Helper()
+	v := &voters{bundles: bundles(t, n)}
+	v.join(t, opts...)
+	return v
+}
+
+// others are more clients on the same masters.
+func (v *voters) others(t testing.TB, opts ...func(*Options)) *voters {
+	t.Helper()
+	o := &voters{bundles: v.bundles}
+	o.join(t, opts...)
+	return o
+}
+
+func (v *voters) join(t testing.TB, opts ...func(*Options)) {
+	t.Helper()
+	for _, b := range v.bundles {
+		rdb := b.srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Second })
+		c := newLooseClient(t, rdb, append([]func(*Options){commandTimeout(time.Second)}, opts...)...)
+		v.clients = append(v.clients, c)
+		t.Cleanup(func() {
+			if err := c.Close(bg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (v *voters) locks(name string) (all []Locker) {
+	for _, c := range v.clients {
+		all = append(all, c.Lock(name))
+	}
+	return all
+}
+
+func (v *voters) red(name string) Locker { return RedLock(v.locks(name)...) }
+
+// wantFree waits until the lock is free, there is nothing at hand for it, on all masters but those that are down.
+func (v *voters) wantFree(t testing.TB, name string, down ...int) {
+	t.Helper()
+	for i, b := range v.bundles {
+		if slices.Contains(down, i) {
+			continue
+		}
+		eventually(t, fmt.Sprintf("%s is free on master %d", name, i), func() bool { return len(b.fields(t, name)) == 0 })
+		eventually(t, fmt.Sprintf("client %d is idle", i), func() bool { return v.clients[i].Stats() == Stats{} })
+	}
+}
+
+// present are the members of a RedLock's lease that are held.
+func present(lease *Lease) (n int) {
+	s := lease.keeper.(*set)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		if m != nil && m.remaining() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// A majority holds the lock; whoever has fewer gives them back.
+func TestRedLockIsTheMajority(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 3)
+	other := v.others(t)
+	const lease = time.Minute
+	opts := AcquireOptions{LeaseTime: lease}
+	whole := mustTake(t, bg, v.red("r"), opts)
+	if whole.Name() != "red(r)" {
+		t.Errorf("Name() = %q", whole.Name())
+	}
+	if got, most := whole.Remaining(), lease-2*margin(lease); got <= 0 || got > most {
+		t.Errorf("Remaining() = %s, want up to %s: the margin and the drift", got, most)
+	}
+	for _, red := range []Locker{v.red("r"), other.red("r")} { // its own context does not help: an attempt has a new owner
+		_, err := red.Acquire(whole.Context(), AcquireOptions{})
+		var held *NotAcquiredError
+		if !errors.As(err, &held) || held.Name != "red(r)" || held.TTL < lease/2 {
+			t.Errorf("Acquire while it is held: %#v", err)
+		}
+	}
+	mustRelease(t, whole)
+	v.wantFree(t, "r")
+
+	first := mustAcquire(t, other.clients[0], "r", AcquireOptions{})
+	whole = mustTake(t, bg, v.red("r"), opts)
+	if n := present(whole); n != 2 {
+		t.Errorf("%d members, want the two that are free", n)
+	}
+	mustRelease(t, whole)
+	second := mustAcquire(t, other.clients[2], "r", AcquireOptions{})
+	_, err := v.red("r").Acquire(bg, opts)
+	wantErr(t, "Acquire while others have two of three", err, ErrNotAcquired)
+	v.wantFree(t, "r", 0, 2)
+	mustRelease(t, first)
+	mustRelease(t, second)
+}
+
+// As many masters as the majority can spare may be dead or frozen; one more, and there is no lock.
+func TestRedLockAcquiresWithoutSomeMasters(t *testing.T) {
+	t.Parallel()
+	for _, frozen := range []bool{false, true} {
+		for down := 1; down <= 3; down++ {
+			t.Run(fmt.Sprintf("frozen %v, %d down", frozen, down), func(t *testing.T) {
+				t.Parallel()
+				v := newVoters(t, 5)
+				var gone []int
+				for i := range down {
+					if frozen {
+						v.bundles[i].srv.Freeze(t)
+						defer v.bundles[i].srv.Thaw(t)
+					} else {
+						v.bundles[i].srv.Kill(t)
+						gone = append(gone, i)
+					}
+				}
+				lease, err := v.red("r").Acquire(bg, AcquireOptions{LeaseTime: time.Minute})
+				if down > 2 {
+					if err == nil || errors.Is(err, ErrNotAcquired) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("Acquire: %v", err)
+					}
+					if frozen && !strings.Contains(err.Error(), errNoVote.Error()) {
+						t.Errorf("Acquire: %v", err)
+					}
+				} else {
+					if err != nil {
+						t.Fatal(err)
+					}
+					wantHeld(t, lease)
+					if n := present(lease); n < 3 || n > 5-down {
+						t.Errorf("%d members", n)
+					}
+					mustRelease(t, lease) // does not mind those that are down
+				}
+				if frozen {
+					for i := range down {
+						v.bundles[i].srv.Thaw(t)
+					}
+				}
+				v.wantFree(t, "r", gone...) // also where the grant came late
+			})
+		}
+	}
+}
+
+// While it is held, as many masters may go as the majority can spare. With one more the whole is lost, and the rest is free.
+func TestRedLockOutlivesMasters(t *testing.T) {
+	t.Parallel()
+	for _, frozen := range []bool{false, true} {
+		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
+			t.Parallel()
+			v := newVoters(t, 5, watchdogTimeout(time.Second))
+			lease := mustTake(t, bg, v.red("r"), AcquireOptions{WaitTime: patience})
+			bound, unbind := lease.Bind(bg)
+			defer unbind()
+			stop := func(i int) {
+				if frozen {
+					v.bundles[i].srv.Freeze(t)
+				} else {
+					v.bundles[i].srv.Kill(t)
+				}
+			}
+			stop(0)
+			stop(1)
+			eventually(t, "two members are lost", func() bool { return present(lease) == 3 })
+			for i := 2; i < 5; i++ {
+				v.bundles[i].eventuallyRenewed(t, "r")
+			}
+			wantHeld(t, lease)
+			stop(2)
+			wantLost(t, lease)
+			if cause := context.Cause(bound); cause != ErrLockLost {
+				t.Errorf("cause of a bound context: %v", cause)
+			}
+			wantErr(t, "Release", lease.Release(bg), ErrLockLost)
+			down := []int{0, 1, 2}
+			if frozen {
+				for _, i := range down {
+					v.bundles[i].srv.Thaw(t)
+				}
+				down = nil
+			}
+			v.wantFree(t, "r", down...)
+		})
+	}
+}
+
+// A member that was lost, or not to be had, is acquired again, so that others can be lost after it.
+func TestRedLockComesBackToMasters(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 3, watchdogTimeout(time.Second))
+	other := v.others(t)
+	busy := mustAcquire(t, other.clients[0], "r", AcquireOptions{})
+	ctx, cancel := context.WithCancel(bg)
+	lease := mustTake(t, ctx, v.red("r"), AcquireOptions{WaitTime: patience})
+	cancel() // the caller's affair: the lease is held until its release
+	mustRelease(t, busy)
+	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	v.bundles[1].srv.Kill(t)
+	eventually(t, "one is lost", func() bool { return present(lease) == 2 })
+	v.bundles[1].srv.Restart(t)
+	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	v.bundles[1].wantLocked(t, "r")
+	v.bundles[2].free(t, "r")
+	eventually(t, "the third is lost and acquired again", func() bool { return present(lease) == 3 && len(v.bundles[2].fields(t, "r")) == 1 })
+	if err := lease.Err(); err != nil {
+		t.Errorf("Err() = %v", err)
+	}
+
+	// Without renewal there is nothing to come back to.
+	lease.StopRenewal()
+	v.bundles[0].free(t, "r")
+	eventually(t, "the lease ends", func() bool { return lease.Err() != nil })
+	v.wantFree(t, "r")
+}
+
+// At any time the deadline is the one that a majority reaches.
+func TestRedLockDeadlineIsTheMajoritys(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var clocks []*testClock
+	var locks []Locker
+	for i := range 3 {
+		clocks = append(clocks, stoppedClock())
+		locks = append(locks, b.clocked(t, b.srv.Client(t), clocks[i]).Lock(fmt.Sprint("r", i)))
+	}
+	const lease = time.Minute
+	full := lease - 2*margin(lease)
+	whole := mustTake(t, bg, RedLock(locks...), AcquireOptions{LeaseTime: lease, WaitTime: patience})
+	if n := present(whole); n != 3 {
+		t.Fatalf("%d members on an idle machine", n)
+	}
+	want := func(d time.Duration) {
+		t.Helper()
+		if got := whole.Remaining(); got != d {
+			t.Errorf("Remaining() = %s, want %s", got, d)
+		}
+	}
+	move := func(i int, d time.Duration) { clocks[i].move(d, d) }
+	want(full)
+	move(0, 30*time.Second)
+	want(full) // two have more
+	move(1, 10*time.Second)
+	want(full - 10*time.Second)
+	move(0, 40*time.Second) // the first is over
+	want(full - 10*time.Second)
+	wantHeld(t, whole)
+	if err := whole.Extend(bg, lease); err != nil { // by two
+		t.Errorf("Extend: %v", err)
+	}
+	want(full)
+	move(2, lease)
+	wantErr(t, "Err", whole.Err(), ErrLockLost)
+	wantLost(t, whole)
+}
+
+// A fixed lease ends by itself, before it does in Redis.
+func TestRedLockRunsOut(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 3)
+	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: time.Second, WaitTime: patience})
+	if vacancies := lease.keeper.(*set).vacancies; len(vacancies) > 0 {
+		t.Errorf("%d places of a fixed lease would be filled again", len(vacancies))
+	}
+	wantErr(t, "Extend", lease.Extend(bg, 0), ErrInvalidOptions)
+	wantLost(t, lease)
+	v.wantFree(t, "r")
+}
+
+// Whoever waits gets it when the holder leaves, or when the holder's lease is over; until WaitTime or ctx end.
+func TestRedLockWaits(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 3)
+	other := v.others(t)
+	lease := mustTake(t, bg, v.red("r"), AcquireOptions{WaitTime: patience})
+	const wait = 50 * time.Millisecond
+	_, err := other.red("r").Acquire(bg, AcquireOptions{WaitTime: wait})
+	var held *NotAcquiredError
+	if !errors.As(err, &held) || held.Waited < wait {
+		t.Errorf("after WaitTime: %#v", err)
+	}
+	ctx, cancel := context.WithTimeout(bg, wait)
+	defer cancel()
+	_, err = other.red("r").Acquire(ctx, forever)
+	wantErr(t, "after ctx", err, context.DeadlineExceeded)
+	_, err = other.red("r").Acquire(ctx, AcquireOptions{})
+	wantErr(t, "with a ctx that has ended", err, context.DeadlineExceeded)
+
+	waiting := acquireAsync(bg, other.red("r"), forever)
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the lock is granted", waiting))
+	v.wantFree(t, "r")
+	other.wantFree(t, "r")
+}
+
+// What will not change is not waited for.
+func TestRedLockKnowsWhenItIsHopeless(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 3)
+	for i := range 2 {
+		if err := v.bundles[i].rdb.Set(bg, "r", "text", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := v.red("r").Acquire(bg, forever)
+	wantErr(t, "two of three are no locks", err, ErrWrongKind)
+	v.wantFree(t, "r", 0, 1)
+	v.bundles[0].free(t, "r")
+	mustRelease(t, mustTake(t, bg, v.red("r"), AcquireOptions{WaitTime: patience}))
+	v.bundles[1].free(t, "r")
+
+	for i := range 2 {
+		if err := v.clients[i].Close(bg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = v.red("r").Acquire(bg, forever)
+	wantErr(t, "two of three clients are closed", err, ErrClosed)
+	v.wantFree(t, "r", 0, 1)
+}
+
+// The whole stands without a client that was closed, and ends with the majority of them.
+func TestRedLockOfClientsThatClose(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 3)
+	var clients []*Client
+	for _, b := range v.bundles {
+		clients = append(clients, newLooseClient(t, b.srv.Client(t)))
+	}
+	lease := mustTake(t, bg, RedLock((&voters{clients: clients}).locks("r")...), AcquireOptions{WaitTime: patience})
+	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	_ = clients[0].Close(gone)
+	wantHeld(t, lease)
+	_ = clients[1].Close(gone)
+	wantEnded(t, lease, ErrClosed)
+	v.wantFree(t, "r")
+	if err := clients[2].Close(bg); err != nil {
+		t.Error(err)
+	}
+}
+
+// A member passes those of this process that wait for its name: their question may take long. They are told of it all the same.
+func TestRedLockDoesNotQueue(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(time.Hour))
+	plain := b.client(t)
+	stuck := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+	waiting := acquireAsync(bg, c.Lock("a"), forever)
+	await(t, "the first in the queue asks", stuck.Hit())
+	lease := mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
+	eventually(t, "a is held", func() bool { return present(lease) == 3 })
+	stuck.Release()
+	eventually(t, "the other one waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "a is granted", waiting))
+
+	// Nobody else is here: the name is remembered for as long as it takes.
+	for range 5 {
+		mustRelease(t, mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience}))
+	}
+}
+
+// Wholes can be members of wholes.
+func TestRedLockNested(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(time.Second))
+	pair := func(x, y string) Locker { return MultiLock(c.Lock(x), c.Lock(y), c.Lock(x)) }
+	red := RedLock(pair("a", "b"), pair("c", "d"), pair("e", "f"))
+	multi := MultiLock(c.Lock("z"), red)
+	for _, opts := range []AcquireOptions{{WaitTime: patience}, {WaitTime: patience, LeaseTime: time.Minute}} {
+		lease := mustTake(t, bg, multi, opts)
+		members := lease.keeper.(*set).members
+		inner := members[0]
+		eventually(t, "all six are held", func() bool { return c.Stats().Held == 7 })
+		if opts.LeaseTime > 0 {
+			if got, most := lease.Remaining(), opts.LeaseTime-2*margin(opts.LeaseTime); got <= 0 || got > most {
+				t.Errorf("Remaining() = %s, want up to %s", got, most)
+			}
+		}
+		if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		if n := present(inner); n > 2 && opts.LeaseTime > 0 {
+			t.Errorf("%d pairs are held", n)
+		}
+		wantHeld(t, lease)
+		if opts.LeaseTime == 0 {
+			eventually(t, "all six are held", func() bool { return c.Stats().Held == 7 })
+			mustRelease(t, lease)
+		} else {
+			if _, err := c.Lock("d").ForceUnlock(bg); err != nil {
+				t.Fatal(err)
+			}
+			wantLost(t, lease)
+		}
+		eventually(t, "nothing is held", func() bool { return c.Stats().Held == 0 })
+	}
+}
+
+// Never two at a time, whoever asks on whichever way, and everybody has a turn.
+func TestRedLockUnderLoad(t *testing.T) {
+	t.Parallel()
+	one := newVoters(t, 3)
+	two := one.others(t)
+	var inside, turns atomic.Int32
+	var work sync.WaitGroup
+	const workers, rounds = 3, 5
+	for _, v := range []*voters{one, two} {
+		for range workers {
+			work.Go(func() {
+				for range rounds {
+					err := Do(bg, v.red("r"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute}, func(ctx context.Context) error {
+						if inside.Add(1) != 1 {
+							t.Error("two hold it")
+						}
+						turns.Add(1)
+						inside.Add(-1)
+						return ctx.Err()
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+	if n := turns.Load(); n != 2*workers*rounds {
+		t.Errorf("%d turns", n)
+	}
+	one.wantFree(t, "r")
+	two.wantFree(t, "r")
+}
