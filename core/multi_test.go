@@ -328,6 +328,54 @@ func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
 	}
 }
 
+// Locks of all kinds can be members, those on which others queue up in Redis too. What one lease of several cannot do, it
+// refuses.
+func TestWholesOfEveryKind(t *testing.T) {
+	t.Parallel()
+	for name, whole := range map[string]func(c *Client) Locker{
+		"multi": func(c *Client) Locker {
+			rw := c.ReadWriteLock("rw")
+			return MultiLock(rw.Read(), c.FairLock("fair"), c.FencedLock("fenced"), rw.Write())
+		},
+		"red": func(c *Client) Locker {
+			return RedLock(c.FairLock("fair"), c.FencedLock("fenced"), c.ReadWriteLock("rw").Write())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, other := b.client(t), b.client(t)
+			lease := mustTake(t, bg, whole(c), AcquireOptions{WaitTime: patience})
+			others := []*Lock{other.FairLock("fair"), other.FencedLock("fenced"), other.ReadWriteLock("rw").Read()}
+			for _, l := range others {
+				_, err := l.Acquire(bg, AcquireOptions{})
+				wantErr(t, "another's "+l.Name(), err, ErrNotAcquired)
+			}
+			if token, ok := lease.Token(); ok {
+				t.Errorf("it has token %d", token)
+			}
+			wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("record"), time.Minute), ErrInvalidOptions)
+			wantHeld(t, lease)
+			waiting := make([]<-chan acquired, len(others))
+			for i, l := range others {
+				waiting[i] = acquireAsync(bg, l, forever)
+			}
+			eventually(t, "they wait", func() bool { return other.Stats().Waiting == len(others) })
+			mustRelease(t, lease)
+			var leases []*Lease
+			for i, l := range others {
+				leases = append(leases, mustGet(t, l.Name()+" is granted", waiting[i]))
+			}
+			_, err := whole(c).Acquire(bg, AcquireOptions{WaitTime: time.Millisecond})
+			wantErr(t, "Acquire", err, ErrNotAcquired)
+			for _, lease := range leases {
+				mustRelease(t, lease)
+			}
+			mustRelease(t, mustTake(t, bg, whole(c), AcquireOptions{WaitTime: patience}))
+		})
+	}
+}
+
 // Lockers of others may hide the same lock: they are asked one after another.
 func TestMultiLockOfOtherLockers(t *testing.T) {
 	t.Parallel()
