@@ -140,7 +140,7 @@ func (a *acquisition) admit(e *entry) (*waiter, error) {
 			return nil, ErrTooManyWaiters
 		}
 	}
-	w := &waiter{kind: a.lock.kind, owner: a.owner, opts: a.opts}
+	w := &waiter{by: a, kind: a.lock.kind, owner: a.owner, opts: a.opts}
 	if a.opts.WaitTime >= 0 {
 		w.deadline = time.Now().Add(a.opts.WaitTime)
 	}
@@ -158,6 +158,7 @@ func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err e
 		switch step {
 		case ask:
 			arrivals = e.asks(w)
+			w.asking = true
 		case sleep:
 		default:
 			e.leave(w)
@@ -186,6 +187,12 @@ func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err e
 			return nil, false, a.notAcquired(ttl)
 		case fail:
 			return nil, false, w.err
+		case take:
+			if a.ctx.Err() != nil {
+				w.lease.disown()
+				return nil, false, ended(a.ctx)
+			}
+			return w.lease, false, nil
 		}
 	}
 }
@@ -215,11 +222,15 @@ func (a *acquisition) leave(e *entry, w *waiter, lease *Lease) {
 	a.queue, a.field = place{}, ""
 }
 
-// quit takes the waiter out of the queue.
+// quit takes the waiter out of the queue, because its context has ended or the client is closed.
 func (a *acquisition) quit(e *entry, w *waiter) {
 	e.shard.mu.Lock()
 	e.leave(w)
+	lease := w.lease
 	e.unlock()
+	if lease != nil {
+		lease.disown()
+	}
 }
 
 // ask asks Redis once for the lock. It returns neither lease nor error when the caller is to wait on.

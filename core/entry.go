@@ -38,6 +38,9 @@ type entry struct {
 	queue []*waiter // first come, first served; only those at the front ask Redis
 	votes int       // callers that ask past the queue
 
+	moves      int // of the lock within this process, since it was asked for or freed
+	movesSince time.Time
+
 	epoch    uint64 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 	arrivals uint64 // numbers the waiters
 	heldTill time.Time
@@ -105,13 +108,24 @@ func (e *entry) holdOf(o *owner) *hold {
 	return nil
 }
 
-// remove takes a hold off the entry, whose lock may be free now. Locked.
+// remove takes a hold off the entry, whose lock may be free now. After a streak others are to have a chance. Locked.
 func (e *entry) remove(h *hold) {
+	e.drop(h)
+	if e.tired() && len(e.queue) > 0 {
+		e.queue[0].pollAt = time.Now().Add(standBack)
+		e.queue[0].poke()
+	} else {
+		e.bump()
+	}
+	e.moves = 0
+}
+
+// drop takes a hold off the entry. Locked.
+func (e *entry) drop(h *hold) {
 	if i := slices.Index(e.holds, h); i >= 0 {
 		e.holds = slices.Delete(e.holds, i, i+1)
 		e.c.held.done()
 	}
-	e.bump()
 }
 
 // wake has those at the front ask Redis again.
@@ -175,11 +189,13 @@ func (e *entry) call(w *waiter) {
 //	                      front; at once where Redis keeps the queue
 //	front   -> asking     at once; it sends the acquire script
 //	asking  -> asleep     refused: until the epoch moves or pollAt has come, then it asks again
+//	asleep  -> heir       the lock is being handed to it: it does not ask. Then it is out, or asleep again
 //	any     -> out        granted; its time or its context over; failed together with others; its owner got the lock
 //
 // Each waiter runs on its caller's goroutine, which alone moves it on. Others only poke it to look again, or take it out
 // with an error.
 type waiter struct {
+	by       *acquisition // nil: the lock cannot be handed to it
 	kind     *kind
 	owner    *owner
 	opts     AcquireOptions
@@ -192,10 +208,13 @@ type waiter struct {
 	calls   uint64            // the epoch of a queued kind: what came on its own channel
 	sub     *hub.Subscription // to that; the caller's goroutine ends it
 	asked   bool              // since it came to the front
+	asking  bool              // a question is under way
+	heir    bool              // the lock is being handed to it
 	waits   bool              // false: it came to the front at once, and has not been refused yet
 	pollAt  time.Time
 	out     bool
-	err     error // why others took it out
+	err     error  // why others took it out
+	lease   *Lease // handed to it
 }
 
 func (w *waiter) poke() {
@@ -316,6 +335,7 @@ const (
 	reenter      // its owner has the lock
 	giveUp       // its time is over
 	fail         // with waiter.err
+	take         // waiter.lease
 )
 
 // next says what a waiter does now. Locked.
@@ -326,12 +346,15 @@ func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 		left = w.deadline.Sub(now)
 	}
 	switch {
+	case w.lease != nil:
+		return take, 0
 	case w.err != nil:
 		return fail, 0
 	case e.holdOf(w.owner) != nil:
 		return reenter, 0
 	case front && left > 0 && e.recording():
 		return sleep, left // it ends with a poke
+	case w.heir && left > 0:
 	case front && !w.asked:
 		return ask, 0
 	case left <= 0:
@@ -356,6 +379,7 @@ func (e *entry) asks(w *waiter) (arrivals uint64) {
 // sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
 // now; the last to come is the one to go. Locked.
 func (e *entry) sleeps(w *waiter, field string, ttl time.Duration) {
+	w.asking = false
 	w.pollAt = time.Now().Add(e.c.pause(ttl))
 	e.subscribe(w, field)
 	if w.waits {

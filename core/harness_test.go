@@ -96,6 +96,8 @@ var (
 	renewScript   = lua.Renew(nil, 0).Script
 	inspectScript = lua.Inspect("", "").Script
 
+	passScript            = lua.Pass("", "", "", 0).Script
+	fencedPassScript      = lua.PassFenced("", "", "", "", 0).Script
 	fencedAcquireScript   = lua.AcquireFenced("", "", "", 0).Script
 	readAcquireScript     = lua.AcquireRead("", "", "", 0).Script
 	writeAcquireScript    = lua.AcquireWrite("", "", 0).Script
@@ -111,7 +113,7 @@ var (
 
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{
-		fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
+		passScript, fencedPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
 		acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript,
 	}, onceScripts...)
 )

@@ -291,6 +291,12 @@ func (h *hold) leaving(g grip) (lua.Call, *lua.Record) {
 // may have been left there is cleaned up.
 func (h *hold) free(l *Lease, g grip) error {
 	c := h.entry.c
+	h.entry.shard.mu.Lock()
+	heir, arrivals := h.entry.heir(h), h.entry.arrivals
+	h.entry.shard.mu.Unlock()
+	if heir != nil {
+		return h.pass(l, heir, arrivals)
+	}
 	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)
 	began := c.clock()

@@ -15,6 +15,7 @@ type kind struct {
 	queued  bool // Redis keeps the queue, and every waiter asks for itself
 	channel func(key, field string) string
 	acquire func(t try) lua.Call
+	pass    func(key, from, to string, lease time.Duration) lua.Call // from hold to hold; nil: it is not handed on
 	update  func(c *Client, g grip, lease time.Duration) lua.Call
 	release func(c *Client, g grip) lua.Call
 	undo    func(c *Client, g grip) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
@@ -77,6 +78,7 @@ var (
 		name:    "lock",
 		channel: lockChannel,
 		acquire: func(t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
+		pass:    lua.Pass,
 		update:  updateHash,
 		release: releaseHash,
 		renew:   renewHash,
@@ -90,6 +92,9 @@ var (
 		channel: lockChannel,
 		acquire: func(t try) lua.Call {
 			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
+		},
+		pass: func(key, from, to string, lease time.Duration) lua.Call {
+			return lua.PassFenced(key, wire.TokenCounter(key), from, to, lease)
 		},
 		update:  updateHash,
 		release: releaseHash,
@@ -123,6 +128,9 @@ var (
 		channel: readWriteChannel,
 		acquire: func(t try) lua.Call {
 			return lua.AcquireWrite(t.key, wire.WriteField(t.field), t.lease)
+		},
+		pass: func(key, from, to string, lease time.Duration) lua.Call {
+			return lua.Pass(key, wire.WriteField(from), wire.WriteField(to), lease)
 		},
 		update:  updateReadWrite,
 		release: releaseReadWrite,

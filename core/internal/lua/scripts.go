@@ -43,6 +43,10 @@ var (
 	updateSource string
 	//go:embed read_write_update.lua
 	readWriteUpdateSource string
+	//go:embed pass.lua
+	passSource string
+	//go:embed fenced_pass.lua
+	fencedPassSource string
 	//go:embed release.lua
 	releaseSource string
 	//go:embed fair_release.lua
@@ -67,6 +71,8 @@ var (
 	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
 	update           = script("update", updateSource)
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
+	pass             = script("pass", passSource)
+	fencedPass       = script("fenced_pass", fencedPassSource)
 	release          = script("release", releaseSource)
 	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
 	forceRelease     = script("force_release", forceReleaseSource)
@@ -221,6 +227,20 @@ func UpdateReadWrite(h ReadWriteHold, lease time.Duration, a Announcement) Call 
 	return c
 }
 
+// Pass hands a lock on from one field of its hash to another; see pass.lua. Its reply is read by ReadPass.
+func Pass(key, from, to string, lease time.Duration) Call {
+	c := call(pass, 1, 3)
+	c.add(key, from, to, lease.Milliseconds())
+	return c
+}
+
+// PassFenced is Pass for a fenced lock; see fenced_pass.lua. Its reply is read by ReadPass.
+func PassFenced(key, counter, from, to string, lease time.Duration) Call {
+	c := call(fencedPass, 2, 3)
+	c.add(key, counter, from, to, lease.Milliseconds())
+	return c
+}
+
 // Release frees a hold; see release.lua. Its reply is read by ReadFlag.
 func Release(key, owner string, a Announcement) Call {
 	c := call(release, 1, 6)
@@ -330,6 +350,20 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 		} else if ok && len(n) == 3 && c.Script == fairAcquire {
 			return Answer{TTL: time.Duration(n[0]) * time.Millisecond, Now: n[1], Queued: n[2] == 1}, nil
 		}
+	}
+	return Answer{}, unexpected(c.Script, reply)
+}
+
+// ReadPass reads the reply of a script that hands a lock on. Not granted: the hold that was to go was gone.
+func (c Call) ReadPass(reply any) (Answer, error) {
+	n, ok := reply.(int64)
+	switch {
+	case ok && n == 0:
+		return Answer{}, nil
+	case ok && n == 1 && c.Script == pass:
+		return Answer{Granted: true}, nil
+	case ok && n > 0 && c.Script == fencedPass:
+		return Answer{Granted: true, Token: uint64(n)}, nil
 	}
 	return Answer{}, unexpected(c.Script, reply)
 }

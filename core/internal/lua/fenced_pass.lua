@@ -1,0 +1,19 @@
+-- Hands a fenced lock on from one hold to another; see pass.lua. A repeat draws another token.
+--
+-- KEYS[1]  lock hash
+-- KEYS[2]  counter of fencing tokens
+-- ARGV[1]  wire owner of the hold that goes
+-- ARGV[2]  wire owner of the hold that comes
+-- ARGV[3]  lease of the latter, ms
+--
+-- Reply: the token, done; 0, the hold that goes is gone already.
+
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+  return 0
+end
+
+local token = redis.call('INCR', KEYS[2])
+redis.call('HSET', KEYS[1], ARGV[2], 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('HDEL', KEYS[1], ARGV[1])
+return token

@@ -1,0 +1,17 @@
+-- Hands a lock on from one hold to another, which takes its place at once: nobody else ever finds the lock free.
+--
+-- KEYS[1]  lock hash
+-- ARGV[1]  field of the hold that goes
+-- ARGV[2]  field of the hold that comes
+-- ARGV[3]  lease of the latter, ms
+--
+-- Reply: 1, done; 0, the hold that goes is gone already.
+
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return redis.call('HEXISTS', KEYS[1], ARGV[2]) -- 1: this is a repeat
+end
+
+redis.call('HSET', KEYS[1], ARGV[2], 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('HDEL', KEYS[1], ARGV[1])
+return 1

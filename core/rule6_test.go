@@ -1,0 +1,256 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// handedOn are the kinds that are handed on, and by which script.
+var handedOn = []string{"lock", "fenced", "write"}
+
+// eachHandedOn runs a test for every kind that is handed on, with a lock that is held and another caller of the same process
+// that waits for it, asleep.
+func eachHandedOn(t *testing.T, test func(t *testing.T, s *handover)) {
+	for _, name := range handedOn {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &handover{bundle: newBundle(t)}
+			s.c, s.proxy = s.proxied(t, pollInterval(time.Hour))
+			s.lock = func(c *Client) *Lock { return family[name](c, "a") }
+			s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{})
+			asked := s.proxy.OnMatch(2, runs(acquireScript, fencedAcquireScript, writeAcquireScript), redistest.Delay(1))
+			ctx, leave := context.WithCancel(bg)
+			t.Cleanup(leave)
+			s.leave = leave
+			s.waiter = acquireAsync(ctx, s.lock(s.c), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
+			await(t, "the waiter has asked, and again when it was subscribed", asked.Hit())
+			eventually(t, "it sleeps", func() bool {
+				e := s.c.lock("a")
+				defer e.unlock()
+				return !e.queue[0].asking
+			})
+			test(t, s)
+		})
+	}
+}
+
+type handover struct {
+	*bundle
+	c      *Client
+	proxy  *redistest.Proxy
+	lock   func(*Client) *Lock
+	holder *Lease
+	waiter <-chan acquired
+	leave  func()
+}
+
+func passes() func([]string) bool { return runs(passScript, fencedPassScript) }
+
+// mustGet is the waiter's lease.
+func (s *handover) mustGet(t *testing.T) *Lease {
+	t.Helper()
+	got := await(t, "the waiter gets it", s.waiter)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	return got.lease
+}
+
+// One command hands it on; nobody finds the lock free, and nothing is published.
+func TestRule6_1_OneCommandHandsItOn(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		commands := counter(s.proxy, runs())
+		held := s.proxy.OnMatch(1, passes(), redistest.HoldReply)
+		released := make(chan error, 1)
+		go func() { released <- s.holder.Release(bg) }()
+		await(t, "Redis has done it", held.Hit())
+		if ttl := s.pttl(t, "a"); ttl <= 30*time.Second || ttl > time.Minute {
+			t.Errorf("the new owner's lease is a minute, the lock lives for %s", ttl)
+		}
+		wantErr(t, "a stranger", second(s.lock(s.client(t))), ErrNotAcquired)
+		held.Release()
+		lease := s.mustGet(t)
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if n := commands(); n != 1 {
+			t.Errorf("%d commands, want 1", n)
+		}
+		wantHeld(t, lease)
+		mustRelease(t, lease)
+	})
+}
+
+// A release whose reply is lost is repeated as it was: the waiter has the lock once, and the holder has given it back.
+func TestRule6_2_ALostReply(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{"before": redistest.CutBefore, "after": redistest.CutAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachHandedOn(t, func(t *testing.T, s *handover) {
+				s.proxy.OnMatch(1, passes(), action)
+				mustRelease(t, s.holder)
+				lease := s.mustGet(t)
+				wantErr(t, "a stranger", second(s.lock(s.client(t))), ErrNotAcquired)
+				mustRelease(t, lease)
+			})
+		})
+	}
+}
+
+// Where the lock was lost before, the release says so, and the waiter asks as if nobody had handed it anything.
+func TestRule6_2_ALostLockIsNotHandedOn(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		s.free(t, "a")
+		wantErr(t, "Release", s.holder.Release(bg), ErrLockLost)
+		mustRelease(t, s.mustGet(t))
+	})
+}
+
+// A waiter that leaves while the lock is on its way to it leaves no lock behind.
+func TestRule6_2_TheWaiterHasLeft(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		held := s.proxy.OnMatch(1, passes(), redistest.HoldReply)
+		released := make(chan error, 1)
+		go func() { released <- s.holder.Release(bg) }()
+		await(t, "Redis has done it", held.Hit())
+		s.leave()
+		wantErr(t, "the waiter", await(t, "it leaves", s.waiter).err, context.Canceled)
+		next := acquireAsync(bg, s.lock(s.c), AcquireOptions{WaitTime: WaitForever})
+		held.Release()
+		if err := await(t, "Release", released); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		got := await(t, "whoever comes next gets it", next)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		mustRelease(t, got.lease)
+	})
+}
+
+// Whether the lock was handed on is never heard of: the error goes to both, and what is there is freed, whose ever it is.
+func TestRule6_2_NobodyKnows(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{"not done": redistest.CutBefore, "done": redistest.CutAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(time.Second), pollInterval(time.Hour))
+			holder := mustAcquire(t, c, "a", AcquireOptions{})
+			asked := proxy.OnMatch(2, runs(acquireScript), redistest.Delay(1))
+			waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+			await(t, "it waits", asked.Hit())
+			eventually(t, "it sleeps", func() bool {
+				e := c.lock("a")
+				defer e.unlock()
+				return !e.queue[0].asking
+			})
+			proxy.OnMatch(1, passes(), action)
+			proxy.OnEvery(passes(), redistest.CutBefore)
+			if err := holder.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
+				t.Errorf("Release: %v, want that Redis did not answer", err)
+			}
+			if err := await(t, "the waiter fails with it", waiter).err; err == nil {
+				t.Error("the waiter got it")
+			}
+			mustRelease(t, mustAcquire(t, b.client(t), "a", AcquireOptions{WaitTime: patience}))
+		})
+	}
+}
+
+// Two processes share a lock that both want all the time.
+func TestRule6_3_OthersGetTheirTurn(t *testing.T) {
+	t.Parallel()
+	for _, name := range handedOn {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			clients := []*Client{b.client(t), b.client(t)}
+			var turns [2]atomic.Int64
+			ctx, stop := context.WithTimeout(bg, patience*3)
+			defer stop()
+			var wg sync.WaitGroup
+			for i := range 16 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						lease, err := family[name](clients[i%2], "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+						if err != nil {
+							return
+						}
+						turns[i%2].Add(1)
+						if err := lease.Release(bg); err != nil {
+							t.Errorf("Release: %v", err)
+						}
+						if min(turns[0].Load(), turns[1].Load()) >= 5*streakMoves {
+							stop()
+						}
+					}
+				})
+			}
+			wg.Wait()
+			one, two := turns[0].Load(), turns[1].Load()
+			if min(one, two) < 5*streakMoves || max(one, two) > 8*min(one, two) {
+				t.Errorf("%d and %d turns", one, two)
+			}
+		})
+	}
+}
+
+// A stream of acquisitions of one process costs hardly more than a command each.
+func TestRule6_1_CommandsPerAcquisition(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	commands := counter(proxy, runs())
+	const callers, rounds = 8, 50
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range rounds {
+				lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience * 3})
+				if err == nil {
+					err = lease.Release(bg)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// On a machine that is hardly ever given to us every streak may be short; two commands each would be without any.
+	if n := commands(); n > callers*rounds*17/10 {
+		t.Errorf("%d commands for %d acquisitions", n, callers*rounds)
+	}
+}
+
+// Closing: what is held is waited for, and not handed on meanwhile.
+func TestRule6_CloseHandsNothingOn(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	holder := mustAcquire(t, c, "a", AcquireOptions{})
+	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+	handed := counter(proxy, passes())
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(bg) }()
+	wantErr(t, "the waiter", await(t, "it ends", waiter).err, ErrClosed)
+	mustRelease(t, holder)
+	if err := await(t, "Close", closed); err != nil {
+		t.Error(err)
+	}
+	if n := handed(); n != 0 {
+		t.Errorf("handed on %d times", n)
+	}
+}
