@@ -82,9 +82,9 @@ func (h *hold) pass(l *Lease, w *waiter, arrivals uint64) error {
 		}
 		h.ended, h.cause, h.freed = true, ErrReleased, cause
 		e.drop(h)
-		if !accepted {
-			e.bump()
-		}
+	}
+	if !accepted {
+		e.bump() // who is first now asks, or was the heir and has slept through all that happened meanwhile
 	}
 	g := h.grip()
 	e.unlock()

@@ -254,3 +254,19 @@ func TestRule6_CloseHandsNothingOn(t *testing.T) {
 		t.Errorf("handed on %d times", n)
 	}
 }
+
+// A hold that is lost while it is being handed on leaves its heir awake: it asks for itself.
+func TestRule6_2_LostOnTheWay(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		held := s.proxy.OnMatch(1, passes(), redistest.HoldRequest)
+		released := make(chan error, 1)
+		go func() { released <- s.holder.Release(bg) }()
+		await(t, "it is on its way", held.Hit())
+		s.free(t, "a")
+		s.holder.hold.lose(ErrLockLost)
+		held.Release()
+		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
+		mustRelease(t, s.mustGet(t))
+	})
+}
