@@ -26,7 +26,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// What the README and docs/ show of Go is in this file, word for word; TestSnippets sees to that.
+// What the README and docs/ show of Go is in the tests of this directory, word for word; TestSnippets sees to that.
 
 // server is where the examples keep their locks.
 var server *redistest.Server
@@ -167,7 +167,7 @@ func Example_redisson() {
 	// Output: hash [1]
 }
 
-// documents are the texts whose snippets must be in this file.
+// documents are the texts whose snippets must be in a test.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("docs/*.md")
@@ -205,16 +205,28 @@ func indent(text string, tabs int) string {
 
 func TestSnippets(t *testing.T) {
 	t.Parallel()
-	source, n := read(t, "readme_test.go"), 0
+	var source strings.Builder
+	tests, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range tests {
+		source.WriteString(read(t, path))
+	}
+	n := 0
 	for path, text := range documents(t) {
-		for _, snippet := range blocks(text, "go") {
+		snippets := blocks(text, "go")
+		for _, snippet := range snippets {
 			n++
-			if !slices.ContainsFunc([]int{0, 1, 2}, func(tabs int) bool { return strings.Contains(source, "\n"+indent(snippet, tabs)) }) {
-				t.Errorf("this snippet of %s is not in readme_test.go:\n%s", path, snippet)
+			if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(tabs int) bool { return strings.Contains(source.String(), "\n"+indent(snippet, tabs)) }) {
+				t.Errorf("this snippet of %s is in no test of this directory:\n%s", path, snippet)
 			}
 		}
+		if fences := strings.Count(text, "```go"); fences != len(snippets) {
+			t.Errorf("%s has %d snippets of Go, and %d that are looked at: begin all of them at the margin", path, fences, len(snippets))
+		}
 	}
-	if n < 4 {
+	if n < 10 {
 		t.Errorf("only %d snippets were found", n)
 	}
 }

@@ -1,0 +1,296 @@
+package reqlock_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/keyfuncs"
+	echolock "github.com/reqlock/reqlock/middleware/echo"
+	ginlock "github.com/reqlock/reqlock/middleware/gin"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+)
+
+func init() { gin.SetMode(gin.TestMode) }
+
+// newLocks is a client of the locks of a Redis of its own.
+func newLocks(t *testing.T) *core.Client {
+	t.Helper()
+	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return locks
+}
+
+// hold takes a lock as another process would, until the test ends.
+func hold(t *testing.T, locks *core.Client, name string) {
+	t.Helper()
+	lease, err := locks.Lock(name).Acquire(context.Background(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// answerOf is what a handler answers to a request: the status, a blank, and the body.
+func answerOf(h http.Handler, r *http.Request) string {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return fmt.Sprint(w.Code, " ", w.Body)
+}
+
+func post(path string) *http.Request { return httptest.NewRequest(http.MethodPost, path, nil) }
+
+type tenantKey struct{}
+
+func TestKeySources(t *testing.T) {
+	t.Parallel()
+	byOrder := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
+	byTenant := keyfuncs.Join(keyfuncs.Context(tenantKey{}), keyfuncs.PathValue("id"))
+	byText := keyfuncs.Template("order:{header.X-Tenant}:{path.id}")
+	byClient := keyfuncs.ClientIP(netip.MustParsePrefix("10.1.2.0/24")) // where the load balancers are
+
+	r := post("/orders/42").WithContext(context.WithValue(t.Context(), tenantKey{}, "acme"))
+	r.SetPathValue("id", "42")
+	r.Header.Set("X-Tenant", "acme")
+	r.RemoteAddr = "10.1.2.3:4567"
+	r.Header.Set("X-Forwarded-For", "6.6.6.6, 203.0.113.7")
+	for _, test := range []struct {
+		key  keyfuncs.Func
+		want string
+	}{{byOrder, "order:42"}, {byTenant, "acme:42"}, {byText, "order:acme:42"}, {byClient, "203.0.113.7"}} {
+		if got, err := test.key(r); got != test.want || err != nil {
+			t.Errorf("the key is %q (%v), want %q", got, err, test.want)
+		}
+	}
+}
+
+func TestKeysOfATransfer(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	transfer := httplock.New(locks, httplock.Config{
+		Keys: []keyfuncs.Func{
+			keyfuncs.Prefix("account:", keyfuncs.JSON("/from")),
+			keyfuncs.Prefix("account:", keyfuncs.JSON("/to")),
+		},
+		WaitTime: 2 * time.Second, // for both together
+	})
+	h := transfer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"reqlock:account:a", "reqlock:account:b"} {
+			if held, err := locks.Lock(name).IsHeld(r.Context()); !held || err != nil {
+				t.Errorf("%s is held: %v, %v", name, held, err)
+			}
+		}
+	}))
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"from":"b","to":"a"}`))
+	r.Header.Set("Content-Type", "application/json")
+	if got := answerOf(h, r); got != "200 " {
+		t.Error(got)
+	}
+}
+
+func orderKey(r *http.Request) (string, error) {
+	number, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("the number of the order: %w", keyfuncs.ErrInvalid) // 400
+	}
+	return "order:" + strconv.FormatUint(number, 10), nil // 42 and 042 are one
+}
+
+func TestKeyOfANumber(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	hold(t, locks, "reqlock:order:42")
+	mux := http.NewServeMux()
+	mux.Handle("/orders/{id}", httplock.New(locks, httplock.Config{Key: orderKey})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	for path, want := range map[string]string{
+		"/orders/42": "409", "/orders/042": "409", "/orders/%30%34%32": "409", "/orders/43": "200", "/orders/+42": "400", "/orders/x": "400",
+	} {
+		if got := answerOf(mux, post(path)); got[:3] != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+// held answers with the name of the lock that is held.
+func held(w http.ResponseWriter, r *http.Request) {
+	if lease, ok := guard.LeaseFrom(r.Context()); ok {
+		fmt.Fprint(w, lease.Name())
+	}
+}
+
+func TestMounted(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	oneAtATime := httplock.New(locks, httplock.Config{Key: keyfuncs.PathValue("id")})
+	pay := http.HandlerFunc(held)
+	payGin := func(c *gin.Context) { held(c.Writer, c.Request) }
+	payEcho := func(c echo.Context) error { held(c.Response(), c.Request()); return nil }
+
+	for name, h := range map[string]http.Handler{
+		"net/http": func() http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("POST /orders/{id}/pay", oneAtATime(pay)) // around the handler, not around the mux
+			return mux
+		}(),
+		"chi": func() http.Handler {
+			router := chi.NewRouter()
+			router.With(oneAtATime).Post("/orders/{id}/pay", pay) // With and Group, not Use at the top: chi has not matched there
+			return router
+		}(),
+		"chi, in a group": func() http.Handler {
+			router := chi.NewRouter()
+			router.Group(func(r chi.Router) {
+				r.Use(oneAtATime)
+				r.Post("/orders/{id}/pay", pay)
+			})
+			return router
+		}(),
+		"Gin": func() http.Handler {
+			lock := ginlock.New(locks, ginlock.Config{Key: keyfuncs.PathValue("id")})
+			router := gin.New()
+			router.POST("/orders/:id/pay", lock, payGin) // or router.Use(lock), or on a group
+			return router
+		}(),
+		"Echo": func() http.Handler {
+			lock := echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.PathValue("id")}})
+			e := echo.New()
+			e.POST("/orders/:id/pay", payEcho, lock) // or e.Use(lock), or on a group; not e.Pre
+			return e
+		}(),
+		"inside a TimeoutHandler": func() http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("POST /orders/{id}/pay", http.TimeoutHandler(oneAtATime(pay), 5*time.Second, "too slow"))
+			return mux
+		}(),
+	} {
+		if got, want := answerOf(h, post("/orders/42/pay")), "200 reqlock:42"; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// A script of another origin may read the refusal, and when to come back.
+func TestCORS(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	hold(t, locks, "reqlock:k")
+	e := echo.New()
+	e.Use(middleware.CORSWithConfig(middleware.CORSConfig{
+		AllowOrigins:  []string{"https://shop.example"},
+		ExposeHeaders: []string{"Retry-After"},
+	}))
+	e.POST("/", func(echo.Context) error { return nil }, echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.Const("k")}}))
+	r, w := post("/"), httptest.NewRecorder()
+	r.Header.Set("Origin", "https://shop.example")
+	e.ServeHTTP(w, r)
+	h := w.Header()
+	if w.Code != 409 || h.Get("Retry-After") != "1" || h.Get("Access-Control-Expose-Headers") != "Retry-After" || h.Get("Access-Control-Allow-Origin") == "" {
+		t.Errorf("answer %d %v", w.Code, h)
+	}
+	r, w = httptest.NewRequest(http.MethodOptions, "/", nil), httptest.NewRecorder()
+	r.Header.Set("Origin", "https://shop.example")
+	r.Header.Set("Access-Control-Request-Method", "POST")
+	e.ServeHTTP(w, r)
+	if w.Code != 204 || !strings.Contains(w.Header().Get("Access-Control-Allow-Methods"), "POST") {
+		t.Errorf("the preflight is answered %d %v", w.Code, w.Header())
+	}
+}
+
+// The handlers of docs/frameworks.md that let go of the lock, and what they call. The context tells where the lock is.
+
+type locksKey struct{}
+
+// isFree says whether the lock "reqlock:k" is, by the client in the context.
+func isFree(ctx context.Context) string {
+	locked, err := ctx.Value(locksKey{}).(*core.Client).Lock("reqlock:k").IsLocked(context.WithoutCancel(ctx))
+	return fmt.Sprintf("free: %t %v, context: %v", !locked, err, ctx.Err())
+}
+
+func subscribe(ctx context.Context) {
+	if got := isFree(ctx); got != "free: false <nil>, context: <nil>" {
+		panic(got)
+	}
+}
+
+func stream(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, isFree(r.Context())) }
+
+func chat(ctx context.Context, conn net.Conn) { fmt.Fprintln(conn, isFree(ctx)) }
+
+func events(w http.ResponseWriter, r *http.Request) {
+	subscribe(r.Context())                             // what the lock is for
+	if err := guard.Release(r.Context()); err != nil { // the stream needs no protection
+		http.Error(w, "the lock was lost", http.StatusServiceUnavailable)
+		return
+	}
+	stream(w, r) // r.Context() goes on until the handler returns
+}
+
+func socket(w http.ResponseWriter, r *http.Request) {
+	conn, _, err := http.NewResponseController(w).Hijack() // or any websocket library
+	if err != nil {
+		http.Error(w, "no connection to take over", http.StatusInternalServerError)
+		return
+	}
+	lease, _ := guard.Detach(r.Context()) // not released when this handler returns
+	go func() {
+		ctx, cancel := lease.Bind(context.WithoutCancel(r.Context())) // ends when the lock is lost
+		defer lease.Release(ctx)
+		defer cancel()
+		defer conn.Close()
+		chat(ctx, conn)
+	}()
+}
+
+func TestLettingGo(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Const("k"), WaitTime: 10 * time.Second})
+	mux := http.NewServeMux()
+	mux.Handle("/events", lock(http.HandlerFunc(events)))
+	mux.Handle("/socket", lock(http.HandlerFunc(socket)))
+	srv := httptest.NewUnstartedServer(mux)
+	srv.Config.BaseContext = func(net.Listener) context.Context { return context.WithValue(context.Background(), locksKey{}, locks) }
+	srv.Start()
+	defer srv.Close()
+
+	for path, want := range map[string]string{"/events": "free: true <nil>, context: <nil>", "/socket": "free: false <nil>, context: <nil>"} {
+		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nHost: test\r\n\r\n", path)
+		text, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(text), want+"\n") {
+			t.Errorf("%s: %q (%v), want %q", path, text, err, want)
+		}
+	}
+}
