@@ -163,6 +163,25 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 		"Host": {func(e *echo.Echo) { e.GET("/orders/:id", tell); e.Host("shop.test", lock).GET("/orders/:id/pay", tell) }, [][3]any{
 			{"GET shop.test/orders/1/pay", 409, refused}, {"GET shop.test/elsewhere", 404, "Not Found"}, {"GET shop.test/orders/1", 404, ""}, {"GET other.test/orders/1", 200, "no lock"},
 		}},
+		"on the path of a group": {func(e *echo.Echo) {
+			g := e.Group("/api", lock)
+			g.GET("", tell)
+			g.POST("/*", tell)
+			item := e.Group("/items/:id", lock)
+			item.GET("", tell)
+			item.PUT("/*", tell)
+		}, [][3]any{
+			{"GET /api", 409, refused}, {"POST /api", 404, "Not Found"}, {"OPTIONS /api", 404, ""}, {"echo_route_not_found /api", 404, ""},
+			{"POST /api/x", 409, refused}, {"GET /api/x", 404, ""}, {"POST /api/", 409, refused},
+			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/1", 404, ""}, {"POST /items/", 404, ""},
+			{"PUT /items/1/x", 409, refused}, {"GET /items/1/x", 404, ""}, {"PUT /items/1/", 409, refused},
+		}},
+		"the same path twice": {func(e *echo.Echo) {
+			e.Group("/api", lock).GET("", tell)
+			e.POST("/api", tell)
+		}, [][3]any{
+			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 404, ""},
+		}},
 		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", tell) }, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /elsewhere", 404, ""},
 		}},
@@ -181,17 +200,56 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 	}
 }
 
-// A middleware that comes after the router may change the method, to one that has no route.
-func TestMethodChangedAfterRouting(t *testing.T) {
+// A middleware that comes after the router may change the method, to one that has no route there, and whatever else the router
+// has gone by.
+func TestChangedAfterRouting(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
-	take(t, locks, "reqlock:1")
+	take(t, locks, "reqlock:one for all")
 	s := newSite(t)
-	s.echo.Use(middleware.MethodOverride())
-	s.echo.Group("/orders", New(locks, by(keyfuncs.PathValue("id")))).POST("/:id", tell)
-	s.want("POST", "/orders/1", 409, "locked")
-	s.want("POST", "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
-	s.want("POST", "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, echo.RouteNotFound)
+	s.echo.Use(middleware.MethodOverride(), func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			r := c.Request()
+			if path := r.Header.Get("X-Path"); path != "" {
+				r.URL.Path, r.URL.RawPath = path, ""
+			}
+			if host := r.Header.Get("X-Host"); host != "" {
+				r.Host = host
+			}
+			return next(c)
+		}
+	})
+	lock := New(locks, by(keyfuncs.Const("one for all")))
+	g := s.echo.Group("/orders", lock)
+	g.GET("/:id", func(c echo.Context) error { return c.String(http.StatusOK, "read") })
+	g.POST("/:id", tell)
+	g.POST("", tell)
+	g.POST("/all/*", tell)
+	s.echo.Host("shop.test", lock)
+	for _, path := range []string{"/orders/1", "/orders/%31", "/orders", "/orders/all/", "/orders/all/x"} {
+		s.want("POST", path, 409, "locked")
+		for _, method := range []string{"PUT", "GET", "OPTIONS", "nonsense", echo.RouteNotFound} {
+			s.want("POST", path, 409, "locked", echo.HeaderXHTTPMethodOverride, method)
+		}
+		for _, to := range []string{"/elsewhere", "/orders/x/y", "/orders/", "/"} {
+			s.want("POST", path, 409, "locked", "X-Path", to)
+		}
+		s.want("POST", path, 409, "locked", "X-Host", "shop.test")
+	}
+}
+
+// What unit tests of handlers do: there is a path, and no router has seen it.
+func TestContextWithoutRouter(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	w := httptest.NewRecorder()
+	c := echo.New().NewContext(httptest.NewRequest("GET", "/orders/1", nil), w)
+	c.SetPath("/orders/:id")
+	c.SetParamNames("id")
+	c.SetParamValues("1")
+	if err := New(locks, by(keyfuncs.PathValue("id")))(tell)(c); err != nil || w.Body.String() != "reqlock:1, /orders/:id" {
+		t.Errorf("answer %q (%v)", w.Body, err)
+	}
 }
 
 func TestPreRewrite(t *testing.T) {

@@ -15,8 +15,7 @@ package echolock
 import (
 	"context"
 	"net/http"
-	"slices"
-	"sync"
+	"unsafe"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -51,10 +50,9 @@ func New(locks *core.Client, cfg Config) echo.MiddlewareFunc {
 	if err != nil {
 		panic(err)
 	}
-	var routes routes
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if cfg.Skipper != nil && cfg.Skipper(c) || !routes.matched(c) {
+			if cfg.Skipper != nil && cfg.Skipper(c) || !matched(c) {
 				return next(c)
 			}
 			return serve(g, c, next)
@@ -87,48 +85,26 @@ func serve(g *guard.Guard, c echo.Context, next echo.HandlerFunc) error {
 	return v.err
 }
 
-// routes tells what Echo has matched from its handlers for what it has not: those have a path as well, inside a group.
-type routes struct {
-	known sync.Map // a route for each that has been seen; they never go away
-}
-
-type route struct {
-	of           *echo.Echo
-	method, path string
-}
-
-func (r *routes) matched(c echo.Context) bool {
-	e, method, path := c.Echo(), c.Request().Method, c.Path()
-	if path == "" || c.Get(echo.ContextKeyHeaderAllow) != nil { // the latter: 405, or OPTIONS answered by Echo itself
+// matched tells what Echo has matched from its handlers for what it has not: those have a path as well, inside a group. It asks
+// the router for what it has not, and looks whether this is it. The method of the request would tell nothing: middleware
+// may have changed it since, and no client may get past a lock by that.
+func matched(c echo.Context) bool {
+	if c.Path() == "" || c.Get(echo.ContextKeyHeaderAllow) != nil { // the latter: 405, or OPTIONS answered by Echo itself
 		return false
 	}
-	if _, ok := r.known.Load(route{e, method, path}); ok {
-		return true
+	e, r := c.Echo(), c.Request()
+	router, ok := e.Routers()[r.Host]
+	if !ok {
+		router = e.Router()
 	}
-	all := e.Routes()
-	for _, router := range e.Routers() { // of hosts
-		all = append(all, router.Routes()...)
-	}
-	var exact, other, notFound bool
-	for _, known := range all {
-		switch {
-		case known.Path != path:
-		case known.Method == echo.RouteNotFound:
-			notFound = true
-		case known.Method == method:
-			exact = true
-		default:
-			other = true
-		}
-	}
-	switch {
-	case exact:
-		r.known.Store(route{e, method, path}, nil)
-		return true
-	case notFound && !other:
-		return false
-	case notFound: // or a middleware has changed the method after the match, and only a match fills in the parameters
-		return !slices.Contains(c.ParamValues(), "")
-	}
-	return true
+	unmatched := e.AcquireContext()
+	defer e.ReleaseContext(unmatched)
+	unmatched.Reset(nil, nil)
+	router.Find(echo.RouteNotFound, echo.GetPath(r), unmatched) // no route has this for a method
+	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
+}
+
+// same compares functions with all that they enclose, as Go does not: Echo encloses handlers and their middleware.
+func same(f, g echo.HandlerFunc) bool {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&f)) == *(*unsafe.Pointer)(unsafe.Pointer(&g))
 }
