@@ -8,36 +8,34 @@ import (
 	"strings"
 )
 
-// SetRoute enters into r what a router has matched, for keyfuncs.Pattern and keyfuncs.PathValue: the pattern, in the place of
-// that of a router further out, and the parameters, in the one form that all spellings of a URL share: decoded, a catch-all
-// without its leading slash. It is for adapters of routers that keep their parameters to themselves; r should be a copy.
+// SetRoute returns a copy of r with what a router has matched, for keyfuncs.Pattern and keyfuncs.PathValue: the pattern, in the
+// place of that of a router further out, and the parameters, in the one form that all spellings of a URL share: decoded, a
+// catch-all without its leading slash. It is for adapters of routers that keep their parameters to themselves.
 //
 // The router's word is not taken for whether a value is decoded already: some take the path as it was sent when it is
 // spelled in an unusual way, and only then. If the pattern, filled in with the values, is the decoded path, they are decoded.
 // Otherwise they are decoded here. In the worst case that is once too often, and two resources that differ by a percent sign
 // share a lock; never has one resource two.
-func SetRoute(r *http.Request, pattern string, names, values []string) {
+func SetRoute(r *http.Request, pattern string, names, values []string) *http.Request {
 	values = slices.Clone(values)
 	for i, name := range names {
 		if strings.Contains(pattern, "*"+name) {
 			values[i] = strings.TrimPrefix(values[i], "/") // Gin's catch-all
 		}
 	}
-	decoded := isPath(r.URL.Path, pattern, expand(pattern, names, values))
-	for i, name := range names {
-		if !decoded {
-			values[i] = unescape(values[i])
-		}
-		r.SetPathValue(name, values[i])
+	if !isPath(r.URL.Path, pattern, expand(pattern, names, values)) {
+		unescapeAll(values)
 	}
+	r = withPathValues(r, names, values)
 	r.Pattern = pattern
+	return r
 }
 
-// Canonicalize does for a router that fills in the request by itself what SetRoute does for others. chi is one that needs it;
-// http.ServeMux is not, and keeps its values.
-func Canonicalize(r *http.Request) {
+// Canonicalize does for a router that fills in the request by itself what SetRoute does for others; it returns r if there
+// is nothing to do. chi is one that needs it; http.ServeMux is not, and keeps its values.
+func Canonicalize(r *http.Request) *http.Request {
 	if !strings.Contains(r.URL.EscapedPath(), "%") {
-		return
+		return r
 	}
 	names := braced(r.Pattern)
 	values := make([]string, len(names))
@@ -45,10 +43,35 @@ func Canonicalize(r *http.Request) {
 		values[i] = r.PathValue(name)
 	}
 	if isPath(r.URL.Path, r.Pattern, expand(r.Pattern, names, values)) {
-		return
+		return r
 	}
+	unescapeAll(values)
+	return withPathValues(r, names, values)
+}
+
+// withPathValues is a copy of r. A shallow one shares the path values with r, which a goroutine that a handler has left behind
+// may be reading: it will do only where nothing is written, or where no router has matched before and r has none.
+func withPathValues(r *http.Request, names, values []string) *http.Request {
+	differ := false
 	for i, name := range names {
-		r.SetPathValue(name, unescape(values[i]))
+		differ = differ || r.PathValue(name) != values[i]
+	}
+	if differ && r.Pattern != "" {
+		r = r.Clone(r.Context())
+	} else {
+		r = r.WithContext(r.Context())
+	}
+	if differ {
+		for i, name := range names {
+			r.SetPathValue(name, values[i])
+		}
+	}
+	return r
+}
+
+func unescapeAll(values []string) {
+	for i, value := range values {
+		values[i] = unescape(value)
 	}
 }
 
@@ -160,7 +183,7 @@ func closing(s string) int {
 }
 
 // KeepForm tells a request of the form that was parsed with a copy of it: a server removes the files of the requests that it
-// knows. For adapters that copy the request.
+// knows. For adapters, after SetRoute and Canonicalize.
 func KeepForm(r, copied *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = copied.MultipartForm

@@ -70,7 +70,11 @@ func TestSetRoute(t *testing.T) {
 		r := requestOf(t, test.sent)
 		r.Pattern = "/of/a/router/further/out"
 		given := strings.Join(values, " ")
-		SetRoute(r, test.pattern, names, values)
+		before := r
+		r = SetRoute(r, test.pattern, names, values)
+		if before.Pattern != "/of/a/router/further/out" {
+			t.Errorf("the request further out has the pattern %q", before.Pattern)
+		}
 		var got []string
 		for _, name := range names {
 			got = append(got, name+"="+r.PathValue(name))
@@ -115,7 +119,7 @@ func TestCanonicalize(t *testing.T) {
 		r.Pattern = test.pattern
 		name, value, _ := strings.Cut(test.params, "=")
 		r.SetPathValue(name, value)
-		Canonicalize(r)
+		r = Canonicalize(r)
 		if got := name + "=" + r.PathValue(name); got != test.want || r.Pattern != test.pattern {
 			t.Errorf("%s by %s, %s: %s, pattern %q; want %s", test.sent, test.pattern, test.params, got, r.Pattern, test.want)
 		}
@@ -127,7 +131,7 @@ func TestCanonicalizeLeavesServeMuxAlone(t *testing.T) {
 	t.Parallel()
 	tell := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		before := fmt.Sprint(r.PathValue("id"), " ", r.PathValue("rest"))
-		Canonicalize(r)
+		r = Canonicalize(r)
 		if after := fmt.Sprint(r.PathValue("id"), " ", r.PathValue("rest")); after != before {
 			t.Errorf("%s by %s: %q becomes %q", r.URL.EscapedPath(), r.Pattern, before, after)
 		}
@@ -149,6 +153,48 @@ func TestCanonicalizeLeavesServeMuxAlone(t *testing.T) {
 	}
 }
 
+// A goroutine that a handler has left behind may still read the request further out, whatever is matched further in.
+func TestRouteWithinRoute(t *testing.T) {
+	t.Parallel()
+	echoed := func(pattern, id string) func(*http.Request) *http.Request {
+		return func(r *http.Request) *http.Request { return SetRoute(r, pattern, []string{"id"}, []string{id}) }
+	}
+	byItself := func(r *http.Request) *http.Request { // as chi does
+		r.Pattern = "/u/{id}"
+		r.SetPathValue("id", "%61")
+		return r
+	}
+	byMux := func(r *http.Request) (matched *http.Request) {
+		mux := http.NewServeMux()
+		mux.HandleFunc("/u/{id}", func(_ http.ResponseWriter, r *http.Request) { matched = r })
+		mux.ServeHTTP(httptest.NewRecorder(), r)
+		return matched
+	}
+	for name, test := range map[string]struct {
+		outer, inner func(*http.Request) *http.Request
+		inside       string
+	}{
+		"the same":          {echoed("/u/:id", "a"), echoed("/u/:id", "a"), "a"},
+		"another value":     {echoed("/u/:id", "a"), echoed("/u/:id", "b"), "b"},
+		"another pattern":   {echoed("/u/:id", "a"), echoed("/:id", "a"), "a"},
+		"inside a mux":      {byMux, echoed("/u/:id", "b"), "b"},
+		"a mux":             {byMux, Canonicalize, "a"},
+		"not decoded":       {byItself, Canonicalize, "a"},
+		"not decoded twice": {byItself, func(r *http.Request) *http.Request { return Canonicalize(Canonicalize(r)) }, "a"},
+	} {
+		outer := test.outer(requestOf(t, "/u/%61"))
+		before := outer.PathValue("id")
+		read := make(chan string)
+		go func() { read <- outer.PathValue("id") }()
+		if inside := test.inner(outer).PathValue("id"); inside != test.inside {
+			t.Errorf("%s: inside, id is %q, want %q", name, inside, test.inside)
+		}
+		if got := <-read; got != before || outer.PathValue("id") != before {
+			t.Errorf("%s: outside, id was %q and is %q, read as %q", name, before, outer.PathValue("id"), got)
+		}
+	}
+}
+
 // However a router has got its value, by the path as it was sent or by the decoded one, it becomes the decoded one.
 func FuzzSetRoute(f *testing.F) {
 	for _, value := range []string{"42", "a/b", "%41", "%2F", "100%", "%%", "", "..", "a:b", "{x}", "\xff", "/"} {
@@ -160,9 +206,7 @@ func FuzzSetRoute(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, value string) {
 		set := func(pattern, from string) string {
 			r := &http.Request{URL: &url.URL{Path: "/u/" + value, RawPath: "/u/" + url.PathEscape(value)}}
-			SetRoute(r, pattern, []string{"id"}, []string{from})
-			Canonicalize(r)
-			return r.PathValue("id")
+			return Canonicalize(SetRoute(r, pattern, []string{"id"}, []string{from})).PathValue("id")
 		}
 		if got := set(pattern, value); !strings.Contains(value, "%") && got != value && got != strings.TrimPrefix(value, "/") {
 			t.Errorf("by %q, %q becomes %q", pattern, value, got)

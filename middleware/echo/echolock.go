@@ -71,8 +71,7 @@ type visitKey struct{}
 
 func serve(g *guard.Guard, c echo.Context, next echo.HandlerFunc) error {
 	request, v := c.Request(), &visit{c: c}
-	r := request.WithContext(context.WithValue(request.Context(), visitKey{}, v))
-	guard.SetRoute(r, c.Path(), c.ParamNames(), c.ParamValues())
+	r := guard.SetRoute(request.WithContext(context.WithValue(request.Context(), visitKey{}, v)), c.Path(), c.ParamNames(), c.ParamValues())
 	defer func() {
 		c.SetRequest(request)
 		guard.KeepForm(request, r)

@@ -2,6 +2,7 @@ package ginlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -248,7 +249,8 @@ func TestNestedGuards(t *testing.T) {
 func TestHandleContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.engine.Use(New(newLocks(t), Config{Keys: []keyfuncs.Func{keyfuncs.Const("same for both"), keyfuncs.Pattern()}, Name: guard.Exact}))
+	locks := newLocks(t)
+	s.engine.Use(New(locks, Config{Keys: []keyfuncs.Func{keyfuncs.Const("same for both"), keyfuncs.Pattern()}, Name: guard.Exact}))
 	s.engine.GET("/old/:id", func(c *gin.Context) {
 		request := c.Request
 		c.Request.URL.Path = "/new/" + c.Param("id")
@@ -258,6 +260,20 @@ func TestHandleContext(t *testing.T) {
 		}
 		if _, ok := guard.LeaseFrom(c.Request.Context()); !ok {
 			t.Error("the outer lock is gone")
+		}
+		for _, test := range []struct {
+			ctx  context.Context
+			want error
+		}{{c.Request.Context(), nil}, {c, core.ErrNotAcquired}} { // Gin has forgotten what c held
+			lease, err := locks.Lock("same for both").Acquire(test.ctx, core.AcquireOptions{})
+			if !errors.Is(err, test.want) {
+				t.Errorf("%T: %v, want %v", test.ctx, err, test.want)
+			}
+			if err == nil {
+				if err := lease.Release(test.ctx); err != nil {
+					t.Error(err)
+				}
+			}
 		}
 	})
 	s.engine.GET("/new/:id", tell)

@@ -5,7 +5,8 @@
 //	router.POST("/orders/:id/pay", lock, pay)
 //
 // It works on an engine, a group and a single route; requests that no route matches are not locked. A handler that acquires
-// the same lock may pass *gin.Context itself as the context, and re-enters. What it does is package guard's; see there for
+// the same lock may pass *gin.Context itself as the context, and re-enters; once it has called Engine.HandleContext, which
+// forgets all that the context holds, it passes the request's. What the middleware does is package guard's; see there for
 // Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
 package ginlock
 
@@ -61,7 +62,5 @@ func withRoute(c *gin.Context) *http.Request {
 	for i, p := range c.Params {
 		names[i], values[i] = p.Key, p.Value
 	}
-	r := c.Request.WithContext(c.Request.Context())
-	guard.SetRoute(r, c.FullPath(), names, values)
-	return r
+	return guard.SetRoute(c.Request, c.FullPath(), names, values)
 }

@@ -11,6 +11,7 @@ package httplock
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -19,8 +20,10 @@ import (
 // Config is the guard's.
 type Config = guard.Config
 
+var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))
+
 // New returns a middleware that runs a handler under the lock of its request. It panics on a Config that can never work; see
-// guard.New.
+// guard.New. The middleware panics on a handler that is nil, and on one that http.TimeoutHandler made: it goes around the guard.
 func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	g, err := guard.New(locks, cfg)
 	if err != nil {
@@ -30,9 +33,14 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 		if next == nil {
 			panic("reqlock: httplock: the handler is nil")
 		}
+		if reflect.TypeOf(next) == timeoutHandler {
+			panic("reqlock: httplock: the handler is an http.TimeoutHandler, which returns, and would release the lock, while the handler in it " +
+				"still runs; want http.TimeoutHandler(lock(handler), ...)")
+		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			guard.Canonicalize(r)
-			g.Serve(w, r, next.ServeHTTP)
+			matched := guard.Canonicalize(r)
+			defer guard.KeepForm(r, matched)
+			g.Serve(w, matched, next.ServeHTTP)
 		})
 	}
 }

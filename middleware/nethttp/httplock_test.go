@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -56,6 +57,12 @@ func TestNewPanics(t *testing.T) {
 		},
 		"no client":  {func() { New(nil, Config{Key: key}) }, []string{"neither a *core.Client nor a Locker"}},
 		"no handler": {func() { New(newLocks(t), Config{Key: key})(nil) }, []string{"reqlock: httplock: the handler is nil"}},
+		"a TimeoutHandler": {
+			func() {
+				New(newLocks(t), Config{Key: key})(http.TimeoutHandler(http.NotFoundHandler(), time.Second, ""))
+			},
+			[]string{"reqlock: httplock: the handler is an http.TimeoutHandler", "want http.TimeoutHandler(lock(handler), ...)"},
+		},
 	} {
 		text := fmt.Sprint(panicOf(test.make))
 		for _, says := range test.says {
