@@ -23,12 +23,12 @@ var endings = []scenario{
 	{name: "a handler that aborts", run: handlerAborts},
 	{name: "a handler that ends its goroutine", run: handlerGoexits},
 	{name: "a Locker that panics", run: lockerPanics},
-	{name: "the lock is taken away by force", run: takenByForce, setup: []func(*setup){watchdogTimeout(600 * time.Millisecond)}},
-	{name: "the lock is deleted", run: deleted, setup: []func(*setup){watchdogTimeout(600 * time.Millisecond)}},
+	{name: "the lock is taken away by force", run: takenByForce, setup: []func(*setup){watchdogTimeout(3 * time.Second)}},
+	{name: "the lock is deleted", run: deleted, setup: []func(*setup){watchdogTimeout(3 * time.Second)}},
 	{name: "the lock is lost and the handler does not notice", run: lostUnnoticed},
 	{name: "the lease is over while the handler runs", run: leaseOver},
 	{name: "the client of the locks is closed while the handler runs", run: closedWhileRunning},
-	{name: "the lock is renewed for as long as the handler runs", run: renewed, setup: []func(*setup){watchdogTimeout(time.Second)}},
+	{name: "the lock is renewed for as long as the handler runs", run: renewed, setup: []func(*setup){watchdogTimeout(6 * time.Second)}},
 }
 
 func freeWithAnswer(e *env) {
@@ -230,9 +230,16 @@ func renewed(e *env) {
 	s := e.serveOrders(g.ServeHTTP)
 	p := s.startGet(order)
 	inside := g.next()
-	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; time.Sleep(20 * time.Millisecond) {
-		e.wantHeld(lockName)
-	}
+	left, renewals := e.rdb.PTTL(background, lockName).Val(), 0
+	e.eventually("the lock is renewed again and again", func() bool {
+		now := e.rdb.PTTL(background, lockName).Val()
+		if now > left {
+			renewals++
+		}
+		left = now
+		return renewals == 2
+	})
+	e.wantHeld(lockName)
 	if err := inside.ctx.Err(); err != nil {
 		e.Errorf("the handler's context has ended: %v", context.Cause(inside.ctx))
 	}

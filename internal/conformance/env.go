@@ -47,7 +47,7 @@ type setup struct {
 
 func newEnv(t *testing.T, a Adapter, changes ...func(*setup)) *env {
 	t.Helper()
-	s := setup{options: core.Options{Logger: slog.New(slog.DiscardHandler)}}
+	s := setup{options: core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience}}
 	for _, change := range changes {
 		change(&s)
 	}
@@ -66,7 +66,7 @@ func newEnv(t *testing.T, a Adapter, changes ...func(*setup)) *env {
 // client is a lock client, as a process of its own would have it.
 func (e *env) client(addr string, options core.Options) *core.Client {
 	e.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: options.CommandTimeout})
 	e.rdbs = append(e.rdbs, rdb)
 	c, err := core.New(rdb, options)
 	if err != nil {
@@ -178,7 +178,7 @@ func (e *env) outcome() guard.Outcome {
 
 // stranger is a lock client that the guards know nothing of.
 func (e *env) stranger() *core.Client {
-	return e.client(e.redis.Addr(), core.Options{Logger: slog.New(slog.DiscardHandler)})
+	return e.client(e.redis.Addr(), core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience})
 }
 
 // hold takes a lock as another process would, and keeps it until release is called or the test ends.
@@ -237,7 +237,8 @@ func (e *env) wantErr(what string, err, target error) {
 	}
 }
 
-// proxied puts a proxy between guards and Redis. What is in doubt is cleared up after a CommandTimeout, here a short one.
+// proxied puts a proxy between guards and Redis. What is in doubt is cleared up after a CommandTimeout, here a short one: a slow
+// machine must not matter to what goes by the proxy.
 func proxied(s *setup) { s.proxied, s.options.CommandTimeout = true, 2*time.Second }
 
 func watchdogTimeout(d time.Duration) func(*setup) {

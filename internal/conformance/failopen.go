@@ -4,8 +4,8 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -14,6 +14,21 @@ var failOpen = []scenario{
 	{name: "FailOpen gives back the locks it has got", run: failOpenSeveral, setup: []func(*setup){proxied}},
 	{name: "FailOpen inside another guard", run: failOpenNested, setup: []func(*setup){proxied}},
 	{name: "without FailOpen the locks it has got are given back too", run: failClosedSeveral, setup: []func(*setup){proxied}},
+}
+
+// unavailable has a guard take one of its locks from a Redis that has no memory left, and all others from one that has.
+func (e *env) unavailable(name string) func(*guard.Config) {
+	e.Helper()
+	e.replyToScripts(outOfMemory)
+	direct := e.stranger()
+	return func(cfg *guard.Config) {
+		cfg.Locker = func(_ *http.Request, asked string) core.Locker {
+			if asked == name {
+				return e.locks.Lock(asked)
+			}
+			return direct.Lock(asked)
+		}
+	}
 }
 
 func failsOpen(cfg *guard.Config) { cfg.FailOpen = true }
@@ -25,8 +40,7 @@ func failOpenSeveral(e *env) {
 		e.wantFree("reqlock:a")
 		wantNoLease(e)(w, r)
 		_, _ = io.WriteString(w, "done")
-	}, keysAre("a", "b"), failsOpen)
-	e.proxy.OnMatch(1, isScriptFor("reqlock:b"), redistest.ReplyWith(outOfMemory))
+	}, keysAre("a", "b"), failsOpen, e.unavailable("reqlock:b"))
 	s.get(order).want(e, 200, "done")
 	if o := e.outcome(); !o.FailedOpen || o.Err == nil || o.Status != 0 || o.Held <= 0 {
 		e.Errorf("observed %+v", o)
@@ -34,21 +48,20 @@ func failOpenSeveral(e *env) {
 }
 
 func failClosedSeveral(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") }, keysAre("a", "b"))
-	e.proxy.OnMatch(1, isScriptFor("reqlock:b"), redistest.ReplyWith(outOfMemory))
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") }, keysAre("a", "b"), e.unavailable("reqlock:b"))
 	s.get(order).wantProblem(e, 503, "backend-unavailable", "1")
 	e.wantFree("reqlock:a")
 }
 
 func failOpenNested(e *env) {
-	inner := e.config(keyedBy(keyfuncs.Const("inner")), failsOpen)
-	s := e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config(), inner}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	unavailable := e.unavailable("reqlock:inner")
+	inner := e.config(keyedBy(keyfuncs.Const("inner")), failsOpen, unavailable)
+	s := e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config(unavailable), inner}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		e.wantHeld(lockName)
 		wantNoLease(e)(w, r) // the outer guard's lock is not the inner handler's to give away
 		e.wantHeld(lockName)
 		_, _ = io.WriteString(w, "done")
 	}})
-	e.proxy.OnMatch(1, isScriptFor("reqlock:inner"), redistest.ReplyWith(outOfMemory))
 	s.get(order).want(e, 200, "done")
 	e.wantFree(lockName)
 }

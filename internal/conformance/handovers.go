@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -14,44 +15,66 @@ import (
 
 var handovers = []scenario{
 	{name: "Detach across a hijacked connection", run: detachHijacked},
+	{name: "Release before a connection is hijacked", run: releaseHijacked},
+	{name: "Detach by a stream of events", run: detachStream},
 	{name: "Detach keeps the lock until it is released", run: detachBeyond},
 	{name: "Detach with several keys", run: detachSeveral},
-	{name: "Release before a stream", run: releaseBeforeStream},
+	{name: "Release before a stream of events", run: releaseBeforeStream},
 	{name: "LeaseFrom", run: leaseFrom},
 	{name: "a lease that the handler releases by itself", run: leaseReleasedByHandler},
 }
 
-// chat takes the connection over, with the lock, and echoes lines on it, until the client closes it.
-func chat(e *env, leases chan<- *core.Lease) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			e.Errorf("Hijack: %v", err)
-			return
-		}
-		lease, ok := guard.Detach(r.Context())
-		if !ok {
-			e.Error("there is no lease to detach")
-			_ = conn.Close()
-			return
-		}
-		ctx, unbind := lease.Bind(context.WithoutCancel(r.Context()))
-		go func() {
-			defer unbind()
-			defer conn.Close()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
-			for {
-				line, err := rw.ReadString('\n')
-				if err != nil {
-					leases <- lease
-					return
-				}
-				if ctx.Err() != nil {
-					line = "the lock is lost\n"
-				}
-				_, _ = io.WriteString(conn, line)
+// chat takes the connection over and echoes lines on it, until the client closes it. It tells when ctx has ended.
+func chat(e *env, w http.ResponseWriter, ctx context.Context, ended func()) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		e.Errorf("Hijack: %v", err)
+		ended()
+		return
+	}
+	go func() {
+		defer ended()
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+		for {
+			line, err := rw.ReadString('\n')
+			if err != nil {
+				return
 			}
-		}()
+			if ctx.Err() != nil {
+				line = "the lock is lost\n"
+			}
+			_, _ = io.WriteString(conn, line)
+		}
+	}()
+}
+
+// A talk is a client's side of a chat.
+type talk struct {
+	e    *env
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func (s *site) talk(path string) *talk {
+	s.e.Helper()
+	conn := s.dial()
+	_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+	in := bufio.NewReader(conn)
+	for _, want := range []string{"HTTP/1.1 101 Switching Protocols\r\n", "Connection: Upgrade\r\n", "Upgrade: chat\r\n", "\r\n"} {
+		if line, err := in.ReadString('\n'); line != want {
+			s.e.Fatalf("read %q (%v), want %q", line, err, want)
+		}
+	}
+	s.e.outcome() // the handler has returned
+	return &talk{s.e, conn, in}
+}
+
+func (t *talk) say(line string) {
+	t.e.Helper()
+	_, _ = io.WriteString(t.conn, line)
+	if got, err := t.in.ReadString('\n'); got != line {
+		t.e.Fatalf("the connection says %q (%v), want %q", got, err, line)
 	}
 }
 
@@ -59,32 +82,109 @@ func detachHijacked(e *env) {
 	leases := make(chan *core.Lease, 1)
 	g := e.gate()
 	s := e.serve(
-		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{e.config()}, Handler: chat(e, leases)},
+		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+			lease, ok := guard.Detach(r.Context())
+			if !ok {
+				e.Error("there is no lease to detach")
+				return
+			}
+			ctx, unbind := lease.Bind(context.WithoutCancel(r.Context()))
+			chat(e, w, ctx, func() { unbind(); leases <- lease })
+		}},
 		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP},
 	)
-	conn := s.dial()
-	_, _ = io.WriteString(conn, "GET /chat/"+key+" HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
-	in := bufio.NewReader(conn)
-	for _, want := range []string{"HTTP/1.1 101 Switching Protocols\r\n", "Connection: Upgrade\r\n", "Upgrade: chat\r\n", "\r\n"} {
-		if line, err := in.ReadString('\n'); line != want {
-			e.Fatalf("read %q (%v), want %q", line, err, want)
-		}
-	}
-	e.outcome() // the handler has returned
+	talk := s.talk("/chat/" + key)
 	for range 3 {
-		_, _ = io.WriteString(conn, "hello\n")
-		if line, err := in.ReadString('\n'); line != "hello\n" {
-			e.Fatalf("the connection says %q (%v)", line, err)
-		}
+		talk.say("hello\n")
 		s.get(order).wantProblem(e, 409, "locked", "1")
 	}
-	_ = conn.Close()
+	_ = talk.conn.Close()
 	lease := await(e, "the chat ends", leases)
 	s.get(order).wantProblem(e, 409, "locked", "1") // held until somebody releases it
 	if err := lease.Release(background); err != nil {
 		e.Errorf("Release: %v", err)
 	}
 	e.wantFree(lockName)
+	p := s.startGet(order)
+	g.next().leave()
+	p.answer().want(e, 200, "done")
+}
+
+func releaseHijacked(e *env) {
+	ended := make(chan struct{})
+	s := e.serve(
+		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+			if err := guard.Release(r.Context()); err != nil {
+				e.Errorf("Release: %v", err)
+			}
+			chat(e, w, background, func() { close(ended) })
+		}},
+		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{e.config()}, Handler: func(http.ResponseWriter, *http.Request) {}},
+	)
+	talk := s.talk("/chat/" + key)
+	for range 3 {
+		talk.say("hello\n")
+		s.get(order).want(e, 200, "")
+	}
+	_ = talk.conn.Close()
+	await(e, "the chat ends", ended)
+}
+
+// The stream hands its lock to what goes on when its client has left.
+func detachStream(e *env) {
+	leases := make(chan *core.Lease, 1)
+	tick := make(chan struct{})
+	g := e.gate()
+	s := e.serve(
+		Route{Pattern: "/events/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+			lease, ok := guard.Detach(r.Context())
+			if !ok {
+				e.Error("there is no lease to detach")
+				return
+			}
+			defer func() { leases <- lease }()
+			w.Header().Set("Content-Type", "text/event-stream")
+			for {
+				_, _ = io.WriteString(w, "data: tick\n\n")
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					return
+				}
+				select {
+				case <-tick:
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}},
+		Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP},
+	)
+	ctx, hangUp := context.WithCancel(e.Context())
+	defer hangUp()
+	stream, err := s.client.Do(s.request(http.MethodGet, "/events/"+key, nil).WithContext(ctx))
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer stream.Body.Close()
+	in := bufio.NewReader(stream.Body)
+	for range 3 {
+		for _, want := range []string{"data: tick\n", "\n"} {
+			if line, err := in.ReadString('\n'); line != want {
+				e.Fatalf("the stream says %q (%v), want %q", line, err, want)
+			}
+		}
+		s.get(order).wantProblem(e, 409, "locked", "1")
+		select {
+		case tick <- struct{}{}:
+		case <-time.After(patience):
+			e.Fatal("the stream has ended")
+		}
+	}
+	hangUp()
+	lease := await(e, "the stream ends", leases)
+	s.get(order).wantProblem(e, 409, "locked", "1")
+	if err := lease.Release(background); err != nil {
+		e.Errorf("Release: %v", err)
+	}
 	p := s.startGet(order)
 	g.next().leave()
 	p.answer().want(e, 200, "done")
@@ -160,6 +260,7 @@ func releaseBeforeStream(e *env) {
 			if _, ok := guard.Detach(r.Context()); ok {
 				e.Error("there is a lease to detach after Release")
 			}
+			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "begins\n")
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				e.Errorf("Flush: %v", err)

@@ -24,8 +24,11 @@ var processes = []scenario{
 	{name: "two server processes, nobody waits", run: processesAtOnce},
 }
 
-// redisVariable has [Main] be a server process that takes its locks there.
-const redisVariable = "REQLOCK_CONFORMANCE_REDIS"
+// These have [Main] be a server process of one adapter that takes its locks there.
+const (
+	redisVariable   = "REQLOCK_CONFORMANCE_REDIS"
+	adapterVariable = "REQLOCK_CONFORMANCE_ADAPTER"
+)
 
 // serverProcess serves the adapter's routes until its input ends. It says where on its output, and returns an error if
 // anything is left in the end.
@@ -105,7 +108,7 @@ func (e *env) startProcess() string {
 		e.Fatal(err)
 	}
 	cmd := exec.Command(binary)
-	cmd.Env = append(os.Environ(), redisVariable+"="+e.redis.Addr())
+	cmd.Env = append(os.Environ(), redisVariable+"="+e.redis.Addr(), adapterVariable+"="+e.adapter.Name)
 	errors := &journal{}
 	cmd.Stderr = errors
 	input, err := cmd.StdinPipe()

@@ -67,6 +67,7 @@ var refusalTable = []refusal{
 	},
 	{
 		name:    "Redis dies while requests wait",
+		setup:   []func(*setup){commandTimeout(5 * time.Second)}, // some is in doubt for so long
 		config:  waits,
 		arrange: func(e *env, s *site) { e.hold(lockName) },
 		request: func(s *site) answer {
@@ -95,7 +96,7 @@ var refusalTable = []refusal{
 	},
 	{
 		name:   "the lease is over before the reply is there",
-		setup:  []func(*setup){proxied},
+		setup:  []func(*setup){proxied, commandTimeout(patience)},
 		config: func(cfg *guard.Config) { cfg.LeaseTime = 10 * time.Millisecond },
 		arrange: func(e *env, s *site) {
 			e.proxy.OnMatch(1, isScript, redistest.Delay(50*time.Millisecond))
@@ -342,11 +343,6 @@ func (e *env) queue(s *site, n int) {
 
 func isScript(args []string) bool {
 	return strings.EqualFold(args[0], "EVALSHA") || strings.EqualFold(args[0], "EVAL")
-}
-
-// isScriptFor accepts scripts on one lock.
-func isScriptFor(name string) func(args []string) bool {
-	return func(args []string) bool { return isScript(args) && len(args) > 3 && args[3] == name }
 }
 
 // replyToScripts answers every script in Redis's place, until the test ends.

@@ -7,13 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/reqlock/reqlock/guard"
 )
 
 var servers = []scenario{
-	{name: "HTTP/2 excludes", run: http2Excludes},
+	{name: "HTTP/2: 250 streams of one connection exclude each other", run: http2Excludes},
 	{name: "HTTP/2: a client that leaves while it waits, with a body", run: http2ClientLeaves},
 	{name: "HTTP/2: MaxHold ends the reading of a body", run: http2MaxHold},
 	{name: "http.TimeoutHandler around the guard", run: timeoutHandler},
@@ -25,29 +26,39 @@ var servers = []scenario{
 func http2(srv *httptest.Server) { srv.EnableHTTP2 = true }
 
 func http2Excludes(e *env) {
+	const streams = 250 // what a server allows on one connection
+	var connections sync.Map
 	g := e.gate()
 	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
 			e.Errorf("the request is %s", r.Proto)
 		}
+		connections.Store(r.RemoteAddr, nil)
 		g.ServeHTTP(w, r)
 	}}, Route{Pattern: "/at-once/{id}", Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
-	var all []*pending
-	const n = 50 // streams of one connection
-	for range n {
+
+	all := []*pending{s.startGet(order)}
+	inside := g.next() // there is a connection now
+	s.get("/at-once/"+key).wantProblem(e, 409, "locked", "1")
+	for len(all) < streams {
 		all = append(all, s.startGet(order))
 	}
-	for i := range n {
-		inside := g.next()
-		if i == 0 {
-			s.get("/at-once/"+key).wantProblem(e, 409, "locked", "1")
-		}
-		inside.leave()
+	e.eventually("all others wait", func() bool { return e.locks.Stats().Waiting == streams-1 })
+	inside.leave()
+	for range streams - 1 {
+		g.next().leave()
 	}
 	for _, p := range all {
 		p.answer().want(e, 200, "done")
 	}
-	g.wantRuns(n)
+	g.wantRuns(streams)
+	n := 0
+	for range connections.Range {
+		n++
+	}
+	if n != 1 {
+		e.Errorf("there were %d connections, want one", n)
+	}
 }
 
 // HTTP/2 tells of a client that has left whether its body has been read or not.

@@ -12,11 +12,13 @@ type scenario struct {
 	setup []func(*setup)
 }
 
-// Run runs the suite. It returns when all tests have ended.
-func Run(t *testing.T, a Adapter) {
-	for _, s := range slices.Concat(
+// Run runs the suite with each of the adapters, one after another, and logs what became of it as a table. It returns when all
+// tests have ended. A row without a result in each column is a failure, unless only some tests were asked for.
+func Run(t *testing.T, adapters ...Adapter) {
+	suite := slices.Concat(
 		refusals(),
 		waiting,
+		crowds,
 		ownership,
 		handovers,
 		endings,
@@ -28,9 +30,22 @@ func Run(t *testing.T, a Adapter) {
 		servers,
 		processes,
 		spellings,
-	) {
+	)
+	results := newTable(suite, adapters)
+	for _, a := range adapters {
+		t.Run(a.Name, func(t *testing.T) { runAll(t, a, suite, results) })
+	}
+	t.Logf("behaviours and frameworks:\n\n%s", results)
+	if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
+		t.Errorf("the table has a hole: %s", hole)
+	}
+}
+
+func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
+	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
+			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // after env.finish
 			s.run(newEnv(t, a, s.setup...))
 		})
 	}

@@ -19,7 +19,7 @@ var waiting = []scenario{
 	{name: "a client that leaves while it waits, with a body", run: clientLeavesQueueWithBody},
 	{name: "a client that leaves while its key is looked for", run: clientLeavesKey},
 	{name: "a deadline ends while the request waits", run: deadlineWhileWaiting},
-	{name: "a deadline ends while Redis is silent", run: deadlineWhileRedisIsSilent, setup: []func(*setup){proxied}},
+	{name: "a deadline ends while Redis is silent", run: deadlineWhileRedisIsSilent, setup: []func(*setup){proxied, commandTimeout(patience)}},
 	{name: "a thousand requests one after another", run: sequential},
 }
 

@@ -1,39 +1,445 @@
 package echolock
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
-	"slices"
+	"net/http/httptest"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/conformance"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/keyfuncs"
+	"go.uber.org/goleak"
 )
 
-var adapter = conformance.Adapter{Name: "Echo", Router: router, Rest: "*"}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func router(locks *core.Client, routes ...conformance.Route) http.Handler {
-	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
-	e := echo.New()
-	for _, route := range routes {
-		var chain []echo.MiddlewareFunc
-		for _, cfg := range route.Guards {
-			chain = append(chain, New(locks, Config{Config: cfg}))
-		}
-		handler := func(c echo.Context) error {
-			route.Handler(c.Response(), c.Request())
-			return nil
-		}
-		if route.Method == "" {
-			e.Any(patterns.Replace(route.Pattern), handler, chain...)
-		} else {
-			e.Add(route.Method, patterns.Replace(route.Pattern), handler, slices.Clone(chain)...)
-		}
+// newLocks is a client of the locks of a Redis of its own.
+func newLocks(t *testing.T) *core.Client {
+	t.Helper()
+	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return e
+	t.Cleanup(func() {
+		if stats := locks.Stats(); stats != (core.Stats{}) {
+			t.Errorf("the lock client is not idle: %+v", stats)
+		}
+		if err := locks.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return locks
 }
 
-func TestMain(m *testing.M) { conformance.Main(m, adapter) }
+// take holds a lock as another process would, until the test ends.
+func take(t *testing.T, locks *core.Client, name string) {
+	t.Helper()
+	lease, err := locks.Lock(name).Acquire(context.Background(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
 
-func TestConformance(t *testing.T) { conformance.Run(t, adapter) }
+// A site is an Echo that is served.
+type site struct {
+	*testing.T
+	echo   *echo.Echo
+	client *http.Client
+	url    string
+}
+
+// newSite serves an Echo; its routes may be added until the first request.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	e := echo.New()
+	srv := httptest.NewServer(e)
+	t.Cleanup(srv.Close)
+	client := srv.Client()
+	client.Timeout = 20 * time.Second
+	return &site{t, e, client, srv.URL}
+}
+
+// want sends a request and fails the test unless the answer has the status, and the text in its body. What stands before
+// the path is the name of a host.
+func (s *site) want(method, path string, status int, text string, headers ...string) {
+	s.Helper()
+	host, path, _ := strings.Cut(path, "/")
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+"/"+path, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Host = host
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := s.client.Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if response.StatusCode != status || !strings.Contains(string(body), text) {
+		s.Errorf("%s %s: answer %d %q, want %d with %q", method, path, response.StatusCode, body, status, text)
+	}
+}
+
+// tell answers with the name of the lock that is held.
+func tell(c echo.Context) error {
+	name := "no lock"
+	if lease, ok := guard.LeaseFrom(c.Request().Context()); ok {
+		name = lease.Name()
+	}
+	return c.String(http.StatusOK, name+", "+c.Request().Pattern)
+}
+
+func by(key keyfuncs.Func) Config { return Config{Config: guard.Config{Key: key}} }
+
+func TestWhereItIsMounted(t *testing.T) {
+	t.Parallel()
+	lock := New(newLocks(t), by(keyfuncs.PathValue("id")))
+	for name, mount := range map[string]func(*echo.Echo){
+		"echo":             func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", tell) },
+		"group":            func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", tell) },
+		"group inside":     func(e *echo.Echo) { e.Group("/api").Group("/orders", lock).GET("/:id", tell) },
+		"route":            func(e *echo.Echo) { e.GET("/api/orders/:id", tell, lock) },
+		"without a slash":  func(e *echo.Echo) { e.GET("api/orders/:id", tell, lock) },
+		"the router's own": func(e *echo.Echo) { e.Router().Add("GET", "/api/orders/:id", lock(tell)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			mount(s.echo)
+			id := url.PathEscape(name)
+			for range 2 {
+				s.want("GET", "/api/orders/"+id, 200, "reqlock:"+name+", /api/orders/:id")
+			}
+		})
+	}
+}
+
+// Echo runs the middleware of a group for what no route of it matches as well.
+func TestUnmatchedIsNotLocked(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:one for all")
+	lock := New(locks, by(keyfuncs.Const("one for all")))
+	const refused = "urn:reqlock:problem:locked"
+	for name, test := range map[string]struct {
+		mount    func(*echo.Echo)
+		requests [][3]any // method and path, status, text
+	}{
+		"echo": {func(e *echo.Echo) { e.Use(lock); e.GET("/orders/:id", tell) }, [][3]any{
+			{"GET /orders/1", 409, refused}, {"GET /elsewhere", 404, "Not Found"}, {"POST /orders/1", 405, ""}, {"OPTIONS /orders/1", 204, ""}, {"echo_route_not_found /orders/1", 405, ""},
+		}},
+		"group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", tell) }, [][3]any{
+			{"GET /api/orders/1", 409, refused}, {"GET /api/elsewhere", 404, "Not Found"}, {"GET /api", 404, ""}, {"POST /api/orders/1", 404, ""}, {"echo_route_not_found /api/x", 404, ""}, {"GET /", 404, ""},
+		}},
+		"RouteNotFound": {func(e *echo.Echo) {
+			mine := func(c echo.Context) error { return c.String(http.StatusNotFound, "mine") }
+			e.RouteNotFound("/*", mine, lock)
+			g := e.Group("/api", lock)
+			g.GET("/orders/:id", tell)
+			g.RouteNotFound("/*", mine)
+		}, [][3]any{
+			{"GET /api/orders/1", 409, refused}, {"GET /api/elsewhere", 404, "mine"}, {"POST /api/orders/1", 404, "mine"}, {"GET /elsewhere", 404, "mine"},
+		}},
+		"Host": {func(e *echo.Echo) { e.GET("/orders/:id", tell); e.Host("shop.test", lock).GET("/orders/:id/pay", tell) }, [][3]any{
+			{"GET shop.test/orders/1/pay", 409, refused}, {"GET shop.test/elsewhere", 404, "Not Found"}, {"GET shop.test/orders/1", 404, ""}, {"GET other.test/orders/1", 200, "no lock"},
+		}},
+		"on the path of a group": {func(e *echo.Echo) {
+			g := e.Group("/api", lock)
+			g.GET("", tell)
+			g.POST("/*", tell)
+			item := e.Group("/items/:id", lock)
+			item.GET("", tell)
+			item.PUT("/*", tell)
+		}, [][3]any{
+			{"GET /api", 409, refused}, {"POST /api", 404, "Not Found"}, {"OPTIONS /api", 404, ""}, {"echo_route_not_found /api", 404, ""},
+			{"POST /api/x", 409, refused}, {"GET /api/x", 404, ""}, {"POST /api/", 409, refused},
+			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/1", 404, ""}, {"POST /items/", 404, ""},
+			{"PUT /items/1/x", 409, refused}, {"GET /items/1/x", 404, ""}, {"PUT /items/1/", 409, refused},
+		}},
+		"the same path twice": {func(e *echo.Echo) {
+			e.Group("/api", lock).GET("", tell)
+			e.POST("/api", tell)
+		}, [][3]any{
+			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 404, ""},
+		}},
+		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", tell) }, [][3]any{
+			{"GET /api/orders/1", 409, refused}, {"GET /elsewhere", 404, ""},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			test.mount(s.echo)
+			for range 2 {
+				for _, r := range test.requests {
+					method, path, _ := strings.Cut(r[0].(string), " ")
+					s.want(method, path, r[1].(int), r[2].(string))
+				}
+			}
+		})
+	}
+}
+
+// A middleware that comes after the router may change the method, to one that has no route there, and whatever else the router
+// has gone by.
+func TestChangedAfterRouting(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:one for all")
+	s := newSite(t)
+	s.echo.Use(middleware.MethodOverride(), func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			r := c.Request()
+			if path := r.Header.Get("X-Path"); path != "" {
+				r.URL.Path, r.URL.RawPath = path, ""
+			}
+			if host := r.Header.Get("X-Host"); host != "" {
+				r.Host = host
+			}
+			return next(c)
+		}
+	})
+	lock := New(locks, by(keyfuncs.Const("one for all")))
+	g := s.echo.Group("/orders", lock)
+	g.GET("/:id", func(c echo.Context) error { return c.String(http.StatusOK, "read") })
+	g.POST("/:id", tell)
+	g.POST("", tell)
+	g.POST("/all/*", tell)
+	s.echo.Host("shop.test", lock)
+	for _, path := range []string{"/orders/1", "/orders/%31", "/orders", "/orders/all/", "/orders/all/x"} {
+		s.want("POST", path, 409, "locked")
+		for _, method := range []string{"PUT", "GET", "OPTIONS", "nonsense", echo.RouteNotFound} {
+			s.want("POST", path, 409, "locked", echo.HeaderXHTTPMethodOverride, method)
+		}
+		for _, to := range []string{"/elsewhere", "/orders/x/y", "/orders/", "/"} {
+			s.want("POST", path, 409, "locked", "X-Path", to)
+		}
+		s.want("POST", path, 409, "locked", "X-Host", "shop.test")
+	}
+}
+
+// What unit tests of handlers do: there is a path, and no router has seen it.
+func TestContextWithoutRouter(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	w := httptest.NewRecorder()
+	c := echo.New().NewContext(httptest.NewRequest("GET", "/orders/1", nil), w)
+	c.SetPath("/orders/:id")
+	c.SetParamNames("id")
+	c.SetParamValues("1")
+	if err := New(locks, by(keyfuncs.PathValue("id")))(tell)(c); err != nil || w.Body.String() != "reqlock:1, /orders/:id" {
+		t.Errorf("answer %q (%v)", w.Body, err)
+	}
+}
+
+func TestPreRewrite(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:1")
+	s := newSite(t)
+	s.echo.Pre(middleware.Rewrite(map[string]string{"/old/*": "/orders/$1"}))
+	s.echo.GET("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id"))))
+	s.want("GET", "/old/2", 200, "reqlock:2, /orders/:id")
+	for _, path := range []string{"/orders/1", "/orders/%31", "/old/1", "/old/%31"} {
+		s.want("GET", path, 409, "locked")
+	}
+}
+
+func TestSkipper(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:1")
+	s := newSite(t)
+	cfg := by(keyfuncs.PathValue("id"))
+	cfg.Skipper = func(c echo.Context) bool { return c.QueryParam("skip") != "" }
+	s.echo.GET("/orders/:id", tell, New(locks, cfg))
+	s.want("GET", "/orders/1", 409, "locked")
+	s.want("GET", "/orders/1?skip=1", 200, "no lock, ")
+}
+
+// central counts what reaches Echo's central error handling, and answers 418.
+func (s *site) central() *atomic.Int64 {
+	var calls atomic.Int64
+	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
+		calls.Add(1)
+		if c.Response().Committed {
+			s.Errorf("an answer has been written already when the central error handler gets %v", err)
+		}
+		_ = c.String(http.StatusTeapot, "central: "+err.Error())
+	}
+	return &calls
+}
+
+func TestAnswersAreWrittenOnce(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:k")
+	for name, test := range map[string]struct {
+		handler func(c echo.Context, err error) error
+		status  int
+		text    string
+		central int64
+	}{
+		"the guard's own": {nil, 409, "urn:reqlock:problem:locked", 0},
+		"ErrorHandler answers": {func(c echo.Context, err error) error {
+			var e *guard.Error
+			if !errors.As(err, &e) || !errors.Is(err, core.ErrNotAcquired) {
+				t.Errorf("ErrorHandler is given %v", err)
+			}
+			return c.String(http.StatusLocked, "mine: "+c.Path())
+		}, 423, "mine: /orders", 0},
+		"ErrorHandler passes it on": {func(c echo.Context, err error) error { return err }, 418, "central: reqlock: guard:", 1},
+		"ErrorHandler has another":  {func(echo.Context, error) error { return errors.New("another") }, 418, "central: another", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			calls := s.central()
+			cfg := by(keyfuncs.Const("k"))
+			cfg.ErrorHandler = test.handler
+			s.echo.GET("/orders", func(echo.Context) error { t.Error("the handler runs"); return nil }, New(locks, cfg))
+			s.want("GET", "/orders", test.status, test.text)
+			if n := calls.Load(); n != test.central {
+				t.Errorf("the central error handler is called %d times, want %d", n, test.central)
+			}
+		})
+	}
+}
+
+// The error of a handler belongs to Echo, and is rendered when the lock has been released.
+func TestHandlersError(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	s := newSite(t)
+	var calls atomic.Int64
+	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
+		calls.Add(1)
+		held, asking := locks.Lock("reqlock:k").IsLocked(context.Background())
+		_ = c.String(http.StatusTeapot, fmt.Sprint(err, held, asking))
+	}
+	s.echo.GET("/orders", func(echo.Context) error { return errors.New("the handler's") }, New(locks, by(keyfuncs.Const("k"))))
+	s.want("GET", "/orders", 418, "the handler's false <nil>")
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the central error handler is called %d times, want once", n)
+	}
+}
+
+// Two guards of one request, each with a handler of its own: the one that refuses is asked.
+func TestErrorHandlersNested(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:inner")
+	s := newSite(t)
+	mount := func(key string) echo.MiddlewareFunc {
+		cfg := by(keyfuncs.Const(key))
+		cfg.ErrorHandler = func(c echo.Context, _ error) error { return c.String(http.StatusConflict, "refused by "+key) }
+		return New(locks, cfg)
+	}
+	s.echo.GET("/orders", tell, mount("outer"), mount("inner"))
+	s.want("GET", "/orders", 409, "refused by inner")
+}
+
+func TestRequestIsRestored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	type marker struct{}
+	seen := make(chan string, 1)
+	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			before := c.Request().WithContext(context.WithValue(c.Request().Context(), marker{}, "outer"))
+			c.SetRequest(before)
+			err := next(c)
+			_, held := guard.LeaseFrom(c.Request().Context())
+			seen <- fmt.Sprint(c.Request() == before, held)
+			return err
+		}
+	}, middleware.RecoverWithConfig(middleware.RecoverConfig{LogErrorFunc: func(_ echo.Context, err error, _ []byte) error { return err }}),
+		New(newLocks(t), by(keyfuncs.Const("k"))))
+	s.echo.GET("/:how", func(c echo.Context) error {
+		if got := c.Request().Context().Value(marker{}); got != "outer" {
+			t.Errorf("the handler's context holds %v, want what was there before", got)
+		}
+		if c.Param("how") == "panic" {
+			panic("the handler fails")
+		}
+		return c.NoContent(http.StatusNoContent)
+	})
+	for path, status := range map[string]int{"/return": 204, "/panic": 500} {
+		s.want("GET", path, status, "")
+		if got, want := <-seen, "true false"; got != want {
+			t.Errorf("after %s: the request is the same, a lock is left: %s; want %s", path, got, want)
+		}
+	}
+}
+
+// The context of a request may outlive it, and Echo's own must not be reached through it.
+func TestPoolKeepsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	var kept context.Context
+	seen := make(chan string, 1)
+	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			err := next(c)
+			_, held := guard.LeaseFrom(kept)
+			seen <- fmt.Sprint(held, kept.Value(visitKey{}).(*visit).c, kept.Err())
+			return err
+		}
+	})
+	s.echo.GET("/:id", func(c echo.Context) error {
+		kept = c.Request().Context()
+		if kept.Value(visitKey{}).(*visit).c != c {
+			t.Error("the visit is not that of the request")
+		}
+		return tell(c)
+	}, New(newLocks(t), by(keyfuncs.PathValue("id"))))
+	for range 20 {
+		s.want("GET", "/1", 200, "reqlock:1")
+		if got, want := <-seen, "false <nil> context canceled"; got != want {
+			t.Errorf("a lock is held, Echo's context, the end: %s, want %s", got, want)
+		}
+	}
+}
+
+func TestNewPanics(t *testing.T) {
+	t.Parallel()
+	both := by(keyfuncs.Const("k"))
+	both.ErrorHandler = func(_ echo.Context, err error) error { return err }
+	both.Config.ErrorHandler = guard.WriteProblem
+	for says, cfg := range map[string]Config{
+		"reqlock: echolock: both ErrorHandlers are set": both,
+		"reqlock: guard: invalid Config":                {},
+	} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, says) {
+					t.Errorf("New panics with %q, want %q in it", text, says)
+				}
+			}()
+			New(newLocks(t), cfg)
+		}()
+	}
+}

@@ -1,57 +1,349 @@
 package ginlock
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/conformance"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/keyfuncs"
+	"go.uber.org/goleak"
 )
 
-func init() { gin.SetMode(gin.TestMode) }
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.TestMode)
+	goleak.VerifyTestMain(m)
+}
 
-var adapter = conformance.Adapter{Name: "Gin", Router: router(func(*gin.Engine) {})}
-
-// router translates routes for an engine that is set up in some way.
-func router(set func(*gin.Engine)) func(*core.Client, ...conformance.Route) http.Handler {
-	patterns := strings.NewReplacer("{rest...}", "*rest", "{", ":", "}", "")
-	return func(locks *core.Client, routes ...conformance.Route) http.Handler {
-		engine := gin.New()
-		engine.ContextWithFallback = false
-		set(engine)
-		for _, route := range routes {
-			var chain []gin.HandlerFunc
-			for _, cfg := range route.Guards {
-				chain = append(chain, New(locks, cfg))
-			}
-			chain = append(chain, func(c *gin.Context) { route.Handler(c.Writer, c.Request) })
-			if route.Method == "" {
-				engine.Any(patterns.Replace(route.Pattern), chain...)
-			} else {
-				engine.Handle(route.Method, patterns.Replace(route.Pattern), chain...)
-			}
+// newLocks is a client of the locks of a Redis of its own.
+func newLocks(t *testing.T) *core.Client {
+	t.Helper()
+	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if stats := locks.Stats(); stats != (core.Stats{}) {
+			t.Errorf("the lock client is not idle: %+v", stats)
 		}
-		return engine
+		if err := locks.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return locks
+}
+
+// A site is an engine that is served.
+type site struct {
+	*testing.T
+	engine *gin.Engine
+	client *http.Client
+	url    string
+}
+
+// serve serves an engine; its routes may be added until the first request.
+func serve(t *testing.T) *site {
+	t.Helper()
+	engine := gin.New()
+	srv := httptest.NewServer(engine)
+	t.Cleanup(srv.Close)
+	client := srv.Client()
+	client.Timeout = 20 * time.Second
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &site{t, engine, client, srv.URL}
+}
+
+// want sends a request and fails the test unless the answer has the status, and the text in its body.
+func (s *site) want(method, path string, status int, text string) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := s.client.Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if response.StatusCode != status || !strings.Contains(string(body), text) {
+		s.Errorf("%s %s: answer %d %q, want %d with %q", method, path, response.StatusCode, body, status, text)
 	}
 }
 
-func TestMain(m *testing.M) { conformance.Main(m, adapter) }
-
-func TestConformance(t *testing.T) { conformance.Run(t, adapter) }
-
-// An engine can look at a URL in many ways.
-func TestSpellings(t *testing.T) {
-	for name, set := range map[string]func(*gin.Engine){
-		"UseRawPath":                        func(e *gin.Engine) { e.UseRawPath = true },
-		"UseRawPath, not unescaped":         func(e *gin.Engine) { e.UseRawPath, e.UnescapePathValues = true, false },
-		"UseEscapedPath":                    func(e *gin.Engine) { e.UseEscapedPath = true },
-		"UseEscapedPath, not unescaped":     func(e *gin.Engine) { e.UseEscapedPath, e.UnescapePathValues = true, false },
-		"RemoveExtraSlash, raw":             func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath = true, true },
-		"RemoveExtraSlash, not unescaped":   func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath, e.UnescapePathValues = true, true, false },
-		"no redirects, raw, not unescaped ": func(e *gin.Engine) { e.RedirectTrailingSlash, e.UseRawPath, e.UnescapePathValues = false, true, false },
-	} {
-		conformance.RunSpellings(t, conformance.Adapter{Name: name, Router: router(set)})
+// tell answers with the name of the lock that is held.
+func tell(c *gin.Context) {
+	name := "no lock"
+	if lease, ok := guard.LeaseFrom(c); ok {
+		name = lease.Name()
 	}
+	c.String(http.StatusOK, "%s, %s", name, c.Request.Pattern)
+}
+
+// take holds a lock as another process would, until the test ends.
+func take(t *testing.T, locks *core.Client, name string) {
+	t.Helper()
+	lease, err := locks.Lock(name).Acquire(context.Background(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWhereItIsMounted(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	lock := New(locks, Config{Key: keyfuncs.PathValue("id")})
+	for name, mount := range map[string]func(*gin.Engine){
+		"engine": func(e *gin.Engine) { e.Use(lock); e.GET("/api/orders/:id", tell) },
+		"group":  func(e *gin.Engine) { e.Group("/api", lock).GET("/orders/:id", tell) },
+		"route":  func(e *gin.Engine) { e.GET("/api/orders/:id", lock, tell) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			mount(s.engine)
+			s.want("GET", "/api/orders/"+name, 200, "reqlock:"+name+", /api/orders/:id")
+		})
+	}
+}
+
+// An engine's middleware runs for what no route matches as well.
+func TestUnmatchedIsNotLocked(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:one for all")
+	s := serve(t)
+	s.engine.HandleMethodNotAllowed = true
+	s.engine.RedirectFixedPath = true
+	s.engine.Use(New(locks, Config{Key: keyfuncs.Const("one for all")}))
+	s.engine.GET("/orders/:id", tell)
+	s.engine.GET("/slash/", tell)
+	s.engine.NoRoute(func(c *gin.Context) { c.String(http.StatusNotFound, "nothing here") })
+	s.want("GET", "/orders/1", 409, "urn:reqlock:problem:locked")
+	s.want("GET", "/elsewhere", 404, "nothing here")
+	s.want("POST", "/orders/1", 405, "")
+	s.want("GET", "/orders/1/", 301, "")
+	s.want("GET", "/slash", 301, "")
+	s.want("GET", "/SLASH/", 301, "")
+}
+
+// The router that is nearest to the handler says what the pattern is, wherever the engine is mounted.
+func TestEngineInsideServeMux(t *testing.T) {
+	t.Parallel()
+	engine := gin.New()
+	engine.GET("/orders/:id", New(newLocks(t), Config{Key: keyfuncs.Pattern()}), tell)
+	mux := http.NewServeMux()
+	mux.Handle("/", engine)
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest("GET", "/orders/1", nil))
+	if got, want := w.Body.String(), "reqlock:/orders/:id, /orders/:id"; got != want {
+		t.Errorf("the handler sees %q, want %q", got, want)
+	}
+}
+
+func TestRefusalAborts(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:1")
+	s := serve(t)
+	aborted := make(chan bool, 1)
+	s.engine.Use(func(c *gin.Context) { c.Next(); aborted <- c.IsAborted() })
+	unreachable := func(*gin.Context) { t.Error("it runs after a refusal") }
+	s.engine.GET("/orders/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), unreachable, unreachable)
+	s.want("GET", "/orders/1", 409, "locked")
+	if !<-aborted {
+		t.Error("middleware further out does not see that the chain was aborted")
+	}
+}
+
+func TestRequestIsRestored(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	type marker struct{}
+	seen := make(chan string, 1)
+	s.engine.Use(func(c *gin.Context) {
+		before := c.Request.WithContext(context.WithValue(c.Request.Context(), marker{}, "outer"))
+		c.Request = before
+		c.Set("mine", 1)
+		c.Next()
+		_, left := c.Get(core.ContextKey)
+		_, held := guard.LeaseFrom(c)
+		seen <- fmt.Sprint(c.Request == before, c.Request.Context() == before.Context(), left, held, len(c.Keys))
+	}, gin.RecoveryWithWriter(io.Discard), New(newLocks(t), Config{Key: keyfuncs.Const("k")}))
+	s.engine.GET("/:how", func(c *gin.Context) {
+		if got := c.Request.Context().Value(marker{}); got != "outer" {
+			t.Errorf("the handler's context holds %v, want what was there before", got)
+		}
+		if c.Param("how") == "panic" {
+			panic("the handler fails")
+		}
+	})
+	for path, status := range map[string]int{"/return": 200, "/panic": 500} {
+		s.want("GET", path, status, "")
+		if got, want := <-seen, "true true false false 1"; got != want {
+			t.Errorf("after %s: request and context are the same, anything of ours is left, number of keys: %s; want %s", path, got, want)
+		}
+	}
+}
+
+// A handler may take *gin.Context for a context, as Gin's users do.
+func TestGinContextReenters(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	s := serve(t)
+	lock := New(locks, Config{Key: keyfuncs.PathValue("id")})
+	s.engine.GET("/orders/:id", lock, lock, func(c *gin.Context) {
+		timed, cancel := context.WithTimeout(c, time.Minute)
+		defer cancel()
+		for name, ctx := range map[string]context.Context{"c": c, "WithTimeout(c)": timed, "c.Request.Context()": c.Request.Context(), "c.Copy()": c.Copy()} {
+			if outer, ok := guard.LeaseFrom(ctx); !ok || outer.Name() != "reqlock:1" {
+				t.Errorf("%s: LeaseFrom = %v, %v", name, outer, ok)
+			}
+			lease, err := locks.Lock("reqlock:1").Acquire(ctx, core.AcquireOptions{})
+			if err != nil {
+				t.Errorf("%s does not re-enter: %v", name, err)
+				continue
+			}
+			if err := lease.Release(ctx); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := locks.Lock("reqlock:1").Acquire(context.Background(), core.AcquireOptions{}); err == nil {
+			t.Error("a context of nobody's gets the lock")
+		}
+		tell(c)
+	})
+	s.want("GET", "/orders/1", 200, "reqlock:1")
+}
+
+// What lies between two guards has the lock of the outer one, before and after the inner one.
+func TestNestedGuards(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	s := serve(t)
+	wantLock := func(c *gin.Context, name string) {
+		if lease, ok := guard.LeaseFrom(c); !ok || lease.Name() != name {
+			t.Errorf("the lease is %v, %v; want that of %s", lease, ok, name)
+		}
+	}
+	s.engine.GET("/orders/:id", New(locks, Config{Key: keyfuncs.Const("outer")}), func(c *gin.Context) {
+		wantLock(c, "reqlock:outer")
+		c.Next()
+		wantLock(c, "reqlock:outer")
+	}, New(locks, Config{Key: keyfuncs.PathValue("id")}), tell)
+	s.want("GET", "/orders/1", 200, "reqlock:1")
+}
+
+func TestHandleContext(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	locks := newLocks(t)
+	s.engine.Use(New(locks, Config{Keys: []keyfuncs.Func{keyfuncs.Const("same for both"), keyfuncs.Pattern()}, Name: guard.Exact}))
+	s.engine.GET("/old/:id", func(c *gin.Context) {
+		request := c.Request
+		c.Request.URL.Path = "/new/" + c.Param("id")
+		s.engine.HandleContext(c)
+		if c.Request != request {
+			t.Error("the request is not restored")
+		}
+		if _, ok := guard.LeaseFrom(c.Request.Context()); !ok {
+			t.Error("the outer lock is gone")
+		}
+		for _, test := range []struct {
+			ctx  context.Context
+			want error
+		}{{c.Request.Context(), nil}, {c, core.ErrNotAcquired}} { // Gin has forgotten what c held
+			lease, err := locks.Lock("same for both").Acquire(test.ctx, core.AcquireOptions{})
+			if !errors.Is(err, test.want) {
+				t.Errorf("%T: %v, want %v", test.ctx, err, test.want)
+			}
+			if err == nil {
+				if err := lease.Release(test.ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	s.engine.GET("/new/:id", tell)
+	s.want("GET", "/old/1", 200, "/new/:id, /new/:id") // in the order of names, "/new" comes before "same"
+}
+
+// A goroutine keeps a copy beyond the request: it sees that the request has ended, and that it holds nothing any more.
+func TestCopyOutlivesTheRequest(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	s := serve(t)
+	answered, seen := make(chan struct{}), make(chan string)
+	s.engine.GET("/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), func(c *gin.Context) {
+		kept := c.Copy()
+		go func() {
+			<-answered
+			_, held := guard.LeaseFrom(kept)
+			seen <- fmt.Sprint(held, " ", kept.Request.Context().Err(), " ", kept.Param("id"), kept.Request.PathValue("id"))
+		}()
+	})
+	for range 20 { // with contexts from the pool
+		s.want("GET", "/1", 200, "")
+		answered <- struct{}{}
+		if got, want := <-seen, "false context canceled 11"; got != want {
+			t.Errorf("the copy says %q, want %q", got, want)
+		}
+	}
+}
+
+// Gin sends such an answer after all middleware, when the lock has gone.
+func TestStatusOnly(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k")})
+	s.engine.DELETE("/status", lock, func(c *gin.Context) { c.Status(http.StatusNoContent) })
+	s.engine.DELETE("/abort", lock, func(c *gin.Context) { c.AbortWithStatus(http.StatusTeapot) })
+	for range 3 {
+		s.want("DELETE", "/status", 204, "")
+		s.want("DELETE", "/abort", 418, "")
+	}
+}
+
+func TestPoolKeepsNothing(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	s := serve(t)
+	s.engine.GET("/locked/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), tell)
+	s.engine.GET("/free/:id", func(c *gin.Context) {
+		_, key := c.Get(core.ContextKey)
+		_, held := guard.LeaseFrom(c)
+		c.String(http.StatusOK, "%t %t %q", key, held, c.Request.PathValue("id"))
+	})
+	for range 50 {
+		s.want("GET", "/locked/1", 200, "reqlock:1")
+		s.want("GET", "/free/1", 200, `false false ""`)
+	}
+}
+
+func TestNewPanics(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, "reqlock: guard: invalid Config") {
+			t.Errorf("New panics with %q", text)
+		}
+	}()
+	New(newLocks(t), Config{})
 }

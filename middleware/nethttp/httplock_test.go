@@ -6,35 +6,18 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/conformance"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
+	"go.uber.org/goleak"
 )
 
-var adapter = conformance.Adapter{Name: "net/http", Router: router}
-
-func router(locks *core.Client, routes ...conformance.Route) http.Handler {
-	mux := http.NewServeMux()
-	for _, route := range routes {
-		var handler http.Handler = route.Handler
-		for _, cfg := range slices.Backward(route.Guards) {
-			handler = New(locks, cfg)(handler)
-		}
-		mux.Handle(strings.TrimSpace(route.Method+" "+route.Pattern), handler)
-	}
-	return mux
-}
-
-func TestMain(m *testing.M) { conformance.Main(m, adapter) }
-
-func TestConformance(t *testing.T) { conformance.Run(t, adapter) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // panicOf is what f panics with.
 func panicOf(f func()) (p any) {

@@ -1,7 +1,8 @@
-package httplock
+package conformance_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,9 +10,25 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/conformance"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-var chiAdapter = conformance.Adapter{Name: "chi", Router: chiRouter(), Rest: "*"}
+var (
+	onMux = conformance.Adapter{Name: "net/http", Router: muxRouter}
+	onChi = conformance.Adapter{Name: "chi", Router: chiRouter(), Rest: "*"}
+)
+
+func muxRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		var handler http.Handler = route.Handler
+		for _, cfg := range slices.Backward(route.Guards) {
+			handler = httplock.New(locks, cfg)(handler)
+		}
+		mux.Handle(strings.TrimSpace(route.Method+" "+route.Pattern), handler)
+	}
+	return mux
+}
 
 // chiRouter translates routes for a router that has some middleware.
 func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...conformance.Route) http.Handler {
@@ -21,7 +38,7 @@ func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...
 		for _, route := range routes {
 			var chain []func(http.Handler) http.Handler
 			for _, cfg := range route.Guards {
-				chain = append(chain, New(locks, cfg))
+				chain = append(chain, httplock.New(locks, cfg))
 			}
 			pattern := strings.ReplaceAll(route.Pattern, "{rest...}", "*")
 			if route.Method == "" {
@@ -33,8 +50,6 @@ func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...
 		return mux
 	}
 }
-
-func TestChi(t *testing.T) { conformance.Run(t, chiAdapter) }
 
 // chi matches the path as it was sent, and its middleware changes what it matches.
 func TestChiSpellings(t *testing.T) {

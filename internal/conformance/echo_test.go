@@ -1,0 +1,35 @@
+package conformance_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/conformance"
+	echolock "github.com/reqlock/reqlock/middleware/echo"
+)
+
+var onEcho = conformance.Adapter{Name: "Echo", Router: echoRouter, Rest: "*"}
+
+func echoRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
+	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
+	e := echo.New()
+	for _, route := range routes {
+		var chain []echo.MiddlewareFunc
+		for _, cfg := range route.Guards {
+			chain = append(chain, echolock.New(locks, echolock.Config{Config: cfg}))
+		}
+		handler := func(c echo.Context) error {
+			route.Handler(c.Response(), c.Request())
+			return nil
+		}
+		if route.Method == "" {
+			e.Any(patterns.Replace(route.Pattern), handler, chain...)
+		} else {
+			e.Add(route.Method, patterns.Replace(route.Pattern), handler, slices.Clone(chain)...)
+		}
+	}
+	return e
+}
