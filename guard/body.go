@@ -40,12 +40,15 @@ type notedBody struct {
 	failure error
 }
 
+// unnoted stands for every body that has no need to be noted. Nobody reads it.
+var unnoted = &notedBody{}
+
 // noteBody puts a notedBody in the place of a body that may still be read from the client, until done is called.
 func noteBody(r *http.Request) (noted *notedBody, done func()) {
-	noted = &notedBody{ReadCloser: r.Body}
 	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
-		return noted, func() {}
+		return unnoted, func() {}
 	}
+	noted = &notedBody{ReadCloser: r.Body}
 	r.Body = noted
 	return noted, func() {
 		if r.Body == noted { // nobody has read it and left another

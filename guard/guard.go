@@ -63,7 +63,8 @@ type visit struct {
 	g       *Guard
 	w       http.ResponseWriter
 	r       *http.Request
-	came    *http.Request // as it was given to Serve
+	came    *http.Request   // as it was given to Serve
+	ctx     context.Context // the request's, with its owner
 	section section
 	outcome Outcome
 }
@@ -73,8 +74,9 @@ func (v *visit) enter(p Policy) error {
 	g := v.g
 	g.checkWriteTimeout(v.r, p.WaitTime)
 	v.section.server = server(v.r.Context())
-	v.r = v.r.WithContext(ownerContext(v.r.Context()))
+	v.ctx = ownerContext(v.r.Context())
 	if g.cfg.BufferBody > 0 {
+		v.r = v.r.WithContext(v.ctx) // the buffer is not for others
 		if err := bufferBody(v.r, g.cfg.BufferBody); err != nil {
 			return g.bodyError(v.r, err)
 		}
@@ -126,7 +128,7 @@ func (v *visit) acquire(p Policy) error {
 		if err != nil {
 			return err
 		}
-		lease, err := lock.Acquire(v.r.Context(), core.AcquireOptions{
+		lease, err := lock.Acquire(v.ctx, core.AcquireOptions{
 			WaitTime:   max(0, min(p.WaitTime, time.Until(deadline))),
 			LeaseTime:  p.LeaseTime,
 			MaxWaiters: v.g.cfg.MaxWaiters,
@@ -195,23 +197,25 @@ func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 	next(v.w, r)
 }
 
-// handlerContext is the request's context with the section, ending when one of the leases is lost.
+// handlerContext is the request's context with the section, ending when one of the leases is lost. The function ends it; with the
+// cause ErrMaxHold the handler still runs, and may still lose a lease.
 func (v *visit) handlerContext(leases []*core.Lease) (context.Context, context.CancelCauseFunc) {
-	ctx := context.WithValue(v.r.Context(), sectionKey{}, &v.section)
-	releases := make([]context.CancelFunc, 0, len(leases))
+	ctx, cancel := context.WithValue(v.ctx, sectionKey{}, &v.section), context.CancelCauseFunc(func(error) {})
+	if v.g.cfg.MaxHold > 0 || len(leases) == 0 { // else a lease's ends it well enough
+		ctx, cancel = context.WithCancelCause(ctx)
+	}
 	for _, lease := range leases {
 		bound, release := lease.Bind(ctx)
-		ctx, releases = bound, append(releases, release)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	return ctx, func(cause error) {
-		cancel(cause)
-		if cause != ErrMaxHold { // the handler still runs
-			for _, release := range releases {
-				release()
+		ctx, cancel = bound, func(outer context.CancelCauseFunc) context.CancelCauseFunc {
+			return func(cause error) {
+				outer(cause)
+				if cause != ErrMaxHold {
+					release()
+				}
 			}
-		}
+		}(cancel)
 	}
+	return ctx, cancel
 }
 
 // startMaxHold sets the end of MaxHold, if there is one. The function it returns calls it off, and waits for it if it has begun.

@@ -31,7 +31,10 @@ func (g *Guard) policy(r *http.Request) (p Policy, refused error) {
 	var err error
 	body, done := noteBody(r)
 	if g.cfg.Policy != nil {
-		err = g.cfg.Policy(r, &p)
+		decided := p // p itself stays off the heap
+		err = g.cfg.Policy(r, &decided)
+		p = decided
+		p.Keys = slices.Clone(p.Keys)
 	} else {
 		p.Keys, err = keys(r, g.cfg.Keys)
 	}
@@ -77,9 +80,9 @@ func (g *Guard) checkPolicy(p Policy) error {
 	return nil
 }
 
-// names are the names of the locks, each once, in the order in which every request takes them.
+// names are the names of the locks, each once, in the order in which every request takes them. They take the place of the keys.
 func (g *Guard) names(keys []string) []string {
-	names := make([]string, len(keys))
+	names := keys
 	for i, key := range keys {
 		names[i] = g.cfg.Name(encodeKey(key))
 	}

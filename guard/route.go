@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"path"
@@ -16,25 +17,38 @@ import (
 // spelled in an unusual way, and only then. If the pattern, filled in with the values, is the decoded path, they are decoded.
 // Otherwise they are decoded here. In the worst case that is once too often, and two resources that differ by a percent sign
 // share a lock; never has one resource two.
-func SetRoute(r *http.Request, pattern string, names, values []string) *http.Request {
-	values = slices.Clone(values)
-	for i, name := range names {
-		if strings.Contains(pattern, "*"+name) {
-			values[i] = strings.TrimPrefix(values[i], "/") // Gin's catch-all
-		}
-	}
-	if !isPath(r.URL.Path, pattern, expand(pattern, names, values)) {
-		unescapeAll(values)
-	}
-	r = withPathValues(r, names, values)
+//
+// The copy has the context ctx.
+func SetRoute(ctx context.Context, r *http.Request, pattern string, names, values []string) *http.Request {
+	values = canonical(r.URL.Path, pattern, names, values)
+	r = withPathValues(ctx, r, names, values)
 	r.Pattern = pattern
 	return r
 }
 
+// canonical are the values in the form of SetRoute; the slice is the same if there is nothing to change.
+func canonical(requested, pattern string, names, values []string) []string {
+	changed := values
+	for i, name := range names {
+		if strings.HasPrefix(values[i], "/") && strings.Contains(pattern, "*"+name) { // Gin's catch-all
+			if &changed[0] == &values[0] {
+				changed = slices.Clone(values)
+			}
+			changed[i] = values[i][1:]
+		}
+	}
+	if slices.ContainsFunc(values, hasPercent) && !isPath(requested, pattern, expand(pattern, names, changed)) {
+		changed = unescaped(changed)
+	}
+	return changed
+}
+
+func hasPercent(value string) bool { return strings.Contains(value, "%") }
+
 // Canonicalize does for a router that fills in the request by itself what SetRoute does for others; it returns r if there
 // is nothing to do. chi is one that needs it; http.ServeMux is not, and keeps its values.
 func Canonicalize(r *http.Request) *http.Request {
-	if !strings.Contains(r.URL.EscapedPath(), "%") {
+	if !hasPercent(r.URL.EscapedPath()) {
 		return r
 	}
 	names := braced(r.Pattern)
@@ -45,21 +59,20 @@ func Canonicalize(r *http.Request) *http.Request {
 	if isPath(r.URL.Path, r.Pattern, expand(r.Pattern, names, values)) {
 		return r
 	}
-	unescapeAll(values)
-	return withPathValues(r, names, values)
+	return withPathValues(r.Context(), r, names, unescaped(values))
 }
 
 // withPathValues is a copy of r. A shallow one shares the path values with r, which a goroutine that a handler has left behind
 // may be reading: it will do only where nothing is written, or where no router has matched before and r has none.
-func withPathValues(r *http.Request, names, values []string) *http.Request {
+func withPathValues(ctx context.Context, r *http.Request, names, values []string) *http.Request {
 	differ := false
 	for i, name := range names {
 		differ = differ || r.PathValue(name) != values[i]
 	}
 	if differ && r.Pattern != "" {
-		r = r.Clone(r.Context())
+		r = r.Clone(ctx)
 	} else {
-		r = r.WithContext(r.Context())
+		r = r.WithContext(ctx)
 	}
 	if differ {
 		for i, name := range names {
@@ -69,10 +82,12 @@ func withPathValues(r *http.Request, names, values []string) *http.Request {
 	return r
 }
 
-func unescapeAll(values []string) {
+func unescaped(values []string) []string {
+	plain := make([]string, len(values))
 	for i, value := range values {
-		values[i] = unescape(value)
+		plain[i] = unescape(value)
 	}
+	return plain
 }
 
 func unescape(value string) string {

@@ -71,7 +71,7 @@ func TestSetRoute(t *testing.T) {
 		r.Pattern = "/of/a/router/further/out"
 		given := strings.Join(values, " ")
 		before := r
-		r = SetRoute(r, test.pattern, names, values)
+		r = SetRoute(r.Context(), r, test.pattern, names, values)
 		if before.Pattern != "/of/a/router/further/out" {
 			t.Errorf("the request further out has the pattern %q", before.Pattern)
 		}
@@ -157,7 +157,9 @@ func TestCanonicalizeLeavesServeMuxAlone(t *testing.T) {
 func TestRouteWithinRoute(t *testing.T) {
 	t.Parallel()
 	echoed := func(pattern, id string) func(*http.Request) *http.Request {
-		return func(r *http.Request) *http.Request { return SetRoute(r, pattern, []string{"id"}, []string{id}) }
+		return func(r *http.Request) *http.Request {
+			return SetRoute(r.Context(), r, pattern, []string{"id"}, []string{id})
+		}
 	}
 	byItself := func(r *http.Request) *http.Request { // as chi does
 		r.Pattern = "/u/{id}"
@@ -206,7 +208,7 @@ func FuzzSetRoute(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, value string) {
 		set := func(pattern, from string) string {
 			r := &http.Request{URL: &url.URL{Path: "/u/" + value, RawPath: "/u/" + url.PathEscape(value)}}
-			return Canonicalize(SetRoute(r, pattern, []string{"id"}, []string{from})).PathValue("id")
+			return Canonicalize(SetRoute(r.Context(), r, pattern, []string{"id"}, []string{from})).PathValue("id")
 		}
 		if got := set(pattern, value); !strings.Contains(value, "%") && got != value && got != strings.TrimPrefix(value, "/") {
 			t.Errorf("by %q, %q becomes %q", pattern, value, got)

@@ -13,8 +13,11 @@
 package echolock
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/labstack/echo/v4"
@@ -50,18 +53,26 @@ func New(locks *core.Client, cfg Config) echo.MiddlewareFunc {
 	if err != nil {
 		panic(err)
 	}
+	m := &middle{guard: g, skip: cfg.Skipper, answers: cfg.ErrorHandler != nil}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if cfg.Skipper != nil && cfg.Skipper(c) || !matched(c) {
+			if m.skip != nil && m.skip(c) || !m.matched(c) {
 				return next(c)
 			}
-			return serve(g, c, next)
+			return m.serve(c, next)
 		}
 	}
 }
 
-// A visit is one request in the middleware. The context of the request leads to it, and may outlive it: Echo uses its contexts
-// again, so c is taken away at the end.
+type middle struct {
+	guard    *guard.Guard
+	skip     middleware.Skipper
+	answers  bool     // by Config.ErrorHandler
+	notFound sync.Map // of an *echo.Echo: the paths that it has not-found handlers for, map[string]bool
+}
+
+// A visit is one request in the middleware, for Config.ErrorHandler. The context of the request leads to it, and may outlive it:
+// Echo uses its contexts again, so c is taken away at the end.
 type visit struct {
 	c   echo.Context
 	err error // for Echo's central error handling
@@ -69,29 +80,40 @@ type visit struct {
 
 type visitKey struct{}
 
-func serve(g *guard.Guard, c echo.Context, next echo.HandlerFunc) error {
-	request, v := c.Request(), &visit{c: c}
-	r := guard.SetRoute(request.WithContext(context.WithValue(request.Context(), visitKey{}, v)), c.Path(), c.ParamNames(), c.ParamValues())
+func (m *middle) serve(c echo.Context, next echo.HandlerFunc) (err error) {
+	request := c.Request()
+	ctx := request.Context()
+	if m.answers {
+		v := &visit{c: c}
+		ctx = context.WithValue(ctx, visitKey{}, v)
+		defer func() {
+			v.c = nil
+			err = cmp.Or(err, v.err)
+		}()
+	}
+	r := guard.SetRoute(ctx, request, c.Path(), c.ParamNames(), c.ParamValues())
 	defer func() {
 		c.SetRequest(request)
 		guard.KeepForm(request, r)
-		v.c = nil
 	}()
-	g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
+	m.guard.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
 		c.SetRequest(r)
-		v.err = next(c)
+		err = next(c)
 	})
-	return v.err
+	return err
 }
 
-// matched tells what Echo has matched from its handlers for what it has not: those have a path as well, inside a group. It asks
-// the router for what it has not, and looks whether this is it. The method of the request would tell nothing: middleware
-// may have changed it since, and no client may get past a lock by that.
-func matched(c echo.Context) bool {
+// matched tells what Echo has matched from its handlers for what it has not: those have a path as well, inside a group, which may be
+// that of a route. Then the router is asked for what it has not, and if this is it nothing has matched. The method of the request would
+// tell nothing: middleware may have changed it since, and no client may get past a lock by that.
+func (m *middle) matched(c echo.Context) bool {
 	if c.Path() == "" || c.Get(echo.ContextKeyHeaderAllow) != nil { // the latter: 405, or OPTIONS answered by Echo itself
 		return false
 	}
 	e, r := c.Echo(), c.Request()
+	if !m.notFoundPaths(e)[c.Path()] {
+		return true
+	}
 	router, ok := e.Routers()[r.Host]
 	if !ok {
 		router = e.Router()
@@ -101,6 +123,27 @@ func matched(c echo.Context) bool {
 	unmatched.Reset(nil, nil)
 	router.Find(echo.RouteNotFound, echo.GetPath(r), unmatched) // no route has this for a method
 	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
+}
+
+// notFoundPaths looks at all routes once, when they are there: with the first request.
+func (m *middle) notFoundPaths(e *echo.Echo) map[string]bool {
+	if paths, ok := m.notFound.Load(e); ok {
+		return paths.(map[string]bool)
+	}
+	paths := make(map[string]bool)
+	add := func(routes []*echo.Route) {
+		for _, route := range routes {
+			if route.Method == echo.RouteNotFound {
+				paths["/"+strings.TrimPrefix(route.Path, "/")] = true // as the router has it
+			}
+		}
+	}
+	add(e.Router().Routes())
+	for _, router := range e.Routers() { // of hosts
+		add(router.Routes())
+	}
+	m.notFound.Store(e, paths)
+	return paths
 }
 
 // same compares functions with all that they enclose, as Go does not: Echo encloses handlers and their middleware.

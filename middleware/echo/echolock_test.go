@@ -179,6 +179,20 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/1", 404, ""}, {"POST /items/", 404, ""},
 			{"PUT /items/1/x", 409, refused}, {"GET /items/1/x", 404, ""}, {"PUT /items/1/", 409, refused},
 		}},
+		"a group without a slash": {func(e *echo.Echo) {
+			g := e.Group("api", lock)
+			g.GET("", tell)
+			g.GET("/orders/:id", tell)
+		}, [][3]any{
+			{"GET /api", 409, refused}, {"POST /api", 404, ""}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
+		}},
+		"a group of everything": {func(e *echo.Echo) {
+			g := e.Group("", lock)
+			g.GET("/", tell)
+			g.GET("/orders/:id", tell)
+		}, [][3]any{
+			{"GET /", 409, refused}, {"POST /", 404, ""}, {"GET /orders/1", 409, refused}, {"POST /orders/1", 404, ""}, {"GET /x", 404, ""},
+		}},
 		"the same path twice": {func(e *echo.Echo) {
 			e.Group("/api", lock).GET("", tell)
 			e.POST("/api", tell)
@@ -400,6 +414,8 @@ func TestPoolKeepsNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var kept context.Context
+	cfg := by(keyfuncs.PathValue("id"))
+	cfg.ErrorHandler = func(_ echo.Context, err error) error { return err }
 	seen := make(chan string, 1)
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -415,7 +431,7 @@ func TestPoolKeepsNothing(t *testing.T) {
 			t.Error("the visit is not that of the request")
 		}
 		return tell(c)
-	}, New(newLocks(t), by(keyfuncs.PathValue("id"))))
+	}, New(newLocks(t), cfg))
 	for range 20 {
 		s.want("GET", "/1", 200, "reqlock:1")
 		if got, want := <-seen, "false <nil> context canceled"; got != want {

@@ -62,5 +62,5 @@ func withRoute(c *gin.Context) *http.Request {
 	for i, p := range c.Params {
 		names[i], values[i] = p.Key, p.Value
 	}
-	return guard.SetRoute(c.Request, c.FullPath(), names, values)
+	return guard.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
 }
