@@ -16,8 +16,8 @@ import (
 // enough for that.
 func RunHeavy(t *testing.T, a Adapter) {
 	for _, s := range []scenario{
-		{name: "10,000 waiting streams are cancelled", run: streamsCancelled},
-		{name: "50,000 attempts at a queue that is full", run: queueStaysFull},
+		{name: "10,000 waiting streams are cancelled", run: streamsCancelled, setup: []func(*setup){commandTimeout(crowdPatience)}},
+		{name: "50,000 attempts at a queue that is full", run: queueStaysFull, setup: []func(*setup){commandTimeout(crowdPatience)}},
 		{name: "10,000 long answers to a client that sends one request after another", run: manyLongAnswers},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.run(newEnv(t, a, s.setup...)) })
@@ -92,8 +92,11 @@ func queueStaysFull(e *env) {
 	const waiters, attempts, connections, streams = 100, 50_000, 4, 50
 	g := e.gate()
 	s := e.serveWith(http2,
-		Route{Pattern: orders, Guards: []guard.Config{e.config(waits, func(cfg *guard.Config) { cfg.MaxWaiters, cfg.Observe = waiters, nil })}, Handler: g.ServeHTTP},
+		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) {
+			cfg.MaxWaiters, cfg.Observe, cfg.WaitTime = waiters, nil, time.Hour // nobody makes room, however slow the machine
+		})}, Handler: g.ServeHTTP},
 		Route{Pattern: "/free", Handler: free})
+	s.client.Timeout = 0
 	first := s.startGet(order)
 	holder := g.next()
 	var queue []*pending
