@@ -18,8 +18,8 @@ type Config struct {
 	// Key derives one key per request. Braces, percent signs, control characters and broken UTF-8 in it become %XX before a
 	// name is made of it; what is longer than 256 bytes then becomes a hash.
 	Key keyfuncs.Func
-	// Keys derive several; a request gets all of the locks or none. They are taken in an order of their own, so that
-	// requests with the same keys in different order never wait for each other. Equal keys count once.
+	// Keys derive several; a request gets all of the locks or none, as one (core.MultiLock): requests with the same keys in
+	// different order never wait for each other. Equal keys count once.
 	Keys []keyfuncs.Func
 	// Policy decides everything per request.
 	Policy PolicyFunc

@@ -112,34 +112,40 @@ func server(ctx context.Context) *http.Server {
 	return srv
 }
 
-// acquire takes the locks one after another, in the order that all requests take them in, within one WaitTime. If it
-// does not get them all, also because a Locker panics, it gives back those that it has got.
+// acquire takes the lock of the request, or all of them as one.
 func (v *visit) acquire(p Policy) error {
-	all := false
-	defer func() {
-		if leases := v.section.leases; !all && len(leases) > 0 {
-			v.section.leases = nil
-			_ = releaseAll(v.r.Context(), leases) // core goes on in the background, and logs
-		}
-	}()
-	deadline := time.Now().Add(p.WaitTime)
-	for _, name := range v.g.names(p.Keys) {
-		lock, err := v.g.lock(v.r, name)
-		if err != nil {
-			return err
-		}
-		lease, err := lock.Acquire(v.ctx, core.AcquireOptions{
-			WaitTime:   max(0, min(p.WaitTime, time.Until(deadline))),
-			LeaseTime:  p.LeaseTime,
-			MaxWaiters: v.g.cfg.MaxWaiters,
-		})
-		if err != nil {
-			return err
-		}
-		v.section.leases = append(v.section.leases, lease)
+	lock, err := v.g.locksOf(v.r, p)
+	if err != nil {
+		return err
 	}
-	all = true
+	lease, err := lock.Acquire(v.ctx, core.AcquireOptions{
+		WaitTime:   p.WaitTime,
+		LeaseTime:  p.LeaseTime,
+		MaxWaiters: v.g.cfg.MaxWaiters,
+	})
+	if err != nil {
+		return err
+	}
+	if lease == nil {
+		return fmt.Errorf("%w: a lock of Config.Locker returned neither a lease nor an error", core.ErrInvalidOptions)
+	}
+	v.section.lease = lease
 	return nil
+}
+
+func (g *Guard) locksOf(r *http.Request, p Policy) (core.Locker, error) {
+	var locks []core.Locker
+	for _, name := range g.names(p.Keys) {
+		lock, err := g.lock(r, name)
+		if err != nil {
+			return nil, err
+		}
+		locks = append(locks, lock)
+	}
+	if len(locks) == 1 {
+		return locks[0], nil
+	}
+	return core.MultiLock(locks...), nil
 }
 
 func (g *Guard) lock(r *http.Request, name string) (core.Locker, error) {
@@ -182,10 +188,10 @@ func (v *visit) refuse(err error) {
 // neither of which is stopped here.
 func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 	began := time.Now()
-	leases := v.section.leases
-	ctx, cancel := v.handlerContext(leases)
+	lease := v.section.lease
+	ctx, cancel := v.handlerContext(lease)
 	r := v.r.WithContext(ctx)
-	endMaxHold := v.startMaxHold(r, leases, cancel)
+	endMaxHold := v.startMaxHold(r, lease, cancel)
 	defer func() {
 		cancel(context.Canceled)
 		endMaxHold()
@@ -197,30 +203,28 @@ func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 	next(v.w, r)
 }
 
-// handlerContext is the request's context with the section, ending when one of the leases is lost. The function ends it; with the
-// cause ErrMaxHold the handler still runs, and may still lose a lease.
-func (v *visit) handlerContext(leases []*core.Lease) (context.Context, context.CancelCauseFunc) {
+// handlerContext is the request's context with the section, ending when the lease is lost. Without a lease, the handler runs
+// without a lock. The function ends it; with the cause ErrMaxHold the handler still runs, and may still lose the lease.
+func (v *visit) handlerContext(lease *core.Lease) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithValue(v.ctx, sectionKey{}, &v.section), context.CancelCauseFunc(func(error) {})
-	if v.g.cfg.MaxHold > 0 || len(leases) == 0 { // else a lease's ends it well enough
+	if v.g.cfg.MaxHold > 0 || lease == nil { // else the lease's ends it well enough
 		ctx, cancel = context.WithCancelCause(ctx)
 	}
-	for _, lease := range leases {
-		bound, release := lease.Bind(ctx)
-		ctx, cancel = bound, func(outer context.CancelCauseFunc) context.CancelCauseFunc {
-			return func(cause error) {
-				outer(cause)
-				if cause != ErrMaxHold {
-					release()
-				}
-			}
-		}(cancel)
+	if lease == nil {
+		return ctx, cancel
 	}
-	return ctx, cancel
+	bound, unbind := lease.Bind(ctx)
+	return bound, func(cause error) {
+		cancel(cause)
+		if cause != ErrMaxHold {
+			unbind()
+		}
+	}
 }
 
 // startMaxHold sets the end of MaxHold, if there is one. The function it returns calls it off, and waits for it if it has begun.
-func (v *visit) startMaxHold(r *http.Request, leases []*core.Lease, cancel context.CancelCauseFunc) func() {
-	if v.g.cfg.MaxHold == 0 || len(leases) == 0 {
+func (v *visit) startMaxHold(r *http.Request, lease *core.Lease, cancel context.CancelCauseFunc) func() {
+	if v.g.cfg.MaxHold == 0 || lease == nil {
 		return func() {}
 	}
 	body := watchBody(r)
@@ -248,11 +252,11 @@ func (v *visit) startMaxHold(r *http.Request, leases []*core.Lease, cancel conte
 
 // leave releases what the handler has neither released nor detached.
 func (v *visit) leave() {
-	leases := v.section.take()
-	if len(leases) == 0 {
+	lease := v.section.take()
+	if lease == nil {
 		return
 	}
-	err := releaseAll(v.r.Context(), leases)
+	err := lease.Release(v.r.Context())
 	if errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrClosed) {
 		v.outcome.Err = err
 		v.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", v.r.Method, "pattern", v.r.Pattern, "held", v.outcome.Held)

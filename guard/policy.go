@@ -80,7 +80,7 @@ func (g *Guard) checkPolicy(p Policy) error {
 	return nil
 }
 
-// names are the names of the locks, each once, in the order in which every request takes them. They take the place of the keys.
+// names are the names of the locks, each once. They take the place of the keys.
 func (g *Guard) names(keys []string) []string {
 	names := keys
 	for i, key := range keys {

@@ -32,8 +32,8 @@ func allOrNone(e *env) {
 		for _, name := range []string{"reqlock:a", "reqlock:b", "reqlock:c"} {
 			e.wantHeld(name)
 		}
-		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != "reqlock:a" {
-			e.Errorf("LeaseFrom gives %v, %v; want the first", lease, ok)
+		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != "multi(reqlock:a, reqlock:b, reqlock:c)" {
+			e.Errorf("LeaseFrom gives %v, %v; want one for all", lease, ok)
 		}
 	}, keysAre("c", "a", "b"))
 	s.get(order).want(e, 200, "")

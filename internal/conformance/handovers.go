@@ -19,6 +19,7 @@ var handovers = []scenario{
 	{name: "Detach by a stream of events", run: detachStream},
 	{name: "Detach keeps the lock until it is released", run: detachBeyond},
 	{name: "Detach with several keys", run: detachSeveral},
+	{name: "Release with several keys", run: releaseSeveral},
 	{name: "Release before a stream of events", run: releaseBeforeStream},
 	{name: "LeaseFrom", run: leaseFrom},
 	{name: "a lease that the handler releases by itself", run: leaseReleasedByHandler},
@@ -228,10 +229,29 @@ func detachBeyond(e *env) {
 }
 
 func detachSeveral(e *env) {
+	leases := make(chan *core.Lease, 1)
 	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := guard.Detach(r.Context()); ok {
-			e.Error("two locks were detached as one")
+		seen, _ := guard.LeaseFrom(r.Context())
+		lease, ok := guard.Detach(r.Context())
+		if !ok || lease != seen {
+			e.Errorf("Detach gives %v, %v; LeaseFrom gave %v", lease, ok, seen)
+			return
 		}
+		e.wantErr("Release after Detach", guard.Release(r.Context()), core.ErrNotHeld)
+		leases <- lease
+	}, keysAre("b", "a"))
+	s.get(order).want(e, 200, "")
+	e.wantHeld("reqlock:a")
+	e.wantHeld("reqlock:b")
+	if err := (<-leases).Release(context.Background()); err != nil {
+		e.Errorf("Release: %v", err)
+	}
+	e.wantFree("reqlock:a")
+	e.wantFree("reqlock:b")
+}
+
+func releaseSeveral(e *env) {
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		e.wantHeld("reqlock:a")
 		e.wantHeld("reqlock:b")
 		if err := guard.Release(r.Context()); err != nil {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -211,6 +212,11 @@ var refusalTable = []refusal{
 		status: 500, problem: "misconfigured", logged: "Config.Locker",
 	},
 	{
+		name:   "Locker makes a lock that gives no lease",
+		config: func(cfg *guard.Config) { cfg.Locker = func(*http.Request, string) core.Locker { return noLocker{} } },
+		status: 500, problem: "misconfigured", logged: "neither a lease nor an error",
+	},
+	{
 		name:   "Policy without keys",
 		config: decidedBy(func(*http.Request, *guard.Policy) error { return nil }),
 		status: 500, problem: "misconfigured", logged: "neither set keys nor Skip",
@@ -350,3 +356,9 @@ func (e *env) replyToScripts(raw string) {
 	rule := e.proxy.OnEvery(isScript, redistest.ReplyWith(raw))
 	e.ends = append(e.ends, rule.Remove)
 }
+
+// A noLocker forgets what it is for.
+type noLocker struct{}
+
+func (noLocker) Name() string                                                      { return "" }
+func (noLocker) Acquire(context.Context, core.AcquireOptions) (*core.Lease, error) { return nil, nil }
