@@ -17,8 +17,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A Client makes locks on one Redis. It needs one pub/sub connection beside those of the Redis client it is given, and no
-// goroutine for a lock or a waiter. Its methods may be called from any goroutine.
+// A Client makes locks on one Redis. It needs one pub/sub connection beside those of the Redis client it is given, in a cluster
+// with sharded channels one for each master, and no goroutine for a lock or a waiter. Its methods may be called from any goroutine.
 type Client struct {
 	opts    Options
 	id      string // the first part of every wire owner
@@ -26,9 +26,12 @@ type Client struct {
 	cluster bool
 	slot    func(key string) int
 	batcher *batch.Batcher
+	herald  *herald
 	hub     *hub.Hub
 	dog     *watchdog.Watchdog
 	alarms  *schedule.Schedule[alarm]
+
+	redisCluster *redis.ClusterClient // nil: there is one server
 
 	shards  [shardCount]shard
 	cleaner *cleaner
@@ -61,7 +64,7 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRedis(rdb, opts.PublishMode); err != nil {
+	if err := checkRedis(rdb); err != nil {
 		return nil, err
 	}
 	id, err := uuid.NewRandom()
@@ -74,21 +77,21 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 		clock:      clock,
 		slot:       func(string) int { return 0 },
 		batcher:    batch.New(batch.Config{Redis: rdb, Timeout: opts.CommandTimeout}),
+		herald:     newHerald(rdb, opts),
 		held:       newTally(),
 		clockWatch: make(chan struct{}),
 		closing:    make(chan struct{}),
 		closed:     make(chan struct{}),
 	}
-	if _, ok := rdb.(*redis.ClusterClient); ok {
-		c.cluster, c.slot = true, wire.Slot
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		c.redisCluster, c.cluster, c.slot = cluster, true, wire.Slot
 	}
 	for i := range c.shards {
 		c.shards[i].entries = make(map[string]*entry)
 	}
 	c.hub = hub.New(hub.Config{
-		Open:         func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) },
-		Plain:        opts.PublishMode != Sharded,
-		Sharded:      opts.PublishMode == Sharded || opts.PublishMode == Both,
+		Redis:        rdb,
+		Commands:     c.herald.subscribeCommands,
 		PingInterval: 2 * min(opts.PollInterval, time.Hour),
 		Logger:       opts.Logger,
 	})

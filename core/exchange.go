@@ -99,6 +99,7 @@ func (x *exchange) read(r batch.Reply) (value any, err error, done bool) {
 	x.inFlight = false
 	replies.Put(x.call.Reply) // it gives one reply, and that was it
 	x.last, x.fate = opaque(r.Err), fateOf(r.Err)
+	x.c.lookAround(x.fate, r.Err)
 	x.doubt = x.doubt || x.fate == failed || x.fate == lost
 	return r.Value, x.last, x.fate != lost && (x.fate != busy || x.hasty)
 }

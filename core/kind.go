@@ -172,7 +172,7 @@ func anyLocked(s lua.State) bool            { return s.Fields > 0 }
 
 // announce is what a release publishes.
 func (c *Client) announce(channel string) lua.Announcement {
-	return lua.Announcement{Channel: channel, Message: wire.Unlocked, Commands: c.opts.PublishMode.publishCommands()}
+	return lua.Announcement{Channel: channel, Message: wire.Unlocked, Commands: c.publishMode().publishCommands()}
 }
 
 // Locks of one hash field a hold.

@@ -26,8 +26,9 @@ type Lock struct {
 }
 
 // Lock returns the reentrant lock of a name. The name is not empty and no longer than 64 KiB; what else is in it is yours,
-// but see Options.NameMapper and, for a cluster, hash tags. A name stands for one kind of lock: locks of two kinds may not
-// hear of each other's releases. Redisson: getLock.
+// except for braces in a cluster: there they must make a hash tag, as in {order}:42, or be left out. See also
+// Options.NameMapper. A name stands for one kind of lock: locks of two kinds may not hear of each other's releases.
+// Redisson: getLock.
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 
 // FairLock returns the lock of a name that is granted in the order in which it was asked for, by all processes together. Each
@@ -68,6 +69,8 @@ func (c *Client) newLock(k *kind, name string) *Lock {
 		l.err = invalid(ErrInvalidName, "Options.NameMapper has made it empty")
 	case len(l.key) > maxNameLen:
 		l.err = invalid(ErrInvalidName, "it has %d bytes, at most %d are taken; use a hash of it", len(l.key), maxNameLen)
+	default:
+		l.err = c.checkSlot(l.key)
 	}
 	return l
 }

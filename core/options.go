@@ -33,7 +33,9 @@ type Options struct {
 type PublishMode int
 
 const (
-	// Auto is Plain on a single server and behind sentinels, as Redisson has it.
+	// Auto is Sharded on a *redis.ClusterClient whose servers can do it, as those from Redis 7.0 on can, and Plain everywhere
+	// else, as Redisson has it. The servers are asked (PUBSUB SHARDNUMSUB) when it matters for the first time; one that
+	// refuses to tell is Plain. Until the answer is there, releases are announced as with Both.
 	Auto PublishMode = iota
 	// Plain uses PUBLISH and SUBSCRIBE.
 	Plain
@@ -97,7 +99,7 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // checkRedis refuses clients on which locks cannot be kept.
-func checkRedis(rdb redis.UniversalClient, mode PublishMode) error {
+func checkRedis(rdb redis.UniversalClient) error {
 	switch c := rdb.(type) {
 	case nil:
 		return invalid(ErrInvalidOptions, "core.New needs a Redis client, not nil")
@@ -111,9 +113,6 @@ func checkRedis(rdb redis.UniversalClient, mode PublishMode) error {
 	case *redis.ClusterClient:
 		if c == nil {
 			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.ClusterClient")
-		}
-		if mode == Sharded || mode == Both {
-			return invalid(ErrInvalidOptions, "core.Options.PublishMode: Sharded and Both do not work in a cluster; use Auto or Plain")
 		}
 		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout)
 	}

@@ -1,13 +1,22 @@
-// Package hub carries every subscription of a lock client over one pub/sub connection.
+// Package hub carries every subscription of a lock client over one pub/sub connection, or in a cluster with sharded
+// channels over one for each master.
 //
-// State has one owner each. Hub.channels, under Hub.mu, is what is wanted: which channels have subscribers. The line (see
-// line.go) is what there is: the writer goroutine brings the connection's subscriptions in line with what is wanted, the
-// reader goroutine hands on what arrives. When the connection breaks, both end, and the hub opens the next one and
-// subscribes to everything again.
+// Three kinds of goroutines share the work, and all they share is guarded by Hub.mu:
 //
-// A channel is confirmed when the server has answered as many SUBSCRIBEs as were sent for it. Every confirmation, the first
-// and those after a reconnect, reaches the subscribers as a notification, exactly as a message does: in both cases
-// something may have happened that they have not seen.
+//	the router (router.go)   says on which line each channel belongs: one of its own in a cluster with sharded channels,
+//	                         where slots move and masters change; else there is but one line
+//	a line (line.go)         keeps a connection to one node open for as long as channels belong there
+//	a session (session.go)   is one such connection: its writer brings the subscriptions in line with what is wanted, its
+//	                         reader hands on what arrives
+//
+// A channel has a route for each command that subscribes to it: plain, sharded or both. A route is confirmed when the server
+// has answered as many SUBSCRIBEs as were sent for it, and a channel when its routes are. Every confirmation, the first and
+// those after a reconnect or a move to another node, reaches the subscribers as a notification, exactly as a message does: in
+// all cases something may have happened that they have not seen.
+//
+// When a connection breaks, a node says that it does not serve a slot (MOVED), or takes a channel back (an SUNSUBSCRIBE that
+// nobody asked for), the router reads the cluster's slots again and places the channels anew. Should the node it finds not
+// be the right one yet, the same happens again.
 package hub
 
 import (
@@ -19,43 +28,51 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config says where the connection comes from. All fields are required.
+// Config says where the connections lead. All fields are required.
 type Config struct {
-	// Open returns a new pub/sub object without channels. It need not connect.
-	Open func(ctx context.Context) *redis.PubSub
-	// Plain and Sharded say which commands subscribe to a channel; one of them at least.
-	Plain, Sharded bool
-	// PingInterval is how long a silent connection is trusted.
+	// Redis is not closed by the hub.
+	Redis redis.UniversalClient
+	// Commands says which commands subscribe to a channel, one of them at least. It is asked once, before the first
+	// connection is opened, and again after a pause when it fails.
+	Commands func(ctx context.Context) (plain, sharded bool, err error)
+	// PingInterval is how long a silent connection is trusted, and in a cluster what is known of its slots.
 	PingInterval time.Duration
 	Logger       *slog.Logger
 }
 
-// A Hub holds one connection, opened when the first subscription is made, and kept until Close.
+// A Hub opens connections when they are needed, and keeps them until Close.
 type Hub struct {
-	cfg Config
+	cfg     Config
+	cluster *redis.ClusterClient // nil: all channels are at the same server
 
 	mu       sync.Mutex
+	kinds    [kinds]bool // of routes that each channel has; none before Config.Commands has told
 	channels map[string]*channel
-	changed  map[string]*channel // channels whose line may differ from what is wanted
+	changed  map[*channel]struct{} // to be routed
+	lines    map[*redis.Client]*line
+	stale    bool // what is known of the cluster's slots
 	started  bool
 	closed   bool
 
-	wake   chan struct{} // something in changed
-	ctx    context.Context
-	cancel context.CancelFunc
-	ended  chan struct{}
+	wake    chan struct{} // something in changed
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup // the router, and the lines, which it starts
 }
 
-// A channel is guarded by Hub.mu.
+// The kinds of routes.
+const (
+	plain = iota
+	sharded
+	kinds
+)
+
+// A channel is guarded by Hub.mu. It is known while anybody subscribes to it, or a route of it is not over.
 type channel struct {
-	name string
-	subs map[*Subscription]struct{}
-
-	subscribed bool // as far as has been sent on the present connection
-	unanswered int  // SUBSCRIBEs sent on the present connection and not confirmed
+	name   string
+	subs   map[*Subscription]struct{}
+	routes [kinds]*route
 }
-
-func (c *channel) confirmed() bool { return c.subscribed && c.unanswered == 0 }
 
 // A Subscription is one party's interest in one channel.
 type Subscription struct {
@@ -67,20 +84,22 @@ type Subscription struct {
 // New returns a hub. It does nothing until the first Subscribe.
 func New(cfg Config) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Hub{
+	h := &Hub{
 		cfg:      cfg,
 		channels: make(map[string]*channel),
-		changed:  make(map[string]*channel),
+		changed:  make(map[*channel]struct{}),
+		lines:    make(map[*redis.Client]*line),
 		wake:     make(chan struct{}, 1),
 		ctx:      ctx,
 		cancel:   cancel,
-		ended:    make(chan struct{}),
 	}
+	h.cluster, _ = cfg.Redis.(*redis.ClusterClient)
+	return h
 }
 
 // Subscribe registers interest in a channel and returns at once. notify is called on every confirmation of the
-// subscription and on every message, from one goroutine and without a mutex of the hub held; it must not block. A
-// channel that is confirmed already needs no further confirmation.
+// subscription and on every message, without a mutex of the hub held; it must not block. A channel that is confirmed
+// already needs no further confirmation.
 func (h *Hub) Subscribe(name string, notify func()) (s *Subscription, confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,20 +110,25 @@ func (h *Hub) Subscribe(name string, notify func()) (s *Subscription, confirmed 
 		h.channels[name] = c
 	}
 	c.subs[s], s.channel = struct{}{}, c
-	h.touch(c)
+	if len(c.subs) == 1 {
+		h.touch(c)
+	}
 	if !h.started && !h.closed {
 		h.started = true
-		go h.run()
+		h.running.Go(h.run)
 	}
-	return s, c.confirmed()
+	return s, h.confirmed(c)
 }
 
 // Close ends the interest. A notification under way may still arrive.
 func (s *Subscription) Close() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	if _, open := s.channel.subs[s]; open {
-		delete(s.channel.subs, s)
+	if _, open := s.channel.subs[s]; !open {
+		return
+	}
+	delete(s.channel.subs, s)
+	if len(s.channel.subs) == 0 {
 		s.hub.touch(s.channel)
 	}
 }
@@ -116,81 +140,45 @@ func (h *Hub) Len() int {
 	return len(h.channels)
 }
 
-// Close ends the connection and waits for it.
+// Close ends all connections and waits for them.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
-	running := h.started
 	h.mu.Unlock()
 	h.cancel()
-	if running {
-		<-h.ended
-	}
+	h.running.Wait()
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	clear(h.channels)
 	clear(h.changed)
-	h.mu.Unlock()
 }
 
-// touch has the writer look at a channel. Locked.
+// touch has the router look at a channel. Locked.
 func (h *Hub) touch(c *channel) {
-	h.changed[c.name] = c
+	h.changed[c] = struct{}{}
+	wake(h.wake)
+}
+
+func wake(c chan struct{}) {
 	select {
-	case h.wake <- struct{}{}:
-	default: // the writer is awake already, or about to be
+	case c <- struct{}{}:
+	default: // it is awake already, or about to be
 	}
 }
 
-// run keeps a line open until Close.
-func (h *Hub) run() {
-	defer close(h.ended)
-	for failures := 0; ; failures++ {
-		l := &line{hub: h, pubsub: h.cfg.Open(h.ctx)}
-		err := l.run(h.ctx)
-		h.reset()
-		if l.heard.Load() {
-			failures = 0
+// confirmed says whether nothing that is published can be missed. Locked.
+func (h *Hub) confirmed(c *channel) bool {
+	any := false
+	for kind, wanted := range h.kinds {
+		if !wanted {
+			continue
 		}
-		if failures == 0 && h.ctx.Err() == nil && h.Len() > 0 {
-			h.cfg.Logger.Warn("reqlock: pub/sub connection lost, waiters poll until it is back", "error", err)
+		if r := c.routes[kind]; r == nil || !r.confirmed() {
+			return false
 		}
-		select {
-		case <-h.ctx.Done():
-			return
-		case <-time.After(pause(failures)):
-		}
+		any = true
 	}
-}
-
-// pause grows with the failures in a row, from 10ms to 1s.
-func pause(failures int) time.Duration {
-	return min(10*time.Millisecond<<min(failures, 7), time.Second)
-}
-
-// reset forgets what was subscribed on a connection that is gone.
-func (h *Hub) reset() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, c := range h.channels {
-		c.subscribed, c.unanswered = false, 0
-		h.touch(c)
-	}
-}
-
-// confirm counts a confirmation and returns whom to tell.
-func (h *Hub) confirm(name string) []*Subscription {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c := h.channels[name]
-	if c == nil || c.unanswered == 0 {
-		return nil
-	}
-	c.unanswered--
-	if !c.confirmed() {
-		h.touch(c) // an unsubscribed channel may be forgotten now
-		return nil
-	}
-	return c.list()
+	return any
 }
 
 // subscribers are those to tell of a message.
@@ -209,4 +197,11 @@ func (c *channel) list() []*Subscription {
 		list = append(list, s)
 	}
 	return list
+}
+
+// forget drops a channel of which there is nothing to know any more. Locked.
+func (h *Hub) forget(c *channel) {
+	if len(c.subs) == 0 && c.routes == [kinds]*route{} && h.channels[c.name] == c {
+		delete(h.channels, c.name)
+	}
 }

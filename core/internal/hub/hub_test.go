@@ -19,11 +19,11 @@ import (
 const patience = 20 * time.Second
 
 // newHub is a hub on a Redis client, closed when the test ends.
-func newHub(t *testing.T, rdb *redis.Client, changes ...func(*Config)) *Hub {
+func newHub(t *testing.T, rdb redis.UniversalClient, changes ...func(*Config)) *Hub {
 	t.Helper()
 	cfg := Config{
-		Open:         func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) },
-		Plain:        true,
+		Redis:        rdb,
+		Commands:     commands(true, false),
 		PingInterval: time.Minute,
 		Logger:       slog.New(slog.DiscardHandler),
 	}
@@ -33,6 +33,10 @@ func newHub(t *testing.T, rdb *redis.Client, changes ...func(*Config)) *Hub {
 	h := New(cfg)
 	t.Cleanup(h.Close)
 	return h
+}
+
+func commands(plain, sharded bool) func(context.Context) (bool, bool, error) {
+	return func(context.Context) (bool, bool, error) { return plain, sharded, nil }
 }
 
 func pingEvery(d time.Duration) func(*Config) {
@@ -178,7 +182,7 @@ func TestManyChannelsOneConnection(t *testing.T) {
 	rdb, proxy := srv.Client(t), srv.Proxy(t)
 	h := newHub(t, proxy.Client(t))
 
-	const n = 3*channelsPerCommand + 7
+	const n = 3*ordersAtOnce + 7
 	listeners := make([]*listener, n)
 	for i := range listeners {
 		listeners[i] = listen(h, fmt.Sprintf("channel:%d", i))
@@ -359,7 +363,7 @@ func TestSharded(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client(t)
-	h := newHub(t, rdb, func(c *Config) { c.Plain, c.Sharded = false, true })
+	h := newHub(t, rdb, func(c *Config) { c.Commands = commands(false, true) })
 	a, b := listen(h, "a"), listen(h, "b")
 	awaitHeard(t, a, 1)
 	awaitHeard(t, b, 1)
@@ -385,7 +389,7 @@ func TestBoth(t *testing.T) {
 	ctx := context.Background()
 	srv := redistest.Start(t)
 	rdb, proxy := srv.Client(t), srv.Proxy(t)
-	h := newHub(t, proxy.Client(t), func(c *Config) { c.Sharded = true })
+	h := newHub(t, proxy.Client(t), func(c *Config) { c.Commands = commands(true, true) })
 	held := proxy.On("SSUBSCRIBE", 1, redistest.HoldRequest)
 	a := listen(h, "a")
 	<-held.Hit()

@@ -89,6 +89,16 @@ func suffixed(name, suffix string) string {
 	return "{" + name + "}:" + suffix
 }
 
+// OneSlot reports whether all keys and channels of a name fall into the cluster slot of the name itself: it has a valid hash
+// tag, or no braces at all.
+func OneSlot(name string) bool {
+	before, after, found := strings.Cut(name, "{")
+	if !found {
+		return !strings.Contains(before, "}")
+	}
+	return strings.IndexByte(after, '}') > 0
+}
+
 // Slot is the cluster slot of a key: CRC16 of its hash tag, or of the whole key where it has no valid one.
 func Slot(key string) int {
 	if open := strings.IndexByte(key, '{'); open >= 0 {

@@ -74,6 +74,31 @@ func TestOwner(t *testing.T) {
 	}
 }
 
+func TestOneSlot(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"order:42":     true,
+		"{order}:42":   true,
+		"a{order}":     true,
+		"{a}{":         true,
+		"{a}}":         true,
+		"{{a}":         true,
+		"a{b":          false,
+		"{}a":          false,
+		"{}{a}":        false,
+		"closing}only": false,
+		"}a{b}":        true,
+	} {
+		if got := OneSlot(name); got != want {
+			t.Errorf("OneSlot(%q) = %v, want %v", name, got, want)
+		}
+		same := Slot(name) == Slot(LockChannel(name)) && Slot(name) == Slot(LockChannel(name)+":more")
+		if same != want {
+			t.Errorf("%q is in the slot of its channel: %v, want %v", name, same, want)
+		}
+	}
+}
+
 // The values were read off CLUSTER KEYSLOT of a real server.
 func TestSlot(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,177 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A session is one connection: a writer that subscribes, unsubscribes and pings, and a reader that hands on.
+type session struct {
+	line   *line
+	pubsub *redis.PubSub
+	heard  atomic.Bool   // anything at all
+	recent atomic.Bool   // anything since the last ping
+	ready  chan struct{} // closed by the writer when the connection is there
+}
+
+var errSilent = errors.New("no answer to a ping")
+
+func newSession(l *line) *session {
+	return &session{line: l, ready: make(chan struct{})}
+}
+
+// run returns when the connection has broken or ctx has ended, with both goroutines ended, and why it did.
+func (s *session) run(ctx context.Context) (err error) {
+	if s.pubsub, err = s.line.open(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ends := make(chan error, 2)
+	go func() { ends <- s.write(ctx) }()
+	go func() { ends <- s.read(ctx) }()
+
+	left := 2
+	select {
+	case <-ctx.Done():
+	case err = <-ends:
+		left--
+	}
+	cancel()
+	_ = s.pubsub.Close() // ends a read under way: the library does not watch the context there
+	for ; left > 0; left-- {
+		<-ends
+	}
+	return err
+}
+
+// read hands on what arrives. The library's own Channel() drops messages when its reader is slow; Receive does not.
+func (s *session) read(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ready:
+	}
+	for {
+		received, err := s.pubsub.Receive(ctx)
+		if err != nil && !s.concernsRoutes(err) {
+			return err
+		}
+		s.heard.Store(true)
+		s.recent.Store(true)
+		for _, sub := range s.tell(received) {
+			sub.notify()
+		}
+	}
+}
+
+// tell takes what was received and returns whom it concerns.
+func (s *session) tell(received any) []*Subscription {
+	switch m := received.(type) {
+	case *redis.Message:
+		return s.line.hub.subscribers(m.Channel)
+	case *redis.Subscription:
+		switch m.Kind {
+		case "subscribe":
+			return s.line.confirm(routeKey{m.Channel, plain})
+		case "ssubscribe":
+			return s.line.confirm(routeKey{m.Channel, sharded})
+		case "unsubscribe":
+			s.line.left(routeKey{m.Channel, plain})
+		case "sunsubscribe":
+			s.line.left(routeKey{m.Channel, sharded})
+		}
+	}
+	return nil
+}
+
+// concernsRoutes takes an error reply of a cluster's node that concerns some channels and leaves the connection as it is:
+// their slot is elsewhere, or nowhere. The reply to a command for a slot does not tell the channels.
+func (s *session) concernsRoutes(err error) bool {
+	switch {
+	case s.line.hub.cluster == nil:
+		return false
+	case redis.HasErrorPrefix(err, "MOVED"):
+		words := strings.Fields(err.Error())
+		if len(words) < 2 {
+			return false
+		}
+		slot, bad := strconv.Atoi(words[1])
+		s.line.refused(func(r *route) bool { return r.kind == sharded && r.slot == slot })
+		return bad == nil
+	case redis.HasErrorPrefix(err, "CLUSTERDOWN"):
+		s.line.refused(func(r *route) bool { return r.kind == sharded && r.unanswered+r.leaving > 0 })
+		return true
+	}
+	return false
+}
+
+// write brings the connection in line with what is wanted.
+func (s *session) write(ctx context.Context) error {
+	ping := time.NewTicker(s.line.hub.cfg.PingInterval)
+	defer ping.Stop()
+	for connected, pinged := false, false; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.line.wake:
+			if err := s.synchronise(ctx); err != nil {
+				return err
+			}
+			if !connected {
+				connected = true
+				close(s.ready)
+			}
+		case <-ping.C:
+			recent := s.recent.Swap(false)
+			if pinged && !recent {
+				return errSilent
+			}
+			pinged = connected && !recent && s.line.busy()
+			if !pinged {
+				continue
+			}
+			if err := s.pubsub.Ping(ctx); err != nil {
+				return fmt.Errorf("ping: %w", err)
+			}
+		}
+	}
+}
+
+func (s *session) synchronise(ctx context.Context) error {
+	for {
+		orders := s.line.takeOrders()
+		if len(orders) == 0 {
+			return nil
+		}
+		for o, channels := range orders {
+			if err := s.send(ctx, o, channels); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *session) send(ctx context.Context, o order, channels []string) error {
+	var err error
+	switch {
+	case o.kind == plain && o.subscribe:
+		err = s.pubsub.Subscribe(ctx, channels...)
+	case o.kind == plain:
+		err = s.pubsub.Unsubscribe(ctx, channels...)
+	case o.subscribe:
+		err = s.pubsub.SSubscribe(ctx, channels...)
+	default:
+		err = s.pubsub.SUnsubscribe(ctx, channels...)
+	}
+	if err != nil {
+		return fmt.Errorf("subscribe or unsubscribe: %w", err)
+	}
+	return nil
+}

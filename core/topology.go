@@ -1,0 +1,98 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
+)
+
+// A herald knows by which commands releases are announced and listened for. In PublishMode Auto on a cluster that depends on
+// the servers, which New does not ask: whoever needs to know first does. The hub waits for the answer before it subscribes to
+// anything. A release does not wait: until the answer is there it is announced by both commands, one of which is heard.
+type herald struct {
+	rdb     redis.UniversalClient
+	timeout time.Duration
+	mode    atomic.Int32 // a PublishMode; Auto: not known yet
+	asking  atomic.Bool  // on behalf of releases
+}
+
+func newHerald(rdb redis.UniversalClient, opts Options) *herald {
+	h := &herald{rdb: rdb, timeout: opts.CommandTimeout}
+	mode := opts.PublishMode
+	if mode == Auto && !isCluster(rdb) {
+		mode = Plain
+	}
+	h.mode.Store(int32(mode))
+	return h
+}
+
+// isCluster: where the slots are made up, as for a master behind sentinels whose replicas are read from, there is none.
+func isCluster(rdb redis.UniversalClient) bool {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	return ok && cluster.Options().ClusterSlots == nil
+}
+
+// ask is the mode, by the word of a server where need be: one that knows PUBSUB SHARDNUMSUB has sharded channels, one that
+// refuses it is Plain, as Redisson has it. Only a server that does not answer is an error.
+func (h *herald) ask(ctx context.Context) (PublishMode, error) {
+	if mode := PublishMode(h.mode.Load()); mode != Auto {
+		return mode, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	mode, err := Sharded, h.rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
+	switch {
+	case err == nil:
+	case isAnswer(err) && fateOf(err) != busy:
+		mode = Plain
+	default:
+		return Auto, err
+	}
+	h.mode.Store(int32(mode))
+	return mode, nil
+}
+
+// subscribeCommands is ask for the hub.
+func (h *herald) subscribeCommands(ctx context.Context) (plain, sharded bool, err error) {
+	mode, err := h.ask(ctx)
+	return mode != Sharded, mode == Sharded || mode == Both, err
+}
+
+// publishMode is how a release is announced now.
+func (c *Client) publishMode() PublishMode {
+	h := c.herald
+	if mode := PublishMode(h.mode.Load()); mode != Auto {
+		return mode
+	}
+	if h.asking.CompareAndSwap(false, true) {
+		if !c.background.Go(func() {
+			_, _ = h.ask(context.Background()) // after an error the next release asks again
+			h.asking.Store(false)
+		}) {
+			h.asking.Store(false)
+		}
+	}
+	return Both
+}
+
+// lookAround has a cluster's slots read again after a try that did not reach its node, or had no answer from it: another may
+// have taken over. Left alone, the library would go on to look for a dead master for a minute.
+func (c *Client) lookAround(f fate, err error) {
+	var dial *net.OpError
+	if c.redisCluster != nil && (f == lost || f == refused && errors.As(err, &dial)) {
+		c.redisCluster.ReloadState(context.Background()) // in the background, and not too often
+	}
+}
+
+// checkSlot refuses names of which a cluster would have some keys in one slot and some in another.
+func (c *Client) checkSlot(key string) error {
+	if c.redisCluster == nil || wire.OneSlot(key) {
+		return nil
+	}
+	return invalid(ErrInvalidName, "its braces make no hash tag, and a cluster would have the keys of the lock in different slots; use a name without braces, or with a part of it in braces, such as {order}:42")
+}
