@@ -1,0 +1,211 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	top := onCluster(cluster)
+	t.Run("kinds", top.testKinds)
+	t.Run("publish modes", func(t *testing.T) { testClusterPublishModes(t, top) })
+	t.Run("a probe that is refused means plain", func(t *testing.T) { testClusterProbeRefused(t, top) })
+	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, cluster, top) })
+	top.empty(t)
+	t.Run("a master steps back under load", func(t *testing.T) {
+		top.testFailover(t, "{steps back}", func(t testing.TB) {
+			cluster.Failover(t, cluster.MasterOf(t, cluster.Slot(t, "{steps back}")))
+		})
+	})
+	t.Run("a master dies under load", func(t *testing.T) {
+		top.testFailover(t, "{dies}", func(t testing.TB) {
+			slot := cluster.Slot(t, "{dies}")
+			old := cluster.MasterOf(t, slot) // and its replica has the lock
+			old.Kill(t)
+			cluster.AwaitMaster(t, slot, old)
+		})
+	})
+	top.empty(t)
+}
+
+// Whoever agrees on a mode, or listens to both, hears of a release, in a cluster as on one server. Auto is Sharded.
+func testClusterPublishModes(t *testing.T, top *topology) {
+	for name, modes := range map[string][2]PublishMode{
+		"auto, sharded":  {Auto, Sharded},
+		"sharded, auto":  {Sharded, Auto},
+		"plain, plain":   {Plain, Plain},
+		"both, plain":    {Both, Plain},
+		"both, auto":     {Both, Auto},
+		"plain, both":    {Plain, Both},
+		"sharded, both":  {Sharded, Both},
+		"auto at once":   {Auto, Auto},
+		"plain and auto": {Auto, Plain}, // at first: see below
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mode := func(m PublishMode) func(*Options) {
+				return func(o *Options) { o.PublishMode, o.PollInterval = m, time.Hour }
+			}
+			holder, waiter := top.client(t, mode(modes[0])), top.client(t, mode(modes[1]))
+			lease := must(t, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
+			waiting := acquireAsync(context.Background(), waiter.Lock(name), AcquireOptions{WaitTime: patience})
+			top.awaitListener(t, name)
+			// The first release of a client that does not know its mode yet is heard by everybody.
+			mustRelease(t, lease)
+			mustHave(t, "the waiter was not woken", waiting)
+			want := modes[0]
+			if want == Auto {
+				want = Sharded
+			}
+			eventually(t, "the mode is known", func() bool { return holder.publishMode() == want })
+		})
+	}
+}
+
+// Where the servers do not tell whether they have sharded channels, releases are announced, and listened for, on plain ones.
+func testClusterProbeRefused(t *testing.T, top *topology) {
+	err := top.look(t, func(ctx context.Context, rdb *redis.Client) error {
+		return rdb.Do(ctx, "ACL", "SETUSER", "unprobed", "on", "nopass", "~*", "&*", "+@all", "-pubsub").Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := *top.connect(t).(*redis.ClusterClient).Options()
+	unprobed := redis.NewClusterClient(&redis.ClusterOptions{Addrs: options.Addrs, Username: "unprobed", Password: "any"})
+	t.Cleanup(func() { _ = unprobed.Close() })
+	c := newLooseClient(t, unprobed, pollInterval(time.Hour))
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	holder := top.client(t, func(o *Options) { o.PublishMode = Plain })
+
+	lease := must(t, holder.Lock("unprobed"), AcquireOptions{})
+	waiting := acquireAsync(context.Background(), c.Lock("unprobed"), AcquireOptions{WaitTime: patience})
+	top.awaitListener(t, "unprobed")
+	mustRelease(t, lease)
+	mustHave(t, "the waiter was not woken", waiting)
+	if mode := c.publishMode(); mode != Plain {
+		t.Errorf("mode %d, want %d", mode, Plain)
+	}
+}
+
+// While a slot moves, its locks are acquired, renewed, released and waited for as ever. A message is lost where the key
+// was on the new node already and the channel still on the old one: then the waiter asks again with the end of the move, or
+// after PollInterval.
+func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
+	const slotName = "{moves}"
+	slot := cluster.Slot(t, slotName)
+	from := cluster.MasterOf(t, slot)
+	var to *redistest.Server
+	for _, master := range cluster.Masters(t) {
+		if master != from {
+			to = master
+		}
+	}
+	const lease = 1500 * time.Millisecond
+	holder := top.client(t, watchdogTimeout(lease))
+	waiter := top.client(t, pollInterval(time.Hour))
+	polling := top.client(t, pollInterval(300*time.Millisecond))
+	name := func(i int) string { return fmt.Sprint(slotName, i) }
+	wait := func(c *Client, name string) <-chan acquired {
+		result := acquireAsync(context.Background(), c.Lock(name), AcquireOptions{WaitTime: patience})
+		top.awaitListener(t, name)
+		return result
+	}
+
+	leases := make([]*Lease, 5)
+	for i := range leases {
+		leases[i] = must(t, holder.Lock(name(i)), AcquireOptions{})
+	}
+	staying, moved, polled := wait(waiter, name(0)), wait(waiter, name(1)), wait(polling, name(2))
+
+	move := cluster.MoveSlot(t, slot, to)
+	move.MoveKeys(t, name(1), name(2), name(3)) // now they are renewed here and there
+	begun := time.Now()
+	eventually(t, "a lease and a half is over", func() bool { return time.Since(begun) > 3*lease/2 })
+	for i, lease := range leases {
+		if err := lease.Err(); err != nil {
+			t.Errorf("lock %d, half-way: %v", i, err)
+		}
+	}
+	fresh := must(t, waiter.Lock(slotName+"fresh"), AcquireOptions{}) // on the new node
+	for _, i := range []int{0, 1, 2} {
+		mustRelease(t, leases[i])
+	}
+	mustHave(t, "the waiter whose lock is where its channel is was not woken", staying)
+	mustHave(t, "the waiter that polls did not get the lock", polled)
+
+	move.Finish(t)
+	mustHave(t, "the waiter did not ask again when its channel had moved", moved)
+	last := wait(waiter, name(3))
+	for _, lease := range []*Lease{fresh, leases[3], leases[4]} {
+		mustRelease(t, lease)
+	}
+	mustHave(t, "the waiter was not woken after the move", last)
+}
+
+// A name whose keys a cluster would have in different slots is refused before anything is sent, for every kind of lock; one
+// server takes it.
+func TestNamesThatCrossSlots(t *testing.T) {
+	t.Parallel()
+	nowhere := []string{"127.0.0.1:1"}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
+	t.Cleanup(func() { _ = cluster.Close() })
+	c := newLooseClient(t, cluster)
+	mapped := newLooseClient(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
+	b := newBundle(t)
+	single := b.client(t)
+	for kind, lock := range topologyKinds {
+		for _, name := range []string{"a{b", "{}a", "}a", "a}b", "{}{a}"} {
+			_, err := lock(c, name).Acquire(context.Background(), AcquireOptions{})
+			wantErr(t, kind+" "+name, err, ErrInvalidName)
+			if !strings.Contains(err.Error(), "{order}:42") || strings.Contains(err.Error(), name) {
+				t.Errorf("%s %q: %v", kind, name, err)
+			}
+			mustRelease(t, must(t, lock(single, name), AcquireOptions{}))
+		}
+		for _, name := range []string{"a", "{a}b", "a{b}}", "}{a}"} {
+			if err := c.checkSlot(name); err != nil {
+				t.Errorf("%s %q: %v", kind, name, err)
+			}
+		}
+		_, err := lock(mapped, "a").Acquire(context.Background(), AcquireOptions{})
+		wantErr(t, kind+" with a mapper that leaves a brace open", err, ErrInvalidName)
+	}
+	for _, c := range []*Client{c, mapped} {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Only a real cluster in Auto has to be asked.
+func TestAutoWithoutCluster(t *testing.T) {
+	t.Parallel()
+	nowhere := []string{"127.0.0.1:1"}
+	clients := map[string]redis.UniversalClient{
+		"one server":          redis.NewClient(&redis.Options{Addr: nowhere[0]}),
+		"sentinels":           redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: nowhere}),
+		"sentinels, replicas": redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: nowhere}),
+	}
+	for name, rdb := range clients {
+		h := newHerald(rdb, Options{})
+		if mode, err := h.ask(context.Background()); mode != Plain || err != nil {
+			t.Errorf("%s: mode %d, %v", name, mode, err)
+		}
+		_ = rdb.Close()
+	}
+	down := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
+	defer down.Close()
+	h := newHerald(down, Options{CommandTimeout: time.Second})
+	if mode, err := h.ask(context.Background()); mode != Auto || err == nil || errors.Is(err, ErrClosed) {
+		t.Errorf("a cluster that is down: mode %d, %v; nothing is known yet", mode, err)
+	}
+}

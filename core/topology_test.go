@@ -1,0 +1,310 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// topologyKinds are the kinds of locks that must do the same on every topology.
+var topologyKinds = map[string]func(c *Client, name string) Locker{
+	"lock": func(c *Client, name string) Locker { return c.Lock(name) },
+}
+
+// A topology is more than one server.
+type topology struct {
+	connect func(t testing.TB) redis.UniversalClient
+	masters func(t testing.TB) []*redistest.Server
+}
+
+func onSentinel(s *redistest.Sentinel) *topology {
+	return &topology{
+		connect: func(t testing.TB) redis.UniversalClient { return s.Client(t) },
+		masters: func(t testing.TB) []*redistest.Server { return []*redistest.Server{s.AwaitMaster(t, nil)} },
+	}
+}
+
+func onCluster(c *redistest.Cluster) *topology {
+	return &topology{
+		connect: func(t testing.TB) redis.UniversalClient { return c.Client(t) },
+		masters: c.Masters,
+	}
+}
+
+// client is a lock client of its own. When the test ends it must be idle, and closed.
+func (top *topology) client(t testing.TB, opts ...func(*Options)) *Client {
+	t.Helper()
+	c := newLooseClient(t, top.connect(t), opts...)
+	t.Cleanup(func() {
+		if !within(patience, func() bool { return c.Stats() == Stats{} }) {
+			t.Errorf("the client is not idle: %+v", c.Stats())
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+// look asks every master.
+func (top *topology) look(t testing.TB, question func(ctx context.Context, rdb *redis.Client) error) error {
+	t.Helper()
+	var all error
+	for _, s := range top.masters(t) {
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		all = errors.Join(all, question(context.Background(), rdb), rdb.Close())
+	}
+	return all
+}
+
+// listening is the channels that any master has subscribers for.
+func (top *topology) listening(t testing.TB) (channels []string) {
+	t.Helper()
+	err := top.look(t, func(ctx context.Context, rdb *redis.Client) error {
+		plain, err := rdb.PubSubChannels(ctx, "redisson*").Result()
+		shards, shardErr := rdb.PubSubShardChannels(ctx, "*").Result()
+		channels = slices.Concat(channels, plain, shards)
+		return errors.Join(err, shardErr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return channels
+}
+
+// awaitListener waits until there is a subscriber of a lock's channel.
+func (top *topology) awaitListener(t testing.TB, name string) {
+	t.Helper()
+	eventually(t, "somebody listens for "+name, func() bool {
+		return slices.ContainsFunc(top.listening(t), func(c string) bool { return strings.Contains(c, name) })
+	})
+}
+
+// empty fails the test unless nothing is left, but the counters of tokens, which are for ever.
+func (top *topology) empty(t testing.TB) {
+	t.Helper()
+	var left []string
+	if !within(patience, func() bool {
+		left = top.listening(t)
+		return len(left) == 0 && top.look(t, func(ctx context.Context, rdb *redis.Client) error {
+			keys, err := rdb.Keys(ctx, "*").Result()
+			keys = slices.DeleteFunc(keys, func(k string) bool { return strings.HasPrefix(k, "redisson_lock_token:") })
+			left = append(left, keys...)
+			return err
+		}) == nil && len(left) == 0
+	}) {
+		t.Errorf("left in Redis: %.500q", left)
+	}
+}
+
+// must takes a lock.
+func must(t testing.TB, l Locker, opts AcquireOptions) *Lease {
+	t.Helper()
+	lease, err := l.Acquire(context.Background(), opts)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return lease
+}
+
+// insist takes a lock like a caller who tries again after an error, for as long as it takes.
+func insist(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
+	for {
+		lease, err := l.Acquire(ctx, opts)
+		if err == nil || ctx.Err() != nil {
+			return lease, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func insistAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acquired {
+	result := make(chan acquired, 1)
+	go func() {
+		lease, err := insist(ctx, l, opts)
+		result <- acquired{lease, err}
+	}()
+	return result
+}
+
+// mustHave waits for a lock that was asked for, and releases it.
+func mustHave(t testing.TB, what string, c <-chan acquired) {
+	t.Helper()
+	got := await(t, what, c)
+	if got.err != nil {
+		t.Fatalf("%s: %v", what, got.err)
+	}
+	mustRelease(t, got.lease)
+}
+
+// Every kind of lock does on sentinels and clusters what it does on a single server.
+func (top *topology) testKinds(t *testing.T) {
+	for kind, lock := range topologyKinds {
+		t.Run(kind, func(t *testing.T) {
+			for what, test := range map[string]func(*testing.T, *topology, string, func(*Client, string) Locker){
+				"exclusion": topologyExclusion,
+				"waiting":   topologyWaiting,
+				"renewal":   topologyRenewal,
+				"loss":      topologyLoss,
+			} {
+				t.Run(what, func(t *testing.T) {
+					t.Parallel()
+					test(t, top, kind+":"+what, lock)
+				})
+			}
+		})
+	}
+}
+
+func topologyExclusion(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+	const names, goroutines, rounds = 3, 3, 15
+	clients := []*Client{top.client(t), top.client(t)}
+	var inside, counts [names]int // each under its lock
+	var wg sync.WaitGroup
+	for _, c := range clients {
+		for range goroutines {
+			wg.Go(func() {
+				for i := range rounds * names {
+					n := i % names
+					lease, err := lock(c, fmt.Sprint(name, n)).Acquire(context.Background(), AcquireOptions{WaitTime: patience})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if inside[n]++; inside[n] > 1 {
+						t.Errorf("%d are inside", inside[n])
+					}
+					counts[n]++
+					inside[n]--
+					mustRelease(t, lease)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for n, count := range counts {
+		if want := len(clients) * goroutines * rounds; count != want {
+			t.Errorf("counted to %d under lock %d, want %d", count, n, want)
+		}
+	}
+}
+
+// The waiter asks again after a message, or never.
+func topologyWaiting(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+	holder, waiter := top.client(t), top.client(t, pollInterval(time.Hour))
+	for range 3 {
+		lease := must(t, lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
+		waiting := acquireAsync(context.Background(), lock(waiter, name), AcquireOptions{WaitTime: patience})
+		top.awaitListener(t, name)
+		mustRelease(t, lease)
+		mustHave(t, "the waiter was not woken", waiting)
+	}
+}
+
+func topologyRenewal(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+	const lease = 1200 * time.Millisecond
+	c, other := top.client(t, watchdogTimeout(lease)), top.client(t)
+	var leases []*Lease
+	for i := range 20 { // on all masters
+		leases = append(leases, must(t, lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
+	}
+	begun := time.Now()
+	eventually(t, "a lease and a half is over", func() bool { return time.Since(begun) > 3*lease/2 })
+	for i := range leases {
+		_, err := lock(other, fmt.Sprint(name, i)).Acquire(context.Background(), AcquireOptions{})
+		wantErr(t, "Acquire of a lock that is renewed", err, ErrNotAcquired)
+	}
+	for _, lease := range leases {
+		mustRelease(t, lease)
+	}
+}
+
+func topologyLoss(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+	c := top.client(t, watchdogTimeout(1200*time.Millisecond))
+	lease := must(t, lock(c, name), AcquireOptions{})
+	if err := top.connect(t).Del(context.Background(), name).Err(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the loss is noticed", lease.Done())
+	wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
+	wantErr(t, "Release", lease.Release(context.Background()), ErrLockLost)
+	mustRelease(t, must(t, lock(c, name), AcquireOptions{}))
+}
+
+// A load is goroutines of several clients that take locks and release them until they are told to stop.
+type load struct {
+	done   atomic.Int64 // passages
+	stop   context.CancelFunc
+	ending sync.WaitGroup
+}
+
+func (top *topology) load(t testing.TB, names int) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{stop: cancel}
+	for range 2 {
+		c := top.client(t, commandTimeout(time.Second), pollInterval(time.Second))
+		for i := range 2 * names {
+			l.ending.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := insist(ctx, c.Lock(fmt.Sprint("load:", i%names)), AcquireOptions{WaitTime: time.Second, LeaseTime: 10 * time.Second})
+					if err == nil && lease.Release(context.Background()) == nil {
+						l.done.Add(1)
+					}
+				}
+			})
+		}
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) end() {
+	l.stop()
+	l.ending.Wait()
+}
+
+// flows waits until many more locks have been taken.
+func (l *load) flows(t testing.TB) {
+	t.Helper()
+	from := l.done.Load()
+	eventually(t, "locks are taken", func() bool { return l.done.Load() > from+100 })
+}
+
+// A failover, while a lock is held and waited for: a replica that has the lock keeps it for its holder, the waiter's
+// subscription follows, and everybody else goes on as well.
+func (top *topology) testFailover(t *testing.T, name string, failover func(t testing.TB)) {
+	load := top.load(t, 3)
+	load.flows(t)
+	holder := top.client(t, commandTimeout(time.Second))
+	waiter := top.client(t, commandTimeout(time.Second), pollInterval(time.Hour))
+	lease := must(t, holder.Lock(name), AcquireOptions{})
+	waiting := insistAsync(context.Background(), waiter.Lock(name), AcquireOptions{WaitTime: WaitForever})
+	top.awaitListener(t, name)
+
+	failover(t)
+
+	load.flows(t)
+	top.awaitListener(t, name) // on the new master
+	if err := lease.Err(); err != nil {
+		t.Fatalf("the holder lost a lock that the new master has: %v", err)
+	}
+	select {
+	case got := <-waiting:
+		t.Fatalf("the waiter got a lock that is held (%v)", got.err)
+	default:
+	}
+	_ = lease.Release(context.Background()) // an error says that it is released in the background
+	mustHave(t, "the waiter was not woken after the failover", waiting)
+	load.end()
+}
