@@ -27,11 +27,10 @@ type Client struct {
 	slot    func(key string) int
 	batcher *batch.Batcher
 	herald  *herald
+	lookout lookout
 	hub     *hub.Hub
 	dog     *watchdog.Watchdog
 	alarms  *schedule.Schedule[alarm]
-
-	redisCluster *redis.ClusterClient // nil: there is one server
 
 	shards  [shardCount]shard
 	cleaner *cleaner
@@ -84,7 +83,7 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 		closed:     make(chan struct{}),
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		c.redisCluster, c.cluster, c.slot = cluster, true, wire.Slot
+		c.lookout.cluster, c.cluster, c.slot = cluster, true, wire.Slot
 	}
 	for i := range c.shards {
 		c.shards[i].entries = make(map[string]*entry)

@@ -22,17 +22,23 @@ func TestCluster(t *testing.T) {
 	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, cluster, top) })
 	top.empty(t)
 	t.Run("a master steps back under load", func(t *testing.T) {
-		top.testFailover(t, "{steps back}", func(t testing.TB) {
+		top.testFailover(t, "{steps back}", time.Hour, func(t testing.TB) {
 			cluster.Failover(t, cluster.MasterOf(t, cluster.Slot(t, "{steps back}")))
 		})
 	})
-	t.Run("a master dies under load", func(t *testing.T) {
-		top.testFailover(t, "{dies}", func(t testing.TB) {
-			slot := cluster.Slot(t, "{dies}")
+	replaced := func(name string, end func(*redistest.Server, testing.TB)) func(testing.TB) {
+		return func(t testing.TB) {
+			slot := cluster.Slot(t, name)
 			old := cluster.MasterOf(t, slot) // and its replica has the lock
-			old.Kill(t)
+			end(old, t)
 			cluster.AwaitMaster(t, slot, old)
-		})
+		}
+	}
+	t.Run("a master dies under load", func(t *testing.T) {
+		top.testFailover(t, "{c}", time.Hour, replaced("{c}", (*redistest.Server).Kill))
+	})
+	t.Run("a master freezes under load", func(t *testing.T) { // no connection breaks: pings and time-outs tell
+		top.testFailover(t, "{b}", time.Second, replaced("{b}", (*redistest.Server).Freeze))
 	})
 	top.empty(t)
 }

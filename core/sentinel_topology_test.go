@@ -2,6 +2,7 @@ package core
 
 import (
 	"testing"
+	"time"
 
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -13,7 +14,7 @@ func TestSentinel(t *testing.T) {
 	t.Run("kinds", top.testKinds)
 	top.empty(t)
 	t.Run("the master dies under load", func(t *testing.T) {
-		top.testFailover(t, "failover", func(t testing.TB) {
+		top.testFailover(t, "failover", time.Hour, func(t testing.TB) {
 			old := s.AwaitMaster(t, nil) // and all replicas have the lock
 			old.Kill(t)
 			s.AwaitMaster(t, old)

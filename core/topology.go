@@ -80,18 +80,47 @@ func (c *Client) publishMode() PublishMode {
 	return Both
 }
 
-// lookAround has a cluster's slots read again after a try that did not reach its node, or had no answer from it: another may
-// have taken over. Left alone, the library would go on to look for a dead master for a minute.
+// A lookout has a cluster's slots read again when a node was not reached, or did not answer: another may have taken over.
+// Left alone, the library would go on to look for a dead master for a minute. It asks one node, whichever, and when that is
+// the one that does not answer, it waits for it: so that others may look meanwhile.
+type lookout struct {
+	cluster *redis.ClusterClient // nil: there is one server
+	last    atomic.Int64         // when somebody began to look, in ns
+	looking atomic.Int32
+}
+
+const (
+	lookPause = 200 * time.Millisecond
+	lookouts  = 4 // at a time
+)
+
+// lookAround looks at what became of a try.
 func (c *Client) lookAround(f fate, err error) {
+	o := &c.lookout
 	var dial *net.OpError
-	if c.redisCluster != nil && (f == lost || f == refused && errors.As(err, &dial)) {
-		c.redisCluster.ReloadState(context.Background()) // in the background, and not too often
+	if o.cluster == nil || f != lost && !(f == refused && errors.As(err, &dial)) {
+		return
 	}
+	now, last := time.Now().UnixNano(), o.last.Load()
+	if now-last < int64(lookPause) || o.looking.Load() >= lookouts || !o.last.CompareAndSwap(last, now) {
+		return
+	}
+	o.looking.Add(1)
+	if !c.background.Go(func() { o.look(c.opts.CommandTimeout) }) {
+		o.looking.Add(-1)
+	}
+}
+
+func (o *lookout) look(timeout time.Duration) {
+	defer o.looking.Add(-1)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	_ = o.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // reads the slots first
 }
 
 // checkSlot refuses names of which a cluster would have some keys in one slot and some in another.
 func (c *Client) checkSlot(key string) error {
-	if c.redisCluster == nil || wire.OneSlot(key) {
+	if c.lookout.cluster == nil || wire.OneSlot(key) {
 		return nil
 	}
 	return invalid(ErrInvalidName, "its braces make no hash tag, and a cluster would have the keys of the lock in different slots; use a name without braces, or with a part of it in braces, such as {order}:42")

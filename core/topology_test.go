@@ -35,7 +35,10 @@ func onSentinel(s *redistest.Sentinel) *topology {
 
 func onCluster(c *redistest.Cluster) *topology {
 	return &topology{
-		connect: func(t testing.TB) redis.UniversalClient { return c.Client(t) },
+		connect: func(t testing.TB) redis.UniversalClient {
+			// Close waits as long for the connections to a master that is frozen.
+			return c.ClientWith(t, func(o *redis.ClusterOptions) { o.ReadTimeout = 2 * time.Second })
+		},
 		masters: c.Masters,
 	}
 }
@@ -283,11 +286,11 @@ func (l *load) flows(t testing.TB) {
 
 // A failover, while a lock is held and waited for: a replica that has the lock keeps it for its holder, the waiter's
 // subscription follows, and everybody else goes on as well.
-func (top *topology) testFailover(t *testing.T, name string, failover func(t testing.TB)) {
+func (top *topology) testFailover(t *testing.T, name string, poll time.Duration, failover func(t testing.TB)) {
 	load := top.load(t, 3)
 	load.flows(t)
 	holder := top.client(t, commandTimeout(time.Second))
-	waiter := top.client(t, commandTimeout(time.Second), pollInterval(time.Hour))
+	waiter := top.client(t, commandTimeout(time.Second), pollInterval(poll))
 	lease := must(t, holder.Lock(name), AcquireOptions{})
 	waiting := insistAsync(context.Background(), waiter.Lock(name), AcquireOptions{WaitTime: WaitForever})
 	top.awaitListener(t, name)

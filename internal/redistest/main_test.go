@@ -26,5 +26,5 @@ func TestMain(m *testing.M) {
 		beParent()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(Settled(m))
 }

@@ -15,12 +15,16 @@ import (
 // just told us.
 const reloadPause = 200 * time.Millisecond
 
+// secondLook is how long after trouble everything is routed once more: a channel may have ended up at a node that serves
+// it as well, but only as a replica, when the others did not know the new master yet.
+const secondLook = 2 * time.Second
+
 // run is the router. It routes every channel whose subscribers, or whose node, may have changed.
 func (h *Hub) run() {
 	if !h.learnCommands() {
 		return
 	}
-	review := time.NewTicker(h.cfg.PingInterval)
+	review := time.NewTimer(h.cfg.PingInterval)
 	defer review.Stop()
 	var reloaded time.Time
 	for {
@@ -28,14 +32,18 @@ func (h *Hub) run() {
 		case <-h.ctx.Done():
 			return
 		case <-h.wake:
+			if h.isStale() {
+				review.Reset(min(secondLook, h.cfg.PingInterval))
+			}
 		case <-review.C:
 			h.review()
+			review.Reset(h.cfg.PingInterval)
 		}
-		if h.takeStale() {
+		if h.isStale() {
 			if !h.sleep(time.Until(reloaded.Add(reloadPause))) {
 				return
 			}
-			_, _ = h.masters() // when it fails, what was known must do until the next trouble
+			h.reload()
 			reloaded = time.Now()
 		}
 		h.route()
@@ -86,11 +94,28 @@ func (h *Hub) review() {
 	}
 }
 
-func (h *Hub) takeStale() (stale bool) {
+func (h *Hub) isStale() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	stale, h.stale = h.stale, false
-	return stale && h.cluster != nil
+	return h.stale && h.cluster != nil
+}
+
+// reload reads the cluster's slots anew. When that fails, or takes long, what was known must do until the next trouble: the
+// one node that is asked may be the one that is in trouble.
+func (h *Hub) reload() {
+	h.mu.Lock()
+	h.stale = false
+	h.mu.Unlock()
+	done := make(chan struct{})
+	h.running.Go(func() {
+		defer close(done)
+		_, _ = h.masters()
+	})
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+	case <-h.ctx.Done():
+	}
 }
 
 // distrust has the cluster's slots read again before the next channel is routed. Locked.
