@@ -1,6 +1,8 @@
 package core
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -21,4 +23,36 @@ func TestSentinel(t *testing.T) {
 		})
 	})
 	top.empty(t)
+	t.Run("the master dies with what no replica has", func(t *testing.T) { testUnreplicated(t, s, top) })
+	top.empty(t)
+}
+
+// A lock that the new master has not heard of is free there. Its holder is told, though not before somebody else can have it:
+// with the next renewal, or at its deadline.
+func testUnreplicated(t *testing.T, s *redistest.Sentinel, top *topology) {
+	holder := top.client(t, commandTimeout(time.Second), watchdogTimeout(15*time.Second))
+	other := top.client(t, commandTimeout(time.Second))
+	old := s.AwaitMaster(t, nil)
+	rdb := old.Client(t)
+	cutOff := errors.Join(
+		rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-psync").Err(), // or the replicas would be back at once
+		rdb.ClientKillByFilter(t.Context(), "TYPE", "replica").Err(),
+	)
+	if cutOff != nil {
+		t.Fatal(cutOff)
+	}
+	lease := must(t, holder.Lock("unheard of"), AcquireOptions{})
+	old.Kill(t)
+	s.AwaitMaster(t, old)
+
+	second, err := insist(t.Context(), other.Lock("unheard of"), AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the first holder is told", lease.Done())
+	wantErr(t, "cause of its context", context.Cause(lease.Context()), ErrLockLost)
+	if err := second.Err(); err != nil {
+		t.Errorf("the second holder: %v", err)
+	}
+	mustRelease(t, second)
 }
