@@ -62,8 +62,8 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 				return func(o *Options) { o.PublishMode, o.PollInterval = m, time.Hour }
 			}
 			holder, waiter := top.client(t, mode(modes[0])), top.client(t, mode(modes[1]))
-			lease := must(t, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
-			waiting := acquireAsync(context.Background(), waiter.Lock(name), AcquireOptions{WaitTime: patience})
+			lease := mustTake(t, bg, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
+			waiting := acquireAsync(bg, waiter.Lock(name), AcquireOptions{WaitTime: patience})
 			top.awaitListener(t, name)
 			// The first release of a client that does not know its mode yet is heard by everybody.
 			mustRelease(t, lease)
@@ -89,11 +89,11 @@ func testClusterProbeRefused(t *testing.T, top *topology) {
 	unprobed := redis.NewClusterClient(&redis.ClusterOptions{Addrs: options.Addrs, Username: "unprobed", Password: "any"})
 	t.Cleanup(func() { _ = unprobed.Close() })
 	c := newLooseClient(t, unprobed, pollInterval(time.Hour))
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	t.Cleanup(func() { _ = c.Close(bg) })
 	holder := top.client(t, func(o *Options) { o.PublishMode = Plain })
 
-	lease := must(t, holder.Lock("unprobed"), AcquireOptions{})
-	waiting := acquireAsync(context.Background(), c.Lock("unprobed"), AcquireOptions{WaitTime: patience})
+	lease := mustTake(t, bg, holder.Lock("unprobed"), AcquireOptions{})
+	waiting := acquireAsync(bg, c.Lock("unprobed"), AcquireOptions{WaitTime: patience})
 	top.awaitListener(t, "unprobed")
 	mustRelease(t, lease)
 	mustHave(t, "the waiter was not woken", waiting)
@@ -121,14 +121,14 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	polling := top.client(t, pollInterval(300*time.Millisecond))
 	name := func(i int) string { return fmt.Sprint(slotName, i) }
 	wait := func(c *Client, name string) <-chan acquired {
-		result := acquireAsync(context.Background(), c.Lock(name), AcquireOptions{WaitTime: patience})
+		result := acquireAsync(bg, c.Lock(name), AcquireOptions{WaitTime: patience})
 		top.awaitListener(t, name)
 		return result
 	}
 
 	leases := make([]*Lease, 5)
 	for i := range leases {
-		leases[i] = must(t, holder.Lock(name(i)), AcquireOptions{})
+		leases[i] = mustTake(t, bg, holder.Lock(name(i)), AcquireOptions{})
 	}
 	staying, moved, polled := wait(waiter, name(0)), wait(waiter, name(1)), wait(polling, name(2))
 
@@ -141,7 +141,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 			t.Errorf("lock %d, half-way: %v", i, err)
 		}
 	}
-	fresh := must(t, waiter.Lock(slotName+"fresh"), AcquireOptions{}) // on the new node
+	fresh := mustTake(t, bg, waiter.Lock(slotName+"fresh"), AcquireOptions{}) // on the new node
 	for _, i := range []int{0, 1, 2} {
 		mustRelease(t, leases[i])
 	}
@@ -168,25 +168,25 @@ func TestNamesThatCrossSlots(t *testing.T) {
 	mapped := newLooseClient(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
 	b := newBundle(t)
 	single := b.client(t)
-	for kind, lock := range topologyKinds {
+	for kind, lock := range family {
 		for _, name := range []string{"a{b", "{}a", "}a", "a}b", "{}{a}"} {
-			_, err := lock(c, name).Acquire(context.Background(), AcquireOptions{})
+			_, err := lock(c, name).Acquire(bg, AcquireOptions{})
 			wantErr(t, kind+" "+name, err, ErrInvalidName)
 			if !strings.Contains(err.Error(), "{order}:42") || strings.Contains(err.Error(), name) {
 				t.Errorf("%s %q: %v", kind, name, err)
 			}
-			mustRelease(t, must(t, lock(single, name), AcquireOptions{}))
+			mustRelease(t, mustTake(t, bg, lock(single, name), AcquireOptions{}))
 		}
 		for _, name := range []string{"a", "{a}b", "a{b}}", "}{a}"} {
 			if err := c.checkSlot(name); err != nil {
 				t.Errorf("%s %q: %v", kind, name, err)
 			}
 		}
-		_, err := lock(mapped, "a").Acquire(context.Background(), AcquireOptions{})
+		_, err := lock(mapped, "a").Acquire(bg, AcquireOptions{})
 		wantErr(t, kind+" with a mapper that leaves a brace open", err, ErrInvalidName)
 	}
 	for _, c := range []*Client{c, mapped} {
-		if err := c.Close(context.Background()); err != nil {
+		if err := c.Close(bg); err != nil {
 			t.Error(err)
 		}
 	}
@@ -203,7 +203,7 @@ func TestAutoWithoutCluster(t *testing.T) {
 	}
 	for name, rdb := range clients {
 		h := newHerald(rdb, Options{})
-		if mode, err := h.ask(context.Background()); mode != Plain || err != nil {
+		if mode, err := h.ask(bg); mode != Plain || err != nil {
 			t.Errorf("%s: mode %d, %v", name, mode, err)
 		}
 		_ = rdb.Close()
@@ -211,7 +211,7 @@ func TestAutoWithoutCluster(t *testing.T) {
 	down := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
 	defer down.Close()
 	h := newHerald(down, Options{CommandTimeout: time.Second})
-	if mode, err := h.ask(context.Background()); mode != Auto || err == nil || errors.Is(err, ErrClosed) {
+	if mode, err := h.ask(bg); mode != Auto || err == nil || errors.Is(err, ErrClosed) {
 		t.Errorf("a cluster that is down: mode %d, %v; nothing is known yet", mode, err)
 	}
 }

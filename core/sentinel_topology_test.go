@@ -41,7 +41,7 @@ func testUnreplicated(t *testing.T, s *redistest.Sentinel, top *topology) {
 	if cutOff != nil {
 		t.Fatal(cutOff)
 	}
-	lease := must(t, holder.Lock("unheard of"), AcquireOptions{})
+	lease := mustTake(t, bg, holder.Lock("unheard of"), AcquireOptions{})
 	old.Kill(t)
 	s.AwaitMaster(t, old)
 

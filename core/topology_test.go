@@ -15,9 +15,18 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// topologyKinds are the kinds of locks that must do the same on every topology.
-var topologyKinds = map[string]func(c *Client, name string) Locker{
-	"lock": func(c *Client, name string) Locker { return c.Lock(name) },
+// A topologyKind is a kind of lock that must do on every topology what it does on one server.
+type topologyKind struct {
+	lock  func(c *Client, name string) *Lock
+	rival func(c *Client, name string) *Lock // has to wait for it, and for itself
+}
+
+var topologyKinds = map[string]topologyKind{
+	"lock":   {(*Client).Lock, (*Client).Lock},
+	"fenced": {(*Client).FencedLock, (*Client).FencedLock},
+	"fair":   {(*Client).FairLock, (*Client).FairLock},
+	"write":  {family["write"], family["write"]},
+	"read":   {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, family["write"]},
 }
 
 // A topology is more than one server.
@@ -51,7 +60,7 @@ func (top *topology) client(t testing.TB, opts ...func(*Options)) *Client {
 		if !within(patience, func() bool { return c.Stats() == Stats{} }) {
 			t.Errorf("the client is not idle: %+v", c.Stats())
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(bg, patience)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -66,7 +75,7 @@ func (top *topology) look(t testing.TB, question func(ctx context.Context, rdb *
 	var all error
 	for _, s := range top.masters(t) {
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
-		all = errors.Join(all, question(context.Background(), rdb), rdb.Close())
+		all = errors.Join(all, question(bg, rdb), rdb.Close())
 	}
 	return all
 }
@@ -111,16 +120,6 @@ func (top *topology) empty(t testing.TB) {
 	}
 }
 
-// must takes a lock.
-func must(t testing.TB, l Locker, opts AcquireOptions) *Lease {
-	t.Helper()
-	lease, err := l.Acquire(context.Background(), opts)
-	if err != nil {
-		t.Fatalf("Acquire: %v", err)
-	}
-	return lease
-}
-
 // insist takes a lock like a caller who tries again after an error, for as long as it takes.
 func insist(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
 	for {
@@ -153,9 +152,10 @@ func mustHave(t testing.TB, what string, c <-chan acquired) {
 
 // Every kind of lock does on sentinels and clusters what it does on a single server.
 func (top *topology) testKinds(t *testing.T) {
-	for kind, lock := range topologyKinds {
-		t.Run(kind, func(t *testing.T) {
-			for what, test := range map[string]func(*testing.T, *topology, string, func(*Client, string) Locker){
+	for name, kind := range topologyKinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for what, test := range map[string]func(*testing.T, *topology, string, topologyKind){
 				"exclusion": topologyExclusion,
 				"waiting":   topologyWaiting,
 				"renewal":   topologyRenewal,
@@ -163,14 +163,14 @@ func (top *topology) testKinds(t *testing.T) {
 			} {
 				t.Run(what, func(t *testing.T) {
 					t.Parallel()
-					test(t, top, kind+":"+what, lock)
+					test(t, top, name+":"+what, kind)
 				})
 			}
 		})
 	}
 }
 
-func topologyExclusion(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+func topologyExclusion(t *testing.T, top *topology, name string, kind topologyKind) {
 	const names, goroutines, rounds = 3, 3, 15
 	clients := []*Client{top.client(t), top.client(t)}
 	var inside, counts [names]int // each under its lock
@@ -180,7 +180,7 @@ func topologyExclusion(t *testing.T, top *topology, name string, lock func(*Clie
 			wg.Go(func() {
 				for i := range rounds * names {
 					n := i % names
-					lease, err := lock(c, fmt.Sprint(name, n)).Acquire(context.Background(), AcquireOptions{WaitTime: patience})
+					lease, err := kind.rival(c, fmt.Sprint(name, n)).Acquire(bg, AcquireOptions{WaitTime: patience})
 					if err != nil {
 						t.Error(err)
 						return
@@ -204,28 +204,28 @@ func topologyExclusion(t *testing.T, top *topology, name string, lock func(*Clie
 }
 
 // The waiter asks again after a message, or never.
-func topologyWaiting(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+func topologyWaiting(t *testing.T, top *topology, name string, kind topologyKind) {
 	holder, waiter := top.client(t), top.client(t, pollInterval(time.Hour))
 	for range 3 {
-		lease := must(t, lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
-		waiting := acquireAsync(context.Background(), lock(waiter, name), AcquireOptions{WaitTime: patience})
+		lease := mustTake(t, bg, kind.lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
+		waiting := acquireAsync(bg, kind.rival(waiter, name), AcquireOptions{WaitTime: patience})
 		top.awaitListener(t, name)
 		mustRelease(t, lease)
 		mustHave(t, "the waiter was not woken", waiting)
 	}
 }
 
-func topologyRenewal(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+func topologyRenewal(t *testing.T, top *topology, name string, kind topologyKind) {
 	const lease = 1200 * time.Millisecond
 	c, other := top.client(t, watchdogTimeout(lease)), top.client(t)
 	var leases []*Lease
 	for i := range 20 { // on all masters
-		leases = append(leases, must(t, lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
+		leases = append(leases, mustTake(t, bg, kind.lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
 	}
 	begun := time.Now()
 	eventually(t, "a lease and a half is over", func() bool { return time.Since(begun) > 3*lease/2 })
 	for i := range leases {
-		_, err := lock(other, fmt.Sprint(name, i)).Acquire(context.Background(), AcquireOptions{})
+		_, err := kind.rival(other, fmt.Sprint(name, i)).Acquire(bg, AcquireOptions{})
 		wantErr(t, "Acquire of a lock that is renewed", err, ErrNotAcquired)
 	}
 	for _, lease := range leases {
@@ -233,16 +233,16 @@ func topologyRenewal(t *testing.T, top *topology, name string, lock func(*Client
 	}
 }
 
-func topologyLoss(t *testing.T, top *topology, name string, lock func(*Client, string) Locker) {
+func topologyLoss(t *testing.T, top *topology, name string, kind topologyKind) {
 	c := top.client(t, watchdogTimeout(1200*time.Millisecond))
-	lease := must(t, lock(c, name), AcquireOptions{})
-	if err := top.connect(t).Del(context.Background(), name).Err(); err != nil {
+	lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
+	if err := top.connect(t).Del(bg, name).Err(); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the loss is noticed", lease.Done())
 	wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
-	wantErr(t, "Release", lease.Release(context.Background()), ErrLockLost)
-	mustRelease(t, must(t, lock(c, name), AcquireOptions{}))
+	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
+	mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{}))
 }
 
 // A load is goroutines of several clients that take locks and release them until they are told to stop.
@@ -253,7 +253,7 @@ type load struct {
 }
 
 func (top *topology) load(t testing.TB, names int) *load {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(bg)
 	l := &load{stop: cancel}
 	for range 2 {
 		c := top.client(t, commandTimeout(time.Second), pollInterval(time.Second))
@@ -261,7 +261,7 @@ func (top *topology) load(t testing.TB, names int) *load {
 			l.ending.Go(func() {
 				for ctx.Err() == nil {
 					lease, err := insist(ctx, c.Lock(fmt.Sprint("load:", i%names)), AcquireOptions{WaitTime: time.Second, LeaseTime: 10 * time.Second})
-					if err == nil && lease.Release(context.Background()) == nil {
+					if err == nil && lease.Release(bg) == nil {
 						l.done.Add(1)
 					}
 				}
@@ -291,8 +291,8 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 	load.flows(t)
 	holder := top.client(t, commandTimeout(time.Second))
 	waiter := top.client(t, commandTimeout(time.Second), pollInterval(poll))
-	lease := must(t, holder.Lock(name), AcquireOptions{})
-	waiting := insistAsync(context.Background(), waiter.Lock(name), AcquireOptions{WaitTime: WaitForever})
+	lease := mustTake(t, bg, holder.Lock(name), AcquireOptions{})
+	waiting := insistAsync(bg, waiter.Lock(name), AcquireOptions{WaitTime: WaitForever})
 	top.awaitListener(t, name)
 
 	failover(t)
@@ -307,7 +307,7 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 		t.Fatalf("the waiter got a lock that is held (%v)", got.err)
 	default:
 	}
-	_ = lease.Release(context.Background()) // an error says that it is released in the background
+	_ = lease.Release(bg) // an error says that it is released in the background
 	mustHave(t, "the waiter was not woken after the failover", waiting)
 	load.end()
 }
