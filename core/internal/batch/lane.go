@@ -145,12 +145,9 @@ func (l *lane) context(now time.Time) context.Context {
 	return l.ctx
 }
 
-// took learns from a command that has ended.
+// took learns from a command that has ended, slowly: a few that took for ever do not make that usual.
 func (l *lane) took(d time.Duration) {
-	if l.usual == 0 {
-		l.usual = d
-	}
-	l.usual += (min(d, l.patience()) - l.usual) / 8
+	l.usual += (min(d, max(2*l.usual, leastSlow/slow)) - l.usual) / 8
 }
 
 // setTimer has the timer ring when something will be due: a deadline, or a pipeline that is getting old.

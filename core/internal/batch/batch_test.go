@@ -1,0 +1,537 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
+)
+
+// A server stands for Redis, without a network, and with a clock that the test turns: it notes what is sent, and answers
+// when it is told to.
+type server struct {
+	mu      sync.Mutex
+	flights []*flight // that have not been answered
+	sent    int       // commands
+}
+
+// A flight is one command, or one pipeline.
+type flight struct {
+	cmds []redis.Cmder
+	done chan error
+}
+
+func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *server) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return s.take([]redis.Cmder{cmd}) }
+}
+
+func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error { return s.take(slices.Clone(cmds)) }
+}
+
+func (s *server) take(cmds []redis.Cmder) error {
+	f := &flight{cmds, make(chan error)}
+	s.mu.Lock()
+	s.flights = append(s.flights, f)
+	s.sent += len(cmds)
+	s.mu.Unlock()
+	return <-f.done
+}
+
+// sizes are how many commands each flight has, the eldest first.
+func (s *server) sizes() []int {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sizes []int
+	for _, f := range s.flights {
+		sizes = append(sizes, len(f.cmds))
+	}
+	return sizes
+}
+
+// answer has the eldest flight answered: each command by its key, or all by an error of the connection.
+func (s *server) answer(err error) {
+	synctest.Wait()
+	s.mu.Lock()
+	f := s.flights[0]
+	s.flights = s.flights[1:]
+	s.mu.Unlock()
+	for _, cmd := range f.cmds {
+		if err == nil {
+			cmd.(onceCmd).SetVal(cmd.Args()[3])
+		} else {
+			cmd.SetErr(err)
+		}
+	}
+	f.done <- err
+	synctest.Wait()
+}
+
+// answerOne has the eldest flight answered, if there is one.
+func (s *server) answerOne() {
+	s.mu.Lock()
+	some := len(s.flights) > 0
+	s.mu.Unlock()
+	if some {
+		s.answer(nil)
+	}
+}
+
+func (s *server) answerAll() {
+	for len(s.sizes()) > 0 {
+		s.answer(nil)
+	}
+}
+
+// A bench is a batcher in front of a server.
+type bench struct {
+	*Batcher
+	*server
+	t *testing.T
+}
+
+const timeout = time.Minute
+
+// onClock runs a test on a clock of its own. Everything has been answered, and all goroutines have ended, when it is over.
+func onClock(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		b := &bench{server: new(server), t: t}
+		rdb.AddHook(b.server)
+		b.Batcher = New(Config{Redis: rdb, Timeout: timeout})
+		test(b)
+		b.answerAll()
+		b.Close()
+		_ = rdb.Close()
+	})
+}
+
+// calls sends n calls, which are answered with their keys.
+func (b *bench) calls(n int) []*Call {
+	calls := make([]*Call, n)
+	for i := range calls {
+		calls[i] = newCall(fmt.Sprint("key ", i))
+		b.Send(calls[i])
+	}
+	return calls
+}
+
+func newCall(key string) *Call {
+	return &Call{Call: lua.Inspect(key, ""), Deadline: time.Now().Add(timeout), Reply: make(chan Reply, 1)}
+}
+
+// wantSizes fails the test unless these are the flights that have not been answered.
+func (b *bench) wantSizes(what string, want ...int) {
+	b.t.Helper()
+	if got := b.sizes(); !slices.Equal(got, want) {
+		b.t.Fatalf("%s: under way are %v, want %v", what, got, want)
+	}
+}
+
+// wantReplies fails the test unless each call has been answered, once, with its key.
+func (b *bench) wantReplies(calls []*Call) {
+	b.t.Helper()
+	synctest.Wait()
+	for _, c := range calls {
+		select {
+		case r := <-c.Reply:
+			if r.Err != nil || r.Value != c.Key() {
+				b.t.Fatalf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+			}
+		default:
+			b.t.Fatalf("%s is not answered", c.Key())
+		}
+	}
+}
+
+func wantErr(t *testing.T, c *Call, want error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case r := <-c.Reply:
+		if !errors.Is(r.Err, want) {
+			t.Fatalf("%s is answered %v, %v; want %v", c.Key(), r.Value, r.Err, want)
+		}
+	default:
+		t.Fatalf("%s is not answered, want %v", c.Key(), want)
+	}
+}
+
+// A lone caller never waits for company, and the first few do not wait for each other.
+func TestRule3_4_ALoneCallerNeverWaits(t *testing.T) {
+	onClock(t, func(b *bench) {
+		began := time.Now()
+		for range 100 {
+			calls := b.calls(1)
+			b.wantSizes("a lone call", 1)
+			b.answer(nil)
+			b.wantReplies(calls)
+		}
+		few := b.calls(4)
+		b.wantSizes("a few", 1, 1, 1, 1)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("they waited %v", took)
+		}
+		b.answerAll()
+		b.wantReplies(few)
+	})
+}
+
+// Beyond the first few, what is queued goes out as one pipeline, two of them at a time.
+func TestRule3_4_TwoPipelines(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(100)
+		b.wantSizes("the first few", 1, 1, 1, 1)
+		b.answer(nil)
+		b.answer(nil)
+		b.wantSizes("with two under way", 1, 1)
+		b.answer(nil)
+		b.wantSizes("with room for a pipeline", 1, 96)
+		calls = append(calls, b.calls(10)...)
+		b.answer(nil)
+		b.wantSizes("two pipelines", 96, 10)
+		calls = append(calls, b.calls(20)...)
+		b.wantSizes("with two pipelines under way", 96, 10)
+		b.answer(nil)
+		b.wantSizes("after the first", 10, 20)
+		b.answerAll()
+		b.wantReplies(calls)
+	})
+}
+
+// A pipeline that takes long does not keep others from Redis, but there is an end to that.
+func TestRule3_4_AnOldPipelineDoesNotCount(t *testing.T) {
+	onClock(t, func(b *bench) {
+		var calls []*Call
+		more := func(n int) { calls = append(calls, b.calls(n)...) }
+		more(5)
+		want := []int{1, 1, 1, 1}
+		b.wantSizes("the first few", want...)
+		time.Sleep(leastSlow - 1)
+		b.wantSizes("before they are old", want...)
+		time.Sleep(1)
+		want = append(want, 1)
+		b.wantSizes("when they are old", want...)
+		more(3)
+		b.wantSizes("they go alone again", 1, 1, 1, 1, 1, 1, 1, 1)
+		more(10)
+		time.Sleep(timeout / 2)
+		b.wantSizes("no more than that, whatever happens", 1, 1, 1, 1, 1, 1, 1, 1)
+		b.answer(nil)
+		b.wantSizes("one in its place", 1, 1, 1, 1, 1, 1, 1, 10)
+		b.answerAll()
+		b.wantReplies(calls)
+	})
+}
+
+// What is slow depends on what is usual.
+func TestRule3_4_WhatIsSlow(t *testing.T) {
+	onClock(t, func(b *bench) {
+		const usual = 100 * time.Millisecond
+		for range 100 {
+			b.calls(1)
+			time.Sleep(usual)
+			b.answer(nil)
+		}
+		b.calls(5)
+		b.wantSizes("the first few", 1, 1, 1, 1)
+		time.Sleep(9 * usual)
+		b.wantSizes("before they are old", 1, 1, 1, 1)
+		time.Sleep(2 * usual)
+		b.wantSizes("when they are old", 1, 1, 1, 1, 1)
+	})
+}
+
+// Pipelines are bounded in commands and in bytes; a call that is too large for any goes alone.
+func TestRule3_4_Bounds(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(4 + 1000)
+		for range 3 {
+			b.answer(nil)
+		}
+		b.wantSizes("bounded in commands", 1, 512)
+		b.answer(nil)
+		b.wantSizes("the rest", 512, 488)
+
+		large := strings.Repeat("x", shared.bytes/4)
+		for i := range 10 {
+			calls = append(calls, newCall(fmt.Sprint(large, i)))
+			b.Send(calls[len(calls)-1])
+		}
+		b.answer(nil)
+		b.wantSizes("bounded in bytes", 488, 3)
+		huge := newCall(strings.Repeat("x", 2*shared.bytes))
+		calls = append(calls, huge)
+		b.Send(huge)
+		for range 4 {
+			b.answer(nil)
+		}
+		b.wantSizes("too large for any", 1, 1)
+		b.answerAll()
+		b.wantReplies(calls)
+	})
+}
+
+// A call is answered by its deadline, once: what is still queued by an error that says so, what was sent by another.
+func TestRule3_4_Deadlines(t *testing.T) {
+	onClock(t, func(b *bench) {
+		sent := b.calls(40)
+		time.Sleep(leastSlow)
+		sent = append(sent, b.calls(3)...)
+		b.wantSizes("all that there may be", 1, 1, 1, 1, 36, 1, 1, 1)
+		queued := b.calls(10)
+		time.Sleep(timeout - leastSlow - 1)
+		if len(sent[0].Reply) > 0 {
+			t.Fatal("answered before the deadline")
+		}
+		time.Sleep(1)
+		for _, c := range sent[:40] {
+			wantErr(t, c, ErrUnanswered)
+		}
+		time.Sleep(leastSlow)
+		for _, c := range sent[40:] {
+			wantErr(t, c, ErrUnanswered)
+		}
+		for _, c := range queued {
+			wantErr(t, c, ErrUnsent)
+		}
+		b.answerAll()
+		for _, c := range append(sent, queued...) {
+			if len(c.Reply) > 0 {
+				t.Fatal("a call was answered twice")
+			}
+		}
+		after := b.calls(1)
+		b.answerAll()
+		b.wantReplies(after)
+	})
+}
+
+// A shorter deadline behind longer ones, in the queue as in a pipeline.
+func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(4)
+		var short []*Call
+		for i := range 8 {
+			c := newCall(fmt.Sprint("short ", i))
+			c.Deadline = time.Now().Add(time.Duration(8-i) * time.Millisecond)
+			short = append(short, c)
+			b.Send(c)
+		}
+		for i := range short {
+			time.Sleep(time.Millisecond)
+			wantErr(t, short[7-i], ErrUnsent)
+		}
+		for i, c := range short {
+			c.Deadline = time.Now().Add(time.Duration(8-i) * time.Second)
+			b.Send(c)
+		}
+		time.Sleep(leastSlow)
+		b.wantSizes("a pipeline of them", 1, 1, 1, 1, 8)
+		time.Sleep(time.Second - leastSlow)
+		for i := range short {
+			wantErr(t, short[7-i], ErrUnanswered)
+			time.Sleep(time.Second)
+		}
+		b.answerAll()
+		b.wantReplies(calls)
+	})
+}
+
+// A caller that leaves takes back a call that is queued; one that was sent is answered all the same.
+func TestRule3_4_Withdraw(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(10)
+		for i, want := range map[int]bool{0: false, 3: false, 4: true, 6: true, 9: true} {
+			if b.Withdraw(calls[i]) != want {
+				t.Fatalf("call %d: withdrawn %v", i, !want)
+			}
+		}
+		sent := append(slices.Clone(calls[:4]), calls[5], calls[7], calls[8])
+		time.Sleep(leastSlow)
+		b.wantSizes("what was not withdrawn", 1, 1, 1, 1, 3)
+		b.answerAll()
+		b.wantReplies(sent)
+		for _, c := range []*Call{calls[4], calls[6], calls[9]} {
+			if len(c.Reply) > 0 {
+				t.Errorf("%s was withdrawn, and answered", c.Key())
+			}
+		}
+		if b.sent != len(sent) {
+			t.Errorf("%d commands were sent, want %d", b.sent, len(sent))
+		}
+		if b.Withdraw(calls[0]) || b.Withdraw(newCall("never sent")) {
+			t.Error("what is over was withdrawn")
+		}
+	})
+}
+
+// Renewals do not queue behind anything else.
+func TestRule3_4_RenewalsHaveALaneOfTheirOwn(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(1)
+		for len(b.sizes()) < shared.most {
+			time.Sleep(leastSlow)
+			calls = append(calls, b.calls(1)...)
+		}
+		calls = append(calls, b.calls(100)...)
+		for range 3 {
+			before := len(b.sizes())
+			renewal := newCall("renewal")
+			renewal.Purpose = Renewals
+			b.Send(renewal)
+			if n := len(b.sizes()); n != before+1 {
+				t.Fatalf("%d flights, want %d: the renewal has to wait", n, before+1)
+			}
+			calls = append(calls, renewal)
+		}
+		b.answerAll()
+		b.wantReplies(calls)
+	})
+}
+
+// An error reaches its own caller only; that of a connection reaches all who were on it.
+func TestRule3_4_ErrorsReachTheirCallers(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(4 + 3)
+		for range 3 {
+			b.answer(nil)
+		}
+		b.wantSizes("a pipeline of three", 1, 3)
+		b.answer(nil)
+		b.wantReplies(calls[:4])
+		synctest.Wait()
+		pipeline := b.flights[0]
+		b.flights = nil
+		own := errors.New("its own")
+		pipeline.cmds[0].(onceCmd).SetVal(calls[4].Key())
+		pipeline.cmds[1].SetErr(own)
+		pipeline.cmds[2].(onceCmd).SetVal(calls[6].Key())
+		pipeline.done <- own
+		b.wantReplies([]*Call{calls[4], calls[6]})
+		wantErr(t, calls[5], own)
+
+		dead := errors.New("broken pipe")
+		calls = b.calls(4 + 3)
+		for range 7 {
+			if len(b.sizes()) == 0 {
+				break
+			}
+			b.answer(dead)
+		}
+		for _, c := range calls {
+			wantErr(t, c, dead)
+		}
+
+		// A connection that is refused with an error reply: the library tells so of the pipeline, and of no command in it.
+		calls = b.calls(4 + 3)
+		for range 3 {
+			b.answer(nil)
+		}
+		b.answer(nil)
+		b.wantReplies(calls[:4])
+		refused := errors.New("ERR max number of clients reached")
+		synctest.Wait()
+		b.flights[0].done <- refused
+		b.flights = nil
+		for _, c := range calls[4:] {
+			wantErr(t, c, refused)
+		}
+	})
+}
+
+// Close answers what is queued, refuses what comes, and leaves no goroutine.
+func TestRule3_4_CloseDrains(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(100)
+		closed := make(chan struct{})
+		go func() {
+			b.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		late := b.calls(1)
+		wantErr(t, late[0], ErrClosed)
+		for n := 0; len(b.sizes()) > 0; n++ {
+			select {
+			case <-closed:
+				t.Fatal("it has not waited for what is under way")
+			default:
+			}
+			b.answer(nil)
+		}
+		b.wantReplies(calls)
+		<-closed
+		wantErr(t, b.calls(1)[0], ErrClosed)
+	})
+}
+
+// What Redis never answers keeps Close no longer than the library waits for it, and its callers no longer than their deadlines.
+func TestRule3_4_CloseWithoutAnswers(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.calls(100)
+		closed := make(chan struct{})
+		go func() {
+			b.Close()
+			close(closed)
+		}()
+		time.Sleep(timeout)
+		for _, c := range calls {
+			wantErr(t, c, ErrUnanswered)
+		}
+		b.answerAll()
+		<-closed
+	})
+}
+
+// Many callers come, go and leave at random: each is answered once or has withdrawn.
+func TestRule3_4_Commotion(t *testing.T) {
+	onClock(t, func(b *bench) {
+		stop := make(chan struct{})
+		var answers sync.WaitGroup
+		answers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				b.answerOne()
+			}
+		})
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				for round := range 20 {
+					c := newCall(fmt.Sprint(i, " ", round))
+					b.Send(c)
+					select {
+					case r := <-c.Reply:
+						if r.Value != c.Key() {
+							t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+						}
+					case <-time.After(time.Duration(i%7) * time.Millisecond):
+						if !b.Withdraw(c) {
+							<-c.Reply
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		close(stop)
+		answers.Wait()
+	})
+}
