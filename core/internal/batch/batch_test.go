@@ -128,6 +128,12 @@ func (b *bench) calls(n int) []*Call {
 	return calls
 }
 
+// pass lets time pass, and what is due then happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func newCall(key string) *Call {
 	return &Call{Call: lua.Inspect(key, ""), Deadline: time.Now().Add(timeout), Reply: make(chan Reply, 1)}
 }
@@ -219,15 +225,15 @@ func TestRule3_4_AnOldPipelineDoesNotCount(t *testing.T) {
 		more(5)
 		want := []int{1, 1, 1, 1}
 		b.wantSizes("the first few", want...)
-		time.Sleep(leastSlow - 1)
+		pass(leastSlow - time.Nanosecond)
 		b.wantSizes("before they are old", want...)
-		time.Sleep(1)
+		pass(time.Nanosecond)
 		want = append(want, 1)
 		b.wantSizes("when they are old", want...)
 		more(3)
 		b.wantSizes("they go alone again", 1, 1, 1, 1, 1, 1, 1, 1)
 		more(10)
-		time.Sleep(timeout / 2)
+		pass(timeout / 2)
 		b.wantSizes("no more than that, whatever happens", 1, 1, 1, 1, 1, 1, 1, 1)
 		b.answer(nil)
 		b.wantSizes("one in its place", 1, 1, 1, 1, 1, 1, 1, 10)
@@ -242,14 +248,14 @@ func TestRule3_4_WhatIsSlow(t *testing.T) {
 		const usual = 100 * time.Millisecond
 		for range 100 {
 			b.calls(1)
-			time.Sleep(usual)
+			pass(usual)
 			b.answer(nil)
 		}
 		b.calls(5)
 		b.wantSizes("the first few", 1, 1, 1, 1)
-		time.Sleep(9 * usual)
+		pass(9 * usual)
 		b.wantSizes("before they are old", 1, 1, 1, 1)
-		time.Sleep(2 * usual)
+		pass(2 * usual)
 		b.wantSizes("when they are old", 1, 1, 1, 1, 1)
 	})
 }
@@ -288,19 +294,21 @@ func TestRule3_4_Bounds(t *testing.T) {
 func TestRule3_4_Deadlines(t *testing.T) {
 	onClock(t, func(b *bench) {
 		sent := b.calls(40)
-		time.Sleep(leastSlow)
+		pass(leastSlow)
+		b.wantSizes("a pipeline", 1, 1, 1, 1, 36)
+		pass(leastSlow)
 		sent = append(sent, b.calls(3)...)
 		b.wantSizes("all that there may be", 1, 1, 1, 1, 36, 1, 1, 1)
 		queued := b.calls(10)
-		time.Sleep(timeout - leastSlow - 1)
+		pass(timeout - 2*leastSlow - time.Nanosecond)
 		if len(sent[0].Reply) > 0 {
 			t.Fatal("answered before the deadline")
 		}
-		time.Sleep(1)
+		pass(time.Nanosecond)
 		for _, c := range sent[:40] {
 			wantErr(t, c, ErrUnanswered)
 		}
-		time.Sleep(leastSlow)
+		pass(2 * leastSlow)
 		for _, c := range sent[40:] {
 			wantErr(t, c, ErrUnanswered)
 		}
@@ -331,19 +339,19 @@ func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
 			b.Send(c)
 		}
 		for i := range short {
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 			wantErr(t, short[7-i], ErrUnsent)
 		}
 		for i, c := range short {
 			c.Deadline = time.Now().Add(time.Duration(8-i) * time.Second)
 			b.Send(c)
 		}
-		time.Sleep(leastSlow)
+		pass(leastSlow)
 		b.wantSizes("a pipeline of them", 1, 1, 1, 1, 8)
-		time.Sleep(time.Second - leastSlow)
+		pass(time.Second - leastSlow)
 		for i := range short {
 			wantErr(t, short[7-i], ErrUnanswered)
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		b.answerAll()
 		b.wantReplies(calls)
@@ -360,7 +368,7 @@ func TestRule3_4_Withdraw(t *testing.T) {
 			}
 		}
 		sent := append(slices.Clone(calls[:4]), calls[5], calls[7], calls[8])
-		time.Sleep(leastSlow)
+		pass(leastSlow)
 		b.wantSizes("what was not withdrawn", 1, 1, 1, 1, 3)
 		b.answerAll()
 		b.wantReplies(sent)
@@ -383,7 +391,7 @@ func TestRule3_4_RenewalsHaveALaneOfTheirOwn(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(1)
 		for len(b.sizes()) < shared.most {
-			time.Sleep(leastSlow)
+			pass(leastSlow)
 			calls = append(calls, b.calls(1)...)
 		}
 		calls = append(calls, b.calls(100)...)
@@ -487,7 +495,7 @@ func TestRule3_4_CloseWithoutAnswers(t *testing.T) {
 			b.Close()
 			close(closed)
 		}()
-		time.Sleep(timeout)
+		pass(timeout)
 		for _, c := range calls {
 			wantErr(t, c, ErrUnanswered)
 		}
