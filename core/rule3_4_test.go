@@ -1,0 +1,401 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A flightCounter is a hook that counts round trips with scripts.
+type flightCounter struct {
+	flying    atomic.Int64
+	pipelines atomic.Int64 // of more than one command, so far
+}
+
+func (*flightCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *flightCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		f.flying.Add(1)
+		defer f.flying.Add(-1)
+		return next(ctx, cmd)
+	}
+}
+
+func (f *flightCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if strings.HasPrefix(cmds[0].Name(), "eval") { // and not the way in which connections begin
+			f.flying.Add(1)
+			f.pipelines.Add(1)
+			defer f.flying.Add(-1)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// inParallel calls f on so many goroutines and waits for them.
+func inParallel(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// Calls that share a pipeline have nothing else in common: errors, refusals and scripts that Redis does not know are each
+// caller's own.
+func TestRule3_4_EveryoneGetsTheirOwn(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	other := b.client(t)
+	rdb := b.srv.Client(t)
+	flights := new(flightCounter)
+	rdb.AddHook(flights)
+	c := b.clientOn(t, rdb)
+
+	const n = 200
+	var theirs []*Lease
+	var wrong []string
+	for i := range n {
+		switch i % 4 {
+		case 1:
+			theirs = append(theirs, mustAcquire(t, other, fmt.Sprint("k", i), AcquireOptions{}))
+		case 2:
+			wrong = append(wrong, fmt.Sprint("k", i))
+			if err := b.rdb.Set(bg, wrong[len(wrong)-1], "a string", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 5 {
+		if err := b.rdb.ScriptFlush(bg).Err(); err != nil {
+			t.Fatal(err)
+		}
+		inParallel(n, func(i int) {
+			l := c.Lock(fmt.Sprint("k", i))
+			lease, err := l.Acquire(bg, AcquireOptions{})
+			switch i % 4 {
+			case 1:
+				if !errors.Is(err, ErrNotAcquired) {
+					t.Errorf("held by another: %v", err)
+				}
+			case 2:
+				if !errors.Is(err, ErrWrongKind) {
+					t.Errorf("a string: %v", err)
+				}
+			default:
+				if err != nil {
+					t.Errorf("free: %v", err)
+				} else if err := lease.Release(bg); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+	if flights.pipelines.Load() == 0 {
+		t.Error("nothing was sent in pipelines: this test shows nothing")
+	}
+	for _, l := range theirs {
+		mustRelease(t, l)
+	}
+	if err := b.rdb.Del(bg, wrong...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A connection that dies or goes deaf under a pipeline makes all of it unknown, and each of its calls is repeated.
+func TestRule3_4_ADeadConnection(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{
+		"cut before execution": redistest.CutBefore,
+		"cut after execution":  redistest.CutAfter,
+		"replies swallowed":    redistest.DropReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(patience))
+			for _, script := range []func([]string) bool{runs(acquireScript), runs(releaseScript)} {
+				for _, n := range []int{1, 10, 50, 120} {
+					proxy.OnMatch(n, script, action)
+				}
+			}
+			inParallel(100, func(i int) {
+				for range 3 {
+					lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
+					if err != nil {
+						t.Errorf("Acquire: %v", err)
+					} else if err := lease.Release(bg); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+			eventually(t, "no key is left", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			proxy.Cut() // or a deaf connection keeps the end of the test
+			proxy.Restore()
+			// Holds in doubt are released once more after CommandTimeout, for which nobody waits here.
+			closeNow(t, c)
+		})
+	}
+}
+
+// closeNow closes a client without the patience of idle.
+func closeNow(t *testing.T, c *Client) {
+	t.Helper()
+	if err := c.Close(bg); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// A Redis that stands still for a while delays callers, no more.
+func TestRule3_4_ClientPause(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	stop := make(chan struct{})
+	var cycles atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
+				if err != nil {
+					t.Errorf("Acquire: %v", err)
+				} else if err := lease.Release(bg); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				cycles.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		before := cycles.Load()
+		eventually(t, "locks go round", func() bool { return cycles.Load() > before+500 })
+		b.srv.PauseClients(t, 300*time.Millisecond)
+	}
+	before := cycles.Load()
+	eventually(t, "locks go round afterwards", func() bool { return cycles.Load() > before+500 })
+	close(stop)
+	wg.Wait()
+}
+
+// Callers leave while Redis does not answer. Those whose call is still queued have sent nothing and leave nothing; what
+// was sent is found out about behind them, and released.
+func TestRule3_4_CallersLeave(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	for _, s := range allScripts {
+		if err := b.rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy := b.srv.Proxy(t)
+	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = patience })
+	flights := new(flightCounter)
+	rdb.AddHook(flights)
+	c := b.clientOn(t, rdb, commandTimeout(patience))
+	queued := counter(proxy, func(args []string) bool {
+		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "queued") })
+	})
+
+	held := proxy.OnEvery(runs(acquireScript), redistest.HoldReply)
+	ctx, hangUp := context.WithCancel(bg)
+	var leaving []<-chan acquired
+	const most = 8
+	for i := 0; flights.flying.Load() < most; i++ {
+		leaving = append(leaving, acquireAsync(ctx, c.Lock(fmt.Sprint("sent", i)), AcquireOptions{}))
+		before := flights.flying.Load()
+		within(50*time.Millisecond, func() bool { return flights.flying.Load() > before }) // or they share a pipeline
+	}
+	for i := range 100 {
+		leaving = append(leaving, acquireAsync(ctx, c.Lock(fmt.Sprint("queued", i)), AcquireOptions{}))
+	}
+	eventually(t, "all wait for an answer", func() bool { return c.Stats().Waiting == len(leaving) })
+	hangUp()
+	for _, result := range leaving {
+		if r := await(t, "the caller is let go", result); !errors.Is(r.err, context.Canceled) {
+			t.Errorf("Acquire: %v, %v", r.lease, r.err)
+		}
+	}
+	if n := c.Stats().Cleanups; n != 0 {
+		t.Errorf("%d clean-ups before anything was answered", n)
+	}
+	held.Remove()
+	held.Release()
+	eventually(t, "nothing is left", func() bool { return c.Stats() == Stats{} && b.rdb.DBSize(bg).Val() == 0 })
+	if n := queued(); n != 0 {
+		t.Errorf("%d commands for callers that had left before theirs was sent", n)
+	}
+}
+
+// Renewals go on when no other call gets through.
+func TestRule3_4_RenewalsGoOn(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience },
+		commandTimeout(patience), watchdogTimeout(time.Second))
+	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	held := proxy.OnEvery(runs(acquireScript), redistest.HoldReply)
+	renewals := counter(proxy, runs(renewScript))
+	ctx, hangUp := context.WithCancel(bg)
+	var stuck []<-chan acquired
+	for i := range 100 {
+		stuck = append(stuck, acquireAsync(ctx, c.Lock(fmt.Sprint("stuck", i)), AcquireOptions{}))
+	}
+	await(t, "the others are stuck", held.Hit())
+	eventually(t, "the lock has outlived its lease", func() bool { return renewals() >= 5 })
+	if err := lease.Err(); err != nil {
+		t.Error(err)
+	}
+	b.wantCount(t, lease, 1)
+	hangUp()
+	for _, result := range stuck {
+		await(t, "the caller is let go", result)
+	}
+	held.Remove()
+	held.Release()
+	mustRelease(t, lease)
+}
+
+// Close comes while hundreds are at it: each gets an answer, and nothing is left, neither here nor in Redis.
+func TestRule3_4_CloseInTheMiddle(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := newLooseClient(t, b.srv.Client(t))
+	var cycles atomic.Int64
+	closing := make(chan struct{})
+	go func() {
+		defer close(closing)
+		eventually(t, "locks go round", func() bool { return cycles.Load() > 1000 })
+		closeNow(t, c)
+	}()
+	inParallel(200, func(i int) {
+		for {
+			lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
+			if errors.Is(err, ErrClosed) {
+				return
+			}
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			if err := lease.Release(bg); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			cycles.Add(1)
+		}
+	})
+	await(t, "it is closed", closing)
+	if n := b.rdb.DBSize(bg).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+// One master of three does not answer: locks of the others are taken and released as ever.
+func TestRule3_4_AFrozenMasterAmongThree(t *testing.T) {
+	t.Parallel()
+	servers, cluster := startCluster(t)
+	c := newLooseClient(t, cluster, commandTimeout(patience))
+	inParallel(100, func(i int) { // the client gets to know the cluster, and its scripts
+		mustCycle(t, c, fmt.Sprint("k", i))
+	})
+	master := func(name string) string {
+		node, err := cluster.MasterForKey(bg, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node.Options().Addr
+	}
+	frozen := servers[0]
+	frozen.Freeze(t)
+	t.Cleanup(func() { frozen.Thaw(t) })
+	var stuck []<-chan acquired
+	for i := range 200 {
+		if name := fmt.Sprint("k", i); master(name) == frozen.Addr() {
+			stuck = append(stuck, acquireAsync(bg, c.Lock(name), AcquireOptions{}))
+		}
+	}
+	if len(stuck) == 0 {
+		t.Fatal("no name is on the frozen node: this test shows nothing")
+	}
+	inParallel(200, func(i int) {
+		if name := fmt.Sprint("k", i); master(name) != frozen.Addr() {
+			for range 10 {
+				mustCycle(t, c, name)
+			}
+		}
+	})
+	for _, result := range stuck {
+		select {
+		case <-result:
+			t.Error("what is on the frozen node was over before the others: this test shows nothing")
+		default:
+		}
+	}
+	frozen.Thaw(t)
+	for _, result := range stuck {
+		if r := await(t, "Redis goes on", result); r.err == nil {
+			mustRelease(t, r.lease)
+		}
+	}
+	closeNow(t, c)
+}
+
+// mustCycle takes a lock and releases it, on any goroutine.
+func mustCycle(t *testing.T, c *Client, name string) {
+	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
+	if err != nil {
+		t.Errorf("Acquire: %v", err)
+	} else if err := lease.Release(bg); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// startCluster starts three masters, and returns them with a client that has time to wait for a node that is busy.
+func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
+	t.Helper()
+	const n, slots = 3, 16384
+	var servers []*redistest.Server
+	var addrs []string
+	for i := range n {
+		bus := freePort(t)
+		srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", bus), "cluster-require-full-coverage no", "cluster-node-timeout 60000")
+		rdb := srv.Client(t)
+		if err := rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", i*slots/n, (i+1)*slots/n-1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := rdb.Do(bg, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if host, port, _ := strings.Cut(srv.Addr(), ":"); i > 0 {
+			if err := servers[0].Client(t).Do(bg, "CLUSTER", "MEET", host, port, bus).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		servers, addrs = append(servers, srv), append(addrs, srv.Addr())
+	}
+	for _, srv := range servers {
+		rdb := srv.Client(t)
+		eventually(t, "every node knows all slots", func() bool {
+			info := rdb.ClusterInfo(bg).Val()
+			return strings.Contains(info, "cluster_slots_assigned:16384") && strings.Contains(info, "cluster_state:ok")
+		})
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: patience})
+	t.Cleanup(func() { _ = cluster.Close() })
+	return servers, cluster
+}
