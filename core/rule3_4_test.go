@@ -25,8 +25,10 @@ func (*flightCounter) DialHook(next redis.DialHook) redis.DialHook { return next
 
 func (f *flightCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		f.flying.Add(1)
-		defer f.flying.Add(-1)
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			f.flying.Add(1)
+			defer f.flying.Add(-1)
+		}
 		return next(ctx, cmd)
 	}
 }
