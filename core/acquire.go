@@ -241,7 +241,7 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 	}
 	d := c.leaseTime(a.opts.LeaseTime)
 	g := grip{key: e.key, field: a.field, deepest: levels{}.plus(w.kind).shared}
-	x := c.exchange(w.kind.acquire(try{key: e.key, field: a.field, lease: d, notAfter: a.notAfter(w)}), c.opts.CommandTimeout)
+	x := c.exchange(w.kind.acquire(try{key: e.key, field: a.field, lease: d, notAfter: a.notAfter(w)}), c.opts.CommandTimeout).replicated()
 	answer, err := x.run(a.ctx.Done(), c.closing)
 	if err == errLeft {
 		a.quit(e, w)
@@ -294,7 +294,7 @@ func (a *acquisition) notAfter(w *waiter) int64 {
 }
 
 // grant reads the answer to an acquire script; a record in it is an error, a *recorded. One that cannot be read may mean
-// anything.
+// anything. What replicas have not confirmed is granted, with an error.
 func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
 	if err != nil {
 		return lua.Answer{}, err
@@ -304,6 +304,9 @@ func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
 	}
 	told, err := x.call.ReadAcquire(answer)
 	x.doubt = x.doubt || err != nil
+	if told.Granted {
+		err = x.proven()
+	}
 	return told, err
 }
 

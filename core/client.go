@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -63,7 +64,7 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRedis(rdb); err != nil {
+	if err := checkRedis(rdb, opts); err != nil {
 		return nil, err
 	}
 	id, err := uuid.NewRandom()
@@ -71,11 +72,16 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
 	}
 	c := &Client{
-		opts:       opts,
-		id:         id.String(),
-		clock:      clock,
-		slot:       func(string) int { return 0 },
-		batcher:    batch.New(batch.Config{Redis: rdb, Timeout: opts.CommandTimeout}),
+		opts:  opts,
+		id:    id.String(),
+		clock: clock,
+		slot:  func(string) int { return 0 },
+		batcher: batch.New(batch.Config{
+			Redis:      rdb,
+			Timeout:    opts.CommandTimeout,
+			Acks:       opts.ReplicaAcks,
+			AckTimeout: opts.ReplicaTimeout,
+		}),
 		herald:     newHerald(rdb, opts),
 		held:       newTally(),
 		clockWatch: make(chan struct{}),
@@ -161,8 +167,11 @@ func (c *Client) renew(items []*watchdog.Item) []watchdog.Verdict {
 		if err == nil {
 			problem = results[i].Err
 		}
+		if problem == nil && results[i].Renewed {
+			problem = x.proven()
+		}
 		switch {
-		case err != nil && !isAnswer(err):
+		case err != nil && !isAnswer(err), errors.Is(problem, ErrNotReplicated):
 			verdicts[i] = watchdog.Unanswered
 		case problem != nil:
 			verdicts[i] = watchdog.Refused

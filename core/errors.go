@@ -37,6 +37,9 @@ var (
 	ErrUpgrade = errors.New("reqlock: a read lock cannot be upgraded to a write lock")
 	// ErrRecorded: a Once had a record instead of the lock. Only an Observer sees it: Once.Acquire returns the record.
 	ErrRecorded = errors.New("reqlock: there is a record instead of the lock")
+	// ErrNotReplicated: Redis granted it, but too few replicas confirmed that in time; see Options.ReplicaAcks. A lock that was
+	// granted has been released again, or is being so.
+	ErrNotReplicated = errors.New("reqlock: not confirmed by enough replicas")
 	// ErrWrongKind: the key of the lock holds something else in Redis, or another kind of lock.
 	ErrWrongKind = errors.New("reqlock: the key is not a lock of this kind")
 )

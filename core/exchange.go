@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -25,6 +26,8 @@ type exchange struct {
 	doubt bool
 	// hasty has busy replies returned at once: whoever asks has a better idea than to repeat the same.
 	hasty bool
+	// unacked says, of the try that was answered, why the replicas do not have what it wrote.
+	unacked error
 }
 
 var (
@@ -70,6 +73,14 @@ func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 	}
 }
 
+// replicated has the replicas asked, if there is a need to.
+func (x *exchange) replicated() *exchange {
+	if x.c.opts.ReplicaAcks > 0 {
+		x.call.Purpose = batch.Replicated
+	}
+	return x
+}
+
 func (x *exchange) send() {
 	x.call.Reply = replies.Get().(chan batch.Reply)
 	x.sent, x.inFlight = x.c.clock(), true
@@ -100,8 +111,22 @@ func (x *exchange) read(r batch.Reply) (value any, err error, done bool) {
 	replies.Put(x.call.Reply) // it gives one reply, and that was it
 	x.last, x.fate = opaque(r.Err), fateOf(r.Err)
 	x.c.lookAround(x.fate, r.Err)
+	x.unacked = nil
+	if r.Unacked != nil {
+		x.unacked = fmt.Errorf("%w: %v", ErrNotReplicated, r.Unacked)
+	}
 	x.doubt = x.doubt || x.fate == failed || x.fate == lost
 	return r.Value, x.last, x.fate != lost && (x.fate != busy || x.hasty)
+}
+
+// proven is nil if the replicas have what the script says, or nobody wants to know. A script that finds all as it should be
+// writes nothing, and then the replicas are asked about nothing: where an earlier try, on another connection, may have
+// written it, their answer to this one proves nothing.
+func (x *exchange) proven() error {
+	if x.unacked == nil && x.doubt && x.c.opts.ReplicaAcks > 0 {
+		return fmt.Errorf("%w: an earlier try was not answered", ErrNotReplicated)
+	}
+	return x.unacked
 }
 
 // A fate is what became of a call, as far as its error tells.

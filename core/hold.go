@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -126,7 +127,7 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 		h.give()
 		return err
 	}
-	x := c.exchange(h.kind.update(c, g, lease), c.opts.CommandTimeout)
+	x := c.exchange(h.kind.update(c, g, lease), c.opts.CommandTimeout).replicated()
 	answer, err := x.run(ctx.Done(), nil)
 	if err == errLeft {
 		if !c.background.Go(func() { h.finish(x, g) }) {
@@ -135,8 +136,13 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 		return ended(ctx)
 	}
 	defer h.give()
-	err = h.apply(x, g, answer, err, applied)
-	if err == errLate {
+	err = h.apply(x, g, answer, err, func(sent instant) error {
+		if x.unacked != nil { // it always writes
+			return x.unacked
+		}
+		return applied(sent)
+	})
+	if err == errLate || errors.Is(err, ErrNotReplicated) {
 		h.sendCount() // without it
 	}
 	return err

@@ -17,6 +17,13 @@ type Options struct {
 	// CommandTimeout bounds each operation on Redis, repeats included. 0: 3s, at least 1ms. The connection of a command that was
 	// given up is busy until the Redis client's ReadTimeout, and Close waits for it.
 	CommandTimeout time.Duration
+	// ReplicaAcks is how many replicas must have a lock before Acquire returns it, so that it is there after a failover to one
+	// of them; and its prolongation before it counts. With fewer: ErrNotReplicated. It costs each of these operations a round
+	// trip to the replicas. 0: none is asked. Redisson: checkLockSyncedSlaves.
+	ReplicaAcks int
+	// ReplicaTimeout is how long the replicas have, if ReplicaAcks is set. 0: 1s, at least 1ms. It must be shorter than
+	// CommandTimeout, than a third of WatchdogTimeout, and than the Redis client's ReadTimeout. Redisson: slavesSyncTimeout.
+	ReplicaTimeout time.Duration
 	// PublishMode says how releases are announced and listened for. All programs that share locks must agree on it.
 	PublishMode PublishMode
 	// NameMapper, if set, turns the name of a lock into its key; it must be a pure function. Redisson: NameMapper.
@@ -81,6 +88,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"WatchdogTimeout", &o.WatchdogTimeout, 30 * time.Second, minWatchdog},
 		{"PollInterval", &o.PollInterval, 5 * time.Second, time.Millisecond},
 		{"CommandTimeout", &o.CommandTimeout, 3 * time.Second, time.Millisecond},
+		{"ReplicaTimeout", &o.ReplicaTimeout, time.Second, time.Millisecond},
 	} {
 		if *d.value == 0 {
 			*d.value = d.std
@@ -88,6 +96,12 @@ func (o Options) withDefaults() (Options, error) {
 		if *d.value < d.least {
 			return o, invalid(ErrInvalidOptions, "core.Options.%s is %s; it must be at least %s, or 0 for %s", d.field, *d.value, d.least, d.std)
 		}
+	}
+	if o.ReplicaAcks < 0 {
+		return o, invalid(ErrInvalidOptions, "core.Options.ReplicaAcks is %d; use 0 for none, or the number of replicas", o.ReplicaAcks)
+	}
+	if most := min(o.CommandTimeout, o.WatchdogTimeout/3); o.ReplicaAcks > 0 && o.ReplicaTimeout >= most {
+		return o, invalid(ErrInvalidOptions, "core.Options.ReplicaTimeout is %s; it must be shorter than CommandTimeout and a third of WatchdogTimeout: %s", o.ReplicaTimeout, most)
 	}
 	if o.PublishMode < Auto || o.PublishMode > Both {
 		return o, invalid(ErrInvalidOptions, "core.Options.PublishMode is %d; use Auto, Plain, Sharded or Both", o.PublishMode)
@@ -99,7 +113,7 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // checkRedis refuses clients on which locks cannot be kept.
-func checkRedis(rdb redis.UniversalClient) error {
+func checkRedis(rdb redis.UniversalClient, opts Options) error {
 	switch c := rdb.(type) {
 	case nil:
 		return invalid(ErrInvalidOptions, "core.New needs a Redis client, not nil")
@@ -109,23 +123,29 @@ func checkRedis(rdb redis.UniversalClient) error {
 		if c == nil {
 			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.Client")
 		}
-		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout)
+		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout, opts)
 	case *redis.ClusterClient:
 		if c == nil {
 			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.ClusterClient")
 		}
-		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout)
+		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout, opts)
+	}
+	if opts.ReplicaAcks > 0 {
+		return invalid(ErrInvalidOptions, "core.Options.ReplicaAcks needs a *redis.Client or *redis.ClusterClient, not a %T: the replicas must be asked on the connection of the command", rdb)
 	}
 	return nil
 }
 
-func checkTimeouts(read, write time.Duration) error {
+func checkTimeouts(read, write time.Duration, opts Options) error {
 	name, off := "WriteTimeout", write <= 0
 	if read <= 0 {
 		name, off = "ReadTimeout", true
 	}
 	if off {
 		return invalid(ErrInvalidOptions, "core.New: the Redis client's %s is off; a command on a dead connection would hang for ever; set one, such as 3s", name)
+	}
+	if opts.ReplicaAcks > 0 && read <= opts.ReplicaTimeout {
+		return invalid(ErrInvalidOptions, "core.Options.ReplicaTimeout is %s; it must be shorter than the Redis client's ReadTimeout, which is %s", opts.ReplicaTimeout, read)
 	}
 	return nil
 }

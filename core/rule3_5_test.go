@@ -1,0 +1,337 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// replicaAcks wants a replica's word, and gives it little time.
+func replicaAcks(n int) func(*Options) {
+	return func(o *Options) {
+		o.ReplicaAcks, o.ReplicaTimeout, o.CommandTimeout = n, 200*time.Millisecond, patience
+	}
+}
+
+// patientAcks wants a replica's word, and waits for it.
+func patientAcks(o *Options) {
+	o.ReplicaAcks, o.ReplicaTimeout, o.CommandTimeout, o.WatchdogTimeout = 1, patience, 2*patience, 4*patience
+}
+
+// replica starts a replica of the bundle's Redis, which has everything from now on.
+func (b *bundle) replica(t *testing.T) (*redistest.Server, *redis.Client) {
+	t.Helper()
+	srv := redistest.Start(t, "replicaof "+strings.Replace(b.srv.Addr(), ":", " ", 1), "repl-diskless-sync-delay 0")
+	if err := b.rdb.ConfigSet(bg, "repl-diskless-sync-delay", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitReplica(t)
+	return srv, srv.Client(t)
+}
+
+// awaitReplica waits until a replica confirms what is written.
+func (b *bundle) awaitReplica(t *testing.T) {
+	t.Helper()
+	eventually(t, "a replica listens", func() bool {
+		pipe := b.rdb.Pipeline()
+		pipe.Set(bg, "up", 1, time.Minute)
+		pipe.Del(bg, "up")
+		acks := pipe.Do(bg, "WAIT", 1, 100)
+		_, err := pipe.Exec(bg)
+		n, _ := acks.Int()
+		return err == nil && n == 1
+	})
+}
+
+// slowClient waits longer for replies than patientAcks does.
+func (b *bundle) slowClient(t *testing.T) *redis.Client {
+	return b.srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
+}
+
+// A waitSpy notes scripts that were not followed by a WAIT on their connection.
+type waitSpy struct {
+	waits  atomic.Int64
+	missed atomic.Int64
+}
+
+func (*waitSpy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w *waitSpy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.look([]redis.Cmder{cmd})
+		return next(ctx, cmd)
+	}
+}
+
+func (w *waitSpy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w.look(cmds)
+		return next(ctx, cmds)
+	}
+}
+
+func (w *waitSpy) look(cmds []redis.Cmder) {
+	confirmed := cmds[len(cmds)-1].Name() == "wait"
+	for i, cmd := range cmds {
+		if cmd.Name() == "wait" {
+			w.waits.Add(1)
+			if i != len(cmds)-1 {
+				w.missed.Add(1) // one for all
+			}
+		}
+		writes := len(cmd.Args()) > 1 && (cmd.Args()[1] == acquireScript.SHA || cmd.Args()[1] == acquireScript.Source)
+		if writes && !confirmed {
+			w.missed.Add(1)
+		}
+	}
+}
+
+// What Acquire returns is on the replica. The replicas are asked on the connection of the scripts, once for all of them: on
+// another connection their answer proves nothing.
+func TestRule3_5_AcksArrive(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	_, replica := b.replica(t)
+	rdb := b.slowClient(t)
+	spy := new(waitSpy)
+	rdb.AddHook(spy)
+	c := b.clientOn(t, rdb, patientAcks)
+	const n = 100
+	inParallel(n, func(i int) {
+		for range 3 {
+			lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			if there, err := replica.HExists(bg, lease.Name(), lease.hold.field).Result(); !there || err != nil {
+				t.Errorf("the replica does not have it (%v)", err)
+			}
+			if err := lease.Release(bg); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		}
+	})
+	if spy.missed.Load() != 0 || spy.waits.Load() == 0 {
+		t.Errorf("%d WAITs, missing after %d commands", spy.waits.Load(), spy.missed.Load())
+	}
+	if spy.waits.Load() > 2*n {
+		t.Errorf("%d WAITs for %d acquires: they do not share", spy.waits.Load(), 3*n)
+	}
+}
+
+// Too few acks: whoever was in that pipeline is told, and has nothing.
+func TestRule3_5_TooFewAcks(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		acks int
+		stop func(*testing.T, *redistest.Server) // the replica
+	}{
+		"replica frozen":    {1, func(t *testing.T, s *redistest.Server) { s.Freeze(t) }},
+		"replica gone":      {1, func(t *testing.T, s *redistest.Server) { s.Kill(t) }},
+		"one is not enough": {2, func(*testing.T, *redistest.Server) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			srv, _ := b.replica(t)
+			c := b.client(t, replicaAcks(tc.acks))
+			tc.stop(t, srv)
+			inParallel(50, func(i int) {
+				lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: WaitForever})
+				if lease != nil || !errors.Is(err, ErrNotReplicated) || errors.Is(err, ErrNotAcquired) {
+					t.Errorf("Acquire: %v, %v", lease, err)
+				}
+			})
+			eventually(t, "what was granted is released", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+		})
+	}
+}
+
+// When the replica is back, so are the locks.
+func TestRule3_5_TheReplicaComesBack(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	srv, _ := b.replica(t)
+	c := b.client(t, replicaAcks(1))
+	srv.Kill(t)
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	wantErr(t, "Acquire", err, ErrNotReplicated)
+	srv.Restart(t)
+	b.awaitReplica(t)
+	eventually(t, "a lock is granted", func() bool {
+		lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
+		if err != nil {
+			return false // 200ms are not much on a slow machine
+		}
+		mustRelease(t, lease)
+		return true
+	})
+}
+
+// Those who wait behind one whose grant was not confirmed do not find out one after another.
+func TestRule3_5_WaitersAreTold(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	srv, _ := b.replica(t)
+	c := b.client(t, replicaAcks(1), pollInterval(100*time.Millisecond))
+	other := b.client(t)
+	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	var waiting []<-chan acquired
+	for range 100 {
+		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
+	}
+	eventually(t, "all wait", func() bool { return c.Stats().Waiting == len(waiting) })
+	srv.Freeze(t)
+	began := time.Now()
+	mustRelease(t, theirs)
+	for _, result := range waiting {
+		wantErr(t, "Acquire", await(t, "the waiter is told", result).err, ErrNotReplicated)
+	}
+	if took := time.Since(began); took > 100*200*time.Millisecond/2 {
+		t.Errorf("it took %v: one after another", took)
+	}
+}
+
+// Re-entry and extension count when they are confirmed; until then all stays as it was. Releases do not ask.
+func TestRule3_5_ReentryAndExtension(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	srv, _ := b.replica(t)
+	c := b.client(t, replicaAcks(1))
+	var lease *Lease
+	eventually(t, "a lock is granted", func() (ok bool) {
+		var err error
+		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
+		return err == nil
+	})
+	srv.Freeze(t)
+	_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{LeaseTime: 2 * time.Hour})
+	wantErr(t, "re-entry", err, ErrNotReplicated)
+	b.wantCount(t, lease, 1)
+	wantErr(t, "Extend", lease.Extend(bg, 3*time.Hour), ErrNotReplicated)
+	if left := lease.Remaining(); left > time.Hour {
+		t.Errorf("it has %v left, as if the replica had confirmed it", left)
+	}
+	if err := lease.Err(); err != nil {
+		t.Errorf("the lease: %v", err)
+	}
+	mustRelease(t, lease)
+	b.wantFields(t, "a", nil)
+}
+
+// A renewal that is not confirmed does not move the deadline: the holder stops when the replica would let others in.
+func TestRule3_5_Renewals(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	srv, _ := b.replica(t)
+	failed := make(chan error, 1000)
+	rdb := b.srv.Client(t)
+	c := b.clientOn(t, rdb, replicaAcks(1), watchdogTimeout(3*time.Second), func(o *Options) {
+		o.Observer.RenewFailed = func(_ context.Context, e Event) { failed <- e.Err }
+	})
+	var lease *Lease
+	eventually(t, "a lock is granted", func() (ok bool) {
+		var err error
+		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
+		return err == nil
+	})
+	deadline := lease.Remaining()
+	eventually(t, "it is renewed while the replica confirms it", func() bool {
+		left := lease.Remaining()
+		longer := left > deadline
+		deadline = left
+		return longer
+	})
+
+	srv.Freeze(t)
+	wantErr(t, "a renewal", await(t, "a renewal fails", failed), ErrNotReplicated)
+	b.wantCount(t, lease, 1) // Redis has renewed it
+	await(t, "the lease ends", lease.Done())
+	wantErr(t, "Err", lease.Err(), ErrLockLost)
+	wantErr(t, "Context", context.Cause(lease.Context()), ErrLockLost)
+}
+
+// A grant by a second try proves nothing, if the first has written what this one only finds: the replica may not have it.
+func TestRule3_5_AnEarlierTry(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	srv, _ := b.replica(t)
+	for _, s := range allScripts {
+		if err := b.rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy := b.srv.Proxy(t)
+	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
+	c := b.clientOn(t, rdb, patientAcks)
+	mustRelease(t, mustAcquire(t, c, "warm", AcquireOptions{})) // a connection that has written, and has been confirmed
+	srv.Freeze(t)
+	proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
+	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	eventually(t, "Redis has granted it", func() bool { return len(b.fields(t, "a")) == 1 })
+	srv.Thaw(t)
+	wantErr(t, "Acquire", await(t, "Acquire returns", result).err, ErrNotReplicated)
+	eventually(t, "it is released", func() bool { return len(b.fields(t, "a")) == 0 })
+	closeNow(t, c) // the hold is in doubt, and its second release would be awaited
+}
+
+// In a cluster each call is confirmed by the replicas of its own master.
+func TestRule3_5_Cluster(t *testing.T) {
+	t.Parallel()
+	_, cluster := startCluster(t)
+	c := newLooseClient(t, cluster, replicaAcks(1))
+	inParallel(50, func(i int) {
+		lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
+		if lease != nil || !errors.Is(err, ErrNotReplicated) {
+			t.Errorf("Acquire: %v, %v", lease, err)
+		}
+	})
+	eventually(t, "what was granted is released", func() bool { return c.Stats() == Stats{} })
+	for i := range 50 {
+		if n := cluster.Exists(bg, fmt.Sprint("k", i)).Val(); n != 0 {
+			t.Errorf("k%d is left", i)
+		}
+	}
+	closeNow(t, c)
+}
+
+// Options that cannot work are refused by New.
+func TestRule3_5_Refused(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Second})
+	defer rdb.Close()
+	for _, tc := range []struct {
+		rdb  redis.UniversalClient
+		opts Options
+		says string
+	}{
+		{rdb, Options{ReplicaAcks: -1}, "ReplicaAcks is -1"},
+		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: -1}, "ReplicaTimeout is -1ns"},
+		{rdb, Options{ReplicaAcks: 1}, "ReadTimeout"},
+		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second}, "ReadTimeout"},
+		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2, CommandTimeout: time.Second / 2}, "CommandTimeout"},
+		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2, WatchdogTimeout: 3 * time.Second / 2}, "WatchdogTimeout"},
+		{struct{ *redis.Client }{rdb}, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, "*redis.Client"},
+		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, ""},
+		{rdb, Options{ReplicaTimeout: time.Hour}, ""}, // nobody is asked
+	} {
+		c, err := New(tc.rdb, tc.opts)
+		switch {
+		case tc.says == "" && err != nil:
+			t.Errorf("%+v: %v", tc.opts, err)
+		case tc.says == "":
+			closeNow(t, c)
+		case c != nil || !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), "reqlock:"):
+			t.Errorf("%+v: %v, want an error that says %s", tc.opts, err, tc.says)
+		}
+	}
+}
