@@ -374,19 +374,13 @@ func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
 	var servers []*redistest.Server
 	var addrs []string
 	for i := range n {
-		bus := freePort(t)
-		srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", bus), "cluster-require-full-coverage no", "cluster-node-timeout 60000")
+		srv := startNode(t, servers)
 		rdb := srv.Client(t)
 		if err := rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", i*slots/n, (i+1)*slots/n-1).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if err := rdb.Do(bg, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 			t.Fatal(err)
-		}
-		if host, port, _ := strings.Cut(srv.Addr(), ":"); i > 0 {
-			if err := servers[0].Client(t).Do(bg, "CLUSTER", "MEET", host, port, bus).Err(); err != nil {
-				t.Fatal(err)
-			}
 		}
 		servers, addrs = append(servers, srv), append(addrs, srv.Addr())
 	}
@@ -397,7 +391,105 @@ func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
 			return strings.Contains(info, "cluster_slots_assigned:16384") && strings.Contains(info, "cluster_state:ok")
 		})
 	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: patience})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: 2 * patience})
 	t.Cleanup(func() { _ = cluster.Close() })
 	return servers, cluster
+}
+
+// startNode starts a node without slots, and has the first of the others meet it.
+func startNode(t *testing.T, others []*redistest.Server) *redistest.Server {
+	t.Helper()
+	bus := freePort(t)
+	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", bus),
+		"cluster-require-full-coverage no", "cluster-node-timeout 60000", "repl-diskless-sync-delay 0")
+	if len(others) > 0 {
+		host, port, _ := strings.Cut(srv.Addr(), ":")
+		if err := others[0].Client(t).Do(bg, "CLUSTER", "MEET", host, port, bus).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return srv
+}
+
+// startReplica starts a replica of one of the masters, and waits until it confirms what is written there.
+func startReplica(t *testing.T, servers []*redistest.Server, master *redistest.Server, key string) {
+	t.Helper()
+	id := master.Client(t).ClusterMyID(bg).Val()
+	srv := startNode(t, servers)
+	rdb := srv.Client(t)
+	eventually(t, "the replica knows its master", func() bool { return rdb.ClusterReplicate(bg, id).Err() == nil })
+	conn := master.Client(t).Conn()
+	defer conn.Close()
+	eventually(t, "the replica listens", func() bool {
+		pipe := conn.Pipeline()
+		pipe.Do(bg, "ASKING")
+		pipe.Set(bg, key, 1, time.Minute)
+		pipe.Do(bg, "ASKING")
+		pipe.Del(bg, key)
+		acks := pipe.Do(bg, "WAIT", 1, 100)
+		_, err := pipe.Exec(bg)
+		n, _ := acks.Int()
+		return err == nil && n == 1
+	})
+}
+
+// A slot is on its way to another node, and then there: locks in it are taken, renewed and released all the time.
+func TestRule3_4_ASlotMoves(t *testing.T) {
+	t.Parallel()
+	for name, acks := range map[string]int{"alone": 0, "with replicas": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers, cluster := startCluster(t)
+			const key = "{moving}"
+			slot := int(cluster.ClusterKeySlot(bg, key).Val())
+			node, err := cluster.MasterForKey(bg, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := slices.IndexFunc(servers, func(s *redistest.Server) bool { return s.Addr() == node.Options().Addr })
+			source, target := servers[from], servers[(from+1)%3]
+			ids := make(map[*redistest.Server]string)
+			for _, s := range servers {
+				ids[s] = s.Client(t).ClusterMyID(bg).Val()
+			}
+			setSlot := func(s *redistest.Server, args ...any) {
+				t.Helper()
+				if err := s.Client(t).Do(bg, append([]any{"CLUSTER", "SETSLOT", slot}, args...)...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if acks > 0 {
+				startReplica(t, servers, source, key)
+			}
+			c := newLooseClient(t, cluster, commandTimeout(2*patience), func(o *Options) {
+				o.ReplicaAcks, o.ReplicaTimeout, o.WatchdogTimeout = acks, patience, 4*patience
+			})
+			all := func(what string) {
+				t.Helper()
+				inParallel(50, func(i int) {
+					lease, err := c.Lock(fmt.Sprint(key, i)).Acquire(bg, AcquireOptions{})
+					if err != nil {
+						t.Errorf("%s: Acquire: %v", what, err)
+					} else if err := lease.Release(bg); err != nil {
+						t.Errorf("%s: Release: %v", what, err)
+					}
+				})
+			}
+			all("before")
+			setSlot(target, "IMPORTING", ids[source])
+			setSlot(source, "MIGRATING", ids[target])
+			if acks > 0 {
+				startReplica(t, servers, target, key)
+			}
+			all("on its way") // keys that are not there: ASK
+			setSlot(target, "NODE", ids[target])
+			setSlot(source, "NODE", ids[target])
+			all("moved")
+			all("known to have moved")
+			closeNow(t, c)
+			if n := target.Client(t).DBSize(bg).Val(); n != 0 {
+				t.Errorf("%d keys are left", n)
+			}
+		})
+	}
 }
