@@ -332,15 +332,16 @@ func (h *hold) free(l *Lease, g grip) error {
 	h.entry.unlock()
 
 	told := err == nil || err == ErrLockLost
+	if told && !h.doubt {
+		return err
+	}
 	switch {
 	case r != nil && (err == ErrLockLost || x.fate == failed || err == ErrWrongKind):
 		call = h.kind.release(c, g) // Redis will not have the record: a marker stays
 	case told:
 		call = h.kind.undoing(c, g)
 	}
-	if !told || h.doubt {
-		c.cleaner.add(call, g, h.longest, !told, h.doubt)
-	}
+	c.cleaner.add(call, g, h.longest, !told, h.doubt)
 	return err
 }
 

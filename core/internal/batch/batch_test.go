@@ -263,13 +263,13 @@ func TestRule3_4_WhatIsSlow(t *testing.T) {
 // Pipelines are bounded in commands and in bytes; a call that is too large for any goes alone.
 func TestRule3_4_Bounds(t *testing.T) {
 	onClock(t, func(b *bench) {
-		calls := b.calls(4 + 1000)
+		calls := b.calls(4 + 2000)
 		for range 3 {
 			b.answer(nil)
 		}
-		b.wantSizes("bounded in commands", 1, 512)
+		b.wantSizes("bounded in commands", 1, 1024)
 		b.answer(nil)
-		b.wantSizes("the rest", 512, 488)
+		b.wantSizes("the rest", 1024, 976)
 
 		large := strings.Repeat("x", shared.bytes/4)
 		for i := range 10 {
@@ -277,7 +277,7 @@ func TestRule3_4_Bounds(t *testing.T) {
 			b.Send(calls[len(calls)-1])
 		}
 		b.answer(nil)
-		b.wantSizes("bounded in bytes", 488, 3)
+		b.wantSizes("bounded in bytes", 976, 3)
 		huge := newCall(strings.Repeat("x", 2*shared.bytes))
 		calls = append(calls, huge)
 		b.Send(huge)
