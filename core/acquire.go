@@ -50,13 +50,13 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		if !errors.As(err, &held) {
 			err = opErr("acquire", l.name, err)
 		}
-		notify(c.opts.Observer.NotAcquired, ctx, a.event("", err))
+		notify(c.opts.Observer.NotAcquired, ctx, func() Event { return a.event("", err) })
 		return nil, err
 	}
 	if opts.vote {
 		lease.tighten()
 	}
-	notify(c.opts.Observer.Acquired, ctx, a.event(lease.hold.field, nil))
+	notify(c.opts.Observer.Acquired, ctx, func() Event { return a.event(lease.hold.field, nil) })
 	return lease, nil
 }
 
@@ -175,7 +175,7 @@ func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err e
 		case sleep:
 			if !waited {
 				waited = true
-				notify(a.c.opts.Observer.Waiting, a.ctx, a.event("", nil))
+				notify(a.c.opts.Observer.Waiting, a.ctx, func() Event { return a.event("", nil) })
 			}
 			if !a.sleep(w, pause) {
 				a.quit(e, w)

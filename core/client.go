@@ -226,14 +226,14 @@ func (h *hold) renewFailed(err error) {
 		return
 	}
 	c.opts.Logger.Warn("reqlock: renewal failed, it is tried again until the lease ends", "lock", c.logged(l.name), "owner", h.field, "error", err)
-	notify(c.opts.Observer.RenewFailed, l.caller, l.event(err))
+	notify(c.opts.Observer.RenewFailed, l.caller, func() Event { return l.event(err) })
 }
 
 func (c *Client) observeRelease(ctx context.Context, l *Lease, err error) {
 	if err != nil && err != ErrLockLost {
 		c.opts.Logger.Warn("reqlock: release failed, it is tried again in the background", "lock", c.logged(l.name), "owner", l.hold.field, "error", err)
 	}
-	notify(c.opts.Observer.Released, ctx, l.event(err))
+	notify(c.opts.Observer.Released, ctx, func() Event { return l.event(err) })
 }
 
 // logged is a name as it may be logged.

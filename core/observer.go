@@ -27,8 +27,9 @@ type Event struct {
 	Err    error
 }
 
-func notify(f func(context.Context, Event), ctx context.Context, e Event) {
+// notify makes the event only if somebody wants it.
+func notify(f func(context.Context, Event), ctx context.Context, event func() Event) {
 	if f != nil {
-		f(ctx, e)
+		f(ctx, event())
 	}
 }

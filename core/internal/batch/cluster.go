@@ -10,15 +10,15 @@ import (
 
 // detour sends a call, to which a node has said that its slot is elsewhere, through the lane of calls that go alone. It
 // reports whether it did.
-func (b *Batcher) detour(from *lane, s *slot) bool {
-	if b.cluster == nil || from.rdb == nil || s.reply.Err == nil || !elsewhere(s.reply.Err) {
+func (b *Batcher) detour(from *lane, c *Call, err error) bool {
+	if b.cluster == nil || from.rdb == nil || err == nil || !elsewhere(err) {
 		return false
 	}
 	b.cluster.ReloadState(context.Background())
 	b.mu.RLock()
-	l := b.nodes[nil][s.call.Purpose]
+	l := b.nodes[nil][c.Purpose]
 	b.mu.RUnlock()
-	return l.send(s.call) // not, if it is closed: then the reply that there is must do
+	return l.send(c) // not, if it is closed: then the reply that there is must do
 }
 
 // elsewhere says that a call was not executed because another node has its slot.

@@ -161,29 +161,46 @@ func (r *runner) expire(now time.Time) {
 func (r *runner) land() (more bool) {
 	l := r.lane
 	l.mu.Lock()
+	now := time.Now()
+	l.took(now.Sub(r.started))
 	r.landing = true // from here on the calls are not looked at by others
-	l.took(time.Since(r.started))
+	if len(r.slots) == 1 {
+		c, reply := r.slots[0].call, r.slots[0].reply
+		more = r.next(now)
+		l.mu.Unlock()
+		l.deliver(c, reply)
+		if !more {
+			runtime.Gosched() // the next call often comes at once: then there is no need to sleep and to be woken
+		}
+		return more
+	}
 	l.mu.Unlock()
 
 	for i := range r.slots {
-		s := &r.slots[i]
-		if s.call.over || l.b.detour(l, s) {
-			continue
-		}
-		s.call.Reply <- s.reply
+		l.deliver(r.slots[i].call, r.slots[i].reply)
 	}
-	if len(r.slots) > 1 {
-		// Those who have just been answered send their next calls now, or never: one pipeline for all of them.
-		runtime.Gosched()
-	}
+	// Those who have just been answered send their next calls now, or never: one pipeline for all of them.
+	runtime.Gosched()
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return r.next(time.Now())
+}
+
+// deliver gives a call its reply, unless nobody waits for it any more or it has to go elsewhere.
+func (l *lane) deliver(c *Call, reply Reply) {
+	if !c.over && !l.b.detour(l, c, reply.Err) {
+		c.Reply <- reply
+	}
+}
+
+// next unloads the runner and loads it again, if there is anything. Locked.
+func (r *runner) next(now time.Time) (more bool) {
+	l := r.lane
 	clear(r.slots)
 	clear(r.cmds)
 	r.slots, r.cmds = r.slots[:0], r.cmds[:0]
 	r.busy, r.landing = false, false
-	now := time.Now()
 	if more = l.room(now); more {
 		l.load(r, now)
 	}
