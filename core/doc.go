@@ -10,7 +10,8 @@
 // # How the parts play together
 //
 // A Client makes Locks by name. Acquire makes a Lease. Whoever carries the lease's context enters the lock again; each
-// entry is a Lease of its own, and the lock is free when all are released.
+// entry is a Lease of its own, and the lock is free when all are released. A Once (once.go) is a lock whose release may leave
+// a record, which is what others get in its place from then on.
 //
 // Inside, a lock name is an entry (entry.go) with the holds and the waiters of this process. An Acquire (acquire.go)
 // queues up there; the first in the queue asks Redis by a script, sleeps until the hub hears of a release, and asks

@@ -352,8 +352,7 @@ func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 		return fail, 0
 	case e.holdOf(w.owner) != nil:
 		return reenter, 0
-	case front && left > 0 && e.recording():
-		return sleep, left // it ends with a poke
+	case front && left > 0 && e.recording(): // it is told what comes of that
 	case w.heir && left > 0:
 	case front && !w.asked:
 		return ask, 0

@@ -1,0 +1,597 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+var running = []byte("running")
+
+func (b *bundle) stored(t testing.TB, name string) map[string]string {
+	t.Helper()
+	return b.fields(t, "{"+name+"}:record")
+}
+
+// A first try whose reply is lost, executed or not, is repeated; each step has happened once.
+func TestOnce_LostReplies(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{
+		"executed":     redistest.CutAfter,
+		"not executed": redistest.CutBefore,
+	} {
+		for _, script := range onceScripts {
+			t.Run(script.Name+", "+name, func(t *testing.T) {
+				t.Parallel()
+				b := newBundle(t)
+				c, proxy := b.proxied(t)
+				defer b.forget(t, "a")
+				once := c.Once("a").WithMarker(running, time.Hour)
+				rule := proxy.OnMatch(1, runs(script), action)
+
+				lease := mustBegin(t, once, AcquireOptions{})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
+				mustRelease(t, lease)
+				b.wantStored(t, "a", "", 0)
+
+				lease = mustBegin(t, once, AcquireOptions{})
+				mustRecord(t, lease, "done", time.Minute)
+				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": lease.hold.field})
+				b.wantStored(t, "a", "done", time.Minute)
+				if script == onceLookScript {
+					if record, err := look(c, "a"); record != "done" {
+						t.Errorf("a look finds %q, %v", record, err)
+					}
+				}
+				wantRecord(t, once, "done")
+				await(t, "the reply was lost", rule.Hit())
+			})
+		}
+	}
+}
+
+// look asks for the record as a caller does whom the queue refuses.
+func look(c *Client, name string) (string, error) {
+	a := &acquisition{c: c, ctx: bg, lock: &c.Once(name).lock, began: c.clock()}
+	err := a.recordOr(ErrTooManyWaiters)
+	if r := (*recorded)(nil); errors.As(err, &r) {
+		return r.record, nil
+	}
+	return "", err
+}
+
+// The answer to a replay may be lost as well.
+func TestOnce_ALostReplay(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	defer b.forget(t, "a")
+	mustRecord(t, mustBegin(t, c.Once("a"), AcquireOptions{}), "done", time.Hour)
+	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.CutAfter)
+	wantRecord(t, c.Once("a"), "done")
+	await(t, "the reply was lost", rule.Hit())
+	eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+	wantRecord(t, c.Once("a"), "done")
+}
+
+// A ReleaseWith whose first try was lost does not take the loss of the lock for its own work: the record is there, or it was
+// not written.
+func TestOnce_ARecordThatIsNotThereIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	defer b.forget(t, "a")
+	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
+	b.rdb.Del(bg, "a")
+	proxy.OnMatch(1, runs(onceRecordScript), redistest.CutBefore)
+	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
+	b.wantStored(t, "a", "running", time.Hour)
+}
+
+// A record that has come and gone before the repeat was written nevertheless.
+func TestOnce_ARecordThatIsOverWasWritten(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(patience))
+	lease := mustBegin(t, c.Once("a"), AcquireOptions{LeaseTime: time.Hour})
+	proxy.OnMatch(1, runs(onceRecordScript), redistest.DropReply)
+	mustRecord(t, lease, "done", 10*time.Millisecond)
+	b.wantStored(t, "a", "", 0)
+}
+
+// A holder that was paused beyond its lease does not know it. It neither overwrites nor deletes what the next one has, or
+// has left, whatever it does when it wakes up.
+func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
+	t.Parallel()
+	next := map[string]func(t *testing.T, o *Once) (check func(t *testing.T, b *bundle)){
+		"the next holds": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+			lease := mustBegin(t, o, AcquireOptions{LeaseTime: time.Hour})
+			return func(t *testing.T, b *bundle) {
+				b.wantCount(t, lease, 1)
+				if got := b.stored(t, "a"); len(got) != 0 {
+					t.Errorf("beside the lock is %q", got)
+				}
+				mustRecord(t, lease, "the next one's", time.Hour)
+				wantRecord(t, o, "the next one's")
+			}
+		},
+		"the next holds, with a marker": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
+			return func(t *testing.T, b *bundle) {
+				b.wantCount(t, lease, 1)
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
+				mustRelease(t, lease)
+			}
+		},
+		"the next has left a record": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+			mustRecord(t, mustBegin(t, o, AcquireOptions{}), "the next one's", time.Hour)
+			return func(t *testing.T, b *bundle) { b.wantStored(t, "a", "the next one's", time.Hour) }
+		},
+		"the next has died": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: 50 * time.Millisecond})
+			await(t, "its lease is over", lease.Done())
+			return func(t *testing.T, b *bundle) {
+				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+				b.wantStored(t, "a", "running", time.Hour)
+			}
+		},
+	}
+	for what, wake := range map[string]func(l *Lease) error{
+		"record":  func(l *Lease) error { return l.ReleaseWith(bg, []byte("the late one's"), time.Hour) },
+		"release": func(l *Lease) error { return l.Release(bg) },
+		"nothing": nil,
+	} {
+		for name, take := range next {
+			for _, marker := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, marker %v", name, what, marker), func(t *testing.T) {
+					t.Parallel()
+					b := newBundle(t)
+					clock := stoppedClock()
+					c := b.clocked(t, b.srv.Client(t), clock)
+					defer b.forget(t, "a")
+					once := c.Once("a")
+					if marker {
+						once = once.WithMarker(running, 50*time.Millisecond)
+					}
+					lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
+					eventually(t, "its lock is over, and its marker", func() bool {
+						return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0
+					})
+					check := take(t, b.client(t).Once("a"))
+					if wake == nil {
+						clock.move(time.Hour, time.Hour)
+						wantErr(t, "the late one", lease.Err(), ErrLockLost)
+						eventually(t, "its clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+					} else {
+						wantErr(t, "the late one", wake(lease), ErrLockLost)
+					}
+					check(t, b)
+				})
+			}
+		}
+	}
+}
+
+// What a paused holder does with its own marker: a clean failure takes it away, a result comes too late.
+func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
+	t.Parallel()
+	for what, tc := range map[string]struct {
+		wake func(l *Lease) error
+		left string
+	}{
+		"record":  {func(l *Lease) error { return l.ReleaseWith(bg, []byte("done"), time.Hour) }, "running"},
+		"release": {func(l *Lease) error { return l.Release(bg) }, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.clocked(t, b.srv.Client(t), stoppedClock())
+			defer b.forget(t, "a")
+			once := c.Once("a").WithMarker(running, time.Hour)
+			lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
+			eventually(t, "its lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+			wantRecord(t, once, "running")
+			wantErr(t, "the late one", tc.wake(lease), ErrLockLost)
+			b.wantStored(t, "a", tc.left, time.Hour)
+		})
+	}
+}
+
+// A try to acquire that arrives when all is over takes nothing while a record is there; otherwise what it takes, marker
+// included, is taken back.
+func TestOnce_AStrayAcquire(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		end   func(t *testing.T, b *bundle, l *Lease)
+		taken bool
+		left  string
+	}{
+		"after a record":        {func(t *testing.T, b *bundle, l *Lease) { mustRecord(t, l, "done", time.Hour) }, false, "done"},
+		"after a clean failure": {func(t *testing.T, b *bundle, l *Lease) { mustRelease(t, l) }, true, ""},
+		"when the record is over": {func(t *testing.T, b *bundle, l *Lease) {
+			mustRecord(t, l, "done", time.Hour)
+			b.forget(t, "a")
+		}, true, ""},
+		"when the next has left a record": {func(t *testing.T, b *bundle, l *Lease) {
+			mustRelease(t, l)
+			mustRecord(t, mustBegin(t, b.client(t).Once("a"), AcquireOptions{}), "the next one's", time.Hour)
+		}, false, "the next one's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(4*time.Second))
+			defer b.forget(t, "a")
+			stray := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
+			lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour}) // by its second try
+			tc.end(t, b, lease)
+			if n := c.Stats().Cleanups; n != 1 {
+				t.Fatalf("%d clean-ups, want one for the hold", n)
+			}
+			stray.Release()
+			await(t, "the stray was executed", stray.Done())
+			if taken := len(b.fields(t, "a")) == 1; taken != tc.taken {
+				t.Errorf("the stray has taken the lock: %v", taken)
+			}
+			eventually(t, "the clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+			b.wantStored(t, "a", tc.left, time.Hour)
+		})
+	}
+}
+
+// A ReleaseWith that arrives when all is over changes nothing for those who came later.
+func TestOnce_AStrayRecord(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	defer b.forget(t, "a")
+	once := c.Once("a").WithMarker(running, time.Hour)
+	lease := mustBegin(t, once, AcquireOptions{})
+	stray := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldRequest)
+	mustRecord(t, lease, "first", time.Hour) // by its second try
+	b.forget(t, "a")
+	next := mustBegin(t, once, AcquireOptions{})
+	stray.Release()
+	await(t, "the stray was executed", stray.Done())
+	b.wantCount(t, next, 1)
+	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": next.hold.field})
+	mustRecord(t, next, "second", time.Hour)
+	b.wantStored(t, "a", "second", time.Hour)
+}
+
+// A caller that has left is granted the lock: nothing was done, so that its marker goes as well, even where the lock
+// is over before it can be freed.
+func TestOnce_AGrantForNobody(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"in time": time.Hour, "over": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, commandTimeout(patience))
+			once := c.Once("a").WithMarker(running, time.Hour)
+			rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
+			ctx, cancel := context.WithCancel(bg)
+			result := acquireOnceAsync(ctx, once, AcquireOptions{LeaseTime: lease})
+			await(t, "Redis has granted it", rule.Hit())
+			cancel()
+			if r := await(t, "the caller is let go", result); !errors.Is(r.err, context.Canceled) {
+				t.Fatalf("Acquire: %+v", r)
+			}
+			if b.stored(t, "a")["record"] != "running" {
+				t.Fatal("there is no marker")
+			}
+			if name == "over" {
+				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+			}
+			rule.Release()
+			eventually(t, "lock and marker are gone", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+		})
+	}
+}
+
+// A waiter is granted the lock by a question that was on its way for long, and has been given a record in the meantime: the
+// record it is, and the grant is undone.
+func TestOnce_AGrantAfterARecord(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, commandTimeout(patience))
+	once := c.Once("a").WithMarker(running, time.Hour)
+	lease := mustBegin(t, once, AcquireOptions{})
+	late := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
+	waiter := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
+	await(t, "the waiter asks", late.Hit())
+	mustRecord(t, lease, "done", time.Hour)
+	b.forget(t, "a")
+	late.Release()
+	wantAll(t, []<-chan outcome{waiter}, "done")
+	eventually(t, "lock and marker are gone", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+}
+
+// Redis is not to be reached when the holder is done: its record is left as soon as it is back.
+func TestOnce_ARecordIsLeftLater(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(300*time.Millisecond))
+	defer b.forget(t, "a")
+	other := b.client(t)
+	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
+	waiter := acquireOnceAsync(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
+	proxy.Cut()
+	if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
+		t.Errorf("ReleaseWith while Redis is away: %v", err)
+	}
+	proxy.Restore()
+	wantAll(t, []<-chan outcome{waiter}, "done")
+	eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+	b.wantStored(t, "a", "done", time.Hour)
+}
+
+// Redis will not have the record: the lock goes at once all the same, and a marker stays.
+func TestOnce_ARecordThatRedisRefuses(t *testing.T) {
+	t.Parallel()
+	for name, marker := range map[string]string{"marker": "running", "no marker": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t)
+			defer b.forget(t, "a")
+			once := c.Once("a")
+			if marker != "" {
+				once = once.WithMarker(running, time.Hour)
+			}
+			lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
+			b.loadScripts(t)
+			b.rdb.ConfigSet(bg, "maxmemory", "1")
+			if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
+				t.Errorf("ReleaseWith on a full Redis: %v", err)
+			}
+			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+			b.rdb.ConfigSet(bg, "maxmemory", "0")
+			b.wantStored(t, "a", marker, time.Hour)
+		})
+	}
+}
+
+// A key that holds something else is left as it is.
+func TestOnce_WrongKind(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	defer b.forget(t, "a")
+	lease := mustBegin(t, c.Once("a"), AcquireOptions{LeaseTime: time.Hour})
+	b.rdb.Set(bg, "{a}:record", "something else", 0)
+	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrWrongKind)
+	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{WaitTime: patience}).err, ErrWrongKind)
+	if v := b.rdb.Get(bg, "{a}:record").Val(); v != "something else" {
+		t.Errorf("the key is %q now", v)
+	}
+}
+
+// With Redis down, all who wait hear it at once.
+func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(300*time.Millisecond), pollInterval(100*time.Millisecond))
+	lease := mustBegin(t, b.client(t).Once("a"), AcquireOptions{})
+	waiters := waitForRecord(t, c, c.Once("a"), 100)
+	commands := counter(proxy, runs())
+	proxy.Cut()
+	for _, w := range waiters {
+		if r := await(t, "a waiter is told", w); r.err == nil || errors.Is(r.err, ErrNotAcquired) {
+			t.Fatalf("a waiter has got %+v", r)
+		}
+	}
+	if n := commands(); n > 20 {
+		t.Errorf("%d commands for 100 waiters", n)
+	}
+	proxy.Restore()
+	mustRelease(t, lease)
+}
+
+// An inner level's record is there at once, seen by nobody before the last level has gone, and stays, unless an outer one
+// leaves its own.
+func TestOnce_Levels(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		end  func(t *testing.T, outer *Lease)
+		want string
+	}{
+		"release": {func(t *testing.T, outer *Lease) { mustRelease(t, outer) }, "inner"},
+		"record":  {func(t *testing.T, outer *Lease) { mustRecord(t, outer, "outer", time.Minute) }, "outer"},
+		"loss":    {func(t *testing.T, outer *Lease) { await(t, "it runs out", outer.Done()) }, "inner"},
+	} {
+		for _, marker := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, marker %v", name, marker), func(t *testing.T) {
+				t.Parallel()
+				b := newBundle(t)
+				c := b.client(t)
+				defer b.forget(t, "a")
+				once := c.Once("a")
+				if marker {
+					once = once.WithMarker(running, time.Hour)
+				}
+				opts := AcquireOptions{LeaseTime: time.Hour}
+				if name == "loss" {
+					opts.LeaseTime = time.Second
+				}
+				outer := mustBegin(t, once, opts)
+				inner := acquireOnce(outer.Context(), once, opts)
+				if inner.err != nil || inner.lease == nil {
+					t.Fatalf("re-entry: %+v", inner)
+				}
+				b.wantCount(t, outer, 2)
+				mustRecord(t, inner.lease, "inner", time.Minute)
+				b.wantCount(t, outer, 1)
+				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": outer.hold.field})
+				wantBusy(t, b.client(t).Once("a"))
+				if again := acquireOnce(outer.Context(), once, opts); again.lease == nil {
+					t.Fatalf("re-entry after the record: %+v", again)
+				} else {
+					mustRelease(t, again.lease)
+				}
+				tc.end(t, outer)
+				eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+				b.wantStored(t, "a", tc.want, time.Minute)
+				wantRecord(t, once, tc.want)
+			})
+		}
+	}
+}
+
+// An inner level's record whose writing failed goes with the next level.
+func TestOnce_AnInnerRecordIsCarriedOn(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	defer b.forget(t, "a")
+	outer := mustBegin(t, c.Once("a"), AcquireOptions{})
+	inner := acquireOnce(outer.Context(), c.Once("a"), AcquireOptions{})
+	proxy.OnMatch(1, runs(onceRecordScript), redistest.ReplyWith("-ERR not now\r\n"))
+	if err := inner.lease.ReleaseWith(bg, []byte("inner"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
+		t.Errorf("ReleaseWith: %v", err)
+	}
+	mustRelease(t, outer)
+	b.wantStored(t, "a", "inner", time.Hour)
+}
+
+// Levels that are released at the same time: whoever is the last to reach Redis frees the lock, and the record is left.
+func TestOnce_LevelsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	once := c.Once("a").WithMarker(running, time.Hour)
+	for range 50 {
+		outer := mustBegin(t, once, AcquireOptions{})
+		inner := acquireOnce(outer.Context(), once, AcquireOptions{})
+		other := make(chan error, 1)
+		go func() { other <- outer.Release(bg) }()
+		mustRecord(t, inner.lease, "done", time.Hour)
+		if err := await(t, "the other level is released", other); err != nil {
+			t.Fatal(err)
+		}
+		b.wantStored(t, "a", "done", time.Hour)
+		b.forget(t, "a")
+	}
+}
+
+// A client that is closed with the lock held leaves the marker: what the holder does is not known.
+func TestOnce_Close(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := newLooseClient(t, b.srv.Client(t))
+	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{})
+	waiter := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: WaitForever})
+	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	if err := c.Close(soon(t, 20*time.Millisecond)); err == nil {
+		t.Error("Close has not noticed the holder")
+	}
+	wantErr(t, "the waiter", await(t, "the waiter is let go", waiter).err, ErrClosed)
+	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrClosed)
+	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{}).err, ErrClosed)
+	b.wantStored(t, "a", "running", time.Hour)
+}
+
+func TestOnce_Refused(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	once := c.Once("a")
+	for name, o := range map[string]*Once{
+		"no marker":        once.WithMarker(nil, time.Hour),
+		"empty marker":     once.WithMarker([]byte{}, time.Hour),
+		"no time":          once.WithMarker(running, 0),
+		"too short a time": once.WithMarker(running, time.Millisecond-1),
+		"a negative time":  once.WithMarker(running, -time.Hour),
+	} {
+		wantErr(t, name, acquireOnce(bg, o, AcquireOptions{}).err, ErrInvalidOptions)
+	}
+	wantErr(t, "no name", acquireOnce(bg, c.Once(""), AcquireOptions{}).err, ErrInvalidName)
+	wantErr(t, "no name, no marker", acquireOnce(bg, c.Once("").WithMarker(nil, 0), AcquireOptions{}).err, ErrInvalidName)
+
+	lease := mustBegin(t, once, AcquireOptions{})
+	for name, try := range map[string]func() error{
+		"no record":        func() error { return lease.ReleaseWith(bg, nil, time.Hour) },
+		"no time":          func() error { return lease.ReleaseWith(bg, []byte("x"), 0) },
+		"too short a time": func() error { return lease.ReleaseWith(bg, []byte("x"), time.Millisecond-1) },
+	} {
+		wantErr(t, name, try(), ErrInvalidOptions)
+		if err := lease.Err(); err != nil {
+			t.Errorf("%s: the lease has ended: %v", name, err)
+		}
+	}
+	mustRelease(t, lease)
+	wantErr(t, "after the release", lease.ReleaseWith(bg, []byte("x"), time.Hour), ErrReleased)
+}
+
+// In a cluster lock and record are in one slot; names for which they cannot be are refused before anything is sent.
+func TestOnce_ClusterNames(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := newLooseClient(t, rdb)
+	t.Cleanup(func() { _ = c.Close(bg) })
+	for name, ok := range map[string]bool{"a": true, "{a}:b": true, "a{b}c": true, "a{b": false, "{}a": false, "a}b": false} {
+		if err := c.Once(name).lock.err; (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalidName) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// What an Observer is told: a record is not the lock.
+func TestOnce_Observer(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	defer b.forget(t, "a")
+	var log eventLog
+	c := b.client(t, log.observe)
+	ctx := context.WithValue(bg, spyKey{}, "the caller's")
+	r := acquireOnce(ctx, c.Once("a"), AcquireOptions{})
+	waiter := acquireOnceAsync(ctx, c.Once("a"), AcquireOptions{WaitTime: patience})
+	for _, e := range log.take(t, "acquired", "waiting") {
+		if e.Kind != "once" || e.Name != "a" || e.Err != nil {
+			t.Errorf("%+v", e)
+		}
+	}
+	if err := r.lease.ReleaseWith(ctx, []byte("done"), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, []<-chan outcome{waiter}, "done")
+	eventually(t, "two events", func() bool { return len(log.list()) == 2 })
+	for _, e := range log.list() {
+		if e.Owner != "" && e.Err != nil || e.Owner == "" && !errors.Is(e.Err, ErrRecorded) {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// A cluster takes the scripts: lock and record are in one slot, and are announced there.
+func TestOnce_Cluster(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", freePort(t)))
+	b := &bundle{srv: srv, rdb: srv.Client(t)}
+	if err := b.rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cluster is up", func() bool {
+		return b.rdb.Set(bg, "up", 1, 0).Err() == nil && b.rdb.Del(bg, "up").Err() == nil
+	})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	c := b.clientOn(t, cluster)
+	for _, name := range []string{"a", "{a}:b", "a{b}c"} {
+		once := c.Once(name).WithMarker(running, time.Hour)
+		mustRelease(t, mustBegin(t, once, AcquireOptions{}))
+		lease := mustBegin(t, once, AcquireOptions{})
+		waiters := waitForRecord(t, c, once, 3)
+		mustRecord(t, lease, "done", time.Hour)
+		wantAll(t, waiters, "done")
+		wantRecord(t, once, "done")
+		b.rdb.Del(bg, once.record)
+	}
+}
