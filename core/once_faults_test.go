@@ -444,6 +444,19 @@ func TestOnce_Levels(t *testing.T) {
 	}
 }
 
+// An inner level's record is written once: what has become of it since is not undone by the outer level.
+func TestOnce_AnInnerRecordIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	outer := mustBegin(t, c.Once("a"), AcquireOptions{})
+	inner := acquireOnce(outer.Context(), c.Once("a"), AcquireOptions{})
+	mustRecord(t, inner.lease, "inner", time.Hour)
+	b.forget(t, "a")
+	mustRelease(t, outer)
+	b.wantStored(t, "a", "", 0)
+}
+
 // An inner level's record whose writing failed goes with the next level.
 func TestOnce_AnInnerRecordIsCarriedOn(t *testing.T) {
 	t.Parallel()
