@@ -18,7 +18,7 @@ func TestCluster(t *testing.T) {
 	top := onCluster(cluster)
 	t.Run("kinds", top.testKinds)
 	t.Run("publish modes", func(t *testing.T) { testClusterPublishModes(t, top) })
-	t.Run("a probe that is refused means plain", func(t *testing.T) { testClusterProbeRefused(t, top) })
+	t.Run("users with few rights", func(t *testing.T) { testClusterUsers(t, top) })
 	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, cluster, top) })
 	top.empty(t)
 	t.Run("a master steps back under load", func(t *testing.T) {
@@ -77,28 +77,45 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 	}
 }
 
-// Where the servers do not tell whether they have sharded channels, releases are announced, and listened for, on plain ones.
-func testClusterProbeRefused(t *testing.T, top *topology) {
-	err := top.look(t, func(ctx context.Context, rdb *redis.Client) error {
-		return rdb.Do(ctx, "ACL", "SETUSER", "unprobed", "on", "nopass", "~*", "&*", "+@all", "-pubsub").Err()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := *top.connect(t).(*redis.ClusterClient).Options()
-	unprobed := redis.NewClusterClient(&redis.ClusterOptions{Addrs: options.Addrs, Username: "unprobed", Password: "any"})
-	t.Cleanup(func() { _ = unprobed.Close() })
-	c := newLooseClient(t, unprobed, pollInterval(time.Hour))
-	t.Cleanup(func() { _ = c.Close(bg) })
-	holder := top.client(t, func(o *Options) { o.PublishMode = Plain })
+// A user who may do what docs/topologies.md asks for in a cluster finds sharded channels. Where the servers do not tell whether
+// they have any, releases are announced, and listened for, on plain ones.
+func testClusterUsers(t *testing.T, top *topology) {
+	const basics = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hexists +hdel +del +cluster|slots"
+	for name, user := range map[string]struct {
+		rights string
+		mode   PublishMode
+	}{
+		"told":     {basics + " +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe", Sharded},
+		"not told": {basics, Plain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			login := strings.ReplaceAll(name, " ", "")
+			rule := []any{"ACL", "SETUSER", login, "on", "nopass", "~" + login + ":*", "resetchannels", "&redisson_lock__channel:*", "-@all"}
+			for right := range strings.FieldsSeq(user.rights) {
+				rule = append(rule, right)
+			}
+			if err := top.look(t, func(ctx context.Context, rdb *redis.Client) error { return rdb.Do(ctx, rule...).Err() }); err != nil {
+				t.Fatal(err)
+			}
+			limited := redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs: top.connect(t).(*redis.ClusterClient).Options().Addrs, Username: login, Password: "any",
+			})
+			t.Cleanup(func() { _ = limited.Close() })
+			waiter := newLooseClient(t, limited, pollInterval(time.Hour))
+			t.Cleanup(func() { _ = waiter.Close(bg) })
+			holder := top.client(t, func(o *Options) { o.PublishMode = user.mode })
 
-	lease := mustTake(t, bg, holder.Lock("unprobed"), AcquireOptions{})
-	waiting := acquireAsync(bg, c.Lock("unprobed"), AcquireOptions{WaitTime: patience})
-	top.awaitListener(t, "unprobed")
-	mustRelease(t, lease)
-	mustHave(t, "the waiter was not woken", waiting)
-	if mode := c.publishMode(); mode != Plain {
-		t.Errorf("mode %d, want %d", mode, Plain)
+			lock := login + ":lock"
+			lease := mustTake(t, bg, holder.Lock(lock), AcquireOptions{})
+			waiting := acquireAsync(bg, waiter.Lock(lock), AcquireOptions{WaitTime: patience})
+			top.awaitListener(t, lock)
+			mustRelease(t, lease)
+			mustHave(t, "the waiter was not woken", waiting)
+			if mode := waiter.publishMode(); mode != user.mode {
+				t.Errorf("mode %d, want %d", mode, user.mode)
+			}
+		})
 	}
 }
 
