@@ -128,9 +128,11 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	return s.lease, nil
 }
 
-// mayPass says of an error that another attempt makes sense: somebody else has the lock, or a lease was over before the
-// whole was there.
-func mayPass(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLockLost) }
+// mayPass says of an error that another attempt makes sense: somebody else has the lock; a lease was over before the whole
+// was there; or masters of a RedLock may come back.
+func mayPass(err error) bool {
+	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLockLost) || errors.Is(err, errNoMajority)
+}
 
 // all makes one attempt to get all locks in a way that fills in the leases it got. Those of a failed attempt are given back, also
 // when a Locker panics.

@@ -142,13 +142,19 @@ func TestMultiLockHoldsNothingWhileItWaitsForTheFirst(t *testing.T) {
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "a", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("b"), c.Lock("a")), forever)
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "the first try is over, and it listens", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
 	eventually(t, "b is free", func() bool { return len(b.fields(t, "b")) == 0 })
 	mustRelease(t, mustAcquire(t, other, "b", AcquireOptions{}))
 	mustRelease(t, busy)
 	lease := mustGet(t, "the lock is granted", waiting)
 	b.wantLocked(t, "a", "b")
 	mustRelease(t, lease)
+}
+
+// holdsAndWaits: the first try, which does not listen, is over.
+func holdsAndWaits(c *Client) bool {
+	s := c.Stats()
+	return s.Held == 1 && s.Waiting == 1 && s.Channels == 1
 }
 
 // Whoever holds the first and waits for the second gives the first back after a while, lets others at it, and comes back.
@@ -158,9 +164,9 @@ func TestMultiLockGivesBackWhatItHoldsTooLong(t *testing.T) {
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "b", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), forever)
-	eventually(t, "it holds a and waits for b", func() bool { s := c.Stats(); return s.Held == 1 && s.Waiting == 1 })
+	eventually(t, "it holds a and waits for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})) // its holder waits for ever
-	eventually(t, "it holds a and waits for b again", func() bool { s := c.Stats(); return s.Held == 1 && s.Waiting == 1 })
+	eventually(t, "it holds a and waits for b again", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
 	mustRelease(t, mustGet(t, "the lock is granted", waiting))
 }
@@ -172,7 +178,7 @@ func TestMultiLockLeaseCountsFromTheLast(t *testing.T) {
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "b", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
-	eventually(t, "it holds a and waits for b", func() bool { s := c.Stats(); return s.Held == 1 && s.Waiting == 1 })
+	eventually(t, "it holds a and waits for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
 	lease := mustGet(t, "the lock is granted", waiting)
 	if a, b := b.pttl(t, "a"), b.pttl(t, "b"); a < b {
@@ -283,8 +289,8 @@ func TestMultiLockEndsWithTheFirst(t *testing.T) {
 func TestMultiLockRunsOut(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(300*time.Millisecond))
-	fixed := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 200 * time.Millisecond})
+	c := b.client(t, watchdogTimeout(time.Second))
+	fixed := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 400 * time.Millisecond, WaitTime: patience})
 	fixed.StopRenewal() // does nothing
 	wantLost(t, fixed)
 	watched := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: patience})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -166,10 +167,13 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 
 const (
 	redTimeout = 500 * time.Millisecond
-	redGrace   = 10 * time.Millisecond
+	redGrace   = 20 * time.Millisecond
 )
 
-var errNoVote = errors.New("no answer in time")
+var (
+	errNoVote     = errors.New("no answer in time")
+	errNoMajority = errors.New("no majority of the members has answered")
+)
 
 // timeout is how long a member has to answer.
 func (r *red) timeout(lease time.Duration) time.Duration {
@@ -218,7 +222,7 @@ func (r *red) verdict(errs []error) (final bool, _ error) {
 	case len(hopeless) > r.spare():
 		return true, opErr("acquire", r.name, errors.Join(hopeless...))
 	case len(hopeless)+len(failed) > r.spare():
-		return false, opErr("acquire", r.name, errors.Join(append(failed, hopeless...)...))
+		return false, opErr("acquire", r.name, fmt.Errorf("%w: %w", errNoMajority, errors.Join(append(failed, hopeless...)...)))
 	case refusal != nil:
 		return false, &NotAcquiredError{Name: r.name, TTL: refusal.TTL}
 	}
