@@ -26,6 +26,11 @@ test: test-tools ## run all tests under the race detector, twice, one package at
 examples: test-tools ## start every example and ask it
 	$(GO) test -count=1 ./examples/...
 
+.PHONY: interop
+interop: test-tools ## share locks with Java Redisson, and show how long each takes from one side to the other
+	@scripts/install-interop-tools.sh
+	$(GO) test -C interop/redisson -tags interop -count=1 # named no package, it shows what a test that passes prints
+
 .PHONY: bench-short
 bench-short: test-tools ## compile the benchmarks and run each for a moment
 	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...
@@ -40,10 +45,12 @@ format: ## list files that are not gofmt's
 .PHONY: vet
 vet: ## go vet
 	$(GO) vet ./...
+	$(GO) vet -tags interop ./interop/...
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck, as pinned in tools/go.mod
 	$(TOOL) staticcheck ./...
+	$(TOOL) staticcheck -tags interop ./interop/...
 
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum say what is imported, no more and no less

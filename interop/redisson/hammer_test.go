@@ -1,0 +1,100 @@
+//go:build interop
+
+package redisson
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// A crew is who works beneath one kind of lock: so many threads of the JVM and as many goroutines.
+type crew struct {
+	kind kind
+	size int
+}
+
+const (
+	hammerRounds = 100
+	// hammerLease bounds what a wake-up costs that Redisson misses: a thread of its own that is not yet asleep when a write
+	// lock is released sleeps until the lease of that is over. It is what a machine may halt for.
+	hammerLease = 15 * time.Second
+)
+
+// TestHammer has 4 threads and 4 goroutines count under one lock; read locks add those who see that nobody counts meanwhile.
+func TestHammer(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, topo *topology) {
+		for _, crews := range hammers {
+			t.Run(crews[0].kind.name, func(t *testing.T) {
+				t.Parallel()
+				hammer(t, topo, crews)
+			})
+		}
+	})
+}
+
+func hammer(t *testing.T, topo *topology, crews []crew) {
+	name, key := newName("hammered"), newName("counter")
+	if err := topo.rdb.Set(t.Context(), key, 0, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	locks := topo.locks(t, func(o *core.Options) { o.PollInterval = 100 * time.Millisecond }) // releases of a spin lock are silent
+	var replies []*reply
+	var ours sync.WaitGroup
+	want := 0
+	for _, crew := range crews {
+		lock := crew.kind.lock(locks, name)
+		for range crew.size {
+			replies = append(replies, topo.peer.send(t, newName("hammer"), "hammer",
+				crew.kind.name, name, hammerLease.Milliseconds(), hammerRounds, key))
+			ours.Go(func() {
+				if err := topo.strike(lock, crew.kind.shared, key); err != nil {
+					t.Error(err)
+				}
+			})
+			if !crew.kind.shared {
+				want += 2 * hammerRounds
+			}
+		}
+	}
+	ours.Wait()
+	for _, r := range replies {
+		if _, err := topo.peer.result(t, r); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := topo.rdb.Get(t.Context(), key).Val(); got != strconv.Itoa(want) {
+		t.Errorf("the counter is at %s, want %d", got, want)
+	}
+}
+
+// strike does what the JVM's hammer does.
+func (topo *topology) strike(lock core.Locker, shared bool, key string) error {
+	opts := core.AcquireOptions{WaitTime: patience, LeaseTime: hammerLease}
+	for round := range hammerRounds {
+		err := core.Do(context.Background(), lock, opts, func(ctx context.Context) error {
+			before, err := topo.rdb.Get(ctx, key).Int()
+			if err != nil {
+				return err
+			}
+			if !shared {
+				return topo.rdb.Set(ctx, key, before+1, 0).Err()
+			}
+			after, err := topo.rdb.Get(ctx, key).Int()
+			if err == nil && after != before {
+				err = fmt.Errorf("somebody wrote under a read lock: %d became %d", before, after)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package peer;
+
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
+
+import org.redisson.api.RBucket;
+import org.redisson.api.RFencedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+
+/** What a thread can be told to do. Durations are milliseconds; a lease of -1 leaves the lock to the watchdog. */
+final class Commands {
+    private final RedissonClient redisson;
+
+    Commands(RedissonClient redisson) {
+        this.redisson = redisson;
+    }
+
+    /** Arguments: kind of lock, its name, and what the command needs. */
+    String run(String command, String[] args) throws InterruptedException {
+        RLock lock = lock(args[0], args[1]);
+        switch (command) {
+            case "lock":
+                return lock(lock, Long.parseLong(args[2]));
+            case "tryLock":
+                return tryLock(lock, Long.parseLong(args[2]), Long.parseLong(args[3]));
+            case "unlock":
+                lock.unlock();
+                return "";
+            case "forceUnlock":
+                return "" + lock.forceUnlock();
+            case "isLocked":
+                return "" + lock.isLocked();
+            case "isHeld":
+                return "" + lock.isHeldByCurrentThread();
+            case "holdCount":
+                return "" + lock.getHoldCount();
+            case "ttl":
+                return "" + lock.remainTimeToLive();
+            case "token":
+                return "" + ((RFencedLock) lock).getToken();
+            case "hammer":
+                return hammer(args[0], lock, Long.parseLong(args[2]), Integer.parseInt(args[3]), args[4]);
+            default:
+                throw new IllegalArgumentException("unknown command " + command);
+        }
+    }
+
+    private RLock lock(String kind, String name) {
+        return switch (kind) {
+            case "lock" -> redisson.getLock(name);
+            case "fair" -> redisson.getFairLock(name);
+            case "read" -> redisson.getReadWriteLock(name).readLock();
+            case "write" -> redisson.getReadWriteLock(name).writeLock();
+            case "fenced" -> redisson.getFencedLock(name);
+            case "spin" -> redisson.getSpinLock(name);
+            case "multi" -> redisson.getMultiLock(
+                    redisson.getLock(name + ":1"), redisson.getLock(name + ":2"), redisson.getLock(name + ":3"));
+            default -> throw new IllegalArgumentException("unknown kind " + kind);
+        };
+    }
+
+    /** The answer is the token of a fenced lock, and empty for other kinds. */
+    private static String lock(RLock lock, long lease) {
+        if (lock instanceof RFencedLock fenced) {
+            return "" + (lease < 0 ? fenced.lockAndGetToken() : fenced.lockAndGetToken(lease, MILLISECONDS));
+        }
+        lock.lock(lease, MILLISECONDS);
+        return "";
+    }
+
+    /** The answer is false; or true, and the token of a fenced lock. */
+    private static String tryLock(RLock lock, long wait, long lease) throws InterruptedException {
+        if (lock instanceof RFencedLock fenced) {
+            Long token = fenced.tryLockAndGetToken(wait, lease, MILLISECONDS);
+            return token == null ? "false" : "true " + token;
+        }
+        return "" + lock.tryLock(wait, lease, MILLISECONDS);
+    }
+
+    /**
+     * Adds one to a number in Redis, by reading and writing it, so many times, each time under the lock; beneath a read lock
+     * it reads the number twice instead. Somebody else under the lock makes the sum too small, or the two reads differ.
+     */
+    private String hammer(String kind, RLock lock, long lease, int rounds, String key) {
+        RBucket<String> number = redisson.getBucket(key, StringCodec.INSTANCE);
+        for (int i = 0; i < rounds; i++) {
+            lock.lock(lease, MILLISECONDS);
+            try {
+                String before = number.get();
+                if (!kind.equals("read")) {
+                    number.set("" + (Long.parseLong(before) + 1));
+                } else if (!before.equals(number.get())) {
+                    throw new IllegalStateException("somebody wrote under a read lock, in round " + i);
+                }
+            } finally {
+                lock.unlock();
+            }
+        }
+        return "";
+    }
+}

@@ -1,0 +1,204 @@
+//go:build interop
+
+package redisson
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for something that must happen; nothing waits for it to pass.
+const patience = 2 * time.Minute
+
+// buildPeer compiles the JVM program where it is older than its sources, and returns its jar.
+func buildPeer() (string, error) {
+	jar := filepath.Join("peer", "target", "peer.jar")
+	if upToDate(jar, filepath.Join("peer", "pom.xml"), filepath.Join("peer", "src")) {
+		return jar, nil
+	}
+	mvn := exec.Command("mvn", "-q", "-B", "package")
+	mvn.Dir = "peer"
+	if output, err := mvn.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("mvn package: %w\n%s", err, output)
+	}
+	now := time.Now() // Maven leaves a jar alone whose content is the same
+	return jar, os.Chtimes(jar, now, now)
+}
+
+// upToDate reports whether the file is no older than any file in the trees.
+func upToDate(file string, trees ...string) bool {
+	built, err := os.Stat(file)
+	if err != nil {
+		return false
+	}
+	for _, tree := range trees {
+		err := filepath.WalkDir(tree, func(_ string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			source, err := entry.Info()
+			if err == nil && source.ModTime().After(built.ModTime()) {
+				err = errors.New("newer")
+			}
+			return err
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// A peer is a JVM with a Redisson client. Its methods may be called from any goroutine.
+type peer struct {
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	errors strings.Builder // what it has said on standard error; read it when the process has ended
+	ended  chan struct{}   // closed when nothing more can be answered
+
+	mu      sync.Mutex
+	last    int
+	pending map[string]*reply
+}
+
+// A reply is the answer to a request, once it is there.
+type reply struct {
+	request string
+	done    chan struct{}
+	value   string
+	err     error
+	at      time.Time // when it was received
+}
+
+// startPeer starts the program and waits until it is connected. The watchdog time is that of reqlock, too.
+func startPeer(jar, topology string, addresses []string) (*peer, error) {
+	args := []string{"-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", jar,
+		topology, strconv.FormatInt(watchdog.Milliseconds(), 10)}
+	for _, address := range addresses {
+		args = append(args, "redis://"+address)
+	}
+	p := &peer{cmd: exec.Command("java", args...), pending: make(map[string]*reply), ended: make(chan struct{})}
+	p.cmd.Stderr = &p.errors
+	var err error
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	output, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(output)
+	if !lines.Scan() || lines.Text() != "ready" {
+		err := fmt.Errorf("the peer is not ready; it said %q", lines.Text())
+		return nil, errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait(), errors.New(p.errors.String()))
+	}
+	go p.receive(lines)
+	return p, nil
+}
+
+// receive hands answers to those who wait for them, until the output ends.
+func (p *peer) receive(lines *bufio.Scanner) {
+	defer close(p.ended)
+	for lines.Scan() {
+		at := time.Now()
+		id, answer, _ := strings.Cut(lines.Text(), " ")
+		status, value, _ := strings.Cut(answer, " ")
+		p.mu.Lock()
+		r := p.pending[id]
+		delete(p.pending, id)
+		p.mu.Unlock()
+		if r == nil {
+			continue // a line of something else; whoever waits for an answer says what is missing
+		}
+		r.value, r.at = value, at
+		if status != "ok" {
+			r.err = fmt.Errorf("%s: %s", r.request, answer)
+		}
+		close(r.done)
+	}
+}
+
+// close ends the JVM and waits until it is gone.
+func (p *peer) close() error {
+	err := p.input.Close()
+	<-p.ended
+	if ended := p.cmd.Wait(); ended != nil {
+		err = errors.Join(err, fmt.Errorf("the peer ended with %w\n%s", ended, p.errors.String()))
+	}
+	return err
+}
+
+// send has a thread do something, after what it was told before, and does not wait for the answer.
+func (p *peer) send(t testing.TB, thread, command string, args ...any) *reply {
+	t.Helper()
+	request := thread + " " + command
+	for _, arg := range args {
+		request += " " + fmt.Sprint(arg)
+	}
+	r := &reply{request: request, done: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	id := strconv.Itoa(p.last)
+	p.pending[id] = r
+	if _, err := fmt.Fprintln(p.input, id, request); err != nil {
+		t.Fatalf("%s: %v", request, err)
+	}
+	return r
+}
+
+// result waits for an answer.
+func (p *peer) result(t testing.TB, r *reply) (string, error) {
+	t.Helper()
+	select {
+	case <-r.done:
+		return r.value, r.err
+	case <-p.ended:
+		t.Fatalf("%s: the JVM has ended", r.request)
+	case <-time.After(patience):
+		t.Fatalf("%s: no answer", r.request)
+	}
+	return "", nil
+}
+
+// ask is send, and the answer, which must be no error.
+func (p *peer) ask(t testing.TB, thread, command string, args ...any) string {
+	t.Helper()
+	value, err := p.result(t, p.send(t, thread, command, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// want is ask, and the answer must be this one.
+func (p *peer) want(t testing.TB, want any, thread, command string, args ...any) {
+	t.Helper()
+	if got := p.ask(t, thread, command, args...); got != fmt.Sprint(want) {
+		t.Errorf("Redisson: %s %v: %q, want %q", command, args, got, fmt.Sprint(want))
+	}
+}
+
+// milliseconds is ask for a number of them.
+func (p *peer) milliseconds(t testing.TB, thread, command string, args ...any) time.Duration {
+	t.Helper()
+	n, err := strconv.ParseInt(p.ask(t, thread, command, args...), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(n) * time.Millisecond
+}

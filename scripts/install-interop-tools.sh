@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Installs what the tests against Redisson need beside what all tests need, where it is missing: a JDK of version 17 or
+# newer, and Maven. Does nothing, and needs no rights, where both are there.
+set -euo pipefail
+
+missing=()
+# A JRE will not do: the peer is compiled here.
+version=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p' || true)
+[ "${version:-0}" -ge 17 ] || missing+=(openjdk-17-jdk-headless)
+command -v mvn >/dev/null || missing+=(maven)
+if [ ${#missing[@]} -eq 0 ]; then
+	exit 0
+fi
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		echo "install-interop-tools: neither root nor sudo; run as root: $*" >&2
+		exit 1
+	fi
+}
+
+if command -v apt-get >/dev/null; then
+	as_root apt-get update
+	# Newer releases have a newer JDK only.
+	[ -n "$(apt-cache madison openjdk-17-jdk-headless)" ] || missing=("${missing[@]/openjdk-17-jdk-headless/default-jdk-headless}")
+	echo "install-interop-tools: apt-get install ${missing[*]}" >&2
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+elif command -v brew >/dev/null; then
+	echo "install-interop-tools: brew install openjdk maven" >&2
+	brew install openjdk maven
+else
+	echo "install-interop-tools: the tests against Redisson need ${missing[*]} (Debian's names), and there is neither apt-get nor" \
+		"brew to install them with; install them and run this again" >&2
+	exit 1
+fi
