@@ -26,20 +26,17 @@ const (
 	hammerLease = 15 * time.Second
 )
 
-// TestHammer has 4 threads and 4 goroutines count under one lock; read locks add those who see that nobody counts meanwhile.
-func TestHammer(t *testing.T) {
-	t.Parallel()
-	everywhere(t, func(t *testing.T, topo *topology) {
-		for _, crews := range hammers {
-			t.Run(crews[0].kind.name, func(t *testing.T) {
-				t.Parallel()
-				hammer(t, topo, crews)
-			})
-		}
-	})
+// testHammer has 4 threads and 4 goroutines count under one lock; read locks add those who see that nobody counts meanwhile.
+func (topo *topology) testHammer(t *testing.T) {
+	for _, crews := range hammers {
+		t.Run(crews[0].kind.name, func(t *testing.T) {
+			t.Parallel()
+			topo.hammer(t, crews)
+		})
+	}
 }
 
-func hammer(t *testing.T, topo *topology, crews []crew) {
+func (topo *topology) hammer(t *testing.T, crews []crew) {
 	name, key := newName("hammered"), newName("counter")
 	if err := topo.rdb.Set(t.Context(), key, 0, 0).Err(); err != nil {
 		t.Fatal(err)

@@ -26,22 +26,19 @@ func inspectable(t *testing.T, k kind, locks *core.Client, name string) *core.Lo
 	return lock
 }
 
-// everyKind runs a test for each kind with one lock behind it, in each topology.
-func everyKind(t *testing.T, test func(t *testing.T, topo *topology, k kind)) {
-	t.Parallel()
-	everywhere(t, func(t *testing.T, topo *topology) {
-		for _, k := range one {
-			t.Run(k.name, func(t *testing.T) {
-				t.Parallel()
-				test(t, topo, k)
-			})
-		}
-	})
+// everyKind runs a test for each kind with one lock behind it.
+func everyKind(t *testing.T, test func(t *testing.T, k kind)) {
+	for _, k := range one {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, k)
+		})
+	}
 }
 
-// What the JVM holds, both sides see alike.
-func TestHeldByJVM(t *testing.T) {
-	everyKind(t, func(t *testing.T, topo *topology, k kind) {
+// testHeldByJVM: what the JVM holds, both sides see alike.
+func (topo *topology) testHeldByJVM(t *testing.T) {
+	everyKind(t, func(t *testing.T, k kind) {
 		name, holder, other := newName("held"), newName("holder"), newName("other")
 		lock := inspectable(t, k, topo.locks(t), name)
 		topo.peer.ask(t, holder, "lock", k.name, name, lease.Milliseconds())
@@ -67,9 +64,9 @@ func TestHeldByJVM(t *testing.T) {
 	})
 }
 
-// What we hold, both sides see alike.
-func TestHeldByGo(t *testing.T) {
-	everyKind(t, func(t *testing.T, topo *topology, k kind) {
+// testHeldByGo: what we hold, both sides see alike.
+func (topo *topology) testHeldByGo(t *testing.T) {
+	everyKind(t, func(t *testing.T, k kind) {
 		name, other := newName("held"), newName("other")
 		lock := inspectable(t, k, topo.locks(t), name)
 		ctx := core.WithOwner(t.Context())
@@ -95,9 +92,9 @@ func TestHeldByGo(t *testing.T) {
 	})
 }
 
-// A lock that one side forces open is free for both, and the holder is told when it lets go.
-func TestForced(t *testing.T) {
-	everyKind(t, func(t *testing.T, topo *topology, k kind) {
+// testForced: a lock that one side forces open is free for both, and the holder is told when it lets go.
+func (topo *topology) testForced(t *testing.T) {
+	everyKind(t, func(t *testing.T, k kind) {
 		name, thread := newName("forced"), newName("thread")
 		lock := inspectable(t, k, topo.locks(t), name)
 

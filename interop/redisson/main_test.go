@@ -3,42 +3,49 @@
 package redisson
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-// jar is the program of the JVM side.
-var jar string
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withMatrix{m}) }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withPeers{m}) }
+// withMatrix prints the matrix when the tests are done.
+type withMatrix struct{ *testing.M }
 
-// withPeers runs the tests with every topology up, and prints the matrix when all are down again.
-type withPeers struct{ *testing.M }
-
-func (w withPeers) Run() int {
-	code, err := w.run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+func (w withMatrix) Run() int {
+	code := w.M.Run()
 	fmt.Print(results.String())
 	return code
 }
 
-func (w withPeers) run() (code int, err error) {
-	if jar, err = buildPeer(); err != nil {
-		return 0, err
+// TestRedisson runs all tests in one topology after the other.
+func TestRedisson(t *testing.T) {
+	jar, err := buildPeer()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, topo := range topologies {
-		if err := topo.start(context.Background()); err != nil {
-			return 0, fmt.Errorf("%s: %w", topo.name, err)
-		}
-		defer func() { err = errors.Join(err, topo.close()) }()
+		t.Run(topo.name, func(t *testing.T) {
+			topo.start(t, jar)
+			t.Run("handover", topo.testHandover) // alone: what it measures is not to be the load
+			t.Run("others", func(t *testing.T) {
+				for name, test := range map[string]func(t *testing.T){
+					"held by the JVM": topo.testHeldByJVM,
+					"held by Go":      topo.testHeldByGo,
+					"forced":          topo.testForced,
+					"hammer":          topo.testHammer,
+				} {
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						test(t)
+					})
+				}
+			})
+		})
 	}
-	return w.M.Run(), nil
+	for _, hole := range results.holes() {
+		t.Errorf("the matrix has a hole: %s", hole)
+	}
 }

@@ -26,71 +26,38 @@ const (
 type topology struct {
 	name    string // which the JVM knows, too
 	publish core.PublishMode
-	serve   func(*topology) error
+	serve   func(t *testing.T) (rdb redis.UniversalClient, nodes []*redis.Client)
 
-	peer    *peer
-	rdb     redis.UniversalClient
-	nodes   []*redis.Client // everyone whom a subscriber may have chosen
-	closers []func() error  // in the order of opening
+	// Once it is started:
+	rdb   redis.UniversalClient
+	nodes []*redis.Client // everyone whom a subscriber may have chosen
+	peer  *peer
 }
 
 var topologies = []*topology{
-	{name: "single", serve: serveSingle},
+	{name: "single", serve: func(t *testing.T) (redis.UniversalClient, []*redis.Client) {
+		server := redistest.Start(t)
+		return server.Client(t), []*redis.Client{server.Client(t)}
+	}},
 }
 
-func serveSingle(topo *topology) error {
-	server, err := redistest.Run()
-	if err != nil {
-		return err
-	}
-	topo.closers = append(topo.closers, server.Close)
-	topo.connect([]string{server.Addr()}, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	return nil
-}
-
-// connect sets the client that locks are kept with, and makes one for each node.
-func (topo *topology) connect(addresses []string, rdb redis.UniversalClient) {
-	topo.rdb = rdb
-	topo.closers = append(topo.closers, rdb.Close)
-	for _, address := range addresses {
-		node := redis.NewClient(&redis.Options{Addr: address})
-		topo.nodes = append(topo.nodes, node)
-		topo.closers = append(topo.closers, node.Close)
-	}
-}
-
-// start starts the servers and the JVM. After an error, nothing is left.
-func (topo *topology) start(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, topo.close())
-		}
-	}()
-	if err := topo.serve(topo); err != nil {
-		return err
-	}
+// start starts the servers and the JVM, for as long as the test runs.
+func (topo *topology) start(t *testing.T, jar string) {
+	t.Helper()
+	topo.rdb, topo.nodes = topo.serve(t)
 	var addresses []string
 	for _, node := range topo.nodes {
-		if err := node.Ping(ctx).Err(); err != nil {
-			return err
-		}
 		addresses = append(addresses, node.Options().Addr)
 	}
+	var err error
 	if topo.peer, err = startPeer(jar, topo.name, addresses); err != nil {
-		return err
+		t.Fatal(err)
 	}
-	topo.closers = append(topo.closers, topo.peer.close)
-	return nil
-}
-
-// close undoes start, last things first.
-func (topo *topology) close() (err error) {
-	for len(topo.closers) > 0 {
-		last := len(topo.closers) - 1
-		err = errors.Join(err, topo.closers[last]())
-		topo.closers = topo.closers[:last]
-	}
-	return err
+	t.Cleanup(func() {
+		if err := topo.peer.close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // locks is a client of ours, which is closed when the test ends and must then have nothing at hand.
@@ -130,16 +97,6 @@ func (topo *topology) listeners(t *testing.T, name string) (n int) {
 		n += len(plain) + len(sharded)
 	}
 	return n
-}
-
-// everywhere runs a test in each topology.
-func everywhere(t *testing.T, test func(t *testing.T, topo *topology)) {
-	for _, topo := range topologies {
-		t.Run(topo.name, func(t *testing.T) {
-			t.Parallel()
-			test(t, topo)
-		})
-	}
 }
 
 var names atomic.Int64
