@@ -36,6 +36,9 @@ func TestRedisson(t *testing.T) {
 					"held by Go":      topo.testHeldByGo,
 					"forced":          topo.testForced,
 					"hammer":          topo.testHammer,
+					"fair order":      topo.testFairOrder,
+					"fair leavers":    topo.testFairLeavers,
+					"fencing tokens":  topo.testTokens,
 				} {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()

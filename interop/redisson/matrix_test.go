@@ -91,7 +91,12 @@ func fromGo(t *testing.T, topo *topology, locks *core.Client, p pairing) time.Du
 		t.Fatal(err)
 	}
 	got := topo.peer.send(t, thread, "lock", p.wanted.name, name, -1)
-	await(t, "the JVM waits", func() bool { return topo.peer.ask(t, thread, "parked") == "true" })
+	await(t, "the JVM waits", func() bool {
+		if p.wanted.async {
+			return topo.listeners(t, name) > 0
+		}
+		return topo.peer.ask(t, thread, "parked") == "true"
+	})
 
 	began := time.Now()
 	if err := lease.Release(t.Context()); err != nil {

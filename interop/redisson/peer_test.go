@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen; nothing waits for it to pass.
-const patience = 2 * time.Minute
+const patience = time.Minute
 
 // buildPeer compiles the JVM program where it is older than its sources, and returns its jar.
 func buildPeer() (string, error) {

@@ -35,10 +35,22 @@ type topology struct {
 }
 
 var topologies = []*topology{
-	{name: "single", serve: func(t *testing.T) (redis.UniversalClient, []*redis.Client) {
-		server := redistest.Start(t)
-		return server.Client(t), []*redis.Client{server.Client(t)}
-	}},
+	{name: "single", serve: serveSingle},
+	{name: "cluster-plain", serve: serveCluster, publish: core.Plain}, // Redisson's shardedSubscriptionMode is OFF
+}
+
+func serveSingle(t *testing.T) (redis.UniversalClient, []*redis.Client) {
+	server := redistest.Start(t)
+	return server.Client(t), []*redis.Client{server.Client(t)}
+}
+
+func serveCluster(t *testing.T) (redis.UniversalClient, []*redis.Client) {
+	cluster := redistest.StartCluster(t)
+	var nodes []*redis.Client
+	for _, server := range cluster.Servers {
+		nodes = append(nodes, server.Client(t))
+	}
+	return cluster.Client(t), nodes
 }
 
 // start starts the servers and the JVM, for as long as the test runs.

@@ -2,6 +2,7 @@ package peer;
 
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
+import java.util.concurrent.TimeUnit;
 import org.redisson.api.RBucket;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
@@ -10,6 +11,8 @@ import org.redisson.client.codec.StringCodec;
 
 /** What a thread can be told to do. Durations are milliseconds; a lease of -1 leaves the lock to the watchdog. */
 final class Commands {
+    private static final long FOR_EVER = TimeUnit.DAYS.toMillis(1);
+
     private final RedissonClient redisson;
 
     Commands(RedissonClient redisson) {
@@ -63,7 +66,8 @@ final class Commands {
     /** The answer is the token of a fenced lock, and empty for other kinds. */
     private static String lock(RLock lock, long lease) {
         if (lock instanceof RFencedLock fenced) {
-            return "" + (lease < 0 ? fenced.lockAndGetToken() : fenced.lockAndGetToken(lease, MILLISECONDS));
+            return "" + (lease < 0 ? fenced.lockAndGetToken()
+                    : fenced.tryLockAndGetToken(FOR_EVER, lease, MILLISECONDS)); // lockAndGetToken ignores a lease
         }
         lock.lock(lease, MILLISECONDS);
         return "";

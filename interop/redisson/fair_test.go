@@ -1,0 +1,134 @@
+//go:build interop
+
+package redisson
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// queue are the keys of those who wait for a fair lock.
+func queue(name string) (list, deadlines string) {
+	return "redisson_lock_queue:{" + name + "}", "redisson_lock_timeout:{" + name + "}"
+}
+
+// awaitQueue waits until so many wait for a fair lock.
+func (topo *topology) awaitQueue(t *testing.T, name string, n int64) {
+	t.Helper()
+	list, _ := queue(name)
+	await(t, fmt.Sprintf("%d wait", n), func() bool { return topo.rdb.LLen(t.Context(), list).Val() == n })
+}
+
+// testFairOrder has threads and goroutines queue up by turns; they get the lock as they came.
+func (topo *topology) testFairOrder(t *testing.T) {
+	const turns = 8 // even ones are the JVM's
+	name := newName("order")
+	lock := fair.lock(topo.locks(t), name)
+	holder := mustAcquire(t, t.Context(), lock)
+
+	got := make(chan int)
+	release := make(chan struct{})
+	for i := range turns {
+		turn := topo.turnOfGo
+		if i%2 == 0 {
+			turn = topo.turnOfJVM
+		}
+		go turn(t, lock, func() { got <- i; <-release })
+		topo.awaitQueue(t, name, int64(i+1))
+	}
+	topo.wantTurns(t, name, turns)
+
+	mustRelease(t, holder)
+	for want := range turns {
+		if i := <-got; i != want {
+			t.Errorf("turn %d went to number %d of the queue", want, i)
+		}
+		release <- struct{}{}
+	}
+	list, deadlines := queue(name)
+	await(t, "all is gone", func() bool { return topo.rdb.Exists(context.Background(), name).Val() == 0 })
+	for _, key := range []string{list, deadlines} { // a multi-key command would cross slots
+		if topo.rdb.Exists(t.Context(), key).Val() != 0 {
+			t.Errorf("%s is left", key)
+		}
+	}
+}
+
+func (topo *topology) turnOfJVM(t *testing.T, lock core.Locker, held func()) {
+	thread := newName("turn")
+	locked := topo.peer.send(t, thread, "lock", fair.name, lock.Name(), lease.Milliseconds())
+	<-locked.done
+	held()
+	unlocked := topo.peer.send(t, thread, "unlock", fair.name, lock.Name())
+	<-unlocked.done
+	if locked.err != nil || unlocked.err != nil {
+		t.Error(locked.err, unlocked.err)
+	}
+}
+
+func (topo *topology) turnOfGo(t *testing.T, lock core.Locker, held func()) {
+	err := core.Do(context.Background(), lock, core.AcquireOptions{WaitTime: patience, LeaseTime: lease}, func(context.Context) error {
+		held()
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// wantTurns looks into the queue: owners of two clients by turns, and the same ones in the order of their deadlines.
+func (topo *topology) wantTurns(t *testing.T, name string, turns int) {
+	t.Helper()
+	list, deadlines := queue(name)
+	waiting := topo.rdb.LRange(t.Context(), list, 0, -1).Val()
+	scored := topo.rdb.ZRange(t.Context(), deadlines, 0, -1).Val()
+	if len(waiting) != turns || fmt.Sprint(waiting) != fmt.Sprint(scored) {
+		t.Fatalf("the queue is %v, by deadlines %v; want %d, alike", waiting, scored, turns)
+	}
+	client := func(i int) string { id, _, _ := strings.Cut(waiting[i], ":"); return id }
+	for i := range waiting {
+		if client(i) != client(i%2) || client(0) == client(1) {
+			t.Errorf("the queue is not by turns: %v", waiting)
+			break
+		}
+	}
+}
+
+// testFairLeavers has waiters of both sides leave the middle of a queue: who came after them moves up.
+func (topo *topology) testFairLeavers(t *testing.T) {
+	name := newName("leavers")
+	lock := fair.lock(topo.locks(t), name)
+	holder := mustAcquire(t, t.Context(), lock)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := lock.Acquire(ctx, core.AcquireOptions{WaitTime: patience})
+		left <- err
+	}()
+	topo.awaitQueue(t, name, 1)
+	const wait = 3000 // for the next two to queue up
+	leaver := topo.peer.send(t, newName("leaver"), "tryLock", fair.name, name, wait, -1)
+	topo.awaitQueue(t, name, 2)
+	thread := newName("last")
+	last := topo.peer.send(t, thread, "lock", fair.name, name, lease.Milliseconds())
+	topo.awaitQueue(t, name, 3)
+
+	cancel()
+	if err := <-left; err == nil {
+		t.Error("we got the lock")
+	}
+	if got, err := topo.peer.result(t, leaver); got != "false" || err != nil {
+		t.Errorf("tryLock: %s, %v", got, err)
+	}
+	topo.awaitQueue(t, name, 1)
+	mustRelease(t, holder)
+	if _, err := topo.peer.result(t, last); err != nil {
+		t.Error(err)
+	}
+	topo.peer.ask(t, thread, "unlock", fair.name, name)
+}
