@@ -12,10 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// aclKinds are the locks that the user of docs/redisson.md may use.
-var aclKinds = map[string]func(c *Client, name string) *Lock{
-	"lock": (*Client).Lock,
+// aclKinds are the locks that the user of docs/redisson.md may use: what one holds, and what another waits for.
+var aclKinds = map[string]struct {
+	held, wanted func(c *Client, name string) *Lock
+}{
+	"lock":              {(*Client).Lock, (*Client).Lock},
+	"fair":              {(*Client).FairLock, (*Client).FairLock},
+	"fenced":            {(*Client).FencedLock, (*Client).FencedLock},
+	"write behind read": {aclRead, aclWrite},
+	"read behind write": {aclWrite, aclRead},
 }
+
+func aclRead(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }
+func aclWrite(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }
 
 // The user that docs/redisson.md shows is allowed all that locks do, of each kind and with each way to publish: nothing is
 // denied, not even what would have been ignored. And it is allowed no command that none of them needs.
@@ -32,18 +41,23 @@ func TestACL(t *testing.T) {
 	}
 
 	t.Run("kinds", func(t *testing.T) {
-		for kind, lock := range aclKinds {
-			for mode, publish := range map[string]PublishMode{"plain": Plain, "sharded": Sharded} {
+		for mode, publish := range map[string]PublishMode{"plain": Plain, "sharded": Sharded} {
+			for kind, lock := range aclKinds {
 				t.Run(kind+"/"+mode, func(t *testing.T) {
 					t.Parallel()
 					mine, theirs := b.limited(t, publish), b.limited(t, publish)
 					name := "order:" + kind + ":" + mode
-					enterAndLook(t, lock(mine, name))
-					handOver(t, b, lock(mine, name), lock(theirs, name))
-					waitInVain(t, lock(mine, name), lock(theirs, name))
-					force(t, lock(mine, name), lock(theirs, name))
+					enterAndLook(t, lock.held(mine, name))
+					handOver(t, b, lock.held(mine, name), lock.wanted(theirs, name))
+					waitInVain(t, lock.held(mine, name), lock.wanted(theirs, name))
+					force(t, lock.held(mine, name), lock.held(theirs, name))
 				})
 			}
+			t.Run("downgrade/"+mode, func(t *testing.T) {
+				t.Parallel()
+				name := "order:downgrade:" + mode
+				downgrade(t, b.limited(t, publish).ReadWriteLock(name), b.limited(t, publish).ReadWriteLock(name))
+			})
 		}
 	})
 
@@ -115,7 +129,7 @@ func enterAndLook(t *testing.T, lock *Lock) {
 		renewed = first.Remaining()
 		return before > 0 && renewed > before
 	})
-	second, err := lock.Acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
+	second, err := lock.Acquire(ctx, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,32 +146,37 @@ func enterAndLook(t *testing.T, lock *Lock) {
 	mustRelease(t, first)
 }
 
-// handOver releases a lock to another client that waits for it.
+// handOver releases a lock to another client, in which two wait for it.
 func handOver(t *testing.T, b *bundle, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute})
+	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := acquireAsync(context.Background(), theirs, AcquireOptions{WaitTime: patience})
-	eventually(t, "the other waits", func() bool { return theirs.c.Stats().Channels == 1 })
+	got := make(chan error, 2)
+	for range 2 {
+		go func() {
+			got <- Do(context.Background(), theirs, AcquireOptions{WaitTime: patience}, func(context.Context) error { return nil })
+		}()
+	}
+	eventually(t, "two wait", func() bool { s := theirs.c.Stats(); return s.Waiting == 2 && s.Channels > 0 })
 	pings := func() string {
 		return regexp.MustCompile(`cmdstat_ping:.*`).FindString(b.rdb.Info(context.Background(), "commandstats").Val())
 	}
 	before := pings()
-	eventually(t, "its subscription has been pinged", func() bool { return pings() != before })
+	eventually(t, "a subscription has been pinged", func() bool { return pings() != before })
 	mustRelease(t, lease)
-	next := await(t, "the other has it", got)
-	if next.err != nil {
-		t.Fatal(next.err)
+	for range 2 {
+		if err := await(t, "they have had it", got); err != nil {
+			t.Error(err)
+		}
 	}
-	mustRelease(t, next.lease)
 }
 
 // waitInVain waits for a lock in vain.
 func waitInVain(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute})
+	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +185,10 @@ func waitInVain(t *testing.T, mine, theirs *Lock) {
 	mustRelease(t, lease)
 }
 
-// force frees a lock that another client holds.
+// force frees a lock that another client holds, as soon as those who gave up have left the queue of a fair lock.
 func force(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := theirs.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute})
+	lease, err := theirs.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,4 +199,26 @@ func force(t *testing.T, mine, theirs *Lock) {
 	if locked, err := mine.IsLocked(context.Background()); locked || err != nil {
 		t.Errorf("IsLocked after it: %v, %v", locked, err)
 	}
+}
+
+// downgrade turns a write lock into a read lock, which it shares then.
+func downgrade(t *testing.T, mine, theirs *ReadWriteLock) {
+	t.Helper()
+	ctx := WithOwner(context.Background())
+	var leases []*Lease
+	for _, lock := range []*Lock{mine.Write(), mine.Read(), mine.Read()} {
+		lease, err := lock.Acquire(ctx, AcquireOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
+	}
+	mustRelease(t, leases[0])
+	shared, err := theirs.Read().Acquire(context.Background(), AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, leases[1])
+	mustRelease(t, leases[2])
+	mustRelease(t, shared)
 }
