@@ -129,7 +129,7 @@ func enterAndLook(t *testing.T, lock *Lock) {
 		renewed = first.Remaining()
 		return before > 0 && renewed > before
 	})
-	second, err := lock.Acquire(ctx, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	second, err := lock.Acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
