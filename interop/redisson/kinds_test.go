@@ -20,9 +20,20 @@ var (
 	read   = kind{name: "read", lock: func(c *core.Client, name string) core.Locker { return c.ReadWriteLock(name).Read() }, shared: true}
 	write  = kind{name: "write", lock: func(c *core.Client, name string) core.Locker { return c.ReadWriteLock(name).Write() }}
 
+	multi = kind{name: "multi", lock: func(c *core.Client, name string) core.Locker {
+		var members []core.Locker
+		for _, member := range membersOf(name) {
+			members = append(members, c.Lock(member))
+		}
+		return core.MultiLock(members...)
+	}}
+
 	// spin is a lock that only Redisson has: it is ours on the wire, but its release is not announced.
 	spin = kind{name: "spin", lock: plain.lock}
 )
+
+// membersOf are the locks of a multi lock, the same on both sides.
+func membersOf(name string) []string { return []string{name + ":1", name + ":2", name + ":3"} }
 
 // one are the kinds with one lock behind them, which can be looked into.
 var one = []kind{plain, fair, fenced, read, write, spin}
@@ -41,6 +52,7 @@ var pairings = []pairing{
 	{name: "write behind write", held: write, wanted: write},
 	{name: "write behind read", held: read, wanted: write},
 	{name: "read behind write", held: write, wanted: read},
+	{name: "multi", held: multi, wanted: multi},
 	{name: "spin", held: spin, wanted: spin, polled: true},
 }
 
@@ -50,5 +62,6 @@ var hammers = [][]crew{
 	{{fair, 4}},
 	{{fenced, 4}},
 	{{write, 4}, {read, 2}},
+	{{multi, 4}},
 	{{spin, 4}},
 }

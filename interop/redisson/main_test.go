@@ -39,6 +39,7 @@ func TestRedisson(t *testing.T) {
 					"fair order":      topo.testFairOrder,
 					"fair leavers":    topo.testFairLeavers,
 					"fencing tokens":  topo.testTokens,
+					"multi lock":      topo.testMulti,
 				} {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()
