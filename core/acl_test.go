@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // aclKinds are the locks that the user of docs/redisson.md may use: what one holds, and what another waits for.
@@ -26,81 +28,101 @@ var aclKinds = map[string]struct {
 func aclRead(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }
 func aclWrite(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }
 
+// An aclSite is a Redis with the user that docs/redisson.md shows.
+type aclSite struct {
+	nodes   []*redis.Client
+	connect func(t *testing.T) redis.UniversalClient // as that user
+}
+
 // The user that docs/redisson.md shows is allowed all that locks do, of each kind and with each way to publish: nothing is
 // denied, not even what would have been ignored. And it is allowed no command that none of them needs.
 func TestACL(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	rights := documentedACL(t)
-	args := []any{"ACL", "SETUSER", "orders", "on", ">secret"}
-	for _, right := range rights {
-		args = append(args, right)
-	}
-	if err := b.rdb.Do(context.Background(), args...).Err(); err != nil {
-		t.Fatalf("%q: %v", args, err)
-	}
-
+	srv := redistest.Start(t)
+	site := &aclSite{[]*redis.Client{srv.Client(t)}, func(t *testing.T) redis.UniversalClient {
+		return srv.ClientWith(t, func(o *redis.Options) {
+			o.Username, o.Password = "orders", "secret"
+			o.DisableIdentity = true // Redis 7.2 would log a CLIENT SETINFO that it denies
+		})
+	}}
+	rights := site.setUser(t, `on >secret .*`)
 	t.Run("kinds", func(t *testing.T) {
-		for mode, publish := range map[string]PublishMode{"plain": Plain, "sharded": Sharded} {
-			for kind, lock := range aclKinds {
-				t.Run(kind+"/"+mode, func(t *testing.T) {
-					t.Parallel()
-					mine, theirs := b.limited(t, publish), b.limited(t, publish)
-					name := "order:" + kind + ":" + mode
-					enterAndLook(t, lock.held(mine, name))
-					handOver(t, b, lock.held(mine, name), lock.wanted(theirs, name))
-					waitInVain(t, lock.held(mine, name), lock.wanted(theirs, name))
-					force(t, lock.held(mine, name), lock.held(theirs, name))
-				})
-			}
-			t.Run("downgrade/"+mode, func(t *testing.T) {
-				t.Parallel()
-				name := "order:downgrade:" + mode
-				downgrade(t, b.limited(t, publish).ReadWriteLock(name), b.limited(t, publish).ReadWriteLock(name))
-			})
-		}
+		site.useEverything(t, Plain)
+		site.useEverything(t, Sharded)
 	})
-
-	denied, err := b.rdb.ACLLog(context.Background(), 100).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range denied {
-		t.Errorf("denied: %s %s (%s)", entry.Reason, entry.Object, entry.Context)
-	}
-	used := b.rdb.Info(context.Background(), "commandstats").Val()
-	for _, right := range rights {
-		if command, ok := strings.CutPrefix(right, "+"); ok && !strings.Contains(used, "\ncmdstat_"+command+":") {
-			t.Errorf("%s is not needed", right)
-		}
-	}
+	site.wantUsed(t, rights)
 }
 
-// documentedACL are the rules for the user in docs/redisson.md, without name and password.
-func documentedACL(t *testing.T) []string {
+// In a cluster it is allowed what the Redis client wants to know of that, too.
+func TestACLInACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	site := &aclSite{connect: func(t *testing.T) redis.UniversalClient {
+		return cluster.ClientWith(t, func(o *redis.ClusterOptions) {
+			o.Username, o.Password = "orders", "secret"
+			o.DisableIdentity = true
+		})
+	}}
+	for _, srv := range cluster.Servers {
+		site.nodes = append(site.nodes, srv.Client(t))
+	}
+	site.setUser(t, `on >secret .*`)
+	rights := site.setUser(t, `\+.*`)
+	t.Run("kinds", func(t *testing.T) { site.useEverything(t, Auto) })
+	site.wantUsed(t, rights)
+}
+
+// setUser runs the line of docs/redisson.md whose rules match the pattern, and returns the rules.
+func (s *aclSite) setUser(t *testing.T, rules string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/redisson.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^ACL SETUSER orders on >secret (.*)$`).FindSubmatch(text)
+	line := regexp.MustCompile(`(?m)^ACL SETUSER orders ` + rules + `$`).Find(text)
 	if line == nil {
-		t.Fatal("docs/redisson.md has no line that begins with ACL SETUSER orders on >secret")
+		t.Fatalf("docs/redisson.md has no line with ACL SETUSER orders %s", rules)
 	}
-	return strings.Fields(string(line[1]))
+	words := strings.Fields(string(line))
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
+	}
+	for _, node := range s.nodes {
+		if err := node.Do(context.Background(), args...).Err(); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+	}
+	return words[3:]
 }
 
-// limited is a client of that user. It is closed, and idle, when the test ends; keys that nobody deletes may be left.
-func (b *bundle) limited(t *testing.T, publish PublishMode) *Client {
-	t.Helper()
-	rdb := b.srv.ClientWith(t, func(o *redis.Options) {
-		o.Username, o.Password = "orders", "secret"
-		o.DisableIdentity = true // Redis 7.2 would log a CLIENT SETINFO that it denies
+// useEverything does with locks of each kind what can be done.
+func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
+	for kind, lock := range aclKinds {
+		t.Run(fmt.Sprintf("%s, mode %d", kind, publish), func(t *testing.T) {
+			t.Parallel()
+			mine, theirs := s.client(t, publish), s.client(t, publish)
+			name := fmt.Sprintf("order:%s:%d", kind, publish)
+			enterAndLook(t, lock.held(mine, name))
+			handOver(t, s, lock.held(mine, name), lock.wanted(theirs, name))
+			waitInVain(t, lock.held(mine, name), lock.wanted(theirs, name))
+			force(t, lock.held(mine, name), lock.held(theirs, name))
+		})
+	}
+	t.Run(fmt.Sprintf("downgrade, mode %d", publish), func(t *testing.T) {
+		t.Parallel()
+		name := fmt.Sprintf("order:downgrade:%d", publish)
+		downgrade(t, s.client(t, publish).ReadWriteLock(name), s.client(t, publish).ReadWriteLock(name))
 	})
-	c := newLooseClient(t, rdb, func(o *Options) {
+}
+
+// client is a client of that user. It is closed, and idle, when the test ends.
+func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
+	t.Helper()
+	c := newLooseClient(t, s.connect(t), func(o *Options) {
 		o.PublishMode = publish
 		o.PollInterval = 10 * time.Millisecond // a subscription is pinged as often
-		o.WatchdogTimeout = 300 * time.Millisecond
+		o.WatchdogTimeout = 3 * time.Second
 	})
 	t.Cleanup(func() {
 		if !within(patience, func() bool { return c.Stats() == Stats{} }) {
@@ -113,6 +135,34 @@ func (b *bundle) limited(t *testing.T, publish PublishMode) *Client {
 		}
 	})
 	return c
+}
+
+// wantUsed fails the test if the user was denied anything, or if it has not used one of its commands.
+func (s *aclSite) wantUsed(t *testing.T, rights []string) {
+	t.Helper()
+	for _, node := range s.nodes {
+		denied, err := node.ACLLog(context.Background(), 100).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range denied {
+			t.Errorf("denied: %s %s (%s)", entry.Reason, entry.Object, entry.Context)
+		}
+	}
+	used := s.commands()
+	for _, right := range rights {
+		if command, ok := strings.CutPrefix(right, "+"); ok && !strings.Contains(used, "\ncmdstat_"+command+":") {
+			t.Errorf("%s is not needed", right)
+		}
+	}
+}
+
+// commands is what Redis counts of commands.
+func (s *aclSite) commands() (stats string) {
+	for _, node := range s.nodes {
+		stats += node.Info(context.Background(), "commandstats").Val()
+	}
+	return stats
 }
 
 // enterAndLook takes a lock, enters it again, extends it, has the watchdog renew it, and asks all that can be asked.
@@ -147,7 +197,7 @@ func enterAndLook(t *testing.T, lock *Lock) {
 }
 
 // handOver releases a lock to another client, in which two wait for it.
-func handOver(t *testing.T, b *bundle, mine, theirs *Lock) {
+func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
 	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	if err != nil {
@@ -161,7 +211,7 @@ func handOver(t *testing.T, b *bundle, mine, theirs *Lock) {
 	}
 	eventually(t, "two wait", func() bool { s := theirs.c.Stats(); return s.Waiting == 2 && s.Channels > 0 })
 	pings := func() string {
-		return regexp.MustCompile(`cmdstat_ping:.*`).FindString(b.rdb.Info(context.Background(), "commandstats").Val())
+		return fmt.Sprint(regexp.MustCompile(`cmdstat_ping:.*`).FindAllString(s.commands(), -1))
 	}
 	before := pings()
 	eventually(t, "a subscription has been pinged", func() bool { return pings() != before })
