@@ -11,6 +11,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.redisson.config.ReadMode;
 import org.redisson.config.ShardedSubscriptionMode;
 
 /**
@@ -51,6 +52,7 @@ public final class Peer {
             case "single" -> config.useSingleServer().setAddress(addresses[0])
                     .setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);
             case "cluster", "cluster-plain" -> config.useClusterServers().addNodeAddress(addresses)
+                    .setReadMode(ReadMode.MASTER) // a replica may not have heard yet of what is counted
                     .setShardedSubscriptionMode(args[0].equals("cluster")
                             ? ShardedSubscriptionMode.AUTO
                             : ShardedSubscriptionMode.OFF)
