@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen; nothing waits for it to pass.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // buildPeer compiles the JVM program where it is older than its sources, and returns its jar.
 func buildPeer() (string, error) {
