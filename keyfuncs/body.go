@@ -97,6 +97,13 @@ func (b *body) Close() error {
 	return b.original.Close()
 }
 
+// ReadBody returns the whole body of a request, of at most limit bytes, and leaves one in the request that reads the same: for
+// functions of the caller's own that look into it, as the sources of this package do. nil: there is no body. The bytes
+// must not be changed. A larger body is an error that matches *[http.MaxBytesError]; an error in reading it is returned as it is.
+func ReadBody(r *http.Request, limit int64) ([]byte, error) {
+	return newBodyReader("ReadBody", "what is read", []BodyOption{MaxBody(limit)}).read(r)
+}
+
 // Buffered reports whether a Func of this package has read the whole body of the request, so that whoever reads it again does
 // not wait for the client.
 func Buffered(r *http.Request) bool {

@@ -1,0 +1,173 @@
+package wasm
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// The modules that guests import, beside wasi_snapshot_preview1.
+const (
+	moduleHTTP    = "http_handler"
+	moduleReqlock = "reqlock_v1"
+	moduleEnv     = "env"
+)
+
+// A hostModule is what guests can import under one name.
+type hostModule []hostFunction
+
+type hostFunction struct {
+	name            string
+	params, results []api.ValueType
+	fn              func(i *instance, mem memory, stack []uint64) // arguments are on the stack, and then the result
+}
+
+func (m hostModule) instantiate(ctx context.Context, r wazero.Runtime, name string) error {
+	builder := r.NewHostModuleBuilder(name)
+	for _, f := range m {
+		builder.NewFunctionBuilder().WithGoModuleFunction(f, f.params, f.results).Export(f.name)
+	}
+	_, err := builder.Instantiate(ctx)
+	return err
+}
+
+// Call makes it an api.GoModuleFunction.
+func (f hostFunction) Call(ctx context.Context, guest api.Module, stack []uint64) {
+	f.fn(ctx.Value(instanceKey{}).(*instance), memory{guest.Memory(), f.name}, stack)
+}
+
+// inCall is for functions that have a meaning only while the guest decides on a request.
+func inCall(fn func(c *call, mem memory, stack []uint64)) func(*instance, memory, []uint64) {
+	return func(i *instance, mem memory, stack []uint64) {
+		if i.call == nil {
+			panic(abort{breach("%s: there is no request before handle_request is called", mem.function)})
+		}
+		fn(i.call, mem, stack)
+	}
+}
+
+// memory is the guest's, as one host function sees it.
+type memory struct {
+	api.Memory
+	function string
+}
+
+// bytes is a view; it is good until the guest runs again.
+func (m memory) bytes(ptr, length uint64) []byte {
+	if m.Memory == nil {
+		panic(abort{trapped("%s: the guest has no memory", m.function)})
+	}
+	b, ok := m.Read(uint32(ptr), uint32(length))
+	if !ok {
+		panic(abort{trapped("%s: %d bytes at %d are outside of the guest's memory", m.function, uint32(length), uint32(ptr))})
+	}
+	return b
+}
+
+func (m memory) string(ptr, length uint64) string { return string(m.bytes(ptr, length)) }
+
+// text is for logs: longer ones are cut before they are copied.
+func (m memory) text(ptr, length uint64) string {
+	b := m.bytes(ptr, length)
+	return string(b[:min(len(b), maxText)])
+}
+
+// fill is how getters answer: the value is written if it fits, and its length returned all the same.
+func (m memory) fill(buf, limit uint64, value string) uint64 {
+	if uint64(len(value)) <= uint64(uint32(limit)) {
+		copy(m.bytes(buf, uint64(len(value))), value)
+	}
+	return uint64(len(value))
+}
+
+// fillList writes values with a NUL after each, and returns count<<32|length.
+func (m memory) fillList(buf, limit uint64, values []string) uint64 {
+	length := len(values)
+	for _, v := range values {
+		length += len(v)
+	}
+	if uint64(length) <= uint64(uint32(limit)) {
+		out := m.bytes(buf, uint64(length))
+		for _, v := range values {
+			n := copy(out, v)
+			out[n] = 0
+			out = out[n+1:]
+		}
+	}
+	return uint64(len(values))<<32 | uint64(length)
+}
+
+const (
+	i32 = api.ValueTypeI32
+	i64 = api.ValueTypeI64
+)
+
+func types(t ...api.ValueType) []api.ValueType { return t }
+
+// hostModules are all of them. WASI is wazero's own.
+var hostModules = map[string]hostModule{
+	moduleHTTP:    httpHandler,
+	moduleReqlock: reqlockV1,
+	moduleEnv: {
+		{"abort", types(i32, i32, i32, i32), nil, envAbort},
+	},
+}
+
+// envAbort is how AssemblyScript ends: its message and file are UTF-16, with their length in bytes in the word before them.
+func envAbort(_ *instance, mem memory, stack []uint64) {
+	text := func(ptr uint64) string {
+		length, ok := mem.ReadUint32Le(uint32(ptr) - 4)
+		if uint32(ptr) < 4 || !ok {
+			return ""
+		}
+		b, ok := mem.Read(uint32(ptr), min(length, 2*maxText))
+		if !ok {
+			return ""
+		}
+		units := make([]uint16, len(b)/2)
+		for i := range units {
+			units[i] = uint16(b[2*i]) | uint16(b[2*i+1])<<8
+		}
+		return printable(string(utf16.Decode(units)), maxText)
+	}
+	panic(abort{trapped("abort: %s (%s:%d:%d)", text(stack[0]), text(stack[1]), uint32(stack[2]), uint32(stack[3]))})
+}
+
+// guestLog is http_handler's log.
+func guestLog(i *instance, mem memory, stack []uint64) {
+	text := strings.TrimRight(mem.text(stack[1], stack[2]), "\r\n")
+	if level, ok := logLevel(stack[0]); ok {
+		i.program.journal.say(level, "reqlock: wasm: the guest says", text)
+	}
+}
+
+func logEnabled(i *instance, _ memory, stack []uint64) {
+	level, ok := logLevel(stack[0])
+	stack[0] = flag(ok && i.program.journal.enabled(level))
+}
+
+// logLevel is http-wasm's; false: none.
+func logLevel(level uint64) (slog.Level, bool) {
+	switch int32(level) {
+	case -1:
+		return slog.LevelDebug, true
+	case 0:
+		return slog.LevelInfo, true
+	case 1:
+		return slog.LevelWarn, true
+	case 2:
+		return slog.LevelError, true
+	}
+	return 0, false
+}
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}

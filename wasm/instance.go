@@ -1,0 +1,125 @@
+package wasm
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// An instance is a guest in memory of its own. It belongs to one goroutine at a time. After any error it is half-way through
+// something and must be closed.
+type instance struct {
+	program  *program
+	module   api.Module
+	handle   api.Function // handle_request
+	deadline *deadline
+	stdout   output
+	stderr   output
+	call     *call // the one that is running; nil: none, the guest is starting
+	result   [1]uint64
+}
+
+// instantiate makes an instance and runs its start function. The end of ctx stops it, as InitTimeout does.
+func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
+	i := &instance{program: p, stdout: output{journal: p.journal, name: "stdout"}, stderr: output{journal: p.journal, name: "stderr"}}
+	i.deadline = newDeadline(i)
+	defer func() {
+		if err != nil {
+			i.close()
+		}
+	}()
+	defer context.AfterFunc(ctx, i.deadline.expire)()
+	err = i.limited(p.cfg.InitTimeout, func() error {
+		var err error
+		i.module, err = p.runtime.InstantiateModule(i.deadline, p.compiled, i.moduleConfig()) // runs a start section
+		return err
+	})
+	if err == nil && p.start != "" {
+		err = i.limited(p.cfg.InitTimeout, func() error {
+			_, err := i.module.ExportedFunction(p.start).Call(i.deadline)
+			return err
+		})
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("reqlock: wasm: the start of the guest was stopped: %w", context.Cause(ctx))
+	case p.exitsInStart(err):
+		return nil, breach("it exits in _start instead of staying ready for calls; %s", p.reactorHint())
+	default:
+		return nil, fmt.Errorf("in the start of the guest: %w", err)
+	}
+	i.handle = i.module.ExportedFunction(exportHandle)
+	return i, nil
+}
+
+// moduleConfig gives a guest a clock and randomness, and no more of the world: no files, arguments, environment or sleep.
+func (i *instance) moduleConfig() wazero.ModuleConfig {
+	return wazero.NewModuleConfig().
+		WithName(""). // as many instances as there are calls
+		WithStartFunctions().
+		WithSysWalltime().
+		WithSysNanotime().
+		WithRandSource(rand.Reader).
+		WithStdout(&i.stdout).
+		WithStderr(&i.stderr)
+}
+
+// run makes the guest decide on one request.
+func (i *instance) run(c *call) error {
+	i.call = c
+	err := i.limited(i.program.cfg.Timeout, func() error {
+		return i.handle.CallWithStack(i.deadline, i.result[:])
+	})
+	i.call = nil
+	if err != nil {
+		return err
+	}
+	return c.finish(uint32(i.result[0]) != 0) // the high half is the guest's own
+}
+
+// limited runs something of the guest's under the deadline, and says what its error means.
+func (i *instance) limited(timeout time.Duration, run func() error) error {
+	i.deadline.begin(timeout)
+	err := run()
+	inTime := i.deadline.end()
+	var stopped abort
+	var exit *sys.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &stopped):
+		return stopped.error
+	case !inTime:
+		return fmt.Errorf("%w: more than %s", ErrTimeout, timeout)
+	case errors.As(err, &exit):
+		return &exitError{code: exit.ExitCode()}
+	default:
+		return trapped("%s", cut(strings.ToValidUTF8(err.Error(), "?"), maxText))
+	}
+}
+
+// An exitError is a guest's call of proc_exit.
+type exitError struct{ code uint32 }
+
+func (e *exitError) Error() string { return fmt.Sprintf("%v: it exited with code %d", ErrTrap, e.code) }
+func (e *exitError) Unwrap() error { return ErrTrap }
+
+// usable says whether the instance can take another call.
+func (i *instance) usable() bool { return i.deadline.Err() == nil && !i.module.IsClosed() }
+
+// close gives the instance up.
+func (i *instance) close() {
+	i.stdout.flush()
+	i.stderr.flush()
+	if i.module != nil {
+		_ = i.module.Close(context.Background()) // it has no files that could fail to close
+	}
+}

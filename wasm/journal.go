@@ -1,0 +1,91 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxLines is how many lines a plugin may log in a second.
+const maxLines = 50
+
+// A journal is a plugin's way to the log. It is bounded, whatever guests say: lines of maxText, maxLines a second.
+type journal struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	second  time.Time // when the current one began
+	lines   int       // in it
+	dropped int       // since the last line that was let through
+}
+
+func newJournal(logger *slog.Logger, plugin string) *journal {
+	return &journal{logger: logger.With("plugin", plugin)}
+}
+
+// say logs a text that a guest can have shaped.
+func (j *journal) say(level slog.Level, message, text string) {
+	if !j.enabled(level) {
+		return
+	}
+	dropped, ok := j.admit(time.Now())
+	if !ok {
+		return
+	}
+	attrs := []any{"text", cut(strings.ToValidUTF8(text, "?"), maxText)}
+	if dropped > 0 {
+		attrs = append(attrs, "dropped", dropped)
+	}
+	j.logger.Log(context.Background(), level, message, attrs...)
+}
+
+func (j *journal) enabled(level slog.Level) bool {
+	return j.logger.Enabled(context.Background(), level)
+}
+
+// admit says whether there is room for a line, and how many were dropped since the last.
+func (j *journal) admit(now time.Time) (dropped int, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if now.Sub(j.second) >= time.Second {
+		j.second, j.lines = now, 0
+	}
+	if j.lines == maxLines {
+		j.dropped++
+		return 0, false
+	}
+	j.lines++
+	dropped, j.dropped = j.dropped, 0
+	return dropped, true
+}
+
+// An output is a guest's standard output or error. It becomes one line in the log for each of its own. It belongs to one
+// instance, and is written to by one goroutine at a time.
+type output struct {
+	journal *journal
+	name    string
+	partial []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		line, after, ended := bytes.Cut(rest, []byte{'\n'})
+		room := maxText - len(o.partial)
+		o.partial = append(o.partial, line[:min(len(line), room)]...) // the rest of a longer one is lost
+		if ended {
+			o.flush()
+		}
+		rest = after
+	}
+	return len(p), nil
+}
+
+func (o *output) flush() {
+	if text := strings.TrimRight(string(o.partial), "\r"); text != "" {
+		o.journal.say(slog.LevelWarn, "reqlock: wasm: the guest writes to "+o.name, text)
+	}
+	o.partial = o.partial[:0]
+}

@@ -1,0 +1,227 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+)
+
+// What a guest exports.
+const (
+	exportMemory = "memory"
+	exportHandle = "handle_request"
+)
+
+// A program is one binary, compiled, and its idle instances. It has a runtime of its own, so that closing it gives back all
+// that it took.
+type program struct {
+	cfg       *Config
+	journal   *journal
+	runtime   wazero.Runtime
+	cache     wazero.CompilationCache // nil: none
+	compiled  wazero.CompiledModule
+	start     string // the export that a host calls first; empty: none
+	readsBody bool
+
+	// running counts calls. The plugin adds to it, under its mutex, while the program is its current one; so nothing is added any
+	// more once somebody waits.
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	idle []*instance // at most MaxInstances, as only calls put some back
+}
+
+// load compiles a binary, and makes an instance of it to see that it starts.
+func load(ctx context.Context, binary []byte, cfg *Config, journal *journal) (_ *program, err error) {
+	p := &program{cfg: cfg, journal: journal}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	if err := p.compile(ctx, binary); err != nil {
+		return nil, err
+	}
+	first, err := p.instantiate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.idle = append(p.idle, first)
+	return p, nil
+}
+
+func (p *program) compile(ctx context.Context, binary []byte) error {
+	config := wazero.NewRuntimeConfig().
+		WithCloseOnContextDone(true).                                          // never off: without it one endless loop stops the whole process at the next garbage collection
+		WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureReferenceTypes). // table.grow is one of them, which nothing would bound
+		WithMemoryLimitPages(uint32(p.cfg.MemoryLimit / page)).
+		WithCustomSections(true).
+		WithDebugInfoEnabled(false)
+	if p.cfg.CacheDir != "" {
+		cache, err := wazero.NewCompilationCacheWithDir(p.cfg.CacheDir)
+		if err != nil {
+			return fmt.Errorf("reqlock: wasm: CacheDir: %w", err)
+		}
+		p.cache = cache
+		config = config.WithCompilationCache(cache)
+	}
+	p.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	compiled, err := p.runtime.CompileModule(ctx, binary)
+	if err != nil {
+		return breach("%s (memory beyond MemoryLimit, %d bytes, is refused, as are reference types)", printable(err.Error(), maxText), p.cfg.MemoryLimit)
+	}
+	p.compiled = compiled
+	return p.link(ctx)
+}
+
+// link makes the modules that the guest imports, and refuses what no host function is there for.
+func (p *program) link(ctx context.Context) error {
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, p.runtime); err != nil {
+		return fmt.Errorf("reqlock: wasm: %w", err)
+	}
+	for name, functions := range hostModules {
+		if err := functions.instantiate(ctx, p.runtime, name); err != nil {
+			return fmt.Errorf("reqlock: wasm: %w", err)
+		}
+	}
+	if err := p.checkImports(); err != nil {
+		return err
+	}
+	return p.checkExports()
+}
+
+func (p *program) checkImports() error {
+	var unknown []string
+	for _, f := range p.compiled.ImportedFunctions() {
+		module, name, _ := f.Import()
+		var host api.FunctionDefinition
+		if m := p.runtime.Module(module); m != nil {
+			host = m.ExportedFunctionDefinitions()[name]
+		}
+		switch {
+		case host == nil:
+			unknown = append(unknown, module+"."+name)
+		case !slices.Equal(host.ParamTypes(), f.ParamTypes()) || !slices.Equal(host.ResultTypes(), f.ResultTypes()):
+			unknown = append(unknown, fmt.Sprintf("%s.%s%s, which here is %s", module, name, signature(f), signature(host)))
+		}
+		p.readsBody = p.readsBody || module == moduleHTTP && name == "read_body"
+	}
+	for _, m := range p.compiled.ImportedMemories() {
+		module, name, _ := m.Import()
+		unknown = append(unknown, module+"."+name+", a memory; a guest brings its own")
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(unknown)
+	return breach("it imports what is not there: %s", cut(strings.Join(slices.Compact(unknown), "; "), maxText))
+}
+
+func signature(f api.FunctionDefinition) string {
+	names := func(types []api.ValueType) string {
+		list := make([]string, len(types))
+		for i, t := range types {
+			list[i] = api.ValueTypeName(t)
+		}
+		return "(" + strings.Join(list, " ") + ")"
+	}
+	return names(f.ParamTypes()) + "->" + names(f.ResultTypes())
+}
+
+func (p *program) checkExports() error {
+	functions := p.compiled.ExportedFunctions()
+	if _, ok := p.compiled.ExportedMemories()[exportMemory]; !ok {
+		return breach("it exports no memory %q", exportMemory)
+	}
+	handle, ok := functions[exportHandle]
+	switch {
+	case !ok && p.isGo() && functions["_initialize"] == nil:
+		return breach("%s", p.reactorHint())
+	case !ok:
+		return breach("it exports no function %q", exportHandle)
+	case len(handle.ParamTypes()) > 0 || !slices.Equal(handle.ResultTypes(), []api.ValueType{api.ValueTypeI64}):
+		return breach("its %s is %s; want ()->(i64)", exportHandle, signature(handle))
+	}
+	for _, name := range []string{"_initialize", "_start"} {
+		if f, ok := functions[name]; ok {
+			if len(f.ParamTypes()) > 0 || len(f.ResultTypes()) > 0 {
+				return breach("its %s is %s; want ()->()", name, signature(f))
+			}
+			p.start = name
+			return nil
+		}
+	}
+	return nil
+}
+
+// exitsInStart says whether the guest is a program that runs and ends, rather than one that is called.
+func (p *program) exitsInStart(err error) bool {
+	var exit *exitError
+	return errors.As(err, &exit) && exit.code == 0 && p.start == "_start"
+}
+
+func (p *program) reactorHint() string {
+	if p.isGo() {
+		return "a Go guest must be built with -buildmode=c-shared: GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared"
+	}
+	return "build it as a reactor, which exports _initialize"
+}
+
+// isGo says whether Go's own linker has made the binary.
+func (p *program) isGo() bool {
+	return slices.ContainsFunc(p.compiled.CustomSections(), func(s api.CustomSection) bool { return s.Name() == "go:buildid" })
+}
+
+// run decides on one request in an idle instance, or in a new one. After an error the instance is gone.
+func (p *program) run(c *call) error {
+	i, err := p.take()
+	if err != nil {
+		return err
+	}
+	if err := i.run(c); err != nil || !i.usable() {
+		i.close()
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, i)
+	return nil
+}
+
+// take returns the instance that was used last, whose memory is the warmest.
+func (p *program) take() (*instance, error) {
+	p.mu.Lock()
+	if last := len(p.idle) - 1; last >= 0 {
+		i := p.idle[last]
+		p.idle[last] = nil
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		return i, nil
+	}
+	p.mu.Unlock()
+	return p.instantiate(context.Background()) // a client that leaves must not break an instance that others will use
+}
+
+// close ends the program when no call runs any more.
+func (p *program) close() error {
+	p.running.Wait()
+	var errs []error
+	ctx := context.Background()
+	if p.runtime != nil {
+		errs = append(errs, p.runtime.Close(ctx))
+	}
+	if p.cache != nil {
+		errs = append(errs, p.cache.Close(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("reqlock: wasm: closing: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package wasm
+
+import (
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+)
+
+// reqlockV1 is how guests say what is locked, and how.
+var reqlockV1 = hostModule{
+	{"add_key", types(i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
+		key := mem.bytes(s[0], s[1])
+		if err := c.addKey(string(key[:min(len(key), maxKeyLen+1)])); err != nil { // no more than it takes to see that it is too long
+			panic(abort{err})
+		}
+	})},
+	{"set_wait_ms", types(i64), nil, inCall(func(c *call, mem memory, s []uint64) {
+		c.policy.WaitTime = duration(mem.function, s[0], "MaxWait", c.cfg.MaxWait)
+	})},
+	{"set_lease_ms", types(i64), nil, inCall(func(c *call, mem memory, s []uint64) {
+		c.policy.LeaseTime = duration(mem.function, s[0], "MaxLease", c.cfg.MaxLease)
+	})},
+	{"set_mode", types(i32), nil, inCall(func(c *call, _ memory, s []uint64) {
+		mode, ok := modes[uint32(s[0])]
+		if !ok {
+			panic(abort{breach("set_mode(%d): use a number from 0 to %d", int32(s[0]), len(modes)-1)})
+		}
+		c.policy.Mode = mode
+	})},
+	{"skip", nil, nil, inCall(func(c *call, _ memory, _ []uint64) { c.policy.Skip = true })},
+	{"deny", types(i32, i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
+		text := mem.text(s[1], s[2])
+		if !refuses(uint32(s[0])) {
+			panic(abort{breach("deny(%d): use a status from 400 to 599", int32(s[0]))})
+		}
+		c.denial = denied(int(uint32(s[0])), text)
+	})},
+}
+
+// modes are set_mode's numbers. They are part of the ABI and never change their meaning.
+var modes = map[uint32]guard.Mode{
+	0: guard.Exclusive,
+	1: guard.Fair,
+	2: guard.Fenced,
+	3: guard.Read,
+	4: guard.Write,
+	5: guard.ReadWrite,
+}
+
+// duration refuses what would be longer than the operator allows.
+func duration(function string, ms uint64, bound string, longest time.Duration) time.Duration {
+	if int64(ms) < 0 || int64(ms) > longest.Milliseconds() {
+		panic(abort{breach("%s(%d): use a number from 0 to %d, which is Config.%s", function, int64(ms), longest.Milliseconds(), bound)})
+	}
+	return time.Duration(ms) * time.Millisecond
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Builds the guests of the tests: build.sh DIRECTORY [go|c|rust|assemblyscript|wat]...
+#
+# The committed binaries were made by Go 1.26, clang and lld 14, Rust 1.95 with the target wasm32-unknown-unknown, AssemblyScript
+# 0.28.20 and wabt 1.0.32. Others make other bytes, with the same behaviour.
+set -euo pipefail
+
+out=$(cd "${1:?build.sh: a directory is needed, to build into}" && pwd)
+shift
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+build_go() {
+	GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 "${GO:-go}" build -trimpath -buildvcs=false -buildmode=c-shared -ldflags='-s -w' -o "$out/go.wasm" ./go
+}
+
+build_c() {
+	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/c.wasm" c/guest.c
+}
+
+build_rust() {
+	rustc --target wasm32-unknown-unknown --edition 2021 --crate-type cdylib --crate-name guest -C opt-level=s -C panic=abort -C strip=symbols \
+		-C target-feature=+bulk-memory -C link-arg=-zstack-size=65536 -D warnings -o "$out/rust.wasm" rust/guest.rs
+}
+
+build_assemblyscript() {
+	local npm
+	npm=$(mktemp -d)
+	npm install --silent --no-audit --no-fund --prefix "$npm" assemblyscript@0.28.20
+	"$npm/node_modules/.bin/asc" assemblyscript/guest.ts -O3s --runtime incremental --exportStart _initialize --outFile "$out/assemblyscript.wasm"
+	rm -rf "$npm"
+}
+
+build_wat() {
+	local source
+	for source in wat/*.wat; do
+		wat2wasm -o "$out/$(basename "$source" .wat | sed s/^guest$/wat/).wasm" "$source"
+	done
+}
+
+[ $# -gt 0 ] || set -- go c rust assemblyscript wat
+for guest in "$@"; do
+	"build_$guest"
+done

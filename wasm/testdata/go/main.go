@@ -1,0 +1,144 @@
+// The guest of the tests in Go; see ../README.md for what it decides.
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/reqlock/reqlock/wasm/guest"
+)
+
+func main() {}
+
+func init() {
+	switch settings := guest.Settings(); {
+	case len(settings) == 0:
+	case settings[0] == 'l':
+		for {
+		}
+	case settings[0] == 't':
+		panic("the settings say so")
+	}
+	guest.Handle(decide)
+}
+
+func decide(r guest.Request, lock guest.Lock) {
+	if code := r.Header("X-Fault"); code != "" && fault(code[0], lock) {
+		return
+	}
+	uri := r.URI()
+	if len(uri) > 1024 {
+		lock.Deny(414, "the URI is too long")
+		return
+	}
+	path, _, _ := strings.Cut(uri, "?")
+	if path == "/health" {
+		lock.Skip()
+		return
+	}
+	tenants := r.HeaderValues("x-tenant")
+	if len(tenants) != 1 || tenants[0] == "" || len(tenants[0]) > 64 {
+		lock.Deny(400, "X-Tenant is missing")
+		return
+	}
+	lock.AddKey(tenants[0] + ":" + path)
+	switch method := r.Method(); method {
+	case "GET", "HEAD":
+		lock.SetMode(guest.Read)
+		lock.SetWait(time.Second)
+	default:
+		lock.SetMode(guest.Write)
+		lock.SetWait(250 * time.Millisecond)
+		lock.SetLease(5 * time.Second)
+		if method == "PUT" {
+			if body := r.Body(); len(body) > 0 {
+				lock.AddKey(string(body[:min(len(body), 64)]))
+			}
+		}
+	}
+}
+
+// fault goes wrong, and says whether that was all.
+func fault(code byte, lock guest.Lock) bool {
+	const outside = ^uintptr(15)
+	switch code {
+	case 't':
+		panic("the header says so")
+	case 'o':
+		lock.AddKey(strings.Repeat("x", int(code))[zero+200:])
+	case 'z':
+		lock.SetWait(time.Duration(1 / zero))
+	case 'l':
+		for {
+		}
+	case 'r':
+		zero = recurse(1)
+	case 'm':
+		for {
+			hoard = append(hoard, make([]byte, 1<<20))
+		}
+	case 'f':
+		for range 2000 {
+			guest.Log(guest.Info, strings.Repeat("flood ", 333))
+		}
+		return false
+	case 'x':
+		os.Exit(3)
+	case 'p':
+		rawAddKey(outside, 100)
+	case 'g':
+		rawGetURI(outside, 1<<30)
+	case 'b':
+		rawReadBody(0, unsafe.Pointer(&zero), 0)
+	case 'k':
+		lock.AddKey(strings.Repeat("k", 5000))
+	case 'u':
+		lock.AddKey("\xff\xfe")
+	case 'e':
+		lock.AddKey("")
+	case 'w':
+		rawSetWait(-1)
+	case 'W':
+		rawSetWait(1 << 62)
+	case 'd':
+		rawSetLease(-1)
+	case 'D':
+		rawSetLease(1 << 62)
+	case 'q':
+		lock.SetMode(77)
+	case 's':
+		lock.Deny(200, "all is well")
+	case 'c':
+		for range 17 {
+			lock.AddKey("key")
+		}
+	}
+	return true
+}
+
+var (
+	zero  = 0
+	hoard [][]byte
+)
+
+//go:noinline
+func recurse(depth int) int { return recurse(depth+1) + depth }
+
+// What package guest does not let happen.
+
+//go:wasmimport reqlock_v1 add_key
+func rawAddKey(ptr uintptr, length uint32)
+
+//go:wasmimport http_handler get_uri
+func rawGetURI(ptr uintptr, limit uint32) uint32
+
+//go:wasmimport http_handler read_body
+func rawReadBody(kind int32, ptr unsafe.Pointer, limit uint32) uint64
+
+//go:wasmimport reqlock_v1 set_wait_ms
+func rawSetWait(ms int64)
+
+//go:wasmimport reqlock_v1 set_lease_ms
+func rawSetLease(ms int64)
