@@ -38,8 +38,13 @@ const (
 
 var decide func(Request, Lock)
 
-// Handle sets the function that decides. Call it from an init function: main does not run.
-func Handle(f func(r Request, lock Lock)) { decide = f }
+// Handle sets the function that decides, once. Call it from an init function: main does not run.
+func Handle(f func(r Request, lock Lock)) {
+	if decide != nil || f == nil {
+		panic("reqlock: guest: Handle takes one function, once")
+	}
+	decide = f
+}
 
 // Settings is the host's Config.Settings. It is there from the start, also in an init function.
 func Settings() []byte { return fetch(getConfig) }

@@ -40,4 +40,5 @@ build_wat() {
 [ $# -gt 0 ] || set -- go c rust assemblyscript wat
 for guest in "$@"; do
 	"build_$guest"
+	chmod 644 "$out"/*.wasm
 done

@@ -31,6 +31,8 @@ static void forever(void) {
 static __attribute__((noinline)) int32_t recurse(int32_t depth) {
 	volatile int32_t kept[64];
 	kept[depth & 63] = depth;
+	if (zero)
+		return 0;
 	return recurse(depth + 1) + kept[depth & 63];
 }
 

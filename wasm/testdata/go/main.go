@@ -2,7 +2,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"time"
 	"unsafe"
@@ -85,7 +84,7 @@ func fault(code byte, lock guest.Lock) bool {
 		}
 		return false
 	case 'x':
-		os.Exit(3)
+		procExit(3)
 	case 'p':
 		rawAddKey(outside, 100)
 	case 'g':
@@ -142,3 +141,6 @@ func rawSetWait(ms int64)
 
 //go:wasmimport reqlock_v1 set_lease_ms
 func rawSetLease(ms int64)
+
+//go:wasmimport wasi_snapshot_preview1 proc_exit
+func procExit(code int32)
