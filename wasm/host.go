@@ -147,7 +147,7 @@ func guestLog(i *instance, mem memory, stack []uint64) {
 
 func logEnabled(i *instance, _ memory, stack []uint64) {
 	level, ok := logLevel(stack[0])
-	stack[0] = flag(ok && i.program.journal.enabled(level))
+	stack[0] = bit(ok && i.program.journal.enabled(level))
 }
 
 // logLevel is http-wasm's; false: none.
@@ -165,7 +165,7 @@ func logLevel(level uint64) (slog.Level, bool) {
 	return 0, false
 }
 
-func flag(b bool) uint64 {
+func bit(b bool) uint64 {
 	if b {
 		return 1
 	}

@@ -58,7 +58,7 @@ var httpHandler = hostModule{
 		length := min(uint64(len(body.unread)), uint64(limit))
 		copy(mem.bytes(s[1], length), body.unread)
 		body.unread = body.unread[length:]
-		s[0] = flag(len(body.unread) == 0)<<32 | length
+		s[0] = bit(len(body.unread) == 0)<<32 | length
 	})},
 	{"write_body", types(i32, i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
 		kind, text := bodyKind(s[0]), mem.bytes(s[1], s[2])
