@@ -97,11 +97,12 @@ func (b *body) Close() error {
 	return b.original.Close()
 }
 
-// ReadBody returns the whole body of a request, of at most limit bytes, and leaves one in the request that reads the same: for
-// functions of the caller's own that look into it, as the sources of this package do. nil: there is no body. The bytes
-// must not be changed. A larger body is an error that matches *[http.MaxBytesError]; an error in reading it is returned as it is.
-func ReadBody(r *http.Request, limit int64) ([]byte, error) {
-	return newBodyReader("ReadBody", "what is read", []BodyOption{MaxBody(limit)}).read(r)
+// Body returns a function that returns the whole body of a request, nil if there is none, and leaves one in the request that reads
+// the same: for functions of the caller's own that look into it, as sources of this package do. What it returns must not
+// be changed. A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. An error in reading it
+// is returned as it is.
+func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
+	return newBodyReader("Body", "what is asked for", options).read
 }
 
 // Buffered reports whether a Func of this package has read the whole body of the request, so that whoever reads it again does

@@ -226,6 +226,26 @@ func TestBodyIsReadOnce(t *testing.T) {
 	}
 }
 
+func TestBody(t *testing.T) {
+	t.Parallel()
+	read := Body(MaxBody(4))
+	if body, err := read(httptest.NewRequest(http.MethodGet, "/", nil)); body != nil || err != nil {
+		t.Errorf("no body: %q, %v", body, err)
+	}
+	r := post(strings.NewReader("1234"))
+	if body, err := read(r); string(body) != "1234" || err != nil || !Buffered(r) {
+		t.Errorf("%q, %v", body, err)
+	}
+	r = post(strings.NewReader("12345"))
+	var tooLarge *http.MaxBytesError
+	if body, err := read(r); body != nil || !errors.As(err, &tooLarge) || tooLarge.Limit != 4 {
+		t.Errorf("too large: %q, %v", body, err)
+	}
+	if left, err := io.ReadAll(r.Body); string(left) != "12345" || err != nil {
+		t.Errorf("the handler reads %q, %v", left, err)
+	}
+}
+
 func TestReadError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the line is cut")

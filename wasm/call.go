@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // A call is one request on its way through a guest. The guest sees the request, changes a scratch copy of it, and leaves a
@@ -25,6 +24,7 @@ type call struct {
 
 	policy guard.Policy
 	denial *guard.Error
+	next   bool // what handle_request has returned
 }
 
 // scratch is what the guest has of the request, to read and to change.
@@ -55,8 +55,8 @@ func newCall(cfg *Config, r *http.Request, policy guard.Policy) *call {
 
 // bufferBody reads the body before the guest runs: nothing could end a guest that waits for a slow client. The handler reads
 // the same bytes, whatever becomes of the guest. Errors wait for a guest that reads the body.
-func (c *call) bufferBody() {
-	text, err := keyfuncs.ReadBody(c.request, c.cfg.MaxBody)
+func (c *call) bufferBody(read func(*http.Request) ([]byte, error)) {
+	text, err := read(c.request)
 	c.buffered, c.bodyErr = true, err
 	c.scratch.bodies[kindRequest] = &body{unread: text}
 }
@@ -189,11 +189,11 @@ func (c *call) addKey(key string) error {
 }
 
 // finish makes of what the guest has left what it wants. Denying comes before skipping, and skipping before locking.
-func (c *call) finish(next bool) error {
+func (c *call) finish() error {
 	switch {
 	case c.denial != nil:
 		return c.denial
-	case !next: // http-wasm's word for an answer of the guest's own
+	case !c.next: // http-wasm's word for an answer of the guest's own
 		return denied(refusingStatus(c.scratch.status), "")
 	case c.policy.Skip:
 		return nil

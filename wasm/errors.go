@@ -97,6 +97,15 @@ func printable(text string, limit int) string {
 	return cut(text, limit)
 }
 
+// loggable is printable for logs, which can show lines.
+func loggable(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\r\n"), "\n")
+	for i, line := range lines {
+		lines[i] = printable(strings.ReplaceAll(line, "\t", " "), maxText)
+	}
+	return cut(strings.Join(lines, "\n"), maxText)
+}
+
 // cut shortens a text to so many bytes, between two characters.
 func cut(text string, limit int) string {
 	if len(text) <= limit {

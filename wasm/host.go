@@ -3,7 +3,6 @@ package wasm
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"unicode/utf16"
 
 	"github.com/tetratelabs/wazero"
@@ -139,7 +138,7 @@ func envAbort(_ *instance, mem memory, stack []uint64) {
 
 // guestLog is http_handler's log.
 func guestLog(i *instance, mem memory, stack []uint64) {
-	text := strings.TrimRight(mem.text(stack[1], stack[2]), "\r\n")
+	text := mem.text(stack[1], stack[2])
 	if level, ok := logLevel(stack[0]); ok {
 		i.program.journal.say(level, "reqlock: wasm: the guest says", text)
 	}

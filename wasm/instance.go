@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -36,17 +35,12 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 		}
 	}()
 	defer context.AfterFunc(ctx, i.deadline.expire)()
-	err = i.limited(p.cfg.InitTimeout, func() error {
-		var err error
-		i.module, err = p.runtime.InstantiateModule(i.deadline, p.compiled, i.moduleConfig()) // runs a start section
-		return err
-	})
+	i.deadline.begin(p.cfg.InitTimeout)
+	i.module, err = p.runtime.InstantiateModule(i.deadline, p.compiled, i.moduleConfig()) // runs a start section
 	if err == nil && p.start != "" {
-		err = i.limited(p.cfg.InitTimeout, func() error {
-			_, err := i.module.ExportedFunction(p.start).Call(i.deadline)
-			return err
-		})
+		_, err = i.module.ExportedFunction(p.start).Call(i.deadline)
 	}
+	err = i.ended(err, p.cfg.InitTimeout)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -72,29 +66,27 @@ func (i *instance) moduleConfig() wazero.ModuleConfig {
 		WithStderr(&i.stderr)
 }
 
-// run makes the guest decide on one request.
+// run makes the guest decide on one request. An error means that it was stopped half-way.
 func (i *instance) run(c *call) error {
+	timeout := i.program.cfg.Timeout
 	i.call = c
-	err := i.limited(i.program.cfg.Timeout, func() error {
-		return i.handle.CallWithStack(i.deadline, i.result[:])
-	})
+	i.deadline.begin(timeout)
+	err := i.handle.CallWithStack(i.deadline, i.result[:])
+	err = i.ended(err, timeout)
 	i.call = nil
-	if err != nil {
-		return err
-	}
-	return c.finish(uint32(i.result[0]) != 0) // the high half is the guest's own
+	c.next = uint32(i.result[0]) != 0 // the high half is the guest's own
+	return err
 }
 
-// limited runs something of the guest's under the deadline, and says what its error means.
-func (i *instance) limited(timeout time.Duration, run func() error) error {
-	i.deadline.begin(timeout)
-	err := run()
+// ended ends the deadline of what the guest has done, and says what its error means.
+func (i *instance) ended(err error, timeout time.Duration) error {
 	inTime := i.deadline.end()
+	if err == nil {
+		return nil
+	}
 	var stopped abort
 	var exit *sys.ExitError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &stopped):
 		return stopped.error
 	case !inTime:
@@ -102,7 +94,7 @@ func (i *instance) limited(timeout time.Duration, run func() error) error {
 	case errors.As(err, &exit):
 		return &exitError{code: exit.ExitCode()}
 	default:
-		return trapped("%s", cut(strings.ToValidUTF8(err.Error(), "?"), maxText))
+		return trapped("%s", loggable(err.Error()))
 	}
 }
 

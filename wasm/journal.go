@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 )
@@ -35,7 +34,7 @@ func (j *journal) say(level slog.Level, message, text string) {
 	if !ok {
 		return
 	}
-	attrs := []any{"text", cut(strings.ToValidUTF8(text, "?"), maxText)}
+	attrs := []any{"text", loggable(text)}
 	if dropped > 0 {
 		attrs = append(attrs, "dropped", dropped)
 	}
@@ -84,8 +83,8 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 func (o *output) flush() {
-	if text := strings.TrimRight(string(o.partial), "\r"); text != "" {
-		o.journal.say(slog.LevelWarn, "reqlock: wasm: the guest writes to "+o.name, text)
+	if len(o.partial) > 0 {
+		o.journal.say(slog.LevelWarn, "reqlock: wasm: the guest writes to "+o.name, string(o.partial))
 	}
 	o.partial = o.partial[:0]
 }

@@ -11,16 +11,18 @@ import (
 	"sync"
 
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // A Plugin is a WebAssembly guest that decides what is locked, and how. It is safe for concurrent use.
 type Plugin struct {
-	cfg     Config
-	journal *journal
-	slots   chan struct{} // one for each call that runs
-	closing chan struct{} // closed by Close
-	closed  chan struct{} // closed when all is over
-	failure error         // of closing; to be read when closed is
+	cfg      Config
+	journal  *journal
+	readBody func(*http.Request) ([]byte, error)
+	slots    chan struct{} // one for each call that runs
+	closing  chan struct{} // closed by Close
+	closed   chan struct{} // closed when all is over
+	failure  error         // of closing; to be read when closed is
 
 	mu      sync.Mutex
 	current *program
@@ -50,6 +52,7 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 	}
 	p := &Plugin{cfg: cfg.withDefaults(), closing: make(chan struct{}), closed: make(chan struct{})}
 	p.journal = newJournal(p.cfg.Logger, name)
+	p.readBody = keyfuncs.Body(keyfuncs.MaxBody(p.cfg.MaxBody))
 	p.slots = make(chan struct{}, p.cfg.MaxInstances)
 	program, err := load(ctx, binary, &p.cfg, p.journal)
 	if err != nil {
@@ -86,7 +89,10 @@ func (p *Plugin) decide(c *call) error {
 		return err
 	}
 	defer p.leave(program)
-	return program.run(c)
+	if err := program.run(c); err != nil {
+		return err
+	}
+	return c.finish()
 }
 
 // enterFor enters when the body is there for a program that reads it. Programs change, so it looks again.
@@ -95,7 +101,7 @@ func (p *Plugin) enterFor(c *call) (*program, error) {
 	readsBody := p.current.readsBody
 	p.mu.Unlock()
 	if readsBody {
-		c.bufferBody()
+		c.bufferBody(p.readBody)
 	}
 	for {
 		program, err := p.enter(c.request.Context())
@@ -103,7 +109,7 @@ func (p *Plugin) enterFor(c *call) (*program, error) {
 			return program, err
 		}
 		p.leave(program)
-		c.bufferBody()
+		c.bufferBody(p.readBody)
 	}
 }
 

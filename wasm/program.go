@@ -179,7 +179,7 @@ func (p *program) isGo() bool {
 	return slices.ContainsFunc(p.compiled.CustomSections(), func(s api.CustomSection) bool { return s.Name() == "go:buildid" })
 }
 
-// run decides on one request in an idle instance, or in a new one. After an error the instance is gone.
+// run lets an idle instance, or a new one, decide on one request. After an error the instance is gone.
 func (p *program) run(c *call) error {
 	i, err := p.take()
 	if err != nil {
@@ -190,8 +190,8 @@ func (p *program) run(c *call) error {
 		return err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.idle = append(p.idle, i)
+	p.mu.Unlock()
 	return nil
 }
 

@@ -46,7 +46,7 @@ static int fault(char code) {
 		zero = *(volatile int32_t *)outside;
 		break;
 	case 'z':
-		zero = 1 / zero;
+		zero = (7 + zero) / zero;
 		break;
 	case 'l':
 		forever();

@@ -1,0 +1,281 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+)
+
+// faults are the letters of testdata/README.md, each with what it has to end in.
+var faults = []struct {
+	letter string
+	want   error
+	text   string // a part of the error's
+}{
+	{"t", ErrTrap, ""},
+	{"o", ErrTrap, ""},
+	{"z", ErrTrap, ""},
+	{"m", ErrTrap, ""},
+	{"x", ErrTrap, "exited with code 3"},
+	{"p", ErrTrap, "add_key: 100 bytes at 4294967280 are outside of the guest's memory"},
+	{"g", ErrTrap, "get_uri: "},
+	{"b", ErrTrap, "read_body: buf_limit is 0"},
+	{"k", ErrBadGuest, "more than 4096 bytes"},
+	{"u", ErrBadGuest, "not valid UTF-8"},
+	{"e", ErrBadGuest, "empty"},
+	{"n", ErrNoKey, ""},
+	{"w", ErrBadGuest, "set_wait_ms(-1): use a number from 0 to 30000, which is Config.MaxWait"},
+	{"W", ErrBadGuest, "set_wait_ms(4611686018427387904)"},
+	{"d", ErrBadGuest, "set_lease_ms(-1): use a number from 0 to 600000, which is Config.MaxLease"},
+	{"D", ErrBadGuest, "set_lease_ms(4611686018427387904)"},
+	{"q", ErrBadGuest, "set_mode(77): use a number from 0 to 5"},
+	{"s", ErrBadGuest, "deny(200): use a status from 400 to 599"},
+	{"c", ErrBadGuest, "more than 16 keys"},
+}
+
+// faulty is a request that makes a guest go wrong.
+func faulty(letter string) *http.Request {
+	r := request("PUT", "/orders/42", "the body", "acme")
+	r.Header.Set("X-Fault", letter)
+	return r
+}
+
+// checkFault says what is wrong with how a fault ended, if anything.
+func checkFault(p *Plugin, letter string, want error, text string) error {
+	policy := initial
+	err := p.Policy(faulty(letter), &policy)
+	if !errors.Is(err, want) || err != nil && !strings.Contains(err.Error(), text) {
+		return fmt.Errorf("fault %s: %v; want %v, %q", letter, err, want, text)
+	}
+	var answer *guard.Error
+	if !errors.As(err, &answer) || answer.Status != http.StatusServiceUnavailable || answer.Type != "urn:reqlock:problem:plugin-failed" {
+		return fmt.Errorf("fault %s is answered %+v", letter, answer)
+	}
+	if len(err.Error()) > 2*maxText {
+		return fmt.Errorf("fault %s has a text of %d bytes", letter, len(err.Error()))
+	}
+	if !reflect.DeepEqual(policy, initial) {
+		return fmt.Errorf("fault %s has left the policy %+v", letter, policy)
+	}
+	return nil
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, guest := range languages {
+		p := start(t, guest, Config{})
+		good := rounds(t)
+		for _, fault := range faults {
+			t.Run(guest+"/"+fault.letter, func(t *testing.T) {
+				if err := checkFault(p, fault.letter, fault.want, fault.text); err != nil {
+					t.Error(err)
+				}
+				good(t, p, 1000)
+			})
+		}
+	}
+}
+
+// rounds returns a check that so many calls are right, one after another.
+func rounds(t *testing.T) func(t *testing.T, p *Plugin, calls int) {
+	requests := table()
+	want := make([]verdict, len(requests))
+	for i, r := range requests {
+		want[i] = ask(t, nativePolicy, r())
+	}
+	return func(t *testing.T, p *Plugin, calls int) {
+		t.Helper()
+		for i := range calls {
+			k := i % len(requests)
+			if got := ask(t, p.Policy, requests[k]()); !reflect.DeepEqual(got, want[k]) {
+				t.Fatalf("call %d:\n got %+v\nwant %+v", i, got, want[k])
+			}
+		}
+	}
+}
+
+// TestEndlessRecursion shows that the host's bound of a guest's stack ends in an error. It is wazero's, and not small.
+func TestEndlessRecursion(t *testing.T) {
+	t.Parallel()
+	p := start(t, "wat", Config{MaxInstances: 1})
+	if err := checkFault(p, "r", ErrTrap, "stack overflow"); err != nil {
+		t.Error(err)
+	}
+	rounds(t)(t, p, 100)
+}
+
+// TestEndlessLoop also has the garbage collector and other calls go on while a guest loops.
+func TestEndlessLoop(t *testing.T) {
+	t.Parallel()
+	const timeout = 2 * time.Second
+	for _, guest := range languages {
+		t.Run(guest, func(t *testing.T) {
+			t.Parallel()
+			looping := start(t, guest, Config{Timeout: timeout, MaxInstances: 2})
+			other := start(t, "c", Config{})
+			var took time.Duration
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				began := time.Now()
+				if err := checkFault(looping, "l", ErrTimeout, "more than 2s"); err != nil {
+					t.Error(err)
+				}
+				took = time.Since(began)
+			}()
+			meanwhile := 0
+			for running := true; running; {
+				runtime.GC()
+				for _, p := range []*Plugin{looping, other} {
+					if err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy)); err != nil {
+						t.Error(err)
+					}
+				}
+				select {
+				case <-ended:
+					running = false
+				default:
+					meanwhile++
+				}
+			}
+			if took >= 2*timeout || took < timeout {
+				t.Errorf("the loop has ended after %s; the timeout is %s", took, timeout)
+			}
+			if meanwhile == 0 {
+				t.Error("nothing has happened while the guest looped")
+			}
+			rounds(t)(t, looping, 1000)
+		})
+	}
+}
+
+func TestLogFlood(t *testing.T) {
+	t.Parallel()
+	for _, guest := range languages {
+		t.Run(guest, func(t *testing.T) {
+			t.Parallel()
+			log := &logged{}
+			p := start(t, guest, Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+			began := time.Now()
+			got, want := ask(t, p.Policy, faulty("f")), ask(t, nativePolicy, faulty("f"))
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			seconds := int(time.Since(began)/time.Second) + 1
+			if lines := strings.Count(log.String(), "\n"); lines < maxLines || lines > maxLines*seconds {
+				t.Errorf("%d lines in %d seconds", lines, seconds)
+			}
+			if size := len(log.String()); size > (2*maxText+300)*maxLines*seconds {
+				t.Errorf("%d bytes", size)
+			}
+			if !strings.Contains(log.String(), "the guest says") || !strings.Contains(log.String(), "plugin=sha256:") {
+				t.Errorf("%.300s", log)
+			}
+		})
+	}
+}
+
+// logged is a log to be looked into.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestJournal has a window of its own time.
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	j := newJournal(slog.New(slog.DiscardHandler), "x")
+	now := time.Now()
+	for range maxLines {
+		if _, ok := j.admit(now); !ok {
+			t.Fatal("a line was dropped too early")
+		}
+	}
+	for range 7 {
+		if _, ok := j.admit(now.Add(999 * time.Millisecond)); ok {
+			t.Error("a line too many")
+		}
+	}
+	if dropped, ok := j.admit(now.Add(time.Second)); !ok || dropped != 7 {
+		t.Errorf("in the next second: %d dropped, %v", dropped, ok)
+	}
+	if dropped, ok := j.admit(now.Add(time.Second)); !ok || dropped != 0 {
+		t.Errorf("and then: %d dropped, %v", dropped, ok)
+	}
+}
+
+func TestStartThatFails(t *testing.T) {
+	t.Parallel()
+	for _, guest := range languages {
+		for settings, want := range map[string]error{"l": ErrTimeout, "t": ErrTrap} {
+			t.Run(guest+"/"+settings, func(t *testing.T) {
+				t.Parallel()
+				cfg := Config{Settings: []byte(settings), InitTimeout: patience, Logger: slog.New(slog.DiscardHandler)}
+				if want == ErrTimeout {
+					cfg.InitTimeout = 500 * time.Millisecond // of nothing but the loop
+				}
+				p, err := New(context.Background(), binary(t, guest), cfg)
+				if p != nil || !errors.Is(err, want) {
+					t.Errorf("%v; want %v", err, want)
+				}
+			})
+		}
+	}
+}
+
+// TestStartIsStopped ends a start by the context.
+func TestStartIsStopped(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	p, err := New(ctx, binary(t, "c"), Config{Settings: []byte("l"), InitTimeout: time.Hour})
+	if p != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestTextsOfGuestsAreNotForClients shows that they are in the log.
+func TestTextsOfGuestsAreNotForClients(t *testing.T) {
+	t.Parallel()
+	log := &logged{}
+	p := start(t, "assemblyscript", Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	err := p.Policy(faulty("t"), new(guard.Policy))
+	if err == nil || !strings.Contains(err.Error(), "abort: the header says so (assemblyscript/guest.ts:") {
+		t.Errorf("AssemblyScript's abort: %v", err)
+	}
+	if !strings.Contains(log.String(), "the header says so") {
+		t.Errorf("log: %s", log)
+	}
+	p = start(t, "go", Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	err = p.Policy(faulty("t"), new(guard.Policy))
+	if !errors.Is(err, ErrTrap) || !strings.Contains(log.String(), "panic: the header says so") {
+		t.Errorf("Go's panic: %v, log: %s", err, log)
+	}
+	var answer *guard.Error
+	if !errors.As(err, &answer) || strings.Contains(answer.Title+answer.Detail, "header") {
+		t.Errorf("%+v", answer)
+	}
+}
