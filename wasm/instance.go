@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -36,11 +37,7 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 	}()
 	defer context.AfterFunc(ctx, i.deadline.expire)()
 	i.deadline.begin(p.cfg.InitTimeout)
-	i.module, err = p.runtime.InstantiateModule(i.deadline, p.compiled, i.moduleConfig()) // runs a start section
-	if err == nil && p.start != "" {
-		_, err = i.module.ExportedFunction(p.start).Call(i.deadline)
-	}
-	err = i.ended(err, p.cfg.InitTimeout)
+	err = i.ended(i.start(), p.cfg.InitTimeout)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -52,6 +49,26 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 	}
 	i.handle = i.module.ExportedFunction(exportHandle)
 	return i, nil
+}
+
+// start runs what a guest does before its first call: its start section, and what it exports for it.
+func (i *instance) start() (err error) {
+	p := i.program
+	i.module, err = p.runtime.InstantiateModule(i.deadline, p.compiled, i.moduleConfig())
+	switch {
+	case err != nil && !ran(err):
+		return abort{breach("%s", loggable(err.Error()))}
+	case err != nil || p.start == "":
+		return err
+	}
+	_, err = i.module.ExportedFunction(p.start).Call(i.deadline)
+	return err
+}
+
+// ran tells an error of a start section from one before it, such as an import that is neither function nor memory.
+func ran(err error) bool {
+	var exit *sys.ExitError
+	return errors.As(err, &exit) || strings.Contains(err.Error(), "wasm stack trace")
 }
 
 // moduleConfig gives a guest a clock and randomness, and no more of the world: no files, arguments, environment or sleep.

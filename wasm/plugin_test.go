@@ -1,0 +1,541 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+func TestGuestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for guest, want := range map[string][]string{
+		"command":      {"it exits in _start", "_initialize"},
+		"imports":      {"env.memory, a memory", "http_handler.set_key", "reqlock_v1.skip(i32)->(), which here is ()->()", "reqlock_v2.add_key"},
+		"global":       {"base"},
+		"nomemory":     {`no memory "memory"`},
+		"nohandler":    {`no function "handle_request"`},
+		"wronghandler": {"handle_request is (i32)->(i32); want ()->(i64)"},
+		"wrongstart":   {"_initialize is (i32)->(); want ()->()"},
+		"asksearly":    {"get_method", "before handle_request"},
+		"large":        {"MemoryLimit"},
+		"tablegrow":    {"reference"},
+	} {
+		t.Run(guest, func(t *testing.T) {
+			t.Parallel()
+			refused(t, binary(t, guest), want...)
+		})
+	}
+	good := binary(t, "c")
+	for name, code := range map[string][]byte{"empty": nil, "text": []byte("plugin"), "cut": good[:len(good)/2]} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused(t, code)
+		})
+	}
+}
+
+func refused(t *testing.T, code []byte, want ...string) {
+	t.Helper()
+	p, err := New(context.Background(), code, Config{InitTimeout: patience})
+	if p != nil || !errors.Is(err, ErrBadGuest) {
+		t.Fatalf("%v", err)
+	}
+	for _, text := range want {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("no %q in %v", text, err)
+		}
+	}
+}
+
+// TestGoGuestThatIsAProgram is what go build makes without a flag that is easy to forget.
+func TestGoGuestThatIsAProgram(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "program.wasm")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", file, "./testdata/go")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	code, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, code, "a Go guest must be built with -buildmode=c-shared")
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]Config{
+		"Timeout is -1s":        {Timeout: -time.Second},
+		"InitTimeout is -1ns":   {InitTimeout: -1},
+		"MaxWait is -1ns":       {MaxWait: -1},
+		"MaxLease is -1ns":      {MaxLease: -1},
+		"MaxInstances is -1":    {MaxInstances: -1},
+		"MemoryLimit is 65535":  {MemoryLimit: 65535},
+		"MemoryLimit is 429496": {MemoryLimit: 4<<30 + 1},
+		"MaxBody is -1":         {MaxBody: -1},
+		"is not a directory":    {CacheDir: "config.go"},
+		"has mode 0755":         {CacheDir: open},
+	} {
+		p, err := New(context.Background(), binary(t, "key"), cfg)
+		if p != nil || err == nil || !strings.HasPrefix(err.Error(), "reqlock: wasm: invalid Config: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	p, err := Open(context.Background(), filepath.Join(open, "missing.wasm"), Config{})
+	if p != nil || !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "reqlock: wasm: ") {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestCacheDir(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	for range 2 {
+		p := start(t, "c", Config{CacheDir: dir})
+		rounds(t)(t, p, 200)
+		closePlugin(t, p)
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	files := 0
+	err = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files++
+		}
+		return err
+	})
+	if files == 0 || err != nil {
+		t.Errorf("%d files, %v", files, err)
+	}
+}
+
+// TestReqlockV1 has each of its functions leave its mark.
+func TestReqlockV1(t *testing.T) {
+	t.Parallel()
+	p := start(t, "all", Config{})
+	for method, want := range map[string]verdict{
+		"0": {Policy: guard.Policy{Keys: []string{"0"}, Mode: guard.Exclusive}},
+		"1": {Policy: guard.Policy{Keys: []string{"1"}, Mode: guard.Fair}},
+		"2": {Policy: guard.Policy{Keys: []string{"2"}, Mode: guard.Fenced}},
+		"3": {Policy: guard.Policy{Keys: []string{"3"}, Mode: guard.Read}},
+		"4": {Policy: guard.Policy{Keys: []string{"4"}, Mode: guard.Write}},
+		"5": {Policy: guard.Policy{Keys: []string{"5"}, Mode: guard.ReadWrite}},
+		"K": {Policy: guard.Policy{Keys: []string{"K"}, Mode: initial.Mode}},
+		"S": {Policy: guard.Policy{Keys: []string{"S"}, Mode: initial.Mode, Skip: true}},
+		"D": {Policy: initial, Denial: guard.Error{
+			Status: 422, Type: "urn:reqlock:problem:plugin-denied", Title: "The request is refused",
+			Detail: "no?way ?ü " + strings.Repeat("?", 245), Err: errDenied,
+		}},
+	} {
+		if got := ask(t, p.Policy, request(method, "/", "")); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", method, got, want)
+		}
+	}
+	if len(modes) != 6 {
+		t.Errorf("%d modes", len(modes))
+	}
+	for mode, name := range []string{"Exclusive", "Fair", "Fenced", "Read", "Write", "ReadWrite"} {
+		if modes[uint32(mode)].String() != name {
+			t.Errorf("mode %d is %s, want %s", mode, modes[uint32(mode)], name)
+		}
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                             "",
+		"tenant is missing":            "tenant is missing",
+		"a\x00b\r\nc\x1b[31m\u202e":    "a?b??c?[31m?",
+		"\xff\xfe":                     "?",
+		strings.Repeat("ü", 200):       strings.Repeat("ü", 128),
+		"x" + strings.Repeat("ü", 200): "x" + strings.Repeat("ü", 127),
+	} {
+		if got := printable(text, maxDetail); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// httpRequest is one that a guest can ask everything about.
+func httpRequest(path string) *http.Request {
+	r := httptest.NewRequest("PUT", path, strings.NewReader("the body"))
+	r.Header = http.Header{"X-Lock-Key": {"the client's"}, "Accept": {"a", "b"}}
+	r.Trailer = http.Header{"X-Trailer": {"late"}}
+	r.RemoteAddr = "192.0.2.1:1234"
+	return r
+}
+
+func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
+	t.Parallel()
+	p := start(t, "httpwasm", Config{Settings: []byte("settings"), MaxBody: 100})
+	all := strings.Join([]string{
+		"5", "settings", "0", // features, settings, log level none
+		"PUT", "/all/%2F?q=1", "HTTP/1.1", "192.0.2.1:1234", "accept\x00host\x00", "example.com\x00",
+		"the ", "body", "1", "late\x00",
+		"POST", "/rewritten", "POST\x00/rewritten\x00", "accept\x00", "new body", "POST\x00", "1", "",
+	}, "|")
+	for path, want := range map[string][]string{
+		"/all/%2F?q=1": {all},
+		"/client":      {"|accept\x00host\x00|"},
+		"/many":        {"POST", "host"},
+	} {
+		r := httpRequest(path)
+		v := ask(t, p.Policy, r)
+		if !reflect.DeepEqual(v.Policy.Keys, want) || v.Policy.Mode != initial.Mode || v.Policy.WaitTime != initial.WaitTime || v.Policy.LeaseTime != initial.LeaseTime {
+			t.Errorf("%s: %+v\nwant %q", path, v, want)
+		}
+		checkUntouched(t, r, path)
+	}
+	for path, status := range map[string]int{"/denied": 451, "/other": 403} {
+		v := ask(t, p.Policy, httpRequest(path))
+		if v.Denial.Status != status || v.Denial.Detail != "" {
+			t.Errorf("%s: %+v", path, v.Denial)
+		}
+	}
+	for path, want := range map[string]struct {
+		err  error
+		text string
+	}{
+		"/none":  {ErrNoKey, ""},
+		"/hoard": {ErrBadGuest, "writes more than 1048576 bytes"},
+		"/kind":  {ErrBadGuest, "header_kind is 4"},
+		"/body":  {ErrBadGuest, "body_kind is 2"},
+	} {
+		r := httpRequest(path)
+		if err := p.Policy(r, new(guard.Policy)); !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.text) {
+			t.Errorf("%s: %v", path, err)
+		}
+		checkUntouched(t, r, path)
+	}
+}
+
+// checkUntouched makes sure that nothing of what a guest has changed is in the request.
+func checkUntouched(t *testing.T, r *http.Request, path string) {
+	t.Helper()
+	want := httpRequest(path)
+	if r.Method != want.Method || r.URL.String() != want.URL.String() || r.Host != want.Host || !reflect.DeepEqual(r.Header, want.Header) || !reflect.DeepEqual(r.Trailer, want.Trailer) {
+		t.Errorf("%s: the request has become %+v", path, r)
+	}
+	if body, err := io.ReadAll(r.Body); string(body) != "the body" || err != nil {
+		t.Errorf("%s: the handler reads %q, %v", path, body, err)
+	}
+}
+
+// TestBodies goes through a server, so that they come as they do from clients.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	const limit = 100
+	type answer struct {
+		policyErr error
+		keys      []string
+		body      []byte
+		bodyErr   error
+	}
+	for _, guest := range languages {
+		p := start(t, guest, Config{MaxBody: limit})
+		answers := make(chan answer, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var policy guard.Policy
+			a := answer{policyErr: p.Policy(r, &policy), keys: policy.Keys}
+			a.body, a.bodyErr = io.ReadAll(r.Body)
+			answers <- a
+		}))
+		t.Cleanup(server.Close)
+		send := func(method, fault string, length int64, body io.Reader) answer {
+			r, err := http.NewRequest(method, server.URL+"/orders/1", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ContentLength = length
+			r.Header.Set("X-Tenant", "acme")
+			if fault != "" {
+				r.Header.Set("X-Fault", fault)
+			}
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			if response, err := client.Do(r); err == nil {
+				response.Body.Close()
+			}
+			return <-answers
+		}
+		for _, size := range []int{0, 1, limit - 1, limit, limit + 1, 10 * limit} {
+			text := strings.Repeat("0123456789", 100)[:size]
+			forms := map[string]func() (int64, io.Reader){
+				"whole":   func() (int64, io.Reader) { return int64(size), strings.NewReader(text) },
+				"chunked": func() (int64, io.Reader) { return -1, strings.NewReader(text) },
+				"slow":    func() (int64, io.Reader) { return int64(size), iotest.OneByteReader(strings.NewReader(text)) },
+			}
+			for form, body := range forms {
+				t.Run(fmt.Sprint(guest, "/", form, size), func(t *testing.T) {
+					for _, method := range []string{"PUT", "POST"} { // one is read by the guest, the other is not
+						length, reader := body()
+						a := send(method, "", length, reader)
+						if string(a.body) != text || a.bodyErr != nil {
+							t.Errorf("%s: the handler reads %d bytes of %d, %v", method, len(a.body), size, a.bodyErr)
+						}
+						want := []string{"acme:/orders/1"}
+						if method == "PUT" && size > 0 {
+							want = append(want, text[:min(size, 64)])
+						}
+						switch {
+						case method == "PUT" && size > limit:
+							var own *guard.Error
+							if !errors.Is(a.policyErr, ErrBodyTooLarge) || !errors.As(a.policyErr, &own) || own.Status != http.StatusRequestEntityTooLarge {
+								t.Errorf("PUT: %v", a.policyErr)
+							}
+						case a.policyErr != nil || !reflect.DeepEqual(a.keys, want):
+							t.Errorf("%s: keys %q, %v", method, a.keys, a.policyErr)
+						}
+					}
+					length, reader := body()
+					if a := send("PUT", "t", length, reader); !errors.Is(a.policyErr, ErrTrap) || string(a.body) != text || a.bodyErr != nil {
+						t.Errorf("after a trap the handler reads %d bytes of %d, %v; %v", len(a.body), size, a.bodyErr, a.policyErr)
+					}
+				})
+			}
+		}
+		t.Run(guest+"/failing", func(t *testing.T) {
+			for _, method := range []string{"PUT", "POST"} {
+				a := send(method, "", 50, io.MultiReader(strings.NewReader("0123456789"), iotest.ErrReader(errors.New("the client fails"))))
+				if string(a.body) != "0123456789" || a.bodyErr == nil {
+					t.Errorf("%s: the handler reads %q, %v", method, a.body, a.bodyErr)
+				}
+				var own *guard.Error
+				switch {
+				case method == "POST" && a.policyErr != nil, method == "PUT" && !errors.Is(a.policyErr, a.bodyErr), errors.As(a.policyErr, &own):
+					t.Errorf("%s: %v", method, a.policyErr)
+				}
+			}
+		})
+	}
+}
+
+// TestMixedCalls has many at a time, right ones and wrong ones, and each must get its own answer.
+func TestMixedCalls(t *testing.T) {
+	t.Parallel()
+	const calls, callers, instances = 10_000, 16, 3
+	plugins := make([]*Plugin, len(languages))
+	for i, guest := range languages {
+		plugins[i] = start(t, guest, Config{MaxInstances: instances})
+	}
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for i := range calls / callers {
+				p := plugins[(caller+i)%len(plugins)]
+				if fault := faults[i%len(faults)]; i%20 == caller && fault.letter != "m" {
+					if err := checkFault(p, fault.letter, fault.want, fault.text); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				make := func() *http.Request {
+					return request([]string{"GET", "PUT"}[i%2], fmt.Sprintf("/%d/%d", caller, i), fmt.Sprint("body of ", caller, i), fmt.Sprint("tenant", caller))
+				}
+				if got, want := ask(t, p.Policy, make()), ask(t, nativePolicy, make()); !reflect.DeepEqual(got, want) {
+					t.Errorf("caller %d, call %d:\n got %+v\nwant %+v", caller, i, got, want)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, p := range plugins {
+		if idle := len(p.current.idle); idle > instances || len(p.slots) != 0 {
+			t.Errorf("%s: %d idle instances, %d slots taken", languages[i], idle, len(p.slots))
+		}
+	}
+}
+
+// TestInstancesAreUsedAgain, and not lost to the garbage collector.
+func TestInstancesAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	p := start(t, "c", Config{MaxInstances: 4})
+	first := p.current.idle[0]
+	for range 10 {
+		rounds(t)(t, p, 10)
+		runtime.GC()
+	}
+	if len(p.current.idle) != 1 || p.current.idle[0] != first {
+		t.Errorf("%d instances, or another", len(p.current.idle))
+	}
+}
+
+// TestClientThatLeaves does so in the middle of a call: the guest's own line in the log is the sign.
+func TestClientThatLeaves(t *testing.T) {
+	t.Parallel()
+	for _, guest := range languages {
+		ctx, leave := context.WithCancel(context.Background())
+		p := start(t, guest, Config{Logger: slog.New(&onLog{slog.DiscardHandler, leave})})
+		first := p.current.idle[0]
+		r := faulty("f").WithContext(ctx)
+		if got, want := ask(t, p.Policy, r), ask(t, nativePolicy, faulty("f")); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", guest, got, want)
+		}
+		if ctx.Err() == nil || len(p.current.idle) != 1 || p.current.idle[0] != first || first.module.IsClosed() {
+			t.Errorf("%s: the client has left: %v; %d instances, or another", guest, ctx.Err(), len(p.current.idle))
+		}
+	}
+}
+
+// onLog calls a function for each line.
+type onLog struct {
+	slog.Handler
+	call func()
+}
+
+func (h *onLog) Enabled(context.Context, slog.Level) bool { return true }
+func (h *onLog) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *onLog) Handle(context.Context, slog.Record) error {
+	h.call()
+	return nil
+}
+
+// occupy has a call loop until its timeout, and returns when it runs. What it ends in comes by the channel.
+func occupy(t *testing.T, p *Plugin) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- checkFault(p, "l", ErrTimeout, "") }()
+	eventually(t, "the call runs", func() bool { return len(p.slots) == 1 })
+	return ended
+}
+
+// eventually polls.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for !is() {
+		select {
+		case <-deadline:
+			t.Fatalf("not in time: %s", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	p := start(t, "c", Config{MaxInstances: 1, Timeout: 2 * time.Second})
+	ended := occupy(t, p)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	err := p.Policy(request("GET", "/", "", "acme").WithContext(ctx), new(guard.Policy))
+	var own *guard.Error
+	if !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &own) || own.Status != http.StatusServiceUnavailable || own.RetryAfter != time.Second {
+		t.Errorf("a deadline: %v", err)
+	}
+	ctx, cancel = context.WithCancel(context.Background())
+	cancel()
+	err = p.Policy(request("GET", "/", "", "acme").WithContext(ctx), new(guard.Policy))
+	if !errors.Is(err, ErrBusy) || errors.As(err, &own) && own.Err == err {
+		t.Errorf("a client that has left: %v", err)
+	}
+	if err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy)); err != nil {
+		t.Errorf("one that waits: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	p := start(t, "go", Config{MaxInstances: 1, Timeout: 2 * time.Second})
+	ended := occupy(t, p)
+	waiting := make(chan error, 1)
+	go func() { waiting <- p.Policy(request("GET", "/", "", "acme"), new(guard.Policy)) }()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Close does not wait: %v", err)
+	}
+	for _, err := range []error{<-waiting, p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))} {
+		var own *guard.Error
+		if !errors.Is(err, ErrClosed) || !errors.As(err, &own) || own.Status != http.StatusServiceUnavailable {
+			t.Errorf("%v", err)
+		}
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("the call was ended early: %v", err)
+	default:
+	}
+	closePlugin(t, p)
+	select {
+	case err := <-ended: // as a timeout, not as the end of the runtime
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("closed before the call was over")
+	}
+}
+
+// TestGuardNeverFailsOpen on what a request can cause.
+func TestGuardNeverFailsOpen(t *testing.T) {
+	t.Parallel()
+	p := start(t, "c", Config{MaxBody: 10})
+	g, err := guard.New(nil, guard.Config{
+		Policy:   p.Policy,
+		FailOpen: true,
+		Logger:   slog.New(slog.DiscardHandler),
+		Locker: func(*http.Request, string) core.Locker {
+			t.Error("a lock is asked for")
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := request("PUT", "/orders/1", strings.Repeat("x", 11), "acme")
+	failing := request("PUT", "/orders/1", "", "acme")
+	failing.Body = io.NopCloser(iotest.ErrReader(errors.New("the client fails")))
+	for name, c := range map[string]struct {
+		r      *http.Request
+		status int
+		body   string
+	}{
+		"trap":    {faulty("t"), 503, `"type":"urn:reqlock:problem:plugin-failed"`},
+		"no key":  {faulty("n"), 503, `"detail":"The service cannot tell`},
+		"denied":  {request("GET", "/", ""), 400, `"detail":"X-Tenant is missing"`},
+		"large":   {large, 413, `"type":"urn:reqlock:problem:body-too-large"`},
+		"failing": {failing, 400, `"type":"urn:reqlock:problem:body-unreadable"`},
+	} {
+		w := httptest.NewRecorder()
+		g.Serve(w, c.r, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler runs", name) })
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.body) || strings.Contains(w.Body.String(), "wasm") {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+	ran := false
+	g.Serve(httptest.NewRecorder(), request("GET", "/health", ""), func(http.ResponseWriter, *http.Request) { ran = true })
+	if !ran {
+		t.Error("a request that is skipped has not run")
+	}
+}

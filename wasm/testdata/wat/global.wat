@@ -1,0 +1,5 @@
+;; Imports something that is no function.
+(module
+  (import "env" "base" (global i32))
+  (memory (export "memory") 1)
+  (func (export "handle_request") (result i64) (i64.const 1)))

@@ -1,0 +1,3 @@
+;; Exports no handle_request.
+(module
+  (memory (export "memory") 1))

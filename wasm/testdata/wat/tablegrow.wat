@@ -1,0 +1,7 @@
+;; Makes a table grow, which the memory limit would not bound.
+(module
+  (memory (export "memory") 1)
+  (table 1 funcref)
+  (func (export "handle_request") (result i64)
+    (drop (table.grow 0 (ref.null func) (i32.const 1000000)))
+    (i64.const 1)))
