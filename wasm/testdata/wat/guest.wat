@@ -49,7 +49,8 @@
     (memory.fill (i32.const 16384) (i32.const 107) (i32.const 5000))
     (if (call $get_config (i32.const 1024) (i32.const 1024))
       (then
-        (if (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 108)) (then (call $forever)))
+        (if (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 108))
+          (then (call $log (i32.const 0) (i32.const 16384) (i32.const 7)) (call $forever)))
         (if (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 116)) (then unreachable)))))
   (start $start)
 

@@ -1,0 +1,224 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+)
+
+// A plant is a plugin and the file that it follows.
+type plant struct {
+	*Plugin
+	t    *testing.T
+	path string
+	log  *logged
+}
+
+// watchFile opens a file that holds code, and looks at it often.
+func watchFile(t *testing.T, code []byte) *plant {
+	t.Helper()
+	f := &plant{t: t, path: filepath.Join(t.TempDir(), "policy.wasm"), log: &logged{}}
+	f.replace(code)
+	p, err := open(context.Background(), f.path, Config{
+		Timeout: patience, InitTimeout: patience, MaxInstances: 3, Watch: true,
+		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
+	}, 2*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Plugin = p
+	t.Cleanup(func() { closePlugin(t, p) })
+	return f
+}
+
+// replace renames a new file into the old one's place.
+func (f *plant) replace(code []byte) {
+	f.t.Helper()
+	next := f.path + ".new"
+	if err := os.WriteFile(next, code, 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(next, f.path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// keys are those of one request.
+func (f *plant) keys() string {
+	var p guard.Policy
+	if err := f.Policy(request("GET", "/", ""), &p); err != nil {
+		f.t.Error(err)
+	}
+	return strings.Join(p.Keys, " ")
+}
+
+func (f *plant) awaitKey(key string) {
+	f.t.Helper()
+	eventually(f.t, key, func() bool { return f.keys() == key })
+}
+
+func (f *plant) awaitLog(text string, times int) {
+	f.t.Helper()
+	eventually(f.t, text, func() bool { return strings.Count(f.log.String(), text) == times })
+}
+
+// keyed is the guest whose key is always the same, with another letter.
+func keyed(t *testing.T, letter string) []byte {
+	t.Helper()
+	return bytes.Replace(binary(t, "key"), []byte("key-a"), []byte("key-"+letter), 1)
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	f := watchFile(t, keyed(t, "a"))
+	f.awaitKey("key-a")
+	f.replace(keyed(t, "b"))
+	f.awaitKey("key-b")
+	f.awaitLog("the plugin's new version takes over", 1)
+	if !strings.Contains(f.log.String(), "plugin=policy.wasm") {
+		t.Errorf("log: %s", f.log)
+	}
+
+	refusals := 0
+	for name, code := range map[string][]byte{
+		"cut":     keyed(t, "c")[:60],
+		"imports": binary(t, "imports"),
+		"start":   binary(t, "asksearly"),
+	} {
+		f.replace(code)
+		refusals++
+		f.awaitLog("the plugin's new version does not work, the old one stays", refusals)
+		if key := f.keys(); key != "key-b" {
+			t.Errorf("%s: the key is %q", name, key)
+		}
+	}
+	f.awaitLog("the plugin's new version takes over", 1)
+
+	if err := os.Remove(f.path); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitLog("the plugin's file cannot be read, the old version stays", 1)
+	if key := f.keys(); key != "key-b" {
+		t.Errorf("without a file the key is %q", key)
+	}
+	f.replace(keyed(t, "a"))
+	f.awaitKey("key-a")
+	if err := os.WriteFile(f.path, keyed(t, "d"), 0o600); err != nil { // in place, in the same size
+		t.Fatal(err)
+	}
+	f.awaitKey("key-d")
+}
+
+// TestReloadUnderLoad has the file change again and again while calls run, none of which may fail.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	f := watchFile(t, keyed(t, "a"))
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if key := f.keys(); !slices.Contains([]string{"key-a", "key-b"}, key) {
+					t.Errorf("key %q", key)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		letter := []string{"b", "a"}[i%2]
+		f.replace(keyed(t, letter))
+		f.awaitKey("key-" + letter)
+	}
+	close(stop)
+	callers.Wait()
+	if idle := len(f.current.idle); idle > 3 || len(f.slots) != 0 {
+		t.Errorf("%d idle instances, %d slots taken", idle, len(f.slots))
+	}
+}
+
+// TestReloadToOneThatReadsTheBody finds it though the version before did not.
+func TestReloadToOneThatReadsTheBody(t *testing.T) {
+	t.Parallel()
+	f := watchFile(t, keyed(t, "a"))
+	f.replace(binary(t, "c"))
+	var p guard.Policy
+	eventually(t, "the key from the body", func() bool {
+		p = guard.Policy{}
+		err := f.Policy(request("PUT", "/1", "the body", "acme"), &p)
+		return err == nil && p.Keys[0] != "key-a"
+	})
+	if !slices.Equal(p.Keys, []string{"acme:/1", "the body"}) {
+		t.Errorf("keys %q", p.Keys)
+	}
+}
+
+// TestBodyIsReadForTheVersionThatAnswers swaps between the first look and the call.
+func TestBodyIsReadForTheVersionThatAnswers(t *testing.T) {
+	t.Parallel()
+	p := start(t, "key", Config{MaxInstances: 1})
+	p.slots <- struct{}{} // nobody enters
+	answered := make(chan verdict, 1)
+	r := &signallingContext{Context: context.Background(), asked: make(chan struct{})}
+	go func() { answered <- ask(t, p.Policy, request("PUT", "/1", "the body", "acme").WithContext(r)) }()
+	<-r.asked // it has looked, and waits for a slot
+	next, err := load(context.Background(), binary(t, "c"), &p.cfg, p.journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.swap(next).close(); err != nil {
+		t.Error(err)
+	}
+	<-p.slots
+	if v := <-answered; !slices.Equal(v.Policy.Keys, []string{"acme:/1", "the body"}) {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A signallingContext tells when somebody begins to wait for its end.
+type signallingContext struct {
+	context.Context
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (c *signallingContext) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.asked) })
+	return c.Context.Done()
+}
+
+// TestCloseWhileLoading ends the start of a new version that never would.
+func TestCloseWhileLoading(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policy.wasm")
+	if err := os.WriteFile(path, keyed(t, "a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	looping := make(chan struct{})
+	p, err := open(context.Background(), path, Config{
+		Settings: []byte("l"), InitTimeout: time.Hour, Watch: true,
+		Logger: slog.New(&onLog{slog.DiscardHandler, func() { once.Do(func() { close(looping) }) }}),
+	}, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, binary(t, "wat"), 0o600); err != nil { // which loops in its start, as the settings say
+		t.Fatal(err)
+	}
+	<-looping // it has said so
+	closePlugin(t, p)
+}
