@@ -234,6 +234,25 @@ func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
 	}
 }
 
+// TestGuestOnAnSDK is one that nobody has written for this host.
+func TestGuestOnAnSDK(t *testing.T) {
+	t.Parallel()
+	p := start(t, "sdk", Config{})
+	for range 3 {
+		r := request("POST", "/orders/1?x=%20y", "the body", "acme")
+		r.Header.Set("X-Lock-Key", "the client's")
+		if v := ask(t, p.Policy, r); !reflect.DeepEqual(v.Policy.Keys, []string{"acme /orders/1?x=%20y the body"}) {
+			t.Errorf("%+v", v)
+		}
+		if r.URL.Path != "/orders/1" || r.Header.Get("X-Lock-Key") != "the client's" {
+			t.Errorf("the request has become %s %v", r.URL, r.Header)
+		}
+		if v := ask(t, p.Policy, request("POST", "/orders/1", "")); v.Denial.Status != http.StatusBadRequest {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
 // checkUntouched makes sure that nothing of what a guest has changed is in the request.
 func checkUntouched(t *testing.T, r *http.Request, path string) {
 	t.Helper()

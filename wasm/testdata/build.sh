@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the guests of the tests: build.sh DIRECTORY [go|c|rust|assemblyscript|wat]...
+# Builds the guests of the tests: build.sh DIRECTORY [go|c|rust|sdk|assemblyscript|wat]...
 #
-# The committed binaries were made by Go 1.26, clang and lld 14, Rust 1.95 with the target wasm32-unknown-unknown, AssemblyScript
+# The committed binaries were made by Go 1.26, clang and lld 14, Rust 1.95 with the targets wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript
 # 0.28.20 and wabt 1.0.32. Others make other bytes, with the same behaviour.
 set -euo pipefail
 
@@ -22,6 +22,15 @@ build_rust() {
 		-C target-feature=+bulk-memory -C link-arg=-zstack-size=65536 -D warnings -o "$out/rust.wasm" rust/guest.rs
 }
 
+build_sdk() {
+	local target
+	target=$(mktemp -d)
+	cp -r sdk "$target/source" # cargo leaves a lock file
+	cargo build --quiet --release --target wasm32-wasip1 --manifest-path "$target/source/Cargo.toml" --target-dir "$target"
+	cp "$target/wasm32-wasip1/release/sdk.wasm" "$out/sdk.wasm"
+	rm -rf "$target"
+}
+
 build_assemblyscript() {
 	local npm
 	npm=$(mktemp -d)
@@ -37,7 +46,7 @@ build_wat() {
 	done
 }
 
-[ $# -gt 0 ] || set -- go c rust assemblyscript wat
+[ $# -gt 0 ] || set -- go c rust sdk assemblyscript wat
 for guest in "$@"; do
 	"build_$guest"
 	chmod 644 "$out"/*.wasm
