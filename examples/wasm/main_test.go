@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reqlock/reqlock/examples/internal/demotest"
+)
+
+func TestMain(m *testing.M) { demotest.Main(m) }
+
+func TestDemonstration(t *testing.T) {
+	t.Parallel()
+	demotest.OnEachRedis(t, checkTimeline)
+}
+
+func checkTimeline(t *testing.T, output string) {
+	t.Helper()
+	rows := make(map[string]demotest.Row)
+	for _, r := range demotest.Rows(t, output, 5) {
+		rows[r.Name] = r
+		if r.Refused || r.Status != http.StatusOK || !strings.HasSuffix(r.Bar, "##########") {
+			t.Errorf("row %+v", r)
+		}
+	}
+	// A writes for 500ms. The readers come 50 and 100ms after it, wait for it, and do not wait for each other.
+	for _, name := range []string{"B", "C"} {
+		if waited := rows[name].Waited; waited < 200 {
+			t.Errorf("reader %s has waited %dms for a writer that works 500ms", name, waited)
+		}
+	}
+	if b, c := rows["B"].Waited, rows["C"].Waited; b >= 500+c || c >= 500+b {
+		t.Errorf("the readers have waited %dms and %dms: one for the other", b, c)
+	}
+	if t.Failed() {
+		t.Log(output)
+	}
+}
+
+// TestNewPolicy edits the plugin, builds it with the command of the example, and asks the program that runs.
+func TestNewPolicy(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "plugin.wasm")
+	old, err := os.ReadFile("plugin.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := demotest.Start(t, "", "-plugin", file)
+	p.Until(t, "Serving until Ctrl-C.")
+	base, rdb := p.Find(t, `(http://[^/ ]+)/`), p.Redis(t)
+	demotest.AwaitFree(t, rdb)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	if a := <-demotest.Post(client, base+"/acme/stock", ""); a.Status != http.StatusOK {
+		t.Errorf("with the old policy: %+v", a)
+	}
+
+	buildEdited(t, file, `lock.AddKey(tenant + ":" + list)`, `lock.Deny(451, "not "+tenant+"'s "+list)`)
+	p.Until(t, "the plugin's new version takes over")
+	if a := <-demotest.Post(client, base+"/acme/stock", ""); a.Status != 451 || !strings.Contains(a.Body, `"detail":"not acme's stock"`) {
+		t.Errorf("with the new policy: %+v", a)
+	}
+	p.Signal(t, os.Interrupt)
+	p.End(t, 0)
+}
+
+// buildEdited builds the plugin with one line changed, by the command that the example names.
+func buildEdited(t *testing.T, file, from, to string) {
+	t.Helper()
+	source, err := filepath.Abs("plugin/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(edited, []byte(strings.Replace(string(text), from, to, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{source: edited}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlayFile := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-buildvcs=false", "-overlay", overlayFile, "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, "./plugin")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func TestSignalDuringDemonstration(t *testing.T) {
+	t.Parallel()
+	demotest.SignalDuringDemonstration(t)
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	demotest.Failures(t)
+}

@@ -1,0 +1,27 @@
+// Plugin decides for examples/wasm what is locked: each tenant's lists, for readers together and for writers alone. It is
+// not a part of the service. Change it, build it, and the service that runs goes by the new version within a second or two:
+//
+//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o examples/wasm/plugin.wasm ./examples/wasm/plugin
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/wasm/guest"
+)
+
+func init() { guest.Handle(decide) }
+
+func main() {} // never runs
+
+func decide(r guest.Request, lock guest.Lock) {
+	tenant, list, _ := strings.Cut(strings.TrimPrefix(r.Path(), "/"), "/")
+	lock.AddKey(tenant + ":" + list)
+	lock.SetWait(5 * time.Second)
+	if r.Method() == "GET" {
+		lock.SetMode(guest.Read)
+	} else {
+		lock.SetMode(guest.Write)
+	}
+}

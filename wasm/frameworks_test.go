@@ -1,0 +1,99 @@
+package wasm
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
+	echolock "github.com/reqlock/reqlock/middleware/echo"
+	ginlock "github.com/reqlock/reqlock/middleware/gin"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+)
+
+// frameworks mount a handler at POST /orders/{id}, with a plugin before it.
+var frameworks = map[string]func(locks *core.Client, cfg guard.Config, h http.HandlerFunc) http.Handler{
+	"net/http": func(locks *core.Client, cfg guard.Config, h http.HandlerFunc) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST /orders/{id}", httplock.New(locks, cfg)(h))
+		return mux
+	},
+	"Gin": func(locks *core.Client, cfg guard.Config, h http.HandlerFunc) http.Handler {
+		gin.SetMode(gin.TestMode)
+		router := gin.New()
+		router.POST("/orders/:id", ginlock.New(locks, cfg), gin.WrapF(h))
+		return router
+	},
+	"Echo": func(locks *core.Client, cfg guard.Config, h http.HandlerFunc) http.Handler {
+		e := echo.New()
+		e.POST("/orders/:id", echo.WrapHandler(h), echolock.New(locks, echolock.Config{Config: cfg}))
+		return e
+	},
+}
+
+// TestFrameworks has a plugin decide in each of them: requests for one key exclude each other, those for another do not, and
+// the handler gets the body that the guest has read.
+func TestFrameworks(t *testing.T) {
+	server := redistest.Start(t)
+	for name, mount := range frameworks {
+		t.Run(name, func(t *testing.T) {
+			rdb := server.Client(t)
+			locks, err := core.New(rdb, core.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := locks.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			p := start(t, "sdk", Config{})
+			entered, leave := make(chan string, 1), make(chan struct{})
+			handler := mount(locks, guard.Config{Policy: p.Policy}, func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				if string(body) == "wait" {
+					entered <- string(body)
+					<-leave
+				}
+				w.Write(body)
+			})
+			send := func(tenant, path, body string) *httptest.ResponseRecorder {
+				r := httptest.NewRequest("POST", path, strings.NewReader(body))
+				r.Header.Set("X-Tenant", tenant)
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				return w
+			}
+			check := func(what string, w *httptest.ResponseRecorder, status int, text string) {
+				t.Helper()
+				if w.Code != status || !strings.Contains(w.Body.String(), text) {
+					t.Errorf("%s: %d %s", what, w.Code, w.Body)
+				}
+			}
+
+			first := make(chan *httptest.ResponseRecorder, 1)
+			go func() { first <- send("acme", "/orders/1", "wait") }()
+			<-entered
+			check("the same key", send("acme", "/orders/1", "wait"), http.StatusConflict, "urn:reqlock:problem:locked")
+			check("another tenant", send("globex", "/orders/1", "at once"), http.StatusOK, "at once")
+			check("another route", send("acme", "/orders/2", "at once"), http.StatusOK, "at once")
+			check("no tenant", send("", "/orders/1", "body"), http.StatusBadRequest, "urn:reqlock:problem:plugin-denied")
+			close(leave)
+			check("the first", <-first, http.StatusOK, "wait")
+			if left, err := rdb.Keys(t.Context(), "*").Result(); len(left) > 0 || err != nil {
+				t.Errorf("left in Redis: %q, %v", left, err)
+			}
+		})
+	}
+}
