@@ -31,6 +31,12 @@ interop: test-tools ## share locks with Java Redisson, and show how long each ta
 	@scripts/install-interop-tools.sh
 	$(GO) test -C interop/redisson -tags interop -count=1 # named no package, it shows what a test that passes prints
 
+.PHONY: wasm-guests
+wasm-guests: ## rebuild the WebAssembly guests in Go and C, and make sure that they do what the committed ones do
+	@scripts/install-wasm-tools.sh
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) wasm/testdata/build.sh "$$dir" go c && \
+		$(GO) test -count=1 ./wasm -run '^TestGuestsGive|^TestFaults$$|^TestStartThatFails$$' -guests "$$dir"
+
 .PHONY: bench-short
 bench-short: test-tools ## compile the benchmarks and run each for a moment
 	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...

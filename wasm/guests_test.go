@@ -50,6 +50,9 @@ func start(t testing.TB, guest string, cfg Config) *Plugin {
 	if cfg.InitTimeout == 0 {
 		cfg.InitTimeout = patience
 	}
+	if cfg.CacheDir == "" {
+		cfg.CacheDir = compiled
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
