@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"strings"
 	"time"
 )
@@ -47,16 +46,16 @@ func Handle(f func(r Request, lock Lock)) {
 }
 
 // Settings is the host's Config.Settings. It is there from the start, also in an init function.
-func Settings() []byte { return fetch(getConfig) }
+func Settings() []byte { return []byte(fetch(getConfig)) }
 
 // Log writes a line to the host's log. Long ones are cut, and too many are dropped.
 func Log(level Level, text string) { hostLog(int32(level), text) }
 
 // Method is the request's, such as "GET".
-func (Request) Method() string { return string(fetch(getMethod)) }
+func (Request) Method() string { return fetch(getMethod) }
 
 // URI is the path, encoded as it came, and the query.
-func (Request) URI() string { return string(fetch(getURI)) }
+func (Request) URI() string { return fetch(getURI) }
 
 // Path is the URI's, still encoded.
 func (r Request) Path() string {
@@ -65,10 +64,10 @@ func (r Request) Path() string {
 }
 
 // Protocol is the request's version of HTTP, such as "HTTP/1.1".
-func (Request) Protocol() string { return string(fetch(getProtocolVersion)) }
+func (Request) Protocol() string { return fetch(getProtocolVersion) }
 
 // SourceAddr is the client's address and port, as the host's connection has it.
-func (Request) SourceAddr() string { return string(fetch(getSourceAddr)) }
+func (Request) SourceAddr() string { return fetch(getSourceAddr) }
 
 // Header is the first value of a header, in any case; empty: there is none. "host" is there as well.
 func (r Request) Header(name string) string {
@@ -130,14 +129,14 @@ func milliseconds(d time.Duration) int64 {
 var buffer [2048]byte
 
 // fetch asks again with more room if the answer does not fit.
-func fetch(get func(buf []byte) uint32) []byte {
+func fetch(get func(buf []byte) uint32) string {
 	buf := buffer[:]
 	n := get(buf)
 	if int(n) > len(buf) {
 		buf = make([]byte, n)
 		n = get(buf)
 	}
-	return bytes.Clone(buf[:n])
+	return string(buf[:n])
 }
 
 // fetchList is fetch for count<<32|length and values that end in NUL.
