@@ -41,7 +41,8 @@ type Config struct {
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, makes the lock of a name: any lock of package core, of any client.
+	// Locker, if set, makes the lock of a name: any lock of package core, of any client. An *Error that its Acquire returns,
+	// wrapped or not, is answered as it is.
 	Locker func(r *http.Request, name string) core.Locker
 	// Name makes the lock's name of a key. nil: "reqlock:" before it. See Exact.
 	Name func(key string) string
@@ -64,7 +65,7 @@ type Outcome struct {
 	Waited     time.Duration // for the locks
 	Held       time.Duration // from then until the handler returned
 	FailedOpen bool          // the handler ran without a lock
-	Err        error         // why there was no lock; or the loss of it while the handler ran
+	Err        error         // why there was no lock; the loss of it while the handler ran; or what ReleaseBy failed with
 }
 
 // Mode is a kind of lock.

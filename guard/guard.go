@@ -252,11 +252,13 @@ func (v *visit) startMaxHold(r *http.Request, lease *core.Lease, cancel context.
 
 // leave releases what the handler has neither released nor detached.
 func (v *visit) leave() {
-	lease := v.section.take()
-	if lease == nil {
-		return
+	err := v.section.failure()
+	if err != nil {
+		v.outcome.Err = err
 	}
-	err := lease.Release(v.r.Context())
+	if lease := v.section.take(); lease != nil {
+		err = lease.Release(v.r.Context())
+	}
 	if errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrClosed) {
 		v.outcome.Err = err
 		v.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", v.r.Method, "pattern", v.r.Pattern, "held", v.outcome.Held)

@@ -12,8 +12,8 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// An Error is a refusal that carries its own answer. Guards pass one to Config.ErrorHandler; a key function or a policy may
-// return one, wrapped or not, and it is answered as it is.
+// An Error is a refusal that carries its own answer. Guards pass one to Config.ErrorHandler; a key function, a policy or a
+// lock of Config.Locker may return one, wrapped or not, and it is answered as it is.
 type Error struct {
 	Status     int           // of the answer
 	Type       string        // RFC 9457 problem type, a URI
@@ -92,9 +92,12 @@ func (g *Guard) refusal(problem string, cause error) *Error {
 	return e
 }
 
-// lockError turns an error of core into an answer.
+// lockError turns an error of core, or of a Locker, into an answer.
 func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error {
+	var own *Error
 	switch {
+	case errors.As(err, &own) && own.canBeSent():
+		return own
 	case errors.Is(err, core.ErrNotAcquired) && wait == 0:
 		return g.refusal(locked, err)
 	case errors.Is(err, core.ErrNotAcquired), wait > 0 && errors.Is(r.Context().Err(), context.DeadlineExceeded):

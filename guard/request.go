@@ -17,8 +17,9 @@ var ErrMaxHold = errors.New("reqlock: guard: the request has held its lock for M
 type section struct {
 	server *http.Server // which the request came by
 
-	mu    sync.Mutex
-	lease *core.Lease // of all locks of the request
+	mu     sync.Mutex
+	lease  *core.Lease // of all locks of the request
+	failed error       // what ReleaseBy has failed with
 }
 
 type sectionKey struct{}
@@ -75,6 +76,31 @@ func Release(ctx context.Context) error {
 		return core.ErrNotHeld
 	}
 	return lease.Release(ctx)
+}
+
+// ReleaseBy is Release in another way than by core.Lease.Release: by core.Lease.ReleaseWith, say. release has to give the lease
+// up. What it returns becomes the guard's Outcome.Err, and a loss is logged, as if the guard had released by itself.
+func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
+	s := sectionFrom(ctx)
+	if s == nil {
+		return core.ErrNotHeld
+	}
+	lease := s.take()
+	if lease == nil {
+		return core.ErrNotHeld
+	}
+	err := release(lease)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
+	return err
+}
+
+// failure is what ReleaseBy has failed with.
+func (s *section) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }
 
 // Detach takes the lock over from the innermost guard: it outlives the request, and whoever called Detach releases it. That
