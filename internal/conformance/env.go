@@ -66,7 +66,7 @@ func newEnv(t *testing.T, a Adapter, changes ...func(*setup)) *env {
 // client is a lock client, as a process of its own would have it.
 func (e *env) client(addr string, options core.Options) *core.Client {
 	e.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: options.CommandTimeout})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: options.CommandTimeout, ReadTimeout: options.CommandTimeout})
 	e.rdbs = append(e.rdbs, rdb)
 	c, err := core.New(rdb, options)
 	if err != nil {
