@@ -43,7 +43,9 @@ func (v *voters) join(t testing.TB, opts ...func(*Options)) {
 		c := newLooseClient(t, rdb, append([]func(*Options){commandTimeout(time.Second)}, opts...)...)
 		v.clients = append(v.clients, c)
 		t.Cleanup(func() {
-			if err := c.Close(bg); err != nil {
+			closing, cancel := context.WithTimeout(bg, patience)
+			defer cancel()
+			if err := c.Close(closing); err != nil {
 				t.Error(err)
 			}
 		})
