@@ -244,6 +244,32 @@ func TestOnce_AStrayAcquire(t *testing.T) {
 	}
 }
 
+// Who waits in the process of a holder that fails gets the lock with a marker of its own.
+func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	once := c.Once("a").WithMarker(running, time.Hour)
+	lease := mustBegin(t, once, AcquireOptions{})
+	waiters := waitForRecord(t, c, once, 2)
+	for range 2 {
+		mustRelease(t, lease)
+		var r outcome
+		select {
+		case r = <-waiters[0]:
+		case r = <-waiters[1]:
+		case <-time.After(patience):
+		}
+		if lease = r.lease; lease == nil {
+			t.Fatalf("a waiter has got %+v, want the lock", r)
+		}
+		b.wantCount(t, lease, 1)
+		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
+	}
+	mustRelease(t, lease)
+	b.wantStored(t, "a", "", 0)
+}
+
 // A ReleaseWith that arrives when all is over changes nothing for those who came later.
 func TestOnce_AStrayRecord(t *testing.T) {
 	t.Parallel()
@@ -539,6 +565,19 @@ func TestOnce_Refused(t *testing.T) {
 		}
 	}
 	mustRelease(t, lease)
+	for name, l := range map[string]Locker{
+		"a lock":       c.Lock("b"),
+		"a fair lock":  c.FairLock("b"),
+		"several":      MultiLock(c.Lock("b"), c.Lock("c")),
+		"a write lock": c.ReadWriteLock("b").Write(),
+	} {
+		other, err := l.Acquire(bg, AcquireOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, name, other.ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
+		mustRelease(t, other)
+	}
 	wantErr(t, "after the release", lease.ReleaseWith(bg, []byte("x"), time.Hour), ErrReleased)
 }
 
