@@ -133,7 +133,7 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 			return func(t *testing.T, b *bundle) { b.wantStored(t, "a", "the next one's", time.Hour) }
 		},
 		"the next has died": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
-			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: 50 * time.Millisecond})
+			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Second})
 			await(t, "its lease is over", lease.Done())
 			return func(t *testing.T, b *bundle) {
 				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
@@ -444,7 +444,7 @@ func TestOnce_Levels(t *testing.T) {
 				}
 				opts := AcquireOptions{LeaseTime: time.Hour}
 				if name == "loss" {
-					opts.LeaseTime = time.Second
+					opts.LeaseTime = 2 * time.Second
 				}
 				outer := mustBegin(t, once, opts)
 				inner := acquireOnce(outer.Context(), once, opts)

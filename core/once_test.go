@@ -133,7 +133,7 @@ func contractMarker(t *testing.T, rdb *redis.Client) {
 	wantRecord(t, other.Once("a"), "done")
 	b.forget(t, "a")
 
-	lease = mustBegin(t, once, AcquireOptions{LeaseTime: 100 * time.Millisecond})
+	lease = mustBegin(t, once, AcquireOptions{LeaseTime: time.Second})
 	r := acquireOnce(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
 	if r.record != "running" || r.err != nil {
 		t.Errorf("after a loss: %+v, want the marker", r)
