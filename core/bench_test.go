@@ -46,6 +46,61 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
+// A run that leaves a record of 1 KiB, beside the plain cycle that it replaces; and a replay of one.
+func BenchmarkOnce(b *testing.B) {
+	record := make([]byte, 1<<10)
+	for _, goroutines := range []int{1, 64} {
+		name := func(what string) string { return fmt.Sprintf("%s/goroutines=%d", what, goroutines) }
+		b.Run(name("plain"), func(b *testing.B) {
+			c := newBundle(b).client(b)
+			spread(b, goroutines, func(i int) func() {
+				lock := c.Lock(fmt.Sprint("bench:", i))
+				return func() { cycle(b, lock, AcquireOptions{}) }
+			})
+		})
+		for _, marker := range []bool{false, true} {
+			what := "run"
+			if marker {
+				what = "run with a marker"
+			}
+			b.Run(name(what), func(b *testing.B) {
+				bundle := newBundle(b)
+				c := bundle.client(b)
+				var run atomic.Int64
+				spread(b, goroutines, func(int) func() {
+					return func() {
+						once := c.Once(fmt.Sprint("bench:", run.Add(1)))
+						if marker {
+							once = once.WithMarker(running, time.Minute)
+						}
+						lease, _, err := once.Acquire(bg, AcquireOptions{})
+						if err == nil {
+							err = lease.ReleaseWith(bg, record, time.Minute)
+						}
+						if err != nil {
+							b.Error(err)
+						}
+					}
+				})
+				bundle.rdb.FlushDB(bg)
+			})
+		}
+		b.Run(name("replay"), func(b *testing.B) {
+			bundle := newBundle(b)
+			c := bundle.client(b)
+			mustRecord(b, mustBegin(b, c.Once("bench"), AcquireOptions{}), string(record), time.Hour)
+			spread(b, goroutines, func(int) func() {
+				return func() {
+					if _, got, err := c.Once("bench").Acquire(bg, AcquireOptions{}); err != nil || len(got) != len(record) {
+						b.Error(len(got), err)
+					}
+				}
+			})
+			bundle.rdb.FlushDB(bg)
+		})
+	}
+}
+
 // spread runs b.N rounds on so many goroutines. each makes the round of one of them. cpu-ns/op is what this process
 // computes in a round, Redis not included.
 func spread(b *testing.B, goroutines int, each func(i int) func()) {
