@@ -45,7 +45,7 @@ func serveSingle(t *testing.T) (redis.UniversalClient, []*redis.Client) {
 }
 
 func serveCluster(t *testing.T) (redis.UniversalClient, []*redis.Client) {
-	cluster := redistest.StartCluster(t)
+	cluster := redistest.StartCluster(t, "cluster-node-timeout 15000") // however slow the machine is, no master is replaced
 	var nodes []*redis.Client
 	for _, server := range cluster.Servers {
 		nodes = append(nodes, server.Client(t))
