@@ -34,8 +34,8 @@ interop: test-tools ## share locks with Java Redisson, and show how long each ta
 .PHONY: wasm-guests
 wasm-guests: ## rebuild the WebAssembly guests in Go and C, and make sure that they do what the committed ones do
 	@scripts/install-wasm-tools.sh
-	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) wasm/testdata/build.sh "$$dir" go c && \
-		$(GO) test -count=1 ./wasm -run '^TestGuestsGive|^TestFaults$$|^TestStartThatFails$$' -guests "$$dir"
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) wasm/testdata/build.sh "$$dir" go c docs && \
+		$(GO) test -count=1 ./wasm -run '^TestGuests|^TestFaults$$|^TestStartThatFails$$' -guests "$$dir"
 
 .PHONY: bench-short
 bench-short: test-tools ## compile the benchmarks and run each for a moment

@@ -24,9 +24,11 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+	"github.com/reqlock/reqlock/wasm"
 )
 
-// What the README and docs/ show of Go is in the tests of this directory, word for word; TestSnippets sees to that.
+// What the README and docs/ show of Go is in the tests of this directory, or is the plugin of examples/wasm, word for word;
+// TestSnippets sees to that.
 
 // server is where the examples keep their locks.
 var server *redistest.Server
@@ -81,6 +83,25 @@ func Example() {
 	body, _ := io.ReadAll(response.Body)
 	fmt.Println(response.Status, string(body))
 	// Output: 200 OK paid under lock "reqlock:order:42"
+}
+
+func Example_plugin() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	ctx, mux := context.Background(), http.NewServeMux()
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+	plugin, err := wasm.Open(ctx, "examples/wasm/plugin.wasm", wasm.Config{Watch: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer plugin.Close(context.Background()) // after the server's Shutdown
+	mux.Handle("/{tenant}/{list}", httplock.New(locks, httplock.Config{Policy: plugin.Policy})(handler))
 }
 
 func Example_shutdown() {
@@ -206,11 +227,11 @@ func indent(text string, tabs int) string {
 func TestSnippets(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder
-	tests, err := filepath.Glob("*_test.go")
+	sources, err := filepath.Glob("*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range tests {
+	for _, path := range append(sources, "examples/wasm/plugin/main.go") {
 		source.WriteString(read(t, path))
 	}
 	n := 0
@@ -219,7 +240,7 @@ func TestSnippets(t *testing.T) {
 		for _, snippet := range snippets {
 			n++
 			if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(tabs int) bool { return strings.Contains(source.String(), "\n"+indent(snippet, tabs)) }) {
-				t.Errorf("this snippet of %s is in no test of this directory:\n%s", path, snippet)
+				t.Errorf("this snippet of %s is neither in a test of this directory nor in examples/wasm/plugin:\n%s", path, snippet)
 			}
 		}
 		if fences := strings.Count(text, "```go"); fences != len(snippets) {
@@ -267,6 +288,7 @@ func TestLinks(t *testing.T) {
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	makefile := read(t, "Makefile")
+	plugins := read(t, "examples/wasm/plugin/main.go") + read(t, "wasm/include/reqlock.h") // and their tests build them
 	for path, text := range documents(t) {
 		for _, block := range blocks(text, "sh") {
 			for line := range strings.Lines(block) {
@@ -280,6 +302,7 @@ func TestCommands(t *testing.T) {
 					if _, err := os.Stat(command[2]); err != nil {
 						t.Errorf("%s: %q: %v", path, line, err)
 					}
+				case len(command) > 3 && strings.Contains(plugins, strings.TrimSpace(line)+"\n"):
 				default:
 					t.Errorf("%s: the command %q is not checked by anything", path, line)
 				}

@@ -200,3 +200,14 @@ func TestGuestsGiveTheSamePolicyAsNativeCode(t *testing.T) {
 		})
 	}
 }
+
+func TestGuestsOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	p := start(t, "docs", Config{})
+	if v := ask(t, p.Policy, request("GET", "/orders/1?x=2", "")); !reflect.DeepEqual(v.Policy.Keys, []string{"/orders/1?x=2"}) {
+		t.Errorf("%+v", v)
+	}
+	if v := ask(t, p.Policy, request("GET", "/"+strings.Repeat("p", 1024), "")); v.Denial.Detail != "the URI is too long" {
+		t.Errorf("%+v", v)
+	}
+}

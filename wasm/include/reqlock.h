@@ -6,7 +6,7 @@
  *
  * Build it with nothing but clang and lld:
  *
- *     clang --target=wasm32 -O2 -nostdlib -fno-builtin -Wl,--no-entry -Wl,--strip-all -o plugin.wasm plugin.c
+ *     clang --target=wasm32 -O2 -nostdlib -fno-builtin -I wasm/include -Wl,--no-entry -Wl,--strip-all -o plugin.wasm plugin.c
  *
  * Getters write a value only if it fits, and return its length all the same.
  */

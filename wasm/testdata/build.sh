@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the guests of the tests: build.sh DIRECTORY [go|c|rust|sdk|assemblyscript|wat]...
+# Builds the guests of the tests: build.sh DIRECTORY [go|c|docs|rust|sdk|assemblyscript|wat]...
 #
 # The committed binaries were made by Go 1.26, clang and lld 14, Rust 1.95 with the targets wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript
 # 0.28.20 and wabt 1.0.32. Others make other bytes, with the same behaviour.
@@ -15,6 +15,11 @@ build_go() {
 
 build_c() {
 	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/c.wasm" c/guest.c
+}
+
+build_docs() {
+	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../../docs/wasm.md |
+		clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/docs.wasm" -x c -
 }
 
 build_rust() {
@@ -46,7 +51,7 @@ build_wat() {
 	done
 }
 
-[ $# -gt 0 ] || set -- go c rust sdk assemblyscript wat
+[ $# -gt 0 ] || set -- go c docs rust sdk assemblyscript wat
 for guest in "$@"; do
 	"build_$guest"
 	chmod 644 "$out"/*.wasm
