@@ -161,6 +161,19 @@ func TestEndlessLoop(t *testing.T) {
 	}
 }
 
+// TestWriteWithoutEnd is a single call of the host that would take minutes.
+func TestWriteWithoutEnd(t *testing.T) {
+	t.Parallel()
+	p := start(t, "iovecs", Config{Timeout: 500 * time.Millisecond})
+	began := time.Now()
+	if err := p.Policy(request("GET", "/", ""), new(guard.Policy)); !errors.Is(err, ErrTimeout) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > patience {
+		t.Errorf("it has taken %s", took)
+	}
+}
+
 func TestLogFlood(t *testing.T) {
 	t.Parallel()
 	for _, guest := range languages {

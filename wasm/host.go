@@ -61,6 +61,9 @@ func (m memory) bytes(ptr, length uint64) []byte {
 		panic(abort{trapped("%s: the guest has no memory", m.function)})
 	}
 	b, ok := m.Read(uint32(ptr), uint32(length))
+	if uint32(length) == 0 {
+		return nil // wherever an empty value lies
+	}
 	if !ok {
 		panic(abort{trapped("%s: %d bytes at %d are outside of the guest's memory", m.function, uint32(length), uint32(ptr))})
 	}

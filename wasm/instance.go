@@ -28,20 +28,24 @@ type instance struct {
 
 // instantiate makes an instance and runs its start function. The end of ctx stops it, as InitTimeout does.
 func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
-	i := &instance{program: p, stdout: output{journal: p.journal, name: "stdout"}, stderr: output{journal: p.journal, name: "stderr"}}
+	i := &instance{program: p}
 	i.deadline = newDeadline(i)
+	i.stdout = output{journal: p.journal, name: "stdout", deadline: i.deadline}
+	i.stderr = output{journal: p.journal, name: "stderr", deadline: i.deadline}
 	defer func() {
 		if err != nil {
 			i.close()
 		}
 	}()
-	defer context.AfterFunc(ctx, i.deadline.expire)()
+	stop := context.AfterFunc(ctx, i.deadline.expire)
 	i.deadline.begin(p.cfg.InitTimeout)
 	err = i.ended(i.start(), p.cfg.InitTimeout)
 	switch {
-	case err == nil:
-	case ctx.Err() != nil:
+	case !stop(): // also when the start was over by then: the deadline is no more
 		return nil, fmt.Errorf("reqlock: wasm: the start of the guest was stopped: %w", context.Cause(ctx))
+	case err == nil && !i.usable(): // it was over just after its time
+		return nil, fmt.Errorf("in the start of the guest: %w: more than %s", ErrTimeout, p.cfg.InitTimeout)
+	case err == nil:
 	case p.exitsInStart(err):
 		return nil, breach("it exits in _start instead of staying ready for calls; %s", p.reactorHint())
 	default:

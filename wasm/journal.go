@@ -64,13 +64,22 @@ func (j *journal) admit(now time.Time) (dropped int, ok bool) {
 // An output is a guest's standard output or error. It becomes one line in the log for each of its own. It belongs to one
 // instance, and is written to by one goroutine at a time.
 type output struct {
-	journal *journal
-	name    string
-	partial []byte
+	journal  *journal
+	name     string
+	deadline *deadline
+	partial  []byte
 }
 
+// maxWrite is how many bytes of one write are looked at.
+const maxWrite = 64 << 10
+
+// Write ends with the deadline: WASI's fd_write takes any number of buffers, and calls it for each of them before the guest can be
+// stopped.
 func (o *output) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
+	if err := o.deadline.Err(); err != nil {
+		return 0, err
+	}
+	for rest := p[:min(len(p), maxWrite)]; len(rest) > 0; {
 		line, after, ended := bytes.Cut(rest, []byte{'\n'})
 		room := maxText - len(o.partial)
 		o.partial = append(o.partial, line[:min(len(line), room)]...) // the rest of a longer one is lost

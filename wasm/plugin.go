@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -35,6 +36,9 @@ type Plugin struct {
 // New makes a plugin of a binary. It compiles it and starts one instance, which takes some milliseconds for a guest in C and half a
 // second for one in Go. ErrBadGuest, ErrTrap and ErrTimeout say what is wrong with the guest. The logs call it by its checksum.
 func New(ctx context.Context, binary []byte, cfg Config) (*Plugin, error) {
+	if cfg.Watch {
+		return nil, errors.New("reqlock: wasm: invalid Config: Watch is set, and there is no file to watch; use Open")
+	}
 	sum := sha256.Sum256(binary)
 	return newPlugin(ctx, binary, cfg, "sha256:"+hex.EncodeToString(sum[:6]))
 }
@@ -51,6 +55,7 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 		return nil, err
 	}
 	p := &Plugin{cfg: cfg.withDefaults(), closing: make(chan struct{}), closed: make(chan struct{})}
+	p.cfg.Settings = bytes.Clone(cfg.Settings)
 	p.journal = newJournal(p.cfg.Logger, name)
 	p.readBody = keyfuncs.Body(keyfuncs.MaxBody(p.cfg.MaxBody))
 	p.slots = make(chan struct{}, p.cfg.MaxInstances)

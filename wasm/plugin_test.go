@@ -97,6 +97,7 @@ func TestConfig(t *testing.T) {
 		"MaxBody is -1":         {MaxBody: -1},
 		"is not a directory":    {CacheDir: "config.go"},
 		"has mode 0755":         {CacheDir: open},
+		"use Open":              {Watch: true},
 	} {
 		p, err := New(context.Background(), binary(t, "key"), cfg)
 		if p != nil || err == nil || !strings.HasPrefix(err.Error(), "reqlock: wasm: invalid Config: ") || !strings.Contains(err.Error(), want) {
