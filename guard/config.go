@@ -41,7 +41,7 @@ type Config struct {
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, makes the lock of a name: any lock of package core, of any client. An *Error that its Acquire returns,
+	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at Exclusive then. An *Error that its Acquire returns,
 	// wrapped or not, is answered as it is.
 	Locker func(r *http.Request, name string) core.Locker
 	// Name makes the lock's name of a key. nil: "reqlock:" before it. See Exact.
@@ -66,38 +66,6 @@ type Outcome struct {
 	Held       time.Duration // from then until the handler returned
 	FailedOpen bool          // the handler ran without a lock
 	Err        error         // why there was no lock; the loss of it while the handler ran; or what ReleaseBy failed with
-}
-
-// Mode is a kind of lock.
-type Mode int
-
-// The modes. Only Exclusive is there yet; Validate refuses the others.
-const (
-	Exclusive Mode = iota // one request at a time
-	Fair                  // the same, first come first served across all processes
-	Fenced                // Exclusive, with a fencing token in the lease
-	Read                  // shared with other readers
-	Write                 // excludes readers and writers
-	ReadWrite             // Read for GET and HEAD, Write for the rest
-)
-
-var modeNames = []string{"Exclusive", "Fair", "Fenced", "Read", "Write", "ReadWrite"}
-
-func (m Mode) String() string {
-	if m < 0 || int(m) >= len(modeNames) {
-		return fmt.Sprintf("Mode(%d)", int(m))
-	}
-	return modeNames[m]
-}
-
-func (m Mode) check() error {
-	if m == Exclusive {
-		return nil
-	}
-	if m < 0 || int(m) >= len(modeNames) {
-		return fmt.Errorf("Mode is %d; use one of the constants, such as Exclusive", int(m))
-	}
-	return fmt.Errorf("Mode %s is not available; use Exclusive", m)
 }
 
 // ErrInvalidConfig is what Validate's errors match.
@@ -126,7 +94,7 @@ func (c Config) Validate() error {
 	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for %d, -1 for no bound, or a positive number", c.MaxWaiters, defaultMaxWaiters)
 	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
 	refuse(c.RetryAfter < 0, "RetryAfter is %s; use 0 for %s, or a positive duration", c.RetryAfter, defaultRetryAfter)
-	if err := c.Mode.check(); err != nil {
+	if err := c.Mode.check(len(c.Keys), c.Locker != nil); err != nil {
 		problems = append(problems, err)
 	}
 	if len(problems) == 0 {

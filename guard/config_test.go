@@ -50,8 +50,8 @@ func TestValidateRefuses(t *testing.T) {
 		"RetryAfter":       {func(c *Config) { c.RetryAfter = -1 }, "RetryAfter is -1ns"},
 		"no such Mode":     {func(c *Config) { c.Mode = 99 }, "Mode is 99"},
 		"Mode below":       {func(c *Config) { c.Mode = -1 }, "Mode is -1"},
-		"a Mode to come":   {func(c *Config) { c.Mode = Fair }, "Mode Fair is not available"},
-		"ReadWrite as yet": {func(c *Config) { c.Mode = ReadWrite }, "Mode ReadWrite is not available"},
+		"Fenced, two keys": {func(c *Config) { c.Mode, c.Keys, c.Key = Fenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
+		"Mode and Locker":  {func(c *Config) { c.Mode, c.Locker = Read, func(*http.Request, string) core.Locker { return nil } }, "Mode is Read, but Config.Locker"},
 	} {
 		cfg := Config{Key: key}
 		test.change(&cfg)

@@ -136,7 +136,7 @@ func (v *visit) acquire(p Policy) error {
 func (g *Guard) locksOf(r *http.Request, p Policy) (core.Locker, error) {
 	var locks []core.Locker
 	for _, name := range g.names(p.Keys) {
-		lock, err := g.lock(r, name)
+		lock, err := g.lock(r, name, p.Mode)
 		if err != nil {
 			return nil, err
 		}
@@ -148,9 +148,9 @@ func (g *Guard) locksOf(r *http.Request, p Policy) (core.Locker, error) {
 	return core.MultiLock(locks...), nil
 }
 
-func (g *Guard) lock(r *http.Request, name string) (core.Locker, error) {
+func (g *Guard) lock(r *http.Request, name string, mode Mode) (core.Locker, error) {
 	if g.cfg.Locker == nil {
-		return g.locks.Lock(name), nil
+		return modes[mode].lock(g.locks, r.Method, name), nil
 	}
 	if lock := g.cfg.Locker(r, name); lock != nil {
 		return lock, nil

@@ -65,7 +65,7 @@ func keys(r *http.Request, funcs []keyfuncs.Func) ([]string, error) {
 // checkPolicy refuses what a key function or a policy must not return.
 func (g *Guard) checkPolicy(p Policy) error {
 	problems := checkTimes(p.WaitTime, p.LeaseTime)
-	if err := p.Mode.check(); err != nil {
+	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil); err != nil {
 		problems = append(problems, err)
 	}
 	if len(p.Keys) == 0 {

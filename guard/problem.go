@@ -108,7 +108,7 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 		return g.refusal(queueFull, err)
 	case errors.Is(err, core.ErrClosed):
 		return g.refusal(shuttingDown, err)
-	case errors.Is(err, core.ErrWrongKind), errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions):
+	case errors.Is(err, core.ErrWrongKind), errors.Is(err, core.ErrUpgrade), errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions):
 		return g.misconfigured(err)
 	default:
 		return g.refusal(backendUnavailable, err)
@@ -121,7 +121,9 @@ func remedy(err error) string {
 	case errors.Is(err, keyfuncs.ErrNoRoute):
 		return "mount the guard where the route has been matched: around the handler of one route (mux.Handle(pattern, guard(handler))), not around the router"
 	case errors.Is(err, core.ErrWrongKind):
-		return "the key of this lock holds something else in Redis: give locks names of their own with Config.Name"
+		return "the key of this lock holds something else in Redis, or a lock of another Mode: give locks names of their own with Config.Name"
+	case errors.Is(err, core.ErrUpgrade):
+		return "the request has the lock as a reader, by a guard further out, and asks for it as a writer: have the outer guard take it as a writer"
 	case errors.Is(err, core.ErrInvalidName):
 		return "have Config.Name make names that are not empty, of 64 KiB at most"
 	default:

@@ -11,10 +11,23 @@ import (
 	"github.com/reqlock/reqlock/examples/internal/demo"
 )
 
-const buyers = 20
+const (
+	lookers = 5
+	buyers  = 20
+)
 
-// demonstrate has many buyers come for few pieces.
+// demonstrate has many look at an item, and then more buyers come for it than there are pieces.
 func demonstrate(ctx context.Context, base string) error {
+	fmt.Printf("\nGET /items/:id: %d look at an item at once, and are served together\n", lookers)
+	var lookAt []*demo.Request
+	for i := range lookers {
+		lookAt = append(lookAt, &demo.Request{Name: string(rune('A' + i)), What: "a kettle", Path: "/items/kettle", GET: true})
+	}
+	if err := demo.Collide(ctx, base, lookAt); err != nil {
+		return err
+	}
+	demo.Show(lookAt)
+
 	fmt.Printf("\nPOST /items/:id/buy: %d buyers come at once, and are served one after another\n", buyers)
 	before, err := left(ctx, base)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Echo is a web server that sells what it has in stock, and not one piece more.
+// Echo is a web server that sells what it has in stock, and not one piece more. Many may look at an item together, but nobody
+// while it is being bought.
 //
 //	go run ./examples/echo         shows what happens when many want the last pieces, then serves until Ctrl-C
 //	go run ./examples/echo -once   ends after the demonstration
@@ -36,15 +37,16 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	oneAtATime := echolock.New(locks, echolock.Config{Config: guard.Config{
-		Key:      keyfuncs.Prefix("item:", keyfuncs.PathValue("id")), // an item is bought or read by one request at a time
-		WaitTime: waitTime,                                           // 409 after that
+	oneBuyer := echolock.New(locks, echolock.Config{Config: guard.Config{
+		Key:      keyfuncs.Prefix("item:", keyfuncs.PathValue("id")),
+		Mode:     guard.ReadWrite, // GET and HEAD share an item, all else has it alone
+		WaitTime: waitTime,        // 409 after that
 	}})
 
 	s := &stock{left: map[string]int{"teapot": 5, "kettle": 3}}
 	e := echo.New()
 	e.Use(middleware.Recover())
-	items := e.Group("/items/:id", oneAtATime)
+	items := e.Group("/items/:id", oneBuyer)
 	items.GET("", s.show)
 	items.POST("/buy", s.buy)
 	return locks, e, nil
@@ -55,9 +57,12 @@ var (
 	errSoldOut = echo.NewHTTPError(http.StatusGone, "sold out")
 )
 
-// show answers what is left when nobody is buying.
+// show takes its time, too, and answers what is left: nobody buys meanwhile.
 func (s *stock) show(c echo.Context) error {
 	began := time.Now()
+	if err := demo.Work(c.Request().Context(), workTime); err != nil {
+		return echo.NewHTTPError(http.StatusServiceUnavailable, err.Error())
+	}
 	left, known := s.read(c.Param("id"))
 	if !known {
 		return errNoItem

@@ -17,9 +17,11 @@ func TestDemonstration(t *testing.T) {
 
 func checkTimeline(t *testing.T, output string) {
 	t.Helper()
-	sold, soldOut := 0, 0
-	for _, r := range demotest.Rows(t, output, buyers) {
+	looked, sold, soldOut := 0, 0, 0
+	for _, r := range demotest.Rows(t, output, lookers+buyers) {
 		switch {
+		case r.What == "a kettle" && r.Status == http.StatusOK && strings.HasSuffix(r.Bar, "#"):
+			looked++
 		case r.Status == http.StatusOK && strings.HasSuffix(r.Bar, "#"):
 			sold++
 		case r.Status == http.StatusGone && !strings.Contains(r.Bar, "#"):
@@ -28,8 +30,8 @@ func checkTimeline(t *testing.T, output string) {
 			t.Errorf("row %+v", r)
 		}
 	}
-	if sold != 5 || soldOut != 15 {
-		t.Errorf("%d are sold, and %d buyers told that it is sold out", sold, soldOut)
+	if looked != lookers || sold != 5 || soldOut != 15 {
+		t.Errorf("%d have looked at an item, %d are sold, and %d buyers told that it is sold out", looked, sold, soldOut)
 	}
 	const want = "\n  5 pieces were there, 5 are sold, 0 are left; 15 buyers were told 410 sold out"
 	if !strings.HasSuffix(output, want) && !strings.Contains(output, want+"\n") {

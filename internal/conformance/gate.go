@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// A gate is a handler that stays inside until the test lets it out, or ends. Two at a time are a failure.
+// A gate is a handler that stays inside until the test lets it out, or ends.
 type gate struct {
+	most    int64 // inside at a time; more are a failure
 	e       *env
 	entered chan *stay
 	runs    atomic.Int64
@@ -20,13 +21,13 @@ type stay struct {
 	out chan struct{}
 }
 
-func (e *env) gate() *gate { return &gate{e: e, entered: make(chan *stay, 1000)} }
+func (e *env) gate() *gate { return &gate{e: e, most: 1, entered: make(chan *stay, 1000)} }
 
 // ServeHTTP answers "done" when it is let out.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.runs.Add(1)
-	if g.inside.Add(1) > 1 {
-		g.e.Error("two handlers are inside")
+	if n := g.inside.Add(1); n > g.most {
+		g.e.Errorf("%d handlers are inside", n)
 	}
 	s := &stay{ctx: r.Context(), out: make(chan struct{})}
 	g.entered <- s

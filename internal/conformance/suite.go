@@ -26,6 +26,7 @@ func Run(t *testing.T, adapters ...Adapter) {
 		bodies,
 		bodyKeys,
 		decisions,
+		modes,
 		failOpen,
 		servers,
 		processes,

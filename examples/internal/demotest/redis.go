@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hold has somebody else hold a lock.
+// Hold has somebody else hold a lock, of whatever kind: the writer of a read/write lock keeps everybody else out, too.
 func Hold(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	ctx := context.Background()
-	if err := errors.Join(rdb.HSet(ctx, name, "somebody-else:1", 1).Err(), rdb.PExpire(ctx, name, time.Minute).Err()); err != nil {
+	if err := errors.Join(rdb.HSet(ctx, name, "mode", "write", "somebody-else:1:write", 1).Err(), rdb.PExpire(ctx, name, time.Minute).Err()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -22,13 +22,19 @@ func Hold(t *testing.T, rdb *redis.Client, name string) {
 func Free(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	ctx := context.Background()
-	if err := errors.Join(rdb.Del(ctx, name).Err(), rdb.Publish(ctx, channelOf(name), 0).Err()); err != nil {
+	err := rdb.Del(ctx, name).Err()
+	for _, channel := range channelsOf(name) {
+		err = errors.Join(err, rdb.Publish(ctx, channel, 0).Err())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// channelOf is where the release of a lock is published.
-func channelOf(name string) string { return "redisson_lock__channel:{" + name + "}" }
+// channelsOf are where the release of a lock may be published, as its kind has it.
+func channelsOf(name string) []string {
+	return []string{"redisson_lock__channel:{" + name + "}", "redisson_rwlock:{" + name + "}"}
+}
 
 // AwaitHolder returns when somebody holds a lock.
 func AwaitHolder(t *testing.T, rdb *redis.Client, name string) {
@@ -39,10 +45,10 @@ func AwaitHolder(t *testing.T, rdb *redis.Client, name string) {
 // AwaitWaiter returns when somebody waits for a lock.
 func AwaitWaiter(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
-	channel := channelOf(name)
+	channels := channelsOf(name)
 	await(t, "nobody waiting for "+name, func(ctx context.Context) bool {
-		n, err := rdb.PubSubNumSub(ctx, channel).Result()
-		return err == nil && n[channel] > 0
+		n, err := rdb.PubSubNumSub(ctx, channels...).Result()
+		return err == nil && n[channels[0]]+n[channels[1]] > 0
 	})
 }
 
