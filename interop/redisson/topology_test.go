@@ -36,6 +36,7 @@ type topology struct {
 
 var topologies = []*topology{
 	{name: "single", serve: serveSingle},
+	{name: "cluster", serve: serveCluster},
 	{name: "cluster-plain", serve: serveCluster, publish: core.Plain}, // Redisson's shardedSubscriptionMode is OFF
 }
 
