@@ -405,6 +405,22 @@ func TestInstancesAreUsedAgain(t *testing.T) {
 	}
 }
 
+// TestInstanceIsGivenUpAfterAnError, but not after a request that was denied or got no key.
+func TestInstanceIsGivenUpAfterAnError(t *testing.T) {
+	t.Parallel()
+	for letter, gone := range map[string]bool{"t": true, "p": true, "k": true, "n": false} {
+		p := start(t, "c", Config{})
+		first := p.current.idle[0]
+		if err := p.Policy(faulty(letter), new(guard.Policy)); err == nil {
+			t.Errorf("fault %s has no error", letter)
+		}
+		ask(t, p.Policy, request("GET", "/", "")) // denied
+		if first.module.IsClosed() != gone || len(p.current.idle) != 1 || (p.current.idle[0] != first) != gone {
+			t.Errorf("fault %s: closed: %v; %d instances", letter, first.module.IsClosed(), len(p.current.idle))
+		}
+	}
+}
+
 // TestClientThatLeaves does so in the middle of a call: the guest's own line in the log is the sign.
 func TestClientThatLeaves(t *testing.T) {
 	t.Parallel()

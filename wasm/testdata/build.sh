@@ -28,10 +28,14 @@ build_rust() {
 }
 
 build_sdk() {
-	local target
+	local target crates flags=()
 	target=$(mktemp -d)
 	cp -r sdk "$target/source" # cargo leaves a lock file
-	cargo build --quiet --release --target wasm32-wasip1 --manifest-path "$target/source/Cargo.toml" --target-dir "$target"
+	cargo fetch --quiet --manifest-path "$target/source/Cargo.toml"
+	for crates in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do # whose names are in the texts of panics
+		flags+=("--remap-path-prefix=$crates=crates")
+	done
+	RUSTFLAGS="${flags[*]}" cargo build --quiet --release --target wasm32-wasip1 --manifest-path "$target/source/Cargo.toml" --target-dir "$target"
 	cp "$target/wasm32-wasip1/release/sdk.wasm" "$out/sdk.wasm"
 	rm -rf "$target"
 }
