@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -453,6 +454,35 @@ func TestChurn(t *testing.T) {
 		l := listen(h, fmt.Sprint("churn:", i))
 		awaitHeard(t, l, 1)
 	}
+}
+
+// Whoever subscribes is told when messages can be missed no longer: at once, or by a notification. That is so also when the
+// end of an earlier subscription has been decided and not been sent.
+func TestEverySubscriptionIsConfirmed(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, redistest.Start(t).Client(t))
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				told := make(chan struct{}, 100)
+				sub, confirmed := h.Subscribe(fmt.Sprint("confirmed:", g), func() { told <- struct{}{} })
+				if !confirmed {
+					select {
+					case <-told:
+					case <-time.After(patience):
+						t.Errorf("subscription %d was never confirmed", i)
+						return
+					}
+				}
+				sub.Close()
+				for range i % 20 {
+					runtime.Gosched() // the next one comes a little later, each time
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Where the server forbids a channel there is an error instead of a confirmation, every time. That must not become a

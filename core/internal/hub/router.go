@@ -210,7 +210,10 @@ func (h *Hub) place(c *channel, node *redis.Client) {
 			r = h.lineTo(at).route(c, kind)
 			c.routes[kind] = r
 		}
-		r.wanted = true
+		if !r.wanted {
+			r.wanted = true
+			r.subscribed = false // or nobody would tell those who have come that it still is: the server does, asked once more
+		}
 		r.line.touch(r)
 	}
 	h.forget(c)

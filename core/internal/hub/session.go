@@ -150,9 +150,14 @@ func (s *session) synchronise(ctx context.Context) error {
 		if len(orders) == 0 {
 			return nil
 		}
-		for o, channels := range orders {
-			if err := s.send(ctx, o, channels); err != nil {
-				return err
+		for kind := range kinds { // in one order always
+			for o, channels := range orders {
+				if o.kind != kind {
+					continue
+				}
+				if err := s.send(ctx, o, channels); err != nil {
+					return err
+				}
 			}
 		}
 	}
