@@ -5,6 +5,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // An Adapter says how guarded routes are mounted in one framework.
@@ -12,7 +13,7 @@ type Adapter struct {
 	Name string // of the framework
 
 	// Router returns what serves the routes. It translates their patterns into the framework's, and puts the adapter's
-	// middleware, one for each of Route.Guards, around Route.Handler. It installs nothing else: no recovery, no log.
+	// middleware, one for each of Route.Guards and then of Route.Once, around Route.Handler. It installs nothing else: no recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
 	// Rest is the name of the wildcard that the framework has for {rest...}. Empty: rest.
@@ -21,8 +22,9 @@ type Adapter struct {
 
 // A Route is one route of a server.
 type Route struct {
-	Method  string           // empty: any
-	Pattern string           // as http.ServeMux has it, without method and host; each wildcard is a whole segment, the last may be {rest...}: "/orders/{id}/pay"
-	Guards  []guard.Config   // the first is outermost; none: the route is not guarded
-	Handler http.HandlerFunc // never looks at the framework
+	Method  string               // empty: any
+	Pattern string               // as http.ServeMux has it, without method and host; each wildcard is a whole segment, the last may be {rest...}: "/orders/{id}/pay"
+	Guards  []guard.Config       // the first is outermost; none: the route is not guarded
+	Once    []idempotency.Config // inside the guards; the first is outermost; none: the route is not idempotent
+	Handler http.HandlerFunc     // never looks at the framework
 }

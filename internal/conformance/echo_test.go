@@ -21,6 +21,9 @@ func echoRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
 		for _, cfg := range route.Guards {
 			chain = append(chain, echolock.New(locks, echolock.Config{Config: cfg}))
 		}
+		for _, cfg := range route.Once {
+			chain = append(chain, echolock.Idempotent(locks, echolock.IdempotentConfig{Config: cfg}))
+		}
 		handler := func(c echo.Context) error {
 			route.Handler(c.Response(), c.Request())
 			return nil

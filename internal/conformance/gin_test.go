@@ -27,6 +27,9 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...conformance.Route) h
 			for _, cfg := range route.Guards {
 				chain = append(chain, ginlock.New(locks, cfg))
 			}
+			for _, cfg := range route.Once {
+				chain = append(chain, ginlock.Idempotent(locks, cfg))
+			}
 			chain = append(chain, func(c *gin.Context) { route.Handler(c.Writer, c.Request) })
 			if route.Method == "" {
 				engine.Any(patterns.Replace(route.Pattern), chain...)

@@ -22,6 +22,9 @@ func muxRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
 		var handler http.Handler = route.Handler
+		for _, cfg := range slices.Backward(route.Once) {
+			handler = httplock.Idempotent(locks, cfg)(handler)
+		}
 		for _, cfg := range slices.Backward(route.Guards) {
 			handler = httplock.New(locks, cfg)(handler)
 		}
@@ -39,6 +42,9 @@ func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...
 			var chain []func(http.Handler) http.Handler
 			for _, cfg := range route.Guards {
 				chain = append(chain, httplock.New(locks, cfg))
+			}
+			for _, cfg := range route.Once {
+				chain = append(chain, httplock.Idempotent(locks, cfg))
 			}
 			pattern := strings.ReplaceAll(route.Pattern, "{rest...}", "*")
 			if route.Method == "" {

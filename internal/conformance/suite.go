@@ -31,6 +31,10 @@ func Run(t *testing.T, adapters ...Adapter) {
 		servers,
 		processes,
 		spellings,
+		onceRuns,
+		onceAnswers,
+		onceWriters,
+		onceFailures,
 	)
 	results := newTable(suite, adapters)
 	for _, a := range adapters {

@@ -44,28 +44,31 @@ func New(locks *core.Client, cfg Config) echo.MiddlewareFunc {
 		if cfg.Config.ErrorHandler != nil {
 			panic("reqlock: echolock: both ErrorHandlers are set; use one of them")
 		}
-		cfg.Config.ErrorHandler = func(_ http.ResponseWriter, r *http.Request, err error) {
-			v := r.Context().Value(visitKey{}).(*visit)
-			v.err = cfg.ErrorHandler(v.c, err)
-		}
+		cfg.Config.ErrorHandler = refuser(cfg.ErrorHandler)
 	}
 	g, err := guard.New(locks, cfg.Config)
 	if err != nil {
 		panic(err)
 	}
-	m := &middle{guard: g, skip: cfg.Skipper, answers: cfg.ErrorHandler != nil}
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if m.skip != nil && m.skip(c) || !m.matched(c) {
-				return next(c)
-			}
-			return m.serve(c, next)
-		}
+	m := &middle{skip: cfg.Skipper, answers: cfg.ErrorHandler != nil}
+	return m.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
+			c.SetRequest(r)
+			err = next(c)
+		})
+		return err
+	})
+}
+
+// refuser makes an ErrorHandler of Echo's kind one of package guard's.
+func refuser(answer func(c echo.Context, err error) error) func(http.ResponseWriter, *http.Request, error) {
+	return func(_ http.ResponseWriter, r *http.Request, err error) {
+		v := r.Context().Value(visitKey{}).(*visit)
+		v.err = answer(v.c, err)
 	}
 }
 
 type middle struct {
-	guard    *guard.Guard
 	skip     middleware.Skipper
 	answers  bool     // by Config.ErrorHandler
 	notFound sync.Map // of an *echo.Echo: the paths that it has not-found handlers for, map[string]bool
@@ -80,7 +83,21 @@ type visit struct {
 
 type visitKey struct{}
 
-func (m *middle) serve(c echo.Context, next echo.HandlerFunc) (err error) {
+// server serves a request that knows what has matched. It returns what Echo's central error handling is to get.
+type server func(c echo.Context, r *http.Request, next echo.HandlerFunc) error
+
+func (m *middle) around(serve server) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if m.skip != nil && m.skip(c) || !m.matched(c) {
+				return next(c)
+			}
+			return m.enter(c, next, serve)
+		}
+	}
+}
+
+func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err error) {
 	request := c.Request()
 	ctx := request.Context()
 	if m.answers {
@@ -96,11 +113,7 @@ func (m *middle) serve(c echo.Context, next echo.HandlerFunc) (err error) {
 		c.SetRequest(request)
 		guard.KeepForm(request, r)
 	}()
-	m.guard.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
-		c.SetRequest(r)
-		err = next(c)
-	})
-	return err
+	return serve(c, r, next)
 }
 
 // matched tells what Echo has matched from its handlers for what it has not: those have a path as well, inside a group, which may be

@@ -29,30 +29,37 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 		panic(err)
 	}
 	return func(c *gin.Context) {
-		if c.FullPath() == "" {
-			return // no route; the chain goes on by itself
-		}
-		request, r := c.Request, withRoute(c)
-		outer, nested := c.Get(core.ContextKey)
-		defer func() {
-			c.Request = request
-			guard.KeepForm(request, r)
-			c.Delete(core.ContextKey)
-			if nested {
-				c.Set(core.ContextKey, outer)
-			}
-		}()
-
-		ran := false
-		g.Serve(c.Writer, r, func(_ http.ResponseWriter, r *http.Request) {
-			ran = true
-			c.Request = r
-			c.Set(core.ContextKey, r.Context())
-			c.Next()
+		enter(c, func(r *http.Request, next func(*http.Request)) {
+			g.Serve(c.Writer, r, func(_ http.ResponseWriter, r *http.Request) { next(r) })
 		})
-		if !ran {
-			c.Abort()
+	}
+}
+
+// enter has a request that was matched served. serve runs the rest of the chain with next, or answers in its place.
+func enter(c *gin.Context, serve func(r *http.Request, next func(*http.Request))) {
+	if c.FullPath() == "" {
+		return // no route; the chain goes on by itself
+	}
+	request, r := c.Request, withRoute(c)
+	outer, nested := c.Get(core.ContextKey)
+	defer func() {
+		c.Request = request
+		guard.KeepForm(request, r)
+		c.Delete(core.ContextKey)
+		if nested {
+			c.Set(core.ContextKey, outer)
 		}
+	}()
+
+	ran := false
+	serve(r, func(r *http.Request) {
+		ran = true
+		c.Request = r
+		c.Set(core.ContextKey, r.Context())
+		c.Next()
+	})
+	if !ran {
+		c.Abort()
 	}
 }
 

@@ -29,6 +29,11 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	if err != nil {
 		panic(err)
 	}
+	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) { g.Serve(w, r, next.ServeHTTP) })
+}
+
+// around makes a middleware of what serves the requests of a handler. They know what has matched.
+func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("reqlock: httplock: the handler is nil")
@@ -40,7 +45,7 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			matched := guard.Canonicalize(r)
 			defer guard.KeepForm(r, matched)
-			g.Serve(w, matched, next.ServeHTTP)
+			serve(w, matched, next)
 		})
 	}
 }

@@ -1,0 +1,42 @@
+package ginlock
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key, and answers repeats with the
+// first result. A status that a handler only sets, as by c.Status, is sent when the chain is through. It panics on a Config that can never
+// work; see idempotency.New.
+//
+// gin.Engine.HandleContext answers past the middleware of the first route, whose repeats then get 409 not-replayable.
+func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
+	g, err := idempotency.New(locks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return func(c *gin.Context) {
+		enter(c, func(r *http.Request, next func(*http.Request)) {
+			outer := sink{c.Writer}
+			g.Serve(outer, r, func(r *http.Request, rec *idempotency.Recorder) {
+				if rec == nil {
+					next(r)
+					return
+				}
+				w := newWriter(rec.Wrap(outer), outer)
+				c.Writer = w
+				defer func() { c.Writer = outer.ResponseWriter }()
+				began := outer.Written()
+				next(r)
+				if outer.Written() && !began {
+					rec.Bypassed(outer.Status()) // HandleContext takes the writer away
+					return
+				}
+				w.WriteHeaderNow()
+			})
+		})
+	}
+}

@@ -1,0 +1,290 @@
+package ginlock
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// A repeat is a POST with a key, sent twice.
+type repeat struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// post sends a POST with a key.
+func (s *site) post(path, key string) (a repeat) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url+path, strings.NewReader("{}"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", key)
+	response, err := s.client.Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response.Header.Del("Date")
+	return repeat{response.StatusCode, response.Header, string(body)}
+}
+
+var once = idempotency.Config{Scope: idempotency.Global}
+
+// Gin has many ways to answer.
+func TestReplays(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	file := filepath.Join(t.TempDir(), "file.txt")
+	if err := os.WriteFile(file, []byte("a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var runs atomic.Int64
+	chain := s.engine.Group("/", Idempotent(newLocks(t), once), func(*gin.Context) { runs.Add(1) })
+	for name, test := range map[string]struct {
+		status int
+		body   string
+		handle gin.HandlerFunc
+	}{
+		"nothing":       {200, "", func(*gin.Context) {}},
+		"status":        {204, "", func(c *gin.Context) { c.Status(http.StatusNoContent) }},
+		"status-create": {201, "", func(c *gin.Context) { c.Status(http.StatusCreated) }},
+		"json":          {201, `{"id":1}`, func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"id": 1}) }},
+		"string":        {200, "text 1", func(c *gin.Context) { c.String(200, "text %d", 1) }},
+		"write-string":  {200, "one two", func(c *gin.Context) { _, _ = c.Writer.WriteString("one "); _, _ = c.Writer.Write([]byte("two")) }},
+		"redirect":      {303, "", func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/done") }},
+		"abort":         {403, "", func(c *gin.Context) { c.AbortWithStatus(http.StatusForbidden) }},
+		"abort-json":    {422, `{"error":"no"}`, func(c *gin.Context) { c.AbortWithStatusJSON(422, gin.H{"error": "no"}) }},
+		"abort-late":    {400, "", func(c *gin.Context) { _ = c.AbortWithError(400, errors.New("bad")) }},
+		"file":          {200, "a file", func(c *gin.Context) { c.File(file) }},
+		"headers": {200, "done", func(c *gin.Context) {
+			c.Header("X-Mine", "1")
+			c.Writer.Header().Add("X-Mine", "2")
+			c.Status(http.StatusTeapot)
+			c.String(200, "done")
+			c.Header("X-Late", "1")
+		}},
+		"seen": {200, "200 -1 false, 201 4 true", func(c *gin.Context) {
+			before := fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written())
+			w := c.Writer.(*writer)
+			w.WriteHeader(201)
+			defer func(size int) { w.size = size }(w.size)
+			w.size = 4
+			after := fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written())
+			w.size, w.status = -1, 200
+			c.String(200, "%s, %s", before, after)
+		}},
+	} {
+		chain.POST("/"+name, test.handle)
+		runs.Store(0)
+		first := s.post("/"+name, name)
+		if first.status != test.status || first.body != test.body {
+			t.Errorf("%s: answer %d %q, want %d %q", name, first.status, first.body, test.status, test.body)
+		}
+		again := s.post("/"+name, name)
+		first.header.Set("Idempotent-Replayed", "true")
+		if again.status != first.status || again.body != first.body || !maps.EqualFunc(again.header, first.header, slices.Equal) {
+			t.Errorf("%s: replay\n%v, want\n%v", name, again, first)
+		}
+		if runs.Load() != 1 {
+			t.Errorf("%s: the handler has run %d times", name, runs.Load())
+		}
+	}
+}
+
+// What stands around sees the answer in Gin's own writer, and that one is in its place again.
+func TestWriterIsRestored(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var seen []string
+	s.engine.Use(func(c *gin.Context) {
+		own := c.Writer
+		defer func() {
+			if c.Writer != own {
+				t.Errorf("the writer is a %T", c.Writer)
+			}
+			seen = append(seen, fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written()))
+		}()
+		c.Next()
+	}, gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
+	s.engine.POST("/:do", Idempotent(newLocks(t), once), func(c *gin.Context) {
+		switch c.Param("do") {
+		case "status":
+			c.Status(http.StatusAccepted)
+		case "panic":
+			c.Status(http.StatusCreated)
+			panic("at the gates")
+		case "half":
+			c.String(http.StatusCreated, "half")
+			panic("of it")
+		default:
+			c.String(http.StatusCreated, "done")
+		}
+	})
+	for _, test := range []struct {
+		path, body string
+		status     int
+		seen       string
+	}{
+		{"/body", "done", 201, "201 4 true"},
+		{"/body", "done", 201, "201 4 true"},
+		{"/status", "", 202, "202 0 true"},
+		{"/status", "", 202, "202 0 true"},
+		{"/panic", "", 500, "500 0 true"},
+		{"/panic", "", 500, "500 0 true"},
+		{"/half", "half", 201, "201 4 true"},
+	} {
+		seen = nil
+		if a := s.post(test.path, "k"+test.path[1:]); a.status != test.status || a.body != test.body {
+			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.status, a.body, test.status, test.body)
+		}
+		if len(seen) != 1 || seen[0] != test.seen {
+			t.Errorf("%s: outside was seen %q, want %q", test.path, seen, test.seen)
+		}
+	}
+}
+
+func TestStreamIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var runs, told atomic.Int64
+	cfg := once
+	done := make(chan struct{}, 10)
+	cfg.Observe = func(*http.Request, guard.Outcome) { told.Add(1); done <- struct{}{} }
+	s.engine.POST("/stream", Idempotent(newLocks(t), cfg), func(c *gin.Context) {
+		n := runs.Add(0)
+		c.Stream(func(io.Writer) bool {
+			n++
+			c.SSEvent("n", n)
+			return n < 3
+		})
+		runs.Add(1)
+	})
+	if a := s.post("/stream", "k"); a.status != 200 || strings.Count(a.body, "event:n") != 3 {
+		t.Errorf("answer %v", a)
+	}
+	<-done
+	if a := s.post("/stream", "k"); a.status != 409 || !strings.Contains(a.body, "not-replayable") || runs.Load() != 1 {
+		t.Errorf("repeat: %v, %d runs", a, runs.Load())
+	}
+}
+
+func TestHijackAfterBody(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.engine.POST("/", Idempotent(newLocks(t), once), func(c *gin.Context) {
+		c.String(200, "body")
+		if _, _, err := c.Writer.Hijack(); !errors.Is(err, errAlreadyWritten) {
+			t.Errorf("Hijack: %v", err)
+		}
+		if c.Writer.Pusher() != nil {
+			t.Error("there is a Pusher on HTTP/1")
+		}
+	})
+	if a := s.post("/", "k"); a.status != 200 || a.body != "body" {
+		t.Errorf("answer %v", a)
+	}
+	if a := s.post("/", "k"); a.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("repeat: %v", a)
+	}
+}
+
+// A handler may ask with *gin.Context.
+func TestGinContextKnowsTheKey(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.engine.POST("/:id", Idempotent(newLocks(t), once), func(c *gin.Context) {
+		key, _ := idempotency.KeyFrom(c)
+		if idempotency.DownstreamKey(c, "a") != idempotency.DownstreamKey(c.Request.Context(), "a") {
+			t.Error("two contexts, two keys")
+		}
+		idempotency.NoStore(c)
+		c.String(200, key)
+	})
+	for range 2 {
+		if a := s.post("/1", `"k"`); a.body != "k" || a.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("answer %v", a)
+		}
+	}
+}
+
+// HandleContext has the answer written past the middleware of the first route.
+func TestIdempotentHandleContext(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var runs atomic.Int64
+	s.engine.Use(Idempotent(newLocks(t), once))
+	s.engine.POST("/old/:status", func(c *gin.Context) {
+		c.Request.URL.Path = "/new/" + c.Param("status")
+		s.engine.HandleContext(c)
+	})
+	s.engine.POST("/new/:status", func(c *gin.Context) {
+		status, _ := strconv.Atoi(c.Param("status"))
+		c.String(status, "new %d", runs.Add(1))
+	})
+	for _, test := range []struct {
+		path   string
+		status int
+		body   string
+	}{
+		{"/old/200", 200, "new 1"}, {"/old/200", 409, "not-replayable"}, {"/new/200", 200, "new 1"},
+		{"/old/500", 500, "new 2"}, {"/old/500", 500, "new 3"},
+	} {
+		if a := s.post(test.path, "k"+test.path[5:]); a.status != test.status || !strings.Contains(a.body, test.body) {
+			t.Errorf("%s: answer %v, want %d %q", test.path, a, test.status, test.body)
+		}
+	}
+}
+
+func TestIdempotentUnmatched(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.engine.Use(Idempotent(newLocks(t), once))
+	s.engine.POST("/here", func(c *gin.Context) { c.String(200, "here") })
+	s.want(http.MethodPost, "/there", 404, "404")
+	s.want(http.MethodPost, "/here", 400, "key-missing")
+}
+
+func TestIdempotentPanics(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if p := recover(); !errors.Is(p.(error), idempotency.ErrInvalidConfig) {
+			t.Errorf("panics with %v", p)
+		}
+	}()
+	Idempotent(nil, once)
+}
+
+// A sink is as good as Gin's writer for those who look for what it can do.
+func TestSink(t *testing.T) {
+	t.Parallel()
+	recorder := httptest.NewRecorder()
+	c, _ := gin.CreateTestContext(recorder)
+	s := sink{c.Writer}
+	s.WriteHeader(http.StatusNoContent)
+	if recorder.Code != http.StatusNoContent || !c.Writer.Written() || c.Writer.Status() != http.StatusNoContent {
+		t.Errorf("sent %d, Gin knows %d", recorder.Code, c.Writer.Status())
+	}
+	if err := http.NewResponseController(s).Flush(); err != nil || !recorder.Flushed {
+		t.Errorf("Flush: %v", err)
+	}
+}

@@ -1,0 +1,86 @@
+package ginlock
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// A sink is Gin's writer for those who know only net/http: its WriteHeader sends the header, where Gin's waits for more.
+type sink struct{ gin.ResponseWriter }
+
+func (s sink) WriteHeader(status int) {
+	s.ResponseWriter.WriteHeader(status)
+	s.ResponseWriter.WriteHeaderNow()
+}
+
+// Unwrap leads http.ResponseController on.
+func (s sink) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// A writer is to handlers what Gin's is, over another http.ResponseWriter.
+type writer struct {
+	http.ResponseWriter
+	outer  gin.ResponseWriter // for what the other one does not hide
+	status int
+	size   int
+}
+
+var errAlreadyWritten = errors.New("reqlock: ginlock: the connection cannot be hijacked once there is something of a body")
+
+func newWriter(w http.ResponseWriter, outer gin.ResponseWriter) *writer {
+	return &writer{ResponseWriter: w, outer: outer, status: outer.Status(), size: outer.Size()}
+}
+
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *writer) Status() int   { return w.status }
+func (w *writer) Size() int     { return w.size }
+func (w *writer) Written() bool { return w.size >= 0 }
+
+// WriteHeader only takes down the status, which can change until something is written.
+func (w *writer) WriteHeader(status int) {
+	if status > 0 && !w.Written() {
+		w.status = status
+	}
+}
+
+func (w *writer) WriteHeaderNow() {
+	if !w.Written() {
+		w.size = 0
+		w.ResponseWriter.WriteHeader(w.status)
+	}
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.WriteHeaderNow()
+	n, err := w.ResponseWriter.Write(p)
+	w.size += n
+	return n, err
+}
+
+func (w *writer) WriteString(s string) (int, error) {
+	w.WriteHeaderNow()
+	n, err := io.WriteString(w.ResponseWriter, s)
+	w.size += n
+	return n, err
+}
+
+func (w *writer) Flush() {
+	w.WriteHeaderNow()
+	w.ResponseWriter.(http.Flusher).Flush() // as the outer one is
+}
+
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.size > 0 {
+		return nil, nil, errAlreadyWritten
+	}
+	w.size = 0
+	return w.ResponseWriter.(http.Hijacker).Hijack()
+}
+
+func (w *writer) CloseNotify() <-chan bool { return w.outer.CloseNotify() }
+func (w *writer) Pusher() http.Pusher      { return w.outer.Pusher() }

@@ -1,0 +1,214 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+// Config says which requests are idempotent by their key, and how. Scope is required; the zero value of all else is a good start.
+type Config struct {
+	// Scope says who a key belongs to, such as the account or the user, as the server knows it: two callers with the same key
+	// have nothing to do with each other. Every keyfuncs.Func will do, and keyfuncs.Join for tenant and user. "" is answered
+	// 400: authenticate before. Global, if the keys of all callers are one set.
+	Scope func(*http.Request) (string, error)
+	// Header is the name of the header that has the key. "": Idempotency-Key.
+	Header string
+	// Optional runs requests without the header unguarded. Otherwise they are answered 400.
+	Optional bool
+	// Strict takes only the quoted form of RFC 9651, "8e03978e". Otherwise the bare form, 8e03978e, is the same key.
+	Strict bool
+	// Methods are those that are guarded; all others pass. nil: POST and PATCH.
+	Methods []string
+
+	// WaitTime is how long a repeat waits for the first run; then it is answered as that was. 0: it is answered 409 at once.
+	WaitTime time.Duration
+	// LeaseTime is how long a run has its key at most, at least 1ms. 0: for as long as it takes, kept by the watchdog.
+	LeaseTime time.Duration
+	// MaxWaiters is how many repeats of one request wait in this process; one more is answered 503. 0: 1024; -1: no bound.
+	MaxWaiters int
+	// TTL is how long a result is kept, at least 1ms; StoreFor changes it for one answer. 0: 24h.
+	TTL time.Duration
+
+	// Fingerprint says which requests with one key are the same request; all others are answered 422. Zero: WholeRequest.
+	Fingerprint Fingerprint
+	// Store says which results are kept. header is a copy of the answer's. nil: DefaultStore.
+	Store func(status int, header http.Header) bool
+	// OnUnknown says what becomes of a repeat when the first run has died, and nobody knows how far it came. Zero: Rerun.
+	OnUnknown Unknown
+	// MaxRequestBody is how many bytes a body may have; a longer one is answered 413. All of it is read, and kept in memory, before the
+	// lock is acquired, so that a slow client holds none. It does not matter with None, which does not look at the body. 0: 1 MiB.
+	MaxRequestBody int64
+	// MaxResponseBody is how many bytes of an answer are held back and recorded. A longer one is sent as it comes, and cannot be
+	// repeated. 0: 1 MiB.
+	MaxResponseBody int64
+	// Headers says which headers of an answer are recorded, by their canonical names. Those of the connection never are. Nor are
+	// headers that were there before the handler ran: whoever set them sets them again. nil: DefaultHeaders.
+	Headers HeaderFilter
+
+	// FailOpen runs the handler, without key and record, when Redis cannot be asked. It is logged and observed.
+	FailOpen bool
+	// ErrorHandler answers what is refused. err is a *guard.Error. nil: guard.WriteProblem.
+	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
+	// Logger takes what the people who run the service should know. nil: slog.Default(). Keys are never logged.
+	Logger *slog.Logger
+	// Observe is told the outcome of every guarded request, after it. Of a replay the Status is that of the answer, and Err matches
+	// ErrReplayed; of a run whose result should have been kept and was not, Err matches ErrNotStored.
+	Observe func(r *http.Request, o guard.Outcome)
+}
+
+// HeaderFilter says whether the header of that canonical name is kept.
+type HeaderFilter func(name string) bool
+
+// Unknown is what becomes of a repeat when the result of the first run is unknown, because its process has died or has
+// lost its lock.
+type Unknown int
+
+// What to do about an unknown result.
+const (
+	// Rerun runs the handler again, as soon as the lock of the dead run is over: at least once in all. The handler has to find
+	// out by itself what has been done, or pass a DownstreamKey on to whoever does it.
+	Rerun Unknown = iota
+	// Refuse answers 409 outcome-unknown until TTL is over: at most once in all. A run that panics or ends with an answer that
+	// is not kept is not unknown, and is repeated.
+	Refuse
+)
+
+// ErrInvalidConfig is what Validate's errors match.
+var ErrInvalidConfig = errors.New("reqlock: idempotency: invalid Config")
+
+// ErrReplayed is what the Err of a guard.Outcome matches when a request was answered with a record.
+var ErrReplayed = errors.New("reqlock: idempotency: answered with the result of an earlier run")
+
+// ErrNotStored is what the Err of a guard.Outcome matches when the handler ran, and its result should have been kept, but is
+// not. Beside it is the cause, such as core.ErrLockLost. The client got the answer all the same.
+var ErrNotStored = errors.New("reqlock: idempotency: the result of a run is not stored")
+
+const (
+	defaultHeader  = "Idempotency-Key"
+	defaultTTL     = 24 * time.Hour
+	defaultMaxBody = 1 << 20
+)
+
+// Global is a Scope for keys that all callers share. Whoever guesses or overhears a key then gets the answer that somebody
+// else was given: it is for services with one caller.
+func Global(*http.Request) (string, error) { return "global", nil }
+
+// DefaultStore keeps what is below 500, except answers that say that the request was not dealt with yet: 401, 408, 409, 423, 425
+// and 429.
+func DefaultStore(status int, _ http.Header) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500
+}
+
+// Validate reports everything in the Config that can never work.
+func (c Config) Validate() error {
+	var problems []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(c.Scope == nil, "Scope is nil; say who a key belongs to, such as keyfuncs.Context(userKey), or use Global")
+	if c.Header != "" {
+		problems = append(problems, checkHeader(c.Header))
+	}
+	refuse(c.Methods != nil && len(c.Methods) == 0, "Methods is empty; leave it nil for POST and PATCH")
+	for _, method := range c.Methods {
+		refuse(method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "",
+			"Methods has %q; use names in capitals, such as http.MethodPost", method)
+	}
+	refuse(c.TTL != 0 && c.TTL < time.Millisecond, "TTL is %s; use 0 for %s, or at least 1ms", c.TTL, defaultTTL)
+	refuse(c.MaxRequestBody < 0, "MaxRequestBody is %d; use 0 for %d, or a number of bytes", c.MaxRequestBody, defaultMaxBody)
+	refuse(c.MaxResponseBody < 0, "MaxResponseBody is %d; use 0 for %d, or a number of bytes", c.MaxResponseBody, defaultMaxBody)
+	refuse(c.OnUnknown != Rerun && c.OnUnknown != Refuse, "OnUnknown is %d; use Rerun or Refuse", int(c.OnUnknown))
+	ttl := c.TTL
+	if ttl == 0 {
+		ttl = defaultTTL
+	}
+	refuse(c.OnUnknown == Refuse && ttl < c.LeaseTime,
+		"TTL is %s and LeaseTime %s; with Refuse, what is known of a run has to outlast it", ttl, c.LeaseTime)
+	problems = append(problems, c.Fingerprint.problem, c.guard().Validate())
+	if err := errors.Join(problems...); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+	}
+	return nil
+}
+
+// checkHeader asks the package that knows.
+func checkHeader(name string) (err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err = fmt.Errorf("header %q cannot have the key: %v", name, problem)
+		}
+	}()
+	keyfuncs.Header(name)
+	return nil
+}
+
+// withDefaults fills in what was left at zero, except what guard fills in.
+func (c Config) withDefaults() Config {
+	c.Header = http.CanonicalHeaderKey(orDefault(c.Header, defaultHeader))
+	c.TTL = orDefault(c.TTL, defaultTTL)
+	c.MaxRequestBody = orDefault(c.MaxRequestBody, defaultMaxBody)
+	c.MaxResponseBody = orDefault(c.MaxResponseBody, defaultMaxBody)
+	if c.Methods = slices.Clone(c.Methods); c.Methods == nil {
+		c.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	if c.Fingerprint.write == nil {
+		c.Fingerprint = WholeRequest
+	}
+	if c.Store == nil {
+		c.Store = DefaultStore
+	}
+	if c.Headers == nil {
+		c.Headers = DefaultHeaders
+	}
+	if c.ErrorHandler == nil {
+		c.ErrorHandler = guard.WriteProblem
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func orDefault[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// guard is the part that package guard does.
+func (c Config) guard() guard.Config {
+	return guard.Config{
+		Policy:     func(r *http.Request, p *guard.Policy) error { return visitOf(r).policy(r, p) },
+		Locker:     lockOf,
+		Name:       lockName,
+		WaitTime:   c.WaitTime,
+		LeaseTime:  c.LeaseTime,
+		MaxWaiters: c.MaxWaiters,
+		FailOpen:   c.FailOpen,
+		Logger:     c.Logger,
+		Observe:    c.Observe,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if v := visitOf(r); v.replay != nil && errors.Is(err, ErrReplayed) {
+				replay(w, r, v.replay)
+				return
+			}
+			c.ErrorHandler(w, r, err)
+		},
+	}
+}

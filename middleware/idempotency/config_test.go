@@ -1,0 +1,114 @@
+package idempotency
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*Config)
+		says   string // empty: it is valid
+	}{
+		"only Scope":         {func(*Config) {}, ""},
+		"everything":         {func(c *Config) { *c = everything() }, ""},
+		"no Scope":           {func(c *Config) { c.Scope = nil }, "Scope is nil"},
+		"Header":             {func(c *Config) { c.Header = "Idempotency Key" }, `header "Idempotency Key" cannot have the key`},
+		"Header Host":        {func(c *Config) { c.Header = "host" }, `header "host" cannot have the key`},
+		"no Methods":         {func(c *Config) { c.Methods = []string{} }, "Methods is empty"},
+		"Methods, small":     {func(c *Config) { c.Methods = []string{"POST", "patch"} }, `Methods has "patch"`},
+		"Methods, none":      {func(c *Config) { c.Methods = []string{""} }, `Methods has ""`},
+		"WaitTime":           {func(c *Config) { c.WaitTime = core.WaitForever }, "WaitTime is WaitForever"},
+		"LeaseTime":          {func(c *Config) { c.LeaseTime = 1 }, "LeaseTime is 1ns"},
+		"MaxWaiters":         {func(c *Config) { c.MaxWaiters = -2 }, "MaxWaiters is -2"},
+		"TTL":                {func(c *Config) { c.TTL = time.Microsecond }, "TTL is 1µs"},
+		"TTL, negative":      {func(c *Config) { c.TTL = -time.Hour }, "TTL is -1h0m0s"},
+		"MaxRequestBody":     {func(c *Config) { c.MaxRequestBody = -1 }, "MaxRequestBody is -1"},
+		"MaxResponseBody":    {func(c *Config) { c.MaxResponseBody = -1 }, "MaxResponseBody is -1"},
+		"OnUnknown":          {func(c *Config) { c.OnUnknown = 2 }, "OnUnknown is 2"},
+		"Refuse, not for so": {func(c *Config) { c.OnUnknown, c.TTL, c.LeaseTime = Refuse, time.Second, time.Minute }, "has to outlast it"},
+		"Refuse, default":    {func(c *Config) { c.OnUnknown, c.LeaseTime = Refuse, 25*time.Hour }, "TTL is 24h0m0s"},
+		"no Fields":          {func(c *Config) { c.Fingerprint = Fields() }, "Fields()"},
+		"bad pointer":        {func(c *Config) { c.Fingerprint = Fields("/a", "b") }, `Fields("b")`},
+		"bad escape":         {func(c *Config) { c.Fingerprint = Fields("/a~2") }, `Fields("/a~2")`},
+	} {
+		cfg := Config{Scope: Global}
+		test.change(&cfg)
+		err := cfg.Validate()
+		if test.says == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), test.says) || !strings.HasPrefix(err.Error(), "reqlock: idempotency: ") {
+			t.Errorf("%s: %v, want %q", name, err, test.says)
+		}
+		if _, err := New(nil, cfg); !errors.Is(err, ErrInvalidConfig) {
+			t.Errorf("%s: New: %v", name, err)
+		}
+	}
+	if _, err := New(nil, Config{Scope: Global}); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "no *core.Client") {
+		t.Errorf("New without a client: %v", err)
+	}
+}
+
+func everything() Config {
+	return Config{
+		Scope: Global, Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
+		WaitTime: time.Second, LeaseTime: time.Second, MaxWaiters: -1, TTL: time.Minute,
+		Fingerprint: Fields("", "/a~1b/~0/0"), Store: DefaultStore, OnUnknown: Refuse, MaxRequestBody: 1, MaxResponseBody: 1,
+		Headers: DefaultHeaders, FailOpen: true, ErrorHandler: guard.WriteProblem, Observe: func(*http.Request, guard.Outcome) {},
+	}
+}
+
+func TestDefaultStore(t *testing.T) {
+	t.Parallel()
+	kept := []int{200, 201, 204, 299, 303, 304, 400, 402, 403, 404, 410, 413, 422, 451}
+	dropped := []int{401, 408, 409, 423, 425, 429, 500, 502, 503, 504, 599, 999}
+	for _, status := range kept {
+		if !DefaultStore(status, nil) {
+			t.Errorf("%d is dropped", status)
+		}
+	}
+	for _, status := range dropped {
+		if DefaultStore(status, nil) {
+			t.Errorf("%d is kept", status)
+		}
+	}
+}
+
+func TestDefaultHeaders(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Set-Cookie", "Date", "Www-Authenticate", "Alt-Svc", "X-Request-Id", "Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Reset", "Retry-After", "Traceparent"} {
+		if DefaultHeaders(name) || http.CanonicalHeaderKey(name) != name {
+			t.Errorf("%s is kept", name)
+		}
+	}
+	for _, name := range []string{"Location", "Etag", "Content-Type", "Content-Encoding", "Link", "Vary", "Cache-Control", "X-Mine"} {
+		if !DefaultHeaders(name) {
+			t.Errorf("%s is dropped", name)
+		}
+	}
+}
+
+// What is asked outside a handler has an answer, and does no harm.
+func TestOutside(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	if key, ok := KeyFrom(ctx); ok || key != "" {
+		t.Errorf("KeyFrom: %q, %v", key, ok)
+	}
+	if key := DownstreamKey(ctx, "a"); key != "" {
+		t.Errorf("DownstreamKey: %q", key)
+	}
+	NoStore(ctx)
+	StoreFor(ctx, time.Second)
+}

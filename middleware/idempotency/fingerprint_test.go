@@ -1,0 +1,112 @@
+package idempotency
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func printOf(f Fingerprint, change func(*http.Request), body string) [printSize]byte {
+	r := httptest.NewRequest("POST", "/orders/1?a=1", nil)
+	r.Header.Set("Content-Type", "application/json")
+	if change != nil {
+		change(r)
+	}
+	return f.of(r, []byte(body))
+}
+
+func TestFingerprintsOfBodies(t *testing.T) {
+	t.Parallel()
+	fields := Fields("/amount", "/items/0", "/a~1b/~0")
+	for _, test := range []struct {
+		name string
+		f    Fingerprint
+		a, b string
+		same bool
+	}{
+		{"whole", WholeRequest, `{"a":1}`, `{"a":1}`, true},
+		{"whole", WholeRequest, `{"a":1}`, `{"a":1} `, false},
+		{"whole", WholeRequest, "", "\x00", false},
+		{"whole", WholeRequest, strings.Repeat("x", 100_000) + "a", strings.Repeat("x", 100_000) + "b", false},
+		{"JSON", CanonicalJSON, `{"a":1,"b":2}`, "\n{ \"b\" : 2 , \"a\":1}\t", true},
+		{"JSON", CanonicalJSON, `"é/<\""`, `"\u00e9\/\u003c\u0022"`, true},
+		{"JSON", CanonicalJSON, `[[],{}]`, `[{},[]]`, false},
+		{"JSON", CanonicalJSON, `[]`, `{}`, false},
+		{"JSON", CanonicalJSON, `[]`, `null`, false},
+		{"JSON", CanonicalJSON, `1`, `"1"`, false},
+		{"JSON", CanonicalJSON, `9007199254740993`, `9007199254740992`, false},
+		{"JSON", CanonicalJSON, `1`, `1.0`, false},
+		{"JSON", CanonicalJSON, `true`, `false`, false},
+		{"JSON", CanonicalJSON, `[1,2]`, `[2,1]`, false},
+		{"JSON", CanonicalJSON, `[1,2]`, `[12]`, false},
+		{"JSON", CanonicalJSON, `{"a":1}`, `{"a":1,"A":2}`, false},
+		{"JSON, a name twice", CanonicalJSON, `{"a":1,"a":2}`, `{"a":2}`, false},
+		{"JSON, a name twice", CanonicalJSON, `{"a":1,"a":2}`, `{"a":1, "a":2}`, false},
+		{"JSON, a name twice further in", CanonicalJSON, `[{"b":{"a":1,"\u0061":2}}]`, `[{"b":{"a":2}}]`, false},
+		{"JSON, lone surrogates", CanonicalJSON, `"\ud800"`, `"\ud801"`, false},
+		{"JSON, lone surrogates", CanonicalJSON, `{"\ud800":1}`, `{"\ufffd":1}`, false},
+		{"JSON, not UTF-8", CanonicalJSON, "\"\xff\"", "\"\xfe\"", false},
+		{"JSON, more behind", CanonicalJSON, `{} {}`, `{}`, false},
+		{"no JSON", CanonicalJSON, `a=1&b=2`, `a=1&b=2`, true},
+		{"no JSON", CanonicalJSON, `a=1&b=2`, `b=2&a=1`, false},
+		{"nothing", CanonicalJSON, ``, `null`, false},
+		{"too deep", CanonicalJSON, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), strings.Repeat("[", 20_000) + " " + strings.Repeat("]", 20_000), false},
+		{"deep", CanonicalJSON, strings.Repeat("[", 9000) + strings.Repeat("]", 9000), strings.Repeat("[", 9000) + " " + strings.Repeat("]", 9000), true},
+		{"fields", fields, `{"amount":1}`, `{"amount": 1, "note":"x"}`, true},
+		{"fields", fields, `{"amount":1}`, `{"amount":2}`, false},
+		{"fields", fields, `{"amount":1}`, `{}`, false},
+		{"fields", fields, `{"amount":null}`, `{}`, false},
+		{"fields", fields, `{"amount":{"value":1,"of":"eur"}}`, `{"amount":{"of":"eur","value":1}}`, true},
+		{"fields", fields, `{"amount":1,"items":[1,2]}`, `{"amount":1,"items":[1,3]}`, true},
+		{"fields", fields, `{"amount":1,"items":[1]}`, `{"amount":1,"items":[2]}`, false},
+		{"fields", fields, `{"amount":1,"items":1}`, `{"amount":1}`, true},
+		{"fields", fields, `{"a/b":{"~":1}}`, `{"a/b":{"~":2}}`, false},
+		{"fields", fields, `{"amount":1,"amount":2}`, `{"amount":2}`, false},
+		{"fields", fields, `no JSON`, `no  JSON`, false},
+		{"fields", Fields("/0"), `[1]`, `[2]`, false},
+		{"fields", Fields("/00"), `[1]`, `[2]`, true},
+		{"fields", Fields("/-1"), `[1]`, `[2]`, true},
+		{"fields", Fields(""), `[1]`, `[ 1 ]`, true},
+		{"fields", Fields(""), `[1]`, `[2]`, false},
+		{"none", None, `1`, `2`, true},
+	} {
+		if same := printOf(test.f, nil, test.a) == printOf(test.f, nil, test.b); same != test.same {
+			t.Errorf("%s: %.40q and %.40q are the same request: %v", test.name, test.a, test.b, same)
+		}
+	}
+}
+
+func TestFingerprintsOfRequests(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*http.Request){
+		"method":           func(r *http.Request) { r.Method = "PATCH" },
+		"path":             func(r *http.Request) { r.URL.Path = "/orders/2" },
+		"mount":            func(r *http.Request) { r.RequestURI, r.URL.Path = "/v1/orders/1", "/orders/1" },
+		"query":            func(r *http.Request) { r.URL.RawQuery = "a=2" },
+		"Content-Type":     func(r *http.Request) { r.Header.Set("Content-Type", "text/json") },
+		"no Content-Type":  func(r *http.Request) { r.Header.Del("Content-Type") },
+		"Content-Encoding": func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") },
+		"moved": func(r *http.Request) {
+			r.Header["Content-Encoding"] = r.Header["Content-Type"]
+			r.Header.Del("Content-Type")
+		},
+		"other headers": func(r *http.Request) { r.Header.Set("User-Agent", "another") },
+	} {
+		for kind, f := range map[string]Fingerprint{"whole": WholeRequest, "JSON": CanonicalJSON, "fields": Fields("/a"), "none": None} {
+			counts := map[string]bool{
+				"method": true, "path": true, "mount": true, "other headers": false, "query": kind == "whole" || kind == "JSON",
+			}
+			want, known := counts[name]
+			if !known {
+				want = kind == "whole"
+			}
+			if differs := printOf(f, change, `{"a":1}`) != printOf(f, nil, `{"a":1}`); differs != want {
+				t.Errorf("%s: another %s is another request: %v", kind, name, differs)
+			}
+		}
+	}
+	if printOf(CanonicalJSON, nil, "1") == printOf(WholeRequest, nil, "1") || printOf(Fields("/a"), nil, "1") == printOf(Fields("/b"), nil, "1") {
+		t.Error("two kinds of fingerprints are equal")
+	}
+}

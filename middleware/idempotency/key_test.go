@@ -1,0 +1,72 @@
+package idempotency
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseKey(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("k", maxKeyLen)
+	for _, test := range []struct {
+		value, key   string
+		strict, bare bool // taken in these modes
+	}{
+		{`abc`, "abc", false, true},
+		{`"abc"`, "abc", true, true},
+		{" \t\"abc\"\t ", "abc", true, true},
+		{`"a\"b"`, `a"b`, true, true},
+		{`"a\\b"`, `a\b`, true, true},
+		{`a\b`, `a\b`, false, true},
+		{"'abc'", "'abc'", false, true},
+		{"?1", "?1", false, true},
+		{":YWJj:", ":YWJj:", false, true},
+		{long, long, false, true},
+		{`"` + long + `"`, long, true, true},
+		{`"` + strings.Repeat(`\"`, maxKeyLen) + `"`, strings.Repeat(`"`, maxKeyLen), true, true},
+		{value: ""}, {value: " "}, {value: `""`}, {value: `"`}, {value: `"abc`}, {value: `abc"`}, {value: `a"b"`},
+		{value: `"abc"d`}, {value: `"abc" "def"`}, {value: `"abc", "def"`}, {value: `"abc";a`}, {value: `"abc";a=1`},
+		{value: `"a\bc"`}, {value: `"abc\"`}, {value: `"abc\`}, {value: `"a b"`}, {value: "a b"}, {value: "a\tb"},
+		{value: "a\x00b"}, {value: "\"a\x00b\""}, {value: "a\x7fb"}, {value: "a\x80"}, {value: "é"}, {value: `"é"`},
+		{value: long + "k"}, {value: `"` + long + `k"`},
+	} {
+		for _, strict := range []bool{false, true} {
+			taken := test.bare && !strict || test.strict && strict
+			key, why := parseKey(test.value, strict)
+			if taken && (key != test.key || why != "") || !taken && (key != "" || why == "") {
+				t.Errorf("parseKey(%.40q, %v) = %.40q, %q", test.value, strict, key, why)
+			}
+		}
+	}
+}
+
+// Whatever comes, a key is 1 to 255 visible characters, and its quoted form is the same key.
+func FuzzParseKey(f *testing.F) {
+	for _, seed := range []string{"abc", `"abc"`, `"a\"b\\"`, `"`, "", "\xff"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		key, why := parseKey(value, false)
+		if (key == "") == (why == "") {
+			t.Fatalf("%q: key %q, why %q", value, key, why)
+		}
+		if key == "" {
+			return
+		}
+		if len(key) > maxKeyLen || strings.Trim(key, visible) != "" {
+			t.Errorf("%q gives %q", value, key)
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		if again, why := parseKey(quoted, true); again != key {
+			t.Errorf("%q gives %q (%s), want %q", quoted, again, why, key)
+		}
+	})
+}
+
+var visible = func() string {
+	var b strings.Builder
+	for c := byte('!'); c <= '~'; c++ {
+		b.WriteByte(c)
+	}
+	return b.String()
+}()

@@ -1,0 +1,137 @@
+package idempotency
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+)
+
+// A record is what Redis keeps of a run. Its format is laid down in docs/idempotency.md.
+type record struct {
+	kind   recordKind
+	print  [printSize]byte // of the request
+	status int             // this and what follows: of an answer
+	header http.Header     // a name without values is a header that the handler took away
+	body   []byte
+}
+
+type recordKind byte
+
+const (
+	answered   recordKind = 'A' // with the answer
+	unrecorded recordKind = 'N' // the run has ended, its answer cannot be repeated
+	begun      recordKind = 'U' // the outcome is unknown until another record takes the place of this one
+)
+
+const (
+	recordMagic   = "RQLI"
+	recordVersion = 1
+	printSize     = sha256.Size
+)
+
+var (
+	errNotARecord  = errors.New("reqlock: idempotency: what is stored is no record of this package")
+	errNewerRecord = errors.New("reqlock: idempotency: the record was written by a newer version")
+)
+
+func (rec *record) encode() []byte {
+	out := make([]byte, 0, len(recordMagic)+2+printSize+512+len(rec.body))
+	out = append(out, recordMagic...)
+	out = append(out, recordVersion, byte(rec.kind))
+	out = append(out, rec.print[:]...)
+	if rec.kind != answered {
+		return out
+	}
+	out = binary.AppendUvarint(out, uint64(rec.status))
+	out = binary.AppendUvarint(out, uint64(len(rec.header)))
+	for _, name := range slices.Sorted(maps.Keys(rec.header)) {
+		out = appendText(out, name)
+		out = binary.AppendUvarint(out, uint64(len(rec.header[name])))
+		for _, value := range rec.header[name] {
+			out = appendText(out, value)
+		}
+	}
+	return append(out, rec.body...)
+}
+
+func appendText(out []byte, text string) []byte {
+	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
+}
+
+// decodeRecord refuses what it does not know: an answer is repeated exactly or not at all.
+func decodeRecord(data []byte) (*record, error) {
+	if len(data) <= len(recordMagic) || string(data[:len(recordMagic)]) != recordMagic {
+		return nil, errNotARecord
+	}
+	data = data[len(recordMagic):]
+	if data[0] > recordVersion {
+		return nil, fmt.Errorf("%w: its format is %d, known here is %d", errNewerRecord, data[0], recordVersion)
+	}
+	if data[0] < recordVersion || len(data) < 2+printSize {
+		return nil, errNotARecord
+	}
+	rec := &record{kind: recordKind(data[1])}
+	copy(rec.print[:], data[2:])
+	in := decoder{data: data[2+printSize:]}
+	switch rec.kind {
+	case unrecorded, begun:
+		in.bad = len(in.data) > 0
+	case answered:
+		rec.status = int(in.number(999))
+		rec.header = in.header()
+		rec.body = in.data
+		in.bad = in.bad || rec.status < 200
+	default:
+		in.bad = true
+	}
+	if in.bad {
+		return nil, errNotARecord
+	}
+	return rec, nil
+}
+
+// A decoder takes its data apart from the front.
+type decoder struct {
+	data []byte
+	bad  bool
+}
+
+func (d *decoder) number(limit uint64) uint64 {
+	n, size := binary.Uvarint(d.data)
+	if size <= 0 || n > limit {
+		d.bad = true
+		return 0
+	}
+	d.data = d.data[size:]
+	return n
+}
+
+// count is a number of things that take at least a byte each.
+func (d *decoder) count() int { return int(d.number(uint64(len(d.data)))) }
+
+func (d *decoder) text() string {
+	n := d.count()
+	if n > len(d.data) {
+		d.bad = true
+		return ""
+	}
+	text := string(d.data[:n])
+	d.data = d.data[n:]
+	return text
+}
+
+func (d *decoder) header() http.Header {
+	header := make(http.Header)
+	for n := d.count(); n > 0 && !d.bad; n-- {
+		name, values := d.text(), []string{}
+		for m := d.count(); m > 0 && !d.bad; m-- {
+			values = append(values, d.text())
+		}
+		header[name] = values
+	}
+	return header
+}
