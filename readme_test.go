@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 	"github.com/reqlock/reqlock/wasm"
 )
@@ -188,6 +190,48 @@ func Example_redisson() {
 	// Output: hash [1]
 }
 
+func Example_idempotency() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	type contextKey struct{}
+	accountKey := contextKey{}
+	authenticate := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey, r.Header.Get("Authorization"))))
+		})
+	}
+	payments := 0
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		payments++
+		fmt.Fprintf(w, "payment %d", payments)
+	})
+	mux := http.NewServeMux()
+
+	once := httplock.Idempotent(locks, idempotency.Config{
+		Scope:    keyfuncs.Context(accountKey), // who a key belongs to: what your authentication put there
+		WaitTime: 2 * time.Second,              // 0: a repeat that comes while the first runs gets 409 at once
+	})
+	mux.Handle("POST /payments", authenticate(once(pay)))
+
+	for _, account := range []string{"anna", "anna", "bert"} {
+		r := httptest.NewRequest("POST", "/payments", nil)
+		r.Header.Set("Authorization", account)
+		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Printf("%s: %s, replayed %q\n", account, w.Body, w.Header().Get("Idempotent-Replayed"))
+	}
+	// Output:
+	// anna: payment 1, replayed ""
+	// anna: payment 1, replayed "true"
+	// bert: payment 2, replayed ""
+}
+
 // documents are the texts whose snippets must be in a test.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
@@ -271,6 +315,21 @@ func TestAnswersAreComplete(t *testing.T) {
 	}
 }
 
+// So it is for idempotency.
+func TestIdempotencyAnswersAreComplete(t *testing.T) {
+	t.Parallel()
+	text := read(t, "docs/idempotency.md")
+	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)`).FindAllStringSubmatch(read(t, "middleware/idempotency/doc.go"), -1)
+	if len(problems) < 8 {
+		t.Fatalf("only %d problems were found in middleware/idempotency/doc.go", len(problems))
+	}
+	for _, p := range problems {
+		if !strings.Contains(text, "| "+p[1]+" `"+p[2]+"`") {
+			t.Errorf("docs/idempotency.md has no row with %s %s", p[1], p[2])
+		}
+	}
+}
+
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for path, text := range documents(t) {
@@ -348,6 +407,54 @@ func TestAccess(t *testing.T) {
 	useEverything(t, ctx, admin, clients[0].Lock("reqlock:order:42"), clients[1].Lock("reqlock:order:42"))
 	await(t, "unsubscribed", func() bool { return clients[1].Stats().Channels == 0 })
 
+	denied, err := admin.ACLLog(ctx, 10).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range denied {
+		t.Errorf("denied: %s %s (%s)", entry.Reason, entry.Object, entry.Context)
+	}
+}
+
+// With the pattern that docs/idempotency.md adds, the user of docs/operations.md may keep records.
+func TestAccessToRecords(t *testing.T) {
+	t.Parallel()
+	redisServer := redistest.Start(t)
+	admin := redisServer.Client(t)
+	ctx := context.Background()
+	pattern := regexp.MustCompile("needs the pattern `(\\S+)`").FindStringSubmatch(read(t, "docs/idempotency.md"))
+	if pattern == nil {
+		t.Fatal("docs/idempotency.md has no pattern")
+	}
+	var args []any
+	for _, word := range strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")) + " " + pattern[1]) {
+		args = append(args, word)
+	}
+	if err := admin.Do(ctx, args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redisServer.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "orders", "secret" })
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(ctx)
+	for _, unknown := range []idempotency.Unknown{idempotency.Rerun, idempotency.Refuse} {
+		status := http.StatusBadGateway
+		handler := httplock.Idempotent(locks, idempotency.Config{Scope: idempotency.Global, OnUnknown: unknown})(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(status)
+				status = http.StatusCreated
+			}))
+		for i, want := range []int{http.StatusBadGateway, http.StatusCreated, http.StatusCreated} {
+			r := httptest.NewRequest("POST", "/"+strconv.Itoa(int(unknown)), nil)
+			r.Header.Set("Idempotency-Key", "k")
+			w := httptest.NewRecorder()
+			if handler.ServeHTTP(w, r); w.Code != want || (i == 2) != (w.Header().Get("Idempotent-Replayed") == "true") {
+				t.Errorf("answer %d: %d %v %s", i, w.Code, w.Header(), w.Body)
+			}
+		}
+	}
 	denied, err := admin.ACLLog(ctx, 10).Result()
 	if err != nil {
 		t.Fatal(err)
