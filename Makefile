@@ -15,7 +15,7 @@ run: ## show what the middleware does, then serve until Ctrl-C; needs nothing bu
 	$(GO) run ./examples/quickstart
 
 .PHONY: test-tools
-test-tools: ## install what the tests need: redis-server and a C compiler
+test-tools: ## install what the tests need: redis-server, a C compiler and a browser
 	@GO=$(GO) scripts/install-test-tools.sh
 
 .PHONY: test

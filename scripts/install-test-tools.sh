@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside Go, where it is missing: redis-server, and a C compiler for the race detector.
-# Does nothing, and needs no rights, where both are there.
+# Installs what the tests need beside Go, where it is missing: redis-server, a C compiler for the race detector, and a browser.
+# Does nothing, and needs no rights, where all are there.
 set -euo pipefail
 
 missing=()
@@ -12,6 +12,9 @@ needs() {
 
 if [ -z "${REQLOCK_REDIS_SERVER:-}" ]; then # else the tests use that one
 	needs redis-server redis-server
+fi
+if ! command -v google-chrome chromium-browser >/dev/null; then # examples/payments is looked at in a browser
+	needs chromium chromium
 fi
 if [ "$(uname -s)" = Linux ]; then # elsewhere the race detector needs no compiler
 	compiler=$("${GO:-go}" env CC)

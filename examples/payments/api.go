@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/examples/internal/demo"
+	"github.com/reqlock/reqlock/keyfuncs"
+	ginlock "github.com/reqlock/reqlock/middleware/gin"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+const (
+	workTime = 300 * time.Millisecond
+	waitTime = 10 * time.Second
+	leaseFor = 2 * time.Second // so that the key of a process that has died is soon free; the default of 30s is for services that are not shown to anybody
+)
+
+// child is the API: it serves until its standard input ends.
+func child() error {
+	signal.Ignore(os.Interrupt, syscall.SIGTERM) // the parent says when
+	listener, err := net.FileListener(os.NewFile(3, "listener"))
+	if err != nil {
+		return err
+	}
+	redis, err := embedded.FromEnv() // the parent's
+	if err != nil {
+		return err
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor, CommandTimeout: time.Second})
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: routes(locks, &bank{redis.Client()}), ReadHeaderTimeout: 5 * time.Second}
+	server.SetKeepAlivesEnabled(false) // a browser that loses a connection it has used before asks again by itself: here that is to be seen
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	closed := make(chan error, 1) // Shutdown does not wait for the functions that it runs
+	server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
+	err = errors.Join(server.Shutdown(ctx), <-closed)
+	<-served
+	return err
+}
+
+//go:embed page.html
+var page []byte
+
+func routes(locks *core.Client, b *bank) http.Handler {
+	once := ginlock.Idempotent(locks, idempotency.Config{
+		Scope:    keyfuncs.Header("X-Account"), // a service would authenticate its customers
+		WaitTime: waitTime,
+	})
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	router.Use(gin.Recovery())
+	router.GET("/", func(c *gin.Context) { c.Data(http.StatusOK, "text/html; charset=utf-8", page) })
+	router.GET("/ledger", b.show)
+	router.POST("/payments", once, b.pay)
+	return router
+}
+
+// A payment as it is asked for.
+type payment struct {
+	To     string `json:"to"`
+	Amount int64  `json:"amount"`
+	Crash  bool   `json:"crash"` // have the process die when the money has moved, and nobody knows yet
+}
+
+// pay moves money. It may run again for the same payment, when the process has died on the way; the bank is told by the key that it is the same.
+func (b *bank) pay(c *gin.Context) {
+	ctx := c.Request.Context()
+	var p payment
+	if err := c.ShouldBindJSON(&p); err != nil || p.To == "" || p.Amount <= 0 {
+		c.JSON(http.StatusBadRequest, gin.H{"error": `want {"to": "bert", "amount": 10}`})
+		return
+	}
+	if err := demo.Work(ctx, workTime); err != nil { // the key is lost
+		c.JSON(http.StatusServiceUnavailable, gin.H{"error": err.Error()})
+		return
+	}
+	charge, first, err := b.charge(ctx, idempotency.DownstreamKey(ctx, "bank", "charge"), p.To, p.Amount)
+	if err != nil {
+		c.JSON(http.StatusBadGateway, gin.H{"error": err.Error()})
+		return
+	}
+	if p.Crash && first {
+		crash()
+	}
+	c.JSON(http.StatusCreated, charge)
+}
+
+// crash ends this process as kill -9 does: nothing is tidied up.
+func crash() {
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = self.Kill()
+	}
+	panic(err) // a process that has been killed does not get here
+}
+
+// show lists what the bank has done.
+func (b *bank) show(c *gin.Context) {
+	charges, calls, err := b.ledger(c.Request.Context())
+	if err != nil {
+		c.JSON(http.StatusBadGateway, gin.H{"error": err.Error()})
+		return
+	}
+	c.JSON(http.StatusOK, gin.H{"charges": charges, "calls": calls})
+}
