@@ -45,7 +45,7 @@ func child() error {
 		return err
 	}
 	server := &http.Server{Handler: routes(locks, &bank{redis.Client()}), ReadHeaderTimeout: 5 * time.Second}
-	server.SetKeepAlivesEnabled(false) // a browser that loses a connection it has used before asks again by itself: here that is to be seen
+	server.SetKeepAlivesEnabled(false) // a browser that loses a connection it has used before asks again by itself: here the loss is to be seen
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	_, _ = io.Copy(io.Discard, os.Stdin)

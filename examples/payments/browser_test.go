@@ -85,10 +85,9 @@ func TestBrowser(t *testing.T) {
 
 	page = s.browse("crash")
 	answers, ledger = items(t, page, "answers"), items(t, page, "ledger")
-	n := len(answers)
-	if !strings.Contains(page, "Done: crash.") || n < 2 || count(answers, "^no answer: ") != 1 ||
-		!strings.HasPrefix(answers[0], "no answer: ") || !strings.Contains(answers[n-1], `{"id":"ch_2","to":"carla","amount":25}`) ||
-		!strings.HasPrefix(answers[n-1], "201 ") {
+	n := len(answers) // Chromium may have sent the lost request again by itself: then the page sees no loss, and maybe a replay
+	if !strings.Contains(page, "Done: crash.") || n == 0 || count(answers, "^201 ") != 1 || count(answers, "^no answer: |^409 ") != n-1 ||
+		!strings.HasPrefix(answers[n-1], "201 ") || !strings.HasSuffix(answers[n-1], `{"id":"ch_2","to":"carla","amount":25}`) {
 		t.Errorf("answers %q", answers)
 	}
 	if len(ledger) != 2 || count(ledger, "^ch_2: anna pays 25 to carla$") != 1 ||
