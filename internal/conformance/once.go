@@ -15,7 +15,8 @@ import (
 )
 
 // What the tests of idempotency share: once.go; that a key runs once, and for whom: onceruns.go; that repeats are answered
-// as the first was: onceanswers.go; what the writer can do: oncewriters.go; and what goes wrong: oncefailures.go.
+// as the first was: onceanswers.go; what the writer can do: oncewriters.go; what goes wrong: oncefailures.go; and processes that
+// die: onceprocesses.go.
 
 // once is a configuration of idempotency, with the log and outcomes of the env. A key belongs to the X-User.
 func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {

@@ -40,10 +40,14 @@ func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Write
 		return err
 	}
 	handler := countingHandler(rdb)
-	srv := &http.Server{ReadHeaderTimeout: patience, Handler: a.Router(locks,
+	once, err := processRoutes(rdb)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{ReadHeaderTimeout: patience, Handler: a.Router(locks, append(once,
 		Route{Pattern: "/wait/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id"), WaitTime: 3 * patience}}, Handler: handler},
 		Route{Pattern: "/at-once/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id")}}, Handler: handler},
-	)}
+	)...)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -100,15 +104,32 @@ func countingHandler(rdb *redis.Client) http.HandlerFunc {
 	}
 }
 
-// startProcess runs a server process and returns its URL. It ends with the test, and must end well.
-func (e *env) startProcess() string {
+// A process is a server in a process of its own.
+type process struct {
+	*os.Process
+	url    string
+	killed bool
+}
+
+// kill ends the process as a crash would.
+func (p *process) kill(e *env) {
+	e.Helper()
+	p.killed = true
+	if err := p.Kill(); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// startProcess runs a server process that has its Redis at an address. It ends with the test, and must end well unless it
+// was killed before.
+func (e *env) startProcess(redisAddr string, environment ...string) *process {
 	e.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		e.Fatal(err)
 	}
 	cmd := exec.Command(binary)
-	cmd.Env = append(os.Environ(), redisVariable+"="+e.redis.Addr(), adapterVariable+"="+e.adapter.Name)
+	cmd.Env = append(append(os.Environ(), redisVariable+"="+redisAddr, adapterVariable+"="+e.adapter.Name), environment...)
 	errors := &journal{}
 	cmd.Stderr = errors
 	input, err := cmd.StdinPipe()
@@ -122,11 +143,12 @@ func (e *env) startProcess() string {
 	if err := cmd.Start(); err != nil {
 		e.Fatal(err)
 	}
+	p := &process{Process: cmd.Process}
 	e.ends = append(e.ends, func() {
 		_ = input.Close()
 		kill := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
-		if err := cmd.Wait(); err != nil {
+		if err := cmd.Wait(); err != nil && !p.killed {
 			e.Errorf("a server process ended badly: %v\n%s", err, errors.text())
 		}
 	})
@@ -134,19 +156,20 @@ func (e *env) startProcess() string {
 	if err != nil {
 		e.Fatalf("a server process does not start: %v\n%s", err, errors.text())
 	}
-	return "http://" + strings.TrimSpace(addr)
+	p.url = "http://" + strings.TrimSpace(addr)
+	return p
 }
 
 // flood sends n requests at once, half of them to each of two processes, and returns how many were answered with what status.
 func (e *env) flood(path string, n int) map[int]int {
 	e.Helper()
-	servers := []string{e.startProcess(), e.startProcess()}
+	servers := []*process{e.startProcess(e.redis.Addr()), e.startProcess(e.redis.Addr())}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}, Timeout: 3 * patience}
 	defer client.CloseIdleConnections()
 	results := make(chan answer, n)
 	for i := range n {
 		go func() {
-			r, err := http.NewRequestWithContext(e.Context(), http.MethodPost, servers[i%len(servers)]+path, nil)
+			r, err := http.NewRequestWithContext(e.Context(), http.MethodPost, servers[i%len(servers)].url+path, nil)
 			if err != nil {
 				results <- answer{err: err}
 				return

@@ -35,6 +35,7 @@ func Run(t *testing.T, adapters ...Adapter) {
 		onceAnswers,
 		onceWriters,
 		onceFailures,
+		onceProcesses,
 	)
 	results := newTable(suite, adapters)
 	for _, a := range adapters {
