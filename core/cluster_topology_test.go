@@ -77,7 +77,7 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 	}
 }
 
-// A user who may do what docs/topologies.md asks for in a cluster finds sharded channels. Where the servers do not tell whether
+// A user who may ask finds sharded channels. Where the servers do not tell whether
 // they have any, releases are announced, and listened for, on plain ones.
 func testClusterUsers(t *testing.T, top *topology) {
 	const basics = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hexists +hdel +del +cluster|slots"
