@@ -138,9 +138,15 @@ func (e *entry) wake() {
 // bump is wake, locked.
 func (e *entry) bump() {
 	e.epoch++
-	for _, w := range e.queue {
+	for i, w := range e.queue {
 		if !w.front {
 			return
+		}
+		if w.kind.queued { // Redis tells the one whose turn it is; where it cannot know, it is the first of us at best
+			if i > 0 {
+				continue
+			}
+			w.calls++
 		}
 		w.poke()
 	}

@@ -97,6 +97,7 @@ var (
 	inspectScript = lua.Inspect("", "").Script
 
 	passScript            = lua.Pass("", "", "", 0).Script
+	fairPassScript        = lua.PassFair(lua.FairKeys{}, "", "", 0, 0, lua.Announcement{}).Script
 	fencedPassScript      = lua.PassFenced("", "", "", "", 0).Script
 	fencedAcquireScript   = lua.AcquireFenced("", "", "", 0).Script
 	readAcquireScript     = lua.AcquireRead("", "", "", 0).Script
@@ -113,7 +114,7 @@ var (
 
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{
-		passScript, fencedPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
+		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
 		acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript,
 	}, onceScripts...)
 )

@@ -298,11 +298,13 @@ func (h *hold) leaving(g grip) (lua.Call, *lua.Record) {
 func (h *hold) free(l *Lease, g grip) error {
 	c := h.entry.c
 	h.entry.shard.mu.Lock()
-	heir, arrivals := h.entry.heir(h), h.entry.arrivals
-	h.entry.shard.mu.Unlock()
-	if heir != nil {
-		return h.pass(l, heir, arrivals)
+	if heir := h.entry.heir(h); heir != nil {
+		next, lease := h.successor(heir)
+		arrivals := h.entry.arrivals
+		h.entry.shard.mu.Unlock()
+		return h.pass(l, g, heir, next, lease, arrivals)
 	}
+	h.entry.shard.mu.Unlock()
 	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)
 	began := c.clock()

@@ -23,29 +23,42 @@ func (e *entry) tired() bool {
 	return e.moves >= streakMoves || e.moves > 0 && time.Since(e.movesSince) >= streakTime
 }
 
-// heir is the waiter to whom a hold can be handed; nil: it is to be freed. An heir neither asks nor is it taken for refused
-// until pass is done with it. Locked.
+// heir is the waiter to whom a hold can be handed; nil: it is to be freed. An heir neither asks nor polls until pass is done
+// with it. Of a queued kind it is the one that came first in this process, and Redis says whether it came first of all, so
+// that nobody goes without: such a lock is never tired. Locked.
 func (e *entry) heir(h *hold) *waiter {
-	if h.kind.pass == nil || h.deepest > 0 || len(e.queue) == 0 || e.tired() || e.c.state.Load() != open {
+	if h.kind.pass == nil || h.deepest > 0 || len(e.queue) == 0 || e.c.state.Load() != open {
 		return nil
 	}
 	w := e.queue[0]
-	if w.kind != h.kind || w.asking || w.by == nil {
+	switch {
+	case w.kind != h.kind, w.asking, w.by == nil:
+		return nil
+	case w.kind.queued && !w.by.queue.taken, !w.kind.queued && e.tired():
 		return nil
 	}
 	w.heir = true
 	return w
 }
 
-// pass hands the hold on to a waiter. It has ended when this returns, whatever Redis said, as with free.
-func (h *hold) pass(l *Lease, w *waiter, arrivals uint64) error {
-	e, c := h.entry, h.entry.c
-	next := c.newHold(e, w, c.newField(), false)
+// successor is the hold of an heir, as far as it is known before Redis has said yes.
+func (h *hold) successor(w *waiter) (*hold, *Lease) {
+	c, field := h.entry.c, w.by.field
+	if !w.kind.queued {
+		field = c.newField()
+	}
+	next := c.newHold(h.entry, w, field, false)
 	lease := c.newLease(w.by.ctx, next, w.by.lock, w.opts.LeaseTime)
 	if lease.watched {
 		c.dog.Arm(&next.item)
 	}
-	x := c.exchange(h.kind.pass(h.entry.key, h.field, next.field, lease.duration()), c.opts.CommandTimeout)
+	return next, lease
+}
+
+// pass hands the hold on to its heir, with its successor. It has ended when this returns, whatever Redis said, as with free.
+func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arrivals uint64) error {
+	e, c := h.entry, h.entry.c
+	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration()), c.opts.CommandTimeout).replicated()
 	answer, err := x.run(nil, nil)
 	var told lua.Answer
 	if err == nil {
@@ -53,47 +66,55 @@ func (h *hold) pass(l *Lease, w *waiter, arrivals uint64) error {
 			x.doubt = true
 		}
 	}
-	next.doubt, next.token = x.doubt, told.Token
+	var unproven error
+	if told.Granted {
+		unproven = x.proven()
+	}
 
 	e.shard.mu.Lock()
 	w.heir = false
-	accepted := told.Granted && !w.out && !w.by.late(x.sent)
+	next.doubt, next.token = x.doubt || w.kind.queued && w.by.queue.doubt, told.Token
+	accepted := told.Granted && unproven == nil && !w.out && !w.by.late(x.sent)
+	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
+	kept := w.kind.queued && !w.out
 	switch {
 	case accepted:
 		next.add(lease, x.sent)
-		e.moves++
-		if e.moves == 1 {
+		if e.moves++; e.moves == 1 {
 			e.movesSince = time.Now()
 		}
 		e.grant(w, next)
 		w.lease = lease
-		w.poke()
-	case told.Granted && !w.out:
-		w.err = errLate
-		w.poke()
 	case err != nil:
 		e.dismiss(arrivals, err)
+	case unproven != nil:
+		e.dismiss(arrivals, unproven)
+	case told.Granted && !w.out:
+		w.err = errLate
+	}
+	if kept {
+		w.by.queue.doubt = w.by.queue.doubt || x.doubt
 	}
 	cause := h.cause
 	if !h.ended {
 		cause = err
-		if err == nil && !told.Granted && !(x.doubt && l.left() > 0) {
+		if err == nil && !told.Granted && !told.Freed && !(x.doubt && l.left() > 0) {
 			cause = ErrLockLost
 		}
 		h.ended, h.cause, h.freed = true, ErrReleased, cause
 		e.drop(h)
 	}
-	if !accepted {
+	if !accepted && !told.Freed {
 		e.bump() // who is first now asks, or was the heir and has slept through all that happened meanwhile
 	}
-	g := h.grip()
+	w.poke()
 	e.unlock()
 
 	if !accepted {
 		c.dog.Cancel(&next.item)
 		lease.cancel(ErrNotAcquired)
 	}
-	if told.Granted && !accepted || !told.Granted && x.doubt {
+	if !kept && (told.Granted && !accepted || !told.Granted && x.doubt) {
 		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.doubt)
 	}
 	if h.doubt || err != nil {

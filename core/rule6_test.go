@@ -8,23 +8,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// handedOn are the kinds that are handed on, and by which script.
-var handedOn = []string{"lock", "fenced", "write"}
+// handedOn are the kinds that are handed on, and how often a waiter asks before it sleeps: at once, when it is subscribed, and
+// once more where the first question did not queue it up.
+var handedOn = map[string]int{"lock": 2, "fenced": 2, "write": 2, "fair": 3}
 
 // eachHandedOn runs a test for every kind that is handed on, with a lock that is held and another caller of the same process
 // that waits for it, asleep.
 func eachHandedOn(t *testing.T, test func(t *testing.T, s *handover)) {
-	for _, name := range handedOn {
+	for name, questions := range handedOn {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &handover{bundle: newBundle(t)}
 			s.c, s.proxy = s.proxied(t, pollInterval(time.Hour))
 			s.lock = func(c *Client) *Lock { return family[name](c, "a") }
 			s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{})
-			asked := s.proxy.OnMatch(2, runs(acquireScript, fencedAcquireScript, writeAcquireScript), redistest.Delay(1))
+			asked := s.proxy.OnMatch(questions, runs(acquireScript, fencedAcquireScript, writeAcquireScript, fairAcquireScript), redistest.Delay(1))
 			ctx, leave := context.WithCancel(bg)
 			t.Cleanup(leave)
 			s.leave = leave
@@ -50,7 +52,7 @@ type handover struct {
 	leave  func()
 }
 
-func passes() func([]string) bool { return runs(passScript, fencedPassScript) }
+func passes() func([]string) bool { return runs(passScript, fencedPassScript, fairPassScript) }
 
 // mustGet is the waiter's lease.
 func (s *handover) mustGet(t *testing.T) *Lease {
@@ -171,7 +173,7 @@ func TestRule6_2_NobodyKnows(t *testing.T) {
 // Two processes share a lock that both want all the time.
 func TestRule6_3_OthersGetTheirTurn(t *testing.T) {
 	t.Parallel()
-	for _, name := range handedOn {
+	for name := range handedOn {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -269,4 +271,38 @@ func TestRule6_2_LostOnTheWay(t *testing.T) {
 		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
 		mustRelease(t, s.mustGet(t))
 	})
+}
+
+// A fair lock is handed on only to whoever is first of all; else it is freed, and the first is told.
+func TestRule6_4_FairGoesToTheFirst(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(time.Hour))
+	other := b.client(t, pollInterval(time.Hour))
+	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	queued := func(n int64) {
+		eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == n })
+	}
+	first := acquireAsync(bg, other.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
+	queued(1)
+	asked := proxy.OnMatch(3, runs(fairAcquireScript), redistest.Delay(1))
+	here := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
+	queued(2)
+	await(t, "it sleeps", asked.Hit())
+	mustRelease(t, holder)
+	got := await(t, "the first", first)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	select {
+	case r := <-here:
+		t.Fatalf("the second has it as well: %+v", r)
+	default:
+	}
+	mustRelease(t, got.lease)
+	second := await(t, "the second", here)
+	if second.err != nil {
+		t.Fatal(second.err)
+	}
+	mustRelease(t, second.lease)
 }

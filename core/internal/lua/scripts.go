@@ -47,6 +47,8 @@ var (
 	passSource string
 	//go:embed fenced_pass.lua
 	fencedPassSource string
+	//go:embed fair_pass.lua
+	fairPassSource string
 	//go:embed release.lua
 	releaseSource string
 	//go:embed fair_release.lua
@@ -73,6 +75,7 @@ var (
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
 	pass             = script("pass", passSource)
 	fencedPass       = script("fenced_pass", fencedPassSource)
+	fairPass         = script("fair_pass", fairQueue+fairPassSource)
 	release          = script("release", releaseSource)
 	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
 	forceRelease     = script("force_release", forceReleaseSource)
@@ -241,6 +244,16 @@ func PassFenced(key, counter, from, to string, lease time.Duration) Call {
 	return c
 }
 
+// PassFair hands a fair lock on to a waiter, if that is the first in the queue; see fair_pass.lua. The announcement is as for
+// ReleaseFair. Its reply is read by ReadPass.
+func PassFair(k FairKeys, from, to string, lease, budget time.Duration, a Announcement) Call {
+	c := call(fairPass, 3, 8)
+	k.addTo(&c)
+	c.add(from, to, lease.Milliseconds(), budget.Milliseconds())
+	a.addTo(&c)
+	return c
+}
+
 // Release frees a hold; see release.lua. Its reply is read by ReadFlag.
 func Release(key, owner string, a Announcement) Call {
 	c := call(release, 1, 6)
@@ -332,6 +345,7 @@ type Answer struct {
 	TTL     time.Duration // not granted: what the holder's key has left; -1ms: no end
 	Now     int64         // fair, not granted: the server's clock, ms
 	Queued  bool          // fair, not granted: it stands in the queue
+	Freed   bool          // fair, not granted: the lock was freed and not handed on
 }
 
 // ReadAcquire reads the reply of an acquire script.
@@ -354,14 +368,16 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 	return Answer{}, unexpected(c.Script, reply)
 }
 
-// ReadPass reads the reply of a script that hands a lock on. Not granted: the hold that was to go was gone.
+// ReadPass reads the reply of a script that hands a lock on. Neither granted nor freed: the hold that was to go was gone.
 func (c Call) ReadPass(reply any) (Answer, error) {
 	n, ok := reply.(int64)
 	switch {
 	case ok && n == 0:
 		return Answer{}, nil
-	case ok && n == 1 && c.Script == pass:
+	case ok && n == 1 && c.Script != fencedPass:
 		return Answer{Granted: true}, nil
+	case ok && n == -1 && c.Script == fairPass:
+		return Answer{Freed: true}, nil
 	case ok && n > 0 && c.Script == fencedPass:
 		return Answer{Granted: true, Token: uint64(n)}, nil
 	}
