@@ -10,15 +10,17 @@
 // # How the parts play together
 //
 // A Client makes Locks by name. Acquire makes a Lease. Whoever carries the lease's context enters the lock again; each
-// entry is a Lease of its own, and the lock is free when all are released. A Once (once.go) is a lock whose release may leave
-// a record, which is what others get in its place from then on.
+// entry is a Lease of its own, and the lock is free when all are released. There are several kinds of lock (kind.go), each a
+// descriptor and a few scripts: reentrant, fair, fenced, and the two sides of a read/write lock. A Once (once.go) is a lock whose
+// release may leave a record, which is what others get in its place from then on. A MultiLock (multi.go) is several locks, and
+// a RedLock (red.go) a majority of them, under one lease (set.go).
 //
 // Inside, a lock name is an entry (entry.go) with the holds and the waiters of this process. An Acquire (acquire.go)
 // queues up there; the first in the queue asks Redis by a script, sleeps until the hub hears of a release, and asks
 // again. What it is granted becomes a hold (hold.go), one passage of an owner from not holding to holding and back, with its
-// leases (lease.go). The watchdog renews holds whose leases have no LeaseTime. What cannot be told to Redis in time, the
-// cleaner (cleaner.go) tells it later. Every command goes through an exchange (sender.go), which repeats it until its
-// outcome is known: all scripts can be repeated.
+// leases (lease.go). A hold that is released while others wait here is handed on to the first of them (pass.go). The watchdog renews holds whose leases have no LeaseTime. What cannot be told to Redis in time, the
+// cleaner (cleaner.go) tells it later. Every command goes through an exchange (exchange.go), which repeats it until its
+// outcome is known: all scripts can be repeated. What is sent at the same time shares pipelines (internal/batch).
 //
 // # What is promised
 //

@@ -335,3 +335,35 @@ func TestRule3_5_Refused(t *testing.T) {
 		}
 	}
 }
+
+// A hand-over that is not confirmed is one for the holder, who is rid of the lock, and none for those who wait, who are told.
+func TestRule3_5_HandOver(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	srv, _ := b.replica(t)
+	c := b.client(t, replicaAcks(1), pollInterval(time.Hour))
+	var lease *Lease
+	eventually(t, "a lock is granted", func() (ok bool) {
+		var err error
+		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
+		return err == nil
+	})
+	var waiting []<-chan acquired
+	for range 10 {
+		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
+	}
+	eventually(t, "all wait, and the first sleeps", func() bool {
+		if s := c.Stats(); s.Waiting != len(waiting) || s.Channels != 1 {
+			return false
+		}
+		e := c.lock("a")
+		defer e.unlock()
+		return !e.queue[0].asking && e.epoch > 0
+	})
+	srv.Freeze(t)
+	mustRelease(t, lease)
+	for _, result := range waiting {
+		wantErr(t, "Acquire", await(t, "the waiter is told", result).err, ErrNotReplicated)
+	}
+	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+}
