@@ -19,8 +19,8 @@ test-tools: ## install what the tests need: redis-server, a C compiler and a bro
 	@GO=$(GO) scripts/install-test-tools.sh
 
 .PHONY: test
-test: test-tools ## run all tests under the race detector, twice, one package at a time: each has servers of its own
-	$(GO) test -race -count=2 -p 1 ./...
+test: test-tools ## run all tests under the race detector, one package at a time: each has servers of its own
+	$(GO) test -race -count=1 -p 1 ./...
 
 .PHONY: examples
 examples: test-tools ## start every example and ask it

@@ -134,16 +134,16 @@ func (v *visit) acquire(p Policy) error {
 }
 
 func (g *Guard) locksOf(r *http.Request, p Policy) (core.Locker, error) {
-	var locks []core.Locker
-	for _, name := range g.names(p.Keys) {
-		lock, err := g.lock(r, name, p.Mode)
-		if err != nil {
+	names := g.names(p.Keys)
+	if len(names) == 1 {
+		return g.lock(r, names[0], p.Mode)
+	}
+	locks := make([]core.Locker, len(names))
+	for i, name := range names {
+		var err error
+		if locks[i], err = g.lock(r, name, p.Mode); err != nil {
 			return nil, err
 		}
-		locks = append(locks, lock)
-	}
-	if len(locks) == 1 {
-		return locks[0], nil
 	}
 	return core.MultiLock(locks...), nil
 }

@@ -101,8 +101,9 @@ func (w *watch) load(ctx context.Context, binary []byte) {
 		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin's new version does not work, the old one stays", err.Error())
 		return
 	}
+	old := p.swap(next)
 	p.journal.say(slog.LevelInfo, "reqlock: wasm: the plugin's new version takes over", "sha256:"+hex.EncodeToString(w.settled[:6]))
-	if err := p.swap(next).close(); err != nil {
+	if err := old.close(); err != nil {
 		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin's old version has not closed well", err.Error())
 	}
 }

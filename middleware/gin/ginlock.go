@@ -28,18 +28,25 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	if err != nil {
 		panic(err)
 	}
+	return around(func(c *gin.Context, r *http.Request, next chain) { g.Serve(c.Writer, r, next) })
+}
+
+// A chain runs the rest of the handlers. The writer is the context's.
+type chain = func(http.ResponseWriter, *http.Request)
+
+// A server runs the rest of the chain with next, or answers in its place. The request knows what has matched.
+type server func(c *gin.Context, r *http.Request, next chain)
+
+// around makes a middleware of a server.
+func around(serve server) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		enter(c, func(r *http.Request, next func(*http.Request)) {
-			g.Serve(c.Writer, r, func(_ http.ResponseWriter, r *http.Request) { next(r) })
-		})
+		if c.FullPath() != "" { // else no route has matched; the chain goes on by itself
+			enter(c, serve)
+		}
 	}
 }
 
-// enter has a request that was matched served. serve runs the rest of the chain with next, or answers in its place.
-func enter(c *gin.Context, serve func(r *http.Request, next func(*http.Request))) {
-	if c.FullPath() == "" {
-		return // no route; the chain goes on by itself
-	}
+func enter(c *gin.Context, serve server) {
 	request, r := c.Request, withRoute(c)
 	outer, nested := c.Get(core.ContextKey)
 	defer func() {
@@ -52,7 +59,7 @@ func enter(c *gin.Context, serve func(r *http.Request, next func(*http.Request))
 	}()
 
 	ran := false
-	serve(r, func(r *http.Request) {
+	serve(c, r, func(_ http.ResponseWriter, r *http.Request) {
 		ran = true
 		c.Request = r
 		c.Set(core.ContextKey, r.Context())
@@ -65,7 +72,9 @@ func enter(c *gin.Context, serve func(r *http.Request, next func(*http.Request))
 
 // withRoute is a copy of the request that knows what Gin has matched.
 func withRoute(c *gin.Context) *http.Request {
-	names, values := make([]string, len(c.Params)), make([]string, len(c.Params))
+	n := len(c.Params)
+	both := make([]string, 2*n) // one allocation in place of two
+	names, values := both[:n], both[n:]
 	for i, p := range c.Params {
 		names[i], values[i] = p.Key, p.Value
 	}

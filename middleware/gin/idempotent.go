@@ -18,25 +18,23 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 	if err != nil {
 		panic(err)
 	}
-	return func(c *gin.Context) {
-		enter(c, func(r *http.Request, next func(*http.Request)) {
-			outer := sink{c.Writer}
-			g.Serve(outer, r, func(r *http.Request, rec *idempotency.Recorder) {
-				if rec == nil {
-					next(r)
-					return
-				}
-				w := newWriter(rec.Wrap(outer), outer)
-				c.Writer = w
-				defer func() { c.Writer = outer.ResponseWriter }()
-				began := outer.Written()
-				next(r)
-				if outer.Written() && !began {
-					rec.Bypassed(outer.Status()) // HandleContext takes the writer away
-					return
-				}
-				w.WriteHeaderNow()
-			})
+	return around(func(c *gin.Context, r *http.Request, next chain) {
+		outer := sink{c.Writer}
+		g.Serve(outer, r, func(r *http.Request, rec *idempotency.Recorder) {
+			if rec == nil {
+				next(outer, r)
+				return
+			}
+			w := newWriter(rec.Wrap(outer), outer)
+			c.Writer = w
+			defer func() { c.Writer = outer.ResponseWriter }()
+			began := outer.Written()
+			next(w, r)
+			if outer.Written() && !began {
+				rec.Bypassed(outer.Status()) // HandleContext takes the writer away
+				return
+			}
+			w.WriteHeaderNow()
 		})
-	}
+	})
 }
