@@ -67,6 +67,10 @@ type visit struct {
 	ctx     context.Context // the request's, with its owner
 	section section
 	outcome Outcome
+
+	// Of the handler's context; nil where there is nothing to do.
+	cancel context.CancelCauseFunc
+	unbind context.CancelFunc
 }
 
 // enter acquires the locks of the request, all or none.
@@ -189,11 +193,11 @@ func (v *visit) refuse(err error) {
 func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 	began := time.Now()
 	lease := v.section.lease
-	ctx, cancel := v.handlerContext(lease)
+	ctx := v.handlerContext(lease)
 	r := v.r.WithContext(ctx)
-	endMaxHold := v.startMaxHold(r, lease, cancel)
+	endMaxHold := v.startMaxHold(r, lease)
 	defer func() {
-		cancel(context.Canceled)
+		v.end(context.Canceled)
 		endMaxHold()
 		v.outcome.Held = time.Since(began)
 		KeepForm(v.came, r)
@@ -204,26 +208,30 @@ func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 }
 
 // handlerContext is the request's context with the section, ending when the lease is lost. Without a lease, the handler runs
-// without a lock. The function ends it; with the cause ErrMaxHold the handler still runs, and may still lose the lease.
-func (v *visit) handlerContext(lease *core.Lease) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithValue(v.ctx, sectionKey{}, &v.section), context.CancelCauseFunc(func(error) {})
+// without a lock.
+func (v *visit) handlerContext(lease *core.Lease) context.Context {
+	ctx := context.WithValue(v.ctx, sectionKey{}, &v.section)
 	if v.g.cfg.MaxHold > 0 || lease == nil { // else the lease's ends it well enough
-		ctx, cancel = context.WithCancelCause(ctx)
+		ctx, v.cancel = context.WithCancelCause(ctx)
 	}
-	if lease == nil {
-		return ctx, cancel
+	if lease != nil {
+		ctx, v.unbind = lease.Bind(ctx)
 	}
-	bound, unbind := lease.Bind(ctx)
-	return bound, func(cause error) {
-		cancel(cause)
-		if cause != ErrMaxHold {
-			unbind()
-		}
+	return ctx
+}
+
+// end ends the handler's context. With the cause ErrMaxHold the handler still runs, and may still lose the lease.
+func (v *visit) end(cause error) {
+	if v.cancel != nil {
+		v.cancel(cause)
+	}
+	if v.unbind != nil && cause != ErrMaxHold {
+		v.unbind()
 	}
 }
 
 // startMaxHold sets the end of MaxHold, if there is one. The function it returns calls it off, and waits for it if it has begun.
-func (v *visit) startMaxHold(r *http.Request, lease *core.Lease, cancel context.CancelCauseFunc) func() {
+func (v *visit) startMaxHold(r *http.Request, lease *core.Lease) func() {
 	if v.g.cfg.MaxHold == 0 || lease == nil {
 		return func() {}
 	}
@@ -234,7 +242,7 @@ func (v *visit) startMaxHold(r *http.Request, lease *core.Lease, cancel context.
 		if !v.section.stopRenewal() {
 			return // released or detached: it holds nothing any more
 		}
-		cancel(ErrMaxHold)
+		v.end(ErrMaxHold)
 		if body != nil {
 			body.end(v.w) // a handler that waits for the rest of it does not look at its context
 		}
