@@ -107,7 +107,7 @@ func TestFamilyForceUnlock(t *testing.T) {
 	})
 }
 
-// Redisson: testConcurrency_SingleInstance, testConcurrencyLoop_MultiInstance, testConcurrency_MultiInstance.
+// Redisson: testConcurrency_SingleInstance, testConcurrencyLoop_MultiInstance, testConcurrency_MultiInstance, lockUnlockRLock.
 func TestFamilyExcludes(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
@@ -144,7 +144,7 @@ func TestFamilyExcludes(t *testing.T) {
 	})
 }
 
-// A waiter is woken by the release, not by a poll. Redisson: testTryLockWait, testExpire.
+// A waiter is woken by the release, not by a poll.
 func TestFamilyWaiterIsWoken(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
@@ -187,7 +187,7 @@ func (b *bundle) shorten(t testing.TB, key string, ttl time.Duration) {
 	}
 }
 
-// Whoever finds out that its hold is gone is told so, whatever the kind. Redisson: testExpire, testExpireWrite.
+// Whoever finds out that its hold is gone is told so, whatever the kind.
 func TestFamilyLoss(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
@@ -271,6 +271,7 @@ func second(l Locker) error {
 	return err
 }
 
+// Redisson: testMultiRead.
 func TestReadersShareAndWritersExclude(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -319,6 +320,7 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 	}
 }
 
+// Redisson: testWriteReadReentrancy.
 func TestDowngradeAndUpgrade(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -485,6 +487,7 @@ func TestKindsOnOneNameAreRefused(t *testing.T) {
 	mustRelease(t, write)
 }
 
+// Redisson: testForceUnlock, testReadLockIsLocked.
 func TestForceUnlockOfOneSide(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

@@ -150,6 +150,7 @@ func TestHandOverWithoutMessage(t *testing.T) {
 	mustRelease(t, r.lease)
 }
 
+// Redisson: testTryLockWait.
 func TestWaitTime(t *testing.T) {
 	t.Parallel()
 	const lease = time.Minute
@@ -197,7 +198,7 @@ func TestWaitTime(t *testing.T) {
 }
 
 // A caller whose context ends is let go at once, with the error and the cause of its context, whatever is under way, and the
-// lock is not left with it.
+// lock is not left with it. Redisson: testLockIsNotRenewedAfterInterruptedTryLock.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	request := func(p *redistest.Proxy) *redistest.Rule {
@@ -301,27 +302,6 @@ func TestRestartWithData(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// A Redis that comes back empty has freed all locks: their holders are told with the next renewal, and can begin anew.
-func TestRestartWithoutData(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(6*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	b.srv.Restart(t)
-	await(t, "the holder is told", lease.Done())
-	if cause := context.Cause(lease.Context()); lease.Err() != ErrLockLost || cause != ErrLockLost {
-		t.Errorf("Err: %v, cause: %v", lease.Err(), cause)
-	}
-	wantErr(t, "Release", lease.Release(context.Background()), ErrLockLost)
-
-	next := mustAcquire(t, c, "a", AcquireOptions{})
-	b.eventuallyRenewed(t, "a")
-	if err := next.Err(); err != nil {
-		t.Errorf("Err: %v", err)
-	}
-	mustRelease(t, next)
-}
-
 // A Redis that stands still for longer than the lease: the holder is told when its time is over, and when Redis goes on
 // somebody else gets the lock, not both.
 func TestRedisStandsStill(t *testing.T) {
@@ -364,7 +344,7 @@ func TestRedisStandsStill(t *testing.T) {
 	}
 }
 
-// A client may be there before its Redis.
+// A client may be there before its Redis. Redisson: testRedisFailed.
 func TestRedisComesUpLater(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond

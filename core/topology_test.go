@@ -150,7 +150,7 @@ func mustHave(t testing.TB, what string, c <-chan acquired) {
 	mustRelease(t, got.lease)
 }
 
-// Every kind of lock does on sentinels and clusters what it does on a single server.
+// Every kind of lock does on sentinels and clusters what it does on a single server. Redisson: testInCluster.
 func (top *topology) testKinds(t *testing.T) {
 	for name, kind := range topologyKinds {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +285,7 @@ func (l *load) flows(t testing.TB) {
 }
 
 // A failover, while a lock is held and waited for: a replica that has the lock keeps it for its holder, the waiter's
-// subscription follows, and everybody else goes on as well.
+// subscription follows, and everybody else goes on as well. Redisson: testLockFailoverInCluster.
 func (top *topology) testFailover(t *testing.T, name string, poll time.Duration, failover func(t testing.TB)) {
 	load := top.load(t, 3)
 	load.flows(t)
