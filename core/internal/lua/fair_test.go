@@ -1,0 +1,446 @@
+package lua
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A fairSite is a fair lock in a Redis of its own, as its scripts and Redisson's see it. Waiters have numbers; 0 is the holder.
+type fairSite struct {
+	*testing.T
+	rdb *redis.Client
+}
+
+const (
+	budget    = 300 * time.Second
+	asLong    = 1 << 50 // ms: queue up whenever that may be
+	notAtAll  = 0
+	queue     = "redisson_lock_queue:{order:42}"
+	deadlines = "redisson_lock_timeout:{order:42}"
+	toFirst   = "redisson_lock__channel:{order:42}:"
+)
+
+var (
+	fairLock         = FairKeys{Lock: key, Queue: queue, Deadlines: deadlines}
+	fairAnnouncement = Announcement{Channel: toFirst, Message: "0", Commands: []string{"PUBLISH"}}
+)
+
+func owner(n int) string { return fmt.Sprintf("8f8e7c1a-0000-4000-8000-000000000000:%d", 100+n) }
+
+func newFairSite(t *testing.T) *fairSite { return &fairSite{t, redistest.Start(t).Client(t)} }
+
+// heldWith is a lock that 0 holds, with so many in the queue.
+func heldWith(t *testing.T, waiters int) *fairSite {
+	t.Helper()
+	f := newFairSite(t)
+	f.take(0)
+	for n := 1; n <= waiters; n++ {
+		f.queueUp(n)
+	}
+	return f
+}
+
+func (f *fairSite) ask(n int, notAfter int64) Answer {
+	f.Helper()
+	return mustAnswer(f.T, f.rdb, AcquireFair(fairLock, owner(n), lease, budget, notAfter))
+}
+
+func (f *fairSite) take(n int) {
+	f.Helper()
+	if told := f.ask(n, asLong); !told.Granted {
+		f.Fatalf("%d: %+v, want it granted", n, told)
+	}
+	wantHash(f.T, f.rdb, key, map[string]string{owner(n): "1"})
+	wantTTL(f.T, f.rdb, key, lease)
+}
+
+func (f *fairSite) queueUp(n int) Answer {
+	f.Helper()
+	told := f.ask(n, asLong)
+	if told.Granted || !told.Queued {
+		f.Fatalf("%d: %+v, want it in the queue", n, told)
+	}
+	return told
+}
+
+// leave releases the lock, or takes who waits out of the queue.
+func (f *fairSite) leave(n int) (freed bool) {
+	f.Helper()
+	return mustFlag(f.T, f.rdb, ReleaseFair(fairLock, owner(n), budget, fairAnnouncement))
+}
+
+// die has the time of a waiter be over.
+func (f *fairSite) die(n int) {
+	f.Helper()
+	past := f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()
+	if err := f.rdb.Do(ctx(), "ZADD", deadlines, "XX", past, owner(n)).Err(); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// deadline is when a waiter is taken for dead, in ms, as a script of Redisson's reads it: a number without a fraction or an
+// exponent.
+func (f *fairSite) deadline(n int) int64 {
+	f.Helper()
+	text, err := f.rdb.Eval(ctx(), "return redis.call('ZSCORE', KEYS[1], ARGV[1])", []string{deadlines}, owner(n)).Text()
+	if err != nil {
+		f.Fatalf("the deadline of %d: %v", n, err)
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		f.Fatalf("the deadline of %d: %v", n, err)
+	}
+	return ms
+}
+
+// wantLeft checks how long a waiter has, not counting the time that a slow machine takes.
+func (f *fairSite) wantLeft(n int, want time.Duration) {
+	f.Helper()
+	got := time.UnixMilli(f.deadline(n)).Sub(f.rdb.Time(ctx()).Val())
+	if got > want || got < want-10*time.Second {
+		f.Errorf("%d is taken for dead in %v, want %v", n, got, want)
+	}
+}
+
+// wantQueue checks who stands in the queue and that the first has so long, and each of the others one budget more than the one
+// before it, to the millisecond. Neither key ends by itself.
+func (f *fairSite) wantQueue(first time.Duration, waiters ...int) {
+	f.Helper()
+	var want []string
+	for i, n := range waiters {
+		want = append(want, owner(n))
+		if i == 0 {
+			f.wantLeft(n, first)
+		} else if apart := f.deadline(n) - f.deadline(waiters[i-1]); apart != budget.Milliseconds() {
+			f.Errorf("%d has %d ms more than %d, want one budget", n, apart, waiters[i-1])
+		}
+	}
+	if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, want) {
+		f.Errorf("in the queue: %q, want %q", got, want)
+	}
+	if got := f.rdb.ZCard(ctx(), deadlines).Val(); got != int64(len(want)) {
+		f.Errorf("%d deadlines, want %d", got, len(want))
+	}
+	ttl := time.Duration(-1)
+	if len(want) == 0 {
+		ttl = -2
+	}
+	for _, k := range []string{queue, deadlines} {
+		if got := f.rdb.PTTL(ctx(), k).Val(); got != ttl {
+			f.Errorf("PTTL %s: %d, want %d", k, got, ttl)
+		}
+	}
+}
+
+// A waiter that gives up brings those behind it forward by a budget, and nobody before it; whoever comes next is a budget behind
+// the last. Asking again changes nothing, nor does leaving again. Redisson: testAcquireFailedTimeoutDrift_Descrete.
+func TestFairDeadlinesWhenOneGivesUp(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 4)
+	f.wantQueue(lease+budget, 1, 2, 3, 4)
+	for range 2 {
+		if f.leave(2) {
+			t.Error("one who waits has freed the lock")
+		}
+		f.wantQueue(lease+budget, 1, 3, 4)
+		for _, n := range []int{4, 1, 3} {
+			if told := f.queueUp(n); told.TTL > lease || told.TTL < lease-10*time.Second {
+				t.Errorf("%d is told to ask again in %v, want %v", n, told.TTL, lease)
+			}
+		}
+	}
+	f.queueUp(5)
+	f.wantQueue(lease+budget, 1, 3, 4, 5)
+	f.leave(1)
+	f.wantQueue(lease+budget, 3, 4, 5)
+	f.leave(5)
+	f.wantQueue(lease+budget, 3, 4)
+	f.queueUp(2)
+	f.wantQueue(lease+budget, 3, 4, 2)
+	for _, n := range []int{4, 3, 2} {
+		f.leave(n)
+	}
+	f.wantQueue(0)
+	wantHash(t, f.rdb, key, map[string]string{owner(0): "1"})
+}
+
+// The first that gets the lock brings all behind it forward by a budget. Redisson: testLockAcquiredTimeoutDrift_Descrete.
+func TestFairDeadlinesWhenTheLockIsTaken(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 3)
+	f.leave(0)
+	for n := 2; n <= 3; n++ { // not their turn
+		f.queueUp(n)
+	}
+	f.wantQueue(lease+budget, 1, 2, 3)
+	f.take(1)
+	f.wantQueue(lease+budget, 2, 3)
+	for range 2 {
+		f.take(1) // its reply was lost
+		f.wantQueue(lease+budget, 2, 3)
+	}
+	f.queueUp(4)
+	f.leave(1)
+	f.take(2)
+	f.wantQueue(lease+budget, 3, 4)
+	f.leave(2)
+	f.take(3)
+	f.leave(3)
+	f.take(4)
+	f.wantQueue(0)
+}
+
+// The same holds for one that does not wait: the first in the queue gets the lock, everybody else is refused and leaves no
+// trace. Redisson: testLockAcquiredBooleanTimeoutDrift_Descrete.
+func TestFairDeadlinesWhenTheLockIsTakenWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 3)
+	f.leave(0)
+	for _, n := range []int{2, 7} {
+		if told := f.ask(n, notAtAll); told.Granted || told.Queued != (n == 2) {
+			t.Errorf("%d: %+v", n, told)
+		}
+	}
+	f.wantQueue(lease+budget, 1, 2, 3)
+	if told := f.ask(1, notAtAll); !told.Granted {
+		t.Errorf("the first: %+v", told)
+	}
+	f.wantQueue(lease+budget, 2, 3)
+	f.leave(2)
+	f.wantQueue(lease+budget, 3)
+	f.leave(3)
+	f.leave(1)
+	if told := f.ask(7, notAtAll); !told.Granted {
+		t.Errorf("nobody holds it: %+v", told)
+	}
+	f.wantQueue(0)
+}
+
+// Those who were dropped, because their time was over, shift nobody. Redisson: testAbandonedTimeoutDrift_Descrete.
+func TestFairDeadlinesWhenWaitersAreDropped(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 4)
+	f.die(1)
+	f.die(2)
+	f.queueUp(4) // and drops them
+	f.wantQueue(lease+3*budget, 3, 4)
+	f.leave(0)
+	f.take(3)
+	f.wantQueue(lease+3*budget, 4)
+	f.queueUp(1) // is alive after all, and the last
+	f.wantQueue(lease+3*budget, 4, 1)
+	// One that is dead in the middle is dropped when it is first, not sooner.
+	f.queueUp(5)
+	f.die(1)
+	f.leave(3)
+	f.take(4)
+	if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, []string{owner(1), owner(5)}) {
+		t.Errorf("in the queue: %q", got)
+	}
+	f.queueUp(5)
+	if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, []string{owner(5)}) {
+		t.Errorf("in the queue: %q", got)
+	}
+}
+
+// While the first in the queue is silent, the others are told how long it has: nobody asks in vain. When it has been dropped,
+// the next gets the lock. Redisson: testFirstThreadDeathTimeoutDrift.
+func TestFairDeadlinesWhenTheFirstDies(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 3)
+	f.leave(0)
+	for n := 2; n <= 3; n++ {
+		if told := f.queueUp(n); told.TTL != time.Duration(f.deadline(1)-told.Now)*time.Millisecond {
+			t.Errorf("%d is told to ask again in %v; the first has %d ms", n, told.TTL, f.deadline(1)-told.Now)
+		}
+	}
+	f.wantQueue(lease+budget, 1, 2, 3)
+	f.die(1)
+	if told := f.ask(3, asLong); told.Granted {
+		t.Error("the third has overtaken the second")
+	}
+	f.wantQueue(lease+2*budget, 2, 3)
+	f.take(2)
+	f.wantQueue(lease+2*budget, 3)
+}
+
+// However often the same waiters come and go, the deadline of the last is one lease and a budget for each in the queue.
+// Redisson: testWaitTimeoutDrift, testLockAcquiredTimeoutDrift.
+func TestFairDeadlinesDoNotDrift(t *testing.T) {
+	t.Parallel()
+	for name, round := range map[string]func(f *fairSite){
+		"all give up": func(f *fairSite) {
+			for n := 1; n <= 3; n++ {
+				f.leave(n)
+			}
+		},
+		"the last gives up first": func(f *fairSite) {
+			for n := 3; n >= 1; n-- {
+				f.leave(n)
+			}
+		},
+		"all get it": func(f *fairSite) {
+			f.leave(0)
+			for n := 1; n <= 3; n++ {
+				f.take(n)
+				f.leave(n)
+			}
+			f.take(0)
+		},
+		"some get it": func(f *fairSite) {
+			f.leave(0)
+			f.take(1)
+			f.leave(3)
+			f.leave(1)
+			f.take(2)
+			f.leave(2)
+			f.take(0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := heldWith(t, 0)
+			for range 20 {
+				for n := 1; n <= 3; n++ {
+					f.queueUp(n)
+				}
+				round(f)
+				f.wantQueue(0)
+			}
+			if err := f.rdb.PExpire(ctx(), key, lease).Err(); err != nil {
+				t.Fatal(err)
+			}
+			f.queueUp(4)
+			f.wantQueue(lease+budget, 4)
+		})
+	}
+}
+
+// A waiter that still asks is alive: its deadline is put off when half a budget is left, and not before.
+func TestFairDeadlineIsPutOff(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 1)
+	now := f.rdb.Time(ctx()).Val()
+	for _, tc := range []struct{ before, after time.Duration }{
+		{budget*2/3 + lease, budget*2/3 + lease},
+		{budget / 3, budget},
+		{20 * time.Second, budget},
+	} {
+		if err := f.rdb.Do(ctx(), "ZADD", deadlines, now.Add(tc.before).UnixMilli(), owner(1)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			f.queueUp(1)
+			f.wantQueue(tc.after, 1)
+		}
+	}
+}
+
+// A place that was asked for too long ago is not given, and a lock without end does not shift the clock back.
+func TestFairQueueUp(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 0)
+	if told := f.ask(1, f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()); told.Granted || told.Queued {
+		t.Errorf("a stray: %+v", told)
+	}
+	f.wantQueue(0)
+	if err := f.rdb.Persist(ctx(), key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if told := f.queueUp(1); told.TTL != -time.Millisecond {
+		t.Errorf("a lock without end: %+v", told)
+	}
+	f.wantQueue(budget, 1)
+	// Behind one of whom there is no deadline, which only a fault leaves, it counts from the lock's end.
+	if err := f.rdb.RPush(ctx(), queue, "nobody:1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.queueUp(2)
+	f.wantLeft(2, budget)
+}
+
+// Whoever is first is told that the lock is free, on a channel of its own, and nobody else. A repeat may tell it again.
+func TestFairMessages(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 0)
+	heard := tap(t, f.rdb)
+	to := func(n int) string { return toFirst + owner(n) + " 0" }
+	if !f.leave(0) || f.leave(0) {
+		t.Error("the holder frees it once")
+	}
+	heard.want(t, f.rdb) // nobody waits
+	f.take(0)
+	f.queueUp(1)
+	f.queueUp(2)
+	f.queueUp(3)
+	f.leave(3)
+	heard.want(t, f.rdb) // it is not free
+	if !f.leave(0) {
+		t.Error("not freed")
+	}
+	heard.want(t, f.rdb, to(1))
+	if f.leave(0) {
+		t.Error("freed once more")
+	}
+	heard.want(t, f.rdb, to(1))
+	f.leave(1) // has heard it, and goes
+	heard.want(t, f.rdb, to(2))
+	f.take(2)
+	f.queueUp(3)
+	f.queueUp(4)
+	f.die(3)
+	if !f.leave(2) {
+		t.Error("not freed")
+	}
+	heard.want(t, f.rdb, to(4))
+	f.wantQueue(lease+2*budget, 4)
+	wantHash(t, f.rdb, key, nil)
+}
+
+// A release that Redisson's unlock would have answered with 1, for the lock is gone, is 0 here and tells the first as well.
+func TestFairReleaseOfALostLock(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 1)
+	heard := tap(t, f.rdb)
+	f.rdb.Del(ctx(), key)
+	if f.leave(0) {
+		t.Error("freed what was gone")
+	}
+	heard.want(t, f.rdb, toFirst+owner(1)+" 0")
+	f.take(1)
+	if f.leave(0) {
+		t.Error("freed what another holds")
+	}
+	heard.want(t, f.rdb)
+	wantHash(t, f.rdb, key, map[string]string{owner(1): "1"})
+}
+
+func TestFairForceRelease(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 3)
+	heard := tap(t, f.rdb)
+	f.die(1)
+	for _, tc := range []struct {
+		owners []string
+		freed  bool
+		heard  []string
+	}{
+		{nil, false, nil},
+		{[]string{"somebody:1"}, false, nil},
+		{[]string{"somebody:1", owner(0)}, true, []string{toFirst + owner(2) + " 0"}},
+		{[]string{"somebody:1", owner(0)}, false, nil}, // a repeat
+	} {
+		if freed := mustFlag(t, f.rdb, ForceReleaseFair(fairLock, tc.owners, fairAnnouncement)); freed != tc.freed {
+			t.Errorf("%q: freed %v, want %v", tc.owners, freed, tc.freed)
+		}
+		heard.want(t, f.rdb, tc.heard...)
+	}
+	wantHash(t, f.rdb, key, nil)
+	f.wantQueue(lease+2*budget, 2, 3)
+}
