@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -465,15 +466,56 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// calls are all scripts, on one key.
+// calls are all scripts of locks, on one lock.
 func calls() []Call {
 	return []Call{
 		Acquire(key, mine, lease),
+		AcquireFenced(key, tokens, mine, lease),
+		AcquireFair(fairLock, mine, lease, budget, asLong),
+		AcquireRead(key, level(mine, 1), mine, lease),
+		AcquireWrite(key, mineWrite, lease),
 		Update(key, mine, 2, lease),
+		readWrite(2, 1, lease, true),
+		Pass(key, mine, other, lease),
+		PassFenced(key, tokens, mine, other, lease),
 		Release(key, mine, announcement),
+		ReleaseFair(fairLock, mine, budget, fairAnnouncement),
 		ForceRelease(key, []string{mine}, announcement),
+		ForceReleaseFair(fairLock, []string{mine}, fairAnnouncement),
 		Holders(key),
 		Inspect(key, mine),
+	}
+}
+
+// keysOf are the keys of a call of calls.
+func keysOf(c Call) []any {
+	return append([]any{key}, map[*Script][]any{
+		fencedAcquire:    {tokens},
+		fencedPass:       {tokens},
+		fairAcquire:      {queue, deadlines},
+		fairRelease:      {queue, deadlines},
+		fairForceRelease: {queue, deadlines},
+		readAcquire:      {level(mine, 1)},
+		readWriteUpdate:  {level(mine, 1), level(mine, 2)},
+	}[c.Script]...)
+}
+
+// No script of a lock is left out of those tests.
+func TestAllCalls(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := []string{"fair_queue", renew.Name} // the beginning of others; and what has keys of many locks
+	for _, c := range calls() {
+		tested = append(tested, c.Script.Name)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".lua")
+		if !strings.HasPrefix(name, "once_") && !slices.Contains(tested, name) {
+			t.Errorf("%s is not among calls", file)
+		}
 	}
 }
 
@@ -497,6 +539,7 @@ func TestWrongType(t *testing.T) {
 				t.Errorf("%s on a %s: %v, %v; want WRONGTYPE", c.Script.Name, kind, reply, err)
 			}
 		}
+		wantKeys(t, rdb, key)
 		if after := rdb.Dump(ctx(), key).Val(); after != before {
 			t.Errorf("the %s has changed", kind)
 		}
@@ -532,12 +575,22 @@ func TestReleaseWithoutRightToPublish(t *testing.T) {
 			limited := asUser(t, srv, rules...)
 			a := announcement
 			a.Commands = []string{"PUBLISH", "SPUBLISH"}
-			for _, free := range []Call{Release(key, mine, a), ForceRelease(key, []string{mine}, a)} {
-				if granted, _ := mustAcquire(t, limited, mine, lease); !granted {
+			acquire, read, write := Acquire(key, mine, lease), AcquireRead(key, level(mine, 1), mine, lease), AcquireWrite(key, mineWrite, lease)
+			for _, tc := range []struct{ take, free Call }{
+				{acquire, Release(key, mine, a)},
+				{acquire, ForceRelease(key, []string{mine}, a)},
+				{acquire, ReleaseFair(fairLock, mine, budget, a)},
+				{acquire, ForceReleaseFair(fairLock, []string{mine}, a)},
+				{read, readWrite(0, 0, 0, true)},
+				{write, readWrite(0, 0, 0, true)},
+			} {
+				if !mustAnswer(t, limited, tc.take).Granted {
 					t.Fatal("not granted")
 				}
-				if !mustFlag(t, limited, free) {
-					t.Errorf("%s: not freed", free.Script.Name)
+				limited.RPush(ctx(), queue, other) // of a fair lock: somebody who is to be told
+				limited.ZAdd(ctx(), deadlines, redis.Z{Score: asLong, Member: other})
+				if !mustFlag(t, limited, tc.free) {
+					t.Errorf("%s: not freed", tc.free.Script.Name)
 				}
 				wantHash(t, limited, key, nil)
 			}
@@ -552,36 +605,75 @@ func TestReleaseWithoutRightToPublish(t *testing.T) {
 func TestAcquireWithoutRightToExpire(t *testing.T) {
 	t.Parallel()
 	limited := asUser(t, redistest.Start(t), "~*", "&*", "+@all", "-pexpire")
-	if reply, err := eval(limited, Acquire(key, mine, lease)); err == nil {
-		t.Fatalf("reply %v, want an error", reply)
+	for _, tc := range []struct{ take, free Call }{
+		{Acquire(key, mine, lease), Release(key, mine, announcement)},
+		{AcquireFenced(key, tokens, mine, lease), Release(key, mine, announcement)},
+		{AcquireFair(fairLock, mine, lease, budget, asLong), ReleaseFair(fairLock, mine, budget, fairAnnouncement)},
+		{AcquireRead(key, level(mine, 1), mine, lease), readWrite(0, 0, 0, true)},
+		{AcquireWrite(key, mineWrite, lease), readWrite(0, 0, 0, true)},
+	} {
+		if reply, err := eval(limited, tc.take); err == nil {
+			t.Fatalf("%s: reply %v, want an error", tc.take.Script.Name, reply)
+		}
+		if !mustFlag(t, limited, tc.free) {
+			t.Errorf("what %s has left cannot be freed", tc.take.Script.Name)
+		}
+		wantHash(t, limited, key, nil)
 	}
-	if !mustFlag(t, limited, Release(key, mine, announcement)) {
-		t.Error("what the acquire has left cannot be freed")
-	}
-	wantHash(t, limited, key, nil)
 }
 
 // Keys are data keys only: the patterns of a lock's own keys suffice, without those of channels.
 func TestKeysArePermittedByNameAlone(t *testing.T) {
 	t.Parallel()
-	limited := asUser(t, redistest.Start(t), "~"+key, "&*", "+@all")
+	srv := redistest.Start(t)
 	for _, c := range calls() {
+		rules := []any{"resetkeys", "&*", "+@all"}
+		for _, k := range keysOf(c) {
+			rules = append(rules, fmt.Sprint("~", k))
+		}
+		limited := asUser(t, srv, rules...)
 		if _, err := eval(limited, c); err != nil {
 			t.Errorf("%s: %v", c.Script.Name, err)
 		}
+		if _, err := eval(limited, Acquire("another key", mine, lease)); !redis.HasErrorPrefix(err, "NOPERM") {
+			t.Fatalf("this user is not what the test is about: %v", err)
+		}
+		srv.Client(t).FlushAll(ctx())
 	}
-	if _, err := eval(limited, Acquire("another key", mine, lease)); !redis.HasErrorPrefix(err, "NOPERM") {
-		t.Fatalf("this user is not what the test is about: %v", err)
+}
+
+// How long other readers have left stands in keys that are found only by looking into the hash: their pattern is needed, too.
+func TestKeysOfOtherReaders(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for pattern, left := range map[string]map[string]string{
+		"~{order:42}:*:rwlock_timeout:*":             {"mode": "read", other: "1"},
+		"~" + level(mine, 1) + " ~" + level(mine, 2): nil, // taken for dead
+	} {
+		admin := srv.Client(t)
+		admin.FlushAll(ctx())
+		rules := []any{"resetkeys", "&*", "+@all", "~" + key}
+		for p := range strings.FieldsSeq(pattern) {
+			rules = append(rules, p)
+		}
+		limited := asUser(t, srv, rules...)
+		for _, o := range []string{other, mine} {
+			mustAnswer(t, admin, AcquireRead(key, level(o, 1), o, lease))
+		}
+		if !mustFlag(t, limited, readWrite(0, 0, 0, true)) {
+			t.Error("not done")
+		}
+		wantHash(t, admin, key, left)
 	}
 }
 
 func TestCallForm(t *testing.T) {
 	t.Parallel()
-	renewal := Renew([]Renewable{{Key: "a", Field: mine}, {Key: "b", Field: other}}, lease)
+	renewal := Renew([]Renewable{{Key: "a", Field: mine, Timeouts: []string{"a1", "a2"}}, {Key: "b", Field: other}}, lease)
 	for _, c := range append(calls(), renewal) {
-		keys := []any{key}
+		keys := keysOf(c)
 		if c.Script == renewal.Script {
-			keys = []any{"a", "b"}
+			keys = []any{"a", "a1", "a2", "b"}
 		}
 		sha, text := c.EvalSHA(), c.Eval()
 		if sha[0] != "EVALSHA" || sha[1] != c.Script.SHA || sha[2] != len(keys) || !reflect.DeepEqual(sha[3:3+len(keys)], keys) {
@@ -592,6 +684,9 @@ func TestCallForm(t *testing.T) {
 		}
 		if again := c.EvalSHA(); again[0] != "EVALSHA" {
 			t.Errorf("%s: Eval has changed the other form: %v", c.Script.Name, again)
+		}
+		if c.Key() != keys[0] {
+			t.Errorf("%s: the first key is %q", c.Script.Name, c.Key())
 		}
 		if strings.Count(c.Script.Source, "Reply:") != 1 || !strings.HasPrefix(c.Script.Source, "-- ") {
 			t.Errorf("%s does not begin with what it does, takes and replies", c.Script.Name)
