@@ -444,3 +444,54 @@ func TestFairForceRelease(t *testing.T) {
 	wantHash(t, f.rdb, key, nil)
 	f.wantQueue(lease+2*budget, 2, 3)
 }
+
+// A fair lock goes to a waiter of the same process if that is first, as if it had been released and taken; if it is not, the lock
+// is free and whoever is first is told.
+func TestFairPass(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 4)
+	heard := tap(t, f.rdb)
+	pass := func(from, to int) Answer {
+		t.Helper()
+		c := PassFair(fairLock, owner(from), owner(to), time.Hour, budget, fairAnnouncement)
+		told, err := c.ReadPass(mustEval(t, f.rdb, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return told
+	}
+	for range 3 { // repeats
+		if told := pass(0, 1); told != (Answer{Granted: true}) {
+			t.Errorf("to the first: %+v", told)
+		}
+		wantHash(t, f.rdb, key, map[string]string{owner(1): "1"})
+		wantTTL(t, f.rdb, key, time.Hour)
+		f.wantQueue(lease+budget, 2, 3, 4)
+	}
+	if told := pass(0, 2); told != (Answer{}) { // 0 has it no more
+		t.Errorf("from one that does not hold it: %+v", told)
+	}
+	heard.want(t, f.rdb)
+	for i, want := range []Answer{{Freed: true}, {}, {}} {
+		if told := pass(1, 3); told != want {
+			t.Errorf("to the second: %+v, want %+v", told, want)
+		}
+		wantHash(t, f.rdb, key, nil)
+		f.wantQueue(lease+budget, 2, 3, 4)
+		if i == 0 {
+			heard.want(t, f.rdb, toFirst+owner(2)+" 0")
+		}
+	}
+	heard.want(t, f.rdb)
+
+	f.take(2)
+	f.die(3)
+	if told := pass(2, 4); !told.Granted { // the one before it is dropped, and shifts nobody
+		t.Errorf("to the first that is alive: %+v", told)
+	}
+	f.wantQueue(0)
+	if told := pass(4, 5); !told.Freed {
+		t.Errorf("to one that is not in the queue: %+v", told)
+	}
+	heard.want(t, f.rdb)
+}

@@ -468,14 +468,20 @@ func TestPass(t *testing.T) {
 func TestReadPass(t *testing.T) {
 	t.Parallel()
 	plain, fenced := Pass(key, mine, other, lease), PassFenced(key, tokens, mine, other, lease)
-	for _, c := range []Call{plain, fenced} {
+	fair := PassFair(fairLock, mine, other, lease, budget, fairAnnouncement)
+	for _, c := range []Call{plain, fenced, fair} {
 		for _, reply := range append(strange, []any{int64(0)}) {
+			if c.Script == fairPass && reply == any(int64(-1)) {
+				continue // freed
+			}
 			if got, err := c.ReadPass(reply); got != (Answer{}) || err == nil || !strings.Contains(err.Error(), c.Script.Name) {
 				t.Errorf("%s: %T %v: %+v, %v; want an error that names the script", c.Script.Name, reply, reply, got, err)
 			}
 		}
 	}
-	if got, err := plain.ReadPass(int64(2)); err == nil {
-		t.Errorf("a plain lock has no token: %+v", got)
+	for _, c := range []Call{plain, fair} {
+		if got, err := c.ReadPass(int64(2)); err == nil {
+			t.Errorf("%s has no token: %+v", c.Script.Name, got)
+		}
 	}
 }

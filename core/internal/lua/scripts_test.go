@@ -478,6 +478,7 @@ func calls() []Call {
 		readWrite(2, 1, lease, true),
 		Pass(key, mine, other, lease),
 		PassFenced(key, tokens, mine, other, lease),
+		PassFair(fairLock, mine, other, lease, budget, fairAnnouncement),
 		Release(key, mine, announcement),
 		ReleaseFair(fairLock, mine, budget, fairAnnouncement),
 		ForceRelease(key, []string{mine}, announcement),
@@ -493,6 +494,7 @@ func keysOf(c Call) []any {
 		fencedAcquire:    {tokens},
 		fencedPass:       {tokens},
 		fairAcquire:      {queue, deadlines},
+		fairPass:         {queue, deadlines},
 		fairRelease:      {queue, deadlines},
 		fairForceRelease: {queue, deadlines},
 		readAcquire:      {level(mine, 1)},
@@ -593,6 +595,11 @@ func TestReleaseWithoutRightToPublish(t *testing.T) {
 					t.Errorf("%s: not freed", tc.free.Script.Name)
 				}
 				wantHash(t, limited, key, nil)
+			}
+			mustAnswer(t, limited, acquire)
+			pass := PassFair(fairLock, mine, "nobody:1", lease, budget, a)
+			if told, err := pass.ReadPass(mustEval(t, limited, pass)); !told.Freed || err != nil {
+				t.Errorf("%s: %+v, %v", pass.Script.Name, told, err)
 			}
 			if err := limited.Publish(ctx(), a.Channel, "x").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
 				t.Fatalf("this user is not what the test is about: PUBLISH gives %v", err)
