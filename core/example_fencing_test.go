@@ -1,0 +1,80 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+var errStale = errors.New("stale token: somebody else has had the lock since")
+
+// An account is what the lock protects. It takes part in that: it remembers the greatest token it has seen, and refuses a
+// write with a smaller one. A database does the same with a column and a condition: UPDATE ... WHERE token <= $1.
+type account struct {
+	mu      sync.Mutex
+	token   uint64
+	balance int
+}
+
+func (a *account) write(token uint64, balance int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if token < a.token {
+		return errStale
+	}
+	a.token, a.balance = token, balance
+	return nil
+}
+
+// A holder that stands still for longer than its lease, and then goes on as if nothing had happened, does no harm: what it
+// writes to carries a greater token by then.
+func ExampleLease_Token() {
+	server, err := redistest.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	var stored account
+	lock := locks.FencedLock("account:42")
+	slow, err := lock.Acquire(ctx, core.AcquireOptions{LeaseTime: 2 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	slowToken, _ := slow.Token()
+	fmt.Println("slow writes with", slowToken, stored.write(slowToken, 100))
+
+	// It stands still, its lease runs out, and somebody else gets the lock.
+	quick, err := lock.Acquire(ctx, core.AcquireOptions{WaitTime: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer quick.Release(ctx)
+	quickToken, _ := quick.Token()
+	fmt.Println("quick writes with", quickToken, stored.write(quickToken, 70))
+
+	fmt.Println("slow writes with", slowToken, stored.write(slowToken, 130))
+	fmt.Println("balance", stored.balance)
+	fmt.Println("lost:", errors.Is(slow.Release(ctx), core.ErrLockLost))
+	// Output:
+	// slow writes with 1 <nil>
+	// quick writes with 2 <nil>
+	// slow writes with 1 stale token: somebody else has had the lock since
+	// balance 70
+	// lost: true
+}
