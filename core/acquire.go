@@ -261,6 +261,10 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 	}
 
 	told, err := x.grant(answer, err)
+	if w.kind.queued { // before it is seen not to ask any more: then another goroutine may hand it the lock
+		a.queue.taken = a.queue.taken || told.Granted || x.doubt
+		a.queue.doubt = a.queue.doubt || x.doubt
+	}
 	switch {
 	case err != nil:
 		a.fail(e, w, arrivals, err)
@@ -272,11 +276,8 @@ func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) 
 	default:
 		err = a.refused(e, w, told)
 	}
-	switch {
-	case w.kind.queued: // it keeps its wire owner, which has its place in the queue; see leave
-		a.queue.taken = a.queue.taken || told.Granted || x.doubt
-		a.queue.doubt = a.queue.doubt || x.doubt
-	case told.Granted || x.doubt:
+	// Of a queued kind it keeps its wire owner, which has its place in the queue; see leave.
+	if !w.kind.queued && (told.Granted || x.doubt) {
 		c.cleaner.add(w.kind.undoing(c, g), g, d, told.Granted || err != nil, x.doubt)
 		a.field = ""
 	}

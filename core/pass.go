@@ -73,10 +73,10 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 
 	e.shard.mu.Lock()
 	w.heir = false
-	next.doubt, next.token = x.doubt || w.kind.queued && w.by.queue.doubt, told.Token
-	accepted := told.Granted && unproven == nil && !w.out && !w.by.late(x.sent)
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
+	next.doubt, next.token = x.doubt || kept && w.by.queue.doubt, told.Token
+	accepted := told.Granted && unproven == nil && !w.out && !w.by.late(x.sent)
 	switch {
 	case accepted:
 		next.add(lease, x.sent)
