@@ -73,7 +73,7 @@ func New(cfg Config) *Watchdog {
 	return w
 }
 
-// Arm has an item renewed from now on, first after an interval.
+// Arm has an item renewed from now on, first after half an interval to a whole one.
 func (w *Watchdog) Arm(it *Item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,8 @@ func (w *Watchdog) Arm(it *Item) {
 	it.armed, it.failures = true, 0
 	w.armed[it] = struct{}{}
 	if !it.sent {
-		w.schedule.Set(&it.entry, it, w.interval())
+		// Locks taken together are spread over half an interval; from then on they stay apart.
+		w.schedule.Set(&it.entry, it, w.cfg.Interval-rand.N(w.cfg.Interval/2+1))
 	}
 }
 
@@ -126,7 +127,7 @@ func (w *Watchdog) disarm(it *Item) {
 	}
 }
 
-// interval is shortened at random, so that locks taken together do not stay together.
+// interval is shortened at random, so that locks that have come together do not stay together.
 func (w *Watchdog) interval() time.Duration {
 	return w.cfg.Interval - rand.N(w.cfg.Interval/8+1)
 }

@@ -128,8 +128,12 @@ func TestRenewsEveryInterval(t *testing.T) {
 		pass(100 * interval)
 		last := time.Duration(0)
 		for i, at := range k.of("key000") {
-			if gap := at - last; gap > interval || gap < interval*7/8-interval/32 {
-				t.Errorf("renewal %d came %s after the one before, want a little less than %s", i, gap, interval)
+			least := interval*7/8 - interval/32
+			if i == 0 {
+				least = interval / 2
+			}
+			if gap := at - last; gap > interval || gap < least {
+				t.Errorf("renewal %d came %s after the one before, want %s to %s", i, gap, least, interval)
 			}
 			last = at
 		}
@@ -366,7 +370,7 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// Locks that were taken together are renewed in few scripts, and do not stay together for ever.
+// Locks that were taken together are renewed in few scripts, spread over half an interval, and do not come together again.
 func TestSpread(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		const n = 300
@@ -374,8 +378,8 @@ func TestSpread(t *testing.T) {
 			k.Arm(it)
 		}
 		pass(interval)
-		if sends := len(k.all()); sends < 3 || sends > 12 {
-			t.Errorf("%d scripts renewed %d locks; want a handful: together, but not in one blow", sends, n)
+		if sends := len(k.all()); sends < 10 || sends > 20 {
+			t.Errorf("%d scripts renewed %d locks; want some, spread over half an interval", sends, n)
 		}
 		renewed := 0
 		for _, s := range k.all() {
