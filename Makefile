@@ -37,9 +37,15 @@ wasm-guests: ## rebuild the WebAssembly guests in Go and C, and make sure that t
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) wasm/testdata/build.sh "$$dir" go c docs && \
 		$(GO) test -count=1 ./wasm -run '^TestGuests|^TestFaults$$|^TestStartThatFails$$' -guests "$$dir"
 
+.PHONY: bench
+bench: test-tools ## compare with other locks for 15 minutes, on a machine that does nothing else, and rewrite docs/performance.md
+	$(GO) run -C bench . -out ../docs/performance -markdown ../docs/performance.md
+
 .PHONY: bench-short
-bench-short: test-tools ## compile the benchmarks and run each for a moment
+bench-short: test-tools ## run each benchmark for a moment, and compare with other locks for 2 minutes, which shows that it can be done
 	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...
+	$(GO) test -C bench -count=1 ./...
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 3 -out "$$dir"
 
 .PHONY: lint
 lint: format vet staticcheck tidy ## all of format, vet, staticcheck and tidy
@@ -52,13 +58,16 @@ format: ## list files that are not gofmt's
 vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./interop/...
+	$(GO) vet -C bench ./...
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck, as pinned in tools/go.mod
 	$(TOOL) staticcheck ./...
 	$(TOOL) staticcheck -tags interop ./interop/...
+	cd bench && $(GO) tool -modfile=../tools/go.mod staticcheck ./...
 
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum say what is imported, no more and no less
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
+	cd bench && $(GO) mod tidy -diff

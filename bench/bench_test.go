@@ -1,0 +1,350 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+func TestRatioNeedsThreeRounds(t *testing.T) {
+	t.Parallel()
+	r := newResults()
+	of, to := ourSeries(s1, "v", throughput), series{s1, "v", rawPair, throughput}
+	for round := 1; round <= 4; round++ {
+		r.add(s1, "v", ours, throughput, float64(10*round))
+		r.add(s1, "v", rawPair, throughput, 10)
+		ratio, ok := r.ratio(of, to)
+		if ok != (round >= 3) {
+			t.Errorf("after %d rounds, a ratio: %t", round, ok)
+		}
+		_, v := ratioTo(of, rawPair, atLeast(2)).measure(r)
+		if want := map[bool]verdict{false: tooFew, true: holds}[ok]; v != want {
+			t.Errorf("after %d rounds the verdict is %q, want %q", round, v, want)
+		}
+		if ok && ratio.median != float64(round+1)/2 {
+			t.Errorf("after %d rounds the ratio is %v", round, ratio)
+		}
+	}
+	r.add(s1, "v", rawPair, throughput, 0)
+	r.add(s1, "v", ours, throughput, 1)
+	if ratio, ok := r.ratio(of, to); ok {
+		t.Errorf("a ratio to 0: %v", ratio)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		values []float64
+		want   spread
+	}{
+		{nil, spread{}},
+		{[]float64{3}, spread{3, 3, 3, 1}},
+		{[]float64{4, 1}, spread{2.5, 1, 4, 2}},
+		{[]float64{9, 1, 2}, spread{2, 1, 9, 3}},
+	} {
+		if got := spreadOf(test.values); got != test.want {
+			t.Errorf("%v: %+v, want %+v", test.values, got, test.want)
+		}
+	}
+}
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for x, want := range map[float64]string{
+		0: "0", 0.0001: "0", 0.051: "0.051", 0.5: "0.5", 1: "1", 1.256: "1.26", 45.67: "45.7", 812.4: "812", 83210: "83.2k",
+	} {
+		if got := number(x); got != want {
+			t.Errorf("%v is written %s, want %s", x, got, want)
+		}
+	}
+}
+
+// Without any results nothing holds, and nothing fails to.
+func TestChecksWithoutResults(t *testing.T) {
+	t.Parallel()
+	for _, c := range checks() {
+		if value, v := c.measure(newResults()); v != notMeasured {
+			t.Errorf("%s %s: %s %s", c.scenario, c.must, value, v)
+		}
+	}
+}
+
+func TestReplaceRun(t *testing.T) {
+	t.Parallel()
+	text := "before\n" + runBegins + "\nold\n" + runEnds + "\nafter\n"
+	got, err := replaceRun([]byte(text), "new\n")
+	if want := "before\n" + runBegins + "\n\nnew\n\n" + runEnds + "\nafter\n"; string(got) != want || err != nil {
+		t.Errorf("%q (%v), want %q", got, err, want)
+	}
+	for _, text := range []string{"", runBegins, runEnds, runEnds + runBegins} {
+		if got, err := replaceRun([]byte(text), "new"); err == nil {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	page := filepath.Join(dir, "page.md")
+	if err := os.WriteFile(page, []byte(runBegins+runEnds), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{results: newResults()}
+	for range 3 {
+		b.add(s1, goroutinesOf(1), ours, throughput, 2000)
+		b.add(s1, goroutinesOf(1), rawPair, throughput, 1000)
+	}
+	if err := b.report(io.Discard, description{rounds: 3}, dir, page); err != nil {
+		t.Fatal(err)
+	}
+
+	file, err := os.Open(filepath.Join(dir, "results.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines, err := csv.NewReader(file).ReadAll()
+	if err != nil || len(lines) != 7 || strings.Join(lines[1], ",") != "S1,1 goroutines,reqlock,cycles/s,1,2000" {
+		t.Errorf("CSV: %v, %v", lines, err)
+	}
+	image, err := os.ReadFile(filepath.Join(dir, "s1-throughput.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := 0
+	for d := xml.NewDecoder(strings.NewReader(string(image))); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the plot is no XML: %v\n%s", err, image)
+		}
+		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "text" {
+			texts++
+		}
+	}
+	if texts != 6 { // title, variant, and a name and a number for each bar
+		t.Errorf("%d texts in the plot:\n%s", texts, image)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| S1 | 1 goroutines, cycles/s: at least 0.9 times raw pair | 2 (2-2)x | HOLDS |",
+		"![S1: cycles a second](./s1-throughput.svg)",
+		"| reqlock | 2000 (2000-2000) |",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestReadAnswer(t *testing.T) {
+	t.Parallel()
+	for text, fails := range map[string]bool{
+		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n":     false,
+		"HTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n":          false,
+		"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n":   true,
+		"HTTP/1.1 200 OK\r\n\r\n":                              true,
+		"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nshort":   true,
+		"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\nshort": true,
+		"": true,
+	} {
+		in := bufio.NewReader(strings.NewReader(text))
+		if err := readAnswer(in); (err != nil) != fails {
+			t.Errorf("%q: %v", text, err)
+		} else if rest, _ := io.ReadAll(in); !fails && len(rest) > 0 {
+			t.Errorf("%q: %q is left", text, rest)
+		}
+	}
+}
+
+// Each contender excludes: goroutines of one client count without another lock. The raw pair and the pipelines do not wait.
+func TestContendersExclude(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	for _, name := range []string{fifo, redsyncName, redislockLn, rueidisLock, ours} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clients, closeAll, err := openAll(addr, settings{lease: 60e9}, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeAll()
+			var wg sync.WaitGroup
+			count := 0
+			const goroutines, turns = 4, 3
+			for range goroutines {
+				s := clients[0].session("exclusive:" + name)
+				wg.Go(func() {
+					for range turns {
+						h, err := s.acquire(t.Context())
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						count++
+						if err := h.release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if count != goroutines*turns {
+				t.Errorf("%d turns, want %d", count, goroutines*turns)
+			}
+		})
+	}
+}
+
+func TestRawPairIsRefused(t *testing.T) {
+	t.Parallel()
+	clients, closeAll, err := openAll(redistest.Start(t).Addr(), settings{lease: 60e9}, rawPair, pipelines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll()
+	first, second := clients[0].session("k"), clients[1].session("k")
+	h, err := first.acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.acquire(t.Context()); !errors.Is(err, errHeld) {
+		t.Errorf("somebody else has it: %v", err)
+	}
+	if err := h.release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := h.release(t.Context()); err == nil {
+		t.Error("a second release succeeds")
+	}
+	if err := cycle(t.Context(), second); err != nil {
+		t.Error(err)
+	}
+}
+
+// Many goroutines share pipelines, and each gets its own answer.
+func TestPipeGivesEachItsAnswer(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	p := newPipe(rdb)
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for j := range 50 {
+				want := int64(i*1000 + j)
+				if got, err := p.do(t.Context(), []any{"eval", "return tonumber(ARGV[1])", 0, want}); got != want || err != nil {
+					t.Errorf("%v, %v, want %d", got, err, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if p.leading != 0 || len(p.queue) != 0 {
+		t.Errorf("%d lead, %d are queued", p.leading, len(p.queue))
+	}
+	if _, err := p.do(t.Context(), []any{"get", "nothing"}); err != redis.Nil {
+		t.Errorf("nothing is there: %v", err)
+	}
+}
+
+func TestTurnsGoInOrder(t *testing.T) {
+	t.Parallel()
+	var turns turns
+	if err := turns.wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if err := turns.wait(left); err == nil {
+		t.Error("whoever has left got the turn")
+	}
+	second := make(chan error)
+	go func() { second <- turns.wait(t.Context()) }()
+	turns.next()
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	p := probe{rdb}
+	before, err := p.state(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := rdb.Eval(t.Context(), "return redis.call('SET', 'k', 1)", nil).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := p.state(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := since(before, after, ours)
+	if u.ops != 10 || u.commands != 5 || u.elapsed <= 0 || u.clientCPU < 0 || u.redisCPU < 0 || math.IsNaN(u.rate()) {
+		t.Errorf("%+v", u)
+	}
+	if all, pubSub, err := p.connections(); all < 1 || pubSub != 0 || err != nil {
+		t.Errorf("%d connections, %d of them listen: %v", all, pubSub, err)
+	}
+	sub := rdb.Subscribe(t.Context(), "c")
+	defer sub.Close()
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, pubSub, err := p.connections(); pubSub != 1 || err != nil {
+		t.Errorf("%d connections listen: %v", pubSub, err)
+	}
+}
+
+// The generator of our own asks for ever new orders, each once.
+func TestGenerate(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	seen := make(map[string]bool)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if seen[r.URL.Path] {
+			t.Errorf("%s is asked for twice", r.URL.Path)
+		}
+		seen[r.URL.Path] = true
+		handle(w, r)
+	}))
+	defer srv.Close()
+	rate, err := generate(srv.URL, 100*time.Millisecond)
+	if err != nil || rate <= 0 || len(seen) < loadConns {
+		t.Errorf("%v requests a second (%v), %d orders", rate, err, len(seen))
+	}
+	srv.Config.Handler = http.NotFoundHandler()
+	if rate, err := generate(srv.URL, 10*time.Millisecond); err == nil {
+		t.Errorf("a server that finds nothing answers %v requests a second", rate)
+	}
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A check is one thing that must be true of reqlock.
+type check struct {
+	scenario, must string
+	measure        func(*results) (value string, v verdict)
+}
+
+type verdict string
+
+const (
+	holds       verdict = "HOLDS"
+	doesNotHold verdict = "DOES NOT HOLD"
+	tooFew      verdict = "no verdict: fewer than 3 rounds"
+	notMeasured verdict = "not measured"
+)
+
+func judge(ok bool) verdict {
+	if ok {
+		return holds
+	}
+	return doesNotHold
+}
+
+// A bound is what a number must keep to.
+type bound struct {
+	limit float64
+	most  bool // at most that; else at least
+}
+
+func atLeast(limit float64) bound { return bound{limit, false} }
+func atMost(limit float64) bound  { return bound{limit, true} }
+
+func (b bound) holds(x float64) bool {
+	if b.most {
+		return x <= b.limit
+	}
+	return x >= b.limit
+}
+
+func (b bound) String() string {
+	if b.most {
+		return "at most " + number(b.limit)
+	}
+	return "at least " + number(b.limit)
+}
+
+func ourSeries(scenario, variant, metric string) series {
+	return series{scenario, variant, ours, metric}
+}
+
+// ratioTo checks a metric of ours against the same of another contender in the same rounds.
+func ratioTo(of series, other string, b bound) check {
+	to := of
+	to.contender = other
+	return check{
+		of.scenario, fmt.Sprintf("%s, %s: %s times %s", of.variant, of.metric, b, other),
+		func(r *results) (string, verdict) {
+			if r.spread(of).rounds == 0 || r.spread(to).rounds == 0 {
+				return "", notMeasured
+			}
+			ratio, ok := r.ratio(of, to)
+			if !ok {
+				return "", tooFew
+			}
+			return ratio.String() + "x", judge(b.holds(ratio.median))
+		},
+	}
+}
+
+// value checks the median of a metric of ours.
+func value(of series, b bound) check {
+	return check{
+		of.scenario, fmt.Sprintf("%s, %s: %s", of.variant, of.metric, b),
+		func(r *results) (string, verdict) {
+			s := r.spread(of)
+			if s.rounds == 0 {
+				return "", notMeasured
+			}
+			return s.String(), judge(b.holds(s.median))
+		},
+	}
+}
+
+// computed checks a number that is made of several metrics of a round, all of ours.
+func computed(scenario, must string, b bound, of []series, compute func(round []float64) float64) check {
+	return check{scenario, must + ": " + b.String(), func(r *results) (string, verdict) {
+		rounds := math.MaxInt
+		for _, s := range of {
+			rounds = min(rounds, len(r.values[s]))
+		}
+		if rounds == 0 {
+			return "", notMeasured
+		}
+		if rounds < leastRounds {
+			return "", tooFew
+		}
+		var values []float64
+		for i := range rounds {
+			var round []float64
+			for _, s := range of {
+				round = append(round, r.values[s][i])
+			}
+			values = append(values, compute(round))
+		}
+		s := spreadOf(values)
+		return s.String(), judge(b.holds(s.median))
+	}}
+}
+
+// checks are all of them, in the order of the scenarios.
+func checks() []check {
+	full, hold1, hold0 := goroutinesOf(256), holdOf(s2Hold), holdOf(0)
+	all := []check{
+		ratioTo(ourSeries(s1, full, throughput), pipelines, atLeast(1)),
+		ratioTo(ourSeries(s1, full, throughput), redsyncName, atLeast(3.5)),
+		ratioTo(ourSeries(s1, full, throughput), rueidisLock, atLeast(1.7)),
+		ratioTo(ourSeries(s1, goroutinesOf(1), throughput), rawPair, atLeast(0.9)),
+		ratioTo(ourSeries(s1, goroutinesOf(4), throughput), rawPair, atLeast(0.9)),
+		value(ourSeries(s1, full, redisMicros), atMost(6.5)),
+		value(ourSeries(s1, full, clientMicros), atMost(8)),
+		value(ourSeries(s1, full, allocations), atMost(20)),
+
+		value(ourSeries(s2, hold1, commandsEach), atMost(1.1)),
+		ratioTo(ourSeries(s2, hold1, acquisitions), fifo, atLeast(1.05)),
+		computed(s2, hold1+", waiting p99 over 64 times hold and round trip", atMost(1.1),
+			[]series{ourSeries(s2, hold1, waitP99), ourSeries(s2, hold1, holdMillis), ourSeries(s2, hold1, roundTrip)},
+			func(v []float64) float64 { return v[0] / (s2Goroutines * (v[1] + v[2])) }),
+		computed(s2, hold1+", fewest over most turns of a goroutine (one less is the end of the window)", atLeast(0.95),
+			[]series{ourSeries(s2, hold1, fewest), ourSeries(s2, hold1, most)},
+			func(v []float64) float64 { return min(1, (v[0]+1)/max(v[1], 1)) }),
+		ratioTo(ourSeries(s2, hold0, acquisitions), fifo, atLeast(1.5)),
+		ratioTo(ourSeries(s2, hold0, waitP99), fifo, atMost(1)),
+		{s2, "two processes, smallest share of one in any window: at least 0.35", func(r *results) (string, verdict) {
+			s := r.spread(ourSeries(s2Two, twoProcesses, leastShare))
+			switch s.rounds {
+			case 0:
+				return "", notMeasured
+			case 1, 2:
+				return "", tooFew
+			}
+			return s.String(), judge(s.min >= 0.35)
+		}},
+		ratioTo(ourSeries(s3, twoClients, handOffP50), pubSubFloor, atMost(1.1)),
+		ratioTo(ourSeries(s3, twoClients, handOffP99), pubSubFloor, atMost(1.1)),
+	}
+	for _, names := range []int{1, s4Waiters} {
+		variant := namesOf(names)
+		all = append(all,
+			value(ourSeries(s4, variant, commandsSecond), atMost(0.3*float64(names))), // every 5 s or a little less, cut by a window
+			value(ourSeries(s4, variant, pubSubConns), atMost(1)),
+			value(ourSeries(s4, variant, goroutinesMore), atMost(32)), // none that comes with a waiter
+			value(ourSeries(s4, variant, heapAWaiter), atMost(1024)),
+		)
+	}
+	all = append(all,
+		value(ourSeries(s5, heldLocks, goroutineLock), atMost(0.01)),
+		value(ourSeries(s5, heldLocks, bytesLock), atMost(700)),
+		value(ourSeries(s5, heldLocks, keysACommand), atLeast(10)),
+		value(ourSeries(s5, heldLocks, busiestTenth), atMost(0.3)),
+		ratioTo(ourSeries(s5, heldLocks, pingP99), rueidisLock, atMost(0.6)),
+		ratioTo(ourSeries(s5, heldLocks, clientPercent), rueidisLock, atMost(1)),
+	)
+	for _, f := range frameworks {
+		all = append(all,
+			ratioTo(ourSeries(s6, f.name, requests), pipelines, atLeast(1)),
+			ratioTo(ourSeries(s6, f.name, requests), redsyncName, atLeast(1.5)),
+		)
+	}
+	return append(all, throughputStays(), value(ourSeries(scale, distinctNames, bytesAName), atMost(1)))
+}
+
+// throughputStays checks that more goroutines than those of the peak do not slow all down.
+func throughputStays() check {
+	must := fmt.Sprintf("1 to %d goroutines, least throughput after the peak over that of the peak: at least 0.85", mostScale)
+	return check{scale, must, func(r *results) (string, verdict) {
+		var medians []float64
+		rounds := math.MaxInt
+		for n := 1; n <= mostScale; n *= 2 {
+			s := r.spread(ourSeries(scale, goroutinesOf(n), throughput))
+			rounds = min(rounds, s.rounds)
+			medians = append(medians, s.median)
+		}
+		switch {
+		case rounds == 0:
+			return "", notMeasured
+		case rounds < leastRounds:
+			return "", tooFew
+		}
+		peak := slices.Index(medians, slices.Max(medians))
+		least := slices.Min(medians[peak:]) / medians[peak]
+		at := slices.Index(medians, slices.Min(medians[peak:]))
+		return fmt.Sprintf("%s (peak at %d goroutines, least at %d)", number(least), 1<<peak, 1<<at), judge(least >= 0.85)
+	}}
+}
+
+func (s spread) String() string {
+	if s.rounds < 2 {
+		return number(s.median)
+	}
+	return fmt.Sprintf("%s (%s-%s)", number(s.median), number(s.min), number(s.max))
+}
+
+// number is short, and never in scientific notation.
+func number(x float64) string {
+	switch a := math.Abs(x); {
+	case a >= 1e4:
+		return fmt.Sprintf("%.1fk", x/1e3)
+	case a >= 100 || x == math.Trunc(x):
+		return fmt.Sprintf("%.0f", x)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", x)
+	case a >= 1:
+		return fmt.Sprintf("%.2f", x)
+	case a < 0.0005:
+		return "0"
+	}
+	return strings.TrimRight(fmt.Sprintf("%.3f", x), "0")
+}

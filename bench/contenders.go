@@ -1,0 +1,391 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// The names of the contenders, as reports have them.
+const (
+	ours        = "reqlock"
+	pipelines   = "shared pipelines"
+	rawPair     = "raw pair"
+	fifo        = "FIFO floor"
+	redsyncName = "redsync"
+	redislockLn = "redislock"
+	rueidisLock = "rueidislock"
+	withLatch   = "with the latch"
+	plainSet    = "SET NX, compare and delete"
+)
+
+// A contender opens clients on a Redis.
+type contender struct {
+	name string
+	open func(addr string, s settings) (client, error)
+}
+
+// settings are what a scenario wants of the clients.
+type settings struct {
+	lease time.Duration // what the watchdog keeps, or what is set once where there is none
+}
+
+// A client makes sessions. Its sessions are used by many goroutines, each by one at a time.
+type client interface {
+	session(name string) session
+	io.Closer
+}
+
+// A session acquires one lock again and again. It waits until it has it, or ctx ends.
+type session interface {
+	acquire(ctx context.Context) (held, error)
+}
+
+type held interface {
+	release(ctx context.Context) error
+}
+
+// commandsOf are those that contenders send themselves; Redis counts those within their scripts alike.
+var commandsOf = map[string][]string{
+	ours:        {"evalsha", "eval"},
+	pipelines:   {"evalsha", "eval"},
+	rawPair:     {"evalsha", "eval"},
+	fifo:        {"evalsha", "eval"},
+	redsyncName: {"evalsha", "eval", "set"},
+	redislockLn: {"evalsha", "eval"},
+	rueidisLock: {"evalsha", "eval"},
+	withLatch:   {"evalsha", "eval"}, // and del, of which its scripts have one as well
+	plainSet:    {"evalsha", "eval"},
+	redisson:    {"evalsha", "eval"},
+}
+
+var contenders = map[string]contender{
+	ours:        {ours, openOurs},
+	pipelines:   {pipelines, openPipelines},
+	rawPair:     {rawPair, openRaw},
+	fifo:        {fifo, openFIFO},
+	redsyncName: {redsyncName, openRedsync},
+	redislockLn: {redislockLn, openRedislock},
+	rueidisLock: {rueidisLock, openRueidislock},
+	withLatch:   {withLatch, openDialect(redissonLatch)},
+	plainSet:    {plainSet, openDialect(setNX)},
+}
+
+// openAll opens the named ones in this order.
+func openAll(addr string, s settings, names ...string) (clients []named, closeAll func(), err error) {
+	closeAll = func() {
+		for _, c := range clients {
+			if err := c.Close(); err != nil {
+				slog.Warn("close", "contender", c.name, "error", err)
+			}
+		}
+	}
+	for _, name := range names {
+		c, err := contenders[name].open(addr, s)
+		if err != nil {
+			closeAll()
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
+		}
+		clients = append(clients, named{name, c})
+	}
+	return clients, closeAll, nil
+}
+
+// A named client knows whose it is.
+type named struct {
+	name string
+	client
+}
+
+// goRedis is a client with the library's defaults, as all contenders on it have.
+func goRedis(addr string) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr}) }
+
+// --- reqlock, through its public API, the watchdog armed
+
+type ourClient struct {
+	*core.Client
+	rdb *redis.Client
+}
+
+type ourSession struct {
+	c    *core.Client
+	name string
+}
+
+type ourLease core.Lease
+
+func openOurs(addr string, s settings) (client, error) {
+	rdb := goRedis(addr)
+	c, err := core.New(rdb, core.Options{WatchdogTimeout: s.lease, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	return ourClient{c, rdb}, nil
+}
+
+func (c ourClient) session(name string) session { return ourSession{c.Client, name} }
+
+func (c ourClient) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(c.Client.Close(ctx), c.rdb.Close())
+}
+
+func (s ourSession) acquire(ctx context.Context) (held, error) {
+	lease, err := s.c.Lock(s.name).Acquire(ctx, core.AcquireOptions{WaitTime: core.WaitForever})
+	if err != nil {
+		return nil, err
+	}
+	return (*ourLease)(lease), nil
+}
+
+func (l *ourLease) release(ctx context.Context) error { return (*core.Lease)(l).Release(ctx) }
+
+// --- the raw pair: two scripts by EVALSHA, one call a round trip. It does not wait: nobody else may want the lock.
+
+type rawClient struct {
+	do      func(ctx context.Context, args []any) (any, error)
+	rdb     *redis.Client
+	dialect dialect
+	lease   int64
+}
+
+var owners counter // of all raw clients
+
+// A rawSession makes its commands anew for each cycle, as whoever locks for a request must.
+type rawSession struct {
+	c                          *rawClient
+	name, self, channel, latch string
+}
+
+func openRaw(addr string, s settings) (client, error) {
+	return newRawClient(addr, s, redissonStyle, func(rdb *redis.Client) func(context.Context, []any) (any, error) {
+		return func(ctx context.Context, args []any) (any, error) { return rdb.Do(ctx, args...).Result() }
+	})
+}
+
+// openPipelines is the raw pair again, on pipelines that all goroutines share.
+func openPipelines(addr string, s settings) (client, error) {
+	return openDialect(redissonStyle)(addr, s)
+}
+
+// openDialect is openPipelines with other scripts.
+func openDialect(d dialect) func(addr string, s settings) (client, error) {
+	return func(addr string, s settings) (client, error) {
+		return newRawClient(addr, s, d, func(rdb *redis.Client) func(context.Context, []any) (any, error) { return newPipe(rdb).do })
+	}
+}
+
+func newRawClient(addr string, s settings, d dialect, way func(*redis.Client) func(context.Context, []any) (any, error)) (client, error) {
+	rdb := goRedis(addr)
+	ctx := context.Background()
+	if err := errors.Join(d.take.Load(ctx, rdb).Err(), d.give.Load(ctx, rdb).Err()); err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	return &rawClient{do: way(rdb), rdb: rdb, dialect: d, lease: s.lease.Milliseconds()}, nil
+}
+
+func (c *rawClient) Close() error { return c.rdb.Close() }
+
+func (c *rawClient) session(name string) session {
+	return &rawSession{c: c, name: name, self: fmt.Sprint("bench:", owners.next()), channel: "redisson_lock__channel:{" + name + "}"}
+}
+
+var errHeld = errors.New("somebody else has the lock, for which the raw pair does not wait")
+
+func (s *rawSession) acquire(ctx context.Context) (held, error) {
+	d := &s.c.dialect
+	answer, err := s.c.do(ctx, d.takeArgs(s, s.evalSHA(d.take)))
+	switch {
+	case err != nil && err != redis.Nil:
+		return nil, err
+	case answer != d.granted:
+		return nil, errHeld
+	}
+	return s, nil
+}
+
+func (s *rawSession) release(ctx context.Context) error {
+	d := &s.c.dialect
+	n, err := s.c.do(ctx, d.giveArgs(s, s.evalSHA(d.give)))
+	if err != nil {
+		return err
+	}
+	if n != int64(1) {
+		return fmt.Errorf("the release is answered %v, want 1", n)
+	}
+	if d.afterGive != "" {
+		_, err = s.c.do(ctx, []any{d.afterGive, s.latch})
+	}
+	return err
+}
+
+// evalSHA is the beginning of a command, with room for the rest.
+func (s *rawSession) evalSHA(script *redis.Script) []any {
+	return append(make([]any, 0, 9), "evalsha", script.Hash(), 1, s.name)
+}
+
+// --- the FIFO floor: waiters of one process queue up in it; the one whose turn it is takes the lock in Redis by the raw pair
+
+type fifoClient struct {
+	client
+	turns turns
+}
+
+type fifoSession struct {
+	turns *turns
+	raw   session
+	held  held
+}
+
+func openFIFO(addr string, s settings) (client, error) {
+	raw, err := openRaw(addr, s)
+	return &fifoClient{client: raw}, err
+}
+
+func (c *fifoClient) session(name string) session {
+	return &fifoSession{turns: &c.turns, raw: c.client.session(name)}
+}
+
+func (s *fifoSession) acquire(ctx context.Context) (held, error) {
+	if err := s.turns.wait(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.held, err = s.raw.acquire(ctx); err != nil {
+		s.turns.next()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *fifoSession) release(ctx context.Context) error {
+	defer s.turns.next()
+	return s.held.release(ctx)
+}
+
+// --- redsync: default delays between tries, and as many tries as it takes
+
+type redsyncClient struct {
+	rs    *redsync.Redsync
+	rdb   *redis.Client
+	lease time.Duration
+}
+
+type redsyncSession struct{ *redsync.Mutex }
+
+type redsyncHeld redsync.Mutex
+
+func openRedsync(addr string, s settings) (client, error) {
+	rdb := goRedis(addr)
+	return &redsyncClient{redsync.New(goredis.NewPool(rdb)), rdb, s.lease}, nil
+}
+
+func (c *redsyncClient) session(name string) session {
+	return redsyncSession{c.rs.NewMutex(name, redsync.WithExpiry(c.lease), redsync.WithTries(1<<30))}
+}
+
+func (c *redsyncClient) Close() error { return c.rdb.Close() }
+
+func (s redsyncSession) acquire(ctx context.Context) (held, error) {
+	if err := s.LockContext(ctx); err != nil {
+		return nil, err
+	}
+	return (*redsyncHeld)(s.Mutex), nil
+}
+
+func (h *redsyncHeld) release(ctx context.Context) error {
+	if ok, err := (*redsync.Mutex)(h).UnlockContext(ctx); !ok {
+		return fmt.Errorf("redsync: not unlocked: %w", err)
+	}
+	return nil
+}
+
+// --- redislock: it tries again every 100 ms, as its documentation does
+
+type redislockClient struct {
+	*redislock.Client
+	rdb   *redis.Client
+	lease time.Duration
+}
+
+type redislockSession struct {
+	c    *redislockClient
+	name string
+	opts redislock.Options
+}
+
+type redislockHeld redislock.Lock
+
+func openRedislock(addr string, s settings) (client, error) {
+	rdb := goRedis(addr)
+	return &redislockClient{redislock.New(rdb), rdb, s.lease}, nil
+}
+
+func (c *redislockClient) session(name string) session {
+	return &redislockSession{c, name, redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}}
+}
+
+func (c *redislockClient) Close() error { return c.rdb.Close() }
+
+func (s *redislockSession) acquire(ctx context.Context) (held, error) {
+	lock, err := s.c.Obtain(ctx, s.name, s.c.lease, &s.opts)
+	if err != nil {
+		return nil, err
+	}
+	return (*redislockHeld)(lock), nil
+}
+
+func (h *redislockHeld) release(ctx context.Context) error { return (*redislock.Lock)(h).Release(ctx) }
+
+// --- rueidislock: one key a lock, as the others have, and NOLOOP, which its documentation advises. Its time-out for a command,
+// 20 ms by default, is longer here: on a busy machine it would fail instead of being slow.
+
+type rueidisClient struct{ rueidislock.Locker }
+
+type rueidisSession struct {
+	l    rueidislock.Locker
+	name string
+}
+
+type rueidisHeld context.CancelFunc
+
+func openRueidislock(addr string, s settings) (client, error) {
+	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyValidity:    s.lease,
+		TryNextAfter:   2 * time.Second,
+		KeyMajority:    1,
+		NoLoopTracking: true,
+	})
+	return rueidisClient{l}, err
+}
+
+func (c rueidisClient) session(name string) session { return rueidisSession{c.Locker, name} }
+
+func (c rueidisClient) Close() error {
+	c.Locker.Close()
+	return nil
+}
+
+func (s rueidisSession) acquire(ctx context.Context) (held, error) {
+	_, cancel, err := s.l.WithContext(ctx, s.name)
+	return rueidisHeld(cancel), err
+}
+
+func (h rueidisHeld) release(context.Context) error {
+	h()
+	return nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A bench is one run.
+type bench struct {
+	*results
+	addr     string
+	probe    probe
+	nRounds  int
+	round    int // that is running, from 0
+	short    bool
+	progress func(format string, args ...any)
+}
+
+// The scenarios, in the order in which they run.
+var scenarios = []struct {
+	flag string
+	run  func(*bench) error
+}{
+	{s1, (*bench).uncontended},
+	{scriptCosts, (*bench).compareScripts},
+	{s2, (*bench).contended},
+	{"S2two", (*bench).shared},
+	{s3, (*bench).handOffs},
+	{redisson, (*bench).besideJVM},
+	{s4, (*bench).waiters},
+	{s5, (*bench).keep},
+	{s6, (*bench).web},
+	{scale, (*bench).scales},
+}
+
+func main() {
+	do := run
+	if len(os.Args) > 1 && os.Args[1] == "-child" {
+		do = func() error { return runChild(os.Args[2:]) }
+	}
+	if err := do(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() (err error) {
+	var (
+		rounds   = flag.Int("rounds", 5, "`rounds` of each scenario; fewer than 3 give no ratios")
+		short    = flag.Bool("short", false, "windows of a fraction of the time: whether it runs, not how it does")
+		only     = flag.String("only", "", "comma-separated `scenarios` to run; all if empty")
+		out      = flag.String("out", "", "`directory` for CSV and SVG files; none if empty")
+		markdown = flag.String("markdown", "", "Markdown `file` in which to replace the tables of the last run")
+	)
+	flag.Parse()
+	server, err := redistest.Run()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	began := time.Now()
+	b := &bench{
+		results: newResults(), addr: server.Addr(), probe: probe{rdb}, nRounds: *rounds, short: *short,
+		progress: func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+		},
+	}
+	for _, s := range scenarios {
+		if *only != "" && !slices.Contains(strings.Split(*only, ","), s.flag) {
+			continue
+		}
+		if err := s.run(b); err != nil {
+			return fmt.Errorf("%s: %w", s.flag, err)
+		}
+		runtime.GC()
+	}
+	description, err := b.describe()
+	if err != nil {
+		return err
+	}
+	return b.report(os.Stdout, description, *out, *markdown)
+}
+
+// rounds runs the rounds of a scenario.
+func (b *bench) rounds(scenario string, round func() error) error {
+	return b.repeat(b.nRounds, scenario, round)
+}
+
+// fewRounds are for scenarios that take long and vary little.
+func (b *bench) fewRounds(scenario string, round func() error) error {
+	return b.repeat(min(b.nRounds, leastRounds), scenario, round)
+}
+
+func (b *bench) repeat(n int, scenario string, round func() error) error {
+	for i := range n {
+		b.progress("%s, round %d of %d", scenario, i+1, n)
+		b.round = i
+		if err := round(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTurn has another contender begin in each round: what the one before leaves behind is not always the same one's to bear.
+func inTurn[T any](b *bench, all []T) []T {
+	first := b.round % len(all)
+	return slices.Concat(all[first:], all[:first])
+}
+
+// pick is one value for a run that is to be believed, and one for a short run.
+func (b *bench) pick(full, short time.Duration) time.Duration {
+	if b.short {
+		return short
+	}
+	return full
+}

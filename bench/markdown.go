@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// What is between these two lines of a file is the program's to rewrite.
+const (
+	runBegins = "<!-- bench: the tables of a run begin -->"
+	runEnds   = "<!-- bench: the tables of a run end -->"
+)
+
+// writeMarkdown replaces the tables of the last run in a file by those of this one.
+func (b *bench) writeMarkdown(run description, out, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	plots := ""
+	if out != "" {
+		from, errFrom := filepath.Abs(filepath.Dir(path))
+		to, errTo := filepath.Abs(out)
+		if errFrom == nil && errTo == nil {
+			plots, err = filepath.Rel(from, to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	replaced, err := replaceRun(text, b.tables(run, filepath.ToSlash(plots)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, replaced, 0o644)
+}
+
+func replaceRun(text []byte, tables string) ([]byte, error) {
+	before, rest, ok := bytes.Cut(text, []byte(runBegins))
+	_, after, ended := bytes.Cut(rest, []byte(runEnds))
+	if !ok || !ended {
+		return nil, fmt.Errorf("there must be a line %s, and %s after it, between which the tables belong", runBegins, runEnds)
+	}
+	return slices.Concat(before, []byte(runBegins+"\n\n"+tables+"\n"+runEnds), after), nil
+}
+
+// tables are the checks, and a table for each variant of each scenario. plots is where the plots are; empty: there are none.
+func (b *bench) tables(run description, plots string) string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "A real run: %s. Each number is the median of the rounds, with the least and the greatest.\n\n", run.line())
+	fmt.Fprintf(&t, "### What must be true, and whether it is\n\n| scenario | what must be true | reqlock | |\n|---|---|---|---|\n")
+	for _, c := range checks() {
+		value, v := c.measure(b.results)
+		fmt.Fprintf(&t, "| %s | %s | %s | %s |\n", c.scenario, c.must, value, v)
+	}
+	scenario := ""
+	for _, part := range b.parts() {
+		if part.scenario != scenario {
+			scenario = part.scenario
+			fmt.Fprintf(&t, "\n### %s\n", titles[scenario])
+			for _, p := range plotted {
+				if plots != "" && p.scenario == scenario && len(b.rows(p)) > 0 {
+					fmt.Fprintf(&t, "\n![%s](%s/%s)\n", p.title, plots, p.file)
+				}
+			}
+		}
+		fmt.Fprintf(&t, "\n%s:\n\n| | %s |\n|---%s|\n", part.variant, strings.Join(part.metrics, " | "), strings.Repeat("|---", len(part.metrics)))
+		for _, contender := range part.contenders {
+			fmt.Fprintf(&t, "| %s |", contender)
+			for _, metric := range part.metrics {
+				cell := ""
+				if s := b.spread(series{part.scenario, part.variant, contender, metric}); s.rounds > 0 {
+					cell = s.String()
+				}
+				fmt.Fprintf(&t, " %s |", cell)
+			}
+			t.WriteString("\n")
+		}
+	}
+	for _, note := range b.notes {
+		fmt.Fprintf(&t, "\n%s\n", note)
+	}
+	return t.String()
+}
+
+var titles = map[string]string{
+	s1:          "S1: nobody else wants the lock",
+	scriptCosts: "Scripts: what they cost",
+	s2:          "S2: 64 goroutines of a process want one lock",
+	s2Two:       "S2: two processes want one lock",
+	s3:          "S3: from one client to another",
+	s4:          "S4: 1000 goroutines wait",
+	s5:          "S5: 10000 locks are held",
+	s6:          "S6: an HTTP server, an order a request",
+	scale:       "Scale",
+}
+
+// A part of the results makes one table.
+type part struct {
+	scenario, variant   string
+	contenders, metrics []string
+}
+
+func (r *results) parts() (parts []*part) {
+	for _, s := range r.order {
+		var p *part
+		for _, q := range parts {
+			if q.scenario == s.scenario && q.variant == s.variant {
+				p = q
+			}
+		}
+		if p == nil {
+			p = &part{scenario: s.scenario, variant: s.variant}
+			parts = append(parts, p)
+		}
+		if !slices.Contains(p.contenders, s.contender) {
+			p.contenders = append(p.contenders, s.contender)
+		}
+		if !slices.Contains(p.metrics, s.metric) {
+			p.metrics = append(p.metrics, s.metric)
+		}
+	}
+	return parts
+}

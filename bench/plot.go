@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A plot shows one metric of a scenario: a bar for each contender of each variant, and a line from its least to its greatest
+// round.
+type plot struct {
+	file, title      string
+	scenario, metric string
+}
+
+var plotted = []plot{
+	{"s1-throughput.svg", "S1: cycles a second", s1, throughput},
+	{"s1-client-cpu.svg", "S1: client CPU a cycle, us", s1, clientMicros},
+	{"s1-redis-cpu.svg", "S1: Redis CPU a cycle, us", s1, redisMicros},
+	{"s2-throughput.svg", "S2: acquisitions a second of one lock", s2, acquisitions},
+	{"s2-waiting-p99.svg", "S2: waiting for one lock, p99, ms", s2, waitP99},
+	{"s3-hand-off.svg", "S3: from one client to another, p50, ms", s3, handOffP50},
+	{"s4-heap.svg", "S4: heap bytes a waiter", s4, heapAWaiter},
+	{"s5-bytes.svg", "S5: bytes a lock", s5, bytesLock},
+	{"s6-requests.svg", "S6: requests a second", s6, requests},
+	{"scale.svg", "Scale: cycles a second", scale, throughput},
+}
+
+// A row of a plot is a bar, or the name of the variant above its bars.
+type row struct {
+	label string
+	spread
+}
+
+func (r *results) rows(p plot) (rows []row) {
+	for _, part := range r.parts() {
+		if part.scenario != p.scenario {
+			continue
+		}
+		var bars []row
+		for _, contender := range part.contenders {
+			if s := r.spread(series{p.scenario, part.variant, contender, p.metric}); s.rounds > 0 {
+				bars = append(bars, row{contender, s})
+			}
+		}
+		switch {
+		case len(bars) == 1: // the only contender needs no name
+			rows = append(rows, row{part.variant, bars[0].spread})
+		case len(bars) > 1:
+			rows = append(append(rows, row{label: part.variant}), bars...)
+		}
+	}
+	return rows
+}
+
+func (r *results) writePlots(dir string) (err error) {
+	for _, p := range plotted {
+		if rows := r.rows(p); len(rows) > 0 {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, p.file), []byte(draw(p.title, rows)), 0o644))
+		}
+	}
+	return err
+}
+
+// The measures of a plot, in pixels.
+const (
+	plotWidth = 760
+	barsFrom  = 170
+	barsTo    = 640
+	rowHeight = 18
+)
+
+func draw(title string, rows []row) string {
+	greatest := 0.0
+	for _, r := range rows {
+		greatest = max(greatest, r.max)
+	}
+	if greatest == 0 {
+		greatest = 1
+	}
+	x := func(v float64) float64 { return barsFrom + v/greatest*(barsTo-barsFrom) }
+	height := 40 + rowHeight*len(rows)
+	var s strings.Builder
+	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", plotWidth, height)
+	fmt.Fprintf(&s, `<rect width="100%%" height="100%%" fill="white"/>`+"\n"+`<text x="10" y="20" font-size="14" font-weight="bold">%s</text>`+"\n", html.EscapeString(title))
+	for i, r := range rows {
+		y := 34 + rowHeight*i
+		if r.rounds == 0 {
+			fmt.Fprintf(&s, `<text x="10" y="%d" font-weight="bold">%s</text>`+"\n", y+13, html.EscapeString(r.label))
+			continue
+		}
+		colour, middle := "#9bb4c8", float64(y)+7.5
+		if r.label == ours {
+			colour = "#c8552d"
+		}
+		fmt.Fprintf(&s, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", barsFrom-8, y+12, html.EscapeString(r.label))
+		fmt.Fprintf(&s, `<rect x="%d" y="%d" width="%.1f" height="13" fill="%s"/>`+"\n", barsFrom, y+1, x(r.median)-barsFrom, colour)
+		fmt.Fprintf(&s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="black"/>`+"\n", x(r.min), middle, x(r.max), middle)
+		fmt.Fprintf(&s, `<text x="%.1f" y="%d">%s</text>`+"\n", x(max(r.median, r.max))+6, y+12, number(r.median))
+	}
+	s.WriteString("</svg>\n")
+	return s.String()
+}

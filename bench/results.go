@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A series is what was measured of one thing, a value a round.
+type series struct{ scenario, variant, contender, metric string }
+
+// results are what a run has measured, in the order in which it was added.
+type results struct {
+	order  []series
+	values map[series][]float64
+	notes  []string
+}
+
+func newResults() *results { return &results{values: make(map[series][]float64)} }
+
+func (r *results) add(scenario, variant, contender, metric string, value float64) {
+	s := series{scenario, variant, contender, metric}
+	if _, ok := r.values[s]; !ok {
+		r.order = append(r.order, s)
+	}
+	r.values[s] = append(r.values[s], value)
+}
+
+// note adds what a reader must know of this run.
+func (r *results) note(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// A spread is the median of some rounds, and what they lie between.
+type spread struct {
+	median, min, max float64
+	rounds           int
+}
+
+func spreadOf(values []float64) spread {
+	if len(values) == 0 {
+		return spread{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return spread{(sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1], n}
+}
+
+func (r *results) spread(s series) spread { return spreadOf(r.values[s]) }
+
+// leastRounds is how many rounds a ratio needs: two that agree may agree by chance.
+const leastRounds = 3
+
+// ratio is that of two series, round by round. ok is false where there are too few rounds for one.
+func (r *results) ratio(of, to series) (s spread, ok bool) {
+	a, b := r.values[of], r.values[to]
+	n := min(len(a), len(b))
+	if n < leastRounds {
+		return spread{}, false
+	}
+	ratios := make([]float64, n)
+	for i := range n {
+		if b[i] == 0 {
+			return spread{}, false
+		}
+		ratios[i] = a[i] / b[i]
+	}
+	return spreadOf(ratios), true
+}

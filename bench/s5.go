@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	s5            = "S5"
+	s5Locks       = 10000
+	heldLocks     = "10000 locks, lease 10s"
+	goroutineLock = "goroutines/lock"
+	bytesLock     = "bytes/lock"
+	pingP99       = "PING p99, ms"
+	clientPercent = "client CPU, %"
+	redisPercent  = "Redis CPU, %"
+	keysACommand  = "renewals/command"
+	busiestTenth  = "busiest tenth, share"
+	pingPause     = 5 * time.Millisecond
+)
+
+// keep measures what it costs to hold many locks for long.
+func (b *bench) keep() error {
+	return b.fewRounds(s5, func() error {
+		for _, contender := range inTurn(b, []string{rueidisLock, ours}) {
+			if err := b.hold(contender); err != nil {
+				return fmt.Errorf("%s: %w", contender, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (b *bench) hold(contender string) error {
+	lease := b.pick(10*time.Second, 2*time.Second)
+	clients, closeAll, err := openAll(b.addr, settings{lease: lease}, contender)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	ctx := context.Background()
+	// The runtime has the goroutines that acquire and release, and the client what it opens once.
+	if _, err := acquireAll(ctx, clients[0], "bench:warm:", 200); err != nil {
+		return err
+	}
+	goroutines, bytes := runtime.NumGoroutine(), heapAndStacks()
+	holders, err := acquireAll(ctx, clients[0], "bench:keep:", s5Locks)
+	if err != nil {
+		return err
+	}
+	goroutines = runtime.NumGoroutine() - goroutines
+	bytes = heapAndStacks() - bytes
+
+	pings, rate, u, err := b.watch(contender, lease)
+	errs := []error{err}
+	errs = append(errs, releaseAll(ctx, holders))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	b.add(s5, heldLocks, contender, goroutineLock, float64(goroutines)/s5Locks)
+	b.add(s5, heldLocks, contender, bytesLock, float64(bytes)/s5Locks)
+	b.add(s5, heldLocks, contender, pingP99, millis(percentile(pings, 0.99)))
+	b.add(s5, heldLocks, contender, clientPercent, 100*u.clientCPU.Seconds()/u.elapsed.Seconds())
+	b.add(s5, heldLocks, contender, redisPercent, 100*u.redisCPU.Seconds()/u.elapsed.Seconds())
+	b.add(s5, heldLocks, contender, commandsSecond, float64(u.commands)/u.elapsed.Seconds())
+	b.add(s5, heldLocks, contender, keysACommand, float64(rate.total)/float64(max(u.commands, 1)))
+	b.add(s5, heldLocks, contender, busiestTenth, float64(rate.busiest)/s5Locks)
+	return nil
+}
+
+// A renewalRate is how many keys were renewed: in all, and in the busiest tenth of a renewal interval of a third of the lease.
+type renewalRate struct{ total, busiest int64 }
+
+// watch pings Redis, not so often that it is the pings that cost, and counts what else goes on.
+func (b *bench) watch(contender string, lease time.Duration) (pings []time.Duration, rate renewalRate, u usage, err error) {
+	ctx := context.Background()
+	before, err := b.probe.state(0)
+	if err != nil {
+		return nil, rate, u, err
+	}
+	last := before
+	for end := time.Now().Add(lease * 6 / 5); time.Now().Before(end); time.Sleep(pingPause) {
+		began := time.Now()
+		if err := b.probe.rdb.Ping(ctx).Err(); err != nil {
+			return nil, rate, u, err
+		}
+		pings = append(pings, time.Since(began))
+		if time.Since(last.at) >= lease/30 {
+			now, err := b.probe.state(0)
+			if err != nil {
+				return nil, rate, u, err
+			}
+			rate.busiest = max(rate.busiest, renewalsBetween(last, now))
+			last = now
+		}
+	}
+	after, err := b.probe.state(0)
+	rate.total = renewalsBetween(before, after)
+	return pings, rate, since(before, after, contender), err
+}
+
+// renewalsBetween counts the keys whose time to live was set, by whichever command.
+func renewalsBetween(a, b state) (n int64) {
+	for _, command := range []string{"pexpire", "pexpireat"} {
+		n += b.redisCounts[command] - a.redisCounts[command]
+	}
+	return n
+}
+
+const atOnce = 64
+
+// acquireAll acquires locks of that prefix by some goroutines; with the prefix of a warm-up they are released again.
+func acquireAll(ctx context.Context, c client, prefix string, n int) ([]held, error) {
+	holders := make([]held, n)
+	err := inParallel(func(worker int) error {
+		for i := worker; i < n; i += atOnce {
+			var err error
+			if holders[i], err = c.session(fmt.Sprint(prefix, i)).acquire(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && prefix == "bench:warm:" {
+		err = releaseAll(ctx, holders)
+	}
+	return holders, err
+}
+
+func releaseAll(ctx context.Context, holders []held) error {
+	return inParallel(func(worker int) error {
+		for i := worker; i < len(holders); i += atOnce {
+			if err := holders[i].release(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func inParallel(do func(worker int) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, atOnce)
+	for i := range atOnce {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+}
+
+// heapAndStacks is what is in use, without garbage.
+func heapAndStacks() int64 {
+	var mem runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&mem)
+	return int64(mem.HeapAlloc + mem.StackInuse)
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"crypto/rand"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A dialect is a way to lock by two scripts.
+type dialect struct {
+	take, give         *redis.Script
+	takeArgs, giveArgs func(s *rawSession, command []any) []any // append what follows the key
+	granted            any                                      // the reply to take that says so
+	afterGive          string                                   // a command with the key of the latch, if there is one
+}
+
+var redissonStyle = dialect{
+	take: takeScript, takeArgs: ownerAndLease,
+	give: giveScript, giveArgs: func(s *rawSession, command []any) []any {
+		return append(command, s.self, s.c.lease, s.channel)
+	},
+}
+
+var redissonLatch = dialect{
+	take: takeScript, takeArgs: ownerAndLease,
+	give: giveLatchScript, giveArgs: func(s *rawSession, command []any) []any {
+		s.latch = "redisson_unlock_latch:{" + s.name + "}:" + rand.Text()
+		return append(command, s.self, s.c.lease, s.channel, s.latch, 16000)
+	},
+	afterGive: "del",
+}
+
+var setNX = dialect{
+	take: setScript, takeArgs: ownerAndLease, granted: "OK",
+	give: compareScript, giveArgs: func(s *rawSession, command []any) []any { return append(command, s.self) },
+}
+
+func ownerAndLease(s *rawSession, command []any) []any { return append(command, s.self, s.c.lease) }
+
+// The two scripts of a plain lock in Redisson's way, which the floors send. The latch that Redisson sets with each unlock is
+// left out: it serves repeats, which the floors never make, and without it they are the harder to beat.
+//
+// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms. Reply: nil, granted; else the TTL of the holder.
+var takeScript = redis.NewScript(`
+local free = redis.call('EXISTS', KEYS[1]) == 0
+if free or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+  redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return nil
+end
+return redis.call('PTTL', KEYS[1])`)
+
+// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms, ARGV[3] channel. Reply: nil, not held; 0, entered more often; 1, free.
+var giveScript = redis.NewScript(`
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return nil
+end
+if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 0
+end
+redis.call('DEL', KEYS[1])
+redis.call('PUBLISH', ARGV[3], '0')
+return 1`)
+
+// The same with the latch: ARGV[4] its key, which is of one slot with the lock, ARGV[5] its time to live in ms.
+var giveLatchScript = redis.NewScript(`
+local done = redis.call('GET', ARGV[4])
+if done then
+  return tonumber(done)
+end
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return nil
+end
+if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  redis.call('SET', ARGV[4], 0, 'PX', ARGV[5])
+  return 0
+end
+redis.call('DEL', KEYS[1])
+redis.call('PUBLISH', ARGV[3], '0')
+redis.call('SET', ARGV[4], 1, 'PX', ARGV[5])
+return 1`)
+
+// A lock that tells nobody of its release, and cannot be entered twice. KEYS[1] string; ARGV[1] owner, ARGV[2] lease in ms.
+var (
+	setScript     = redis.NewScript(`return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`)
+	compareScript = redis.NewScript(`
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0`)
+)
