@@ -27,20 +27,26 @@ func TestSentinel(t *testing.T) {
 	top.empty(t)
 }
 
+// cutOff has a master go on without its replicas.
+func cutOff(t *testing.T, master *redistest.Server) {
+	t.Helper()
+	rdb := master.Client(t)
+	err := errors.Join(
+		rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-psync").Err(), // or the replicas would be back at once
+		rdb.ClientKillByFilter(t.Context(), "TYPE", "replica").Err(),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A lock that the new master has not heard of is free there. Its holder is told, though not before somebody else can have it:
 // with the next renewal, or at its deadline.
 func testUnreplicated(t *testing.T, s *redistest.Sentinel, top *topology) {
 	holder := top.client(t, commandTimeout(time.Second), watchdogTimeout(15*time.Second))
 	other := top.client(t, commandTimeout(time.Second))
 	old := s.AwaitMaster(t, nil)
-	rdb := old.Client(t)
-	cutOff := errors.Join(
-		rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-psync").Err(), // or the replicas would be back at once
-		rdb.ClientKillByFilter(t.Context(), "TYPE", "replica").Err(),
-	)
-	if cutOff != nil {
-		t.Fatal(cutOff)
-	}
+	cutOff(t, old)
 	lease := mustTake(t, bg, holder.Lock("unheard of"), AcquireOptions{})
 	old.Kill(t)
 	s.AwaitMaster(t, old)
