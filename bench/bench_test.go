@@ -348,3 +348,13 @@ func TestGenerate(t *testing.T) {
 		t.Errorf("a server that finds nothing answers %v requests a second", rate)
 	}
 }
+
+func TestWanted(t *testing.T) {
+	t.Parallel()
+	for only, want := range map[string]string{"": strings.Join(flags(), ","), "S1": "S1", "Scale,S3": "Scale,S3", "S1,s2": "", "S1,": ""} {
+		got, err := wantedOf(only)
+		if strings.Join(got, ",") != want || (err != nil) != (want == "") {
+			t.Errorf("-only %q: %q, %v", only, got, err)
+		}
+	}
+}

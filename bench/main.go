@@ -58,11 +58,18 @@ func run() (err error) {
 	var (
 		rounds   = flag.Int("rounds", 5, "`rounds` of each scenario; fewer than 3 give no ratios")
 		short    = flag.Bool("short", false, "windows of a fraction of the time: whether it runs, not how it does")
-		only     = flag.String("only", "", "comma-separated `scenarios` to run; all if empty")
+		only     = flag.String("only", "", "comma-separated `scenarios` to run, of "+strings.Join(flags(), ", ")+"; all if empty")
 		out      = flag.String("out", "", "`directory` for CSV and SVG files; none if empty")
 		markdown = flag.String("markdown", "", "Markdown `file` in which to replace the tables of the last run")
 	)
 	flag.Parse()
+	if *rounds < 1 || flag.NArg() > 0 {
+		return fmt.Errorf("%d rounds and the arguments %q; want at least 1, and none", *rounds, flag.Args())
+	}
+	wanted, err := wantedOf(*only)
+	if err != nil {
+		return err
+	}
 	server, err := redistest.Run()
 	if err != nil {
 		return err
@@ -78,7 +85,7 @@ func run() (err error) {
 		},
 	}
 	for _, s := range scenarios {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), s.flag) {
+		if !slices.Contains(wanted, s.flag) {
 			continue
 		}
 		if err := s.run(b); err != nil {
@@ -91,6 +98,28 @@ func run() (err error) {
 		return err
 	}
 	return b.report(os.Stdout, description, *out, *markdown)
+}
+
+// flags are what scenarios are called on the command line.
+func flags() (all []string) {
+	for _, s := range scenarios {
+		all = append(all, s.flag)
+	}
+	return all
+}
+
+// wantedOf are the scenarios that -only names.
+func wantedOf(only string) ([]string, error) {
+	if only == "" {
+		return flags(), nil
+	}
+	wanted := strings.Split(only, ",")
+	for _, name := range wanted {
+		if !slices.Contains(flags(), name) {
+			return nil, fmt.Errorf("-only %s: there is no scenario %q, but %s", only, name, strings.Join(flags(), ", "))
+		}
+	}
+	return wanted, nil
 }
 
 // rounds runs the rounds of a scenario.
