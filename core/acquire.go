@@ -199,11 +199,15 @@ func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err e
 
 // sleep returns false when the caller's context has ended.
 func (a *acquisition) sleep(w *waiter, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	var over <-chan time.Time
+	if d < noEnd { // most waiters need no timer: they are told
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
 	case <-w.signal:
-	case <-timer.C:
+	case <-over:
 	case <-a.ctx.Done():
 		return false
 	}

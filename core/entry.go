@@ -2,6 +2,7 @@ package core
 
 import (
 	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -344,10 +345,13 @@ const (
 	take         // waiter.lease
 )
 
+// noEnd is how long to sleep if only a poke can change anything.
+const noEnd time.Duration = math.MaxInt64
+
 // next says what a waiter does now. Locked.
 func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 	front := !w.out && w.front
-	left := time.Hour
+	left := noEnd
 	if !w.deadline.IsZero() {
 		left = w.deadline.Sub(now)
 	}

@@ -147,7 +147,6 @@ func fateOf(err error) fate {
 	if err == nil {
 		return answered
 	}
-	var dial *net.OpError
 	switch {
 	case hasCode(err, "TRYAGAIN", "LOADING"):
 		return busy
@@ -155,13 +154,19 @@ func fateOf(err error) fate {
 		return refused
 	case errors.Is(err, batch.ErrClosed), errors.Is(err, batch.ErrUnsent), errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return refused
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case isDial(err):
 		return refused
 	case isAnswer(err):
 		return failed
 	default:
 		return lost
 	}
+}
+
+// isDial reports whether there was no connection to send anything on.
+func isDial(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // isAnswer reports whether an error is a reply of Redis.

@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -97,8 +95,7 @@ const (
 // lookAround looks at what became of a try.
 func (c *Client) lookAround(f fate, err error) {
 	o := &c.lookout
-	var dial *net.OpError
-	if o.cluster == nil || f != lost && !(f == refused && errors.As(err, &dial)) {
+	if o.cluster == nil || f != lost && !(f == refused && isDial(err)) {
 		return
 	}
 	now, last := time.Now().UnixNano(), o.last.Load()
