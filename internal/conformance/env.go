@@ -239,7 +239,7 @@ func (e *env) wantErr(what string, err, target error) {
 
 // proxied puts a proxy between guards and Redis. What is in doubt is cleared up after a CommandTimeout, here a short one: a slow
 // machine must not matter to what goes by the proxy.
-func proxied(s *setup) { s.proxied, s.options.CommandTimeout = true, 2*time.Second }
+func proxied(s *setup) { s.proxied, s.options.CommandTimeout = true, 3*time.Second }
 
 func watchdogTimeout(d time.Duration) func(*setup) {
 	return func(s *setup) { s.options.WatchdogTimeout = d }

@@ -234,18 +234,26 @@ func onceRedisSilent(e *env) {
 	e.wantNotStored(1)
 	e.proxy.Restore()
 	e.eventually("the record is left in the background", func() bool { return len(e.records()) == 1 })
+	e.redisIsBack(s)
 	s.pay("x").wantReplay(e, first)
+}
+
+// redisIsBack repeats a request until it finds a connection on which Redis answers.
+func (e *env) redisIsBack(s *site) {
+	e.Helper()
+	e.eventually("Redis is asked again", func() bool { return s.pay("x").status != http.StatusServiceUnavailable })
 }
 
 func onceRedisSilentRefuse(e *env) {
 	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		e.proxy.Stall()
 		_, _ = io.WriteString(w, "done")
-	}, refuses, func(cfg *idempotency.Config) { cfg.LeaseTime = time.Second })
+	}, refuses, func(cfg *idempotency.Config) { cfg.LeaseTime = 3 * time.Second })
 	s.pay("x").wantOwn(e, 200, "done")
 	e.wantNotStored(1)
 	e.eventually("the lease is over", func() bool { return e.locks.Stats().Cleanups == 0 })
 	e.proxy.Restore()
+	e.redisIsBack(s)
 	s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
 }
 

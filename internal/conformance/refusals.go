@@ -283,8 +283,8 @@ func decidedBy(policy guard.PolicyFunc) func(*guard.Config) {
 func refusals() (list []scenario) {
 	for _, row := range refusalTable {
 		list = append(list,
-			scenario{"refused/" + row.name, func(e *env) { row.test(e, false) }, row.setup},
-			scenario{"failing open/" + row.name, func(e *env) { row.test(e, true) }, row.setup})
+			scenario{name: "refused/" + row.name, run: func(e *env) { row.test(e, false) }, setup: row.setup},
+			scenario{name: "failing open/" + row.name, run: func(e *env) { row.test(e, true) }, setup: row.setup})
 	}
 	return list
 }

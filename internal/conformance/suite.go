@@ -10,6 +10,7 @@ type scenario struct {
 	name  string
 	run   func(e *env)
 	setup []func(*setup)
+	alone bool // it takes the whole machine, and others would run out of patience beside it
 }
 
 // Run runs the suite with each of the adapters, one after another, and logs what became of it as a table. It returns when all
@@ -50,7 +51,9 @@ func Run(t *testing.T, adapters ...Adapter) {
 func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
+			if !s.alone {
+				t.Parallel()
+			}
 			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // after env.finish
 			s.run(newEnv(t, a, s.setup...))
 		})
