@@ -20,14 +20,14 @@ func queue(name string) (list, deadlines string) {
 func (topo *topology) awaitQueue(t *testing.T, name string, n int64) {
 	t.Helper()
 	list, _ := queue(name)
-	await(t, fmt.Sprintf("%d wait", n), func() bool { return topo.rdb.LLen(t.Context(), list).Val() == n })
+	await(t, fmt.Sprintf("%d wait", n), func() bool { return topo.rdbs[0].LLen(t.Context(), list).Val() == n })
 }
 
 // testFairOrder has threads and goroutines queue up by turns; they get the lock as they came.
 func (topo *topology) testFairOrder(t *testing.T) {
 	const turns = 8 // even ones are the JVM's
 	name := newName("order")
-	lock := fair.lock(topo.locks(t), name)
+	lock := fair.lock(topo.clients(t), name)
 	holder := mustAcquire(t, t.Context(), lock)
 
 	got := make(chan int)
@@ -50,9 +50,9 @@ func (topo *topology) testFairOrder(t *testing.T) {
 		release <- struct{}{}
 	}
 	list, deadlines := queue(name)
-	await(t, "all is gone", func() bool { return topo.rdb.Exists(context.Background(), name).Val() == 0 })
+	await(t, "all is gone", func() bool { return topo.rdbs[0].Exists(context.Background(), name).Val() == 0 })
 	for _, key := range []string{list, deadlines} { // a multi-key command would cross slots
-		if topo.rdb.Exists(t.Context(), key).Val() != 0 {
+		if topo.rdbs[0].Exists(t.Context(), key).Val() != 0 {
 			t.Errorf("%s is left", key)
 		}
 	}
@@ -84,8 +84,8 @@ func (topo *topology) turnOfGo(t *testing.T, lock core.Locker, held func()) {
 func (topo *topology) wantTurns(t *testing.T, name string, turns int) {
 	t.Helper()
 	list, deadlines := queue(name)
-	waiting := topo.rdb.LRange(t.Context(), list, 0, -1).Val()
-	scored := topo.rdb.ZRange(t.Context(), deadlines, 0, -1).Val()
+	waiting := topo.rdbs[0].LRange(t.Context(), list, 0, -1).Val()
+	scored := topo.rdbs[0].ZRange(t.Context(), deadlines, 0, -1).Val()
 	if len(waiting) != turns || fmt.Sprint(waiting) != fmt.Sprint(scored) {
 		t.Fatalf("the queue is %v, by deadlines %v; want %d, alike", waiting, scored, turns)
 	}
@@ -101,7 +101,7 @@ func (topo *topology) wantTurns(t *testing.T, name string, turns int) {
 // testFairLeavers has waiters of both sides leave the middle of a queue: who came after them moves up.
 func (topo *topology) testFairLeavers(t *testing.T) {
 	name := newName("leavers")
-	lock := fair.lock(topo.locks(t), name)
+	lock := fair.lock(topo.clients(t), name)
 	holder := mustAcquire(t, t.Context(), lock)
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -10,7 +10,7 @@ import (
 // testTokens takes a fenced lock by turns; tokens rise, whoever gets them.
 func (topo *topology) testTokens(t *testing.T) {
 	name, thread := newName("tokens"), newName("thread")
-	lock := fenced.lock(topo.locks(t), name)
+	lock := fenced.lock(topo.clients(t), name)
 	var last uint64
 	rises := func(side string, token uint64) {
 		if token <= last {

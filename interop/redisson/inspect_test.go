@@ -17,9 +17,9 @@ import (
 const lease = 10 * time.Minute
 
 // inspectable is a lock of ours that can be looked into.
-func inspectable(t *testing.T, k kind, locks *core.Client, name string) *core.Lock {
+func inspectable(t *testing.T, k kind, cs clients, name string) *core.Lock {
 	t.Helper()
-	lock, ok := k.lock(locks, name).(*core.Lock)
+	lock, ok := k.lock(cs, name).(*core.Lock)
 	if !ok {
 		t.Fatalf("a %s of ours is no *core.Lock", k.name)
 	}
@@ -40,11 +40,11 @@ func everyKind(t *testing.T, test func(t *testing.T, k kind)) {
 func (topo *topology) testHeldByJVM(t *testing.T) {
 	everyKind(t, func(t *testing.T, k kind) {
 		name, holder, other := newName("held"), newName("holder"), newName("other")
-		lock := inspectable(t, k, topo.locks(t), name)
+		lock := inspectable(t, k, topo.clients(t), name)
 		topo.peer.ask(t, holder, "lock", k.name, name, lease.Milliseconds())
 		topo.peer.ask(t, holder, "lock", k.name, name, lease.Milliseconds())
 		topo.peer.want(t, 2, holder, "holdCount", k.name, name)
-		topo.wantCount(t, name, 2)
+		topo.wantCount(t, k, name, 2)
 		topo.wantLocked(t, k, lock, other)
 
 		if !k.shared {
@@ -60,7 +60,7 @@ func (topo *topology) testHeldByJVM(t *testing.T) {
 		}
 
 		topo.peer.ask(t, holder, "unlock", k.name, name)
-		topo.wantCount(t, name, 1)
+		topo.wantCount(t, k, name, 1)
 		topo.peer.ask(t, holder, "unlock", k.name, name)
 		topo.wantFree(t, k, lock, other)
 	})
@@ -70,14 +70,14 @@ func (topo *topology) testHeldByJVM(t *testing.T) {
 func (topo *topology) testHeldByGo(t *testing.T) {
 	everyKind(t, func(t *testing.T, k kind) {
 		name, other := newName("held"), newName("other")
-		lock := inspectable(t, k, topo.locks(t), name)
+		lock := inspectable(t, k, topo.clients(t), name)
 		ctx := core.WithOwner(t.Context())
 		first := mustAcquire(t, ctx, lock)
 		second := mustAcquire(t, ctx, lock)
 		if n, err := lock.HoldCount(ctx); n != 2 || err != nil {
 			t.Errorf("HoldCount: %d, %v; want 2", n, err)
 		}
-		topo.wantCount(t, name, 2)
+		topo.wantCount(t, k, name, 2)
 		topo.wantLocked(t, k, lock, other)
 
 		topo.peer.want(t, false, other, "isHeld", k.name, name)
@@ -88,7 +88,7 @@ func (topo *topology) testHeldByGo(t *testing.T) {
 		topo.wantNotTheirs(t, k, name, other)
 
 		mustRelease(t, second)
-		topo.wantCount(t, name, 1)
+		topo.wantCount(t, k, name, 1)
 		mustRelease(t, first)
 		topo.wantFree(t, k, lock, other)
 	})
@@ -98,7 +98,7 @@ func (topo *topology) testHeldByGo(t *testing.T) {
 func (topo *topology) testForced(t *testing.T) {
 	everyKind(t, func(t *testing.T, k kind) {
 		name, thread := newName("forced"), newName("thread")
-		lock := inspectable(t, k, topo.locks(t), name)
+		lock := inspectable(t, k, topo.clients(t), name)
 
 		lost := mustAcquire(t, t.Context(), lock)
 		topo.peer.want(t, true, thread, "forceUnlock", k.name, name)
@@ -169,15 +169,15 @@ func (topo *topology) wantNotTheirs(t *testing.T, k kind, name, thread string) {
 	t.Helper()
 	_, err := topo.peer.result(t, topo.peer.send(t, thread, "unlock", k.name, name))
 	told := err != nil && strings.Contains(err.Error(), "IllegalMonitorState")
-	if locked := topo.rdb.Exists(t.Context(), name).Val() == 1; !told && (locked || !k.forgiving) {
+	if locked := topo.rdbs[k.master].Exists(t.Context(), name).Val() == 1; !told && (locked || !k.forgiving) {
 		t.Errorf("the JVM unlocks what it does not hold: %v", err)
 	}
 }
 
 // wantCount looks into Redis: there is one holder, who has entered so often.
-func (topo *topology) wantCount(t *testing.T, name string, want int) {
+func (topo *topology) wantCount(t *testing.T, k kind, name string, want int) {
 	t.Helper()
-	fields, err := topo.rdb.HGetAll(t.Context(), name).Result()
+	fields, err := topo.rdbs[k.master].HGetAll(t.Context(), name).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,47 +2,95 @@
 
 package redisson
 
-import "github.com/reqlock/reqlock/core"
+import (
+	"fmt"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// clients are ours: one, or one for each of several masters.
+type clients []*core.Client
 
 // A kind of lock, by the name that the JVM side gives it, and what it is on ours.
 type kind struct {
 	name      string
-	lock      func(c *core.Client, name string) core.Locker
+	lock      func(cs clients, name string) core.Locker
+	master    int  // which of several it is on
+	several   bool // it is made of several
+	votes     bool // of which more than half is enough
 	shared    bool // it has many holders
 	forgiving bool // Redisson does not mind the unlock of one that is free
 	async     bool // no thread of Redisson's sleeps where one waits for it
 }
 
 var (
-	plain  = kind{name: "lock", lock: func(c *core.Client, name string) core.Locker { return c.Lock(name) }}
-	fair   = kind{name: "fair", lock: func(c *core.Client, name string) core.Locker { return c.FairLock(name) }, forgiving: true}
-	fenced = kind{name: "fenced", lock: func(c *core.Client, name string) core.Locker { return c.FencedLock(name) }, async: true}
-	read   = kind{name: "read", lock: func(c *core.Client, name string) core.Locker { return c.ReadWriteLock(name).Read() }, shared: true}
-	write  = kind{name: "write", lock: func(c *core.Client, name string) core.Locker { return c.ReadWriteLock(name).Write() }}
-
-	multi = kind{name: "multi", lock: func(c *core.Client, name string) core.Locker {
-		var members []core.Locker
-		for _, member := range membersOf(name) {
-			members = append(members, c.Lock(member))
-		}
-		return core.MultiLock(members...)
-	}}
+	plain  = kind{name: "lock", lock: func(cs clients, name string) core.Locker { return cs[0].Lock(name) }}
+	fair   = kind{name: "fair", lock: func(cs clients, name string) core.Locker { return cs[0].FairLock(name) }, forgiving: true}
+	fenced = kind{name: "fenced", lock: func(cs clients, name string) core.Locker { return cs[0].FencedLock(name) }, async: true}
+	read   = kind{name: "read", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Read() }, shared: true}
+	write  = kind{name: "write", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Write() }}
+	multi  = kind{name: "multi", lock: whole(core.MultiLock), several: true}
+	red    = kind{name: "red", lock: whole(core.RedLock), several: true, votes: true}
 
 	// spin is a lock that only Redisson has: it is ours on the wire, but its release is not announced.
 	spin = kind{name: "spin", lock: plain.lock}
 )
 
-// membersOf are the locks of a multi lock, the same on both sides.
-func membersOf(name string) []string { return []string{name + ":1", name + ":2", name + ":3"} }
+// plainOn is a plain lock on one of several masters.
+func plainOn(master int) kind {
+	return kind{
+		name:   fmt.Sprintf("lock@%d", master),
+		lock:   func(cs clients, name string) core.Locker { return cs[master].Lock(name) },
+		master: master,
+	}
+}
 
-// one are the kinds with one lock behind them, which can be looked into.
-var one = []kind{plain, fair, fenced, read, write, spin}
+// whole makes one lock of its members.
+func whole(of func(...core.Locker) core.Locker) func(clients, string) core.Locker {
+	return func(cs clients, name string) core.Locker {
+		var locks []core.Locker
+		for _, m := range membersOf(name, len(cs)) {
+			locks = append(locks, m.lock(cs, m.of))
+		}
+		return of(locks...)
+	}
+}
+
+// A member is a plain lock, by its name, of several that are one.
+type member struct {
+	kind
+	of string
+}
+
+// membersOf are the members of a lock, the same on both sides: one of the same name on each master; or, where we do not tell
+// the masters from each other, names with hash tags, of which each is for another master of a cluster.
+func membersOf(name string, masters int) (members []member) {
+	for i, tag := range []string{"{a}", "{b}", "{c}"} {
+		if masters > 1 {
+			members = append(members, member{plainOn(i), name})
+		} else {
+			members = append(members, member{plain, tag + name})
+		}
+	}
+	return members
+}
+
+// one are the kinds with one lock behind them, which can be looked into; many are those with several.
+var (
+	one  = []kind{plain, fair, fenced, read, write, spin}
+	many = []kind{multi, red}
+)
+
+// redPause is the longest that a waiter for a RedLock of ours pauses between two attempts. It is not told of a release.
+const redPause = 625 * time.Millisecond
 
 // A pairing is a row of the matrix: what somebody holds, and what somebody else waits for.
 type pairing struct {
 	name         string
 	held, wanted kind
-	polled       bool // a release is not announced, so our waiter has to ask
+	polled       bool          // a release is not announced, so our waiter has to ask
+	pause        time.Duration // the longest that our waiter sleeps, whatever is announced
 }
 
 var pairings = []pairing{
@@ -53,6 +101,7 @@ var pairings = []pairing{
 	{name: "write behind read", held: read, wanted: write},
 	{name: "read behind write", held: write, wanted: read},
 	{name: "multi", held: multi, wanted: multi},
+	{name: "red", held: red, wanted: red, pause: redPause},
 	{name: "spin", held: spin, wanted: spin, polled: true},
 }
 
@@ -63,5 +112,6 @@ var hammers = [][]crew{
 	{{fenced, 4}},
 	{{write, 4}, {read, 2}},
 	{{multi, 4}},
+	{{red, 4}},
 	{{spin, 4}},
 }

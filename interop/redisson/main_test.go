@@ -4,6 +4,7 @@ package redisson
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -30,26 +31,36 @@ func TestRedisson(t *testing.T) {
 		t.Run(topo.name, func(t *testing.T) {
 			topo.start(t, jar)
 			t.Run("handover", topo.testHandover) // alone: what it measures is not to be the load
-			t.Run("others", func(t *testing.T) {
-				for name, test := range map[string]func(t *testing.T){
-					"held by the JVM": topo.testHeldByJVM,
-					"held by Go":      topo.testHeldByGo,
-					"forced":          topo.testForced,
-					"hammer":          topo.testHammer,
-					"fair order":      topo.testFairOrder,
-					"fair leavers":    topo.testFairLeavers,
-					"fencing tokens":  topo.testTokens,
-					"multi lock":      topo.testMulti,
-				} {
-					t.Run(name, func(t *testing.T) {
-						t.Parallel()
-						test(t)
-					})
-				}
-			})
+			t.Run("others", topo.testOthers)
 		})
 	}
 	for _, hole := range results.holes() {
 		t.Errorf("the matrix has a hole: %s", hole)
+	}
+}
+
+// testOthers runs what takes no time, all at once, for the kinds that there are here.
+func (topo *topology) testOthers(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		of   []kind
+		run  func(t *testing.T)
+	}{
+		{"held by the JVM", one, topo.testHeldByJVM},
+		{"held by Go", one, topo.testHeldByGo},
+		{"forced", one, topo.testForced},
+		{"members", many, topo.testMembers},
+		{"majority", []kind{red}, topo.testMajority},
+		{"fair order", []kind{fair}, topo.testFairOrder},
+		{"fair leavers", []kind{fair}, topo.testFairLeavers},
+		{"fencing tokens", []kind{fenced}, topo.testTokens},
+		{"hammer", slices.Concat(one, many), topo.testHammer},
+	} {
+		if slices.ContainsFunc(test.of, func(k kind) bool { return topo.without(k) == "" }) {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				test.run(t)
+			})
+		}
 	}
 }

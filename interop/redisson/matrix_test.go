@@ -3,8 +3,10 @@
 package redisson
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -16,55 +18,74 @@ import (
 
 // A direction is who holds a lock and who gets it then.
 type direction struct {
-	name string
-	hand func(t *testing.T, topo *topology, locks *core.Client, p pairing) time.Duration
+	name   string
+	hand   func(t *testing.T, topo *topology, cs clients, p pairing) time.Duration
+	pauses bool // the waiter may be one that is not told
 }
 
 var directions = []direction{
-	{"JVM to Go", fromJVM},
-	{"Go to JVM", fromGo},
+	{name: "JVM to Go", hand: fromJVM, pauses: true},
+	{name: "Go to JVM", hand: fromGo},
 }
 
+// A lock is handed over in each cell until half of the times, of so many at least, took no longer than the bound. Where the
+// machine was slow, later times make up for it; but a waiter that nobody wakes takes seconds each time, and it is of no use to
+// go on for longer than the limit.
 const (
-	rounds = 5
-	// bound is what the median of a cell may be. It is far above what is measured, and far below what a waiter sleeps that
-	// was not woken.
-	bound = time.Second
+	bound     = 200 * time.Millisecond
+	minRounds = 5
+	maxRounds = 50
+	limit     = 30 * time.Second // of the times together
 )
 
 // testHandover hands every kind of lock over, both ways.
 func (topo *topology) testHandover(t *testing.T) {
 	for _, p := range pairings {
-		locks := topo.locks(t, func(o *core.Options) {
-			if p.polled {
-				o.PollInterval = 20 * time.Millisecond
-			}
-		})
+		if topo.without(p.wanted) != "" {
+			continue
+		}
 		for _, d := range directions {
 			t.Run(p.name+", "+d.name, func(t *testing.T) {
-				took := make([]time.Duration, rounds)
-				for i := range took {
-					took[i] = d.hand(t, topo, locks, p)
+				within := bound
+				if d.pauses {
+					within += p.pause
 				}
-				slices.Sort(took)
-				median := took[rounds/2]
-				if median > bound {
-					t.Errorf("handed over in %v; nobody was woken", took)
+				cs := topo.clients(t, func(o *core.Options) {
+					if p.polled {
+						o.PollInterval = 20 * time.Millisecond
+					}
+				})
+				var took []time.Duration
+				var spent time.Duration
+				for len(took) < minRounds || median(took) > within && len(took) < maxRounds {
+					last := d.hand(t, topo, cs, p)
+					took = append(took, last)
+					if spent += last; spent > limit {
+						break
+					}
 				}
-				results.set(p.name, d.name, topo.name, median)
+				results.set(p.name, d.name, topo.name, median(took))
+				if median(took) > within {
+					t.Errorf("handed over in %v: the median %v is more than %v; nobody was woken", took, median(took), within)
+				}
 			})
 		}
 	}
 }
 
+// median is the one in the middle; of an even number, the longer of the two.
+func median(times []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(times))[len(times)/2]
+}
+
 // fromJVM is how long it takes from the JVM's release, which is asked for, until we have the lock.
-func fromJVM(t *testing.T, topo *topology, locks *core.Client, p pairing) time.Duration {
+func fromJVM(t *testing.T, topo *topology, cs clients, p pairing) time.Duration {
 	name, thread := newName("handover"), newName("holder")
 	topo.peer.ask(t, thread, "lock", p.held.name, name, -1)
 
 	got := make(chan time.Time, 1)
 	go func() {
-		lease, err := p.wanted.lock(locks, name).Acquire(context.Background(), core.AcquireOptions{WaitTime: patience})
+		lease, err := p.wanted.lock(cs, name).Acquire(context.Background(), core.AcquireOptions{WaitTime: patience})
 		at := time.Now()
 		if err == nil {
 			err = lease.Release(context.Background())
@@ -74,9 +95,14 @@ func fromJVM(t *testing.T, topo *topology, locks *core.Client, p pairing) time.D
 		}
 		got <- at
 	}()
-	await(t, "we wait", func() bool {
-		return locks.Stats().Waiting > 0 && (p.polled || topo.listeners(t, name) > 0)
-	})
+	if p.pause > 0 {
+		<-time.After(2*p.pause + rand.N(p.pause)) // pauses have their full length by then, and this one began at any time
+	} else {
+		await(t, "we wait", func() bool {
+			waiting := cs.sum(func(s core.Stats) int { return s.Waiting })
+			return waiting > 0 && (p.polled || topo.listeners(t, name) > 0)
+		})
+	}
 
 	began := time.Now()
 	topo.peer.ask(t, thread, "unlock", p.held.name, name)
@@ -84,9 +110,9 @@ func fromJVM(t *testing.T, topo *topology, locks *core.Client, p pairing) time.D
 }
 
 // fromGo is how long it takes from our release until the JVM tells us that it has the lock.
-func fromGo(t *testing.T, topo *topology, locks *core.Client, p pairing) time.Duration {
+func fromGo(t *testing.T, topo *topology, cs clients, p pairing) time.Duration {
 	name, thread := newName("handover"), newName("waiter")
-	lease, err := p.held.lock(locks, name).Acquire(t.Context(), core.AcquireOptions{})
+	lease, err := p.held.lock(cs, name).Acquire(t.Context(), core.AcquireOptions{WaitTime: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +157,9 @@ func (m *matrix) holes() (holes []string) {
 	defer m.mu.Unlock()
 	for _, p := range pairings {
 		for _, topo := range topologies {
+			if topo.without(p.wanted) != "" {
+				continue
+			}
 			for _, d := range directions {
 				if _, ok := m.times[cell{p.name, d.name, topo.name}]; !ok {
 					holes = append(holes, fmt.Sprintf("%s, %s, %s", p.name, d.name, topo.name))
@@ -149,7 +178,7 @@ func (m *matrix) String() string {
 		return "" // these were other tests
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "\nRelease on one side, acquired on the other; median of %d, in ms\n\n", rounds)
+	fmt.Fprintf(&text, "\nRelease on one side, acquired on the other; median of %d or more, in ms\n\n", minRounds)
 	fmt.Fprintf(&text, "| %-20s |", "kind")
 	for _, topo := range topologies {
 		for _, d := range directions {
@@ -161,7 +190,7 @@ func (m *matrix) String() string {
 		fmt.Fprintf(&text, "| %-20s |", p.name)
 		for _, topo := range topologies {
 			for _, d := range directions {
-				value := "-"
+				value := cmp.Or(topo.without(p.wanted), "-")
 				if took, ok := m.times[cell{p.name, d.name, topo.name}]; ok {
 					value = fmt.Sprintf("%.1f", float64(took.Microseconds())/1000)
 				}

@@ -25,39 +25,66 @@ const (
 // A topology is a Redis and a way to use it, with a JVM that does.
 type topology struct {
 	name    string // which the JVM knows, too
+	masters int
+	apart   bool // the masters know nothing of each other, and each has clients of its own
 	publish core.PublishMode
-	serve   func(t *testing.T) (rdb redis.UniversalClient, nodes []*redis.Client)
+	serve   func(t *testing.T) served
 
 	// Once it is started:
-	rdb   redis.UniversalClient
-	nodes []*redis.Client // everyone whom a subscriber may have chosen
-	peer  *peer
+	served
+	peer *peer
+}
+
+// served are servers that run.
+type served struct {
+	rdbs  []redis.UniversalClient // several: one for each master
+	nodes []*redis.Client         // everyone whom a subscriber may have chosen
 }
 
 var topologies = []*topology{
-	{name: "single", serve: serveSingle},
-	{name: "cluster", serve: serveCluster},
-	{name: "cluster-plain", serve: serveCluster, publish: core.Plain}, // Redisson's shardedSubscriptionMode is OFF
+	{name: "single", serve: serveSingle, masters: 1},
+	{name: "cluster", serve: serveCluster, masters: 3},
+	{name: "cluster-plain", serve: serveCluster, masters: 3, publish: core.Plain}, // Redisson's shardedSubscriptionMode is OFF
+	{name: "masters", serve: serveMasters, masters: 3, apart: true},
 }
 
-func serveSingle(t *testing.T) (redis.UniversalClient, []*redis.Client) {
+func serveSingle(t *testing.T) served {
 	server := redistest.Start(t)
-	return server.Client(t), []*redis.Client{server.Client(t)}
+	return served{[]redis.UniversalClient{server.Client(t)}, []*redis.Client{server.Client(t)}}
 }
 
-func serveCluster(t *testing.T) (redis.UniversalClient, []*redis.Client) {
+func serveCluster(t *testing.T) served {
 	cluster := redistest.StartCluster(t, "cluster-node-timeout 15000") // however slow the machine is, no master is replaced
-	var nodes []*redis.Client
+	s := served{rdbs: []redis.UniversalClient{cluster.Client(t)}}
 	for _, server := range cluster.Servers {
-		nodes = append(nodes, server.Client(t))
+		s.nodes = append(s.nodes, server.Client(t))
 	}
-	return cluster.Client(t), nodes
+	return s
+}
+
+func serveMasters(t *testing.T) (s served) {
+	for _, server := range redistest.StartMany(t, 3) {
+		s.rdbs = append(s.rdbs, server.Client(t))
+		s.nodes = append(s.nodes, server.Client(t))
+	}
+	return s
+}
+
+// without says in few words why there is nothing to test of a kind; empty: there is.
+func (topo *topology) without(k kind) string {
+	switch {
+	case topo.apart && !k.several:
+		return "as on single" // it is on one of the masters
+	case topo.masters == 1 && k.votes:
+		return "no majority of one" // members that share a server share its fate
+	}
+	return ""
 }
 
 // start starts the servers and the JVM, for as long as the test runs.
 func (topo *topology) start(t *testing.T, jar string) {
 	t.Helper()
-	topo.rdb, topo.nodes = topo.serve(t)
+	topo.served = topo.serve(t)
 	var addresses []string
 	for _, node := range topo.nodes {
 		addresses = append(addresses, node.Options().Addr)
@@ -73,8 +100,8 @@ func (topo *topology) start(t *testing.T, jar string) {
 	})
 }
 
-// locks is a client of ours, which is closed when the test ends and must then have nothing at hand.
-func (topo *topology) locks(t *testing.T, change ...func(*core.Options)) *core.Client {
+// clients are new clients of ours, which are closed when the test ends and must then have nothing at hand.
+func (topo *topology) clients(t *testing.T, change ...func(*core.Options)) (cs clients) {
 	t.Helper()
 	opts := core.Options{
 		WatchdogTimeout: watchdog,
@@ -85,17 +112,28 @@ func (topo *topology) locks(t *testing.T, change ...func(*core.Options)) *core.C
 	for _, f := range change {
 		f(&opts)
 	}
-	locks, err := core.New(topo.rdb, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		await(t, "our client is idle", func() bool { return locks.Stats() == core.Stats{} })
-		if err := locks.Close(context.Background()); err != nil {
-			t.Errorf("Close: %v", err)
+	for _, rdb := range topo.rdbs {
+		c, err := core.New(rdb, opts)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	return locks
+		cs = append(cs, c)
+		t.Cleanup(func() {
+			await(t, "our client is idle", func() bool { return c.Stats() == core.Stats{} })
+			if err := c.Close(context.Background()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	return cs
+}
+
+// sum adds up a number of all clients.
+func (cs clients) sum(of func(core.Stats) int) (n int) {
+	for _, c := range cs {
+		n += of(c.Stats())
+	}
+	return n
 }
 
 // listeners is on how many channels of a lock somebody listens, at any node.

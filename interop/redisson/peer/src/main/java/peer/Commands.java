@@ -2,7 +2,9 @@ package peer;
 
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
+import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.redisson.api.RBucket;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
@@ -13,13 +15,13 @@ import org.redisson.client.codec.StringCodec;
 final class Commands {
     private static final long FOR_EVER = TimeUnit.DAYS.toMillis(1);
 
-    private final RedissonClient redisson;
+    private final List<RedissonClient> clients; // several: one for each master
 
-    Commands(RedissonClient redisson) {
-        this.redisson = redisson;
+    Commands(List<RedissonClient> clients) {
+        this.clients = clients;
     }
 
-    /** Arguments: kind of lock, its name, and what the command needs. */
+    /** Arguments: kind of lock, its name, and what the command needs. {@code kind@n} is a lock of client n, of several. */
     String run(String command, String[] args) throws InterruptedException {
         RLock lock = lock(args[0], args[1]);
         switch (command) {
@@ -49,18 +51,29 @@ final class Commands {
         }
     }
 
+    @SuppressWarnings("deprecation") // of getRedLock; it is still what there is for masters that know nothing of each other
     private RLock lock(String kind, String name) {
-        return switch (kind) {
+        String[] parts = kind.split("@");
+        RedissonClient redisson = clients.get(parts.length == 1 ? 0 : Integer.parseInt(parts[1]));
+        return switch (parts[0]) {
             case "lock" -> redisson.getLock(name);
             case "fair" -> redisson.getFairLock(name);
             case "read" -> redisson.getReadWriteLock(name).readLock();
             case "write" -> redisson.getReadWriteLock(name).writeLock();
             case "fenced" -> redisson.getFencedLock(name);
             case "spin" -> redisson.getSpinLock(name);
-            case "multi" -> redisson.getMultiLock(
-                    redisson.getLock(name + ":1"), redisson.getLock(name + ":2"), redisson.getLock(name + ":3"));
+            case "multi" -> redisson.getMultiLock(members(name));
+            case "red" -> redisson.getRedLock(members(name));
             default -> throw new IllegalArgumentException("unknown kind " + kind);
         };
+    }
+
+    /** The locks of several as one: one of each client; or of the only one, with hash tags for each master of a cluster. */
+    private RLock[] members(String name) {
+        Stream<RLock> members = clients.size() > 1
+                ? clients.stream().map(client -> client.getLock(name))
+                : Stream.of("{a}", "{b}", "{c}").map(tag -> clients.get(0).getLock(tag + name));
+        return members.toArray(RLock[]::new);
     }
 
     /** The answer is the token of a fenced lock, and empty for other kinds. */
@@ -87,7 +100,7 @@ final class Commands {
      * it reads the number twice instead. Somebody else under the lock makes the sum too small, or the two reads differ.
      */
     private String hammer(String kind, RLock lock, long lease, int rounds, String key) {
-        RBucket<String> number = redisson.getBucket(key, StringCodec.INSTANCE);
+        RBucket<String> number = clients.get(0).getBucket(key, StringCodec.INSTANCE);
         for (int i = 0; i < rounds; i++) {
             lock.lock(lease, MILLISECONDS);
             try {

@@ -6,8 +6,10 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Stream;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
@@ -15,7 +17,7 @@ import org.redisson.config.ReadMode;
 import org.redisson.config.ShardedSubscriptionMode;
 
 /**
- * A Redisson client that does what it is told on standard input and answers on standard output.
+ * A Redisson client, or one for each of several masters, that does what it is told on standard input and answers on standard output.
  *
  * <p>A request is a line {@code id thread command kind name argument...}; its answer is a line {@code id ok value...} or
  * {@code id error text}. Each thread is made when it is first named, and does one request after another; answers come in the
@@ -30,35 +32,43 @@ public final class Peer {
     private final PrintStream out;
     private final Map<String, Worker> workers = new ConcurrentHashMap<>();
 
-    private Peer(RedissonClient redisson, PrintStream out) {
-        this.commands = new Commands(redisson);
+    private Peer(List<RedissonClient> clients, PrintStream out) {
+        this.commands = new Commands(clients);
         this.out = out;
     }
 
-    /** Arguments: {@code single}, {@code cluster} or {@code cluster-plain}, the watchdog's milliseconds, and addresses. */
+    /**
+     * Arguments: {@code single}, {@code cluster}, {@code cluster-plain}, or {@code masters} that know nothing of each other;
+     * the watchdog's milliseconds; and addresses.
+     */
     public static void main(String[] args) throws IOException {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        Peer peer = new Peer(Redisson.create(config(args)), out);
+        String topology = args[0];
+        long watchdog = Long.parseLong(args[1]);
+        String[] addresses = Arrays.copyOfRange(args, 2, args.length);
+        Stream<Config> configs = topology.equals("masters")
+                ? Arrays.stream(addresses).map(address -> config("single", watchdog, address))
+                : Stream.of(config(topology, watchdog, addresses));
+        Peer peer = new Peer(configs.map(Redisson::create).toList(), out);
         out.println("ready");
         peer.serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
         Runtime.getRuntime().halt(0); // an orderly shutdown would wait for threads that wait for locks
     }
 
-    private static Config config(String[] args) {
+    private static Config config(String topology, long watchdog, String... addresses) {
         Config config = new Config();
-        config.setThreads(8).setNettyThreads(4).setLockWatchdogTimeout(Long.parseLong(args[1]));
-        String[] addresses = Arrays.copyOfRange(args, 2, args.length);
-        switch (args[0]) {
+        config.setThreads(8).setNettyThreads(4).setLockWatchdogTimeout(watchdog);
+        switch (topology) {
             case "single" -> config.useSingleServer().setAddress(addresses[0])
                     .setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);
             case "cluster", "cluster-plain" -> config.useClusterServers().addNodeAddress(addresses)
                     .setReadMode(ReadMode.MASTER) // a replica may not have heard yet of what is counted
-                    .setShardedSubscriptionMode(args[0].equals("cluster")
+                    .setShardedSubscriptionMode(topology.equals("cluster")
                             ? ShardedSubscriptionMode.AUTO
                             : ShardedSubscriptionMode.OFF)
                     .setMasterConnectionMinimumIdleSize(2).setMasterConnectionPoolSize(16)
                     .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4);
-            default -> throw new IllegalArgumentException("unknown topology " + args[0]);
+            default -> throw new IllegalArgumentException("unknown topology " + topology);
         }
         return config;
     }

@@ -1,0 +1,161 @@
+//go:build interop
+
+package redisson
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// testMembers looks at the members of what either side holds as one lock of several: both see each of them held, as often and
+// for as long, and in the end free.
+func (topo *topology) testMembers(t *testing.T) {
+	for _, k := range many {
+		if topo.without(k) != "" {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			name, holder, other := newName("several"), newName("holder"), newName("other")
+			cs := topo.clients(t)
+			members := membersOf(name, len(cs))
+			topo.wantApart(t, members)
+
+			topo.peer.ask(t, holder, "lock", k.name, name, lease.Milliseconds())
+			topo.peer.want(t, true, holder, "isHeld", k.name, name)
+			topo.peer.want(t, false, other, "isHeld", k.name, name)
+			for _, m := range members {
+				topo.wantCount(t, m.kind, m.of, 1)
+				topo.wantLocked(t, m.kind, m.ours(t, cs), other)
+				topo.peer.want(t, 1, holder, "holdCount", m.name, m.of)
+			}
+			wantRefused(t, k.lock(cs, name))
+			topo.peer.ask(t, holder, "unlock", k.name, name)
+			for _, m := range members {
+				topo.wantFree(t, m.kind, m.ours(t, cs), other)
+			}
+
+			held := holdAll(t, cs, k.lock(cs, name))
+			topo.peer.want(t, false, other, "isHeld", k.name, name)
+			topo.peer.want(t, false, other, "tryLock", k.name, name, 0, -1)
+			for _, m := range members {
+				topo.wantCount(t, m.kind, m.of, 1)
+				topo.wantLocked(t, m.kind, m.ours(t, cs), other)
+				topo.peer.want(t, 0, other, "holdCount", m.name, m.of)
+				if n, err := m.ours(t, cs).HoldCount(held.Context()); n != 1 || err != nil {
+					t.Errorf("HoldCount of %s: %d, %v; want 1", m.of, n, err)
+				}
+			}
+			mustRelease(t, held)
+			for _, m := range members {
+				await(t, "the member is free", func() bool { return topo.rdbs[m.master].Exists(t.Context(), m.of).Val() == 0 })
+				topo.wantFree(t, m.kind, m.ours(t, cs), other)
+			}
+		})
+	}
+}
+
+// testMajority: whoever has two of three members of a RedLock has it, on both sides; whoever has one gives it back.
+func (topo *topology) testMajority(t *testing.T) {
+	name, holder, other := newName("majority"), newName("holder"), newName("other")
+	cs := topo.clients(t)
+	ours := red.lock(cs, name)
+	for i, missing := range membersOf(name, len(cs)) {
+		rest := append(membersOf(name, len(cs))[:i], membersOf(name, len(cs))[i+1:]...)
+
+		// The JVM has one member as a lock of its own. We have the other two; then it has those as well.
+		topo.peer.ask(t, other, "lock", missing.name, missing.of, lease.Milliseconds())
+		held := mustAcquire(t, t.Context(), ours)
+		topo.peer.want(t, false, holder, "tryLock", red.name, name, 0, lease.Milliseconds())
+		topo.wantCount(t, missing.kind, missing.of, 1)
+		for _, m := range rest {
+			topo.wantLocked(t, m.kind, m.ours(t, cs), other)
+		}
+		mustRelease(t, held)
+		topo.peer.want(t, true, holder, "tryLock", red.name, name, 0, lease.Milliseconds())
+		topo.peer.want(t, 1, holder, "holdCount", rest[0].name, rest[0].of)
+		topo.peer.want(t, 1, holder, "holdCount", rest[1].name, rest[1].of)
+		wantRefused(t, ours)
+		topo.peer.ask(t, holder, "unlock", red.name, name)
+		topo.peer.want(t, true, other, "isHeld", missing.name, missing.of)
+		topo.peer.ask(t, other, "unlock", missing.name, missing.of)
+
+		// We have two members as locks of our own. One is left, for which neither side is content.
+		var two []*core.Lease
+		for _, m := range rest {
+			two = append(two, mustAcquire(t, t.Context(), m.lock(cs, m.of)))
+		}
+		wantRefused(t, ours)
+		topo.peer.want(t, false, holder, "tryLock", red.name, name, 0, lease.Milliseconds())
+		topo.wantFree(t, missing.kind, missing.ours(t, cs), other)
+		for _, l := range two {
+			mustRelease(t, l)
+		}
+	}
+}
+
+// ours is a member as a lock of ours.
+func (m member) ours(t *testing.T, cs clients) *core.Lock {
+	t.Helper()
+	return inspectable(t, m.kind, cs, m.of)
+}
+
+// wantApart: no two members are on one master, where there are several.
+func (topo *topology) wantApart(t *testing.T, members []member) {
+	t.Helper()
+	places := make(map[string]bool)
+	for _, m := range members {
+		place := topo.nodes[m.master].Options().Addr
+		if cluster, ok := topo.rdbs[m.master].(*redis.ClusterClient); ok {
+			node, err := cluster.MasterForKey(t.Context(), m.of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			place = node.Options().Addr
+		}
+		places[place] = true
+	}
+	if len(places) != topo.masters {
+		t.Errorf("the members are on %v, want %d masters", places, topo.masters)
+	}
+}
+
+// wantRefused asks for what others hold, until it is known that they do: a master that is slow is no answer.
+func wantRefused(t *testing.T, lock core.Locker) {
+	t.Helper()
+	await(t, "we are refused", func() bool {
+		l, err := lock.Acquire(t.Context(), core.AcquireOptions{LeaseTime: lease})
+		if err == nil {
+			t.Errorf("Acquire of what others hold: no error")
+			mustRelease(t, l)
+			return true
+		}
+		var refused *core.NotAcquiredError
+		if !errors.As(err, &refused) {
+			return false
+		}
+		if refused.TTL <= 0 || refused.TTL > lease {
+			t.Errorf("Acquire of what others hold: %v", err)
+		}
+		return true
+	})
+}
+
+// holdAll acquires a lock of several until all of them are ours: the majority does not wait for a master that is slow.
+func holdAll(t *testing.T, cs clients, lock core.Locker) (held *core.Lease) {
+	t.Helper()
+	await(t, "we hold all members", func() bool {
+		held = mustAcquire(t, context.Background(), lock)
+		if cs.sum(func(s core.Stats) int { return s.Held }) == 3 {
+			return true
+		}
+		mustRelease(t, held)
+		return false
+	})
+	return held
+}
