@@ -6,5 +6,7 @@
 // there. A topology is a way to run Redis and to connect to it: both sides use the same one.
 //
 // The kinds of locks are a table, and so is the matrix of who holds and who waits; a test goes over all rows and all
-// topologies. The last thing that is printed is the matrix, with the time that the lock took from one side to the other.
+// topologies. The last thing that is printed is the matrix, with the time that the lock took from one side to the other, or
+// with why there is nothing to measure: a lock that is on one server is no other where there are several masters that know
+// nothing of each other, and there is no RedLock of one server.
 package redisson

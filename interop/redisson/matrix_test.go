@@ -35,7 +35,7 @@ const (
 	bound     = 200 * time.Millisecond
 	minRounds = 5
 	maxRounds = 50
-	limit     = 30 * time.Second // of the times together
+	limit     = 20 * time.Second // of the times together
 )
 
 // testHandover hands every kind of lock over, both ways.

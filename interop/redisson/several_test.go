@@ -5,6 +5,7 @@ package redisson
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -53,7 +54,7 @@ func (topo *topology) testMembers(t *testing.T) {
 			}
 			mustRelease(t, held)
 			for _, m := range members {
-				await(t, "the member is free", func() bool { return topo.rdbs[m.master].Exists(t.Context(), m.of).Val() == 0 })
+				topo.awaitFree(t, m)
 				topo.wantFree(t, m.kind, m.ours(t, cs), other)
 			}
 		})
@@ -65,8 +66,9 @@ func (topo *topology) testMajority(t *testing.T) {
 	name, holder, other := newName("majority"), newName("holder"), newName("other")
 	cs := topo.clients(t)
 	ours := red.lock(cs, name)
-	for i, missing := range membersOf(name, len(cs)) {
-		rest := append(membersOf(name, len(cs))[:i], membersOf(name, len(cs))[i+1:]...)
+	members := membersOf(name, len(cs))
+	for i, missing := range members {
+		rest := slices.Delete(slices.Clone(members), i, i+1)
 
 		// The JVM has one member as a lock of its own. We have the other two; then it has those as well.
 		topo.peer.ask(t, other, "lock", missing.name, missing.of, lease.Milliseconds())
@@ -77,9 +79,13 @@ func (topo *topology) testMajority(t *testing.T) {
 			topo.wantLocked(t, m.kind, m.ours(t, cs), other)
 		}
 		mustRelease(t, held)
+		for _, m := range rest {
+			topo.awaitFree(t, m)
+		}
 		topo.peer.want(t, true, holder, "tryLock", red.name, name, 0, lease.Milliseconds())
 		topo.peer.want(t, 1, holder, "holdCount", rest[0].name, rest[0].of)
 		topo.peer.want(t, 1, holder, "holdCount", rest[1].name, rest[1].of)
+		topo.peer.want(t, false, holder, "isHeld", red.name, name) // which wants all
 		wantRefused(t, ours)
 		topo.peer.ask(t, holder, "unlock", red.name, name)
 		topo.peer.want(t, true, other, "isHeld", missing.name, missing.of)
@@ -92,6 +98,7 @@ func (topo *topology) testMajority(t *testing.T) {
 		}
 		wantRefused(t, ours)
 		topo.peer.want(t, false, holder, "tryLock", red.name, name, 0, lease.Milliseconds())
+		topo.awaitFree(t, missing)
 		topo.wantFree(t, missing.kind, missing.ours(t, cs), other)
 		for _, l := range two {
 			mustRelease(t, l)
@@ -123,6 +130,12 @@ func (topo *topology) wantApart(t *testing.T, members []member) {
 	if len(places) != topo.masters {
 		t.Errorf("the members are on %v, want %d masters", places, topo.masters)
 	}
+}
+
+// awaitFree waits until a member is free: what a majority can do without is released in the background.
+func (topo *topology) awaitFree(t *testing.T, m member) {
+	t.Helper()
+	await(t, m.of+" is free", func() bool { return topo.rdbs[m.master].Exists(t.Context(), m.of).Val() == 0 })
 }
 
 // wantRefused asks for what others hold, until it is known that they do: a master that is slow is no answer.
