@@ -125,23 +125,23 @@ func TestActions(t *testing.T) {
 			t.Parallel()
 			bothProtocols(t, func(t *testing.T, s *Server, p *Proxy, protocol int) {
 				direct := s.Client(t)
-				c := p.ClientWith(t, func(o *redis.Options) {
-					once(o)
-					o.Protocol = protocol
-					if test.do.kind == dropReply {
-						o.ReadTimeout = 100 * time.Millisecond
-					}
-				})
+				c := p.ClientWith(t, func(o *redis.Options) { once(o); o.Protocol, o.ReadTimeout = protocol, patience })
+				second := c
+				if test.do.kind == dropReply {
+					second = c.WithTimeout(100 * time.Millisecond) // on the same connections
+				}
 				set(t, c, "n", "0")
 				rule := p.On("eval", 2, test.do)
-				incr := func() error { return c.Eval(t.Context(), "return redis.call('INCR', 'n')", nil).Err() }
-				if err := incr(); err != nil {
+				incr := func(c *redis.Client) error {
+					return c.Eval(t.Context(), "return redis.call('INCR', 'n')", nil).Err()
+				}
+				if err := incr(c); err != nil {
 					t.Fatalf("the first: %v", err)
 				}
 				if isClosed(rule.Hit()) {
 					t.Fatal("Hit before the second")
 				}
-				if err := incr(); err == nil && test.err != "" || err != nil && (test.err == "" || !strings.Contains(err.Error(), test.err)) {
+				if err := incr(second); err == nil && test.err != "" || err != nil && (test.err == "" || !strings.Contains(err.Error(), test.err)) {
 					t.Fatalf("the second: %v, want %q", err, test.err)
 				}
 				await(t, "Hit", rule.Hit())
@@ -150,7 +150,7 @@ func TestActions(t *testing.T) {
 					want = "2"
 				}
 				wantValue(t, direct, "n", want)
-				if err := incr(); err != nil {
+				if err := incr(c); err != nil {
 					t.Fatalf("the third: %v", err)
 				}
 			})
