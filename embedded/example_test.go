@@ -18,13 +18,14 @@ func ExampleStart() {
 	rdb := srv.Client()
 
 	ctx := context.Background()
-	rdb.Set(ctx, "greeting", "hello", 200*time.Millisecond)
-	fmt.Println("at once:", rdb.Exists(ctx, "greeting").Val())
-	time.Sleep(200 * time.Millisecond)
-	fmt.Println("later:", rdb.Exists(ctx, "greeting").Val())
+	rdb.Set(ctx, "greeting", "hello", time.Hour)
+	fmt.Println("set for an hour:", rdb.Exists(ctx, "greeting").Val())
+	rdb.PExpire(ctx, "greeting", 50*time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	fmt.Println("when its time is over:", rdb.Exists(ctx, "greeting").Val())
 	// Output:
-	// at once: 1
-	// later: 0
+	// set for an hour: 1
+	// when its time is over: 0
 }
 
 // A program that needs Redis, and runs on a machine that has none.
