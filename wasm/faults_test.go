@@ -118,46 +118,60 @@ func TestEndlessRecursion(t *testing.T) {
 
 // TestEndlessLoop also has the garbage collector and other calls go on while a guest loops.
 //
-// It runs before the parallel tests: five loops at a time, on few processors, would show something else.
+// It runs before the parallel tests: five loops at a time, on few processors, would show something else. A machine that stands
+// still for a second would, too, and so there are several tries.
 func TestEndlessLoop(t *testing.T) {
 	const timeout = time.Second
 	for _, guest := range languages {
 		t.Run(guest, func(t *testing.T) {
 			looping := start(t, guest, Config{Timeout: timeout, MaxInstances: 2})
 			other := start(t, "c", Config{})
-			var took time.Duration
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				began := time.Now()
-				if err := checkFault(looping, "l", ErrTimeout, "more than 1s"); err != nil {
-					t.Error(err)
+			for try := 1; ; try++ {
+				took, meanwhile := loop(t, looping, other)
+				if took < timeout {
+					t.Errorf("the loop has ended after %s; the timeout is %s", took, timeout)
 				}
-				took = time.Since(began)
-			}()
-			meanwhile := 0
-			for running := true; running; {
-				runtime.GC()
-				for _, p := range []*Plugin{looping, other} {
-					if err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy)); err != nil {
-						t.Error(err)
-					}
+				if took < 2*timeout && meanwhile > 0 {
+					break
 				}
-				select {
-				case <-ended:
-					running = false
-				default:
-					meanwhile++
+				if try == 5 {
+					t.Fatalf("the loop has ended after %s, the timeout is %s; meanwhile, there were %d rounds of other calls", took, timeout, meanwhile)
 				}
 			}
-			if took >= 2*timeout || took < timeout {
-				t.Errorf("the loop has ended after %s; the timeout is %s", took, timeout)
-			}
-			if meanwhile == 0 {
-				t.Error("nothing has happened while the guest looped")
-			}
+			looping.cfg.Timeout = patience // nothing runs
 			rounds(t)(t, looping, 1000)
 		})
+	}
+}
+
+// loop has a guest loop until its timeout, and says how long that took and how often everything else went on meanwhile.
+func loop(t *testing.T, looping, other *Plugin) (took time.Duration, meanwhile int) {
+	t.Helper()
+	ended := make(chan time.Duration)
+	go func() {
+		began := time.Now()
+		if err := checkFault(looping, "l", ErrTimeout, "more than 1s"); err != nil {
+			t.Error(err)
+		}
+		ended <- time.Since(began)
+	}()
+	for {
+		runtime.GC()
+		inTime := true
+		for _, p := range []*Plugin{looping, other} {
+			err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))
+			if inTime = inTime && err == nil; err != nil && !errors.Is(err, ErrTimeout) { // that is for a machine that stands still
+				t.Error(err)
+			}
+		}
+		select {
+		case took = <-ended:
+			return took, meanwhile
+		default:
+			if inTime {
+				meanwhile++
+			}
+		}
 	}
 }
 

@@ -451,13 +451,23 @@ func (h *onLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// occupy has a call loop until its timeout, and returns when it runs. What it ends in comes by the channel.
-func occupy(t *testing.T, p *Plugin) <-chan error {
+// occupied is a plugin of one instance, in which a call is under way. It comes to a good end when it is let out; what it ends
+// in comes by the channel.
+func occupied(t *testing.T, guest string) (p *Plugin, letOut func(), ended <-chan verdict) {
 	t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- checkFault(p, "l", ErrTimeout, "") }()
-	eventually(t, "the call runs", func() bool { return len(p.slots) == 1 })
-	return ended
+	inside, out := make(chan struct{}), make(chan struct{})
+	logs := sync.OnceFunc(func() { close(inside); <-out }) // the guest's first line in the log
+	p = start(t, guest, Config{MaxInstances: 1, Logger: slog.New(&onLog{slog.DiscardHandler, logs})})
+	letOut = sync.OnceFunc(func() { close(out) })
+	t.Cleanup(letOut)
+	verdicts := make(chan verdict, 1)
+	go func() { verdicts <- ask(t, p.Policy, faulty("f")) }()
+	select {
+	case <-inside:
+	case <-time.After(patience):
+		t.Fatal("the guest has logged nothing")
+	}
+	return p, letOut, verdicts
 }
 
 // eventually polls.
@@ -475,8 +485,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 
 func TestBusy(t *testing.T) {
 	t.Parallel()
-	p := start(t, "c", Config{MaxInstances: 1, Timeout: 2 * time.Second})
-	ended := occupy(t, p)
+	p, letOut, ended := occupied(t, "c")
 
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
@@ -491,20 +500,45 @@ func TestBusy(t *testing.T) {
 	if !errors.Is(err, ErrBusy) || errors.As(err, &own) && own.Err == err {
 		t.Errorf("a client that has left: %v", err)
 	}
-	if err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy)); err != nil {
+
+	waits := &signallingContext{Context: context.Background(), asked: make(chan struct{})}
+	waited := make(chan error, 1)
+	go func() {
+		waited <- p.Policy(request("GET", "/", "", "acme").WithContext(waits), new(guard.Policy))
+	}()
+	<-waits.asked
+	if len(waited) > 0 {
+		t.Error("one has not waited")
+	}
+	letOut()
+	if err := <-waited; err != nil {
 		t.Errorf("one that waits: %v", err)
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
+	wantFlood(t, ended)
+}
+
+// wantFlood fails the test unless the call of occupied has ended well.
+func wantFlood(t *testing.T, ended <-chan verdict) {
+	t.Helper()
+	select {
+	case got := <-ended:
+		if want := ask(t, nativePolicy, faulty("f")); !reflect.DeepEqual(got, want) {
+			t.Errorf("the call has ended in %+v, want %+v", got, want)
+		}
+	case <-time.After(patience):
+		t.Error("the call is not over")
 	}
 }
 
 func TestClose(t *testing.T) {
 	t.Parallel()
-	p := start(t, "go", Config{MaxInstances: 1, Timeout: 2 * time.Second})
-	ended := occupy(t, p)
+	p, letOut, ended := occupied(t, "go")
+	waits := &signallingContext{Context: context.Background(), asked: make(chan struct{})}
 	waiting := make(chan error, 1)
-	go func() { waiting <- p.Policy(request("GET", "/", "", "acme"), new(guard.Policy)) }()
+	go func() {
+		waiting <- p.Policy(request("GET", "/", "", "acme").WithContext(waits), new(guard.Policy))
+	}()
+	<-waits.asked
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -518,18 +552,27 @@ func TestClose(t *testing.T) {
 		}
 	}
 	select {
-	case err := <-ended:
-		t.Errorf("the call was ended early: %v", err)
-	default:
-	}
-	closePlugin(t, p)
-	select {
-	case err := <-ended: // as a timeout, not as the end of the runtime
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(patience):
+	case <-p.closed:
 		t.Error("closed before the call was over")
+	case <-ended:
+		t.Error("the call was ended early")
+	case <-time.After(50 * time.Millisecond): // it cannot fail because the machine is slow
+	}
+	letOut()
+	closePlugin(t, p)
+	wantFlood(t, ended)
+}
+
+// TestCloseWhileLooping has a call end as a timeout, not as the end of the runtime.
+func TestCloseWhileLooping(t *testing.T) {
+	t.Parallel()
+	p := start(t, "go", Config{MaxInstances: 1, Timeout: time.Second})
+	ended := make(chan error, 1)
+	go func() { ended <- checkFault(p, "l", ErrTimeout, "") }()
+	eventually(t, "the call runs", func() bool { return len(p.slots)+len(ended) > 0 })
+	closePlugin(t, p)
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
