@@ -14,12 +14,14 @@ import (
 
 // Many requests, in every framework. What takes longer is in heavy.go.
 var crowds = []scenario{
-	{name: "handlers leave goroutines behind that go on with their contexts", run: goroutinesLeft, alone: true, setup: []func(*setup){commandTimeout(crowdPatience)}},
+	{name: "handlers leave goroutines behind that go on with their contexts", run: goroutinesLeft, alone: true, setup: []func(*setup){crowded}},
 	{name: "long answers to a client that sends one request after another", run: longAnswers, alone: true},
 }
 
 // crowdPatience is for crowds on a machine that has more to do.
 const crowdPatience = 15 * patience
+
+func crowded(s *setup) { s.options.CommandTimeout, s.patience = crowdPatience, crowdPatience }
 
 // goroutinesLeft is about what frameworks use again for other requests, and what guards share between them: it needs the race
 // detector.
@@ -54,7 +56,7 @@ func goroutinesLeft(e *env) {
 				e.Error("a context that has ended acquires a lock")
 				_ = lease.Release(background)
 			}
-			if !within(func() bool { return !look() }) {
+			if !within(e.patience, func() bool { return !look() }) {
 				e.Error("there is a lease, long after the request")
 			}
 			e.wantErr("Release", guard.Release(ctx), core.ErrNotHeld)
@@ -83,7 +85,11 @@ func goroutinesLeft(e *env) {
 // The client has all of such an answer before its handler returns.
 func longAnswers(e *env) {
 	s := e.serveOrders(answerLong, waits)
-	s.oneAfterAnother(100)
+	for _, o := range s.oneAfterAnother(100) {
+		if o.Status != 0 {
+			e.Errorf("observed %+v", o)
+		}
+	}
 }
 
 const mebibyte = 1 << 20
@@ -96,15 +102,16 @@ func answerLong(w http.ResponseWriter, _ *http.Request) {
 }
 
 // oneAfterAnother has a client send n requests for order, each when the long answer to the one before is there.
-func (s *site) oneAfterAnother(n int) {
+func (s *site) oneAfterAnother(n int) (outcomes []guard.Outcome) {
 	s.e.Helper()
 	request := s.request(http.MethodGet, order, nil)
 	for i := range n {
 		if err := s.readLong(request); err != nil {
 			s.e.Fatalf("request %d: %v", i, err)
 		}
-		s.e.outcome()
+		outcomes = append(outcomes, s.e.outcome())
 	}
+	return outcomes
 }
 
 func (s *site) readLong(r *http.Request) error {

@@ -23,8 +23,8 @@ var endings = []scenario{
 	{name: "a handler that aborts", run: handlerAborts},
 	{name: "a handler that ends its goroutine", run: handlerGoexits},
 	{name: "a Locker that panics", run: lockerPanics},
-	{name: "the lock is taken away by force", run: takenByForce, setup: []func(*setup){watchdogTimeout(3 * time.Second)}},
-	{name: "the lock is deleted", run: deleted, setup: []func(*setup){watchdogTimeout(3 * time.Second)}},
+	{name: "the lock is taken away by force", run: takenByForce, setup: []func(*setup){watchdogTimeout(12 * time.Second)}},
+	{name: "the lock is deleted", run: deleted, setup: []func(*setup){watchdogTimeout(12 * time.Second)}},
 	{name: "the lock is lost and the handler does not notice", run: lostUnnoticed},
 	{name: "the lease is over while the handler runs", run: leaseOver},
 	{name: "the client of the locks is closed while the handler runs", run: closedWhileRunning},
@@ -180,7 +180,7 @@ func deleted(e *env) {
 }
 
 func leaseOver(e *env) {
-	loses(e, core.ErrLockLost, func() {}, func(cfg *guard.Config) { cfg.LeaseTime = time.Second })
+	loses(e, core.ErrLockLost, func() {}, func(cfg *guard.Config) { cfg.LeaseTime = 4 * time.Second })
 }
 
 func closedWhileRunning(e *env) {

@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// patience bounds every wait for something that must happen. It is long because machines are slow, and shorter than the
+// patience bounds every wait for something that must happen, but in crowds. It is long because machines are slow, and shorter than the
 // lease of a lock: what is free within it has been released.
 const patience = 20 * time.Second
 
@@ -32,6 +32,7 @@ type env struct {
 	rdb      *redis.Client    // to look into Redis
 	locks    *core.Client     // of the guards
 	log      *journal         // of the guards
+	patience time.Duration    // the test's own, in place of the constant
 	outcomes chan guard.Outcome
 
 	ends    []func() // servers to stop, then whatever else is to be undone
@@ -41,17 +42,18 @@ type env struct {
 
 // A setup is what a test may want otherwise.
 type setup struct {
-	options core.Options // of the lock client
-	proxied bool
+	options  core.Options // of the lock client
+	proxied  bool
+	patience time.Duration
 }
 
 func newEnv(t *testing.T, a Adapter, changes ...func(*setup)) *env {
 	t.Helper()
-	s := setup{options: core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience}}
+	s := setup{options: core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience}, patience: patience}
 	for _, change := range changes {
 		change(&s)
 	}
-	e := &env{T: t, adapter: a, redis: redistest.Start(t), log: &journal{}, outcomes: make(chan guard.Outcome, 10_000)}
+	e := &env{T: t, adapter: a, redis: redistest.Start(t), log: &journal{}, patience: s.patience, outcomes: make(chan guard.Outcome, 10_000)}
 	e.rdb = e.redis.Client(t)
 	addr := e.redis.Addr()
 	if s.proxied {
@@ -82,14 +84,14 @@ func (e *env) finish() {
 		end()
 	}
 	for _, c := range e.clients {
-		if !within(func() bool { return c.Stats() == core.Stats{} }) {
+		if !within(e.patience, func() bool { return c.Stats() == core.Stats{} }) {
 			e.Errorf("a lock client is not idle: %+v", c.Stats())
 		}
 	}
 	ctx := background
 	var keys, channels []string
 	var err error
-	if !within(func() bool {
+	if !within(patience, func() bool {
 		var noKeys, noChannels error
 		keys, noKeys = e.rdb.Keys(ctx, "*").Result()
 		channels, noChannels = e.rdb.PubSubChannels(ctx, "*").Result()
@@ -99,7 +101,7 @@ func (e *env) finish() {
 		e.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
 	}
 	for _, c := range e.clients {
-		closing, cancel := context.WithTimeout(ctx, patience)
+		closing, cancel := context.WithTimeout(ctx, e.patience)
 		if err := c.Close(closing); err != nil {
 			e.Errorf("Close: %v", err)
 		}
@@ -114,8 +116,8 @@ func (e *env) finish() {
 }
 
 // within reports whether cond came true in time.
-func within(cond func() bool) bool {
-	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+func within(d time.Duration, cond func() bool) bool {
+	for deadline := time.Now().Add(d); ; time.Sleep(2 * time.Millisecond) {
 		if cond() {
 			return true
 		}
@@ -125,10 +127,10 @@ func within(cond func() bool) bool {
 	}
 }
 
-// eventually ends the test unless cond comes true.
+// eventually ends the test unless cond comes true in time.
 func (e *env) eventually(what string, cond func() bool) {
 	e.Helper()
-	if !within(cond) {
+	if !within(e.patience, cond) {
 		e.Fatalf("it never happened: %s", what)
 	}
 }
@@ -138,7 +140,7 @@ func await[T any](e *env, what string, c <-chan T) (v T) {
 	e.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(patience):
+	case <-time.After(e.patience):
 		e.Fatalf("it never happened: %s", what)
 	}
 	return v

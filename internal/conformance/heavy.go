@@ -16,9 +16,9 @@ import (
 // enough for that.
 func RunHeavy(t *testing.T, a Adapter) {
 	for _, s := range []scenario{
-		{name: "10,000 waiting streams are cancelled", run: streamsCancelled, setup: []func(*setup){commandTimeout(crowdPatience)}},
-		{name: "50,000 attempts at a queue that is full", run: queueStaysFull, setup: []func(*setup){commandTimeout(crowdPatience)}},
-		{name: "10,000 long answers to a client that sends one request after another", run: manyLongAnswers},
+		{name: "10,000 waiting streams are cancelled", run: streamsCancelled, setup: []func(*setup){crowded}},
+		{name: "50,000 attempts at a queue that is full", run: queueStaysFull, setup: []func(*setup){crowded}},
+		{name: "10,000 long answers to a client that sends one request after another", run: manyLongAnswers, setup: []func(*setup){crowded}},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.run(newEnv(t, a, s.setup...)) })
 	}
@@ -48,7 +48,7 @@ func streamsCancelled(e *env) {
 	release := e.hold(lockName)
 	g := e.gate()
 	s := e.serveWith(http2,
-		Route{Pattern: orders, Guards: []guard.Config{e.config(waits, func(cfg *guard.Config) { cfg.MaxWaiters = -1 })}, Handler: g.ServeHTTP},
+		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.MaxWaiters, cfg.WaitTime = -1, crowdPatience })}, Handler: g.ServeHTTP},
 		Route{Pattern: "/free", Handler: free})
 	clients := s.lines(connections)
 	before := runtime.NumGoroutine()
@@ -127,9 +127,7 @@ func queueStaysFull(e *env) {
 	if n := refused.Load(); n != attempts {
 		e.Errorf("%d of %d attempts are answered 503", n, attempts)
 	}
-	if more := heapNow() - heap; more > 8*mebibyte {
-		e.Errorf("%d attempts have left %d bytes on the heap", attempts, more)
-	}
+	e.eventually("what they have left on the heap is little", func() bool { return heapNow()-heap <= 8*mebibyte })
 	e.eventually("their goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+connections })
 
 	if n := e.locks.Stats().Waiting; n != waiters {
@@ -158,8 +156,18 @@ func heapNow() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// It is as in longAnswers; but here is what users are told to set.
+// It is as in longAnswers; and hardly anyone has to wait for longer than users are told to. Who does has met with a moment in
+// which the machine stood still.
 func manyLongAnswers(e *env) {
-	s := e.serveOrders(answerLong, func(cfg *guard.Config) { cfg.WaitTime = 100 * time.Millisecond })
-	s.oneAfterAnother(10_000)
+	const requests = 10_000
+	s := e.serveOrders(answerLong, waits)
+	long := 0
+	for _, o := range s.oneAfterAnother(requests) {
+		if o.Waited > 100*time.Millisecond {
+			long++
+		}
+	}
+	if long > requests/100 {
+		e.Errorf("%d of %d requests have waited for longer than 100ms", long, requests)
+	}
 }

@@ -86,7 +86,7 @@ func maxHoldAfterDetach(e *env) {
 // outlivesMaxHold shows that a handler that has given its lock away at once stays for longer than MaxHold. What ends is
 // another, which came later.
 func outlivesMaxHold(e *env, give func(context.Context)) {
-	holds := func(cfg *guard.Config) { cfg.MaxHold = time.Second } // not over before the lock is given away
+	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second } // not over before the lock is given away
 	g, later := e.gate(), e.gate()
 	s := e.serve(
 		Route{Pattern: orders, Guards: []guard.Config{e.config(holds)}, Handler: func(w http.ResponseWriter, r *http.Request) {

@@ -27,7 +27,8 @@ var onceProcesses = []scenario{
 // leaseVariable is the LeaseTime of a server process, so that the loss of one can be waited for. Empty: none.
 const leaseVariable = "REQLOCK_CONFORMANCE_LEASE"
 
-const shortLease = 2 * time.Second
+// shortLease is longer than a machine may stand still.
+const shortLease = 4 * time.Second
 
 // The two ways to go on after a run with an unknown end are two routes of a server process.
 const (

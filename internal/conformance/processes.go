@@ -63,7 +63,7 @@ func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Write
 		return fmt.Errorf("shutdown: %w", err)
 	}
 	<-served
-	if !within(func() bool { return locks.Stats() == core.Stats{} }) {
+	if !within(patience, func() bool { return locks.Stats() == core.Stats{} }) {
 		return fmt.Errorf("the lock client is not idle: %+v", locks.Stats())
 	}
 	if err := locks.Close(ctx); err != nil {

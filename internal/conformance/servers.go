@@ -93,14 +93,21 @@ func http2MaxHold(e *env) {
 func timeoutHandler(e *env) {
 	g := e.gate()
 	s := e.serveWith(func(srv *httptest.Server) {
-		srv.Config.Handler = http.TimeoutHandler(srv.Config.Handler, time.Second, "too late")
+		soon := http.TimeoutHandler(srv.Config.Handler, 4*time.Second, "too late") // but not before the handler runs
+		later := http.TimeoutHandler(srv.Config.Handler, 2*patience, "too late")
+		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "first" {
+				soon.ServeHTTP(w, r)
+			} else {
+				later.ServeHTTP(w, r)
+			}
+		})
 	}, Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
-	first := s.startGet(order)
+	first := s.startGet(order + "?first")
 	inside := g.next()
 	first.answer().want(e, 503, "too late")
 	for range 3 { // the handler still runs, whatever the client was told
-		a := s.get(order)
-		a.wantProblem(e, 409, "locked", "1")
+		s.get(order).wantProblem(e, 409, "locked", "1")
 	}
 	inside.leave()
 	e.becomesFree(lockName)
