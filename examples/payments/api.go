@@ -25,7 +25,7 @@ import (
 const (
 	workTime = 300 * time.Millisecond
 	waitTime = 10 * time.Second
-	leaseFor = 2 * time.Second // so that the key of a process that has died is soon free; the default of 30s is for services that are not shown to anybody
+	leaseFor = 5 * time.Second // so that the key of a process that has died is soon free; the default of 30s is for services that are not shown to anybody
 )
 
 // child is the API: it serves until its standard input ends.
@@ -40,7 +40,7 @@ func child() error {
 		return err
 	}
 	defer redis.Close()
-	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor, CommandTimeout: time.Second})
+	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor})
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func start(t *testing.T) *service {
 	t.Helper()
 	p := demotest.Start(t, "")
 	p.Until(t, "Serving until Ctrl-C.")
-	s := &service{t, p, p.Find(t, `(http://[^/ ]+)/`), &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}}
+	s := &service{t, p, p.Find(t, `(http://[^/ ]+)/`), &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
 }

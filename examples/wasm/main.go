@@ -30,7 +30,7 @@ import (
 const workTime = 500 * time.Millisecond
 
 // startTime is generous: compiling a plugin written in Go takes a second, and more on a busy machine.
-const startTime = 30 * time.Second
+const startTime = 2 * time.Minute
 
 func main() {
 	var s service
@@ -59,7 +59,7 @@ type service struct {
 func (s *service) open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	plugin, err := wasm.Open(context.Background(), s.file, wasm.Config{
 		Watch:       true,
-		Timeout:     time.Second, // a demonstration on a busy machine should not depend on 50ms
+		Timeout:     5 * time.Second, // a demonstration on a busy machine should not depend on 50ms
 		InitTimeout: startTime,
 		Logger:      slog.New(slog.NewTextHandler(os.Stdout, nil)), // a new version is announced
 	})

@@ -12,8 +12,13 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
+// A Check looks at what a demonstration has printed. It fails the test if there is anything that must not be, and returns what of
+// the show has been missed: on a machine that stands still at the wrong moment, requests do not meet as they are meant to. Empty:
+// nothing.
+type Check func(t *testing.T, output string) (missed string)
+
 // OnEachRedis runs the demonstration on the embedded Redis and on a real one, in which nothing may be left afterwards.
-func OnEachRedis(t *testing.T, check func(t *testing.T, output string)) {
+func OnEachRedis(t *testing.T, check Check) {
 	for name, redisURL := range map[string]func(*testing.T) string{
 		"embedded": func(*testing.T) string { return "" },
 		"REDIS_URL": func(t *testing.T) string {
@@ -25,13 +30,36 @@ func OnEachRedis(t *testing.T, check func(t *testing.T, output string)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := Start(t, redisURL(t), "-once")
-			p.End(t, 0)
-			check(t, p.Stdout())
-			if strings.Contains(p.Stdout(), "Serving until") {
-				t.Errorf("-once promises to serve on:\n%s", p.Stdout())
-			}
+			demonstrate(t, redisURL(t), check)
 		})
+	}
+}
+
+// Demonstrate is OnEachRedis on the embedded one alone.
+func Demonstrate(t *testing.T, check Check) {
+	t.Helper()
+	demonstrate(t, "", check)
+}
+
+// demonstrate runs the program until nothing is missed, a few times at most.
+func demonstrate(t *testing.T, redisURL string, check Check) {
+	t.Helper()
+	for try := 1; ; try++ {
+		p := Start(t, redisURL, "-once")
+		p.End(t, 0)
+		missed := check(t, p.Stdout())
+		if strings.Contains(p.Stdout(), "Serving until") {
+			t.Error("-once promises to serve on")
+		}
+		if missed != "" && try == 5 {
+			t.Errorf("time and again: %s", missed)
+		}
+		if t.Failed() {
+			t.Logf("the program's output:\n%s", p.Stdout())
+		}
+		if missed == "" || t.Failed() {
+			return
+		}
 	}
 }
 
@@ -95,12 +123,22 @@ func (a Answer) shutDown() bool {
 
 // SignalDuringDemonstration checks that Ctrl-C ends the program in the middle of it, on a Redis in which nothing is left.
 func SignalDuringDemonstration(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Start(t, "notify-keyspace-events Eh") // a lock is a hash
 	rdb := server.Client(t)
+	const event = "__keyevent@0__:hset"
+	taken := rdb.Subscribe(t.Context(), event)
+	defer taken.Close()
+	if _, err := taken.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	p := Start(t, server.URL())
 	p.Until(t, " its locks in Redis at ")
-	await(t, "nobody who holds a lock", func(ctx context.Context) bool { return rdb.DBSize(ctx).Val() > 0 })
+	if _, err := taken.ReceiveTimeout(t.Context(), patience); err != nil {
+		t.Fatalf("nobody takes a lock: %v", err)
+	}
 	p.Signal(t, syscall.SIGINT)
+	_ = taken.Close()
+	await(t, "somebody who listens for "+event, func(ctx context.Context) bool { return rdb.PubSubNumSub(ctx, event).Val()[event] == 0 })
 	p.End(t, 0)
 	checkEmpty(t, rdb)
 }
@@ -127,7 +165,7 @@ func Failures(t *testing.T) {
 		t.Run(test, func(t *testing.T) {
 			p := Start(t, c.redisURL, append(c.args, "-once")...)
 			p.End(t, 1)
-			got := p.stderr.String()
+			got := p.stderr()
 			if !strings.HasPrefix(got, name+": ") || strings.Count(got, "\n") != 1 || strings.Contains(got, "secret") {
 				t.Errorf("standard error is not one clear line:\n%s", got)
 			}

@@ -15,15 +15,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience bounds every wait; nothing waits for it to pass.
-const patience = 30 * time.Second
+// patience bounds every wait, and the life of a program; nothing waits for it to pass.
+const patience = 3 * time.Minute
 
 // A Program is a run of the binary.
 type Program struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner // of its standard output
 	seen   []string       // lines that were read
-	stderr bytes.Buffer
+	errors *bytes.Buffer  // its standard error, to be read when it has ended
+	ended  bool
 }
 
 // Start runs the binary on a free port, with REDIS_URL as given; empty: Redis is embedded.
@@ -31,9 +32,12 @@ func Start(t *testing.T, redisURL string, args ...string) *Program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	p := &Program{cmd: exec.CommandContext(ctx, binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...)}
+	p := &Program{
+		cmd:    exec.CommandContext(ctx, binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...),
+		errors: new(bytes.Buffer),
+	}
 	p.cmd.Env = append(os.Environ(), "REDIS_URL="+redisURL)
-	p.cmd.Stderr = &p.stderr
+	p.cmd.Stderr = p.errors
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -42,13 +46,22 @@ func Start(t *testing.T, redisURL string, args ...string) *Program {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil { // the test has failed before the end
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-		}
-	})
+	t.Cleanup(p.kill) // if the test has failed before the end
 	return p
+}
+
+func (p *Program) kill() {
+	if !p.ended {
+		p.ended = true
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	}
+}
+
+// stderr ends the program, if it has not ended yet, and returns what it has written to its standard error.
+func (p *Program) stderr() string {
+	p.kill()
+	return p.errors.String()
 }
 
 // Until reads standard output up to a line that holds text.
@@ -60,7 +73,7 @@ func (p *Program) Until(t *testing.T, text string) {
 			return
 		}
 	}
-	t.Fatalf("standard output ended before %q:\n%s\nstandard error:\n%s", text, p.Stdout(), p.stderr.String())
+	t.Fatalf("standard output ended before %q:\n%s\nstandard error:\n%s", text, p.Stdout(), p.stderr())
 }
 
 // Stdout is what was read of the standard output.
@@ -72,15 +85,16 @@ func (p *Program) End(t *testing.T, wantCode int) {
 	for p.lines.Scan() {
 		p.seen = append(p.seen, p.lines.Text())
 	}
+	p.ended = true
 	var exit *exec.ExitError
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != wantCode {
-		t.Fatalf("exit code %d, want %d\nstandard output:\n%s\nstandard error:\n%s", code, wantCode, p.Stdout(), p.stderr.String())
+		t.Fatalf("exit code %d, want %d\nstandard output:\n%s\nstandard error:\n%s", code, wantCode, p.Stdout(), p.stderr())
 	}
-	if wantCode == 0 && p.stderr.Len() > 0 {
-		t.Errorf("standard error is not empty:\n%s", p.stderr.String())
+	if text := p.stderr(); wantCode == 0 && text != "" {
+		t.Errorf("standard error is not empty:\n%s", text)
 	}
 }
 
