@@ -20,7 +20,7 @@ test-tools: ## install what the tests need: redis-server, a C compiler and a bro
 
 .PHONY: test
 test: test-tools ## run all tests under the race detector, one package at a time: each has servers of its own
-	$(GO) test -race -count=1 -p 1 ./...
+	$(GO) test -race -count=1 -p 1 -timeout 20m ./...
 
 .PHONY: examples
 examples: test-tools ## start every example and ask it
