@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -93,17 +94,19 @@ func (cl *cleaner) run(u *cleanup) {
 	}
 }
 
+// errApart: the lock is free, and something beside its hash may be left.
+var errApart = errors.New("the slot of the lock is on its way to another node")
+
 // free sends the release. sure is false when a try of it had no answer.
 func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	c := cl.c
 	x := c.exchange(u.call, c.opts.CommandTimeout)
-	answer, err := x.run(nil, nil)
-	if err != nil {
-		return !x.doubt, err
-	}
-	freed, err := x.call.ReadFlag(answer)
+	freed, rest, err := x.release()
 	if freed {
 		c.wake(u.grip.key)
+	}
+	if err == nil && rest {
+		err = errApart
 	}
 	return !x.doubt, err
 }
@@ -127,8 +130,11 @@ func (cl *cleaner) close() {
 	for range min(len(pending), 32) {
 		workers.Go(func() {
 			for u := range pending {
-				if time.Now().Before(deadline) {
-					_, _ = cl.free(u) // if it fails, the lease ends it
+				for time.Now().Before(deadline) { // if it fails, the lease ends it
+					if _, err := cl.free(u); err != errApart {
+						break
+					}
+					time.Sleep(20 * time.Millisecond)
 				}
 			}
 		})

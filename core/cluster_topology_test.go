@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -117,61 +116,6 @@ func testClusterUsers(t *testing.T, top *topology) {
 			}
 		})
 	}
-}
-
-// While a slot moves, its locks are acquired, renewed, released and waited for as ever. A message is lost where the key
-// was on the new node already and the channel still on the old one: then the waiter asks again with the end of the move, or
-// after PollInterval.
-func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
-	const slotName = "{moves}"
-	slot := cluster.Slot(t, slotName)
-	from := cluster.MasterOf(t, slot)
-	var to *redistest.Server
-	for _, master := range cluster.Masters(t) {
-		if master != from {
-			to = master
-		}
-	}
-	const lease = 1500 * time.Millisecond
-	holder := top.client(t, watchdogTimeout(lease))
-	waiter := top.client(t, pollInterval(time.Hour))
-	polling := top.client(t, pollInterval(300*time.Millisecond))
-	name := func(i int) string { return fmt.Sprint(slotName, i) }
-	wait := func(c *Client, name string) <-chan acquired {
-		result := acquireAsync(bg, c.Lock(name), AcquireOptions{WaitTime: patience})
-		top.awaitListener(t, name)
-		return result
-	}
-
-	leases := make([]*Lease, 5)
-	for i := range leases {
-		leases[i] = mustTake(t, bg, holder.Lock(name(i)), AcquireOptions{})
-	}
-	staying, moved, polled := wait(waiter, name(0)), wait(waiter, name(1)), wait(polling, name(2))
-
-	move := cluster.MoveSlot(t, slot, to)
-	move.MoveKeys(t, name(1), name(2), name(3)) // now they are renewed here and there
-	begun := time.Now()
-	eventually(t, "a lease and a half is over", func() bool { return time.Since(begun) > 3*lease/2 })
-	for i, lease := range leases {
-		if err := lease.Err(); err != nil {
-			t.Errorf("lock %d, half-way: %v", i, err)
-		}
-	}
-	fresh := mustTake(t, bg, waiter.Lock(slotName+"fresh"), AcquireOptions{}) // on the new node
-	for _, i := range []int{0, 1, 2} {
-		mustRelease(t, leases[i])
-	}
-	mustHave(t, "the waiter whose lock is where its channel is was not woken", staying)
-	mustHave(t, "the waiter that polls did not get the lock", polled)
-
-	move.Finish(t)
-	mustHave(t, "the waiter did not ask again when its channel had moved", moved)
-	last := wait(waiter, name(3))
-	for _, lease := range []*Lease{fresh, leases[3], leases[4]} {
-		mustRelease(t, lease)
-	}
-	mustHave(t, "the waiter was not woken after the move", last)
 }
 
 // A name whose keys a cluster would have in different slots is refused before anything is sent, for every kind of lock; one

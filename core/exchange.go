@@ -73,6 +73,23 @@ func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 	}
 }
 
+// release runs a release and reads its reply. In a slot on its way to another node, a release whose keys are not all there on one
+// side is refused for as long as that takes, and some are never there: nobody may wait. Then the hash goes alone,
+// and there is a rest, for which the call has to be sent once more.
+func (x *exchange) release() (freed, rest bool, err error) {
+	alone, divisible := x.call.WithoutRest()
+	x.hasty = divisible && x.c.cluster
+	answer, err := x.run(nil, nil)
+	if x.hasty && x.fate == busy {
+		x.call.Call, x.hasty, rest = alone, false, true
+		answer, err = x.run(nil, nil)
+	}
+	if err == nil {
+		freed, err = x.call.ReadFlag(answer)
+	}
+	return freed, rest, err
+}
+
 // replicated has the replicas asked, if there is a need to.
 func (x *exchange) replicated() *exchange {
 	if x.c.opts.ReplicaAcks > 0 {

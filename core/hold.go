@@ -308,11 +308,7 @@ func (h *hold) free(l *Lease, g grip) error {
 	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)
 	began := c.clock()
-	answer, err := x.run(nil, nil)
-	there := false
-	if err == nil {
-		there, err = x.call.ReadFlag(answer)
-	}
+	there, rest, err := x.release()
 
 	h.entry.shard.mu.Lock()
 	if h.ended { // lost while the release was under way
@@ -334,7 +330,7 @@ func (h *hold) free(l *Lease, g grip) error {
 	h.entry.unlock()
 
 	told := err == nil || err == ErrLockLost
-	if told && !h.doubt {
+	if told && !rest && !h.doubt {
 		return err
 	}
 	switch {
@@ -343,7 +339,7 @@ func (h *hold) free(l *Lease, g grip) error {
 	case told:
 		call = h.kind.undoing(c, g)
 	}
-	c.cleaner.add(call, g, h.longest, !told, h.doubt)
+	c.cleaner.add(call, g, h.longest, !told || rest, h.doubt)
 	return err
 }
 

@@ -23,9 +23,9 @@ end
 
 if ttl == -2 and (not first or first == owner) then
   if first then
-    redis.call('LPOP', KEYS[2])
+    shift(redis.call('LRANGE', KEYS[2], 1, -1), -budget)
     redis.call('ZREM', KEYS[3], owner)
-    shift(redis.call('LRANGE', KEYS[2], 0, -1), -budget)
+    redis.call('LPOP', KEYS[2])
   end
   redis.call('HSET', KEYS[1], owner, 1)
   redis.call('PEXPIRE', KEYS[1], lease)

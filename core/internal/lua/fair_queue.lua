@@ -7,17 +7,24 @@
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
--- The first in the queue that is not overdue, after those that are have been dropped; and its deadline.
-local function head()
+-- The first in the queue that is not overdue, and its deadline; those before it are dropped, and so is one that leaves. They are
+-- read before any is dropped: a key that goes with the last of them must not be looked at again, since in a slot on its way
+-- to another node that is an error.
+local function head(leaver)
+  local dropped, first, deadline = {}, nil, nil
   while true do
-    local first = redis.call('LINDEX', KEYS[2], 0)
-    local deadline = first and redis.call('ZSCORE', KEYS[3], first)
-    if not deadline or tonumber(deadline) > now then
-      return first, deadline and tonumber(deadline)
+    first = redis.call('LINDEX', KEYS[2], #dropped)
+    deadline = first and tonumber(redis.call('ZSCORE', KEYS[3], first))
+    if not first or first ~= leaver and not (deadline and deadline <= now) then
+      break
     end
-    redis.call('ZREM', KEYS[3], first)
+    table.insert(dropped, first)
+  end
+  for _, owner in ipairs(dropped) do
+    redis.call('ZREM', KEYS[3], owner)
     redis.call('LPOP', KEYS[2])
   end
+  return first, deadline
 end
 
 -- Moves the deadlines of some, because one before them has gone.

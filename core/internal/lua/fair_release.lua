@@ -11,18 +11,23 @@
 -- Reply: 1, freed; 0, the hold was gone already, or never was.
 
 local owner = ARGV[1]
+local holds = redis.call('HLEN', KEYS[1])
 
-if redis.call('ZREM', KEYS[3], owner) == 1 then
-  local place = redis.call('LPOS', KEYS[2], owner)
-  if place then
-    shift(redis.call('LRANGE', KEYS[2], place + 1, -1), -tonumber(ARGV[2]))
-    redis.call('LREM', KEYS[2], 0, owner)
-  end
+local waits = redis.call('ZSCORE', KEYS[3], owner)
+local place = waits and redis.call('LPOS', KEYS[2], owner)
+if place then
+  shift(redis.call('LRANGE', KEYS[2], place + 1, -1), -tonumber(ARGV[2]))
+end
+local first = head(place and owner)
+if place and first then -- it may have stood behind the first
+  redis.call('LREM', KEYS[2], 0, owner)
+end
+if waits and (first or not place) then
+  redis.call('ZREM', KEYS[3], owner)
 end
 
 local freed = redis.call('HDEL', KEYS[1], owner)
-local first = head()
-if first and redis.call('EXISTS', KEYS[1]) == 0 then
+if first and holds == freed then
   for i = 5, #ARGV do
     redis.pcall(ARGV[i], ARGV[3] .. first, ARGV[4])
   end

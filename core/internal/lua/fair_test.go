@@ -495,3 +495,57 @@ func TestFairPass(t *testing.T) {
 	}
 	heard.want(t, f.rdb)
 }
+
+// A fair lock can be released in two steps: the hash alone, of which nobody hears, and later what else there is to do.
+func TestFairReleaseInTwo(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 1)
+	messages := f.rdb.Subscribe(ctx(), toFirst+owner(1))
+	defer messages.Close()
+	if _, err := messages.Receive(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	whole := ReleaseFair(fairLock, owner(0), budget, fairAnnouncement)
+	alone, ok := whole.WithoutRest()
+	if !ok || !mustFlag(t, f.rdb, alone) || f.rdb.Exists(ctx(), key).Val() != 0 {
+		t.Fatal("the hash was not freed")
+	}
+	f.wantQueue(lease+budget, 1)
+	if mustFlag(t, f.rdb, whole) {
+		t.Error("freed twice")
+	}
+	if _, err := messages.ReceiveMessage(ctx()); err != nil {
+		t.Errorf("the first in the queue is not told: %v", err)
+	}
+	f.take(1)
+}
+
+// Which releases can come in two steps. A marker of a Once, a record or a level that stays cannot be left to later.
+func TestWithoutRest(t *testing.T) {
+	t.Parallel()
+	readWrite := func(reads, writes int, timeouts ...string) Call {
+		return UpdateReadWrite(ReadWriteHold{Key: key, Timeouts: timeouts, Owner: owner(0), Reads: reads, Writes: writes}, 0, fairAnnouncement)
+	}
+	for name, test := range map[string]struct {
+		call Call
+		want bool
+	}{
+		"plain":             {Release(key, owner(0), fairAnnouncement), false},
+		"fair":              {ReleaseFair(fairLock, owner(0), budget, fairAnnouncement), true},
+		"write":             {readWrite(0, 0), false},
+		"read":              {readWrite(0, 0, "1"), true},
+		"a level stays":     {readWrite(1, 0, "1", "2"), false},
+		"a writer stays":    {readWrite(0, 1, "1"), false},
+		"once with marker":  {OnceRelease(key, "record", owner(0), fairAnnouncement), false},
+		"once, with record": {OnceRecord(key, "record", owner(0), 0, Record{"done", time.Second}, fairAnnouncement), false},
+		"acquire":           {AcquireFair(fairLock, owner(0), lease, budget, 0), false},
+	} {
+		alone, ok := test.call.WithoutRest()
+		if ok != test.want {
+			t.Errorf("%s: %v, want %v", name, ok, test.want)
+		}
+		if ok && (alone.args[firstKey-1] != 1 || alone.Key() != key) {
+			t.Errorf("%s: %v, want the hash alone among its keys", name, alone.args)
+		}
+	}
+}

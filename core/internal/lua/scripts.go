@@ -272,6 +272,24 @@ func ReleaseFair(k FairKeys, owner string, budget time.Duration, a Announcement)
 	return c
 }
 
+// WithoutRest returns, for a release that wants more keys than the lock's hash, one that frees the hold in that alone and tells
+// nobody whose name stands in another key. What is left has to be done by the call itself later; it then replies that the
+// hold is gone. Only for a release that loses nothing by coming in two.
+func (c Call) WithoutRest() (Call, bool) {
+	keys := c.args[firstKey-1].(int)
+	args := c.args[firstKey+keys:]
+	switch {
+	case c.Script == fairRelease:
+		return Release(c.Key(), args[0].(string), Announcement{}), true
+	case c.Script == readWriteUpdate && keys > 1 && args[1] == 0 && args[2] == 0:
+		rest := call(readWriteUpdate, 1, len(args))
+		rest.add(c.Key())
+		rest.add(args...)
+		return rest, true
+	}
+	return Call{}, false
+}
+
 // Holders tells who holds a lock; see holders.lua. Its reply is read by ReadHolders.
 func Holders(key string) Call {
 	c := call(holders, 1, 0)

@@ -1,0 +1,301 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// What a slot on its way to another node does to a lock depends on how many keys its scripts have. One with a single key is
+// served at any time, by the node that has the key or would make it. One with several is refused (TRYAGAIN) unless all of them
+// are on one side: a key that is nowhere, such as the hash of a lock that is free, has it wait for the end of the move.
+type slotMoveKind struct {
+	topologyKind
+	free     bool // the rival is acquired by a script of one key
+	deep     bool // the lock is entered again by a script of several keys
+	handedOn bool // to a rival of the same client
+}
+
+var slotMoveKinds = map[string]slotMoveKind{
+	"lock":        {topologyKinds["lock"], true, false, true},
+	"write":       {topologyKinds["write"], true, false, true},
+	"read":        {topologyKinds["read"], true, true, false},
+	"write, read": {topologyKind{family["write"], topologyKinds["read"].lock}, false, false, false},
+	"fenced":      {topologyKinds["fenced"], false, false, true},
+	"fair":        {topologyKinds["fair"], false, false, true},
+	"once":        {topologyKind{onceLock, onceLock}, false, false, false},
+}
+
+func onceLock(c *Client, name string) *Lock { return &c.Once(name).lock }
+
+// A slotMoveFate is what becomes of a lock that is held when the slot begins to move.
+type slotMoveFate struct {
+	name     string
+	moves    func(name, key string) bool // which of its keys are on the new node before the move ends; nil: none
+	awaited  bool                        // somebody waits for it
+	fixed    bool                        // nobody renews it, and whoever waits for it hears of its release, or never asks again
+	outlasts bool                        // it is held until the move is over
+	inside   bool                        // the one who waits is of the holder's client
+}
+
+func anyKey(string, string) bool         { return true }
+func isHash(name, key string) bool       { return name == key }
+func isBesideHash(name, key string) bool { return name != key }
+
+var slotMoveFates = []slotMoveFate{
+	{name: "stays", awaited: true, fixed: true},
+	{name: "moves", awaited: true, fixed: true, moves: anyKey},
+	{name: "is polled", awaited: true},
+	{name: "is polled there", awaited: true, moves: anyKey},
+	{name: "is alone"},
+	{name: "is alone there", moves: anyKey},
+	{name: "is torn", awaited: true, fixed: true, moves: isHash},
+	{name: "is torn apart", awaited: true, fixed: true, moves: isBesideHash},
+	{name: "is handed on", awaited: true, fixed: true, inside: true},
+	{name: "is handed on there", awaited: true, fixed: true, inside: true, moves: anyKey},
+	{name: "outlasts it", awaited: true, outlasts: true},
+	{name: "outlasts it there", awaited: true, outlasts: true, moves: anyKey},
+}
+
+// heard says that the waiter gets the lock while the slot moves.
+func (l *slotMoveLock) heard() bool {
+	if l.inside && l.handedOn {
+		return true
+	}
+	return l.free && (!l.fixed || l.inside || l.moves == nil)
+}
+
+type slotMoveLock struct {
+	slotMoveKind
+	slotMoveFate
+	name    string
+	lease   *Lease
+	waiting <-chan acquired
+}
+
+// A slotMoveTest is locks of all kinds and fates in one slot.
+type slotMoveTest struct {
+	*testing.T
+	top                            *topology
+	holder, waiter, polling, hasty *Client
+	locks                          []*slotMoveLock
+	fresh                          map[string]<-chan acquired // of each kind, one that nobody has held before
+	asking                         sync.WaitGroup             // those who are refused
+}
+
+const slotMoveTag = "{moves}"
+
+// While a slot moves, its locks are renewed, released and waited for as ever, and those with scripts of one key are acquired;
+// others are when the move is over. A message is lost where the lock was on the new node already and the channel still on the
+// old one, or its queue elsewhere than its hash: then the waiter asks again with the end of the move, or after PollInterval.
+func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
+	const lease = 1500 * time.Millisecond
+	s := &slotMoveTest{
+		T:       t,
+		top:     top,
+		holder:  top.client(t, watchdogTimeout(lease), pollInterval(time.Hour), commandTimeout(patience)),
+		waiter:  top.client(t, pollInterval(time.Hour), commandTimeout(patience)), // in which the move ends
+		polling: top.client(t, pollInterval(300*time.Millisecond), commandTimeout(patience)),
+		hasty:   top.client(t, commandTimeout(time.Second)),
+		fresh:   make(map[string]<-chan acquired),
+	}
+	defer s.asking.Wait()
+	s.holdAll()
+	leaveRecord, found := s.holdOnce()
+
+	move := s.begin(cluster)
+	begun := time.Now()
+	s.asking.Go(func() {
+		if err := leaveRecord(); !hasCode(err, "TRYAGAIN") {
+			t.Errorf("half-way, ReleaseWith: %v", err)
+		}
+	})
+	s.refuseOthers()
+	s.takeFresh()
+	eventually(t, "a lease and a half is over", func() bool { return time.Since(begun) > 3*lease/2 })
+	s.stayHeld()
+	s.release(false)
+	s.mustHave((*slotMoveLock).heard)
+	s.asking.Wait()
+
+	move.Finish(t)
+	s.mustHave(func(l *slotMoveLock) bool { return !l.outlasts })
+	s.stayHeld()
+	s.release(true)
+	s.mustHave(func(l *slotMoveLock) bool { return l.outlasts })
+	s.releaseFresh()
+	if record := await(t, "the record is left in the background", found); record != "done" {
+		t.Errorf("the waiter found %q", record)
+	}
+}
+
+// holdAll takes all locks, enters each for a moment, and has somebody wait.
+func (s *slotMoveTest) holdAll() {
+	var awaited []string
+	for kindName, kind := range slotMoveKinds {
+		for _, fate := range slotMoveFates {
+			l := &slotMoveLock{slotMoveKind: kind, slotMoveFate: fate, name: slotMoveTag + kindName + " " + fate.name + "."}
+			s.locks = append(s.locks, l)
+			opts, c := AcquireOptions{}, s.polling
+			if l.fixed {
+				opts.LeaseTime, c = time.Hour, s.waiter
+			}
+			if l.inside {
+				c = s.holder
+			}
+			l.lease = mustTake(s, bg, l.lock(s.holder, l.name), opts)
+			s.enter(l)
+			if l.awaited {
+				awaited = append(awaited, l.name)
+				l.waiting = acquireAsync(bg, l.rival(c, l.name), AcquireOptions{WaitTime: WaitForever})
+			}
+		}
+	}
+	eventually(s, "all listen", func() bool {
+		all := strings.Join(s.top.listening(s), "\n")
+		return !slices.ContainsFunc(awaited, func(name string) bool { return !strings.Contains(all, name) })
+	})
+}
+
+func (s *slotMoveTest) enter(l *slotMoveLock) {
+	mustRelease(s, mustTake(s, l.lease.Context(), l.lock(s.holder, l.name), AcquireOptions{}))
+}
+
+// begin has the slot on its way, and some of its keys there.
+func (s *slotMoveTest) begin(cluster *redistest.Cluster) *redistest.SlotMove {
+	slot := cluster.Slot(s, slotMoveTag)
+	from, masters := cluster.MasterOf(s, slot), cluster.Masters(s)
+	to := masters[0]
+	if to == from {
+		to = masters[1]
+	}
+	keys, err := from.Client(s).ClusterGetKeysInSlot(bg, slot, 1000).Result()
+	if err != nil {
+		s.Fatal(err)
+	}
+	var moving []string
+	for _, key := range keys {
+		for _, l := range s.locks {
+			if strings.Contains(key, l.name) && l.moves != nil && l.moves(l.name, key) {
+				moving = append(moving, key)
+			}
+		}
+	}
+	move := cluster.MoveSlot(s, slot, to)
+	move.MoveKeys(s, moving...)
+	return move
+}
+
+// refuseOthers has somebody else ask for what nobody waits for.
+func (s *slotMoveTest) refuseOthers() {
+	for _, l := range s.locks {
+		if l.awaited {
+			continue
+		}
+		s.asking.Go(func() {
+			_, err := l.rival(s.hasty, l.name).Acquire(bg, AcquireOptions{})
+			if !errors.Is(err, ErrNotAcquired) && (l.free || !hasCode(err, "TRYAGAIN")) {
+				s.Errorf("%s: Acquire by another: %v", l.name, err)
+			}
+		})
+	}
+}
+
+// takeFresh takes locks that nobody has held before. Where that needs several keys, only the patient get them.
+func (s *slotMoveTest) takeFresh() {
+	for name, kind := range slotMoveKinds {
+		s.fresh[name] = acquireAsync(bg, kind.rival(s.waiter, slotMoveTag+name), AcquireOptions{})
+		if kind.free {
+			taken := make(chan acquired, 1)
+			taken <- await(s, name+": a fresh lock is acquired half-way", s.fresh[name])
+			s.fresh[name] = taken
+			continue
+		}
+		s.asking.Go(func() {
+			if _, err := kind.rival(s.hasty, slotMoveTag+name).Acquire(bg, AcquireOptions{}); !hasCode(err, "TRYAGAIN") {
+				s.Errorf("%s: Acquire of a fresh lock half-way: %v", name, err)
+			}
+		})
+	}
+}
+
+func (s *slotMoveTest) releaseFresh() {
+	for name, taken := range s.fresh {
+		got := await(s, name+": a fresh lock is acquired", taken)
+		if got.err != nil {
+			s.Errorf("%s: Acquire of a fresh lock: %v", name, got.err)
+			continue
+		}
+		_, err := slotMoveKinds[name].lock(s.hasty, slotMoveTag+name).Acquire(bg, AcquireOptions{})
+		wantErr(s, name+": Acquire of what was taken half-way", err, ErrNotAcquired)
+		mustRelease(s, got.lease)
+	}
+}
+
+// stayHeld checks that the locks that have not been released are held, and enters them again.
+func (s *slotMoveTest) stayHeld() {
+	for _, l := range s.locks {
+		switch err := l.lease.Err(); {
+		case err == nil && !l.deep:
+			s.enter(l)
+		case err != nil && err != ErrReleased:
+			s.Errorf("%s: %v", l.name, err)
+		}
+	}
+}
+
+func (s *slotMoveTest) release(outlasts bool) {
+	for _, l := range s.locks {
+		if l.outlasts != outlasts {
+			continue
+		}
+		if err := l.lease.Release(bg); err != nil {
+			s.Fatalf("%s: Release: %v", l.name, err)
+		}
+	}
+}
+
+// mustHave has the waiters get some of the locks.
+func (s *slotMoveTest) mustHave(which func(*slotMoveLock) bool) {
+	for _, l := range s.locks {
+		if l.waiting == nil || l.lease.Err() != ErrReleased || !which(l) {
+			continue
+		}
+		got := await(s, l.name+": its waiter was not woken", l.waiting)
+		l.waiting = nil
+		if got.err != nil {
+			s.Errorf("%s: its waiter got %v", l.name, got.err)
+			continue
+		}
+		before, fenced := l.lease.Token()
+		if token, _ := got.lease.Token(); fenced && token <= before {
+			s.Errorf("%s: token %d after %d", l.name, token, before)
+		}
+		mustRelease(s, got.lease)
+	}
+}
+
+// holdOnce takes a lock that is to leave a record, for which somebody waits. A record needs two keys, and is not left before
+// the move is over: leave says what its holder is told, and found what the waiter finds.
+func (s *slotMoveTest) holdOnce() (leave func() error, found <-chan string) {
+	const name = slotMoveTag + "record"
+	lease, _, err := s.hasty.Once(name).Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
+	if err != nil {
+		s.Fatal(err)
+	}
+	records := make(chan string, 1)
+	go func() {
+		_, record, err := s.waiter.Once(name).Acquire(bg, AcquireOptions{WaitTime: WaitForever})
+		if err != nil {
+			s.Errorf("the waiter for a record: %v", err)
+		}
+		records <- string(record)
+	}()
+	s.top.awaitListener(s, name)
+	return func() error { return lease.ReleaseWith(bg, []byte("done"), 5*time.Second) }, records
+}
