@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -105,7 +106,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 			name := fmt.Sprintf("order:%s:%d", kind, publish)
 			enterAndLook(t, lock.held(mine, name))
 			handOver(t, s, lock.held(mine, name), lock.wanted(theirs, name))
-			waitInVain(t, lock.held(mine, name), lock.wanted(theirs, name))
+			waitInVain(t, s, lock.held(mine, name), lock.wanted(theirs, name))
 			force(t, lock.held(mine, name), lock.held(theirs, name))
 		})
 	}
@@ -223,16 +224,37 @@ func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	}
 }
 
-// waitInVain waits for a lock in vain.
-func waitInVain(t *testing.T, mine, theirs *Lock) {
+// waitInVain waits for a lock in vain, behind somebody who gets it.
+func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
 	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = theirs.Acquire(context.Background(), AcquireOptions{WaitTime: 50 * time.Millisecond})
-	wantErr(t, "Acquire", err, ErrNotAcquired)
+	waiting := func(n int) {
+		eventually(t, fmt.Sprint(n, " wait"), func() bool {
+			return theirs.c.Stats().Waiting == n && (!theirs.kind.queued || s.length(wire.FairQueue(theirs.key)) == int64(n))
+		})
+	}
+	patient := acquireAsync(context.Background(), theirs, AcquireOptions{WaitTime: patience})
+	waiting(1)
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	impatient := acquireAsync(ctx, theirs, AcquireOptions{WaitTime: patience})
+	waiting(2)
+	leave()
+	wantErr(t, "Acquire", await(t, "it has left", impatient).err, context.Canceled)
+	waiting(1)
 	mustRelease(t, lease)
+	mustHave(t, "the one who has waited gets it", patient)
+}
+
+// length is that of a list, wherever it is.
+func (s *aclSite) length(key string) (n int64) {
+	for _, node := range s.nodes {
+		n = max(n, node.LLen(context.Background(), key).Val()) // 0 where it is not
+	}
+	return n
 }
 
 // force frees a lock that another client holds, as soon as those who gave up have left the queue of a fair lock.
