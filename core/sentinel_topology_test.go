@@ -32,7 +32,7 @@ func cutOff(t *testing.T, master *redistest.Server) {
 	t.Helper()
 	rdb := master.Client(t)
 	err := errors.Join(
-		rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-psync").Err(), // or the replicas would be back at once
+		rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-psync", "-sync").Err(), // or the replicas would be back at once
 		rdb.ClientKillByFilter(t.Context(), "TYPE", "replica").Err(),
 	)
 	if err != nil {
