@@ -123,7 +123,7 @@ func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 	c := newLooseClient(t, s.connect(t), func(o *Options) {
 		o.PublishMode = publish
 		o.PollInterval = 10 * time.Millisecond // a subscription is pinged as often
-		o.WatchdogTimeout = 3 * time.Second
+		o.WatchdogTimeout = 9 * time.Second
 	})
 	t.Cleanup(func() {
 		if !within(patience, func() bool { return c.Stats() == Stats{} }) {

@@ -387,7 +387,7 @@ func TestTextsHoldHashesOnly(t *testing.T) {
 				o.LogNames = logNames
 			}
 			b := newBundle(t)
-			c, proxy := b.proxied(t, logged, commandTimeout(time.Second))
+			c, proxy := b.proxied(t, logged, commandTimeout(2500*time.Millisecond))
 			var errs []error
 			note := func(err error) {
 				t.Helper()
@@ -425,7 +425,7 @@ func TestTextsHoldHashesOnly(t *testing.T) {
 			note(err)
 			b.rdb.Del(bg, secret)
 			eventually(t, "nothing is left of the first lease", func() bool { return c.Stats().Cleanups == 0 })
-			lease = mustAcquire(t, c, secret, AcquireOptions{LeaseTime: 4 * time.Second})
+			lease = mustAcquire(t, c, secret, AcquireOptions{LeaseTime: 10 * time.Second}) // longer than the next three take
 			proxy.Cut()
 			note(acquire(lease.Context(), AcquireOptions{LeaseTime: time.Second}))
 			note(acquire(bg, AcquireOptions{LeaseTime: time.Second}))
@@ -541,7 +541,7 @@ func TestErrorsOfContexts(t *testing.T) {
 func TestCommandTimeoutIsNoContextError(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(time.Second))
+	c, proxy := b.proxied(t, commandTimeout(2*time.Second))
 	lease := mustAcquire(t, c, "held", AcquireOptions{LeaseTime: time.Minute})
 	proxy.Stall()
 	_, acquire := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: WaitForever})
@@ -936,19 +936,20 @@ func TestReleaseTwice(t *testing.T) {
 func TestStopRenewal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(600*time.Millisecond))
+	const watchdog = 6 * time.Second
+	c := b.client(t, watchdogTimeout(watchdog))
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	lease.StopRenewal()
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("%d locks are renewed", n)
 	}
-	if d := lease.Remaining(); d <= 0 || d > 600*time.Millisecond {
+	if d := lease.Remaining(); d <= 0 || d > watchdog {
 		t.Errorf("%v remaining", d)
 	}
-	if err := lease.Extend(bg, 1200*time.Millisecond); err != nil { // by hand, from now on
+	if err := lease.Extend(bg, watchdog*3/2); err != nil { // by hand, from now on
 		t.Fatal(err)
 	}
-	if d := lease.Remaining(); d <= 600*time.Millisecond {
+	if d := lease.Remaining(); d <= watchdog {
 		t.Errorf("%v remaining after an extension", d)
 	}
 	await(t, "it ends", lease.Done())
@@ -1065,7 +1066,7 @@ func TestObserver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var log eventLog
-	c, proxy := b.proxied(t, log.observe, watchdogTimeout(900*time.Millisecond), commandTimeout(time.Second))
+	c, proxy := b.proxied(t, log.observe, watchdogTimeout(6*time.Second), commandTimeout(3*time.Second))
 	ctx := context.WithValue(bg, spyKey{}, "the caller's")
 	acquire := func(ctx context.Context, opts AcquireOptions) *Lease {
 		t.Helper()
@@ -1146,7 +1147,7 @@ func TestObserver(t *testing.T) {
 	wantErr(t, "Release", lease.Release(ctx), ErrLockLost)
 	events = log.take(t, "acquired", "released")
 	wantErr(t, "the event's error", events[1].Err, ErrLockLost)
-	lease = acquire(ctx, AcquireOptions{LeaseTime: 5 * time.Second})
+	lease = acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
 	proxy.Cut()
 	if err := lease.Release(ctx); err == nil {
 		t.Error("released over a connection that is cut")
@@ -1180,10 +1181,10 @@ func TestObserverMayCallBack(t *testing.T) {
 		}
 	})
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: 30 * time.Millisecond})
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: 3 * time.Second})
 	wantErr(t, "Acquire", err, ErrNotAcquired)
 	mustRelease(t, lease)
-	lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 500 * time.Millisecond})
+	lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
 	await(t, "it is lost", lease.Done())
 	for _, want := range []string{"acquired", "waiting", "not acquired", "released", "acquired", "lost"} {
 		if got := await(t, want, calls); got != want {

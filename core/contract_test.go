@@ -170,7 +170,7 @@ func contractLeaseRunsOut(t *testing.T, rdb *redis.Client) {
 	ctx := context.Background()
 	c, _ := contractClient(t, rdb)
 	other, _ := contractClient(t, rdb)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 400 * time.Millisecond})
+	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
 	next := mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})
 	if err := lease.Err(); err != ErrLockLost {
 		t.Errorf("somebody else has it, Err is %v", err)
@@ -204,11 +204,11 @@ func contractExtend(t *testing.T, rdb *redis.Client) {
 }
 
 func contractWatchdog(t *testing.T, rdb *redis.Client) {
-	const watchdog = 3 * time.Second
+	const watchdog = 6 * time.Second
 	c, b := contractClient(t, rdb, watchdogTimeout(watchdog))
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	began := time.Now()
-	eventually(t, "more than the lease has passed", func() bool { return time.Since(began) > watchdog*3/2 })
+	eventually(t, "more than the lease has passed", func() bool { return time.Since(began) > watchdog*5/4 })
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err: %v", err)
 	}
@@ -219,7 +219,7 @@ func contractWatchdog(t *testing.T, rdb *redis.Client) {
 }
 
 func contractGone(t *testing.T, rdb *redis.Client) {
-	c, _ := contractClient(t, rdb, watchdogTimeout(time.Second))
+	c, _ := contractClient(t, rdb, watchdogTimeout(6*time.Second))
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	rdb.Del(context.Background(), "a")
 	await(t, "the holder is told", lease.Done())
@@ -230,7 +230,7 @@ func contractGone(t *testing.T, rdb *redis.Client) {
 
 func contractForceUnlock(t *testing.T, rdb *redis.Client) {
 	ctx := context.Background()
-	holder, b := contractClient(t, rdb, watchdogTimeout(time.Second))
+	holder, b := contractClient(t, rdb, watchdogTimeout(6*time.Second))
 	other, _ := contractClient(t, rdb, pollInterval(time.Hour))
 	lease := mustAcquire(t, holder, "a", AcquireOptions{})
 	result := acquireAsync(ctx, other.Lock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour})

@@ -52,7 +52,7 @@ func ExampleLease_Token() {
 
 	var stored account
 	lock := locks.FencedLock("account:42")
-	slow, err := lock.Acquire(ctx, core.AcquireOptions{LeaseTime: 2 * time.Second})
+	slow, err := lock.Acquire(ctx, core.AcquireOptions{LeaseTime: 3 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

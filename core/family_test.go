@@ -169,10 +169,10 @@ func TestFamilyIsRenewed(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
 		b := newBundle(t)
-		const timeout = 3 * time.Second
+		const timeout = 12 * time.Second
 		c := b.client(t, watchdogTimeout(timeout))
 		lease := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
-		b.shorten(t, "a", timeout/2)
+		b.shorten(t, "a", timeout*2/3)
 		eventually(t, "it is renewed", func() bool { return b.pttl(t, "a") > timeout*2/3 })
 		wantHeld(t, lease)
 		mustRelease(t, lease)
@@ -192,7 +192,7 @@ func TestFamilyLoss(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
 		b := newBundle(t)
-		c := b.client(t, watchdogTimeout(time.Second))
+		c := b.client(t, watchdogTimeout(6*time.Second))
 		lease := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
 		b.free(t, "a")
 		await(t, "the loss", lease.Done())
@@ -249,7 +249,7 @@ func TestFencingTokensRise(t *testing.T) {
 func TestFencingTokenAfterALostReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	c, proxy := b.lossy(t)
 	first := mustTake(t, bg, c.FencedLock("a"), AcquireOptions{})
 	before, _ := first.Token()
 	mustRelease(t, first)
@@ -449,22 +449,22 @@ func TestLevelsOfAReader(t *testing.T) {
 func TestReadersAreRenewed(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	const timeout = 3 * time.Second
+	const timeout, short = 12 * time.Second, 8 * time.Second
 	c := b.client(t, watchdogTimeout(timeout))
 	read := c.ReadWriteLock("a").Read()
 	leases := []*Lease{mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})}
 	foreign := wire.ReadTimeout("a", "dead:1", 1)
-	if err := errors.Join(b.rdb.HSet(bg, "a", "dead:1", 1).Err(), b.rdb.Set(bg, foreign, 1, time.Minute).Err()); err != nil {
+	if err := errors.Join(b.rdb.HSet(bg, "a", "dead:1", 1).Err(), b.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
 		t.Fatal(err)
 	}
 	keys := []string{"a", wire.ReadTimeout("a", leases[0].hold.field, 1), wire.ReadTimeout("a", leases[1].hold.field, 1)}
 	for _, key := range keys {
-		b.shorten(t, key, timeout/2)
+		b.shorten(t, key, short)
 	}
 	for _, key := range keys {
-		eventually(t, key+" is renewed", func() bool { return b.pttl(t, key) > timeout*2/3 })
+		eventually(t, key+" is renewed", func() bool { return b.pttl(t, key) > short })
 	}
-	if ttl := b.pttl(t, foreign); ttl > time.Minute-time.Second/2 {
+	if ttl := b.pttl(t, foreign); ttl > short {
 		t.Errorf("somebody else's reader was renewed to %s", ttl)
 	}
 	for _, l := range leases {
@@ -597,7 +597,7 @@ func TestFairDeadHead(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
-	dead := time.Now().Add(1500 * time.Millisecond).UnixMilli()
+	dead := time.Now().Add(4 * time.Second).UnixMilli()
 	if err := errors.Join(
 		b.rdb.RPush(bg, wire.FairQueue("a"), "dead:1").Err(),
 		b.rdb.Do(bg, "ZADD", wire.FairDeadlines("a"), dead, "dead:1").Err(),
@@ -623,7 +623,7 @@ func TestFairStrayDoesNotQueueUp(t *testing.T) {
 	c := b.client(t)
 	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	late := time.Now().Add(-time.Second).UnixMilli()
-	x := c.exchange(fairLock.acquire(try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), time.Second)
+	x := c.exchange(fairLock.acquire(try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
 	answer, err := x.run(nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -644,7 +644,7 @@ func TestFairLostReplies(t *testing.T) {
 		t.Run(fmt.Sprint("question ", nth), func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c, proxy := b.proxied(t)
+			c, proxy := b.lossy(t)
 			lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
 			rule := proxy.OnMatch(nth, runs(fairAcquireScript), redistest.DropReply)
 			waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})

@@ -59,10 +59,12 @@ func TestHolderStandsStill(t *testing.T) {
 	}
 }
 
+const holderWatchdog = 6 * time.Second
+
 // holderLocks are what the holder process takes.
 var holderLocks = map[string]AcquireOptions{
 	"watched": {},
-	"fixed":   {LeaseTime: 2 * time.Second},
+	"fixed":   {LeaseTime: holderWatchdog},
 }
 
 // A holderReport says where the holder process has found ErrLockLost.
@@ -78,7 +80,7 @@ func TestHelperHolder(t *testing.T) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	c := newLooseClient(t, rdb, watchdogTimeout(2*time.Second))
+	c := newLooseClient(t, rdb, watchdogTimeout(holderWatchdog))
 	leases := make(map[string]*Lease)
 	bound := make(map[string]context.Context)
 	for name, opts := range holderLocks {

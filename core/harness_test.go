@@ -33,21 +33,25 @@ func (b *bundle) client(t testing.TB, opts ...func(*Options)) *Client {
 	return b.clientOn(t, b.srv.Client(t), opts...)
 }
 
-// proxied is a lock client whose way to Redis leads through a proxy. Its Redis client waits a second for a reply, and has its
-// own repeats on, as by default. Redis knows the scripts already, so that each try is one EVALSHA.
+// proxied is a lock client whose way to Redis leads through a proxy. Its Redis client has its own repeats on, as by default,
+// and waits for a reply for as long as it takes, so that commands can be counted: none is repeated because the machine was
+// slow. Redis knows the scripts already, so that each try is one EVALSHA.
 func (b *bundle) proxied(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
-	return b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = time.Second }, opts...)
+	return b.proxiedWith(t, readTimeout(2*patience), opts...)
+}
+
+// lossy is proxied where replies get lost: the Redis client gives them up after two seconds, and then the next try comes. So
+// it does with a reply that is only late, and there may be more tries than the test has asked for.
+func (b *bundle) lossy(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
+	t.Helper()
+	return b.proxiedWith(t, readTimeout(2*time.Second), opts...)
 }
 
 // proxiedWith is proxied with other options of the Redis client.
 func (b *bundle) proxiedWith(t testing.TB, change func(*redis.Options), opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
-	for _, s := range allScripts {
-		if err := b.rdb.ScriptLoad(context.Background(), s.Source).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.loadScripts(t)
 	proxy := b.srv.Proxy(t)
 	return b.clientOn(t, proxy.ClientWith(t, change), opts...), proxy
 }
@@ -63,15 +67,26 @@ func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(
 // newLooseClient is a lock client that the test closes itself.
 func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
-	o := Options{Logger: slog.New(slog.DiscardHandler)}
-	for _, change := range opts {
-		change(&o)
-	}
-	c, err := New(rdb, o)
+	c, err := New(rdb, testOptions(opts))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// testOptions are options for a machine that is slow: a command is given up after ten seconds, where a test does not want
+// it otherwise.
+func testOptions(changes []func(*Options)) Options {
+	o := Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience / 2}
+	for _, change := range changes {
+		change(&o)
+	}
+	return o
+}
+
+// readTimeout is how long a Redis client waits for a reply.
+func readTimeout(d time.Duration) func(*redis.Options) {
+	return func(o *redis.Options) { o.ReadTimeout = d }
 }
 
 func commandTimeout(d time.Duration) func(*Options) {
@@ -149,10 +164,12 @@ const patience = 20 * time.Second
 
 // idle fails the test unless the client soon has nothing at hand and has left nothing in Redis, neither subscriptions nor keys,
 // but for the counters of fencing tokens, which stay for ever. It closes the client. A test that writes keys of its own deletes them.
+//
+// Clean-ups that wait for strays need not be over: Close ends them. A test that is about them waits for them itself.
 func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	t.Helper()
 	ctx := context.Background()
-	if !within(patience, func() bool { return c.Stats() == Stats{} }) {
+	if !within(patience, func() bool { return atRest(c) }) {
 		t.Errorf("the client is not idle: %+v", c.Stats())
 	}
 	var keys, channels []string
@@ -172,6 +189,13 @@ func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	if err := c.Close(closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
+}
+
+// atRest reports whether a client has nothing at hand but clean-ups.
+func atRest(c *Client) bool {
+	s := c.Stats()
+	s.Cleanups = 0
+	return s == Stats{}
 }
 
 // within reports whether cond came true in time.
@@ -235,6 +259,24 @@ func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts A
 		t.Fatalf("Acquire: %v", err)
 	}
 	return lease
+}
+
+// awaitRenewals waits until the watchdog has renewed each of the leases once more, and fails the test if one of them is lost.
+func awaitRenewals(t testing.TB, leases ...*Lease) {
+	t.Helper()
+	renewed := func(l *Lease) instant {
+		l.lock()
+		defer l.unlock()
+		return l.hold.renewed
+	}
+	before := make([]instant, len(leases))
+	for i, l := range leases {
+		before[i] = renewed(l)
+	}
+	for i, l := range leases {
+		eventually(t, "a renewal of "+l.Name(), func() bool { return l.Err() != nil || renewed(l) != before[i] })
+		wantHeld(t, l)
+	}
 }
 
 func mustRelease(t testing.TB, lease *Lease) {

@@ -289,8 +289,8 @@ func TestMultiLockEndsWithTheFirst(t *testing.T) {
 func TestMultiLockRunsOut(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(time.Second))
-	fixed := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 400 * time.Millisecond, WaitTime: patience})
+	c := b.client(t, watchdogTimeout(6*time.Second))
+	fixed := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
 	fixed.StopRenewal() // does nothing
 	wantLost(t, fixed)
 	watched := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: patience})
@@ -351,7 +351,7 @@ func TestWholesOfEveryKind(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			c, other := b.client(t), b.client(t)
-			lease := mustTake(t, bg, whole(c), AcquireOptions{WaitTime: patience})
+			lease := takeAll(t, whole(c), AcquireOptions{WaitTime: patience})
 			others := []*Lock{other.FairLock("fair"), other.FencedLock("fenced"), other.ReadWriteLock("rw").Read()}
 			for _, l := range others {
 				_, err := l.Acquire(bg, AcquireOptions{})
@@ -418,7 +418,7 @@ func TestMultiLockReleaseJoinsErrors(t *testing.T) {
 		if i == 1 {
 			clients = append(clients, b.client(t))
 		} else {
-			clients = append(clients, newLooseClient(t, b.srv.Client(t), commandTimeout(time.Second)))
+			clients = append(clients, newLooseClient(t, b.srv.Client(t), commandTimeout(3*time.Second)))
 		}
 	}
 	lease := mustTake(t, bg, MultiLock(clients[0].Lock("a"), clients[1].Lock("b"), clients[2].Lock("c")), AcquireOptions{LeaseTime: time.Minute})
@@ -509,7 +509,7 @@ func TestMultiLockOneOfManyWins(t *testing.T) {
 	}
 	try(0, AcquireOptions{})
 	mustRelease(t, busy)
-	try(1, AcquireOptions{WaitTime: time.Second, LeaseTime: time.Minute})
+	try(1, AcquireOptions{WaitTime: 5 * time.Second, LeaseTime: time.Minute})
 	mustRelease(t, got.Load())
 }
 
@@ -518,7 +518,7 @@ func TestMultiLockWaitsForALeaseToEnd(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
-	busy := mustAcquire(t, other, "a", AcquireOptions{LeaseTime: 700 * time.Millisecond})
+	busy := mustAcquire(t, other, "a", AcquireOptions{LeaseTime: 3 * time.Second})
 	lease := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), forever)
 	wantErr(t, "the lease before", busy.Err(), ErrLockLost)
 	mustRelease(t, lease)

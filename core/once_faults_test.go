@@ -97,7 +97,7 @@ func TestOnce_ARecordThatIsNotThereIsNotClaimed(t *testing.T) {
 func TestOnce_ARecordThatIsOverWasWritten(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience))
+	c, proxy := b.lossy(t, commandTimeout(patience))
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{LeaseTime: time.Hour})
 	proxy.OnMatch(1, runs(onceRecordScript), redistest.DropReply)
 	mustRecord(t, lease, "done", 10*time.Millisecond)
@@ -133,7 +133,7 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 			return func(t *testing.T, b *bundle) { b.wantStored(t, "a", "the next one's", time.Hour) }
 		},
 		"the next has died": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
-			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Second})
+			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: 3 * time.Second})
 			await(t, "its lease is over", lease.Done())
 			return func(t *testing.T, b *bundle) {
 				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
@@ -225,7 +225,7 @@ func TestOnce_AStrayAcquire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(4*time.Second))
+			c, proxy := b.lossy(t, commandTimeout(6*time.Second))
 			defer b.forget(t, "a")
 			stray := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
 			lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour}) // by its second try
@@ -274,7 +274,7 @@ func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
 func TestOnce_AStrayRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	c, proxy := b.lossy(t)
 	defer b.forget(t, "a")
 	once := c.Once("a").WithMarker(running, time.Hour)
 	lease := mustBegin(t, once, AcquireOptions{})
@@ -298,7 +298,7 @@ func TestOnce_AGrantForNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, commandTimeout(patience))
+			c, proxy := b.proxied(t, commandTimeout(patience))
 			once := c.Once("a").WithMarker(running, time.Hour)
 			rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
 			ctx, cancel := context.WithCancel(bg)
@@ -325,7 +325,7 @@ func TestOnce_AGrantForNobody(t *testing.T) {
 func TestOnce_AGrantAfterARecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, commandTimeout(patience))
+	c, proxy := b.proxied(t, commandTimeout(patience))
 	once := c.Once("a").WithMarker(running, time.Hour)
 	lease := mustBegin(t, once, AcquireOptions{})
 	late := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
@@ -342,7 +342,7 @@ func TestOnce_AGrantAfterARecord(t *testing.T) {
 func TestOnce_ARecordIsLeftLater(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(300*time.Millisecond))
+	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
 	defer b.forget(t, "a")
 	other := b.client(t)
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
@@ -403,7 +403,7 @@ func TestOnce_WrongKind(t *testing.T) {
 func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(300*time.Millisecond), pollInterval(100*time.Millisecond))
+	c, proxy := b.proxied(t, commandTimeout(3*time.Second), pollInterval(500*time.Millisecond))
 	lease := mustBegin(t, b.client(t).Once("a"), AcquireOptions{})
 	waiters := waitForRecord(t, c, c.Once("a"), 100)
 	commands := counter(proxy, runs())
@@ -444,7 +444,7 @@ func TestOnce_Levels(t *testing.T) {
 				}
 				opts := AcquireOptions{LeaseTime: time.Hour}
 				if name == "loss" {
-					opts.LeaseTime = 2 * time.Second
+					opts.LeaseTime = 5 * time.Second
 				}
 				outer := mustBegin(t, once, opts)
 				inner := acquireOnce(outer.Context(), once, opts)

@@ -133,7 +133,7 @@ func contractMarker(t *testing.T, rdb *redis.Client) {
 	wantRecord(t, other.Once("a"), "done")
 	b.forget(t, "a")
 
-	lease = mustBegin(t, once, AcquireOptions{LeaseTime: time.Second})
+	lease = mustBegin(t, once, AcquireOptions{LeaseTime: 3 * time.Second})
 	r := acquireOnce(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
 	if r.record != "running" || r.err != nil {
 		t.Errorf("after a loss: %+v, want the marker", r)
@@ -182,11 +182,12 @@ func TestOnce_RoundTrips(t *testing.T) {
 func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, pollInterval(time.Hour), commandTimeout(patience))
+	c, proxy := b.proxied(t, pollInterval(never), commandTimeout(patience))
 	defer b.forget(t, "a")
 	once := c.Once("a")
 	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
-	waiters := waitQuietly(t, c, proxy, once, 100)
+	waiters := waitForRecord(t, c, once, 100)
+	listened(t, c, "a")
 	commands := counter(proxy, runs())
 	rule := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
 	released := make(chan error, 1)
@@ -234,16 +235,6 @@ func waitForRecord(t *testing.T, c *Client, once *Once, n int) (waiters []<-chan
 	return waiters
 }
 
-// waitQuietly returns when the first of them has asked twice, at once and when it was subscribed, and nobody asks any more
-// before there is news.
-func waitQuietly(t *testing.T, c *Client, proxy *redistest.Proxy, once *Once, n int) []<-chan outcome {
-	t.Helper()
-	second := proxy.OnMatch(2, runs(onceAcquireScript), redistest.Delay(1))
-	waiters := waitForRecord(t, c, once, n)
-	await(t, "the first has asked again", second.Hit())
-	return waiters
-}
-
 func wantAll(t *testing.T, waiters []<-chan outcome, want string) {
 	t.Helper()
 	for _, w := range waiters {
@@ -258,10 +249,11 @@ func TestOnce_OneQuestionForAllWaiters(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	holder := b.client(t)
-	c, proxy := b.proxied(t, pollInterval(time.Hour), commandTimeout(patience))
+	c, proxy := b.proxied(t, pollInterval(never), commandTimeout(patience))
 	defer b.forget(t, "a")
 	lease := mustBegin(t, holder.Once("a"), AcquireOptions{LeaseTime: time.Hour})
-	waiters := waitQuietly(t, c, proxy, c.Once("a"), 100)
+	waiters := waitForRecord(t, c, c.Once("a"), 100)
+	listened(t, c, "a")
 	commands := counter(proxy, runs())
 	mustRecord(t, lease, "done", time.Hour)
 	wantAll(t, waiters, "done")
@@ -293,7 +285,7 @@ func TestOnce_EachHasItsOwnCopy(t *testing.T) {
 func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout = patience }, commandTimeout(patience))
+	c, proxy := b.proxied(t, commandTimeout(patience))
 	defer b.forget(t, "a")
 	once := c.Once("a")
 	mustRecord(t, mustBegin(t, once, AcquireOptions{}), "done", time.Hour)

@@ -59,7 +59,7 @@ func TestRedisson_ALeaseRunsOut(t *testing.T) {
 	eachRivalry(t, func(t *testing.T, kind topologyKind) {
 		b := newBundle(t)
 		c, other := b.client(t), b.client(t, pollInterval(never))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 2 * time.Second})
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
 		owner := WithOwner(bg)
 		waiter := acquireAsync(owner, kind.rival(other, "a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
 		next := mustGet(t, "the lease is over", waiter)
@@ -79,7 +79,7 @@ func TestRedisson_AnInnerLeaseRunsOut(t *testing.T) {
 		b := newBundle(t)
 		c, other := b.client(t), b.client(t)
 		outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
-		inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 2 * time.Second})
+		inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
 		await(t, "the inner lease is over", inner.Done())
 		wantErr(t, "somebody else", second(kind.rival(other, "a")), ErrNotAcquired)
 		wantHeld(t, outer)
@@ -172,7 +172,7 @@ func TestRedisson_RedisForgets(t *testing.T) {
 	t.Parallel()
 	eachRivalry(t, func(t *testing.T, kind topologyKind) {
 		b := newBundle(t)
-		c := b.client(t, watchdogTimeout(6*time.Second))
+		c := b.client(t, watchdogTimeout(9*time.Second))
 		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		b.srv.Restart(t)
 		await(t, "the holder is told", lease.Done())
@@ -309,7 +309,7 @@ func TestRedisson_FairOrderOfLeases(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			lease, err := clients[i%2].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 2 * patience, LeaseTime: 2 * time.Second})
+			lease, err := clients[i%2].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 2 * patience, LeaseTime: 3 * time.Second})
 			if err != nil {
 				t.Errorf("Acquire: %v", err)
 				return
@@ -388,11 +388,11 @@ func TestRedisson_AFairWaiterGaveUp(t *testing.T) {
 func TestRedisson_FairWaitersWhileRedisPauses(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c := b.client(t, pollInterval(50*time.Millisecond), commandTimeout(time.Second))
+	c := b.client(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
 	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
 	b.awaitQueue(t, 1)
-	b.srv.PauseClients(t, 4*time.Second)
+	b.srv.PauseClients(t, 8*time.Second)
 	if got := await(t, "the waiter is told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {
 		t.Errorf("the waiter: %v", got.err)
 	}

@@ -235,7 +235,7 @@ func TestRule3_5_Renewals(t *testing.T) {
 	srv, _ := b.replica(t)
 	failed := make(chan error, 1000)
 	rdb := b.srv.Client(t)
-	c := b.clientOn(t, rdb, replicaAcks(1), watchdogTimeout(3*time.Second), func(o *Options) {
+	c := b.clientOn(t, rdb, replicaAcks(1), watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(_ context.Context, e Event) { failed <- e.Err }
 	})
 	var lease *Lease
@@ -265,11 +265,7 @@ func TestRule3_5_AnEarlierTry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
-	for _, s := range allScripts {
-		if err := b.rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.loadScripts(t)
 	proxy := b.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
 	c := b.clientOn(t, rdb, patientAcks)
@@ -350,16 +346,9 @@ func TestRule3_5_HandOver(t *testing.T) {
 	})
 	var waiting []<-chan acquired
 	for range 10 {
-		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
+		waiting = append(waiting, queueUp(t, bg, c, "a", forever))
 	}
-	eventually(t, "all wait, and the first sleeps", func() bool {
-		if s := c.Stats(); s.Waiting != len(waiting) || s.Channels != 1 {
-			return false
-		}
-		e := c.lock("a")
-		defer e.unlock()
-		return !e.queue[0].asking && e.epoch > 0
-	})
+	listened(t, c, "a")
 	srv.Freeze(t)
 	mustRelease(t, lease)
 	for _, result := range waiting {

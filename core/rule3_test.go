@@ -80,21 +80,25 @@ func TestRule3_1_NorTheText(t *testing.T) {
 // The engine repeats what was lost, and the operation is done once.
 func TestRule3_1_TheEngineRepeats(t *testing.T) {
 	t.Parallel()
-	for name, action := range map[string]redistest.Action{
-		"cut before execution": redistest.CutBefore,
-		"cut after execution":  redistest.CutAfter,
-		"reply lost":           redistest.DropReply,
+	for name, test := range map[string]struct {
+		action  redistest.Action
+		connect func(*bundle, testing.TB, ...func(*Options)) (*Client, *redistest.Proxy)
+		most    int // tries
+	}{
+		"cut before execution": {redistest.CutBefore, (*bundle).proxied, 2},
+		"cut after execution":  {redistest.CutAfter, (*bundle).proxied, 2},
+		"reply lost":           {redistest.DropReply, (*bundle).lossy, 4}, // another may be late
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c, proxy := b.proxied(t)
+			c, proxy := test.connect(b, t)
 			once := func(what string, script *lua.Script, do func()) {
 				t.Helper()
 				tries := counter(proxy, runs(script))
-				proxy.OnMatch(1, runs(script), action)
+				proxy.OnMatch(1, runs(script), test.action)
 				do()
-				if n := tries(); n != 2 {
+				if n := tries(); n < 2 || n > test.most {
 					t.Errorf("%s: %d tries, want 2", what, n)
 				}
 			}
@@ -169,9 +173,10 @@ func TestRule3_1_ReleaseAnsweredZero(t *testing.T) {
 	t.Run("after the deadline", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
-		c, proxy := b.proxied(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 700 * time.Millisecond})
-		proxy.OnMatch(1, runs(releaseScript), redistest.DropReply) // heard of after a second
+		const short = 3 * time.Second
+		c, proxy := b.proxiedWith(t, readTimeout(short))
+		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: short})
+		proxy.OnMatch(1, runs(releaseScript), redistest.DropReply) // heard of when the lease is over
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
 	t.Run("without an unknown try", func(t *testing.T) {
@@ -198,7 +203,7 @@ func TestRule3_1_ReleaseAnsweredZero(t *testing.T) {
 	t.Run("the lock taken away meanwhile", func(t *testing.T) { // this client knows: a loss was seen
 		t.Parallel()
 		b := newBundle(t)
-		c, proxy := b.proxied(t)
+		c, proxy := b.lossy(t)
 		lease := mustAcquire(t, c, "a", AcquireOptions{})
 		held := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest)
 		released := make(chan error, 1)
@@ -219,7 +224,7 @@ func TestRule3_2_ContextsDoNotReachTheLibrary(t *testing.T) {
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) {
-		o.ReadTimeout, o.ContextTimeoutEnabled = time.Second, true // the library's strictest
+		o.ReadTimeout, o.ContextTimeoutEnabled = patience, true // the library's strictest
 	})
 	contexts := make(chan context.Context, 1000)
 	rdb.AddHook(contextSpy{contexts})
@@ -287,8 +292,6 @@ func (s contextSpy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 // A caller that hangs up while its acquire is under way goes at once. What becomes of the acquire is found out behind it.
 func TestRule3_2_TheCallerLeaves(t *testing.T) {
 	t.Parallel()
-	slow := func(o *redis.Options) { o.ReadTimeout = patience }
-
 	// leave has a caller leave while its acquire is held up, and returns when it has gone.
 	leave := func(t *testing.T, c *Client, rule *redistest.Rule) {
 		t.Helper()
@@ -306,30 +309,21 @@ func TestRule3_2_TheCallerLeaves(t *testing.T) {
 	t.Run("granted", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
-		c, proxy := b.proxiedWith(t, slow, commandTimeout(patience))
+		c, proxy := b.proxied(t, commandTimeout(patience), pollInterval(never))
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
 		if len(b.fields(t, "a")) != 1 {
 			t.Fatal("Redis has not granted it")
 		}
 		next := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-		began := time.Now()
 		rule.Release()
-		r := await(t, "the next one", next)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		// Half of what the default PollInterval would be: it was told, it did not just ask again.
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("the next one had to wait %v", took)
-		}
-		mustRelease(t, r.lease)
+		mustRelease(t, mustGet(t, "the next one is told, and does not just ask again", next))
 	})
 
 	t.Run("granted, seen from elsewhere", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
-		c, proxy := b.proxiedWith(t, slow, commandTimeout(patience))
+		c, proxy := b.proxied(t, commandTimeout(patience))
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
 		other := b.client(t, pollInterval(time.Hour))
@@ -346,7 +340,7 @@ func TestRule3_2_TheCallerLeaves(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
-		c, proxy := b.proxiedWith(t, slow, commandTimeout(patience))
+		c, proxy := b.proxied(t, commandTimeout(patience))
 		theirs := mustAcquire(t, b.client(t), "a", AcquireOptions{})
 		commands := counter(proxy, runs())
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
@@ -365,7 +359,7 @@ func TestRule3_2_TheCallerLeaves(t *testing.T) {
 	t.Run("not answered", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
-		c, proxy := b.proxiedWith(t, slow, commandTimeout(500*time.Millisecond))
+		c, proxy := b.proxied(t, commandTimeout(3*time.Second))
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
 		leave(t, c, rule)
 		eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
@@ -377,7 +371,7 @@ func TestRule3_2_TheCallerLeaves(t *testing.T) {
 	t.Run("executed later", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
-		c, proxy := b.proxiedWith(t, slow, commandTimeout(patience))
+		c, proxy := b.proxied(t, commandTimeout(patience))
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 		leave(t, c, rule)
 		rule.Release()
@@ -391,13 +385,9 @@ func TestRule3_2_ACallerLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(time.Hour))
-	holder := mustAcquire(t, c, "a", AcquireOptions{})
-	ctx, cancel := context.WithTimeoutCause(bg, patience, nil)
-	defer cancel()
-	answered := secondAnswer(proxy, 1)
-	first := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-	eventually(t, "the first waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
-	await(t, "it has asked, and again when it was subscribed", answered.Hit())
+	holder := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	first := queueUp(t, bg, c, "a", forever)
+	listened(t, c, "a")
 
 	commands := counter(proxy, runs())
 	var leaving []<-chan acquired
@@ -421,11 +411,7 @@ func TestRule3_2_ACallerLeavesTheQueue(t *testing.T) {
 		t.Errorf("%d commands were sent for callers that left the queue", n-before)
 	}
 	mustRelease(t, holder)
-	r := await(t, "the first gets it", first)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	mustRelease(t, r.lease)
+	mustRelease(t, mustGet(t, "the first gets it", first))
 }
 
 // Hang-ups are ordinary: hundreds of callers come and go at any moment, and nothing stays.
@@ -461,7 +447,7 @@ func TestRule3_2_ManyHangUps(t *testing.T) {
 func TestRule3_3_AStrayAcquireAfterTheRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(4*time.Second))
+	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
 	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its second try
 	releases := counter(proxy, runs(releaseScript))
@@ -476,7 +462,7 @@ func TestRule3_3_AStrayAcquireAfterTheRelease(t *testing.T) {
 	b.wantFields(t, "a", map[string]string{lease.hold.field: "1"})
 	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
 	eventually(t, "the clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
-	if n := releases(); n != 2 {
+	if n := releases(); n < 2 || n > 4 { // a reply may be late
 		t.Errorf("released %d times, want once by the holder and once after the stray", n)
 	}
 }
@@ -486,18 +472,20 @@ func TestRule3_3_AStrayAcquireAfterARefusal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	other := b.client(t)
-	c, proxy := b.proxied(t, commandTimeout(4*time.Second))
+	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
 	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	await(t, "the first try is on its way", stray.Hit())
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	early.Release()
 	r := await(t, "Acquire returns", result)
 	wantErr(t, "Acquire", r.err, ErrNotAcquired)
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups, want 1", n)
 	}
 	mustRelease(t, theirs)
-	eventually(t, "it is released once before the stray", func() bool { return b.calls(t)["hdel"] == 2 })
+	eventually(t, "it is released once before the stray", func() bool { return b.calls(t)["hdel"] >= 2 })
 
 	stray.Release()
 	await(t, "the stray was executed", stray.Done())
@@ -512,18 +500,20 @@ func TestRule3_3_AStrayAcquireAfterTheCallerHasLeft(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	other := b.client(t)
-	c, proxy := b.proxied(t, commandTimeout(4*time.Second))
+	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
 	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
 	second := proxy.OnMatch(2, runs(acquireScript), redistest.HoldReply)
 	ctx, cancel := context.WithCancel(bg)
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	await(t, "the first try is on its way", stray.Hit())
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	early.Release()
 	await(t, "the second try is refused", second.Hit())
 	cancel()
 	wantErr(t, "Acquire", await(t, "the caller is let go", result).err, context.Canceled)
 	second.Release()
-	eventually(t, "it is released once before the stray", func() bool { return b.calls(t)["hdel"] == 1 })
+	eventually(t, "it is released once before the stray", func() bool { return b.calls(t)["hdel"] >= 1 })
 	mustRelease(t, theirs)
 
 	stray.Release()
@@ -538,17 +528,14 @@ func TestRule3_3_AStrayAcquireAfterTheCallerHasLeft(t *testing.T) {
 func TestRule3_3_AStrayAcquireAfterAFailure(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(1500*time.Millisecond))
-	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	stalled := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
+	c, proxy := b.lossy(t, commandTimeout(4*time.Second))
+	strays := proxy.OnEvery(runs(acquireScript), redistest.HoldRequest)
 	lease, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
 	if err == nil || errors.Is(err, ErrNotAcquired) {
 		t.Fatalf("Acquire: %v, %v", lease, err)
 	}
-	for _, rule := range []*redistest.Rule{stalled, stray} {
-		rule.Release()
-		await(t, "the stray was executed", rule.Done())
-	}
+	strays.Release()
+	await(t, "the strays were executed", strays.Done())
 	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
@@ -558,11 +545,13 @@ func TestRule3_3_TheCleanUpMissesTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	other := b.client(t)
-	c, proxy := b.proxied(t, commandTimeout(1500*time.Millisecond))
+	c, proxy := b.lossy(t, commandTimeout(4*time.Second))
 	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	await(t, "the first try is on its way", stray.Hit())
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	early.Release()
 	eventually(t, "the second try was refused", func() bool { return c.Stats().Cleanups == 1 })
 	mustRelease(t, theirs)
 	r := await(t, "Acquire returns", result)
@@ -584,8 +573,8 @@ func TestRule3_3_TheCleanUpMissesTheNextAttempt(t *testing.T) {
 func TestRule3_3_CleanUpsEndWithTheLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 4 * time.Second})
+	c, proxy := b.proxied(t, commandTimeout(2*time.Second))
+	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 6 * time.Second})
 	proxy.Cut()
 	if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Fatalf("Release: %v", err)
@@ -602,7 +591,7 @@ func TestRule3_3_CleanUpsEndWithTheLease(t *testing.T) {
 func TestRule3_3_CleanUpsGoOnWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(time.Second))
+	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
 	proxy.Cut()
 	if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {

@@ -43,7 +43,7 @@ func cutOff(t *testing.T, master *redistest.Server) {
 // A lock that the new master has not heard of is free there. Its holder is told, though not before somebody else can have it:
 // with the next renewal, or at its deadline.
 func testUnreplicated(t *testing.T, s *redistest.Sentinel, top *topology) {
-	holder := top.client(t, commandTimeout(time.Second), watchdogTimeout(15*time.Second))
+	holder := top.client(t, commandTimeout(3*time.Second), watchdogTimeout(15*time.Second))
 	other := top.client(t, commandTimeout(time.Second))
 	old := s.AwaitMaster(t, nil)
 	cutOff(t, old)

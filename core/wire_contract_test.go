@@ -155,7 +155,7 @@ func TestWire0_2_Keys(t *testing.T) {
 	c := b.client(t)
 	owner := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[1-9][0-9]*$`)
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 54321 * time.Millisecond})
-	inner := mustEnter(t, lease.Context(), c, "a", AcquireOptions{LeaseTime: time.Second})
+	inner := mustEnter(t, lease.Context(), c, "a", AcquireOptions{LeaseTime: 30 * time.Second})
 	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) != 1 || keys[0] != "a" {
 		t.Errorf("keys %q, want only the lock's", keys)
 	}
@@ -344,7 +344,7 @@ func TestWire1_3_NoOtherKeys(t *testing.T) {
 func TestWire1_4_ForcedByRedisson(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, j := b.client(t, watchdogTimeout(900*time.Millisecond)), newJVM(b)
+	c, j := b.client(t, watchdogTimeout(6*time.Second)), newJVM(b)
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	if n, err := jvmForceUnlock.Run(bg, b.rdb, []string{"a", "redisson_lock__channel:{a}"}).Int(); n != 1 || err != nil {
 		t.Fatal(n, err)
@@ -397,7 +397,7 @@ func TestWire1_5_QueriesOfRedissonsLock(t *testing.T) {
 // and no longer than it is held. What is not ours is not renewed.
 func TestWire2_Watchdog(t *testing.T) {
 	t.Parallel()
-	const timeout = 1500 * time.Millisecond
+	const timeout = 6 * time.Second
 	b := newBundle(t)
 	c, proxy := b.proxied(t, watchdogTimeout(timeout))
 	renewals := counter(proxy, runs(renewScript))
@@ -409,17 +409,11 @@ func TestWire2_Watchdog(t *testing.T) {
 	if ttl := b.pttl(t, "watched"); ttl > timeout {
 		t.Errorf("%v to live, more than the watchdog's time-out", ttl)
 	}
-	began := time.Now()
 	await(t, "the lease with an end runs out", fixed.Done())
-	eventually(t, "twice the time-out has passed", func() bool { return time.Since(began) > 2*timeout })
-	if err := watched.Err(); err != nil {
-		t.Errorf("the lock that is renewed: %v", err)
-	}
+	eventually(t, "a renewal every third of the time-out", func() bool { return renewals() >= 4 })
+	wantHeld(t, watched)
 	b.wantCount(t, watched, 1)
-	b.wantFields(t, "fixed", nil)
-	if n := renewals(); n < 4 {
-		t.Errorf("%d renewals in %v, want one every %v", n, time.Since(began), timeout/3)
-	}
+	eventually(t, "the lease with an end is over in Redis as well", func() bool { return len(b.fields(t, "fixed")) == 0 })
 	if ttl := b.pttl(t, "theirs"); ttl > jvmLease-time.Second {
 		t.Errorf("Redisson's lock was renewed, it has %v to live", ttl)
 	}
@@ -443,7 +437,7 @@ func TestWire2_1_DefaultLease(t *testing.T) {
 func TestWire6_2_OneWaiterOfEachClient(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(time.Hour))
+	c, proxy := b.proxied(t, pollInterval(never))
 	j := newJVM(b)
 	j.mustLock(t, "a")
 	if err := b.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
@@ -458,12 +452,13 @@ func TestWire6_2_OneWaiterOfEachClient(t *testing.T) {
 	}
 	channel := "redisson_lock__channel:{a}"
 	eventually(t, "all wait", func() bool { return c.Stats().Waiting == 5 })
-	eventually(t, "the first has asked again after the subscription", func() bool { return tries() == 2 })
+	listened(t, c, "a") // it has asked again after the subscription
 	for i, message := range []string{"0", "1", "gibberish"} {
 		if err := b.rdb.Publish(bg, channel, message).Err(); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the first asks again", func() bool { return tries() >= 3+i })
+		listened(t, c, "a")
 	}
 	if n := tries(); n != 5 {
 		t.Errorf("%d attempts, want 5: the two at first, and one a message", n)
