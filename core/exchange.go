@@ -49,16 +49,22 @@ var replies = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
 // the rest; either may be nil.
 func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 	for try := 0; ; try++ {
-		x.send()
-		select {
-		case r := <-x.call.Reply:
-			if value, err, done := x.read(r); done {
-				return value, err
+		var r batch.Reply
+		if leave == nil && closing == nil {
+			x.prepare()
+			r = x.c.batcher.Do(&x.call)
+		} else {
+			x.send()
+			select {
+			case r = <-x.call.Reply:
+			case <-leave:
+				return nil, x.leave()
+			case <-closing:
+				return nil, x.leave()
 			}
-		case <-leave:
-			return nil, x.leave()
-		case <-closing:
-			return nil, x.leave()
+		}
+		if value, err, done := x.read(r); done {
+			return value, err
 		}
 		select {
 		case <-time.After(min(time.Millisecond<<min(try, 7), 100*time.Millisecond, time.Until(x.call.Deadline))):
@@ -99,9 +105,13 @@ func (x *exchange) replicated() *exchange {
 }
 
 func (x *exchange) send() {
+	x.prepare()
+	x.c.batcher.Send(&x.call)
+}
+
+func (x *exchange) prepare() {
 	x.call.Reply = replies.Get().(chan batch.Reply)
 	x.sent, x.inFlight = x.c.clock(), true
-	x.c.batcher.Send(&x.call)
 }
 
 // leave takes back a try that has not been sent yet.

@@ -68,6 +68,19 @@ func (b *Batcher) Send(c *Call) {
 	}
 }
 
+// Do sends a call for a caller that stays until it is answered, and returns the reply. Where the call may start at once it
+// does so on the caller's own goroutine: no other need be woken, and wake the caller in turn.
+func (b *Batcher) Do(c *Call) Reply {
+	if l := b.route(c); l == nil || !l.prompt {
+		b.Send(c)
+	} else if r, sent := l.lend(c); r != nil {
+		r.serve()
+	} else if !sent {
+		b.Send(c)
+	}
+	return <-c.Reply
+}
+
 // Withdraw takes back a call that has not been sent to Redis yet, and reports whether it was in time; then there will be
 // no reply.
 func (b *Batcher) Withdraw(c *Call) bool {
@@ -109,9 +122,19 @@ func (b *Batcher) Close() {
 func (b *Batcher) newLanes(rdb redis.UniversalClient, limits limits) *lanes {
 	ls := new(lanes)
 	for p := range ls {
-		ls[p] = &lane{b: b, rdb: rdb, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
+		ls[p] = &lane{b: b, rdb: rdb, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary, prompt: prompt(rdb, b.cfg.Timeout)}
 	}
 	return ls
+}
+
+// prompt says that a client gives up on a command by itself as early as the batcher does.
+func prompt(rdb redis.UniversalClient, timeout time.Duration) bool {
+	node, ok := rdb.(*redis.Client)
+	if !ok || node == nil {
+		return false
+	}
+	o := node.Options()
+	return o.ReadTimeout > 0 && o.ReadTimeout <= timeout && o.WriteTimeout > 0 && o.WriteTimeout <= timeout
 }
 
 func (ls *lanes) close() {

@@ -34,6 +34,7 @@ type lane struct {
 	rdb    redis.UniversalClient // nil: the cluster's, for each call anew
 	limits limits
 	acks   bool
+	prompt bool // a command takes no longer than Config.Timeout by itself: the caller may run it
 
 	mu      sync.Mutex
 	queue   queue
@@ -57,11 +58,34 @@ func (l *lane) send(c *Call) bool {
 	if l.closed {
 		return false
 	}
+	l.take(c)
+	l.dispatch(time.Now())
+	return true
+}
+
+// lend queues a call, and if that may start at once returns a runner loaded with it, for the caller to serve. sent is false if
+// the lane is closed.
+func (l *lane) lend(c *Call) (r *runner, sent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, false
+	}
+	now := time.Now()
+	l.take(c)
+	if l.queue.len == 1 && l.room(now) {
+		r = l.runner()
+		l.load(r, now)
+	}
+	l.dispatch(now)
+	return r, true
+}
+
+// take queues a call. Locked.
+func (l *lane) take(c *Call) {
 	c.lane.Store(l)
 	c.over = false
 	l.queue.push(c)
-	l.dispatch(time.Now())
-	return true
 }
 
 // dispatch starts what may be started. Locked, as everything below.

@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A runner is a goroutine that sends what its lane has loaded.
+// A runner is a goroutine that sends what its lane has loaded. While it has nothing to do, a caller may do its work for one
+// call; see Batcher.Do.
 type runner struct {
 	lane *lane
 	wake chan struct{} // holds one: it is loaded; closed: it is to end
@@ -43,14 +44,32 @@ func (onceCmd) NoRetry() bool { return true }
 
 func (r *runner) run() {
 	for range r.wake {
-		for more := true; more; {
+		for more := r.loaded(); more; {
 			r.fly()
-			more = r.land()
+			if more, _ = r.land(); !more {
+				runtime.Gosched() // the next call often comes at once: then there is no need to sleep and to be woken
+			}
 		}
 		if r.leaves() {
 			return
 		}
 	}
+}
+
+// serve is one turn of run, on the goroutine of a caller. What has queued up meanwhile is for the runner's own, and so is
+// leaving a lane that was closed meanwhile.
+func (r *runner) serve() {
+	r.fly()
+	if more, closed := r.land(); more || closed {
+		r.wake <- struct{}{}
+	}
+}
+
+// loaded is false when it was woken only to leave.
+func (r *runner) loaded() bool {
+	r.lane.mu.Lock()
+	defer r.lane.mu.Unlock()
+	return r.busy
 }
 
 // fly sends what is loaded, and what Redis did not know the digest of again.
@@ -157,8 +176,9 @@ func (r *runner) expire(now time.Time) {
 	}
 }
 
-// land gives the replies and takes what is queued. It reports whether there was anything to take.
-func (r *runner) land() (more bool) {
+// land gives the replies and takes what is queued. It reports whether there was anything to take, and whether the lane is
+// closed.
+func (r *runner) land() (more, closed bool) {
 	l := r.lane
 	l.mu.Lock()
 	now := time.Now()
@@ -166,13 +186,10 @@ func (r *runner) land() (more bool) {
 	r.landing = true // from here on the calls are not looked at by others
 	if len(r.slots) == 1 {
 		c, reply := r.slots[0].call, r.slots[0].reply
-		more = r.next(now)
+		more, closed = r.next(now), l.closed
 		l.mu.Unlock()
 		l.deliver(c, reply)
-		if !more {
-			runtime.Gosched() // the next call often comes at once: then there is no need to sleep and to be woken
-		}
-		return more
+		return more, closed
 	}
 	l.mu.Unlock()
 
@@ -184,7 +201,7 @@ func (r *runner) land() (more bool) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return r.next(time.Now())
+	return r.next(time.Now()), l.closed
 }
 
 // deliver gives a call its reply, unless nobody waits for it any more or it has to go elsewhere.
