@@ -23,7 +23,7 @@ import (
 type Client struct {
 	opts    Options
 	id      string // the first part of every wire owner
-	clock   func() instant
+	at      func(time.Time) instant
 	cluster bool
 	slot    func(key string) int
 	batcher *batch.Batcher
@@ -56,10 +56,10 @@ const (
 // New returns a client that keeps locks on rdb, which it does not close. It does not talk to Redis. It refuses, with
 // ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout, a *redis.Ring.
 func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
-	return newClient(rdb, opts, systemClock)
+	return newClient(rdb, opts, instantOf)
 }
 
-func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*Client, error) {
+func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) instant) (*Client, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -72,10 +72,10 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
 	}
 	c := &Client{
-		opts:  opts,
-		id:    id.String(),
-		clock: clock,
-		slot:  func(string) int { return 0 },
+		opts: opts,
+		id:   id.String(),
+		at:   at,
+		slot: func(string) int { return 0 },
 		batcher: batch.New(batch.Config{
 			Redis:      rdb,
 			Timeout:    opts.CommandTimeout,
@@ -110,6 +110,9 @@ func newClient(rdb redis.UniversalClient, opts Options, clock func() instant) (*
 	go c.watchClock()
 	return c, nil
 }
+
+// clock reads both clocks.
+func (c *Client) clock() instant { return c.at(time.Now()) }
 
 // Stats counts what a client has at hand. All of it is 0 when nobody holds or waits, a moment after the last one did.
 type Stats struct {

@@ -11,8 +11,8 @@ type instant struct {
 
 var processStart = time.Now()
 
-func systemClock() instant {
-	now := time.Now()
+// instantOf is the instant of a reading of time.Now, which has both clocks.
+func instantOf(now time.Time) instant {
 	return instant{mono: now.Sub(processStart), wall: time.Duration(now.UnixNano())}
 }
 

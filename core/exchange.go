@@ -18,6 +18,7 @@ import (
 type exchange struct {
 	c        *Client
 	call     batch.Call
+	begins   time.Time // the latest try
 	inFlight bool
 	last     error   // of the latest try whose end was heard of
 	fate     fate    // the same, sorted
@@ -35,10 +36,11 @@ var (
 	errTimeout = errors.New("no reply from Redis within CommandTimeout")
 )
 
-// exchange prepares an operation that takes no longer than timeout.
+// exchange prepares an operation that begins now and takes no longer than timeout.
 func (c *Client) exchange(lc lua.Call, timeout time.Duration) *exchange {
-	x := &exchange{c: c}
-	x.call.Call, x.call.Deadline = lc, time.Now().Add(timeout)
+	now := time.Now()
+	x := &exchange{c: c, begins: now}
+	x.call.Call, x.call.Deadline = lc, now.Add(timeout)
 	return x
 }
 
@@ -50,9 +52,12 @@ var replies = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
 func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 	for try := 0; ; try++ {
 		var r batch.Reply
+		if try > 0 {
+			x.begins = time.Now()
+		}
 		if leave == nil && closing == nil {
 			x.prepare()
-			r = x.c.batcher.Do(&x.call)
+			r = x.c.batcher.Do(&x.call, x.begins)
 		} else {
 			x.send()
 			select {
@@ -106,12 +111,12 @@ func (x *exchange) replicated() *exchange {
 
 func (x *exchange) send() {
 	x.prepare()
-	x.c.batcher.Send(&x.call)
+	x.c.batcher.Send(&x.call, x.begins)
 }
 
 func (x *exchange) prepare() {
 	x.call.Reply = replies.Get().(chan batch.Reply)
-	x.sent, x.inFlight = x.c.clock(), true
+	x.sent, x.inFlight = x.c.at(x.begins), true
 }
 
 // leave takes back a try that has not been sent yet.

@@ -22,14 +22,14 @@ type testClock struct {
 }
 
 func stoppedClock() *testClock {
-	now := systemClock()
+	now := instantOf(time.Now())
 	return &testClock{stopped: &now}
 }
 
-func (k *testClock) now() instant {
+func (k *testClock) at(now time.Time) instant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	i := systemClock()
+	i := instantOf(now)
 	if k.stopped != nil {
 		i = *k.stopped
 	}
@@ -47,7 +47,7 @@ func (k *testClock) move(mono, wall time.Duration) {
 // clocked is a lock client with a clock of the test's; see bundle.clientOn.
 func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, clock *testClock, opts ...func(*Options)) *Client {
 	t.Helper()
-	c, err := newClient(rdb, testOptions(opts), clock.now)
+	c, err := newClient(rdb, testOptions(opts), clock.at)
 	if err != nil {
 		t.Fatal(err)
 	}

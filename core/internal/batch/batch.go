@@ -49,15 +49,16 @@ func New(cfg Config) *Batcher {
 	return b
 }
 
-// Send sends a call and returns at once. The reply is given by the deadline at the latest.
-func (b *Batcher) Send(c *Call) {
+// Send sends a call and returns at once. The reply is given by the deadline at the latest. now is the time, which the caller
+// knows.
+func (b *Batcher) Send(c *Call, now time.Time) {
 	for {
 		l := b.route(c)
 		if l == nil {
 			c.Reply <- Reply{Err: ErrClosed}
 			return
 		}
-		if l.send(c) {
+		if l.send(c, now) {
 			return
 		}
 		if b.cluster == nil {
@@ -70,13 +71,13 @@ func (b *Batcher) Send(c *Call) {
 
 // Do sends a call for a caller that stays until it is answered, and returns the reply. Where the call may start at once it
 // does so on the caller's own goroutine: no other need be woken, and wake the caller in turn.
-func (b *Batcher) Do(c *Call) Reply {
+func (b *Batcher) Do(c *Call, now time.Time) Reply {
 	if l := b.route(c); l == nil || !l.prompt {
-		b.Send(c)
-	} else if r, sent := l.lend(c); r != nil {
+		b.Send(c, now)
+	} else if r, sent := l.lend(c, now); r != nil {
 		r.serve()
 	} else if !sent {
-		b.Send(c)
+		b.Send(c, now)
 	}
 	return <-c.Reply
 }

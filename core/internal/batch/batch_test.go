@@ -123,7 +123,7 @@ func (b *bench) calls(n int) []*Call {
 	calls := make([]*Call, n)
 	for i := range calls {
 		calls[i] = newCall(fmt.Sprint("key ", i))
-		b.Send(calls[i])
+		b.Send(calls[i], time.Now())
 	}
 	return calls
 }
@@ -274,13 +274,13 @@ func TestRule3_4_Bounds(t *testing.T) {
 		large := strings.Repeat("x", shared.bytes/4)
 		for i := range 10 {
 			calls = append(calls, newCall(fmt.Sprint(large, i)))
-			b.Send(calls[len(calls)-1])
+			b.Send(calls[len(calls)-1], time.Now())
 		}
 		b.answer(nil)
 		b.wantSizes("bounded in bytes", 976, 3)
 		huge := newCall(strings.Repeat("x", 2*shared.bytes))
 		calls = append(calls, huge)
-		b.Send(huge)
+		b.Send(huge, time.Now())
 		for range 4 {
 			b.answer(nil)
 		}
@@ -336,7 +336,7 @@ func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
 			c := newCall(fmt.Sprint("short ", i))
 			c.Deadline = time.Now().Add(time.Duration(8-i) * time.Millisecond)
 			short = append(short, c)
-			b.Send(c)
+			b.Send(c, time.Now())
 		}
 		for i := range short {
 			pass(time.Millisecond)
@@ -344,7 +344,7 @@ func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
 		}
 		for i, c := range short {
 			c.Deadline = time.Now().Add(time.Duration(8-i) * time.Second)
-			b.Send(c)
+			b.Send(c, time.Now())
 		}
 		pass(leastSlow)
 		b.wantSizes("a pipeline of them", 1, 1, 1, 1, 8)
@@ -399,7 +399,7 @@ func TestRule3_4_RenewalsHaveALaneOfTheirOwn(t *testing.T) {
 			before := len(b.sizes())
 			renewal := newCall("renewal")
 			renewal.Purpose = Renewals
-			b.Send(renewal)
+			b.Send(renewal, time.Now())
 			if n := len(b.sizes()); n != before+1 {
 				t.Fatalf("%d flights, want %d: the renewal has to wait", n, before+1)
 			}
@@ -524,7 +524,7 @@ func TestRule3_4_Commotion(t *testing.T) {
 			wg.Go(func() {
 				for round := range 20 {
 					c := newCall(fmt.Sprint(i, " ", round))
-					b.Send(c)
+					b.Send(c, time.Now())
 					select {
 					case r := <-c.Reply:
 						if r.Value != c.Key() {

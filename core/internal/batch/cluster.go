@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,7 +19,7 @@ func (b *Batcher) detour(from *lane, c *Call, err error) bool {
 	b.mu.RLock()
 	l := b.nodes[nil][c.Purpose]
 	b.mu.RUnlock()
-	return l.send(c) // not, if it is closed: then the reply that there is must do
+	return l.send(c, time.Now()) // not, if it is closed: then the reply that there is must do
 }
 
 // elsewhere says that a call was not executed because another node has its slot.

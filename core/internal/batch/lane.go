@@ -52,26 +52,25 @@ type lane struct {
 }
 
 // send queues a call, and starts it if it may start. It reports false if the lane is closed.
-func (l *lane) send(c *Call) bool {
+func (l *lane) send(c *Call, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
 	l.take(c)
-	l.dispatch(time.Now())
+	l.dispatch(now)
 	return true
 }
 
 // lend queues a call, and if that may start at once returns a runner loaded with it, for the caller to serve. sent is false if
 // the lane is closed.
-func (l *lane) lend(c *Call) (r *runner, sent bool) {
+func (l *lane) lend(c *Call, now time.Time) (r *runner, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, false
 	}
-	now := time.Now()
 	l.take(c)
 	if l.queue.len == 1 && l.room(now) {
 		r = l.runner()
