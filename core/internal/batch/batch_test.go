@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type server struct {
 // A flight is one command, or one pipeline.
 type flight struct {
 	cmds []redis.Cmder
+	lent bool // on the goroutine of a caller of Do
 	done chan error
 }
 
@@ -40,12 +42,18 @@ func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 }
 
 func (s *server) take(cmds []redis.Cmder) error {
-	f := &flight{cmds, make(chan error)}
+	f := &flight{cmds, onStack("(*Batcher).Do"), make(chan error)}
 	s.mu.Lock()
 	s.flights = append(s.flights, f)
 	s.sent += len(cmds)
 	s.mu.Unlock()
 	return <-f.done
+}
+
+// onStack reports whether a function of that name is running on this goroutine.
+func onStack(name string) bool {
+	stack := make([]byte, 1<<16)
+	return strings.Contains(string(stack[:runtime.Stack(stack, false)]), name+"(")
 }
 
 // sizes are how many commands each flight has, the eldest first.
@@ -215,6 +223,120 @@ func TestRule3_4_TwoPipelines(t *testing.T) {
 		b.answerAll()
 		b.wantReplies(calls)
 	})
+}
+
+// dos has n callers stay for their answers, and returns where those arrive.
+func (b *bench) dos(n int) (answers chan Reply) {
+	answers = make(chan Reply, n)
+	for i := range n {
+		go func() { answers <- b.Do(newCall(fmt.Sprint("staying ", i)), time.Now()) }()
+		synctest.Wait()
+	}
+	return answers
+}
+
+// wantLent fails the test unless these are the flights, by who does the work: their callers, or not.
+func (b *bench) wantLent(what string, want ...bool) {
+	b.t.Helper()
+	synctest.Wait()
+	b.server.mu.Lock()
+	defer b.server.mu.Unlock()
+	var got []bool
+	for _, f := range b.flights {
+		got = append(got, f.lent)
+	}
+	if !slices.Equal(got, want) {
+		b.t.Fatalf("%s: flights on their callers' goroutines %v, want %v", what, got, want)
+	}
+}
+
+// A caller that stays sends its call itself where that may start at once. It does no work for others.
+func TestDo(t *testing.T) {
+	onClock(t, func(b *bench) {
+		alone := b.dos(1)
+		b.wantLent("a lone caller", true)
+		b.answer(nil)
+		if r := <-alone; r.Err != nil || r.Value != "staying 0" {
+			t.Fatalf("the lone caller is answered %v, %v", r.Value, r.Err)
+		}
+
+		many := b.dos(10)
+		b.wantLent("the first few", true, true, true, true)
+		for range 3 {
+			b.answer(nil)
+		}
+		b.wantSizes("the last of the first few, and all others", 1, 6)
+		b.wantLent("they are not its business", true, false)
+		b.answer(nil)
+		for range 4 {
+			<-many
+		}
+		b.answerAll()
+		for range 6 {
+			if r := <-many; r.Err != nil {
+				t.Error(r.Err)
+			}
+		}
+	})
+}
+
+// The reply is there by the deadline where the client's own time-outs see to it. Where they do not, nobody's caller waits for it.
+func TestDo_Deadline(t *testing.T) {
+	onClock(t, func(b *bench) {
+		late := b.dos(1)
+		pass(timeout)
+		b.answer(nil)
+		if r := <-late; r.Err != ErrUnanswered {
+			t.Errorf("a reply after the deadline is %v, %v; want %v", r.Value, r.Err, ErrUnanswered)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: 2 * timeout})
+		b := &bench{server: new(server), t: t}
+		rdb.AddHook(b.server)
+		b.Batcher = New(Config{Redis: rdb, Timeout: timeout})
+		answers := b.dos(1)
+		b.wantLent("a client that may wait for longer", false)
+		pass(timeout)
+		if r := <-answers; r.Err != ErrUnanswered {
+			t.Errorf("the answer is %v, %v; want %v", r.Value, r.Err, ErrUnanswered)
+		}
+		b.answerAll()
+		b.Close()
+		_ = rdb.Close()
+	})
+}
+
+// Close waits for what callers do themselves, and for what has come meanwhile.
+func TestDo_Close(t *testing.T) {
+	for name, more := range map[string]int{"alone": 0, "with others": 20} {
+		t.Run(name, func(t *testing.T) {
+			onClock(t, func(b *bench) {
+				answers := b.dos(1 + more)
+				closed := make(chan struct{})
+				go func() {
+					b.Close()
+					close(closed)
+				}()
+				synctest.Wait()
+				if r := b.Do(newCall("late"), time.Now()); r.Err != ErrClosed {
+					t.Errorf("a call after Close is answered %v, %v; want %v", r.Value, r.Err, ErrClosed)
+				}
+				select {
+				case <-closed:
+					t.Error("it has not waited for what is under way")
+				default:
+				}
+				b.answerAll()
+				for range 1 + more {
+					if r := <-answers; r.Err != nil {
+						t.Error(r.Err)
+					}
+				}
+				<-closed
+			})
+		})
+	}
 }
 
 // A pipeline that takes long does not keep others from Redis, but there is an end to that.
@@ -524,6 +646,12 @@ func TestRule3_4_Commotion(t *testing.T) {
 			wg.Go(func() {
 				for round := range 20 {
 					c := newCall(fmt.Sprint(i, " ", round))
+					if i%3 == 0 {
+						if r := b.Do(c, time.Now()); r.Value != c.Key() {
+							t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+						}
+						continue
+					}
 					b.Send(c, time.Now())
 					select {
 					case r := <-c.Reply:

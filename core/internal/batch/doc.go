@@ -1,7 +1,8 @@
 // Package batch carries script calls to Redis: those that many goroutines make at the same time share pipelines.
 //
 // A [Call] is sent with [Batcher.Send], which returns at once; its [Reply] comes on a channel, exactly once, by the call's
-// deadline at the latest. A call whose caller has left is taken back with [Batcher.Withdraw] if it is still queued.
+// deadline at the latest. A call whose caller has left is taken back with [Batcher.Withdraw] if it is still queued. A caller
+// that does not leave uses [Batcher.Do].
 //
 // # Lanes
 //
@@ -16,7 +17,9 @@
 //	flying -> over       answered; or its deadline has passed: ErrUnanswered, and what Redis says later is dropped
 //
 // A runner is a goroutine with one command, or pipeline, under way at a time. Runners are started when they are needed, up
-// to a bound, and stay until the lane is closed: a stack that has grown once serves all calls.
+// to a bound, and stay until the lane is closed: a stack that has grown once serves all calls. [Batcher.Do] lends a runner's
+// place to its caller, for that one call: no goroutine wakes another then. The caller cannot be answered before the client
+// gives up, so that it is done only where the client's time-outs are no longer than ours.
 //
 // # Clusters
 //
