@@ -4,13 +4,14 @@ package schedule
 
 import (
 	"container/heap"
+	"math"
 	"sync"
 	"time"
 )
 
 // An Entry is one thing to be done at some time; the zero value is not scheduled. It belongs to one Schedule.
 type Entry[T any] struct {
-	due   time.Time
+	due   time.Duration // by the schedule's clock
 	value T
 	place int // in the heap, plus one; 0: not scheduled
 }
@@ -19,10 +20,11 @@ type Entry[T any] struct {
 type Schedule[T any] struct {
 	fire  func(due []T)
 	slack time.Duration
+	began time.Time // 0 by its clock
 
 	mu      sync.Mutex
 	entries entries[T]
-	sleeps  time.Time // when the goroutine wakes by itself; zero: not before it is nudged
+	sleeps  time.Duration // until when the goroutine sleeps, unless it is nudged; past: it is about to look
 
 	nudge chan struct{}
 	stop  chan struct{}
@@ -36,6 +38,7 @@ func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
 	s := &Schedule[T]{
 		fire:  fire,
 		slack: slack,
+		began: time.Now(),
 		nudge: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
 		ended: make(chan struct{}),
@@ -44,22 +47,52 @@ func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
 	return s
 }
 
+// never is later than everything that is due.
+const never time.Duration = math.MaxInt64
+
+// after is the time that comes a delay after another; a delay of centuries may be meant as one without end.
+func after(now, delay time.Duration) time.Duration {
+	if delay > never-now {
+		return never
+	}
+	return now + delay
+}
+
 // Set schedules a value to be fired after a delay; an entry that is scheduled already is moved.
 func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.due, e.value = time.Now().Add(delay), value
+	e.due, e.value = after(time.Since(s.began), delay), value
 	if e.place > 0 {
 		heap.Fix(&s.entries, e.place-1)
 	} else {
 		heap.Push(&s.entries, e)
 	}
-	if s.sleeps.IsZero() || e.due.Before(s.sleeps) {
-		s.sleeps = e.due
-		select {
-		case s.nudge <- struct{}{}:
-		default: // it is awake already, or about to be
-		}
+	if e.due < s.sleeps {
+		s.wake(e.due)
+	}
+}
+
+// Rush has everything that is scheduled fired at once.
+func (s *Schedule[T]) Rush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.entries) == 0 {
+		return
+	}
+	now := time.Since(s.began)
+	for _, e := range s.entries { // all alike are a heap in any order
+		e.due = now
+	}
+	s.wake(now)
+}
+
+// wake has the goroutine sleep no longer than until a time. Locked.
+func (s *Schedule[T]) wake(until time.Duration) {
+	s.sleeps = until
+	select {
+	case s.nudge <- struct{}{}:
+	default: // it is awake already, or about to be
 	}
 }
 
@@ -111,26 +144,26 @@ func (s *Schedule[T]) run() {
 func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	if len(s.entries) > 0 && !s.entries[0].due.After(now) {
-		horizon := now.Add(s.slack)
-		for len(s.entries) > 0 && !s.entries[0].due.After(horizon) {
+	now := time.Since(s.began)
+	if len(s.entries) > 0 && s.entries[0].due <= now {
+		horizon := after(now, s.slack)
+		for len(s.entries) > 0 && s.entries[0].due <= horizon {
 			due = append(due, heap.Pop(&s.entries).(*Entry[T]).value)
 		}
 	}
 	if len(s.entries) == 0 {
-		s.sleeps = time.Time{}
+		s.sleeps = never
 		return due, -1
 	}
 	s.sleeps = s.entries[0].due
-	return due, max(0, s.sleeps.Sub(now))
+	return due, max(0, s.sleeps-now)
 }
 
 // entries is a heap by due time.
 type entries[T any] []*Entry[T]
 
 func (h entries[T]) Len() int           { return len(h) }
-func (h entries[T]) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h entries[T]) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h entries[T]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i+1, j+1

@@ -130,6 +130,44 @@ func TestDueAtOnce(t *testing.T) {
 	})
 }
 
+func TestRush(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(0, l.fire)
+		defer s.Close()
+		s.Rush() // of nothing: nothing
+		var entries [3]Entry[string]
+		for i := range entries {
+			s.Set(&entries[i], "rushed", time.Duration(3-i)*time.Hour)
+		}
+		time.Sleep(time.Minute)
+		s.Rush()
+		time.Sleep(time.Second)
+		s.Set(&entries[1], "set since", time.Second)
+		time.Sleep(24 * time.Hour)
+		l.want(t, []string{"rushed", "rushed", "rushed", "set since"},
+			[]time.Duration{time.Minute, time.Minute, time.Minute, 62 * time.Second})
+	})
+}
+
+// A delay that leads beyond the end of time is not one that leads around it.
+func TestEndlessDelay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLog()
+		s := New(time.Second, l.fire)
+		defer s.Close()
+		time.Sleep(time.Second)
+		var endless, hour Entry[string]
+		s.Set(&endless, "never", never)
+		s.Set(&hour, "hour", time.Hour)
+		time.Sleep(24 * time.Hour)
+		l.want(t, []string{"hour"}, []time.Duration{time.Hour + time.Second})
+		if s.Len() != 1 {
+			t.Errorf("Len %d, want 1", s.Len())
+		}
+	})
+}
+
 // Neighbours are fired together: those within slack of the first that is due, and no others.
 func TestSlack(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
