@@ -30,7 +30,7 @@ type Client struct {
 	herald  *herald
 	lookout lookout
 	hub     *hub.Hub
-	dog     *watchdog.Watchdog
+	dog     *watchdog.Watchdog[*hold]
 	alarms  *schedule.Schedule[alarm]
 
 	shards  [shardCount]shard
@@ -100,7 +100,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		PingInterval: 2 * min(opts.PollInterval, time.Hour),
 		Logger:       opts.Logger,
 	})
-	c.dog = watchdog.New(watchdog.Config{Interval: opts.WatchdogTimeout / 3, Send: c.renew})
+	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
 		for _, a := range due {
 			c.background.Go(a.ring)
@@ -148,10 +148,10 @@ func (c *Client) each(f func(*entry)) {
 }
 
 // renew is how the watchdog renews a batch of holds.
-func (c *Client) renew(items []*watchdog.Item) []watchdog.Verdict {
+func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	holds := make([]lua.Renewable, len(items))
 	for i, item := range items {
-		holds[i] = item.Hold.(*hold).renewable()
+		holds[i] = item.Hold.renewable()
 	}
 	lease := c.leaseTime(0)
 	x := c.exchange(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.opts.WatchdogTimeout/3))
@@ -165,7 +165,7 @@ func (c *Client) renew(items []*watchdog.Item) []watchdog.Verdict {
 
 	verdicts := make([]watchdog.Verdict, len(items))
 	for i, item := range items {
-		h := item.Hold.(*hold)
+		h := item.Hold
 		problem := err
 		if err == nil {
 			problem = results[i].Err

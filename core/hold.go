@@ -27,7 +27,7 @@ type hold struct {
 	turn  chan struct{} // full while a command that changes the hold is under way; renewals do not take it
 	doubt bool          // a try to acquire may still arrive at Redis
 	token uint64        // fencing token; 0: none
-	item  watchdog.Item
+	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
 	leases  []*Lease // neither released nor run out: their number is the hold count
@@ -56,7 +56,7 @@ func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
 	}
 	h.deepest = h.sure.shared
 	h.leases = h.one[:0]
-	h.item = watchdog.Item{Key: e.key, Owner: field, Slot: c.slot(e.key), Hold: h}
+	h.item = watchdog.Item[*hold]{Hold: h, Slot: uint16(c.slot(e.key))}
 	return h
 }
 

@@ -30,58 +30,58 @@ const (
 	Unanswered         // Redis did not answer
 )
 
-// An Item is one hold to be renewed. The zero value with Key, Owner, Slot and Hold filled in is idle.
-type Item struct {
-	Key   string
-	Owner string
-	Slot  int // items of different slots never share a batch
-	Hold  any // what Config.Send knows it by
+// An Item is one hold to be renewed. The zero value with Hold and Slot filled in is idle. There is one in every hold: it is
+// kept small.
+type Item[H any] struct {
+	Hold H      // what Config.Send knows it by
+	Slot uint16 // items of different slots never share a batch
 
 	armed    bool
 	sent     bool
-	again    bool // as soon as the renewal under way has its result: it was sent before RenewAll
-	failures int
-	entry    schedule.Entry[*Item]
+	failures uint16
+	era      uint16 // of the latest renewal that was sent; see Watchdog.era
+	entry    schedule.Entry[*Item[H]]
 }
 
 // Config says how to renew. All fields are required.
-type Config struct {
+type Config[H any] struct {
 	// Interval between two renewals of a hold.
 	Interval time.Duration
 	// Send renews a batch and returns a verdict for each item. It may block, and is called on many goroutines.
-	Send func(batch []*Item) []Verdict
+	Send func(batch []*Item[H]) []Verdict
 }
 
 // BatchSize is the most holds that one script renews: Redis serves nobody else meanwhile.
 const BatchSize = 100
 
 // A Watchdog renews the items that are armed.
-type Watchdog struct {
-	cfg      Config
-	schedule *schedule.Schedule[*Item]
+type Watchdog[H any] struct {
+	cfg      Config[H]
+	schedule *schedule.Schedule[*Item[H]]
 
 	mu    sync.Mutex
-	armed map[*Item]struct{}
+	armed int
+	era   uint16 // counts RenewAlls: a renewal under way was sent before the latest of them if it is of an earlier one
 
 	sending sync.WaitGroup
 }
 
 // New starts a watchdog.
-func New(cfg Config) *Watchdog {
-	w := &Watchdog{cfg: cfg, armed: make(map[*Item]struct{})}
+func New[H any](cfg Config[H]) *Watchdog[H] {
+	w := &Watchdog[H]{cfg: cfg}
 	w.schedule = schedule.New(cfg.Interval/32, w.fire)
 	return w
 }
 
 // Arm has an item renewed from now on, first after half an interval to a whole one.
-func (w *Watchdog) Arm(it *Item) {
+func (w *Watchdog[H]) Arm(it *Item[H]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if it.armed {
 		return
 	}
 	it.armed, it.failures = true, 0
-	w.armed[it] = struct{}{}
+	w.armed++
 	if !it.sent {
 		// Locks taken together are spread over half an interval; from then on they stay apart.
 		w.schedule.Set(&it.entry, it, w.cfg.Interval-rand.N(w.cfg.Interval/2+1))
@@ -89,72 +89,70 @@ func (w *Watchdog) Arm(it *Item) {
 }
 
 // Cancel ends the renewal of an item.
-func (w *Watchdog) Cancel(it *Item) {
+func (w *Watchdog[H]) Cancel(it *Item[H]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disarm(it)
 }
 
-// RenewAll has every armed item renewed by a command that is sent from now on, at once.
-func (w *Watchdog) RenewAll() {
+// RenewAll has every armed item renewed by a command that is sent from now on, at once: those that are scheduled, and those
+// whose renewal is under way as soon as it has its result.
+func (w *Watchdog[H]) RenewAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for it := range w.armed {
-		if it.again = it.sent; !it.again {
-			w.schedule.Set(&it.entry, it, 0)
-		}
-	}
+	w.era++
+	w.schedule.Rush()
 }
 
 // Len is the number of armed items.
-func (w *Watchdog) Len() int {
+func (w *Watchdog[H]) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.armed)
+	return w.armed
 }
 
 // Close ends the watchdog and waits for renewals under way. Arm must not be called after it.
-func (w *Watchdog) Close() {
+func (w *Watchdog[H]) Close() {
 	w.schedule.Close()
 	w.sending.Wait()
 }
 
-func (w *Watchdog) disarm(it *Item) {
+func (w *Watchdog[H]) disarm(it *Item[H]) {
 	if it.armed {
 		it.armed = false
-		delete(w.armed, it)
+		w.armed--
 		w.schedule.Cancel(&it.entry)
 	}
 }
 
 // interval is shortened at random, so that locks that have come together do not stay together.
-func (w *Watchdog) interval() time.Duration {
+func (w *Watchdog[H]) interval() time.Duration {
 	return w.cfg.Interval - rand.N(w.cfg.Interval/8+1)
 }
 
 // retry is the pause after a failure: a hundredth of the interval at first, an eighth of it at most.
-func (w *Watchdog) retry(failures int) time.Duration {
+func (w *Watchdog[H]) retry(failures uint16) time.Duration {
 	return min(w.cfg.Interval/100<<min(failures-1, 10), w.cfg.Interval/8) + time.Millisecond
 }
 
 // fire sends what is due, each batch on a goroutine of its own: a node that hangs must not hold up the others.
-func (w *Watchdog) fire(due []*Item) {
+func (w *Watchdog[H]) fire(due []*Item[H]) {
 	for _, batch := range w.batches(due) {
 		w.sending.Go(func() { w.renew(batch) })
 	}
 }
 
-func (w *Watchdog) batches(due []*Item) [][]*Item {
+func (w *Watchdog[H]) batches(due []*Item[H]) [][]*Item[H] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	bySlot := make(map[int][]*Item)
+	bySlot := make(map[uint16][]*Item[H])
 	for _, it := range due {
 		if it.armed && !it.sent {
-			it.sent = true
+			it.sent, it.era = true, w.era
 			bySlot[it.Slot] = append(bySlot[it.Slot], it)
 		}
 	}
-	var batches [][]*Item
+	var batches [][]*Item[H]
 	for _, items := range bySlot {
 		for len(items) > BatchSize {
 			batches = append(batches, items[:BatchSize:BatchSize])
@@ -167,21 +165,20 @@ func (w *Watchdog) batches(due []*Item) [][]*Item {
 
 // renew sends a batch. What Redis refuses in company is sent again alone, so that one bad key, or one bad script call,
 // costs no other hold its lease.
-func (w *Watchdog) renew(batch []*Item) {
+func (w *Watchdog[H]) renew(batch []*Item[H]) {
 	verdicts := w.cfg.Send(batch)
 	for i, it := range batch {
 		if verdicts[i] == Refused && len(batch) > 1 {
-			verdicts[i] = w.cfg.Send([]*Item{it})[0]
+			verdicts[i] = w.cfg.Send([]*Item[H]{it})[0]
 		}
 		w.settle(it, verdicts[i])
 	}
 }
 
-func (w *Watchdog) settle(it *Item, v Verdict) {
+func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	again := it.again
-	it.sent, it.again = false, false
+	it.sent = false
 	if !it.armed {
 		return
 	}
@@ -189,14 +186,14 @@ func (w *Watchdog) settle(it *Item, v Verdict) {
 	case Renewed:
 		it.failures = 0
 		pause := w.interval()
-		if again {
+		if it.era != w.era {
 			pause = 0
 		}
 		w.schedule.Set(&it.entry, it, pause)
 	case Gone:
 		w.disarm(it)
 	default:
-		it.failures++
+		it.failures = min(it.failures+1, 100) // more make no difference
 		w.schedule.Set(&it.entry, it, w.retry(it.failures))
 	}
 }

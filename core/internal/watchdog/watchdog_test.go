@@ -15,15 +15,18 @@ import (
 
 const interval = 10 * time.Second
 
+// The holds of the tests are but keys.
+type item = Item[string]
+
 // A kennel is a watchdog with a server that does as the test says.
 type kennel struct {
-	*Watchdog
+	*Watchdog[string]
 	start time.Time
 
 	mu      sync.Mutex
 	sends   []send
-	answer  func(batch []*Item) []Verdict // nil: all renewed
-	under   map[*Item]int                 // how many renewals of an item are under way
+	answer  func(batch []*item) []Verdict // nil: all renewed
+	under   map[*item]int                 // how many renewals of an item are under way
 	overlap bool
 }
 
@@ -32,17 +35,17 @@ type send struct {
 	keys []string
 }
 
-func newKennel(answer func(batch []*Item) []Verdict) *kennel {
-	k := &kennel{start: time.Now(), answer: answer, under: make(map[*Item]int)}
-	k.Watchdog = New(Config{Interval: interval, Send: k.send})
+func newKennel(answer func(batch []*item) []Verdict) *kennel {
+	k := &kennel{start: time.Now(), answer: answer, under: make(map[*item]int)}
+	k.Watchdog = New(Config[string]{Interval: interval, Send: k.send})
 	return k
 }
 
-func (k *kennel) send(batch []*Item) []Verdict {
+func (k *kennel) send(batch []*item) []Verdict {
 	s := send{at: time.Since(k.start)}
 	k.mu.Lock()
 	for _, it := range batch {
-		s.keys = append(s.keys, it.Key)
+		s.keys = append(s.keys, it.Hold)
 		k.under[it]++
 		k.overlap = k.overlap || k.under[it] > 1
 	}
@@ -87,16 +90,16 @@ func (k *kennel) forget() {
 	k.sends = nil
 }
 
-func items(n int) []*Item {
-	list := make([]*Item, n)
+func items(n int) []*item {
+	list := make([]*item, n)
 	for i := range list {
-		list[i] = &Item{Key: fmt.Sprintf("key%03d", i), Owner: fmt.Sprintf("owner%03d", i)}
+		list[i] = &item{Hold: fmt.Sprintf("key%03d", i)}
 	}
 	return list
 }
 
 // in runs f in a bubble, with a watchdog that is closed at its end.
-func in(t *testing.T, answer func(batch []*Item) []Verdict, f func(t *testing.T, k *kennel)) {
+func in(t *testing.T, answer func(batch []*item) []Verdict, f func(t *testing.T, k *kennel)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,8 +118,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func verdict(v Verdict) func([]*Item) []Verdict {
-	return func(batch []*Item) []Verdict { return slices.Repeat([]Verdict{v}, len(batch)) }
+func verdict(v Verdict) func([]*item) []Verdict {
+	return func(batch []*item) []Verdict { return slices.Repeat([]Verdict{v}, len(batch)) }
 }
 
 func TestRenewsEveryInterval(t *testing.T) {
@@ -153,7 +156,7 @@ func TestArmTwiceIsOnce(t *testing.T) {
 			t.Errorf("Len = %d", k.Len())
 		}
 		pass(interval / 2)
-		if n := len(k.of(it.Key)); n != 1 {
+		if n := len(k.of(it.Hold)); n != 1 {
 			t.Errorf("%d renewals in the first interval, want 1: the second Arm must neither add one nor put it off", n)
 		}
 	})
@@ -176,7 +179,7 @@ func TestCancel(t *testing.T) {
 		}
 		k.Arm(it)
 		pass(interval)
-		if n := len(k.of(it.Key)); n != 1 {
+		if n := len(k.of(it.Hold)); n != 1 {
 			t.Errorf("%d renewals in the first interval of a second life, want 1", n)
 		}
 	})
@@ -186,7 +189,7 @@ func TestCancel(t *testing.T) {
 func TestCancelDuringRenewal(t *testing.T) {
 	for name, v := range map[string]Verdict{"renewed": Renewed, "gone": Gone, "refused": Refused, "unanswered": Unanswered} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{v} }, func(t *testing.T, k *kennel) {
+			in(t, func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{v} }, func(t *testing.T, k *kennel) {
 				it := items(1)[0]
 				k.Arm(it)
 				for len(k.all()) == 0 {
@@ -204,7 +207,7 @@ func TestCancelDuringRenewal(t *testing.T) {
 
 // An item that was cancelled and armed again while a renewal was under way goes on, once.
 func TestArmDuringRenewal(t *testing.T) {
-	in(t, func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
+	in(t, func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
 		it := items(1)[0]
 		k.Arm(it)
 		for len(k.all()) == 0 {
@@ -220,10 +223,10 @@ func TestArmDuringRenewal(t *testing.T) {
 }
 
 func TestGoneIsDropped(t *testing.T) {
-	in(t, func(batch []*Item) []Verdict {
+	in(t, func(batch []*item) []Verdict {
 		verdicts := make([]Verdict, len(batch))
 		for i, it := range batch {
-			if it.Key == "key001" {
+			if it.Hold == "key001" {
 				verdicts[i] = Gone
 			}
 		}
@@ -246,8 +249,8 @@ func TestGoneIsDropped(t *testing.T) {
 
 // What is refused in company is sent again alone at once; only what is refused alone is retried.
 func TestRefusedInCompany(t *testing.T) {
-	refuse := func(batch []*Item) []Verdict {
-		bad := slices.ContainsFunc(batch, func(it *Item) bool { return it.Key == "key002" })
+	refuse := func(batch []*item) []Verdict {
+		bad := slices.ContainsFunc(batch, func(it *item) bool { return it.Hold == "key002" })
 		verdicts := make([]Verdict, len(batch))
 		for i := range verdicts {
 			if bad {
@@ -276,8 +279,8 @@ func TestRefusedInCompany(t *testing.T) {
 		k.forget()
 		pass(interval / 2)
 		for _, it := range list {
-			if n := len(k.of(it.Key)); (n > 0) != (it.Key == "key002") {
-				t.Errorf("%s was sent %d times before the next interval", it.Key, n)
+			if n := len(k.of(it.Hold)); (n > 0) != (it.Hold == "key002") {
+				t.Errorf("%s was sent %d times before the next interval", it.Hold, n)
 			}
 		}
 	})
@@ -335,7 +338,7 @@ func TestBatches(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		list := items(3*BatchSize + 1)
 		for i, it := range list {
-			it.Slot = i % 2
+			it.Slot = uint16(i % 2)
 			k.Arm(it)
 		}
 		k.RenewAll()
@@ -345,10 +348,10 @@ func TestBatches(t *testing.T) {
 			if len(s.keys) > BatchSize {
 				t.Errorf("a batch of %d", len(s.keys))
 			}
-			slots := make(map[int]bool)
+			slots := make(map[uint16]bool)
 			for _, key := range s.keys {
 				sent[key]++
-				i := slices.IndexFunc(list, func(it *Item) bool { return it.Key == key })
+				i := slices.IndexFunc(list, func(it *item) bool { return it.Hold == key })
 				slots[list[i].Slot] = true
 			}
 			if len(slots) != 1 {
@@ -416,8 +419,8 @@ func TestRenewAll(t *testing.T) {
 		k.RenewAll()
 		pass(0)
 		for i, want := range []int{1, 0, 1} {
-			if got := k.of(list[i].Key); len(got) != want {
-				t.Errorf("%s was sent at %v, want %d renewals at once", list[i].Key, got, want)
+			if got := k.of(list[i].Hold); len(got) != want {
+				t.Errorf("%s was sent at %v, want %d renewals at once", list[i].Hold, got, want)
 			}
 		}
 	})
@@ -426,18 +429,18 @@ func TestRenewAll(t *testing.T) {
 // A renewal that is under way was sent before the clocks parted. Its deadline counts from then, so that it is no
 // substitute for one that is sent now.
 func TestRenewAllDuringRenewal(t *testing.T) {
-	in(t, func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
+	in(t, func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
 		it := items(1)[0]
 		k.Arm(it)
 		k.RenewAll()
 		pass(time.Second / 2)
 		k.RenewAll()
 		pass(time.Second)
-		if got := k.of(it.Key); len(got) != 2 || got[1] != time.Second {
+		if got := k.of(it.Hold); len(got) != 2 || got[1] != time.Second {
 			t.Errorf("renewals at %v; want a second one as soon as the first has its answer", got)
 		}
 		pass(3 * interval / 4)
-		if n := len(k.of(it.Key)); n != 2 {
+		if n := len(k.of(it.Hold)); n != 2 {
 			t.Errorf("%d renewals, the interval must follow the second", n)
 		}
 	})
@@ -445,7 +448,7 @@ func TestRenewAllDuringRenewal(t *testing.T) {
 
 // A node that hangs holds up nobody but its own.
 func TestSlotsAreIndependent(t *testing.T) {
-	in(t, func(batch []*Item) []Verdict {
+	in(t, func(batch []*item) []Verdict {
 		if batch[0].Slot == 1 {
 			time.Sleep(6 * interval)
 		}
@@ -457,7 +460,7 @@ func TestSlotsAreIndependent(t *testing.T) {
 			k.Arm(it)
 		}
 		pass(5 * interval)
-		if good, bad := len(k.of(list[0].Key)), len(k.of(list[1].Key)); good < 5 || bad != 1 {
+		if good, bad := len(k.of(list[0].Hold)), len(k.of(list[1].Hold)); good < 5 || bad != 1 {
 			t.Errorf("%d renewals of the good slot, %d of the one that hangs; want at least 5 and 1", good, bad)
 		}
 	})
@@ -466,8 +469,9 @@ func TestSlotsAreIndependent(t *testing.T) {
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newKennel(func([]*Item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} })
-		k.Arm(items(1)[0])
+		k := newKennel(func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} })
+		it := items(1)[0]
+		k.Arm(it)
 		k.RenewAll()
 		pass(time.Second / 4)
 		k.Close()
@@ -478,20 +482,11 @@ func TestCloseWaits(t *testing.T) {
 		if n := len(k.all()); n != 1 {
 			t.Errorf("%d renewals, want none after Close", n)
 		}
-		k.Cancel(k.onlyArmed())
+		k.Cancel(it)
 		if k.Len() != 0 {
 			t.Error("Cancel after Close must still take the item out")
 		}
 	})
-}
-
-func (k *kennel) onlyArmed() *Item {
-	k.Watchdog.mu.Lock()
-	defer k.Watchdog.mu.Unlock()
-	for it := range k.armed {
-		return it
-	}
-	return nil
 }
 
 // Everybody at once, on the real clock, for the race detector.
@@ -499,14 +494,14 @@ func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int64
 	var mu sync.Mutex
-	under := make(map[*Item]bool)
+	under := make(map[*item]bool)
 	verdicts := []Verdict{Renewed, Renewed, Renewed, Gone, Refused, Unanswered}
-	w := New(Config{Interval: 10 * time.Millisecond, Send: func(batch []*Item) []Verdict {
+	w := New(Config[string]{Interval: 10 * time.Millisecond, Send: func(batch []*item) []Verdict {
 		out := make([]Verdict, len(batch))
 		mu.Lock()
 		for i, it := range batch {
 			if under[it] {
-				t.Errorf("%s is renewed twice at the same time", it.Key)
+				t.Errorf("%s is renewed twice at the same time", it.Hold)
 			}
 			under[it] = true
 			out[i] = verdicts[sent.Add(1)%int64(len(verdicts))]
