@@ -129,14 +129,14 @@ func (e *entry) drop(h *hold) {
 	}
 }
 
-// wake has those at the front ask Redis again.
-func (e *entry) wake() {
+// Notify has those at the front ask Redis again; it is how the hub tells.
+func (e *entry) Notify() {
 	e.shard.mu.Lock()
 	e.bump()
 	e.shard.mu.Unlock()
 }
 
-// bump is wake, locked.
+// bump is Notify, locked.
 func (e *entry) bump() {
 	e.epoch++
 	for i, w := range e.queue {
@@ -168,26 +168,31 @@ func (c *Client) wake(key string) {
 func (e *entry) subscribe(w *waiter, field string) {
 	if w.kind.queued {
 		if w.sub == nil && field != "" {
-			w.sub, _ = e.c.hub.Subscribe(w.kind.channel(e.key, field), func() { e.call(w) })
+			w.sub, _ = e.c.hub.Subscribe(w.kind.channel(e.key, field), call{e, w})
 		}
 		return
 	}
 	if e.sub != nil {
 		return
 	}
-	sub, confirmed := e.c.hub.Subscribe(w.kind.channel(e.key, ""), e.wake)
+	sub, confirmed := e.c.hub.Subscribe(w.kind.channel(e.key, ""), e)
 	e.sub = sub
 	if confirmed {
 		e.bump() // there will be no confirmation to do it
 	}
 }
 
-// call has one waiter ask Redis again: the message was for it alone.
-func (e *entry) call(w *waiter) {
-	e.shard.mu.Lock()
-	w.calls++
-	w.poke()
-	e.shard.mu.Unlock()
+// A call has one waiter ask Redis again: what is published on its channel is for it alone.
+type call struct {
+	entry  *entry
+	waiter *waiter
+}
+
+func (c call) Notify() {
+	c.entry.shard.mu.Lock()
+	c.waiter.calls++
+	c.waiter.poke()
+	c.entry.shard.mu.Unlock()
 }
 
 // A waiter is a caller of Acquire whose owner does not hold the lock. Its life, guarded by the shard's mutex:

@@ -14,6 +14,9 @@
 // those after a reconnect or a move to another node, reaches the subscribers as a notification, exactly as a message does: in
 // all cases something may have happened that they have not seen.
 //
+// A channel has its subscriptions and its routes in lists, and what is to be looked at stands in a list with a mark on it: of
+// most things there is one, there may be one channel for each lock that is waited for, and a map costs more than all of them.
+//
 // When a connection breaks, a node says that it does not serve a slot (MOVED), or takes a channel back (an SUNSUBSCRIBE that
 // nobody asked for), the router reads the cluster's slots again and places the channels anew. Should the node it finds not
 // be the right one yet, the same happens again.
@@ -48,7 +51,7 @@ type Hub struct {
 	mu       sync.Mutex
 	kinds    [kinds]bool // of routes that each channel has; none before Config.Commands has told
 	channels map[string]*channel
-	changed  map[*channel]struct{} // to be routed
+	changed  []*channel // to be routed
 	lines    map[*redis.Client]*line
 	stale    bool // what is known of the cluster's slots
 	started  bool
@@ -69,16 +72,25 @@ const (
 
 // A channel is guarded by Hub.mu. It is known while anybody subscribes to it, or a route of it is not over.
 type channel struct {
-	name   string
-	subs   map[*Subscription]struct{}
-	routes [kinds]*route
+	hub     *Hub
+	name    string
+	subs    *Subscription // the first
+	routes  *route        // likewise; of each kind one is wanted at most, others, on other lines, come to their end
+	changed bool          // it stands in Hub.changed
 }
 
 // A Subscription is one party's interest in one channel.
 type Subscription struct {
-	hub     *Hub
-	channel *channel
-	notify  func()
+	channel  *channel
+	listener Listener
+	next     *Subscription // to the same channel
+}
+
+// A Listener is who subscribes.
+type Listener interface {
+	// Notify is called on every confirmation of the subscription and on every message, without a mutex of the hub held. It
+	// must not block.
+	Notify()
 }
 
 // New returns a hub. It does nothing until the first Subscribe.
@@ -87,7 +99,6 @@ func New(cfg Config) *Hub {
 	h := &Hub{
 		cfg:      cfg,
 		channels: make(map[string]*channel),
-		changed:  make(map[*channel]struct{}),
 		lines:    make(map[*redis.Client]*line),
 		wake:     make(chan struct{}, 1),
 		ctx:      ctx,
@@ -97,20 +108,15 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// Subscribe registers interest in a channel and returns at once. notify is called on every confirmation of the
-// subscription and on every message, without a mutex of the hub held; it must not block. A channel that is confirmed
-// already needs no further confirmation.
-func (h *Hub) Subscribe(name string, notify func()) (s *Subscription, confirmed bool) {
+// Subscribe registers interest in a channel and returns at once. A channel that is confirmed already needs no further
+// confirmation.
+func (h *Hub) Subscribe(name string, listener Listener) (s *Subscription, confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s = &Subscription{hub: h, notify: notify}
-	c := h.channels[name]
-	if c == nil {
-		c = &channel{name: name, subs: make(map[*Subscription]struct{}, 1)}
-		h.channels[name] = c
-	}
-	c.subs[s], s.channel = struct{}{}, c
-	if len(c.subs) == 1 {
+	c := h.channel(name)
+	s = &Subscription{channel: c, listener: listener, next: c.subs}
+	c.subs = s
+	if s.next == nil {
 		h.touch(c)
 	}
 	if !h.started && !h.closed {
@@ -122,14 +128,17 @@ func (h *Hub) Subscribe(name string, notify func()) (s *Subscription, confirmed 
 
 // Close ends the interest. A notification under way may still arrive.
 func (s *Subscription) Close() {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	if _, open := s.channel.subs[s]; !open {
-		return
-	}
-	delete(s.channel.subs, s)
-	if len(s.channel.subs) == 0 {
-		s.hub.touch(s.channel)
+	c := s.channel
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	for at := &c.subs; *at != nil; at = &(*at).next {
+		if *at == s {
+			*at = s.next
+			if c.subs == nil {
+				c.hub.touch(c)
+			}
+			return
+		}
 	}
 }
 
@@ -150,13 +159,31 @@ func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.channels)
-	clear(h.changed)
+	h.changed = nil
+}
+
+// channel is the channel of a name, which is made if need be. Locked.
+func (h *Hub) channel(name string) *channel {
+	c := h.channels[name]
+	if c == nil {
+		c = &channel{hub: h, name: name}
+		h.channels[name] = c
+	}
+	return c
 }
 
 // touch has the router look at a channel. Locked.
 func (h *Hub) touch(c *channel) {
-	h.changed[c] = struct{}{}
+	h.mark(c)
 	wake(h.wake)
+}
+
+// mark has the router look at a channel when it wakes. Locked.
+func (h *Hub) mark(c *channel) {
+	if !c.changed {
+		c.changed = true
+		h.changed = append(h.changed, c)
+	}
 }
 
 func wake(c chan struct{}) {
@@ -173,7 +200,7 @@ func (h *Hub) confirmed(c *channel) bool {
 		if !wanted {
 			continue
 		}
-		if r := c.routes[kind]; r == nil || !r.confirmed() {
+		if r := c.wanted(uint8(kind)); r == nil || !r.confirmed() {
 			return false
 		}
 		any = true
@@ -191,17 +218,37 @@ func (h *Hub) subscribers(name string) []*Subscription {
 	return nil
 }
 
-func (c *channel) list() []*Subscription {
-	list := make([]*Subscription, 0, len(c.subs))
-	for s := range c.subs {
+func (c *channel) list() (list []*Subscription) {
+	for s := c.subs; s != nil; s = s.next {
 		list = append(list, s)
 	}
 	return list
 }
 
+// wanted is the route of a kind that is wanted, or nil.
+func (c *channel) wanted(kind uint8) *route {
+	for r := c.routes; r != nil; r = r.next {
+		if r.kind == kind && r.wanted {
+			return r
+		}
+	}
+	return nil
+}
+
+// remove takes out a route, and reports whether it was there.
+func (c *channel) remove(r *route) bool {
+	for at := &c.routes; *at != nil; at = &(*at).next {
+		if *at == r {
+			*at = r.next
+			return true
+		}
+	}
+	return false
+}
+
 // forget drops a channel of which there is nothing to know any more. Locked.
 func (h *Hub) forget(c *channel) {
-	if len(c.subs) == 0 && c.routes == [kinds]*route{} && h.channels[c.name] == c {
+	if c.subs == nil && c.routes == nil && h.channels[c.name] == c {
 		delete(h.channels, c.name)
 	}
 }

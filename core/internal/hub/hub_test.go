@@ -53,9 +53,16 @@ type listener struct {
 
 func listen(h *Hub, name string) *listener {
 	l := new(listener)
-	l.Subscription, l.confirmed = h.Subscribe(name, func() { l.n.Add(1) })
+	l.Subscription, l.confirmed = h.Subscribe(name, l)
 	return l
 }
+
+func (l *listener) Notify() { l.n.Add(1) }
+
+// A listenerFunc is a listener with a mind of its own.
+type listenerFunc func()
+
+func (f listenerFunc) Notify() { f() }
 
 func (l *listener) heard() int { return int(l.n.Load()) }
 
@@ -240,11 +247,11 @@ func TestNoMessageIsDropped(t *testing.T) {
 	h := newHub(t, rdb)
 	slow := make(chan struct{})
 	var n atomic.Int64
-	h.Subscribe("a", func() {
+	h.Subscribe("a", listenerFunc(func() {
 		if n.Add(1) == 2 {
 			<-slow
 		}
-	})
+	}))
 	eventually(t, "the confirmation", func() bool { return n.Load() == 1 })
 	const messages = 5000
 	pipe := rdb.Pipeline()
@@ -512,7 +519,7 @@ func TestEverySubscriptionIsConfirmed(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				told := make(chan struct{}, 100)
-				sub, confirmed := h.Subscribe(fmt.Sprint("confirmed:", g), func() { told <- struct{}{} })
+				sub, confirmed := h.Subscribe(fmt.Sprint("confirmed:", g), listenerFunc(func() { told <- struct{}{} }))
 				if !confirmed {
 					select {
 					case <-told:

@@ -13,27 +13,25 @@ type line struct {
 	hub  *Hub
 	node *redis.Client // nil: the only one, or in a cluster any
 
-	routes  map[routeKey]*route
-	changed map[*route]struct{} // that may differ from what is wanted
-	wake    chan struct{}       // something in changed
-}
-
-type routeKey struct {
-	channel string
-	kind    int
+	routes  int           // how many; the channels have them
+	changed []*route      // that may differ from what is wanted
+	wake    chan struct{} // something in changed
 }
 
 // A route is the subscription to one channel by one command on one line. It is over, and forgotten, when it is not wanted
 // any more and the server has answered everything.
 type route struct {
-	routeKey
-	line *line
-	slot int // in a cluster, of a sharded channel: one command carries channels of one slot only
+	channel *channel
+	line    *line
+	next    *route // of the same channel
+	kind    uint8
+	slot    uint16 // in a cluster, of a sharded channel: one command carries channels of one slot only
 
 	wanted     bool
-	subscribed bool // as far as has been sent on the present connection
-	unanswered int  // SUBSCRIBEs sent on the present connection and not confirmed
-	leaving    int  // UNSUBSCRIBEs, likewise
+	subscribed bool  // as far as has been sent on the present connection
+	changed    bool  // it stands in line.changed
+	unanswered int32 // SUBSCRIBEs sent on the present connection and not confirmed
+	leaving    int32 // UNSUBSCRIBEs, likewise
 }
 
 func (r *route) confirmed() bool { return r.wanted && r.subscribed && r.unanswered == 0 }
@@ -63,7 +61,7 @@ func (l *line) run() {
 func (l *line) needed() bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	if len(l.routes) > 0 {
+	if l.routes > 0 {
 		return true
 	}
 	delete(l.hub.lines, l.node)
@@ -92,39 +90,63 @@ func (l *line) broke() (wanted int) {
 	h := l.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, r := range l.routes {
+	l.each(func(r *route) {
 		r.disconnect()
 		l.touch(r)
-		if c := h.channels[r.channel]; r.wanted && c != nil {
+		if r.wanted {
 			wanted++
-			h.changed[c] = struct{}{}
+			h.mark(r.channel)
 		}
 		l.settle(r)
-	}
+	})
 	h.distrust()
 	return wanted
 }
 
-// route is the route of a channel on the line. Locked, as all that follows.
-func (l *line) route(c *channel, kind int) *route {
-	return l.routeOf(routeKey{c.name, kind})
+// each calls f, which may settle it, for every route on the line. It looks at those of all lines: trouble is rare, and a
+// list of its own would cost each route more than that. Locked, as all that follows.
+func (l *line) each(f func(*route)) {
+	for _, c := range l.hub.channels {
+		for r := c.routes; r != nil; {
+			next := r.next
+			if r.line == l {
+				f(r)
+			}
+			r = next
+		}
+	}
 }
 
-func (l *line) routeOf(key routeKey) *route {
-	r := l.routes[key]
-	if r == nil {
-		r = &route{routeKey: key, line: l}
-		if key.kind == sharded && l.hub.cluster != nil {
-			r.slot = wire.Slot(key.channel)
+// find is the route of a channel on the line, or nil.
+func (l *line) find(c *channel, kind uint8) *route {
+	for r := c.routes; r != nil; r = r.next {
+		if r.line == l && r.kind == kind {
+			return r
 		}
-		l.routes[key] = r
+	}
+	return nil
+}
+
+// route is the route of a channel on the line, which is made if need be.
+func (l *line) route(c *channel, kind uint8) *route {
+	r := l.find(c, kind)
+	if r == nil {
+		r = &route{channel: c, line: l, next: c.routes, kind: kind}
+		if kind == sharded && l.hub.cluster != nil {
+			r.slot = uint16(wire.Slot(c.name))
+		}
+		c.routes = r
+		l.routes++
 	}
 	return r
 }
 
 // touch has the session look at a route.
 func (l *line) touch(r *route) {
-	l.changed[r] = struct{}{}
+	if !r.changed {
+		r.changed = true
+		l.changed = append(l.changed, r)
+	}
 	wake(l.wake)
 }
 
@@ -133,19 +155,17 @@ func (l *line) settle(r *route) {
 	if r.wanted || r.subscribed || r.unanswered > 0 || r.leaving > 0 {
 		return
 	}
-	delete(l.routes, r.routeKey)
-	delete(l.changed, r)
-	if c := l.hub.channels[r.channel]; c != nil && c.routes[r.kind] == r {
-		c.routes[r.kind] = nil
-		l.hub.forget(c)
+	if r.channel.remove(r) { // not for the second time, when the session comes to look at it
+		l.routes--
+		l.hub.forget(r.channel)
 	}
 }
 
 // displace has a route, which this node does not serve, placed anew.
 func (l *line) displace(r *route) {
 	r.disconnect()
-	if c := l.hub.channels[r.channel]; r.wanted && c != nil {
-		l.hub.changed[c] = struct{}{}
+	if r.wanted {
+		l.hub.mark(r.channel)
 		l.hub.distrust()
 	}
 	l.settle(r)
@@ -153,9 +173,9 @@ func (l *line) displace(r *route) {
 
 // An order is a command, for the channels of one slot where that matters.
 type order struct {
-	kind      int
+	kind      uint8
 	subscribe bool
-	slot      int
+	slot      uint16
 }
 
 // ordersAtOnce bounds how many channels are taken, and so the size of a command.
@@ -165,18 +185,19 @@ const ordersAtOnce = 500
 func (l *line) takeOrders() map[order][]string {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	orders, n := make(map[order][]string), 0
-	for r := range l.changed {
+	orders, n, looked := make(map[order][]string), 0, 0
+	for _, r := range l.changed {
 		if n == ordersAtOnce {
 			break
 		}
-		delete(l.changed, r)
+		looked++
+		r.changed = false
 		if r.wanted == r.subscribed {
 			l.settle(r)
 			continue
 		}
 		o := order{kind: r.kind, subscribe: r.wanted, slot: r.slot}
-		orders[o] = append(orders[o], r.channel)
+		orders[o] = append(orders[o], r.channel.name)
 		r.subscribed = r.wanted
 		if r.wanted {
 			r.unanswered++
@@ -185,15 +206,19 @@ func (l *line) takeOrders() map[order][]string {
 		}
 		n++
 	}
+	if l.changed = l.changed[looked:]; len(l.changed) == 0 {
+		l.changed = nil // what a crowd has needed is not kept
+	}
 	return orders
 }
 
 // confirm counts a confirmation and returns whom to tell. Not locked.
-func (l *line) confirm(key routeKey) []*Subscription {
+func (l *line) confirm(name string, kind uint8) []*Subscription {
 	h := l.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := l.routeOf(key)
+	c := h.channel(name)
+	r := l.route(c, kind)
 	if r.unanswered > 0 {
 		r.unanswered--
 	} else if !r.subscribed {
@@ -201,18 +226,21 @@ func (l *line) confirm(key routeKey) []*Subscription {
 		l.touch(r)
 	}
 	l.settle(r)
-	if c := h.channels[key.channel]; c != nil && c.routes[key.kind] == r && h.confirmed(c) {
+	if r.wanted && h.confirmed(c) {
 		return c.list()
 	}
 	return nil
 }
 
 // left is told of the end of a subscription: one that was asked for, or the node serves the channel no longer. Not locked.
-func (l *line) left(key routeKey) {
+func (l *line) left(name string, kind uint8) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	r := l.routes[key]
-	switch {
+	c := l.hub.channels[name]
+	if c == nil {
+		return
+	}
+	switch r := l.find(c, kind); {
 	case r == nil:
 	case r.leaving > 0:
 		r.leaving--
@@ -226,16 +254,16 @@ func (l *line) left(key routeKey) {
 func (l *line) refused(concerns func(*route) bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	for _, r := range l.routes {
+	l.each(func(r *route) {
 		if concerns(r) {
 			l.displace(r)
 		}
-	}
+	})
 }
 
 // busy says whether anything is expected on the line. Not locked.
 func (l *line) busy() bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	return len(l.routes) > 0
+	return l.routes > 0
 }

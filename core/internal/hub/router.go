@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -90,7 +89,7 @@ func (h *Hub) review() {
 	}
 	h.stale = true
 	for _, c := range h.channels {
-		h.changed[c] = struct{}{}
+		h.mark(c)
 	}
 }
 
@@ -153,11 +152,11 @@ func (h *Hub) anyMaster() (*redis.Client, error) {
 // route places the channels that have changed.
 func (h *Hub) route() {
 	h.mu.Lock()
-	todo := make([]*channel, 0, len(h.changed))
-	for c := range h.changed {
-		todo = append(todo, c)
+	todo := h.changed
+	h.changed = nil
+	for _, c := range todo {
+		c.changed = false
 	}
-	clear(h.changed)
 	bySlot := h.cluster != nil && h.kinds[sharded]
 	h.mu.Unlock()
 
@@ -180,8 +179,8 @@ func (h *Hub) route() {
 func (h *Hub) postpone(list []*channel) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, c := range slices.Backward(list) {
-		h.changed[c] = struct{}{}
+	for _, c := range list {
+		h.mark(c)
 	}
 	h.distrust()
 }
@@ -189,13 +188,14 @@ func (h *Hub) postpone(list []*channel) {
 // place gives a channel the routes that it should have, and takes from it those that it should not. node is the master of
 // its slot, in a cluster with sharded channels. Locked.
 func (h *Hub) place(c *channel, node *redis.Client) {
-	for kind, wanted := range h.kinds {
-		wanted = wanted && len(c.subs) > 0
+	for i, wanted := range h.kinds {
+		kind := uint8(i)
+		wanted = wanted && c.subs != nil
 		var at *redis.Client // of the line for everything that is not routed by slot
 		if kind == sharded {
 			at = node
 		}
-		r := c.routes[kind]
+		r := c.wanted(kind)
 		if r != nil && (!wanted || r.line.node != at) {
 			r.wanted = false
 			r.line.touch(r)
@@ -208,7 +208,6 @@ func (h *Hub) place(c *channel, node *redis.Client) {
 		}
 		if r == nil {
 			r = h.lineTo(at).route(c, kind)
-			c.routes[kind] = r
 		}
 		if !r.wanted {
 			r.wanted = true
@@ -224,11 +223,9 @@ func (h *Hub) lineTo(node *redis.Client) *line {
 	l := h.lines[node]
 	if l == nil {
 		l = &line{
-			hub:     h,
-			node:    node,
-			routes:  make(map[routeKey]*route),
-			changed: make(map[*route]struct{}),
-			wake:    make(chan struct{}, 1),
+			hub:  h,
+			node: node,
+			wake: make(chan struct{}, 1),
 		}
 		h.lines[node] = l
 		h.running.Go(l.run)

@@ -66,7 +66,7 @@ func (s *session) read(ctx context.Context) error {
 		s.heard.Store(true)
 		s.recent.Store(true)
 		for _, sub := range s.tell(received) {
-			sub.notify()
+			sub.listener.Notify()
 		}
 	}
 }
@@ -79,13 +79,13 @@ func (s *session) tell(received any) []*Subscription {
 	case *redis.Subscription:
 		switch m.Kind {
 		case "subscribe":
-			return s.line.confirm(routeKey{m.Channel, plain})
+			return s.line.confirm(m.Channel, plain)
 		case "ssubscribe":
-			return s.line.confirm(routeKey{m.Channel, sharded})
+			return s.line.confirm(m.Channel, sharded)
 		case "unsubscribe":
-			s.line.left(routeKey{m.Channel, plain})
+			s.line.left(m.Channel, plain)
 		case "sunsubscribe":
-			s.line.left(routeKey{m.Channel, sharded})
+			s.line.left(m.Channel, sharded)
 		}
 	}
 	return nil
@@ -103,7 +103,7 @@ func (s *session) concernsRoutes(err error) bool {
 			return false
 		}
 		slot, bad := strconv.Atoi(words[1])
-		s.line.refused(func(r *route) bool { return r.kind == sharded && r.slot == slot })
+		s.line.refused(func(r *route) bool { return r.kind == sharded && int(r.slot) == slot })
 		return bad == nil
 	case redis.HasErrorPrefix(err, "CLUSTERDOWN"):
 		s.line.refused(func(r *route) bool { return r.kind == sharded && r.unanswered+r.leaving > 0 })
@@ -150,7 +150,7 @@ func (s *session) synchronise(ctx context.Context) error {
 		if len(orders) == 0 {
 			return nil
 		}
-		for kind := range kinds { // in one order always
+		for kind := range uint8(kinds) { // in one order always
 			for o, channels := range orders {
 				if o.kind != kind {
 					continue
