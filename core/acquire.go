@@ -142,7 +142,7 @@ func (a *acquisition) admit(e *entry) (*waiter, error) {
 	}
 	w := &waiter{by: a, kind: a.lock.kind, owner: a.owner, opts: a.opts}
 	if a.opts.WaitTime >= 0 {
-		w.deadline = time.Now().Add(a.opts.WaitTime)
+		w.deadline = in(a.opts.WaitTime)
 	}
 	e.enqueue(w)
 	return w, nil
@@ -153,7 +153,7 @@ func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err e
 	waited := false
 	for {
 		e.shard.mu.Lock()
-		step, pause := e.next(w, time.Now())
+		step, pause := e.next(w, now())
 		var arrivals uint64
 		switch step {
 		case ask:
@@ -363,7 +363,7 @@ func (a *acquisition) refused(e *entry, w *waiter, told lua.Answer) error {
 	if w.kind.queued {
 		a.queue.clock, a.queue.read = told.Now, a.c.clock()
 		if !told.Queued {
-			w.pollAt = time.Time{}
+			w.pollAt = 0
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		c.lookout.cluster, c.cluster, c.slot = cluster, true, wire.Slot
 	}
 	for i := range c.shards {
-		c.shards[i].entries = make(map[string]*entry)
+		c.shards[i].c, c.shards[i].entries = c, make(map[string]*entry)
 	}
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,
@@ -103,7 +103,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
 		for _, a := range due {
-			c.background.Go(a.ring)
+			a.ring()
 		}
 	})
 	c.cleaner = newCleaner(c)
@@ -218,7 +218,7 @@ func (h *hold) wasGone() {
 }
 
 func (h *hold) renewFailed(err error) {
-	c := h.entry.c
+	c := h.client()
 	h.entry.shard.mu.Lock()
 	var l *Lease
 	if len(h.leases) > 0 {
@@ -273,7 +273,7 @@ func (c *Client) watchClock() {
 			}
 		})
 		for _, l := range leases {
-			l.ring() // ends it if its time is over, or else has it looked at again in time
+			l.expire() // ends it if its time is over, or else has it looked at again in time
 		}
 		c.dog.RenewAll()
 	}

@@ -18,6 +18,7 @@ import (
 const shardCount = 64
 
 type shard struct {
+	c       *Client
 	mu      sync.Mutex
 	entries map[string]*entry
 }
@@ -29,35 +30,41 @@ func (c *Client) shard(key string) *shard {
 }
 
 // An entry is what this process knows about one lock key: who of us holds it, and who of us waits. It exists while there is
-// anything to know. All of it is guarded by the shard's mutex.
+// anything to know. All of it is guarded by the shard's mutex. There is one for every lock that is held: it is kept small.
 type entry struct {
-	c     *Client
 	shard *shard
 	key   string
 
 	holds []*hold   // those that have ended stay until all has been told
 	queue []*waiter // first come, first served; only those at the front ask Redis
-	votes int       // callers that ask past the queue
+	votes int32     // callers that ask past the queue
 
-	moves      int // of the lock within this process, since it was asked for or freed
-	movesSince time.Time
+	moves      int32 // of the lock within this process, since it was asked for or freed
+	movesSince moment
 
-	epoch    uint64 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 	arrivals uint64 // numbers the waiters
-	heldTill time.Time
+	heldTill moment
 
 	sub     *hub.Subscription // while somebody waits, and a moment longer
-	linger  schedule.Entry[alarm]
 	lingers bool
+	epoch   uint32 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 
 	oneHold   [1]*hold // where holds and queue begin: as a rule there is no second one
 	oneWaiter [1]*waiter
 }
 
+func (e *entry) client() *Client { return e.shard.c }
+
 // linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once.
 const linger = 300 * time.Millisecond
 
-// An alarm rings at a time set in Client.alarms.
+// A farewell ends the subscription of an entry if nobody has come to wait in the meantime.
+type farewell struct {
+	entry *entry
+	alarm schedule.Entry[alarm]
+}
+
+// An alarm rings at a time set in Client.alarms, on the goroutine of those: what may take long it does elsewhere.
 type alarm interface{ ring() }
 
 // lock locks the shard of a key and returns the key's entry, which it makes if need be.
@@ -66,7 +73,7 @@ func (c *Client) lock(key string) *entry {
 	s.mu.Lock()
 	e := s.entries[key]
 	if e == nil {
-		e = &entry{c: c, shard: s, key: key}
+		e = &entry{shard: s, key: key}
 		e.holds, e.queue = e.oneHold[:0], e.oneWaiter[:0]
 		s.entries[key] = e
 	}
@@ -80,7 +87,8 @@ func (e *entry) unlock() {
 	case e.sub != nil:
 		if !e.lingers {
 			e.lingers = true
-			e.c.alarms.Set(&e.linger, e, linger)
+			f := &farewell{entry: e}
+			e.client().alarms.Set(&f.alarm, f, linger)
 		}
 	case len(e.holds) == 0 && e.votes == 0 && e.shard.entries[e.key] == e:
 		delete(e.shard.entries, e.key)
@@ -88,8 +96,8 @@ func (e *entry) unlock() {
 	e.shard.mu.Unlock()
 }
 
-// ring ends the subscription if nobody has come to wait in the meantime.
-func (e *entry) ring() {
+func (f *farewell) ring() {
+	e := f.entry
 	e.shard.mu.Lock()
 	e.lingers = false
 	if len(e.queue) == 0 && e.sub != nil {
@@ -113,7 +121,7 @@ func (e *entry) holdOf(o *owner) *hold {
 func (e *entry) remove(h *hold) {
 	e.drop(h)
 	if e.tired() && len(e.queue) > 0 {
-		e.queue[0].pollAt = time.Now().Add(standBack)
+		e.queue[0].pollAt = in(standBack)
 		e.queue[0].poke()
 	} else {
 		e.bump()
@@ -125,7 +133,7 @@ func (e *entry) remove(h *hold) {
 func (e *entry) drop(h *hold) {
 	if i := slices.Index(e.holds, h); i >= 0 {
 		e.holds = slices.Delete(e.holds, i, i+1)
-		e.c.held.done()
+		e.client().held.done()
 	}
 }
 
@@ -168,14 +176,14 @@ func (c *Client) wake(key string) {
 func (e *entry) subscribe(w *waiter, field string) {
 	if w.kind.queued {
 		if w.sub == nil && field != "" {
-			w.sub, _ = e.c.hub.Subscribe(w.kind.channel(e.key, field), call{e, w})
+			w.sub, _ = e.client().hub.Subscribe(w.kind.channel(e.key, field), call{e, w})
 		}
 		return
 	}
 	if e.sub != nil {
 		return
 	}
-	sub, confirmed := e.c.hub.Subscribe(w.kind.channel(e.key, ""), e)
+	sub, confirmed := e.client().hub.Subscribe(w.kind.channel(e.key, ""), e)
 	e.sub = sub
 	if confirmed {
 		e.bump() // there will be no confirmation to do it
@@ -211,19 +219,19 @@ type waiter struct {
 	kind     *kind
 	owner    *owner
 	opts     AcquireOptions
-	deadline time.Time     // of WaitTime; zero: none
+	deadline moment        // of WaitTime; 0: none
 	signal   chan struct{} // holds one poke; made before it first sleeps
 
 	arrival uint64
 	front   bool
-	seen    uint64            // the epoch before the last question
-	calls   uint64            // the epoch of a queued kind: what came on its own channel
+	seen    uint32            // the epoch before the last question
+	calls   uint32            // the epoch of a queued kind: what came on its own channel
 	sub     *hub.Subscription // to that; the caller's goroutine ends it
 	asked   bool              // since it came to the front
 	asking  bool              // a question is under way
 	heir    bool              // the lock is being handed to it
 	waits   bool              // false: it came to the front at once, and has not been refused yet
-	pollAt  time.Time
+	pollAt  moment
 	out     bool
 	err     error  // why others took it out
 	lease   *Lease // handed to it
@@ -269,7 +277,7 @@ func (e *entry) waiting() int {
 }
 
 // epochOf counts what may have freed the lock for a waiter. Locked.
-func (e *entry) epochOf(w *waiter) uint64 {
+func (e *entry) epochOf(w *waiter) uint32 {
 	if w.kind.queued {
 		return w.calls
 	}
@@ -305,13 +313,13 @@ func (e *entry) promote() {
 // knows who has it, and that there will be a release or a loss to wake it. Locked.
 func (e *entry) grant(w *waiter, h *hold) {
 	e.holds = append(e.holds, h)
-	e.c.held.add()
+	e.client().held.add()
 	e.leave(w)
 	if len(e.queue) > 0 {
 		first := e.queue[0]
 		if !first.kind.queued && !w.joinedBy(first.kind) {
 			e.asks(first)
-			first.pollAt = time.Now().Add(e.c.pollPause())
+			first.pollAt = in(e.client().pollPause())
 			e.subscribe(first, "")
 		}
 	}
@@ -354,11 +362,11 @@ const (
 const noEnd time.Duration = math.MaxInt64
 
 // next says what a waiter does now. Locked.
-func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
+func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 	front := !w.out && w.front
 	left := noEnd
-	if !w.deadline.IsZero() {
-		left = w.deadline.Sub(now)
+	if w.deadline != 0 {
+		left = w.deadline.since(now)
 	}
 	switch {
 	case w.lease != nil:
@@ -373,10 +381,10 @@ func (e *entry) next(w *waiter, now time.Time) (step, time.Duration) {
 		return ask, 0
 	case left <= 0:
 		return giveUp, 0
-	case front && (w.seen != e.epochOf(w) || !w.pollAt.After(now)):
+	case front && (w.seen != e.epochOf(w) || w.pollAt <= now):
 		return ask, 0
 	case front:
-		left = min(left, w.pollAt.Sub(now))
+		left = min(left, w.pollAt.since(now))
 	}
 	if w.signal == nil {
 		w.signal = make(chan struct{}, 1)
@@ -394,7 +402,7 @@ func (e *entry) asks(w *waiter) (arrivals uint64) {
 // now; the last to come is the one to go. Locked.
 func (e *entry) sleeps(w *waiter, field string, ttl time.Duration) {
 	w.asking = false
-	w.pollAt = time.Now().Add(e.c.pause(ttl))
+	w.pollAt = in(e.client().pause(ttl))
 	e.subscribe(w, field)
 	if w.waits {
 		return
@@ -414,15 +422,15 @@ func (e *entry) sleeps(w *waiter, field string, ttl time.Duration) {
 
 // note remembers what Redis told about the holder's key. Locked.
 func (e *entry) note(ttl time.Duration) {
-	e.heldTill = time.Time{}
+	e.heldTill = 0
 	if ttl > 0 {
-		e.heldTill = time.Now().Add(ttl)
+		e.heldTill = in(ttl)
 	}
 }
 
 // ttl is what is left of the holder's key by the last word of Redis; 0: not known. Locked.
 func (e *entry) ttl() time.Duration {
-	return max(0, time.Until(e.heldTill))
+	return max(0, e.heldTill.since(now()))
 }
 
 // shortPause is the least that a waiter sleeps between two questions: a key that is about to vanish, or has just

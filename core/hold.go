@@ -60,6 +60,8 @@ func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
 	return h
 }
 
+func (h *hold) client() *Client { return h.entry.client() }
+
 func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
 
 // take waits for the turn to change the hold.
@@ -97,7 +99,7 @@ func (h *hold) drop(l *Lease) {
 	if i := slices.Index(h.leases, l); i >= 0 {
 		h.leases = slices.Delete(h.leases, i, i+1)
 	}
-	l.hold.entry.c.alarms.Cancel(&l.alarm)
+	l.c.alarms.Cancel(&l.alarm)
 	h.syncRenewal()
 }
 
@@ -109,16 +111,16 @@ func (h *hold) syncRenewal() {
 	}
 	h.armed = want
 	if want {
-		h.entry.c.dog.Arm(&h.item)
+		h.client().dog.Arm(&h.item)
 	} else {
-		h.entry.c.dog.Cancel(&h.item)
+		h.client().dog.Cancel(&h.item)
 	}
 }
 
 // update sends the number of leases, with one more of a kind or not, and the lease wanted; it has applied called, locked, when
 // Redis has done it. A caller that leaves does not give the turn back before the reply is there.
 func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, applied func(sent instant) error) error {
-	c := h.entry.c
+	c := h.client()
 	if err := h.take(ctx); err != nil {
 		return err
 	}
@@ -214,7 +216,7 @@ func (h *hold) grip() grip {
 
 // sendCount tells Redis the hold count. The turn is taken. A failure is of no consequence: the next change sets it.
 func (h *hold) sendCount() {
-	c := h.entry.c
+	c := h.client()
 	g, err := h.plan(nil)
 	if err != nil || g.total() == 0 {
 		return
@@ -227,7 +229,7 @@ func (h *hold) sendCount() {
 // release tells Redis that a lease has been released: by the new count, or by freeing the hold with its last lease. A caller
 // for whom the turn does not come in time waits no longer.
 func (h *hold) release(l *Lease) error {
-	c := h.entry.c
+	c := h.client()
 	select {
 	case h.turn <- struct{}{}: // as a rule nobody has it
 		defer h.give()
@@ -266,7 +268,7 @@ func (h *hold) tellRelease(l *Lease) error {
 	case g.total() == 0:
 		return h.free(l, g)
 	}
-	c := h.entry.c
+	c := h.client()
 	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
@@ -283,7 +285,7 @@ func (h *hold) leaving(g grip) (lua.Call, *lua.Record) {
 	h.entry.shard.mu.Lock()
 	r := h.record
 	h.entry.shard.mu.Unlock()
-	c := h.entry.c
+	c := h.client()
 	switch {
 	case r != nil:
 		return h.kind.record(c, g, *r), r
@@ -296,7 +298,7 @@ func (h *hold) leaving(g grip) (lua.Call, *lua.Record) {
 // free frees the hold in Redis, l being its last lease. The hold has ended when this returns, whatever Redis said; what
 // may have been left there is cleaned up.
 func (h *hold) free(l *Lease, g grip) error {
-	c := h.entry.c
+	c := h.client()
 	h.entry.shard.mu.Lock()
 	if heir := h.entry.heir(h); heir != nil {
 		next, lease := h.successor(heir)
@@ -363,7 +365,7 @@ func (h *hold) end(cause error) (lost []*Lease, ok bool) {
 	lost, h.leases = h.leases, nil
 	for _, l := range lost {
 		l.err = cause
-		h.entry.c.alarms.Cancel(&l.alarm)
+		h.client().alarms.Cancel(&l.alarm)
 	}
 	h.syncRenewal()
 	return lost, true
@@ -378,7 +380,7 @@ func (h *hold) bury(lost []*Lease) {
 	h.entry.remove(h)
 	g := h.grip()
 	h.entry.unlock()
-	h.entry.c.cleaner.add(h.kind.release(h.entry.c, g), g, h.longest, true, h.doubt)
+	h.client().cleaner.add(h.kind.release(h.client(), g), g, h.longest, true, h.doubt)
 	for _, l := range lost {
 		l.reportLoss(h.cause)
 	}

@@ -80,7 +80,7 @@ func (h *hold) stopRenewal(l *Lease) {
 }
 
 func (h *hold) background(f func()) {
-	if !h.entry.c.background.Go(f) {
+	if !h.client().background.Go(f) {
 		f()
 	}
 }

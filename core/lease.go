@@ -161,7 +161,7 @@ func (l *Lease) Err() error {
 	err, over := l.err, l.left() <= 0
 	l.unlock()
 	if err == nil && over {
-		l.ring()
+		l.expire()
 		l.lock()
 		err = l.err
 		l.unlock()
@@ -183,8 +183,11 @@ func (l *Lease) Remaining() time.Duration {
 // left is the time to the deadline. Locked.
 func (l *Lease) left() time.Duration { return l.keeper.left(l) }
 
-// ring ends the lease if its time is over.
-func (l *Lease) ring() { l.keeper.expire(l) }
+// expire ends the lease if its time is over.
+func (l *Lease) expire() { l.keeper.expire(l) }
+
+// ring is expire, when that is said to be so.
+func (l *Lease) ring() { l.c.background.Go(l.expire) }
 
 // Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
 // ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be

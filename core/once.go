@@ -163,7 +163,7 @@ func (e *entry) recording() bool {
 // deliver gives a record that we have left to all who wait for it. sent is when the command was queued: where the record may be
 // over by now, they have to ask. Locked.
 func (e *entry) deliver(r *lua.Record, sent instant) {
-	if e.c.clock().since(sent) < r.TTL {
+	if e.client().clock().since(sent) < r.TTL {
 		e.dismiss(e.arrivals, &recorded{r.Value})
 	}
 }

@@ -20,14 +20,14 @@ const (
 
 // tired says that the lock has been handed on in this process for long enough. Locked.
 func (e *entry) tired() bool {
-	return e.moves >= streakMoves || e.moves > 0 && time.Since(e.movesSince) >= streakTime
+	return e.moves >= streakMoves || e.moves > 0 && now().since(e.movesSince) >= streakTime
 }
 
 // heir is the waiter to whom a hold can be handed; nil: it is to be freed. An heir neither asks nor polls until pass is done
 // with it. Of a queued kind it is the one that came first in this process, and Redis says whether it came first of all, so
 // that nobody goes without: such a lock is never tired. Locked.
 func (e *entry) heir(h *hold) *waiter {
-	if h.kind.pass == nil || h.deepest > 0 || len(e.queue) == 0 || e.c.state.Load() != open {
+	if h.kind.pass == nil || h.deepest > 0 || len(e.queue) == 0 || e.client().state.Load() != open {
 		return nil
 	}
 	w := e.queue[0]
@@ -43,7 +43,7 @@ func (e *entry) heir(h *hold) *waiter {
 
 // successor is the hold of an heir, as far as it is known before Redis has said yes.
 func (h *hold) successor(w *waiter) (*hold, *Lease) {
-	c, field := h.entry.c, w.by.field
+	c, field := h.client(), w.by.field
 	if !w.kind.queued {
 		field = c.newField()
 	}
@@ -57,7 +57,7 @@ func (h *hold) successor(w *waiter) (*hold, *Lease) {
 
 // pass hands the hold on to its heir, with its successor. It has ended when this returns, whatever Redis said, as with free.
 func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arrivals uint64) error {
-	e, c := h.entry, h.entry.c
+	e, c := h.entry, h.client()
 	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration()), c.opts.CommandTimeout).replicated()
 	answer, err := x.run(nil, nil)
 	var told lua.Answer
@@ -81,7 +81,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 	case accepted:
 		next.add(lease, x.sent)
 		if e.moves++; e.moves == 1 {
-			e.movesSince = time.Now()
+			e.movesSince = now()
 		}
 		e.grant(w, next)
 		w.lease = lease

@@ -318,8 +318,10 @@ func (v *vacancy) close() {
 	}
 }
 
-// ring makes one attempt. The whole is held even where the context that it was acquired with has ended.
-func (v *vacancy) ring() {
+func (v *vacancy) ring() { v.c.background.Go(v.fill) }
+
+// fill makes one attempt. The whole is held even where the context that it was acquired with has ended.
+func (v *vacancy) fill() {
 	s := v.set
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.ctx), v.timeout)
 	defer cancel()

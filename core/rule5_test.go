@@ -73,13 +73,13 @@ func listened(t testing.TB, c *Client, names ...string) {
 			}
 			w, epoch := e.queue[0], e.epochOf(e.queue[0])
 			// The confirmation has moved the epoch; whoever was refused sleeps for long.
-			return epoch > 0 && w.seen == epoch && !w.asking && time.Until(w.pollAt) > 5*time.Second
+			return epoch > 0 && w.seen == epoch && !w.asking && w.pollAt.since(now()) > 5*time.Second
 		})
 	}
 }
 
 // epochOf counts what has woken the first waiter for a name.
-func epochOf(c *Client, name string) uint64 {
+func epochOf(c *Client, name string) uint32 {
 	e := c.lock(name)
 	defer e.unlock()
 	return e.epoch

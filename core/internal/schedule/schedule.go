@@ -52,10 +52,7 @@ const never time.Duration = math.MaxInt64
 
 // after is the time that comes a delay after another; a delay of centuries may be meant as one without end.
 func after(now, delay time.Duration) time.Duration {
-	if delay > never-now {
-		return never
-	}
-	return now + delay
+	return now + min(delay, never-now)
 }
 
 // Set schedules a value to be fired after a delay; an entry that is scheduled already is moved.
