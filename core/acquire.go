@@ -4,30 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// An acquisition is one call of Acquire.
-type acquisition struct {
-	c     *Client
-	ctx   context.Context
-	lock  *Lock
-	opts  AcquireOptions
-	owner *owner
-	began instant
-	field string // wire owner of the hold to be; empty before the first try, and after one whose outcome is in doubt
-	queue place
+// A request is what a call of Acquire wants.
+type request struct {
+	ctx        context.Context
+	name       string // of the lock
+	kind       *kind
+	owner      *owner
+	fixed      time.Duration // LeaseTime; 0: the watchdog's
+	began      moment
+	deadline   moment // of WaitTime; 0: none
+	maxWaiters int32
+	once       bool // without WaitTime
+	vote       bool
 }
 
-// A place is what a waiter of a queued kind has in Redis: its wire owner stands in the queue there.
-type place struct {
-	taken bool // or may be
-	doubt bool // a try may yet arrive
-	clock int64
-	read  instant // when the server's clock was that
+func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
+	r := request{
+		ctx:        ctx,
+		name:       l.name,
+		kind:       l.kind,
+		owner:      ownerFrom(ctx),
+		fixed:      opts.LeaseTime,
+		began:      now(),
+		maxWaiters: int32(min(opts.MaxWaiters, math.MaxInt32)),
+		once:       opts.WaitTime == 0,
+		vote:       opts.vote,
+	}
+	if r.owner == nil {
+		r.owner = newOwner()
+	}
+	if opts.WaitTime >= 0 {
+		r.deadline = in(opts.WaitTime)
+	}
+	return r
 }
+
+// A place is what a waiter of a queued kind has in Redis: its wire owner stands in the queue there. The caller's goroutine
+// has it, and whoever hands the lock to a waiter that does not ask.
+type place struct {
+	field string            // the wire owner
+	sub   *hub.Subscription // to what is published for it alone
+	calls uint32            // counts that; guarded by the shard's mutex
+	taken bool              // or may be
+	doubt bool              // a try may yet arrive
+	clock int64             // of the server, ms
+	read  instant           // when it was that
+}
+
+func (p *place) mayBeTaken() bool { return p != nil && p.taken }
+func (p *place) inDoubt() bool    { return p != nil && p.doubt }
 
 // errLate: the reply took longer than the lease lasts.
 var errLate = fmt.Errorf("%w: the lease was over when the reply came; use a longer LeaseTime", ErrLockLost)
@@ -39,58 +71,71 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	if l.err != nil {
 		return nil, opErr("acquire", l.name, l.err)
 	}
-	ctx = effective(ctx)
-	a := &acquisition{c: c, ctx: ctx, lock: l, opts: opts, owner: ownerFrom(ctx), began: c.clock()}
-	if a.owner == nil {
-		a.owner = newOwner()
-	}
-	lease, err := a.run()
+	w := c.newWaiter(newRequest(effective(ctx), l, opts))
+	lease, err := c.enter(w, l.key) // from here on the Lock is not needed any more
 	if err != nil {
 		var held *NotAcquiredError
 		if !errors.As(err, &held) {
-			err = opErr("acquire", l.name, err)
+			err = opErr("acquire", w.name, err)
 		}
-		notify(c.opts.Observer.NotAcquired, ctx, func() Event { return a.event("", err) })
+		notify(c.opts.Observer.NotAcquired, w.ctx, func() Event { return w.event("", err) })
 		return nil, err
 	}
-	if opts.vote {
+	if w.vote {
 		lease.tighten()
 	}
-	notify(c.opts.Observer.Acquired, ctx, func() Event { return a.event(lease.hold.field, nil) })
+	notify(c.opts.Observer.Acquired, w.ctx, func() Event { return w.event(lease.hold.field, nil) })
 	return lease, nil
 }
 
-func (a *acquisition) run() (*Lease, error) {
-	for {
-		if a.ctx.Err() != nil {
-			return nil, ended(a.ctx)
+func (c *Client) newWaiter(r request) *waiter {
+	w := &waiter{request: r}
+	if r.kind.queued {
+		w.place = &place{field: c.newField()}
+	}
+	return w
+}
+
+// field is the wire owner of the hold to be: a new one for each try, unless it has a place in a queue; see leave.
+func (w *waiter) field() string {
+	if w.place != nil {
+		return w.place.field
+	}
+	return w.entry.client().newField()
+}
+
+// enter gets a waiter what it wants: by entering a hold of its owner again, or by queueing up.
+func (c *Client) enter(w *waiter, key string) (*Lease, error) {
+	for ; ; w = c.newWaiter(w.request) { // of the old one others may not have heard yet that it is out
+		if w.ctx.Err() != nil {
+			return nil, ended(w.ctx)
 		}
-		e := a.c.lock(a.lock.key)
-		if h := e.holdOf(a.owner); h != nil {
+		e := c.lock(key)
+		w.entry = e
+		if h := e.holdOf(w.owner); h != nil {
 			e.unlock()
-			lease, err := a.reenter(h)
+			lease, err := w.reenter(h)
 			if err == ErrReleased {
 				continue // it was on its way out when we came
 			}
 			return lease, err
 		}
-		if a.c.state.Load() != open {
+		if c.state.Load() != open {
 			e.unlock()
 			return nil, ErrClosed
 		}
-		if a.opts.vote {
-			return a.askPastQueue(e)
+		if w.vote {
+			return w.askPastQueue()
 		}
-		w, err := a.admit(e)
-		if err != nil {
+		if err := w.admit(); err != nil {
 			e.unlock()
-			return nil, a.recordOr(err)
+			return nil, w.recordOr(err)
 		}
-		a.c.acquiring.Add(1)
+		c.acquiring.Add(1)
 		e.unlock()
-		lease, again, err := a.wait(e, w)
-		a.leave(e, w, lease)
-		a.c.acquiring.Done()
+		lease, again, err := w.wait()
+		w.leave(lease)
+		c.acquiring.Done()
 		if !again {
 			return lease, err
 		}
@@ -98,13 +143,13 @@ func (a *acquisition) run() (*Lease, error) {
 }
 
 // reenter adds a lease to a hold that the owner has.
-func (a *acquisition) reenter(h *hold) (*Lease, error) {
-	c := a.c
+func (w *waiter) reenter(h *hold) (*Lease, error) {
+	c := h.client()
 	if c.state.Load() == closed {
 		return nil, ErrClosed
 	}
-	lease := c.newLease(a.ctx, h, a.lock, a.opts.LeaseTime)
-	err := h.update(a.ctx, a.lock.kind, lease.duration(), func(sent instant) error {
+	lease := h.newLease(&w.request)
+	err := h.update(w.ctx, w.kind, lease.duration(), func(sent instant) error {
 		end := leaseEnd(sent, lease.duration())
 		if lease.watched {
 			end = later(end, h.renewed) // the watchdog does not wait for re-entries
@@ -126,31 +171,29 @@ func (a *acquisition) reenter(h *hold) (*Lease, error) {
 }
 
 // late says that a lease granted by a command sent at some time is over already.
-func (a *acquisition) late(sent instant) bool {
-	return a.c.clock().until(leaseEnd(sent, a.c.leaseTime(a.opts.LeaseTime))) <= 0
+func (w *waiter) late(sent instant) bool {
+	c := w.entry.client()
+	return c.clock().until(leaseEnd(sent, c.leaseTime(w.fixed))) <= 0
 }
 
 // admit puts the caller into the queue, if it may. Locked.
-func (a *acquisition) admit(e *entry) (*waiter, error) {
+func (w *waiter) admit() error {
+	e := w.entry
 	if len(e.queue) > 0 {
-		if a.opts.WaitTime == 0 && !e.joins(a.lock.kind) {
-			return nil, a.notAcquired(e.ttl())
+		if w.once && !e.joins(w.kind) {
+			return w.notAcquired(e.ttl())
 		}
-		if a.opts.MaxWaiters > 0 && e.waiting() >= a.opts.MaxWaiters {
-			return nil, ErrTooManyWaiters
+		if w.maxWaiters > 0 && e.waiting() >= int(w.maxWaiters) {
+			return ErrTooManyWaiters
 		}
-	}
-	w := &waiter{by: a, kind: a.lock.kind, owner: a.owner, opts: a.opts}
-	if a.opts.WaitTime >= 0 {
-		w.deadline = in(a.opts.WaitTime)
 	}
 	e.enqueue(w)
-	return w, nil
+	return nil
 }
 
 // wait takes a waiter through its life; see waiter. again says that its owner has got the lock by another call.
-func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err error) {
-	waited := false
+func (w *waiter) wait() (lease *Lease, again bool, err error) {
+	e, waited := w.entry, false
 	for {
 		e.shard.mu.Lock()
 		step, pause := e.next(w, now())
@@ -168,29 +211,29 @@ func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err e
 
 		switch step {
 		case ask:
-			lease, err := a.ask(e, w, arrivals)
+			lease, err := w.ask(arrivals)
 			if lease != nil || err != nil {
 				return lease, false, err
 			}
 		case sleep:
 			if !waited {
 				waited = true
-				notify(a.c.opts.Observer.Waiting, a.ctx, func() Event { return a.event("", nil) })
+				notify(e.client().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
 			}
-			if !a.sleep(w, pause) {
-				a.quit(e, w)
-				return nil, false, ended(a.ctx)
+			if !w.sleep(pause) {
+				w.quit()
+				return nil, false, ended(w.ctx)
 			}
 		case reenter:
 			return nil, true, nil
 		case giveUp:
-			return nil, false, a.notAcquired(ttl)
+			return nil, false, w.notAcquired(ttl)
 		case fail:
 			return nil, false, w.err
 		case take:
-			if a.ctx.Err() != nil {
+			if w.ctx.Err() != nil {
 				w.lease.disown()
-				return nil, false, ended(a.ctx)
+				return nil, false, ended(w.ctx)
 			}
 			return w.lease, false, nil
 		}
@@ -198,36 +241,38 @@ func (a *acquisition) wait(e *entry, w *waiter) (lease *Lease, again bool, err e
 }
 
 // sleep returns false when the caller's context has ended.
-func (a *acquisition) sleep(w *waiter, d time.Duration) bool {
-	var over <-chan time.Time
-	if d < noEnd { // most waiters need no timer: they are told
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		over = timer.C
+func (w *waiter) sleep(d time.Duration) bool {
+	if d < noEnd { // most waiters need no alarm: they are told
+		alarms := w.entry.client().alarms
+		alarms.Set(&w.alarm, w, d)
+		defer alarms.Cancel(&w.alarm)
 	}
 	select {
 	case <-w.signal:
-	case <-over:
-	case <-a.ctx.Done():
+		return true
+	case <-w.ctx.Done():
 		return false
 	}
-	return true
 }
 
-// leave ends what a waiter has of its own beside its place in the queue here: its channel, and its place in Redis's.
-func (a *acquisition) leave(e *entry, w *waiter, lease *Lease) {
-	if w.sub != nil {
-		w.sub.Close()
+// leave ends what a waiter has of its own beside its place in the queue here: its place in Redis's, and its channel.
+func (w *waiter) leave(lease *Lease) {
+	p, c := w.place, w.entry.client()
+	if p == nil {
+		return
 	}
-	if a.queue.taken && lease == nil {
-		g := grip{key: e.key, field: a.field}
-		a.c.cleaner.add(w.kind.undoing(a.c, g), g, a.c.leaseTime(a.opts.LeaseTime), true, a.queue.doubt)
+	if p.sub != nil {
+		p.sub.Close()
 	}
-	a.queue, a.field = place{}, ""
+	if p.taken && lease == nil {
+		g := grip{key: w.entry.key, field: p.field}
+		c.cleaner.add(w.kind.undoing(c, g), g, c.leaseTime(w.fixed), true, p.doubt)
+	}
 }
 
 // quit takes the waiter out of the queue, because its context has ended or the client is closed.
-func (a *acquisition) quit(e *entry, w *waiter) {
+func (w *waiter) quit() {
+	e := w.entry
 	e.shard.mu.Lock()
 	e.leave(w)
 	lease := w.lease
@@ -238,64 +283,62 @@ func (a *acquisition) quit(e *entry, w *waiter) {
 }
 
 // ask asks Redis once for the lock. It returns neither lease nor error when the caller is to wait on.
-func (a *acquisition) ask(e *entry, w *waiter, arrivals uint64) (*Lease, error) {
-	c := a.c
-	if a.field == "" {
-		a.field = c.newField()
-	}
-	d := c.leaseTime(a.opts.LeaseTime)
-	g := grip{key: e.key, field: a.field, deepest: levels{}.plus(w.kind).shared}
-	x := c.exchange(w.kind.acquire(try{key: e.key, field: a.field, lease: d, notAfter: a.notAfter(w)}), c.opts.CommandTimeout).replicated()
-	answer, err := x.run(a.ctx.Done(), c.closing)
+func (w *waiter) ask(arrivals uint64) (*Lease, error) {
+	e, c, p := w.entry, w.entry.client(), w.place
+	d, field := c.leaseTime(w.fixed), w.field()
+	g := grip{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
+	x := c.exchange(w.kind.acquire(try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
+	answer, err := x.run(w.ctx.Done(), c.closing)
 	if err == errLeft {
-		a.quit(e, w)
-		queue := a.queue
-		a.queue = place{}
-		if x.inFlight || x.doubt || queue.taken { // or else nothing of it has been sent
+		w.quit()
+		taken, doubt := p.mayBeTaken(), p.inDoubt()
+		if p != nil {
+			p.taken = false // it is seen to here
+		}
+		if x.inFlight || x.doubt || taken { // or else nothing of it has been sent
 			c.background.Go(func() {
-				if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || queue.taken {
-					c.cleaner.add(w.kind.undoing(c, g), g, d, true, x.doubt || queue.doubt)
+				if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || taken {
+					c.cleaner.add(w.kind.undoing(c, g), g, d, true, x.doubt || doubt)
 				}
 			})
 		}
-		if a.ctx.Err() != nil {
-			return nil, ended(a.ctx)
+		if w.ctx.Err() != nil {
+			return nil, ended(w.ctx)
 		}
 		return nil, ErrClosed
 	}
 
 	told, err := x.grant(answer, err)
-	if w.kind.queued { // before it is seen not to ask any more: then another goroutine may hand it the lock
-		a.queue.taken = a.queue.taken || told.Granted || x.doubt
-		a.queue.doubt = a.queue.doubt || x.doubt
+	if p != nil { // before it is seen not to ask any more: then another goroutine may hand it the lock
+		p.taken = p.taken || told.Granted || x.doubt
+		p.doubt = p.doubt || x.doubt
 	}
 	switch {
 	case err != nil:
-		a.fail(e, w, arrivals, err)
+		w.fail(arrivals, err)
 	case told.Granted:
 		var lease *Lease
-		if lease, err = a.granted(e, w, x, told.Token); err == nil {
+		if lease, err = w.granted(x, field, told.Token); err == nil {
 			return lease, nil
 		}
 	default:
-		err = a.refused(e, w, told)
+		err = w.refused(told)
 	}
-	// Of a queued kind it keeps its wire owner, which has its place in the queue; see leave.
-	if !w.kind.queued && (told.Granted || x.doubt) {
+	if p == nil && (told.Granted || x.doubt) {
 		c.cleaner.add(w.kind.undoing(c, g), g, d, told.Granted || err != nil, x.doubt)
-		a.field = ""
 	}
 	return nil, err
 }
 
 // notAfter is when a try may queue up at the latest, by the server's clock, once that is known. A try that arrives later than
 // anybody reckons with would leave a place in the queue that nobody takes.
-func (a *acquisition) notAfter(w *waiter) int64 {
-	if !w.kind.queued || a.queue.clock == 0 {
+func (w *waiter) notAfter() int64 {
+	p, c := w.place, w.entry.client()
+	if p == nil || p.clock == 0 {
 		return 0
 	}
-	a.queue.taken = true
-	return a.queue.clock + (a.c.clock().since(a.queue.read) + a.c.opts.CommandTimeout).Milliseconds()
+	p.taken = true
+	return p.clock + (c.clock().since(p.read) + c.opts.CommandTimeout).Milliseconds()
 }
 
 // grant reads the answer to an acquire script; a record in it is an error, a *recorded. One that cannot be read may mean
@@ -316,20 +359,21 @@ func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
 }
 
 // granted makes a lease of a grant, unless it has come too late for the caller.
-func (a *acquisition) granted(e *entry, w *waiter, x *exchange, token uint64) (*Lease, error) {
-	h := a.c.newHold(e, w, a.field, x.doubt || a.queue.doubt)
+func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error) {
+	e := w.entry
+	h := w.newHold(field, x.doubt || w.place.inDoubt())
 	h.token = token
-	lease := a.c.newLease(a.ctx, h, a.lock, a.opts.LeaseTime)
-	err := a.ctx.Err()
+	lease := h.newLease(&w.request)
+	err := w.ctx.Err()
 	if err != nil {
-		err = ended(a.ctx)
+		err = ended(w.ctx)
 	}
 
 	e.shard.mu.Lock()
 	switch {
 	case w.err != nil:
 		err = w.err
-	case err == nil && a.late(x.sent):
+	case err == nil && w.late(x.sent):
 		err = errLate
 	}
 	if err == nil {
@@ -348,20 +392,21 @@ func (a *acquisition) granted(e *entry, w *waiter, x *exchange, token uint64) (*
 }
 
 // refused has the waiter sleep, or gives up where it does not want to wait.
-func (a *acquisition) refused(e *entry, w *waiter, told lua.Answer) error {
+func (w *waiter) refused(told lua.Answer) error {
+	e := w.entry
 	e.shard.mu.Lock()
 	defer e.unlock()
 	e.note(told.TTL)
 	switch {
 	case w.out: // the next look tells why
 		return nil
-	case a.opts.WaitTime == 0:
+	case w.once:
 		e.leave(w)
-		return a.notAcquired(told.TTL)
+		return w.notAcquired(told.TTL)
 	}
-	e.sleeps(w, a.field, told.TTL)
-	if w.kind.queued {
-		a.queue.clock, a.queue.read = told.Now, a.c.clock()
+	e.sleeps(w, told.TTL)
+	if p := w.place; p != nil {
+		p.clock, p.read = told.Now, e.client().clock()
 		if !told.Queued {
 			w.pollAt = 0
 		}
@@ -371,7 +416,8 @@ func (a *acquisition) refused(e *entry, w *waiter, told lua.Answer) error {
 
 // fail ends the wait with an error. Where that is Redis's, or the network's, those who have queued up meanwhile would only
 // run into it one after another, each for a CommandTimeout: it is theirs too. So is a record.
-func (a *acquisition) fail(e *entry, w *waiter, arrivals uint64, err error) {
+func (w *waiter) fail(arrivals uint64, err error) {
+	e := w.entry
 	e.shard.mu.Lock()
 	defer e.unlock()
 	if err == ErrWrongKind {
@@ -381,17 +427,17 @@ func (a *acquisition) fail(e *entry, w *waiter, arrivals uint64, err error) {
 	e.dismiss(arrivals, err)
 }
 
-func (a *acquisition) notAcquired(ttl time.Duration) error {
-	return &NotAcquiredError{Name: a.lock.name, TTL: ttl, Waited: a.c.clock().since(a.began)}
+func (r *request) notAcquired(ttl time.Duration) error {
+	return &NotAcquiredError{Name: r.name, TTL: ttl, Waited: now().since(r.began)}
 }
 
-func (a *acquisition) event(field string, err error) Event {
+func (r *request) event(field string, err error) Event {
 	return Event{
-		Name:   a.lock.name,
-		Kind:   a.lock.kind.name,
+		Name:   r.name,
+		Kind:   r.kind.name,
 		Owner:  field,
-		Waited: a.c.clock().since(a.began),
-		Lease:  a.opts.LeaseTime,
+		Waited: now().since(r.began),
+		Lease:  r.fixed,
 		Err:    err,
 	}
 }

@@ -155,7 +155,8 @@ func (e *entry) bump() {
 			if i > 0 {
 				continue
 			}
-			w.calls++
+			w.called()
+			continue
 		}
 		w.poke()
 	}
@@ -173,10 +174,10 @@ func (c *Client) wake(key string) {
 
 // subscribe makes sure that releases elsewhere are heard of: by all waiters together, or, where Redis keeps the queue, by
 // each on a channel of its own. Locked.
-func (e *entry) subscribe(w *waiter, field string) {
-	if w.kind.queued {
-		if w.sub == nil && field != "" {
-			w.sub, _ = e.client().hub.Subscribe(w.kind.channel(e.key, field), call{e, w})
+func (e *entry) subscribe(w *waiter) {
+	if p := w.place; p != nil {
+		if p.sub == nil {
+			p.sub, _ = e.client().hub.Subscribe(w.kind.channel(e.key, p.field), w)
 		}
 		return
 	}
@@ -190,17 +191,17 @@ func (e *entry) subscribe(w *waiter, field string) {
 	}
 }
 
-// A call has one waiter ask Redis again: what is published on its channel is for it alone.
-type call struct {
-	entry  *entry
-	waiter *waiter
+// Notify has one waiter ask Redis again: what is published on its channel is for it alone.
+func (w *waiter) Notify() {
+	w.entry.shard.mu.Lock()
+	w.called()
+	w.entry.shard.mu.Unlock()
 }
 
-func (c call) Notify() {
-	c.entry.shard.mu.Lock()
-	c.waiter.calls++
-	c.waiter.poke()
-	c.entry.shard.mu.Unlock()
+// called is Notify, locked.
+func (w *waiter) called() {
+	w.place.calls++
+	w.poke()
 }
 
 // A waiter is a caller of Acquire whose owner does not hold the lock. Its life, guarded by the shard's mutex:
@@ -215,27 +216,26 @@ func (c call) Notify() {
 // Each waiter runs on its caller's goroutine, which alone moves it on. Others only poke it to look again, or take it out
 // with an error.
 type waiter struct {
-	by       *acquisition // nil: the lock cannot be handed to it
-	kind     *kind
-	owner    *owner
-	opts     AcquireOptions
-	deadline moment        // of WaitTime; 0: none
-	signal   chan struct{} // holds one poke; made before it first sleeps
+	request
+	entry  *entry
+	place  *place                // nil, unless of a queued kind
+	signal chan struct{}         // holds one poke; made before it first sleeps
+	alarm  schedule.Entry[alarm] // pokes it, if need be
 
 	arrival uint64
-	front   bool
-	seen    uint32            // the epoch before the last question
-	calls   uint32            // the epoch of a queued kind: what came on its own channel
-	sub     *hub.Subscription // to that; the caller's goroutine ends it
-	asked   bool              // since it came to the front
-	asking  bool              // a question is under way
-	heir    bool              // the lock is being handed to it
-	waits   bool              // false: it came to the front at once, and has not been refused yet
 	pollAt  moment
+	seen    uint32 // the epoch before the last question
+	front   bool
+	asked   bool // since it came to the front
+	asking  bool // a question is under way
+	heir    bool // the lock is being handed to it
+	waits   bool // false: it came to the front at once, and has not been refused yet
 	out     bool
 	err     error  // why others took it out
 	lease   *Lease // handed to it
 }
+
+func (w *waiter) ring() { w.poke() }
 
 func (w *waiter) poke() {
 	select {
@@ -278,8 +278,8 @@ func (e *entry) waiting() int {
 
 // epochOf counts what may have freed the lock for a waiter. Locked.
 func (e *entry) epochOf(w *waiter) uint32 {
-	if w.kind.queued {
-		return w.calls
+	if w.place != nil {
+		return w.place.calls
 	}
 	return e.epoch
 }
@@ -320,7 +320,7 @@ func (e *entry) grant(w *waiter, h *hold) {
 		if !first.kind.queued && !w.joinedBy(first.kind) {
 			e.asks(first)
 			first.pollAt = in(e.client().pollPause())
-			e.subscribe(first, "")
+			e.subscribe(first)
 		}
 	}
 	for _, other := range e.queue {
@@ -400,17 +400,17 @@ func (e *entry) asks(w *waiter) (arrivals uint64) {
 
 // sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
 // now; the last to come is the one to go. Locked.
-func (e *entry) sleeps(w *waiter, field string, ttl time.Duration) {
+func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 	w.asking = false
 	w.pollAt = in(e.client().pause(ttl))
-	e.subscribe(w, field)
+	e.subscribe(w)
 	if w.waits {
 		return
 	}
 	w.waits = true
 	for n := len(e.queue); n > 1; n-- {
 		last := e.queue[n-1]
-		if !last.waits || last.opts.MaxWaiters == 0 || e.waiting() <= last.opts.MaxWaiters {
+		if !last.waits || last.maxWaiters == 0 || e.waiting() <= int(last.maxWaiters) {
 			return
 		}
 		e.queue[n-1] = nil

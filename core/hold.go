@@ -44,9 +44,9 @@ type hold struct {
 	one [1]*Lease // where leases begins: as a rule there is no second one
 }
 
-func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
+func (w *waiter) newHold(field string, doubt bool) *hold {
 	h := &hold{
-		entry: e,
+		entry: w.entry,
 		kind:  w.kind,
 		owner: w.owner,
 		field: field,
@@ -56,7 +56,7 @@ func (c *Client) newHold(e *entry, w *waiter, field string, doubt bool) *hold {
 	}
 	h.deepest = h.sure.shared
 	h.leases = h.one[:0]
-	h.item = watchdog.Item[*hold]{Hold: h, Slot: uint16(c.slot(e.key))}
+	h.item = watchdog.Item[*hold]{Hold: h, Slot: uint16(h.client().slot(w.entry.key))}
 	return h
 }
 

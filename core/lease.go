@@ -38,7 +38,7 @@ type Lease struct {
 	kind     *kind
 	caller   context.Context // Acquire's
 	owned    ownerContext
-	acquired instant
+	acquired moment
 	deadline instant       // guarded by mu; where the watchdog does not keep it
 	drift    time.Duration // guarded by mu; by how much it ends earlier than others do
 	alarm    schedule.Entry[alarm]
@@ -64,21 +64,21 @@ type keeper interface {
 // A binding is a context that ends when the lease is lost.
 type binding struct{ cancel context.CancelCauseFunc }
 
-func (c *Client) newLease(ctx context.Context, h *hold, lock *Lock, lease time.Duration) *Lease {
+func (h *hold) newLease(r *request) *Lease {
 	l := &Lease{
 		keeper:   h,
-		name:     lock.name,
+		name:     r.name,
 		owner:    h.owner,
-		fixed:    lease,
+		fixed:    r.fixed,
 		mu:       &h.entry.shard.mu,
-		watched:  lease == 0,
-		c:        c,
+		watched:  r.fixed == 0,
+		c:        h.client(),
 		hold:     h,
-		kind:     lock.kind,
-		caller:   ctx,
-		acquired: c.clock(),
+		kind:     r.kind,
+		caller:   r.ctx,
+		acquired: now(),
 	}
-	l.owned = ownerContext{ctx, h.owner}
+	l.owned = ownerContext{r.ctx, h.owner}
 	l.ctx, l.cancel = context.WithCancelCause(&l.owned)
 	return l
 }
@@ -279,7 +279,7 @@ func (l *Lease) event(err error) Event {
 		Name:  l.name,
 		Kind:  l.kind.name,
 		Owner: l.hold.field,
-		Held:  l.c.clock().since(l.acquired),
+		Held:  now().since(l.acquired),
 		Lease: l.fixed,
 		Err:   err,
 	}

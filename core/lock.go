@@ -186,15 +186,19 @@ func (l *Lock) lose(fields []string) {
 	}
 }
 
-// ask sends one call for a caller that may leave.
 func (l *Lock) ask(ctx context.Context, call lua.Call) (any, error) {
-	switch {
-	case l.err != nil:
+	if l.err != nil {
 		return nil, l.err
-	case ctx.Err() != nil:
+	}
+	return l.c.ask(ctx, call)
+}
+
+// ask sends one call for a caller that may leave.
+func (c *Client) ask(ctx context.Context, call lua.Call) (any, error) {
+	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	x := l.c.exchange(call, l.c.opts.CommandTimeout)
+	x := c.exchange(call, c.opts.CommandTimeout)
 	answer, err := x.run(ctx.Done(), nil)
 	if err == errLeft {
 		return nil, ended(ctx)

@@ -131,12 +131,12 @@ func (*recorded) Is(target error) bool { return target == ErrRecorded }
 
 // recordOr returns the record in place of a refusal that was not Redis's: others of this process are first in the queue,
 // but they may be there for the record as well, and have only not been answered yet.
-func (a *acquisition) recordOr(refusal error) error {
-	if a.lock.kind.look == nil {
+func (w *waiter) recordOr(refusal error) error {
+	if w.kind.look == nil {
 		return refusal
 	}
-	call := a.lock.kind.look(a.lock.key)
-	answer, err := a.lock.ask(a.ctx, call)
+	call := w.kind.look(w.entry.key)
+	answer, err := w.entry.client().ask(w.ctx, call)
 	if err != nil {
 		return err
 	}

@@ -57,8 +57,10 @@ func TestOnce_LostReplies(t *testing.T) {
 
 // look asks for the record as a caller does whom the queue refuses.
 func look(c *Client, name string) (string, error) {
-	a := &acquisition{c: c, ctx: bg, lock: &c.Once(name).lock, began: c.clock()}
-	err := a.recordOr(ErrTooManyWaiters)
+	w := c.newWaiter(newRequest(bg, &c.Once(name).lock, AcquireOptions{}))
+	w.entry = c.lock(name)
+	w.entry.unlock()
+	err := w.recordOr(ErrTooManyWaiters)
 	if r := (*recorded)(nil); errors.As(err, &r) {
 		return r.record, nil
 	}

@@ -32,9 +32,9 @@ func (e *entry) heir(h *hold) *waiter {
 	}
 	w := e.queue[0]
 	switch {
-	case w.kind != h.kind, w.asking, w.by == nil:
+	case w.kind != h.kind, w.asking:
 		return nil
-	case w.kind.queued && !w.by.queue.taken, !w.kind.queued && e.tired():
+	case w.kind.queued && !w.place.taken, !w.kind.queued && e.tired():
 		return nil
 	}
 	w.heir = true
@@ -43,12 +43,9 @@ func (e *entry) heir(h *hold) *waiter {
 
 // successor is the hold of an heir, as far as it is known before Redis has said yes.
 func (h *hold) successor(w *waiter) (*hold, *Lease) {
-	c, field := h.client(), w.by.field
-	if !w.kind.queued {
-		field = c.newField()
-	}
-	next := c.newHold(h.entry, w, field, false)
-	lease := c.newLease(w.by.ctx, next, w.by.lock, w.opts.LeaseTime)
+	c := h.client()
+	next := w.newHold(w.field(), false)
+	lease := next.newLease(&w.request)
 	if lease.watched {
 		c.dog.Arm(&next.item)
 	}
@@ -75,8 +72,8 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 	w.heir = false
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
-	next.doubt, next.token = x.doubt || kept && w.by.queue.doubt, told.Token
-	accepted := told.Granted && unproven == nil && !w.out && !w.by.late(x.sent)
+	next.doubt, next.token = x.doubt || kept && w.place.doubt, told.Token
+	accepted := told.Granted && unproven == nil && !w.out && !w.late(x.sent)
 	switch {
 	case accepted:
 		next.add(lease, x.sent)
@@ -93,7 +90,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 		w.err = errLate
 	}
 	if kept {
-		w.by.queue.doubt = w.by.queue.doubt || x.doubt
+		w.place.doubt = w.place.doubt || x.doubt
 	}
 	cause := h.cause
 	if !h.ended {

@@ -241,9 +241,10 @@ func isFinal(err error) bool {
 
 // askPastQueue asks Redis once, past those who wait in this process: the member of a RedLock must not be kept by the time
 // that others take, nor keep others waiting.
-func (a *acquisition) askPastQueue(e *entry) (*Lease, error) {
-	a.c.acquiring.Add(1)
-	defer a.c.acquiring.Done()
+func (w *waiter) askPastQueue() (*Lease, error) {
+	e, c := w.entry, w.entry.client()
+	c.acquiring.Add(1)
+	defer c.acquiring.Done()
 	e.votes++ // or the entry would be forgotten meanwhile
 	e.unlock()
 	defer func() {
@@ -252,14 +253,14 @@ func (a *acquisition) askPastQueue(e *entry) (*Lease, error) {
 		e.unlock()
 	}()
 
-	w := &waiter{kind: a.lock.kind, owner: a.owner, opts: a.opts, out: true}
-	lease, err := a.ask(e, w, 0)
-	a.leave(e, w, lease)
+	w.out = true
+	lease, err := w.ask(0)
+	w.leave(lease)
 	if lease == nil && err == nil {
 		e.shard.mu.Lock()
 		ttl := e.ttl()
 		e.unlock()
-		err = a.notAcquired(ttl)
+		err = w.notAcquired(ttl)
 	}
 	return lease, err
 }
