@@ -16,7 +16,7 @@ type request struct {
 	ctx        context.Context
 	name       string // of the lock
 	kind       *kind
-	owner      *owner
+	owner      owner
 	fixed      time.Duration // LeaseTime; 0: the watchdog's
 	began      moment
 	deadline   moment // of WaitTime; 0: none
@@ -37,7 +37,7 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 		once:       opts.WaitTime == 0,
 		vote:       opts.vote,
 	}
-	if r.owner == nil {
+	if r.owner == 0 {
 		r.owner = newOwner()
 	}
 	if opts.WaitTime >= 0 {

@@ -108,7 +108,7 @@ func (f *farewell) ring() {
 }
 
 // holdOf is the live hold of an owner, or nil. Locked.
-func (e *entry) holdOf(o *owner) *hold {
+func (e *entry) holdOf(o owner) *hold {
 	for _, h := range e.holds {
 		if h.owner == o && !h.ended {
 			return h

@@ -22,7 +22,7 @@ import (
 type hold struct {
 	entry *entry
 	kind  *kind // of the first lease; the sides of a read/write lock share a hold
-	owner *owner
+	owner owner
 	field string        // the wire owner
 	turn  chan struct{} // full while a command that changes the hold is under way; renewals do not take it
 	doubt bool          // a try to acquire may still arrive at Redis

@@ -20,7 +20,7 @@ import (
 type Lease struct {
 	keeper keeper
 	name   string
-	owner  *owner
+	owner  owner
 	fixed  time.Duration // LeaseTime; 0: the watchdog's
 	ctx    context.Context
 	cancel context.CancelCauseFunc

@@ -118,7 +118,7 @@ func (l *Lock) RemainingTTL(ctx context.Context) (time.Duration, error) {
 // field is the wire owner of the hold that the owner in ctx has, or empty.
 func (l *Lock) field(ctx context.Context) string {
 	o := ownerFrom(ctx)
-	if o == nil {
+	if o == 0 {
 		return ""
 	}
 	e := l.c.lock(l.key)

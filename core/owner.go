@@ -2,22 +2,19 @@ package core
 
 import (
 	"context"
-	"strconv"
 	"sync/atomic"
 )
 
 // An owner is who holds locks, as this process sees it: whoever carries it in its context re-enters what it holds. It is
-// never seen outside the process; there, each hold has a wire owner of its own.
-type owner struct{ number uint64 }
-
-func (o *owner) String() string { return strconv.FormatUint(o.number, 10) }
+// never seen outside the process; there, each hold has a wire owner of its own. 0: nobody.
+type owner uint64
 
 var (
 	owners atomic.Uint64
 	holds  atomic.Uint64 // numbers the wire owners of this process
 )
 
-func newOwner() *owner { return &owner{owners.Add(1)} }
+func newOwner() owner { return owner(owners.Add(1)) }
 
 type ownerKey struct{}
 
@@ -26,15 +23,17 @@ type ownerKey struct{}
 // itself, which Gin's does not, it is the request's that Acquire watches. It is a string since Gin looks up nothing else.
 const ContextKey = "github.com/reqlock/reqlock/core.ContextKey"
 
-func ownerFrom(ctx context.Context) *owner {
-	if o, ok := ctx.Value(ownerKey{}).(*owner); ok {
-		return o
+func ownerFrom(ctx context.Context) owner {
+	o, ok := ctx.Value(ownerKey{}).(*owner)
+	if !ok {
+		if request, is := ctx.Value(ContextKey).(context.Context); is {
+			o, ok = request.Value(ownerKey{}).(*owner)
+		}
 	}
-	if request, ok := ctx.Value(ContextKey).(context.Context); ok {
-		o, _ := request.Value(ownerKey{}).(*owner)
-		return o
+	if !ok {
+		return 0
 	}
-	return nil
+	return *o
 }
 
 // effective is the context that Acquire watches.
@@ -47,17 +46,17 @@ func effective(ctx context.Context) context.Context {
 	return ctx
 }
 
-func withOwner(ctx context.Context, o *owner) context.Context { return &ownerContext{ctx, o} }
+func withOwner(ctx context.Context, o owner) context.Context { return &ownerContext{ctx, o} }
 
 // An ownerContext is what context.WithValue would make, and can be part of something else.
 type ownerContext struct {
 	context.Context
-	owner *owner
+	owner owner
 }
 
 func (c *ownerContext) Value(key any) any {
 	if key == (ownerKey{}) {
-		return c.owner
+		return &c.owner // a number would be put on the heap each time
 	}
 	return c.Context.Value(key)
 }
@@ -66,7 +65,7 @@ func (c *ownerContext) Value(key any) any {
 // owner re-enter the locks that it holds. Without it every Acquire has an owner of its own, which is found in the context of
 // its Lease: ownership is never taken from the goroutine.
 func WithOwner(ctx context.Context) context.Context {
-	if ownerFrom(ctx) != nil {
+	if ownerFrom(ctx) != 0 {
 		return ctx
 	}
 	return WithNewOwner(ctx)
