@@ -21,7 +21,7 @@ import (
 // as a majority is there, or out of reach, the rest has only as long again. A member is never queued behind others that wait for its name.
 // Without a majority everything is given back, also what is granted late, and after a random pause the next attempt is made
 // with a new owner, until WaitTime is over. A RedLock is therefore not reentrant; and waiting for it means asking again and again,
-// at least twice a second.
+// five times a second at least.
 //
 // The lease ends when less than a majority of the members is left. Each of them ends a drift of lease/100 + 2ms before it
 // would by itself, so that clocks of different speed do no harm. Without a LeaseTime the watchdogs of the clients keep the members,
@@ -78,10 +78,10 @@ func (r *red) quorum() int { return len(r.locks)/2 + 1 }
 // spare is how many members may fail.
 func (r *red) spare() int { return len(r.locks) - r.quorum() }
 
-// Between two attempts there is a pause of a random length, up to an upper bound that doubles.
+// Between two attempts there is a pause of a random length, up to an upper bound that doubles: 200 ms in the end.
 const (
 	redPause    = 20 * time.Millisecond
-	redMaxPause = 500 * time.Millisecond
+	redMaxPause = 160 * time.Millisecond
 )
 
 func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {

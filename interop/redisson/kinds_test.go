@@ -83,7 +83,7 @@ var (
 )
 
 // redPause is the longest that a waiter for a RedLock of ours pauses between two attempts. It is not told of a release.
-const redPause = 625 * time.Millisecond
+const redPause = 200 * time.Millisecond
 
 // A pairing is a row of the matrix: what somebody holds, and what somebody else waits for.
 type pairing struct {
