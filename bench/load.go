@@ -108,7 +108,7 @@ func generate(url string, d time.Duration) (float64, error) {
 	return float64(answers.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
 }
 
-// ask asks over one connection.
+// ask asks over one connection, once at least.
 func ask(addr string, id int, end time.Time, answers *atomic.Int64) error {
 	conn, err := net.Dial("tcp4", addr)
 	if err != nil {
@@ -120,7 +120,7 @@ func ask(addr string, id int, end time.Time, answers *atomic.Int64) error {
 	}
 	in := bufio.NewReader(conn)
 	var request []byte
-	for n := 0; time.Now().Before(end); n++ {
+	for n := 0; n == 0 || time.Now().Before(end); n++ {
 		request = fmt.Appendf(request[:0], "GET /orders/%d-%d HTTP/1.1\r\nHost: %s\r\n\r\n", id, n, addr)
 		if _, err := conn.Write(request); err != nil {
 			return err

@@ -37,7 +37,7 @@ func (b *bench) keep() error {
 }
 
 func (b *bench) hold(contender string) error {
-	lease := b.pick(10*time.Second, 2*time.Second)
+	lease := b.pick(10*time.Second, 5*time.Second) // a machine may stand still for two, and no lock is to be lost by that
 	clients, closeAll, err := openAll(b.addr, settings{lease: lease}, contender)
 	if err != nil {
 		return err
