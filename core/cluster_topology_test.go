@@ -25,19 +25,15 @@ func TestCluster(t *testing.T) {
 			cluster.Failover(t, cluster.MasterOf(t, cluster.Slot(t, "{steps back}")))
 		})
 	})
-	replaced := func(name string, end func(*redistest.Server, testing.TB)) func(testing.TB) {
-		return func(t testing.TB) {
-			slot := cluster.Slot(t, name)
-			old := cluster.MasterOf(t, slot) // and its replica has the lock
-			end(old, t)
-			cluster.AwaitMaster(t, slot, old)
-		}
-	}
+	t.Run("a master dies with what no replica has", func(t *testing.T) {
+		top.testUnreplicated(t, "{unheard of}").Restart(t) // as a replica
+	})
+	top.empty(t)
 	t.Run("a master dies under load", func(t *testing.T) {
-		top.testFailover(t, "{c}", time.Hour, replaced("{c}", (*redistest.Server).Kill))
+		top.testFailover(t, "{c}", time.Hour, top.die("{c}", (*redistest.Server).Kill))
 	})
 	t.Run("a master freezes under load", func(t *testing.T) { // no connection breaks: pings and time-outs tell
-		top.testFailover(t, "{b}", time.Second, replaced("{b}", (*redistest.Server).Freeze))
+		top.testFailover(t, "{b}", time.Second, top.die("{b}", (*redistest.Server).Freeze))
 	})
 	top.empty(t)
 }

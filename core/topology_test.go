@@ -33,12 +33,17 @@ var topologyKinds = map[string]topologyKind{
 type topology struct {
 	connect func(t testing.TB) redis.UniversalClient
 	masters func(t testing.TB) []*redistest.Server
+	// masterOf waits until the master of a name's keys is another than old, which may be nil, and its replicas have all it has.
+	masterOf func(t testing.TB, name string, old *redistest.Server) *redistest.Server
 }
 
 func onSentinel(s *redistest.Sentinel) *topology {
 	return &topology{
 		connect: func(t testing.TB) redis.UniversalClient { return s.Client(t) },
 		masters: func(t testing.TB) []*redistest.Server { return []*redistest.Server{s.AwaitMaster(t, nil)} },
+		masterOf: func(t testing.TB, _ string, old *redistest.Server) *redistest.Server {
+			return s.AwaitMaster(t, old)
+		},
 	}
 }
 
@@ -49,6 +54,9 @@ func onCluster(c *redistest.Cluster) *topology {
 			return c.ClientWith(t, func(o *redis.ClusterOptions) { o.ReadTimeout = 2 * time.Second })
 		},
 		masters: c.Masters,
+		masterOf: func(t testing.TB, name string, old *redistest.Server) *redistest.Server {
+			return c.AwaitMaster(t, c.Slot(t, name), old)
+		},
 	}
 }
 
@@ -286,30 +294,110 @@ func (l *load) flows(t testing.TB) {
 	}
 }
 
-// A failover, while a lock is held and waited for: a replica that has the lock keeps it for its holder, the waiter's
-// subscription follows, and everybody else goes on as well. Redisson: testLockFailoverInCluster.
+// die is a fault: the master of a name's keys is gone, and a replica, which has all that it had, takes over.
+func (top *topology) die(name string, end func(*redistest.Server, testing.TB)) func(testing.TB) {
+	return func(t testing.TB) {
+		old := top.masterOf(t, name, nil)
+		end(old, t)
+		top.masterOf(t, name, old)
+	}
+}
+
+// A failover, while locks of each kind are held and waited for: a replica that has the lock keeps it for its holder, the
+// waiter's subscription follows, and everybody else goes on as well. Redisson: testLockFailoverInCluster.
 func (top *topology) testFailover(t *testing.T, name string, poll time.Duration, failover func(t testing.TB)) {
 	load := top.load(t, 3)
 	load.flows(t)
 	holder := top.client(t, commandTimeout(3*time.Second), watchdogTimeout(6*patience)) // failovers may take their time
 	waiter := top.client(t, commandTimeout(time.Second), pollInterval(poll))
-	lease := mustTake(t, bg, holder.Lock(name), AcquireOptions{})
-	waiting := insistAsync(bg, waiter.Lock(name), AcquireOptions{WaitTime: WaitForever})
-	top.awaitListener(t, name)
+	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquired)
+	for kindName, kind := range topologyKinds {
+		leases[kindName] = mustTake(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
+		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), AcquireOptions{WaitTime: WaitForever})
+	}
+	for kindName := range topologyKinds {
+		top.awaitListener(t, name+kindName)
+	}
 
 	failover(t)
 
 	load.flows(t)
-	top.awaitListener(t, name) // on the new master
-	if err := lease.Err(); err != nil {
-		t.Fatalf("the holder lost a lock that the new master has: %v", err)
+	for kindName, lease := range leases {
+		top.awaitListener(t, name+kindName) // on the new master
+		if err := lease.Err(); err != nil {
+			t.Fatalf("%s: the holder lost a lock that the new master has: %v", kindName, err)
+		}
+		select {
+		case got := <-waiting[kindName]:
+			t.Fatalf("%s: the waiter got a lock that is held (%v)", kindName, got.err)
+		default:
+		}
+		_ = lease.Release(bg) // an error says that it is released in the background
+		mustHave(t, kindName+": the waiter was not woken after the failover", waiting[kindName])
 	}
-	select {
-	case got := <-waiting:
-		t.Fatalf("the waiter got a lock that is held (%v)", got.err)
-	default:
-	}
-	_ = lease.Release(bg) // an error says that it is released in the background
-	mustHave(t, "the waiter was not woken after the failover", waiting)
 	load.end()
+}
+
+// What a master has confirmed, and no replica has heard of, is gone with it: the new one gives the lock to the next, whose
+// fencing token may be one that was given before. This is what asynchronous replicas cannot promise. No waiter hangs for it:
+// those who sleep ask again when they listen to the new master, or with their next poll. The holders go by what they have, a
+// LeaseTime, or are told with the next renewal. It returns the old master, which is dead.
+func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Server {
+	renewed := top.client(t, commandTimeout(time.Second), watchdogTimeout(15*time.Second))
+	holder := top.client(t, commandTimeout(time.Second))
+	waiters := map[string]*Client{
+		"listens": top.client(t, commandTimeout(time.Second), pollInterval(time.Hour)),
+		"polls":   top.client(t, commandTimeout(time.Second), pollInterval(time.Second)),
+	}
+	type double struct {
+		name    string
+		lease   *Lease
+		waiting <-chan acquired
+	}
+	var doubles []double
+	for waiter, c := range waiters {
+		for kindName, kind := range topologyKinds {
+			name := tag + kindName + " " + waiter
+			mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{})) // the counter of tokens is known everywhere
+			doubles = append(doubles, double{name: name})
+		}
+	}
+
+	old := top.masterOf(t, tag, nil)
+	cutOff(t, old)
+	told := mustTake(t, bg, renewed.Lock(tag), AcquireOptions{})
+	for i, d := range doubles {
+		kindName, waiter, _ := strings.Cut(strings.TrimPrefix(d.name, tag), " ")
+		kind := topologyKinds[kindName]
+		doubles[i].lease = mustTake(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
+		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), AcquireOptions{WaitTime: WaitForever})
+	}
+	for _, c := range waiters {
+		eventually(t, "they wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(topologyKinds) })
+	}
+	old.Kill(t)
+	top.masterOf(t, tag, old)
+	eventually(t, "the holder finds the new master", func() bool {
+		_, err := holder.Lock(tag).IsLocked(bg)
+		return err == nil
+	})
+
+	for _, d := range doubles {
+		got := await(t, d.name+": the waiter asks the new master", d.waiting)
+		if got.err != nil {
+			t.Fatalf("%s: %v", d.name, got.err)
+		}
+		if first, second := d.lease.Err(), got.lease.Err(); first != nil || second != nil {
+			t.Errorf("%s: the holders have %v and %v, and each should believe to be the only one", d.name, first, second)
+		}
+		before, fenced := d.lease.Token()
+		if token, _ := got.lease.Token(); fenced && token != before {
+			t.Errorf("%s: token %d after %d, which the new master has not heard of", d.name, token, before)
+		}
+		mustRelease(t, got.lease)
+		wantErr(t, d.name+": Release by who had it from the old master", d.lease.Release(bg), ErrLockLost)
+	}
+	await(t, "the first holder is told", told.Done())
+	wantErr(t, "cause of its context", context.Cause(told.Context()), ErrLockLost)
+	return old
 }
