@@ -147,8 +147,9 @@ func TestRedisson_ManyTry(t *testing.T) {
 					if n := inside.Add(1); n != 1 {
 						t.Errorf("%d are inside", n)
 					}
-					if n := c.Stats().Renewals; n != 1 {
-						t.Errorf("the watchdog keeps %d locks, want 1", n)
+					// One that is handed on is armed before, also if it then goes to somebody else; but not for long.
+					if !within(patience, func() bool { return c.Stats().Renewals == 1 }) {
+						t.Errorf("the watchdog keeps %d locks, want 1", c.Stats().Renewals)
 					}
 					inside.Add(-1)
 					passages.Add(1)
