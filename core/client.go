@@ -36,6 +36,8 @@ type Client struct {
 	shards  [shardCount]shard
 	cleaner *cleaner
 
+	standBack time.Duration // after a streak; see pass.go
+
 	held       tally          // live holds, and those that are being taken leave of
 	acquiring  sync.WaitGroup // callers of Acquire in a queue; joined only while the client is open
 	background group
@@ -87,6 +89,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		clockWatch: make(chan struct{}),
 		closing:    make(chan struct{}),
 		closed:     make(chan struct{}),
+		standBack:  standBack,
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		c.lookout.cluster, c.cluster, c.slot = cluster, true, wire.Slot

@@ -39,9 +39,7 @@ type entry struct {
 	queue []*waiter // first come, first served; only those at the front ask Redis
 	votes int32     // callers that ask past the queue
 
-	moves      int32 // of the lock within this process, since it was asked for or freed
-	movesSince moment
-
+	round
 	arrivals uint64 // numbers the waiters
 	heldTill moment
 
@@ -117,16 +115,12 @@ func (e *entry) holdOf(o owner) *hold {
 	return nil
 }
 
-// remove takes a hold off the entry, whose lock may be free now. After a streak others are to have a chance. Locked.
+// remove takes a hold off the entry, whose lock may be free now. Locked.
 func (e *entry) remove(h *hold) {
 	e.drop(h)
-	if e.tired() && len(e.queue) > 0 {
-		e.queue[0].pollAt = in(standBack)
-		e.queue[0].poke()
-	} else {
+	if !e.back() {
 		e.bump()
 	}
-	e.moves = 0
 }
 
 // drop takes a hold off the entry. Locked.
@@ -137,10 +131,12 @@ func (e *entry) drop(h *hold) {
 	}
 }
 
-// Notify has those at the front ask Redis again; it is how the hub tells.
+// Notify has those at the front ask Redis again, for there was a message, or may have been; it is how the hub tells.
 func (e *entry) Notify() {
 	e.shard.mu.Lock()
-	e.bump()
+	if e.heed() {
+		e.bump()
+	}
 	e.shard.mu.Unlock()
 }
 
@@ -169,6 +165,16 @@ func (c *Client) wake(key string) {
 	defer s.mu.Unlock()
 	if e := s.entries[key]; e != nil {
 		e.bump()
+	}
+}
+
+// poke has those at the front look again. Locked.
+func (e *entry) poke() {
+	for _, w := range e.queue {
+		if !w.front {
+			return
+		}
+		w.poke()
 	}
 }
 
@@ -228,6 +234,7 @@ type waiter struct {
 	front   bool
 	asked   bool // since it came to the front
 	asking  bool // a question is under way
+	alone   bool // nobody of us had the lock when it asked
 	heir    bool // the lock is being handed to it
 	waits   bool // false: it came to the front at once, and has not been refused yet
 	out     bool
@@ -313,6 +320,7 @@ func (e *entry) promote() {
 // knows who has it, and that there will be a release or a loss to wake it. Locked.
 func (e *entry) grant(w *waiter, h *hold) {
 	e.holds = append(e.holds, h)
+	e.got()
 	e.client().held.add()
 	e.leave(w)
 	if len(e.queue) > 0 {
@@ -377,6 +385,8 @@ func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 		return reenter, 0
 	case front && left > 0 && e.recording(): // it is told what comes of that
 	case w.heir && left > 0:
+	case front && left > 0 && !w.kind.queued && e.rests():
+		left = min(left, e.restLeft())
 	case front && !w.asked:
 		return ask, 0
 	case left <= 0:
@@ -394,7 +404,7 @@ func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 
 // asks notes that a waiter is about to ask, and returns who stands in the queue by now. Locked.
 func (e *entry) asks(w *waiter) (arrivals uint64) {
-	w.asked, w.seen = true, e.epochOf(w)
+	w.asked, w.seen, w.alone = true, e.epochOf(w), e.freed || len(e.holds) == 0
 	return e.arrivals
 }
 
@@ -402,6 +412,9 @@ func (e *entry) asks(w *waiter) (arrivals uint64) {
 // now; the last to come is the one to go. Locked.
 func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 	w.asking = false
+	if w.alone {
+		e.rivals = rivalChances
+	}
 	w.pollAt = in(e.client().pause(ttl))
 	e.subscribe(w)
 	if w.waits {

@@ -306,6 +306,7 @@ func (h *hold) free(l *Lease, g grip) error {
 		h.entry.shard.mu.Unlock()
 		return h.pass(l, g, heir, next, lease, arrivals)
 	}
+	h.entry.letGo()
 	h.entry.shard.mu.Unlock()
 	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)

@@ -9,19 +9,116 @@ import (
 // A lock that somebody of this process waits for is handed on with its release, by one command instead of two and a
 // message: Redis shows the true holder at any time. Other processes must not go without it for ever, so that after a
 // while it is freed, and whoever waits here then is no better off than they are.
+//
+// That alone would leave it to chance who has it next, and chance is not fair: the message reaches every process in the same
+// few microseconds, and the same one may be first for seconds. So a process that knows of others leaves them the lock
+// after a streak, and asks when it hears that they have freed it again, or after a moment. Each process that does so has its
+// turn. One that knows of nobody asks at once.
 
 // A streak of hand-overs ends after so many, or so long.
 const (
 	streakMoves = 64
 	streakTime  = 20 * time.Millisecond
-	// standBack is how long those who wait here leave the lock to others then, unless they hear the message sooner.
-	standBack = 2 * time.Millisecond
 )
+
+const (
+	// standBack is how long at most those who wait here leave the lock to others then.
+	standBack = 2 * time.Millisecond
+	// rivalChances is how often others may miss that time before they are forgotten.
+	rivalChances = 8
+	// probing: a process that is always the first would never know of others if it did not give them a chance now and then,
+	// after so many streaks.
+	probing = 64
+)
+
+// A round is how a lock goes round, here and elsewhere. It is part of an entry.
+type round struct {
+	moves      int32  // within this process, since the lock was asked for or freed
+	streaks    uint8  // that have ended
+	rivals     uint8  // chances that others have left; 0: nobody is known to want the lock
+	echoes     uint8  // messages of our own that are to come
+	freed      bool   // the lock, or it is about to be; none of us has been granted it since
+	offered    bool   // the same, after a streak and without an answer yet
+	resting    bool   // those at the front do not ask
+	movesSince moment // the first move
+	restTill   moment // 0: until Redis has answered
+}
 
 // tired says that the lock has been handed on in this process for long enough. Locked.
 func (e *entry) tired() bool {
 	return e.moves >= streakMoves || e.moves > 0 && now().since(e.movesSince) >= streakTime
 }
+
+// moved notes that the lock was handed on. Locked.
+func (e *entry) moved() {
+	if e.moves++; e.moves == 1 {
+		e.movesSince = now()
+	}
+}
+
+// letGo notes that a hold is about to be freed. The message of that may be here before the answer. Locked.
+func (e *entry) letGo() {
+	if len(e.holds) > 1 {
+		return // the lock is not free by that
+	}
+	e.freed = true
+	if !e.tired() || len(e.queue) == 0 {
+		return
+	}
+	e.offered, e.resting, e.restTill, e.echoes = true, true, 0, 0
+	if e.streaks++; e.streaks%probing == 0 {
+		e.rivals = max(e.rivals, 1)
+	}
+	if e.rivals > 0 {
+		e.echoes = uint8(len(e.client().publishMode().publishCommands()))
+	}
+}
+
+// back notes that a hold has gone, and reports whether others are to have the first chance of its lock. Locked.
+func (e *entry) back() bool {
+	offered := e.offered && len(e.queue) > 0
+	e.moves, e.offered, e.resting = 0, false, e.resting && offered
+	if e.resting { // or the message has ended that
+		e.restTill = in(e.client().standBack)
+		e.poke()
+	}
+	return offered
+}
+
+// rests reports whether those at the front leave the lock to others. Locked.
+func (e *entry) rests() bool {
+	if e.resting && e.restTill > 0 && e.restTill <= now() {
+		e.resting = false
+		e.rivals -= min(e.rivals, 1) // for nobody came
+		e.epoch++
+	}
+	return e.resting
+}
+
+// restLeft is how long they do, unless they hear something. Locked.
+func (e *entry) restLeft() time.Duration {
+	if e.restTill == 0 {
+		return noEnd
+	}
+	return e.restTill.since(now())
+}
+
+// heed reports whether a message is a reason to ask. What we have said ourselves is none while others have the first chance,
+// and what somebody else says then tells that they have taken it. Locked.
+func (e *entry) heed() bool {
+	if e.resting && e.echoes > 0 {
+		e.echoes--
+		return false
+	}
+	if e.resting && e.rivals > 0 {
+		e.rivals = rivalChances
+	}
+	e.resting = false
+	return true
+}
+
+// got notes that one of us has been granted the lock. Locked.
+func (e *entry) got() { e.freed, e.resting = false, false }
 
 // heir is the waiter to whom a hold can be handed; nil: it is to be freed. An heir neither asks nor polls until pass is done
 // with it. Of a queued kind it is the one that came first in this process, and Redis says whether it came first of all, so
@@ -77,9 +174,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 	switch {
 	case accepted:
 		next.add(lease, x.sent)
-		if e.moves++; e.moves == 1 {
-			e.movesSince = now()
-		}
+		e.moved()
 		e.grant(w, next)
 		w.lease = lease
 	case err != nil:

@@ -1,13 +1,16 @@
 package core
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -193,6 +196,87 @@ func TestRule6_3_OthersGetTheirTurn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of two processes, one hears of a release later than the other, always. It gets as much of the lock all the same, once it has
+// been noticed: who has had a streak asks again when the other has had one, not as soon as it can.
+func TestRule6_3_TheSlowerGetsAsMuch(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"lock", "fenced", "write"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			quick := b.clientOn(t, b.srv.Client(t))
+			slow := b.clientOn(t, b.srv.ClientWith(t, hardOfHearing))
+			quick.standBack, slow.standBack = patience, patience // whose turn it is does not depend on how slow the machine is
+
+			ctx, stop := context.WithTimeout(bg, 3*patience)
+			defer stop()
+			const enough = 20 * streakMoves
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			turns, noticed := map[*Client]int{}, false
+			count := func(c *Client) {
+				mu.Lock()
+				defer mu.Unlock()
+				if !noticed && c == slow {
+					noticed = true
+					clear(turns)
+				}
+				if turns[c]++; noticed && turns[quick]+turns[slow] >= enough {
+					stop()
+				}
+			}
+			for i := range 16 {
+				c := []*Client{slow, quick}[i%2]
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						lease, err := family[name](c, "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+						if err != nil {
+							return
+						}
+						count(c)
+						if err := lease.Release(bg); err != nil {
+							t.Errorf("Release: %v", err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if one, two := turns[quick], turns[slow]; one+two < enough || min(one, two)*100 < (one+two)*35 {
+				t.Errorf("%d turns of the quick one, %d of the slow one, noticed: %t", one, two, noticed)
+			}
+		})
+	}
+}
+
+// hardOfHearing has whatever comes on a connection that has subscribed to something arrive 5 ms late.
+func hardOfHearing(o *redis.Options) {
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, addr)
+		return &lateConn{Conn: conn}, err
+	}
+}
+
+type lateConn struct {
+	net.Conn
+	late atomic.Bool
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("subscribe")) {
+		c.late.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.late.Load() {
+		<-time.After(5 * time.Millisecond)
+	}
+	return n, err
 }
 
 // A stream of acquisitions of one process costs hardly more than a command each.
