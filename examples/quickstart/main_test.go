@@ -102,6 +102,22 @@ func checkReadme(t *testing.T, output string) (missed string) {
 	return ""
 }
 
+// What the program invites to try by hand works.
+func TestInvitation(t *testing.T) {
+	t.Parallel()
+	p := demotest.Start(t, "")
+	p.Until(t, "Serving until Ctrl-C.")
+	url := p.Find(t, `(?m)^  curl -i -X POST (http://\S+/orders/42/pay) & curl -i -X POST http://\S+/orders/42/pay; wait$`)
+	demotest.AwaitFree(t, p.Redis(t))
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	if a := <-demotest.Post(client, url, ""); a.Status != http.StatusOK || a.Body != "order 42 is paid\n" {
+		t.Errorf("answer %+v", a)
+	}
+	p.Signal(t, os.Interrupt)
+	p.End(t, 0)
+}
+
 func TestSignalWhileServing(t *testing.T) {
 	t.Parallel()
 	demotest.Signals(t,

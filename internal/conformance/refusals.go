@@ -28,6 +28,7 @@ type refusal struct {
 	retry   string                 // Retry-After
 	logged  string                 // what the log says; empty: nothing
 	backend bool                   // Redis cannot be asked: FailOpen runs the handler
+	cause   error                  // that is observed; nil: any
 	check   func(e *env, a answer) // instead of that of the problem
 }
 
@@ -94,6 +95,12 @@ var refusalTable = []refusal{
 		setup:   []func(*setup){proxied},
 		arrange: func(e *env, s *site) { e.replyToScripts("$5\r\nhello\r\n") },
 		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
+	},
+	{
+		name:   "replicas do not confirm it", // there are none
+		setup:  []func(*setup){func(s *setup) { s.options.ReplicaAcks, s.options.ReplicaTimeout = 1, 50*time.Millisecond }},
+		status: 503, problem: "backend-unavailable", retry: "1", backend: true,
+		cause: core.ErrNotReplicated,
 	},
 	{
 		name:   "the lease is over before the reply is there",
@@ -310,6 +317,9 @@ func (row refusal) test(e *env, failOpen bool) {
 		row.request = func(s *site) answer { return s.get(order) }
 	}
 	a, o := row.request(s), e.outcome()
+	if row.cause != nil {
+		e.wantErr("the cause that is observed", o.Err, row.cause)
+	}
 
 	if failOpen && row.backend {
 		a.want(e, http.StatusOK, "done")
