@@ -148,7 +148,8 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 	if c.state.Load() == closed {
 		return nil, ErrClosed
 	}
-	lease := h.newLease(&w.request)
+	another := h.lease(&w.request)
+	lease := &another
 	err := h.update(w.ctx, w.kind, lease.duration(), func(sent instant) error {
 		end := leaseEnd(sent, lease.duration())
 		if lease.watched {
@@ -164,7 +165,6 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 		return nil
 	})
 	if err != nil {
-		lease.cancel(err)
 		return nil, err
 	}
 	return lease, nil
@@ -361,9 +361,8 @@ func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
 // granted makes a lease of a grant, unless it has come too late for the caller.
 func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error) {
 	e := w.entry
-	h := w.newHold(field, x.doubt || w.place.inDoubt())
+	h, lease := w.newHold(field, x.doubt || w.place.inDoubt())
 	h.token = token
-	lease := h.newLease(&w.request)
 	err := w.ctx.Err()
 	if err != nil {
 		err = ended(w.ctx)
@@ -385,7 +384,6 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 	e.unlock()
 
 	if err != nil {
-		lease.cancel(err)
 		return nil, err
 	}
 	return lease, nil

@@ -132,7 +132,9 @@ func (c *Client) Stats() Stats {
 	s := Stats{Channels: c.hub.Len(), Renewals: c.dog.Len(), Cleanups: c.cleaner.len()}
 	c.each(func(e *entry) {
 		s.Names++
-		s.Held += len(e.holds)
+		for h := e.holds; h != nil; h = h.next {
+			s.Held++
+		}
 		s.Waiting += len(e.queue)
 	})
 	return s
@@ -213,7 +215,7 @@ func (h *hold) wasRenewed(sent instant, lease time.Duration) {
 // wasGone ends the hold, unless its last lease has been released and that is why it is gone.
 func (h *hold) wasGone() {
 	h.entry.shard.mu.Lock()
-	released := len(h.leases) == 0
+	released := h.leases == nil
 	h.entry.shard.mu.Unlock()
 	if !released {
 		h.lose(ErrLockLost)
@@ -223,10 +225,7 @@ func (h *hold) wasGone() {
 func (h *hold) renewFailed(err error) {
 	c := h.client()
 	h.entry.shard.mu.Lock()
-	var l *Lease
-	if len(h.leases) > 0 {
-		l = h.leases[0]
-	}
+	l := h.leases
 	h.entry.shard.mu.Unlock()
 	if l == nil {
 		return
@@ -271,8 +270,10 @@ func (c *Client) watchClock() {
 		c.opts.Logger.Warn("reqlock: the clocks have parted, all leases are looked at")
 		var leases []*Lease
 		c.each(func(e *entry) {
-			for _, h := range e.holds {
-				leases = append(leases, h.leases...)
+			for h := e.holds; h != nil; h = h.next {
+				for l := h.leases; l != nil; l = l.next {
+					leases = append(leases, l)
+				}
 			}
 		})
 		for _, l := range leases {
@@ -336,12 +337,12 @@ func (c *Client) awaitReleases() {
 func (c *Client) endHolds() (n int) {
 	type ending struct {
 		hold   *hold
-		leases []*Lease
+		leases *Lease
 	}
 	var all []ending
 	c.each(func(e *entry) {
-		for _, h := range e.holds {
-			if len(h.leases) > 0 {
+		for h := e.holds; h != nil; h = h.next {
+			if h.leases != nil {
 				leases, _ := h.end(ErrClosed)
 				all = append(all, ending{h, leases})
 			}

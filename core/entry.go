@@ -35,7 +35,7 @@ type entry struct {
 	shard *shard
 	key   string
 
-	holds []*hold   // those that have ended stay until all has been told
+	holds *hold     // those that have ended stay until all has been told
 	queue []*waiter // first come, first served; only those at the front ask Redis
 	votes int32     // callers that ask past the queue
 
@@ -47,8 +47,7 @@ type entry struct {
 	lingers bool
 	epoch   uint32 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 
-	oneHold   [1]*hold // where holds and queue begin: as a rule there is no second one
-	oneWaiter [1]*waiter
+	one [1]*waiter // where queue begins: as a rule there is no second one
 }
 
 func (e *entry) client() *Client { return e.shard.c }
@@ -72,7 +71,7 @@ func (c *Client) lock(key string) *entry {
 	e := s.entries[key]
 	if e == nil {
 		e = &entry{shard: s, key: key}
-		e.holds, e.queue = e.oneHold[:0], e.oneWaiter[:0]
+		e.queue = e.one[:0]
 		s.entries[key] = e
 	}
 	return e
@@ -88,7 +87,7 @@ func (e *entry) unlock() {
 			f := &farewell{entry: e}
 			e.client().alarms.Set(&f.alarm, f, linger)
 		}
-	case len(e.holds) == 0 && e.votes == 0 && e.shard.entries[e.key] == e:
+	case e.holds == nil && e.votes == 0 && e.shard.entries[e.key] == e:
 		delete(e.shard.entries, e.key)
 	}
 	e.shard.mu.Unlock()
@@ -107,7 +106,7 @@ func (f *farewell) ring() {
 
 // holdOf is the live hold of an owner, or nil. Locked.
 func (e *entry) holdOf(o owner) *hold {
-	for _, h := range e.holds {
+	for h := e.holds; h != nil; h = h.next {
 		if h.owner == o && !h.ended {
 			return h
 		}
@@ -125,9 +124,12 @@ func (e *entry) remove(h *hold) {
 
 // drop takes a hold off the entry. Locked.
 func (e *entry) drop(h *hold) {
-	if i := slices.Index(e.holds, h); i >= 0 {
-		e.holds = slices.Delete(e.holds, i, i+1)
-		e.client().held.done()
+	for at := &e.holds; *at != nil; at = &(*at).next {
+		if *at == h {
+			*at, h.next = h.next, nil
+			e.client().held.done()
+			return
+		}
 	}
 }
 
@@ -319,7 +321,7 @@ func (e *entry) promote() {
 // grant puts a hold in the place of the waiter who got it. The one behind it need not ask, unless they may share the lock: it
 // knows who has it, and that there will be a release or a loss to wake it. Locked.
 func (e *entry) grant(w *waiter, h *hold) {
-	e.holds = append(e.holds, h)
+	h.next, e.holds = e.holds, h
 	e.got()
 	e.client().held.add()
 	e.leave(w)
@@ -404,7 +406,7 @@ func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 
 // asks notes that a waiter is about to ask, and returns who stands in the queue by now. Locked.
 func (e *entry) asks(w *waiter) (arrivals uint64) {
-	w.asked, w.seen, w.alone = true, e.epochOf(w), e.freed || len(e.holds) == 0
+	w.asked, w.seen, w.alone = true, e.epochOf(w), e.freed || e.holds == nil
 	return e.arrivals
 }
 

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -19,66 +18,58 @@ import (
 //
 // A live hold may have no lease for a moment: while the release of the last one is on its way. A re-entry that gets the
 // turn before that release makes it an ordinary partial one.
+//
+// There may be a hundred thousand of them, each with its lease: both are kept small.
 type hold struct {
 	entry *entry
 	kind  *kind // of the first lease; the sides of a read/write lock share a hold
 	owner owner
-	field string        // the wire owner
-	turn  chan struct{} // full while a command that changes the hold is under way; renewals do not take it
-	doubt bool          // a try to acquire may still arrive at Redis
-	token uint64        // fencing token; 0: none
+	field string // the wire owner
+	token uint64 // fencing token; 0: none
 	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
-	leases  []*Lease // neither released nor run out: their number is the hold count
-	sure    levels   // what Redis has at the least
-	deepest int      // the most shared levels that Redis was told
+	next    *hold  // of the entry
+	leases  *Lease // neither released nor run out: their number is the hold count
+	sure    levels // what Redis has at the least
+	deepest int32  // the most shared levels that Redis was told
+	doubt   bool   // a try to acquire may still arrive at Redis
+	armed   bool
 	ended   bool
+	taken   bool          // the turn is: a command that changes the hold is under way; renewals do not take it
+	line    *candidate    // for the turn
 	cause   error         // why it ended
 	freed   error         // what Redis said to the release that ended it
 	renewed instant       // the local deadline of leases that the watchdog keeps
 	longest time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
-	armed   bool
-	record  *lua.Record // a Once's: what the next command that changes the number of leases is to leave
+	record  *lua.Record   // a Once's: what the next command that changes the number of leases is to leave
 
-	one [1]*Lease // where leases begins: as a rule there is no second one
+	first Lease // as a rule there is no other one
 }
 
-func (w *waiter) newHold(field string, doubt bool) *hold {
+// newHold is the hold that a waiter is to have, with its first lease.
+func (w *waiter) newHold(field string, doubt bool) (*hold, *Lease) {
 	h := &hold{
 		entry: w.entry,
 		kind:  w.kind,
 		owner: w.owner,
 		field: field,
-		turn:  make(chan struct{}, 1),
 		doubt: doubt,
 		sure:  levels{}.plus(w.kind),
 	}
 	h.deepest = h.sure.shared
-	h.leases = h.one[:0]
-	h.item = watchdog.Item[*hold]{Hold: h, Slot: uint16(h.client().slot(w.entry.key))}
-	return h
+	h.item.Hold, h.item.Slot = h, uint16(h.client().slot(w.entry.key))
+	h.first = h.lease(&w.request)
+	return h, &h.first
 }
 
 func (h *hold) client() *Client { return h.entry.client() }
 
 func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
 
-// take waits for the turn to change the hold.
-func (h *hold) take(ctx context.Context) error {
-	select {
-	case h.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ended(ctx)
-	}
-}
-
-func (h *hold) give() { <-h.turn }
-
 // add puts a lease on the hold that Redis has granted by a command sent at some time. Locked.
 func (h *hold) add(l *Lease, sent instant) {
-	h.leases = append(h.leases, l)
+	l.next, h.leases = h.leases, l
 	h.prolong(l, sent, l.duration())
 	h.syncRenewal()
 }
@@ -96,16 +87,19 @@ func (h *hold) prolong(l *Lease, sent instant, d time.Duration) {
 
 // drop takes a lease off the hold. Locked.
 func (h *hold) drop(l *Lease) {
-	if i := slices.Index(h.leases, l); i >= 0 {
-		h.leases = slices.Delete(h.leases, i, i+1)
+	for at := &h.leases; *at != nil; at = &(*at).next {
+		if *at == l {
+			*at, l.next = l.next, nil
+			break
+		}
 	}
-	l.c.alarms.Cancel(&l.alarm)
+	h.client().alarms.Cancel(&l.alarm)
 	h.syncRenewal()
 }
 
 // syncRenewal has the watchdog keep the hold exactly while a lease wants it. Locked.
 func (h *hold) syncRenewal() {
-	want := !h.ended && slices.ContainsFunc(h.leases, func(l *Lease) bool { return l.watched })
+	want := !h.ended && h.watched()
 	if want == h.armed {
 		return
 	}
@@ -115,6 +109,16 @@ func (h *hold) syncRenewal() {
 	} else {
 		h.client().dog.Cancel(&h.item)
 	}
+}
+
+// watched reports whether the watchdog keeps a lease. Locked.
+func (h *hold) watched() bool {
+	for l := h.leases; l != nil; l = l.next {
+		if l.watched {
+			return true
+		}
+	}
+	return false
 }
 
 // update sends the number of leases, with one more of a kind or not, and the lease wanted; it has applied called, locked, when
@@ -208,7 +212,7 @@ func (h *hold) plan(more *kind) (grip, error) {
 // grip is what Redis is to have of the leases there are. Locked.
 func (h *hold) grip() grip {
 	g := grip{key: h.entry.key, field: h.field, deepest: h.deepest}
-	for _, l := range h.leases {
+	for l := h.leases; l != nil; l = l.next {
 		g.levels = g.plus(l.kind)
 	}
 	return g
@@ -229,23 +233,22 @@ func (h *hold) sendCount() {
 // release tells Redis that a lease has been released: by the new count, or by freeing the hold with its last lease. A caller
 // for whom the turn does not come in time waits no longer.
 func (h *hold) release(l *Lease) error {
-	c := h.client()
-	select {
-	case h.turn <- struct{}{}: // as a rule nobody has it
+	p := h.lineUp()
+	if p == nil { // as a rule nobody has it
 		defer h.give()
 		return h.tellRelease(l)
-	default:
 	}
+	c := h.client()
 	timeout := time.NewTimer(c.opts.CommandTimeout)
 	defer timeout.Stop()
 	select {
-	case h.turn <- struct{}{}:
+	case <-p.called:
 		defer h.give()
 		return h.tellRelease(l)
 	case <-timeout.C:
 	}
 	freeLater := func() {
-		h.turn <- struct{}{}
+		<-p.called
 		defer h.give()
 		if g, err := h.plan(nil); g.total() == 0 && err == nil {
 			_ = h.free(l, g) // where leases are left, the next change sets the count
@@ -357,14 +360,14 @@ func (h *hold) lose(cause error) {
 	}
 }
 
-// end marks the hold and its leases as ended, and returns the leases. Locked.
-func (h *hold) end(cause error) (lost []*Lease, ok bool) {
+// end marks the hold and its leases as ended, and returns the first of the leases. Locked.
+func (h *hold) end(cause error) (lost *Lease, ok bool) {
 	if h.ended {
 		return nil, false
 	}
 	h.ended, h.cause = true, cause
 	lost, h.leases = h.leases, nil
-	for _, l := range lost {
+	for l := lost; l != nil; l = l.next {
 		l.err = cause
 		h.client().alarms.Cancel(&l.alarm)
 	}
@@ -373,8 +376,8 @@ func (h *hold) end(cause error) (lost []*Lease, ok bool) {
 }
 
 // bury does what follows end, without a mutex.
-func (h *hold) bury(lost []*Lease) {
-	for _, l := range lost {
+func (h *hold) bury(lost *Lease) {
+	for l := lost; l != nil; l = l.next {
 		l.endContexts(h.cause)
 	}
 	h.entry.shard.mu.Lock()
@@ -382,7 +385,7 @@ func (h *hold) bury(lost []*Lease) {
 	g := h.grip()
 	h.entry.unlock()
 	h.client().cleaner.add(h.kind.release(h.client(), g), g, h.longest, true, h.doubt)
-	for _, l := range lost {
+	for l := lost; l != nil; l = l.next {
 		l.reportLoss(h.cause)
 	}
 }

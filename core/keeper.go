@@ -2,12 +2,15 @@ package core
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // How a hold keeps its leases.
 
-func (h *hold) left(l *Lease) time.Duration { return l.c.clock().until(l.end()) }
+func (h *hold) mutex() *sync.Mutex { return &h.entry.shard.mu }
+
+func (h *hold) left(l *Lease) time.Duration { return h.client().clock().until(l.end()) }
 
 // end is the local deadline. Locked.
 func (l *Lease) end() instant {
@@ -15,11 +18,14 @@ func (l *Lease) end() instant {
 	if l.watched {
 		end = l.hold.renewed
 	}
-	return end.add(-l.drift)
+	if l.tight {
+		end = end.add(-margin(l.duration()))
+	}
+	return end
 }
 
 // setAlarm has the lease looked at when its time is over. Locked.
-func (l *Lease) setAlarm() { l.c.alarms.Set(&l.alarm, l, l.left()) }
+func (l *Lease) setAlarm() { l.hold.client().alarms.Set(&l.alarm, l, l.left()) }
 
 // expire ends the lease if its time is over, and sets the alarm again if it has been prolonged.
 func (h *hold) expire(l *Lease) {
@@ -33,7 +39,7 @@ func (h *hold) expire(l *Lease) {
 		l.unlock()
 		return
 	}
-	if len(h.leases) == 1 {
+	if h.leases == l && l.next == nil { // the last
 		lost, _ := h.end(ErrLockLost)
 		l.unlock()
 		h.bury(lost)
@@ -44,8 +50,8 @@ func (h *hold) expire(l *Lease) {
 	l.unlock()
 	l.endContexts(ErrLockLost)
 	l.reportLoss(ErrLockLost)
-	l.c.background.Go(func() {
-		h.turn <- struct{}{}
+	h.client().background.Go(func() {
+		_ = h.take(context.Background())
 		defer h.give()
 		h.sendCount()
 	})
@@ -53,7 +59,7 @@ func (h *hold) expire(l *Lease) {
 
 func (h *hold) giveBack(ctx context.Context, l *Lease) error {
 	err := h.release(l)
-	l.c.observeRelease(ctx, l, err)
+	h.client().observeRelease(ctx, l, err)
 	if err != nil {
 		return opErr("release", l.name, err)
 	}
@@ -89,7 +95,7 @@ func (h *hold) background(f func()) {
 func (l *Lease) tighten() {
 	l.lock()
 	defer l.unlock()
-	l.drift = margin(l.duration())
+	l.tight = true
 	if l.err == nil {
 		l.setAlarm()
 	}

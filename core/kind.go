@@ -49,13 +49,13 @@ type try struct {
 type grip struct {
 	key, field string
 	levels
-	deepest int // the most shared levels it has ever had
+	deepest int32 // the most shared levels it has ever had
 }
 
 // levels are how often a hold was entered.
-type levels struct{ exclusive, shared int }
+type levels struct{ exclusive, shared int32 }
 
-func (n levels) total() int { return n.exclusive + n.shared }
+func (n levels) total() int { return int(n.exclusive + n.shared) }
 
 func (n levels) plus(k *kind) levels {
 	if k == nil {
@@ -207,8 +207,8 @@ func updateReadWrite(c *Client, g grip, lease time.Duration) lua.Call {
 		Key:          g.key,
 		Timeouts:     g.timeouts(),
 		Owner:        g.field,
-		Reads:        g.shared,
-		Writes:       g.exclusive,
+		Reads:        int(g.shared),
+		Writes:       int(g.exclusive),
 		Certain:      !c.cluster,
 		WriteMessage: wire.Unblocked,
 	}

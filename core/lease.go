@@ -18,34 +18,38 @@ import (
 //
 // The lease of a MultiLock or a RedLock stands for those of all its members, which nobody else sees.
 type Lease struct {
-	keeper keeper
+	hold   *hold // its keeper,
+	set    *set  // or else this
 	name   string
-	owner  owner
-	fixed  time.Duration // LeaseTime; 0: the watchdog's
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	caller context.Context // Acquire's
+	fixed  time.Duration   // LeaseTime; 0: the watchdog's
 
-	mu      *sync.Mutex // guards what follows: the shard's of the hold, or the set's
-	watched bool        // the watchdog keeps it
-	err     error
-	done    chan struct{} // made when somebody asks while it is held
-	bound   []*binding
-	whole   *set // of which it is a member
+	// Guarded by the keeper's mutex.
+	err      error
+	audience *audience
+	watched  bool // the watchdog keeps it
 
-	// Only where a hold is the keeper.
-	c        *Client
-	hold     *hold
+	// Only where a hold is the keeper, and guarded as well, but for the first two.
 	kind     *kind
-	caller   context.Context // Acquire's
-	owned    ownerContext
 	acquired moment
-	deadline instant       // guarded by mu; where the watchdog does not keep it
-	drift    time.Duration // guarded by mu; by how much it ends earlier than others do
+	tight    bool    // it ends earlier than others do; see RedLock
+	deadline instant // where the watchdog does not keep it
 	alarm    schedule.Entry[alarm]
+	next     *Lease // of the hold
+}
+
+// An audience is who is told of the end of a lease. It is made for the first one who wants to be.
+type audience struct {
+	ctx    context.Context // Lease.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	bound  []*binding
+	whole  *set // of which the lease is a member
 }
 
 // A keeper is what stands behind a lease: a hold in Redis, which is at the bottom of everything, or a set of other leases.
 type keeper interface {
+	mutex() *sync.Mutex
 	// left is the time until the lease ends if nothing prolongs it. Locked.
 	left(l *Lease) time.Duration
 	// expire ends the lease if its time is over.
@@ -64,27 +68,34 @@ type keeper interface {
 // A binding is a context that ends when the lease is lost.
 type binding struct{ cancel context.CancelCauseFunc }
 
-func (h *hold) newLease(r *request) *Lease {
-	l := &Lease{
-		keeper:   h,
-		name:     r.name,
-		owner:    h.owner,
-		fixed:    r.fixed,
-		mu:       &h.entry.shard.mu,
-		watched:  r.fixed == 0,
-		c:        h.client(),
+func (h *hold) lease(r *request) Lease {
+	return Lease{
 		hold:     h,
-		kind:     r.kind,
+		name:     r.name,
 		caller:   r.ctx,
+		fixed:    r.fixed,
+		watched:  r.fixed == 0,
+		kind:     r.kind,
 		acquired: now(),
 	}
-	l.owned = ownerContext{r.ctx, h.owner}
-	l.ctx, l.cancel = context.WithCancelCause(&l.owned)
-	return l
+}
+
+func (l *Lease) keeper() keeper {
+	if l.hold != nil {
+		return l.hold
+	}
+	return l.set
+}
+
+func (l *Lease) owner() owner {
+	if l.hold != nil {
+		return l.hold.owner
+	}
+	return ownerFrom(l.caller)
 }
 
 // duration is the lease as Redis is told.
-func (l *Lease) duration() time.Duration { return l.c.leaseTime(l.fixed) }
+func (l *Lease) duration() time.Duration { return l.hold.client().leaseTime(l.fixed) }
 
 func (c *Client) leaseTime(d time.Duration) time.Duration {
 	if d == 0 {
@@ -93,33 +104,83 @@ func (c *Client) leaseTime(d time.Duration) time.Duration {
 	return d.Truncate(time.Millisecond)
 }
 
-func (l *Lease) lock()   { l.mu.Lock() }
-func (l *Lease) unlock() { l.mu.Unlock() }
+func (l *Lease) lock()   { l.keeper().mutex().Lock() }
+func (l *Lease) unlock() { l.keeper().mutex().Unlock() }
 
 // Name is the name of the lock, as it was given to the client; of a MultiLock or a RedLock it is what their Name says.
 func (l *Lease) Name() string { return l.name }
 
 // Context is Acquire's context with the lease's owner. It ends when that one does, when the lease is lost (cause ErrLockLost),
-// when it is released (ErrReleased), and when the client is closed in the meantime (ErrClosed).
-func (l *Lease) Context() context.Context { return l.ctx }
+// when it is released (ErrReleased), and when the client is closed in the meantime (ErrClosed). Where it is asked for only
+// after that, it has ended, with the same cause.
+func (l *Lease) Context() context.Context {
+	l.lock()
+	ctx, err := l.context(), l.err
+	l.unlock()
+	if ctx != nil {
+		return ctx
+	}
+	parent := l.caller
+	if err != nil {
+		parent = context.WithoutCancel(parent) // which may have ended since then, and is not the cause
+	}
+	// This is done without the mutex: the caller's context may be code of its own. Nobody knows the new one before it is adopted.
+	ctx, cancel := context.WithCancelCause(withOwner(parent, l.owner()))
+	return l.adopt(ctx, cancel)
+}
+
+// context is the lease's context, or nil if nobody has asked for it. Locked.
+func (l *Lease) context() context.Context {
+	if l.audience == nil {
+		return nil
+	}
+	return l.audience.ctx
+}
+
+// adopt makes a new context the lease's, unless it has one by now, and returns the lease's.
+func (l *Lease) adopt(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
+	l.lock()
+	a, err := l.listened(), l.err
+	late := a.ctx != nil
+	if !late {
+		a.ctx, a.cancel = ctx, cancel
+	}
+	ctx = a.ctx
+	l.unlock()
+	if late || err != nil {
+		cancel(err)
+	}
+	return ctx
+}
+
+// listened is the lease's audience. Locked.
+func (l *Lease) listened() *audience {
+	if l.audience == nil {
+		l.audience = new(audience)
+	}
+	return l.audience
+}
 
 // Bind returns ctx with the lease's owner, so that it re-enters the lock, ending when the lease is lost (cause ErrLockLost,
 // or ErrClosed). It does not end on release. Call the function when done with it.
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(withOwner(ctx, l.owner))
+	ctx, cancel := context.WithCancelCause(withOwner(ctx, l.owner()))
 	b := &binding{cancel}
 	l.lock()
 	switch {
 	case l.err == nil:
-		l.bound = append(l.bound, b)
+		a := l.listened()
+		a.bound = append(a.bound, b)
 	case l.err != ErrReleased:
 		defer cancel(l.err)
 	}
 	l.unlock()
 	return ctx, func() {
 		l.lock()
-		if i := slices.Index(l.bound, b); i >= 0 {
-			l.bound = slices.Delete(l.bound, i, i+1)
+		if a := l.audience; a != nil {
+			if i := slices.Index(a.bound, b); i >= 0 {
+				a.bound = slices.Delete(a.bound, i, i+1)
+			}
 		}
 		l.unlock()
 		cancel(context.Canceled)
@@ -142,10 +203,11 @@ func (l *Lease) Done() <-chan struct{} {
 	if l.err != nil {
 		return closedChannel
 	}
-	if l.done == nil {
-		l.done = make(chan struct{})
+	a := l.listened()
+	if a.done == nil {
+		a.done = make(chan struct{})
 	}
-	return l.done
+	return a.done
 }
 
 var closedChannel = func() chan struct{} {
@@ -181,13 +243,13 @@ func (l *Lease) Remaining() time.Duration {
 }
 
 // left is the time to the deadline. Locked.
-func (l *Lease) left() time.Duration { return l.keeper.left(l) }
+func (l *Lease) left() time.Duration { return l.keeper().left(l) }
 
 // expire ends the lease if its time is over.
-func (l *Lease) expire() { l.keeper.expire(l) }
+func (l *Lease) expire() { l.keeper().expire(l) }
 
 // ring is expire, when that is said to be so.
-func (l *Lease) ring() { l.c.background.Go(l.expire) }
+func (l *Lease) ring() { l.hold.client().background.Go(l.expire) }
 
 // Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
 // ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be
@@ -207,14 +269,14 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 		return opErr("release", l.name, err)
 	}
 	l.err = ErrReleased
-	l.keeper.drop(l)
+	l.keeper().drop(l)
 	if r != nil {
 		l.hold.record = r
 	}
 	l.unlock()
 
 	l.endContexts(ErrReleased)
-	return l.keeper.giveBack(ctx, l)
+	return l.keeper().giveBack(ctx, l)
 }
 
 // Extend has the lease last for d from now, unless it lasts longer already. A lease that the watchdog keeps needs no
@@ -232,7 +294,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err := l.Err(); err != nil {
 		return opErr("extend", l.name, err)
 	}
-	return l.keeper.extend(ctx, l, d.Truncate(time.Millisecond))
+	return l.keeper().extend(ctx, l, d.Truncate(time.Millisecond))
 }
 
 // StopRenewal has the watchdog keep the lease no longer: it ends when what it has left is over, unless it is released
@@ -241,7 +303,7 @@ func (l *Lease) StopRenewal() {
 	l.lock()
 	defer l.unlock()
 	if l.err == nil && l.watched {
-		l.keeper.stopRenewal(l)
+		l.keeper().stopRenewal(l)
 		l.watched = false
 	}
 }
@@ -249,27 +311,34 @@ func (l *Lease) StopRenewal() {
 // endContexts tells everybody that the lease has ended. It is called once, by whoever set err.
 func (l *Lease) endContexts(cause error) {
 	l.lock()
-	done, bound, whole := l.done, l.bound, l.whole
-	l.bound = nil
+	if l.audience == nil {
+		l.unlock()
+		return
+	}
+	a := *l.audience // from now on nothing is added but a context, which is adopted as one that has ended
+	l.audience.bound = nil
 	l.unlock()
-	l.cancel(cause)
-	if done != nil {
-		close(done)
+	if a.cancel != nil {
+		a.cancel(cause)
+	}
+	if a.done != nil {
+		close(a.done)
 	}
 	if cause != ErrReleased {
-		for _, b := range bound {
+		for _, b := range a.bound {
 			b.cancel(cause)
 		}
 	}
-	if whole != nil {
-		whole.memberEnded(l, cause)
+	if a.whole != nil {
+		a.whole.memberEnded(l, cause)
 	}
 }
 
 // reportLoss tells log and observer.
 func (l *Lease) reportLoss(cause error) {
-	l.c.opts.Logger.Warn("reqlock: lock lost while it was held", "lock", l.c.logged(l.name), "owner", l.hold.field, "cause", cause)
-	if f := l.c.opts.Observer.Lost; f != nil {
+	c := l.hold.client()
+	c.opts.Logger.Warn("reqlock: lock lost while it was held", "lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
+	if f := c.opts.Observer.Lost; f != nil {
 		f(l.caller, l.event(cause))
 	}
 }

@@ -177,12 +177,15 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 // lose ends those holds of this client that have these fields.
 func (l *Lock) lose(fields []string) {
 	e := l.c.lock(l.key)
-	holds := slices.Clone(e.holds)
-	e.unlock()
-	for _, h := range holds {
+	var taken []*hold
+	for h := e.holds; h != nil; h = h.next {
 		if slices.Contains(fields, l.kind.field(h.field)) {
-			h.lose(ErrLockLost)
+			taken = append(taken, h)
 		}
+	}
+	e.unlock()
+	for _, h := range taken {
+		h.lose(ErrLockLost)
 	}
 }
 

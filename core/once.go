@@ -152,8 +152,8 @@ func (w *waiter) recordOr(refusal error) error {
 // recording reports whether a hold of ours is being released with a record right now. Those who wait for it need not ask:
 // they will be told. Locked.
 func (e *entry) recording() bool {
-	for _, h := range e.holds {
-		if h.record != nil && len(h.leases) == 0 && !h.ended {
+	for h := e.holds; h != nil; h = h.next {
+		if h.record != nil && h.leases == nil && !h.ended {
 			return true
 		}
 	}

@@ -58,7 +58,7 @@ func (e *entry) moved() {
 
 // letGo notes that a hold is about to be freed. The message of that may be here before the answer. Locked.
 func (e *entry) letGo() {
-	if len(e.holds) > 1 {
+	if e.holds != nil && e.holds.next != nil {
 		return // the lock is not free by that
 	}
 	e.freed = true
@@ -141,8 +141,7 @@ func (e *entry) heir(h *hold) *waiter {
 // successor is the hold of an heir, as far as it is known before Redis has said yes.
 func (h *hold) successor(w *waiter) (*hold, *Lease) {
 	c := h.client()
-	next := w.newHold(w.field(), false)
-	lease := next.newLease(&w.request)
+	next, lease := w.newHold(w.field(), false)
 	if lease.watched {
 		c.dog.Arm(&next.item)
 	}
@@ -204,7 +203,6 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 
 	if !accepted {
 		c.dog.Cancel(&next.item)
-		lease.cancel(ErrNotAcquired)
 	}
 	if !kept && (told.Granted && !accepted || !told.Granted && x.doubt) {
 		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.doubt)
@@ -217,14 +215,14 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 
 // disown gives back a lease that its caller has not heard of, because it had left.
 func (l *Lease) disown() {
-	l.keeper.background(func() {
+	l.keeper().background(func() {
 		l.lock()
 		if l.err != nil {
 			l.unlock()
 			return
 		}
 		l.err = ErrReleased
-		l.keeper.drop(l)
+		l.keeper().drop(l)
 		l.unlock()
 		l.endContexts(ErrReleased)
 		_ = l.hold.release(l) // what fails is cleaned up

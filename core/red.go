@@ -324,7 +324,7 @@ func (v *vacancy) ring() { v.c.background.Go(v.fill) }
 // fill makes one attempt. The whole is held even where the context that it was acquired with has ended.
 func (v *vacancy) fill() {
 	s := v.set
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.ctx), v.timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.caller), v.timeout)
 	defer cancel()
 	lease, err := acquireMember(ctx, v.lock, AcquireOptions{vote: true})
 	if err != nil {

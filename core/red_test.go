@@ -73,7 +73,7 @@ func (v *voters) wantFree(t testing.TB, name string, down ...int) {
 
 // present are the members of a RedLock's lease that are held.
 func present(lease *Lease) (n int) {
-	s := lease.keeper.(*set)
+	s := lease.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.members {
@@ -109,8 +109,8 @@ func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 
 // allPresent reports whether all members of a lease are held, and all of theirs.
 func allPresent(lease *Lease) bool {
-	s, ok := lease.keeper.(*set)
-	if !ok {
+	s := lease.set
+	if s == nil {
 		return lease.Err() == nil
 	}
 	s.mu.Lock()
@@ -323,7 +323,7 @@ func TestRedLockRunsOut(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: time.Second, WaitTime: patience})
-	if vacancies := lease.keeper.(*set).vacancies; len(vacancies) > 0 {
+	if vacancies := lease.set.vacancies; len(vacancies) > 0 {
 		t.Errorf("%d places of a fixed lease would be filled again", len(vacancies))
 	}
 	wantErr(t, "Extend", lease.Extend(bg, 0), ErrInvalidOptions)
@@ -437,7 +437,7 @@ func TestRedLockNested(t *testing.T) {
 	multi := MultiLock(c.Lock("z"), red)
 	for _, opts := range []AcquireOptions{{WaitTime: patience}, {WaitTime: patience, LeaseTime: time.Minute}} {
 		lease := takeAll(t, multi, opts)
-		inner := lease.keeper.(*set).members[0] // "red(a, b, c, d, e, f)" comes before "z"
+		inner := lease.set.members[0] // "red(a, b, c, d, e, f)" comes before "z"
 		if opts.LeaseTime > 0 {
 			if got, most := lease.Remaining(), opts.LeaseTime-2*margin(opts.LeaseTime); got <= 0 || got > most {
 				t.Errorf("Remaining() = %s, want up to %s", got, most)

@@ -26,8 +26,7 @@ type set struct {
 // already: errLate says so, and what is left of the members is still the caller's to release.
 func newSet(ctx context.Context, name string, lease time.Duration, members []*Lease, quorum int) (*set, error) {
 	s := &set{quorum: quorum, members: members}
-	l := &Lease{keeper: s, name: name, owner: ownerFrom(ctx), fixed: lease, mu: &s.mu, watched: lease == 0}
-	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	l := &Lease{set: s, name: name, caller: ctx, fixed: lease, watched: lease == 0}
 	s.lease = l
 	for _, m := range members {
 		if m != nil {
@@ -40,7 +39,6 @@ func newSet(ctx context.Context, name string, lease time.Duration, members []*Le
 		return s, nil
 	}
 	l.err = ErrLockLost
-	l.cancel(ErrLockLost)
 	return nil, errLate
 }
 
@@ -48,7 +46,7 @@ func newSet(ctx context.Context, name string, lease time.Duration, members []*Le
 func (l *Lease) join(s *set) {
 	l.lock()
 	defer l.unlock()
-	l.whole = s
+	l.listened().whole = s
 }
 
 // remaining is what is left of a lease that may be over.
@@ -60,6 +58,8 @@ func (l *Lease) remaining() time.Duration {
 	}
 	return max(0, l.left())
 }
+
+func (s *set) mutex() *sync.Mutex { return &s.mu }
 
 // left is the deadline that as many members reach as are needed. Locked.
 func (s *set) left(*Lease) time.Duration {
@@ -108,7 +108,7 @@ func (s *set) lapse(cause error) {
 
 // abandon releases a lease in the background.
 func (l *Lease) abandon() {
-	l.keeper.background(func() { _ = l.Release(context.Background()) })
+	l.keeper().background(func() { _ = l.Release(context.Background()) })
 }
 
 // drop: from now on members and vacancies stay as they are. Locked.
@@ -158,7 +158,7 @@ type result struct {
 func start(leases []*Lease, f func(*Lease) error) <-chan result {
 	results := make(chan result, len(leases))
 	for i, l := range leases {
-		l.keeper.background(func() { results <- result{i, l, f(l)} })
+		l.keeper().background(func() { results <- result{i, l, f(l)} })
 	}
 	return results
 }
@@ -188,7 +188,7 @@ func (s *set) stopRenewal(*Lease) {
 func (s *set) background(f func()) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.members, func(m *Lease) bool { return m != nil })
-	k := s.members[i].keeper
+	k := s.members[i].keeper()
 	s.mu.Unlock()
 	k.background(f)
 }
