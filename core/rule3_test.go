@@ -534,6 +534,7 @@ func TestRule3_3_AStrayAcquireAfterAFailure(t *testing.T) {
 	if err == nil || errors.Is(err, ErrNotAcquired) {
 		t.Fatalf("Acquire: %v, %v", lease, err)
 	}
+	eventually(t, "it is released once before the strays", func() bool { return b.calls(t)["hdel"] >= 1 })
 	strays.Release()
 	await(t, "the strays were executed", strays.Done())
 	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
