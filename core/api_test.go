@@ -868,6 +868,43 @@ func TestBind(t *testing.T) {
 	freeLate()
 }
 
+// The context of a lease is made for the first one who asks: it is one context for all of them, and it ends with the
+// lease whenever that is.
+func TestLeaseContextOnDemand(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	ends := map[error]func(*Lease){
+		ErrReleased: func(l *Lease) { mustRelease(t, l) },
+		ErrLockLost: func(l *Lease) { l.hold.lose(ErrLockLost) },
+	}
+	for want, end := range ends {
+		for range 20 {
+			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			contexts := make(chan context.Context, 4)
+			for range cap(contexts) {
+				go func() { contexts <- lease.Context() }()
+			}
+			end(lease)
+			for range cap(contexts) {
+				ctx := <-contexts
+				await(t, "the end of a context", ctx.Done())
+				wantErr(t, "its cause", context.Cause(ctx), want)
+				if ctx != lease.Context() {
+					t.Error("a lease has two contexts")
+				}
+			}
+			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+		}
+	}
+
+	ctx, cancel := context.WithCancel(bg)
+	lease := mustEnter(t, ctx, c, "both", AcquireOptions{})
+	cancel()
+	mustRelease(t, lease)
+	wantErr(t, "the cause, where the caller's context has ended as well", context.Cause(lease.Context()), ErrReleased)
+}
+
 // The context of a lease is Acquire's: its values, its end. That it ends is no loss.
 func TestLeaseContext(t *testing.T) {
 	t.Parallel()

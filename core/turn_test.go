@@ -1,0 +1,85 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// idleHold is a hold of which nobody but the test knows.
+func idleHold() *hold { return &hold{entry: &entry{shard: new(shard)}} }
+
+// lineLength is how many wait for the turn.
+func (h *hold) lineLength() (n int) {
+	h.entry.shard.mu.Lock()
+	defer h.entry.shard.mu.Unlock()
+	for p := h.line; p != nil; p = p.next {
+		n++
+	}
+	return n
+}
+
+// The turn goes round in the order in which it was asked for; those who have left the line are passed over.
+func TestTurnInOrder(t *testing.T) {
+	t.Parallel()
+	h := idleHold()
+	if err := h.take(bg); err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("no longer")
+	leaves, leave := context.WithCancelCause(bg)
+	got := make(chan int, 5)
+	left := make(chan error, 2)
+	for i := range 5 {
+		ctx, leaving := bg, i%2 == 1
+		if leaving {
+			ctx = leaves
+		}
+		go func() {
+			if err := h.take(ctx); leaving {
+				left <- err
+			} else {
+				got <- i
+				h.give()
+			}
+		}()
+		eventually(t, "it stands in line", func() bool { return h.lineLength() == i+1 })
+	}
+	leave(cause)
+	for range 2 {
+		wantErr(t, "who leaves", <-left, cause)
+	}
+	if n := h.lineLength(); n != 3 {
+		t.Errorf("%d stand in line, want the 3 who have not left", n)
+	}
+	h.give()
+	for _, want := range []int{0, 2, 4} {
+		if i := <-got; i != want {
+			t.Errorf("it was the turn of %d, want %d", i, want)
+		}
+	}
+	eventually(t, "the turn is free", func() bool {
+		h.entry.shard.mu.Lock()
+		defer h.entry.shard.mu.Unlock()
+		return !h.taken && h.line == nil
+	})
+}
+
+// Who leaves at the moment at which it is called does not keep the turn.
+func TestTurnComesTooLate(t *testing.T) {
+	t.Parallel()
+	h := idleHold()
+	h.lineUp()
+	one, two := h.lineUp(), h.lineUp()
+	h.give()
+	<-one.called
+	h.stepOut(one)
+	<-two.called
+	h.stepOut(two)
+	if h.taken || h.line != nil {
+		t.Error("nobody has the turn, and it is not free")
+	}
+	if h.lineUp() != nil {
+		t.Error("a free turn was not given")
+	}
+}
