@@ -445,6 +445,9 @@ func (e *entry) note(ttl time.Duration) {
 
 // ttl is what is left of the holder's key by the last word of Redis; 0: not known. Locked.
 func (e *entry) ttl() time.Duration {
+	if e.heldTill == 0 {
+		return 0
+	}
 	return max(0, e.heldTill.since(now()))
 }
 

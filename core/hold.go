@@ -313,7 +313,7 @@ func (h *hold) free(l *Lease, g grip) error {
 	h.entry.shard.mu.Unlock()
 	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)
-	began := c.clock()
+	began := c.at(x.begins)
 	there, rest, err := x.release()
 
 	h.entry.shard.mu.Lock()
