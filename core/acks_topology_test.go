@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,19 +26,20 @@ func TestClusterWithAcksHasOneHolder(t *testing.T) {
 
 // With the word of every replica that can be promoted, the death of the master gives no lock to two: whatever it has confirmed to a
 // holder is there on the new one. That is so when it dies in the midst of all, and when it loses its replicas first: then it
-// confirms nothing. Without acks this test finds two holders; see testUnreplicated for who they are.
+// confirms nothing. What is not confirmed is a release: such a lock is there on the new one until its lease is over. Without
+// acks this test finds two holders; see testUnreplicated for who they are.
 func (top *topology) testAcks(t *testing.T, replicas int) {
-	const name = "one"
+	const name = "{one}"
 	ctx, stop := context.WithCancel(bg)
 	hammers := &hammers{load: load{stop: stop}, t: t}
-	t.Cleanup(hammers.end)
 	var clients []*Client
 	for range 3 {
 		clients = append(clients, top.client(t, commandTimeout(2*time.Second), pollInterval(time.Second), func(o *Options) {
-			o.ReplicaAcks, o.ReplicaTimeout = replicas, time.Second
-			o.Observer.NotAcquired = hammers.refused
+			o.ReplicaAcks, o.ReplicaTimeout = replicas, time.Second/2
+			o.Observer.NotAcquired = func(context.Context, Event) { hammers.refused.Add(1) }
 		}))
 	}
+	t.Cleanup(hammers.end) // before the clients'
 	for _, c := range clients {
 		for range 2 {
 			hammers.ending.Go(func() { hammers.run(ctx, c.Lock(name)) })
@@ -48,37 +50,56 @@ func (top *topology) testAcks(t *testing.T, replicas int) {
 		old := top.masterOf(t, name, nil)
 		if isCutOff {
 			cutOff(t, old)
-			unconfirmed := hammers.unconfirmed.Load()
-			eventually(t, "they go on asking", func() bool { return hammers.unconfirmed.Load() > unconfirmed+3 })
+			// Not for long, or Sentinel would take none of the replicas.
+			before := hammers.asked()
+			eventually(t, "they go on asking", func() bool { return hammers.asked() > before+10 })
+		}
+		var kept []*Lease
+		for i := range 3 {
+			if lease, err := clients[0].Lock(fmt.Sprint(name, i)).Acquire(bg, AcquireOptions{LeaseTime: time.Hour}); err == nil {
+				kept = append(kept, lease)
+			}
 		}
 		old.Kill(t)
 		top.masterOf(t, name, old)
 		old.Restart(t) // as a replica, or there would be one too few of them
+		for _, lease := range kept {
+			mustStand(t, lease, clients[1])
+		}
 	}
 	hammers.flows(t)
 	hammers.end()
 	top.empty(t)
 }
 
+// mustStand checks that nobody else gets a lock that is held.
+func mustStand(t *testing.T, lease *Lease, other *Client) {
+	t.Helper()
+	eventually(t, "another asks for what is held", func() bool {
+		_, err := other.Lock(lease.Name()).Acquire(bg, AcquireOptions{LeaseTime: time.Minute})
+		if err == nil || errors.Is(err, ErrNotReplicated) {
+			t.Fatalf("another gets %s, which is held (%v)", lease.Name(), err)
+		}
+		return errors.Is(err, ErrNotAcquired)
+	})
+	_ = lease.Release(bg) // an error says that it is released in the background
+}
+
 // hammers take one lock as often as they can.
 type hammers struct {
 	load
-	t           *testing.T
-	unconfirmed atomic.Int64 // attempts that the replicas did not confirm
+	t       *testing.T
+	refused atomic.Int64 // attempts
 
 	mu     sync.Mutex
 	holder *Lease // as far as it knows
 }
 
-func (h *hammers) refused(_ context.Context, e Event) {
-	if errors.Is(e.Err, ErrNotReplicated) {
-		h.unconfirmed.Add(1)
-	}
-}
+func (h *hammers) asked() int64 { return h.refused.Load() + h.done.Load() }
 
 func (h *hammers) run(ctx context.Context, l *Lock) {
 	for ctx.Err() == nil {
-		lease, err := insist(ctx, l, AcquireOptions{WaitTime: time.Second, LeaseTime: 20 * time.Second})
+		lease, err := insist(ctx, l, AcquireOptions{WaitTime: time.Second, LeaseTime: 10 * time.Second})
 		if err != nil {
 			return
 		}
@@ -88,8 +109,12 @@ func (h *hammers) run(ctx context.Context, l *Lock) {
 		}
 		h.holder = lease
 		h.mu.Unlock()
-		for lease.Err() == nil { // until Redis has said so once, from wherever
-			if n, err := l.HoldCount(lease.Context()); err == nil && n > 0 {
+		for lease.Err() == nil && ctx.Err() == nil { // until Redis has said so once, from wherever
+			n, err := l.HoldCount(lease.Context())
+			if err == nil && n == 0 && lease.Err() == nil {
+				h.t.Errorf("Redis has lost %s", lease.hold.field)
+			}
+			if err == nil {
 				break
 			}
 		}
