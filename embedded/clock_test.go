@@ -19,6 +19,14 @@ func pttl(t *testing.T, rdb redis.Cmdable, key string) time.Duration {
 	return left
 }
 
+// patient is a client that waits as long as a script may take on a machine with much else to do.
+func patient(t *testing.T, srv *Server) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ReadTimeout: time.Minute, PoolTimeout: time.Minute})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
 func TestKeyIsGoneAfterItsTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = 50 * time.Millisecond
@@ -84,7 +92,7 @@ func TestKeyLivesForItsTTL(t *testing.T) {
 		})
 	}
 
-	rdb := srv.Client()
+	rdb := patient(t, srv)
 	const ttl = 20 * time.Millisecond
 	for i := range 20 {
 		key := "k" + strconv.Itoa(i)
@@ -104,7 +112,7 @@ func TestKeyLivesForItsTTL(t *testing.T) {
 				}
 				break
 			}
-			if lived > 10*time.Second {
+			if lived > time.Minute {
 				t.Fatalf("a key with a TTL of %v is still there after %v", ttl, lived)
 			}
 		}
@@ -177,7 +185,7 @@ func TestTTLsAreIndependent(t *testing.T) {
 func TestTimeStandsStillInAScript(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
-	rdb, other := srv.Client(), srv.Client()
+	rdb, other := patient(t, srv), srv.Client()
 
 	busy, stop := context.WithCancel(t.Context())
 	var pings sync.WaitGroup
@@ -217,7 +225,7 @@ func TestTimeStandsStillInAScript(t *testing.T) {
 
 func TestTimeStandsStillInMulti(t *testing.T) {
 	t.Parallel()
-	rdb := start(t).Client()
+	rdb := patient(t, start(t))
 	var left *redis.DurationCmd
 	_, err := rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.Set(t.Context(), "k", "v", 2*time.Millisecond)

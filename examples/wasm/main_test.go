@@ -13,7 +13,8 @@ import (
 	"github.com/reqlock/reqlock/examples/internal/demotest"
 )
 
-func TestMain(m *testing.M) { demotest.Main(m) }
+// With the race detector it takes each program ten times as long to compile the plugin. Package wasm is tested with it.
+func TestMain(m *testing.M) { demotest.Main(m, "-race=false") }
 
 func TestDemonstration(t *testing.T) {
 	t.Parallel()

@@ -15,11 +15,12 @@ import (
 // name is that of the program under test, and of its folder; binary is its path.
 var name, binary string
 
-// Main builds the program in the working directory, runs the tests, and looks for goroutines that they have left.
-func Main(m *testing.M) {
+// Main builds the program in the working directory, with further flags if there are any, runs the tests, and looks for goroutines
+// that they have left.
+func Main(m *testing.M, flags ...string) {
 	dir, err := os.MkdirTemp("", "example-")
 	if err == nil {
-		err = build(dir)
+		err = build(dir, flags)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building the example:", err)
@@ -31,8 +32,8 @@ func Main(m *testing.M) {
 	}))
 }
 
-// build makes the binary, with the race detector if this test has it.
-func build(dir string) error {
+// build makes the binary, with the race detector if this test has it and no flag says otherwise.
+func build(dir string, flags []string) error {
 	source, err := os.Getwd()
 	if err != nil {
 		return err
@@ -43,7 +44,7 @@ func build(dir string) error {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
 	}
-	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
+	out, err := exec.Command("go", slices.Concat(args, flags, []string{"."})...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
