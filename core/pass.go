@@ -61,8 +61,9 @@ func (e *entry) letGo() {
 	if e.holds != nil && e.holds.next != nil {
 		return // the lock is not free by that
 	}
-	e.freed = true
-	if !e.tired() || len(e.queue) == 0 {
+	tired := e.tired()
+	e.freed, e.moves = true, 0 // the next of us may have it before the answer is here
+	if !tired || len(e.queue) == 0 {
 		return
 	}
 	e.offered, e.resting, e.restTill, e.echoes = true, true, 0, 0
