@@ -29,6 +29,8 @@ const (
 	rueidisLock = "rueidislock"
 	withLatch   = "with the latch"
 	plainSet    = "SET NX, compare and delete"
+	leanPair    = "lean scripts"
+	manyKeys    = "lean, many keys a script"
 )
 
 // A contender opens clients on a Redis.
@@ -68,6 +70,8 @@ var commandsOf = map[string][]string{
 	rueidisLock: {"evalsha", "eval"},
 	withLatch:   {"evalsha", "eval"}, // and del, of which its scripts have one as well
 	plainSet:    {"evalsha", "eval"},
+	leanPair:    {"evalsha", "eval"},
+	manyKeys:    {"evalsha", "eval"},
 	redisson:    {"evalsha", "eval"},
 }
 
@@ -81,6 +85,8 @@ var contenders = map[string]contender{
 	rueidisLock: {rueidisLock, openRueidislock},
 	withLatch:   {withLatch, openDialect(redissonLatch)},
 	plainSet:    {plainSet, openDialect(setNX)},
+	leanPair:    {leanPair, openDialect(lean)},
+	manyKeys:    {manyKeys, openManyKeys},
 }
 
 // openAll opens the named ones in this order.
@@ -186,6 +192,15 @@ func openDialect(d dialect) func(addr string, s settings) (client, error) {
 	return func(addr string, s settings) (client, error) {
 		return newRawClient(addr, s, d, func(rdb *redis.Client) func(context.Context, []any) (any, error) { return newPipe(rdb).do })
 	}
+}
+
+// openManyKeys has all calls that would share a pipeline share one script.
+func openManyKeys(addr string, s settings) (client, error) {
+	return newRawClient(addr, s, lean, func(rdb *redis.Client) func(context.Context, []any) (any, error) {
+		p := newPipe(rdb)
+		p.send = sendAsOneScript
+		return p.do
+	})
 }
 
 func newRawClient(addr string, s settings, d dialect, way func(*redis.Client) func(context.Context, []any) (any, error)) (client, error) {

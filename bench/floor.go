@@ -11,7 +11,8 @@ import (
 // A pipe has calls that are made at the same time share pipelines, of which two are under way at most. There is no goroutine
 // in it: one of the callers leads, sends what is queued, and passes the lead on to the first of those who have come meanwhile.
 type pipe struct {
-	rdb *redis.Client
+	rdb  *redis.Client
+	send func(ctx context.Context, rdb *redis.Client, calls []*pipeCall) // more than one
 
 	mu      sync.Mutex
 	queue   []*pipeCall
@@ -25,7 +26,7 @@ type pipeCall struct {
 	lead chan bool // true: lead; false: it is answered
 }
 
-func newPipe(rdb *redis.Client) *pipe { return &pipe{rdb: rdb} }
+func newPipe(rdb *redis.Client) *pipe { return &pipe{rdb: rdb, send: sendAsPipeline} }
 
 // do runs a command. It does not end with the context: others share the pipeline.
 func (p *pipe) do(_ context.Context, args []any) (any, error) {
@@ -41,13 +42,13 @@ func (p *pipe) do(_ context.Context, args []any) (any, error) {
 	}
 	p.mu.Unlock()
 	if leads || <-c.lead {
-		p.send(ctx, c)
+		p.lead(ctx, c)
 	}
 	return c.cmd.Result()
 }
 
-// send sends the caller's own call, which is not queued any more, and all that are; and passes the lead on.
-func (p *pipe) send(ctx context.Context, own *pipeCall) {
+// lead sends the caller's own call, which is not queued any more, and all that are; and passes the lead on.
+func (p *pipe) lead(ctx context.Context, own *pipeCall) {
 	p.mu.Lock()
 	others := p.queue
 	p.queue = nil
@@ -56,12 +57,7 @@ func (p *pipe) send(ctx context.Context, own *pipeCall) {
 	if len(others) == 0 {
 		_ = p.rdb.Process(ctx, own.cmd) // the command has the error
 	} else {
-		pipe := p.rdb.Pipeline()
-		_ = pipe.Process(ctx, own.cmd) // queues it, and never fails
-		for _, c := range others {
-			_ = pipe.Process(ctx, c.cmd)
-		}
-		_, _ = pipe.Exec(ctx) // the commands have their errors
+		p.send(ctx, p.rdb, append(others, own))
 	}
 	for _, c := range others {
 		c.lead <- false
@@ -76,6 +72,41 @@ func (p *pipe) send(ctx context.Context, own *pipeCall) {
 	next := p.queue[0]
 	p.queue = p.queue[1:]
 	next.lead <- true
+}
+
+func sendAsPipeline(ctx context.Context, rdb *redis.Client, calls []*pipeCall) {
+	pipe := rdb.Pipeline()
+	for _, c := range calls {
+		_ = pipe.Process(ctx, c.cmd) // queues it, and never fails
+	}
+	_, _ = pipe.Exec(ctx) // the commands have their errors
+}
+
+// sendAsOneScript makes one call of manyKeysScript of calls of the lean scripts.
+func sendAsOneScript(ctx context.Context, rdb *redis.Client, calls []*pipeCall) {
+	command := append(make([]any, 0, 3+4*len(calls)), "evalsha", manyKeysScript.Hash(), len(calls))
+	for _, c := range calls {
+		command = append(command, c.cmd.Args()[3])
+	}
+	for _, c := range calls {
+		take := 0
+		if c.cmd.Args()[1] == leanTakeScript.Hash() {
+			take = 1
+		}
+		command = append(append(command, take), c.cmd.Args()[4:]...)
+	}
+	replies, err := rdb.Do(ctx, command...).Slice()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		manyKeysScript.Load(ctx, rdb)
+		replies, err = rdb.Do(ctx, command...).Slice()
+	}
+	for i, c := range calls {
+		if err != nil {
+			c.cmd.SetErr(err)
+		} else {
+			c.cmd.SetVal(replies[i])
+		}
+	}
 }
 
 // turns let one after the other, in the order in which they came.

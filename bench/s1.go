@@ -32,7 +32,7 @@ func (b *bench) uncontended() error {
 
 // compareScripts measures the same with other scripts in the pipelines of the floor.
 func (b *bench) compareScripts() error {
-	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, withLatch, pipelines, plainSet, ours)
+	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, withLatch, pipelines, plainSet, leanPair, manyKeys, ours)
 	if err != nil {
 		return err
 	}

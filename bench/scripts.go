@@ -30,6 +30,12 @@ var redissonLatch = dialect{
 	afterGive: "del",
 }
 
+// lean is what reqlock's own scripts do.
+var lean = dialect{
+	take: leanTakeScript, takeArgs: ownerAndLease, granted: int64(1),
+	give: leanGiveScript, giveArgs: func(s *rawSession, command []any) []any { return append(command, s.self, s.channel) },
+}
+
 var setNX = dialect{
 	take: setScript, takeArgs: ownerAndLease, granted: "OK",
 	give: compareScript, giveArgs: func(s *rawSession, command []any) []any { return append(command, s.self) },
@@ -81,6 +87,49 @@ redis.call('DEL', KEYS[1])
 redis.call('PUBLISH', ARGV[3], '0')
 redis.call('SET', ARGV[4], 1, 'PX', ARGV[5])
 return 1`)
+
+// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms. Reply: 1, granted; {ttl}, held by somebody else.
+var leanTakeScript = redis.NewScript(`
+local ttl = redis.call('PTTL', KEYS[1])
+if ttl == -2 then
+  redis.call('HSET', KEYS[1], ARGV[1], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+return {ttl}`)
+
+// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] channel. Reply: 1, free; 0, not held.
+var leanGiveScript = redis.NewScript(`
+if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+redis.pcall('PUBLISH', ARGV[2], '0')
+return 1`)
+
+// Both of them for many locks: KEYS lock hashes; ARGV for each whether to take it (1) or to give it back (0), owner, and lease or
+// channel. Reply: for each as above. One bad key must not keep the others from theirs, so that each call is protected.
+var manyKeysScript = redis.NewScript(`
+local replies = {}
+for i = 1, #KEYS do
+  local key, owner, third = KEYS[i], ARGV[3 * i - 1], ARGV[3 * i]
+  if ARGV[3 * i - 2] == '1' then
+    local ttl = redis.pcall('PTTL', key)
+    if ttl == -2 then
+      redis.pcall('HSET', key, owner, 1)
+      redis.pcall('PEXPIRE', key, third)
+      replies[i] = 1
+    else
+      replies[i] = {ttl}
+    end
+  else
+    local gone = redis.pcall('HDEL', key, owner)
+    if gone == 1 then
+      redis.pcall('PUBLISH', third, '0')
+    end
+    replies[i] = gone
+  end
+end
+return replies`)
 
 // A lock that tells nobody of its release, and cannot be entered twice. KEYS[1] string; ARGV[1] owner, ARGV[2] lease in ms.
 var (
