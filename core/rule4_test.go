@@ -493,7 +493,7 @@ func TestRule4_3_AnErrorIsNotLoss(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var failed atomic.Int32
-	const watchdog = 12 * time.Second
+	const watchdog = 15 * time.Second
 	c, proxy := b.proxied(t, watchdogTimeout(watchdog), commandTimeout(3*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
 	})
@@ -521,7 +521,7 @@ func TestRule4_3_AnErrorIsNotLoss(t *testing.T) {
 	if err == nil || errors.Is(err, ErrNotHeld) {
 		t.Errorf("re-entry: %v, want an error of the network", err)
 	}
-	eventually(t, "renewals fail", func() bool { return failed.Load() >= before+2 })
+	eventually(t, "a renewal fails", func() bool { return failed.Load() > before })
 	wantHeld(t, l)
 	wantHeld(t, fixed)
 	proxy.Restore()
