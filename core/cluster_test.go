@@ -15,14 +15,8 @@ import (
 func TestClusterOfOneNode(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", freePort(t)))
+	srv := startClusterOfOne(t)
 	rdb := srv.Client(t)
-	if err := rdb.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the cluster is up", func() bool {
-		return rdb.Set(ctx, "up", 1, 0).Err() == nil && rdb.Del(ctx, "up").Err() == nil
-	})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
 	t.Cleanup(func() { _ = cluster.Close() })
 
@@ -60,6 +54,43 @@ func TestClusterOfOneNode(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Error(err)
 	}
+}
+
+// Some services are a cluster of one node, and are used as if they were none. It refuses a command for locks of several slots
+// all the same: then each call goes by itself, and nobody notices.
+func TestClusterOfOneNode_AsAServer(t *testing.T) {
+	t.Parallel()
+	rdb := startClusterOfOne(t).Client(t)
+	flights := new(flightCounter)
+	rdb.AddHook(flights)
+	c := newLooseClient(t, rdb)
+	t.Cleanup(func() { idle(t, c, rdb) })
+	for range 20 {
+		inParallel(100, func(i int) {
+			lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+			} else if err := lease.Release(bg); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		})
+	}
+	if n := flights.parcels.Load(); n == 0 || n > 20 {
+		t.Errorf("%d commands for several locks, want one or a few, which were under way when the first was refused", n)
+	}
+}
+
+func startClusterOfOne(t *testing.T) *redistest.Server {
+	t.Helper()
+	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", freePort(t)))
+	rdb := srv.Client(t)
+	if err := rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cluster is up", func() bool {
+		return rdb.Set(bg, "up", 1, 0).Err() == nil && rdb.Del(bg, "up").Err() == nil
+	})
+	return srv
 }
 
 func freePort(t *testing.T) int {

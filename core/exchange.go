@@ -47,6 +47,10 @@ func (c *Client) exchange(lc lua.Call, timeout time.Duration) *exchange {
 // replies are channels that have given what they were for.
 var replies = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
 
+// leastTry is the time that must be left for another try: one that ends without an answer would leave doubt, where there was
+// none.
+const leastTry = 20 * time.Millisecond
+
 // run returns the reply, or why there is none. When leave or closing is closed first it returns errLeft, and await tells
 // the rest; either may be nil.
 func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
@@ -78,7 +82,7 @@ func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 		case <-closing:
 			return nil, errLeft
 		}
-		if !time.Now().Before(x.call.Deadline) {
+		if time.Until(x.call.Deadline) < leastTry {
 			return nil, x.last
 		}
 	}

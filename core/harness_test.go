@@ -122,6 +122,8 @@ var (
 	fairReleaseScript     = lua.ReleaseFair(lua.FairKeys{}, "", 0, lua.Announcement{}).Script
 	fairForceScript       = lua.ForceReleaseFair(lua.FairKeys{}, nil, lua.Announcement{}).Script
 
+	manyScript = lua.Many(nil).Script // acquire and release, of several locks
+
 	onceAcquireScript = lua.OnceAcquire("", "", "", 0, lua.Record{}).Script
 	onceLookScript    = lua.OnceLook("", "").Script
 	onceRecordScript  = lua.OnceRecord("", "", "", 0, lua.Record{}, lua.Announcement{}).Script
@@ -130,7 +132,7 @@ var (
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{
 		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
-		acquireScript, updateScript, releaseScript, forceScript, holdersScript, renewScript, inspectScript,
+		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, renewScript, inspectScript,
 	}, onceScripts...)
 )
 

@@ -19,6 +19,7 @@ import (
 type flightCounter struct {
 	flying    atomic.Int64
 	pipelines atomic.Int64 // of more than one command, so far
+	parcels   atomic.Int64 // commands for several locks, so far
 }
 
 func (*flightCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -28,6 +29,7 @@ func (f *flightCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if strings.HasPrefix(cmd.Name(), "eval") {
 			f.flying.Add(1)
 			defer f.flying.Add(-1)
+			f.count(cmd)
 		}
 		return next(ctx, cmd)
 	}
@@ -39,8 +41,17 @@ func (f *flightCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 			f.flying.Add(1)
 			f.pipelines.Add(1)
 			defer f.flying.Add(-1)
+			f.count(cmds...)
 		}
 		return next(ctx, cmds)
+	}
+}
+
+func (f *flightCounter) count(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		if keys, _ := cmd.Args()[2].(int); keys > 1 {
+			f.parcels.Add(1)
+		}
 	}
 }
 
@@ -53,7 +64,7 @@ func inParallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// Calls that share a pipeline have nothing else in common: errors, refusals and scripts that Redis does not know are each
+// Calls that share a pipeline, or a command, have nothing else in common: errors, refusals and scripts that Redis does not know are each
 // caller's own.
 func TestRule3_4_EveryoneGetsTheirOwn(t *testing.T) {
 	t.Parallel()
@@ -103,8 +114,8 @@ func TestRule3_4_EveryoneGetsTheirOwn(t *testing.T) {
 			}
 		})
 	}
-	if flights.pipelines.Load() == 0 {
-		t.Error("nothing was sent in pipelines: this test shows nothing")
+	if flights.pipelines.Load() == 0 || flights.parcels.Load() == 0 {
+		t.Error("nothing was sent in pipelines, or nothing in one command: this test shows nothing")
 	}
 	for _, l := range theirs {
 		mustRelease(t, l)
@@ -126,8 +137,8 @@ func TestRule3_4_ADeadConnection(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			c, proxy := b.lossy(t, commandTimeout(patience))
-			for _, script := range []func([]string) bool{runs(acquireScript), runs(releaseScript)} {
-				for _, n := range []int{1, 10, 50, 120} {
+			for _, script := range []func([]string) bool{runs(acquireScript), runs(releaseScript), runs(manyScript)} {
+				for _, n := range []int{1, 3, 10, 30} {
 					proxy.OnMatch(n, script, action)
 				}
 			}
@@ -210,7 +221,7 @@ func TestRule3_4_CallersLeave(t *testing.T) {
 		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "queued") })
 	})
 
-	held := proxy.OnEvery(runs(acquireScript), redistest.HoldReply)
+	held := proxy.OnEvery(runs(acquireScript, manyScript), redistest.HoldReply)
 	ctx, hangUp := context.WithCancel(bg)
 	var leaving []<-chan acquired
 	const most = 8
@@ -249,7 +260,7 @@ func TestRule3_4_RenewalsGoOn(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(2*patience), watchdogTimeout(6*time.Second))
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	held := proxy.OnEvery(runs(acquireScript), redistest.HoldReply)
+	held := proxy.OnEvery(runs(acquireScript, manyScript), redistest.HoldReply)
 	ctx, hangUp := context.WithCancel(bg)
 	var stuck []<-chan acquired
 	for i := range 100 {

@@ -124,6 +124,7 @@ func (b *Batcher) newLanes(rdb redis.UniversalClient, limits limits) *lanes {
 	ls := new(lanes)
 	for p := range ls {
 		ls[p] = &lane{b: b, rdb: rdb, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary, prompt: prompt(rdb, b.cfg.Timeout)}
+		ls[p].apart.Store(b.cluster != nil)
 	}
 	return ls
 }

@@ -32,10 +32,7 @@ func elsewhere(err error) bool {
 func (r *runner) flyAlone() {
 	b, s := r.lane.b, &r.slots[0]
 	if !r.lane.acks {
-		r.exchange(b.cluster, (*Call).EvalSHA) // follows the slot by itself
-		if r.unknown() {
-			r.exchange(b.cluster, (*Call).Eval)
-		}
+		r.ask(b.cluster, false) // follows the slot by itself
 		if s.reply.Err == nil {
 			b.learn(r.ctx, s.call)
 		}
@@ -68,10 +65,7 @@ func (r *runner) follow(node *redis.Client) {
 	var asking []redis.Cmder
 	for range redirections {
 		s.due = true
-		r.exchange(node, (*Call).EvalSHA, asking...)
-		if r.unknown() {
-			r.exchange(node, (*Call).Eval, asking...)
-		}
+		r.ask(node, false, asking...)
 		if s.reply.Err == nil || !elsewhere(s.reply.Err) {
 			return
 		}

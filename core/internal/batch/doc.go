@@ -21,6 +21,13 @@
 // place to its caller, for that one call: no goroutine wakes another then. The caller cannot be answered before the client
 // gives up, so that it is done only where the client's time-outs are no longer than ours.
 //
+// # Parcels
+//
+// In a pipeline the calls of plain locks, if there are two or more, are not a command each: up to 64 of them are one command, a
+// parcel, by which Redis runs for each lock the script that it would have run anyway. What is wrong with one lock is the
+// reply to that call alone. Where a parcel is refused as a whole, because of its keys, its calls are sent again one by one.
+// A server that does not take keys of several locks in a command gets no other parcel; a cluster gets none at all.
+//
 // # Clusters
 //
 // A call goes to the lane of the master that has its slot, as far as the client knows. What is answered MOVED or ASK, and

@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +36,8 @@ type lane struct {
 	limits limits
 	acks   bool
 	prompt bool // a command takes no longer than Config.Timeout by itself: the caller may run it
+
+	apart atomic.Bool // no command may have keys of several locks
 
 	mu      sync.Mutex
 	queue   queue

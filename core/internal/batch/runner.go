@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
 // A runner is a goroutine that sends what its lane has loaded. While it has nothing to do, a caller may do its work for one
@@ -24,17 +26,27 @@ type runner struct {
 	deadline time.Time // the earliest of its calls
 
 	// The lane's while it is not busy, then the runner's; what others read of it meanwhile does not change.
-	slots []slot
-	ctx   context.Context
-	cmds  []redis.Cmder
+	slots   []slot
+	ctx     context.Context
+	cmds    []redis.Cmder
+	parcels []parcel
+	joined  []*slot    // that are in parcels
+	calls   []lua.Call // theirs
 }
 
 // A slot is one call under way.
 type slot struct {
-	call  *Call
-	due   bool // it is to be sent, or sent again
-	cmd   redis.Cmd
-	reply Reply
+	call   *Call
+	due    bool // it is to be sent, or sent again
+	joined bool // with others in one command, when it was sent last
+	cmd    redis.Cmd
+	reply  Reply
+}
+
+// A parcel is one command that does what several calls do.
+type parcel struct {
+	slots []*slot
+	cmd   *redis.Cmd
 }
 
 // A onceCmd is never repeated by the library, which would do so without a word when a reply was lost.
@@ -72,20 +84,64 @@ func (r *runner) loaded() bool {
 	return r.busy
 }
 
-// fly sends what is loaded, and what Redis did not know the digest of again.
+// fly sends what is loaded; again and one by one, what Redis does not want together.
 func (r *runner) fly() {
 	rdb := r.lane.rdb
 	if rdb == nil {
 		r.flyAlone()
 		return
 	}
-	r.exchange(rdb, (*Call).EvalSHA)
-	if r.unknown() {
-		r.exchange(rdb, (*Call).Eval)
+	r.ask(rdb, !r.lane.apart.Load())
+	if refused, why := r.refused(); why != nil {
+		r.ask(rdb, false)
+		if !hasCode(why, "NOPERM") && slices.ContainsFunc(refused, func(s *slot) bool { return s.reply.Err == nil }) {
+			r.lane.apart.Store(true) // this server, or what stands before it, never wants keys of several locks in one command
+		}
 	}
 }
 
-// unknown marks the calls of scripts that Redis did not know as due.
+// refused marks the calls of parcels that were refused as due, and returns them and why they were. What is wrong with one lock
+// stands in its own reply: an error reply to all of them is from before anything was executed.
+func (r *runner) refused() (refused []*slot, why error) {
+	if len(r.parcels) == 0 {
+		return nil, nil
+	}
+	for i := range r.slots {
+		r.slots[i].due = false
+	}
+	for _, p := range r.parcels {
+		if err := p.cmd.Err(); hasCode(err, "CROSSSLOT", "NOPERM", "ERR") {
+			refused, why = append(refused, p.slots...), err
+		}
+	}
+	for _, s := range refused {
+		s.due = true
+	}
+	return refused, why
+}
+
+// hasCode reports whether an error is a reply of Redis with one of these codes.
+func hasCode(err error, codes ...string) bool {
+	if err == nil {
+		return false
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	code, _, _ := strings.Cut(reply.Error(), " ")
+	return slices.Contains(codes, code)
+}
+
+// ask sends the calls that are due, and those whose scripts Redis did not know once more with their text.
+func (r *runner) ask(rdb redis.UniversalClient, join bool, prelude ...redis.Cmder) {
+	r.exchange(rdb, lua.Call.EvalSHA, join, prelude...)
+	if r.unknown() {
+		r.exchange(rdb, lua.Call.Eval, join, prelude...)
+	}
+}
+
+// unknown marks the calls of scripts that Redis did not know as due, and reports whether there are any.
 func (r *runner) unknown() (any bool) {
 	for i := range r.slots {
 		s := &r.slots[i]
@@ -96,11 +152,20 @@ func (r *runner) unknown() (any bool) {
 }
 
 // exchange sends the calls that are due and reads their replies. prelude goes before them on the same connection.
-func (r *runner) exchange(rdb redis.UniversalClient, args func(*Call) []any, prelude ...redis.Cmder) {
+func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, join bool, prelude ...redis.Cmder) {
 	r.cmds = append(r.cmds[:0], prelude...)
 	for i := range r.slots {
 		if s := &r.slots[i]; s.due {
-			s.cmd = *redis.NewCmd(r.ctx, args(s.call)...)
+			s.joined = false
+		}
+	}
+	r.parcels = r.parcels[:0]
+	if join && len(r.slots) > 1 {
+		r.join(args)
+	}
+	for i := range r.slots {
+		if s := &r.slots[i]; s.due && !s.joined {
+			s.cmd = *redis.NewCmd(r.ctx, args(s.call.Call)...)
 			r.cmds = append(r.cmds, onceCmd{&s.cmd})
 		}
 	}
@@ -111,15 +176,72 @@ func (r *runner) exchange(rdb redis.UniversalClient, args func(*Call) []any, pre
 	}
 	err := r.send(rdb)
 	unacked := r.unacked(wait)
+	for i := range r.parcels {
+		r.parcels[i].open(err)
+	}
 	for i := range r.slots {
 		if s := &r.slots[i]; s.due {
-			s.reply = Reply{Unacked: unacked}
-			s.reply.Value, s.reply.Err = s.cmd.Result()
-			if s.reply.Err == nil && s.reply.Value == nil {
-				s.reply.Err = silent(err)
+			if !s.joined {
+				s.reply = Reply{}
+				s.reply.Value, s.reply.Err = result(&s.cmd, err)
+			}
+			s.reply.Unacked = unacked
+		}
+	}
+}
+
+// most is how many calls a parcel has: Redis serves nobody else meanwhile.
+const most = 64
+
+// join puts the calls of plain locks that are due into parcels, unless there is but one: to Redis one of them is half the work
+// then, and there is less to write and to read here.
+func (r *runner) join(args func(lua.Call) []any) {
+	r.joined, r.calls = r.joined[:0], r.calls[:0]
+	for _, of := range []func(lua.Call) bool{lua.Call.Frees, lua.Call.Takes} {
+		for i := range r.slots {
+			if s := &r.slots[i]; s.due && of(s.call.Call) {
+				r.joined, r.calls = append(r.joined, s), append(r.calls, s.call.Call)
 			}
 		}
 	}
+	if len(r.joined) < 2 {
+		return
+	}
+	for from := 0; from < len(r.joined); from += most {
+		to := min(from+most, len(r.joined))
+		r.parcels = append(r.parcels, parcel{r.joined[from:to], redis.NewCmd(r.ctx, args(lua.Many(r.calls[from:to]))...)})
+		for _, s := range r.joined[from:to] {
+			s.joined = true
+		}
+		r.cmds = append(r.cmds, onceCmd{r.parcels[len(r.parcels)-1].cmd})
+	}
+}
+
+// open gives each of a parcel's calls its reply.
+func (p *parcel) open(err error) {
+	value, err := result(p.cmd, err)
+	var values []any
+	if err == nil {
+		values, err = lua.ReadMany(value, len(p.slots))
+	}
+	for i, s := range p.slots {
+		s.reply = Reply{Err: err}
+		if err != nil {
+			continue
+		}
+		if s.reply.Err, _ = values[i].(error); s.reply.Err == nil {
+			s.reply.Value = values[i]
+		}
+	}
+}
+
+// result is the reply to a command that was sent with others; err is what the library says of all of them.
+func result(cmd *redis.Cmd, err error) (any, error) {
+	value, own := cmd.Result()
+	if own == nil && value == nil {
+		own = silent(err)
+	}
+	return value, own
 }
 
 func (r *runner) send(rdb redis.UniversalClient) error {
@@ -216,6 +338,9 @@ func (r *runner) next(now time.Time) (more bool) {
 	l := r.lane
 	clear(r.slots)
 	clear(r.cmds)
+	clear(r.parcels)
+	clear(r.joined)
+	clear(r.calls)
 	r.slots, r.cmds = r.slots[:0], r.cmds[:0]
 	r.busy, r.landing = false, false
 	if more = l.room(now); more {

@@ -143,10 +143,10 @@ func (a Announcement) addTo(c *Call) {
 // word makes an argument of a string, without allocation for those that are in every release.
 func word(s string) any {
 	switch s {
-	case "0":
-		return "0"
-	case "PUBLISH":
-		return "PUBLISH"
+	case message:
+		return message
+	case publish:
+		return publish
 	}
 	return s
 }

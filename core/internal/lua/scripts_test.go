@@ -509,7 +509,7 @@ func TestAllCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested := []string{"fair_queue", renew.Name} // the beginning of others; and what has keys of many locks
+	tested := []string{"fair_queue", renew.Name, many.Name} // the beginning of others; and what has keys of many locks
 	for _, c := range calls() {
 		tested = append(tested, c.Script.Name)
 	}
@@ -705,7 +705,7 @@ func TestCallForm(t *testing.T) {
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	for _, c := range append(calls(), Renew(nil, lease)) {
+	for _, c := range append(calls(), Renew(nil, lease), Many(nil)) {
 		sha, err := rdb.ScriptLoad(ctx(), c.Script.Source).Result()
 		if err != nil || sha != c.Script.SHA {
 			t.Errorf("%s: digest %s, Redis says %s (%v)", c.Script.Name, c.Script.SHA, sha, err)

@@ -1,0 +1,304 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
+)
+
+// plain is a call that takes a plain lock, or one that frees it.
+func plain(key string, take bool) *Call {
+	c := newCall(key)
+	if take {
+		c.Call = lua.Acquire(key, "owner", time.Second)
+	} else {
+		c.Call = lua.Release(key, "owner", lua.Announcement{Channel: "channel", Message: "0", Commands: []string{"PUBLISH"}})
+	}
+	return c
+}
+
+// crowd sends a few calls that go alone, and n more behind them: of plain locks, but every fifth. It answers the few, and
+// returns those that are under way together then.
+func (b *bench) crowd(n int) (calls []*Call) {
+	first := b.calls(4)
+	for i := range n {
+		c := newCall(fmt.Sprint("other ", i))
+		if i%5 > 0 {
+			c = plain(fmt.Sprint("plain ", i), i%2 == 0)
+		}
+		calls = append(calls, c)
+		b.Send(c, time.Now())
+	}
+	for range first {
+		b.answer(nil)
+	}
+	b.wantReplies(first)
+	return calls
+}
+
+// A redisError is an error reply.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (e redisError) RedisError()   {}
+
+// keysIn are the keys of a command.
+func keysIn(cmd redis.Cmder) []string {
+	var keys []string
+	for _, key := range cmd.Args()[3 : 3+cmd.Args()[2].(int)] {
+		keys = append(keys, key.(string))
+	}
+	return keys
+}
+
+// answerEach has the eldest flight answered: each command by a function of it, for what has several keys a list.
+func (b *bench) answerEach(reply func(cmd redis.Cmder) (any, error)) {
+	b.server.mu.Lock()
+	f := b.flights[0]
+	b.flights = b.flights[1:]
+	b.server.mu.Unlock()
+	var first error
+	for _, cmd := range f.cmds {
+		if value, err := reply(cmd); err != nil {
+			cmd.SetErr(err)
+			first = errors.Join(first, err)
+		} else {
+			cmd.(onceCmd).SetVal(value)
+		}
+	}
+	f.done <- first
+	synctest.Wait()
+}
+
+// byKey answers with keys: to each call of a parcel a list of its own, as Redis does to a lock that is held.
+func byKey(cmd redis.Cmder) (any, error) {
+	keys := keysIn(cmd)
+	if len(keys) == 1 {
+		return keys[0], nil
+	}
+	var all []any
+	for _, key := range keys {
+		all = append(all, []any{key})
+	}
+	return all, nil
+}
+
+// wantKeys fails the test unless each call is answered with its own key.
+func (b *bench) wantKeys(calls []*Call) {
+	b.t.Helper()
+	for _, c := range calls {
+		r := <-c.Reply
+		if list, ok := r.Value.([]any); ok && len(list) == 1 {
+			r.Value = list[0]
+		}
+		if r.Err != nil || r.Value != c.Key() {
+			b.t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+		}
+	}
+}
+
+// In a pipeline, calls of plain locks are one command, up to a bound; those that free locks come first. All others are
+// what they were.
+func TestParcels(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.crowd(200)
+		b.wantSizes("160 plain locks and 40 others", 3+40)
+		for i, cmd := range b.flights[0].cmds[:3] {
+			if n, want := len(keysIn(cmd)), []int{64, 64, 32}[i]; n != want {
+				t.Errorf("parcel %d has %d keys, want %d", i, n, want)
+			}
+			many := lua.Many(nil).Script
+			if args := cmd.Args(); args[0] != "EVALSHA" || args[1] != many.SHA {
+				t.Errorf("parcel %d is %v", i, args[:3])
+			}
+		}
+		var order []bool
+		for _, cmd := range b.flights[0].cmds[:3] {
+			for _, key := range keysIn(cmd) {
+				order = append(order, slices.IndexFunc(calls, func(c *Call) bool { return c.Key() == key && c.Takes() }) >= 0)
+			}
+		}
+		if i := slices.Index(order, true); i != 80 || slices.Contains(order[i:], false) {
+			t.Errorf("the first that takes a lock is call %d, after 80 that free one, or those are not together", i)
+		}
+		b.answerEach(byKey)
+		b.wantKeys(calls)
+
+		calls = b.crowd(2) // one of each sort
+		b.wantSizes("a single plain lock", 2)
+		b.answerEach(byKey)
+		b.wantKeys(calls)
+	})
+}
+
+// What is wrong with one lock is its caller's.
+func TestParcels_Errors(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.crowd(20)
+		b.answerEach(func(cmd redis.Cmder) (any, error) {
+			reply, _ := byKey(cmd)
+			if list, ok := reply.([]any); ok {
+				list[7] = "WRONGTYPE it is a list"
+			}
+			return reply, nil
+		})
+		wrong := 0
+		for _, c := range calls {
+			r := <-c.Reply
+			switch {
+			case r.Err == nil:
+			case redis.HasErrorPrefix(r.Err, "WRONGTYPE") && r.Value == nil:
+				wrong++
+			default:
+				t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+			}
+		}
+		if wrong != 1 {
+			t.Errorf("%d callers got the error of one lock", wrong)
+		}
+
+		for name, reply := range map[string]struct {
+			value any
+			err   error
+		}{
+			"a broken connection": {nil, errors.New("broken pipe")},
+			"a busy server":       {nil, redisError("BUSY a script is running")},
+			"too few replies":     {[]any{int64(1)}, nil},
+			"nonsense":            {"OK", nil},
+			"nothing":             {nil, nil},
+		} {
+			calls := b.crowd(20)
+			b.wantSizes(name, 1+4)
+			b.answerEach(func(redis.Cmder) (any, error) { return reply.value, reply.err })
+			for _, c := range calls {
+				r := <-c.Reply
+				if plain := c.Frees() || c.Takes(); plain && (r.Err == nil || r.Value != nil) {
+					t.Errorf("%s: %s is answered %v, %v", name, c.Key(), r.Value, r.Err)
+				}
+				if reply.err != nil && !errors.Is(r.Err, reply.err) {
+					t.Errorf("%s: %s is answered %v", name, c.Key(), r.Err)
+				}
+			}
+			b.wantSizes(name + ", afterwards")
+		}
+	})
+}
+
+// A server that does not know the script is told it; the others in the pipeline are left alone.
+func TestParcels_NoScript(t *testing.T) {
+	onClock(t, func(b *bench) {
+		calls := b.crowd(20)
+		b.answerEach(func(cmd redis.Cmder) (any, error) {
+			if len(keysIn(cmd)) > 1 {
+				return nil, redisError("NOSCRIPT No matching script.")
+			}
+			return byKey(cmd)
+		})
+		b.wantSizes("once more", 1)
+		if args := b.flights[0].cmds[0].Args(); args[0] != "EVAL" || args[1] != lua.Many(nil).Script.Source {
+			t.Errorf("sent is %v, want the script", args[0])
+		}
+		b.answerEach(byKey)
+		b.wantKeys(calls)
+	})
+}
+
+// Where keys of several locks are refused in one command each call is sent by itself: from then on, or if it is a matter of
+// permission, for that time.
+func TestParcels_Refused(t *testing.T) {
+	for refusal, parcels := range map[redisError]int{ // and how many there are the next time
+		"CROSSSLOT Keys in request don't hash to the same slot": 0,
+		"ERR 'EVALSHA' command keys must be in one slot":        0,
+		"NOPERM No permissions to access a key":                 1,
+	} {
+		onClock(t, func(b *bench) {
+			calls := b.crowd(20)
+			b.wantSizes("at first", 1+4)
+			b.answerEach(func(cmd redis.Cmder) (any, error) {
+				if len(keysIn(cmd)) > 1 {
+					return nil, refusal
+				}
+				return byKey(cmd)
+			})
+			b.wantSizes("after "+string(refusal), 16)
+			b.answerEach(byKey)
+			b.wantKeys(calls)
+
+			calls = b.crowd(20)
+			b.wantSizes("the next time", parcels+16*(1-parcels)+4)
+			b.answerEach(byKey)
+			b.wantKeys(calls)
+		})
+	}
+
+	onClock(t, func(b *bench) { // it is not that they were together
+		calls := b.crowd(20)
+		full := redisError("ERR max number of clients reached")
+		refuse := func(redis.Cmder) (any, error) { return nil, full }
+		b.answerEach(refuse)
+		b.wantSizes("apart", 16)
+		b.answerEach(refuse)
+		for _, c := range calls {
+			wantErr(t, c, full)
+		}
+		calls = b.crowd(20)
+		b.wantSizes("the next time", 1+4)
+		b.answerEach(byKey)
+		b.wantKeys(calls)
+	})
+
+	onClock(t, func(b *bench) { // it is one lock that was refused
+		calls := b.crowd(20)
+		b.answerEach(func(cmd redis.Cmder) (any, error) {
+			reply, _ := byKey(cmd)
+			if list, ok := reply.([]any); ok {
+				list[0] = "ERR The user executing the script can't run this command or subcommand"
+			}
+			return reply, nil
+		})
+		b.wantSizes("afterwards")
+		failed := 0
+		for _, c := range calls {
+			if r := <-c.Reply; r.Err != nil {
+				failed++
+			}
+		}
+		if failed != 1 {
+			t.Errorf("%d callers got the error of one lock", failed)
+		}
+	})
+}
+
+// What has been withdrawn is in no parcel; and what passes its deadline in one is answered all the same.
+func TestParcels_Deadlines(t *testing.T) {
+	onClock(t, func(b *bench) {
+		first := b.calls(4)
+		var calls []*Call
+		for i := range 6 {
+			calls = append(calls, plain(fmt.Sprint("plain ", i), true))
+			calls[i].Deadline = time.Now().Add(leastSlow / 2)
+			b.Send(calls[i], time.Now())
+		}
+		if !b.Withdraw(calls[0]) {
+			t.Fatal("it could not be withdrawn")
+		}
+		for range first {
+			b.answer(nil)
+		}
+		b.wantSizes("those that are left", 1)
+		if keys := keysIn(b.flights[0].cmds[0]); len(keys) != 5 {
+			t.Errorf("under way are %v", keys)
+		}
+		pass(leastSlow / 2)
+		for _, c := range calls[1:] {
+			wantErr(t, c, ErrUnanswered)
+		}
+		b.answerEach(byKey)
+	})
+}
