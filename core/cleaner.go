@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type cleanup struct {
 
 func newCleaner(c *Client) *cleaner {
 	cl := &cleaner{c: c, pending: make(map[*cleanup]struct{})}
-	cl.schedule = schedule.New(time.Millisecond, func(due []*cleanup) {
+	cl.schedule = schedule.New(time.Millisecond, math.MaxInt, func(due []*cleanup) {
 		for _, u := range due {
 			c.background.Go(func() { cl.run(u) })
 		}

@@ -103,8 +103,8 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		PingInterval: 2 * min(opts.PollInterval, time.Hour),
 		Logger:       opts.Logger,
 	})
-	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Send: c.renew})
-	c.alarms = schedule.New(0, func(due []alarm) {
+	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Slots: c.cluster, Send: c.renew})
+	c.alarms = schedule.New(0, 0, func(due []alarm) {
 		for _, a := range due {
 			a.ring()
 		}

@@ -9,6 +9,19 @@
 
 local lease = tonumber(ARGV[1])
 
+-- The lease is never shortened. GT sees to that in one call, as a rule; but it leaves a key without an end as it is.
+local function prolong(key)
+  local done = redis.pcall('PEXPIRE', key, lease, 'GT')
+  if done ~= 0 then
+    return done
+  end
+  local ttl = redis.pcall('PTTL', key)
+  if type(ttl) ~= 'table' and ttl < lease then
+    return redis.pcall('PEXPIRE', key, lease)
+  end
+  return ttl
+end
+
 -- Every call is protected: one key of a wrong type must not keep the others from being renewed.
 local function renew(first, field, timeouts)
   local mine = redis.pcall('HEXISTS', KEYS[first], field)
@@ -16,15 +29,9 @@ local function renew(first, field, timeouts)
     return mine
   end
   for k = first, first + timeouts do
-    local ttl = redis.pcall('PTTL', KEYS[k])
-    if type(ttl) == 'table' then
-      return ttl
-    end
-    if ttl < lease then
-      local done = redis.pcall('PEXPIRE', KEYS[k], lease)
-      if type(done) == 'table' then
-        return done
-      end
+    local done = prolong(KEYS[k])
+    if type(done) == 'table' then
+      return done
     end
   end
   return 1

@@ -20,6 +20,7 @@ type Entry[T any] struct {
 type Schedule[T any] struct {
 	fire  func(due []T)
 	slack time.Duration
+	fill  int
 	began time.Time // 0 by its clock
 
 	mu      sync.Mutex
@@ -32,12 +33,13 @@ type Schedule[T any] struct {
 	once  sync.Once
 }
 
-// New starts a schedule. fire is called on the schedule's goroutine with everything that is due, or will be within
-// slack; it must not block.
-func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
+// New starts a schedule. fire is called on the schedule's goroutine with everything that is due, and of what will be within
+// slack with as much as makes it fill; it must not block.
+func New[T any](slack time.Duration, fill int, fire func(due []T)) *Schedule[T] {
 	s := &Schedule[T]{
 		fire:  fire,
 		slack: slack,
+		fill:  fill,
 		began: time.Now(),
 		nudge: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
@@ -144,7 +146,7 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	now := time.Since(s.began)
 	if len(s.entries) > 0 && s.entries[0].due <= now {
 		horizon := after(now, s.slack)
-		for len(s.entries) > 0 && s.entries[0].due <= horizon {
+		for len(s.entries) > 0 && (s.entries[0].due <= now || s.entries[0].due <= horizon && len(due) < s.fill) {
 			due = append(due, heap.Pop(&s.entries).(*Entry[T]).value)
 		}
 	}

@@ -13,6 +13,7 @@
 package watchdog
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -43,10 +44,12 @@ type Item[H any] struct {
 	entry    schedule.Entry[*Item[H]]
 }
 
-// Config says how to renew. All fields are required.
+// Config says how to renew. Interval and Send are required.
 type Config[H any] struct {
 	// Interval between two renewals of a hold.
 	Interval time.Duration
+	// Slots is set where there are several.
+	Slots bool
 	// Send renews a batch and returns a verdict for each item. It may block, and is called on many goroutines.
 	Send func(batch []*Item[H]) []Verdict
 }
@@ -69,7 +72,11 @@ type Watchdog[H any] struct {
 // New starts a watchdog.
 func New[H any](cfg Config[H]) *Watchdog[H] {
 	w := &Watchdog[H]{cfg: cfg}
-	w.schedule = schedule.New(cfg.Interval/32, w.fire)
+	fill := BatchSize // one at a time, or others would wait for all of them
+	if cfg.Slots {
+		fill = math.MaxInt // few of those that are due together share a slot
+	}
+	w.schedule = schedule.New(cfg.Interval/32, fill, w.fire)
 	return w
 }
 
