@@ -93,7 +93,7 @@ var contenders = map[string]contender{
 func openAll(addr string, s settings, names ...string) (clients []named, closeAll func(), err error) {
 	closeAll = func() {
 		for _, c := range clients {
-			if err := c.Close(); err != nil {
+			if err := inTime(patience, c.Close); err != nil {
 				slog.Warn("close", "contender", c.name, "error", err)
 			}
 		}

@@ -21,7 +21,6 @@ type bench struct {
 	addr     string
 	probe    probe
 	nRounds  int
-	round    int // that is running, from 0
 	short    bool
 	progress func(format string, args ...any)
 }

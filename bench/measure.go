@@ -154,9 +154,11 @@ func (p probe) together(goroutines int, window time.Duration, contender string, 
 	time.Sleep(window)
 	b, errB := p.state(sum())
 	stop.Store(true)
-	ended := time.AfterFunc(time.Second, cancel) // whoever waits for a lock at the end need not get it
-	defer ended.Stop()
-	wg.Wait()
+	ending := time.AfterFunc(time.Second, cancel) // whoever waits for a lock at the end need not get it
+	defer ending.Stop()
+	if err := ended(&wg); err != nil {
+		return usage{}, fmt.Errorf("%s: %w", contender, err)
+	}
 	select {
 	case err := <-failed:
 		return usage{}, fmt.Errorf("%s: %w", contender, err)

@@ -79,10 +79,18 @@ func startRedisson(addr string) (_ *jvm, err error) {
 }
 
 func (j *jvm) line() (string, error) {
-	if !j.out.Scan() {
-		return "", errors.Join(errors.New("the JVM has ended"), j.out.Err())
+	var line string
+	err := inTime(patience, func() error {
+		if !j.out.Scan() {
+			return errors.Join(errors.New("the JVM has ended"), j.out.Err())
+		}
+		line = j.out.Text()
+		return nil
+	})
+	if err != nil {
+		return "", err
 	}
-	return j.out.Text(), nil
+	return line, nil
 }
 
 // ask gives the numbers of the answer.
@@ -108,10 +116,13 @@ func (j *jvm) ask(want int, request ...any) ([]float64, error) {
 	return numbers, nil
 }
 
-// Close ends the JVM, which it does by itself at the end of its input.
+// Close ends the JVM, which as a rule it does by itself at the end of its input.
 func (j *jvm) Close() error {
 	closed := j.in.Close()
-	if err := j.cmd.Wait(); err != nil {
+	switch err := inTime(patience, j.cmd.Wait); {
+	case err == errStuck:
+		closed = errors.Join(closed, err, j.cmd.Process.Kill())
+	case err != nil:
 		closed = errors.Join(closed, fmt.Errorf("the JVM: %w: %s", err, j.errors.String()))
 	}
 	return errors.Join(closed, os.RemoveAll(j.dir))
@@ -128,7 +139,7 @@ func (b *bench) besideJVM() (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, j.Close()) }()
+	defer func() { err = b.pardon("S1 to S3", redisson, errors.Join(err, j.Close())) }()
 	if _, err := j.ask(3, "own", 64, b.pick(5*time.Second, time.Second).Milliseconds()); err != nil { // the compiler of the JVM warms up
 		return err
 	}

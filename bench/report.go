@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,6 +50,9 @@ func (r *results) writeCSV(path string) error {
 	lines := [][]string{{"scenario", "variant", "contender", "metric", "round", "value"}}
 	for _, s := range r.order {
 		for i, v := range r.values[s] {
+			if math.IsNaN(v) {
+				continue
+			}
 			lines = append(lines, []string{s.scenario, s.variant, s.contender, s.metric, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', 6, 64)})
 		}
 	}

@@ -2,14 +2,16 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
-// A series is what was measured of one thing, a value a round.
+// A series is what was measured of one thing, a value a round, or NaN for a round without one.
 type series struct{ scenario, variant, contender, metric string }
 
 // results are what a run has measured, in the order in which it was added.
 type results struct {
+	round  int // that is running, from 0
 	order  []series
 	values map[series][]float64
 	notes  []string
@@ -21,6 +23,9 @@ func (r *results) add(scenario, variant, contender, metric string, value float64
 	s := series{scenario, variant, contender, metric}
 	if _, ok := r.values[s]; !ok {
 		r.order = append(r.order, s)
+	}
+	for len(r.values[s]) < r.round {
+		r.values[s] = append(r.values[s], math.NaN())
 	}
 	r.values[s] = append(r.values[s], value)
 }
@@ -37,11 +42,12 @@ type spread struct {
 }
 
 func spreadOf(values []float64) spread {
-	if len(values) == 0 {
+	sorted := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	slices.Sort(sorted)
+	n := len(sorted)
+	if n == 0 {
 		return spread{}
 	}
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
 	return spread{(sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1], n}
 }
 
@@ -53,16 +59,13 @@ const leastRounds = 3
 // ratio is that of two series, round by round. ok is false where there are too few rounds for one.
 func (r *results) ratio(of, to series) (s spread, ok bool) {
 	a, b := r.values[of], r.values[to]
-	n := min(len(a), len(b))
-	if n < leastRounds {
-		return spread{}, false
-	}
-	ratios := make([]float64, n)
-	for i := range n {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
 		if b[i] == 0 {
 			return spread{}, false
 		}
-		ratios[i] = a[i] / b[i]
+		ratios = append(ratios, a[i]/b[i])
 	}
-	return spreadOf(ratios), true
+	s = spreadOf(ratios)
+	return s, s.rounds >= leastRounds
 }

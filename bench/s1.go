@@ -46,7 +46,10 @@ func (b *bench) uncontendedRounds(scenario string, clients []named, goroutines .
 			for _, c := range inTurn(b, clients) {
 				u, err := b.probe.together(goroutines, b.pick(time.Second, 100*time.Millisecond), c.name, uncontendedCycles(c))
 				if err != nil {
-					return err
+					if err := b.pardon(scenario, c.name, err); err != nil {
+						return err
+					}
+					continue
 				}
 				b.addUsage(scenario, goroutinesOf(goroutines), c.name, u)
 			}

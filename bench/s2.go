@@ -40,7 +40,8 @@ func (b *bench) contended() error {
 	return b.rounds(s2, func() error {
 		for _, hold := range []time.Duration{s2Hold, 0} {
 			for _, c := range inTurn(b, clients) {
-				if err := b.fight(c, hold, b.pick(2500*time.Millisecond, 300*time.Millisecond)); err != nil {
+				err := b.fight(c, hold, b.pick(2500*time.Millisecond, 300*time.Millisecond))
+				if err := b.pardon(s2, c.name, err); err != nil {
 					return fmt.Errorf("%s: %w", c.name, err)
 				}
 			}
@@ -113,7 +114,9 @@ func (b *bench) fight(c named, hold, window time.Duration) error {
 	stopped.Store(true)
 	after, errB := b.probe.state(0)
 	cancel()
-	wg.Wait()
+	if err := ended(&wg); err != nil {
+		return err
+	}
 	close(failed)
 	if err := errors.Join(errA, errB, <-failed); err != nil {
 		return err
@@ -232,7 +235,9 @@ func fightFor(addr, name string, start time.Time, length time.Duration) ([]int, 
 	}
 	time.Sleep(time.Until(start.Add(length)))
 	cancel()
-	wg.Wait()
+	if err := ended(&wg); err != nil {
+		return nil, err
+	}
 	close(failed)
 	plain := make([]int, len(counts))
 	for i := range counts {

@@ -17,11 +17,19 @@ const (
 	settleHandOf = 3 * time.Millisecond // until the other one waits, and nothing else goes on
 )
 
-// A relay hands one lock from one client to another and back; a turn is from before the release to after the acquire.
+// A relay hands one lock from one client to another and back.
 type relay struct {
 	name  string
 	turns int // in a round
-	turn  func() (time.Duration, error)
+	open  func() (*handOff, error)
+	*handOff
+}
+
+// A handOff is an open relay; nil: it is to be opened, since it has not been yet, or got stuck.
+type handOff struct {
+	turn  func() (time.Duration, error) // from before the release to after the acquire
+	leave func() error                  // releases the lock; not after a turn that got stuck
+	close func()
 }
 
 // handOffs measures how long a lock takes from a client that releases it to one that waits for it.
@@ -30,61 +38,84 @@ func (b *bench) handOffs() error {
 	if b.short {
 		turns, slowTurns = 60, 3
 	}
-	var relays []relay
-	floor, closeFloor, err := floorRelay(b.addr)
-	if err != nil {
-		return err
-	}
-	defer closeFloor()
-	relays = append(relays, relay{pubSubFloor, turns, floor})
+	relays := []*relay{{name: pubSubFloor, turns: turns, open: func() (*handOff, error) { return floorRelay(b.addr) }}}
 	for _, name := range []string{redsyncName, redislockLn, rueidisLock, ours} {
-		clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, name, name)
-		if err != nil {
-			return err
-		}
-		defer closeAll()
-		turns := turns
+		r := &relay{name: name, turns: turns, open: func() (*handOff, error) { return lockRelay(b.addr, name) }}
 		if name == redsyncName || name == redislockLn { // they sleep
-			turns = slowTurns
+			r.turns = slowTurns
 		}
-		turn, end, err := lockRelay(clients)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		defer end()
-		relays = append(relays, relay{name, turns, turn})
+		relays = append(relays, r)
 	}
-	return b.rounds(s3, func() error {
-		taken := make([][]time.Duration, len(relays))
-		for i := range relays[0].turns { // turn by turn: whatever else goes on meets all of them
-			for j, r := range relays {
-				if i%(relays[0].turns/r.turns) != 0 {
-					continue
-				}
-				d, err := r.turn()
-				if err != nil {
-					return fmt.Errorf("%s: %w", r.name, err)
-				}
-				taken[j] = append(taken[j], d)
+	defer func() {
+		for _, r := range relays {
+			if r.handOff != nil {
+				_ = inTime(patience, r.leave) // the server ends soon
+				r.close()
 			}
 		}
+	}()
+	return b.rounds(s3, func() error { return b.relayRound(relays, patience) })
+}
+
+// relayRound goes turn by turn: whatever else goes on meets all of them.
+func (b *bench) relayRound(relays []*relay, patience time.Duration) error {
+	for _, r := range relays {
+		if r.handOff != nil {
+			continue
+		}
+		var err error
+		if r.handOff, err = r.open(); b.pardon(s3, r.name, err) != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+	}
+	taken := make([][]time.Duration, len(relays))
+	for i := range relays[0].turns {
 		for j, r := range relays {
+			if r.handOff == nil || i%(relays[0].turns/r.turns) != 0 {
+				continue
+			}
+			var took time.Duration
+			turn := r.turn // r is not that of a turn that got stuck
+			err := inTime(patience, func() (err error) {
+				took, err = turn()
+				return err
+			})
+			if err == nil {
+				taken[j] = append(taken[j], took)
+				continue
+			}
+			if b.pardon(s3, r.name, err) != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+			r.close()
+			r.handOff = nil
+		}
+	}
+	for j, r := range relays {
+		if r.handOff != nil {
 			b.add(s3, twoClients, r.name, handOffP50, millis(percentile(taken[j], 0.5)))
 			b.add(s3, twoClients, r.name, handOffP99, millis(percentile(taken[j], 0.99)))
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
+var relayNames counter // a relay that got stuck may come to a lock later, and must not meet the next one
+
 // lockRelay hands on a lock of two clients of a contender.
-func lockRelay(clients []named) (turn func() (time.Duration, error), end func(), err error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	name := "bench:relay:" + clients[0].name
-	sessions := []session{clients[0].session(name), clients[1].session(name)}
-	holder, err := sessions[0].acquire(ctx)
+func lockRelay(addr, contender string) (*handOff, error) {
+	clients, closeAll, err := openAll(addr, settings{lease: 30 * time.Second}, contender, contender)
 	if err != nil {
-		cancel()
-		return nil, nil, err
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &handOff{close: func() { cancel(); closeAll() }}
+	name := fmt.Sprint("bench:relay:", contender, ":", relayNames.next())
+	sessions := []session{clients[0].session(name), clients[1].session(name)}
+	holder, err := acquireInTime(ctx, sessions[0])
+	if err != nil {
+		h.close()
+		return nil, err
 	}
 	type got struct {
 		held
@@ -92,7 +123,7 @@ func lockRelay(clients []named) (turn func() (time.Duration, error), end func(),
 		err error
 	}
 	i := 0
-	turn = func() (time.Duration, error) {
+	h.turn = func() (time.Duration, error) {
 		i++
 		next := make(chan got, 1)
 		go func() {
@@ -108,39 +139,39 @@ func lockRelay(clients []named) (turn func() (time.Duration, error), end func(),
 		holder = g.held
 		return g.at.Sub(began), g.err
 	}
-	end = func() {
-		if holder != nil {
-			_ = holder.release(ctx) // the server ends soon
+	h.leave = func() error {
+		if holder == nil {
+			return nil
 		}
-		cancel()
+		return holder.release(ctx)
 	}
-	return turn, end, nil
+	return h, nil
 }
 
 // floorRelay does by hand what it takes at least: one script that releases and publishes, and another when the message is
 // there.
-func floorRelay(addr string) (turn func() (time.Duration, error), end func(), err error) {
-	const name = "bench:relay:floor"
+func floorRelay(addr string) (*handOff, error) {
+	name := fmt.Sprint("bench:relay:floor:", relayNames.next())
 	ctx := context.Background()
 	raw, err := openRaw(addr, settings{lease: 30 * time.Second})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c := raw.(*rawClient)
 	sub := c.rdb.Subscribe(ctx, "redisson_lock__channel:{"+name+"}")
 	sessions := []session{raw.session(name), raw.session(name)}
-	end = func() { sub.Close(); raw.Close() }
+	h := &handOff{leave: func() error { return nil }, close: func() { sub.Close(); raw.Close() }}
 	if _, err := sub.Receive(ctx); err != nil {
-		end()
-		return nil, nil, err
+		h.close()
+		return nil, err
 	}
 	holder, err := sessions[0].acquire(ctx)
 	if err != nil {
-		end()
-		return nil, nil, err
+		h.close()
+		return nil, err
 	}
 	i := 0
-	turn = func() (time.Duration, error) {
+	h.turn = func() (time.Duration, error) {
 		i++
 		type got struct {
 			held
@@ -171,5 +202,5 @@ func floorRelay(addr string) (turn func() (time.Duration, error), end func(), er
 		holder = g.held
 		return g.at.Sub(began), g.err
 	}
-	return turn, end, nil
+	return h, nil
 }

@@ -26,7 +26,7 @@ func (b *bench) waiters() error {
 	return b.fewRounds(s4, func() error {
 		for _, names := range []int{1, s4Waiters} {
 			for _, contender := range inTurn(b, []string{redsyncName, rueidisLock, ours}) {
-				if err := b.await(contender, names); err != nil {
+				if err := b.pardon(s4, contender, b.await(contender, names)); err != nil {
 					return fmt.Errorf("%s: %w", contender, err)
 				}
 			}
@@ -52,11 +52,12 @@ func (b *bench) await(contender string, names int) error {
 	if contender == redsyncName {
 		window /= 4 // it is not the polls that it sends
 	}
-	ctx := context.Background()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	name := func(i int) string { return fmt.Sprint("bench:wait:", contender, ":", i%names) }
 	var holders []held
 	for i := range names {
-		h, err := clients[0].session(name(i)).acquire(ctx)
+		h, err := acquireInTime(ctx, clients[0].session(name(i)))
 		if err != nil {
 			return err
 		}
@@ -94,7 +95,9 @@ func (b *bench) await(contender string, names int) error {
 	after, errB := b.probe.state(0)
 	connsNow, pubSub, errC := b.probe.connections()
 	leave()
-	wg.Wait()
+	if err := ended(&wg); err != nil {
+		return err
+	}
 	for _, h := range holders {
 		if err := h.release(ctx); err != nil {
 			return err
@@ -129,7 +132,9 @@ func crowd(ctx context.Context, c named) error {
 		})
 	}
 	close(gate)
-	wg.Wait()
+	if err := ended(&wg); err != nil {
+		return err
+	}
 	return errors.Join(errs...)
 }
 

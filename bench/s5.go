@@ -28,7 +28,7 @@ const (
 func (b *bench) keep() error {
 	return b.fewRounds(s5, func() error {
 		for _, contender := range inTurn(b, []string{rueidisLock, ours}) {
-			if err := b.hold(contender); err != nil {
+			if err := b.pardon(s5, contender, b.hold(contender)); err != nil {
 				return fmt.Errorf("%s: %w", contender, err)
 			}
 		}
@@ -149,7 +149,9 @@ func inParallel(do func(worker int) error) error {
 	for i := range atOnce {
 		wg.Go(func() { errs[i] = do(i) })
 	}
-	wg.Wait()
+	if err := ended(&wg); err != nil {
+		return err
+	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
 
