@@ -35,17 +35,15 @@ type entry struct {
 	shard *shard
 	key   string
 
-	holds *hold     // those that have ended stay until all has been told
-	queue []*waiter // first come, first served; only those at the front ask Redis
-	votes int32     // callers that ask past the queue
+	holds   *hold             // those that have ended stay until all has been told
+	queue   []*waiter         // first come, first served; only those at the front ask Redis
+	votes   int32             // callers that ask past the queue
+	lingers bool              // a farewell is to come
+	sub     *hub.Subscription // while somebody waits, and a moment longer
 
 	round
 	arrivals uint64 // numbers the waiters
 	heldTill moment
-
-	sub     *hub.Subscription // while somebody waits, and a moment longer
-	lingers bool
-	epoch   uint32 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 
 	one [1]*waiter // where queue begins: as a rule there is no second one
 }

@@ -33,6 +33,7 @@ const (
 
 // A round is how a lock goes round, here and elsewhere. It is part of an entry.
 type round struct {
+	epoch      uint32 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
 	moves      int32  // within this process, since the lock was asked for or freed
 	streaks    uint8  // that have ended
 	rivals     uint8  // chances that others have left; 0: nobody is known to want the lock
