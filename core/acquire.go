@@ -49,13 +49,13 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 // A place is what a waiter of a queued kind has in Redis: its wire owner stands in the queue there. The caller's goroutine
 // has it, and whoever hands the lock to a waiter that does not ask.
 type place struct {
-	field string            // the wire owner
-	sub   *hub.Subscription // to what is published for it alone
-	calls uint32            // counts that; guarded by the shard's mutex
-	taken bool              // or may be
-	doubt bool              // a try may yet arrive
-	clock int64             // of the server, ms
-	read  instant           // when it was that
+	field   string       // the wire owner
+	channel *hub.Channel // subscribed to: what is published for it alone
+	calls   uint32       // counts that; guarded by the shard's mutex
+	taken   bool         // or may be
+	doubt   bool         // a try may yet arrive
+	clock   int64        // of the server, ms
+	read    instant      // when it was that
 }
 
 func (p *place) mayBeTaken() bool { return p != nil && p.taken }
@@ -261,8 +261,8 @@ func (w *waiter) leave(lease *Lease) {
 	if p == nil {
 		return
 	}
-	if p.sub != nil {
-		p.sub.Close()
+	if p.channel != nil {
+		c.hub.Unsubscribe(p.channel, w)
 	}
 	if p.taken && lease == nil {
 		g := grip{key: w.entry.key, field: p.field}

@@ -35,11 +35,11 @@ type entry struct {
 	shard *shard
 	key   string
 
-	holds   *hold             // those that have ended stay until all has been told
-	queue   []*waiter         // first come, first served; only those at the front ask Redis
-	votes   int32             // callers that ask past the queue
-	lingers bool              // a farewell is to come
-	sub     *hub.Subscription // while somebody waits, and a moment longer
+	holds   *hold        // those that have ended stay until all has been told
+	queue   []*waiter    // first come, first served; only those at the front ask Redis
+	votes   int32        // callers that ask past the queue
+	lingers bool         // a farewell is to come
+	channel *hub.Channel // subscribed to while somebody waits, and a moment longer
 
 	round
 	arrivals uint64 // numbers the waiters
@@ -79,7 +79,7 @@ func (c *Client) lock(key string) *entry {
 func (e *entry) unlock() {
 	switch {
 	case len(e.queue) > 0:
-	case e.sub != nil:
+	case e.channel != nil:
 		if !e.lingers {
 			e.lingers = true
 			f := &farewell{entry: e}
@@ -95,9 +95,9 @@ func (f *farewell) ring() {
 	e := f.entry
 	e.shard.mu.Lock()
 	e.lingers = false
-	if len(e.queue) == 0 && e.sub != nil {
-		e.sub.Close()
-		e.sub = nil
+	if len(e.queue) == 0 && e.channel != nil {
+		e.client().hub.Unsubscribe(e.channel, e)
+		e.channel = nil
 	}
 	e.unlock()
 }
@@ -182,16 +182,16 @@ func (e *entry) poke() {
 // each on a channel of its own. Locked.
 func (e *entry) subscribe(w *waiter) {
 	if p := w.place; p != nil {
-		if p.sub == nil {
-			p.sub, _ = e.client().hub.Subscribe(w.kind.channel(e.key, p.field), w)
+		if p.channel == nil {
+			p.channel, _ = e.client().hub.Subscribe(w.kind.channel(e.key, p.field), w)
 		}
 		return
 	}
-	if e.sub != nil {
+	if e.channel != nil {
 		return
 	}
-	sub, confirmed := e.client().hub.Subscribe(w.kind.channel(e.key, ""), e)
-	e.sub = sub
+	channel, confirmed := e.client().hub.Subscribe(w.kind.channel(e.key, ""), e)
+	e.channel = channel
 	if confirmed {
 		e.bump() // there will be no confirmation to do it
 	}

@@ -11,11 +11,12 @@
 //
 // A channel has a route for each command that subscribes to it: plain, sharded or both. A route is confirmed when the server
 // has answered as many SUBSCRIBEs as were sent for it, and a channel when its routes are. Every confirmation, the first and
-// those after a reconnect or a move to another node, reaches the subscribers as a notification, exactly as a message does: in
+// those after a reconnect or a move to another node, reaches the listeners as a notification, exactly as a message does: in
 // all cases something may have happened that they have not seen.
 //
-// A channel has its subscriptions and its routes in lists, and what is to be looked at stands in a list with a mark on it: of
-// most things there is one, there may be one channel for each lock that is waited for, and a map costs more than all of them.
+// There may be one channel for each lock that is waited for, as a rule with one listener and one route. So a channel has its
+// routes in a list and nothing else for a single listener, and what is to be looked at stands in a list with a mark on it: a map
+// costs more than all of that.
 //
 // When a connection breaks, a node says that it does not serve a slot (MOVED), or takes a channel back (an SUNSUBSCRIBE that
 // nobody asked for), the router reads the cluster's slots again and places the channels anew. Should the node it finds not
@@ -25,6 +26,7 @@ package hub
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,8 +52,8 @@ type Hub struct {
 
 	mu       sync.Mutex
 	kinds    [kinds]bool // of routes that each channel has; none before Config.Commands has told
-	channels map[string]*channel
-	changed  []*channel // to be routed
+	channels map[string]*Channel
+	changed  []*Channel // to be routed
 	lines    map[*redis.Client]*line
 	stale    bool // what is known of the cluster's slots
 	started  bool
@@ -70,27 +72,29 @@ const (
 	kinds
 )
 
-// A channel is guarded by Hub.mu. It is known while anybody subscribes to it, or a route of it is not over.
-type channel struct {
-	hub     *Hub
-	name    string
-	subs    *Subscription // the first
-	routes  *route        // likewise; of each kind one is wanted at most, others, on other lines, come to their end
-	changed bool          // it stands in Hub.changed
+// A Channel is what can be subscribed to. It is guarded by Hub.mu, and known while anybody subscribes to it, or a route of it is
+// not over.
+type Channel struct {
+	name     string
+	listener Listener // nil: nobody
+	routes   *route   // the first; of each kind one is wanted at most, others, on other lines, come to their end
+	changed  bool     // it stands in Hub.changed
 }
 
-// A Subscription is one party's interest in one channel.
-type Subscription struct {
-	channel  *channel
-	listener Listener
-	next     *Subscription // to the same channel
-}
-
-// A Listener is who subscribes.
+// A Listener is who subscribes. It is a pointer, which tells it from others.
 type Listener interface {
 	// Notify is called on every confirmation of the subscription and on every message, without a mutex of the hub held. It
 	// must not block.
 	Notify()
+}
+
+// several are listeners to one channel. They are not changed: a notification may be under way.
+type several []Listener
+
+func (s several) Notify() {
+	for _, l := range s {
+		l.Notify()
+	}
 }
 
 // New returns a hub. It does nothing until the first Subscribe.
@@ -98,7 +102,7 @@ func New(cfg Config) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &Hub{
 		cfg:      cfg,
-		channels: make(map[string]*channel),
+		channels: make(map[string]*Channel),
 		lines:    make(map[*redis.Client]*line),
 		wake:     make(chan struct{}, 1),
 		ctx:      ctx,
@@ -108,38 +112,63 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// Subscribe registers interest in a channel and returns at once. A channel that is confirmed already needs no further
+// Subscribe registers a listener to a channel and returns at once. A channel that is confirmed already needs no further
 // confirmation.
-func (h *Hub) Subscribe(name string, listener Listener) (s *Subscription, confirmed bool) {
+func (h *Hub) Subscribe(name string, l Listener) (c *Channel, confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.channel(name)
-	s = &Subscription{channel: c, listener: listener, next: c.subs}
-	c.subs = s
-	if s.next == nil {
+	c = h.channel(name)
+	if c.listener == nil {
 		h.touch(c)
 	}
+	c.add(l)
 	if !h.started && !h.closed {
 		h.started = true
 		h.running.Go(h.run)
 	}
-	return s, h.confirmed(c)
+	return c, h.confirmed(c)
 }
 
-// Close ends the interest. A notification under way may still arrive.
-func (s *Subscription) Close() {
-	c := s.channel
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	for at := &c.subs; *at != nil; at = &(*at).next {
-		if *at == s {
-			*at = s.next
-			if c.subs == nil {
-				c.hub.touch(c)
-			}
-			return
-		}
+// Unsubscribe ends what Subscribe has begun. A notification under way may still arrive.
+func (h *Hub) Unsubscribe(c *Channel, l Listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.drop(l) && c.listener == nil {
+		h.touch(c)
 	}
+}
+
+// add has a listener told. Locked.
+func (c *Channel) add(l Listener) {
+	switch others := c.listener.(type) {
+	case nil:
+		c.listener = l
+	case several:
+		c.listener = slices.Concat(others, several{l})
+	default:
+		c.listener = several{others, l}
+	}
+}
+
+// drop has a listener told no longer, and reports whether it was. Locked.
+func (c *Channel) drop(l Listener) bool {
+	list, ok := c.listener.(several)
+	if !ok {
+		list = several{c.listener}
+	}
+	i := slices.Index(list, l)
+	if i < 0 {
+		return false
+	}
+	switch rest := slices.Concat(list[:i], list[i+1:]); len(rest) {
+	case 0:
+		c.listener = nil
+	case 1:
+		c.listener = rest[0]
+	default:
+		c.listener = rest
+	}
+	return true
 }
 
 // Len is the number of channels that are wanted, or still subscribed to.
@@ -163,23 +192,23 @@ func (h *Hub) Close() {
 }
 
 // channel is the channel of a name, which is made if need be. Locked.
-func (h *Hub) channel(name string) *channel {
+func (h *Hub) channel(name string) *Channel {
 	c := h.channels[name]
 	if c == nil {
-		c = &channel{hub: h, name: name}
+		c = &Channel{name: name}
 		h.channels[name] = c
 	}
 	return c
 }
 
 // touch has the router look at a channel. Locked.
-func (h *Hub) touch(c *channel) {
+func (h *Hub) touch(c *Channel) {
 	h.mark(c)
 	wake(h.wake)
 }
 
 // mark has the router look at a channel when it wakes. Locked.
-func (h *Hub) mark(c *channel) {
+func (h *Hub) mark(c *Channel) {
 	if !c.changed {
 		c.changed = true
 		h.changed = append(h.changed, c)
@@ -194,7 +223,7 @@ func wake(c chan struct{}) {
 }
 
 // confirmed says whether nothing that is published can be missed. Locked.
-func (h *Hub) confirmed(c *channel) bool {
+func (h *Hub) confirmed(c *Channel) bool {
 	any := false
 	for kind, wanted := range h.kinds {
 		if !wanted {
@@ -208,25 +237,18 @@ func (h *Hub) confirmed(c *channel) bool {
 	return any
 }
 
-// subscribers are those to tell of a message.
-func (h *Hub) subscribers(name string) []*Subscription {
+// listener is whom to tell of a message, or nil.
+func (h *Hub) listener(name string) Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c := h.channels[name]; c != nil {
-		return c.list()
+		return c.listener
 	}
 	return nil
 }
 
-func (c *channel) list() (list []*Subscription) {
-	for s := c.subs; s != nil; s = s.next {
-		list = append(list, s)
-	}
-	return list
-}
-
 // wanted is the route of a kind that is wanted, or nil.
-func (c *channel) wanted(kind uint8) *route {
+func (c *Channel) wanted(kind uint8) *route {
 	for r := c.routes; r != nil; r = r.next {
 		if r.kind == kind && r.wanted {
 			return r
@@ -236,7 +258,7 @@ func (c *channel) wanted(kind uint8) *route {
 }
 
 // remove takes out a route, and reports whether it was there.
-func (c *channel) remove(r *route) bool {
+func (c *Channel) remove(r *route) bool {
 	for at := &c.routes; *at != nil; at = &(*at).next {
 		if *at == r {
 			*at = r.next
@@ -247,8 +269,8 @@ func (c *channel) remove(r *route) bool {
 }
 
 // forget drops a channel of which there is nothing to know any more. Locked.
-func (h *Hub) forget(c *channel) {
-	if c.subs == nil && c.routes == nil && h.channels[c.name] == c {
+func (h *Hub) forget(c *Channel) {
+	if c.listener == nil && c.routes == nil && h.channels[c.name] == c {
 		delete(h.channels, c.name)
 	}
 }

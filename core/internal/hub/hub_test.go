@@ -44,25 +44,28 @@ func pingEvery(d time.Duration) func(*Config) {
 	return func(c *Config) { c.PingInterval = d }
 }
 
-// A listener is a subscription that counts its notifications.
+// A listener counts its notifications from one channel.
 type listener struct {
-	*Subscription
+	hub       *Hub
+	channel   *Channel
 	confirmed bool // at once
 	n         atomic.Int64
 }
 
 func listen(h *Hub, name string) *listener {
-	l := new(listener)
-	l.Subscription, l.confirmed = h.Subscribe(name, l)
+	l := &listener{hub: h}
+	l.channel, l.confirmed = h.Subscribe(name, l)
 	return l
 }
+
+func (l *listener) Close() { l.hub.Unsubscribe(l.channel, l) }
 
 func (l *listener) Notify() { l.n.Add(1) }
 
 // A listenerFunc is a listener with a mind of its own.
-type listenerFunc func()
+type listenerFunc struct{ f func() }
 
-func (f listenerFunc) Notify() { f() }
+func (l *listenerFunc) Notify() { l.f() }
 
 func (l *listener) heard() int { return int(l.n.Load()) }
 
@@ -247,11 +250,11 @@ func TestNoMessageIsDropped(t *testing.T) {
 	h := newHub(t, rdb)
 	slow := make(chan struct{})
 	var n atomic.Int64
-	h.Subscribe("a", listenerFunc(func() {
+	h.Subscribe("a", &listenerFunc{func() {
 		if n.Add(1) == 2 {
 			<-slow
 		}
-	}))
+	}})
 	eventually(t, "the confirmation", func() bool { return n.Load() == 1 })
 	const messages = 5000
 	pipe := rdb.Pipeline()
@@ -519,7 +522,8 @@ func TestEverySubscriptionIsConfirmed(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				told := make(chan struct{}, 100)
-				sub, confirmed := h.Subscribe(fmt.Sprint("confirmed:", g), listenerFunc(func() { told <- struct{}{} }))
+				l := &listenerFunc{func() { told <- struct{}{} }}
+				channel, confirmed := h.Subscribe(fmt.Sprint("confirmed:", g), l)
 				if !confirmed {
 					select {
 					case <-told:
@@ -528,7 +532,7 @@ func TestEverySubscriptionIsConfirmed(t *testing.T) {
 						return
 					}
 				}
-				sub.Close()
+				h.Unsubscribe(channel, l)
 				for range i % 20 {
 					runtime.Gosched() // the next one comes a little later, each time
 				}

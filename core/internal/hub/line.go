@@ -14,18 +14,23 @@ type line struct {
 	node *redis.Client // nil: the only one, or in a cluster any
 
 	routes  int           // how many; the channels have them
-	changed []*route      // that may differ from what is wanted
+	changed []change      // routes that may differ from what is wanted
 	wake    chan struct{} // something in changed
+}
+
+// A change is a route to look at, with its channel, which it does not know itself.
+type change struct {
+	*route
+	channel *Channel
 }
 
 // A route is the subscription to one channel by one command on one line. It is over, and forgotten, when it is not wanted
 // any more and the server has answered everything.
 type route struct {
-	channel *channel
-	line    *line
-	next    *route // of the same channel
-	kind    uint8
-	slot    uint16 // in a cluster, of a sharded channel: one command carries channels of one slot only
+	line *line
+	next *route // of the same channel
+	kind uint8
+	slot uint16 // in a cluster, of a sharded channel: one command carries channels of one slot only
 
 	wanted     bool
 	subscribed bool  // as far as has been sent on the present connection
@@ -90,14 +95,14 @@ func (l *line) broke() (wanted int) {
 	h := l.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.each(func(r *route) {
+	l.each(func(c *Channel, r *route) {
 		r.disconnect()
-		l.touch(r)
+		l.touch(c, r)
 		if r.wanted {
 			wanted++
-			h.mark(r.channel)
+			h.mark(c)
 		}
-		l.settle(r)
+		l.settle(c, r)
 	})
 	h.distrust()
 	return wanted
@@ -105,12 +110,12 @@ func (l *line) broke() (wanted int) {
 
 // each calls f, which may settle it, for every route on the line. It looks at those of all lines: trouble is rare, and a
 // list of its own would cost each route more than that. Locked, as all that follows.
-func (l *line) each(f func(*route)) {
+func (l *line) each(f func(*Channel, *route)) {
 	for _, c := range l.hub.channels {
 		for r := c.routes; r != nil; {
 			next := r.next
 			if r.line == l {
-				f(r)
+				f(c, r)
 			}
 			r = next
 		}
@@ -118,7 +123,7 @@ func (l *line) each(f func(*route)) {
 }
 
 // find is the route of a channel on the line, or nil.
-func (l *line) find(c *channel, kind uint8) *route {
+func (l *line) find(c *Channel, kind uint8) *route {
 	for r := c.routes; r != nil; r = r.next {
 		if r.line == l && r.kind == kind {
 			return r
@@ -128,10 +133,10 @@ func (l *line) find(c *channel, kind uint8) *route {
 }
 
 // route is the route of a channel on the line, which is made if need be.
-func (l *line) route(c *channel, kind uint8) *route {
+func (l *line) route(c *Channel, kind uint8) *route {
 	r := l.find(c, kind)
 	if r == nil {
-		r = &route{channel: c, line: l, next: c.routes, kind: kind}
+		r = &route{line: l, next: c.routes, kind: kind}
 		if kind == sharded && l.hub.cluster != nil {
 			r.slot = uint16(wire.Slot(c.name))
 		}
@@ -141,34 +146,34 @@ func (l *line) route(c *channel, kind uint8) *route {
 	return r
 }
 
-// touch has the session look at a route.
-func (l *line) touch(r *route) {
+// touch has the session look at a route of a channel.
+func (l *line) touch(c *Channel, r *route) {
 	if !r.changed {
 		r.changed = true
-		l.changed = append(l.changed, r)
+		l.changed = append(l.changed, change{r, c})
 	}
 	wake(l.wake)
 }
 
-// settle forgets a route that is over.
-func (l *line) settle(r *route) {
+// settle forgets a route of a channel that is over.
+func (l *line) settle(c *Channel, r *route) {
 	if r.wanted || r.subscribed || r.unanswered > 0 || r.leaving > 0 {
 		return
 	}
-	if r.channel.remove(r) { // not for the second time, when the session comes to look at it
+	if c.remove(r) { // not for the second time, when the session comes to look at it
 		l.routes--
-		l.hub.forget(r.channel)
+		l.hub.forget(c)
 	}
 }
 
-// displace has a route, which this node does not serve, placed anew.
-func (l *line) displace(r *route) {
+// displace has a channel, a route of which this node does not serve, placed anew.
+func (l *line) displace(c *Channel, r *route) {
 	r.disconnect()
 	if r.wanted {
-		l.hub.mark(r.channel)
+		l.hub.mark(c)
 		l.hub.distrust()
 	}
-	l.settle(r)
+	l.settle(c, r)
 }
 
 // An order is a command, for the channels of one slot where that matters.
@@ -193,7 +198,7 @@ func (l *line) takeOrders() map[order][]string {
 		looked++
 		r.changed = false
 		if r.wanted == r.subscribed {
-			l.settle(r)
+			l.settle(r.channel, r.route)
 			continue
 		}
 		o := order{kind: r.kind, subscribe: r.wanted, slot: r.slot}
@@ -212,8 +217,8 @@ func (l *line) takeOrders() map[order][]string {
 	return orders
 }
 
-// confirm counts a confirmation and returns whom to tell. Not locked.
-func (l *line) confirm(name string, kind uint8) []*Subscription {
+// confirm counts a confirmation and returns whom to tell, or nil. Not locked.
+func (l *line) confirm(name string, kind uint8) Listener {
 	h := l.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,11 +228,11 @@ func (l *line) confirm(name string, kind uint8) []*Subscription {
 		r.unanswered--
 	} else if !r.subscribed {
 		r.subscribed = true // it had been given up; what is not wanted is unsubscribed from
-		l.touch(r)
+		l.touch(c, r)
 	}
-	l.settle(r)
+	l.settle(c, r)
 	if r.wanted && h.confirmed(c) {
-		return c.list()
+		return c.listener
 	}
 	return nil
 }
@@ -244,9 +249,9 @@ func (l *line) left(name string, kind uint8) {
 	case r == nil:
 	case r.leaving > 0:
 		r.leaving--
-		l.settle(r)
+		l.settle(c, r)
 	default:
-		l.displace(r)
+		l.displace(c, r)
 	}
 }
 
@@ -254,9 +259,9 @@ func (l *line) left(name string, kind uint8) {
 func (l *line) refused(concerns func(*route) bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	l.each(func(r *route) {
+	l.each(func(c *Channel, r *route) {
 		if concerns(r) {
-			l.displace(r)
+			l.displace(c, r)
 		}
 	})
 }

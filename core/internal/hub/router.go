@@ -18,7 +18,7 @@ const reloadPause = 200 * time.Millisecond
 // it as well, but only as a replica, when the others did not know the new master yet.
 const secondLook = 2 * time.Second
 
-// run is the router. It routes every channel whose subscribers, or whose node, may have changed.
+// run is the router. It routes every channel whose listeners, or whose node, may have changed.
 func (h *Hub) run() {
 	if !h.learnCommands() {
 		return
@@ -176,7 +176,7 @@ func (h *Hub) route() {
 }
 
 // postpone has channels routed later: the cluster cannot be asked.
-func (h *Hub) postpone(list []*channel) {
+func (h *Hub) postpone(list []*Channel) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range list {
@@ -187,10 +187,10 @@ func (h *Hub) postpone(list []*channel) {
 
 // place gives a channel the routes that it should have, and takes from it those that it should not. node is the master of
 // its slot, in a cluster with sharded channels. Locked.
-func (h *Hub) place(c *channel, node *redis.Client) {
+func (h *Hub) place(c *Channel, node *redis.Client) {
 	for i, wanted := range h.kinds {
 		kind := uint8(i)
-		wanted = wanted && c.subs != nil
+		wanted = wanted && c.listener != nil
 		var at *redis.Client // of the line for everything that is not routed by slot
 		if kind == sharded {
 			at = node
@@ -198,7 +198,7 @@ func (h *Hub) place(c *channel, node *redis.Client) {
 		r := c.wanted(kind)
 		if r != nil && (!wanted || r.line.node != at) {
 			r.wanted = false
-			r.line.touch(r)
+			r.line.touch(c, r)
 			if wanted {
 				r = nil // the old one ends by itself
 			}
@@ -213,7 +213,7 @@ func (h *Hub) place(c *channel, node *redis.Client) {
 			r.wanted = true
 			r.subscribed = false // or nobody would tell those who have come that it still is: the server does, asked once more
 		}
-		r.line.touch(r)
+		r.line.touch(c, r)
 	}
 	h.forget(c)
 }

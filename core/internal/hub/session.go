@@ -65,17 +65,17 @@ func (s *session) read(ctx context.Context) error {
 		}
 		s.heard.Store(true)
 		s.recent.Store(true)
-		for _, sub := range s.tell(received) {
-			sub.listener.Notify()
+		if l := s.tell(received); l != nil {
+			l.Notify()
 		}
 	}
 }
 
-// tell takes what was received and returns whom it concerns.
-func (s *session) tell(received any) []*Subscription {
+// tell takes what was received and returns whom it concerns, or nil.
+func (s *session) tell(received any) Listener {
 	switch m := received.(type) {
 	case *redis.Message:
-		return s.line.hub.subscribers(m.Channel)
+		return s.line.hub.listener(m.Channel)
 	case *redis.Subscription:
 		switch m.Kind {
 		case "subscribe":
