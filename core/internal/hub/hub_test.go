@@ -205,6 +205,31 @@ func TestUnsubscribe(t *testing.T) {
 	awaitHeard(t, again, 2)
 }
 
+// Of several listeners to a channel each is told as long as it is subscribed, and the last one takes the subscription with it.
+func TestSeveralListeners(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	h := newHub(t, rdb)
+	last := listen(h, "a")
+	awaitHeard(t, last, 1)
+	first, second, twice := listen(h, "a"), listen(h, "a"), listen(h, "a")
+	h.Subscribe("a", twice)
+	for round, l := range []*listener{first, twice, second, twice} {
+		publish(t, rdb, "a")
+		awaitHeard(t, last, round+2)
+		l.Close()
+	}
+	publish(t, rdb, "a")
+	awaitHeard(t, last, 6)
+	for l, want := range map[*listener]int{first: 1, second: 3, twice: 2 + 2 + 1 + 1} {
+		if got := l.heard(); got != want {
+			t.Errorf("%d notifications, want %d", got, want)
+		}
+	}
+	last.Close()
+	eventually(t, "a is unsubscribed from", func() bool { return len(channels(t, rdb)) == 0 && h.Len() == 0 })
+}
+
 // Any number of channels needs one connection and few commands.
 func TestManyChannelsOneConnection(t *testing.T) {
 	t.Parallel()
