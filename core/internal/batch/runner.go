@@ -248,6 +248,9 @@ func (l *lane) deliver(c *Call, reply Reply) {
 	}
 }
 
+// kept is how many calls a runner without work keeps room for: what a crowd has needed is not for ever.
+const kept = 128
+
 // next unloads the runner and loads it again, if there is anything. Locked.
 func (r *runner) next(now time.Time) (more bool) {
 	l := r.lane
@@ -260,6 +263,8 @@ func (r *runner) next(now time.Time) (more bool) {
 	r.busy, r.landing = false, false
 	if more = l.room(now); more {
 		l.load(r, now)
+	} else if cap(r.slots) > kept {
+		r.slots, r.cmds, r.parcels, r.joined, r.calls = nil, nil, nil, nil, nil
 	}
 	l.dispatch(now)
 	return more
