@@ -95,7 +95,7 @@ func (l *lane) dispatch(now time.Time) {
 	for l.room(now) {
 		r := l.runner()
 		l.load(r, now)
-		r.wake <- struct{}{}
+		r.wake <- true
 	}
 	l.setTimer(now)
 }
@@ -137,7 +137,7 @@ func (l *lane) runner() *runner {
 			return r
 		}
 	}
-	r := &runner{lane: l, wake: make(chan struct{}, 1)}
+	r := &runner{lane: l, wake: make(chan bool, 1)}
 	l.runners = append(l.runners, r)
 	l.b.wg.Go(r.run)
 	return r

@@ -16,7 +16,7 @@ import (
 // call; see Batcher.Do.
 type runner struct {
 	lane *lane
-	wake chan struct{} // holds one: it is loaded; closed: it is to end
+	wake chan bool // holds one: whether it is loaded, or else is to leave its lane, which is closed; closed: it is to end
 
 	// Guarded by the lane's mutex.
 	busy     bool
@@ -48,14 +48,13 @@ type onceCmd struct{ *redis.Cmd }
 func (onceCmd) NoRetry() bool { return true }
 
 func (r *runner) run() {
-	for range r.wake {
-		for more := r.loaded(); more; {
+	for more := range r.wake {
+		closed := !more
+		for more {
 			r.fly()
-			if more, _ = r.land(); !more {
-				runtime.Gosched() // the next call often comes at once: then there is no need to sleep and to be woken
-			}
+			more, closed = r.land()
 		}
-		if r.leaves() {
+		if closed && r.leaves() {
 			return
 		}
 	}
@@ -66,15 +65,8 @@ func (r *runner) run() {
 func (r *runner) serve() {
 	r.fly()
 	if more, closed := r.land(); more || closed {
-		r.wake <- struct{}{}
+		r.wake <- more
 	}
-}
-
-// loaded is false when it was woken only to leave.
-func (r *runner) loaded() bool {
-	r.lane.mu.Lock()
-	defer r.lane.mu.Unlock()
-	return r.busy
 }
 
 // fly sends what is loaded; again and one by one, what Redis does not want together.
