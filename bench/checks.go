@@ -89,7 +89,16 @@ func value(of series, b bound) check {
 	}
 }
 
-// computed checks a number that is made of several metrics of a round, all of ours.
+// onThisMachine checks CPU time that must keep to a bound where another contender uses so much, or in proportion where this
+// machine is slower than that.
+func onThisMachine(of series, b bound, other string, uses float64) check {
+	to := of
+	to.contender = other
+	return computed(of.scenario, fmt.Sprintf("%s, %s, where %s use %s", of.variant, of.metric, other, number(uses)), b, []series{of, to},
+		func(v []float64) float64 { return v[0] / max(1, v[1]/uses) })
+}
+
+// computed checks a number that is made of several metrics of a round.
 func computed(scenario, must string, b bound, of []series, compute func(round []float64) float64) check {
 	return check{scenario, must + ": " + b.String(), func(r *results) (string, verdict) {
 		rounds := math.MaxInt
@@ -124,8 +133,8 @@ func checks() []check {
 		ratioTo(ourSeries(s1, full, throughput), rueidisLock, atLeast(1.7)),
 		ratioTo(ourSeries(s1, goroutinesOf(1), throughput), rawPair, atLeast(0.9)),
 		ratioTo(ourSeries(s1, goroutinesOf(4), throughput), rawPair, atLeast(0.9)),
-		value(ourSeries(s1, full, redisMicros), atMost(6.5)),
-		value(ourSeries(s1, full, clientMicros), atMost(8)),
+		onThisMachine(ourSeries(s1, full, redisMicros), atMost(6.5), pipelines, 8),
+		onThisMachine(ourSeries(s1, full, clientMicros), atMost(8), pipelines, 4.9),
 		value(ourSeries(s1, full, allocations), atMost(20)),
 
 		value(ourSeries(s2, hold1, commandsEach), atMost(1.1)),
