@@ -308,6 +308,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 		return nil, ErrClosed
 	}
 
+	defer x.done()
 	told, err := x.grant(answer, err)
 	if p != nil { // before it is seen not to ask any more: then another goroutine may hand it the lock
 		p.taken = p.taken || told.Granted || x.doubt

@@ -36,12 +36,26 @@ var (
 	errTimeout = errors.New("no reply from Redis within CommandTimeout")
 )
 
+// exchanges are those that are over. Each acquire and each release has one: to make them all anew would be a quarter of what the
+// garbage collector has to do for a lock.
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
 // exchange prepares an operation that begins now and takes no longer than timeout.
 func (c *Client) exchange(lc lua.Call, timeout time.Duration) *exchange {
 	now := time.Now()
-	x := &exchange{c: c, begins: now}
+	x := exchanges.Get().(*exchange)
+	x.c, x.begins = c, now
 	x.call.Call, x.call.Deadline = lc, now.Add(timeout)
 	return x
+}
+
+// done ends an operation of which nothing is to be asked any more, after run has returned anything but errLeft. It need not be called.
+func (x *exchange) done() {
+	if x.last == errTimeout {
+		return // the batcher may still have the call under way
+	}
+	*x = exchange{}
+	exchanges.Put(x)
 }
 
 // replies are channels that have given what they were for.

@@ -313,6 +313,7 @@ func (h *hold) free(l *Lease, g grip) error {
 	h.entry.shard.mu.Unlock()
 	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)
+	defer x.done()
 	began := c.at(x.begins)
 	there, rest, err := x.release()
 

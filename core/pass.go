@@ -154,6 +154,7 @@ func (h *hold) successor(w *waiter) (*hold, *Lease) {
 func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arrivals uint64) error {
 	e, c := h.entry, h.client()
 	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration()), c.opts.CommandTimeout).replicated()
+	defer x.done()
 	answer, err := x.run(nil, nil)
 	var told lua.Answer
 	if err == nil {

@@ -385,13 +385,13 @@ func TestRule3_4_WhatIsSlow(t *testing.T) {
 // Pipelines are bounded in commands and in bytes; a call that is too large for any goes alone.
 func TestRule3_4_Bounds(t *testing.T) {
 	onClock(t, func(b *bench) {
-		calls := b.calls(4 + 2000)
+		calls := b.calls(4 + 250)
 		for range 3 {
 			b.answer(nil)
 		}
-		b.wantSizes("bounded in commands", 1, 1024)
+		b.wantSizes("bounded in commands", 1, 128)
 		b.answer(nil)
-		b.wantSizes("the rest", 1024, 976)
+		b.wantSizes("the rest", 128, 122)
 
 		large := strings.Repeat("x", shared.bytes/4)
 		for i := range 10 {
@@ -399,7 +399,7 @@ func TestRule3_4_Bounds(t *testing.T) {
 			b.Send(calls[len(calls)-1], time.Now())
 		}
 		b.answer(nil)
-		b.wantSizes("bounded in bytes", 976, 3)
+		b.wantSizes("bounded in bytes", 122, 3)
 		huge := newCall(strings.Repeat("x", 2*shared.bytes))
 		calls = append(calls, huge)
 		b.Send(huge, time.Now())

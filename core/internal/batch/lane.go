@@ -19,7 +19,7 @@ type limits struct {
 }
 
 var (
-	shared = limits{few: 4, window: 2, most: 8, commands: 1024, bytes: 1 << 20}
+	shared = limits{few: 4, window: 2, most: 8, commands: 128, bytes: 1 << 20}
 	alone  = limits{few: 16, window: 1, most: 16, commands: 1, bytes: 1}
 )
 

@@ -107,10 +107,10 @@ func (b *bench) wantKeys(calls []*Call) {
 // what they were.
 func TestParcels(t *testing.T) {
 	onClock(t, func(b *bench) {
-		calls := b.crowd(200)
-		b.wantSizes("160 plain locks and 40 others", 3+40)
-		for i, cmd := range b.flights[0].cmds[:3] {
-			if n, want := len(keysIn(cmd)), []int{64, 64, 32}[i]; n != want {
+		calls := b.crowd(120)
+		b.wantSizes("96 plain locks and 24 others", 2+24)
+		for i, cmd := range b.flights[0].cmds[:2] {
+			if n, want := len(keysIn(cmd)), []int{64, 32}[i]; n != want {
 				t.Errorf("parcel %d has %d keys, want %d", i, n, want)
 			}
 			many := lua.Many(nil).Script
@@ -119,13 +119,13 @@ func TestParcels(t *testing.T) {
 			}
 		}
 		var order []bool
-		for _, cmd := range b.flights[0].cmds[:3] {
+		for _, cmd := range b.flights[0].cmds[:2] {
 			for _, key := range keysIn(cmd) {
 				order = append(order, slices.IndexFunc(calls, func(c *Call) bool { return c.Key() == key && c.Takes() }) >= 0)
 			}
 		}
-		if i := slices.Index(order, true); i != 80 || slices.Contains(order[i:], false) {
-			t.Errorf("the first that takes a lock is call %d, after 80 that free one, or those are not together", i)
+		if i := slices.Index(order, true); i != 48 || slices.Contains(order[i:], false) {
+			t.Errorf("the first that takes a lock is call %d, after 48 that free one, or those are not together", i)
 		}
 		b.answerEach(byKey)
 		b.wantKeys(calls)

@@ -153,7 +153,7 @@ func word(s string) any {
 
 // Acquire takes a plain lock; see acquire.lua. Its reply is read by ReadAcquire.
 func Acquire(key, owner string, lease time.Duration) Call {
-	c := call(acquire, 1, 3)
+	c := call(acquire, 1, 2)
 	c.add(key, owner, lease.Milliseconds())
 	return c
 }
@@ -256,7 +256,7 @@ func PassFair(k FairKeys, from, to string, lease, budget time.Duration, a Announ
 
 // Release frees a hold; see release.lua. Its reply is read by ReadFlag.
 func Release(key, owner string, a Announcement) Call {
-	c := call(release, 1, 6)
+	c := call(release, 1, 3+len(a.Commands))
 	c.add(key, owner)
 	a.addTo(&c)
 	return c
