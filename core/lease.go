@@ -248,8 +248,18 @@ func (l *Lease) left() time.Duration { return l.keeper().left(l) }
 // expire ends the lease if its time is over.
 func (l *Lease) expire() { l.keeper().expire(l) }
 
-// ring is expire, when that is said to be so.
-func (l *Lease) ring() { l.hold.client().background.Go(l.expire) }
+// ring is expire, when that is said to be so. As a rule it is not: the lease has been prolonged since its alarm was set.
+func (l *Lease) ring() {
+	l.lock()
+	over := l.err == nil && l.left() <= 0
+	if l.err == nil && !over {
+		l.setAlarm()
+	}
+	l.unlock()
+	if over {
+		l.hold.client().background.Go(l.expire)
+	}
+}
 
 // Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
 // ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be

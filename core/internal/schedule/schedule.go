@@ -3,7 +3,6 @@
 package schedule
 
 import (
-	"container/heap"
 	"math"
 	"sync"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 // An Entry is one thing to be done at some time; the zero value is not scheduled. It belongs to one Schedule.
 type Entry[T any] struct {
-	due   time.Duration // by the schedule's clock
 	value T
 	place int // in the heap, plus one; 0: not scheduled
 }
@@ -61,14 +59,11 @@ func after(now, delay time.Duration) time.Duration {
 func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.due, e.value = after(time.Since(s.began), delay), value
-	if e.place > 0 {
-		heap.Fix(&s.entries, e.place-1)
-	} else {
-		heap.Push(&s.entries, e)
-	}
-	if e.due < s.sleeps {
-		s.wake(e.due)
+	due := after(time.Since(s.began), delay)
+	e.value = value
+	s.entries.set(e, due)
+	if due < s.sleeps {
+		s.wake(due)
 	}
 }
 
@@ -80,8 +75,8 @@ func (s *Schedule[T]) Rush() {
 		return
 	}
 	now := time.Since(s.began)
-	for _, e := range s.entries { // all alike are a heap in any order
-		e.due = now
+	for i := range s.entries { // all alike are a heap in any order
+		s.entries[i].due = now
 	}
 	s.wake(now)
 }
@@ -100,7 +95,7 @@ func (s *Schedule[T]) Cancel(e *Entry[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.place > 0 {
-		heap.Remove(&s.entries, e.place-1)
+		s.entries.remove(e.place - 1)
 	}
 }
 
@@ -147,7 +142,7 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	if len(s.entries) > 0 && s.entries[0].due <= now {
 		horizon := after(now, s.slack)
 		for len(s.entries) > 0 && (s.entries[0].due <= now || s.entries[0].due <= horizon && len(due) < s.fill) {
-			due = append(due, heap.Pop(&s.entries).(*Entry[T]).value)
+			due = append(due, s.entries.remove(0).value)
 		}
 	}
 	if len(s.entries) == 0 {
@@ -158,27 +153,63 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	return due, max(0, s.sleeps-now)
 }
 
-// entries is a heap by due time.
-type entries[T any] []*Entry[T]
+// entries is a heap by due time. The times stand in it, and not in the entries: it is looked at in many places for each change,
+// and each entry would have to be fetched from elsewhere for that.
+type entries[T any] []timed[T]
 
-func (h entries[T]) Len() int           { return len(h) }
-func (h entries[T]) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h entries[T]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
+type timed[T any] struct {
+	due   time.Duration // by the schedule's clock
+	entry *Entry[T]
 }
 
-func (h *entries[T]) Push(x any) {
-	e := x.(*Entry[T])
-	*h = append(*h, e)
-	e.place = len(*h)
+// kept is for how many entries an empty heap keeps room: what a crowd has needed is not for ever.
+const kept = 1024
+
+// set adds an entry, or moves it.
+func (h *entries[T]) set(e *Entry[T], at time.Duration) {
+	if e.place == 0 {
+		*h = append(*h, timed[T]{})
+		e.place = len(*h)
+	}
+	h.fix(e.place-1, timed[T]{at, e})
 }
 
-func (h *entries[T]) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
+// remove takes out what is in a place.
+func (h *entries[T]) remove(i int) *Entry[T] {
+	e, last := (*h)[i].entry, len(*h)-1
+	moved := (*h)[last]
+	(*h)[last] = timed[T]{}
+	*h = (*h)[:last]
+	if i < last {
+		h.fix(i, moved)
+	} else if last == 0 && cap(*h) > kept {
+		*h = nil
+	}
 	e.place = 0
 	return e
+}
+
+// fix puts an item where it belongs, from a place that is free.
+func (h entries[T]) fix(i int, item timed[T]) {
+	for i > 0 && item.due < h[(i-1)/2].due {
+		h.put(i, h[(i-1)/2])
+		i = (i - 1) / 2
+	}
+	for {
+		child := 2*i + 1
+		if child+1 < len(h) && h[child+1].due < h[child].due {
+			child++
+		}
+		if child >= len(h) || item.due <= h[child].due {
+			break
+		}
+		h.put(i, h[child])
+		i = child
+	}
+	h.put(i, item)
+}
+
+func (h entries[T]) put(i int, item timed[T]) {
+	h[i] = item
+	item.entry.place = i + 1
 }
