@@ -51,12 +51,14 @@ func (c *Client) exchange(lc lua.Call, timeout time.Duration) *exchange {
 
 // done ends an operation of which nothing is to be asked any more, after run has returned anything but errLeft. It need not be called.
 func (x *exchange) done() {
-	if x.last == errTimeout {
-		return // the batcher may still have the call under way
+	if x.over() {
+		*x = exchange{}
+		exchanges.Put(x)
 	}
-	*x = exchange{}
-	exchanges.Put(x)
 }
+
+// over reports whether the batcher has nothing of it under way any more.
+func (x *exchange) over() bool { return !x.inFlight && x.last != errTimeout }
 
 // replies are channels that have given what they were for.
 var replies = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
