@@ -266,5 +266,6 @@ func onceRedisDies(e *env) {
 		e.eventually("the lease is over", func() bool { return time.Since(began) > shortLease })
 		e.redis.Restart(e.T)
 		p.wantUnknown(path, 1)
+		p.process.kill(e) // what it repeats in the background must not meet the rule of the next route
 	})
 }
