@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,9 @@ const (
 )
 
 // New returns a client that keeps locks on rdb, which it does not close. It does not talk to Redis. It refuses, with
-// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout, a *redis.Ring.
+// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout, a *redis.Ring. Hooks of rdb are to be
+// added before: where its time-outs are longer than CommandTimeout, hand-overs use its connections with shorter ones, through a
+// client made of it here.
 func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
 	return newClient(rdb, opts, instantOf)
 }
@@ -189,6 +192,9 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			verdicts[i] = watchdog.Gone
 			h.wasGone()
 		}
+		if problem != nil {
+			h.worry()
+		}
 		if problem != nil && (len(items) == 1 || verdicts[i] == watchdog.Unanswered) {
 			h.renewFailed(problem)
 		}
@@ -196,10 +202,12 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	return verdicts
 }
 
-// renewable is the hold as it is renewed. Levels that come or go meanwhile do no harm: their own commands set their times.
+// renewable is the hold as it is renewed. Levels that come or go meanwhile do no harm: their own commands set their times. It may
+// be late, where the process has been stopped for a while, and then its leases may end before there is an answer.
 func (h *hold) renewable() lua.Renewable {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
+	h.setAlarms(h.client().opts.WatchdogTimeout / 3)
 	g := h.grip()
 	g.levels = h.sure
 	return h.kind.renew(g)
@@ -210,6 +218,14 @@ func (h *hold) wasRenewed(sent instant, lease time.Duration) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
 	h.renewed = later(h.renewed, leaseEnd(sent, lease))
+	h.setAlarms(2 * lease / 3)
+}
+
+// worry has the leases looked at when their time is over: there may be no renewal before that.
+func (h *hold) worry() {
+	h.entry.shard.mu.Lock()
+	defer h.entry.shard.mu.Unlock()
+	h.setAlarms(math.MaxInt64)
 }
 
 // wasGone ends the hold, unless its last lease has been released and that is why it is gone.

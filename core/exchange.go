@@ -70,24 +70,34 @@ const leastTry = 20 * time.Millisecond
 // run returns the reply, or why there is none. When leave or closing is closed first it returns errLeft, and await tells
 // the rest; either may be nil.
 func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
+	r, err := x.try(leave, closing)
+	if err != nil {
+		return nil, err
+	}
+	return x.follow(r, leave, closing)
+}
+
+// runHere is run for a caller that stays, and for whose reply others wait: it sends the first try itself if it can.
+func (x *exchange) runHere() (any, error) {
+	x.prepare()
+	return x.follow(x.c.batcher.Do(&x.call, x.begins), nil, nil)
+}
+
+// try sends the call once.
+func (x *exchange) try(leave, closing <-chan struct{}) (batch.Reply, error) {
+	x.send()
+	select {
+	case r := <-x.call.Reply:
+		return r, nil
+	case <-leave:
+	case <-closing:
+	}
+	return batch.Reply{}, x.leave()
+}
+
+// follow repeats a call for as long as its replies are worth it; r is the first.
+func (x *exchange) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) {
 	for try := 0; ; try++ {
-		var r batch.Reply
-		if try > 0 {
-			x.begins = time.Now()
-		}
-		if leave == nil && closing == nil {
-			x.prepare()
-			r = x.c.batcher.Do(&x.call, x.begins)
-		} else {
-			x.send()
-			select {
-			case r = <-x.call.Reply:
-			case <-leave:
-				return nil, x.leave()
-			case <-closing:
-				return nil, x.leave()
-			}
-		}
 		if value, err, done := x.read(r); done {
 			return value, err
 		}
@@ -100,6 +110,11 @@ func (x *exchange) run(leave, closing <-chan struct{}) (any, error) {
 		}
 		if time.Until(x.call.Deadline) < leastTry {
 			return nil, x.last
+		}
+		x.begins = time.Now()
+		var err error
+		if r, err = x.try(leave, closing); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (h *hold) drop(l *Lease) {
 			break
 		}
 	}
-	h.client().alarms.Cancel(&l.alarm)
+	l.stopAlarm()
 	h.syncRenewal()
 }
 
@@ -370,7 +370,7 @@ func (h *hold) end(cause error) (lost *Lease, ok bool) {
 	lost, h.leases = h.leases, nil
 	for l := lost; l != nil; l = l.next {
 		l.err = cause
-		h.client().alarms.Cancel(&l.alarm)
+		l.stopAlarm()
 	}
 	h.syncRenewal()
 	return lost, true

@@ -24,8 +24,35 @@ func (l *Lease) end() instant {
 	return end
 }
 
-// setAlarm has the lease looked at when its time is over. Locked.
-func (l *Lease) setAlarm() { l.hold.client().alarms.Set(&l.alarm, l, l.left()) }
+// setAlarm has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
+// within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look. Locked.
+func (l *Lease) setAlarm() {
+	if left := l.left(); !l.watched || left <= 2*l.hold.client().opts.WatchdogTimeout/3 {
+		l.ringIn(left)
+	}
+}
+
+// ringIn sets the alarm. Locked.
+func (l *Lease) ringIn(d time.Duration) {
+	l.alarmed = true
+	l.hold.client().alarms.Set(&l.alarm, l, d)
+}
+
+// stopAlarm is called when the lease has ended. Locked.
+func (l *Lease) stopAlarm() {
+	if l.alarmed {
+		l.hold.client().alarms.Cancel(&l.alarm)
+	}
+}
+
+// setAlarms sets the alarms of the leases that the watchdog keeps, where no more than a time is left. Locked.
+func (h *hold) setAlarms(within time.Duration) {
+	for l := h.leases; l != nil; l = l.next {
+		if left := l.left(); l.watched && left <= within {
+			l.ringIn(left)
+		}
+	}
+}
 
 // expire ends the lease if its time is over, and sets the alarm again if it has been prolonged.
 func (h *hold) expire(l *Lease) {
@@ -82,6 +109,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 
 func (h *hold) stopRenewal(l *Lease) {
 	l.watched, l.deadline = false, h.renewed
+	l.ringIn(l.left())
 	h.syncRenewal()
 }
 

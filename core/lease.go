@@ -33,6 +33,7 @@ type Lease struct {
 	kind     *kind
 	acquired moment
 	tight    bool    // it ends earlier than others do; see RedLock
+	alarmed  bool    // the alarm may be set
 	deadline instant // where the watchdog does not keep it
 	alarm    schedule.Entry[alarm]
 	next     *Lease // of the hold
@@ -270,10 +271,12 @@ func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) 
 
 // release is Release, with a record or without.
 func (l *Lease) release(ctx context.Context, r *lua.Record) error {
-	if err := l.Err(); err != nil {
-		return opErr("release", l.name, err)
-	}
 	l.lock()
+	if l.err == nil && l.left() <= 0 {
+		l.unlock()
+		l.expire()
+		l.lock()
+	}
 	if err := l.err; err != nil {
 		l.unlock()
 		return opErr("release", l.name, err)

@@ -155,7 +155,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 	e, c := h.entry, h.client()
 	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration()), c.opts.CommandTimeout).replicated()
 	defer x.done()
-	answer, err := x.run(nil, nil)
+	answer, err := x.runHere()
 	var told lua.Answer
 	if err == nil {
 		if told, err = x.call.ReadPass(answer); err != nil {

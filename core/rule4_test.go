@@ -531,6 +531,52 @@ func TestRule4_3_AnErrorIsNotLoss(t *testing.T) {
 	mustRelease(t, fixed)
 }
 
+// A process that was stopped until its lease was over knows it as soon as it comes to renew it, whatever Redis answers, or
+// whether it does.
+func TestRule4_3_TheProcessWasStopped(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clock := stoppedClock()
+	proxy := b.srv.Proxy(t)
+	var failures atomic.Int64
+	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), clock, watchdogTimeout(30*time.Second), func(o *Options) {
+		o.Observer.RenewFailed = func(context.Context, Event) { failures.Add(1) }
+	})
+	l := mustAcquire(t, c, "a", AcquireOptions{})
+	held := proxy.On("EVALSHA", 1, redistest.HoldRequest)
+	clock.move(time.Hour, time.Hour) // both clocks: nobody sees them part
+	await(t, "the context ends", l.Context().Done())
+	wantLost(t, l)
+	if n := failures.Load(); n > 0 {
+		t.Error("it ended only when the renewal had failed")
+	}
+	held.Release()
+}
+
+// A lease that the watchdog keeps needs nobody else to look at its time, as long as all is well.
+func TestAlarms(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second))
+	kept, fixed := mustAcquire(t, c, "kept", AcquireOptions{}), mustAcquire(t, c, "fixed", AcquireOptions{LeaseTime: time.Hour})
+	wantAlarms := func(what string, want int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%s, %d alarms are set", what, want), func() bool { return c.alarms.Len() == want })
+	}
+	wantAlarms("with a lease for an hour", 1)
+	mustRelease(t, fixed)
+	wantAlarms("after its release", 0)
+	trouble := proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
+	wantAlarms("while it cannot be renewed", 1)
+	trouble.Remove()
+	awaitRenewals(t, kept)
+	wantAlarms("a lease later", 0)
+	kept.StopRenewal()
+	wantAlarms("without renewals", 1)
+	mustRelease(t, kept)
+	wantAlarms("after its release", 0)
+}
+
 // When Redis sees the first command that lets others in, the holders know that they have lost.
 func TestRule4_3_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 	t.Parallel()

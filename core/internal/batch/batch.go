@@ -72,7 +72,7 @@ func (b *Batcher) Send(c *Call, now time.Time) {
 // Do sends a call for a caller that stays until it is answered, and returns the reply. Where the call may start at once it
 // does so on the caller's own goroutine: no other need be woken, and wake the caller in turn.
 func (b *Batcher) Do(c *Call, now time.Time) Reply {
-	if l := b.route(c); l == nil || !l.prompt {
+	if l := b.route(c); l == nil || l.lent == nil {
 		b.Send(c, now)
 	} else if r, sent := l.lend(c, now); r != nil {
 		r.serve()
@@ -123,20 +123,23 @@ func (b *Batcher) Close() {
 func (b *Batcher) newLanes(rdb redis.UniversalClient, limits limits) *lanes {
 	ls := new(lanes)
 	for p := range ls {
-		ls[p] = &lane{b: b, rdb: rdb, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary, prompt: prompt(rdb, b.cfg.Timeout)}
+		ls[p] = &lane{b: b, rdb: rdb, lent: prompt(rdb, b.cfg.Timeout), limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
 		ls[p].apart.Store(b.cluster != nil)
 	}
 	return ls
 }
 
-// prompt says that a client gives up on a command by itself as early as the batcher does.
-func prompt(rdb redis.UniversalClient, timeout time.Duration) bool {
+// prompt is a client that gives up on a command by itself as early as the batcher does: the same one if it does, or else one
+// with the same connections; nil: there is none.
+func prompt(rdb redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
 	node, ok := rdb.(*redis.Client)
 	if !ok || node == nil {
-		return false
+		return nil
 	}
-	o := node.Options()
-	return o.ReadTimeout > 0 && o.ReadTimeout <= timeout && o.WriteTimeout > 0 && o.WriteTimeout <= timeout
+	if o := node.Options(); o.ReadTimeout > 0 && o.ReadTimeout <= timeout && o.WriteTimeout > 0 && o.WriteTimeout <= timeout {
+		return node
+	}
+	return node.WithTimeout(timeout)
 }
 
 func (ls *lanes) close() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // A server stands for Redis, without a network, and with a clock that the test turns: it notes what is sent, and answers
@@ -280,7 +281,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// The reply is there by the deadline where the client's own time-outs see to it. Where they do not, nobody's caller waits for it.
+// The reply is there by the deadline: what is not answered by then is given up.
 func TestDo_Deadline(t *testing.T) {
 	onClock(t, func(b *bench) {
 		late := b.dos(1)
@@ -290,21 +291,38 @@ func TestDo_Deadline(t *testing.T) {
 			t.Errorf("a reply after the deadline is %v, %v; want %v", r.Value, r.Err, ErrUnanswered)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: 2 * timeout})
-		b := &bench{server: new(server), t: t}
-		rdb.AddHook(b.server)
-		b.Batcher = New(Config{Redis: rdb, Timeout: timeout})
-		answers := b.dos(1)
-		b.wantLent("a client that may wait for longer", false)
-		pass(timeout)
-		if r := <-answers; r.Err != ErrUnanswered {
-			t.Errorf("the answer is %v, %v; want %v", r.Value, r.Err, ErrUnanswered)
+}
+
+// What a caller sends itself is given up by the deadline, also where the client has longer time-outs.
+func TestDo_Patience(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Start(t).Proxy(t)
+	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
+	const timeout = 500 * time.Millisecond
+	b := New(Config{Redis: rdb, Timeout: timeout})
+	t.Cleanup(b.Close)
+	do := func() Reply {
+		c := newCall("staying")
+		c.Deadline = time.Now().Add(timeout)
+		return b.Do(c, time.Now())
+	}
+	for range 2 {
+		if r := do(); r.Err != nil {
+			t.Fatal(r.Err)
 		}
-		b.answerAll()
-		b.Close()
-		_ = rdb.Close()
-	})
+	}
+	proxy.Stall()
+	defer proxy.Restore()
+	answer := make(chan Reply, 1)
+	go func() { answer <- do() }()
+	select {
+	case r := <-answer:
+		if r.Err == nil {
+			t.Errorf("an answer of a server that is silent: %v", r.Value)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the caller waits for the client's time-out")
+	}
 }
 
 // Close waits for what callers do themselves, and for what has come meanwhile.

@@ -33,9 +33,9 @@ const (
 type lane struct {
 	b      *Batcher
 	rdb    redis.UniversalClient // nil: the cluster's, for each call anew
+	lent   redis.UniversalClient // for callers who run a command themselves; nil: none does
 	limits limits
 	acks   bool
-	prompt bool // a command takes no longer than Config.Timeout by itself: the caller may run it
 
 	apart atomic.Bool // no command may have keys of several locks
 

@@ -51,7 +51,7 @@ func (r *runner) run() {
 	for more := range r.wake {
 		closed := !more
 		for more {
-			r.fly()
+			r.fly(r.lane.rdb)
 			more, closed = r.land()
 		}
 		if closed && r.leaves() {
@@ -63,15 +63,14 @@ func (r *runner) run() {
 // serve is one turn of run, on the goroutine of a caller. What has queued up meanwhile is for the runner's own, and so is
 // leaving a lane that was closed meanwhile.
 func (r *runner) serve() {
-	r.fly()
+	r.fly(r.lane.lent)
 	if more, closed := r.land(); more || closed {
 		r.wake <- more
 	}
 }
 
 // fly sends what is loaded; again and one by one, what Redis does not want together.
-func (r *runner) fly() {
-	rdb := r.lane.rdb
+func (r *runner) fly(rdb redis.UniversalClient) {
 	if rdb == nil {
 		r.flyAlone()
 		return
