@@ -2,7 +2,6 @@ package core
 
 import (
 	"errors"
-	"math"
 	"sync"
 	"time"
 
@@ -35,7 +34,7 @@ type cleanup struct {
 
 func newCleaner(c *Client) *cleaner {
 	cl := &cleaner{c: c, pending: make(map[*cleanup]struct{})}
-	cl.schedule = schedule.New(time.Millisecond, math.MaxInt, func(due []*cleanup) {
+	cl.schedule = schedule.New(time.Millisecond, func(due []*cleanup) {
 		for _, u := range due {
 			c.background.Go(func() { cl.run(u) })
 		}

@@ -107,7 +107,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		Logger:       opts.Logger,
 	})
 	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Slots: c.cluster, Send: c.renew})
-	c.alarms = schedule.New(0, 0, func(due []alarm) {
+	c.alarms = schedule.New(0, func(due []alarm) {
 		for _, a := range due {
 			a.ring()
 		}

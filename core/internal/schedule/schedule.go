@@ -18,7 +18,6 @@ type Entry[T any] struct {
 type Schedule[T any] struct {
 	fire  func(due []T)
 	slack time.Duration
-	fill  int
 	began time.Time // 0 by its clock
 
 	mu      sync.Mutex
@@ -31,13 +30,12 @@ type Schedule[T any] struct {
 	once  sync.Once
 }
 
-// New starts a schedule. fire is called on the schedule's goroutine with everything that is due, and of what will be within
-// slack with as much as makes it fill; it must not block.
-func New[T any](slack time.Duration, fill int, fire func(due []T)) *Schedule[T] {
+// New starts a schedule. fire is called on the schedule's goroutine with everything that is due, or will be within slack; it must
+// not block.
+func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
 	s := &Schedule[T]{
 		fire:  fire,
 		slack: slack,
-		fill:  fill,
 		began: time.Now(),
 		nudge: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
@@ -63,30 +61,11 @@ func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
 	e.value = value
 	s.entries.set(e, due)
 	if due < s.sleeps {
-		s.wake(due)
-	}
-}
-
-// Rush has everything that is scheduled fired at once.
-func (s *Schedule[T]) Rush() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.entries) == 0 {
-		return
-	}
-	now := time.Since(s.began)
-	for i := range s.entries { // all alike are a heap in any order
-		s.entries[i].due = now
-	}
-	s.wake(now)
-}
-
-// wake has the goroutine sleep no longer than until a time. Locked.
-func (s *Schedule[T]) wake(until time.Duration) {
-	s.sleeps = until
-	select {
-	case s.nudge <- struct{}{}:
-	default: // it is awake already, or about to be
+		s.sleeps = due
+		select {
+		case s.nudge <- struct{}{}:
+		default: // it is awake already, or about to be
+		}
 	}
 }
 
@@ -141,7 +120,7 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	now := time.Since(s.began)
 	if len(s.entries) > 0 && s.entries[0].due <= now {
 		horizon := after(now, s.slack)
-		for len(s.entries) > 0 && (s.entries[0].due <= now || s.entries[0].due <= horizon && len(due) < s.fill) {
+		for len(s.entries) > 0 && s.entries[0].due <= horizon {
 			due = append(due, s.entries.remove(0).value)
 		}
 	}

@@ -52,7 +52,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 func TestFiresInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
-		s := New(0, 0, l.fire)
+		s := New(0, l.fire)
 		defer s.Close()
 		var a, b, c, d Entry[string]
 		s.Set(&c, "c", 30*time.Second)
@@ -73,7 +73,7 @@ func TestFiresInOrder(t *testing.T) {
 func TestSetMovesAnEntry(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
-		s := New(0, 0, l.fire)
+		s := New(0, l.fire)
 		defer s.Close()
 		var earlier, later, again Entry[string]
 		s.Set(&earlier, "was a minute", time.Minute)
@@ -92,7 +92,7 @@ func TestSetMovesAnEntry(t *testing.T) {
 func TestCancel(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
-		s := New(0, 0, l.fire)
+		s := New(0, l.fire)
 		defer s.Close()
 		var never, first, kept, only Entry[string]
 		s.Cancel(&never) // not scheduled
@@ -119,7 +119,7 @@ func TestCancel(t *testing.T) {
 func TestDueAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
-		s := New(0, 0, l.fire)
+		s := New(0, l.fire)
 		defer s.Close()
 		var zero, past Entry[string]
 		s.Set(&past, "past", -time.Hour)
@@ -130,31 +130,11 @@ func TestDueAtOnce(t *testing.T) {
 	})
 }
 
-func TestRush(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		l := newLog()
-		s := New(0, 0, l.fire)
-		defer s.Close()
-		s.Rush() // of nothing: nothing
-		var entries [3]Entry[string]
-		for i := range entries {
-			s.Set(&entries[i], "rushed", time.Duration(3-i)*time.Hour)
-		}
-		time.Sleep(time.Minute)
-		s.Rush()
-		time.Sleep(time.Second)
-		s.Set(&entries[1], "set since", time.Second)
-		time.Sleep(24 * time.Hour)
-		l.want(t, []string{"rushed", "rushed", "rushed", "set since"},
-			[]time.Duration{time.Minute, time.Minute, time.Minute, 62 * time.Second})
-	})
-}
-
 // A delay that leads beyond the end of time is not one that leads around it.
 func TestEndlessDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
-		s := New(time.Second, 100, l.fire)
+		s := New(time.Second, l.fire)
 		defer s.Close()
 		time.Sleep(time.Second)
 		var endless, hour Entry[string]
@@ -172,7 +152,7 @@ func TestEndlessDelay(t *testing.T) {
 func TestSlack(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
-		s := New(time.Second, 100, l.fire)
+		s := New(time.Second, l.fire)
 		defer s.Close()
 		var entries [4]Entry[string]
 		for i, d := range []time.Duration{10000, 10500, 11000, 11001} {
@@ -189,35 +169,13 @@ func TestSlack(t *testing.T) {
 	})
 }
 
-// Company is called only until it is enough; what is due goes in any case.
-func TestFill(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		l := newLog()
-		s := New(time.Second, 2, l.fire)
-		defer s.Close()
-		var entries [8]Entry[string]
-		for i, d := range []time.Duration{10000, 10100, 10200, 10300, 10400, 20000, 20001, 20002} {
-			s.Set(&entries[i], string(rune('a'+i)), d*time.Millisecond)
-		}
-		time.Sleep(15 * time.Second)
-		first, second, third := 10*time.Second, 10200*time.Millisecond, 10400*time.Millisecond
-		l.want(t, []string{"a", "b", "c", "d", "e"}, []time.Duration{first, first, second, second, third})
-		s.Rush()
-		time.Sleep(time.Second)
-		s.Close()
-		if l.calls != 4 || s.Len() != 0 {
-			t.Errorf("%d calls in the end, %d left; want 4, and none", l.calls, s.Len())
-		}
-	})
-}
-
 // A schedule that is asleep until a far time wakes for a nearer one, also when that is set while it fires.
 func TestNearerTimeWhileAsleepAndWhileFiring(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
 		var s *Schedule[string]
 		var far, near, chained Entry[string]
-		s = New(0, 0, func(due []string) {
+		s = New(0, func(due []string) {
 			l.fire(due)
 			if due[0] == "near" {
 				s.Set(&chained, "chained", time.Second)
@@ -235,7 +193,7 @@ func TestNearerTimeWhileAsleepAndWhileFiring(t *testing.T) {
 func TestCloseFiresNothingMore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
-		s := New(0, 0, l.fire)
+		s := New(0, l.fire)
 		var before, after Entry[string]
 		s.Set(&before, "before", time.Second)
 		s.Close()
@@ -250,7 +208,7 @@ func TestCloseFiresNothingMore(t *testing.T) {
 func TestCloseWaitsForAFireUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ended := false
-		s := New(0, 0, func([]string) {
+		s := New(0, func([]string) {
 			time.Sleep(time.Minute)
 			ended = true // the race detector watches: Close must come after
 		})
@@ -271,7 +229,7 @@ func TestManyAtRandom(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		got := make(map[int]time.Duration)
 		began := time.Now()
-		s := New(0, 0, func(due []int) {
+		s := New(0, func(due []int) {
 			for _, v := range due {
 				if _, twice := got[v]; twice {
 					t.Errorf("entry %d is fired twice", v)
@@ -312,7 +270,7 @@ func TestConcurrentUse(t *testing.T) {
 	fired := make(map[int]int)
 	all := make(chan struct{})
 	const n = 64
-	s := New(time.Microsecond, 100, func(due []int) {
+	s := New(time.Microsecond, func(due []int) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, v := range due {

@@ -1,24 +1,21 @@
 // Package watchdog renews locks: one scheduler for all holds of a client, which sends them in batches, a cluster slot
 // at a time, spread over the interval.
 //
-// An Item is in one of three states, guarded by the watchdog's mutex:
+// An Item is in one of four states, guarded by the watchdog's mutex:
 //
-//	idle     -> armed by Arm
-//	armed    -> scheduled; when due, sent; by Cancel, or when its hold is found gone: idle
-//	sent     -> as armed, but its renewal is under way: it is scheduled again when the result is there,
-//	            unless it was cancelled meanwhile
+//	idle    -> waiting by Arm
+//	waiting -> sent when due; idle by Cancel
+//	sent    -> waiting when the result is there, or idle when the hold is found gone; left by Cancel
+//	left    -> idle when the result is there; sent by Arm
 //
 // Cancel does not wait for a renewal under way; whoever reads the result (Config.Send) must ignore it for a hold that
 // has ended, and the renewal script itself changes nothing where the hold is gone.
 package watchdog
 
 import (
-	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
 // A Verdict is what became of one renewal.
@@ -37,12 +34,22 @@ type Item[H any] struct {
 	Hold H      // what Config.Send knows it by
 	Slot uint16 // items of different slots never share a batch
 
-	armed    bool
-	sent     bool
-	failures uint16
+	state    state
+	failures uint8
+	box      uint16 // of the ring, where it is while it waits
 	era      uint16 // of the latest renewal that was sent; see Watchdog.era
-	entry    schedule.Entry[*Item[H]]
+
+	next, prev *Item[H] // in the box
 }
+
+type state uint8
+
+const (
+	idle state = iota
+	waiting
+	sent // its renewal is under way
+	left // likewise, but it is not to be renewed any more
+)
 
 // Config says how to renew. Interval and Send are required.
 type Config[H any] struct {
@@ -59,24 +66,33 @@ const BatchSize = 100
 
 // A Watchdog renews the items that are armed.
 type Watchdog[H any] struct {
-	cfg      Config[H]
-	schedule *schedule.Schedule[*Item[H]]
+	cfg Config[H]
 
-	mu    sync.Mutex
-	armed int
-	era   uint16 // counts RenewAlls: a renewal under way was sent before the latest of them if it is of an earlier one
+	mu     sync.Mutex
+	ring   ring[H]
+	armed  int    // items that wait or are sent
+	era    uint16 // counts RenewAlls: a renewal under way was sent before the latest of them if it is of an earlier one
+	rushed bool   // everything in the ring is due
+	sleeps tick   // until when the goroutine sleeps, unless it is nudged
 
+	nudge   chan struct{}
+	stop    chan struct{}
+	once    sync.Once
+	ended   chan struct{} // closed when the goroutine has
 	sending sync.WaitGroup
 }
 
 // New starts a watchdog.
 func New[H any](cfg Config[H]) *Watchdog[H] {
-	w := &Watchdog[H]{cfg: cfg}
-	fill := BatchSize // one at a time, or others would wait for all of them
-	if cfg.Slots {
-		fill = math.MaxInt // few of those that are due together share a slot
+	w := &Watchdog[H]{
+		cfg:    cfg,
+		ring:   newRing[H](cfg.Interval),
+		sleeps: never,
+		nudge:  make(chan struct{}, 1),
+		stop:   make(chan struct{}),
+		ended:  make(chan struct{}),
 	}
-	w.schedule = schedule.New(cfg.Interval/32, fill, w.fire)
+	go w.run()
 	return w
 }
 
@@ -84,22 +100,32 @@ func New[H any](cfg Config[H]) *Watchdog[H] {
 func (w *Watchdog[H]) Arm(it *Item[H]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if it.armed {
+	switch it.state {
+	case idle: // locks taken together are spread over half an interval; from then on they stay apart
+		w.schedule(it, w.cfg.Interval-rand.N(w.cfg.Interval/2+1))
+	case left:
+		it.state = sent
+	default:
 		return
 	}
-	it.armed, it.failures = true, 0
+	it.failures = 0
 	w.armed++
-	if !it.sent {
-		// Locks taken together are spread over half an interval; from then on they stay apart.
-		w.schedule.Set(&it.entry, it, w.cfg.Interval-rand.N(w.cfg.Interval/2+1))
-	}
 }
 
 // Cancel ends the renewal of an item.
 func (w *Watchdog[H]) Cancel(it *Item[H]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.disarm(it)
+	switch it.state {
+	case waiting:
+		w.ring.remove(it)
+		it.state = idle
+	case sent:
+		it.state = left
+	default:
+		return
+	}
+	w.armed--
 }
 
 // RenewAll has every armed item renewed by a command that is sent from now on, at once: those that are scheduled, and those
@@ -108,7 +134,8 @@ func (w *Watchdog[H]) RenewAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.era++
-	w.schedule.Rush()
+	w.rushed = true
+	w.wake(0)
 }
 
 // Len is the number of armed items.
@@ -120,44 +147,86 @@ func (w *Watchdog[H]) Len() int {
 
 // Close ends the watchdog and waits for renewals under way. Arm must not be called after it.
 func (w *Watchdog[H]) Close() {
-	w.schedule.Close()
+	w.once.Do(func() { close(w.stop) })
+	<-w.ended
 	w.sending.Wait()
 }
 
-func (w *Watchdog[H]) disarm(it *Item[H]) {
-	if it.armed {
-		it.armed = false
-		w.armed--
-		w.schedule.Cancel(&it.entry)
+// schedule has an item renewed after a delay. Locked.
+func (w *Watchdog[H]) schedule(it *Item[H], delay time.Duration) {
+	it.state = waiting
+	if due := w.ring.add(it, delay); due < w.sleeps {
+		w.wake(due)
+	}
+}
+
+// wake has the goroutine sleep no longer than until a tick. Locked.
+func (w *Watchdog[H]) wake(until tick) {
+	w.sleeps = until
+	select {
+	case w.nudge <- struct{}{}:
+	default: // it is awake already, or about to be
 	}
 }
 
 // interval is shortened at random, so that locks that have come together do not stay together.
 func (w *Watchdog[H]) interval() time.Duration {
-	return w.cfg.Interval - rand.N(w.cfg.Interval/8+1)
+	return w.cfg.Interval - rand.N(w.cfg.Interval/32+1)
 }
 
 // retry is the pause after a failure: a hundredth of the interval at first, an eighth of it at most.
-func (w *Watchdog[H]) retry(failures uint16) time.Duration {
+func (w *Watchdog[H]) retry(failures uint8) time.Duration {
 	return min(w.cfg.Interval/100<<min(failures-1, 10), w.cfg.Interval/8) + time.Millisecond
 }
 
-// fire sends what is due, each batch on a goroutine of its own: a node that hangs must not hold up the others.
-func (w *Watchdog[H]) fire(due []*Item[H]) {
-	for _, batch := range w.batches(due) {
-		w.sending.Go(func() { w.renew(batch) })
+func (w *Watchdog[H]) run() {
+	defer close(w.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-w.nudge:
+		case <-timer.C:
+		}
+		batches, sleep := w.due()
+		for _, batch := range batches { // each on a goroutine of its own: a node that hangs must not hold up the others
+			w.sending.Go(func() { w.renew(batch) })
+		}
+		timer.Stop()
+		if sleep >= 0 {
+			timer.Reset(sleep)
+		}
 	}
 }
 
-func (w *Watchdog[H]) batches(due []*Item[H]) [][]*Item[H] {
+// due takes what is due out of the ring, and of what will be soon as much as fills a batch. It says how long to sleep then;
+// below 0: until nudged.
+func (w *Watchdog[H]) due() (batches [][]*Item[H], sleep time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	fill := BatchSize // one at a time, or others would wait for all of them
+	if w.cfg.Slots {
+		fill = everything // few of those that are due together share a slot
+	}
+	var due []*Item[H]
+	if w.rushed {
+		w.rushed = false
+		due = w.ring.takeAll()
+	} else {
+		due = w.ring.take(fill)
+	}
+	w.sleeps, sleep = w.ring.pause()
+	return w.batches(due), sleep
+}
+
+// batches notes that items are sent. Locked.
+func (w *Watchdog[H]) batches(due []*Item[H]) [][]*Item[H] {
 	bySlot := make(map[uint16][]*Item[H])
 	for _, it := range due {
-		if it.armed && !it.sent {
-			it.sent, it.era = true, w.era
-			bySlot[it.Slot] = append(bySlot[it.Slot], it)
-		}
+		it.state, it.era = sent, w.era
+		bySlot[it.Slot] = append(bySlot[it.Slot], it)
 	}
 	var batches [][]*Item[H]
 	for _, items := range bySlot {
@@ -185,8 +254,8 @@ func (w *Watchdog[H]) renew(batch []*Item[H]) {
 func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	it.sent = false
-	if !it.armed {
+	if it.state == left {
+		it.state = idle
 		return
 	}
 	switch v {
@@ -196,11 +265,12 @@ func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {
 		if it.era != w.era {
 			pause = 0
 		}
-		w.schedule.Set(&it.entry, it, pause)
+		w.schedule(it, pause)
 	case Gone:
-		w.disarm(it)
+		it.state = idle
+		w.armed--
 	default:
 		it.failures = min(it.failures+1, 100) // more make no difference
-		w.schedule.Set(&it.entry, it, w.retry(it.failures))
+		w.schedule(it, w.retry(it.failures))
 	}
 }

@@ -400,10 +400,35 @@ func TestSpread(t *testing.T) {
 		for _, s := range k.all() {
 			busy[min(13, int((s.at-from)/(interval/16)))] = true
 		}
-		for i, b := range busy[:13] {
-			if !b {
-				t.Errorf("part %d of the interval is idle while all locks share the rest: %v", i, busy)
+		if idle := slices.DeleteFunc(busy[:], func(b bool) bool { return b }); len(idle) > len(busy)/2 {
+			t.Errorf("in %d of %d parts of the interval all locks are renewed, and none in the others", len(busy)-len(idle), len(busy))
+		}
+	})
+}
+
+// With many locks, batches are full, and there is one at a time: Redis serves others in between.
+func TestOneBatchAtATime(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		const n = 50 * BatchSize
+		for _, it := range items(n) {
+			k.Arm(it)
+		}
+		pass(10 * interval)
+		k.forget()
+		pass(interval)
+		sends := k.all()
+		keys, together := 0, 0
+		for i, s := range sends {
+			keys += len(s.keys)
+			if i > 0 && s.at == sends[i-1].at {
+				together++
 			}
+		}
+		if keys < len(sends)*BatchSize*9/10 {
+			t.Errorf("%d scripts renewed %d locks", len(sends), keys)
+		}
+		if together > len(sends)/10 {
+			t.Errorf("%d of %d scripts were sent together with another", together, len(sends))
 		}
 	})
 }
