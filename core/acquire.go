@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/hub"
@@ -41,7 +42,7 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 		r.owner = newOwner()
 	}
 	if opts.WaitTime >= 0 {
-		r.deadline = in(opts.WaitTime)
+		r.deadline = r.began.add(opts.WaitTime)
 	}
 	return r
 }
@@ -71,29 +72,42 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	if l.err != nil {
 		return nil, opErr("acquire", l.name, l.err)
 	}
-	w := c.newWaiter(newRequest(effective(ctx), l, opts))
-	lease, err := c.enter(w, l.key) // from here on the Lock is not needed any more
+	r := newRequest(effective(ctx), l, opts)
+	lease, err := c.enter(&r, l.key) // from here on the Lock is not needed any more
 	if err != nil {
 		var held *NotAcquiredError
 		if !errors.As(err, &held) {
-			err = opErr("acquire", w.name, err)
+			err = opErr("acquire", r.name, err)
 		}
-		notify(c.opts.Observer.NotAcquired, w.ctx, func() Event { return w.event("", err) })
+		notify(c.opts.Observer.NotAcquired, r.ctx, func() Event { return r.event("", err) })
 		return nil, err
 	}
-	if w.vote {
+	if r.vote {
 		lease.tighten()
 	}
-	notify(c.opts.Observer.Acquired, w.ctx, func() Event { return w.event(lease.hold.field, nil) })
+	notify(c.opts.Observer.Acquired, r.ctx, func() Event { return r.event(lease.hold.field, nil) })
 	return lease, nil
 }
 
-func (c *Client) newWaiter(r request) *waiter {
-	w := &waiter{request: r}
+// waiters are those that are out, and that nobody knows any more.
+var waiters = sync.Pool{New: func() any { return new(waiter) }}
+
+func (c *Client) newWaiter(r *request) *waiter {
+	w := waiters.Get().(*waiter)
+	w.request = *r
 	if r.kind.queued {
 		w.place = &place{field: c.newField()}
 	}
 	return w
+}
+
+// done has a waiter used again that has been granted the lock by its first question, as most are. It has never slept: nobody has
+// come to hand it the lock, and no alarm or channel was to poke it.
+func (w *waiter) done() {
+	if w.signal == nil && w.place == nil {
+		*w = waiter{}
+		waiters.Put(w)
+	}
 }
 
 // field is the wire owner of the hold to be: a new one for each try, unless it has a place in a queue; see leave.
@@ -105,8 +119,9 @@ func (w *waiter) field() string {
 }
 
 // enter gets a waiter what it wants: by entering a hold of its owner again, or by queueing up.
-func (c *Client) enter(w *waiter, key string) (*Lease, error) {
-	for ; ; w = c.newWaiter(w.request) { // of the old one others may not have heard yet that it is out
+func (c *Client) enter(r *request, key string) (*Lease, error) {
+	for at := r.began; ; at = now() {
+		w := c.newWaiter(r) // a new one each time: of the old one others may not have heard yet that it is out
 		if w.ctx.Err() != nil {
 			return nil, ended(w.ctx)
 		}
@@ -133,9 +148,12 @@ func (c *Client) enter(w *waiter, key string) (*Lease, error) {
 		}
 		c.acquiring.Add(1)
 		e.unlock()
-		lease, again, err := w.wait()
+		lease, again, err := w.wait(at)
 		w.leave(lease)
 		c.acquiring.Done()
+		if lease != nil {
+			w.done()
+		}
 		if !again {
 			return lease, err
 		}
@@ -148,7 +166,7 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 	if c.state.Load() == closed {
 		return nil, ErrClosed
 	}
-	another := h.lease(&w.request)
+	another := h.lease(&w.request, now())
 	lease := &another
 	err := h.update(w.ctx, w.kind, lease.duration(), func(sent instant) error {
 		end := leaseEnd(sent, lease.duration())
@@ -161,7 +179,7 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 		case c.clock().until(end) <= 0:
 			return errLate
 		}
-		h.add(lease, sent)
+		h.add(lease, sent, c.clock())
 		return nil
 	})
 	if err != nil {
@@ -171,9 +189,8 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 }
 
 // late says that a lease granted by a command sent at some time is over already.
-func (w *waiter) late(sent instant) bool {
-	c := w.entry.client()
-	return c.clock().until(leaseEnd(sent, c.leaseTime(w.fixed))) <= 0
+func (w *waiter) late(sent, at instant) bool {
+	return at.until(leaseEnd(sent, w.entry.client().leaseTime(w.fixed))) <= 0
 }
 
 // admit puts the caller into the queue, if it may. Locked.
@@ -192,11 +209,11 @@ func (w *waiter) admit() error {
 }
 
 // wait takes a waiter through its life; see waiter. again says that its owner has got the lock by another call.
-func (w *waiter) wait() (lease *Lease, again bool, err error) {
+func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 	e, waited := w.entry, false
-	for {
+	for ; ; at = now() {
 		e.shard.mu.Lock()
-		step, pause := e.next(w, now())
+		step, pause := e.next(w, at)
 		var arrivals uint64
 		switch step {
 		case ask:
@@ -362,7 +379,9 @@ func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
 // granted makes a lease of a grant, unless it has come too late for the caller.
 func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error) {
 	e := w.entry
-	h, lease := w.newHold(field, x.doubt || w.place.inDoubt())
+	now := time.Now()
+	at := e.client().at(now)
+	h, lease := w.newHold(field, x.doubt || w.place.inDoubt(), momentOf(now))
 	h.token = token
 	err := w.ctx.Err()
 	if err != nil {
@@ -373,11 +392,11 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 	switch {
 	case w.err != nil:
 		err = w.err
-	case err == nil && w.late(x.sent):
+	case err == nil && w.late(x.sent, at):
 		err = errLate
 	}
 	if err == nil {
-		h.add(lease, x.sent)
+		h.add(lease, x.sent, at)
 		e.grant(w, h)
 	} else {
 		e.leave(w)

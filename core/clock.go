@@ -50,11 +50,13 @@ type moment time.Duration // since processStart
 
 func now() moment { return moment(time.Since(processStart)) }
 
-// in is the moment a duration from now. One of centuries may be meant as one without end.
-func in(d time.Duration) moment {
-	now := now()
-	return now + min(moment(d), math.MaxInt64-now)
-}
+func momentOf(now time.Time) moment { return moment(now.Sub(processStart)) }
+
+// in is the moment a duration from now.
+func in(d time.Duration) moment { return now().add(d) }
+
+// add is the moment a duration later. One of centuries may be meant as one without end.
+func (m moment) add(d time.Duration) moment { return m + min(moment(d), math.MaxInt64-m) }
 
 // since is the time gone by from earlier to m.
 func (m moment) since(earlier moment) time.Duration { return time.Duration(m - earlier) }

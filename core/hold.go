@@ -48,7 +48,7 @@ type hold struct {
 }
 
 // newHold is the hold that a waiter is to have, with its first lease.
-func (w *waiter) newHold(field string, doubt bool) (*hold, *Lease) {
+func (w *waiter) newHold(field string, doubt bool, acquired moment) (*hold, *Lease) {
 	h := &hold{
 		entry: w.entry,
 		kind:  w.kind,
@@ -59,7 +59,7 @@ func (w *waiter) newHold(field string, doubt bool) (*hold, *Lease) {
 	}
 	h.deepest = h.sure.shared
 	h.item.Hold, h.item.Slot = h, uint16(h.client().slot(w.entry.key))
-	h.first = h.lease(&w.request)
+	h.first = h.lease(&w.request, acquired)
 	return h, &h.first
 }
 
@@ -68,21 +68,21 @@ func (h *hold) client() *Client { return h.entry.client() }
 func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
 
 // add puts a lease on the hold that Redis has granted by a command sent at some time. Locked.
-func (h *hold) add(l *Lease, sent instant) {
+func (h *hold) add(l *Lease, sent, at instant) {
 	l.next, h.leases = h.leases, l
-	h.prolong(l, sent, l.duration())
+	h.prolong(l, sent, at, l.duration())
 	h.syncRenewal()
 }
 
 // prolong moves a lease's deadline, never back. Locked.
-func (h *hold) prolong(l *Lease, sent instant, d time.Duration) {
+func (h *hold) prolong(l *Lease, sent, at instant, d time.Duration) {
 	h.longest = max(h.longest, d)
 	if l.watched {
 		h.renewed = later(h.renewed, leaseEnd(sent, d))
 	} else {
 		l.deadline = later(l.deadline, leaseEnd(sent, d))
 	}
-	l.setAlarm()
+	l.setAlarm(at)
 }
 
 // drop takes a lease off the hold. Locked.

@@ -10,7 +10,10 @@ import (
 
 func (h *hold) mutex() *sync.Mutex { return &h.entry.shard.mu }
 
-func (h *hold) left(l *Lease) time.Duration { return h.client().clock().until(l.end()) }
+func (h *hold) left(l *Lease) time.Duration { return l.leftAt(h.client().clock()) }
+
+// leftAt is left, at some time. Locked.
+func (l *Lease) leftAt(at instant) time.Duration { return at.until(l.end()) }
 
 // end is the local deadline. Locked.
 func (l *Lease) end() instant {
@@ -26,8 +29,8 @@ func (l *Lease) end() instant {
 
 // setAlarm has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
 // within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look. Locked.
-func (l *Lease) setAlarm() {
-	if left := l.left(); !l.watched || left <= 2*l.hold.client().opts.WatchdogTimeout/3 {
+func (l *Lease) setAlarm(at instant) {
+	if left := l.leftAt(at); !l.watched || left <= 2*l.hold.client().opts.WatchdogTimeout/3 {
 		l.ringIn(left)
 	}
 }
@@ -61,8 +64,8 @@ func (h *hold) expire(l *Lease) {
 		l.unlock()
 		return
 	}
-	if l.left() > 0 {
-		l.setAlarm()
+	if at := h.client().clock(); l.leftAt(at) > 0 {
+		l.setAlarm(at)
 		l.unlock()
 		return
 	}
@@ -98,7 +101,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		if l.err != nil {
 			return l.err
 		}
-		h.prolong(l, sent, d)
+		h.prolong(l, sent, h.client().clock(), d)
 		return nil
 	})
 	if err != nil {
@@ -125,6 +128,6 @@ func (l *Lease) tighten() {
 	defer l.unlock()
 	l.tight = true
 	if l.err == nil {
-		l.setAlarm()
+		l.setAlarm(l.hold.client().clock())
 	}
 }

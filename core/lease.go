@@ -69,7 +69,7 @@ type keeper interface {
 // A binding is a context that ends when the lease is lost.
 type binding struct{ cancel context.CancelCauseFunc }
 
-func (h *hold) lease(r *request) Lease {
+func (h *hold) lease(r *request, acquired moment) Lease {
 	return Lease{
 		hold:     h,
 		name:     r.name,
@@ -77,7 +77,7 @@ func (h *hold) lease(r *request) Lease {
 		fixed:    r.fixed,
 		watched:  r.fixed == 0,
 		kind:     r.kind,
-		acquired: now(),
+		acquired: acquired,
 	}
 }
 
@@ -252,9 +252,10 @@ func (l *Lease) expire() { l.keeper().expire(l) }
 // ring is expire, when that is said to be so. As a rule it is not: the lease has been prolonged since its alarm was set.
 func (l *Lease) ring() {
 	l.lock()
-	over := l.err == nil && l.left() <= 0
+	at := l.hold.client().clock()
+	over := l.err == nil && l.leftAt(at) <= 0
 	if l.err == nil && !over {
-		l.setAlarm()
+		l.setAlarm(at)
 	}
 	l.unlock()
 	if over {

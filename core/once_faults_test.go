@@ -57,7 +57,8 @@ func TestOnce_LostReplies(t *testing.T) {
 
 // look asks for the record as a caller does whom the queue refuses.
 func look(c *Client, name string) (string, error) {
-	w := c.newWaiter(newRequest(bg, &c.Once(name).lock, AcquireOptions{}))
+	r := newRequest(bg, &c.Once(name).lock, AcquireOptions{})
+	w := c.newWaiter(&r)
 	w.entry = c.lock(name)
 	w.entry.unlock()
 	err := w.recordOr(ErrTooManyWaiters)

@@ -143,7 +143,7 @@ func (e *entry) heir(h *hold) *waiter {
 // successor is the hold of an heir, as far as it is known before Redis has said yes.
 func (h *hold) successor(w *waiter) (*hold, *Lease) {
 	c := h.client()
-	next, lease := w.newHold(w.field(), false)
+	next, lease := w.newHold(w.field(), false, now())
 	if lease.watched {
 		c.dog.Arm(&next.item)
 	}
@@ -167,15 +167,16 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 		unproven = x.proven()
 	}
 
+	at := c.clock()
 	e.shard.mu.Lock()
 	w.heir = false
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
 	next.doubt, next.token = x.doubt || kept && w.place.doubt, told.Token
-	accepted := told.Granted && unproven == nil && !w.out && !w.late(x.sent)
+	accepted := told.Granted && unproven == nil && !w.out && !w.late(x.sent, at)
 	switch {
 	case accepted:
-		next.add(lease, x.sent)
+		next.add(lease, x.sent, at)
 		e.moved()
 		e.grant(w, next)
 		w.lease = lease

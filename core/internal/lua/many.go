@@ -18,12 +18,10 @@ func function(s *Script) string {
 const message, publish = "0", "PUBLISH"
 
 // Frees reports whether the call may be part of a Many, as one that frees a plain lock.
-func (c Call) Frees() bool {
-	return c.Script == release && len(c.args) == firstKey+5 && c.args[firstKey+3] == message && c.args[firstKey+4] == publish
-}
+func (c Call) Frees() bool { return c.Script == release && c.args == nil }
 
 // Takes reports whether the call may be part of a Many, as one that takes a plain lock.
-func (c Call) Takes() bool { return c.Script == acquire }
+func (c Call) Takes() bool { return c.Script == acquire && c.args == nil }
 
 // Many does what several calls do, first those that free a lock, then those that take one; see many.lua. Its reply is read by
 // ReadMany. The keys may be of different slots, which no cluster takes.
@@ -31,14 +29,18 @@ func Many(calls []Call) Call {
 	m := call(many, len(calls), 3+2*len(calls))
 	frees := 0
 	for _, c := range calls {
-		m.args = append(m.args, c.args[firstKey])
+		m.args = append(m.args, c.plain.key)
 		if c.Script == release {
 			frees++
 		}
 	}
 	m.add(frees, message, publish)
 	for _, c := range calls {
-		m.args = append(m.args, c.args[firstKey+1:firstKey+3]...)
+		if m.args = append(m.args, c.plain.owner); c.Script == release {
+			m.args = append(m.args, c.plain.channel)
+		} else {
+			m.args = append(m.args, c.plain.lease)
+		}
 	}
 	return m
 }

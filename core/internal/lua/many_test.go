@@ -16,7 +16,7 @@ func together(t *testing.T, rdb *redis.Client, calls ...Call) []any {
 	t.Helper()
 	for _, c := range calls {
 		if c.Frees() == c.Takes() {
-			t.Fatalf("%s %v cannot be part of a Many", c.Script.Name, c.args)
+			t.Fatalf("%s %v cannot be part of a Many", c.Script.Name, c.EvalSHA())
 		}
 	}
 	replies, err := ReadMany(mustEval(t, rdb, Many(calls)), len(calls))
@@ -165,7 +165,7 @@ func TestManyIsForPlainLocks(t *testing.T) {
 		{},
 	} {
 		if c := Release(key, mine, a); c.Frees() || c.Takes() {
-			t.Errorf("%v may be part of a Many", c.args)
+			t.Errorf("%v may be part of a Many", c.EvalSHA())
 		}
 	}
 	for _, c := range calls() {

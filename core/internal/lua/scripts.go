@@ -88,27 +88,57 @@ var (
 // A Call is one script with its keys and arguments, ready to be sent.
 type Call struct {
 	Script *Script
-	args   []any // EVALSHA <sha> <number of keys> <keys> <arguments>
+	args   []any // EVALSHA <sha> <number of keys> <keys> <arguments>; nil: plain
+
+	// What takes a plain lock, or frees it, is part of a Many as a rule, and becomes arguments only there or where it is sent.
+	plain plainCall
+}
+
+// A plainCall is an Acquire, or a Release that tells of itself as usual.
+type plainCall struct {
+	key, owner string
+	lease      int64  // of an Acquire, in ms
+	channel    string // of a Release
+}
+
+func (p *plainCall) args(s *Script) []any {
+	if s == release {
+		return []any{"EVALSHA", s.sha, 1, p.key, p.owner, p.channel, message, publish}
+	}
+	return []any{"EVALSHA", s.sha, 1, p.key, p.owner, p.lease}
 }
 
 // EvalSHA returns the command that runs the script by its digest.
-func (c Call) EvalSHA() []any { return c.args }
+func (c Call) EvalSHA() []any {
+	if c.args == nil {
+		return c.plain.args(c.Script)
+	}
+	return c.args
+}
 
 // Eval returns the command that carries the script's text, for a server that does not know the digest.
 func (c Call) Eval() []any {
-	args := append([]any(nil), c.args...)
+	args := append([]any(nil), c.EvalSHA()...)
 	args[0], args[1] = "EVAL", c.Script.Source
 	return args
 }
 
 // Key is the first key.
-func (c Call) Key() string { return c.args[firstKey].(string) }
+func (c Call) Key() string {
+	if c.args == nil {
+		return c.plain.key
+	}
+	return c.args[firstKey].(string)
+}
 
 // firstKey is where the keys begin.
 const firstKey = 3
 
 // Size is about what the call takes on the wire, in bytes.
 func (c Call) Size() int {
+	if c.args == nil {
+		return 16*8 + len(c.plain.key) + len(c.plain.owner) + len(c.plain.channel)
+	}
 	n := 0
 	for _, arg := range c.args {
 		n += 16
@@ -134,28 +164,20 @@ type Announcement struct {
 }
 
 func (a Announcement) addTo(c *Call) {
-	c.add(a.Channel, word(a.Message))
+	c.add(a.Channel, a.Message)
 	for _, command := range a.Commands {
-		c.add(word(command))
+		c.add(command)
 	}
 }
 
-// word makes an argument of a string, without allocation for those that are in every release.
-func word(s string) any {
-	switch s {
-	case message:
-		return message
-	case publish:
-		return publish
-	}
-	return s
+// usual reports whether it is as all those of plain locks are, but in clusters.
+func (a Announcement) usual() bool {
+	return a.Message == message && len(a.Commands) == 1 && a.Commands[0] == publish
 }
 
 // Acquire takes a plain lock; see acquire.lua. Its reply is read by ReadAcquire.
 func Acquire(key, owner string, lease time.Duration) Call {
-	c := call(acquire, 1, 2)
-	c.add(key, owner, lease.Milliseconds())
-	return c
+	return Call{Script: acquire, plain: plainCall{key: key, owner: owner, lease: lease.Milliseconds()}}
 }
 
 // AcquireFenced takes a fenced lock and draws a token; see fenced_acquire.lua. Its reply is read by ReadAcquire.
@@ -256,6 +278,9 @@ func PassFair(k FairKeys, from, to string, lease, budget time.Duration, a Announ
 
 // Release frees a hold; see release.lua. Its reply is read by ReadFlag.
 func Release(key, owner string, a Announcement) Call {
+	if a.usual() {
+		return Call{Script: release, plain: plainCall{key: key, owner: owner, channel: a.Channel}}
+	}
 	c := call(release, 1, 3+len(a.Commands))
 	c.add(key, owner)
 	a.addTo(&c)
@@ -276,6 +301,9 @@ func ReleaseFair(k FairKeys, owner string, budget time.Duration, a Announcement)
 // nobody whose name stands in another key. What is left has to be done by the call itself later; it then replies that the
 // hold is gone. Only for a release that loses nothing by coming in two.
 func (c Call) WithoutRest() (Call, bool) {
+	if c.args == nil {
+		return Call{}, false
+	}
 	keys := c.args[firstKey-1].(int)
 	args := c.args[firstKey+keys:]
 	switch {
