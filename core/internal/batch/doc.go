@@ -19,7 +19,8 @@
 // A runner is a goroutine with one command, or pipeline, under way at a time. Runners are started when they are needed, up
 // to a bound, and stay until the lane is closed: a stack that has grown once serves all calls. [Batcher.Do] lends a runner's
 // place to its caller, for that one call: no goroutine wakes another then. The caller cannot be answered before the client
-// gives up, so that it is done only where the client's time-outs are no longer than ours.
+// gives up, so that it is done by a client whose time-outs are no longer than ours, on the connections of the other. It is for
+// calls for whose reply several goroutines wait, as with a lock that is handed on; else it is no faster.
 //
 // # Parcels
 //
