@@ -218,7 +218,7 @@ func (h *hold) wasRenewed(sent instant, lease time.Duration) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
 	h.renewed = later(h.renewed, leaseEnd(sent, lease))
-	h.setAlarms(2 * lease / 3)
+	h.setAlarms(h.client().twoLooks())
 }
 
 // worry has the leases looked at when their time is over: there may be no renewal before that.

@@ -36,7 +36,7 @@ var (
 	errTimeout = errors.New("no reply from Redis within CommandTimeout")
 )
 
-// exchanges are those that are over. Each acquire and each release has one: to make them all anew would be a quarter of what the
+// exchanges are those that are over. Each acquire and each release has one: to make them all anew would be a good part of what the
 // garbage collector has to do for a lock.
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 

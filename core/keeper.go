@@ -30,10 +30,13 @@ func (l *Lease) end() instant {
 // setAlarm has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
 // within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look. Locked.
 func (l *Lease) setAlarm(at instant) {
-	if left := l.leftAt(at); !l.watched || left <= 2*l.hold.client().opts.WatchdogTimeout/3 {
+	if left := l.leftAt(at); !l.watched || left <= l.hold.client().twoLooks() {
 		l.ringIn(left)
 	}
 }
+
+// twoLooks is the longest time until the watchdog has renewed a lease, or has had to give that up.
+func (c *Client) twoLooks() time.Duration { return 2 * c.opts.WatchdogTimeout / 3 }
 
 // ringIn sets the alarm. Locked.
 func (l *Lease) ringIn(d time.Duration) {

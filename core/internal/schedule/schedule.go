@@ -22,12 +22,9 @@ type Schedule[T any] struct {
 
 	mu      sync.Mutex
 	entries entries[T]
-	sleeps  time.Duration // until when the goroutine sleeps, unless it is nudged; past: it is about to look
+	sleeps  time.Duration // until when the loop sleeps, unless it is nudged; past: it is about to look
 
-	nudge chan struct{}
-	stop  chan struct{}
-	ended chan struct{}
-	once  sync.Once
+	loop *Loop
 }
 
 // New starts a schedule. fire is called on the schedule's goroutine with everything that is due, or will be within slack; it must
@@ -37,11 +34,8 @@ func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
 		fire:  fire,
 		slack: slack,
 		began: time.Now(),
-		nudge: make(chan struct{}, 1),
-		stop:  make(chan struct{}),
-		ended: make(chan struct{}),
 	}
-	go s.run()
+	s.loop = NewLoop(s.look)
 	return s
 }
 
@@ -62,10 +56,7 @@ func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
 	s.entries.set(e, due)
 	if due < s.sleeps {
 		s.sleeps = due
-		select {
-		case s.nudge <- struct{}{}:
-		default: // it is awake already, or about to be
-		}
+		s.loop.Nudge()
 	}
 }
 
@@ -86,31 +77,14 @@ func (s *Schedule[T]) Len() int {
 }
 
 // Close ends the schedule, after a fire that is under way. Entries that are left are never fired.
-func (s *Schedule[T]) Close() {
-	s.once.Do(func() { close(s.stop) })
-	<-s.ended
-}
+func (s *Schedule[T]) Close() { s.loop.Close() }
 
-func (s *Schedule[T]) run() {
-	defer close(s.ended)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-s.nudge:
-		case <-timer.C:
-		}
-		due, sleep := s.takeDue()
-		if len(due) > 0 {
-			s.fire(due)
-		}
-		timer.Stop()
-		if sleep >= 0 {
-			timer.Reset(sleep)
-		}
+func (s *Schedule[T]) look() (sleep time.Duration) {
+	due, sleep := s.takeDue()
+	if len(due) > 0 {
+		s.fire(due)
 	}
+	return sleep
 }
 
 // takeDue takes out what is due and says how long to sleep after it; below 0: until nudged.

@@ -16,6 +16,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
 // A Verdict is what became of one renewal.
@@ -73,26 +75,16 @@ type Watchdog[H any] struct {
 	armed  int    // items that wait or are sent
 	era    uint16 // counts RenewAlls: a renewal under way was sent before the latest of them if it is of an earlier one
 	rushed bool   // everything in the ring is due
-	sleeps tick   // until when the goroutine sleeps, unless it is nudged
+	sleeps tick   // until when the loop sleeps, unless it is nudged
 
-	nudge   chan struct{}
-	stop    chan struct{}
-	once    sync.Once
-	ended   chan struct{} // closed when the goroutine has
+	loop    *schedule.Loop
 	sending sync.WaitGroup
 }
 
 // New starts a watchdog.
 func New[H any](cfg Config[H]) *Watchdog[H] {
-	w := &Watchdog[H]{
-		cfg:    cfg,
-		ring:   newRing[H](cfg.Interval),
-		sleeps: never,
-		nudge:  make(chan struct{}, 1),
-		stop:   make(chan struct{}),
-		ended:  make(chan struct{}),
-	}
-	go w.run()
+	w := &Watchdog[H]{cfg: cfg, ring: newRing[H](cfg.Interval), sleeps: never}
+	w.loop = schedule.NewLoop(w.look)
 	return w
 }
 
@@ -147,8 +139,7 @@ func (w *Watchdog[H]) Len() int {
 
 // Close ends the watchdog and waits for renewals under way. Arm must not be called after it.
 func (w *Watchdog[H]) Close() {
-	w.once.Do(func() { close(w.stop) })
-	<-w.ended
+	w.loop.Close()
 	w.sending.Wait()
 }
 
@@ -160,13 +151,10 @@ func (w *Watchdog[H]) schedule(it *Item[H], delay time.Duration) {
 	}
 }
 
-// wake has the goroutine sleep no longer than until a tick. Locked.
+// wake has the loop sleep no longer than until a tick. Locked.
 func (w *Watchdog[H]) wake(until tick) {
 	w.sleeps = until
-	select {
-	case w.nudge <- struct{}{}:
-	default: // it is awake already, or about to be
-	}
+	w.loop.Nudge()
 }
 
 // interval is shortened at random, so that locks that have come together do not stay together.
@@ -179,26 +167,13 @@ func (w *Watchdog[H]) retry(failures uint8) time.Duration {
 	return min(w.cfg.Interval/100<<min(failures-1, 10), w.cfg.Interval/8) + time.Millisecond
 }
 
-func (w *Watchdog[H]) run() {
-	defer close(w.ended)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-w.stop:
-			return
-		case <-w.nudge:
-		case <-timer.C:
-		}
-		batches, sleep := w.due()
-		for _, batch := range batches { // each on a goroutine of its own: a node that hangs must not hold up the others
-			w.sending.Go(func() { w.renew(batch) })
-		}
-		timer.Stop()
-		if sleep >= 0 {
-			timer.Reset(sleep)
-		}
+// look sends what is due, each batch on a goroutine of its own: a node that hangs must not hold up the others.
+func (w *Watchdog[H]) look() (sleep time.Duration) {
+	batches, sleep := w.due()
+	for _, batch := range batches {
+		w.sending.Go(func() { w.renew(batch) })
 	}
+	return sleep
 }
 
 // due takes what is due out of the ring, and of what will be soon as much as fills a batch. It says how long to sleep then;
