@@ -868,6 +868,81 @@ func TestBind(t *testing.T) {
 	freeLate()
 }
 
+// A bound context that nobody asks for its end is not known to anybody. Whoever asks for it at last, in whatever way, gets to
+// know what has happened.
+func TestBind_AskedLate(t *testing.T) {
+	t.Parallel()
+	c := newBundle(t).client(t)
+	cause := errors.New("the parent ends")
+	ends := []struct {
+		name string
+		do   func(lease *Lease, parent context.CancelCauseFunc, free func())
+		want error
+	}{
+		{"lost", func(l *Lease, _ context.CancelCauseFunc, _ func()) { l.hold.lose(ErrLockLost) }, ErrLockLost},
+		{"lost, and let go", func(l *Lease, _ context.CancelCauseFunc, free func()) { l.hold.lose(ErrLockLost); free() }, ErrLockLost},
+		{"let go", func(_ *Lease, _ context.CancelCauseFunc, free func()) { free() }, context.Canceled},
+		{"let go, and lost", func(l *Lease, _ context.CancelCauseFunc, free func()) { free(); l.hold.lose(ErrLockLost) }, context.Canceled},
+		{"the parent's end", func(_ *Lease, parent context.CancelCauseFunc, _ func()) { parent(cause) }, cause},
+		{"the parent's, and let go", func(_ *Lease, parent context.CancelCauseFunc, free func()) { parent(cause); free() }, cause},
+	}
+	asks := map[string]func(t *testing.T, ctx context.Context, want error){
+		"Done": func(t *testing.T, ctx context.Context, want error) {
+			await(t, "the end", ctx.Done())
+			wantErr(t, "its cause", context.Cause(ctx), want)
+		},
+		"Err": func(t *testing.T, ctx context.Context, want error) {
+			wantErr(t, "the error", ctx.Err(), context.Canceled)
+			wantErr(t, "its cause", context.Cause(ctx), want)
+		},
+		"Cause": func(t *testing.T, ctx context.Context, want error) {
+			wantErr(t, "the cause", context.Cause(ctx), want)
+		},
+		"child": func(t *testing.T, ctx context.Context, want error) {
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			wantErr(t, "the error of a child", child.Err(), context.Canceled)
+			wantErr(t, "its cause", context.Cause(child), want)
+		},
+	}
+	for _, end := range ends {
+		for name, ask := range asks {
+			t.Run(end.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				parent, endParent := context.WithCancelCause(bg)
+				defer endParent(nil)
+				lease := mustAcquire(t, c, t.Name(), AcquireOptions{})
+				bound, free := lease.Bind(parent)
+				defer free()
+				lease.lock()
+				if lease.audience != nil {
+					t.Error("the lease knows of it before anybody has asked")
+				}
+				lease.unlock()
+				end.do(lease, endParent, free)
+				ask(t, bound, end.want)
+				if lease.Err() == nil {
+					mustRelease(t, lease)
+				}
+			})
+		}
+	}
+}
+
+// A child of a bound context ends in the same moment: no goroutine has to wait for that.
+func TestBind_Children(t *testing.T) {
+	t.Parallel()
+	c := newBundle(t).client(t)
+	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	bound, free := lease.Bind(bg)
+	defer free()
+	child, cancel := context.WithTimeout(bound, time.Hour)
+	defer cancel()
+	lease.hold.lose(ErrLockLost)
+	wantErr(t, "the child, at once", child.Err(), context.Canceled)
+	wantErr(t, "its cause", context.Cause(child), ErrLockLost)
+}
+
 // The context of a lease is made for the first one who asks: it is one context for all of them, and it ends with the
 // lease whenever that is.
 func TestLeaseContextOnDemand(t *testing.T) {

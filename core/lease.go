@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -44,8 +43,8 @@ type audience struct {
 	ctx    context.Context // Lease.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	bound  []*binding
-	whole  *set // of which the lease is a member
+	bound  []*boundContext // those that somebody has asked for their end
+	whole  *set            // of which the lease is a member
 }
 
 // A keeper is what stands behind a lease: a hold in Redis, which is at the bottom of everything, or a set of other leases.
@@ -65,9 +64,6 @@ type keeper interface {
 	// background runs f on a goroutine that Client.Close waits for; where that is over, on the caller's.
 	background(f func())
 }
-
-// A binding is a context that ends when the lease is lost.
-type binding struct{ cancel context.CancelCauseFunc }
 
 func (h *hold) lease(r *request, acquired moment) Lease {
 	return Lease{
@@ -165,27 +161,8 @@ func (l *Lease) listened() *audience {
 // Bind returns ctx with the lease's owner, so that it re-enters the lock, ending when the lease is lost (cause ErrLockLost,
 // or ErrClosed). It does not end on release. Call the function when done with it.
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(withOwner(ctx, l.owner()))
-	b := &binding{cancel}
-	l.lock()
-	switch {
-	case l.err == nil:
-		a := l.listened()
-		a.bound = append(a.bound, b)
-	case l.err != ErrReleased:
-		defer cancel(l.err)
-	}
-	l.unlock()
-	return ctx, func() {
-		l.lock()
-		if a := l.audience; a != nil {
-			if i := slices.Index(a.bound, b); i >= 0 {
-				a.bound = slices.Delete(a.bound, i, i+1)
-			}
-		}
-		l.unlock()
-		cancel(context.Canceled)
-	}
+	c := &boundContext{Context: ctx, lease: l, owner: l.owner()}
+	return c, c.free
 }
 
 // Token is the fencing token of a lease of a FencedLock: greater than that of every hold of the lock before it, in any process.

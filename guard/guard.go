@@ -193,8 +193,8 @@ func (v *visit) refuse(err error) {
 func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 	began := time.Now()
 	lease := v.section.lease
-	ctx := v.handlerContext(lease)
-	r := v.r.WithContext(ctx)
+	v.section.Context = v.handlerContext(lease)
+	r := v.r.WithContext(&v.section)
 	endMaxHold := v.startMaxHold(r, lease)
 	defer func() {
 		v.end(context.Canceled)
@@ -207,10 +207,9 @@ func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 	next(v.w, r)
 }
 
-// handlerContext is the request's context with the section, ending when the lease is lost. Without a lease, the handler runs
-// without a lock.
+// handlerContext is the request's context, ending when the lease is lost. Without a lease, the handler runs without a lock.
 func (v *visit) handlerContext(lease *core.Lease) context.Context {
-	ctx := context.WithValue(v.ctx, sectionKey{}, &v.section)
+	ctx := v.ctx
 	if v.g.cfg.MaxHold > 0 || lease == nil { // else the lease's ends it well enough
 		ctx, v.cancel = context.WithCancelCause(ctx)
 	}

@@ -13,8 +13,10 @@ import (
 var ErrMaxHold = errors.New("reqlock: guard: the request has held its lock for MaxHold")
 
 // A section is what one guard holds for one request. Its lease belongs to it until one of Release, Detach and the end
-// of the handler takes it, whichever is first.
+// of the handler takes it, whichever is first. It is the context of the handler.
 type section struct {
+	context.Context
+
 	server *http.Server // which the request came by
 
 	mu     sync.Mutex
@@ -23,6 +25,13 @@ type section struct {
 }
 
 type sectionKey struct{}
+
+func (s *section) Value(key any) any {
+	if key == (sectionKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
 
 func sectionFrom(ctx context.Context) *section {
 	if s, ok := ctx.Value(sectionKey{}).(*section); ok {
