@@ -146,11 +146,10 @@ func (c *Client) enter(r *request, key string) (*Lease, error) {
 			e.unlock()
 			return nil, w.recordOr(err)
 		}
-		c.acquiring.Add(1)
-		e.unlock()
+		e.shard.acquiring.Add(1)
 		lease, again, err := w.wait(at)
 		w.leave(lease)
-		c.acquiring.Done()
+		e.shard.acquiring.Done()
 		if lease != nil {
 			w.done()
 		}
@@ -208,11 +207,11 @@ func (w *waiter) admit() error {
 	return nil
 }
 
-// wait takes a waiter through its life; see waiter. again says that its owner has got the lock by another call.
+// wait takes a waiter through its life; see waiter. again says that its owner has got the lock by another call. Locked; it
+// unlocks.
 func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 	e, waited := w.entry, false
-	for ; ; at = now() {
-		e.shard.mu.Lock()
+	for {
 		step, pause := e.next(w, at)
 		var arrivals uint64
 		switch step {
@@ -254,6 +253,8 @@ func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 			}
 			return w.lease, false, nil
 		}
+		at = now()
+		e.shard.mu.Lock()
 	}
 }
 
@@ -305,7 +306,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	d, field := c.leaseTime(w.fixed), w.field()
 	g := grip{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
 	x := c.exchange(w.kind.acquire(try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
-	answer, err := x.run(w.ctx.Done(), c.closing)
+	answer, err := x.run(w.ctx.Done(), e.shard.closing)
 	if err == errLeft {
 		w.quit()
 		taken, doubt := p.mayBeTaken(), p.inDoubt()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,19 +33,17 @@ type Client struct {
 	dog     *watchdog.Watchdog[*hold]
 	alarms  *schedule.Schedule[alarm]
 
-	shards  [shardCount]shard
+	shards  []shard
 	cleaner *cleaner
 
 	standBack time.Duration // after a streak; see pass.go
 
-	held       tally          // live holds, and those that are being taken leave of
-	acquiring  sync.WaitGroup // callers of Acquire in a queue; joined only while the client is open
 	background group
 	clockWatch chan struct{} // closed when its goroutine has ended
 
-	state   atomic.Int32
-	closing chan struct{} // closed when Close begins
-	closed  chan struct{} // closed when it is done
+	state  atomic.Int32
+	gone   chan struct{} // holds one hint for Close, that a shard has no hold any more
+	closed chan struct{} // closed when Close is done
 }
 
 // The states of a client.
@@ -88,9 +85,9 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 			AckTimeout: opts.ReplicaTimeout,
 		}),
 		herald:     newHerald(rdb, opts),
-		held:       newTally(),
+		shards:     make([]shard, shardCount),
 		clockWatch: make(chan struct{}),
-		closing:    make(chan struct{}),
+		gone:       make(chan struct{}, 1),
 		closed:     make(chan struct{}),
 		standBack:  standBack,
 	}
@@ -98,7 +95,8 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		c.lookout.cluster, c.cluster, c.slot = cluster, true, wire.Slot
 	}
 	for i := range c.shards {
-		c.shards[i].c, c.shards[i].entries = c, make(map[string]*entry)
+		s := &c.shards[i]
+		s.c, s.entries, s.closing = c, make(map[string]*entry), make(chan struct{})
 	}
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,
@@ -315,11 +313,15 @@ func (c *Client) Close(ctx context.Context) error {
 			return fmt.Errorf("reqlock: close: %w", ended(ctx))
 		}
 	}
-	close(c.closing)
+	for i := range c.shards {
+		close(c.shards[i].closing)
+	}
 	c.each(func(e *entry) { e.dismiss(e.arrivals, ErrClosed) })
-	c.acquiring.Wait()
+	for i := range c.shards {
+		c.shards[i].acquiring.Wait()
+	}
 
-	err := c.held.wait(ctx)
+	err := c.noneHeld(ctx)
 	c.state.Store(closed)
 	if left := c.endHolds(); err != nil {
 		err = fmt.Errorf("reqlock: close: %d locks were still held: %w", left, err)
@@ -342,11 +344,32 @@ func (c *Client) Close(ctx context.Context) error {
 	return err
 }
 
+// noneHeld waits until no lock is held.
+func (c *Client) noneHeld(ctx context.Context) error {
+	for {
+		held := 0
+		for i := range c.shards {
+			s := &c.shards[i]
+			s.mu.Lock()
+			held += s.held
+			s.mu.Unlock()
+		}
+		if held == 0 {
+			return nil
+		}
+		select {
+		case <-c.gone:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+	}
+}
+
 // awaitReleases gives the releases that are on their way the time they have anyway, before nothing can be sent any more.
 func (c *Client) awaitReleases() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CommandTimeout)
 	defer cancel()
-	_ = c.held.wait(ctx) // what is left then runs out
+	_ = c.noneHeld(ctx) // what is left then runs out
 }
 
 // endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.
@@ -368,34 +391,4 @@ func (c *Client) endHolds() (n int) {
 		e.hold.bury(e.leases)
 	}
 	return len(all)
-}
-
-// A tally counts, and can be waited for to be zero.
-type tally struct {
-	n    atomic.Int64
-	zero chan struct{} // holds one hint
-}
-
-func newTally() tally { return tally{zero: make(chan struct{}, 1)} }
-
-func (t *tally) add() { t.n.Add(1) }
-
-func (t *tally) done() {
-	if t.n.Add(-1) == 0 {
-		select {
-		case t.zero <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (t *tally) wait(ctx context.Context) error {
-	for t.n.Load() > 0 {
-		select {
-		case <-t.zero:
-		case <-ctx.Done():
-			return ended(ctx)
-		}
-	}
-	return nil
 }

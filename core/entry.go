@@ -21,6 +21,12 @@ type shard struct {
 	c       *Client
 	mu      sync.Mutex
 	entries map[string]*entry
+	held    int // live holds, and those that are being taken leave of
+
+	acquiring sync.WaitGroup // callers of Acquire in a queue; joined only while the client is open
+	closing   chan struct{}  // closed when Close begins
+
+	_ [8]byte // fills a cache line, so that processors at work on different shards do not wait for each other
 }
 
 var hashSeed = maphash.MakeSeed()
@@ -125,7 +131,12 @@ func (e *entry) drop(h *hold) {
 	for at := &e.holds; *at != nil; at = &(*at).next {
 		if *at == h {
 			*at, h.next = h.next, nil
-			e.client().held.done()
+			if e.shard.held--; e.shard.held == 0 && e.client().state.Load() != open {
+				select {
+				case e.client().gone <- struct{}{}:
+				default:
+				}
+			}
 			return
 		}
 	}
@@ -321,7 +332,7 @@ func (e *entry) promote() {
 func (e *entry) grant(w *waiter, h *hold) {
 	h.next, e.holds = e.holds, h
 	e.got()
-	e.client().held.add()
+	e.shard.held++
 	e.leave(w)
 	if len(e.queue) > 0 {
 		first := e.queue[0]

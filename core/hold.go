@@ -193,6 +193,11 @@ func nothing(instant) error { return nil }
 func (h *hold) plan(more *kind) (grip, error) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
+	return h.planned(more)
+}
+
+// planned is plan, locked.
+func (h *hold) planned(more *kind) (grip, error) {
 	if h.ended {
 		return grip{}, h.cause
 	}
@@ -233,46 +238,71 @@ func (h *hold) sendCount() {
 // release tells Redis that a lease has been released: by the new count, or by freeing the hold with its last lease. A caller
 // for whom the turn does not come in time waits no longer.
 func (h *hold) release(l *Lease) error {
+	h.entry.shard.mu.Lock()
 	p := h.lineUp()
 	if p == nil { // as a rule nobody has it
-		defer h.give()
 		return h.tellRelease(l)
 	}
+	h.entry.shard.mu.Unlock()
 	c := h.client()
 	timeout := time.NewTimer(c.opts.CommandTimeout)
 	defer timeout.Stop()
+	inTurn := func() error {
+		h.entry.shard.mu.Lock()
+		return h.tellRelease(l)
+	}
 	select {
 	case <-p.called:
-		defer h.give()
-		return h.tellRelease(l)
+		return inTurn()
 	case <-timeout.C:
 	}
-	freeLater := func() {
+	later := func() {
 		<-p.called
-		defer h.give()
-		if g, err := h.plan(nil); g.total() == 0 && err == nil {
-			_ = h.free(l, g) // where leases are left, the next change sets the count
-		}
+		_ = inTurn() // what fails is cleaned up
 	}
-	if !c.background.Go(freeLater) {
-		freeLater() // the client is closed, and no command takes long any more
+	if !c.background.Go(later) {
+		later() // the client is closed, and no command takes long any more
 	}
 	return errTimeout
 }
 
-// tellRelease is release once the turn is taken.
+// tellRelease is release once the turn is taken, which it gives back. Locked; it unlocks.
 func (h *hold) tellRelease(l *Lease) error {
-	g, err := h.plan(nil)
-	switch {
-	case err == ErrReleased: // another lease that was released at the same time freed it for both
-		return h.freed
-	case err != nil:
+	e := h.entry
+	g, err := h.planned(nil)
+	if err != nil {
+		if err == ErrReleased { // another lease that was released at the same time freed it for both
+			err = h.freed
+		}
+		h.passOn()
+		e.shard.mu.Unlock()
 		return err
-	case g.total() == 0:
-		return h.free(l, g)
 	}
+	r := h.record
+	if g.total() > 0 {
+		e.shard.mu.Unlock()
+		defer h.give()
+		return h.lower(g, r)
+	}
+	if heir := e.heir(h); heir != nil {
+		next, lease := h.successor(heir)
+		arrivals := e.arrivals
+		e.shard.mu.Unlock()
+		defer h.give()
+		return h.pass(l, g, heir, next, lease, arrivals)
+	}
+	e.letGo()
+	e.shard.mu.Unlock()
+	return h.free(l, g, r)
+}
+
+// lower tells Redis the count of the leases that are left, with the record to be left, if there is one.
+func (h *hold) lower(g grip, r *lua.Record) error {
 	c := h.client()
-	call, r := h.leaving(g)
+	call := h.kind.update(c, g, 0)
+	if r != nil {
+		call = h.kind.record(c, g, *r)
+	}
 	x := c.exchange(call, c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
 	return h.apply(x, g, answer, err, func(instant) error {
@@ -283,41 +313,21 @@ func (h *hold) tellRelease(l *Lease) error {
 	})
 }
 
-// leaving is the call that tells Redis what is left of the hold, with the record to be left, if there is one.
-func (h *hold) leaving(g grip) (lua.Call, *lua.Record) {
-	h.entry.shard.mu.Lock()
-	r := h.record
-	h.entry.shard.mu.Unlock()
+// free frees the hold in Redis, l being its last lease, and gives the turn back. The hold has ended when this returns, whatever
+// Redis said; what may have been left there is cleaned up.
+func (h *hold) free(l *Lease, g grip, r *lua.Record) error {
 	c := h.client()
-	switch {
-	case r != nil:
-		return h.kind.record(c, g, *r), r
-	case g.total() > 0:
-		return h.kind.update(c, g, 0), nil
+	call := h.kind.undoing(c, g)
+	if r != nil {
+		call = h.kind.record(c, g, *r)
 	}
-	return h.kind.undoing(c, g), nil
-}
-
-// free frees the hold in Redis, l being its last lease. The hold has ended when this returns, whatever Redis said; what
-// may have been left there is cleaned up.
-func (h *hold) free(l *Lease, g grip) error {
-	c := h.client()
-	h.entry.shard.mu.Lock()
-	if heir := h.entry.heir(h); heir != nil {
-		next, lease := h.successor(heir)
-		arrivals := h.entry.arrivals
-		h.entry.shard.mu.Unlock()
-		return h.pass(l, g, heir, next, lease, arrivals)
-	}
-	h.entry.letGo()
-	h.entry.shard.mu.Unlock()
-	call, r := h.leaving(g)
 	x := c.exchange(call, c.opts.CommandTimeout)
 	defer x.done()
 	began := c.at(x.begins)
 	there, rest, err := x.release()
 
 	h.entry.shard.mu.Lock()
+	h.passOn()
 	if h.ended { // lost while the release was under way
 		defer h.entry.shard.mu.Unlock()
 		return h.cause

@@ -264,9 +264,12 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	if r != nil {
 		l.hold.record = r
 	}
+	heard := l.audience != nil // whoever asks from now on is told at once
 	l.unlock()
 
-	l.endContexts(ErrReleased)
+	if heard {
+		l.endContexts(ErrReleased)
+	}
 	return l.keeper().giveBack(ctx, l)
 }
 

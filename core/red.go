@@ -242,9 +242,9 @@ func isFinal(err error) bool {
 // askPastQueue asks Redis once, past those who wait in this process: the member of a RedLock must not be kept by the time
 // that others take, nor keep others waiting.
 func (w *waiter) askPastQueue() (*Lease, error) {
-	e, c := w.entry, w.entry.client()
-	c.acquiring.Add(1)
-	defer c.acquiring.Done()
+	e := w.entry
+	e.shard.acquiring.Add(1)
+	defer e.shard.acquiring.Done()
 	e.votes++ // or the entry would be forgotten meanwhile
 	e.unlock()
 	defer func() {

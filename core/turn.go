@@ -13,8 +13,6 @@ type candidate struct {
 
 // lineUp takes the turn, if it is free, and returns nil; or else it returns the caller's place in the line.
 func (h *hold) lineUp() *candidate {
-	h.entry.shard.mu.Lock()
-	defer h.entry.shard.mu.Unlock()
 	if !h.taken {
 		h.taken = true
 		return nil
@@ -30,7 +28,9 @@ func (h *hold) lineUp() *candidate {
 
 // take waits for the turn.
 func (h *hold) take(ctx context.Context) error {
+	h.entry.shard.mu.Lock()
 	p := h.lineUp()
+	h.entry.shard.mu.Unlock()
 	if p == nil {
 		return nil
 	}
