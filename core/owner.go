@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/reqlock/reqlock/internal/framework"
 )
 
 // An owner is who holds locks, as this process sees it: whoever carries it in its context re-enters what it holds. It is
@@ -18,28 +20,18 @@ func newOwner() owner { return owner(owners.Add(1)) }
 
 type ownerKey struct{}
 
-// ContextKey is where a framework's own context, such as *gin.Context, holds the context of its request while a middleware of
-// reqlock is around the handler. Where such a context is passed as ctx, the owner is looked up there; and if it never ends by
-// itself, which Gin's does not, it is the request's that Acquire watches. It is a string since Gin looks up nothing else.
-const ContextKey = "github.com/reqlock/reqlock/core.ContextKey"
-
 func ownerFrom(ctx context.Context) owner {
-	o, ok := ctx.Value(ownerKey{}).(*owner)
-	if !ok {
-		if request, is := ctx.Value(ContextKey).(context.Context); is {
-			o, ok = request.Value(ownerKey{}).(*owner)
-		}
+	if o, ok := framework.Value(ctx, ownerKey{}).(*owner); ok {
+		return *o
 	}
-	if !ok {
-		return 0
-	}
-	return *o
+	return 0
 }
 
-// effective is the context that Acquire watches.
+// effective is the context that Acquire watches: where a framework's own never ends by itself, which Gin's does not, it is the
+// request's.
 func effective(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
-		if request, ok := ctx.Value(ContextKey).(context.Context); ok {
+		if request := framework.RequestContext(ctx); request != nil {
 			return request
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/framework"
 )
 
 // ErrMaxHold is the cause of a handler's context that ended because of Config.MaxHold.
@@ -34,14 +35,8 @@ func (s *section) Value(key any) any {
 }
 
 func sectionFrom(ctx context.Context) *section {
-	if s, ok := ctx.Value(sectionKey{}).(*section); ok {
-		return s
-	}
-	if request, ok := ctx.Value(core.ContextKey).(context.Context); ok {
-		s, _ := request.Value(sectionKey{}).(*section)
-		return s
-	}
-	return nil
+	s, _ := framework.Value(ctx, sectionKey{}).(*section)
+	return s
 }
 
 // take takes the lease; nil: there is none any more.

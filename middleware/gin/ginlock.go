@@ -5,21 +5,32 @@
 //	router.POST("/orders/:id/pay", lock, pay)
 //
 // It works on an engine, a group and a single route; requests that no route matches are not locked. A handler that acquires
-// the same lock may pass *gin.Context itself as the context, and re-enters; once it has called Engine.HandleContext, which
-// forgets all that the context holds, it passes the request's. What the middleware does is package guard's; see there for
+// the same lock may pass *gin.Context itself as the context, and re-enters. What the middleware does is package guard's; see there for
 // Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
 package ginlock
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/framework"
 )
 
 // Config is the guard's.
 type Config = guard.Config
+
+// Gin answers for the request of its context under a key of its own.
+func init() {
+	framework.Register(func(ctx context.Context) context.Context {
+		if r, ok := ctx.Value(gin.ContextRequestKey).(*http.Request); ok && r != nil {
+			return r.Context()
+		}
+		return nil
+	})
+}
 
 // New returns a middleware that runs the rest of the chain under the lock of its request, or answers and aborts. It panics on
 // a Config that can never work; see guard.New.
@@ -48,21 +59,15 @@ func around(serve server) gin.HandlerFunc {
 
 func enter(c *gin.Context, serve server) {
 	request, r := c.Request, withRoute(c)
-	outer, nested := c.Get(core.ContextKey)
 	defer func() {
 		c.Request = request
 		guard.KeepForm(request, r)
-		c.Delete(core.ContextKey)
-		if nested {
-			c.Set(core.ContextKey, outer)
-		}
 	}()
 
 	ran := false
 	serve(c, r, func(_ http.ResponseWriter, r *http.Request) {
 		ran = true
 		c.Request = r
-		c.Set(core.ContextKey, r.Context())
 		c.Next()
 	})
 	if !ran {

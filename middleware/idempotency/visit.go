@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/framework"
 )
 
 // A visit is one request in one guard. The context of the request leads to it.
@@ -31,12 +32,7 @@ type visitKey struct{}
 
 // visitFrom returns the visit that a context leads to; also if it is a *gin.Context.
 func visitFrom(ctx context.Context) *visit {
-	v, _ := ctx.Value(visitKey{}).(*visit)
-	if v == nil {
-		if request, ok := ctx.Value(core.ContextKey).(context.Context); ok {
-			v, _ = request.Value(visitKey{}).(*visit)
-		}
-	}
+	v, _ := framework.Value(ctx, visitKey{}).(*visit)
 	for v != nil && v.inside {
 		v = v.outer
 	}
