@@ -2,6 +2,7 @@ package ginlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -202,6 +203,13 @@ func TestRequestIsRestored(t *testing.T) {
 	}
 }
 
+// until waits for something that is about to be.
+func until(is func() bool) {
+	for !is() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // A handler may take *gin.Context for a context, as Gin's users do.
 func TestGinContextReenters(t *testing.T) {
 	t.Parallel()
@@ -230,6 +238,55 @@ func TestGinContextReenters(t *testing.T) {
 		tell(c)
 	})
 	s.want("GET", "/orders/1", 200, "reqlock:1")
+}
+
+// Who waits for a lock with *gin.Context, which has no end, waits no longer than the client does: with a guard around the handler
+// or without.
+func TestGinContextEnds(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	t.Cleanup(func() { until(func() bool { return locks.Stats() == core.Stats{} }) }) // a channel lingers
+	take(t, locks, "wanted")
+	s := serve(t)
+	var began chan struct{}
+	ended := make(chan error)
+	wait := func(c *gin.Context) {
+		close(began)
+		_, err := locks.Lock("wanted").Acquire(c, core.AcquireOptions{WaitTime: -1})
+		ended <- err
+	}
+	s.engine.GET("/guarded", New(locks, Config{Key: keyfuncs.Const("k")}), wait)
+	s.engine.GET("/free", wait)
+	for _, path := range []string{"/guarded", "/free"} {
+		began = make(chan struct{})
+		ctx, hangUp := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan error, 1)
+		go func() {
+			response, err := s.client.Do(r)
+			if err == nil {
+				response.Body.Close()
+			}
+			answered <- err
+		}()
+		<-began
+		until(func() bool { return locks.Stats().Waiting > 0 })
+		hangUp()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v, want the end of the request", path, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: the handler still waits", path)
+		}
+		if err := <-answered; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: the client gets %v", path, err)
+		}
+	}
 }
 
 // What lies between two guards has the lock of the outer one, before and after the inner one.
