@@ -821,6 +821,9 @@ func TestBind(t *testing.T) {
 	if bound.Value(key{}) != "kept" {
 		t.Error("the values of the context are gone")
 	}
+	if got, want := fmt.Sprint(bound), fmt.Sprint(parent)+".Bind"; got != want {
+		t.Errorf("it is printed as %q, want %q", got, want)
+	}
 	inner := mustEnter(t, bound, c, "a", AcquireOptions{})
 	mustRelease(t, inner)
 

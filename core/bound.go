@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 )
@@ -33,6 +34,9 @@ func (c *boundContext) Value(key any) any {
 	}
 	return c.Context.Value(key)
 }
+
+// String is what package context has for contexts of its own. Without it, fmt would read what others write.
+func (c *boundContext) String() string { return fmt.Sprint(c.Context, ".Bind") }
 
 // ending is end.
 func (c *boundContext) ending() context.Context {

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 
@@ -33,6 +34,9 @@ func (s *section) Value(key any) any {
 	}
 	return s.Context.Value(key)
 }
+
+// String is what package context has for contexts of its own. Without it, fmt would read what others write.
+func (s *section) String() string { return fmt.Sprint(s.Context, ".guard") }
 
 func sectionFrom(ctx context.Context) *section {
 	s, _ := framework.Value(ctx, sectionKey{}).(*section)
