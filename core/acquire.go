@@ -306,7 +306,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	d, field := c.leaseTime(w.fixed), w.field()
 	g := grip{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
 	x := c.exchange(w.kind.acquire(try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
-	answer, err := x.run(w.ctx.Done(), e.shard.closing)
+	answer, err := x.run(w.ctx.Done(), c.closing)
 	if err == errLeft {
 		w.quit()
 		taken, doubt := p.mayBeTaken(), p.inDoubt()

@@ -41,9 +41,10 @@ type Client struct {
 	background group
 	clockWatch chan struct{} // closed when its goroutine has ended
 
-	state  atomic.Int32
-	gone   chan struct{} // holds one hint for Close, that a shard has no hold any more
-	closed chan struct{} // closed when Close is done
+	state   atomic.Int32
+	gone    chan struct{} // holds one hint for Close, that a shard has no hold any more
+	closing chan struct{} // closed when Close begins
+	closed  chan struct{} // closed when it is done
 }
 
 // The states of a client.
@@ -88,6 +89,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		shards:     make([]shard, shardCount),
 		clockWatch: make(chan struct{}),
 		gone:       make(chan struct{}, 1),
+		closing:    make(chan struct{}),
 		closed:     make(chan struct{}),
 		standBack:  standBack,
 	}
@@ -96,7 +98,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 	}
 	for i := range c.shards {
 		s := &c.shards[i]
-		s.c, s.entries, s.closing = c, make(map[string]*entry), make(chan struct{})
+		s.c, s.entries = c, make(map[string]*entry)
 	}
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,
@@ -313,9 +315,7 @@ func (c *Client) Close(ctx context.Context) error {
 			return fmt.Errorf("reqlock: close: %w", ended(ctx))
 		}
 	}
-	for i := range c.shards {
-		close(c.shards[i].closing)
-	}
+	close(c.closing)
 	c.each(func(e *entry) { e.dismiss(e.arrivals, ErrClosed) })
 	for i := range c.shards {
 		c.shards[i].acquiring.Wait()

@@ -24,9 +24,8 @@ type shard struct {
 	held    int // live holds, and those that are being taken leave of
 
 	acquiring sync.WaitGroup // callers of Acquire in a queue; joined only while the client is open
-	closing   chan struct{}  // closed when Close begins
 
-	_ [8]byte // fills a cache line, so that processors at work on different shards do not wait for each other
+	_ [16]byte // fills a cache line, so that processors at work on different shards do not wait for each other
 }
 
 var hashSeed = maphash.MakeSeed()

@@ -21,7 +21,7 @@ func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
 	go func() { result <- c.Close(ctx) }()
-	await(t, "Close has begun", c.shards[shardCount-1].closing)
+	await(t, "Close has begun", c.closing)
 	return result
 }
 
