@@ -103,6 +103,34 @@ func TestRule6_2_ALostReply(t *testing.T) {
 	}
 }
 
+// The lease of the waiter is counted from the repeat: what is left of the first try's by then is too short, and somebody else
+// would have the lock before it is over here. A longer one, which only the waiter itself can have asked for, stays.
+func TestRule6_2_ARepeatCountsTheLease(t *testing.T) {
+	t.Parallel()
+	for name, ttl := range map[string]time.Duration{"shorter": 5 * time.Second, "longer": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachHandedOn(t, func(t *testing.T, s *handover) {
+				held := s.proxy.OnMatch(1, passes(), redistest.HoldReply)
+				released := make(chan error, 1)
+				go func() { released <- s.holder.Release(bg) }()
+				await(t, "Redis has done it", held.Hit())
+				s.rdb.PExpire(bg, "a", ttl) // as if time had passed, or it had been prolonged
+				s.proxy.Cut()
+				s.proxy.Restore()
+				lease := s.mustGet(t)
+				if err := <-released; err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				if left := s.pttl(t, "a"); left < lease.Remaining() || ttl == time.Hour && left < ttl-patience {
+					t.Errorf("the lock lives for %s, the lease for %s", left, lease.Remaining())
+				}
+				mustRelease(t, lease)
+			})
+		})
+	}
+}
+
 // Where the lock was lost before, the release says so, and the waiter asks as if nobody had handed it anything.
 func TestRule6_2_ALostLockIsNotHandedOn(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,14 @@
 -- Reply: 1, handed on; -1, freed; 0, the hold that goes is gone already, and the waiter does not have the lock.
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return redis.call('HEXISTS', KEYS[1], ARGV[2]) -- 1: this is a repeat
+  if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+    return 0
+  end
+  -- This is a repeat, and the lease is counted from it.
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
+  return 1
 end
 
 local first = head()

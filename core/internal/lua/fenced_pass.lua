@@ -8,12 +8,17 @@
 --
 -- Reply: the token, done; 0, the hold that goes is gone already.
 
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+local repeated = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0
+if repeated and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
   return 0
 end
 
 local token = redis.call('INCR', KEYS[2])
-redis.call('HSET', KEYS[1], ARGV[2], 1)
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('HDEL', KEYS[1], ARGV[1])
+if not repeated then
+  redis.call('HSET', KEYS[1], ARGV[2], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  redis.call('HDEL', KEYS[1], ARGV[1])
+elseif redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3]) -- the lease is counted from the repeat
+end
 return token

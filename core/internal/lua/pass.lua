@@ -8,7 +8,14 @@
 -- Reply: 1, done; 0, the hold that goes is gone already.
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return redis.call('HEXISTS', KEYS[1], ARGV[2]) -- 1: this is a repeat
+  if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+    return 0
+  end
+  -- This is a repeat, and the lease is counted from it.
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
+  return 1
 end
 
 redis.call('HSET', KEYS[1], ARGV[2], 1)
