@@ -50,6 +50,15 @@ type handover struct {
 
 func passes() func([]string) bool { return runs(passScript, fencedPassScript, fairPassScript) }
 
+// stopOnTheWay begins the release, and has the proxy stop the hand-over: as a request, or when Redis has done it.
+func (s *handover) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
+	held = s.proxy.OnMatch(1, passes(), where)
+	result := make(chan error, 1)
+	go func() { result <- s.holder.Release(bg) }()
+	await(t, "the hand-over is on its way", held.Hit())
+	return held, result
+}
+
 // mustGet is the waiter's lease.
 func (s *handover) mustGet(t *testing.T) *Lease {
 	t.Helper()
@@ -65,10 +74,7 @@ func TestRule6_1_OneCommandHandsItOn(t *testing.T) {
 	t.Parallel()
 	eachHandedOn(t, func(t *testing.T, s *handover) {
 		commands := counter(s.proxy, runs())
-		held := s.proxy.OnMatch(1, passes(), redistest.HoldReply)
-		released := make(chan error, 1)
-		go func() { released <- s.holder.Release(bg) }()
-		await(t, "Redis has done it", held.Hit())
+		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		if ttl := s.pttl(t, "a"); ttl <= 30*time.Second || ttl > time.Minute {
 			t.Errorf("the new owner's lease is a minute, the lock lives for %s", ttl)
 		}
@@ -111,15 +117,12 @@ func TestRule6_2_ARepeatCountsTheLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eachHandedOn(t, func(t *testing.T, s *handover) {
-				held := s.proxy.OnMatch(1, passes(), redistest.HoldReply)
-				released := make(chan error, 1)
-				go func() { released <- s.holder.Release(bg) }()
-				await(t, "Redis has done it", held.Hit())
+				_, released := s.stopOnTheWay(t, redistest.HoldReply)
 				s.rdb.PExpire(bg, "a", ttl) // as if time had passed, or it had been prolonged
 				s.proxy.Cut()
 				s.proxy.Restore()
 				lease := s.mustGet(t)
-				if err := <-released; err != nil {
+				if err := await(t, "Release", released); err != nil {
 					t.Errorf("Release: %v", err)
 				}
 				if left := s.pttl(t, "a"); left < lease.Remaining() || ttl == time.Hour && left < ttl-patience {
@@ -145,10 +148,7 @@ func TestRule6_2_ALostLockIsNotHandedOn(t *testing.T) {
 func TestRule6_2_TheWaiterHasLeft(t *testing.T) {
 	t.Parallel()
 	eachHandedOn(t, func(t *testing.T, s *handover) {
-		held := s.proxy.OnMatch(1, passes(), redistest.HoldReply)
-		released := make(chan error, 1)
-		go func() { released <- s.holder.Release(bg) }()
-		await(t, "Redis has done it", held.Hit())
+		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		s.leave()
 		wantErr(t, "the waiter", await(t, "it leaves", s.waiter).err, context.Canceled)
 		next := acquireAsync(bg, s.lock(s.c), AcquireOptions{WaitTime: WaitForever})
@@ -360,10 +360,7 @@ func TestRule6_CloseHandsNothingOn(t *testing.T) {
 func TestRule6_2_LostOnTheWay(t *testing.T) {
 	t.Parallel()
 	eachHandedOn(t, func(t *testing.T, s *handover) {
-		held := s.proxy.OnMatch(1, passes(), redistest.HoldRequest)
-		released := make(chan error, 1)
-		go func() { released <- s.holder.Release(bg) }()
-		await(t, "it is on its way", held.Hit())
+		held, released := s.stopOnTheWay(t, redistest.HoldRequest)
 		s.free(t, "a")
 		s.holder.hold.lose(ErrLockLost)
 		held.Release()

@@ -26,9 +26,13 @@ func TestMain(m *testing.M) {
 }
 
 // newLocks is a client of the locks of a Redis of its own.
-func newLocks(t *testing.T) *core.Client {
+func newLocks(t *testing.T, observers ...core.Observer) *core.Client {
 	t.Helper()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
+	opts := core.Options{Logger: slog.New(slog.DiscardHandler)}
+	for _, o := range observers {
+		opts.Observer = o
+	}
+	locks, err := core.New(redistest.Start(t).Client(t), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,13 +207,6 @@ func TestRequestIsRestored(t *testing.T) {
 	}
 }
 
-// until waits for something that is about to be.
-func until(is func() bool) {
-	for !is() {
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // A handler may take *gin.Context for a context, as Gin's users do.
 func TestGinContextReenters(t *testing.T) {
 	t.Parallel()
@@ -244,21 +241,22 @@ func TestGinContextReenters(t *testing.T) {
 // or without.
 func TestGinContextEnds(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	t.Cleanup(func() { until(func() bool { return locks.Stats() == core.Stats{} }) }) // a channel lingers
+	waits, ended := make(chan struct{}), make(chan error)
+	locks := newLocks(t, core.Observer{Waiting: func(context.Context, core.Event) { waits <- struct{}{} }})
+	t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil { // or else a channel lingers
+			t.Error(err)
+		}
+	})
 	take(t, locks, "wanted")
 	s := serve(t)
-	var began chan struct{}
-	ended := make(chan error)
 	wait := func(c *gin.Context) {
-		close(began)
 		_, err := locks.Lock("wanted").Acquire(c, core.AcquireOptions{WaitTime: -1})
 		ended <- err
 	}
 	s.engine.GET("/guarded", New(locks, Config{Key: keyfuncs.Const("k")}), wait)
 	s.engine.GET("/free", wait)
 	for _, path := range []string{"/guarded", "/free"} {
-		began = make(chan struct{})
 		ctx, hangUp := context.WithCancel(t.Context())
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 		if err != nil {
@@ -272,8 +270,11 @@ func TestGinContextEnds(t *testing.T) {
 			}
 			answered <- err
 		}()
-		<-began
-		until(func() bool { return locks.Stats().Waiting > 0 })
+		select {
+		case <-waits:
+		case err := <-answered:
+			t.Fatalf("%s: answered before the handler waits: %v", path, err)
+		}
 		hangUp()
 		select {
 		case err := <-ended:

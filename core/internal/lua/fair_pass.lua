@@ -1,4 +1,5 @@
 -- Hands a fair lock on from one hold to a waiter, if that is the first in the queue; or else frees it and tells the first.
+-- See pass_repeat.lua for what comes first.
 --
 -- KEYS      see fair_queue.lua
 -- ARGV[1]   wire owner of the hold that goes
@@ -10,17 +11,6 @@
 -- ARGV[7..] commands to publish with: PUBLISH, SPUBLISH or both
 --
 -- Reply: 1, handed on; -1, freed; 0, the hold that goes is gone already, and the waiter does not have the lock.
-
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
-    return 0
-  end
-  -- This is a repeat, and the lease is counted from it.
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  end
-  return 1
-end
 
 local first = head()
 if first == ARGV[2] then

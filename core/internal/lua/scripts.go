@@ -65,6 +65,8 @@ var (
 	inspectSource string
 	//go:embed fair_queue.lua
 	fairQueue string
+	//go:embed pass_repeat.lua
+	passRepeat string
 
 	acquire          = script("acquire", acquireSource)
 	fencedAcquire    = script("fenced_acquire", fencedAcquireSource)
@@ -73,9 +75,9 @@ var (
 	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
 	update           = script("update", updateSource)
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
-	pass             = script("pass", passSource)
+	pass             = script("pass", passRepeat+passSource)
 	fencedPass       = script("fenced_pass", fencedPassSource)
-	fairPass         = script("fair_pass", fairQueue+fairPassSource)
+	fairPass         = script("fair_pass", fairQueue+passRepeat+fairPassSource)
 	release          = script("release", releaseSource)
 	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
 	forceRelease     = script("force_release", forceReleaseSource)
