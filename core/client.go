@@ -37,6 +37,7 @@ type Client struct {
 	cleaner *cleaner
 
 	standBack time.Duration // after a streak; see pass.go
+	linger    time.Duration // of a channel; see entry.go
 
 	background group
 	clockWatch chan struct{} // closed when its goroutine has ended
@@ -92,6 +93,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		closing:    make(chan struct{}),
 		closed:     make(chan struct{}),
 		standBack:  standBack,
+		linger:     linger,
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		c.lookout.cluster, c.cluster, c.slot = cluster, true, wire.Slot

@@ -55,8 +55,9 @@ type entry struct {
 
 func (e *entry) client() *Client { return e.shard.c }
 
-// linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once.
-const linger = 300 * time.Millisecond
+// linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once. Any other would
+// have this process woken by its own releases, or those of others, when nobody here waits for them.
+const linger = 2 * time.Millisecond
 
 // A farewell ends the subscription of an entry if nobody has come to wait in the meantime.
 type farewell struct {
@@ -88,7 +89,7 @@ func (e *entry) unlock() {
 		if !e.lingers {
 			e.lingers = true
 			f := &farewell{entry: e}
-			e.client().alarms.Set(&f.alarm, f, linger)
+			e.client().alarms.Set(&f.alarm, f, e.client().linger)
 		}
 	case e.holds == nil && e.votes == 0 && e.shard.entries[e.key] == e:
 		delete(e.shard.entries, e.key)
