@@ -391,15 +391,21 @@ func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
 		servers, addrs = append(servers, srv), append(addrs, srv.Addr())
 	}
 	for _, srv := range servers {
-		rdb := srv.Client(t)
-		eventually(t, "every node knows all slots", func() bool {
-			info := rdb.ClusterInfo(bg).Val()
-			return strings.Contains(info, "cluster_slots_assigned:16384") && strings.Contains(info, "cluster_state:ok")
-		})
+		awaitSlots(t, srv)
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: 2 * patience})
 	t.Cleanup(func() { _ = cluster.Close() })
 	return servers, cluster
+}
+
+// awaitSlots waits until a node knows all slots.
+func awaitSlots(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	rdb := srv.Client(t)
+	eventually(t, "the node knows all slots", func() bool {
+		info := rdb.ClusterInfo(bg).Val()
+		return strings.Contains(info, "cluster_slots_assigned:16384") && strings.Contains(info, "cluster_state:ok")
+	})
 }
 
 // startNode starts a node without slots, with an epoch unless that is 0, and has the first of the others meet it.
@@ -422,13 +428,15 @@ func startNode(t *testing.T, epoch int, others []*redistest.Server) *redistest.S
 	return srv
 }
 
-// startReplica starts a replica of one of the masters, and waits until it confirms what is written there.
+// startReplica starts a replica of one of the masters, and waits until it confirms what is written there. It knows all slots by
+// then: whoever asks it where they are would be told of some that nobody has.
 func startReplica(t *testing.T, servers []*redistest.Server, master *redistest.Server, key string) {
 	t.Helper()
 	id := master.Client(t).ClusterMyID(bg).Val()
 	srv := startNode(t, 0, servers)
 	rdb := srv.Client(t)
 	eventually(t, "the replica knows its master", func() bool { return rdb.ClusterReplicate(bg, id).Err() == nil })
+	awaitSlots(t, srv)
 	conn := master.Client(t).Conn()
 	defer conn.Close()
 	eventually(t, "the replica listens", func() bool {
