@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,7 +58,8 @@ func (b *bench) handOffs() error {
 	return b.rounds(s3, func() error { return b.relayRound(relays, patience) })
 }
 
-// relayRound goes turn by turn: whatever else goes on meets all of them.
+// relayRound goes turn by turn, in an order of chance: whatever else goes on meets all of them, and so does what the one
+// before has left of the caches.
 func (b *bench) relayRound(relays []*relay, patience time.Duration) error {
 	for _, r := range relays {
 		if r.handOff != nil {
@@ -70,7 +72,8 @@ func (b *bench) relayRound(relays []*relay, patience time.Duration) error {
 	}
 	taken := make([][]time.Duration, len(relays))
 	for i := range relays[0].turns {
-		for j, r := range relays {
+		for _, j := range rand.Perm(len(relays)) {
+			r := relays[j]
 			if r.handOff == nil || i%(relays[0].turns/r.turns) != 0 {
 				continue
 			}
@@ -117,17 +120,24 @@ func lockRelay(addr, contender string) (*handOff, error) {
 		h.close()
 		return nil, err
 	}
+	h.turn, h.leave = between(ctx, holder, func(side int) (held, error) { return sessions[side].acquire(ctx) }, func(int) error { return nil })
+	return h, nil
+}
+
+// between makes the turns in which a lock goes from one side, which holds it, to the other and back. take waits for the lock
+// until it is there; what a side has to do once it has it, in its own time, is rest.
+func between(ctx context.Context, holder held, take func(side int) (held, error), rest func(side int) error) (turn func() (time.Duration, error), leave func() error) {
 	type got struct {
 		held
 		at  time.Time
 		err error
 	}
-	i := 0
-	h.turn = func() (time.Duration, error) {
-		i++
+	side := 0
+	turn = func() (time.Duration, error) {
+		side = 1 - side
 		next := make(chan got, 1)
 		go func() {
-			h, err := sessions[i%2].acquire(ctx)
+			h, err := take(side)
 			next <- got{h, time.Now(), err}
 		}()
 		time.Sleep(settleHandOf)
@@ -137,70 +147,100 @@ func lockRelay(addr, contender string) (*handOff, error) {
 		}
 		g := <-next
 		holder = g.held
-		return g.at.Sub(began), g.err
+		if g.err != nil {
+			return 0, g.err
+		}
+		return g.at.Sub(began), rest(side)
 	}
-	h.leave = func() error {
+	leave = func() error {
 		if holder == nil {
 			return nil
 		}
 		return holder.release(ctx)
 	}
-	return h, nil
+	return turn, leave
+}
+
+// A floorSide is one of two clients that hand a lock on by hand.
+type floorSide struct {
+	*rawClient
+	session
+	sub *redis.PubSub
+}
+
+func openFloorSide(addr, name string) (*floorSide, error) {
+	raw, err := openRaw(addr, settings{lease: 30 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	c := raw.(*rawClient)
+	return &floorSide{c, c.session(name), c.rdb.Subscribe(context.Background())}, nil
+}
+
+func (s *floorSide) close() {
+	s.sub.Close()
+	s.Close()
+}
+
+// take waits for the message that the lock is free, and acquires it.
+func (s *floorSide) take(ctx context.Context, channel string) (held, error) {
+	if err := s.sub.Subscribe(ctx, channel); err != nil {
+		return nil, err
+	}
+	for {
+		message, err := s.sub.Receive(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := message.(*redis.Message); ok {
+			return s.acquire(ctx)
+		}
+	}
+}
+
+// deafen has it hear nothing of the releases to come, which are its own.
+func (s *floorSide) deafen(ctx context.Context, channel string) error {
+	if err := s.sub.Unsubscribe(ctx, channel); err != nil {
+		return err
+	}
+	for {
+		message, err := s.sub.Receive(ctx)
+		if err != nil {
+			return err
+		}
+		if done, ok := message.(*redis.Subscription); ok && done.Kind == "unsubscribe" {
+			return nil
+		}
+	}
 }
 
 // floorRelay does by hand what it takes at least: one script that releases and publishes, and another when the message is
 // there.
 func floorRelay(addr string) (*handOff, error) {
 	name := fmt.Sprint("bench:relay:floor:", relayNames.next())
+	channel := "redisson_lock__channel:{" + name + "}"
 	ctx := context.Background()
-	raw, err := openRaw(addr, settings{lease: 30 * time.Second})
-	if err != nil {
-		return nil, err
+	var sides []*floorSide
+	h := &handOff{close: func() {
+		for _, s := range sides {
+			s.close()
+		}
+	}}
+	for range 2 {
+		side, err := openFloorSide(addr, name)
+		if err != nil {
+			h.close()
+			return nil, err
+		}
+		sides = append(sides, side)
 	}
-	c := raw.(*rawClient)
-	sub := c.rdb.Subscribe(ctx, "redisson_lock__channel:{"+name+"}")
-	sessions := []session{raw.session(name), raw.session(name)}
-	h := &handOff{leave: func() error { return nil }, close: func() { sub.Close(); raw.Close() }}
-	if _, err := sub.Receive(ctx); err != nil {
+	holder, err := sides[0].acquire(ctx)
+	if err != nil {
 		h.close()
 		return nil, err
 	}
-	holder, err := sessions[0].acquire(ctx)
-	if err != nil {
-		h.close()
-		return nil, err
-	}
-	i := 0
-	h.turn = func() (time.Duration, error) {
-		i++
-		type got struct {
-			held
-			at  time.Time
-			err error
-		}
-		next := make(chan got, 1)
-		go func() {
-			for {
-				message, err := sub.Receive(ctx)
-				if err != nil {
-					next <- got{err: err}
-					return
-				}
-				if _, ok := message.(*redis.Message); ok {
-					h, err := sessions[i%2].acquire(ctx)
-					next <- got{h, time.Now(), err}
-					return
-				}
-			}
-		}()
-		time.Sleep(settleHandOf)
-		began := time.Now()
-		if err := holder.release(ctx); err != nil {
-			return 0, err
-		}
-		g := <-next
-		holder = g.held
-		return g.at.Sub(began), g.err
-	}
+	h.turn, h.leave = between(ctx, holder,
+		func(i int) (held, error) { return sides[i].take(ctx, channel) },
+		func(i int) error { return sides[i].deafen(ctx, channel) })
 	return h, nil
 }
