@@ -117,9 +117,24 @@ func echoEngine(middleware ...echo.MiddlewareFunc) http.Handler {
 	return e
 }
 
-// web measures a server whose requests each lock an order of their own.
+// A site is a server of a framework that locks with a contender.
+type site struct {
+	contender string
+	url       string
+	close     func() error
+
+	// What was measured in a round.
+	requests float64
+	took     time.Duration
+	cpu      time.Duration
+}
+
+// sittings are how often the generator comes to each server in a round: whatever else goes on meets all of them.
+const sittings = 4
+
+// web measures servers whose requests each lock an order of their own.
 func (b *bench) web() error {
-	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, pipelines, rawPair, redsyncName, rueidisLock, ours)
+	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, rawPair, redsyncName, rueidisLock, pipelines, ours)
 	if err != nil {
 		return err
 	}
@@ -131,21 +146,54 @@ func (b *bench) web() error {
 	b.note("S6: the requests came from %s.", generator.name)
 	return b.rounds(s6, func() error {
 		for _, f := range frameworks {
-			if err := b.serve(f.name, noLock, f.plain(), generator); err != nil {
-				return err
-			}
-			for _, c := range inTurn(b, clients) {
-				h := f.byHand(byHand(c))
-				if c.name == ours {
-					h = f.ours(c.client.(ourClient).Client)
-				}
-				if err := b.serve(f.name, c.name, h, generator); err != nil {
-					return fmt.Errorf("%s, %s: %w", f.name, c.name, err)
-				}
+			if err := b.webRound(f, inTurn(b, clients), generator); err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
 		return nil
 	})
+}
+
+func (b *bench) webRound(f framework, clients []named, g generator) (err error) {
+	var sites []*site
+	defer func() {
+		for _, s := range sites {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	open := func(contender string, h http.Handler) error {
+		s, err := openSite(contender, h)
+		if err != nil {
+			return err
+		}
+		sites = append(sites, s)
+		_, err = g.generate(s.url, b.pick(250*time.Millisecond, 50*time.Millisecond))
+		return err
+	}
+	if err := open(noLock, f.plain()); err != nil {
+		return err
+	}
+	for _, c := range clients {
+		h := f.byHand(byHand(c))
+		if c.name == ours {
+			h = f.ours(c.client.(ourClient).Client)
+		}
+		if err := open(c.name, h); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	for range sittings {
+		for _, s := range sites {
+			if err := s.sit(g, b.pick(300*time.Millisecond, 60*time.Millisecond)); err != nil {
+				return fmt.Errorf("%s: %w", s.contender, err)
+			}
+		}
+	}
+	for _, s := range sites {
+		b.add(s6, f.name, s.contender, requests, s.requests/s.took.Seconds())
+		b.add(s6, f.name, s.contender, "server CPU us/request", micros(s.cpu)/max(s.requests, 1))
+	}
+	return nil
 }
 
 func byHand(c client) lockByHand {
@@ -160,37 +208,40 @@ func byHand(c client) lockByHand {
 	}
 }
 
-// serve has the generator ask a server of that handler.
-func (b *bench) serve(framework, contender string, h http.Handler, g generator) (err error) {
+// openSite has a server listen.
+func openSite(contender string, h http.Handler) (*site, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)} // connections that the generator cuts
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
-	defer func() {
-		err = errors.Join(err, srv.Close())
+	return &site{contender: contender, url: "http://" + listener.Addr().String(), close: func() error {
+		err := srv.Close()
 		<-served
-	}()
-	url := "http://" + listener.Addr().String()
-	if _, err := g.generate(url, b.pick(250*time.Millisecond, 100*time.Millisecond)); err != nil {
 		return err
-	}
-	cpu, err := clientCPU()
+	}}, nil
+}
+
+// sit has the generator ask the server for a while.
+func (s *site) sit(g generator, d time.Duration) error {
+	before, err := clientCPU()
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	rate, err := g.generate(url, b.pick(1200*time.Millisecond, 250*time.Millisecond))
+	rate, err := g.generate(s.url, d)
 	if err != nil {
 		return err
 	}
-	now, err := clientCPU()
+	after, err := clientCPU()
 	if err != nil {
 		return err
 	}
-	b.add(s6, framework, contender, requests, rate)
-	b.add(s6, framework, contender, "server CPU us/request", micros(now-cpu)/max(rate*time.Since(began).Seconds(), 1))
+	took := time.Since(began)
+	s.requests += rate * took.Seconds()
+	s.took += took
+	s.cpu += after - before
 	return nil
 }
