@@ -48,6 +48,40 @@ func TestRatioNeedsThreeRounds(t *testing.T) {
 	}
 }
 
+// The machine is half as fast in some rounds. What counts is how much less there is than at the peak of the same round.
+func TestThroughputStays(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		rounds int
+		after  float64 // the peak, at 2048 goroutines
+		value  string
+		want   verdict
+	}{
+		{3, 0.9, "0.9 (peak at 256 goroutines, least at 2048)", holds},
+		{4, 0.8, "0.8 (peak at 256 goroutines, least at 2048)", doesNotHold},
+		{3, 1, "1 (peak at 256 goroutines, least at 256)", holds},
+		{2, 1, "", tooFew},
+	} {
+		r := newResults()
+		for round := range test.rounds {
+			speed := 100 / float64(1+round%2)
+			for n := 1; n <= mostScale; n *= 2 {
+				x := speed
+				switch {
+				case n < 256:
+					x /= 2
+				case n == 2048:
+					x *= test.after
+				}
+				r.add(scale, goroutinesOf(n), ours, throughput, x)
+			}
+		}
+		if value, v := throughputStays().measure(r); value != test.value || v != test.want {
+			t.Errorf("%d rounds with %v after the peak: %q, %q", test.rounds, test.after, value, v)
+		}
+	}
+}
+
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -24,9 +24,9 @@ func (b *bench) scales() error {
 		return err
 	}
 	defer closeAll()
-	if err := b.rounds(scale, func() error {
+	if err := b.repeat(2*b.nRounds, scale, func() error {
 		for n := 1; n <= mostScale; n *= 2 {
-			u, err := b.probe.together(n, b.pick(500*time.Millisecond, 100*time.Millisecond), ours, uncontendedCycles(clients[0]))
+			u, err := b.probe.together(n, b.pick(300*time.Millisecond, 50*time.Millisecond), ours, uncontendedCycles(clients[0]))
 			if err != nil {
 				return err
 			}
