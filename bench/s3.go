@@ -16,6 +16,7 @@ const (
 	handOffP50   = "hand-off p50, ms"
 	handOffP99   = "hand-off p99, ms"
 	settleHandOf = 3 * time.Millisecond // until the other one waits, and nothing else goes on
+	relayLease   = 10 * patience        // nobody's lock runs out, not even of those who do not renew it, while a peer is stuck
 )
 
 // A relay hands one lock from one client to another and back.
@@ -107,7 +108,7 @@ var relayNames counter // a relay that got stuck may come to a lock later, and m
 
 // lockRelay hands on a lock of two clients of a contender.
 func lockRelay(addr, contender string) (*handOff, error) {
-	clients, closeAll, err := openAll(addr, settings{lease: 30 * time.Second}, contender, contender)
+	clients, closeAll, err := openAll(addr, settings{lease: relayLease}, contender, contender)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +170,7 @@ type floorSide struct {
 }
 
 func openFloorSide(addr, name string) (*floorSide, error) {
-	raw, err := openRaw(addr, settings{lease: 30 * time.Second})
+	raw, err := openRaw(addr, settings{lease: relayLease})
 	if err != nil {
 		return nil, err
 	}
@@ -183,10 +184,7 @@ func (s *floorSide) close() {
 }
 
 // take waits for the message that the lock is free, and acquires it.
-func (s *floorSide) take(ctx context.Context, channel string) (held, error) {
-	if err := s.sub.Subscribe(ctx, channel); err != nil {
-		return nil, err
-	}
+func (s *floorSide) take(ctx context.Context) (held, error) {
 	for {
 		message, err := s.sub.Receive(ctx)
 		if err != nil {
@@ -198,17 +196,29 @@ func (s *floorSide) take(ctx context.Context, channel string) (held, error) {
 	}
 }
 
+// listen has it hear of the releases to come, from when it returns.
+func (s *floorSide) listen(ctx context.Context, channel string) error {
+	if err := s.sub.Subscribe(ctx, channel); err != nil {
+		return err
+	}
+	return s.confirmed(ctx, "subscribe")
+}
+
 // deafen has it hear nothing of the releases to come, which are its own.
 func (s *floorSide) deafen(ctx context.Context, channel string) error {
 	if err := s.sub.Unsubscribe(ctx, channel); err != nil {
 		return err
 	}
+	return s.confirmed(ctx, "unsubscribe")
+}
+
+func (s *floorSide) confirmed(ctx context.Context, kind string) error {
 	for {
 		message, err := s.sub.Receive(ctx)
 		if err != nil {
 			return err
 		}
-		if done, ok := message.(*redis.Subscription); ok && done.Kind == "unsubscribe" {
+		if done, ok := message.(*redis.Subscription); ok && done.Kind == kind {
 			return nil
 		}
 	}
@@ -235,12 +245,20 @@ func floorRelay(addr string) (*handOff, error) {
 		sides = append(sides, side)
 	}
 	holder, err := sides[0].acquire(ctx)
+	if err == nil {
+		err = sides[1].listen(ctx, channel)
+	}
 	if err != nil {
 		h.close()
 		return nil, err
 	}
 	h.turn, h.leave = between(ctx, holder,
-		func(i int) (held, error) { return sides[i].take(ctx, channel) },
-		func(i int) error { return sides[i].deafen(ctx, channel) })
+		func(i int) (held, error) { return sides[i].take(ctx) },
+		func(i int) error {
+			if err := sides[i].deafen(ctx, channel); err != nil {
+				return err
+			}
+			return sides[1-i].listen(ctx, channel)
+		})
 	return h, nil
 }
