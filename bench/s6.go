@@ -154,6 +154,7 @@ func (b *bench) web() error {
 	})
 }
 
+// webRound has the generator come to servers of a framework, one for each contender and one without a lock.
 func (b *bench) webRound(f framework, clients []named, g generator) (err error) {
 	var sites []*site
 	defer func() {

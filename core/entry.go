@@ -55,8 +55,8 @@ type entry struct {
 
 func (e *entry) client() *Client { return e.shard.c }
 
-// linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once. Any other would
-// have this process woken by its own releases, or those of others, when nobody here waits for them.
+// linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once; with any other, to
+// stay for longer would have this process woken by releases, its own among them, that nobody here waits for.
 const linger = 2 * time.Millisecond
 
 // A farewell ends the subscription of an entry if nobody has come to wait in the meantime.

@@ -258,7 +258,7 @@ func (h *hold) release(l *Lease) error {
 	}
 	later := func() {
 		<-p.called
-		_ = inTurn() // a hold is cleaned up, a count set right by the next change
+		_ = inTurn() // the caller has been told of a failure; a hold is cleaned up, a count set right by the next change
 	}
 	if !c.background.Go(later) {
 		later() // the client is closed, and no command takes long any more
