@@ -9,7 +9,7 @@
 local ttl = redis.call('PTTL', KEYS[1])
 
 if ttl == -2 then
-  redis.call('HSET', KEYS[1], ARGV[1], 1)
+  redis.call('HSET', KEYS[1], ARGV[1], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 end

@@ -16,7 +16,7 @@ local ttl = redis.call('PTTL', KEYS[1])
 
 if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], owner) == 1 then
   if ttl < lease then
-    redis.call('PEXPIRE', KEYS[1], lease)
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
   end
   return 1
 end
@@ -27,8 +27,8 @@ if ttl == -2 and (not first or first == owner) then
     redis.call('ZREM', KEYS[3], owner)
     redis.call('LPOP', KEYS[2])
   end
-  redis.call('HSET', KEYS[1], owner, 1)
-  redis.call('PEXPIRE', KEYS[1], lease)
+  redis.call('HSET', KEYS[1], owner, '1')
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 end
 

@@ -17,7 +17,7 @@ if first == ARGV[2] then
   shift(redis.call('LRANGE', KEYS[2], 1, -1), -tonumber(ARGV[4]))
   redis.call('ZREM', KEYS[3], first)
   redis.call('LPOP', KEYS[2])
-  redis.call('HSET', KEYS[1], first, 1)
+  redis.call('HSET', KEYS[1], first, '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   redis.call('HDEL', KEYS[1], ARGV[1])
   return 1

@@ -22,7 +22,7 @@ if ttl == -2 then
     redis.call('HSET', KEYS[2], 'record', ARGV[3], 'marker', ARGV[1])
     redis.call('PEXPIRE', KEYS[2], ARGV[4])
   end
-  redis.call('HSET', KEYS[1], ARGV[1], 1)
+  redis.call('HSET', KEYS[1], ARGV[1], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 end

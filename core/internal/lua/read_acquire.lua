@@ -17,8 +17,8 @@ if not mode and redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('WRONGKIND the key is a lock without sides')
 end
 
-redis.call('SET', KEYS[2], 1, 'PX', ARGV[2])
-redis.call('HSET', KEYS[1], 'mode', 'read', ARGV[1], 1)
+redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+redis.call('HSET', KEYS[1], 'mode', 'read', ARGV[1], '1')
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end

@@ -65,7 +65,7 @@ if reads > 0 then
     longest = math.max(longest, redis.call('PTTL', KEYS[i]))
   end
   for i = 2, reads + 1 do
-    redis.call('SET', KEYS[i], 1, 'PX', math.max(longest, 1))
+    redis.call('SET', KEYS[i], '1', 'PX', math.max(longest, 1))
   end
   redis.call('HSET', hash, owner, reads)
 else

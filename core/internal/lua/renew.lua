@@ -11,13 +11,13 @@ local lease = tonumber(ARGV[1])
 
 -- The lease is never shortened. GT sees to that in one call, as a rule; but it leaves a key without an end as it is.
 local function prolong(key)
-  local done = redis.pcall('PEXPIRE', key, lease, 'GT')
+  local done = redis.pcall('PEXPIRE', key, ARGV[1], 'GT')
   if done ~= 0 then
     return done
   end
   local ttl = redis.pcall('PTTL', key)
   if type(ttl) ~= 'table' and ttl < lease then
-    return redis.pcall('PEXPIRE', key, lease)
+    return redis.pcall('PEXPIRE', key, ARGV[1])
   end
   return ttl
 end

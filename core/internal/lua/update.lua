@@ -15,6 +15,6 @@ end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 local lease = tonumber(ARGV[3])
 if lease > 0 and redis.call('PTTL', KEYS[1]) < lease then
-  redis.call('PEXPIRE', KEYS[1], lease)
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
 return 1
