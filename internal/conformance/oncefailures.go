@@ -387,10 +387,14 @@ func onceClosed(e *env) {
 		defer cancel()
 		closed <- e.locks.Close(ctx)
 	}()
-	e.eventually("new requests are refused", func() bool {
-		a := s.pay("x", with("Idempotency-Key", "another"))
-		return a.status == 503 && strings.Contains(a.body, "shutting-down")
+	e.eventually("it is being closed", func() bool {
+		lease, err := e.locks.Lock("another").Acquire(background, core.AcquireOptions{})
+		if err == nil {
+			_ = lease.Release(background)
+		}
+		return errors.Is(err, core.ErrClosed)
 	})
+	s.pay("x", with("Idempotency-Key", "another")).wantProblem(e, 503, "shutting-down", "1")
 	inside.leave()
 	first.answer().wantOwn(e, 200, "done")
 	if err := await(e, "the client is closed", closed); err != nil {
