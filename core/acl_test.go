@@ -105,6 +105,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 			mine, theirs := s.client(t, publish), s.client(t, publish)
 			name := fmt.Sprintf("order:%s:%d", kind, publish)
 			enterAndLook(t, lock.held(mine, name))
+			goOn(t, lock.held(mine, name))
 			handOver(t, s, lock.held(mine, name), lock.wanted(theirs, name))
 			waitInVain(t, s, lock.held(mine, name), lock.wanted(theirs, name))
 			force(t, lock.held(mine, name), lock.held(theirs, name))
@@ -195,6 +196,23 @@ func enterAndLook(t *testing.T, lock *Lock) {
 	}
 	mustRelease(t, second)
 	mustRelease(t, first)
+}
+
+// goOn hands a lock on within a client, after a streak.
+func goOn(t *testing.T, lock *Lock) {
+	t.Helper()
+	if lock.kind.shared {
+		return
+	}
+	lease, err := lock.Acquire(context.Background(), AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := acquireAsync(context.Background(), lock, AcquireOptions{WaitTime: patience})
+	eventually(t, "somebody waits", func() bool { s := lock.c.Stats(); return s.Waiting == 1 && s.Channels > 0 })
+	tire(lock.c, lock.key, 0)
+	mustRelease(t, lease)
+	mustHave(t, "the one who has waited gets it", next)
 }
 
 // handOver releases a lock to another client, in which two wait for it.

@@ -111,9 +111,9 @@ var (
 	renewScript   = lua.Renew(nil, 0).Script
 	inspectScript = lua.Inspect("", "").Script
 
-	passScript            = lua.Pass("", "", "", 0).Script
+	passScript            = lua.Pass("", "", "", 0, nil).Script
 	fairPassScript        = lua.PassFair(lua.FairKeys{}, "", "", 0, 0, lua.Announcement{}).Script
-	fencedPassScript      = lua.PassFenced("", "", "", "", 0).Script
+	fencedPassScript      = lua.PassFenced("", "", "", "", 0, nil).Script
 	fencedAcquireScript   = lua.AcquireFenced("", "", "", 0).Script
 	readAcquireScript     = lua.AcquireRead("", "", "", 0).Script
 	writeAcquireScript    = lua.AcquireWrite("", "", 0).Script

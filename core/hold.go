@@ -36,6 +36,7 @@ type hold struct {
 	doubt   bool   // a try to acquire may still arrive at Redis
 	armed   bool
 	ended   bool
+	strays  bool          // a hand-over that was not answered may still be executed; the hold is being freed
 	taken   bool          // the turn is: a command that changes the hold is under way; renewals do not take it
 	line    *candidate    // for the turn
 	cause   error         // why it ended
@@ -284,12 +285,16 @@ func (h *hold) tellRelease(l *Lease) error {
 		defer h.give()
 		return h.lower(g, r)
 	}
-	if heir := e.heir(h); heir != nil {
+	if heir, unless := e.heir(h); heir != nil {
 		next, lease := h.successor(heir)
 		arrivals := e.arrivals
 		e.shard.mu.Unlock()
-		defer h.give()
-		return h.pass(l, g, heir, next, lease, arrivals)
+		others, err := h.pass(l, g, heir, unless, next, lease, arrivals)
+		if others {
+			return h.free(l, g, r)
+		}
+		h.give()
+		return err
 	}
 	e.letGo()
 	e.shard.mu.Unlock()
@@ -332,7 +337,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record) error {
 		defer h.entry.shard.mu.Unlock()
 		return h.cause
 	}
-	mine := x.doubt && l.left() > 0 // an earlier try of this very release whose reply was lost
+	mine := (x.doubt || h.strays) && l.left() > 0 // an earlier try of this very release whose reply was lost
 	if r != nil {
 		mine = x.doubt && c.clock().since(began) >= r.TTL // what it had left would be there otherwise
 	}

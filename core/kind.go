@@ -15,7 +15,7 @@ type kind struct {
 	queued  bool // Redis keeps the queue, and every waiter asks for itself
 	channel func(key, field string) string
 	acquire func(t try) lua.Call
-	pass    func(c *Client, g grip, to string, lease time.Duration) lua.Call // to another hold; nil: it is not handed on
+	pass    func(c *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call // to another hold; nil: it is not handed on
 	update  func(c *Client, g grip, lease time.Duration) lua.Call
 	release func(c *Client, g grip) lua.Call
 	undo    func(c *Client, g grip) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
@@ -78,8 +78,8 @@ var (
 		name:    "lock",
 		channel: lockChannel,
 		acquire: func(t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
-		pass: func(_ *Client, g grip, to string, lease time.Duration) lua.Call {
-			return lua.Pass(g.key, g.field, to, lease)
+		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
+			return lua.Pass(g.key, g.field, to, lease, unless)
 		},
 		update:  updateHash,
 		release: releaseHash,
@@ -95,8 +95,8 @@ var (
 		acquire: func(t try) lua.Call {
 			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
 		},
-		pass: func(_ *Client, g grip, to string, lease time.Duration) lua.Call {
-			return lua.PassFenced(g.key, wire.TokenCounter(g.key), g.field, to, lease)
+		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
+			return lua.PassFenced(g.key, wire.TokenCounter(g.key), g.field, to, lease, unless)
 		},
 		update:  updateHash,
 		release: releaseHash,
@@ -113,7 +113,7 @@ var (
 		acquire: func(t try) lua.Call {
 			return lua.AcquireFair(fairKeys(t.key), t.field, t.lease, fairBudget, t.notAfter)
 		},
-		pass: func(c *Client, g grip, to string, lease time.Duration) lua.Call {
+		pass: func(c *Client, g grip, to string, lease time.Duration, _ *lua.Others) lua.Call {
 			return lua.PassFair(fairKeys(g.key), g.field, to, lease, fairBudget, c.announce(wire.FairChannel(g.key, "")))
 		},
 		update: updateHash,
@@ -134,8 +134,8 @@ var (
 		acquire: func(t try) lua.Call {
 			return lua.AcquireWrite(t.key, wire.WriteField(t.field), t.lease)
 		},
-		pass: func(_ *Client, g grip, to string, lease time.Duration) lua.Call {
-			return lua.Pass(g.key, wire.WriteField(g.field), wire.WriteField(to), lease)
+		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
+			return lua.Pass(g.key, wire.WriteField(g.field), wire.WriteField(to), lease, unless)
 		},
 		update:  updateReadWrite,
 		release: releaseReadWrite,

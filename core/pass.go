@@ -13,7 +13,8 @@ import (
 // That alone would leave it to chance who has it next, and chance is not fair: the message reaches every process in the same
 // few microseconds, and the same one may be first for seconds. So a process that knows of others leaves them the lock
 // after a streak, and asks when it hears that they have freed it again, or after a moment. Each process that does so has its
-// turn. One that knows of nobody asks at once.
+// turn. One that knows of nobody has Redis look first, with the hand-over that is one too many, whether others listen on the
+// lock's channel. As long as nobody does there is nobody to leave it to, and the hand-over takes place.
 
 // A streak of hand-overs ends after so many, or so long.
 const (
@@ -27,7 +28,7 @@ const (
 	// rivalChances is how often others may miss that time before they are forgotten.
 	rivalChances = 8
 	// probing: a process that is always the first would never know of others if it did not give them a chance now and then,
-	// after so many streaks.
+	// after so many streaks; nor of those whom Redis does not count, since they listen at a replica or not at all.
 	probing = 64
 )
 
@@ -68,12 +69,30 @@ func (e *entry) letGo() {
 		return
 	}
 	e.offered, e.resting, e.restTill, e.echoes = true, true, 0, 0
-	if e.streaks++; e.streaks%probing == 0 {
+	if e.probes() {
 		e.rivals = max(e.rivals, 1)
 	}
+	e.streaks++
 	if e.rivals > 0 {
 		e.echoes = uint8(len(e.client().publishMode().publishCommands()))
 	}
+}
+
+// probes says that others are to have a chance after this streak, known or not. Locked.
+func (e *entry) probes() bool { return e.streaks%probing == probing-1 }
+
+// unless is what ends the streak of a lock that has been handed on for long enough; nil: it ends. Locked.
+func (e *entry) unless(k *kind) *lua.Others {
+	c := e.client()
+	count := c.countsBy()
+	if count == "" || e.rivals > 0 || e.probes() {
+		return nil
+	}
+	others := &lua.Others{Count: count, Channel: k.channel(e.key, "")}
+	if e.channel != nil && c.hub.Confirmed(e.channel) {
+		others.Own = 1
+	}
+	return others
 }
 
 // back notes that a hold has gone, and reports whether others are to have the first chance of its lock. Locked.
@@ -124,20 +143,26 @@ func (e *entry) got() { e.freed, e.resting = false, false }
 
 // heir is the waiter to whom a hold can be handed; nil: it is to be freed. An heir neither asks nor polls until pass is done
 // with it. Of a queued kind it is the one that came first in this process, and Redis says whether it came first of all, so
-// that nobody goes without: such a lock is never tired. Locked.
-func (e *entry) heir(h *hold) *waiter {
+// that nobody goes without: such a lock is never tired. One that is goes to the heir unless there are others. Locked.
+func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 	if h.kind.pass == nil || h.deepest > 0 || len(e.queue) == 0 || e.client().state.Load() != open {
-		return nil
+		return nil, nil
 	}
-	w := e.queue[0]
+	w = e.queue[0]
 	switch {
 	case w.kind != h.kind, w.asking:
-		return nil
-	case w.kind.queued && !w.place.taken, !w.kind.queued && e.tired():
-		return nil
+		return nil, nil
+	case w.kind.queued:
+		if !w.place.taken {
+			return nil, nil
+		}
+	case e.tired():
+		if unless = e.unless(h.kind); unless == nil {
+			return nil, nil
+		}
 	}
 	w.heir = true
-	return w
+	return w, unless
 }
 
 // successor is the hold of an heir, as far as it is known before Redis has said yes.
@@ -150,10 +175,11 @@ func (h *hold) successor(w *waiter) (*hold, *Lease) {
 	return next, lease
 }
 
-// pass hands the hold on to its heir, with its successor. It has ended when this returns, whatever Redis said, as with free.
-func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arrivals uint64) error {
+// pass hands the hold on to its heir, with its successor. It has ended when this returns, whatever Redis said, as with free; or
+// there are others, and the hold is to be freed.
+func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold, lease *Lease, arrivals uint64) (others bool, cause error) {
 	e, c := h.entry, h.client()
-	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration()), c.opts.CommandTimeout).replicated()
+	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).replicated()
 	defer x.done()
 	answer, err := x.runHere()
 	var told lua.Answer
@@ -169,7 +195,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 
 	at := c.clock()
 	e.shard.mu.Lock()
-	w.heir = false
+	w.heir, others = false, told.Others && !h.ended
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
 	next.doubt, next.token = x.doubt || kept && w.place.doubt, told.Token
@@ -177,6 +203,10 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 	switch {
 	case accepted:
 		next.add(lease, x.sent, at)
+		if unless != nil { // a streak has ended, and the next one begins
+			e.streaks++
+			e.moves = 0
+		}
 		e.moved()
 		e.grant(w, next)
 		w.lease = lease
@@ -190,8 +220,13 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 	if kept {
 		w.place.doubt = w.place.doubt || x.doubt
 	}
-	cause := h.cause
-	if !h.ended {
+	cause = h.cause
+	switch {
+	case others:
+		e.rivals = max(e.rivals, 1)
+		h.strays = x.doubt
+		e.letGo()
+	case !h.ended:
 		cause = err
 		if err == nil && !told.Granted && !told.Freed && !(x.doubt && l.left() > 0) {
 			cause = ErrLockLost
@@ -199,7 +234,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 		h.ended, h.cause, h.freed = true, ErrReleased, cause
 		e.drop(h)
 	}
-	if !accepted && !told.Freed {
+	if !accepted && !told.Freed && !others {
 		e.bump() // who is first now asks, or was the heir and has slept through all that happened meanwhile
 	}
 	w.poke()
@@ -211,10 +246,10 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, next *hold, lease *Lease, arriv
 	if !kept && (told.Granted && !accepted || !told.Granted && x.doubt) {
 		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.doubt)
 	}
-	if h.doubt || err != nil {
+	if !others && (h.doubt || err != nil) {
 		c.cleaner.add(h.kind.release(c, g), g, h.longest, err != nil, h.doubt || x.doubt)
 	}
-	return cause
+	return others, cause
 }
 
 // disown gives back a lease that its caller has not heard of, because it had left.

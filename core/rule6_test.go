@@ -21,11 +21,15 @@ var handedOn = []string{"lock", "fenced", "write", "fair"}
 // eachHandedOn runs a test for every kind that is handed on, with a lock that is held and another caller of the same process
 // that waits for it, asleep.
 func eachHandedOn(t *testing.T, test func(t *testing.T, s *handover)) {
-	for _, name := range handedOn {
+	eachHandover(t, handedOn, test)
+}
+
+func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *handover), options ...func(*Options)) {
+	for _, name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &handover{bundle: newBundle(t)}
-			s.c, s.proxy = s.proxied(t, pollInterval(time.Hour))
+			s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
 			s.lock = func(c *Client) *Lock { return family[name](c, "a") }
 			s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
 			ctx, leave := context.WithCancel(bg)
@@ -230,7 +234,7 @@ func TestRule6_3_OthersGetTheirTurn(t *testing.T) {
 // been noticed: who has had a streak asks again when the other has had one, not as soon as it can.
 func TestRule6_3_TheSlowerGetsAsMuch(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"lock", "fenced", "write"} {
+	for _, name := range tiring {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -293,7 +297,7 @@ type lateConn struct {
 }
 
 func (c *lateConn) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("subscribe")) {
+	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
 		c.late.Store(true)
 	}
 	return c.Conn.Write(p)
@@ -305,6 +309,169 @@ func (c *lateConn) Read(p []byte) (int, error) {
 		<-time.After(5 * time.Millisecond)
 	}
 	return n, err
+}
+
+// tiring are the kinds that are not handed on for ever.
+var tiring = []string{"lock", "fenced", "write"}
+
+// tire ends the streak of a lock, after n others, as if nobody else were known to want it.
+func tire(c *Client, name string, n uint8) {
+	e := c.lock(name)
+	defer e.unlock()
+	e.moves, e.streaks, e.rivals = streakMoves, n, 0
+}
+
+// eachTired is eachHandedOn for the kinds that get tired, with both ways to publish, and a client that leaves a freed lock to
+// others for as long as they may need.
+func eachTired(t *testing.T, test func(t *testing.T, s *handover)) {
+	for mode, publish := range map[string]PublishMode{"plain": Plain, "sharded": Sharded} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			eachHandover(t, tiring, func(t *testing.T, s *handover) {
+				s.c.standBack = patience
+				test(t, s)
+			}, func(o *Options) { o.PublishMode = publish })
+		})
+	}
+}
+
+// another is a client of another process.
+func (s *handover) another(t *testing.T) *Client {
+	return s.client(t, pollInterval(time.Hour), func(o *Options) { o.PublishMode = s.c.opts.PublishMode })
+}
+
+// As long as nobody listens elsewhere, there is nobody to whom a lock could be left after a streak.
+func TestRule6_3_NobodyElseWantsIt(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		tire(s.c, "a", 0)
+		commands := counter(s.proxy, runs())
+		mustRelease(t, s.holder)
+		lease := s.mustGet(t)
+		if n := commands(); n != 1 {
+			t.Errorf("%d commands, want 1", n)
+		}
+		e := s.c.lock("a")
+		if e.moves != 1 || e.streaks != 1 {
+			t.Errorf("%d moves after %d streaks, want the first of the second", e.moves, e.streaks)
+		}
+		e.unlock()
+		mustRelease(t, lease)
+	})
+}
+
+// Others who listen have the lock next, although this process has not noticed them before.
+func TestRule6_3_OthersListen(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		other := s.another(t)
+		stranger := acquireAsync(bg, s.lock(other), AcquireOptions{WaitTime: WaitForever})
+		listened(t, other, "a")
+		tire(s.c, "a", 0)
+		mustRelease(t, s.holder)
+		got := await(t, "the other process has its turn", stranger)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		select {
+		case r := <-s.waiter:
+			t.Fatalf("the waiter has it as well: %+v", r)
+		default:
+		}
+		mustRelease(t, got.lease)
+		mustRelease(t, s.mustGet(t))
+	})
+}
+
+// Now and then a lock is left to others whether anybody listens or not.
+func TestRule6_3_OthersMayBeUnseen(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		handed := counter(s.proxy, passes())
+		tire(s.c, "a", probing-1)
+		mustRelease(t, s.holder)
+		lease := mustTake(t, bg, s.lock(s.another(t)), AcquireOptions{}) // it does not listen, and finds the lock free
+		if n := handed(); n != 0 {
+			t.Errorf("handed on %d times", n)
+		}
+		mustRelease(t, lease)
+		mustRelease(t, s.mustGet(t))
+	})
+}
+
+// A hold that is lost while Redis finds that there are others is lost, and nothing more is done about it.
+func TestRule6_3_LostOnTheWay(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		stranger := acquireAsync(bg, s.lock(s.another(t)), AcquireOptions{WaitTime: WaitForever})
+		eventually(t, "another listens", func() bool { return s.listeners() == 2 })
+		tire(s.c, "a", 0)
+		held, released := s.stopOnTheWay(t, redistest.HoldReply)
+		frees := counter(s.proxy, runs(releaseScript, readWriteUpdateScript))
+		s.holder.hold.lose(ErrLockLost)
+		held.Release()
+		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
+		for range 2 { // in any order
+			select {
+			case got := <-stranger:
+				mustRelease(t, got.lease)
+				stranger = nil
+			case got := <-s.waiter:
+				mustRelease(t, got.lease)
+				s.waiter = nil
+			case <-time.After(patience):
+				t.Fatal("nobody gets it")
+			}
+		}
+		if n := frees(); n > 2 { // by who has lost it, and by the waiter
+			t.Errorf("freed %d times", n)
+		}
+	})
+}
+
+// listeners are the subscriptions to the lock's channel.
+func (s *handover) listeners() int64 {
+	channel := s.holder.hold.kind.channel("a", "")
+	if s.c.opts.PublishMode == Sharded {
+		return s.rdb.PubSubShardNumSub(bg, channel).Val()[channel]
+	}
+	return s.rdb.PubSubNumSub(bg, channel).Val()[channel]
+}
+
+// A hand-over whose reply was lost is repeated, and then there are others; it is executed after all while the lock is being freed.
+// The release has been one all the same, and what was handed on by mistake is freed.
+func TestRule6_3_AHandoverComesLate(t *testing.T) {
+	t.Parallel()
+	eachHandover(t, tiring, func(t *testing.T, s *handover) {
+		channel := s.holder.hold.kind.channel("a", "")
+		var others []*redis.PubSub
+		for range 2 { // one could be taken for the client's own subscription, which is cut
+			others = append(others, s.rdb.Subscribe(bg, channel))
+			if _, err := others[len(others)-1].Receive(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tire(s.c, "a", 0)
+		stray, released := s.stopOnTheWay(t, redistest.HoldRequest)
+		free := s.proxy.OnMatch(1, runs(releaseScript, readWriteUpdateScript), redistest.HoldRequest)
+		s.proxy.Cut()
+		s.proxy.Restore()
+		await(t, "the lock is being freed", free.Hit())
+		for _, ps := range others {
+			_ = ps.Close()
+		}
+		eventually(t, "nobody else listens", func() bool { return s.listeners() <= 1 })
+		stray.Release()
+		await(t, "the hand-over has been executed", stray.Done())
+		if _, there := s.rdb.HGetAll(bg, "a").Val()[s.holder.hold.kind.field(s.holder.hold.field)]; there {
+			t.Fatal("the lock was to be handed on")
+		}
+		free.Release()
+		if err := await(t, "Release", released); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		mustRelease(t, s.mustGet(t))
+	}, commandTimeout(patience/4)) // it is freed once more then
 }
 
 // A stream of acquisitions of one process costs hardly more than a command each.

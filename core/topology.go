@@ -78,6 +78,17 @@ func (c *Client) publishMode() PublishMode {
 	return Both
 }
 
+// countsBy is the subcommand of PUBSUB by which the server that has a lock counts all who listen for its release; "": there is none.
+func (c *Client) countsBy() string {
+	switch mode := c.publishMode(); {
+	case mode == Plain && !c.cluster:
+		return "NUMSUB"
+	case mode == Sharded:
+		return "SHARDNUMSUB"
+	}
+	return "" // plain channels of a cluster have their listeners at any node
+}
+
 // A lookout has a cluster's slots read again when a node was not reached, or did not answer: another may have taken over.
 // Left alone, the library would go on to look for a dead master for a minute. It asks one node, whichever, and when that is
 // the one that does not answer, it waits for it: so that others may look meanwhile.

@@ -222,7 +222,14 @@ func wake(c chan struct{}) {
 	}
 }
 
-// confirmed says whether nothing that is published can be missed. Locked.
+// Confirmed says whether nothing that is published on a channel can be missed now.
+func (h *Hub) Confirmed(c *Channel) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.confirmed(c)
+}
+
+// confirmed is Confirmed, locked.
 func (h *Hub) confirmed(c *Channel) bool {
 	any := false
 	for kind, wanted := range h.kinds {

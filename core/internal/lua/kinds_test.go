@@ -435,7 +435,7 @@ func TestPass(t *testing.T) {
 		{"gone", mine, other, nil, nil, false},
 		{"gone, and taken by a third", mine, other, hash{"third:1": "1"}, hash{"third:1": "1"}, false},
 	} {
-		for fenced, c := range map[bool]Call{false: Pass(key, tc.from, tc.to, lease), true: PassFenced(key, tokens, tc.from, tc.to, lease)} {
+		for fenced, c := range map[bool]Call{false: Pass(key, tc.from, tc.to, lease, nil), true: PassFenced(key, tokens, tc.from, tc.to, lease, nil)} {
 			t.Run(fmt.Sprint(tc.name, ", fenced: ", fenced), func(t *testing.T) {
 				t.Parallel()
 				rdb := redistest.Start(t).Client(t)
@@ -465,14 +465,91 @@ func TestPass(t *testing.T) {
 	}
 }
 
+// After a streak a lock is handed on as long as nobody else listens. If others do nothing is done, and the same where Redis does
+// not tell. A repeat of what was done is not asked again.
+func TestPassUnless(t *testing.T) {
+	t.Parallel()
+	const channel = "c"
+	before := map[string]string{mine: "3"}
+	for _, tc := range []struct {
+		name      string
+		count     string
+		listening int
+		own       int
+		rules     []any
+		others    bool
+	}{
+		{name: "nobody", count: "NUMSUB"},
+		{name: "only the caller", count: "NUMSUB", listening: 1, own: 1},
+		{name: "only another", count: "NUMSUB", listening: 1, others: true},
+		{name: "another, too", count: "NUMSUB", listening: 2, own: 1, others: true},
+		{name: "sharded, nobody", count: "SHARDNUMSUB"},
+		{name: "sharded, only the caller", count: "SHARDNUMSUB", listening: 1, own: 1},
+		{name: "sharded, another, too", count: "SHARDNUMSUB", listening: 2, own: 1, others: true},
+		{name: "not told", count: "NUMSUB", rules: []any{"~*", "&*", "+@all", "-pubsub"}, others: true},
+		{name: "not known", count: "NOSUCHSUB", others: true},
+	} {
+		unless := &Others{Count: tc.count, Channel: channel, Own: tc.own}
+		for fenced, c := range map[bool]Call{false: Pass(key, mine, other, lease, unless), true: PassFenced(key, tokens, mine, other, lease, unless)} {
+			t.Run(fmt.Sprint(tc.name, ", fenced: ", fenced), func(t *testing.T) {
+				t.Parallel()
+				srv := redistest.Start(t)
+				rdb := srv.Client(t)
+				as := rdb
+				if tc.rules != nil {
+					as = asUser(t, srv, tc.rules...)
+				}
+				listen := func() {
+					subscribe := rdb.Subscribe
+					if tc.count == "SHARDNUMSUB" {
+						subscribe = rdb.SSubscribe
+					}
+					ps := subscribe(ctx(), channel)
+					t.Cleanup(func() { _ = ps.Close() })
+					if _, err := ps.Receive(ctx()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range tc.listening {
+					listen()
+				}
+				putHash(t, rdb, before, time.Hour)
+				heard := tap(t, rdb)
+				for range 2 { // the second is a repeat
+					told, err := c.ReadPass(mustEval(t, as, c))
+					if err != nil || told.Others != tc.others || told.Granted == tc.others || told.Freed {
+						t.Errorf("%+v, %v; want others %v", told, err, tc.others)
+					}
+					if tc.others {
+						wantHash(t, rdb, key, before)
+						wantTTL(t, rdb, key, time.Hour)
+						continue
+					}
+					wantHash(t, rdb, key, map[string]string{other: "1"})
+					wantTTL(t, rdb, key, lease)
+					listen() // too late
+				}
+				if n := rdb.Exists(ctx(), tokens).Val() == 1; n != (fenced && !tc.others) {
+					t.Errorf("a counter of tokens: %v", n)
+				}
+				heard.want(t, rdb)
+				rdb.Del(ctx(), key)
+				if told, err := c.ReadPass(mustEval(t, as, c)); told != (Answer{}) || err != nil {
+					t.Errorf("gone: %+v, %v", told, err)
+				}
+			})
+		}
+	}
+}
+
 func TestReadPass(t *testing.T) {
 	t.Parallel()
-	plain, fenced := Pass(key, mine, other, lease), PassFenced(key, tokens, mine, other, lease)
+	plain, fenced := Pass(key, mine, other, lease, nil), PassFenced(key, tokens, mine, other, lease, nil)
 	fair := PassFair(fairLock, mine, other, lease, budget, fairAnnouncement)
 	for _, c := range []Call{plain, fenced, fair} {
 		for _, reply := range append(strange, []any{int64(0)}) {
-			if c.Script == fairPass && reply == any(int64(-1)) {
-				continue // freed
+			if reply == any(int64(-1)) {
+				continue // freed, or others
 			}
 			if got, err := c.ReadPass(reply); got != (Answer{}) || err == nil || !strings.Contains(err.Error(), c.Script.Name) {
 				t.Errorf("%s: %T %v: %+v, %v; want an error that names the script", c.Script.Name, reply, reply, got, err)

@@ -476,8 +476,8 @@ func calls() []Call {
 		AcquireWrite(key, mineWrite, lease),
 		Update(key, mine, 2, lease),
 		readWrite(2, 1, lease, true),
-		Pass(key, mine, other, lease),
-		PassFenced(key, tokens, mine, other, lease),
+		Pass(key, mine, other, lease, nil),
+		PassFenced(key, tokens, mine, other, lease, nil),
 		PassFair(fairLock, mine, other, lease, budget, fairAnnouncement),
 		Release(key, mine, announcement),
 		ReleaseFair(fairLock, mine, budget, fairAnnouncement),
@@ -509,7 +509,7 @@ func TestAllCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested := []string{"fair_queue", "pass_repeat", renew.Name, many.Name} // the beginnings of others; and what has keys of many locks
+	tested := []string{"fair_queue", "pass_repeat", "pass_others", renew.Name, many.Name} // the beginnings of others; and what has keys of many locks
 	for _, c := range calls() {
 		tested = append(tested, c.Script.Name)
 	}
