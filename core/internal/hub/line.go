@@ -34,12 +34,26 @@ type route struct {
 
 	wanted     bool
 	subscribed bool  // as far as has been sent on the present connection
+	again      bool  // subscribed or not, another SUBSCRIBE is due, for whom its confirmation tells
 	changed    bool  // it stands in line.changed
 	unanswered int32 // SUBSCRIBEs sent on the present connection and not confirmed
 	leaving    int32 // UNSUBSCRIBEs, likewise
 }
 
-func (r *route) confirmed() bool { return r.wanted && r.subscribed && r.unanswered == 0 }
+func (r *route) confirmed() bool {
+	return r.wanted && r.subscribed && !r.again && r.unanswered == 0
+}
+
+// want has a route wanted from now on. One that was not, and is subscribed to all the same since its end has not been sent yet,
+// is subscribed to once more: nobody else would tell those who have come in the meantime.
+func (r *route) want() {
+	if !r.wanted {
+		r.wanted, r.again = true, true
+	}
+}
+
+// reject has a route wanted no longer.
+func (r *route) reject() { r.wanted, r.again = false, false }
 
 // disconnect forgets what has been sent: it is of no consequence any more.
 func (r *route) disconnect() { r.subscribed, r.unanswered, r.leaving = false, 0, 0 }
@@ -197,10 +211,11 @@ func (l *line) takeOrders() map[order][]string {
 		}
 		looked++
 		r.changed = false
-		if r.wanted == r.subscribed {
+		if r.wanted == r.subscribed && !r.again {
 			l.settle(r.channel, r.route)
 			continue
 		}
+		r.again = false
 		o := order{kind: r.kind, subscribe: r.wanted, slot: r.slot}
 		orders[o] = append(orders[o], r.channel.name)
 		r.subscribed = r.wanted

@@ -197,7 +197,7 @@ func (h *Hub) place(c *Channel, node *redis.Client) {
 		}
 		r := c.wanted(kind)
 		if r != nil && (!wanted || r.line.node != at) {
-			r.wanted = false
+			r.reject()
 			r.line.touch(c, r)
 			if wanted {
 				r = nil // the old one ends by itself
@@ -209,10 +209,7 @@ func (h *Hub) place(c *Channel, node *redis.Client) {
 		if r == nil {
 			r = h.lineTo(at).route(c, kind)
 		}
-		if !r.wanted {
-			r.wanted = true
-			r.subscribed = false // or nobody would tell those who have come that it still is: the server does, asked once more
-		}
+		r.want()
 		r.line.touch(c, r)
 	}
 	h.forget(c)
