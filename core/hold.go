@@ -286,7 +286,7 @@ func (h *hold) tellRelease(l *Lease) error {
 		return h.lower(g, r)
 	}
 	if heir, unless := e.heir(h); heir != nil {
-		next, lease := h.successor(heir)
+		next, lease := heir.newHold(heir.field(), false, now())
 		arrivals := e.arrivals
 		e.shard.mu.Unlock()
 		others, err := h.pass(l, g, heir, unless, next, lease, arrivals)

@@ -165,18 +165,8 @@ func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 	return w, unless
 }
 
-// successor is the hold of an heir, as far as it is known before Redis has said yes.
-func (h *hold) successor(w *waiter) (*hold, *Lease) {
-	c := h.client()
-	next, lease := w.newHold(w.field(), false, now())
-	if lease.watched {
-		c.dog.Arm(&next.item)
-	}
-	return next, lease
-}
-
-// pass hands the hold on to its heir, with its successor. It has ended when this returns, whatever Redis said, as with free; or
-// there are others, and the hold is to be freed.
+// pass hands the hold on to its heir, with its successor, which is nothing yet until Redis has said yes. The hold has ended when
+// this returns, whatever Redis said, as with free; or there are others, and it is to be freed.
 func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold, lease *Lease, arrivals uint64) (others bool, cause error) {
 	e, c := h.entry, h.client()
 	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).replicated()
@@ -240,9 +230,6 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	w.poke()
 	e.unlock()
 
-	if !accepted {
-		c.dog.Cancel(&next.item)
-	}
 	if !kept && (told.Granted && !accepted || !told.Granted && x.doubt) {
 		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.doubt)
 	}

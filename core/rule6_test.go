@@ -536,6 +536,35 @@ func TestRule6_2_LostOnTheWay(t *testing.T) {
 	})
 }
 
+// What is being handed on is not there yet for who has it next. Renewals that are sent meanwhile leave it out: Redis would say that
+// it is gone, and a lease that has only begun would be lost by that.
+func TestRule6_1_RenewedOnceItIsThere(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		s.leave()
+		wantErr(t, "the waiter with a lease of its own", await(t, "it leaves", s.waiter).err, context.Canceled)
+		s.waiter = acquireAsync(bg, s.lock(s.c), AcquireOptions{WaitTime: WaitForever}) // the watchdog is to keep it
+		listened(t, s.c, "a")
+		another := mustAcquire(t, s.c, "b", AcquireOptions{})
+		held, released := s.stopOnTheWay(t, redistest.HoldRequest)
+		renewal := s.proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
+		s.c.dog.RenewAll()
+		await(t, "a renewal", renewal.Hit())
+		held.Release()
+		lease := s.mustGet(t)
+		if err := await(t, "Release", released); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		renewal.Release()
+		awaitRenewals(t, another)
+		wantHeld(t, lease)
+		s.c.dog.RenewAll()
+		awaitRenewals(t, lease)
+		mustRelease(t, lease)
+		mustRelease(t, another)
+	})
+}
+
 // A fair lock is handed on only to whoever is first of all; else it is freed, and the first is told.
 func TestRule6_4_FairGoesToTheFirst(t *testing.T) {
 	t.Parallel()
