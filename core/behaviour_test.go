@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -81,6 +83,153 @@ func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
 			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
 		})
 	}
+}
+
+// A room is what many try to be in at once: one lock, or several.
+type room struct {
+	names  []string
+	lock   func(c *Client) Locker
+	shared bool
+}
+
+// crowdedRooms are of every kind. Some have their locks in common.
+func crowdedRooms() []room {
+	var rooms []room
+	for _, kind := range slices.Sorted(maps.Keys(family)) {
+		rooms = append(rooms, room{names: []string{kind}, lock: func(c *Client) Locker { return family[kind](c, kind) }})
+	}
+	return append(rooms,
+		room{names: []string{"write"}, lock: func(c *Client) Locker { return c.ReadWriteLock("write").Read() }, shared: true},
+		room{names: []string{"lock", "fenced"}, lock: func(c *Client) Locker { return MultiLock(c.Lock("lock"), c.FencedLock("fenced")) }},
+	)
+}
+
+// Nothing goes wrong, and there is a lot to do: many callers of two processes on a few locks, some of whom leave, come again,
+// prolong and stop the renewal, and everything is renewed all the time, as it is when the clocks have parted. Nobody holds a lock
+// together with another, tokens grow, no lease is lost, no release fails, and nothing is left.
+func TestNoTroubleAtAll(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []PublishMode{Plain, Sharded, Both} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			t.Parallel()
+			noTroubleAtAll(t, func(o *Options) { o.PublishMode = mode })
+		})
+	}
+}
+
+func noTroubleAtAll(t *testing.T, mode func(*Options)) {
+	b := newBundle(t)
+	clients := []*Client{b.client(t, mode), b.client(t, mode)}
+	rooms := crowdedRooms()
+	inside := make(map[string]*sync.RWMutex) // whose mutexes are free whenever they are tried
+	for _, r := range rooms {
+		for _, name := range r.names {
+			inside[name] = new(sync.RWMutex)
+		}
+	}
+	var token atomic.Uint64
+
+	enter := func(r room) (leave func()) {
+		var unlock []func()
+		for _, name := range r.names {
+			m := inside[name]
+			try, free := m.TryLock, m.Unlock
+			if r.shared {
+				try, free = m.TryRLock, m.RUnlock
+			}
+			if !try() {
+				t.Errorf("somebody else is in %s", name)
+				continue
+			}
+			unlock = append(unlock, free)
+		}
+		return func() {
+			for _, free := range unlock {
+				free()
+			}
+		}
+	}
+	visit := func(c *Client, r room, random *rand.Rand) {
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		opts := AcquireOptions{WaitTime: 2 * patience}
+		switch random.IntN(4) {
+		case 0:
+			opts.WaitTime = 0
+		case 1:
+			defer time.AfterFunc(time.Duration(random.IntN(5000))*time.Microsecond, cancel).Stop()
+		}
+		if random.IntN(3) == 0 {
+			opts.LeaseTime = time.Hour
+		}
+		check := func(what string, err error) {
+			if err != nil {
+				t.Errorf("%s %q: %v", what, r.names, err)
+			}
+		}
+		l, err := r.lock(c).Acquire(ctx, opts)
+		if err != nil {
+			if !errors.Is(err, context.Canceled) && (opts.WaitTime > 0 || !errors.Is(err, ErrNotAcquired)) {
+				check("Acquire", err)
+			}
+			return
+		}
+		leave := enter(r)
+		if n, ok := l.Token(); ok && token.Swap(n) >= n {
+			t.Errorf("token %d is not new", n)
+		}
+		held := []*Lease{l}
+		if random.IntN(4) == 0 {
+			if inner, err := r.lock(c).Acquire(l.Context(), AcquireOptions{}); err == nil {
+				held = append(held, inner)
+			} else if ctx.Err() == nil {
+				check("re-enter", err)
+			}
+		}
+		switch n := random.IntN(8); {
+		case n == 0 && opts.LeaseTime > 0:
+			check("Extend", l.Extend(bg, 2*time.Hour))
+		case n == 1:
+			l.StopRenewal()
+		case n < 5:
+			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+		}
+		random.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+		for i, l := range held {
+			if i == len(held)-1 {
+				leave()
+			}
+			check("the lease of", l.Err())
+			check("Release", l.Release(bg))
+		}
+	}
+
+	var crowd, renewing sync.WaitGroup
+	over := make(chan struct{})
+	for _, c := range clients {
+		renewing.Go(func() {
+			for tick := time.NewTicker(time.Millisecond); ; {
+				select {
+				case <-tick.C:
+					c.dog.RenewAll()
+				case <-over:
+					tick.Stop()
+					return
+				}
+			}
+		})
+	}
+	for g := range 24 {
+		crowd.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 6))
+			for range 200 {
+				visit(clients[g%2], rooms[random.IntN(len(rooms))], random)
+			}
+		})
+	}
+	crowd.Wait()
+	close(over)
+	renewing.Wait()
 }
 
 // Everything goes wrong at once, for a while: connections break and hang, replies and messages get lost, Redis forgets the
