@@ -190,9 +190,10 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			verdicts[i] = watchdog.Refused
 		case results[i].Renewed:
 			h.wasRenewed(x.sent, lease)
-		default:
+		case h.wasGone(holds[i]):
 			verdicts[i] = watchdog.Gone
-			h.wasGone()
+		default:
+			verdicts[i] = watchdog.Outdated
 		}
 		if problem != nil {
 			h.worry()
@@ -210,6 +211,11 @@ func (h *hold) renewable() lua.Renewable {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
 	h.setAlarms(h.client().opts.WatchdogTimeout / 3)
+	return h.renewal()
+}
+
+// renewal is what Redis is to have at the least. Locked.
+func (h *hold) renewal() lua.Renewable {
 	g := h.grip()
 	g.levels = h.sure
 	return h.kind.renew(g)
@@ -230,14 +236,17 @@ func (h *hold) worry() {
 	h.setAlarms(math.MaxInt64)
 }
 
-// wasGone ends the hold, unless its last lease has been released and that is why it is gone.
-func (h *hold) wasGone() {
+// wasGone ends the hold, of which Redis does not have what it was asked for; unless its last lease has been released and that is
+// why. It returns false if the hold is another by now: a writer that has become a reader has another field, and what was asked on
+// another connection may have come after that.
+func (h *hold) wasGone(asked lua.Renewable) bool {
 	h.entry.shard.mu.Lock()
-	released := h.leases == nil
+	released, same := h.leases == nil, h.renewal().Field == asked.Field
 	h.entry.shard.mu.Unlock()
-	if !released {
+	if !released && same {
 		h.lose(ErrLockLost)
 	}
+	return released || same
 }
 
 func (h *hold) renewFailed(err error) {

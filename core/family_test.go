@@ -353,6 +353,23 @@ func TestDowngradeAndUpgrade(t *testing.T) {
 	mustRelease(t, mustTake(t, owner, l.Write(), AcquireOptions{}))
 }
 
+// A renewal that was sent when its owner wrote, and comes to Redis when it only reads, finds no writer. That is no loss.
+func TestARenewalComesAfterTheDowngrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	late := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	c.dog.RenewAll()
+	await(t, "a renewal is on its way", late.Hit())
+	mustRelease(t, write)
+	late.Release()
+	awaitRenewals(t, read)
+	mustRelease(t, mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
+	mustRelease(t, read)
+}
+
 // A stream of readers in one process does not keep a writer of that process out.
 func TestWriterDoesNotStarve(t *testing.T) {
 	t.Parallel()

@@ -72,7 +72,10 @@ func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
 func (h *hold) add(l *Lease, sent, at instant) {
 	l.next, h.leases = h.leases, l
 	h.prolong(l, sent, at, l.duration())
-	h.syncRenewal()
+	if l.watched && !h.armed {
+		h.armed = true
+		h.client().dog.Arm(&h.item, l.leftAt(at))
+	}
 }
 
 // prolong moves a lease's deadline, never back. Locked.
@@ -95,19 +98,13 @@ func (h *hold) drop(l *Lease) {
 		}
 	}
 	l.stopAlarm()
-	h.syncRenewal()
+	h.mayCancel()
 }
 
-// syncRenewal has the watchdog keep the hold exactly while a lease wants it. Locked.
-func (h *hold) syncRenewal() {
-	want := !h.ended && h.watched()
-	if want == h.armed {
-		return
-	}
-	h.armed = want
-	if want {
-		h.client().dog.Arm(&h.item)
-	} else {
+// mayCancel ends the renewal when no lease wants it any more. Locked.
+func (h *hold) mayCancel() {
+	if h.armed && (h.ended || !h.watched()) {
+		h.armed = false
 		h.client().dog.Cancel(&h.item)
 	}
 }
@@ -387,7 +384,7 @@ func (h *hold) end(cause error) (lost *Lease, ok bool) {
 		l.err = cause
 		l.stopAlarm()
 	}
-	h.syncRenewal()
+	h.mayCancel()
 	return lost, true
 }
 

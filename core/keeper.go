@@ -116,7 +116,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 func (h *hold) stopRenewal(l *Lease) {
 	l.watched, l.deadline = false, h.renewed
 	l.ringIn(l.left())
-	h.syncRenewal()
+	h.mayCancel()
 }
 
 func (h *hold) background(f func()) {

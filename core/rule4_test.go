@@ -769,6 +769,28 @@ func TestRule4_4_ZeroDuringReleaseIsIgnored(t *testing.T) {
 	}
 }
 
+// A grant of which the answer has come late leaves less time than there is between two renewals.
+func TestRule4_4_ALateGrantIsRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clock := stoppedClock()
+	proxy := b.srv.Proxy(t)
+	const watchdog = 12 * patience // without haste no renewal comes as long as this test waits for one
+	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), clock, watchdogTimeout(watchdog))
+	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{})
+	await(t, "Redis has granted it", held.Hit())
+	gone := watchdog - margin(watchdog) - 2*time.Second
+	clock.move(gone, gone)
+	held.Release()
+	got := await(t, "Acquire returns", late)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	eventually(t, "a renewal", func() bool { return got.lease.Remaining() > watchdog/2 })
+	mustRelease(t, got.lease)
+}
+
 // 300 locks on a short watchdog: renewed by few scripts, and all kept.
 func TestRule4_4_Batched(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,7 @@ type Verdict int
 const (
 	Renewed    Verdict = iota
 	Gone               // the hold is not there any more
+	Outdated           // the question was about what the hold has given up since
 	Refused            // Redis answered with an error
 	Unanswered         // Redis did not answer
 )
@@ -88,13 +89,14 @@ func New[H any](cfg Config[H]) *Watchdog[H] {
 	return w
 }
 
-// Arm has an item renewed from now on, first after half an interval to a whole one.
-func (w *Watchdog[H]) Arm(it *Item[H]) {
+// Arm has an item renewed from now on, first after half an interval to a whole one, and at the latest after half of what is left of
+// its lease: an answer may have come late.
+func (w *Watchdog[H]) Arm(it *Item[H], remaining time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch it.state {
 	case idle: // locks taken together are spread over half an interval; from then on they stay apart
-		w.schedule(it, w.cfg.Interval-rand.N(w.cfg.Interval/2+1))
+		w.schedule(it, min(w.cfg.Interval-rand.N(w.cfg.Interval/2+1), remaining/2))
 	case left:
 		it.state = sent
 	default:

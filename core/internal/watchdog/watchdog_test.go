@@ -66,6 +66,9 @@ func (k *kennel) send(batch []*item) []Verdict {
 	return verdicts
 }
 
+// Arm is for a lease that has just begun.
+func (k *kennel) Arm(it *item) { k.Watchdog.Arm(it, 3*interval) }
+
 // of returns when a key was sent.
 func (k *kennel) of(key string) (at []time.Duration) {
 	k.mu.Lock()
@@ -158,6 +161,22 @@ func TestArmTwiceIsOnce(t *testing.T) {
 		pass(interval / 2)
 		if n := len(k.of(it.Hold)); n != 1 {
 			t.Errorf("%d renewals in the first interval, want 1: the second Arm must neither add one nor put it off", n)
+		}
+	})
+}
+
+// A lease of which little is left cannot wait for its turn.
+func TestArmLate(t *testing.T) {
+	in(t, nil, func(t *testing.T, k *kennel) {
+		list := items(10)
+		for _, it := range list {
+			k.Watchdog.Arm(it, interval/2)
+		}
+		pass(interval / 4)
+		for _, it := range list {
+			if n := len(k.of(it.Hold)); n != 1 {
+				t.Errorf("%d renewals in half of what was left, want 1", n)
+			}
 		}
 	})
 }
@@ -546,7 +565,7 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for round := range 500 {
 				it := list[(g*31+round*7)%len(list)]
-				w.Arm(it)
+				w.Arm(it, 3*interval)
 				switch round % 5 {
 				case 0:
 					w.RenewAll()
