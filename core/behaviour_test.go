@@ -119,14 +119,49 @@ func TestNoTroubleAtAll(t *testing.T) {
 	for _, mode := range []PublishMode{Plain, Sharded, Both} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			t.Parallel()
-			noTroubleAtAll(t, func(o *Options) { o.PublishMode = mode })
+			b, publish := newBundle(t), func(o *Options) { o.PublishMode = mode }
+			noTroubleAtAll(t, b.client(t, publish), b.client(t, publish))
 		})
 	}
 }
 
-func noTroubleAtAll(t *testing.T, mode func(*Options)) {
+// Connections break all the time, before a script comes to Redis and after it was executed. All the same is true as if they did not:
+// every command is safe to repeat.
+func TestConnectionsBreakAllTheTime(t *testing.T) {
+	t.Parallel()
 	b := newBundle(t)
-	clients := []*Client{b.client(t, mode), b.client(t, mode)}
+	var clients []*Client
+	var breaking sync.WaitGroup
+	over := make(chan struct{})
+	for i := range uint64(2) {
+		c, proxy := b.proxied(t, commandTimeout(patience))
+		clients = append(clients, c)
+		random := rand.New(rand.NewPCG(i, 7))
+		breaking.Go(func() {
+			for {
+				select {
+				case <-time.After(time.Duration(random.IntN(60)) * time.Millisecond):
+				case <-over:
+					return
+				}
+				switch random.IntN(3) {
+				case 0:
+					proxy.Cut()
+					proxy.Restore()
+				case 1:
+					proxy.OnMatch(1+random.IntN(3), runs(), redistest.CutBefore)
+				case 2:
+					proxy.OnMatch(1+random.IntN(3), runs(), redistest.CutAfter)
+				}
+			}
+		})
+	}
+	noTroubleAtAll(t, clients...)
+	close(over)
+	breaking.Wait()
+}
+
+func noTroubleAtAll(t *testing.T, clients ...*Client) {
 	rooms := crowdedRooms()
 	inside := make(map[string]*sync.RWMutex) // whose mutexes are free whenever they are tried
 	for _, r := range rooms {
@@ -233,8 +268,8 @@ func noTroubleAtAll(t *testing.T, mode func(*Options)) {
 	for g := range 24 {
 		crowd.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(g), 6))
-			for range 200 {
-				visit(clients[g%2], rooms[random.IntN(len(rooms))], random)
+			for range 100 {
+				visit(clients[g%len(clients)], rooms[random.IntN(len(rooms))], random)
 			}
 		})
 	}
