@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -276,6 +277,56 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 	crowd.Wait()
 	close(over)
 	renewing.Wait()
+}
+
+// Clients are closed in the middle of everything: while locks are asked for, given up, handed on and freed. No release fails by that,
+// and nothing is left in Redis when Close returns.
+func TestClosedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	rooms := crowdedRooms()
+	for round := range uint64(60) {
+		c := newLooseClient(t, b.srv.Client(t))
+		var crowd sync.WaitGroup
+		for g := range uint64(16) {
+			crowd.Go(func() {
+				for random := rand.New(rand.NewPCG(round, g)); ; {
+					r := rooms[random.IntN(len(rooms))]
+					ctx, cancel := context.WithTimeout(bg, time.Duration(100+random.IntN(8000))*time.Microsecond)
+					l, err := r.lock(c).Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+					cancel()
+					switch {
+					case errors.Is(err, ErrClosed):
+						return
+					case errors.Is(err, context.DeadlineExceeded):
+						continue
+					case err != nil:
+						t.Errorf("Acquire %q: %v", r.names, err)
+						continue
+					}
+					if random.IntN(3) == 0 {
+						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+					}
+					if err := errors.Join(l.Err(), l.Release(bg)); err != nil {
+						t.Errorf("Release %q: %v", r.names, err)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) // any time will do
+		ctx, cancel := context.WithTimeout(bg, patience)
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		cancel()
+		keys := b.rdb.Keys(bg, "*").Val()
+		keys = slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
+		if s := c.Stats(); len(keys) > 0 || s != (Stats{}) {
+			t.Fatalf("round %d: left in Redis: %q, and in the client: %+v", round, keys, s)
+		}
+		crowd.Wait()
+	}
+	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
 // Everything goes wrong at once, for a while: connections break and hang, replies and messages get lost, Redis forgets the

@@ -329,9 +329,9 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record) error {
 	there, rest, err := x.release()
 
 	h.entry.shard.mu.Lock()
+	defer h.entry.unlock()
 	h.passOn()
 	if h.ended { // lost while the release was under way
-		defer h.entry.shard.mu.Unlock()
 		return h.cause
 	}
 	mine := (x.doubt || h.strays) && l.left() > 0 // an earlier try of this very release whose reply was lost
@@ -344,21 +344,17 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record) error {
 	if err == nil && r != nil {
 		h.entry.deliver(r, began)
 	}
+	if told := err == nil || err == ErrLockLost; !told || rest || h.doubt {
+		switch {
+		case r != nil && (err == ErrLockLost || x.fate == failed || err == ErrWrongKind):
+			call = h.kind.release(c, g) // Redis will not have the record: a marker stays
+		case told:
+			call = h.kind.undoing(c, g)
+		}
+		c.cleaner.add(call, g, h.longest, !told || rest, h.doubt)
+	}
 	h.ended, h.cause, h.freed = true, ErrReleased, err
 	h.entry.remove(h)
-	h.entry.unlock()
-
-	told := err == nil || err == ErrLockLost
-	if told && !rest && !h.doubt {
-		return err
-	}
-	switch {
-	case r != nil && (err == ErrLockLost || x.fate == failed || err == ErrWrongKind):
-		call = h.kind.release(c, g) // Redis will not have the record: a marker stays
-	case told:
-		call = h.kind.undoing(c, g)
-	}
-	c.cleaner.add(call, g, h.longest, !told || rest, h.doubt)
 	return err
 }
 
@@ -394,10 +390,10 @@ func (h *hold) bury(lost *Lease) {
 		l.endContexts(h.cause)
 	}
 	h.entry.shard.mu.Lock()
-	h.entry.remove(h)
 	g := h.grip()
-	h.entry.unlock()
 	h.client().cleaner.add(h.kind.release(h.client(), g), g, h.longest, true, h.doubt)
+	h.entry.remove(h)
+	h.entry.unlock()
 	for l := lost; l != nil; l = l.next {
 		l.reportLoss(h.cause)
 	}

@@ -210,6 +210,12 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	if kept {
 		w.place.doubt = w.place.doubt || x.doubt
 	}
+	if !kept && (told.Granted && !accepted || !told.Granted && x.doubt) {
+		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.doubt)
+	}
+	if !others && (h.doubt || err != nil) {
+		c.cleaner.add(h.kind.release(c, g), g, h.longest, err != nil, h.doubt || x.doubt)
+	}
 	cause = h.cause
 	switch {
 	case others:
@@ -229,13 +235,6 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	}
 	w.poke()
 	e.unlock()
-
-	if !kept && (told.Granted && !accepted || !told.Granted && x.doubt) {
-		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.doubt)
-	}
-	if !others && (h.doubt || err != nil) {
-		c.cleaner.add(h.kind.release(c, g), g, h.longest, err != nil, h.doubt || x.doubt)
-	}
 	return others, cause
 }
 
