@@ -114,14 +114,15 @@ func crowdedRooms() []room {
 
 // Nothing goes wrong, and there is a lot to do: many callers of two processes on a few locks, some of whom leave, come again,
 // prolong and stop the renewal, and everything is renewed all the time, as it is when the clocks have parted. Nobody holds a lock
-// together with another, tokens grow, no lease is lost, no release fails, and nothing is left.
+// together with another, tokens grow, no lease is lost, no release fails, nothing is left, and everybody is woken who is to be:
+// nobody asks Redis again on his own.
 func TestNoTroubleAtAll(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []PublishMode{Plain, Sharded, Both} {
-		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+		t.Run(fmt.Sprint("mode ", int(mode)), func(t *testing.T) {
 			t.Parallel()
 			b, publish := newBundle(t), func(o *Options) { o.PublishMode = mode }
-			noTroubleAtAll(t, b.client(t, publish), b.client(t, publish))
+			noTroubleAtAll(t, b.client(t, publish, asleep), b.client(t, publish, asleep))
 		})
 	}
 }
@@ -135,7 +136,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 	var breaking sync.WaitGroup
 	over := make(chan struct{})
 	for i := range uint64(2) {
-		c, proxy := b.proxied(t, commandTimeout(patience))
+		c, proxy := b.proxied(t, commandTimeout(patience), asleep)
 		clients = append(clients, c)
 		random := rand.New(rand.NewPCG(i, 7))
 		breaking.Go(func() {
@@ -161,6 +162,9 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 	close(over)
 	breaking.Wait()
 }
+
+// asleep has waiters sleep until they are woken: neither a poll nor the end of a lease is to come.
+func asleep(o *Options) { o.PollInterval, o.WatchdogTimeout = time.Hour, time.Hour }
 
 func noTroubleAtAll(t *testing.T, clients ...*Client) {
 	rooms := crowdedRooms()

@@ -16,7 +16,7 @@ func TestCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	top := onCluster(cluster)
 	t.Run("kinds", top.testKinds)
-	t.Run("no trouble at all", func(t *testing.T) { noTroubleAtAll(t, top.client(t), top.client(t)) })
+	t.Run("no trouble at all", func(t *testing.T) { noTroubleAtAll(t, top.client(t, asleep), top.client(t, asleep)) })
 	t.Run("publish modes", func(t *testing.T) { testClusterPublishModes(t, top) })
 	t.Run("users with few rights", func(t *testing.T) { testClusterUsers(t, top) })
 	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, cluster, top) })
