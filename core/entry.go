@@ -126,7 +126,8 @@ func (e *entry) remove(h *hold) {
 	}
 }
 
-// drop takes a hold off the entry. Locked.
+// drop takes a hold off the entry. What is to be cleaned up of it has been handed to the cleaner before: Close waits until no hold is
+// there, and then for the cleaner. Locked.
 func (e *entry) drop(h *hold) {
 	for at := &e.holds; *at != nil; at = &(*at).next {
 		if *at == h {
