@@ -28,18 +28,23 @@ func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *hando
 	for _, name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &handover{bundle: newBundle(t)}
-			s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
-			s.lock = func(c *Client) *Lock { return family[name](c, "a") }
-			s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
-			ctx, leave := context.WithCancel(bg)
-			t.Cleanup(leave)
-			s.leave = leave
-			s.waiter = acquireAsync(ctx, s.lock(s.c), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
-			listened(t, s.c, "a")
-			test(t, s)
+			test(t, newHandover(t, name, time.Minute, options...))
 		})
 	}
+}
+
+// newHandover has a lock of a kind held, and waited for by a caller that wants it for a time, or 0.
+func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handover {
+	s := &handover{bundle: newBundle(t)}
+	s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
+	s.lock = func(c *Client) *Lock { return family[kind](c, "a") }
+	s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
+	ctx, leave := context.WithCancel(bg)
+	t.Cleanup(leave)
+	s.leave = leave
+	s.waiter = acquireAsync(ctx, s.lock(s.c), AcquireOptions{WaitTime: WaitForever, LeaseTime: lease})
+	listened(t, s.c, "a")
+	return s
 }
 
 type handover struct {
@@ -540,29 +545,29 @@ func TestRule6_2_LostOnTheWay(t *testing.T) {
 // it is gone, and a lease that has only begun would be lost by that.
 func TestRule6_1_RenewedOnceItIsThere(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handover) {
-		s.leave()
-		wantErr(t, "the waiter with a lease of its own", await(t, "it leaves", s.waiter).err, context.Canceled)
-		s.waiter = acquireAsync(bg, s.lock(s.c), AcquireOptions{WaitTime: WaitForever}) // the watchdog is to keep it
-		listened(t, s.c, "a")
-		another := mustAcquire(t, s.c, "b", AcquireOptions{})
-		held, released := s.stopOnTheWay(t, redistest.HoldRequest)
-		renewal := s.proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
-		s.c.dog.RenewAll()
-		await(t, "a renewal", renewal.Hit())
-		held.Release()
-		lease := s.mustGet(t)
-		if err := await(t, "Release", released); err != nil {
-			t.Errorf("Release: %v", err)
-		}
-		renewal.Release()
-		awaitRenewals(t, another)
-		wantHeld(t, lease)
-		s.c.dog.RenewAll()
-		awaitRenewals(t, lease)
-		mustRelease(t, lease)
-		mustRelease(t, another)
-	})
+	for _, kind := range handedOn {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := newHandover(t, kind, 0)
+			another := mustAcquire(t, s.c, "b", AcquireOptions{})
+			held, released := s.stopOnTheWay(t, redistest.HoldRequest)
+			renewal := s.proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
+			s.c.dog.RenewAll()
+			await(t, "a renewal", renewal.Hit())
+			held.Release()
+			lease := s.mustGet(t)
+			if err := await(t, "Release", released); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			renewal.Release()
+			awaitRenewals(t, another)
+			wantHeld(t, lease)
+			s.c.dog.RenewAll()
+			awaitRenewals(t, lease)
+			mustRelease(t, lease)
+			mustRelease(t, another)
+		})
+	}
 }
 
 // A fair lock is handed on only to whoever is first of all; else it is freed, and the first is told.
