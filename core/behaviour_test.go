@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -243,7 +242,7 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 		case n == 1:
 			l.StopRenewal()
 		case n < 5:
-			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond) // its work
 		}
 		random.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
 		for i, l := range held {
@@ -292,6 +291,8 @@ func TestClosedInTheMiddle(t *testing.T) {
 	for round := range uint64(60) {
 		c := newLooseClient(t, b.srv.Client(t))
 		var crowd sync.WaitGroup
+		var granted atomic.Uint64
+		enough := make(chan struct{})
 		for g := range uint64(16) {
 			crowd.Go(func() {
 				for random := rand.New(rand.NewPCG(round, g)); ; {
@@ -308,8 +309,11 @@ func TestClosedInTheMiddle(t *testing.T) {
 						t.Errorf("Acquire %q: %v", r.names, err)
 						continue
 					}
+					if granted.Add(1) == 1+round {
+						close(enough)
+					}
 					if random.IntN(3) == 0 {
-						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond) // its work
 					}
 					if err := errors.Join(l.Err(), l.Release(bg)); err != nil {
 						t.Errorf("Release %q: %v", r.names, err)
@@ -317,14 +321,13 @@ func TestClosedInTheMiddle(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) // any time will do
+		await(t, "one more lock than in the round before", enough)
 		ctx, cancel := context.WithTimeout(bg, patience)
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		cancel()
-		keys := b.rdb.Keys(bg, "*").Val()
-		keys = slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
+		keys := withoutTokens(b.rdb.Keys(bg, "*").Val())
 		if s := c.Stats(); len(keys) > 0 || s != (Stats{}) {
 			t.Fatalf("round %d: left in Redis: %q, and in the client: %+v", round, keys, s)
 		}

@@ -119,8 +119,7 @@ func (top *topology) empty(t testing.TB) {
 		left = top.listening(t)
 		return len(left) == 0 && top.look(t, func(ctx context.Context, rdb *redis.Client) error {
 			keys, err := rdb.Keys(ctx, "*").Result()
-			keys = slices.DeleteFunc(keys, func(k string) bool { return strings.HasPrefix(k, "redisson_lock_token:") })
-			left = append(left, keys...)
+			left = append(left, withoutTokens(keys)...)
 			return err
 		}) == nil && len(left) == 0
 	}) {

@@ -390,7 +390,7 @@ func onceClosed(e *env) {
 	e.eventually("it is being closed", func() bool {
 		lease, err := e.locks.Lock("another").Acquire(background, core.AcquireOptions{})
 		if err == nil {
-			_ = lease.Release(background)
+			err = lease.Release(background)
 		}
 		return errors.Is(err, core.ErrClosed)
 	})
