@@ -342,11 +342,13 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 // those who sleep ask again when they listen to the new master, or with their next poll. The holders go by what they have, a
 // LeaseTime, or are told with the next renewal. It returns the old master, which is dead.
 func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Server {
-	renewed := top.client(t, commandTimeout(time.Second), watchdogTimeout(15*time.Second))
-	holder := top.client(t, commandTimeout(time.Second))
+	// A Redis client that could not connect gives that error to everybody for up to a second, also when there is a new master.
+	patient := commandTimeout(patience)
+	renewed := top.client(t, patient, watchdogTimeout(15*time.Second))
+	holder := top.client(t, patient)
 	waiters := map[string]*Client{
-		"listens": top.client(t, commandTimeout(time.Second), pollInterval(time.Hour)),
-		"polls":   top.client(t, commandTimeout(time.Second), pollInterval(time.Second)),
+		"listens": top.client(t, patient, pollInterval(time.Hour)),
+		"polls":   top.client(t, patient, pollInterval(time.Second)),
 	}
 	type double struct {
 		name    string
