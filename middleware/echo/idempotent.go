@@ -34,6 +34,9 @@ func Idempotent(locks *core.Client, cfg IdempotentConfig) echo.MiddlewareFunc {
 	}
 	m := &middle{skip: cfg.Skipper, answers: cfg.ErrorHandler != nil}
 	return m.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		if _, own := c.Echo().Routers()[r.Host]; own { // that of another host has routes of the same paths
+			r.Pattern = r.Host + r.Pattern
+		}
 		g.Serve(c.Response(), r, func(r *http.Request, rec *idempotency.Recorder) {
 			c.SetRequest(r)
 			if rec == nil {
@@ -46,12 +49,12 @@ func Idempotent(locks *core.Client, cfg IdempotentConfig) echo.MiddlewareFunc {
 	})
 }
 
-// record runs the handler, and Echo's answer to its error, with the recorder under Echo's response, whose hooks stay what they are.
+// record runs the handler, and Echo's answer to its error, with a response of their own over the recorder: the hooks of the outer
+// one belong to middleware further out, and run for each answer, when it is sent.
 func record(c echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
-	response := c.Response()
-	outer := response.Writer
-	response.Writer = rec.Wrap(outer)
-	defer func() { response.Writer = outer }()
+	outer := c.Response()
+	c.SetResponse(echo.NewResponse(rec.Wrap(outer), c.Echo()))
+	defer c.SetResponse(outer)
 	if err := next(c); err != nil {
 		c.Error(err)
 	}

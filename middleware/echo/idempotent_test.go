@@ -24,7 +24,7 @@ type reply struct {
 }
 
 // post sends a POST with a key.
-func (s *site) post(path, key string) reply {
+func (s *site) post(path, key string, changes ...func(*http.Request)) reply {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url+path, strings.NewReader("{}"))
 	if err != nil {
@@ -32,6 +32,9 @@ func (s *site) post(path, key string) reply {
 	}
 	r.Header.Set("Idempotency-Key", key)
 	r.Header.Set("Accept-Encoding", "gzip")
+	for _, change := range changes {
+		change(r)
+	}
 	response, err := s.client.Do(r)
 	if err != nil {
 		s.Fatal(err)
@@ -80,6 +83,10 @@ func TestReplays(t *testing.T) {
 		"ours":       {500, "{\"message\":\"Internal Server Error\"}\n", func(echo.Context) error { return errors.New("broken") }, false},
 		"conflict":   {409, "{\"message\":\"Conflict\"}\n", func(echo.Context) error { return echo.ErrConflict }, false},
 		"answered":   {201, "done", func(c echo.Context) error { _ = c.String(201, "done"); return errors.New("too late") }, true},
+		"early-hints": {200, "done", func(c echo.Context) error {
+			c.Response().WriteHeader(http.StatusEarlyHints)
+			return c.String(200, "done")
+		}, true},
 		"hooks": {200, "done", func(c echo.Context) error {
 			c.Response().Before(func() { c.Response().Header().Set("X-Before", "1") })
 			c.Response().After(func() { c.Response().Header().Set("X-After", "1") })
@@ -106,6 +113,47 @@ func TestReplays(t *testing.T) {
 	}
 }
 
+// What middleware further out has Echo call before an answer is its own affair: once for each answer, and not recorded.
+func TestHooksOutside(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	answers := 0
+	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			c.Response().Before(func() {
+				answers++
+				c.Response().Header().Add("X-Answer", fmt.Sprint(answers))
+			})
+			return next(c)
+		}
+	})
+	s.echo.POST("/", func(c echo.Context) error { return c.String(200, "done") }, Idempotent(newLocks(t), once()))
+	for _, want := range []string{"1", "2", "3"} {
+		if a := s.post("/", "k"); a.status != 200 || !slices.Equal(a.header["X-Answer"], []string{want}) {
+			t.Errorf("answer %s: %v", want, a)
+		}
+	}
+}
+
+// Hosts of one Echo have routes of their own, of the same paths.
+func TestIdempotentHosts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	once := Idempotent(newLocks(t), once())
+	hosts := []string{"a.example", "b.example"}
+	for _, host := range hosts {
+		s.echo.Host(host).POST("/pay", func(c echo.Context) error { return c.String(200, host) }, once)
+	}
+	for _, replayed := range []string{"", "true"} {
+		for _, host := range hosts {
+			a := s.post("/pay", "k", func(r *http.Request) { r.Host = host })
+			if a.body != host || a.header.Get("Idempotent-Replayed") != replayed {
+				t.Errorf("%s: %v", host, a)
+			}
+		}
+	}
+}
+
 // A central error handler that does not look whether there is an answer already is called once, and its answer is kept.
 func TestCentralErrorHandlerRunsOnce(t *testing.T) {
 	t.Parallel()
@@ -128,7 +176,7 @@ func TestCentralErrorHandlerRunsOnce(t *testing.T) {
 	}
 }
 
-// What stands around sees the answer in Echo's response, whose writer is in its place again.
+// What stands around sees the answer in Echo's response, which is in its place again.
 func TestResponseIsRestored(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -136,10 +184,10 @@ func TestResponseIsRestored(t *testing.T) {
 	var seen []string
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			own := c.Response().Writer
+			own, writer := c.Response(), c.Response().Writer
 			err := next(c)
-			if c.Response().Writer != own {
-				t.Errorf("the writer is a %T", c.Response().Writer)
+			if c.Response() != own || own.Writer != writer {
+				t.Errorf("the response is another, or its writer a %T", c.Response().Writer)
 			}
 			seen = append(seen, fmt.Sprint(c.Response().Status, c.Response().Size, c.Response().Committed))
 			return err

@@ -30,7 +30,7 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 			defer func() { c.Writer = outer.ResponseWriter }()
 			began := outer.Written()
 			next(w, r)
-			if outer.Written() && !began {
+			if !began && answered(outer) {
 				rec.Bypassed(outer.Status()) // HandleContext takes the writer away
 				return
 			}
@@ -38,3 +38,6 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 		})
 	})
 }
+
+// answered says whether an answer was begun. Gin takes an informational one for that, after which the answer is still to come.
+func answered(w gin.ResponseWriter) bool { return w.Written() && (w.Status() >= 200 || w.Size() > 0) }

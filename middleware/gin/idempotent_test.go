@@ -83,6 +83,11 @@ func TestReplays(t *testing.T) {
 			c.String(200, "done")
 			c.Header("X-Late", "1")
 		}},
+		"early-hints": {200, "done", func(c *gin.Context) {
+			c.Writer.WriteHeader(http.StatusEarlyHints)
+			c.Writer.WriteHeaderNow()
+			c.String(200, "done")
+		}},
 		"seen": {200, "200 -1 false, 201 4 true", func(c *gin.Context) {
 			before := fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written())
 			w := c.Writer.(*writer)

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -32,7 +34,7 @@ var (
 
 	// CanonicalJSON compares method, path, query and the body's JSON value: white space, the order of members and the spelling
 	// of strings do not matter, but that of numbers does, 1.0 not being 1. A body that is no JSON, or that decoders read in
-	// different ways because of a name given twice or a lone surrogate, is compared as in WholeRequest.
+	// different ways because of a name given twice, or in two cases, or a lone surrogate, is compared as in WholeRequest.
 	CanonicalJSON = Fingerprint{write: func(s *sum, r *http.Request, body []byte) {
 		value, ok := decodeJSON(body)
 		if !ok {
@@ -67,6 +69,12 @@ func Fields(pointers ...string) Fingerprint {
 			WholeRequest.write(s, r, body)
 			return
 		}
+		for _, path := range paths {
+			if inOtherCase(document, path) {
+				WholeRequest.write(s, r, body)
+				return
+			}
+		}
 		s.add("fields")
 		for i, path := range paths {
 			s.add(pointers[i])
@@ -83,6 +91,15 @@ func Fields(pointers ...string) Fingerprint {
 func (f Fingerprint) of(r *http.Request, body []byte) [printSize]byte {
 	s := newSum("request")
 	s.add(r.Method, mount(r), r.URL.Path)
+	if sent := r.URL.EscapedPath(); strings.Contains(sent, "%2F") || strings.Contains(sent, "%2f") {
+		s.add("segments") // decoded, a slash within one cannot be told from one between two
+		for segment := range strings.SplitSeq(sent, "/") {
+			if plain, err := url.PathUnescape(segment); err == nil {
+				segment = plain
+			}
+			s.add(segment)
+		}
+	}
 	f.write(s, r, body)
 	return s.sum()
 }
@@ -124,6 +141,26 @@ func at(value any, path []string) (any, bool) {
 	return value, true
 }
 
+// inOtherCase reports whether a path leads nowhere, and would lead to something for encoding/json, which takes "ID" for "id".
+func inOtherCase(document any, path []string) bool {
+	for i := range path {
+		parent, _ := at(document, path[:i])
+		object, isObject := parent.(map[string]any)
+		if !isObject {
+			continue
+		}
+		if _, exact := object[path[i]]; exact {
+			continue
+		}
+		for name := range object {
+			if strings.EqualFold(name, path[i]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // canonical writes a decoded value: members sorted, numbers as they came.
 func canonical(value any) []byte {
 	text, err := json.Marshal(value)
@@ -162,12 +199,14 @@ func decodeValue(in *json.Decoder) (any, bool) {
 
 func decodeObject(in *json.Decoder) (any, bool) {
 	object := make(map[string]any)
+	folded := make(map[string]bool)
 	for in.More() {
 		token, err := in.Token()
 		name, isString := token.(string)
-		if _, twice := object[name]; err != nil || !isString || twice || !unambiguous(name) {
+		if err != nil || !isString || folded[fold(name)] || !unambiguous(name) {
 			return nil, false
 		}
+		folded[fold(name)] = true
 		value, ok := decodeValue(in)
 		if !ok {
 			return nil, false
@@ -189,6 +228,19 @@ func decodeArray(in *json.Decoder) (any, bool) {
 	}
 	_, err := in.Token()
 	return array, err == nil
+}
+
+// fold makes one of all names that encoding/json takes for each other: "ID" for "id".
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		for {
+			next := unicode.SimpleFold(r)
+			if next <= r { // the orbit begins again with its smallest
+				return next
+			}
+			r = next
+		}
+	}, name)
 }
 
 // unambiguous refuses what a lone surrogate is decoded to.

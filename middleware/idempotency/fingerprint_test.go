@@ -44,6 +44,8 @@ func TestFingerprintsOfBodies(t *testing.T) {
 		{"JSON, a name twice", CanonicalJSON, `{"a":1,"a":2}`, `{"a":2}`, false},
 		{"JSON, a name twice", CanonicalJSON, `{"a":1,"a":2}`, `{"a":1, "a":2}`, false},
 		{"JSON, a name twice further in", CanonicalJSON, `[{"b":{"a":1,"\u0061":2}}]`, `[{"b":{"a":2}}]`, false},
+		{"JSON, a name in two cases", CanonicalJSON, `{"a":1,"A":2}`, `{"a":1, "A":2}`, false},
+		{"JSON, a name in three letters for one", CanonicalJSON, `{"k":1,"\u212a":2}`, `{"k":1, "\u212a":2}`, false},
 		{"JSON, lone surrogates", CanonicalJSON, `"\ud800"`, `"\ud801"`, false},
 		{"JSON, lone surrogates", CanonicalJSON, `{"\ud800":1}`, `{"\ufffd":1}`, false},
 		{"JSON, not UTF-8", CanonicalJSON, "\"\xff\"", "\"\xfe\"", false},
@@ -69,6 +71,10 @@ func TestFingerprintsOfBodies(t *testing.T) {
 		{"fields", Fields("/-1"), `[1]`, `[2]`, true},
 		{"fields", Fields(""), `[1]`, `[ 1 ]`, true},
 		{"fields", Fields(""), `[1]`, `[2]`, false},
+		{"fields, in another case", fields, `{"Amount":1}`, `{"Amount":2}`, false},
+		{"fields, in another case further in", Fields("/a/b"), `{"a":{"B":1}}`, `{"a":{"B":2}}`, false},
+		{"fields, in two cases", fields, `{"amount":1,"AMOUNT":2}`, `{"amount":1,"AMOUNT":3}`, false},
+		{"fields, other ones in another case", fields, `{"amount":1,"Note":1}`, `{"amount":1,"Note":2}`, true},
 		{"none", None, `1`, `2`, true},
 	} {
 		if same := printOf(test.f, nil, test.a) == printOf(test.f, nil, test.b); same != test.same {
@@ -105,6 +111,15 @@ func TestFingerprintsOfRequests(t *testing.T) {
 				t.Errorf("%s: another %s is another request: %v", kind, name, differs)
 			}
 		}
+	}
+	at := func(path string) [printSize]byte {
+		return WholeRequest.of(httptest.NewRequest("POST", path, nil), nil)
+	}
+	if at("/x%2Fy/z") == at("/x/y%2Fz") || at("/x%2fy/z") == at("/x/y/z") {
+		t.Error("a slash within a segment counts as one between two")
+	}
+	if at("/x%2Fy/z") != at("/%78%2fy/z") {
+		t.Error("another spelling is another path")
 	}
 	if printOf(CanonicalJSON, nil, "1") == printOf(WholeRequest, nil, "1") || printOf(Fields("/a"), nil, "1") == printOf(Fields("/b"), nil, "1") {
 		t.Error("two kinds of fingerprints are equal")

@@ -138,7 +138,11 @@ func (v *visit) result(rec *Recorder, whole bool) *record {
 	if status == 0 {
 		status = http.StatusSwitchingProtocols // nothing else goes without a status
 	}
-	if v.noStore.Load() || !v.g.cfg.Store(status, rec.header.Clone()) {
+	header := rec.header.Clone()
+	if header == nil {
+		header = make(http.Header) // of a hijacked connection
+	}
+	if v.noStore.Load() || !v.g.cfg.Store(status, header) {
 		return nil
 	}
 	if !whole {
@@ -146,6 +150,6 @@ func (v *visit) result(rec *Recorder, whole bool) *record {
 	}
 	return &record{
 		kind: answered, print: v.print,
-		status: rec.status, header: recorded(rec.before, rec.header, v.g.cfg.Headers), body: rec.body,
+		status: rec.status, header: recorded(rec.before, rec.header, rec.body, v.g.cfg.Headers), body: rec.body,
 	}
 }

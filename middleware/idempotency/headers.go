@@ -38,7 +38,7 @@ func ofConnection(name string, header http.Header) bool {
 
 // recorded is what the handler has made of the header that was there before, as far as it is to be repeated. What it took
 // away is there without values. The length was checked, and is the same for the same body.
-func recorded(before, header http.Header, keep HeaderFilter) http.Header {
+func recorded(before, header http.Header, body []byte, keep HeaderFilter) http.Header {
 	kept := make(http.Header)
 	wanted := func(name string) bool {
 		return !ofConnection(name, header) && (name == "Content-Length" || keep(http.CanonicalHeaderKey(name)))
@@ -52,6 +52,9 @@ func recorded(before, header http.Header, keep HeaderFilter) http.Header {
 	for name := range before {
 		if _, has := header[name]; !has && wanted(name) {
 			kept[name] = nil
+			if name == "Content-Type" && len(body) > 0 && len(header["Content-Encoding"]) == 0 {
+				kept[name] = []string{http.DetectContentType(body)} // as net/http does for want of one
+			}
 		}
 	}
 	return kept

@@ -2,6 +2,8 @@ package idempotency
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -33,7 +35,7 @@ type visitKey struct{}
 // visitFrom returns the visit that a context leads to; also if it is a *gin.Context.
 func visitFrom(ctx context.Context) *visit {
 	v, _ := framework.Value(ctx, visitKey{}).(*visit)
-	for v != nil && v.inside {
+	for v != nil && (v.inside || v.key == "") { // the latter came without a key, and knows nothing
 		v = v.outer
 	}
 	return v
@@ -97,9 +99,8 @@ func StoreFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// handlerContext is parent's, but does not end when the client hangs up: that is the cancellation without a cause. It ends
-// when the lease is lost, at the deadline, and with end. After passed, the answer being one that nobody will ask for again, it ends with
-// parent in any case.
+// handlerContext is parent's, but does not end when the client hangs up. It ends when the lease is lost, at the deadline, and with end.
+// After passed, the answer being one that nobody will ask for again, it ends with parent in any case.
 func handlerContext(parent context.Context, lease *core.Lease) (ctx context.Context, passed, end func()) {
 	ctx, unbind := lease.Bind(context.WithoutCancel(parent))
 	endDeadline := func() {}
@@ -109,7 +110,7 @@ func handlerContext(parent context.Context, lease *core.Lease) (ctx context.Cont
 	ctx, cancel := context.WithCancelCause(ctx)
 	var follow atomic.Bool
 	stop := context.AfterFunc(parent, func() {
-		if parent.Err() == context.Canceled && (follow.Load() || context.Cause(parent) != context.Canceled) {
+		if parent.Err() == context.Canceled && (follow.Load() || !hungUp(context.Cause(parent))) {
 			cancel(context.Cause(parent))
 		}
 	})
@@ -126,3 +127,6 @@ func handlerContext(parent context.Context, lease *core.Lease) (ctx context.Cont
 		unbind()
 	}
 }
+
+// hungUp: the cancellation has no cause; HTTP/3 says that the connection is closed.
+func hungUp(cause error) bool { return cause == context.Canceled || errors.Is(cause, net.ErrClosed) }

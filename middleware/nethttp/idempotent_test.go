@@ -1,8 +1,12 @@
 package httplock
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -55,6 +59,137 @@ func TestIdempotentMounted(t *testing.T) {
 			if want := fmt.Sprint(i%2 + 1); w.Code != 200 || string(body) != want {
 				t.Errorf("%s: answer %d to %s: %d %q, want %s", name, i, path, w.Code, body, want)
 			}
+		}
+	}
+}
+
+// pay sends a POST with the key k and returns the answer.
+func pay(h http.Handler) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", "/pay", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// A guard further in, for a key that did not come, changes nothing for the one around it.
+func TestIdempotentWithoutKeyInside(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	outer := idempotency.Config{Scope: idempotency.Global}
+	inner := idempotency.Config{Scope: idempotency.Global, Header: "X-Token", Optional: true}
+	runs := 0
+	h := Idempotent(locks, outer)(Idempotent(locks, inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if key, ok := idempotency.KeyFrom(r.Context()); key != "k" || !ok {
+			t.Errorf("the key is %q, %v", key, ok)
+		}
+		if idempotency.DownstreamKey(r.Context(), "charge") == "" {
+			t.Error("there is no key for others")
+		}
+		idempotency.NoStore(r.Context())
+		runs++
+	})))
+	pay(h)
+	if pay(h); runs != 2 {
+		t.Errorf("the handler has run %d times, want 2, as nothing was to be stored", runs)
+	}
+}
+
+// A handler that takes away the type that was set around it leaves it to net/http to guess, also in repeats.
+func TestIdempotentGuessedType(t *testing.T) {
+	t.Parallel()
+	h := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Del("Content-Type")
+		_, _ = io.WriteString(w, "<html>")
+	}))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		h.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	for range 2 {
+		if a := send(t, srv); a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+			t.Errorf("the answer has %v", a.Header)
+		}
+	}
+}
+
+// send sends a POST with the key k over a connection.
+func send(t *testing.T, srv *httptest.Server) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", "k")
+	a, err := srv.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Body = io.NopCloser(bytes.NewReader(body))
+	return a
+}
+
+// Store is given a header that it may write to, also where the connection was hijacked.
+func TestIdempotentStoreOfHijacked(t *testing.T) {
+	t.Parallel()
+	cfg := idempotency.Config{Scope: idempotency.Global, Store: func(_ int, header http.Header) bool {
+		header.Set("X-Mine", "1")
+		return true
+	}}
+	srv := httptest.NewServer(Idempotent(newLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+		_ = conn.Close()
+	})))
+	defer srv.Close()
+	if a := send(t, srv); a.StatusCode != http.StatusNoContent {
+		t.Errorf("answer %s", a.Status)
+	}
+	for {
+		a := send(t, srv)
+		text, _ := io.ReadAll(a.Body)
+		if strings.Contains(string(text), "in-flight") {
+			continue // the handler has answered, and the guard not returned
+		}
+		if a.StatusCode != http.StatusConflict || !strings.Contains(string(text), "not-replayable") {
+			t.Errorf("repeat: %s %s", a.Status, text)
+		}
+		break
+	}
+}
+
+// HTTP/3 ends the context of a request with the cause that the connection is closed, where the others name none.
+func TestIdempotentHangUpWithCause(t *testing.T) {
+	t.Parallel()
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global})
+	mine := errors.New("mine")
+	for range 20 { // it is noticed on another goroutine, which may be late
+		for _, cause := range []error{fmt.Errorf("closed by the client: %w", net.ErrClosed), mine} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			noticed := make(chan struct{})
+			h := once(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				idempotency.NoStore(r.Context())
+				context.AfterFunc(ctx, func() { close(noticed) })
+				cancel(cause)
+				<-noticed
+				if cause == mine {
+					<-r.Context().Done()
+				}
+				if got := context.Cause(r.Context()); got != nil && got != mine {
+					t.Errorf("the handler's context has ended: %v", got)
+				}
+			}))
+			pay(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r.WithContext(ctx)) }))
 		}
 	}
 }
