@@ -13,7 +13,8 @@ needs() {
 if [ -z "${REQLOCK_REDIS_SERVER:-}" ]; then # else the tests use that one
 	needs redis-server redis-server
 fi
-if ! command -v google-chrome chromium-browser >/dev/null; then # examples/payments is looked at in a browser
+mac_chrome='/Applications/Google Chrome.app/Contents/MacOS/Google Chrome'
+if ! command -v google-chrome chromium-browser "$mac_chrome" >/dev/null; then # examples/payments is looked at in a browser
 	needs chromium chromium
 fi
 if [ "$(uname -s)" = Linux ]; then # elsewhere the race detector needs no compiler
@@ -36,12 +37,18 @@ as_root() {
 }
 
 if command -v apt-get >/dev/null; then
-	echo "install-test-tools: apt-get install ${missing[*]}" >&2
 	as_root apt-get update
+	# Ubuntu's has another name.
+	[ -n "$(apt-cache madison chromium)" ] || missing=("${missing[@]/%chromium/chromium-browser}")
+	echo "install-test-tools: apt-get install ${missing[*]}" >&2
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 elif command -v brew >/dev/null; then
-	echo "install-test-tools: brew install redis" >&2
-	brew install redis
+	for package in "${missing[@]}"; do
+		case $package in
+		redis-server) brew install redis ;;
+		chromium) brew install --cask google-chrome ;;
+		esac
+	done
 else
 	echo "install-test-tools: the tests need ${missing[*]} (Debian's names), and there is neither apt-get nor brew to install" \
 		"them with; install them and run this again" >&2

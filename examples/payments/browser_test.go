@@ -37,7 +37,7 @@ func (s *service) browse(fragment string) string {
 // chromium is the path of the browser; see scripts/install-test-tools.sh.
 func chromium(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
