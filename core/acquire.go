@@ -63,7 +63,7 @@ func (p *place) mayBeTaken() bool { return p != nil && p.taken }
 func (p *place) inDoubt() bool    { return p != nil && p.doubt }
 
 // errLate: the reply took longer than the lease lasts.
-var errLate = fmt.Errorf("%w: the lease was over when the reply came; use a longer LeaseTime", ErrLockLost)
+var errLate = fmt.Errorf("%w: the lease was over when the reply came; use a longer LeaseTime, or WatchdogTimeout where there is none", ErrLockLost)
 
 func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Lease, error) {
 	if err := opts.check(); err != nil {

@@ -19,7 +19,7 @@ type Observer struct {
 // An Event is one thing that happened to one lock.
 type Event struct {
 	Name   string        // of the lock, in full
-	Kind   string        // "lock", "once"
+	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Owner  string        // wire owner, the field in Redis; empty while there is none
 	Waited time.Duration // since Acquire was called; of Waiting, Acquired and NotAcquired
 	Held   time.Duration // since it was acquired; of Released, Lost and RenewFailed

@@ -125,7 +125,7 @@ func remedy(err error) string {
 	case errors.Is(err, core.ErrUpgrade):
 		return "the request has the lock as a reader, by a guard further out, and asks for it as a writer: have the outer guard take it as a writer"
 	case errors.Is(err, core.ErrInvalidName):
-		return "have Config.Name make names that are not empty, of 64 KiB at most"
+		return "have Config.Name make names that are not empty, of 64 KiB at most, and in a cluster without braces or with a part of it in braces"
 	default:
 		return "have Config.Key, Config.Policy and Config.Locker return only what can work"
 	}
