@@ -34,9 +34,11 @@ end
 
 local mine = redis.call('ZSCORE', KEYS[3], owner)
 if mine then
-  -- Whoever still asks is alive. A lock that is held for long must not cost it its place.
-  if mine - now < budget / 2 then
-    redis.call('ZADD', KEYS[3], now + budget, owner)
+  -- Whoever still asks is alive. A lock that is held for long must not cost it its place: each of those before it takes a budget
+  -- off when it leaves.
+  local before = (redis.call('LPOS', KEYS[2], owner) or 0) * budget
+  if mine - now < before + budget / 2 then
+    redis.call('ZADD', KEYS[3], now + before + budget, owner)
   end
 elseif now <= tonumber(ARGV[4]) then
   local last = redis.call('LINDEX', KEYS[2], -1)

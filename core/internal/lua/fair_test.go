@@ -196,6 +196,29 @@ func TestFairDeadlinesWhenTheLockIsTaken(t *testing.T) {
 	f.wantQueue(0)
 }
 
+// Waiters that ask again and again keep their places, however long the lock is held, and however many are before them.
+func TestFairLongHoldKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 3)
+	for range 60 { // ten minutes
+		for n := 1; n <= 3; n++ {
+			f.queueUp(n)
+			if err := f.rdb.ZIncrBy(ctx(), deadlines, -10_000, owner(n)).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for n := 1; n <= 3; n++ {
+		f.leave(n - 1)
+		for later := 3; later > n; later-- {
+			if f.ask(later, asLong).Granted {
+				t.Fatalf("%d has the lock, although %d was before it", later, n)
+			}
+		}
+		f.take(n)
+	}
+}
+
 // The same holds for one that does not wait: the first in the queue gets the lock, everybody else is refused and leaves no
 // trace. Redisson: testLockAcquiredBooleanTimeoutDrift_Descrete.
 func TestFairDeadlinesWhenTheLockIsTakenWithoutWaiting(t *testing.T) {

@@ -339,6 +339,17 @@ func TestUpdateReadWrite(t *testing.T) {
 			after: hash{"mode": "read", mine: "1"}, ttls: ttls{key: lease, level(mine, 1): lease},
 		},
 		{
+			name: "a stray of before a downgrade that knows of no readers", before: hash{"mode": "read", mine: "1"}, ttlsBefore: ttls{key: lease, level(mine, 1): lease},
+			writes: 2, lease: time.Hour,
+			after: hash{"mode": "read", mine: "1"}, ttls: ttls{key: lease, level(mine, 1): lease},
+		},
+		{
+			name: "a writer goes on as a reader, whose level a stray has taken away", before: hash{"mode": "write", mineWrite: "1"}, ttlsBefore: ttls{key: lease},
+			reads: 1,
+			after: hash{"mode": "read", mine: "1"}, ttls: ttls{key: lease, level(mine, 1): lease},
+			heard: []string{writeLeft},
+		},
+		{
 			name: "a writer enters again", before: hash{"mode": "write", mineWrite: "1"}, ttlsBefore: ttls{key: short},
 			writes: 2, lease: lease,
 			after: hash{"mode": "write", mineWrite: "2"}, ttls: ttls{key: lease}, // not the sum

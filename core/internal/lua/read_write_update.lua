@@ -28,8 +28,8 @@ if not wrote and redis.call('HEXISTS', hash, owner) == 0 then
   return 0
 end
 
-if not wrote then
-  writes = 0 -- nobody enters the write side from the read side: this is a stray of before a downgrade
+if not wrote and writes > 0 then
+  return 1 -- nobody enters the write side from the read side: this is a stray of before a downgrade, and says nothing of now
 end
 
 local function publish(message)
@@ -63,6 +63,9 @@ if reads > 0 then
   local longest = lease
   for i = 2, #KEYS do
     longest = math.max(longest, redis.call('PTTL', KEYS[i]))
+  end
+  if longest <= 0 then -- a stray of before it read has taken its levels away: it has what the lock has
+    longest = redis.call('PTTL', hash)
   end
   for i = 2, reads + 1 do
     redis.call('SET', KEYS[i], '1', 'PX', math.max(longest, 1))
