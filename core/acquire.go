@@ -337,7 +337,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 		w.fail(arrivals, err)
 	case told.Granted:
 		var lease *Lease
-		if lease, err = w.granted(x, field, told.Token); err == nil {
+		if lease, err = w.granted(x, field, told.Token); lease != nil {
 			return lease, nil
 		}
 	default:
@@ -377,7 +377,7 @@ func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
 	return told, err
 }
 
-// granted makes a lease of a grant, unless it has come too late for the caller.
+// granted makes a lease of a grant, unless it has come too late for the caller; neither lease nor error: it is not needed.
 func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error) {
 	e := w.entry
 	now := time.Now()
@@ -391,6 +391,10 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 
 	e.shard.mu.Lock()
 	switch {
+	case !w.out && err == nil && e.holdOf(w.owner) != nil: // another call of its owner, a reader too, was faster: it enters that hold
+		w.asking = false
+		e.unlock()
+		return nil, nil
 	case w.err != nil:
 		err = w.err
 	case err == nil && w.late(x.sent, at):

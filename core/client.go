@@ -263,7 +263,7 @@ func (h *hold) renewFailed(err error) {
 
 func (c *Client) observeRelease(ctx context.Context, l *Lease, err error) {
 	if err != nil && err != ErrLockLost {
-		c.opts.Logger.Warn("reqlock: release failed, it is tried again in the background", "lock", c.logged(l.name), "owner", l.hold.field, "error", err)
+		c.opts.Logger.Warn("reqlock: release failed; the last level is tried again in the background, another with the next change", "lock", c.logged(l.name), "owner", l.hold.field, "error", err)
 	}
 	notify(c.opts.Observer.Released, ctx, func() Event { return l.event(err) })
 }

@@ -353,6 +353,80 @@ func TestDowngradeAndUpgrade(t *testing.T) {
 	mustRelease(t, mustTake(t, owner, l.Write(), AcquireOptions{}))
 }
 
+// A change of the write side that was not answered comes to Redis when its owner reads as well, or only reads: it says nothing of the
+// read side, and must not free it. On the way from a writer to a reader there is nothing else that keeps writers out.
+func TestAStrayOfAWriterLeavesTheReader(t *testing.T) {
+	t.Parallel()
+	for name, early := range map[string]bool{"before the downgrade": true, "after the downgrade": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			other := b.client(t)
+			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+			mustRelease(t, mustTake(t, owner, l.Read(), AcquireOptions{})) // the stray knows of a level
+			stray := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldRequest)
+			if err := write.Extend(bg, 2*time.Hour); err == nil {
+				t.Error("it was answered, and was not to be")
+			}
+			read := mustTake(t, owner, l.Read(), AcquireOptions{})
+			arrives := func() {
+				stray.Release()
+				await(t, "the stray was executed", stray.Done())
+			}
+			if early {
+				arrives()
+			}
+			mustRelease(t, write)
+			if !early {
+				arrives()
+			}
+			levels := b.rdb.Keys(bg, "{a}:*").Val()
+			if len(levels) != 1 || b.pttl(t, levels[0]) < time.Second {
+				t.Errorf("the reader has the time-out keys %q", levels)
+			}
+			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})) // who leaves looks who is alive
+			wantErr(t, "a writer beside a reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// A downgrade that Redis could not be told of when it was due is told as soon as it can be: its owner may read on for hours, and no
+// other reader would come in.
+func TestAFailedDowngradeIsToldAgain(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			down := proxy.OnEvery(runs(readWriteUpdateScript), redistest.CutBefore)
+			if lease == time.Hour {
+				if err := write.Release(bg); err == nil {
+					t.Error("the release was told, and was not to be")
+				}
+			}
+			await(t, "the write side has ended", write.Done())
+			tries := proxy.Count("EVALSHA")
+			eventually(t, "it is told more often than within CommandTimeout", func() bool { return proxy.Count("EVALSHA") > tries+25 })
+			down.Remove()
+			got := await(t, "another reader", acquireAsync(bg, b.client(t).ReadWriteLock("a").Read(), AcquireOptions{WaitTime: patience}))
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			mustRelease(t, got.lease)
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
 // A renewal that was sent when its owner wrote, and comes to Redis when it only reads, finds no writer. That is no loss.
 func TestARenewalComesAfterTheDowngrade(t *testing.T) {
 	t.Parallel()

@@ -181,10 +181,16 @@ func (h *hold) apply(x *exchange, g grip, answer any, err error, applied func(se
 		return h.cause
 	}
 	h.sure = g.levels
+	if h.downgraded(g) {
+		h.entry.bump() // readers may come in
+	}
 	return applied(x.sent)
 }
 
 func nothing(instant) error { return nil }
+
+// downgraded reports whether a hold that was a writer's is to have levels of the read side only.
+func (h *hold) downgraded(g grip) bool { return !h.kind.shared && g.exclusive == 0 && g.shared > 0 }
 
 // plan is what Redis is to have of the hold: a level for each lease, and one more of a kind or not. The turn is taken. The error
 // says why there is no hold any more, or that the kind cannot be entered.
@@ -221,16 +227,48 @@ func (h *hold) grip() grip {
 	return g
 }
 
-// sendCount tells Redis the hold count. The turn is taken. A failure is of no consequence: the next change sets it.
+// sendCount tells Redis the hold count. The turn is taken. A failure is of no consequence, as the next change sets it; except for that
+// of a downgrade.
 func (h *hold) sendCount() {
+	if g, err := h.tellCount(); err != nil {
+		h.insist(g)
+	}
+}
+
+// tellCount is one try of that, and returns what was to be told.
+func (h *hold) tellCount() (grip, error) {
 	c := h.client()
 	g, err := h.plan(nil)
 	if err != nil || g.total() == 0 {
-		return
+		return g, nil
 	}
 	x := c.exchange(h.kind.update(c, g, 0), c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
-	_ = h.apply(x, g, answer, err, nothing)
+	return g, h.apply(x, g, answer, err, nothing)
+}
+
+// insist has the hold count told in the background until Redis has heard it, if what it has not heard of is a downgrade: no reader
+// comes in as long as it has a writer, and there may be no other change for hours.
+func (h *hold) insist(g grip) {
+	if !h.downgraded(g) {
+		return
+	}
+	c := h.client()
+	c.background.Go(func() {
+		for failures := 0; ; failures++ {
+			select {
+			case <-time.After(min(20*time.Millisecond<<min(failures, 6), time.Second)):
+			case <-c.closing:
+				return
+			}
+			_ = h.take(context.Background())
+			_, err := h.tellCount()
+			h.give()
+			if err == nil { // told, or there is nothing to tell any more
+				return
+			}
+		}
+	})
 }
 
 // release tells Redis that a lease has been released: by the new count, or by freeing the hold with its last lease. A caller
@@ -307,12 +345,16 @@ func (h *hold) lower(g grip, r *lua.Record) error {
 	}
 	x := c.exchange(call, c.opts.CommandTimeout)
 	answer, err := x.run(nil, nil)
-	return h.apply(x, g, answer, err, func(instant) error {
+	err = h.apply(x, g, answer, err, func(instant) error {
 		if h.record == r {
 			h.record = nil
 		}
 		return nil
 	})
+	if err != nil {
+		h.insist(g)
+	}
+	return err
 }
 
 // free frees the hold in Redis, l being its last lease, and gives the turn back. The hold has ended when this returns, whatever

@@ -244,7 +244,8 @@ func (l *Lease) ring() {
 // ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be
 // told. Then the last level is released in the background, for as long as the lease would have lasted; what Redis counts of
 // the levels before it is put right by the next change. The lease is over in any case. That ctx has ended does not stop it;
-// it is bounded by CommandTimeout. Redisson: unlock.
+// it is bounded by CommandTimeout, and by as much again where another call is just changing the lock for the same owner. Redisson:
+// unlock.
 func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) }
 
 // release is Release, with a record or without.

@@ -32,7 +32,8 @@ type Lock struct {
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 
 // FairLock returns the lock of a name that is granted in the order in which it was asked for, by all processes together. Each
-// waiter stands in a queue in Redis; one that is not heard of for five minutes is taken for dead. Redisson: getFairLock.
+// waiter stands in a queue in Redis; one that is first and is not heard of is taken for dead: five minutes after the lease that the
+// holder had when it queued up, and five more for each that was before it. Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
 
 // FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. What the lock protects remembers

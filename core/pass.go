@@ -64,8 +64,8 @@ func (e *entry) letGo() {
 		return // the lock is not free by that
 	}
 	tired := e.tired()
-	e.freed, e.moves = true, 0 // the next of us may have it before the answer is here
-	if !tired || len(e.queue) == 0 {
+	e.freed, e.moves = true, 0                                 // the next of us may have it before the answer is here
+	if !tired || len(e.queue) == 0 || e.queue[0].kind.queued { // where Redis keeps the queue it says whose turn it is
 		return
 	}
 	e.offered, e.resting, e.restTill, e.echoes = true, true, 0, 0

@@ -195,6 +195,43 @@ func TestRule5_2_QueuedEntriesOfTheOwnerReenter(t *testing.T) {
 }
 
 // Who does not want to wait, and sees others wait, need not ask.
+// Readers ask together, also those of one owner. They have one hold all the same, whoever's answer comes first.
+func TestRule5_2_TwoReadersOfOneOwnerAskTogether(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l, owner := c.ReadWriteLock("a").Read(), WithOwner(bg)
+	var answers []*redistest.Rule
+	var readers []<-chan acquired
+	for n := 1; n <= 2; n++ {
+		answers = append(answers, proxy.OnMatch(n, runs(readAcquireScript), redistest.HoldReply))
+	}
+	for range 2 {
+		readers = append(readers, acquireAsync(owner, l, AcquireOptions{WaitTime: patience}))
+	}
+	for _, a := range answers {
+		await(t, "a question is answered", a.Hit())
+	}
+	for _, a := range answers {
+		a.Release()
+	}
+	var leases []*Lease
+	for _, r := range readers {
+		got := await(t, "a reader", r)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		leases = append(leases, got.lease)
+	}
+	if n, err := l.HoldCount(owner); n != 2 || err != nil {
+		t.Errorf("the owner has it %d times (%v), want 2", n, err)
+	}
+	eventually(t, "the other grant is undone", func() bool { return len(b.fields(t, "a")) == 2 }) // the mode and a reader
+	for _, lease := range leases {
+		mustRelease(t, lease)
+	}
+}
+
 func TestRule5_2_WaitTimeZeroBehindOthers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -479,6 +516,62 @@ func TestRule5_3_ReleasesAndLossesOfThisClientWake(t *testing.T) {
 }
 
 // Hundreds of waiters, and not one command.
+// A writer that goes on as a reader lets readers in, those of its own process without a message.
+func TestRule5_3_ADowngradeOfThisClientWakes(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(never))
+			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			proxy.SwallowMessages(-1)
+			reader := acquireAsync(bg, l.Read(), AcquireOptions{WaitTime: WaitForever})
+			eventually(t, "it is subscribed", func() bool { return epochOf(c, "a") > 0 })
+			if lease == time.Hour {
+				mustRelease(t, write)
+			}
+			mustRelease(t, mustGet(t, "the reader has it", reader))
+			mustRelease(t, read)
+		})
+	}
+}
+
+// The release of a fair lock wakes the next of its own process without a message, also when it ends a streak: Redis keeps the
+// queue, and there is nobody to stand back for.
+func TestRule5_3_AFairReleaseAfterAStreakWakes(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	l, opts := c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}
+	sleeps := func() bool { // it has asked since it listens
+		e := c.lock("a")
+		defer e.unlock()
+		return len(e.queue) == 1 && !e.queue[0].asking && e.queue[0].seen > 0 && e.queue[0].seen == e.queue[0].place.calls
+	}
+	first := mustTake(t, bg, l, opts)
+	waiter := acquireAsync(bg, l, opts)
+	eventually(t, "it sleeps", sleeps)
+	mustRelease(t, first)
+	holder := mustGet(t, "it is handed on", waiter)
+	eventually(t, "the streak has lasted long enough", func() bool {
+		e := c.lock("a")
+		defer e.unlock()
+		return e.tired()
+	})
+	waiter = acquireAsync(bg, l, opts)
+	eventually(t, "the next sleeps", sleeps)
+	proxy.SwallowMessages(-1)
+	question := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
+	c.wake("a")
+	await(t, "it asks", question.Hit())
+	mustRelease(t, holder) // to nobody who sleeps
+	question.Release()
+	mustRelease(t, mustGet(t, "the next has it", waiter))
+}
+
 func TestRule5_3_SilenceBetweenPolls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
