@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,12 +44,19 @@ func TestGuestsThatAreRefused(t *testing.T) {
 		})
 	}
 	good := binary(t, "c")
-	for name, code := range map[string][]byte{"empty": nil, "text": []byte("plugin"), "cut": good[:len(good)/2]} {
+	for name, code := range map[string][]byte{"empty": nil, "text": []byte("plugin"), "cut": good[:len(good)/2], "damaged": damaged(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			refused(t, code)
 		})
 	}
+}
+
+// damaged is a guest with one wrong byte, on which wazero panics: its second function has a type that there is not.
+func damaged(t *testing.T) []byte {
+	t.Helper()
+	const functions = "\x03\x03\x02\x00" // the section's number and size, how many there are, and the type of the first
+	return bytes.Replace(binary(t, "calls"), []byte(functions+"\x00"), []byte(functions+"\x09"), 1)
 }
 
 func refused(t *testing.T, code []byte, want ...string) {

@@ -73,12 +73,22 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 		config = config.WithCompilationCache(cache)
 	}
 	p.runtime = wazero.NewRuntimeWithConfig(ctx, config)
-	compiled, err := p.runtime.CompileModule(ctx, binary)
+	compiled, err := compileModule(ctx, p.runtime, binary)
 	if err != nil {
 		return breach("%s (memory beyond MemoryLimit, %d bytes, is refused, as are reference types)", printable(err.Error(), maxText), p.cfg.MemoryLimit)
 	}
 	p.compiled = compiled
 	return p.link(ctx)
+}
+
+// compileModule makes an error of a panic: wazero panics on some damaged binaries, and nothing else would stop that in a watch.
+func compileModule(ctx context.Context, r wazero.Runtime, binary []byte) (_ wazero.CompiledModule, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("compiling it has panicked: %v", cause)
+		}
+	}()
+	return r.CompileModule(ctx, binary)
 }
 
 // link makes the modules that the guest imports, and refuses what no host function is there for.

@@ -91,6 +91,7 @@ func TestReload(t *testing.T) {
 	refusals := 0
 	for name, code := range map[string][]byte{
 		"cut":     keyed(t, "c")[:60],
+		"damaged": damaged(t),
 		"imports": binary(t, "imports"),
 		"start":   binary(t, "asksearly"),
 	} {
