@@ -142,6 +142,33 @@ func TestCacheDir(t *testing.T) {
 	}
 }
 
+// TestCacheDirOfNoUse has entries that are damaged, as a disk that was full leaves them.
+func TestCacheDirOfNoUse(t *testing.T) {
+	t.Parallel()
+	log := &logged{}
+	cfg := Config{CacheDir: filepath.Join(t.TempDir(), "cache"), Logger: slog.New(slog.NewTextHandler(log, nil))}
+	closePlugin(t, start(t, "c", cfg))
+	err := filepath.WalkDir(cfg.CacheDir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		return os.Truncate(path, 100)
+	})
+	if err != nil || log.String() != "" {
+		t.Fatalf("%v, log: %s", err, log)
+	}
+	rounds(t)(t, start(t, "c", cfg), 200)
+	if strings.Count(log.String(), "CacheDir is of no use, the plugin is compiled without it") != 1 {
+		t.Errorf("log: %s", log)
+	}
+	if p, err := New(context.Background(), damaged(t), cfg); p != nil || !errors.Is(err, ErrBadGuest) {
+		t.Errorf("a guest that is damaged itself: %v", err)
+	}
+	if strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("log: %s", log)
+	}
+}
+
 // TestReqlockV1 has each of its functions leave its mark.
 func TestReqlockV1(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -64,16 +65,27 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 		WithMemoryLimitPages(uint32(p.cfg.MemoryLimit / page)).
 		WithCustomSections(true).
 		WithDebugInfoEnabled(false)
+	cached := config
 	if p.cfg.CacheDir != "" {
 		cache, err := wazero.NewCompilationCacheWithDir(p.cfg.CacheDir)
 		if err != nil {
 			return fmt.Errorf("reqlock: wasm: CacheDir: %w", err)
 		}
 		p.cache = cache
-		config = config.WithCompilationCache(cache)
+		cached = config.WithCompilationCache(cache)
 	}
-	p.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	p.runtime = wazero.NewRuntimeWithConfig(ctx, cached)
 	compiled, err := compileModule(ctx, p.runtime, binary)
+	if err != nil && p.cache != nil { // the guest's fault, or the cache's: a full disk, a damaged entry
+		fault := err
+		if err := p.close(); err != nil {
+			return err
+		}
+		p.cache, p.runtime = nil, wazero.NewRuntimeWithConfig(ctx, config)
+		if compiled, err = compileModule(ctx, p.runtime, binary); err == nil {
+			p.journal.say(slog.LevelError, "reqlock: wasm: CacheDir is of no use, the plugin is compiled without it", fault.Error())
+		}
+	}
 	if err != nil {
 		return breach("%s (memory beyond MemoryLimit, %d bytes, is refused, as are reference types)", printable(err.Error(), maxText), p.cfg.MemoryLimit)
 	}
