@@ -1,16 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reqlock/reqlock/examples/internal/demotest"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/wasm"
 )
 
 // With the race detector it takes each program ten times as long to compile the plugin. Package wasm is tested with it.
@@ -42,6 +47,37 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	return ""
 }
 
+// TestKeys has one key for each list, however a client spells its path.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	plugin, err := wasm.Open(ctx, "plugin.wasm", wasm.Config{Timeout: startTime, InitTimeout: startTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plugin.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	for path, want := range map[string]string{
+		"/acme/stock":        "acme/stock",
+		"/acme/stock?page=2": "acme/stock",
+		"/%61cme/st%6Fck":    "acme/stock",
+		"/acme/st%6fck?":     "acme/stock",
+		"/acme:1/stock":      "acme:1/stock",
+		"/acme/1:stock":      "acme/1:stock",
+		"/acme%2fstock/1":    "acme%2Fstock/1",
+		"/acme/stock%2F1":    "acme/stock%2F1",
+		"/ac%20me/%C3%BC%ff": "ac%20me/%C3%BC%FF",
+	} {
+		var policy guard.Policy
+		if err := plugin.Policy(httptest.NewRequest("POST", path, nil), &policy); err != nil || !slices.Equal(policy.Keys, []string{want}) {
+			t.Errorf("%s: keys %q, %v; want %q", path, policy.Keys, err, want)
+		}
+	}
+}
+
 // TestNewPolicy edits the plugin, builds it with the command of the example, and asks the program that runs.
 func TestNewPolicy(t *testing.T) {
 	t.Parallel()
@@ -63,7 +99,7 @@ func TestNewPolicy(t *testing.T) {
 		t.Errorf("with the old policy: %+v", a)
 	}
 
-	buildEdited(t, file, `lock.AddKey(tenant + ":" + list)`, `lock.Deny(451, "not "+tenant+"'s "+list)`)
+	buildEdited(t, file, `lock.AddKey(canonical(tenant) + "/" + canonical(list))`, `lock.Deny(451, "not "+tenant+"'s "+list)`)
 	p.Until(t, "the plugin's new version takes over")
 	if a := <-demotest.Post(client, base+"/acme/stock", ""); a.Status != 451 || !strings.Contains(a.Body, `"detail":"not acme's stock"`) {
 		t.Errorf("with the new policy: %+v", a)

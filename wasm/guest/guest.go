@@ -57,7 +57,7 @@ func (Request) Method() string { return fetch(getMethod) }
 // URI is the path, encoded as it came, and the query.
 func (Request) URI() string { return fetch(getURI) }
 
-// Path is the URI's, still encoded.
+// Path is the URI's, still encoded: /acme and /%61cme, which a router takes for the same, are two keys unless the plugin decodes them.
 func (r Request) Path() string {
 	path, _, _ := strings.Cut(r.URI(), "?")
 	return path

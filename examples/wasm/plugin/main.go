@@ -5,6 +5,7 @@
 package main
 
 import (
+	"net/url"
 	"strings"
 	"time"
 
@@ -17,11 +18,20 @@ func main() {} // never runs
 
 func decide(r guest.Request, lock guest.Lock) {
 	tenant, list, _ := strings.Cut(strings.TrimPrefix(r.Path(), "/"), "/")
-	lock.AddKey(tenant + ":" + list)
+	lock.AddKey(canonical(tenant) + "/" + canonical(list))
 	lock.SetWait(5 * time.Second)
 	if r.Method() == "GET" {
 		lock.SetMode(guest.Read)
 	} else {
 		lock.SetMode(guest.Write)
 	}
+}
+
+// canonical is one spelling of what the router takes for the same: acme and %61cme.
+func canonical(segment string) string {
+	decoded, err := url.PathUnescape(segment)
+	if err != nil {
+		return segment // no router takes it
+	}
+	return url.PathEscape(decoded)
 }
