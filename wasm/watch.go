@@ -36,12 +36,15 @@ func open(ctx context.Context, path string, cfg Config, interval time.Duration) 
 //
 // It goes by the content. A file's size and time only spare it the reading: they do not tell two writes in one tick of the
 // clock apart. New content counts when it is the same twice, an interval apart, lest a file be taken that is still written.
+//
+// Content that was refused is tried again when the file has changed and holds the same: the reason may have passed.
 type watch struct {
 	plugin  *Plugin
 	path    string
 	seen    os.FileInfo       // when the content was settled; nil: read it
 	settled [sha256.Size]byte // what is loaded, or was refused
 	pending [sha256.Size]byte // what was read last
+	refused bool              // what is settled has not started
 	missing bool
 }
 
@@ -77,6 +80,9 @@ func (w *watch) look(ctx context.Context) {
 	switch sum {
 	case w.settled:
 		w.seen = info
+		if w.refused {
+			w.load(ctx, binary)
+		}
 	case w.pending:
 		w.settled, w.seen = sum, info
 		w.load(ctx, binary)
@@ -94,6 +100,7 @@ func (w *watch) unchanged(info os.FileInfo) bool {
 func (w *watch) load(ctx context.Context, binary []byte) {
 	p := w.plugin
 	next, err := load(ctx, binary, &p.cfg, p.journal)
+	w.refused = err != nil
 	if err != nil {
 		if ctx.Err() != nil {
 			return // the plugin is closing, which has stopped the start

@@ -3,6 +3,7 @@ package wasm
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,10 +27,23 @@ type plant struct {
 // watchFile opens a file that holds code, and looks at it often.
 func watchFile(t *testing.T, code []byte) *plant {
 	t.Helper()
+	return openFile(t, code, true)
+}
+
+// watchByHand opens a file that holds code, and looks at it when the test says so.
+func watchByHand(t *testing.T, code []byte) (f *plant, look func()) {
+	t.Helper()
+	f = openFile(t, code, false)
+	w := &watch{plugin: f.Plugin, path: f.path, settled: sha256.Sum256(code)}
+	return f, func() { w.look(context.Background()) }
+}
+
+func openFile(t *testing.T, code []byte, watched bool) *plant {
+	t.Helper()
 	f := &plant{t: t, path: filepath.Join(t.TempDir(), "policy.wasm"), log: &logged{}}
 	f.replace(code)
 	p, err := open(context.Background(), f.path, Config{
-		Timeout: patience, InitTimeout: patience, MaxInstances: 3, Watch: true,
+		Timeout: patience, InitTimeout: patience, MaxInstances: 3, Watch: watched,
 		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	}, 2*time.Millisecond)
 	if err != nil {
@@ -117,6 +131,41 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.awaitKey("key-d")
+}
+
+// TestReloadOfARefusedVersion has a version refused for a reason that passes.
+func TestReloadOfARefusedVersion(t *testing.T) {
+	t.Parallel()
+	f, look := watchByHand(t, keyed(t, "a"))
+	const refused = "the plugin's new version does not work, the old one stays"
+	f.cfg.CacheDir = f.path // no directory
+	f.replace(keyed(t, "b"))
+	for range 5 {
+		look()
+	}
+	f.awaitLog(refused, 1)
+	f.replace(keyed(t, "b"))
+	for range 5 {
+		look()
+	}
+	f.awaitLog(refused, 2)
+	f.cfg.CacheDir = ""
+	for range 5 {
+		look()
+	}
+	if key := f.keys(); key != "key-a" {
+		t.Errorf("the key is %q though the file has not changed", key)
+	}
+	f.replace(keyed(t, "b"))
+	look()
+	if key := f.keys(); key != "key-b" {
+		t.Errorf("the key is %q", key)
+	}
+	f.replace(keyed(t, "b"))
+	for range 5 {
+		look()
+	}
+	f.awaitLog("the plugin's new version takes over", 1)
 }
 
 // TestReloadUnderLoad has the file change again and again while calls run, none of which may fail.
