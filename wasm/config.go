@@ -29,7 +29,8 @@ type Config struct {
 	// CacheDir keeps compiled code for the next start of the process. It holds machine code that is run as it is, so it must be
 	// accessible to the user of the process only; it is made with mode 0700 if it is not there. Empty: no cache.
 	CacheDir string
-	// Logger takes what guests say and why calls have failed, with the plugin's name, at most 50 lines a second. nil: slog.Default().
+	// Logger takes what guests say and why calls have failed, with the plugin's name, at most 50 lines a second, and what
+	// becomes of new versions. nil: slog.Default().
 	Logger *slog.Logger
 	// Watch lets a plugin made by Open follow its file: see there.
 	Watch bool

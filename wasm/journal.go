@@ -11,7 +11,8 @@ import (
 // maxLines is how many lines a plugin may log in a second.
 const maxLines = 50
 
-// A journal is a plugin's way to the log. It is bounded, whatever guests say: lines of maxText, maxLines a second.
+// A journal is a plugin's way to the log. It is bounded, whatever guests say: lines of maxText, and of what calls say maxLines a
+// second.
 type journal struct {
 	logger *slog.Logger
 
@@ -25,7 +26,12 @@ func newJournal(logger *slog.Logger, plugin string) *journal {
 	return &journal{logger: logger.With("plugin", plugin)}
 }
 
-// say logs a text that a guest can have shaped.
+// announce logs what comes of a load, not of calls: it is said, however much calls say.
+func (j *journal) announce(level slog.Level, message, text string) {
+	j.logger.Log(context.Background(), level, message, "text", loggable(text))
+}
+
+// say logs what comes of calls. A guest can have shaped the text.
 func (j *journal) say(level slog.Level, message, text string) {
 	if !j.enabled(level) {
 		return

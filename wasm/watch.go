@@ -70,7 +70,7 @@ func (w *watch) look(ctx context.Context) {
 	binary, err := os.ReadFile(w.path)
 	if err != nil {
 		if !w.missing {
-			w.plugin.journal.say(slog.LevelError, "reqlock: wasm: the plugin's file cannot be read, the old version stays", err.Error())
+			w.plugin.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's file cannot be read, the old version stays", err.Error())
 		}
 		w.missing, w.seen = true, nil
 		return
@@ -105,12 +105,12 @@ func (w *watch) load(ctx context.Context, binary []byte) {
 		if ctx.Err() != nil {
 			return // the plugin is closing, which has stopped the start
 		}
-		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin's new version does not work, the old one stays", err.Error())
+		p.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's new version does not work, the old one stays", err.Error())
 		return
 	}
 	old := p.swap(next)
-	p.journal.say(slog.LevelInfo, "reqlock: wasm: the plugin's new version takes over", "sha256:"+hex.EncodeToString(w.settled[:6]))
+	p.journal.announce(slog.LevelInfo, "reqlock: wasm: the plugin's new version takes over", "sha256:"+hex.EncodeToString(w.settled[:6]))
 	if err := old.close(); err != nil {
-		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin's old version has not closed well", err.Error())
+		p.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's old version has not closed well", err.Error())
 	}
 }

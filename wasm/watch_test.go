@@ -168,6 +168,24 @@ func TestReloadOfARefusedVersion(t *testing.T) {
 	f.awaitLog("the plugin's new version takes over", 1)
 }
 
+// TestReloadIsSaid when calls have used up what they may log.
+func TestReloadIsSaid(t *testing.T) {
+	t.Parallel()
+	f, look := watchByHand(t, keyed(t, "a"))
+	f.journal.second, f.journal.lines = time.Now().Add(time.Hour), maxLines // for so long
+	f.replace(damaged(t))
+	look()
+	look()
+	f.replace(keyed(t, "b"))
+	look()
+	look()
+	for _, text := range []string{"the plugin's new version does not work", "the plugin's new version takes over"} {
+		if !strings.Contains(f.log.String(), text) {
+			t.Errorf("no %q in the log: %s", text, f.log)
+		}
+	}
+}
+
 // TestReloadUnderLoad has the file change again and again while calls run, none of which may fail.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
