@@ -31,7 +31,12 @@ func (d *deadline) begin(timeout time.Duration) {
 }
 
 // end reports whether the call was over in time.
-func (d *deadline) end() bool { return d.timer.Stop() && d.Err() == nil }
+func (d *deadline) end() bool {
+	if !d.timer.Stop() {
+		d.expire() // the timer's function may be yet to run: it must not end another call
+	}
+	return d.Err() == nil
+}
 
 func (d *deadline) expire() { d.once.Do(func() { close(d.done) }) }
 

@@ -22,6 +22,15 @@ func TestDeadline(t *testing.T) {
 		t.Errorf("it has not passed: %v", d.Err())
 	}
 
+	late := newDeadline(nil)
+	fired, held := make(chan struct{}), make(chan struct{})
+	late.timer = time.AfterFunc(0, func() { close(fired); <-held; late.expire() })
+	<-fired
+	if late.end() || late.Err() == nil {
+		t.Error("it has passed, and could be begun again")
+	}
+	close(held)
+
 	d = newDeadline(nil)
 	d.begin(time.Hour)
 	d.expire()
