@@ -203,8 +203,11 @@ func (c *call) finish() error {
 			return err
 		}
 	}
-	if len(c.policy.Keys) == 0 {
+	switch {
+	case len(c.policy.Keys) == 0:
 		return ErrNoKey
+	case len(c.policy.Keys) > 1 && c.policy.Mode == guard.Fenced:
+		return breach("it sets %d keys; Fenced is for one", len(c.policy.Keys))
 	}
 	return nil
 }

@@ -247,6 +247,9 @@ func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
 		}
 		checkUntouched(t, r, path)
 	}
+	if err := p.Policy(httpRequest("/many"), &guard.Policy{Mode: guard.Fenced}); !errors.Is(err, ErrBadGuest) || !strings.Contains(err.Error(), "2 keys; Fenced is for one") {
+		t.Errorf("Fenced: %v", err)
+	}
 	for path, status := range map[string]int{"/denied": 451, "/other": 403} {
 		v := ask(t, p.Policy, httpRequest(path))
 		if v.Denial.Status != status || v.Denial.Detail != "" {
