@@ -18,7 +18,6 @@ type call struct {
 	cfg      *Config
 	request  *http.Request
 	buffered bool // the body has been read, or could not be
-	bodyErr  error
 	scratch  scratch
 	spent    int // bytes written
 
@@ -38,12 +37,13 @@ type scratch struct {
 // A body is read from the front; the first write replaces it.
 type body struct {
 	unread  []byte
+	err     error // why what came with the request cannot be read
 	written bool
 }
 
 func (b *body) write(text []byte) {
 	if !b.written {
-		b.written, b.unread = true, nil // what was there is the handler's: it must not be appended to
+		*b = body{written: true} // what was there is the handler's: it must not be appended to
 	}
 	b.unread = append(b.unread, text...)
 }
@@ -57,19 +57,15 @@ func newCall(cfg *Config, r *http.Request, policy guard.Policy) *call {
 // the same bytes, whatever becomes of the guest. Errors wait for a guest that reads the body.
 func (c *call) bufferBody(read func(*http.Request) ([]byte, error)) {
 	text, err := read(c.request)
-	c.buffered, c.bodyErr = true, err
-	c.scratch.bodies[kindRequest] = &body{unread: text}
+	c.buffered = true
+	c.scratch.bodies[kindRequest] = &body{unread: text, err: err}
 }
 
 func (c *call) body(kind uint32) *body {
 	if c.scratch.bodies[kind] == nil {
 		c.scratch.bodies[kind] = &body{}
 	}
-	b := c.scratch.bodies[kind]
-	if kind == kindRequest && c.bodyErr != nil && !b.written {
-		panic(abort{bodyError(c.bodyErr)})
-	}
-	return b
+	return c.scratch.bodies[kind]
 }
 
 func bodyError(err error) error {

@@ -55,6 +55,9 @@ var httpHandler = hostModule{
 			panic(abort{trapped("%s: buf_limit is 0", mem.function)})
 		}
 		body := c.body(bodyKind(s[0]))
+		if body.err != nil {
+			panic(abort{bodyError(body.err)})
+		}
 		length := min(uint64(len(body.unread)), uint64(limit))
 		copy(mem.bytes(s[1], length), body.unread)
 		body.unread = body.unread[length:]

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -390,6 +391,21 @@ func TestBodies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBodyThatIsNotRead is none of the guest's business, however large it is.
+func TestBodyThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	p := start(t, "writesbody", Config{MaxBody: 10})
+	for _, size := range []int{0, 10, 11} {
+		r := request("PUT", "/", strings.Repeat("x", size))
+		if v := ask(t, p.Policy, r); !slices.Equal(v.Policy.Keys, []string{"own body"}) {
+			t.Errorf("a body of %d bytes: %+v", size, v)
+		}
+		if left, err := io.ReadAll(r.Body); len(left) != size || err != nil {
+			t.Errorf("the handler reads %d bytes of %d, %v", len(left), size, err)
+		}
 	}
 }
 
