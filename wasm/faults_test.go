@@ -114,6 +114,11 @@ func TestEndlessRecursion(t *testing.T) {
 		t.Error(err)
 	}
 	rounds(t)(t, p, 100)
+
+	p, err := New(context.Background(), binary(t, "overflow"), Config{InitTimeout: patience})
+	if p != nil || !errors.Is(err, ErrTrap) || !strings.Contains(err.Error(), "stack overflow") {
+		t.Errorf("in the start section: %v", err)
+	}
 }
 
 // TestEndlessLoop also has the garbage collector and other calls go on while a guest loops.

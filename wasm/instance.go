@@ -72,7 +72,7 @@ func (i *instance) start() (err error) {
 // ran tells an error of a start section from one before it, such as an import that is neither function nor memory.
 func ran(err error) bool {
 	var exit *sys.ExitError
-	return errors.As(err, &exit) || strings.Contains(err.Error(), "wasm stack trace")
+	return errors.As(err, &exit) || strings.HasPrefix(err.Error(), "start ") // as wazero words it
 }
 
 // moduleConfig gives a guest a clock and randomness, and no more of the world: no files, arguments, environment or sleep.
