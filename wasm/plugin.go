@@ -44,8 +44,9 @@ func New(ctx context.Context, binary []byte, cfg Config) (*Plugin, error) {
 }
 
 // Open makes a plugin of a file, by whose name the logs call it. With Config.Watch it takes a new version up by itself, about a
-// second after the file has changed: the new one is compiled and started before it takes over, and while it does, no call fails.
-// One that does not start is logged, and the old one stays. Replace the file by renaming another into its place.
+// second after the file has changed, or ten if its size and time are the same: the new one is compiled and started before it takes
+// over, and while it does, no call fails. One that does not start is logged, and the old one stays. Replace the file by renaming
+// another into its place.
 func Open(ctx context.Context, path string, cfg Config) (*Plugin, error) {
 	return open(ctx, path, cfg, pollInterval)
 }

@@ -32,15 +32,20 @@ func open(ctx context.Context, path string, cfg Config, interval time.Duration) 
 	return p, nil
 }
 
+// readEvery says which looks read the file though its size and time are the same: every twentieth, which is one in ten seconds.
+const readEvery = 20
+
 // A watch looks at a plugin's file again and again. It is the only one that swaps programs.
 //
-// It goes by the content. A file's size and time only spare it the reading: they do not tell two writes in one tick of the
-// clock apart. New content counts when it is the same twice, an interval apart, lest a file be taken that is still written.
+// It goes by the content. A file's size and time only spare it the reading, most of the time: they do not tell two writes in one
+// tick of the clock apart, and cp -p keeps them. New content counts when it is the same twice, an interval apart, lest a file
+// be taken that is still written.
 //
 // Content that was refused is tried again when the file has changed and holds the same: the reason may have passed.
 type watch struct {
 	plugin  *Plugin
 	path    string
+	looks   int               // how many there were
 	seen    os.FileInfo       // when the content was settled; nil: read it
 	settled [sha256.Size]byte // what is loaded, or was refused
 	pending [sha256.Size]byte // what was read last
@@ -64,7 +69,9 @@ func (w *watch) run(ctx context.Context, interval time.Duration) {
 
 func (w *watch) look(ctx context.Context) {
 	info, err := os.Stat(w.path)
-	if err == nil && w.unchanged(info) {
+	changed := err != nil || !w.unchanged(info)
+	w.looks++
+	if !changed && w.looks%readEvery != 0 {
 		return
 	}
 	binary, err := os.ReadFile(w.path)
@@ -80,7 +87,7 @@ func (w *watch) look(ctx context.Context) {
 	switch sum {
 	case w.settled:
 		w.seen = info
-		if w.refused {
+		if w.refused && changed {
 			w.load(ctx, binary)
 		}
 	case w.pending:

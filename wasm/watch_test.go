@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -166,6 +167,35 @@ func TestReloadOfARefusedVersion(t *testing.T) {
 		look()
 	}
 	f.awaitLog("the plugin's new version takes over", 1)
+}
+
+// TestReloadOfTheSameSizeAndTime is what cp -p makes of files that an archive gave the same time.
+func TestReloadOfTheSameSizeAndTime(t *testing.T) {
+	t.Parallel()
+	f, look := watchByHand(t, keyed(t, "a"))
+	write := func(letter string) {
+		t.Helper()
+		then := time.Unix(1_000_000_000, 0)
+		if err := errors.Join(os.WriteFile(f.path, keyed(t, letter), 0o600), os.Chtimes(f.path, then, then)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a")
+	look()
+	write("b")
+	for range readEvery + 1 {
+		look()
+	}
+	if key := f.keys(); key != "key-b" {
+		t.Errorf("the key is %q", key)
+	}
+
+	write("c") // in a version that is refused
+	f.cfg.CacheDir = f.path
+	for range 5 * readEvery {
+		look()
+	}
+	f.awaitLog("the plugin's new version does not work, the old one stays", 1)
 }
 
 // TestReloadIsSaid when calls have used up what they may log.
