@@ -160,8 +160,8 @@ func (p *Plugin) swap(next *program) *program {
 	return last
 }
 
-// Close refuses new calls, waits for those that run, each of which is bounded by Config.Timeout, and gives everything back. An end
-// of ctx ends only the waiting; call Close again to wait on.
+// Close refuses new calls, waits for those that run, and gives everything back. A call is bounded by Config.Timeout, and by
+// Config.InitTimeout before that if it has to make an instance. An end of ctx ends only the waiting; call Close again to wait on.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.over
@@ -179,7 +179,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	}
 }
 
-// shutdown ends with the last call, which Config.Timeout bounds.
+// shutdown ends with the last call.
 func (p *Plugin) shutdown() {
 	if p.stopWatch != nil {
 		p.stopWatch()

@@ -116,7 +116,9 @@ func (w *watch) load(ctx context.Context, binary []byte) {
 		return
 	}
 	old := p.swap(next)
-	p.journal.announce(slog.LevelInfo, "reqlock: wasm: the plugin's new version takes over", "sha256:"+hex.EncodeToString(w.settled[:6]))
+	if old != next { // the plugin is not closing
+		p.journal.announce(slog.LevelInfo, "reqlock: wasm: the plugin's new version takes over", "sha256:"+hex.EncodeToString(w.settled[:6]))
+	}
 	if err := old.close(); err != nil {
 		p.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's old version has not closed well", err.Error())
 	}

@@ -298,6 +298,19 @@ func (c *signallingContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
+// TestCloseBeforeTheSwap leaves a new version that has been loaded without a plugin to take over.
+func TestCloseBeforeTheSwap(t *testing.T) {
+	t.Parallel()
+	f, look := watchByHand(t, keyed(t, "a"))
+	f.replace(keyed(t, "b"))
+	look()
+	closePlugin(t, f.Plugin)
+	look()
+	if f.log.String() != "" {
+		t.Errorf("log: %s", f.log)
+	}
+}
+
 // TestCloseWhileLoading ends the start of a new version that never would.
 func TestCloseWhileLoading(t *testing.T) {
 	t.Parallel()
