@@ -427,7 +427,11 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 	if w.alone {
 		e.rivals = rivalChances
 	}
-	w.pollAt = in(e.client().pause(ttl))
+	pause := e.client().pause(ttl)
+	if w.kind.queued {
+		pause = min(pause, fairBudget/4) // who is silent for longer is taken for dead
+	}
+	w.pollAt = in(pause)
 	e.subscribe(w)
 	if w.waits {
 		return

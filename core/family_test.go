@@ -751,6 +751,24 @@ func TestFairLostReplies(t *testing.T) {
 	}
 }
 
+// However long PollInterval is: who waits asks early enough not to be taken for dead.
+func TestFairWaiterIsHeardOf(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(never))
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
+	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
+	waitsAsleep(t, c)
+	e := c.lock("a")
+	pause := e.queue[0].pollAt.since(now())
+	e.unlock()
+	if pause <= 0 || pause > fairBudget/4 {
+		t.Errorf("it asks again in %v", pause)
+	}
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter", waiter))
+}
+
 // A lock that is held for long does not cost those who wait their place.
 func TestFairPlaceIsKeptAlive(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,8 @@ type Options struct {
 	// WatchdogTimeout is the lease of a lock that was acquired without one; it is renewed every third of it for as
 	// long as the lock is held. 0: 30s, at least 10ms. Redisson: lockWatchdogTimeout.
 	WatchdogTimeout time.Duration
-	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again. 0: 5s, at least 1ms.
+	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again; that of a fair lock sleeps for
+	// 75s at most, to keep its place. 0: 5s, at least 1ms.
 	PollInterval time.Duration
 	// CommandTimeout bounds each operation on Redis, repeats included. 0: 3s, at least 1ms. The connection of a command that was
 	// given up is busy until the Redis client's ReadTimeout, and Close waits for it. A release that hands the lock on to a waiter of
