@@ -56,9 +56,9 @@ const (
 )
 
 // New returns a client that keeps locks on rdb, which it does not close. It does not talk to Redis. It refuses, with
-// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout, a *redis.Ring. Hooks of rdb are to be
-// added before: where its time-outs are longer than CommandTimeout, hand-overs use its connections with shorter ones, through a
-// client made of it here.
+// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout or WriteTimeout, a *redis.Ring. Hooks
+// of rdb are to be added before: where its time-outs are longer than CommandTimeout, hand-overs use its connections with shorter
+// ones, through a client made of it here.
 func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
 	return newClient(rdb, opts, instantOf)
 }
