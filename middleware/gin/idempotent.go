@@ -9,8 +9,9 @@ import (
 )
 
 // Idempotent returns a middleware that runs the rest of the chain once for each idempotency key, and answers repeats with the
-// first result. A status that a handler only sets, as by c.Status, is sent when the chain is through. It panics on a Config that can never
-// work; see idempotency.New.
+// first result. A status that a handler only sets, as by c.Status, is sent when the chain is through. Where a run has left errors with c.Error
+// and no answer, that is for middleware further out to give: nothing is recorded. It panics on a Config that can never work; see
+// idempotency.New.
 //
 // gin.Engine.HandleContext answers past the middleware of the first route, whose repeats then get 409 not-replayable.
 func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
@@ -28,13 +29,18 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 			w := newWriter(rec.Wrap(outer), outer)
 			c.Writer = w
 			defer func() { c.Writer = outer.ResponseWriter }()
-			began := outer.Written()
+			began, failed := outer.Written(), len(c.Errors)
 			next(w, r)
-			if !began && answered(outer) {
+			switch {
+			case !began && answered(outer):
 				rec.Bypassed(outer.Status()) // HandleContext takes the writer away
-				return
+			case len(c.Errors) > failed && !answered(w):
+				// Middleware further out may answer errors: with what is not known here.
+				idempotency.NoStore(r.Context())
+				outer.ResponseWriter.WriteHeader(w.Status())
+			default:
+				w.WriteHeaderNow()
 			}
-			w.WriteHeaderNow()
 		})
 	})
 }

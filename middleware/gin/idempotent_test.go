@@ -168,6 +168,47 @@ func TestWriterIsRestored(t *testing.T) {
 	}
 }
 
+// Gin's handlers leave their errors to middleware, which answers when they have returned.
+func TestErrorsAnsweredFurtherOut(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	answers := func(c *gin.Context) {
+		c.Next()
+		if len(c.Errors) > 0 && !c.Writer.Written() {
+			c.JSON(max(c.Writer.Status(), 400), gin.H{"error": c.Errors.Last().Error()})
+		}
+	}
+	fails := func(c *gin.Context) { _ = c.Error(errors.New("no")) }
+	var runs atomic.Int64
+	idempotent := Idempotent(newLocks(t), once)
+	counts := func(*gin.Context) { runs.Add(1) }
+	for name, test := range map[string]struct {
+		status int
+		body   string
+		runs   int64 // of two requests
+		chain  []gin.HandlerFunc
+	}{
+		"outside":        {400, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, fails}},
+		"with a status":  {422, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, func(c *gin.Context) { c.Status(422) }, fails}},
+		"inside":         {400, `{"error":"no"}`, 1, []gin.HandlerFunc{idempotent, counts, answers, fails}},
+		"nobody":         {200, "", 2, []gin.HandlerFunc{idempotent, counts, fails}},
+		"answered":       {200, "done", 1, []gin.HandlerFunc{answers, idempotent, counts, fails, func(c *gin.Context) { c.String(200, "done") }}},
+		"before the run": {204, "", 1, []gin.HandlerFunc{answers, fails, idempotent, counts, func(c *gin.Context) { c.Status(204) }}},
+	} {
+		path := "/" + strings.ReplaceAll(name, " ", "-")
+		s.engine.POST(path, test.chain...)
+		runs.Store(0)
+		for range 2 {
+			if a := s.post(path, path[1:]); a.status != test.status || a.body != test.body {
+				t.Errorf("%s: answer %d %q, want %d %q", name, a.status, a.body, test.status, test.body)
+			}
+		}
+		if runs.Load() != test.runs {
+			t.Errorf("%s: the handler has run %d times, want %d", name, runs.Load(), test.runs)
+		}
+	}
+}
+
 func TestStreamIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
