@@ -196,7 +196,9 @@ func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 	v.section.Context = v.handlerContext(lease)
 	r := v.r.WithContext(&v.section)
 	endMaxHold := v.startMaxHold(r, lease)
+	stopFollowing := v.followMaxHold(lease)
 	defer func() {
+		stopFollowing()
 		v.end(context.Canceled)
 		endMaxHold()
 		v.outcome.Held = time.Since(began)
@@ -255,6 +257,23 @@ func (v *visit) startMaxHold(r *http.Request, lease *core.Lease) func() {
 			body.finish(v.w, r)
 		}
 	}
+}
+
+// followMaxHold lets the lease run out once a guard further out has held the same lock for its MaxHold: it would be renewed for
+// this one.
+func (v *visit) followMaxHold(lease *core.Lease) (stop func() bool) {
+	if lease != nil {
+		for s := sectionFrom(v.ctx); s != nil; s = sectionFrom(s.Context) {
+			if outer, held := LeaseFrom(s); held && outer.Name() == lease.Name() {
+				return context.AfterFunc(v.ctx, func() {
+					if errors.Is(context.Cause(v.ctx), ErrMaxHold) {
+						v.section.stopRenewal()
+					}
+				})
+			}
+		}
+	}
+	return func() bool { return true }
 }
 
 // leave releases what the handler has neither released nor detached.

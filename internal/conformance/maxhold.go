@@ -13,10 +13,12 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 var maxHold = []scenario{
 	{name: "MaxHold ends the handler's context", run: maxHoldEndsContext},
+	{name: "MaxHold of a guard further out", run: maxHoldNested},
 	{name: "MaxHold does not matter after Release", run: maxHoldAfterRelease},
 	{name: "MaxHold does not matter after Detach", run: maxHoldAfterDetach},
 	{name: "MaxHold ends the reading of a body that does not come", run: maxHoldSilentBody},
@@ -55,6 +57,25 @@ func maxHoldEndsContext(e *env) {
 	if o := e.outcome(); o.Status != 0 || o.Err != nil || o.Held < 50*time.Millisecond {
 		e.Errorf("observed %+v", o)
 	}
+}
+
+// The lock is held for two guards, of which one has a MaxHold: it is renewed for neither any more. That of the guard in between is.
+func maxHoldNested(e *env) {
+	g := e.gate()
+	s := e.serve(Route{
+		Pattern: orders,
+		Guards:  []guard.Config{e.config(holdsFor), e.config(keyedBy(keyfuncs.Const("between"))), e.config()},
+		Handler: g.ServeHTTP,
+	})
+	p := s.startGet(order)
+	inside := g.next()
+	await(e, "the handler's context ends", inside.ctx.Done())
+	e.wantErr("its cause", context.Cause(inside.ctx), guard.ErrMaxHold)
+	e.eventually("one lock is renewed", func() bool { return e.locks.Stats().Renewals == 1 })
+	e.wantHeld(lockName)
+	inside.leave()
+	p.answer().want(e, 200, "done")
+	e.wantFree(lockName)
 }
 
 func maxHoldAfterRelease(e *env) {
