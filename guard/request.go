@@ -52,6 +52,13 @@ func (s *section) take() *core.Lease {
 	return lease
 }
 
+// giveBack undoes take.
+func (s *section) giveBack(lease *core.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease = lease
+}
+
 // stopRenewal lets the lease run out; false: there is none any more.
 func (s *section) stopRenewal() bool {
 	s.mu.Lock()
@@ -87,7 +94,8 @@ func Release(ctx context.Context) error {
 }
 
 // ReleaseBy is Release in another way than by core.Lease.Release: by core.Lease.ReleaseWith, say. release has to give the lease
-// up. What it returns becomes the guard's Outcome.Err, and a loss is logged, as if the guard had released by itself.
+// up. What it returns becomes the guard's Outcome.Err, and a loss is logged, as if the guard had released by itself. If it panics,
+// the guard does release by itself.
 func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
 	s := sectionFrom(ctx)
 	if s == nil {
@@ -97,7 +105,14 @@ func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
 	if lease == nil {
 		return core.ErrNotHeld
 	}
+	returned := false
+	defer func() {
+		if !returned { // a panic, or the end of the goroutine: the guard releases
+			s.giveBack(lease)
+		}
+	}()
 	err := release(lease)
+	returned = true
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = err

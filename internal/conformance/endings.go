@@ -22,6 +22,8 @@ var endings = []scenario{
 	{name: "a handler that panics", run: handlerPanics},
 	{name: "a handler that aborts", run: handlerAborts},
 	{name: "a handler that ends its goroutine", run: handlerGoexits},
+	{name: "a release that panics", run: releasePanics},
+	{name: "a release that ends its goroutine", run: releaseGoexits},
 	{name: "a Locker that panics", run: lockerPanics},
 	{name: "the lock is taken away by force", run: takenByForce, setup: []func(*setup){watchdogTimeout(12 * time.Second)}},
 	{name: "the lock is deleted", run: deleted, setup: []func(*setup){watchdogTimeout(12 * time.Second)}},
@@ -129,6 +131,36 @@ func handlerAborts(e *env) {
 
 func handlerGoexits(e *env) {
 	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { runtime.Goexit() })
+	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
+		e.Errorf("there is an answer: %+v", a)
+	}
+	e.becomesFree(lockName)
+	e.outcome()
+}
+
+// releasesBy is a handler that has its lock released by what never returns.
+func releasesBy(e *env, never func()) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := guard.ReleaseBy(r.Context(), func(*core.Lease) error { never(); return nil })
+		e.Errorf("ReleaseBy returns %v", err)
+	}
+}
+
+func releasePanics(e *env) {
+	caught, stacks := make(chan any, 1), make(chan string, 1)
+	s := e.serveWith(recovering(caught, stacks, func() { e.wantFree(lockName) }),
+		Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: releasesBy(e, func() { panic(errExploded) })})
+	s.get(order).want(e, 500, "")
+	if p := <-caught; p != errExploded {
+		e.Errorf("the middleware has caught %v", p)
+	}
+	if o := e.outcome(); o.Status != 0 || o.Err != nil {
+		e.Errorf("observed %+v", o)
+	}
+}
+
+func releaseGoexits(e *env) {
+	s := e.serveOrders(releasesBy(e, runtime.Goexit))
 	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
 		e.Errorf("there is an answer: %+v", a)
 	}
