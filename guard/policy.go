@@ -30,6 +30,7 @@ func (g *Guard) policy(r *http.Request) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
 	body, done := noteBody(r)
+	defer done() // also of a panic: net/http has to find its own body, to answer a client that waits for 100 Continue
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
 		err = g.cfg.Policy(r, &decided)
@@ -38,7 +39,6 @@ func (g *Guard) policy(r *http.Request) (p Policy, refused error) {
 	} else {
 		p.Keys, err = keys(r, g.cfg.Keys)
 	}
-	done()
 	switch {
 	case errors.Is(err, keyfuncs.ErrSkip):
 		return Policy{Skip: true}, nil

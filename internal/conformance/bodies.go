@@ -18,6 +18,7 @@ import (
 var bodies = []scenario{
 	{name: "a refusal asks for no body", run: refusalWithoutContinue},
 	{name: "a refusal for its length asks for no body", run: lengthWithoutContinue},
+	{name: "a key function that panics asks for no body", run: panicWithoutContinue},
 	{name: "BufferBody hands the body on as it was", run: bufferedIntact},
 	{name: "BufferBody and a client that breaks off", run: bufferedBreaksOff},
 	{name: "BufferBody and an outer limit", run: bufferedOuterLimit},
@@ -80,6 +81,18 @@ func lengthWithoutContinue(e *env) {
 	}
 	if first, _, _ := s.expectContinue(100); first != "HTTP/1.1 100 Continue" {
 		e.Errorf("within the limit, the first line is %q", first)
+	}
+}
+
+func panicWithoutContinue(e *env) {
+	caught, stacks := make(chan any, 1), make(chan string, 1)
+	s := e.serveWith(recovering(caught, stacks, func() {}), Route{
+		Pattern: orders,
+		Guards:  []guard.Config{e.config(keyedBy(func(*http.Request) (string, error) { panic(errExploded) }))},
+		Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") },
+	})
+	if first, _, _ := s.expectContinue(5); first != "HTTP/1.1 500 Internal Server Error" {
+		e.Errorf("the first line is %q", first)
 	}
 }
 
