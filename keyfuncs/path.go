@@ -14,8 +14,8 @@ import (
 // empty (//), "." or "..", however it is spelled. So is one with control characters or invalid UTF-8 in it.
 //
 // A slash and an escaped slash are different keys: wildcards of ServeMux that take one segment tell them apart. Where the
-// pattern of the matched route has a part that does not, a catch-all such as {rest...} and *path, a :name, or a slash at
-// the end, an escaped slash is [ErrInvalid]. Without a matched route Path cannot know; if the handler reads
+// pattern of the matched route has none, or a part that does not, a catch-all such as {rest...} and *path, a :name, or a slash
+// at the end, an escaped slash is [ErrInvalid]. Without a matched route Path cannot know; if the handler reads
 // Request.URL.Path, in which there is no difference, mount the guard inside the router.
 func Path() Func {
 	refuse := refusalsOf("the path")
@@ -76,7 +76,10 @@ func canonicalPath(u *url.URL) string {
 func escapePercent(s string) string { return strings.ReplaceAll(s, "%", "%25") }
 
 // tellsSlashes reports whether a route with this pattern takes a/b and a%2Fb for different things. The empty pattern is of no
-// route.
+// route. One without wildcards is a path itself: Gin goes by the decoded path, where an escaped slash is like any other.
 func tellsSlashes(pattern string) bool {
-	return !strings.HasSuffix(pattern, "/") && !strings.Contains(pattern, "...}") && !strings.ContainsAny(pattern, "*:")
+	if pattern == "" {
+		return true
+	}
+	return strings.Contains(pattern, "{") && !strings.HasSuffix(pattern, "/") && !strings.Contains(pattern, "...}") && !strings.ContainsAny(pattern, "*:")
 }

@@ -86,6 +86,8 @@ func TestPathEscapedSlash(t *testing.T) {
 		"GET /u/{id}":         kept,
 		"example.com/{u}/{b}": kept,
 		"/u/{id}/{$}":         kept,
+		"/u/a/b":              refused, // Gin goes by the decoded path
+		"GET /u/a/b":          refused,
 		"/u/{rest...}":        refused,
 		"GET /{rest...}":      refused,
 		"/u/":                 refused,
