@@ -58,7 +58,7 @@ func hasWildcard(pattern, name string) bool {
 			strings.Contains(segment, "{"+name+":"), // {name:regexp}
 			strings.HasSuffix(segment, ":"+name),
 			strings.HasSuffix(segment, "*"+name),
-			segment == "*" && name == "*":
+			name == "*" && strings.HasSuffix(segment, "*"): // Echo has /files* as well
 			return true
 		}
 	}

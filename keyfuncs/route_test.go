@@ -121,7 +121,9 @@ func TestPathValueOfOtherRouters(t *testing.T) {
 		{"/u/:id2", "id", "", unknown("id", "/u/:id2")},
 		{"/f/*path", "path", "", empty("path")},
 		{"/f/*", "*", "", empty("*")},
+		{"/f*", "*", "", empty("*")}, // as Echo has it
 		{"/f/*", "path", "", unknown("path", "/f/*")},
+		{"/f*", "path", "", unknown("path", "/f*")},
 		{"/u/{id:[0-9]+}", "id", "", empty("id")},
 		{"/u/{uid:[0-9]+}", "id", "", unknown("id", "/u/{uid:[0-9]+}")},
 		{"/u/{user-id}", "user-id", "7", answer{key: "7"}},
