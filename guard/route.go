@@ -75,8 +75,8 @@ func withPathValues(ctx context.Context, r *http.Request, names, values []string
 		r = r.WithContext(ctx)
 	}
 	if differ {
-		for i, name := range names {
-			r.SetPathValue(name, values[i])
+		for i := len(names) - 1; i >= 0; i-- { // of equal names the first counts, as to c.Param in Gin and Echo
+			r.SetPathValue(names[i], values[i])
 		}
 	}
 	return r
@@ -98,13 +98,15 @@ func unescape(value string) string {
 }
 
 // isPath reports whether a pattern that was filled in is the path. The path may lack a prefix that was stripped on the way,
-// or a slash at the end, or be cleaned by the router alone; a pattern that ends in a slash may match what is below it.
+// or a slash at the end, or be cleaned by the router alone; a pattern that ends in a slash may match what is below it. A prefix with
+// a percent sign in it may have been stripped decoded or not: then nothing is known.
 func isPath(requested, pattern, filled string) bool {
 	if filled == path.Clean(requested) || strings.HasSuffix(pattern, "/") && strings.HasPrefix(requested, filled) {
 		return true
 	}
 	end := strings.TrimSuffix(requested, "/")
-	return end != "" && strings.HasSuffix(strings.TrimSuffix(filled, "/"), end)
+	stripped, ok := strings.CutSuffix(strings.TrimSuffix(filled, "/"), end)
+	return end != "" && ok && !hasPercent(stripped)
 }
 
 // expand fills in a pattern. The wildcards stand in it in the order of the names, in one of the forms {name}, {name...},

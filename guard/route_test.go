@@ -58,6 +58,8 @@ func TestSetRoute(t *testing.T) {
 		{"/%2541", "/api/u/:id", "id=%41", "id=%41"}, // without a prefix that was stripped
 		{"/%61%2541", "/api/u/:id", "id=%61%2541", "id=a%41"},
 		{"/", "/api/u/:id", "id=%41", "id=A"}, // nothing is left to tell by
+		{"/x", "/t/:of/f/*", "of=%61 *=x", "of=a *=x"},
+		{"/%2541", "/t/:of/f/*", "of=a *=%41", "of=a *=%41"},
 		{"/u/1", "/u/:other", "id=1", "id=1"}, // the pattern has no such wildcard
 		{"/u/%41", "/u/{", "id=%41", "id=A"},
 		{"/u/%41", "", "id=%41", "id=A"},
@@ -85,6 +87,16 @@ func TestSetRoute(t *testing.T) {
 		if strings.Join(values, " ") != given {
 			t.Errorf("%s by %s: the router's own values have become %q", test.sent, test.pattern, values)
 		}
+	}
+}
+
+// Gin's and Echo's c.Param has the first of two that have one name.
+func TestSetRouteEqualNames(t *testing.T) {
+	t.Parallel()
+	r := requestOf(t, "/t/1/o/2")
+	r = SetRoute(r.Context(), r, "/t/:id/o/:id", []string{"id", "id"}, []string{"1", "2"})
+	if got := r.PathValue("id"); got != "1" {
+		t.Errorf("id is %q", got)
 	}
 }
 
