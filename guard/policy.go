@@ -96,7 +96,7 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &own) && own.canBeSent():
-		return err
+		return own
 	case errors.As(err, &own):
 		return g.misconfigured(fmt.Errorf("reqlock: guard: an *Error needs a Status from 200 to 999: %w", err))
 	case r.Context().Err() != nil:

@@ -23,6 +23,7 @@ var decisions = []scenario{
 	{name: "names", run: names},
 	{name: "Locker", run: lockers},
 	{name: "ErrorHandler", run: errorHandler},
+	{name: "ErrorHandler gets the error of a key function", run: errorHandlerOwn},
 	{name: "CORS preflight", run: preflight},
 	{name: "HEAD", run: head},
 }
@@ -226,6 +227,21 @@ func errorHandler(e *env) {
 	if o := e.outcome(); o.Status != 409 {
 		e.Errorf("observed %+v", o)
 	}
+}
+
+// What is an *Error, but wrapped, comes without what is around it.
+func errorHandlerOwn(e *env) {
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") },
+		keyedBy(func(*http.Request) (string, error) { return "", fmt.Errorf("wrapped: %w", paymentRequired) }),
+		func(cfg *guard.Config) {
+			cfg.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+				if err != error(paymentRequired) {
+					e.Errorf("ErrorHandler gets %#v", err)
+				}
+				w.WriteHeader(http.StatusPaymentRequired)
+			}
+		})
+	s.get(order).want(e, http.StatusPaymentRequired, "")
 }
 
 func preflight(e *env) {
