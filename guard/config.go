@@ -32,6 +32,9 @@ type Config struct {
 	// MaxHold ends the handler's context, with cause ErrMaxHold, and its reading of the request body, when it has held the
 	// lock for so long. The lock is no longer renewed from then on, and goes when the handler returns or its lease is over.
 	// 0: no end.
+	//
+	// It is not for handlers that call http.ResponseController.EnableFullDuplex: where such a one has begun its answer on HTTP/1 when
+	// its reading is ended, the server takes the rest of the body for the next request.
 	MaxHold time.Duration
 	// MaxWaiters is how many requests of this process wait for one lock; one more is answered 503. 0: 1024; -1: no bound.
 	MaxWaiters int
