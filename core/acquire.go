@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -75,8 +74,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	r := newRequest(effective(ctx), l, opts)
 	lease, err := c.enter(&r, l.key) // from here on the Lock is not needed any more
 	if err != nil {
-		var held *NotAcquiredError
-		if !errors.As(err, &held) {
+		if _, held := err.(*NotAcquiredError); !held { // one that is wrapped is why ctx has ended, and another lock's
 			err = opErr("acquire", r.name, err)
 		}
 		notify(c.opts.Observer.NotAcquired, r.ctx, func() Event { return r.event("", err) })

@@ -114,7 +114,7 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	ctx = WithOwner(effective(ctx))
 	b := newBudget(opts.WaitTime)
 	s, err := m.all(ctx, opts, m.tryAll)
-	for err != nil && mayPass(err) && !b.over() {
+	for err != nil && mayPass(err) && !b.over() && ctx.Err() == nil {
 		s, err = m.all(ctx, opts, func(ctx context.Context, opts AcquireOptions, got []*Lease) error {
 			return m.waitForAll(ctx, opts, b, got)
 		})
@@ -122,10 +122,13 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 			b.pause(ctx, rand.N(maxPause))
 		}
 	}
-	if err != nil {
-		return nil, b.explain(m.name, err)
+	switch {
+	case err == nil:
+		return s.lease, nil
+	case ctx.Err() != nil: // its cause may be that another lock was lost, or not to be had: that passes no more
+		return nil, opErr("acquire", m.name, ended(ctx))
 	}
-	return s.lease, nil
+	return nil, b.explain(m.name, err)
 }
 
 // mayPass says of an error that another attempt makes sense: somebody else has the lock; a lease was over before the whole

@@ -224,6 +224,46 @@ func TestMultiLockGivesUp(t *testing.T) {
 	mustRelease(t, mustGet(t, "b is granted", first))
 }
 
+// A context that ended because another lock was lost, or not to be had, has ended all the same: nobody tries again, and the error
+// is about the lock that was asked for.
+func TestWholesInAContextThatHasEnded(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	single := c.Lock("a")
+	multi := MultiLock(single, c.Lock("b"))
+	red := RedLock(single, c.Lock("b"), c.Lock("c"))
+	want := func(what string, l Locker, err, cause error) {
+		t.Helper()
+		wantErr(t, what, err, context.Canceled)
+		wantErr(t, what, err, cause)
+		if prefix := "reqlock: acquire lock " + hashed(l.Name()) + ": "; !strings.HasPrefix(err.Error(), prefix) {
+			t.Errorf("%s: %v, want it to begin with %q", what, err, prefix)
+		}
+	}
+	for _, cause := range []error{ErrLockLost, &NotAcquiredError{Name: "elsewhere"}} {
+		ctx, cancel := context.WithCancelCause(bg)
+		cancel(cause)
+		for _, l := range []Locker{single, multi, red} {
+			for _, opts := range []AcquireOptions{{}, {WaitTime: patience}, forever} {
+				r := await(t, "Acquire of "+l.Name()+" returns", acquireAsync(ctx, l, opts))
+				want(fmt.Sprintf("%s before, %+v", l.Name(), opts), l, r.err, cause)
+			}
+		}
+
+		for _, l := range []Locker{single, multi} {
+			busy := mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})
+			ctx, cancel := context.WithCancelCause(bg)
+			waiting := acquireAsync(ctx, l, forever)
+			eventually(t, "it waits, and not for its first try", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+			cancel(cause)
+			r := await(t, "Acquire of "+l.Name()+" returns", waiting)
+			want(l.Name()+" while it waits", l, r.err, cause)
+			mustRelease(t, busy)
+		}
+	}
+}
+
 // One lost, all lost: the contexts end before the rest is anybody else's.
 func TestMultiLockLosesAllWithOne(t *testing.T) {
 	t.Parallel()
