@@ -42,15 +42,18 @@ func (r *runner) join(args func(lua.Call) []any) {
 	}
 }
 
-// open gives each of a parcel's calls its reply.
+// open gives each of a parcel's calls its reply. What is wrong with one lock stands in its own: an error reply to all of them is
+// from before anything was executed, and some of these refuse what they would not refuse to each alone. CROSSSLOT is a cluster's;
+// what stands before one in the place of a server has words of its own, behind ERR.
 func (p *parcel) open(err error) {
 	value, err := result(p.cmd, err)
+	refused := hasCode(p.cmd.Err(), "CROSSSLOT", "NOPERM", "ERR")
 	var values []any
 	if err == nil {
 		values, err = lua.ReadMany(value, len(p.slots))
 	}
 	for i, s := range p.slots {
-		s.reply = Reply{Err: err}
+		s.reply, s.refused = Reply{Err: err}, refused
 		if err != nil {
 			continue
 		}
@@ -60,23 +63,13 @@ func (p *parcel) open(err error) {
 	}
 }
 
-// refused marks the calls of parcels that were refused as due, and returns them and why they were. What is wrong with one lock
-// stands in its own reply: an error reply to all of them is from before anything was executed. CROSSSLOT is a cluster's; what stands
-// before one in the place of a server has words of its own, behind ERR.
+// refused marks the calls of parcels that were refused as due, and returns them and why they were.
 func (r *runner) refused() (refused []*slot, why error) {
-	if len(r.parcels) == 0 {
-		return nil, nil
-	}
 	for i := range r.slots {
-		r.slots[i].due = false
-	}
-	for _, p := range r.parcels {
-		if err := p.cmd.Err(); hasCode(err, "CROSSSLOT", "NOPERM", "ERR") {
-			refused, why = append(refused, p.slots...), err
+		s := &r.slots[i]
+		if s.due = s.refused; s.due {
+			refused, why = append(refused, s), s.reply.Err
 		}
-	}
-	for _, s := range refused {
-		s.due = true
 	}
 	return refused, why
 }

@@ -237,6 +237,38 @@ func TestParcels_Refused(t *testing.T) {
 		})
 	}
 
+	for name, unknown := range map[string]func(keys []string) bool{
+		"knowing no script":             func([]string) bool { return true },
+		"knowing but one call's script": func(keys []string) bool { return keys[0] != "other 0" },
+		"knowing the parcel's script":   func(keys []string) bool { return len(keys) == 1 },
+		"knowing the other scripts":     func(keys []string) bool { return len(keys) > 1 },
+	} {
+		onClock(t, func(b *bench) { // by a server that has to be told scripts of the pipeline
+			calls := b.crowd(20)
+			answered := 0
+			for ; len(b.sizes()) > 0; answered++ {
+				b.answerEach(func(cmd redis.Cmder) (any, error) {
+					switch keys := keysIn(cmd); {
+					case cmd.Args()[0] == "EVALSHA" && unknown(keys):
+						return nil, redisError("NOSCRIPT No matching script.")
+					case len(keys) > 1:
+						return nil, redisError("CROSSSLOT Keys in request don't hash to the same slot")
+					}
+					return byKey(cmd)
+				})
+			}
+			if answered > 4 {
+				t.Errorf("%s: sent in %d pipelines", name, answered)
+			}
+			b.wantKeys(calls)
+
+			calls = b.crowd(20)
+			b.wantSizes(name+", the next time", 20)
+			b.answerEach(byKey)
+			b.wantKeys(calls)
+		})
+	}
+
 	onClock(t, func(b *bench) { // it is not that they were together
 		calls := b.crowd(20)
 		full := redisError("ERR max number of clients reached")

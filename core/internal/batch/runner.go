@@ -35,11 +35,12 @@ type runner struct {
 
 // A slot is one call under way.
 type slot struct {
-	call   *Call
-	due    bool // it is to be sent, or sent again
-	joined bool // with others in one command, when it was sent last
-	cmd    redis.Cmd
-	reply  Reply
+	call    *Call
+	due     bool // it is to be sent, or sent again
+	joined  bool // with others in one command, when it was sent last
+	refused bool // that command, as a whole
+	cmd     redis.Cmd
+	reply   Reply
 }
 
 // A onceCmd is never repeated by the library, which would do so without a word when a reply was lost.
