@@ -83,7 +83,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	if r.vote {
 		lease.tighten()
 	}
-	notify(c.opts.Observer.Acquired, r.ctx, func() Event { return r.event(lease.hold.field, nil) })
+	notifyOr(lease.disown, c.opts.Observer.Acquired, r.ctx, func() Event { return r.event(lease.hold.field, nil) })
 	return lease, nil
 }
 
@@ -232,7 +232,7 @@ func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 		case sleep:
 			if !waited {
 				waited = true
-				notify(e.client().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
+				notifyOr(w.vanish, e.client().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
 			}
 			if !w.sleep(pause) {
 				w.quit()
@@ -296,6 +296,13 @@ func (w *waiter) quit() {
 	if lease != nil {
 		lease.disown()
 	}
+}
+
+// vanish is what becomes of a waiter whose caller does not come back to it.
+func (w *waiter) vanish() {
+	w.quit()
+	w.leave(nil)
+	w.entry.shard.acquiring.Done()
 }
 
 // ask asks Redis once for the lock. It returns neither lease nor error when the caller is to wait on.

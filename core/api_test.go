@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -1306,6 +1307,84 @@ func TestObserverMayCallBack(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
+}
+
+// A caller that an observer's panic keeps from its lease has none, also where it recovers, and nobody waits in its name.
+func TestObserverThatPanics(t *testing.T) {
+	t.Parallel()
+	lock := func(c *Client) Locker { return c.Lock("a") }
+	several := func(c *Client) []Locker { return []Locker{c.Lock("a"), c.Lock("b"), c.Lock("c")} }
+	for name, tc := range map[string]struct {
+		lock   func(c *Client) Locker
+		member string // whose event it is
+		waits  bool
+	}{
+		"acquired":           {lock, "a", false},
+		"waiting":            {lock, "a", true},
+		"waiting, fair":      {func(c *Client) Locker { return c.FairLock("a") }, "a", true},
+		"a member's":         {func(c *Client) Locker { return MultiLock(several(c)...) }, "a", false},
+		"the last member's":  {func(c *Client) Locker { return MultiLock(several(c)...) }, "c", false},
+		"a member's, of red": {func(c *Client) Locker { return RedLock(several(c)...) }, "b", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			thrown := errors.New("thrown")
+			begun := make(chan struct{})
+			var over atomic.Bool
+			observe := func(_ context.Context, e Event) {
+				switch {
+				case over.Load():
+				case e.Name == tc.member:
+					close(begun)
+					panic(thrown)
+				default: // the others are granted while it panics
+					<-begun
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			c := b.client(t, func(o *Options) { o.Observer.Acquired, o.Observer.Waiting = observe, observe })
+
+			free, opts := func() {}, AcquireOptions{}
+			if tc.waits {
+				lease := mustTake(t, bg, tc.lock(b.client(t)), AcquireOptions{})
+				free, opts = func() { mustRelease(t, lease) }, forever
+			}
+			func() {
+				defer func() {
+					if r := recover(); r != thrown {
+						t.Errorf("recovered %v, want what was thrown", r)
+					}
+				}()
+				_, err := tc.lock(c).Acquire(bg, opts)
+				t.Errorf("Acquire has returned: %v", err)
+			}()
+			over.Store(true)
+			free()
+			mustRelease(t, mustTake(t, bg, tc.lock(c), AcquireOptions{WaitTime: patience}))
+		})
+	}
+
+	t.Run("of a re-entry", func(t *testing.T) {
+		t.Parallel()
+		b := newBundle(t)
+		calls := 0
+		c := b.client(t, func(o *Options) {
+			o.Observer.Acquired = func(context.Context, Event) {
+				if calls++; calls > 1 {
+					panic("thrown")
+				}
+			}
+		})
+		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = c.Lock("a").Acquire(lease.Context(), AcquireOptions{})
+		}()
+		eventually(t, "it is entered once", func() bool { return b.fields(t, "a")[lease.hold.field] == "1" })
+		wantHeld(t, lease)
+		mustRelease(t, lease)
+	})
 }
 
 func TestNotAcquiredError(t *testing.T) {

@@ -165,17 +165,32 @@ func (m *multi) tryAll(ctx context.Context, opts AcquireOptions, got []*Lease) e
 		}
 	}
 	lanes, rest := m.lanes()
+	thrown := make([]any, len(lanes))
 	var others sync.WaitGroup
+	defer others.Wait() // also where the caller's own lane panics
 	for i, lane := range lanes {
 		if i == len(lanes)-1 && len(rest) == 0 {
 			take(lane)
 		} else {
-			others.Go(func() { take(lane) })
+			others.Go(func() {
+				defer func() { thrown[i] = recover() }()
+				take(lane)
+			})
 		}
 	}
 	others.Wait()
+	rethrow(thrown)
 	take(rest)
 	return worst(errs)
+}
+
+// rethrow has the caller see the panics of members, which others have recovered from: it may recover, as net/http does.
+func rethrow(thrown []any) {
+	for _, p := range thrown {
+		if p != nil {
+			panic(p)
+		}
+	}
 }
 
 // lanes are the places of locks that can be asked for at the same time, and those that cannot.

@@ -33,3 +33,15 @@ func notify(f func(context.Context, Event), ctx context.Context, event func() Ev
 		f(ctx, event())
 	}
 }
+
+// notifyOr is notify where the caller is to get something afterwards. A callback that panics keeps it from that: undo takes it back.
+func notifyOr(undo func(), f func(context.Context, Event), ctx context.Context, event func() Event) {
+	told := false
+	defer func() {
+		if !told {
+			undo()
+		}
+	}()
+	notify(f, ctx, event)
+	told = true
+}

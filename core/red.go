@@ -134,11 +134,15 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 	defer timer.Stop()
 
 	opts.WaitTime, opts.MaxWaiters, opts.vote = 0, 0, true
-	results := make(chan result, len(r.locks))
+	results, thrown := make(chan result, len(r.locks)), make([]any, len(r.locks))
 	for i, l := range r.locks {
 		go func() { // it ends with ctx, and is waited for below
-			lease, err := acquireMember(ctx, l, opts)
-			results <- result{i, lease, err}
+			v := result{place: i}
+			defer func() {
+				thrown[i] = recover()
+				results <- v
+			}()
+			v.lease, v.err = acquireMember(ctx, l, opts)
 		}()
 	}
 
@@ -162,6 +166,10 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 			timer.Reset(min(timeout, 2*spent+redGrace) - spent)
 		}
 	}
+	if slices.ContainsFunc(thrown, func(p any) bool { return p != nil }) {
+		releaseAll(ctx, members)
+	}
+	rethrow(thrown)
 	return members, errs
 }
 
