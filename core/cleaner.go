@@ -74,6 +74,13 @@ func (cl *cleaner) len() int {
 // order, and an answer soon after that is not yet the last.
 func (cl *cleaner) run(u *cleanup) {
 	sure, err := cl.free(u)
+	if cl.next(u, sure, err) { // without the mutex: the log's handler may be code of its own, and slow
+		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.grip.key), "owner", u.grip.field, "error", err)
+	}
+}
+
+// next decides what comes after a try. It reports whether the cleanup was given up.
+func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	now := time.Now()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -87,11 +94,12 @@ func (cl *cleaner) run(u *cleanup) {
 		delete(cl.pending, u)
 	case now.After(u.expires):
 		delete(cl.pending, u)
-		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.grip.key), "owner", u.grip.field, "error", err)
+		return true
 	default:
 		u.failures++
 		cl.schedule.Set(&u.entry, u, min(20*time.Millisecond<<min(u.failures, 6), time.Second))
 	}
+	return false
 }
 
 // errApart: the lock is free, and something beside its hash may be left.

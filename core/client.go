@@ -334,10 +334,16 @@ func (c *Client) Close(ctx context.Context) error {
 
 	err := c.noneHeld(ctx)
 	c.state.Store(closed)
-	if left := c.endHolds(); err != nil {
+	left, late := c.endHolds(), c.awaitReleases()
+	switch {
+	case err == nil:
+	case left > 0:
 		err = fmt.Errorf("reqlock: close: %d locks were still held: %w", left, err)
+	case late != nil:
+		err = fmt.Errorf("reqlock: close: releases were still under way: %w", late)
+	default:
+		err = nil // what was under way when ctx ended has been released
 	}
-	c.awaitReleases()
 
 	c.alarms.Close()
 	c.dog.Close()
@@ -377,10 +383,10 @@ func (c *Client) noneHeld(ctx context.Context) error {
 }
 
 // awaitReleases gives the releases that are on their way the time they have anyway, before nothing can be sent any more.
-func (c *Client) awaitReleases() {
+func (c *Client) awaitReleases() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CommandTimeout)
 	defer cancel()
-	_ = c.noneHeld(ctx) // what is left then runs out
+	return c.noneHeld(ctx) // what is left then runs out
 }
 
 // endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.

@@ -150,6 +150,37 @@ func TestNamesThatCrossSlots(t *testing.T) {
 	}
 }
 
+// A server that is busy with a script, and tells nothing else, is asked again.
+func TestAutoWhileBusy(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, "cluster-enabled yes", "lua-time-limit 10", "cluster-announce-ip 127.0.0.1")
+	plain := srv.Client(t)
+	if err := plain.Do(bg, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}, MaxRedirects: -1})
+	defer rdb.Close()
+	eventually(t, "the cluster serves", func() bool { return rdb.Get(bg, "x").Err() == redis.Nil })
+	other := srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 3 * patience })
+	killed := make(chan error, 1)
+	go func() { killed <- other.Eval(bg, "while true do end", nil).Err() }()
+	eventually(t, "it is busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
+
+	h := newHerald(rdb, Options{CommandTimeout: patience})
+	if mode, err := h.ask(bg); mode != Auto || err == nil {
+		t.Errorf("while it is busy: mode %d, %v; nothing is known yet", mode, err)
+	}
+	if err := plain.ScriptKill(bg).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, "the script has ended", killed); err == nil {
+		t.Error("the script was not killed")
+	}
+	if mode, err := h.ask(bg); mode != Sharded || err != nil {
+		t.Errorf("afterwards: mode %d, %v", mode, err)
+	}
+}
+
 // Only a real cluster in Auto has to be asked.
 func TestAutoWithoutCluster(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,8 @@ import (
 )
 
 // An Observer is told what becomes of locks. Every field may be nil. The callbacks run on the goroutine on which the thing
-// happened, without any mutex held; they should return soon. ctx is the one that Acquire was called with; Released has that of Release.
+// happened, without any mutex held; they should return soon, and must not close their client, which waits for them. ctx is the
+// one that Acquire was called with; Released has that of Release.
 type Observer struct {
 	Waiting     func(ctx context.Context, e Event) // the lock is held by somebody else, and the caller begins to wait
 	Acquired    func(ctx context.Context, e Event) // re-entries included

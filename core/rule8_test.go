@@ -63,6 +63,29 @@ func soon(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// A release that is under way when the context of Close ends is waited for, and no lock was left held then.
+func TestRule8_CloseAndAReleaseUnderWay(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	reply := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	released := make(chan error, 1)
+	go func() { released <- lease.Release(bg) }()
+	await(t, "the release is under way", reply.Hit())
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	closing := closeAsync(t, ctx, c)
+	eventually(t, "the client is closed but for that", func() bool { return c.state.Load() == closed })
+	reply.Release()
+	if err := await(t, "Close returns", closing); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := await(t, "Release returns", released); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
 // While Close waits, holders go on as before, and nobody new gets in.
 func TestRule8_RefusesNewWork(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func (h *herald) ask(ctx context.Context) (PublishMode, error) {
 	mode, err := Sharded, h.rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
 	switch {
 	case err == nil:
-	case isAnswer(err) && fateOf(err) != busy:
+	case fateOf(err) == failed: // it knows no such thing, or may not tell; that it is busy says nothing
 		mode = Plain
 	default:
 		return Auto, err
