@@ -1383,8 +1383,13 @@ func TestObserverThatPanics(t *testing.T) {
 		})
 		lease := mustAcquire(t, c, "a", AcquireOptions{})
 		func() {
-			defer func() { _ = recover() }()
-			_, _ = c.Lock("a").Acquire(lease.Context(), AcquireOptions{})
+			defer func() {
+				if r := recover(); r != "thrown" {
+					t.Errorf("recovered %v, want what was thrown", r)
+				}
+			}()
+			_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{})
+			t.Errorf("Acquire has returned: %v", err)
 		}()
 		eventually(t, "it is entered once", func() bool { return b.fields(t, "a")[lease.hold.field] == "1" })
 		wantHeld(t, lease)

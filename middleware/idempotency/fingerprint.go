@@ -203,10 +203,11 @@ func decodeObject(in *json.Decoder) (any, bool) {
 	for in.More() {
 		token, err := in.Token()
 		name, isString := token.(string)
-		if err != nil || !isString || folded[fold(name)] || !unambiguous(name) {
+		same := fold(name)
+		if err != nil || !isString || folded[same] || !unambiguous(name) {
 			return nil, false
 		}
-		folded[fold(name)] = true
+		folded[same] = true
 		value, ok := decodeValue(in)
 		if !ok {
 			return nil, false
