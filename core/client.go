@@ -105,7 +105,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,
 		Commands:     c.herald.subscribeCommands,
-		PingInterval: 2 * min(opts.PollInterval, time.Hour),
+		PingInterval: max(leastPing, 2*min(opts.PollInterval, time.Hour)),
 		Logger:       opts.Logger,
 	})
 	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Slots: c.cluster, Send: c.renew})
@@ -118,6 +118,9 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 	go c.watchClock()
 	return c, nil
 }
+
+// leastPing is how long the subscriptions' connection has for an answer to a ping at least, however often waiters ask.
+const leastPing = time.Second
 
 // clock reads both clocks.
 func (c *Client) clock() instant { return c.at(time.Now()) }

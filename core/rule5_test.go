@@ -286,6 +286,22 @@ func TestRule5_3_PollsWithoutConfirmation(t *testing.T) {
 	mustRelease(t, mustGet(t, "the waiter has it", waiter))
 }
 
+// Asking often, as one must behind locks that announce nothing, does not mean that answers to pings are due as soon.
+func TestRule5_3_PollingOftenLeavesThePubSubConnectionTime(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(10*time.Millisecond))
+	proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "PING") }, redistest.Delay(200*time.Millisecond))
+	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	waiter := queueUp(t, bg, c, "a", forever)
+	eventually(t, "the connection has been asked twice whether it is there", func() bool { return proxy.Count("PING") >= 2 })
+	if n := proxy.Count("SUBSCRIBE"); n != 1 {
+		t.Errorf("subscribed %d times", n)
+	}
+	mustRelease(t, holder)
+	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+}
+
 // The message was lost; and so is every other that could help.
 func TestRule5_3_PollsWhenAMessageIsLost(t *testing.T) {
 	t.Parallel()
