@@ -235,8 +235,7 @@ func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 				notifyOr(w.vanish, e.client().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
 			}
 			if !w.sleep(pause) {
-				w.quit()
-				return nil, false, ended(w.ctx)
+				return nil, false, w.quit()
 			}
 		case reenter:
 			return nil, true, nil
@@ -247,7 +246,7 @@ func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 		case take:
 			if w.ctx.Err() != nil {
 				w.lease.disown()
-				return nil, false, ended(w.ctx)
+				return nil, false, &stillHeldError{ended(w.ctx)}
 			}
 			return w.lease, false, nil
 		}
@@ -286,21 +285,28 @@ func (w *waiter) leave(lease *Lease) {
 	}
 }
 
-// quit takes the waiter out of the queue, because its context has ended or the client is closed.
-func (w *waiter) quit() {
+// quit takes the waiter out of the queue, because its context has ended or the client is closed, and returns which.
+func (w *waiter) quit() error {
 	e := w.entry
 	e.shard.mu.Lock()
 	e.leave(w)
-	lease := w.lease
+	lease, held := w.lease, e.held()
 	e.unlock()
 	if lease != nil {
 		lease.disown()
 	}
+	switch {
+	case w.ctx.Err() == nil:
+		return ErrClosed
+	case held || lease != nil:
+		return &stillHeldError{ended(w.ctx)}
+	}
+	return ended(w.ctx)
 }
 
 // vanish is what becomes of a waiter whose caller does not come back to it.
 func (w *waiter) vanish() {
-	w.quit()
+	_ = w.quit()
 	w.leave(nil)
 	w.entry.shard.acquiring.Done()
 }
@@ -313,7 +319,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	x := c.exchange(w.kind.acquire(try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
 	answer, err := x.run(w.ctx.Done(), c.closing)
 	if err == errLeft {
-		w.quit()
+		why := w.quit()
 		taken, doubt := p.mayBeTaken(), p.inDoubt()
 		if p != nil {
 			p.taken = false // it is seen to here
@@ -325,10 +331,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 				}
 			})
 		}
-		if w.ctx.Err() != nil {
-			return nil, ended(w.ctx)
-		}
-		return nil, ErrClosed
+		return nil, why
 	}
 
 	defer x.done()

@@ -543,6 +543,73 @@ func TestErrorsOfContexts(t *testing.T) {
 	mustRelease(t, holder)
 }
 
+// Whoever gives up learns whether it waited for somebody else, or only for Redis to say something; it is no refusal in either
+// case, by which a MultiLock or RedLock around it would try again.
+func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	waiting := make(chan struct{}, 10)
+	c, proxy := b.proxied(t, commandTimeout(patience), func(o *Options) {
+		o.Observer.Waiting = func(context.Context, Event) { waiting <- struct{}{} }
+	})
+	gone := errors.New("the client hung up")
+	leave := func(what string, l Locker, wait bool, when <-chan struct{}) error {
+		t.Helper()
+		ctx, cancel := context.WithCancelCause(bg)
+		defer cancel(nil)
+		opts := AcquireOptions{WaitTime: WaitForever}
+		if !wait {
+			opts.WaitTime = 0
+		}
+		result := acquireAsync(ctx, l, opts)
+		await(t, what+" waits", when)
+		cancel(gone)
+		err := await(t, what+" leaves", result).err
+		wantErr(t, what, err, context.Canceled)
+		wantErr(t, what, err, gone)
+		if errors.Is(err, ErrNotAcquired) {
+			t.Errorf("%s: %v; want no refusal", what, err)
+		}
+		return err
+	}
+
+	ours := mustAcquire(t, c, "ours", AcquireOptions{})
+	b.occupy(t, time.Hour, "theirs")
+	b.occupy(t, 0, "endless")
+	for _, name := range []string{"ours", "theirs", "endless"} {
+		wantErr(t, name, leave(name, c.Lock(name), true, waiting), ErrStillHeld)
+		wantErr(t, name+" of several", leave(name, MultiLock(c.Lock("free"), c.Lock(name)), true, waiting), ErrStillHeld)
+	}
+	mustRelease(t, ours)
+	b.free(t, "theirs")
+	b.free(t, "endless")
+
+	silent := func(what string, l Locker, wait bool) {
+		t.Helper()
+		reply := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+		defer reply.Release()
+		if err := leave(what, l, wait, reply.Hit()); errors.Is(err, ErrStillHeld) {
+			t.Errorf("%s: %v; nobody holds it", what, err)
+		}
+	}
+	silent("silence", c.Lock("a"), true)
+	silent("silence, without waiting", c.Lock("b"), false)
+	silent("silence of several", MultiLock(c.Lock("c"), c.Lock("d")), true)
+
+	// What somebody ended the context for is another lock's matter.
+	ctx, cancel := context.WithCancelCause(bg)
+	reply := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	defer reply.Release()
+	result := acquireAsync(ctx, MultiLock(c.Lock("e"), c.Lock("f")), AcquireOptions{WaitTime: WaitForever})
+	await(t, "it asks", reply.Hit())
+	cancel(&NotAcquiredError{Name: "another"})
+	err := await(t, "it leaves", result).err
+	wantErr(t, "with another lock's error", err, ErrNotAcquired)
+	if errors.Is(err, ErrStillHeld) {
+		t.Errorf("with another lock's error: %v; nobody holds this one", err)
+	}
+}
+
 // A time-out of ours must not look like the caller's.
 func TestCommandTimeoutIsNoContextError(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ type entry struct {
 
 	round
 	arrivals uint64 // numbers the waiters
-	heldTill moment
+	heldTill moment // by the last word of Redis, and by somebody else; endless: without an end
 
 	one [1]*waiter // where queue begins: as a rule there is no second one
 }
@@ -333,6 +333,7 @@ func (e *entry) promote() {
 func (e *entry) grant(w *waiter, h *hold) {
 	h.next, e.holds = e.holds, h
 	e.got()
+	e.heldTill = 0
 	e.shard.held++
 	e.leave(w)
 	if len(e.queue) > 0 {
@@ -451,19 +452,35 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 
 // note remembers what Redis told about the holder's key. Locked.
 func (e *entry) note(ttl time.Duration) {
-	e.heldTill = 0
-	if ttl > 0 {
+	switch {
+	case ttl == noTTL:
+		e.heldTill = endless
+	case ttl > 0:
 		e.heldTill = in(ttl)
+	default:
+		e.heldTill = 0
 	}
 }
 
-// ttl is what is left of the holder's key by the last word of Redis; 0: not known. Locked.
+// ttl is what is left of the holder's key by the last word of Redis; 0: not known; noTTL: it has no end. Locked.
 func (e *entry) ttl() time.Duration {
-	if e.heldTill == 0 {
+	switch e.heldTill {
+	case 0:
 		return 0
+	case endless:
+		return noTTL
 	}
 	return max(0, e.heldTill.since(now()))
 }
+
+// held reports whether somebody has the lock, one of us or somebody else, by what is known. Locked.
+func (e *entry) held() bool { return e.holds != nil || e.ttl() != 0 }
+
+// A key that never expires.
+const (
+	noTTL          = -time.Millisecond // as Redis tells it
+	endless moment = math.MaxInt64
+)
 
 // shortPause is the least that a waiter sleeps between two questions: a key that is about to vanish, or has just
 // vanished, has no time left to sleep for.
@@ -472,7 +489,7 @@ const shortPause = 5 * time.Millisecond
 // pause is how long to sleep after a refusal, if nothing else happens.
 func (c *Client) pause(ttl time.Duration) time.Duration {
 	switch {
-	case ttl == -time.Millisecond: // no end
+	case ttl == noTTL:
 		return c.pollPause()
 	case ttl <= 0:
 		return shortPause

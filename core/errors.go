@@ -18,6 +18,9 @@ var (
 	// ErrNotAcquired: somebody else held the lock for as long as the caller was willing to wait. The error is a
 	// *NotAcquiredError.
 	ErrNotAcquired = errors.New("reqlock: lock not acquired")
+	// ErrStillHeld: the caller's context ended while it waited, and by the last that was known somebody else held the lock. It
+	// comes together with the context's error, which alone says that Redis had not answered yet who has the lock, if anybody.
+	ErrStillHeld = errors.New("reqlock: lock still held by somebody else")
 	// ErrNotHeld: the lease is not held any more. ErrLockLost, ErrReleased and, for a lease, ErrClosed all match it.
 	ErrNotHeld = errors.New("reqlock: lock not held")
 	// ErrLockLost: the lock was held and is so no longer, without a release: its lease ran out, or somebody took it away.
@@ -91,6 +94,24 @@ func ended(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// A stillHeldError is the end of a context whose caller was waiting for somebody else.
+type stillHeldError struct{ end error }
+
+func (e *stillHeldError) Error() string        { return "still held by somebody else: " + e.end.Error() }
+func (e *stillHeldError) Is(target error) bool { return target == ErrStillHeld }
+func (e *stillHeldError) Unwrap() error        { return e.end }
+
+// endedAfter is ended for a context whose caller has made several attempts, the last of which came to err.
+func endedAfter(ctx context.Context, err error) error {
+	end := ended(ctx)
+	if saysHeld(err) && !saysHeld(end) { // or else that is what somebody ended the context for
+		return &stillHeldError{end}
+	}
+	return end
+}
+
+func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrStillHeld) }
 
 // hashed is how names appear in errors and logs.
 func hashed(name string) string {

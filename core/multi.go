@@ -126,7 +126,7 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	case err == nil:
 		return s.lease, nil
 	case ctx.Err() != nil: // its cause may be that another lock was lost, or not to be had: that passes no more
-		return nil, opErr("acquire", m.name, ended(ctx))
+		return nil, opErr("acquire", m.name, endedAfter(ctx, err))
 	}
 	return nil, b.explain(m.name, err)
 }

@@ -95,13 +95,16 @@ func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) 
 		switch {
 		case err == nil:
 			return lease, nil
-		case ctx.Err() != nil:
-			return nil, opErr("acquire", r.name, ended(ctx))
+		case ctx.Err() != nil: // below
 		case final || b.over():
 			return nil, b.explain(r.name, err)
+		default:
+			pause := min(redPause<<min(try, 10), redMaxPause)
+			b.pause(ctx, pause/4+rand.N(pause))
 		}
-		pause := min(redPause<<min(try, 10), redMaxPause)
-		b.pause(ctx, pause/4+rand.N(pause))
+		if ctx.Err() != nil {
+			return nil, opErr("acquire", r.name, endedAfter(ctx, err))
+		}
 	}
 }
 

@@ -343,10 +343,11 @@ func TestRedLockWaits(t *testing.T) {
 	if !errors.As(err, &held) || held.Waited < wait {
 		t.Errorf("after WaitTime: %#v", err)
 	}
-	ctx, cancel := context.WithTimeout(bg, wait)
+	ctx, cancel := context.WithTimeout(bg, 10*wait)
 	defer cancel()
 	_, err = other.red("r").Acquire(ctx, forever)
 	wantErr(t, "after ctx", err, context.DeadlineExceeded)
+	wantErr(t, "after ctx", err, ErrStillHeld)
 	_, err = other.red("r").Acquire(ctx, AcquireOptions{})
 	wantErr(t, "with a ctx that has ended", err, context.DeadlineExceeded)
 

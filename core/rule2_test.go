@@ -239,6 +239,10 @@ func TestRule2_3_RefusalCarriesTTL(t *testing.T) {
 	if !errors.As(err, &held) || held.TTL != -time.Millisecond {
 		t.Errorf("without end: %v, TTL %v; want -1ms", err, held.TTL)
 	}
+	_, err = c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: 50 * time.Millisecond})
+	if !errors.As(err, &held) || held.TTL != -time.Millisecond {
+		t.Errorf("without end, after a wait: %v, TTL %v; want -1ms", err, held.TTL)
+	}
 	b.rdb.Del(bg, "a")
 }
 

@@ -15,7 +15,7 @@
 //
 //	lock free                          the handler's answer
 //	held, WaitTime 0                   409 urn:reqlock:problem:locked, Retry-After
-//	held, WaitTime over                409 urn:reqlock:problem:wait-timeout, Retry-After
+//	held, WaitTime or a deadline over  409 urn:reqlock:problem:wait-timeout, Retry-After
 //	client gone while waiting          nothing is run
 //	too many waiters                   503 urn:reqlock:problem:queue-full, Retry-After
 //	Redis down, slow or refusing       503 urn:reqlock:problem:backend-unavailable, Retry-After, or the handler with FailOpen

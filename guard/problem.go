@@ -95,15 +95,20 @@ func (g *Guard) refusal(problem string, cause error) *Error {
 // lockError turns an error of core, or of a Locker, into an answer.
 func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error {
 	var own *Error
+	end := r.Context().Err()
+	cut := end != nil && errors.Is(err, end) // what else err matches may be why the context was ended
 	switch {
 	case errors.As(err, &own) && own.canBeSent():
 		return own
-	case errors.Is(err, core.ErrNotAcquired) && wait == 0:
-		return g.refusal(locked, err)
-	case errors.Is(err, core.ErrNotAcquired), wait > 0 && errors.Is(r.Context().Err(), context.DeadlineExceeded):
+	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && end == context.DeadlineExceeded:
+		if wait == 0 {
+			return g.refusal(locked, err)
+		}
 		return g.refusal(waitTimeout, err)
-	case errors.Is(r.Context().Err(), context.Canceled):
+	case errors.Is(end, context.Canceled):
 		return g.refusal(clientGone, err)
+	case cut:
+		return g.refusal(backendUnavailable, err)
 	case errors.Is(err, core.ErrTooManyWaiters):
 		return g.refusal(queueFull, err)
 	case errors.Is(err, core.ErrClosed):

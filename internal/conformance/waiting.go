@@ -154,7 +154,7 @@ func withDeadline(d time.Duration) func(*httptest.Server) {
 func deadlineWhileWaiting(e *env) {
 	e.hold(lockName)
 	g := e.gate()
-	s := e.serveWith(withDeadline(50*time.Millisecond), Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: g.ServeHTTP})
+	s := e.serveWith(withDeadline(500*time.Millisecond), Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: g.ServeHTTP})
 	s.get(order).wantProblem(e, 409, "wait-timeout", "1")
 	g.wantRuns(0)
 	if o := e.outcome(); o.Status != 409 {
@@ -162,19 +162,26 @@ func deadlineWhileWaiting(e *env) {
 	}
 }
 
-// Nobody holds the lock, and the request does not want to wait: it must not be told that somebody is in its way, nor run.
+// Nobody holds the lock, as far as anybody knows: a request must not be told that somebody is in its way, nor run; neither one that
+// does not want to wait, nor one that does, nor one of several keys.
 func deadlineWhileRedisIsSilent(e *env) {
 	e.proxy.Stall()
 	e.ends = append(e.ends, e.proxy.Restore)
 	g := e.gate()
-	s := e.serveWith(withDeadline(50*time.Millisecond), Route{
-		Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.FailOpen = true })}, Handler: g.ServeHTTP,
-	})
-	s.get(order).wantProblem(e, 503, "backend-unavailable", "1")
-	g.wantRuns(0)
-	if o := e.outcome(); o.Status != 503 || o.FailedOpen {
-		e.Errorf("observed %+v", o)
+	failOpen := func(cfg *guard.Config) { cfg.FailOpen = true }
+	two := keysAre("a", "b")
+	s := e.serveWith(withDeadline(50*time.Millisecond),
+		Route{Pattern: "GET /once", Guards: []guard.Config{e.config(failOpen, keysAre("a"))}, Handler: g.ServeHTTP},
+		Route{Pattern: "GET /waits", Guards: []guard.Config{e.config(failOpen, waits, keysAre("a"))}, Handler: g.ServeHTTP},
+		Route{Pattern: "GET /two", Guards: []guard.Config{e.config(failOpen, waits, two)}, Handler: g.ServeHTTP},
+	)
+	for _, path := range []string{"/once", "/waits", "/two"} {
+		s.get(path).wantProblem(e, 503, "backend-unavailable", "1")
+		if o := e.outcome(); o.Status != 503 || o.FailedOpen {
+			e.Errorf("%s: observed %+v", path, o)
+		}
 	}
+	g.wantRuns(0)
 }
 
 func sequential(e *env) {
