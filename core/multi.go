@@ -25,6 +25,9 @@ import (
 // a *NotAcquiredError with its name among them. Observers and Stats know the members, not the whole.
 func MultiLock(locks ...Locker) Locker {
 	m := &multi{err: checkMembers("core.MultiLock", locks)}
+	if m.err == nil {
+		m.err = checkOverlaps(locks)
+	}
 	if m.err != nil {
 		return m
 	}
@@ -81,6 +84,70 @@ func checkMembers(what string, locks []Locker) error {
 		}
 		if missing {
 			return invalid(ErrInvalidOptions, "lock %d of the %d of %s is nil", i+1, len(locks), what)
+		}
+	}
+	return nil
+}
+
+// checkOverlaps refuses a lock that the owner of a RedLock and somebody else are both to have: each attempt at a RedLock has an owner
+// of its own.
+func checkOverlaps(locks []Locker) error {
+	if !slices.ContainsFunc(locks, hasRed) {
+		return nil
+	}
+	for i, l := range locks {
+		for j, other := range locks[:i] {
+			shared := overlap(other, l, func(a, b part) bool { return (a.ofRed || b.ofRed) && !(a.lock.kind.shared && b.lock.kind.shared) })
+			if shared != nil {
+				return invalid(ErrInvalidOptions, "locks %d and %d of core.MultiLock both contain the lock %s, one of them as part of a core.RedLock, which has it alone; use it in one of them", j+1, i+1, hashed(shared.name))
+			}
+		}
+	}
+	return nil
+}
+
+func hasRed(l Locker) bool {
+	switch l := l.(type) {
+	case *multi:
+		return slices.ContainsFunc(l.locks, hasRed)
+	case *red:
+		return true
+	}
+	return false
+}
+
+// A part is a lock that another stands for, alone or with others.
+type part struct {
+	lock  *Lock
+	ofRed bool
+}
+
+// parts are the locks of this package that l stands for.
+func parts(l Locker) (all []part) {
+	switch l := l.(type) {
+	case *Lock:
+		return []part{{lock: l}}
+	case *multi:
+		for _, member := range l.locks {
+			all = append(all, parts(member)...)
+		}
+	case *red:
+		for _, member := range l.locks {
+			for _, p := range parts(member) {
+				all = append(all, part{p.lock, true})
+			}
+		}
+	}
+	return all
+}
+
+// overlap returns a lock that two others both stand for in a way that matters, or nil.
+func overlap(a, b Locker, matters func(a, b part) bool) *Lock {
+	for _, x := range parts(a) {
+		for _, y := range parts(b) {
+			if x.lock.c == y.lock.c && x.lock.key == y.lock.key && matters(x, y) {
+				return x.lock
+			}
 		}
 	}
 	return nil

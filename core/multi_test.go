@@ -79,6 +79,7 @@ func TestMultiLockRefusesNonsense(t *testing.T) {
 	b := newBundle(t)
 	c := b.client(t)
 	a := c.Lock("a")
+	red := RedLock(a, c.Lock("b"), c.Lock("c"))
 	var missing *Lock
 	for name, test := range map[string]struct {
 		lock  Locker
@@ -98,8 +99,13 @@ func TestMultiLockRefusesNonsense(t *testing.T) {
 		"red: empty":          {RedLock(), AcquireOptions{}, ErrInvalidOptions, "core.RedLock has no locks"},
 		"red: nil":            {RedLock(a, nil, c.Lock("b")), AcquireOptions{}, ErrInvalidOptions, "lock 2 of the 3 of core.RedLock is nil"},
 		"red: two":            {RedLock(a, c.Lock("b")), AcquireOptions{}, ErrInvalidOptions, "core.RedLock has 2 locks; use 3 or more"},
-		"red: twice the same": {RedLock(a, c.Lock("b"), c.Lock("a")), AcquireOptions{}, ErrInvalidOptions, "locks 1 and 3 of core.RedLock are the same"},
+		"red: twice the same": {RedLock(a, c.Lock("b"), c.Lock("a")), AcquireOptions{}, ErrInvalidOptions, "locks 1 and 3 of core.RedLock both are, or contain, the lock #"},
 		"red: nested":         {RedLock(a, c.Lock("b"), MultiLock()), AcquireOptions{}, ErrInvalidOptions, "lock 3 of core.RedLock: "},
+		"red: a red thrice":   {RedLock(red, red, red), AcquireOptions{}, ErrInvalidOptions, "locks 1 and 2 of core.RedLock both are, or contain, the lock #"},
+		"red: within another": {RedLock(red, c.Lock("d"), c.Lock("b")), AcquireOptions{}, ErrInvalidOptions, "locks 1 and 3 of core.RedLock both are, or contain, the lock #"},
+		"red: in two multis":  {RedLock(MultiLock(a, c.Lock("b")), c.Lock("c"), MultiLock(c.Lock("d"), a)), AcquireOptions{}, ErrInvalidOptions, "locks 1 and 3 of core.RedLock both"},
+		"a red twice":         {MultiLock(red, red), AcquireOptions{}, ErrInvalidOptions, "locks 1 and 2 of core.MultiLock both contain the lock #"},
+		"a red and a part":    {MultiLock(c.Lock("d"), MultiLock(red), a), AcquireOptions{}, ErrInvalidOptions, "locks 2 and 3 of core.MultiLock both contain the lock #"},
 		"red in multi":        {MultiLock(a, RedLock()), AcquireOptions{}, ErrInvalidOptions, "lock 2 of core.MultiLock: "},
 	} {
 		_, err := test.lock.Acquire(bg, test.opts)
@@ -107,6 +113,19 @@ func TestMultiLockRefusesNonsense(t *testing.T) {
 			t.Errorf("%s: %v, want %v with %q", name, err, test.want, test.words)
 		}
 	}
+}
+
+// Readers do not exclude each other, whoever they are.
+func TestMultiLockOfARedLockAndItsReaders(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 3)
+	var readers []Locker
+	for _, c := range v.clients {
+		readers = append(readers, c.ReadWriteLock("rw").Read())
+	}
+	red := RedLock(readers...)
+	mustRelease(t, mustTake(t, bg, MultiLock(red, readers[0], red), AcquireOptions{}))
+	v.wantFree(t, "rw")
 }
 
 type silentLocker struct{}

@@ -56,18 +56,12 @@ func checkVoters(locks []Locker) error {
 	}
 	for i, l := range locks {
 		for j, other := range locks[:i] {
-			if sameLock(l, other) {
-				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock are the same; each needs a master of its own", j+1, i+1)
+			if shared := overlap(other, l, func(part, part) bool { return true }); shared != nil {
+				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock both are, or contain, the lock %s; each needs a master of its own", j+1, i+1, hashed(shared.name))
 			}
 		}
 	}
 	return nil
-}
-
-func sameLock(a, b Locker) bool {
-	x, ok := a.(*Lock)
-	y, same := b.(*Lock)
-	return ok && same && x.c == y.c && x.key == y.key
 }
 
 // Name is that of the locks, each name once.
