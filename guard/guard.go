@@ -76,8 +76,8 @@ type visit struct {
 // enter acquires the locks of the request, all or none.
 func (v *visit) enter(p Policy) error {
 	g := v.g
-	g.checkWriteTimeout(v.r, p.WaitTime)
 	v.section.server = server(v.r.Context())
+	g.checkWriteTimeout(v.section.server, p.WaitTime)
 	v.ctx = ownerContext(v.r.Context())
 	if g.cfg.BufferBody > 0 {
 		v.r = v.r.WithContext(v.ctx) // the buffer is not for others
@@ -298,8 +298,7 @@ func (v *visit) observe() {
 }
 
 // checkWriteTimeout warns once: the server would cut the connection before the answer is there.
-func (g *Guard) checkWriteTimeout(r *http.Request, wait time.Duration) {
-	srv := server(r.Context())
+func (g *Guard) checkWriteTimeout(srv *http.Server, wait time.Duration) {
 	if srv == nil || srv.WriteTimeout <= 0 || wait < srv.WriteTimeout {
 		return
 	}
