@@ -39,7 +39,7 @@ func TestStartManyIndependent(t *testing.T) {
 	for i, s := range servers {
 		wantValue(t, s.Client(t), "k", fmt.Sprint(i))
 	}
-	if failure := failureOf(t, func(t testing.TB) { StartMany(t, 2, "nonsense yes") }); !strings.Contains(failure, "FATAL CONFIG") {
+	if failure := failureOf(t, func(t testing.TB) { StartMany(t, 2, "databases none") }); !strings.Contains(failure, "FATAL CONFIG") {
 		t.Errorf("StartMany failed with %q", failure)
 	}
 }
