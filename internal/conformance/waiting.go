@@ -171,9 +171,9 @@ func deadlineWhileRedisIsSilent(e *env) {
 	failOpen := func(cfg *guard.Config) { cfg.FailOpen = true }
 	two := keysAre("a", "b")
 	s := e.serveWith(withDeadline(50*time.Millisecond),
-		Route{Pattern: "GET /once", Guards: []guard.Config{e.config(failOpen, keysAre("a"))}, Handler: g.ServeHTTP},
-		Route{Pattern: "GET /waits", Guards: []guard.Config{e.config(failOpen, waits, keysAre("a"))}, Handler: g.ServeHTTP},
-		Route{Pattern: "GET /two", Guards: []guard.Config{e.config(failOpen, waits, two)}, Handler: g.ServeHTTP},
+		Route{Pattern: "/once", Guards: []guard.Config{e.config(failOpen, keysAre("a"))}, Handler: g.ServeHTTP},
+		Route{Pattern: "/waits", Guards: []guard.Config{e.config(failOpen, waits, keysAre("a"))}, Handler: g.ServeHTTP},
+		Route{Pattern: "/two", Guards: []guard.Config{e.config(failOpen, waits, two)}, Handler: g.ServeHTTP},
 	)
 	for _, path := range []string{"/once", "/waits", "/two"} {
 		s.get(path).wantProblem(e, 503, "backend-unavailable", "1")
