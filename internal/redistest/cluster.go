@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -181,17 +182,32 @@ func (c *Cluster) Failover(t testing.TB, master *Server) *Server {
 	if err != nil || slot < 0 {
 		t.Fatalf("redistest: Failover: %s is no master with slots (%v)", master.Addr(), err)
 	}
+	var asked time.Time
 	awaitOrFail(t, "no replica takes over", func() error {
+		owners, err := view(master)
+		if err != nil || owners[slot] != master.Addr() {
+			return err
+		}
+		if time.Since(asked) < manualFailover {
+			return errors.New("the other masters have not all voted for it")
+		}
 		for _, s := range running(c.Servers) {
 			if inSync(master, []*Server{s}) == nil {
-				_, err := s.do("CLUSTER", "FAILOVER")
-				return err
+				if _, err := s.do("CLUSTER", "FAILOVER"); err != nil {
+					return err
+				}
+				asked = time.Now()
+				return errors.New("it has just been asked")
 			}
 		}
 		return errors.New("the master has none that runs")
 	})
 	return c.AwaitMaster(t, slot, master)
 }
+
+// manualFailover is how long a replica tries to take over when it is told to, and somewhat more. It is given up where a master that is to
+// vote has not heard yet whose replica it is.
+const manualFailover = 6 * time.Second
 
 // masters is the master of each slot, if all nodes that run agree and are well.
 func (c *Cluster) masters() ([]*Server, error) {
