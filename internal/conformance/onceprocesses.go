@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -230,11 +229,11 @@ func onceStandsStill(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		first := p.first.start(p.first.paying("", to(path), with(stays, "yes")))
 		e.eventually("the handler runs", func() bool { return p.runs(path) == 1 })
-		p.signal(syscall.SIGSTOP)
-		defer p.signal(syscall.SIGCONT) // or it would not end
+		p.signal(redistest.StopSignal)
+		defer p.signal(redistest.ContinueSignal) // or it would not end
 		p.wantUnknown(path, 1)
 		before := p.second.send(p.second.paying("", to(path)))
-		p.signal(syscall.SIGCONT)
+		p.signal(redistest.ContinueSignal)
 		p.letOut(path)
 		first.answer().wantOwn(e, 201, "run 1")
 		for _, s := range []*site{p.first, p.second} {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -254,7 +253,7 @@ func (s *Server) Freeze(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.signal(t, "Freeze", syscall.SIGSTOP)
+	s.signal(t, "Freeze", StopSignal)
 	deadline := time.Now().Add(patience)
 	for {
 		is, err := stopped(s.process.Pid)
@@ -273,7 +272,7 @@ func (s *Server) Thaw(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.signal(t, "Thaw", syscall.SIGCONT)
+	s.signal(t, "Thaw", ContinueSignal)
 }
 
 func (s *Server) signal(t testing.TB, what string, sig os.Signal) {
