@@ -584,21 +584,25 @@ func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
 	b.free(t, "theirs")
 	b.free(t, "endless")
 
-	silent := func(what string, l Locker, wait bool) {
+	// By its name: what asks for a lock may travel with what is still under way for those before it, in a script of several.
+	asksFor := func(name string) func([]string) bool {
+		return func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") && slices.Contains(args, name) }
+	}
+	silent := func(what string, l Locker, name string, wait bool) {
 		t.Helper()
-		reply := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+		reply := proxy.OnMatch(1, asksFor(name), redistest.HoldReply)
 		defer reply.Release()
 		if err := leave(what, l, wait, reply.Hit()); errors.Is(err, ErrStillHeld) {
 			t.Errorf("%s: %v; nobody holds it", what, err)
 		}
 	}
-	silent("silence", c.Lock("a"), true)
-	silent("silence, without waiting", c.Lock("b"), false)
-	silent("silence of several", MultiLock(c.Lock("c"), c.Lock("d")), true)
+	silent("silence", c.Lock("a"), "a", true)
+	silent("silence, without waiting", c.Lock("b"), "b", false)
+	silent("silence of several", MultiLock(c.Lock("c"), c.Lock("d")), "c", true)
 
 	// What somebody ended the context for is another lock's matter.
 	ctx, cancel := context.WithCancelCause(bg)
-	reply := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	reply := proxy.OnMatch(1, asksFor("e"), redistest.HoldReply)
 	defer reply.Release()
 	result := acquireAsync(ctx, MultiLock(c.Lock("e"), c.Lock("f")), AcquireOptions{WaitTime: WaitForever})
 	await(t, "it asks", reply.Hit())
