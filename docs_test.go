@@ -3,13 +3,18 @@ package reqlock_test
 import (
 	"context"
 	"errors"
+	"expvar"
 	"fmt"
 	"io"
+	"io/fs"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +24,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -305,5 +311,69 @@ func TestLettingGo(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) || want == "" && len(text) > 0 {
 			t.Errorf("%s: %q (%v), want %q", path, text, err, want)
 		}
+	}
+}
+
+func Example_metrics() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	var outcomes expvar.Map // or counters of whatever you measure with
+	var lost expvar.Int
+	locks, err := core.New(rdb, core.Options{Observer: core.Observer{
+		Lost: func(context.Context, core.Event) { lost.Add(1) },
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	oneAtATime := httplock.New(locks, httplock.Config{
+		Key: keyfuncs.PathValue("id"),
+		Observe: func(r *http.Request, o guard.Outcome) { // also o.Waited and o.Held, for histograms
+			outcome := "ran"
+			if refusal := (*guard.Error)(nil); errors.As(o.Err, &refusal) {
+				outcome = strings.TrimPrefix(refusal.Type, "urn:reqlock:problem:")
+			}
+			outcomes.Add(outcome, 1)
+		},
+	})
+
+	defer locks.Close(context.Background())
+	mux := http.NewServeMux()
+	mux.Handle("/metered/{id}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metered/1", nil))
+		}
+	})))
+	mux.ServeHTTP(httptest.NewRecorder(), post("/metered/1"))
+	fmt.Println(&outcomes, &lost)
+	// Output: {"locked": 1, "ran": 1} 0
+}
+
+// Whoever finds a line in a log finds it in docs/operations.md as well.
+func TestLogLinesAreExplained(t *testing.T) {
+	t.Parallel()
+	logs := regexp.MustCompile(`(?:Logger\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
+	text, n := read(t, "docs/operations.md"), 0
+	for _, dir := range []string{"core", "guard", "keyfuncs", "middleware", "wasm", "embedded"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			for _, match := range logs.FindAllStringSubmatch(read(t, path), -1) {
+				n++
+				message, ours := strings.CutPrefix(match[1], "reqlock: ")
+				message, _, _ = strings.Cut(message, ": a client") // what is said of WriteTimeout is long
+				if !ours || !strings.Contains(text, "`"+strings.TrimSpace(message)+"`") {
+					t.Errorf("%s: %q has no row, or does not begin with reqlock:", path, match[1])
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n < 21 {
+		t.Errorf("only %d messages were found", n)
 	}
 }
