@@ -5,7 +5,9 @@
 //   - [github.com/reqlock/reqlock/middleware/gin] and [github.com/reqlock/reqlock/middleware/echo], named ginlock and echolock, are
 //     the same for Gin and Echo.
 //   - [github.com/reqlock/reqlock/guard] is what the middleware does: configuration, answers, what a handler can do with its lock.
+//   - [github.com/reqlock/reqlock/middleware/idempotency] runs a request with an idempotency key once.
 //   - [github.com/reqlock/reqlock/keyfuncs] derives the lock's key from a request.
+//   - [github.com/reqlock/reqlock/wasm] has WebAssembly plugins decide what is locked.
 //   - [github.com/reqlock/reqlock/core] is the lock library underneath, which knows no HTTP.
 //   - [github.com/reqlock/reqlock/embedded] runs Redis inside the process, for tests.
 package reqlock
