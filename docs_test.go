@@ -27,6 +27,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
@@ -201,6 +202,68 @@ func TestMounted(t *testing.T) {
 		if got, want := answerOf(h, post("/orders/42/pay")), "200 reqlock:42"; got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
+	}
+}
+
+// routes are those of the service that the README tests.
+func routes(locks *core.Client) http.Handler {
+	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))})
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", lock(http.HandlerFunc(held)))
+	return mux
+}
+
+func TestBusyOrder(t *testing.T) {
+	srv, err := embedded.Start() // Redis, inside this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	locks, err := core.New(srv.Client(), core.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(t.Context())
+	lease, err := locks.Lock("reqlock:order:42").Acquire(t.Context(), core.AcquireOptions{}) // as another request would
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release(t.Context())
+
+	w := httptest.NewRecorder()
+	routes(locks).ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
+	if w.Code != http.StatusConflict {
+		t.Errorf("a second payment is answered %d, want 409", w.Code)
+	}
+}
+
+// What the README says of a test without Redis, and of one in which the lock is lost.
+func TestTestsOfFaults(t *testing.T) {
+	srv, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	locks, err := core.New(srv.Client(), core.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(t.Context())
+	lost := httplock.New(locks, httplock.Config{Key: keyfuncs.Const("k"), Logger: slog.New(slog.DiscardHandler)})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if freed, err := locks.Lock("reqlock:k").ForceUnlock(t.Context()); !freed || err != nil {
+			t.Error(freed, err)
+		}
+		<-r.Context().Done()
+		fmt.Fprint(w, context.Cause(r.Context()) == core.ErrLockLost)
+	}))
+	if got := answerOf(lost, post("/")); got != "200 true" {
+		t.Error("the lock is lost: ", got)
+	}
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := answerOf(routes(locks), post("/orders/42/pay")); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "backend-unavailable") {
+		t.Error("there is no Redis: ", got)
 	}
 }
 
