@@ -315,9 +315,11 @@ func (c *Client) watchClock() {
 
 // Close ends the client. New Acquires and those that wait fail with ErrClosed at once. Then it waits until all locks are
 // released or ctx ends; the locks that are left end with cause ErrClosed and are released, and the error says how many
-// there were. No goroutine of the client is left when it returns. In a server:
+// there were. No goroutine of the client is left when it returns. In a server, whose Shutdown does not wait for what it runs:
 //
-//	srv.RegisterOnShutdown(func() { locks.Close(ctx) })
+//	closed := make(chan error, 1)
+//	srv.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
+//	err := errors.Join(srv.Shutdown(ctx), <-closed)
 //
 // A second Close waits for the first.
 func (c *Client) Close(ctx context.Context) error {
