@@ -69,7 +69,7 @@ func TestAcquireOptionsRefused(t *testing.T) {
 		for _, o := range opts {
 			for _, ctx := range []context.Context{bg, held.Context()} {
 				lease, err := c.Lock("held").Acquire(ctx, o)
-				if lease != nil || !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), field) {
+				if lease != nil || !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), "core.AcquireOptions."+field) {
 					t.Errorf("%+v: %v, %v; want an error that names %s", o, lease, err, field)
 				}
 			}

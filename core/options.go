@@ -173,11 +173,11 @@ type AcquireOptions struct {
 func (o AcquireOptions) check() error {
 	switch {
 	case o.WaitTime < 0 && o.WaitTime != WaitForever:
-		return invalid(ErrInvalidOptions, "WaitTime is %s; use 0 for one attempt, WaitForever, or a positive duration", o.WaitTime)
+		return invalid(ErrInvalidOptions, "core.AcquireOptions.WaitTime is %s; use 0 for one attempt, core.WaitForever, or a positive duration", o.WaitTime)
 	case o.LeaseTime != 0 && o.LeaseTime < minLease:
-		return invalid(ErrInvalidOptions, "LeaseTime is %s; use 0 for the watchdog, or at least %s", o.LeaseTime, minLease)
+		return invalid(ErrInvalidOptions, "core.AcquireOptions.LeaseTime is %s; use 0 for the watchdog, or at least %s", o.LeaseTime, minLease)
 	case o.MaxWaiters < 0:
-		return invalid(ErrInvalidOptions, "MaxWaiters is %d; use 0 for no bound, or a positive number", o.MaxWaiters)
+		return invalid(ErrInvalidOptions, "core.AcquireOptions.MaxWaiters is %d; use 0 for no bound, or a positive number", o.MaxWaiters)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type Config struct {
 func New(locks *core.Client, cfg Config) echo.MiddlewareFunc {
 	if cfg.ErrorHandler != nil {
 		if cfg.Config.ErrorHandler != nil {
-			panic("reqlock: echolock: both ErrorHandlers are set; use one of them")
+			panic("reqlock: echolock: both Config.ErrorHandler and guard.Config.ErrorHandler are set; use one of them")
 		}
 		cfg.Config.ErrorHandler = refuser(cfg.ErrorHandler)
 	}

@@ -446,8 +446,8 @@ func TestNewPanics(t *testing.T) {
 	both.ErrorHandler = func(_ echo.Context, err error) error { return err }
 	both.Config.ErrorHandler = guard.WriteProblem
 	for says, cfg := range map[string]Config{
-		"reqlock: echolock: both ErrorHandlers are set": both,
-		"reqlock: guard: invalid Config":                {},
+		"reqlock: echolock: both Config.ErrorHandler and guard.Config.ErrorHandler are set": both,
+		"reqlock: guard: invalid Config": {},
 	} {
 		func() {
 			defer func() {

@@ -24,7 +24,7 @@ type IdempotentConfig struct {
 func Idempotent(locks *core.Client, cfg IdempotentConfig) echo.MiddlewareFunc {
 	if cfg.ErrorHandler != nil {
 		if cfg.Config.ErrorHandler != nil {
-			panic("reqlock: echolock: both ErrorHandlers are set; use one of them")
+			panic("reqlock: echolock: both IdempotentConfig.ErrorHandler and idempotency.Config.ErrorHandler are set; use one of them")
 		}
 		cfg.Config.ErrorHandler = refuser(cfg.ErrorHandler)
 	}

@@ -283,8 +283,8 @@ func TestIdempotentPanics(t *testing.T) {
 	both.ErrorHandler = func(echo.Context, error) error { return nil }
 	both.Config.ErrorHandler = guard.WriteProblem
 	for says, cfg := range map[string]IdempotentConfig{
-		"both ErrorHandlers are set": both,
-		"Scope is nil":               {},
+		"both IdempotentConfig.ErrorHandler and idempotency.Config.ErrorHandler are set": both,
+		"Scope is nil": {},
 	} {
 		func() {
 			defer func() {
