@@ -149,7 +149,7 @@ func (c Config) Validate() error {
 func checkHeader(name string) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
-			err = fmt.Errorf("Header is %q, which cannot have the key: %v", name, problem)
+			err = fmt.Errorf("%s is %q, which cannot have the key: %v", "Header", name, problem)
 		}
 	}()
 	keyfuncs.Header(name)
