@@ -69,12 +69,18 @@ func (w *watch) run(ctx context.Context, interval time.Duration) {
 
 func (w *watch) look(ctx context.Context) {
 	info, err := os.Stat(w.path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", w.path) // a pipe would have Close wait for whoever writes to it
+	}
 	changed := err != nil || !w.unchanged(info)
 	w.looks++
 	if !changed && w.looks%readEvery != 0 {
 		return
 	}
-	binary, err := os.ReadFile(w.path)
+	var binary []byte
+	if err == nil {
+		binary, err = os.ReadFile(w.path)
+	}
 	if err != nil {
 		if !w.missing {
 			w.plugin.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's file cannot be read, the old version stays", err.Error())
