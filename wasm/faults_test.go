@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -216,6 +217,27 @@ func TestLogFlood(t *testing.T) {
 				t.Errorf("%.300s", log)
 			}
 		})
+	}
+}
+
+// TestOutputWithoutALineEnd is in the log when its call is over, and not joined to what the next one writes.
+func TestOutputWithoutALineEnd(t *testing.T) {
+	t.Parallel()
+	log := &logged{}
+	p := start(t, "c", Config{MaxInstances: 1, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	i := p.current.idle[0]
+	for _, text := range []string{"one", "two"} {
+		for _, o := range []*output{&i.stdout, &i.stderr} {
+			if _, err := o.Write([]byte(text)); err != nil { // as the guest would in the call
+				t.Fatal(err)
+			}
+		}
+		ask(t, p.Policy, request("GET", "/", "", "acme"))
+		for _, name := range []string{"stdout", "stderr"} {
+			if line := regexp.MustCompile("the guest writes to " + name + `" .* text=` + text + "\n"); !line.MatchString(log.String()) {
+				t.Errorf("no %q in the log:\n%s", line, log)
+			}
+		}
 	}
 }
 

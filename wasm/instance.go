@@ -99,9 +99,11 @@ func (i *instance) run(c *call) error {
 	return err
 }
 
-// ended ends the deadline of what the guest has done, and says what its error means.
+// ended ends the deadline of what the guest has done and the lines that it has begun, and says what its error means.
 func (i *instance) ended(err error, timeout time.Duration) error {
 	inTime := i.deadline.end()
+	i.stdout.flush()
+	i.stderr.flush()
 	if err == nil {
 		return nil
 	}
@@ -130,8 +132,6 @@ func (i *instance) usable() bool { return i.deadline.Err() == nil && !i.module.I
 
 // close gives the instance up.
 func (i *instance) close() {
-	i.stdout.flush()
-	i.stderr.flush()
 	if i.module != nil {
 		_ = i.module.Close(context.Background()) // it has no files that could fail to close
 	}

@@ -67,8 +67,8 @@ func (j *journal) admit(now time.Time) (dropped int, ok bool) {
 	return dropped, true
 }
 
-// An output is a guest's standard output or error. It becomes one line in the log for each of its own. It belongs to one
-// instance, and is written to by one goroutine at a time.
+// An output is a guest's standard output or error. It becomes one line in the log for each of its own; what is left without an
+// end is one as well when the call is over. It belongs to one instance, and is written to by one goroutine at a time.
 type output struct {
 	journal  *journal
 	name     string
