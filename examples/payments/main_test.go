@@ -147,6 +147,22 @@ func TestCrash(t *testing.T) {
 	s.stop()
 }
 
+// However often the process dies, the next one serves.
+func TestManyCrashes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
+		if r := s.pay(key, `{"to": "carla", "amount": 1, "crash": true}`); r.err == nil {
+			t.Errorf("crash %s: answer %+v of a process that has died", key, r)
+		}
+	}
+	if r := s.pay("last", `{"to": "bert", "amount": 1}`); r.status != 201 {
+		t.Errorf("answer %+v", r)
+	}
+	s.wantLedger(7, 7)
+	s.stop()
+}
+
 // A record outlives the process that has left it.
 func TestRecordOutlivesTheProcess(t *testing.T) {
 	t.Parallel()

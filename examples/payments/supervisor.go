@@ -17,7 +17,7 @@ const childVariable = "REQLOCK_PAYMENTS_API"
 
 const (
 	graceTime   = 15 * time.Second // for the API to end by itself
-	shortLife   = time.Second      // of an API that cannot run
+	shortLife   = workTime         // of an API that cannot run: one that crashes in a payment has worked for so long
 	shortLives  = 5
 	restartTime = 300 * time.Millisecond
 )
