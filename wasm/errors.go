@@ -13,8 +13,9 @@ import (
 )
 
 // The errors of this package; test for them with errors.Is. Those of Plugin.Policy are *guard.Error as well: the answer is
-// 503, with the problem type urn:reqlock:problem:plugin-failed, or 413 for ErrBodyTooLarge. A guard never fails open on
-// them, since a request can cause them. Their text is for logs; the client sees none of it.
+// 503, with the problem type urn:reqlock:problem:plugin-failed, or 413 for ErrBodyTooLarge. Only ErrBusy after a client that
+// has left is none: nobody is there to be answered. A guard never fails open on them, since a request can cause them. Their
+// text is for logs; the client sees none of it.
 var (
 	// ErrTimeout: a call was not over after Config.Timeout, or a start after Config.InitTimeout.
 	ErrTimeout = errors.New("reqlock: wasm: the guest took too long")
