@@ -127,6 +127,9 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 		return err
 	}
 	g, err := h.plan(more)
+	if err == nil && g.total() == 0 { // what was to be extended has been released, and whoever did so has the next turn
+		err = ErrReleased
+	}
 	if err != nil {
 		h.give()
 		return err

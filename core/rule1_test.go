@@ -540,6 +540,49 @@ func TestRule1_5_OneChangeAtATime(t *testing.T) {
 	}
 }
 
+// An extension that has its turn between a release and its command finds nothing to extend, and leaves the freeing to the release.
+func TestRule1_5_AnExtensionBeforeTheRelease(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]func(c *Client) *Lock{
+		"plain":  func(c *Client) *Lock { return c.Lock("a") },
+		"fair":   func(c *Client) *Lock { return c.FairLock("a") },
+		"fenced": func(c *Client) *Lock { return c.FencedLock("a") },
+		"read":   func(c *Client) *Lock { return c.ReadWriteLock("a").Read() },
+		"write":  func(c *Client) *Lock { return c.ReadWriteLock("a").Write() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(patience))
+			lease, err := lock(c).Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			held := proxy.OnMatch(1, runs(updateScript, readWriteUpdateScript), redistest.HoldReply)
+			var extended [2]chan error
+			for i := range extended {
+				extended[i] = make(chan error, 1)
+				go func() { extended[i] <- lease.Extend(bg, 2*time.Hour) }()
+				if i == 0 {
+					await(t, "the first extension is under way", held.Hit())
+				}
+			}
+			eventually(t, "the second stands in line", func() bool { return lease.hold.lineLength() == 1 })
+			released := make(chan error, 1)
+			go func() { released <- lease.Release(bg) }()
+			eventually(t, "the release stands behind it", func() bool { return lease.hold.lineLength() == 2 })
+			held.Release()
+			for _, err := range extended {
+				wantErr(t, "Extend", await(t, "an extension returns", err), ErrReleased)
+			}
+			if err := await(t, "the release returns", released); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			idle(t, c, b.rdb)
+		})
+	}
+}
+
 // Releases of one hold by many goroutines at the same moment: each is answered, the last one frees, once.
 func TestRule1_5_ConcurrentReleases(t *testing.T) {
 	t.Parallel()
