@@ -491,6 +491,11 @@ func TestRule8_EndedContext(t *testing.T) {
 	c := newLooseClient(t, b.srv.Client(t))
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	wantErr(t, "Close", c.Close(gone), context.Canceled)
+	for range 20 {
+		if err := c.Close(gone); err != nil {
+			t.Fatalf("Close of a closed client: %v", err)
+		}
+	}
 	wantEnded(t, l, ErrClosed)
 	b.wantClosed(t, c)
 }
