@@ -197,7 +197,7 @@ func (w *waiter) admit() error {
 		if w.once && !e.joins(w.kind) {
 			return w.notAcquired(e.ttl())
 		}
-		if w.maxWaiters > 0 && e.waiting() >= int(w.maxWaiters) {
+		if !w.once && w.maxWaiters > 0 && e.waiting() >= int(w.maxWaiters) {
 			return ErrTooManyWaiters
 		}
 	}

@@ -163,8 +163,8 @@ type AcquireOptions struct {
 	// LeaseTime is how long the lock is held at most. 0: for as long as the holder wants, renewed by the watchdog. Whole
 	// milliseconds count; between 0 and 1ms, and below 0, is refused. Redisson: leaseTime.
 	LeaseTime time.Duration
-	// MaxWaiters refuses with ErrTooManyWaiters when so many callers of this process wait for the name already. 0: no
-	// bound; negative values are refused.
+	// MaxWaiters refuses with ErrTooManyWaiters when so many callers of this process wait for the name already; not without
+	// WaitTime, where nobody waits. 0: no bound; negative values are refused.
 	MaxWaiters int
 
 	vote bool // on behalf of a RedLock; see there

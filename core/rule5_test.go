@@ -822,6 +822,37 @@ func TestRule5_5_ChannelsLinger(t *testing.T) {
 	b.free(t, "a")
 }
 
+// MaxWaiters does not concern those who do not wait: they hear that the lock is held, of whatever kind it is.
+func TestMaxWaiters_WithoutWaitTime(t *testing.T) {
+	t.Parallel()
+	for name, sides := range map[string]func(c *Client) (held, asked *Lock){
+		"plain": func(c *Client) (*Lock, *Lock) { return c.Lock("a"), c.Lock("a") },
+		"fair":  func(c *Client) (*Lock, *Lock) { return c.FairLock("a"), c.FairLock("a") },
+		"read":  func(c *Client) (*Lock, *Lock) { rw := c.ReadWriteLock("a"); return rw.Write(), rw.Read() },
+		"write": func(c *Client) (*Lock, *Lock) { rw := c.ReadWriteLock("a"); return rw.Read(), rw.Write() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t)
+			held, asked := sides(c)
+			lease, err := held.Acquire(bg, AcquireOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiting := acquireAsync(bg, asked, AcquireOptions{WaitTime: patience})
+			eventually(t, "one waits", func() bool { return c.Stats().Channels == 1 })
+			_, err = asked.Acquire(bg, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
+			wantErr(t, "one that would wait", err, ErrTooManyWaiters)
+			_, err = asked.Acquire(bg, AcquireOptions{MaxWaiters: 1})
+			wantErr(t, "one that would not", err, ErrNotAcquired)
+			mustRelease(t, lease)
+			mustRelease(t, await(t, "the lock is had", waiting).lease)
+			idle(t, c, b.rdb)
+		})
+	}
+}
+
 // MaxWaiters is exact: so many wait, and one more is refused, also when nobody knew yet that there was waiting to be done.
 func TestMaxWaiters(t *testing.T) {
 	t.Parallel()
