@@ -281,8 +281,18 @@ func (w *waiter) leave(lease *Lease) {
 	}
 	if p.taken && lease == nil {
 		g := grip{key: w.entry.key, field: p.field}
-		c.cleaner.add(w.kind.undoing(c, g), g, c.leaseTime(w.fixed), true, p.doubt)
+		c.cleaner.add(w.kind.undoing(c, g), g, w.remains(), true, p.doubt)
 	}
+}
+
+// remains is for how long something of a waiter that has left can be in Redis: a hold until its lease is over, a place in the queue
+// until others take it for dead.
+func (w *waiter) remains() time.Duration {
+	d := w.entry.client().leaseTime(w.fixed)
+	if w.place != nil {
+		d = max(d, fairBudget)
+	}
+	return d
 }
 
 // quit takes the waiter out of the queue, because its context has ended or the client is closed, and returns which.
@@ -327,7 +337,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 		if x.inFlight || x.doubt || taken { // or else nothing of it has been sent
 			c.background.Go(func() {
 				if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || taken {
-					c.cleaner.add(w.kind.undoing(c, g), g, d, true, x.doubt || doubt)
+					c.cleaner.add(w.kind.undoing(c, g), g, w.remains(), true, x.doubt || doubt)
 				}
 			})
 		}

@@ -683,6 +683,31 @@ func TestFairWaiterLeaves(t *testing.T) {
 	mustRelease(t, got.lease)
 }
 
+// A place in the queue outlives the lease that its waiter wanted: it is given back even if Redis was away for longer than that.
+func TestFairWaiterLeavesWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(100*time.Millisecond))
+	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	ctx, cancel := context.WithCancel(bg)
+	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
+	eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+	proxy.Cut()
+	cancel()
+	wantErr(t, "the one who leaves", await(t, "it leaves", leaving).err, context.Canceled)
+	eventually(t, "its place cannot be given back", func() bool {
+		c.cleaner.mu.Lock()
+		defer c.cleaner.mu.Unlock()
+		for u := range c.cleaner.pending {
+			return u.failures >= 3
+		}
+		return true // it was given up
+	})
+	proxy.Restore()
+	eventually(t, "its place is gone", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
+	mustRelease(t, lease)
+}
+
 // A first in the queue that has died is passed over when its time is over, and nobody spins until then.
 func TestFairDeadHead(t *testing.T) {
 	t.Parallel()
