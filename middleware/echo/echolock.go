@@ -120,22 +120,32 @@ func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err
 // that of a route. Then the router is asked for what it has not, and if this is it nothing has matched. The method of the request would
 // tell nothing: middleware may have changed it since, and no client may get past a lock by that.
 func (m *middle) matched(c echo.Context) bool {
-	if c.Path() == "" || c.Get(echo.ContextKeyHeaderAllow) != nil { // the latter: 405, or OPTIONS answered by Echo itself
-		return false
-	}
 	e, r := c.Echo(), c.Request()
-	if !m.notFoundPaths(e)[c.Path()] {
+	switch {
+	case c.Path() == "":
+		found := find(e, r, r.Method) // there is something if the router was not asked yet: by Pre
+		defer e.ReleaseContext(found)
+		return found.Path() != "" && m.matched(found)
+	case c.Get(echo.ContextKeyHeaderAllow) != nil: // 405, or OPTIONS answered by Echo itself
+		return false
+	case !m.notFoundPaths(e)[c.Path()]:
 		return true
 	}
+	unmatched := find(e, r, echo.RouteNotFound) // no route has this for a method
+	defer e.ReleaseContext(unmatched)
+	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
+}
+
+// find asks the router that is in charge of a request. The context it returns is to be released.
+func find(e *echo.Echo, r *http.Request, method string) echo.Context {
 	router, ok := e.Routers()[r.Host]
 	if !ok {
 		router = e.Router()
 	}
-	unmatched := e.AcquireContext()
-	defer e.ReleaseContext(unmatched)
-	unmatched.Reset(nil, nil)
-	router.Find(echo.RouteNotFound, echo.GetPath(r), unmatched) // no route has this for a method
-	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
+	found := e.AcquireContext()
+	found.Reset(r, nil)
+	router.Find(method, echo.GetPath(r), found)
+	return found
 }
 
 // notFoundPaths looks at all routes once, when they are there: with the first request.

@@ -1,6 +1,7 @@
 package echolock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -279,6 +280,35 @@ func TestPreRewrite(t *testing.T) {
 	s.want("GET", "/old/2", 200, "reqlock:2, /orders/:id")
 	for _, path := range []string{"/orders/1", "/orders/%31", "/old/1", "/old/%31"} {
 		s.want("GET", path, 409, "locked")
+	}
+}
+
+// With Pre no route has matched yet. No request that one matches gets past the lock because of that.
+func TestPre(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:anna")
+	s := newSite(t)
+	var log bytes.Buffer
+	byRoute := by(keyfuncs.PathValue("id"))
+	byRoute.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	byRoute.Skipper = func(c echo.Context) bool { return c.Request().Header.Get("X-User") != "" }
+	s.echo.Pre(New(locks, byRoute), New(locks, by(keyfuncs.Header("X-User"))))
+	s.echo.GET("/orders/:id", tell)
+	s.echo.Group("/shops", func(next echo.HandlerFunc) echo.HandlerFunc { return next }).GET("/:id", tell)
+	s.echo.Host("shop.test").GET("/hosted/:id", tell)
+	for _, path := range []string{"/orders/1", "/shops/1", "shop.test/hosted/1"} {
+		s.want("GET", path, 500, "misconfigured")
+		s.want("GET", path, 409, "locked", "X-User", "anna")
+		s.want("GET", path, 200, "reqlock:bert, ", "X-User", "bert")
+	}
+	s.want("POST", "/orders/1", 405, "Method Not Allowed")
+	for _, path := range []string{"/elsewhere", "/shops", "shop.test/orders/1"} {
+		s.want("GET", path, 404, "Not Found")
+		s.want("GET", path, 404, "Not Found", "X-User", "anna")
+	}
+	if !strings.Contains(log.String(), "mount the guard where the route has been matched") {
+		t.Errorf("the log does not say what to change: %s", &log)
 	}
 }
 
