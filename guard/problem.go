@@ -25,6 +25,9 @@ type Error struct {
 
 // Error names the problem and its cause.
 func (e *Error) Error() string {
+	if e == nil {
+		return "reqlock: guard: a nil *Error"
+	}
 	text := "reqlock: guard: " + e.Title
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
@@ -32,7 +35,13 @@ func (e *Error) Error() string {
 	return text
 }
 
-func (e *Error) Unwrap() error { return e.Err }
+// Unwrap returns the cause. A nil *Error, which easily becomes an error by mistake, has none.
+func (e *Error) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // canBeSent says whether net/http takes the status for that of an answer.
 func (e *Error) canBeSent() bool { return e != nil && e.Status >= 200 && e.Status <= 999 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -65,6 +66,29 @@ func TestErrorText(t *testing.T) {
 	}
 	if got := newError(locked, nil).Error(); strings.Contains(got, "nil") {
 		t.Error(got)
+	}
+}
+
+// A nil *Error in the place of no error at all is a mistake in the program, and answered as one.
+func TestNilError(t *testing.T) {
+	t.Parallel()
+	var none *Error
+	for name, cfg := range map[string]Config{
+		"Key":    {Key: func(*http.Request) (string, error) { return "k", none }},
+		"Policy": {Policy: func(_ *http.Request, p *Policy) error { p.Keys = []string{"k"}; return none }},
+	} {
+		var log strings.Builder
+		cfg.Locker = func(*http.Request, string) core.Locker { return nil }
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		g, err := New(nil, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		g.Serve(w, httptest.NewRequest("GET", "/", nil), func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })
+		if w.Code != 500 || !strings.Contains(w.Body.String(), "misconfigured") || !strings.Contains(log.String(), "a nil *Error") {
+			t.Errorf("%s: answer %d %s, log %s", name, w.Code, w.Body, &log)
+		}
 	}
 }
 
