@@ -19,7 +19,7 @@ func Context(key any) Func {
 	switch {
 	case key == nil:
 		misuse("Context(nil)", "want the key of a context value")
-	case !reflect.TypeOf(key).Comparable():
+	case !reflect.ValueOf(key).Comparable():
 		misuse(fmt.Sprintf("Context(%T)", key), "cannot be compared, and is no key of a context value")
 	}
 	source := "context value " + contextKeyName(key)
