@@ -92,13 +92,11 @@ func (g *Guard) names(keys []string) []string {
 
 // keyError turns what a key function or a policy returned into an answer. unread is why the body could not be read.
 func (g *Guard) keyError(r *http.Request, err, unread error) error {
-	var own *Error
+	if own := g.ownAnswer(err); own != nil {
+		return own
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &own) && own.canBeSent():
-		return own
-	case errors.As(err, &own):
-		return g.misconfigured(fmt.Errorf("reqlock: guard: an *Error needs a Status from 200 to 999: %w", err))
 	case r.Context().Err() != nil:
 		return g.refusal(clientGone, err)
 	case errors.As(err, &tooLarge):
@@ -115,6 +113,15 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 		g.cfg.Logger.Warn("reqlock: guard: a key function has failed, the request is answered 400", "error", err)
 		return g.refusal(keyInvalid, err)
 	}
+}
+
+// ownAnswer is the answer that an error carries with it; nil: none.
+func (g *Guard) ownAnswer(err error) *Error {
+	var own *Error
+	if !errors.As(err, &own) || own.canBeSent() {
+		return own
+	}
+	return g.misconfigured(fmt.Errorf("reqlock: guard: an *Error needs a Status from 200 to 999: %w", err))
 }
 
 // misconfigured says in the log what a client must not be told.

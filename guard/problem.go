@@ -103,12 +103,12 @@ func (g *Guard) refusal(problem string, cause error) *Error {
 
 // lockError turns an error of core, or of a Locker, into an answer.
 func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error {
-	var own *Error
+	if own := g.ownAnswer(err); own != nil {
+		return own
+	}
 	end := r.Context().Err()
 	cut := end != nil && errors.Is(err, end) // what else err matches may be why the context was ended
 	switch {
-	case errors.As(err, &own) && own.canBeSent():
-		return own
 	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && end == context.DeadlineExceeded:
 		if wait == 0 {
 			return g.refusal(locked, err)

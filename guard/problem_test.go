@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,27 +70,40 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// A nil *Error in the place of no error at all is a mistake in the program, and answered as one.
-func TestNilError(t *testing.T) {
+// An *Error that is no answer, such as a nil one in the place of no error at all, is a mistake in the program, and answered as one: it
+// says nothing about Redis, so that FailOpen does not matter.
+func TestErrorThatIsNoAnswer(t *testing.T) {
 	t.Parallel()
-	var none *Error
-	for name, cfg := range map[string]Config{
-		"Key":    {Key: func(*http.Request) (string, error) { return "k", none }},
-		"Policy": {Policy: func(_ *http.Request, p *Policy) error { p.Keys = []string{"k"}; return none }},
-	} {
-		var log strings.Builder
-		cfg.Locker = func(*http.Request, string) core.Locker { return nil }
-		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		g, err := New(nil, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := httptest.NewRecorder()
-		g.Serve(w, httptest.NewRequest("GET", "/", nil), func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })
-		if w.Code != 500 || !strings.Contains(w.Body.String(), "misconfigured") || !strings.Contains(log.String(), "a nil *Error") {
-			t.Errorf("%s: answer %d %s, log %s", name, w.Code, w.Body, &log)
+	for _, none := range []*Error{nil, {Title: "no status"}} {
+		for name, cfg := range map[string]Config{
+			"Key":    {Key: func(*http.Request) (string, error) { return "k", none }},
+			"Policy": {Policy: func(_ *http.Request, p *Policy) error { p.Keys = []string{"k"}; return none }},
+			"Locker": {Key: keyfuncs.Const("k")},
+		} {
+			var log strings.Builder
+			cfg.Locker = func(*http.Request, string) core.Locker { return refusing{none} }
+			cfg.FailOpen = true
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			g, err := New(nil, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := httptest.NewRecorder()
+			g.Serve(w, httptest.NewRequest("GET", "/", nil), func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler runs", name) })
+			if w.Code != 500 || !strings.Contains(w.Body.String(), "misconfigured") || !strings.Contains(log.String(), "an *Error needs a Status") {
+				t.Errorf("%s: answer %d %s, log %s", name, w.Code, w.Body, &log)
+			}
 		}
 	}
+}
+
+// A refusing lock gives an error to whoever wants it.
+type refusing struct{ err error }
+
+func (l refusing) Name() string { return "refusing" }
+
+func (l refusing) Acquire(context.Context, core.AcquireOptions) (*core.Lease, error) {
+	return nil, l.err
 }
 
 // Where the application's own key function wraps a sentinel, its text stays here; only the package's own words go out.
