@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"unsafe"
@@ -126,7 +127,7 @@ func (m *middle) matched(c echo.Context) bool {
 		found := find(e, r, r.Method) // there is something if the router was not asked yet: by Pre
 		defer e.ReleaseContext(found)
 		return found.Path() != "" && m.matched(found)
-	case c.Get(echo.ContextKeyHeaderAllow) != nil: // 405, or OPTIONS answered by Echo itself
+	case c.Get(echo.ContextKeyHeaderAllow) != nil && notAllowed(c.Handler()): // the former stays where middleware has asked again
 		return false
 	case !m.notFoundPaths(e)[c.Path()]:
 		return true
@@ -135,6 +136,20 @@ func (m *middle) matched(c echo.Context) bool {
 	defer e.ReleaseContext(unmatched)
 	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
 }
+
+// notAllowed says whether a handler is Echo's for methods that a path has not: 405, or the answer to OPTIONS.
+func notAllowed(h echo.HandlerFunc) bool {
+	return same(h, echo.MethodNotAllowedHandler) || reflect.ValueOf(h).Pointer() == optionsCode
+}
+
+// optionsCode is where the code of Echo's handlers of OPTIONS begins: each path has one of its own.
+var optionsCode = func() uintptr {
+	e := echo.New()
+	e.GET("/", echo.NotFoundHandler)
+	c := e.NewContext(nil, nil)
+	e.Router().Find(http.MethodOptions, "/", c)
+	return reflect.ValueOf(c.Handler()).Pointer()
+}()
 
 // find asks the router that is in charge of a request. The context it returns is to be released.
 func find(e *echo.Echo, r *http.Request, method string) echo.Context {

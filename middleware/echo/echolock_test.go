@@ -283,6 +283,33 @@ func TestPreRewrite(t *testing.T) {
 	}
 }
 
+// Middleware that asks the router again, as for another method, gets the route that it asked for, with its lock.
+func TestRoutedAgain(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:1")
+	s := newSite(t)
+	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			r := c.Request()
+			method := r.Header.Get(echo.HeaderXHTTPMethodOverride)
+			if method == "" {
+				return next(c)
+			}
+			r.Method = method
+			c.Echo().Router().Find(method, echo.GetPath(r), c)
+			return c.Handler()(c)
+		}
+	})
+	s.echo.PUT("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id"))))
+	for _, method := range []string{"PUT", "POST", "OPTIONS"} {
+		s.want(method, "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
+	}
+	s.want("POST", "/orders/1", 405, "Method Not Allowed")
+	s.want("OPTIONS", "/orders/1", 204, "")
+	s.want("PUT", "/orders/1", 405, "Method Not Allowed", echo.HeaderXHTTPMethodOverride, "POST")
+}
+
 // With Pre no route has matched yet. No request that one matches gets past the lock because of that.
 func TestPre(t *testing.T) {
 	t.Parallel()
