@@ -300,7 +300,7 @@ func (w *waiter) quit() error {
 	e := w.entry
 	e.shard.mu.Lock()
 	e.leave(w)
-	lease, held := w.lease, e.held()
+	lease, held := w.lease, e.held(w.kind)
 	e.unlock()
 	if lease != nil {
 		lease.disown()

@@ -600,6 +600,22 @@ func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
 	silent("silence, without waiting", c.Lock("b"), "b", false)
 	silent("silence of several", MultiLock(c.Lock("c"), c.Lock("d")), "c", true)
 
+	// Readers are in nobody's way but a writer's.
+	rw := c.ReadWriteLock("read")
+	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	for _, wait := range []bool{true, false} {
+		reply := proxy.OnMatch(1, runs(readAcquireScript), redistest.HoldReply)
+		if err := leave("a second reader", rw.Read(), wait, reply.Hit()); errors.Is(err, ErrStillHeld) {
+			t.Errorf("a second reader: %v; only the first one holds it", err)
+		}
+		reply.Release()
+	}
+	wantErr(t, "a writer", leave("a writer", rw.Write(), true, waiting), ErrStillHeld)
+	mustRelease(t, read)
+	write := mustTake(t, bg, rw.Write(), AcquireOptions{})
+	wantErr(t, "a reader", leave("a reader", rw.Read(), true, waiting), ErrStillHeld)
+	mustRelease(t, write)
+
 	// What somebody ended the context for is another lock's matter.
 	ctx, cancel := context.WithCancelCause(bg)
 	reply := proxy.OnMatch(1, asksFor("e"), redistest.HoldReply)

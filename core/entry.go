@@ -473,8 +473,15 @@ func (e *entry) ttl() time.Duration {
 	return max(0, e.heldTill.since(now()))
 }
 
-// held reports whether somebody has the lock, one of us or somebody else, by what is known. Locked.
-func (e *entry) held() bool { return e.holds != nil || e.ttl() != 0 }
+// held reports whether somebody who excludes a kind has the lock, one of us or somebody else, by what is known. Locked.
+func (e *entry) held(k *kind) bool {
+	for h := e.holds; h != nil; h = h.next {
+		if !k.shared || h.sure.exclusive > 0 {
+			return true
+		}
+	}
+	return e.ttl() != 0
+}
 
 // A key that never expires.
 const (
