@@ -115,6 +115,10 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 		final, err = r.verdict(errs)
 		return nil, final, err
 	}
+	if ctx.Err() != nil { // when the majority was there, and others had not answered yet
+		s.lease.abandon()
+		return nil, true, ended(ctx)
+	}
 	if opts.LeaseTime == 0 {
 		r.fillVacancies(s)
 	}

@@ -158,6 +158,42 @@ func TestRedLockIsTheMajority(t *testing.T) {
 	mustRelease(t, second)
 }
 
+// A caller whose context ends while some members have not answered yet is not left with those that have, though they be a majority.
+func TestRedLockInAContextThatEndsAfterTheMajority(t *testing.T) {
+	t.Parallel()
+	v := newVoters(t, 2)
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	var majority sync.WaitGroup
+	majority.Add(2)
+	locks := v.locks("r")
+	for i, l := range locks {
+		locks[i] = lockerFunc(func(ctx context.Context, opts AcquireOptions) (*Lease, error) {
+			defer majority.Done()
+			return l.Acquire(ctx, opts)
+		})
+	}
+	last := lockerFunc(func(ctx context.Context, _ AcquireOptions) (*Lease, error) {
+		majority.Wait()
+		cancel()
+		return nil, ctx.Err()
+	})
+	lease, err := RedLock(locks[0], locks[1], last).Acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
+	if lease != nil {
+		mustRelease(t, lease)
+	}
+	wantErr(t, "Acquire", err, context.Canceled)
+	v.wantFree(t, "r")
+}
+
+type lockerFunc func(context.Context, AcquireOptions) (*Lease, error)
+
+func (lockerFunc) Name() string { return "r" }
+
+func (f lockerFunc) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
+	return f(ctx, opts)
+}
+
 // As many masters as the majority can spare may be dead or frozen; one more, and there is no lock.
 func TestRedLockAcquiresWithoutSomeMasters(t *testing.T) {
 	t.Parallel()
