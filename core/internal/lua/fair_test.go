@@ -345,22 +345,26 @@ func TestFairDeadlinesDoNotDrift(t *testing.T) {
 	}
 }
 
-// A waiter that still asks is alive: its deadline is put off when half a budget is left, and not before.
+// A waiter that still asks is alive: its deadline is put off when half a budget is left, and not before. What those before it will
+// take off when they leave is not counted.
 func TestFairDeadlineIsPutOff(t *testing.T) {
 	t.Parallel()
-	f := heldWith(t, 1)
+	f := heldWith(t, 3)
 	now := f.rdb.Time(ctx()).Val()
-	for _, tc := range []struct{ before, after time.Duration }{
-		{budget*2/3 + lease, budget*2/3 + lease},
-		{budget / 3, budget},
-		{20 * time.Second, budget},
-	} {
-		if err := f.rdb.Do(ctx(), "ZADD", deadlines, now.Add(tc.before).UnixMilli(), owner(1)).Err(); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			f.queueUp(1)
-			f.wantQueue(tc.after, 1)
+	for n := 1; n <= 3; n++ {
+		before := time.Duration(n-1) * budget
+		for _, tc := range []struct{ before, after time.Duration }{
+			{budget*2/3 + lease, budget*2/3 + lease},
+			{budget / 3, budget},
+			{20 * time.Second, budget},
+		} {
+			if err := f.rdb.Do(ctx(), "ZADD", deadlines, now.Add(before+tc.before).UnixMilli(), owner(n)).Err(); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				f.queueUp(n)
+				f.wantLeft(n, before+tc.after)
+			}
 		}
 	}
 }
