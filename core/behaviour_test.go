@@ -46,6 +46,31 @@ func TestACallerThatLeavesDuringTheSecondTry(t *testing.T) {
 	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
 }
 
+// The caller leaves when a try has been executed and not answered, and the next one is not due yet: what that try has taken is
+// freed.
+func TestACallerThatLeavesBetweenTwoTries(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.lossy(t)
+	ctx, leave := context.WithCancel(bg)
+	defer leave()
+	lost := proxy.OnEvery(runs(acquireScript), redistest.CutAfter)
+	tries := counter(proxy, runs(acquireScript))
+	var results []<-chan acquired
+	for _, name := range []string{"a", "b", "c"} {
+		results = append(results, acquireAsync(ctx, c.Lock(name), AcquireOptions{LeaseTime: time.Hour}))
+	}
+	eventually(t, "the pauses are much longer than the tries", func() bool { return tries() >= 21 })
+	leave()
+	for _, r := range results {
+		wantErr(t, "the caller", await(t, "it leaves", r).err, context.Canceled)
+	}
+	lost.Remove()
+	for _, name := range []string{"a", "b", "c"} {
+		mustRelease(t, mustAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
+	}
+}
+
 // Many levels of one lock are given back while Redis is silent. None waits for a time-out of each other.
 func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
 	t.Parallel()
