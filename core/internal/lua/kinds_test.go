@@ -462,7 +462,10 @@ func TestPass(t *testing.T) {
 					}
 					wantHash(t, rdb, key, tc.after)
 					if tc.done {
-						wantTTL(t, rdb, key, lease) // that of the one who comes
+						wantTTL(t, rdb, key, lease)                                    // that of the one who comes
+						if err := rdb.PExpire(ctx(), key, lease/2).Err(); err != nil { // it is counted from the repeat
+							t.Fatal(err)
+						}
 					} else if len(tc.after) > 0 {
 						wantTTL(t, rdb, key, time.Hour)
 					}
