@@ -467,6 +467,50 @@ func TestRule3_3_AStrayAcquireAfterTheRelease(t *testing.T) {
 	}
 }
 
+// The same where the hold was handed on to a waiter meanwhile; and where it is the waiter's try that arrives, when the hold is over that
+// was handed to it.
+func TestRule3_3_AStrayAcquireAfterTheHandOver(t *testing.T) {
+	t.Parallel()
+	for kind, ofWaiter := range map[string]bool{"lock": false, "fair": true} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t, commandTimeout(6*time.Second), pollInterval(never))
+			l := family[kind](c, "a")
+			opts := AcquireOptions{LeaseTime: time.Hour, WaitTime: WaitForever}
+			acquires := runs(acquireScript, fairAcquireScript)
+			nth := 1
+			if ofWaiter {
+				nth = 2
+			}
+			stray := proxy.OnMatch(nth, acquires, redistest.HoldRequest)
+			handedOn := counter(proxy, passes())
+			holder := mustTake(t, bg, l, opts)
+			waiter := acquireAsync(bg, l, opts)
+			listened(t, c, "a")
+			mustRelease(t, holder)
+			next := mustGet(t, "the waiter", waiter)
+			if handedOn() == 0 {
+				t.Error("it was not handed on")
+			}
+			mustRelease(t, next)
+			late := holder
+			if ofWaiter {
+				late = next
+			}
+			b.wantFields(t, "a", nil)
+			if n := c.Stats().Cleanups; n != 1 {
+				t.Fatalf("%d clean-ups, want one for the hold whose try is on its way", n)
+			}
+
+			stray.Release()
+			await(t, "the stray was executed", stray.Done())
+			b.wantFields(t, "a", map[string]string{late.hold.field: "1"})
+			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+		})
+	}
+}
+
 // The same where the second try was refused, because somebody else had the lock by then.
 func TestRule3_3_AStrayAcquireAfterARefusal(t *testing.T) {
 	t.Parallel()
