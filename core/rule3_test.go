@@ -217,6 +217,35 @@ func TestRule3_1_ReleaseAnsweredZero(t *testing.T) {
 	})
 }
 
+// Where one command frees the lock for two leases that are released at the same time, its answer is for both.
+func TestRule3_1_TwoReleasesInOne(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	owner, opts := WithOwner(bg), AcquireOptions{LeaseTime: time.Hour}
+	leases := []*Lease{mustEnter(t, owner, c, "a", opts), mustEnter(t, owner, c, "a", opts)}
+	turn := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	defer turn.Release()
+	extended := make(chan error, 1)
+	go func() { extended <- leases[0].Extend(bg, 2*time.Hour) }()
+	await(t, "the turn is taken", turn.Hit())
+	b.free(t, "a")
+	released := make(chan error, len(leases))
+	for _, l := range leases {
+		go func() { released <- l.Release(bg) }()
+	}
+	eventually(t, "both wait for the turn", func() bool {
+		e := c.lock("a")
+		defer e.unlock()
+		return leases[0].hold.line != nil && leases[0].hold.line.next != nil
+	})
+	turn.Release()
+	for range leases {
+		wantErr(t, "Release", await(t, "a release", released), ErrLockLost)
+	}
+	wantErr(t, "Extend", await(t, "the extension", extended), ErrReleased)
+}
+
 // A caller's context never reaches the library: a command that is under way is neither interrupted nor does it cost the
 // connection.
 func TestRule3_2_ContextsDoNotReachTheLibrary(t *testing.T) {
