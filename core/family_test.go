@@ -444,6 +444,27 @@ func TestARenewalComesAfterTheDowngrade(t *testing.T) {
 	mustRelease(t, read)
 }
 
+// And one that comes when Redis has the downgrade, and nobody has heard of that yet, asks for no writer any more.
+func TestARenewalDuringTheDowngrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	down := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldReply)
+	defer down.Release()
+	released := make(chan error, 1)
+	go func() { released <- write.Release(bg) }()
+	await(t, "the downgrade is done", down.Hit())
+	c.dog.RenewAll()
+	awaitRenewals(t, read)
+	down.Release()
+	if err := await(t, "the writer has released it", released); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, read)
+}
+
 // A stream of readers in one process does not keep a writer of that process out.
 func TestWriterDoesNotStarve(t *testing.T) {
 	t.Parallel()
