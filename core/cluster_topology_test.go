@@ -181,6 +181,26 @@ func TestAutoWhileBusy(t *testing.T) {
 	}
 }
 
+// What is not about the command decides nothing for good: a password that is wrong for now, or a replica without its master.
+func TestAutoIsDecidedByAnAnswer(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Start(t).Proxy(t)
+	for text, want := range map[string]PublishMode{
+		"ERR unknown subcommand 'SHARDNUMSUB'.": Plain, "NOPERM this user has no permissions": Plain,
+		"WRONGPASS invalid username-password pair": Auto, "NOAUTH Authentication required.": Auto, "MASTERDOWN Link with MASTER is down": Auto,
+		"CLUSTERDOWN The cluster is down": Auto, "BUSY x": Auto, "LOADING x": Auto,
+	} {
+		proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "PUBSUB") }, redistest.ReplyWith("-"+text+"\r\n"))
+		h := &herald{rdb: proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }), timeout: patience}
+		if mode, err := h.ask(bg); mode != want || (err == nil) == (want == Auto) {
+			t.Errorf("%s: mode %d, %v; want %d", text, mode, err, want)
+		}
+		if mode, err := h.ask(bg); want == Auto && (mode != Sharded || err != nil) {
+			t.Errorf("%s, afterwards: mode %d, %v", text, mode, err)
+		}
+	}
+}
+
 // Only a real cluster in Auto has to be asked.
 func TestAutoWithoutCluster(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +47,8 @@ func (h *herald) ask(ctx context.Context) (PublishMode, error) {
 	mode, err := Sharded, h.rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
 	switch {
 	case err == nil:
-	case fateOf(err) == failed: // it knows no such thing, or may not tell; that it is busy says nothing
+	case isAnswer(err) && strings.HasPrefix(err.Error(), "ERR "), hasCode(err, "NOPERM"):
+		// It knows no such thing, or may not tell. All else, such as that it is busy, says nothing.
 		mode = Plain
 	default:
 		return Auto, err
