@@ -3,6 +3,7 @@ package wasm
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime"
@@ -77,6 +78,15 @@ func checkCacheDir(dir string) error {
 		return fmt.Errorf("CacheDir: %w", err)
 	case !info.IsDir():
 		return fmt.Errorf("CacheDir %s is not a directory", dir)
+	}
+	return notOurs(dir, info)
+}
+
+// notOurs says why a directory is not the process's alone.
+func notOurs(dir string, info fs.FileInfo) error {
+	switch {
+	case foreign(info):
+		return fmt.Errorf("CacheDir %s belongs to another user, who must not be able to change what is run from it: use one of the process's own", dir)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
 		return fmt.Errorf("CacheDir %s has mode %04o; others must not be able to change what is run from it: use 0700", dir, info.Mode().Perm())
 	}
