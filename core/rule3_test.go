@@ -179,6 +179,25 @@ func TestRule3_1_ReleaseAnsweredZero(t *testing.T) {
 		proxy.OnMatch(1, runs(releaseScript), redistest.DropReply) // heard of when the lease is over
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
+	t.Run("a hand-over after the deadline", func(t *testing.T) { // nor is anything left of whom it was handed to
+		t.Parallel()
+		b := newBundle(t)
+		const short = 3 * time.Second
+		c, proxy := b.proxiedWith(t, readTimeout(short))
+		opts := AcquireOptions{LeaseTime: short, WaitTime: patience}
+		lease := mustAcquire(t, c, "a", opts)
+		opts.LeaseTime = short / 2
+		waiter := queueUp(t, bg, c, "a", opts)
+		eventually(t, "the waiter has asked since it listens, and sleeps", func() bool {
+			e := c.lock("a")
+			defer e.unlock()
+			return e.epoch > 0 && e.queue[0].seen == e.epoch && !e.queue[0].asking
+		})
+		lost := proxy.OnMatch(1, passes(), redistest.DropReply)
+		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
+		await(t, "it was handed on", lost.Hit())
+		mustRelease(t, mustGet(t, "the waiter", waiter))
+	})
 	t.Run("without an unknown try", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
