@@ -392,7 +392,7 @@ func TestAccess(t *testing.T) {
 	for i := range clients {
 		rdb := redisServer.ClientWith(t, asOrders)
 		var err error
-		clients[i], err = core.New(rdb, core.Options{PollInterval: 10 * time.Millisecond}) // its subscriptions are soon checked by a PING
+		clients[i], err = core.New(rdb, core.Options{PollInterval: 10 * time.Millisecond}) // its subscriptions are checked by a PING each second
 		if err != nil {
 			t.Fatal(err)
 		}
