@@ -313,9 +313,10 @@ func (c *Client) watchClock() {
 	}
 }
 
-// Close ends the client. New Acquires and those that wait fail with ErrClosed at once. Then it waits until all locks are
-// released or ctx ends; the locks that are left end with cause ErrClosed and are released, and the error says how many
-// there were. No goroutine of the client is left when it returns. In a server, whose Shutdown does not wait for what it runs:
+// Close ends the client. New Acquires and those that wait fail with ErrClosed at once, but for those of owners that have the lock, who
+// may enter it again until they have released it. Then it waits until all locks are released or ctx ends; the locks that are left end
+// with cause ErrClosed and are released, and the error says how many there were. No goroutine of the client is left when it returns. In a
+// server, whose Shutdown does not wait for what it runs:
 //
 //	closed := make(chan error, 1)
 //	srv.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
