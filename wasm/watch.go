@@ -15,7 +15,7 @@ import (
 const pollInterval = 500 * time.Millisecond
 
 func open(ctx context.Context, path string, cfg Config, interval time.Duration) (*Plugin, error) {
-	binary, err := os.ReadFile(path)
+	binary, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reqlock: wasm: %w", err)
 	}
@@ -30,6 +30,18 @@ func open(ctx context.Context, path string, cfg Config, interval time.Duration) 
 		go w.run(watching, interval)
 	}
 	return p, nil
+}
+
+// readFile reads a plugin from a regular file only: a pipe would have Open, or Close by way of the watch, wait for whoever writes to it.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	return os.ReadFile(path)
 }
 
 // readEvery says which looks read the file though its size and time are the same: every twentieth, which is one in ten seconds.
@@ -69,18 +81,12 @@ func (w *watch) run(ctx context.Context, interval time.Duration) {
 
 func (w *watch) look(ctx context.Context) {
 	info, err := os.Stat(w.path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", w.path) // a pipe would have Close wait for whoever writes to it
-	}
 	changed := err != nil || !w.unchanged(info)
 	w.looks++
 	if !changed && w.looks%readEvery != 0 {
 		return
 	}
-	var binary []byte
-	if err == nil {
-		binary, err = os.ReadFile(w.path)
-	}
+	binary, err := readFile(w.path)
 	if err != nil {
 		if !w.missing {
 			w.plugin.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's file cannot be read, the old version stays", err.Error())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -215,28 +214,6 @@ func TestReloadIsSaid(t *testing.T) {
 			t.Errorf("no %q in the log: %s", text, f.log)
 		}
 	}
-}
-
-// TestPipeInPlaceOfTheFile has nobody write to it: the watch must not wait for that, nor Close for the watch.
-func TestPipeInPlaceOfTheFile(t *testing.T) {
-	t.Parallel()
-	if _, err := exec.LookPath("mkfifo"); err != nil {
-		t.Skip(err)
-	}
-	f := watchFile(t, keyed(t, "a"))
-	pipe := f.path + ".new"
-	if out, err := exec.Command("mkfifo", pipe).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := os.Rename(pipe, f.path); err != nil {
-		t.Fatal(err)
-	}
-	f.awaitLog("is no regular file", 1)
-	if key := f.keys(); key != "key-a" {
-		t.Errorf("the key is %q", key)
-	}
-	f.replace(keyed(t, "b"))
-	f.awaitKey("key-b")
 }
 
 // TestReloadUnderLoad has the file change again and again while calls run, none of which may fail.
