@@ -121,7 +121,8 @@ func (c Config) Validate() error {
 	}
 	refuse(c.Scope == nil, "Scope is nil; say who a key belongs to, such as keyfuncs.Context(userKey), or use Global")
 	if c.Header != "" {
-		problems = append(problems, checkHeader(c.Header))
+		problem := headerProblem(c.Header)
+		refuse(problem != nil, "Header is %q, which cannot have the key: %v", c.Header, problem)
 	}
 	refuse(c.Methods != nil && len(c.Methods) == 0, "Methods is empty; leave it nil for POST and PATCH")
 	for _, method := range c.Methods {
@@ -145,13 +146,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// checkHeader asks the package that knows.
-func checkHeader(name string) (err error) {
-	defer func() {
-		if problem := recover(); problem != nil {
-			err = fmt.Errorf("%s is %q, which cannot have the key: %v", "Header", name, problem)
-		}
-	}()
+// headerProblem asks the package that knows.
+func headerProblem(name string) (problem any) {
+	defer func() { problem = recover() }()
 	keyfuncs.Header(name)
 	return nil
 }
