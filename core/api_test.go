@@ -1432,7 +1432,9 @@ func TestObserverThatPanics(t *testing.T) {
 					panic(thrown)
 				default: // the others are granted while it panics
 					<-begun
-					time.Sleep(10 * time.Millisecond)
+					if !within(patience, func() bool { return b.rdb.Exists(bg, tc.member).Val() == 0 }) {
+						t.Error("what was granted to the member whose callback panics is not given back")
+					}
 				}
 			}
 			c := b.client(t, func(o *Options) { o.Observer.Acquired, o.Observer.Waiting = observe, observe })
