@@ -86,13 +86,13 @@ func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) 
 	b := newBudget(opts.WaitTime)
 	for try := 0; ; try++ {
 		lease, final, err := r.attempt(ctx, opts)
-		switch {
-		case err == nil:
+		if err == nil {
 			return lease, nil
-		case ctx.Err() != nil: // below
-		case final || b.over():
-			return nil, b.explain(r.name, err)
-		default:
+		}
+		if ctx.Err() == nil {
+			if final || b.over() {
+				return nil, b.explain(r.name, err)
+			}
 			pause := min(redPause<<min(try, 10), redMaxPause)
 			b.pause(ctx, pause/4+rand.N(pause))
 		}

@@ -37,7 +37,7 @@ func isCluster(rdb redis.UniversalClient) bool {
 }
 
 // ask is the mode, by the word of a server where need be: one that knows PUBSUB SHARDNUMSUB has sharded channels, one that
-// refuses it is Plain, as Redisson has it. Only a server that does not answer is an error.
+// does not, or forbids it, is Plain, as Redisson has it. What says nothing of that is an error, and the next to ask asks again.
 func (h *herald) ask(ctx context.Context) (PublishMode, error) {
 	if mode := PublishMode(h.mode.Load()); mode != Auto {
 		return mode, nil
@@ -48,7 +48,6 @@ func (h *herald) ask(ctx context.Context) (PublishMode, error) {
 	switch {
 	case err == nil:
 	case isAnswer(err) && strings.HasPrefix(err.Error(), "ERR "), hasCode(err, "NOPERM"):
-		// It knows no such thing, or may not tell. All else, such as that it is busy, says nothing.
 		mode = Plain
 	default:
 		return Auto, err

@@ -109,7 +109,7 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 	end := r.Context().Err()
 	cut := end != nil && errors.Is(err, end) // what else err matches may be why the context was ended
 	switch {
-	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && end == context.DeadlineExceeded:
+	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && errors.Is(end, context.DeadlineExceeded):
 		if wait == 0 {
 			return g.refusal(locked, err)
 		}
