@@ -57,6 +57,12 @@ func runChild(args []string) error {
 			return err
 		}
 		answer, err = generate(args[1], length)
+	case len(args) == 3 && args[0] == "ping":
+		var length time.Duration
+		if length, err = time.ParseDuration(args[2]); err != nil {
+			return err
+		}
+		answer, err = pingFor(args[1], length)
 	default:
 		err = fmt.Errorf("the second process cannot do %q", args)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -21,14 +23,22 @@ const (
 	redisPercent  = "Redis CPU, %"
 	keysACommand  = "renewals/command"
 	busiestTenth  = "busiest tenth, share"
+	noLocks       = "no locks" // what PING takes when Redis has nothing else to do
 	pingPause     = 5 * time.Millisecond
 )
 
 // keep measures what it costs to hold many locks for long.
 func (b *bench) keep() error {
+	lease := b.pick(10*time.Second, 5*time.Second) // a machine may stand still for two, and no lock is to be lost by that
 	return b.fewRounds(s5, func() error {
-		for _, contender := range inTurn(b, []string{rueidisLock, ours}) {
-			if err := b.pardon(s5, contender, b.hold(contender)); err != nil {
+		for _, contender := range inTurn(b, []string{noLocks, rueidisLock, ours}) {
+			var err error
+			if contender == noLocks {
+				err = b.pingAlone(lease / 2)
+			} else {
+				err = b.pardon(s5, contender, b.hold(contender, lease))
+			}
+			if err != nil {
 				return fmt.Errorf("%s: %w", contender, err)
 			}
 		}
@@ -36,8 +46,21 @@ func (b *bench) keep() error {
 	})
 }
 
-func (b *bench) hold(contender string) error {
-	lease := b.pick(10*time.Second, 5*time.Second) // a machine may stand still for two, and no lock is to be lost by that
+// pingAlone pings while nobody holds a lock: no lock can make PING quicker than that.
+func (b *bench) pingAlone(length time.Duration) error {
+	pinger, err := startPinger(b.addr, length)
+	if err != nil {
+		return err
+	}
+	pings, err := pinger.pings()
+	if err != nil {
+		return err
+	}
+	b.add(s5, heldLocks, noLocks, pingP99, millis(percentile(pings, 0.99)))
+	return nil
+}
+
+func (b *bench) hold(contender string, lease time.Duration) error {
 	clients, closeAll, err := openAll(b.addr, settings{lease: lease}, contender)
 	if err != nil {
 		return err
@@ -76,32 +99,50 @@ func (b *bench) hold(contender string) error {
 // A renewalRate is how many keys were renewed: in all, and in the busiest tenth of a renewal interval of a third of the lease.
 type renewalRate struct{ total, busiest int64 }
 
-// watch pings Redis, not so often that it is the pings that cost, and counts what else goes on.
+// watch counts what goes on while another process pings Redis: what that uses is not the contender's.
 func (b *bench) watch(contender string, lease time.Duration) (pings []time.Duration, rate renewalRate, u usage, err error) {
-	ctx := context.Background()
-	before, err := b.probe.state(0)
+	length := lease * 6 / 5
+	pinger, err := startPinger(b.addr, length)
 	if err != nil {
 		return nil, rate, u, err
 	}
+	before, err := b.probe.state(0)
 	last := before
-	for end := time.Now().Add(lease * 6 / 5); time.Now().Before(end); time.Sleep(pingPause) {
-		began := time.Now()
-		if err := b.probe.rdb.Ping(ctx).Err(); err != nil {
-			return nil, rate, u, err
-		}
-		pings = append(pings, time.Since(began))
-		if time.Since(last.at) >= lease/30 {
-			now, err := b.probe.state(0)
-			if err != nil {
-				return nil, rate, u, err
-			}
+	for end := time.Now().Add(length); err == nil && time.Now().Before(end); {
+		time.Sleep(lease / 30)
+		var now state
+		if now, err = b.probe.state(0); err == nil {
 			rate.busiest = max(rate.busiest, renewalsBetween(last, now))
 			last = now
 		}
 	}
-	after, err := b.probe.state(0)
-	rate.total = renewalsBetween(before, after)
-	return pings, rate, since(before, after, contender), err
+	pings, pingErr := pinger.pings()
+	rate.total = renewalsBetween(before, last)
+	return pings, rate, since(before, last, contender), errors.Join(err, pingErr)
+}
+
+func startPinger(addr string, length time.Duration) (*child, error) {
+	return startChild("ping", addr, length.String())
+}
+
+func (c *child) pings() (pings []time.Duration, err error) { return pings, c.wait(&pings) }
+
+// pingFor is what the child does: it pings Redis, not so often that it is the pings that cost.
+func pingFor(addr string, length time.Duration) (pings []time.Duration, err error) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	ctx := context.Background()
+	if err := rdb.Ping(ctx).Err(); err != nil { // the connection is not what is measured
+		return nil, err
+	}
+	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(pingPause) {
+		began := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return nil, err
+		}
+		pings = append(pings, time.Since(began))
+	}
+	return pings, nil
 }
 
 // renewalsBetween counts the keys whose time to live was set, by whichever command.
