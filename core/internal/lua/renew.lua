@@ -1,47 +1,51 @@
 -- Renews many holds of one client.
 --
--- KEYS      for each hold: the lock hash, then the time-out keys of its read levels, if it has any
--- ARGV[1]   lease, ms
--- ARGV[2i]   field of the i-th hold in its hash
--- ARGV[2i+1] number of its time-out keys
+-- KEYS       the lock hash of each hold, then the time-out keys of those read levels that there are, in the order of the holds
+-- ARGV[1]    lease, ms
+-- ARGV[2]    number of holds
+-- ARGV[2+i]  field of the i-th hold in its hash
+-- ARGV[..]   for each hold with time-out keys, as a pair: its number, and that of its keys
 --
 -- Reply: for each hold 1, renewed; 0, the hold is gone; or the text of the error that its keys gave.
+--
+-- All others wait for this script: what is done for each hold is no more than it must be.
 
-local lease = tonumber(ARGV[1])
+-- Every call is protected: one key of a wrong type must not keep the others from being renewed.
+local call, KEYS, ARGV = redis.pcall, KEYS, ARGV
+local lease, holds = ARGV[1], tonumber(ARGV[2])
 
 -- The lease is never shortened. GT sees to that in one call, as a rule; but it leaves a key without an end as it is.
 local function prolong(key)
-  local done = redis.pcall('PEXPIRE', key, ARGV[1], 'GT')
-  if done ~= 0 then
-    return done
-  end
-  local ttl = redis.pcall('PTTL', key)
-  if type(ttl) ~= 'table' and ttl < lease then
-    return redis.pcall('PEXPIRE', key, ARGV[1])
-  end
-  return ttl
-end
-
--- Every call is protected: one key of a wrong type must not keep the others from being renewed.
-local function renew(first, field, timeouts)
-  local mine = redis.pcall('HEXISTS', KEYS[first], field)
-  if mine ~= 1 then
-    return mine
-  end
-  for k = first, first + timeouts do
-    local done = prolong(KEYS[k])
-    if type(done) == 'table' then
-      return done
+  local done = call('PEXPIRE', key, lease, 'GT')
+  if done == 0 then
+    local ttl = call('PTTL', key)
+    if type(ttl) == 'table' or ttl >= tonumber(lease) then
+      done = ttl
+    else
+      done = call('PEXPIRE', key, lease)
     end
   end
-  return 1
+  return type(done) == 'table' and done.err or 1
 end
 
-local results, first = {}, 1
-for i = 1, (#ARGV - 1) / 2 do
-  local timeouts = tonumber(ARGV[2 * i + 1])
-  local result = renew(first, ARGV[2 * i], timeouts)
-  results[i] = type(result) == 'table' and result.err or result
-  first = first + 1 + timeouts
+local results = {}
+for i = 1, holds do
+  local mine = call('HEXISTS', KEYS[i], ARGV[2 + i])
+  if mine == 1 then
+    results[i] = prolong(KEYS[i])
+  else
+    results[i] = mine == 0 and 0 or mine.err
+  end
+end
+
+local next = holds + 1
+for a = holds + 3, #ARGV, 2 do
+  local i, timeouts = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
+  for k = next, next + timeouts - 1 do
+    if results[i] == 1 then
+      results[i] = prolong(KEYS[k])
+    end
+  end
+  next = next + timeouts
 end
 return results

@@ -380,20 +380,30 @@ type Renewable struct {
 
 // Renew prolongs many holds; see renew.lua. Its reply is read by ReadRenew.
 func Renew(holds []Renewable, lease time.Duration) Call {
-	keys := len(holds)
+	timeouts, several := 0, 0
 	for _, h := range holds {
-		keys += len(h.Timeouts)
+		if n := len(h.Timeouts); n > 0 {
+			timeouts += n
+			several++
+		}
 	}
-	c := call(renew, keys, 1+2*len(holds))
+	c := call(renew, len(holds)+timeouts, 2+len(holds)+2*several)
 	for _, h := range holds {
 		c.add(h.Key)
+	}
+	for _, h := range holds {
 		for _, key := range h.Timeouts {
 			c.add(key)
 		}
 	}
-	c.add(lease.Milliseconds())
+	c.add(lease.Milliseconds(), len(holds))
 	for _, h := range holds {
-		c.add(h.Field, len(h.Timeouts))
+		c.add(h.Field)
+	}
+	for i, h := range holds {
+		if len(h.Timeouts) > 0 {
+			c.add(i+1, len(h.Timeouts))
+		}
 	}
 	return c
 }

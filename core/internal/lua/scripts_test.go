@@ -405,6 +405,53 @@ func TestRenew(t *testing.T) {
 	wantHash(t, rdb, "gone", nil)
 }
 
+// The time-out keys of several holds are told apart, and those of a hold that is not renewed are left alone.
+func TestRenewTimeouts(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	timeouts := map[string][]string{"none": nil, "gone": {"gone:1"}, "two": {"two:1", "two:2"}, "string": {"string:1"}, "one": {"one:1"}}
+	keys := []string{"none", "gone", "two", "string", "one"}
+	var holds []Renewable
+	for _, key := range keys {
+		switch key {
+		case "gone":
+		case "string":
+			mustSet(t, rdb, key, time.Minute)
+		default:
+			put(t, rdb, key, mine, 1, 10*time.Second)
+		}
+		for _, timeout := range timeouts[key] {
+			mustSet(t, rdb, timeout, 10*time.Second)
+		}
+		holds = append(holds, Renewable{Key: key, Field: mine, Timeouts: timeouts[key]})
+	}
+	results, err := ReadRenew(mustEval(t, rdb, Renew(holds, lease)), len(holds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		want := lease
+		if key == "gone" || key == "string" {
+			want = 10 * time.Second
+		} else {
+			wantTTL(t, rdb, key, lease)
+		}
+		if got := results[i]; got.Renewed != (want == lease) || (got.Err != nil) != (key == "string") {
+			t.Errorf("%s: %+v", key, got)
+		}
+		for _, timeout := range timeouts[key] {
+			wantTTL(t, rdb, timeout, want)
+		}
+	}
+}
+
+func mustSet(t *testing.T, rdb *redis.Client, key string, ttl time.Duration) {
+	t.Helper()
+	if err := rdb.Set(ctx(), key, "1", ttl).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // One script must carry as many holds as the watchdog puts into a batch, each with an owner of its own.
 func TestRenewMany(t *testing.T) {
 	t.Parallel()
@@ -680,7 +727,7 @@ func TestCallForm(t *testing.T) {
 	for _, c := range append(calls(), renewal) {
 		keys := keysOf(c)
 		if c.Script == renewal.Script {
-			keys = []any{"a", "a1", "a2", "b"}
+			keys = []any{"a", "b", "a1", "a2"}
 		}
 		sha, text := c.EvalSHA(), c.Eval()
 		if sha[0] != "EVALSHA" || sha[1] != c.Script.SHA || sha[2] != len(keys) || !reflect.DeepEqual(sha[3:3+len(keys)], keys) {
