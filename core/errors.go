@@ -74,10 +74,26 @@ type opError struct {
 }
 
 func (e *opError) Error() string {
-	return "reqlock: " + e.op + " lock " + hashed(e.name) + ": " + strings.TrimPrefix(e.err.Error(), "reqlock: ")
+	return "reqlock: " + e.op + " lock " + hashed(e.name) + ": " + bare(e.err)
 }
 
 func (e *opError) Unwrap() error { return e.err }
+
+// A memberError is what is wrong with one of the locks that were to be one.
+type memberError struct {
+	place int // from 1
+	whole string
+	err   error
+}
+
+func (e *memberError) Error() string {
+	return fmt.Sprintf("lock %d of %s: %s", e.place, e.whole, bare(e.err))
+}
+
+func (e *memberError) Unwrap() error { return e.err }
+
+// bare is the text of an error that stands within another's.
+func bare(err error) string { return strings.TrimPrefix(err.Error(), "reqlock: ") }
 
 func opErr(op, name string, err error) error { return &opError{op, name, err} }
 

@@ -280,14 +280,14 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease {
 		return opErr("extend", l.name, invalid(ErrInvalidOptions, "cannot extend by %s; use at least %s", d, minLease))
 	}
+	if err := l.Err(); err != nil {
+		return opErr("extend", l.name, err)
+	}
 	l.lock()
 	watched := l.watched
 	l.unlock()
 	if watched {
 		return opErr("extend", l.name, invalid(ErrInvalidOptions, "the watchdog keeps this lease; acquire with a LeaseTime to extend it by hand"))
-	}
-	if err := l.Err(); err != nil {
-		return opErr("extend", l.name, err)
 	}
 	return l.keeper().extend(ctx, l, d.Truncate(time.Millisecond))
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -71,15 +70,15 @@ func checkMembers(what string, locks []Locker) error {
 		case *Lock:
 			missing = l == nil
 			if !missing && l.err != nil {
-				return fmt.Errorf("lock %d of %s: %w", i+1, what, l.err)
+				return &memberError{i + 1, what, l.err}
 			}
 		case *multi:
 			if l.err != nil {
-				return fmt.Errorf("lock %d of %s: %w", i+1, what, l.err)
+				return &memberError{i + 1, what, l.err}
 			}
 		case *red:
 			if l.err != nil {
-				return fmt.Errorf("lock %d of %s: %w", i+1, what, l.err)
+				return &memberError{i + 1, what, l.err}
 			}
 		}
 		if missing {

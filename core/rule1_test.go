@@ -500,6 +500,7 @@ func TestRule1_4_Extend(t *testing.T) {
 	wantErr(t, "Extend of a watchdog lease", watched.Extend(bg, time.Hour), ErrInvalidOptions)
 	b.wantPTTL(t, "a", 30*time.Second)
 	mustRelease(t, watched)
+	wantErr(t, "Extend of a watchdog lease that is released", watched.Extend(bg, time.Hour), ErrReleased)
 }
 
 // One hold is changed by one command at a time; renewals do not wait for that.
