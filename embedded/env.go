@@ -64,7 +64,7 @@ var errHidden = fmt.Errorf("reqlock: embedded: %s is no usable URL (not shown, i
 // not passed on.
 func withoutCredentials(raw string) (string, error) {
 	u, err := url.Parse(raw)
-	if err != nil || u.Opaque != "" {
+	if err != nil || u.Opaque != "" || u.Scheme == "" { // what is all password, too
 		return "", errHidden
 	}
 	// A password with a bare "/", "?" or "#" in it ends the host too early; the

@@ -106,6 +106,8 @@ func TestMalformedURL(t *testing.T) {
 		"redis:secret@127.0.0.1:6379":           "not shown",
 		"redis://:sec\nsecret@127.0.0.1:6379":   "not shown",
 		"user:secret@127.0.0.1:6379":            "not shown",
+		"secret":                                "not shown",
+		"//u:secret@127.0.0.1:6379":             "not shown",
 		"secret\x00":                            "not shown",
 	}
 	for raw, want := range tests {
