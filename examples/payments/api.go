@@ -40,6 +40,16 @@ func child() error {
 		return err
 	}
 	defer redis.Close()
+	told := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(told)
+	}()
+	return serve(listener, redis, told)
+}
+
+// serve runs the API until it is told to end, or cannot go on.
+func serve(listener net.Listener, redis *embedded.Server, told <-chan struct{}) error {
 	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor})
 	if err != nil {
 		return err
@@ -48,15 +58,16 @@ func child() error {
 	server.SetKeepAlivesEnabled(false) // a browser that loses a connection it has used before asks again by itself: here the loss is to be seen
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	select {
+	case <-told:
+	case err = <-served:
+	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	closed := make(chan error, 1) // Shutdown does not wait for the functions that it runs
 	server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
-	err = errors.Join(server.Shutdown(ctx), <-closed)
-	<-served
-	return err
+	return errors.Join(err, server.Shutdown(ctx), <-closed)
 }
 
 //go:embed page.html

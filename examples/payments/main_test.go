@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/examples/internal/demotest"
 )
 
@@ -121,6 +124,23 @@ func TestFiveTimes(t *testing.T) {
 		t.Errorf("answer %+v", r)
 	}
 	s.stop()
+}
+
+// An API that cannot accept connections any more says so, and ends: the parent starts another one.
+func TestServeFails(t *testing.T) {
+	redis, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redis.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	if err := serve(listener, redis, nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("error %v, want %v", err, net.ErrClosed)
+	}
 }
 
 // The process dies when the money has moved. The next one finds out.
