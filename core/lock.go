@@ -38,8 +38,9 @@ func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) 
 
 // FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. What the lock protects remembers
 // the greatest token it has seen, and refuses smaller ones: then a holder that lost the lock without noticing can do no
-// harm. The counter stays in Redis for ever. Where a replica that has not heard of the latest tokens takes over, they are
-// given again: see Options.ReplicaAcks. Redisson: getFencedLock.
+// harm. The counter, redisson_lock_token:{name}, stays in Redis for ever. Where a replica that has not heard of the latest tokens
+// takes over, they are given again: see Options.ReplicaAcks. After a loss of all data it begins at 1, unless it is set to more
+// than was ever given, such as the nanoseconds of a clock. Redisson: getFencedLock.
 func (c *Client) FencedLock(name string) *Lock { return c.newLock(fencedLock, name) }
 
 // A ReadWriteLock is held by one writer, or else by any number of readers.

@@ -6,7 +6,7 @@
 -- ARGV[1]  wire owner
 -- ARGV[2]  lease, ms
 --
--- Reply: the token, granted; {ttl}, held by somebody else for ttl more ms (-1: without end).
+-- Reply: the token, or its digits, granted; {ttl}, held by somebody else for ttl more ms (-1: without end).
 
 local ttl = redis.call('PTTL', KEYS[1])
 
@@ -14,7 +14,7 @@ if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return {ttl}
 end
 
-local token = redis.call('INCR', KEYS[2])
+local token = draw(KEYS[2])
 redis.call('HSET', KEYS[1], ARGV[1], '1')
 if ttl < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])

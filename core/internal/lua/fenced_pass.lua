@@ -1,4 +1,5 @@
--- Hands a fenced lock on from one hold to another; see pass.lua and pass_others.lua. A repeat draws another token.
+-- Hands a fenced lock on from one hold to another; see pass.lua, pass_others.lua and fenced_draw.lua. A repeat draws another
+-- token.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  counter of fencing tokens
@@ -6,7 +7,7 @@
 -- ARGV[2]  wire owner of the hold that comes
 -- ARGV[3]  lease of the latter, ms
 --
--- Reply: the token, done; 0, the hold that goes is gone already; -1, there are others, nothing is done.
+-- Reply: the token, or its digits, done; 0, the hold that goes is gone already; -1, there are others, nothing is done.
 
 local repeated = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0
 if repeated and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
@@ -16,7 +17,7 @@ if not repeated and others() then
   return -1
 end
 
-local token = redis.call('INCR', KEYS[2])
+local token = draw(KEYS[2])
 if not repeated then
   redis.call('HSET', KEYS[1], ARGV[2], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[3])

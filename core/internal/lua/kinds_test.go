@@ -3,6 +3,7 @@ package lua
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -132,6 +133,35 @@ func TestAcquireFenced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No two holders have the same token, wherever the counter stands.
+func TestLargeTokens(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	for _, start := range []uint64{exact - 5, exact, 1_700_000_000_000_000_000, math.MaxInt64 - 8} {
+		want := start
+		wantNext := func(told Answer, err error) {
+			t.Helper()
+			if want++; err != nil || !told.Granted || told.Token != want {
+				t.Errorf("%+v, %v; want token %d", told, err, want)
+			}
+		}
+		rdb.Del(ctx(), key)
+		rdb.Set(ctx(), tokens, start, 0)
+		for range 4 {
+			wantNext(mustAnswer(t, rdb, AcquireFenced(key, tokens, mine, lease)), nil)
+		}
+		for _, pair := range [][2]string{{mine, other}, {mine, other}, {other, mine}, {mine, other}} {
+			c := PassFenced(key, tokens, pair[0], pair[1], lease, nil)
+			wantNext(c.ReadPass(mustEval(t, rdb, c)))
+		}
+	}
+	c := AcquireFenced(key, tokens, other, lease)
+	if reply, err := eval(rdb, c); err == nil { // there is no greater one
+		t.Errorf("reply %v, want an error", reply)
+	}
+	wantHash(t, rdb, key, map[string]string{other: "1"})
 }
 
 // A counter that is none grants nothing.

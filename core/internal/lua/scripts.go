@@ -12,6 +12,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -70,16 +71,18 @@ var (
 	passRepeat string
 	//go:embed pass_others.lua
 	passOthers string
+	//go:embed fenced_draw.lua
+	fencedDraw string
 
 	acquire          = script("acquire", acquireSource)
-	fencedAcquire    = script("fenced_acquire", fencedAcquireSource)
+	fencedAcquire    = script("fenced_acquire", fencedDraw+fencedAcquireSource)
 	readAcquire      = script("read_acquire", readAcquireSource)
 	writeAcquire     = script("write_acquire", writeAcquireSource)
 	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
 	update           = script("update", updateSource)
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
 	pass             = script("pass", passOthers+passRepeat+passSource)
-	fencedPass       = script("fenced_pass", passOthers+fencedPassSource)
+	fencedPass       = script("fenced_pass", passOthers+fencedDraw+fencedPassSource)
 	fairPass         = script("fair_pass", fairQueue+passRepeat+fairPassSource)
 	release          = script("release", releaseSource)
 	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
@@ -428,12 +431,12 @@ type Answer struct {
 
 // ReadAcquire reads the reply of an acquire script.
 func (c Call) ReadAcquire(reply any) (Answer, error) {
+	if token, ok := readToken(reply); ok && c.Script == fencedAcquire {
+		return Answer{Granted: true, Token: token}, nil
+	}
 	switch r := reply.(type) {
 	case int64:
-		if r > 0 && c.Script == fencedAcquire {
-			return Answer{Granted: true, Token: uint64(r)}, nil
-		}
-		if r == 1 {
+		if r == 1 && c.Script != fencedAcquire {
 			return Answer{Granted: true}, nil
 		}
 	case []any:
@@ -449,6 +452,9 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 // ReadPass reads the reply of a script that hands a lock on. Neither granted nor freed, and no others: the hold that was to go
 // was gone.
 func (c Call) ReadPass(reply any) (Answer, error) {
+	if token, ok := readToken(reply); ok && c.Script == fencedPass {
+		return Answer{Granted: true, Token: token}, nil
+	}
 	n, ok := reply.(int64)
 	switch {
 	case ok && n == 0:
@@ -459,10 +465,23 @@ func (c Call) ReadPass(reply any) (Answer, error) {
 		return Answer{Freed: true}, nil
 	case ok && n == -1:
 		return Answer{Others: true}, nil
-	case ok && n > 0 && c.Script == fencedPass:
-		return Answer{Granted: true, Token: uint64(n)}, nil
 	}
 	return Answer{}, unexpected(c.Script, reply)
+}
+
+// exact is where numbers begin that Lua may round; see fenced_draw.lua.
+const exact = 1 << 53
+
+// readToken reads a fencing token.
+func readToken(reply any) (token uint64, ok bool) {
+	switch r := reply.(type) {
+	case int64:
+		return uint64(r), 0 < r && r < exact
+	case string:
+		token, err := strconv.ParseUint(r, 10, 63)
+		return token, err == nil && token >= exact
+	}
+	return 0, false
 }
 
 func integers(list []any) ([]int64, bool) {

@@ -556,7 +556,7 @@ func TestAllCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested := []string{"fair_queue", "pass_repeat", "pass_others", renew.Name, many.Name} // the beginnings of others; and what has keys of many locks
+	tested := []string{"fair_queue", "pass_repeat", "pass_others", "fenced_draw", renew.Name, many.Name} // the beginnings of others; and what has keys of many locks
 	for _, c := range calls() {
 		tested = append(tested, c.Script.Name)
 	}
@@ -777,7 +777,9 @@ func TestReadAcquire(t *testing.T) {
 		{plain, int64(1), Answer{Granted: true}},
 		{fair, int64(1), Answer{Granted: true}},
 		{fenced, int64(1), Answer{Granted: true, Token: 1}},
-		{fenced, int64(math.MaxInt64), Answer{Granted: true, Token: math.MaxInt64}},
+		{fenced, int64(exact - 1), Answer{Granted: true, Token: exact - 1}},
+		{fenced, "9007199254740992", Answer{Granted: true, Token: exact}},
+		{fenced, "9223372036854775807", Answer{Granted: true, Token: math.MaxInt64}},
 		{plain, []any{int64(0)}, Answer{}},
 		{plain, []any{int64(-1)}, Answer{TTL: -time.Millisecond}},
 		{fenced, []any{int64(30000)}, Answer{TTL: 30 * time.Second}},
