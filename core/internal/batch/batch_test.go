@@ -27,6 +27,7 @@ type server struct {
 
 // A flight is one command, or one pipeline.
 type flight struct {
+	ctx  context.Context
 	cmds []redis.Cmder
 	lent bool // on the goroutine of a caller of Do
 	done chan error
@@ -35,15 +36,15 @@ type flight struct {
 func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *server) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error { return s.take([]redis.Cmder{cmd}) }
+	return func(ctx context.Context, cmd redis.Cmder) error { return s.take(ctx, []redis.Cmder{cmd}) }
 }
 
 func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error { return s.take(slices.Clone(cmds)) }
+	return func(ctx context.Context, cmds []redis.Cmder) error { return s.take(ctx, slices.Clone(cmds)) }
 }
 
-func (s *server) take(cmds []redis.Cmder) error {
-	f := &flight{cmds, onStack("(*Batcher).Do"), make(chan error)}
+func (s *server) take(ctx context.Context, cmds []redis.Cmder) error {
+	f := &flight{ctx, cmds, onStack("(*Batcher).Do"), make(chan error)}
 	s.mu.Lock()
 	s.flights = append(s.flights, f)
 	s.sent += len(cmds)
@@ -495,6 +496,35 @@ func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
 		}
 		b.answerAll()
 		b.wantReplies(calls)
+	})
+}
+
+// The context of a command ends neither before the deadline of a call nor while one is under way, whatever was sent before and
+// after it; and none is left after Close.
+func TestRule3_4_Contexts(t *testing.T) {
+	onClock(t, func(b *bench) {
+		var last context.Context
+		for range 3 {
+			calls := b.calls(1)
+			b.answer(nil)
+			pass(timeout / 8)
+			calls = append(calls, b.calls(1)...)
+			pass(timeout / 2)
+			calls = append(calls, b.calls(1)...)
+			pass(timeout/2 - time.Nanosecond)
+			for i, f := range b.flights {
+				if err := f.ctx.Err(); err != nil {
+					t.Errorf("before the deadline, flight %d: %v", i, err)
+				}
+				last = f.ctx
+			}
+			b.answerAll()
+			b.wantReplies(calls)
+		}
+		b.Close()
+		if last.Err() == nil {
+			t.Error("a context is left after Close")
+		}
 	})
 }
 
