@@ -499,6 +499,36 @@ func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
 	})
 }
 
+// A reply that is there is given, also if the deadline passes while others before it are being told.
+func TestRule3_4_ADeadlineWhileRepliesAreGiven(t *testing.T) {
+	onClock(t, func(b *bench) {
+		first := b.calls(4)
+		slow := newCall("slow")
+		slow.Reply <- Reply{} // holds up whoever answers it
+		b.Send(slow, time.Now())
+		var calls []*Call
+		short := func(name string) *Call {
+			c := newCall(name)
+			c.Deadline = time.Now().Add(time.Second)
+			b.Send(c, time.Now())
+			return c
+		}
+		for i := range 3 {
+			calls = append(calls, short(fmt.Sprint("behind it ", i)))
+		}
+		for range first {
+			b.answer(nil)
+		}
+		b.wantSizes("a pipeline", 4)
+		b.answer(nil)
+		other := short("not answered")
+		pass(time.Second)
+		wantErr(t, other, ErrUnanswered)
+		<-slow.Reply
+		b.wantReplies(append(calls, slow))
+	})
+}
+
 // The context of a command ends neither before the deadline of a call nor while one is under way, whatever was sent before and
 // after it; and none is left after Close.
 func TestRule3_4_Contexts(t *testing.T) {
