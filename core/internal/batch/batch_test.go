@@ -704,6 +704,31 @@ func TestRule3_4_CloseWithoutAnswers(t *testing.T) {
 	})
 }
 
+// Close is over when the last reply is there: no timer keeps it.
+func TestRule3_4_CloseIsPrompt(t *testing.T) {
+	for name, busy := range map[string]bool{"idle": false, "busy": true} {
+		t.Run(name, func(t *testing.T) {
+			onClock(t, func(b *bench) {
+				began := time.Now()
+				b.calls(100)
+				if !busy {
+					b.answerAll()
+				}
+				closed := make(chan struct{})
+				go func() {
+					b.Close()
+					close(closed)
+				}()
+				b.answerAll()
+				<-closed
+				if took := time.Since(began); took != 0 {
+					t.Errorf("Close has waited for %v", took)
+				}
+			})
+		})
+	}
+}
+
 // Many callers come, go and leave at random: each is answered once or has withdrawn.
 func TestRule3_4_Commotion(t *testing.T) {
 	onClock(t, func(b *bench) {
