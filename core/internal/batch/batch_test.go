@@ -729,6 +729,29 @@ func TestRule3_4_CloseIsPrompt(t *testing.T) {
 	}
 }
 
+// A runner that is about to leave a closed lane, and is given calls once more, sends them first.
+func TestRule3_4_CloseWhileALaneGoesOn(t *testing.T) {
+	onClock(t, func(b *bench) {
+		slow := newCall("slow")
+		slow.Reply <- Reply{} // holds up whoever answers it
+		b.Send(slow, time.Now())
+		calls := b.calls(3 + 2)
+		closed := make(chan struct{})
+		go func() {
+			b.Close()
+			close(closed)
+		}()
+		b.answer(nil)
+		b.wantSizes("two are queued", 1, 1, 1)
+		pass(leastSlow) // they need not wait any longer; the runner that is held up is the one that is free
+		<-slow.Reply
+		b.wantSizes("they are sent", 1, 1, 1, 2)
+		b.answerAll()
+		b.wantReplies(append(calls, slow))
+		<-closed
+	})
+}
+
 // Many callers come, go and leave at random: each is answered once or has withdrawn.
 func TestRule3_4_Commotion(t *testing.T) {
 	onClock(t, func(b *bench) {
