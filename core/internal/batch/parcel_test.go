@@ -209,6 +209,39 @@ func TestParcels_NoScript(t *testing.T) {
 	})
 }
 
+// What Redis has executed is not sent again with what it did not know the script of: a lock would be freed for the second time.
+func TestParcels_NoScriptOfSome(t *testing.T) {
+	for name, unknown := range map[string]func(i int, keys []string) bool{
+		"all but the parcels": func(_ int, keys []string) bool { return len(keys) == 1 },
+		"the first parcel":    func(i int, _ []string) bool { return i == 0 },
+		"the second parcel":   func(i int, _ []string) bool { return i == 1 },
+	} {
+		onClock(t, func(b *bench) {
+			calls := b.crowd(100)
+			executed := make(map[string]int)
+			for len(b.sizes()) > 0 {
+				i := -1
+				b.answerEach(func(cmd redis.Cmder) (any, error) {
+					keys := keysIn(cmd)
+					if i++; cmd.Args()[0] == "EVALSHA" && unknown(i, keys) {
+						return nil, redisError("NOSCRIPT No matching script.")
+					}
+					for _, key := range keys {
+						executed[key]++
+					}
+					return byKey(cmd)
+				})
+			}
+			b.wantKeys(calls)
+			for _, c := range calls {
+				if n := executed[c.Key()]; n != 1 {
+					t.Errorf("%s: %s was executed %d times", name, c.Key(), n)
+				}
+			}
+		})
+	}
+}
+
 // Where keys of several locks are refused in one command each call is sent by itself: from then on, or if it is a matter of
 // permission, for that time.
 func TestParcels_Refused(t *testing.T) {
@@ -245,7 +278,7 @@ func TestParcels_Refused(t *testing.T) {
 	} {
 		onClock(t, func(b *bench) { // by a server that has to be told scripts of the pipeline
 			calls := b.crowd(20)
-			answered := 0
+			answered, executed := 0, make(map[string]int)
 			for ; len(b.sizes()) > 0; answered++ {
 				b.answerEach(func(cmd redis.Cmder) (any, error) {
 					switch keys := keysIn(cmd); {
@@ -253,9 +286,16 @@ func TestParcels_Refused(t *testing.T) {
 						return nil, redisError("NOSCRIPT No matching script.")
 					case len(keys) > 1:
 						return nil, redisError("CROSSSLOT Keys in request don't hash to the same slot")
+					default:
+						executed[keys[0]]++
 					}
 					return byKey(cmd)
 				})
+			}
+			for key, n := range executed {
+				if n > 1 {
+					t.Errorf("%s: %s was executed %d times", name, key, n)
+				}
 			}
 			if answered > 4 {
 				t.Errorf("%s: sent in %d pipelines", name, answered)
