@@ -326,6 +326,24 @@ func TestDo_Patience(t *testing.T) {
 	}
 }
 
+// The client for callers who send themselves gives up when they do, whatever the time-outs of the other are.
+func TestDo_Client(t *testing.T) {
+	for _, o := range []redis.Options{
+		{ReadTimeout: timeout, WriteTimeout: timeout},
+		{ReadTimeout: 2 * timeout, WriteTimeout: timeout},
+		{ReadTimeout: timeout, WriteTimeout: 2 * timeout},
+		{ReadTimeout: -1, WriteTimeout: timeout},
+		{ReadTimeout: timeout, WriteTimeout: -1},
+	} {
+		rdb := redis.NewClient(&o)
+		got := prompt(rdb, timeout).(*redis.Client).Options()
+		if got.ReadTimeout != timeout || got.WriteTimeout != timeout {
+			t.Errorf("with time-outs of %v and %v: %v and %v", o.ReadTimeout, o.WriteTimeout, got.ReadTimeout, got.WriteTimeout)
+		}
+		_ = rdb.Close()
+	}
+}
+
 // Close waits for what callers do themselves, and for what has come meanwhile.
 func TestDo_Close(t *testing.T) {
 	for name, more := range map[string]int{"alone": 0, "with others": 20} {
