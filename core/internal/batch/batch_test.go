@@ -116,11 +116,18 @@ const timeout = time.Minute
 // onClock runs a test on a clock of its own. Everything has been answered, and all goroutines have ended, when it is over.
 func onClock(t *testing.T, test func(b *bench)) {
 	t.Helper()
+	onClockWith(t, Config{}, test)
+}
+
+// onClockWith is onClock with a batcher of which but the client and its time-out are given.
+func onClockWith(t *testing.T, cfg Config, test func(b *bench)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		b := &bench{server: new(server), t: t}
 		rdb.AddHook(b.server)
-		b.Batcher = New(Config{Redis: rdb, Timeout: timeout})
+		cfg.Redis, cfg.Timeout = rdb, timeout
+		b.Batcher = New(cfg)
 		test(b)
 		b.answerAll()
 		b.Close()
@@ -674,6 +681,69 @@ func TestRule3_4_ErrorsReachTheirCallers(t *testing.T) {
 		b.flights = nil
 		for _, c := range calls[4:] {
 			wantErr(t, c, refused)
+		}
+	})
+}
+
+// A WAIT speaks for the calls that were sent before it, and for no others: not for those of an earlier pipeline, of which something
+// had to be sent again.
+func TestRule3_5_WhatAWaitConfirms(t *testing.T) {
+	onClockWith(t, Config{Acks: 2, AckTimeout: time.Second}, func(b *bench) {
+		unknown := ""
+		answer := func(acks any) {
+			synctest.Wait()
+			cmds := b.flights[0].cmds
+			if last := cmds[len(cmds)-1].Args(); last[0] != "WAIT" || last[1] != 2 {
+				t.Fatalf("the last command is %v", last)
+			}
+			b.answerEach(func(cmd redis.Cmder) (any, error) {
+				err, failed := acks.(error)
+				switch {
+				case cmd.Args()[0] == "WAIT" && failed:
+					return nil, err
+				case cmd.Args()[0] == "WAIT":
+					return acks, nil
+				case cmd.Args()[0] == "EVALSHA" && cmd.Args()[3] == unknown:
+					return nil, redisError("NOSCRIPT No matching script.")
+				}
+				return byKey(cmd)
+			})
+		}
+		send := func(name string, purpose Purpose) *Call {
+			c := newCall(name)
+			c.Purpose = purpose
+			b.Send(c, time.Now())
+			return c
+		}
+		want := func(c *Call, confirmed bool) {
+			t.Helper()
+			if r := <-c.Reply; r.Err != nil || r.Value != c.Key() || (r.Unacked == nil) != confirmed {
+				t.Errorf("%s is answered %v, %v, unacked: %v", c.Key(), r.Value, r.Err, r.Unacked)
+			}
+		}
+
+		for _, purpose := range []Purpose{Replicated, Renewals} {
+			for _, acks := range []any{int64(3), int64(2), int64(1), redisError("ERR unknown command")} {
+				c := send("alone", purpose)
+				answer(acks)
+				want(c, acks == int64(3) || acks == int64(2))
+			}
+		}
+
+		var calls []*Call
+		for i := range 4 + 3 {
+			calls = append(calls, send(fmt.Sprint("key ", i), Replicated))
+		}
+		for range 4 {
+			answer(int64(2))
+		}
+		b.wantSizes("a pipeline", 3+1)
+		unknown = "key 4"
+		answer(int64(1))
+		b.wantSizes("the one that was not executed", 1+1)
+		answer(int64(2))
+		for i, c := range calls {
+			want(c, i < 5)
 		}
 	})
 }
