@@ -222,6 +222,25 @@ func TestCloseWaitsForAFireUnderWay(t *testing.T) {
 	})
 }
 
+// A loop that is not to sleep looks again at once, and one that is to sleep for ever does not.
+func TestLoopWithoutSleep(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		looks := 0
+		l := NewLoop(func() time.Duration {
+			if looks++; looks < 3 {
+				return 0
+			}
+			return -1
+		})
+		defer l.Close()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if looks != 3 {
+			t.Errorf("it has looked %d times, want 3", looks)
+		}
+	})
+}
+
 // Against a list of what should happen: thousands of entries, set, moved and cancelled at random.
 func TestManyAtRandom(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
