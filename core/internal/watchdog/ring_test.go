@@ -67,3 +67,15 @@ func TestRing(t *testing.T) {
 		}
 	})
 }
+
+// What is overdue by the time that somebody asks how long to sleep is to be looked at now; a pause below 0 would be for ever.
+func TestRing_Overdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing[string](interval)
+		due := r.add(new(item), interval/2)
+		time.Sleep(interval)
+		if until, sleep := r.pause(); until != due || sleep != 0 {
+			t.Errorf("pause for %s, until tick %d; want none, until %d", sleep, until, due)
+		}
+	})
+}
