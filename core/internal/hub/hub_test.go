@@ -313,6 +313,26 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// A line that has lost its connection when nobody listens is given up, and whoever comes then has another.
+func TestConnectionLostWhileNobodyListens(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Start(t).Proxy(t)
+	h := newHub(t, proxy.Client(t))
+	for range 2 {
+		a := listen(h, "a")
+		awaitHeard(t, a, 1)
+		a.Close()
+		eventually(t, "a is unsubscribed from", func() bool { return h.Len() == 0 })
+		proxy.Cut()
+		eventually(t, "the line is given up", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.lines) == 0
+		})
+		proxy.Restore()
+	}
+}
+
 // What changes while there is no connection is right when there is one again.
 func TestChangesWhileDown(t *testing.T) {
 	t.Parallel()
