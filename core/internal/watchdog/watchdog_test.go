@@ -204,7 +204,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A result for an item that was cancelled while its renewal was under way must not put it back.
+// A result for an item that was cancelled while its renewal was under way must not put it back; it can be armed again after that.
 func TestCancelDuringRenewal(t *testing.T) {
 	for name, v := range map[string]Verdict{"renewed": Renewed, "gone": Gone, "refused": Refused, "unanswered": Unanswered} {
 		t.Run(name, func(t *testing.T) {
@@ -218,6 +218,11 @@ func TestCancelDuringRenewal(t *testing.T) {
 				pass(10 * interval)
 				if n := len(k.all()); n != 1 || k.Len() != 0 {
 					t.Errorf("%d renewals, Len %d; want only the one that was under way", n, k.Len())
+				}
+				k.Arm(it)
+				pass(interval)
+				if n := len(k.all()); n < 2 {
+					t.Error("armed again, it is not renewed")
 				}
 			})
 		})
