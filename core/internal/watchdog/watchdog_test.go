@@ -358,6 +358,43 @@ func TestUnansweredBacksOff(t *testing.T) {
 	})
 }
 
+// Whatever has become of a renewal, unless the hold is gone, another try comes soon: also after a success, or in a second life,
+// when there have been many failures before.
+func TestFailureIsRetriedSoon(t *testing.T) {
+	for name, v := range map[string]Verdict{"outdated": Outdated, "refused": Refused, "unanswered": Unanswered} {
+		t.Run(name, func(t *testing.T) {
+			in(t, verdict(v), func(t *testing.T, k *kennel) {
+				it := items(1)[0]
+				retriedSoon := func(when string) {
+					t.Helper()
+					k.forget()
+					k.RenewAll()
+					pass(interval / 50)
+					if n := len(k.all()); n != 2 {
+						t.Errorf("%s: %d renewals, want one and its retry", when, n)
+					}
+					pass(3 * interval)
+				}
+				answer := func(v Verdict) {
+					k.mu.Lock()
+					defer k.mu.Unlock()
+					k.answer = verdict(v)
+				}
+
+				k.Arm(it)
+				retriedSoon("at first")
+				answer(Renewed)
+				pass(interval)
+				answer(v)
+				retriedSoon("after a success")
+				k.Cancel(it)
+				k.Arm(it)
+				retriedSoon("in a second life")
+			})
+		})
+	}
+}
+
 func TestBatches(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		list := items(3*BatchSize + 1)
