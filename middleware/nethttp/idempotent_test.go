@@ -135,14 +135,31 @@ func send(t *testing.T, srv *httptest.Server) *http.Response {
 	return a
 }
 
-// Store is given a header that it may write to, also where the connection was hijacked.
+// Store is given a header that it may write to, also where the connection was hijacked, by a writer that can do so itself or by what it
+// unwraps.
 func TestIdempotentStoreOfHijacked(t *testing.T) {
 	t.Parallel()
+	for name, outer := range map[string]func(http.ResponseWriter) http.ResponseWriter{
+		"itself":  func(w http.ResponseWriter) http.ResponseWriter { return w },
+		"unwraps": func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{w} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storeOfHijacked(t, outer)
+		})
+	}
+}
+
+type unwrapping struct{ http.ResponseWriter }
+
+func (w unwrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func storeOfHijacked(t *testing.T, outer func(http.ResponseWriter) http.ResponseWriter) {
 	cfg := idempotency.Config{Scope: idempotency.Global, Store: func(_ int, header http.Header) bool {
 		header.Set("X-Mine", "1")
 		return true
 	}}
-	srv := httptest.NewServer(Idempotent(newLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	once := Idempotent(newLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -150,7 +167,8 @@ func TestIdempotentStoreOfHijacked(t *testing.T) {
 		}
 		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 		_ = conn.Close()
-	})))
+	}))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { once.ServeHTTP(outer(w), r) }))
 	defer srv.Close()
 	if a := send(t, srv); a.StatusCode != http.StatusNoContent {
 		t.Errorf("answer %s", a.Status)
