@@ -51,18 +51,16 @@ func runChild(args []string) error {
 			return err
 		}
 		answer, err = fightFor(args[1], args[2], time.UnixMilli(start), length)
-	case len(args) == 3 && args[0] == "load":
+	case len(args) == 3 && (args[0] == "load" || args[0] == "ping"):
 		var length time.Duration
 		if length, err = time.ParseDuration(args[2]); err != nil {
 			return err
 		}
-		answer, err = generate(args[1], length)
-	case len(args) == 3 && args[0] == "ping":
-		var length time.Duration
-		if length, err = time.ParseDuration(args[2]); err != nil {
-			return err
+		if args[0] == "load" {
+			answer, err = generate(args[1], length)
+		} else {
+			answer, err = pingFor(args[1], length)
 		}
-		answer, err = pingFor(args[1], length)
 	default:
 		err = fmt.Errorf("the second process cannot do %q", args)
 	}

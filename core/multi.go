@@ -65,24 +65,22 @@ func checkMembers(what string, locks []Locker) error {
 		return invalid(ErrInvalidOptions, "%s has no locks; give it at least one", what)
 	}
 	for i, l := range locks {
-		missing := l == nil
+		missing, err := l == nil, error(nil)
 		switch l := l.(type) {
 		case *Lock:
-			missing = l == nil
-			if !missing && l.err != nil {
-				return &memberError{i + 1, what, l.err}
+			if missing = l == nil; !missing {
+				err = l.err
 			}
 		case *multi:
-			if l.err != nil {
-				return &memberError{i + 1, what, l.err}
-			}
+			err = l.err
 		case *red:
-			if l.err != nil {
-				return &memberError{i + 1, what, l.err}
-			}
+			err = l.err
 		}
-		if missing {
+		switch {
+		case missing:
 			return invalid(ErrInvalidOptions, "lock %d of the %d of %s is nil", i+1, len(locks), what)
+		case err != nil:
+			return &memberError{i + 1, what, err}
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ func child() error {
 	defer redis.Close()
 	told := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with an error, too
 		close(told)
 	}()
 	return serve(listener, redis, told)
@@ -57,7 +57,10 @@ func serve(listener net.Listener, redis *embedded.Server, told <-chan struct{}) 
 	server := &http.Server{Handler: routes(locks, &bank{redis.Client()}), ReadHeaderTimeout: 5 * time.Second}
 	server.SetKeepAlivesEnabled(false) // a browser that loses a connection it has used before asks again by itself: here the loss is to be seen
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() {
+		served <- server.Serve(listener)
+		close(served)
+	}()
 	select {
 	case <-told:
 	case err = <-served:
@@ -67,7 +70,9 @@ func serve(listener net.Listener, redis *embedded.Server, told <-chan struct{}) 
 	defer cancel()
 	closed := make(chan error, 1) // Shutdown does not wait for the functions that it runs
 	server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
-	return errors.Join(err, server.Shutdown(ctx), <-closed)
+	err = errors.Join(err, server.Shutdown(ctx), <-closed)
+	<-served
+	return err
 }
 
 //go:embed page.html

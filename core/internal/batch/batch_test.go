@@ -335,6 +335,7 @@ func TestDo_Patience(t *testing.T) {
 
 // The client for callers who send themselves gives up when they do, whatever the time-outs of the other are.
 func TestDo_Client(t *testing.T) {
+	t.Parallel()
 	for _, o := range []redis.Options{
 		{ReadTimeout: timeout, WriteTimeout: timeout},
 		{ReadTimeout: 2 * timeout, WriteTimeout: timeout},
@@ -347,7 +348,9 @@ func TestDo_Client(t *testing.T) {
 		if got.ReadTimeout != timeout || got.WriteTimeout != timeout {
 			t.Errorf("with time-outs of %v and %v: %v and %v", o.ReadTimeout, o.WriteTimeout, got.ReadTimeout, got.WriteTimeout)
 		}
-		_ = rdb.Close()
+		if err := rdb.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 -- Takes a fenced lock for a hold that is new, or repeats the take of one whose reply was lost. Each try that finds the
--- lock free, or its own, draws a number: one that nobody heard of is skipped, and none is given twice.
+-- lock free, or its own, draws a number: one that nobody heard of is skipped, and none is given twice; see fenced_draw.lua.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  counter of fencing tokens

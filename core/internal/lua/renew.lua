@@ -38,14 +38,14 @@ for i = 1, holds do
   end
 end
 
-local next = holds + 1
+local first = holds + 1
 for a = holds + 3, #ARGV, 2 do
   local i, timeouts = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
-  for k = next, next + timeouts - 1 do
+  for k = first, first + timeouts - 1 do
     if results[i] == 1 then
       results[i] = prolong(KEYS[k])
     end
   end
-  next = next + timeouts
+  first = first + timeouts
 end
 return results
