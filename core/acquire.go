@@ -418,6 +418,12 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 	case err == nil && w.late(x.sent, at):
 		err = errLate
 	}
+	var displaced []ending
+	if err == nil {
+		if displaced = e.displace(h); outran(displaced, momentOf(x.begins)) {
+			err = errOutrun
+		}
+	}
 	if err == nil {
 		h.add(lease, x.sent, at)
 		e.grant(w, h)
@@ -425,6 +431,7 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 		e.leave(w)
 	}
 	e.unlock()
+	buryAll(displaced)
 
 	if err != nil {
 		return nil, err

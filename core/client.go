@@ -402,10 +402,6 @@ func (c *Client) awaitReleases() error {
 
 // endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.
 func (c *Client) endHolds() (n int) {
-	type ending struct {
-		hold   *hold
-		leases *Lease
-	}
 	var all []ending
 	c.each(func(e *entry) {
 		for h := e.holds; h != nil; h = h.next {
@@ -415,8 +411,6 @@ func (c *Client) endHolds() (n int) {
 			}
 		}
 	})
-	for _, e := range all {
-		e.hold.bury(e.leases)
-	}
+	buryAll(all)
 	return len(all)
 }

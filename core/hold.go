@@ -443,3 +443,16 @@ func (h *hold) bury(lost *Lease) {
 		l.reportLoss(h.cause)
 	}
 }
+
+// An ending is a hold that was ended under the mutex, with its leases, which are yet to be told.
+type ending struct {
+	hold   *hold
+	leases *Lease
+}
+
+// buryAll tells the leases of all endings. The caller has no mutex.
+func buryAll(all []ending) {
+	for _, x := range all {
+		x.hold.bury(x.leases)
+	}
+}

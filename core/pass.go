@@ -150,7 +150,7 @@ func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 	}
 	w = e.queue[0]
 	switch {
-	case w.kind != h.kind, w.asking:
+	case w.kind != h.kind, w.asking, w.heir: // a waiter is offered one hold at a time
 		return nil, nil
 	case w.kind.queued:
 		if !w.place.taken {
@@ -183,6 +183,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 		unproven = x.proven()
 	}
 
+	var displaced []ending
 	at := c.clock()
 	e.shard.mu.Lock()
 	w.heir, others = false, told.Others && !h.ended
@@ -198,7 +199,9 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 			e.moves = 0
 		}
 		e.moved()
+		lease.acquired = now()
 		e.grant(w, next)
+		displaced = e.displace(next)
 		w.lease = lease
 	case err != nil:
 		e.dismiss(arrivals, err)
@@ -235,6 +238,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	}
 	w.poke()
 	e.unlock()
+	buryAll(displaced)
 	return others, cause
 }
 
