@@ -42,7 +42,7 @@ type entry struct {
 
 	holds   *hold        // those that have ended stay until all has been told
 	queue   []*waiter    // first come, first served; only those at the front ask Redis
-	votes   int32        // callers that ask past the queue
+	voters  []*waiter    // callers that ask past the queue
 	lingers bool         // a farewell is to come
 	channel *hub.Channel // subscribed to while somebody waits, and a moment longer
 
@@ -91,7 +91,7 @@ func (e *entry) unlock() {
 			f := &farewell{entry: e}
 			e.client().alarms.Set(&f.alarm, f, e.client().linger)
 		}
-	case e.holds == nil && e.votes == 0 && e.shard.entries[e.key] == e:
+	case e.holds == nil && len(e.voters) == 0 && e.shard.entries[e.key] == e:
 		delete(e.shard.entries, e.key)
 	}
 	e.shard.mu.Unlock()
@@ -250,6 +250,8 @@ type waiter struct {
 	heir    bool // the lock is being handed to it
 	waits   bool // false: it came to the front at once, and has not been refused yet
 	out     bool
+	coming  string // the wire owner that it is asking for, or is offered as an heir; empty: none
+	forced  bool   // ForceUnlock took that before it was known to be granted
 	err     error  // why others took it out
 	lease   *Lease // handed to it
 }
@@ -424,7 +426,7 @@ func (e *entry) asks(w *waiter) (arrivals uint64) {
 // sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
 // now; the last to come is the one to go. Locked.
 func (e *entry) sleeps(w *waiter, ttl time.Duration) {
-	w.asking = false
+	w.asking, w.coming, w.forced = false, "", false
 	if w.alone {
 		e.rivals = rivalChances
 	}

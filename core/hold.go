@@ -324,7 +324,8 @@ func (h *hold) tellRelease(l *Lease) error {
 		return h.lower(g, r)
 	}
 	if heir, unless := e.heir(h); heir != nil {
-		next, lease := heir.newHold(heir.field(), false, now())
+		heir.coming = heir.field()
+		next, lease := heir.newHold(heir.coming, false, now())
 		arrivals := e.arrivals
 		e.shard.mu.Unlock()
 		others, err := h.pass(l, g, heir, unless, next, lease, arrivals)

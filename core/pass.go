@@ -190,7 +190,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
 	next.doubt, next.token = x.doubt || kept && w.place.doubt, told.Token
-	accepted := told.Granted && unproven == nil && !w.out && !w.late(x.sent, at)
+	accepted := told.Granted && unproven == nil && !w.out && !w.forced && !w.late(x.sent, at)
 	switch {
 	case accepted:
 		next.add(lease, x.sent, at)
@@ -207,9 +207,12 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 		e.dismiss(arrivals, err)
 	case unproven != nil:
 		e.dismiss(arrivals, unproven)
+	case told.Granted && !w.out && w.forced:
+		w.err = errForced
 	case told.Granted && !w.out:
 		w.err = errLate
 	}
+	w.coming, w.forced = "", false
 	if kept {
 		w.place.doubt = w.place.doubt || x.doubt
 	}

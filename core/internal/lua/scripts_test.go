@@ -326,7 +326,7 @@ func TestForceRelease(t *testing.T) {
 	if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
 		t.Error("freed a lock that nobody held")
 	}
-	for _, held := range [][]string{{mine}, {other}, {mine, other}, {mine, "somebody else", "mode"}} {
+	for _, held := range [][]string{{mine}, {other}, {mine, other}, {mine, other, "mode"}} {
 		for _, owner := range held {
 			put(t, rdb, key, owner, 3, lease)
 		}
@@ -346,6 +346,16 @@ func TestForceRelease(t *testing.T) {
 		t.Error("freed a lock that none of the owners held")
 	}
 	wantHash(t, rdb, key, map[string]string{"somebody else": "1"})
+	heard.want(t, rdb, 0)
+
+	// A reader that has come in since stays, and its time to live with it.
+	put(t, rdb, key, mine, 1, lease)
+	put(t, rdb, key, "mode", 1, lease)
+	if !mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
+		t.Error("a reader was not forced out beside another one")
+	}
+	wantHash(t, rdb, key, map[string]string{"somebody else": "1", "mode": "1"})
+	wantTTL(t, rdb, key, lease)
 	heard.want(t, rdb, 0)
 }
 
