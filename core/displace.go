@@ -13,7 +13,10 @@ var errOutrun = fmt.Errorf("%w: another owner in this process was granted it bef
 // displace ends the holds that Redis cannot have beside h. The caller has the mutex and passes the
 // result to buryAll without it.
 func (e *entry) displace(h *hold) (displaced []ending) {
-	for other := e.holds; other != nil; other = other.next {
+	if h.kind.shared && e.holds.exclusive == 0 {
+		return nil
+	}
+	for other := e.holds.first; other != nil; other = other.next {
 		if other == h || other.leases == nil { // one without leases is being freed
 			continue
 		}

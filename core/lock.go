@@ -193,7 +193,7 @@ func (l *Lock) bothSides(fields []string) []string {
 func (l *Lock) lose(fields []string) {
 	e := l.c.lock(l.key)
 	var taken []*hold
-	for h := e.holds; h != nil; h = h.next {
+	for h := e.holds.first; h != nil; h = h.next {
 		if slices.Contains(fields, l.kind.field(h.field)) {
 			taken = append(taken, h)
 		}

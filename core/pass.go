@@ -60,7 +60,7 @@ func (e *entry) moved() {
 
 // letGo notes that a hold is about to be freed. The message of that may be here before the answer. Locked.
 func (e *entry) letGo() {
-	if e.holds != nil && e.holds.next != nil {
+	if e.holds.len > 1 {
 		return // the lock is not free by that
 	}
 	tired := e.tired()
