@@ -293,7 +293,7 @@ func (w *waiter) leave(lease *Lease) {
 func (w *waiter) remains() time.Duration {
 	d := w.entry.client().leaseTime(w.fixed)
 	if w.place != nil {
-		d = max(d, fairBudget)
+		d = max(d, w.entry.client().opts.FairWaitTimeout)
 	}
 	return d
 }
@@ -329,7 +329,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	e, c, p := w.entry, w.entry.client(), w.place
 	d, field := c.leaseTime(w.fixed), w.coming
 	g := grip{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
-	x := c.exchange(w.kind.acquire(try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
+	x := c.exchange(w.kind.acquire(c, try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
 	answer, err := x.run(w.ctx.Done(), c.closing)
 	if err == errLeft {
 		why := w.quit()
@@ -444,6 +444,9 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 	return lease, nil
 }
 
+// subscribePatience is how long a waiter for a fair lock waits for its subscription before it queues up.
+const subscribePatience = time.Second
+
 // refused has the waiter sleep, or gives up where it does not want to wait.
 func (w *waiter) refused(told lua.Answer) error {
 	e := w.entry
@@ -460,8 +463,11 @@ func (w *waiter) refused(told lua.Answer) error {
 	e.sleeps(w, told.TTL)
 	if p := w.place; p != nil {
 		p.clock, p.read = told.Now, e.client().clock()
-		if !told.Queued {
+		if !told.Queued { // it queues up when others can see that it lives
 			w.pollAt = 0
+			if c := e.client(); !c.hub.Confirmed(p.channel) {
+				w.pollAt = in(min(c.opts.PollInterval, subscribePatience))
+			}
 		}
 	}
 	return nil

@@ -39,6 +39,8 @@ type Client struct {
 	standBack time.Duration // after a streak; see pass.go
 	linger    time.Duration // of a channel; see entry.go
 
+	absentGrace time.Duration // see kind.go
+
 	background group
 	clockWatch chan struct{} // closed when its goroutine has ended
 
@@ -94,6 +96,8 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		closed:     make(chan struct{}),
 		standBack:  standBack,
 		linger:     linger,
+
+		absentGrace: absentGrace,
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		c.lookout.cluster, c.cluster, c.slot = cluster, true, wire.Slot

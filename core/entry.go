@@ -422,7 +422,7 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 	}
 	pause := e.client().pause(ttl)
 	if w.kind.queued {
-		pause = min(pause, fairBudget/4) // who is silent for longer is taken for dead
+		pause = min(pause, fairPoll, e.client().opts.FairWaitTimeout/4) // who is silent for longer may be taken for dead
 	}
 	w.pollAt = in(pause)
 	e.subscribe(w)

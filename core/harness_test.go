@@ -112,15 +112,15 @@ var (
 	inspectScript = lua.Inspect("", "").Script
 
 	passScript            = lua.Pass("", "", "", 0, nil).Script
-	fairPassScript        = lua.PassFair(lua.FairKeys{}, "", "", 0, 0, lua.Announcement{}).Script
+	fairPassScript        = lua.PassFair(&lua.Fair{}, "", "", 0).Script
 	fencedPassScript      = lua.PassFenced("", "", "", "", 0, nil).Script
 	fencedAcquireScript   = lua.AcquireFenced("", "", "", 0).Script
 	readAcquireScript     = lua.AcquireRead("", "", "", 0).Script
 	writeAcquireScript    = lua.AcquireWrite("", "", 0).Script
 	readWriteUpdateScript = lua.UpdateReadWrite(lua.ReadWriteHold{}, 0, lua.Announcement{}).Script
-	fairAcquireScript     = lua.AcquireFair(lua.FairKeys{}, "", 0, 0, 0).Script
-	fairReleaseScript     = lua.ReleaseFair(lua.FairKeys{}, "", 0, lua.Announcement{}).Script
-	fairForceScript       = lua.ForceReleaseFair(lua.FairKeys{}, nil, lua.Announcement{}).Script
+	fairAcquireScript     = lua.AcquireFair(&lua.Fair{}, "", 0, 0, 0).Script
+	fairReleaseScript     = lua.ReleaseFair(&lua.Fair{}, "").Script
+	fairForceScript       = lua.ForceReleaseFair(&lua.Fair{}, nil).Script
 
 	manyScript = lua.Many(nil).Script // acquire and release, of several locks
 

@@ -14,7 +14,7 @@ type kind struct {
 	shared  bool // owners of it do not exclude each other
 	queued  bool // Redis keeps the queue, and every waiter asks for itself
 	channel func(key, field string) string
-	acquire func(t try) lua.Call
+	acquire func(c *Client, t try) lua.Call
 	pass    func(c *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call // to another hold; nil: it is not handed on
 	update  func(c *Client, g grip, lease time.Duration) lua.Call
 	release func(c *Client, g grip) lua.Call
@@ -69,15 +69,20 @@ func (n levels) plus(k *kind) levels {
 	return n
 }
 
-// fairBudget is for how long the first in the queue of a fair lock may be silent before others take it for dead. Every
-// program that uses the lock reckons with its own; Redisson's is this.
-const fairBudget = 300 * time.Second
+// A waiter for a fair lock that dies leaves its place in Redis's queue. Each waiter listens on a channel of its own, so whoever
+// asks for the lock while it is free can see that nobody listens for the one whose turn it is. If that is so for absentGrace,
+// it is dropped. A waiter that lives asks more often than that, so it is safe even while it cannot subscribe.
+const (
+	absentGrace = 7 * time.Second
+	absentPause = 2 * time.Second // between two looks
+	fairPoll    = 5 * time.Second // between two questions of a waiter, at most
+)
 
 var (
 	plainLock = &kind{
 		name:    "lock",
 		channel: lockChannel,
-		acquire: func(t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
+		acquire: func(_ *Client, t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
 		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
 			return lua.Pass(g.key, g.field, to, lease, unless)
 		},
@@ -92,7 +97,7 @@ var (
 	fencedLock = &kind{
 		name:    "fenced",
 		channel: lockChannel,
-		acquire: func(t try) lua.Call {
+		acquire: func(_ *Client, t try) lua.Call {
 			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
 		},
 		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
@@ -110,19 +115,17 @@ var (
 		name:    "fair",
 		queued:  true,
 		channel: wire.FairChannel,
-		acquire: func(t try) lua.Call {
-			return lua.AcquireFair(fairKeys(t.key), t.field, t.lease, fairBudget, t.notAfter)
+		acquire: func(c *Client, t try) lua.Call {
+			return lua.AcquireFair(c.fair(t.key), t.field, t.lease, t.notAfter, absentPause)
 		},
 		pass: func(c *Client, g grip, to string, lease time.Duration, _ *lua.Others) lua.Call {
-			return lua.PassFair(fairKeys(g.key), g.field, to, lease, fairBudget, c.announce(wire.FairChannel(g.key, "")))
+			return lua.PassFair(c.fair(g.key), g.field, to, lease)
 		},
-		update: updateHash,
-		release: func(c *Client, g grip) lua.Call {
-			return lua.ReleaseFair(fairKeys(g.key), g.field, fairBudget, c.announce(wire.FairChannel(g.key, "")))
-		},
-		renew: renewHash,
+		update:  updateHash,
+		release: func(c *Client, g grip) lua.Call { return lua.ReleaseFair(c.fair(g.key), g.field) },
+		renew:   renewHash,
 		force: func(c *Client, key string, fields []string) lua.Call {
-			return lua.ForceReleaseFair(fairKeys(key), fields, c.announce(wire.FairChannel(key, "")))
+			return lua.ForceReleaseFair(c.fair(key), fields)
 		},
 		field:  ownerField,
 		holds:  anyField,
@@ -131,7 +134,7 @@ var (
 	writeLock = &kind{
 		name:    "write",
 		channel: readWriteChannel,
-		acquire: func(t try) lua.Call {
+		acquire: func(_ *Client, t try) lua.Call {
 			return lua.AcquireWrite(t.key, wire.WriteField(t.field), t.lease)
 		},
 		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
@@ -154,7 +157,7 @@ var (
 		rank:    1,
 		shared:  true,
 		channel: readWriteChannel,
-		acquire: func(t try) lua.Call {
+		acquire: func(_ *Client, t try) lua.Call {
 			return lua.AcquireRead(t.key, wire.ReadTimeout(t.key, t.field, 1), t.field, t.lease)
 		},
 		update:  updateReadWrite,
@@ -196,8 +199,19 @@ func forceHash(c *Client, key string, fields []string) lua.Call {
 	return lua.ForceRelease(key, fields, c.announce(wire.LockChannel(key)))
 }
 
-func fairKeys(key string) lua.FairKeys {
-	return lua.FairKeys{Lock: key, Queue: wire.FairQueue(key), Deadlines: wire.FairDeadlines(key)}
+// fair is what scripts of a fair lock are given.
+func (c *Client) fair(key string) *lua.Fair {
+	f := &lua.Fair{
+		Lock:         key,
+		Queue:        wire.FairQueue(key),
+		Deadlines:    wire.FairDeadlines(key),
+		Budget:       c.opts.FairWaitTimeout,
+		Announcement: c.announce(wire.FairChannel(key, "")),
+	}
+	if c.countsBy() != "" {
+		f.Grace = c.absentGrace
+	}
+	return f
 }
 
 // Read/write locks: both sides are one hold.

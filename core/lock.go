@@ -32,8 +32,10 @@ type Lock struct {
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 
 // FairLock returns the lock of a name that is granted in the order in which it was asked for, by all processes together. Each
-// waiter stands in a queue in Redis; one that is first and is not heard of is taken for dead: five minutes after the lease that the
-// holder had when it queued up, and five more for each that was before it. Redisson: getFairLock.
+// waiter stands in a queue in Redis. One that dies is passed over within 15s of the lock being free: when it is its turn, others
+// see that nobody listens on its channel. In a cluster with plain channels that cannot be seen, and it is passed over after
+// Options.FairWaitTimeout, counted from the end of the lease that the holder had when it queued up, and as much again for each
+// waiter before it. Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
 
 // FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. What the lock protects remembers

@@ -62,7 +62,7 @@ func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 func (o *Once) kind(marker lua.Record) *kind {
 	k := *plainLock
 	k.name, k.pass = "once", nil
-	k.acquire = func(t try) lua.Call { return lua.OnceAcquire(t.key, o.record, t.field, t.lease, marker) }
+	k.acquire = func(_ *Client, t try) lua.Call { return lua.OnceAcquire(t.key, o.record, t.field, t.lease, marker) }
 	k.look = func(key string) lua.Call { return lua.OnceLook(key, o.record) }
 	k.record = func(c *Client, g grip, r lua.Record) lua.Call {
 		return lua.OnceRecord(g.key, o.record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))

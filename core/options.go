@@ -12,9 +12,14 @@ type Options struct {
 	// WatchdogTimeout is the lease of a lock that was acquired without one; it is renewed every third of it for as
 	// long as the lock is held. 0: 30s, at least 10ms. Redisson: lockWatchdogTimeout.
 	WatchdogTimeout time.Duration
-	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again; that of a fair lock sleeps for
-	// 75s at most, to keep its place. 0: 5s, at least 1ms.
+	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again. 0: 5s, at least 1ms. A waiter
+	// for a fair lock sleeps 5s at most, to keep its place.
 	PollInterval time.Duration
+	// FairWaitTimeout is how long a waiter for a fair lock may be silent before others drop it from the queue. It is the bound where
+	// nothing else tells that a waiter is dead: in a cluster with plain channels. Elsewhere a waiter for whom nobody listens is
+	// dropped when it has been its turn for some 10s. All programs that share fair locks should agree on it. 0: 300s, at
+	// least 1s. Redisson: fairLockWaitTimeout.
+	FairWaitTimeout time.Duration
 	// CommandTimeout bounds each operation on Redis, repeats included. 0: 3s, at least 1ms. The connection of a command that was
 	// given up is busy until the Redis client's ReadTimeout, and Close waits for it. A release that hands the lock on to a waiter of
 	// this process may take as long again, where it has to wait for a connection first.
@@ -89,6 +94,7 @@ func (o Options) withDefaults() (Options, error) {
 	}{
 		{"WatchdogTimeout", &o.WatchdogTimeout, 30 * time.Second, minWatchdog},
 		{"PollInterval", &o.PollInterval, 5 * time.Second, time.Millisecond},
+		{"FairWaitTimeout", &o.FairWaitTimeout, 300 * time.Second, time.Second},
 		{"CommandTimeout", &o.CommandTimeout, 3 * time.Second, time.Millisecond},
 		{"ReplicaTimeout", &o.ReplicaTimeout, time.Second, time.Millisecond},
 	} {

@@ -73,7 +73,7 @@ func listened(t testing.TB, c *Client, names ...string) {
 			}
 			w, epoch := e.queue[0], e.epochOf(e.queue[0])
 			// The confirmation has moved the epoch; whoever was refused sleeps for long.
-			return epoch > 0 && w.seen == epoch && !w.asking && w.pollAt.since(now()) > 5*time.Second
+			return epoch > 0 && w.seen == epoch && !w.asking && w.pollAt.since(now()) > 2*subscribePatience
 		})
 	}
 }

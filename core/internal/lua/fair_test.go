@@ -21,14 +21,16 @@ const (
 	budget    = 300 * time.Second
 	asLong    = 1 << 50 // ms: queue up whenever that may be
 	notAtAll  = 0
+	soon      = 2 * time.Second
 	queue     = "redisson_lock_queue:{order:42}"
 	deadlines = "redisson_lock_timeout:{order:42}"
 	toFirst   = "redisson_lock__channel:{order:42}:"
 )
 
 var (
-	fairLock         = FairKeys{Lock: key, Queue: queue, Deadlines: deadlines}
 	fairAnnouncement = Announcement{Channel: toFirst, Message: "0", Commands: []string{"PUBLISH"}}
+	// Who listens is not counted, unless a test is about that.
+	fairLock = &Fair{Lock: key, Queue: queue, Deadlines: deadlines, Budget: budget, Announcement: fairAnnouncement}
 )
 
 func owner(n int) string { return fmt.Sprintf("8f8e7c1a-0000-4000-8000-000000000000:%d", 100+n) }
@@ -48,7 +50,7 @@ func heldWith(t *testing.T, waiters int) *fairSite {
 
 func (f *fairSite) ask(n int, notAfter int64) Answer {
 	f.Helper()
-	return mustAnswer(f.T, f.rdb, AcquireFair(fairLock, owner(n), lease, budget, notAfter))
+	return mustAnswer(f.T, f.rdb, AcquireFair(fairLock, owner(n), lease, notAfter, soon))
 }
 
 func (f *fairSite) take(n int) {
@@ -72,7 +74,7 @@ func (f *fairSite) queueUp(n int) Answer {
 // leave releases the lock, or takes who waits out of the queue.
 func (f *fairSite) leave(n int) (freed bool) {
 	f.Helper()
-	return mustFlag(f.T, f.rdb, ReleaseFair(fairLock, owner(n), budget, fairAnnouncement))
+	return mustFlag(f.T, f.rdb, ReleaseFair(fairLock, owner(n)))
 }
 
 // die has the time of a waiter be over.
@@ -425,7 +427,7 @@ func TestFairMessages(t *testing.T) {
 	if !f.leave(2) {
 		t.Error("not freed")
 	}
-	heard.want(t, f.rdb, to(4))
+	heard.want(t, f.rdb, to(3), to(4)) // the one that is dropped queues up again, if it lives
 	f.wantQueue(lease+2*budget, 4)
 	wantHash(t, f.rdb, key, nil)
 }
@@ -460,10 +462,10 @@ func TestFairForceRelease(t *testing.T) {
 	}{
 		{nil, false, nil},
 		{[]string{"somebody:1"}, false, nil},
-		{[]string{"somebody:1", owner(0)}, true, []string{toFirst + owner(2) + " 0"}},
+		{[]string{"somebody:1", owner(0)}, true, []string{toFirst + owner(1) + " 0", toFirst + owner(2) + " 0"}},
 		{[]string{"somebody:1", owner(0)}, false, nil}, // a repeat
 	} {
-		if freed := mustFlag(t, f.rdb, ForceReleaseFair(fairLock, tc.owners, fairAnnouncement)); freed != tc.freed {
+		if freed := mustFlag(t, f.rdb, ForceReleaseFair(fairLock, tc.owners)); freed != tc.freed {
 			t.Errorf("%q: freed %v, want %v", tc.owners, freed, tc.freed)
 		}
 		heard.want(t, f.rdb, tc.heard...)
@@ -480,7 +482,7 @@ func TestFairPass(t *testing.T) {
 	heard := tap(t, f.rdb)
 	pass := func(from, to int) Answer {
 		t.Helper()
-		c := PassFair(fairLock, owner(from), owner(to), time.Hour, budget, fairAnnouncement)
+		c := PassFair(fairLock, owner(from), owner(to), time.Hour)
 		told, err := c.ReadPass(mustEval(t, f.rdb, c))
 		if err != nil {
 			t.Fatal(err)
@@ -520,7 +522,229 @@ func TestFairPass(t *testing.T) {
 	if told := pass(4, 5); !told.Freed {
 		t.Errorf("to one that is not in the queue: %+v", told)
 	}
-	heard.want(t, f.rdb)
+	heard.want(t, f.rdb, toFirst+owner(3)+" 0")
+}
+
+// listening has waiters listen on their channels until the returned function is called.
+func (f *fairSite) listening(waiters ...int) (stop func()) {
+	f.Helper()
+	ps := f.rdb.Subscribe(ctx())
+	f.Cleanup(func() { _ = ps.Close() })
+	for _, n := range waiters {
+		if err := ps.Subscribe(ctx(), toFirst+owner(n)); err != nil {
+			f.Fatal(err)
+		}
+		if _, err := ps.Receive(ctx()); err != nil {
+			f.Fatal(err)
+		}
+	}
+	return func() {
+		_ = ps.Close()
+		for _, n := range waiters {
+			channel := toFirst + owner(n)
+			for f.rdb.PubSubNumSub(ctx(), channel).Val()[channel] > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+// counting is a fair lock whose listeners are counted.
+func counting(grace time.Duration) *Fair {
+	f := *fairLock
+	f.Grace = grace
+	return &f
+}
+
+// askFor is ask with a lock whose listeners are counted.
+func (f *fairSite) askFor(lock *Fair, n int) Answer {
+	f.Helper()
+	return mustAnswer(f.T, f.rdb, AcquireFair(lock, owner(n), lease, asLong, soon))
+}
+
+const absentees = deadlines + ":absent"
+
+// missing is for how many waiters nobody listened when it was their turn.
+func (f *fairSite) missing() int { return int(f.rdb.HLen(ctx(), absentees).Val()) }
+
+// sinceLongAgo moves the time since when waiters are absent back.
+func (f *fairSite) sinceLongAgo(d time.Duration) {
+	f.Helper()
+	for n, since := range f.rdb.HGetAll(ctx(), absentees).Val() {
+		ms, err := strconv.ParseInt(since, 10, 64)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.rdb.HSet(ctx(), absentees, n, ms-d.Milliseconds())
+	}
+}
+
+// A dead waiter is passed over when nobody has been listening for it for the grace, the lock being free; several dead ones together;
+// and never one that lives.
+func TestFairAbsentWaiters(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 5)
+	lock := counting(time.Minute)
+	stop := f.listening(3, 5)
+	for range 2 { // while the lock is held nobody is looked for
+		f.askFor(lock, 5)
+	}
+	if n := f.missing(); n != 0 {
+		t.Errorf("%d absent while the lock is held", n)
+	}
+	if !mustFlag(t, f.rdb, ReleaseFair(lock, owner(0))) {
+		t.Fatal("not freed")
+	}
+	if n := f.missing(); n != 1 {
+		t.Errorf("%d absent after the release, want the first", n)
+	}
+	if told := f.askFor(lock, 5); told.Granted || told.TTL != soon {
+		t.Errorf("the fifth: %+v, want it to look again soon", told)
+	}
+	if n := f.missing(); n != 2 { // 3 listens; 4 is not looked at
+		t.Errorf("%d absent, want 2", n)
+	}
+	f.sinceLongAgo(59 * time.Second)
+	f.askFor(lock, 5)
+	f.wantQueue(lease+budget, 1, 2, 3, 4, 5)
+	f.sinceLongAgo(time.Second)
+	if told := f.askFor(lock, 5); told.Granted {
+		t.Error("the fifth has the lock before the third")
+	}
+	f.wantQueue(lease+budget, 3, 4, 5)
+	if n := f.missing(); n != 0 {
+		t.Errorf("%d absent after they were dropped", n)
+	}
+	if told := f.askFor(lock, 5); told.Granted || told.TTL <= soon {
+		t.Errorf("the fifth: %+v, want it to leave the third its time", told)
+	}
+
+	stop() // the third reconnects
+	f.askFor(lock, 5)
+	f.sinceLongAgo(59 * time.Second)
+	f.listening(3, 5)
+	f.askFor(lock, 5)
+	if n := f.missing(); n != 0 {
+		t.Errorf("%d absent, and the first is back", n)
+	}
+	f.take(3)
+	f.leave(3)
+	f.askFor(lock, 5)
+	f.sinceLongAgo(time.Hour)
+	if told := f.askFor(lock, 5); !told.Granted {
+		t.Errorf("behind a dead one: %+v", told)
+	}
+	f.wantQueue(0)
+	mustFlag(t, f.rdb, ReleaseFair(lock, owner(5)))
+	if keys := f.rdb.Keys(ctx(), "*").Val(); len(keys) > 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
+// A waiter that nobody listens for, but asks by itself, takes the lock; one that leaves is not looked for any more.
+func TestFairAbsentWaiterThatAsks(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 3)
+	lock := counting(time.Minute)
+	mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
+	f.askFor(lock, 3)
+	f.leave(1)
+	if told := f.askFor(lock, 2); !told.Granted {
+		t.Errorf("the first that asks: %+v", told)
+	}
+	if n := f.missing(); n != 0 {
+		t.Errorf("%d absent", n)
+	}
+	if ttl := f.rdb.PTTL(ctx(), absentees).Val(); ttl == -1 {
+		t.Error("what is noted of absent waiters does not end by itself")
+	}
+}
+
+// Where listeners cannot be counted nobody is dropped, only told.
+func TestFairListenersThatCannotBeCounted(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]func() (*Fair, []any){
+		"no grace":   func() (*Fair, []any) { return counting(0), nil },
+		"no channel": func() (*Fair, []any) { return counting(time.Second), []any{"~*", "resetchannels", "+@all"} },
+		"no command": func() (*Fair, []any) { return counting(time.Second), []any{"~*", "&*", "+@all", "-publish"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			f := &fairSite{t, srv.Client(t)}
+			lock, rules := lock()
+			if rules != nil {
+				f.rdb = asUser(t, srv, rules...)
+			}
+			f.take(0)
+			f.queueUp(1)
+			f.queueUp(2)
+			mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
+			if told := f.askFor(lock, 2); told.Granted || told.TTL <= soon {
+				t.Errorf("the second: %+v", told)
+			}
+			if n := f.missing(); n != 0 {
+				t.Errorf("%d absent", n)
+			}
+		})
+	}
+}
+
+// Any of the keys of a fair lock may be lost, by eviction or by hand. Those who ask on get the lock in the end, each once, and
+// nothing is left.
+func TestFairHealsWhateverIsLost(t *testing.T) {
+	t.Parallel()
+	for _, lost := range [][]string{{queue}, {deadlines}, {key}, {queue, deadlines}, {key, queue}, {key, deadlines}} {
+		for _, when := range []string{"held", "free"} {
+			t.Run(fmt.Sprint(when, " ", lost), func(t *testing.T) {
+				t.Parallel()
+				f := heldWith(t, 3)
+				if when == "free" {
+					f.leave(0)
+				}
+				f.rdb.Del(ctx(), lost...)
+				granted := make(map[int]int)
+				for range 6 {
+					for _, n := range []int{3, 1, 2} {
+						if granted[n] == 0 && f.ask(n, asLong).Granted {
+							granted[n]++
+							f.leave(n)
+						}
+					}
+					f.leave(0)
+				}
+				for n := 1; n <= 3; n++ {
+					if granted[n] != 1 {
+						t.Errorf("%d was granted %d times", n, granted[n])
+					}
+				}
+				if keys := f.rdb.Keys(ctx(), "*").Val(); len(keys) > 0 {
+					t.Errorf("left: %q", keys)
+				}
+			})
+		}
+	}
+}
+
+// A waiter that stands in the queue twice, as Redisson's scripts put it there when the deadlines are lost, leaves it whole.
+func TestFairWaiterInTheQueueTwice(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(f *fairSite){
+		"granted": func(f *fairSite) { f.leave(0); f.take(1); f.leave(1) },
+		"leaves":  func(f *fairSite) { f.leave(1); f.leave(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := heldWith(t, 1)
+			f.rdb.RPush(ctx(), queue, owner(2), owner(1))
+			end(f)
+			if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, []string{owner(2)}) {
+				t.Errorf("in the queue: %q", got)
+			}
+			f.ask(3, asLong)
+			f.wantLeft(2, budget) // it had no deadline, and would never have been dropped
+		})
+	}
 }
 
 // A fair lock can be released in two steps: the hash alone, of which nobody hears, and later what else there is to do.
@@ -532,7 +756,7 @@ func TestFairReleaseInTwo(t *testing.T) {
 	if _, err := messages.Receive(ctx()); err != nil {
 		t.Fatal(err)
 	}
-	whole := ReleaseFair(fairLock, owner(0), budget, fairAnnouncement)
+	whole := ReleaseFair(fairLock, owner(0))
 	alone, ok := whole.WithoutRest()
 	if !ok || !mustFlag(t, f.rdb, alone) || f.rdb.Exists(ctx(), key).Val() != 0 {
 		t.Fatal("the hash was not freed")
@@ -558,14 +782,14 @@ func TestWithoutRest(t *testing.T) {
 		want bool
 	}{
 		"plain":             {Release(key, owner(0), fairAnnouncement), false},
-		"fair":              {ReleaseFair(fairLock, owner(0), budget, fairAnnouncement), true},
+		"fair":              {ReleaseFair(fairLock, owner(0)), true},
 		"write":             {readWrite(0, 0), false},
 		"read":              {readWrite(0, 0, "1"), true},
 		"a level stays":     {readWrite(1, 0, "1", "2"), false},
 		"a writer stays":    {readWrite(0, 1, "1"), false},
 		"once with marker":  {OnceRelease(key, "record", owner(0), fairAnnouncement), false},
 		"once, with record": {OnceRecord(key, "record", owner(0), 0, Record{"done", time.Second}, fairAnnouncement), false},
-		"acquire":           {AcquireFair(fairLock, owner(0), lease, budget, 0), false},
+		"acquire":           {AcquireFair(fairLock, owner(0), lease, 0, 0), false},
 	} {
 		alone, ok := test.call.WithoutRest()
 		if ok != test.want {

@@ -589,7 +589,7 @@ func TestPassUnless(t *testing.T) {
 func TestReadPass(t *testing.T) {
 	t.Parallel()
 	plain, fenced := Pass(key, mine, other, lease, nil), PassFenced(key, tokens, mine, other, lease, nil)
-	fair := PassFair(fairLock, mine, other, lease, budget, fairAnnouncement)
+	fair := PassFair(fairLock, mine, other, lease)
 	for _, c := range []Call{plain, fenced, fair} {
 		for _, reply := range append(strange, []any{int64(0)}) {
 			if reply == any(int64(-1)) {

@@ -83,7 +83,7 @@ var (
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
 	pass             = script("pass", passOthers+passRepeat+passSource)
 	fencedPass       = script("fenced_pass", passOthers+fencedDraw+fencedPassSource)
-	fairPass         = script("fair_pass", fairQueue+passRepeat+fairPassSource)
+	fairPass         = script("fair_pass", fairQueue+fairPassSource)
 	release          = script("release", releaseSource)
 	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
 	forceRelease     = script("force_release", forceReleaseSource)
@@ -209,17 +209,28 @@ func AcquireWrite(key, field string, lease time.Duration) Call {
 	return c
 }
 
-// FairKeys are the keys of a fair lock.
-type FairKeys struct{ Lock, Queue, Deadlines string }
+// A Fair is a fair lock, with what its scripts need to know beside its keys; see fair_queue.lua.
+type Fair struct {
+	Lock, Queue, Deadlines string
+	Budget                 time.Duration // how long a waiter may be silent
+	// Grace is how long nobody may listen for a waiter whose turn it is; 0: those who listen cannot be counted.
+	Grace        time.Duration
+	Announcement // its channel is what precedes a wire owner in the name of its channel
+}
 
-func (k FairKeys) addTo(c *Call) { c.add(k.Lock, k.Queue, k.Deadlines) }
+func (f *Fair) call(s *Script, room int) Call {
+	c := call(s, 3, 6+room)
+	commands := [2]string{}
+	copy(commands[:], f.Commands)
+	c.add(f.Lock, f.Queue, f.Deadlines, f.Budget.Milliseconds(), f.Grace.Milliseconds(), f.Channel, f.Message, commands[0], commands[1])
+	return c
+}
 
-// AcquireFair takes a fair lock, or queues up for it until notAfter by the server's clock, in ms; see fair_acquire.lua. Its
-// reply is read by ReadAcquire.
-func AcquireFair(k FairKeys, owner string, lease, budget time.Duration, notAfter int64) Call {
-	c := call(fairAcquire, 3, 4)
-	k.addTo(&c)
-	c.add(owner, lease.Milliseconds(), budget.Milliseconds(), notAfter)
+// AcquireFair takes a fair lock, or queues up for it until notAfter by the server's clock, in ms; see fair_acquire.lua. Where
+// the first in the queue may be dead it says to look again soon. Its reply is read by ReadAcquire.
+func AcquireFair(f *Fair, owner string, lease time.Duration, notAfter int64, soon time.Duration) Call {
+	c := f.call(fairAcquire, 4)
+	c.add(owner, lease.Milliseconds(), notAfter, soon.Milliseconds())
 	return c
 }
 
@@ -290,13 +301,10 @@ func PassFenced(key, counter, from, to string, lease time.Duration, unless *Othe
 	return c
 }
 
-// PassFair hands a fair lock on to a waiter, if that is the first in the queue; see fair_pass.lua. The announcement is as for
-// ReleaseFair. Its reply is read by ReadPass.
-func PassFair(k FairKeys, from, to string, lease, budget time.Duration, a Announcement) Call {
-	c := call(fairPass, 3, 8)
-	k.addTo(&c)
-	c.add(from, to, lease.Milliseconds(), budget.Milliseconds())
-	a.addTo(&c)
+// PassFair hands a fair lock on to a waiter, if that is the first in the queue; see fair_pass.lua. Its reply is read by ReadPass.
+func PassFair(f *Fair, from, to string, lease time.Duration) Call {
+	c := f.call(fairPass, 3)
+	c.add(from, lease.Milliseconds(), to)
 	return c
 }
 
@@ -311,13 +319,11 @@ func Release(key, owner string, a Announcement) Call {
 	return c
 }
 
-// ReleaseFair frees a hold of a fair lock, or takes its owner out of the queue; see fair_release.lua. The announcement's channel
-// is what precedes a wire owner in the name of its channel. Its reply is read by ReadFlag.
-func ReleaseFair(k FairKeys, owner string, budget time.Duration, a Announcement) Call {
-	c := call(fairRelease, 3, 6)
-	k.addTo(&c)
-	c.add(owner, budget.Milliseconds())
-	a.addTo(&c)
+// ReleaseFair frees a hold of a fair lock, or takes its owner out of the queue; see fair_release.lua. Its reply is read by
+// ReadFlag.
+func ReleaseFair(f *Fair, owner string) Call {
+	c := f.call(fairRelease, 1)
+	c.add(owner)
 	return c
 }
 
@@ -332,7 +338,7 @@ func (c Call) WithoutRest() (Call, bool) {
 	args := c.args[firstKey+keys:]
 	switch {
 	case c.Script == fairRelease:
-		return Release(c.Key(), args[0].(string), Announcement{}), true
+		return Release(c.Key(), args[6].(string), Announcement{}), true
 	case c.Script == readWriteUpdate && keys > 1 && args[1] == 0 && args[2] == 0:
 		rest := call(readWriteUpdate, 1, len(args))
 		rest.add(c.Key())
@@ -359,11 +365,9 @@ func ForceRelease(key string, owners []string, a Announcement) Call {
 }
 
 // ForceReleaseFair is ForceRelease for a fair lock; see fair_force_release.lua. Its reply is read by ReadFlag.
-func ForceReleaseFair(k FairKeys, owners []string, a Announcement) Call {
-	c := call(fairForceRelease, 3, 5+len(owners))
-	k.addTo(&c)
+func ForceReleaseFair(f *Fair, owners []string) Call {
+	c := f.call(fairForceRelease, 1+len(owners))
 	c.addOwners(owners)
-	a.addTo(&c)
 	return c
 }
 

@@ -530,18 +530,18 @@ func calls() []Call {
 	return []Call{
 		Acquire(key, mine, lease),
 		AcquireFenced(key, tokens, mine, lease),
-		AcquireFair(fairLock, mine, lease, budget, asLong),
+		AcquireFair(fairLock, mine, lease, asLong, soon),
 		AcquireRead(key, level(mine, 1), mine, lease),
 		AcquireWrite(key, mineWrite, lease),
 		Update(key, mine, 2, lease),
 		readWrite(2, 1, lease, true),
 		Pass(key, mine, other, lease, nil),
 		PassFenced(key, tokens, mine, other, lease, nil),
-		PassFair(fairLock, mine, other, lease, budget, fairAnnouncement),
+		PassFair(fairLock, mine, other, lease),
 		Release(key, mine, announcement),
-		ReleaseFair(fairLock, mine, budget, fairAnnouncement),
+		ReleaseFair(fairLock, mine),
 		ForceRelease(key, []string{mine}, announcement),
-		ForceReleaseFair(fairLock, []string{mine}, fairAnnouncement),
+		ForceReleaseFair(fairLock, []string{mine}),
 		Holders(key),
 		Inspect(key, mine),
 	}
@@ -640,8 +640,8 @@ func TestReleaseWithoutRightToPublish(t *testing.T) {
 			for _, tc := range []struct{ take, free Call }{
 				{acquire, Release(key, mine, a)},
 				{acquire, ForceRelease(key, []string{mine}, a)},
-				{acquire, ReleaseFair(fairLock, mine, budget, a)},
-				{acquire, ForceReleaseFair(fairLock, []string{mine}, a)},
+				{acquire, ReleaseFair(fairLock, mine)},
+				{acquire, ForceReleaseFair(fairLock, []string{mine})},
 				{read, readWrite(0, 0, 0, true)},
 				{write, readWrite(0, 0, 0, true)},
 			} {
@@ -656,7 +656,7 @@ func TestReleaseWithoutRightToPublish(t *testing.T) {
 				wantHash(t, limited, key, nil)
 			}
 			mustAnswer(t, limited, acquire)
-			pass := PassFair(fairLock, mine, "nobody:1", lease, budget, a)
+			pass := PassFair(fairLock, mine, "nobody:1", lease)
 			if told, err := pass.ReadPass(mustEval(t, limited, pass)); !told.Freed || err != nil {
 				t.Errorf("%s: %+v, %v", pass.Script.Name, told, err)
 			}
@@ -674,7 +674,7 @@ func TestAcquireWithoutRightToExpire(t *testing.T) {
 	for _, tc := range []struct{ take, free Call }{
 		{Acquire(key, mine, lease), Release(key, mine, announcement)},
 		{AcquireFenced(key, tokens, mine, lease), Release(key, mine, announcement)},
-		{AcquireFair(fairLock, mine, lease, budget, asLong), ReleaseFair(fairLock, mine, budget, fairAnnouncement)},
+		{AcquireFair(fairLock, mine, lease, asLong, soon), ReleaseFair(fairLock, mine)},
 		{AcquireRead(key, level(mine, 1), mine, lease), readWrite(0, 0, 0, true)},
 		{AcquireWrite(key, mineWrite, lease), readWrite(0, 0, 0, true)},
 	} {
@@ -778,7 +778,7 @@ var strange = []any{
 
 func TestReadAcquire(t *testing.T) {
 	t.Parallel()
-	plain, fenced, fair := Acquire(key, mine, lease), AcquireFenced(key, "n", mine, lease), AcquireFair(FairKeys{}, mine, lease, 0, 0)
+	plain, fenced, fair := Acquire(key, mine, lease), AcquireFenced(key, "n", mine, lease), AcquireFair(&Fair{}, mine, lease, 0, 0)
 	for _, tc := range []struct {
 		call  Call
 		reply any
