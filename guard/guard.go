@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/bodybudget"
 )
 
 // A Guard holds locks around handlers. It is safe for concurrent use and has nothing to close.
@@ -37,12 +38,13 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.Res
 		next(w, r)
 		return
 	}
-	policy, err := g.policy(r)
+	v := &visit{g: g, w: w, r: r, came: r}
+	defer v.bodies.Close()
+	policy, err := g.policy(r, &v.bodies)
 	if err == nil && policy.Skip {
 		next(w, r)
 		return
 	}
-	v := &visit{g: g, w: w, r: r, came: r}
 	if err == nil {
 		err = v.enter(policy)
 	}
@@ -66,6 +68,7 @@ type visit struct {
 	came    *http.Request   // as it was given to Serve
 	ctx     context.Context // the request's, with its owner
 	section section
+	bodies  bodybudget.Account // what was read of its body for this guard
 	outcome Outcome
 
 	// Of the handler's context; nil where there is nothing to do.
@@ -81,7 +84,7 @@ func (v *visit) enter(p Policy) error {
 	v.ctx = ownerContext(v.r.Context())
 	if g.cfg.BufferBody > 0 {
 		v.r = v.r.WithContext(v.ctx) // the buffer is not for others
-		if err := bufferBody(v.r, g.cfg.BufferBody); err != nil {
+		if err := bufferBody(v.r, g.cfg.BufferBody, &v.bodies); err != nil {
 			return g.bodyError(v.r, err)
 		}
 	}
@@ -164,8 +167,10 @@ func (g *Guard) lock(r *http.Request, name string, mode Mode) (core.Locker, erro
 
 func (g *Guard) bodyError(r *http.Request, err error) error {
 	switch {
-	case errors.Is(err, errBodyTooLarge):
+	case errors.Is(err, bodybudget.ErrTooLarge):
 		return g.refusal(bodyTooLarge, err)
+	case errors.Is(err, bodybudget.ErrBusy):
+		return g.refusal(busy, err)
 	case r.Context().Err() != nil:
 		return g.refusal(clientGone, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -25,11 +26,11 @@ type Policy struct {
 
 var errNoKeys = errors.New("Policy has neither set keys nor Skip")
 
-// policy says how a request is guarded.
-func (g *Guard) policy(r *http.Request) (p Policy, refused error) {
+// policy says how a request is guarded. What it reads of the body goes on the account.
+func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
-	body, done := noteBody(r)
+	body, done := noteBody(r, account)
 	defer done() // also of a panic: net/http has to find its own body, to answer a client that waits for 100 Continue
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
@@ -101,6 +102,8 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 		return g.refusal(clientGone, err)
 	case errors.As(err, &tooLarge):
 		return g.refusal(bodyTooLarge, err)
+	case errors.Is(err, keyfuncs.ErrBusy):
+		return g.refusal(busy, err)
 	case unread != nil && errors.Is(err, unread):
 		return g.refusal(bodyUnreadable, err)
 	case errors.Is(err, keyfuncs.ErrNoRoute):

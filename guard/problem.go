@@ -57,6 +57,7 @@ const (
 	keyInvalid         = "key-invalid"
 	bodyUnreadable     = "body-unreadable"
 	bodyTooLarge       = "body-too-large"
+	busy               = "busy"
 	misconfigured      = "misconfigured"
 	clientGone         = "client-closed-request"
 )
@@ -78,6 +79,7 @@ var problems = map[string]struct {
 	keyInvalid:         {http.StatusBadRequest, "The request cannot be told apart from others", "A part of the request that is required here is present but cannot be used.", false},
 	bodyUnreadable:     {http.StatusBadRequest, "The body cannot be read", "The body of the request could not be read to its end.", false},
 	bodyTooLarge:       {http.StatusRequestEntityTooLarge, "The body is too large", "The body of the request is larger than is taken here.", false},
+	busy:               {http.StatusServiceUnavailable, "Too many request bodies are in memory", "The bodies of other requests leave no room for this one. Nothing was done. Try again later.", true},
 	misconfigured:      {http.StatusInternalServerError, "The service is misconfigured", "This is not the client's fault. The operators find the reason in their log.", false},
 	clientGone:         {statusClientGone, "The client closed the request", "The request ended before it could be processed. Nothing was done.", false},
 }

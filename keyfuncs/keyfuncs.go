@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/bodybudget"
 )
 
 // Func derives a key from a request. The key is not empty when the error is nil.
@@ -12,8 +14,8 @@ import (
 // request as it is: one that reads the body puts another in its place that reads the
 // same.
 //
-// An error wraps [ErrSkip], [ErrMissing], [ErrInvalid] or [ErrNoRoute] to say what
-// becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
+// An error wraps [ErrSkip], [ErrMissing], [ErrInvalid], [ErrNoRoute] or [ErrBusy] to say
+// what becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
 // other error is answered like [ErrInvalid], and logged.
 type Func func(*http.Request) (string, error)
 
@@ -33,6 +35,10 @@ var (
 	// ErrNoRoute says that the key depends on a matched route, and that either none
 	// has been matched where the Func was called, or the route has no such wildcard.
 	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a route that has been matched")
+
+	// ErrBusy says that the body cannot be read now, since it does not fit into memory beside the bodies of other requests:
+	// see guard.SetBodyBudget. Guards answer it with 503.
+	ErrBusy = bodybudget.ErrBusy
 )
 
 // keyError is one of the errors above, in the words of one source. A source makes

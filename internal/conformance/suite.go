@@ -26,6 +26,7 @@ func Run(t *testing.T, adapters ...Adapter) {
 		maxHold,
 		bodies,
 		bodyKeys,
+		budgets,
 		decisions,
 		modes,
 		failOpen,
