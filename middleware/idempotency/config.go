@@ -19,6 +19,13 @@ type Config struct {
 	// have nothing to do with each other. Every keyfuncs.Func will do, and keyfuncs.Join for tenant and user. "" is answered
 	// 400: authenticate before. Global, if the keys of all callers are one set.
 	Scope func(*http.Request) (string, error)
+	// Route names the route in its keys: the same key on another route is another key. Records are found, and DownstreamKey stays
+	// the same, only for as long as Route does. "": the path of the matched pattern, with what http.StripPrefix has taken away before
+	// it and {} for each wildcard, such as /pay/{} for "POST /pay/{id}"; where no route has matched, the path of the request. So
+	// wildcards may be renamed. Before a pattern changes otherwise, or the middleware moves to where another pattern is known, set
+	// Route to what it has been until then, if only for the TTL. Routes with one Route share their keys, and a key that comes on two
+	// of them is answered 422.
+	Route string
 	// Header is the name of the header that has the key. "": Idempotency-Key.
 	Header string
 	// Optional runs requests without the header unguarded. Otherwise they are answered 400.
@@ -120,6 +127,9 @@ func (c Config) Validate() error {
 		}
 	}
 	refuse(c.Scope == nil, "Scope is nil; say who a key belongs to, such as keyfuncs.Context(userKey), or use Global")
+	if problem := routeProblem(c.Route); problem != "" {
+		refuse(true, "Route is %q, which %s", c.Route, problem)
+	}
 	if c.Header != "" {
 		problem := headerProblem(c.Header)
 		refuse(problem != nil, "Header is %q, which cannot have the key: %v", c.Header, problem)

@@ -20,6 +20,12 @@ func TestValidate(t *testing.T) {
 		"only Scope":         {func(*Config) {}, ""},
 		"everything":         {func(c *Config) { *c = everything() }, ""},
 		"no Scope":           {func(c *Config) { c.Scope = nil }, "Scope is nil"},
+		"Route":              {func(c *Config) { c.Route = "/pay/{}" }, ""},
+		"Route, a name":      {func(c *Config) { c.Route = "payments:create" }, ""},
+		"Route, a method":    {func(c *Config) { c.Route = "POST /pay/{}" }, `Route is "POST /pay/{}", which has blanks`},
+		"Route, a wildcard":  {func(c *Config) { c.Route = "/pay/{id}" }, `Route is "/pay/{id}", which has a wildcard with a name`},
+		"Route, a colon":     {func(c *Config) { c.Route = "/pay/:id" }, "has a wildcard with a name"},
+		"Route, a star":      {func(c *Config) { c.Route = "/pay/*rest" }, "has a wildcard with a name"},
 		"Header":             {func(c *Config) { c.Header = "Idempotency Key" }, `Header is "Idempotency Key", which cannot have the key`},
 		"Header Host":        {func(c *Config) { c.Header = "host" }, `Header is "host", which cannot have the key`},
 		"no Methods":         {func(c *Config) { c.Methods = []string{} }, "Methods is empty"},
@@ -62,7 +68,7 @@ func TestValidate(t *testing.T) {
 
 func everything() Config {
 	return Config{
-		Scope: Global, Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
+		Scope: Global, Route: "payments", Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
 		WaitTime: time.Second, LeaseTime: time.Second, MaxWaiters: -1, TTL: time.Minute,
 		Fingerprint: Fields("", "/a~1b/~0/0"), Store: DefaultStore, OnUnknown: Refuse, MaxRequestBody: 1, MaxResponseBody: 1,
 		Headers: DefaultHeaders, FailOpen: true, ErrorHandler: guard.WriteProblem, Observe: func(*http.Request, guard.Outcome) {},

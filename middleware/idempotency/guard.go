@@ -69,7 +69,7 @@ func (v *visit) policy(r *http.Request, p *guard.Policy) error {
 	if scope == "" {
 		return newError(keyMissing, "The request does not say on whose behalf it is made.", nil)
 	}
-	v.key, v.name = key, name(r, scope, key)
+	v.key, v.name = key, cfg.name(r, scope, key)
 	if outer := v.outer; outer != nil && outer.server == v.server && outer.name == v.name {
 		v.inside, p.Skip = true, true // the middleware is there twice
 		return nil
