@@ -93,12 +93,14 @@ func TestDefaultStore(t *testing.T) {
 
 func TestDefaultHeaders(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"Set-Cookie", "Date", "Www-Authenticate", "Alt-Svc", "X-Request-Id", "Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Reset", "Retry-After", "Traceparent"} {
+	for _, name := range []string{"Set-Cookie", "Date", "Www-Authenticate", "Alt-Svc", "X-Request-Id", "Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Reset", "Retry-After", "Traceparent",
+		"Authorization", "Proxy-Authorization", "X-Auth-Token", "Access-Token", "X-Accesstoken", "X-Csrf-Token", "X-Subject-Token", "X-Session-Id",
+		"X-Api-Key", "X-Apikey", "Client-Secret", "X-Jwt", "X-Auth", "X-Amz-Security-Token", "X-Initial-Password", "X-Credentials"} {
 		if DefaultHeaders(name) || http.CanonicalHeaderKey(name) != name {
 			t.Errorf("%s is kept", name)
 		}
 	}
-	for _, name := range []string{"Location", "Etag", "Content-Type", "Content-Encoding", "Link", "Vary", "Cache-Control", "X-Mine"} {
+	for _, name := range []string{"Location", "Etag", "Content-Type", "Content-Encoding", "Link", "Vary", "Cache-Control", "X-Mine", "X-Author", "Content-Disposition", "Accept-Patch"} {
 		if !DefaultHeaders(name) {
 			t.Errorf("%s is dropped", name)
 		}
