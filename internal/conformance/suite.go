@@ -38,6 +38,7 @@ func Run(t *testing.T, adapters ...Adapter) {
 		onceWriters,
 		onceFailures,
 		onceProcesses,
+		onceSealed,
 	)
 	results := newTable(suite, adapters)
 	for _, a := range adapters {

@@ -40,6 +40,8 @@ func TestValidate(t *testing.T) {
 		"MaxResponseBody":    {func(c *Config) { c.MaxResponseBody = -1 }, "MaxResponseBody is -1"},
 		"OnUnknown":          {func(c *Config) { c.OnUnknown = 2 }, "OnUnknown is 2"},
 		"Refuse, not for so": {func(c *Config) { c.OnUnknown, c.TTL, c.LeaseTime = Refuse, time.Second, time.Minute }, "has to outlast it"},
+		"Refuse, MaxHold":    {func(c *Config) { c.OnUnknown, c.MaxHold = Refuse, 25*time.Hour }, "MaxHold 25h0m0s; with Refuse"},
+		"MaxHold":            {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
 		"Refuse, default":    {func(c *Config) { c.OnUnknown, c.LeaseTime = Refuse, 25*time.Hour }, "TTL is 24h0m0s"},
 		"no Fields":          {func(c *Config) { c.Fingerprint = Fields() }, "Fields()"},
 		"bad pointer":        {func(c *Config) { c.Fingerprint = Fields("/a", "b") }, `Fields("b")`},
@@ -69,7 +71,7 @@ func TestValidate(t *testing.T) {
 func everything() Config {
 	return Config{
 		Scope: Global, Route: "payments", Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
-		WaitTime: time.Second, LeaseTime: time.Second, MaxWaiters: -1, TTL: time.Minute,
+		WaitTime: time.Second, LeaseTime: time.Second, MaxHold: time.Second, MaxWaiters: -1, TTL: time.Minute,
 		Fingerprint: Fields("", "/a~1b/~0/0"), Store: DefaultStore, OnUnknown: Refuse, MaxRequestBody: 1, MaxResponseBody: 1,
 		Headers: DefaultHeaders, FailOpen: true, ErrorHandler: guard.WriteProblem, Observe: func(*http.Request, guard.Outcome) {},
 	}

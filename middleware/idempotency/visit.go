@@ -23,6 +23,7 @@ type visit struct {
 	name  string
 	print [printSize]byte
 
+	marker []byte      // what Refuse leaves of a run, as Redis has it
 	lease  *core.Lease // that the handler runs under
 	replay *record     // that the request is answered with
 
