@@ -212,6 +212,55 @@ func TestIdempotentHangUpWithCause(t *testing.T) {
 	}
 }
 
+// net/http's Transport sends a POST again by itself if it has an Idempotency-Key and its connection breaks before the answer; see
+// docs/idempotency.md. The handler runs once, and the client does not even notice.
+func TestIdempotentGoClientResends(t *testing.T) {
+	t.Parallel()
+	var came, runs atomic.Int64
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global, Optional: true})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, runs.Add(1))
+	}))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			return
+		}
+		once.ServeHTTP(w, r)
+		if came.Add(1) == 1 {
+			panic(http.ErrAbortHandler) // the answer is lost with the connection
+		}
+	}))
+	defer srv.Close()
+	post := func(key string) (body string, err error) {
+		came.Store(0)
+		warm, err := srv.Client().Get(srv.URL) // only on a connection that has been of use before is anything sent again
+		if err != nil {
+			return "", err
+		}
+		_, _ = io.Copy(io.Discard, warm.Body)
+		_ = warm.Body.Close()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader("{}"))
+		if err != nil {
+			return "", err
+		}
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		response, err := srv.Client().Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer response.Body.Close()
+		answer, err := io.ReadAll(response.Body)
+		return string(answer) + " " + response.Header.Get("Idempotent-Replayed"), err
+	}
+	if answer, err := post("k"); answer != "1 true" || err != nil || came.Load() != 2 {
+		t.Errorf("with a key: answer %q (%v) to %d requests, want the replay to the second", answer, err, came.Load())
+	}
+	if answer, err := post(""); err == nil || came.Load() != 1 {
+		t.Errorf("without a key: answer %q to %d requests, want an error after one", answer, came.Load())
+	}
+}
+
 func TestIdempotentPanics(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
