@@ -13,9 +13,7 @@ import (
 // bufferBody reads the body to its end, at which net/http begins to watch for the client hanging up, and puts a copy
 // in its place.
 func bufferBody(r *http.Request, limit int64, account *bodybudget.Account) error {
-	if r.Body != nil && r.Body != http.NoBody && !keyfuncs.Buffered(r) {
-		r.Body = &notedBody{ReadCloser: r.Body, account: account}
-	}
+	noteBody(r, account)
 	_, err := bodybudget.Read(r, limit)
 	return err
 }
@@ -28,20 +26,23 @@ type notedBody struct {
 	failure error
 }
 
-// unnoted stands for every body that has no need to be noted. Nobody reads it.
+// unnoted stands for every body that has no need to be noted. It is never read.
 var unnoted = &notedBody{}
 
-// noteBody puts a notedBody in the place of a body that may still be read from the client, until done is called.
-func noteBody(r *http.Request, account *bodybudget.Account) (noted *notedBody, done func()) {
+// noteBody puts a notedBody in the place of a body that may still be read from the client, until restore is called.
+func noteBody(r *http.Request, account *bodybudget.Account) *notedBody {
 	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
-		return unnoted, func() {}
+		return unnoted
 	}
-	noted = &notedBody{ReadCloser: r.Body, account: account}
+	noted := &notedBody{ReadCloser: r.Body, account: account}
 	r.Body = noted
-	return noted, func() {
-		if r.Body == noted { // nobody has read it and left another
-			r.Body = noted.ReadCloser
-		}
+	return noted
+}
+
+// restore puts the body back, unless it has been read and another left in its place.
+func (b *notedBody) restore(r *http.Request) {
+	if r.Body == b {
+		r.Body = b.ReadCloser
 	}
 }
 

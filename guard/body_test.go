@@ -133,17 +133,17 @@ func TestNoteBody(t *testing.T) {
 	}
 	for name, r := range map[string]*http.Request{"unread": post(strings.NewReader("hello")), "buffered": buffered, "none": post(http.NoBody), "nil": {}} {
 		before := r.Body
-		_, done := noteBody(r, &bodybudget.Account{})
+		noted := noteBody(r, &bodybudget.Account{})
 		if keyfuncs.Buffered(r) != (r == buffered) {
 			t.Errorf("%s: Buffered = %t", name, keyfuncs.Buffered(r))
 		}
-		if done(); r.Body != before {
+		if noted.restore(r); r.Body != before {
 			t.Errorf("%s: the body is another afterwards", name)
 		}
 	}
 
 	r := post(iotest.ErrReader(errReading))
-	noted, _ := noteBody(r, &bodybudget.Account{})
+	noted := noteBody(r, &bodybudget.Account{})
 	if _, err := r.Body.Read(nil); err != errReading || noted.failure != errReading {
 		t.Errorf("Read = %v, noted: %v", err, noted.failure)
 	}

@@ -30,8 +30,8 @@ var errNoKeys = errors.New("Policy has neither set keys nor Skip")
 func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
-	body, done := noteBody(r, account)
-	defer done() // also of a panic: net/http has to find its own body, to answer a client that waits for 100 Continue
+	body := noteBody(r, account)
+	defer body.restore(r) // also of a panic: net/http has to find its own body, to answer a client that waits for 100 Continue
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
 		err = g.cfg.Policy(r, &decided)
