@@ -1,7 +1,10 @@
 package reqlock_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"errors"
 	"expvar"
 	"fmt"
@@ -33,6 +36,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
@@ -373,6 +377,111 @@ func TestLettingGo(t *testing.T) {
 		text, err := io.ReadAll(conn)
 		if err != nil || !strings.Contains(string(text), want) || want == "" && len(text) > 0 {
 			t.Errorf("%s: %q (%v), want %q", path, text, err, want)
+		}
+	}
+}
+
+// serves answers a POST with the idempotency key k.
+func serves(h http.Handler, path string) string {
+	r := post(path)
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return fmt.Sprint(w.Code, " ", w.Body, " ", w.Header().Get("Idempotent-Replayed"))
+}
+
+// accountOf puts the account into the context, as authentication does.
+func accountOf(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, "acme")))
+	})
+}
+
+func TestRouteWithAnotherPattern(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	accountKey := tenantKey{}
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Pattern) })
+	before := http.NewServeMux()
+	before.Handle("POST /pay/{id}", httplock.Idempotent(locks, idempotency.Config{Scope: keyfuncs.Context(accountKey)})(pay))
+	mux := http.NewServeMux()
+
+	once := httplock.Idempotent(locks, idempotency.Config{
+		Scope: keyfuncs.Context(accountKey),
+		Route: "/pay/{}", // what the default was when the pattern was POST /pay/{id}
+	})
+	mux.Handle("POST /{kind}/{id}", once(pay))
+
+	for _, test := range []struct {
+		deployed http.Handler
+		want     string
+	}{{before, "200 POST /pay/{id} "}, {mux, "200 POST /pay/{id} true"}} {
+		if got := serves(accountOf(test.deployed), "/pay/1"); got != test.want {
+			t.Errorf("%s, want %s", got, test.want)
+		}
+	}
+}
+
+func TestHeadersOfRecords(t *testing.T) {
+	t.Parallel()
+	cfg := idempotency.Config{Scope: idempotency.Global}
+	cfg.Headers = func(name string) bool { // the canonical name
+		return name == "X-Next-Token" || idempotency.DefaultHeaders(name)
+	}
+	once := httplock.Idempotent(newLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Next-Token", "1")
+		w.Header().Set("X-Other-Token", "2")
+	}))
+	serves(once, "/")
+	r, w := post("/"), httptest.NewRecorder()
+	r.Header.Set("Idempotency-Key", "k")
+	once.ServeHTTP(w, r)
+	if w.Header().Get("X-Next-Token") != "1" || w.Header().Get("X-Other-Token") != "" {
+		t.Errorf("the replay has %v", w.Header())
+	}
+}
+
+type takesClear struct{ idempotency.Codec }
+
+func (c takesClear) Open(stored []byte, name string) ([]byte, error) {
+	if bytes.HasPrefix(stored, []byte("RQLI")) {
+		return stored, nil
+	}
+	return c.Codec.Open(stored, name)
+}
+
+func TestSealedRecords(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	cfg := idempotency.Config{Scope: idempotency.Global, Logger: slog.New(slog.DiscardHandler)}
+	runs := 0
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		fmt.Fprint(w, runs)
+	})
+	plain := httplock.Idempotent(locks, cfg)(pay)
+	key := bytes.Repeat([]byte("k"), 32)
+	block, err := aes.NewCipher(key) // 32 bytes from your secret store: AES-256
+	if err != nil {
+		log.Fatal(err)
+	}
+	gcm, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg.Codec = idempotency.AEAD(gcm)
+	sealed := httplock.Idempotent(locks, cfg)(pay)
+	cfg.Codec = takesClear{cfg.Codec}
+	both := httplock.Idempotent(locks, cfg)(pay)
+	for _, test := range []struct {
+		h          http.Handler
+		path, want string
+	}{
+		{plain, "/1", "200 1 "}, {both, "/1", "200 1 true"}, {sealed, "/2", "200 2 "}, {both, "/2", "200 2 true"}, {sealed, "/2", "200 2 true"},
+		{sealed, "/1", "503"}, {plain, "/2", "503"},
+	} {
+		if got := serves(test.h, test.path); !strings.HasPrefix(got, test.want) {
+			t.Errorf("%s: %s, want %s", test.path, got, test.want)
 		}
 	}
 }

@@ -24,6 +24,7 @@
 //	key unusable                       400 urn:reqlock:problem:key-invalid
 //	body cannot be read                400 urn:reqlock:problem:body-unreadable
 //	body over a limit                  413 urn:reqlock:problem:body-too-large
+//	no room for the body in memory     503 urn:reqlock:problem:busy, Retry-After; see SetBodyBudget
 //	no route matched; wrong kind       500 urn:reqlock:problem:misconfigured, and a line in the log
 //	lock lost while the handler runs   the handler's context ends with cause core.ErrLockLost
 //	MaxHold over                       the handler's context ends with cause ErrMaxHold

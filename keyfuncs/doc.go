@@ -55,6 +55,7 @@
 //	ErrMissing  400: the client left out what the key is made of, or left it empty
 //	ErrInvalid  400: it is there, but cannot be used
 //	ErrNoRoute  500: the route that the key depends on is not known; the program is wrong
+//	ErrBusy     503: the bodies of other requests leave no room for this one in memory
 //
 // A body that is too large is an *http.MaxBytesError instead, by errors.As, and 413. What
 // the body itself says when it cannot be read is returned as it is.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 func TestGuestsThatAreRefused(t *testing.T) {
@@ -649,6 +650,8 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 	large := request("PUT", "/orders/1", strings.Repeat("x", 11), "acme")
 	failing := request("PUT", "/orders/1", "", "acme")
 	failing.Body = io.NopCloser(iotest.ErrReader(errors.New("the client fails")))
+	busy := request("PUT", "/orders/1", "", "acme")
+	busy.Body = io.NopCloser(iotest.ErrReader(keyfuncs.ErrBusy))
 	for name, c := range map[string]struct {
 		r      *http.Request
 		status int
@@ -659,6 +662,7 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 		"denied":  {request("GET", "/", ""), 400, `"detail":"X-Tenant is missing"`},
 		"large":   {large, 413, `"type":"urn:reqlock:problem:body-too-large"`},
 		"failing": {failing, 400, `"type":"urn:reqlock:problem:body-unreadable"`},
+		"busy":    {busy, 503, `"type":"urn:reqlock:problem:busy"`},
 	} {
 		w := httptest.NewRecorder()
 		g.Serve(w, c.r, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler runs", name) })
