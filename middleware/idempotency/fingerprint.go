@@ -78,10 +78,11 @@ func Fields(pointers ...string) Fingerprint {
 // of sums up a request.
 func (f Fingerprint) of(r *http.Request, body []byte) [printSize]byte {
 	s := newSum("request")
-	s.add(r.Method, mount(r), r.URL.Path)
+	prefix := mount(r)
+	s.add(r.Method, prefix+r.URL.Path)
 	if sent := r.URL.EscapedPath(); strings.Contains(sent, "%2F") || strings.Contains(sent, "%2f") {
 		s.add("segments") // decoded, a slash within one cannot be told from one between two
-		for segment := range strings.SplitSeq(sent, "/") {
+		for segment := range strings.SplitSeq(prefix+sent, "/") {
 			if plain, err := url.PathUnescape(segment); err == nil {
 				segment = plain
 			}

@@ -293,7 +293,7 @@ func (d *digester) decode(quoted []byte) (text []byte, ok bool) {
 	if bytes.IndexByte(quoted, '\\') >= 0 {
 		text = d.unescape(quoted)
 	}
-	return text, bytes.IndexRune(text, utf8.RuneError) < 0
+	return text, !bytes.ContainsRune(text, utf8.RuneError)
 }
 
 func (d *digester) unescape(quoted []byte) []byte {

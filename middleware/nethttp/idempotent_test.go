@@ -63,6 +63,28 @@ func TestIdempotentMounted(t *testing.T) {
 	}
 }
 
+// A router keeps its keys when its prefix moves from http.StripPrefix into its patterns.
+func TestIdempotentWithoutStripPrefix(t *testing.T) {
+	t.Parallel()
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global})
+	runs := 0
+	handler := once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+	inner, stripped, whole := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
+	inner.Handle("/pay/{id}", handler)
+	stripped.Handle("/v1/", http.StripPrefix("/v1", inner))
+	whole.Handle("POST /v1/pay/{payment}", handler)
+	for i, path := range []string{"/v1/pay/1", "/v1/pay/a%2Fb"} {
+		for _, mux := range []http.Handler{stripped, whole, stripped} {
+			r := httptest.NewRequest("POST", path, nil)
+			r.Header.Set("Idempotency-Key", path)
+			w := httptest.NewRecorder()
+			if mux.ServeHTTP(w, r); w.Code != 200 || runs != i+1 {
+				t.Errorf("%s: answer %d %s, %d runs", path, w.Code, w.Body, runs)
+			}
+		}
+	}
+}
+
 // pay sends a POST with the key k and returns the answer.
 func pay(h http.Handler) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("POST", "/pay", strings.NewReader("{}"))
