@@ -239,7 +239,7 @@ func (d *digester) add(m member) {
 			most := min(bytes.Count(d.document, []byte{':'}), len(d.document)/5) // no member is shorter than {"":}
 			more = most - n
 		}
-		d.members = slices.Grow(d.members, more)
+		d.members = append(make([]member, 0, n+more), d.members...)
 	}
 	d.members = append(d.members, m)
 }
