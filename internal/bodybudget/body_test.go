@@ -61,7 +61,7 @@ func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
 			if _, err := io.WriteString(out, strings.Repeat("x", part)); err != nil {
 				t.Fatal(err)
 			}
-			sent += part // what is written was read, and the buffer may not have grown yet
+			sent += part // all of it was read, but the buffer may not have grown yet
 			if used := int(Used()); used > max(2*sent-Exempt, 0) || used < sent/2-Exempt {
 				t.Errorf("%d bytes have arrived, %d are taken", sent, used)
 			}
@@ -175,7 +175,7 @@ func TestRead_WrongLength(t *testing.T) {
 	}
 }
 
-// Whoever reads on when the request is over takes nothing, since nobody would give it back.
+// Reading on after the request is over takes nothing: it would never be given back.
 func TestAccount_AfterClose(t *testing.T) {
 	within(t, 0)
 	r, b := post(strings.NewReader(strings.Repeat("x", 20_000)), -1)

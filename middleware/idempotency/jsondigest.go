@@ -20,8 +20,8 @@ import (
 // the case, or a lone surrogate.
 //
 // The document is read once. A member of an object becomes a short digest when it ends, and only these are sorted when the object
-// ends. What is kept is 24 bytes for each member of the objects that are open, at most maxTokens bytes and a string for each value
-// that is open, and nothing of the values that have ended.
+// ends. It keeps 24 bytes for each member of the objects that are open, at most maxTokens bytes and a string for each value that is
+// open, and nothing of the values that have ended.
 func digestJSON(document []byte, tree *pointerTree) (digests [][]byte, ok bool) {
 	if !utf8.Valid(document) || !json.Valid(document) {
 		return nil, false

@@ -92,7 +92,7 @@ func mount(r *http.Request) string {
 	}
 	prefix, isPrefix := strings.CutSuffix(asked.Path, r.URL.Path)
 	if !isPrefix {
-		return "" // rewritten: then the path is what somebody wants it to be
+		return "" // rewritten: the new path counts
 	}
 	return prefix
 }

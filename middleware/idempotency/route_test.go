@@ -41,7 +41,7 @@ func TestRouteOf(t *testing.T) {
 	}
 }
 
-// What is used by default can be set, so that a pattern may change and its keys stay.
+// Config.Route can be set to the default of an earlier pattern, which keeps its keys.
 func TestRoute_DefaultAsConfig(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest("POST", "/pay/1", nil)
