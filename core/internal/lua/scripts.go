@@ -67,8 +67,6 @@ var (
 	inspectSource string
 	//go:embed fair_queue.lua
 	fairQueue string
-	//go:embed pass_repeat.lua
-	passRepeat string
 	//go:embed pass_others.lua
 	passOthers string
 	//go:embed fenced_draw.lua
@@ -81,7 +79,7 @@ var (
 	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
 	update           = script("update", updateSource)
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
-	pass             = script("pass", passOthers+passRepeat+passSource)
+	pass             = script("pass", passOthers+passSource)
 	fencedPass       = script("fenced_pass", passOthers+fencedDraw+fencedPassSource)
 	fairPass         = script("fair_pass", fairQueue+fairPassSource)
 	release          = script("release", releaseSource)
