@@ -6,11 +6,14 @@ import (
 	"strings"
 )
 
-// PathValue takes the value of a wildcard in the path of the matched route, as
-// [http.Request.PathValue] has it: decoded, so that /u/42 and /u/%34%32 give one
-// key, and /u/a%2Fb gives "a/b". A wildcard that matched nothing, as {rest...} can,
-// is [ErrMissing]; a value with control characters or invalid UTF-8 in it is
-// [ErrInvalid].
+// PathValue takes the value of a wildcard in the path of the matched route from
+// [http.Request.PathValue], and decodes all escapes that the router has left in it:
+// /u/42 and /u/%34%32 are one key in every framework, and /u/a%2Fb gives "a/b".
+// Escapes of escapes are decoded as well, so that /u/%2534%2532 is the same key as
+// /u/42, and /u/a%252Fb as /u/a%2Fb: the handlers of some routers see %34%32, or
+// a%2Fb, for both. A wildcard that matched nothing, as {rest...} can, is
+// [ErrMissing]; a value with control characters or invalid UTF-8 in it is
+// [ErrInvalid], and where only decoding it brings them out, they stay escaped.
 //
 // It is [ErrNoRoute] if no route has been matched where the Func is called, that is
 // around the ServeMux instead of inside it, and if the matched pattern has no
@@ -31,7 +34,8 @@ func PathValue(name string) Func {
 		value := r.PathValue(name)
 		switch {
 		case value != "":
-			return refuse.check(value)
+			value, err := refuse.check(value)
+			return unescape(value), err
 		case r.Pattern == "":
 			return "", unmatched
 		case !hasWildcard(r.Pattern, name):

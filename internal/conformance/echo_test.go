@@ -25,7 +25,7 @@ func echoRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
 			chain = append(chain, echolock.Idempotent(locks, echolock.IdempotentConfig{Config: cfg}))
 		}
 		handler := func(c echo.Context) error {
-			route.Handler(c.Response(), c.Request())
+			route.Serve(c.Response(), c.Request(), c.Param)
 			return nil
 		}
 		if route.Method == "" {

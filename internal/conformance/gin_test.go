@@ -30,7 +30,7 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...conformance.Route) h
 			for _, cfg := range route.Once {
 				chain = append(chain, ginlock.Idempotent(locks, cfg))
 			}
-			chain = append(chain, func(c *gin.Context) { route.Handler(c.Writer, c.Request) })
+			chain = append(chain, func(c *gin.Context) { route.Serve(c.Writer, c.Request, c.Param) })
 			if route.Method == "" {
 				engine.Any(patterns.Replace(route.Pattern), chain...)
 			} else {
@@ -50,6 +50,7 @@ func TestGinSpellings(t *testing.T) {
 		"UseEscapedPath, not unescaped":     func(e *gin.Engine) { e.UseEscapedPath, e.UnescapePathValues = true, false },
 		"RemoveExtraSlash, raw":             func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath = true, true },
 		"RemoveExtraSlash, not unescaped":   func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath, e.UnescapePathValues = true, true, false },
+		"not unescaped":                     func(e *gin.Engine) { e.UnescapePathValues = false },
 		"no redirects, raw, not unescaped ": func(e *gin.Engine) { e.RedirectTrailingSlash, e.UseRawPath, e.UnescapePathValues = false, true, false },
 	} {
 		conformance.RunSpellings(t, conformance.Adapter{Name: name, Router: ginRouter(set)})

@@ -12,6 +12,7 @@ package ginlock
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
@@ -75,13 +76,17 @@ func enter(c *gin.Context, serve server) {
 	}
 }
 
-// withRoute is a copy of the request that knows what Gin has matched.
+// withRoute returns a copy of the request that knows what Gin has matched. A catch-all has no slash in front, as in other
+// frameworks.
 func withRoute(c *gin.Context) *http.Request {
 	n := len(c.Params)
 	both := make([]string, 2*n) // one allocation in place of two
 	names, values := both[:n], both[n:]
 	for i, p := range c.Params {
 		names[i], values[i] = p.Key, p.Value
+		if strings.HasSuffix(c.FullPath(), "/*"+p.Key) {
+			values[i] = strings.TrimPrefix(p.Value, "/")
+		}
 	}
 	return guard.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
 }

@@ -308,6 +308,16 @@ func TestNestedGuards(t *testing.T) {
 	s.want("GET", "/orders/1", 200, "reqlock:1")
 }
 
+// The catch-all of other frameworks has no slash in front.
+func TestCatchAllWithoutSlash(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.engine.GET("/files/*rest", New(newLocks(t), Config{Key: keyfuncs.PathValue("rest")}), tell)
+	s.want("GET", "/files/x/y", 200, "reqlock:x/y")
+	s.engine.GET("/u/:id/*all", New(newLocks(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), tell)
+	s.want("GET", "/u/1/%61", 200, "reqlock:1:a")
+}
+
 func TestHandleContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -32,7 +32,7 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) { g.Serve(w, r, next.ServeHTTP) })
 }
 
-// around makes a middleware of what serves the requests of a handler. They know what has matched.
+// around makes a middleware of what serves the requests of a handler.
 func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if next == nil {
@@ -43,9 +43,7 @@ func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler
 				"still runs; want http.TimeoutHandler(lock(handler), ...)")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			matched := guard.Canonicalize(r)
-			defer guard.KeepForm(r, matched)
-			serve(w, matched, next)
+			serve(w, r, next)
 		})
 	}
 }
