@@ -137,7 +137,7 @@ func TestKeyOfANumber(t *testing.T) {
 	locks := newLocks(t)
 	hold(t, locks, "reqlock:order:42")
 	mux := http.NewServeMux()
-	mux.Handle("/orders/{id}", httplock.New(locks, httplock.Config{Key: orderKey})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	mux.Handle("POST /orders/{id}", httplock.New(locks, httplock.Config{Key: orderKey})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	for path, want := range map[string]string{
 		"/orders/42": "409", "/orders/042": "409", "/orders/%30%34%32": "409", "/orders/43": "200", "/orders/+42": "400", "/orders/x": "400",
 	} {
@@ -349,15 +349,15 @@ func TestLettingGo(t *testing.T) {
 	locks := newLocks(t)
 	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Const("k"), WaitTime: 10 * time.Second})
 	mux := http.NewServeMux()
-	mux.Handle("/events", lock(http.HandlerFunc(events)))
-	mux.Handle("/socket", lock(http.HandlerFunc(socket)))
+	mux.Handle("GET /events", lock(http.HandlerFunc(events)))
+	mux.Handle("GET /socket", lock(http.HandlerFunc(socket)))
 	srv := httptest.NewUnstartedServer(mux)
 	srv.Config.BaseContext = func(net.Listener) context.Context { return context.WithValue(context.Background(), locksKey{}, locks) }
 	srv.Start()
 	defer srv.Close()
 
 	open := httplock.New(locks, httplock.Config{Key: func(*http.Request) (string, error) { return "", keyfuncs.ErrSkip }})
-	mux.Handle("/open/socket", open(http.HandlerFunc(socket)))
+	mux.Handle("GET /open/socket", open(http.HandlerFunc(socket)))
 
 	for path, want := range map[string]string{
 		"/events":      "free: true <nil>, context: <nil>\n",
@@ -402,10 +402,8 @@ func Example_metrics() {
 
 	defer locks.Close(context.Background())
 	mux := http.NewServeMux()
-	mux.Handle("/metered/{id}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metered/1", nil))
-		}
+	mux.Handle("POST /metered/{id}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(httptest.NewRecorder(), post("/metered/1")) // while this one has the lock
 	})))
 	mux.ServeHTTP(httptest.NewRecorder(), post("/metered/1"))
 	fmt.Println(&outcomes, &lost)
@@ -438,5 +436,35 @@ func TestLogLinesAreExplained(t *testing.T) {
 	}
 	if n < 21 {
 		t.Errorf("only %d messages were found", n)
+	}
+}
+
+// A route for every method hands preflights to its handler, and a reader copies what an example does.
+func TestExamplesNameTheirMethods(t *testing.T) {
+	t.Parallel()
+	routes := regexp.MustCompile(`\b(?:\w+\.Handle(?:Func)?|serve)\("([^"]*)"|\.(Any)\(`)
+	named := regexp.MustCompile(`^(?:GET|POST|PUT|PATCH|DELETE) `)
+	files := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "*_test.go", "*/example*_test.go", "*/*/example*_test.go", "*/*.go", "middleware/*/*.go", "examples/*/*.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			if !strings.HasSuffix(file, "_test.go") || strings.Contains(file, "example") || filepath.Base(file) == file {
+				files = append(files, file)
+			}
+		}
+	}
+	n := 0
+	for _, file := range files {
+		for _, match := range routes.FindAllStringSubmatch(read(t, file), -1) {
+			if n++; !named.MatchString(match[1]) {
+				t.Errorf("%s: %s has no method", file, match[0])
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d routes were found", n)
 	}
 }

@@ -51,6 +51,11 @@ type Config struct {
 	Name func(key string) string
 	// RetryAfter is the hint on refusals, rounded up to whole seconds. 0: 1s.
 	RetryAfter time.Duration
+	// PassPreflight runs the handler of a CORS preflight (OPTIONS with Origin and Access-Control-Request-Method) without a lock.
+	// Set it only if a CORS middleware inside the guard answers preflights, or a router inside it does. A client can make any
+	// OPTIONS request a preflight, and a handler that does not look at the method would run beside the holder of its lock.
+	// false: a preflight needs the lock like any other request.
+	PassPreflight bool
 	// FailOpen runs the handler without a lock when Redis cannot be asked. It is logged and observed. Never when a request
 	// can have caused it.
 	FailOpen bool

@@ -27,5 +27,5 @@
 //	no route matched; wrong kind       500 urn:reqlock:problem:misconfigured, and a line in the log
 //	lock lost while the handler runs   the handler's context ends with cause core.ErrLockLost
 //	MaxHold over                       the handler's context ends with cause ErrMaxHold
-//	CORS preflight                     passes
+//	CORS preflight                     as any other request, or the handler without a lock with PassPreflight
 package guard

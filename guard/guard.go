@@ -33,7 +33,7 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 // Serve runs next under the lock of the request, or answers in its place. next gets w as it is, and a copy of r whose
 // context ends when a lock is lost, when MaxHold is over, and when next returns.
 func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.ResponseWriter, *http.Request)) {
-	if preflight(r) {
+	if g.cfg.PassPreflight && isPreflight(r) {
 		next(w, r)
 		return
 	}
@@ -53,8 +53,8 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.Res
 	v.run(next)
 }
 
-// preflight: a browser asks whether it may ask.
-func preflight(r *http.Request) bool {
+// isPreflight reports whether r is a CORS preflight.
+func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 

@@ -128,7 +128,7 @@ func TestWholeSeconds(t *testing.T) {
 	}
 }
 
-func TestPreflight(t *testing.T) {
+func TestIsPreflight(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		method string
@@ -142,7 +142,7 @@ func TestPreflight(t *testing.T) {
 	} {
 		r := httptest.NewRequest(test.method, "/", nil)
 		r.Header = test.header
-		if preflight(r) != test.want {
+		if isPreflight(r) != test.want {
 			t.Errorf("%s: %v", name, !test.want)
 		}
 	}
