@@ -1,6 +1,7 @@
 package keyfuncs
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -146,6 +147,41 @@ func TestPathValueOfOtherRouters(t *testing.T) {
 			key, err := PathValue(test.name)(r)
 			test.want.check(t, key, err)
 		})
+	}
+}
+
+// Whoever misspells a name needs the right one.
+func TestRemedy(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		"/o/{id}":                       `the wildcards of the route's pattern "/o/{id}" are "id": use one of them in the key, or add "order" to the pattern`,
+		"GET x.y/{a}/{b...}":            `"a", "b"`,
+		"/o/{$}":                        `the route's pattern "/o/{$}" has no wildcards: add "order" to it, or make the key of something else`,
+		"/o/{id:[0-9]{2,3}}/{order-no}": `"id", "order-no"`,
+		"/o/:id/*rest":                  `"id", "rest"`,
+		"/o/:id/*":                      `"id", "*"`,
+		"/files*":                       `"*"`,
+		`/v1\:order/:id`:                `"id"`,
+		"/o/{id":                        `"id"`,
+	} {
+		r := get("/o/42")
+		r.Pattern = pattern
+		for name, fn := range map[string]Func{"PathValue": PathValue("order"), "Template": Template("order:{path.order}"), "Join": Join(Const("a"), PathValue("order"))} {
+			_, err := fn(r)
+			change, ok := Remedy(err)
+			if !ok || !strings.Contains(change, want) || !errors.Is(err, ErrNoRoute) {
+				t.Errorf("%s, %s: %v, change %q; want %q", pattern, name, err, change, want)
+			}
+		}
+	}
+	for _, err := range []error{nil, ErrNoRoute, errors.New("other")} {
+		if change, ok := Remedy(err); ok {
+			t.Errorf("%v: change %q", err, change)
+		}
+	}
+	_, err := PathValue("order")(get("/o/42"))
+	if change, ok := Remedy(err); ok {
+		t.Errorf("no route has been matched: change %q; want none", change)
 	}
 }
 

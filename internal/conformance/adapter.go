@@ -16,6 +16,9 @@ type Adapter struct {
 	// middleware, one for each of Route.Guards and then of Route.Once, around Route.Handler. It installs nothing else: no recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
+	// TellsStatus says that guard.Outcome has the status of the handler's answer.
+	TellsStatus bool
+
 	// Rest is the name of the wildcard that the framework has for {rest...}. Empty: rest.
 	Rest string
 }

@@ -11,7 +11,7 @@ import (
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-var onEcho = conformance.Adapter{Name: "Echo", Router: echoRouter, Rest: "*"}
+var onEcho = conformance.Adapter{Name: "Echo", Router: echoRouter, TellsStatus: true, Rest: "*"}
 
 func echoRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")

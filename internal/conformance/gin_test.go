@@ -13,7 +13,7 @@ import (
 
 func init() { gin.SetMode(gin.TestMode) }
 
-var onGin = conformance.Adapter{Name: "Gin", Router: ginRouter(func(*gin.Engine) {})}
+var onGin = conformance.Adapter{Name: "Gin", Router: ginRouter(func(*gin.Engine) {}), TellsStatus: true}
 
 // router translates routes for an engine that is set up in some way.
 func ginRouter(set func(*gin.Engine)) func(*core.Client, ...conformance.Route) http.Handler {

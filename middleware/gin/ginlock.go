@@ -40,7 +40,15 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(c *gin.Context, r *http.Request, next chain) { g.Serve(c.Writer, r, next) })
+	return around(func(c *gin.Context, r *http.Request, next chain) {
+		g.Serve(c.Writer, r, func(w http.ResponseWriter, r *http.Request) {
+			errs := len(c.Errors)
+			next(w, r)
+			if c.Writer.Written() || len(c.Errors) == errs { // else middleware further out may answer the error
+				guard.SetStatus(r.Context(), c.Writer.Status())
+			}
+		})
+	})
 }
 
 // A chain runs the rest of the handlers. The writer is the context's.
