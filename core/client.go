@@ -272,12 +272,7 @@ func (c *Client) observeRelease(ctx context.Context, l *Lease, err error) {
 }
 
 // logged is a name as it may be logged.
-func (c *Client) logged(name string) string {
-	if c.opts.LogNames {
-		return name
-	}
-	return hashed(name)
-}
+func (c *Client) logged(name string) string { return c.label(name).String() }
 
 // watchClock looks out for a clock that was set, or a machine that was asleep: then every lease is looked at, and renewed
 // at once if it is still good.

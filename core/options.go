@@ -32,7 +32,7 @@ type Options struct {
 	NameMapper func(name string) string
 	// Logger takes what nobody else is told: lost locks, renewals and clean-ups that fail. nil: slog.Default().
 	Logger *slog.Logger
-	// LogNames puts the names of locks into the log as they are; false: short hashes of them.
+	// LogNames puts the names of locks into the log, and into the texts of errors, as they are; false: short hashes of them.
 	LogNames bool
 	// Observer is told what becomes of locks.
 	Observer Observer
