@@ -259,8 +259,14 @@ func TestTestsOfFaults(t *testing.T) {
 	if got := answerOf(lost, post("/")); got != "200 true" {
 		t.Error("the lock is lost: ", got)
 	}
+	if err := locks.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
 	if err := srv.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if err := locks.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "the Redis client is closed") {
+		t.Errorf("there is no Redis: Ping: %v", err)
 	}
 	if got := answerOf(routes(locks), post("/orders/42/pay")); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "backend-unavailable") {
 		t.Error("there is no Redis: ", got)
@@ -410,6 +416,26 @@ func Example_metrics() {
 	// Output: {"locked": 1, "ran": 1} 0
 }
 
+func TestHealthChecks(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	ctx, mux := t.Context(), http.NewServeMux()
+
+	if err := locks.Ping(ctx); err != nil { // at start-up
+		log.Fatal(err)
+	}
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := locks.Ping(r.Context()); err != nil {
+			slog.Error("not ready", "error", err) // it names users and addresses: not for clients
+			http.Error(w, "locks do not work", http.StatusServiceUnavailable)
+		}
+	})
+
+	if got := answerOf(mux, httptest.NewRequest(http.MethodGet, "/readyz", nil)); got != "200 " {
+		t.Error(got)
+	}
+}
+
 // Whoever finds a line in a log finds it in docs/operations.md as well.
 func TestLogLinesAreExplained(t *testing.T) {
 	t.Parallel()
@@ -434,7 +460,7 @@ func TestLogLinesAreExplained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n < 21 {
+	if n < 25 {
 		t.Errorf("only %d messages were found", n)
 	}
 }

@@ -29,6 +29,7 @@ type Client struct {
 	batcher *batch.Batcher
 	herald  *herald
 	lookout lookout
+	health  *health
 	hub     *hub.Hub
 	dog     *watchdog.Watchdog[*hold]
 	alarms  *schedule.Schedule[alarm]
@@ -102,11 +103,13 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		s := &c.shards[i]
 		s.c, s.entries = c, make(map[string]*entry)
 	}
+	c.health = newHealth(opts, c.sameServer)
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,
 		Commands:     c.herald.subscribeCommands,
 		PingInterval: max(leastPing, 2*min(opts.PollInterval, time.Hour)),
-		Logger:       opts.Logger,
+		Lost:         c.health.pubsubLost,
+		Back:         c.health.pubsubBack,
 	})
 	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Slots: c.cluster, Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
