@@ -465,7 +465,8 @@ func TestLogLinesAreExplained(t *testing.T) {
 	}
 }
 
-// A route for every method hands preflights to its handler, and a reader copies what an example does.
+// A route for every method hands preflights to its handler, and a reader copies what an example
+// does.
 func TestExamplesNameTheirMethods(t *testing.T) {
 	t.Parallel()
 	routes := regexp.MustCompile(`\b(?:\w+\.Handle(?:Func)?|serve)\("([^"]*)"|\.(Any)\(`)

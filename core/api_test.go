@@ -375,7 +375,8 @@ func TestErrorsOfAnEndedLease(t *testing.T) {
 	}
 }
 
-// Names may hold what must not be logged: no error text, and no log line, has them unless LogNames is set.
+// Names may hold what must not be logged: no error text, and no log line, has them unless LogNames
+// is set.
 func TestTextsHoldNamesOnlyWithLogNames(t *testing.T) {
 	t.Parallel()
 	const secret = "patient-4711"

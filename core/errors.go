@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// The errors of this package; test for them with errors.Is. What is returned names the operation and the lock, by a
-// short hash, since names come from requests and may hold what must not be logged. With Options.LogNames it is the name itself.
+// The errors of this package; test for them with errors.Is. What is returned names the operation
+// and the lock, by a short hash, since names come from requests and may hold what must not be
+// logged. With Options.LogNames it is the name itself.
 //
-// An error that is none of these, and not the error of the caller's own context, comes from Redis or the way there.
+// An error that is none of these, and not the error of the caller's own context, comes from Redis
+// or the way there.
 var (
 	// ErrNotAcquired: somebody else held the lock for as long as the caller was willing to wait. The error is a
 	// *NotAcquiredError.

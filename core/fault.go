@@ -38,7 +38,8 @@ var (
 	faultOther          = &fault{"Redis refuses a command", "see error", false}
 )
 
-// answers are the error replies of Redis, by how they begin. nil: no fault, but part of how Redis and locks work.
+// answers are the error replies of Redis, by how they begin. nil: no fault, but part of how Redis
+// and locks work.
 var answers = []struct {
 	prefix string
 	fault  *fault
@@ -94,7 +95,8 @@ func faultOf(err error) *fault {
 	return faultUnreachable
 }
 
-// isPermission reports whether a reply, or what was made of one, says that the user may not do something.
+// isPermission reports whether a reply, or what was made of one, says that the user may not do
+// something.
 func isPermission(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "The user executing the script"))
 }

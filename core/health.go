@@ -9,10 +9,10 @@ import (
 	"github.com/reqlock/reqlock/internal/loglimit"
 )
 
-// A health tells the log when locks begin to fail, and why, and when they work again. Callers get errors as well, but a wrong
-// password or a full Redis is for operators, and a service may go on for long with each request answered 503.
+// health logs when Redis begins to fail locks, and why, and when locks work again. Callers get an
+// error each time, but a wrong password or a full Redis is for operators to mend.
 //
-// While all is well it costs one atomic load for each reply.
+// While locks work it costs one atomic load per reply.
 type health struct {
 	opts  Options
 	same  func(a, b string) bool // whether two keys are at one server
@@ -59,7 +59,7 @@ func (h *health) fail(f *fault, x *exchange, err error) {
 	if !known {
 		was.began = time.Now()
 	}
-	if log || known { // nobody misses the end of what was not logged
+	if log || known { // a fault that was not logged needs no line when it ends
 		h.faults[f] = outage{was.began, x.call.Key(), x.call.Script.Name}
 		h.failing.Store(int32(len(h.faults)))
 	}
@@ -87,9 +87,10 @@ func (h *health) succeed(x *exchange, reply any, err error) {
 	}
 }
 
-// shownOver reports whether an answer shows that a fault is over. Any answer does if no command got through before. Otherwise the
-// script that failed has to succeed, and one that acquires has to be granted: only then has it written something. A Redis that
-// refused to write has done so for every script that acquires.
+// shownOver reports whether an answer shows that a fault is over. Any answer does if no command got
+// through before. Otherwise the script that failed has to succeed, and one that acquires has to be
+// granted: only then has it written something. A Redis that refused to write has done so for every
+// script that acquires.
 func (f *fault) shownOver(o outage, x *exchange, reply any, err error) bool {
 	switch {
 	case f.door:

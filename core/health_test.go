@@ -22,7 +22,8 @@ func logTo(out *lockedBuffer) func(*Options) {
 	return func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(out, nil)) }
 }
 
-// wantLines fails the test unless the log has so many lines with a text, and returns the last of them.
+// wantLines fails the test unless the log has so many lines with a text, and returns the last of
+// them.
 func wantLines(t *testing.T, out *lockedBuffer, text string, n int) (last string) {
 	t.Helper()
 	found := 0
@@ -130,7 +131,8 @@ func TestFaultsAreLogged(t *testing.T) {
 	}
 }
 
-// A Redis without memory still answers who holds a lock, and takes releases: none of that is the end of the fault.
+// A Redis without memory still answers who holds a lock, and takes releases: none of that is the
+// end of the fault.
 func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -155,7 +157,7 @@ func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// What is repeated with success is nobody's business.
+// A retry that succeeds leaves nothing for an operator to do.
 func TestLostRepliesAreNotLogged(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

@@ -17,19 +17,22 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// Ping reports whether locks work: nil if a lock can be acquired, released, announced and waited for. It is for start-up checks and
-// health checks. It acquires and releases a plain lock of a name that nobody else uses, reqlock:ping:RANDOM (by NameMapper), with the
-// scripts of the locks and with ReplicaAcks; runs, to no effect, each command that docs/operations.md asks for under Access;
-// and subscribes to a channel of that lock, and publishes there. In a cluster it does so with each master that has slots.
+// Ping reports whether locks work: nil if a lock can be acquired, released, announced and waited
+// for. It is for start-up checks and health checks. It acquires and releases a plain lock named
+// reqlock:ping:RANDOM (by NameMapper) with the scripts of the locks and with ReplicaAcks; runs, to
+// no effect, each command that docs/operations.md asks for under Access; and subscribes to the
+// channel of that lock, and publishes there. In a cluster it does so on each master that has slots.
 //
-// The error says what is wrong and what to change: Redis cannot be reached or does not answer; it refuses the password; it is out
-// of memory, a read-only replica, or cannot save. Where the Redis user lacks permissions it has the rules to add, as in
+// The error says what is wrong and what to change: Redis cannot be reached or does not answer; it
+// refuses the password; it is out of memory, a read-only replica, or cannot save. Where the Redis
+// user lacks permissions it has the rules to add, as in
 //
 //	reqlock: ping: the Redis user "orders" lacks permissions: ACL SETUSER orders +publish &redisson_lock__channel:*
 //
-// It also matches ctx's error, if ctx ends first, ErrClosed and ErrNotReplicated. A Redis that does not answer is reported after
-// CommandTimeout. Not checked are the permissions that only other kinds of lock need (fair, read/write, fenced), and those for
-// names that do not begin with "reqlock:", as those of the guard do.
+// It also matches ctx's error, if ctx ends first, ErrClosed and ErrNotReplicated. A Redis that does
+// not answer is reported after CommandTimeout. Not checked are the permissions that only other
+// kinds of lock need (fair, read/write, fenced), and those for names that do not begin with
+// "reqlock:", as those of the guard do.
 func (c *Client) Ping(ctx context.Context) error {
 	if c.state.Load() != open {
 		return pingError(ErrClosed)
@@ -142,7 +145,8 @@ func (p *probe) run(ctx context.Context) error {
 	return err
 }
 
-// check goes from what changes nothing to what writes: a lock that could not be given a time to live would stay.
+// check goes from what changes nothing to what writes: a lock that could not be given a time to
+// live would stay.
 func (p *probe) check(ctx context.Context) error {
 	_, err := p.c.ask(ctx, lua.Inspect(p.key, ""))
 	if err != nil && !isPermission(err) {
@@ -173,8 +177,9 @@ func explain(err error) error {
 	return fmt.Errorf("%s: %w (%s)", f.cause, err, f.change)
 }
 
-// useCommands uses each command directly, as far as that changes nothing, and subscribes. It returns what was denied. The Redis
-// client does not watch ctx while it reads, so that the caller may leave before; Close waits.
+// useCommands uses each command directly, as far as that changes nothing, and subscribes. It
+// returns what was denied. The Redis client does not watch ctx while it reads, so that the caller
+// may leave before; Close waits.
 func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	type result struct {
 		denied []error
@@ -211,13 +216,15 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	}
 }
 
-// noScript is the digest of no script. To run it is refused for that reason, or for lack of permission.
+// noScript is the digest of no script. To run it is refused for that reason, or for lack of
+// permission.
 const noScript = "0000000000000000000000000000000000000000"
 
 // mayWrite asks whether the user may use HSET, which cannot be tried without writing.
 const mayWrite = "if redis.acl_check_cmd then return redis.acl_check_cmd('HSET', KEYS[1], 'f', '1') and 1 or 0 end return 1"
 
-// pipeline tries all commands that the documented user of the guard may run, on a key that is not there.
+// pipeline tries all commands that the documented user of the guard may run, on a key that is not
+// there.
 func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 	commands := [][]any{
 		{"PING"},

@@ -210,7 +210,7 @@ func TestPing_NoAnswer(t *testing.T) {
 	eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
 }
 
-// Redis answers what goes by the commands of locks, but not what is tried beside them.
+// Redis answers the scripts of locks, but not a command that Ping tries beside them.
 func TestPing_NoAnswerToCommands(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

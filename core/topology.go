@@ -127,7 +127,8 @@ func (o *lookout) look(timeout time.Duration) {
 	_ = o.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // reads the slots first
 }
 
-// sameServer reports whether two keys are at one server, as far as the Redis client knows its cluster.
+// sameServer reports whether two keys are at one server, as far as the Redis client knows its
+// cluster.
 func (c *Client) sameServer(a, b string) bool {
 	if c.lookout.cluster == nil || a == b {
 		return true

@@ -46,8 +46,8 @@ func (e *Error) Unwrap() error {
 // canBeSent says whether net/http takes the status for that of an answer.
 func (e *Error) canBeSent() bool { return e != nil && e.Status >= 200 && e.Status <= 999 }
 
-// The problem types of the guard's refusals: Error.Type, and the type in the answer. The status of each is in the table of the
-// package documentation.
+// The problem types of the guard's refusals: Error.Type, and the type in the answer. The status of
+// each is in the table of the package documentation.
 const (
 	ProblemLocked             = "urn:reqlock:problem:locked"                // held, and WaitTime is 0
 	ProblemWaitTimeout        = "urn:reqlock:problem:wait-timeout"          // held until WaitTime or a deadline was over

@@ -70,8 +70,8 @@ func (s *section) stopRenewal() bool {
 	return s.lease != nil
 }
 
-// SetStatus tells the innermost guard the status of the handler's answer, for Outcome.Status. It is for adapters, inside the next
-// of Guard.Serve and after the handler. 0: not known.
+// SetStatus tells the innermost guard the status of the handler's answer, for Outcome.Status. It is
+// for adapters, inside the next of Guard.Serve and after the handler. 0: not known.
 func SetStatus(ctx context.Context, status int) {
 	if s := sectionFrom(ctx); s != nil {
 		s.mu.Lock()

@@ -50,8 +50,8 @@ func newError(kind error, format string, args ...any) error {
 func (e *keyError) Error() string { return e.text }
 func (e *keyError) Unwrap() error { return e.kind }
 
-// Remedy returns what to change in the program, if err comes from a source of this package that knows: the names of the
-// wildcards that a route has, say. It is for the log.
+// Remedy returns what to change in the program, if err comes from a source of this package that
+// knows: the names of the wildcards that a route has, say. It is for the log.
 func Remedy(err error) (change string, ok bool) {
 	var e *keyError
 	if !errors.As(err, &e) || e.remedy == "" {

@@ -5,17 +5,20 @@ import (
 	"strings"
 )
 
-// Path takes the path of the URL, without the query string, in one canonical form: /u/42, /u/%34%32 and /u/%2534%2532 are
-// one key, and so are /u/a%2Fb, /u/a%2fb and /u/a%252Fb. In the key a percent sign is %25, a slash inside a segment is %2F,
-// and all else is decoded, as often as it takes. A slash at the end counts. The empty path is "/".
+// Path takes the path of the URL, without the query string, in one canonical form: /u/42, /u/%34%32
+// and /u/%2534%2532 are one key, and so are /u/a%2Fb, /u/a%2fb and /u/a%252Fb. In the key a percent
+// sign is %25, a slash inside a segment is %2F, and all else is decoded, as often as it takes. A
+// slash at the end counts. The empty path is "/".
 //
-// [ErrInvalid] is every path that some routers and handlers clean and others take as it is: one with a segment that is
-// empty (//), "." or "..", however it is spelled. So is one with control characters or invalid UTF-8 in it.
+// [ErrInvalid] is every path that some routers and handlers clean and others take as it is: one
+// with a segment that is empty (//), "." or "..", however it is spelled. So is one with control
+// characters or invalid UTF-8 in it.
 //
-// A slash and an escaped slash are different keys: wildcards of ServeMux that take one segment tell them apart. Where the
-// pattern of the matched route has none, or a part that does not, a catch-all such as {rest...} and *path, a :name, or a slash
-// at the end, an escaped slash is [ErrInvalid]. Without a matched route Path cannot know; if the handler reads
-// Request.URL.Path, in which there is no difference, mount the guard inside the router.
+// A slash and an escaped slash are different keys: wildcards of ServeMux that take one segment tell
+// them apart. Where the pattern of the matched route has none, or a part that does not, a catch-all
+// such as {rest...} and *path, a :name, or a slash at the end, an escaped slash is [ErrInvalid].
+// Without a matched route Path cannot know; if the handler reads Request.URL.Path, in which there
+// is no difference, mount the guard inside the router.
 func Path() Func {
 	refuse := refusalsOf("the path")
 	unclean := newError(ErrInvalid, `the path has a segment that is empty, "." or ".."`)
@@ -54,7 +57,8 @@ func isCleanPath(path string) bool {
 	return true
 }
 
-// canonicalPath decodes a path segment by segment, so that an escaped slash stays one. slashes reports whether there is any.
+// canonicalPath decodes a path segment by segment, so that an escaped slash stays one. slashes
+// reports whether there is any.
 func canonicalPath(escaped string) (key string, slashes bool) {
 	if !strings.Contains(escaped, "%") {
 		return escaped, false

@@ -114,7 +114,8 @@ func TestPathEscapedSlash(t *testing.T) {
 	}
 }
 
-// What ServeMux takes for one resource has one key, and what it tells apart has two, but for escapes of escapes.
+// What ServeMux takes for one resource has one key, and what it tells apart has two, but for
+// escapes of escapes.
 func TestPathBehindServeMux(t *testing.T) {
 	t.Parallel()
 	targets := []string{"/u/ab", "/%75/ab", "/u/%61b", "/u/a/b", "/u/a%2Fb", "/u/a%2fb", "/u/%61%2fb", "/u/a%252Fb", "/u/ab/", "/u//ab", "/u/x/../ab", "/u/x%2F..%2Fab", "/u/%2e%2e"}

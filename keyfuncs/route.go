@@ -70,8 +70,8 @@ func noWildcard(source, pattern, name string) error {
 	return err
 }
 
-// wildcards are the names of the wildcards in a pattern: {name}, {name...} and {name:regexp}, or :name and *name, or * for the
-// rest of the path, which Echo has behind a text as well (/files*).
+// wildcards are the names of the wildcards in a pattern: {name}, {name...} and {name:regexp}, or
+// :name and *name, or * for the rest of the path, which Echo has behind a text as well (/files*).
 func wildcards(pattern string) (names []string) {
 	for rest := pattern; rest != ""; {
 		i := strings.IndexAny(rest, "{:*")
@@ -107,7 +107,8 @@ func wildcards(pattern string) (names []string) {
 	return names
 }
 
-// closingBrace is where the brace closes that stands before s. A regular expression may have braces of its own.
+// closingBrace is where the brace closes that stands before s. A regular expression may have braces
+// of its own.
 func closingBrace(s string) int {
 	depth := 1
 	for i := range len(s) {

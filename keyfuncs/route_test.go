@@ -150,7 +150,7 @@ func TestPathValueOfOtherRouters(t *testing.T) {
 	}
 }
 
-// Whoever misspells a name needs the right one.
+// The log names the wildcards that the route has: the one asked for may be misspelt.
 func TestRemedy(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]string{

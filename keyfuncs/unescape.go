@@ -7,11 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// unescape decodes the percent escapes in s, then those in the result, until none is left. chi, Echo and Gin's UseRawPath hand
-// over %34%32 both for /u/%34%32, as it was sent, and for /u/%2534%2532, decoded. A key may depend only on what the handler
-// sees, so a value cannot be decoded by what its URL looked like. Decoded to the end, all spellings of a URL have one result.
+// unescape decodes the percent escapes in s, then those in the result, until none is left. chi,
+// Echo and Gin's UseRawPath hand over %34%32 both for /u/%34%32, as it was sent, and for
+// /u/%2534%2532, decoded. A key may depend only on what the handler sees, so a value cannot be
+// decoded by what its URL looked like. Decoded to the end, all spellings of a URL have one result.
 //
-// What is no text, such as control characters, is one escape each in the result.
+// Control characters and bytes that are not UTF-8 stay escaped, so the result is text.
 func unescape(s string) string {
 	if !strings.Contains(s, "%") {
 		return s

@@ -30,10 +30,11 @@ type Route struct {
 	Guards  []guard.Config       // the first is outermost; none: the route is not guarded
 	Once    []idempotency.Config // inside the guards; the first is outermost; none: the route is not idempotent
 	Handler http.HandlerFunc     // never looks at the framework
-	Params  func(Params)         // called before Handler; nil: nobody asks
+	Params  func(Params)         // called before Handler; may be nil
 }
 
-// Params is how handlers of a framework read a wildcard of their route: c.Param in Gin, r.PathValue in net/http.
+// Params is how handlers of a framework read a wildcard of their route: c.Param in Gin, r.PathValue
+// in net/http.
 type Params func(name string) string
 
 // Serve runs the handler of the route. Adapters call it, inside the middleware.

@@ -26,8 +26,8 @@ var spellings = []scenario{
 	{name: "a path encoded twice does not run beside one that its handler cannot tell it from", run: encodedTwice},
 }
 
-// Each line is one resource in all the ways to spell it. A router may refuse a spelling. An escape of an escape is in the line
-// of what it stands for: some routers hand over a%2Fb for both.
+// Each line is one resource in all the ways to spell it. A router may refuse a spelling. An escape
+// of an escape is in the line of what it stands for: some routers hand over a%2Fb for both.
 var spelled = map[string][][]string{
 	"/u/{id}": {
 		{"/u/42", "/u/%34%32", "/u/4%32", "/u/%2534%2532", "/u/%25%33%34%32", "/u/%252534%32"},
@@ -62,7 +62,8 @@ func (e *env) keyed(pattern string, key keyfuncs.Func) (s *site, keys, seen chan
 	return s, keys, seen
 }
 
-// ask sends a request and says whether the handler has run. A router or a key function may refuse it.
+// ask sends a request and says whether the handler has run. A router or a key function may refuse
+// it.
 func (s *site) ask(url string) bool {
 	s.e.Helper()
 	switch a := s.get(url); a.status {
@@ -103,7 +104,8 @@ func oneKey(e *env) {
 	}
 }
 
-// A key function cannot know how often its handler decodes what the router hands over, so it goes by nothing else.
+// A key function cannot know how often its handler decodes what the router hands over, so it goes
+// by nothing else.
 func keyOfWhatIsSeen(e *env) {
 	for pattern, resources := range spelled {
 		for name, key := range map[string]keyfuncs.Func{

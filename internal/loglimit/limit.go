@@ -9,8 +9,8 @@ import (
 // Interval is the time between two lines with the same key.
 const Interval = time.Minute
 
-// A Limit allows one line per key and Interval. Its zero value is ready for use, and its methods may be called from any
-// goroutine.
+// A Limit allows one line per key and Interval. Its zero value is ready for use, and its methods
+// may be called from any goroutine.
 type Limit struct {
 	mu   sync.Mutex
 	last map[string]time.Time // when each key was allowed, if that is less than an Interval ago

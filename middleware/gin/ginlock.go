@@ -84,8 +84,8 @@ func enter(c *gin.Context, serve server) {
 	}
 }
 
-// withRoute returns a copy of the request that knows what Gin has matched. A catch-all has no slash in front, as in other
-// frameworks.
+// withRoute returns a copy of the request that knows what Gin has matched. A catch-all has no slash
+// in front, as in other frameworks.
 func withRoute(c *gin.Context) *http.Request {
 	n := len(c.Params)
 	both := make([]string, 2*n) // one allocation in place of two

@@ -37,7 +37,8 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	})
 }
 
-// status returns the status of the answer if the writer, or one that it wraps, tells it. That of a server does not.
+// status returns the status of the answer if the writer, or one that it wraps, tells it. That of a
+// server does not.
 func status(w http.ResponseWriter) int {
 	for {
 		if told, ok := w.(interface{ Status() int }); ok {

@@ -42,10 +42,11 @@ type Config struct {
 	Commands func(ctx context.Context) (plain, sharded bool, err error)
 	// PingInterval is how long a silent connection is trusted, and in a cluster what is known of its slots.
 	PingInterval time.Duration
-	// Lost is called when a connection that subscriptions need is lost, or cannot be opened; for each node once until it works
-	// again.
+	// Lost is called when a connection that subscriptions need is lost, or cannot be opened; for
+	// each node once until it works again.
 	Lost func(err error)
-	// Back is called after Lost when a subscription is confirmed and no connection is lost any more.
+	// Back is called after Lost when a subscription is confirmed and no connection is lost any
+	// more.
 	Back func()
 }
 

@@ -411,7 +411,7 @@ func TestSilentConnection(t *testing.T) {
 	eventually(t, "one connection is left", func() bool { return len(connections(t, direct)) == 1 })
 }
 
-// An outage of the connection is told once, and so is its end, also if nobody was listening in between.
+// Lost and Back are called once for each outage, also if the last listener leaves during it.
 func TestLostAndBack(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
