@@ -66,6 +66,9 @@ func (p *place) inDoubt() bool    { return p != nil && p.doubt }
 // errLate: the reply took longer than the lease lasts.
 var errLate = fmt.Errorf("%w: the lease was over when the reply came; use a longer LeaseTime, or WatchdogTimeout where there is none", ErrLockLost)
 
+// errForced: ForceUnlock found the grant in Redis before its reply was read.
+var errForced = fmt.Errorf("%w: ForceUnlock took it before Acquire returned", ErrLockLost)
+
 func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Lease, error) {
 	if err := opts.check(); err != nil {
 		return nil, opErr("acquire", l.label(), err)
@@ -217,7 +220,7 @@ func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 		switch step {
 		case ask:
 			arrivals = e.asks(w)
-			w.asking = true
+			w.asking, w.coming = true, w.field()
 		case sleep:
 		default:
 			e.leave(w)
@@ -326,7 +329,7 @@ func (w *waiter) vanish() {
 // ask asks Redis once for the lock. It returns neither lease nor error when the caller is to wait on.
 func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	e, c, p := w.entry, w.entry.client(), w.place
-	d, field := c.leaseTime(w.fixed), w.field()
+	d, field := c.leaseTime(w.fixed), w.coming
 	g := grip{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
 	x := c.exchange(w.kind.acquire(try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
 	answer, err := x.run(w.ctx.Done(), c.closing)
@@ -412,13 +415,21 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 	e.shard.mu.Lock()
 	switch {
 	case !w.out && err == nil && e.holdOf(w.owner) != nil: // another call of its owner, a reader too, was faster: it enters that hold
-		w.asking = false
+		w.asking, w.coming, w.forced = false, "", false
 		e.unlock()
 		return nil, nil
 	case w.err != nil:
 		err = w.err
+	case err == nil && w.forced:
+		err = errForced
 	case err == nil && w.late(x.sent, at):
 		err = errLate
+	}
+	var displaced []ending
+	if err == nil {
+		if displaced = e.displace(h); outran(displaced, momentOf(x.begins)) {
+			err = errOutrun
+		}
 	}
 	if err == nil {
 		h.add(lease, x.sent, at)
@@ -427,6 +438,7 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 		e.leave(w)
 	}
 	e.unlock()
+	buryAll(displaced)
 
 	if err != nil {
 		return nil, err

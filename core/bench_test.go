@@ -185,3 +185,32 @@ func cycle(b *testing.B, lock *Lock, opts AcquireOptions) {
 		b.Error(err)
 	}
 }
+
+// BenchmarkReadPair is an acquire and a release of a read lock beside other readers: of this process,
+// or of another one.
+func BenchmarkReadPair(b *testing.B) {
+	for _, readers := range []int{0, 1000, 5000} {
+		for _, where := range []string{"here", "elsewhere"} {
+			b.Run(fmt.Sprint(readers, " readers ", where), func(b *testing.B) {
+				bundle := newBundle(b)
+				c := newLooseClient(b, bundle.srv.Client(b))
+				l := c.ReadWriteLock("a").Read()
+				if where == "elsewhere" && readers > 0 {
+					bundle.addReaders(b, "a", readers, func(int) time.Duration { return time.Hour })
+				}
+				for range readers {
+					if where == "here" {
+						mustTake(b, bg, l, AcquireOptions{LeaseTime: time.Hour})
+					}
+				}
+				for b.Loop() {
+					mustRelease(b, mustTake(b, bg, l, AcquireOptions{}))
+				}
+				b.StopTimer()
+				ctx, cancel := context.WithCancel(bg)
+				cancel()
+				_ = c.Close(ctx)
+			})
+		}
+	}
+}

@@ -111,7 +111,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		Lost:         c.health.pubsubLost,
 		Back:         c.health.pubsubBack,
 	})
-	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: opts.WatchdogTimeout / 3, Slots: c.cluster, Send: c.renew})
+	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.cluster, Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
 		for _, a := range due {
 			a.ring()
@@ -121,6 +121,9 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 	go c.watchClock()
 	return c, nil
 }
+
+// beat is the time between two renewals of a hold.
+func (c *Client) beat() time.Duration { return c.opts.WatchdogTimeout / 3 }
 
 // leastPing is how long the subscriptions' connection has for an answer to a ping at least, however often waiters ask.
 const leastPing = time.Second
@@ -143,9 +146,7 @@ func (c *Client) Stats() Stats {
 	s := Stats{Channels: c.hub.Len(), Renewals: c.dog.Len(), Cleanups: c.cleaner.len()}
 	c.each(func(e *entry) {
 		s.Names++
-		for h := e.holds; h != nil; h = h.next {
-			s.Held++
-		}
+		s.Held += int(e.holds.len)
 		s.Waiting += len(e.queue)
 	})
 	return s
@@ -170,7 +171,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		holds[i] = item.Hold.renewable()
 	}
 	lease := c.leaseTime(0)
-	x := c.exchange(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.opts.WatchdogTimeout/3))
+	x := c.exchange(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.beat()))
 	x.call.Purpose = batch.Renewals
 	x.hasty = true // a slot in migration answers TRYAGAIN to a batch for as long as it takes, and serves each key alone
 	answer, err := x.run(nil, nil)
@@ -195,7 +196,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		case problem != nil:
 			verdicts[i] = watchdog.Refused
 		case results[i].Renewed:
-			h.wasRenewed(x.sent, lease)
+			h.wasRenewed(x.sent, lease, holds[i])
 		case h.wasGone(holds[i]):
 			verdicts[i] = watchdog.Gone
 		default:
@@ -216,7 +217,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 func (h *hold) renewable() lua.Renewable {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	h.setAlarms(h.client().opts.WatchdogTimeout / 3)
+	h.setAlarms(h.client().beat())
 	return h.renewal()
 }
 
@@ -224,11 +225,18 @@ func (h *hold) renewable() lua.Renewable {
 func (h *hold) renewal() lua.Renewable {
 	g := h.grip()
 	g.levels = h.sure
-	return h.kind.renew(g)
+	r := h.kind.renew(g)
+	if len(r.Timeouts) > 0 {
+		r.Lease = h.need()
+	}
+	return r
 }
 
-// wasRenewed moves the local deadline.
-func (h *hold) wasRenewed(sent instant, lease time.Duration) {
+// wasRenewed moves the local deadline of the leases that the watchdog keeps.
+func (h *hold) wasRenewed(sent instant, lease time.Duration, asked lua.Renewable) {
+	if len(asked.Timeouts) > 0 && asked.Lease < lease {
+		return // there were none
+	}
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
 	h.renewed = later(h.renewed, leaseEnd(sent, lease))
@@ -298,7 +306,7 @@ func (c *Client) watchClock() {
 		c.opts.Logger.Warn("reqlock: the clocks have parted, all leases are looked at")
 		var leases []*Lease
 		c.each(func(e *entry) {
-			for h := e.holds; h != nil; h = h.next {
+			for h := e.holds.first; h != nil; h = h.next {
 				for l := h.leases; l != nil; l = l.next {
 					leases = append(leases, l)
 				}
@@ -400,21 +408,15 @@ func (c *Client) awaitReleases() error {
 
 // endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.
 func (c *Client) endHolds() (n int) {
-	type ending struct {
-		hold   *hold
-		leases *Lease
-	}
 	var all []ending
 	c.each(func(e *entry) {
-		for h := e.holds; h != nil; h = h.next {
+		for h := e.holds.first; h != nil; h = h.next {
 			if h.leases != nil {
 				leases, _ := h.end(ErrClosed)
 				all = append(all, ending{h, leases})
 			}
 		}
 	})
-	for _, e := range all {
-		e.hold.bury(e.leases)
-	}
+	buryAll(all)
 	return len(all)
 }

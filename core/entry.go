@@ -40,9 +40,9 @@ type entry struct {
 	shard *shard
 	key   string
 
-	holds   *hold        // those that have ended stay until all has been told
+	holds   holdSet      // those that have ended stay until all has been told
 	queue   []*waiter    // first come, first served; only those at the front ask Redis
-	votes   int32        // callers that ask past the queue
+	voters  []*waiter    // callers that ask past the queue
 	lingers bool         // a farewell is to come
 	channel *hub.Channel // subscribed to while somebody waits, and a moment longer
 
@@ -91,7 +91,7 @@ func (e *entry) unlock() {
 			f := &farewell{entry: e}
 			e.client().alarms.Set(&f.alarm, f, e.client().linger)
 		}
-	case e.holds == nil && e.votes == 0 && e.shard.entries[e.key] == e:
+	case e.holds.len == 0 && len(e.voters) == 0 && e.shard.entries[e.key] == e:
 		delete(e.shard.entries, e.key)
 	}
 	e.shard.mu.Unlock()
@@ -109,14 +109,7 @@ func (f *farewell) ring() {
 }
 
 // holdOf is the live hold of an owner, or nil. Locked.
-func (e *entry) holdOf(o owner) *hold {
-	for h := e.holds; h != nil; h = h.next {
-		if h.owner == o && !h.ended {
-			return h
-		}
-	}
-	return nil
-}
+func (e *entry) holdOf(o owner) *hold { return e.holds.of(o) }
 
 // remove takes a hold off the entry, whose lock may be free now. Locked.
 func (e *entry) remove(h *hold) {
@@ -129,16 +122,13 @@ func (e *entry) remove(h *hold) {
 // drop takes a hold off the entry. What is to be cleaned up of it has been handed to the cleaner before: Close waits until no hold is
 // there, and then for the cleaner. Locked.
 func (e *entry) drop(h *hold) {
-	for at := &e.holds; *at != nil; at = &(*at).next {
-		if *at == h {
-			*at, h.next = h.next, nil
-			if e.shard.held--; e.shard.held == 0 && e.client().state.Load() != open {
-				select {
-				case e.client().gone <- struct{}{}:
-				default:
-				}
-			}
-			return
+	if !e.holds.remove(h) {
+		return
+	}
+	if e.shard.held--; e.shard.held == 0 && e.client().state.Load() != open {
+		select {
+		case e.client().gone <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -250,6 +240,8 @@ type waiter struct {
 	heir    bool // the lock is being handed to it
 	waits   bool // false: it came to the front at once, and has not been refused yet
 	out     bool
+	coming  string // the wire owner that it is asking for, or is offered as an heir; empty: none
+	forced  bool   // ForceUnlock took that before it was known to be granted
 	err     error  // why others took it out
 	lease   *Lease // handed to it
 }
@@ -331,7 +323,7 @@ func (e *entry) promote() {
 // grant puts a hold in the place of the waiter who got it. The one behind it need not ask, unless they may share the lock: it
 // knows who has it, and that there will be a release or a loss to wake it. Locked.
 func (e *entry) grant(w *waiter, h *hold) {
-	h.next, e.holds = e.holds, h
+	e.holds.add(h)
 	e.got()
 	e.heldTill = 0
 	e.shard.held++
@@ -396,7 +388,7 @@ func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 		return fail, 0
 	case e.holdOf(w.owner) != nil:
 		return reenter, 0
-	case front && left > 0 && e.recording(): // it is told what comes of that
+	case front && left > 0 && w.kind.record != nil && e.recording(): // it is told what comes of that
 	case w.heir && left > 0:
 	case front && left > 0 && !w.kind.queued && e.rests():
 		left = min(left, e.restLeft())
@@ -417,14 +409,14 @@ func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 
 // asks notes that a waiter is about to ask, and returns who stands in the queue by now. Locked.
 func (e *entry) asks(w *waiter) (arrivals uint64) {
-	w.asked, w.seen, w.alone = true, e.epochOf(w), e.freed || e.holds == nil
+	w.asked, w.seen, w.alone = true, e.epochOf(w), e.freed || e.holds.len == 0
 	return e.arrivals
 }
 
 // sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
 // now; the last to come is the one to go. Locked.
 func (e *entry) sleeps(w *waiter, ttl time.Duration) {
-	w.asking = false
+	w.asking, w.coming, w.forced = false, "", false
 	if w.alone {
 		e.rivals = rivalChances
 	}
@@ -475,7 +467,10 @@ func (e *entry) ttl() time.Duration {
 
 // held reports whether somebody who excludes a kind has the lock, one of us or somebody else, by what is known. Locked.
 func (e *entry) held(k *kind) bool {
-	for h := e.holds; h != nil; h = h.next {
+	if k.shared && e.holds.exclusive == 0 {
+		return e.ttl() != 0
+	}
+	for h := e.holds.first; h != nil; h = h.next {
 		if !k.shared || h.sure.exclusive > 0 {
 			return true
 		}

@@ -29,7 +29,8 @@ type hold struct {
 	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
-	next    *hold  // of the entry
+	next    *hold // of the entry; see holdSet
+	prev    *hold
 	leases  *Lease // neither released nor run out: their number is the hold count
 	sure    levels // what Redis has at the least
 	deepest int32  // the most shared levels that Redis was told
@@ -72,10 +73,6 @@ func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
 func (h *hold) add(l *Lease, sent, at instant) {
 	l.next, h.leases = h.leases, l
 	h.prolong(l, sent, at, l.duration())
-	if l.watched && !h.armed {
-		h.armed = true
-		h.client().dog.Arm(&h.item, l.leftAt(at))
-	}
 }
 
 // prolong moves a lease's deadline, never back. Locked.
@@ -87,6 +84,30 @@ func (h *hold) prolong(l *Lease, sent, at instant, d time.Duration) {
 		l.deadline = later(l.deadline, leaseEnd(sent, d))
 	}
 	l.setAlarm(at)
+	if !h.armed && l.beats(at) {
+		h.armed = true
+		h.client().dog.Arm(&h.item, l.leftAt(at))
+	}
+}
+
+// beats reports whether the lease needs the watchdog. One without a LeaseTime does; and so does a reader's that lasts for longer
+// than a beat: Redisson sets the time to live that all readers share to its own whenever it renews a reader of its own. Locked.
+func (l *Lease) beats(at instant) bool {
+	return l.watched || l.kind.shared && l.leftAt(at) > l.hold.client().beat()
+}
+
+// need is what Redis is to have left of the hold, for the longest of its leases. Locked.
+func (h *hold) need() (longest time.Duration) {
+	at := h.client().clock()
+	for l := h.leases; l != nil; l = l.next {
+		need := l.duration()
+		if !l.watched {
+			need = l.leftAt(at)
+			need += margin(need)
+		}
+		longest = max(longest, need)
+	}
+	return max(longest, minLease)
 }
 
 // drop takes a lease off the hold. Locked.
@@ -103,16 +124,16 @@ func (h *hold) drop(l *Lease) {
 
 // mayCancel ends the renewal when no lease wants it any more. Locked.
 func (h *hold) mayCancel() {
-	if h.armed && (h.ended || !h.watched()) {
+	if h.armed && (h.ended || !h.beats()) {
 		h.armed = false
 		h.client().dog.Cancel(&h.item)
 	}
 }
 
-// watched reports whether the watchdog keeps a lease. Locked.
-func (h *hold) watched() bool {
+// beats reports whether a lease needs the watchdog. Locked.
+func (h *hold) beats() bool {
 	for l := h.leases; l != nil; l = l.next {
-		if l.watched {
+		if l.beats(h.client().clock()) {
 			return true
 		}
 	}
@@ -324,7 +345,8 @@ func (h *hold) tellRelease(l *Lease) error {
 		return h.lower(g, r)
 	}
 	if heir, unless := e.heir(h); heir != nil {
-		next, lease := heir.newHold(heir.field(), false, now())
+		heir.coming = heir.field()
+		next, lease := heir.newHold(heir.coming, false, now())
 		arrivals := e.arrivals
 		e.shard.mu.Unlock()
 		others, err := h.pass(l, g, heir, unless, next, lease, arrivals)
@@ -441,5 +463,18 @@ func (h *hold) bury(lost *Lease) {
 	h.entry.unlock()
 	for l := lost; l != nil; l = l.next {
 		l.reportLoss(h.cause)
+	}
+}
+
+// An ending is a hold that was ended under the mutex, with its leases, which are yet to be told.
+type ending struct {
+	hold   *hold
+	leases *Lease
+}
+
+// buryAll tells the leases of all endings. The caller has no mutex.
+func buryAll(all []ending) {
+	for _, x := range all {
+		x.hold.bury(x.leases)
 	}
 }

@@ -143,14 +143,15 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 }
 
 // ForceUnlock frees the lock, whoever holds it, and reports whether anybody did. Holders in this client are told before
-// (ErrLockLost); those elsewhere find out with their next renewal. Who takes the lock in the meantime keeps it. Of a
+// (ErrLockLost), also those whose Acquire has not returned yet; those elsewhere find out with their next renewal. Who takes
+// the lock in the meantime keeps it. Of a
 // read/write lock it frees all readers, or the writer with what it has of the read side; not those of the other side.
 // Redisson: forceUnlock.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	fields, err := l.holders(ctx)
 	if err == nil && len(fields) > 0 {
 		l.lose(fields)
-		call := l.kind.force(l.c, l.key, fields)
+		call := l.kind.force(l.c, l.key, l.bothSides(fields))
 		var answer any
 		if answer, err = l.ask(ctx, call); err == nil {
 			_, err = call.ReadFlag(answer) // 0: they have released it since, or this is the echo of a try whose reply was lost
@@ -176,13 +177,30 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(fields, func(f string) bool { return !l.kind.holds(f) }), err
 }
 
-// lose ends those holds of this client that have these fields.
+// bothSides adds the read side of writers: a writer that loses the lock loses both.
+func (l *Lock) bothSides(fields []string) []string {
+	if l.kind != writeLock {
+		return fields
+	}
+	for _, f := range fields {
+		fields = append(fields, wire.OwnerOf(f))
+	}
+	return fields
+}
+
+// lose ends the holds of this client that have these fields, and the grants of them that are on
+// their way: Redis has executed an acquire or a hand-over, and its reply has not been read.
 func (l *Lock) lose(fields []string) {
 	e := l.c.lock(l.key)
 	var taken []*hold
-	for h := e.holds; h != nil; h = h.next {
+	for h := e.holds.first; h != nil; h = h.next {
 		if slices.Contains(fields, l.kind.field(h.field)) {
 			taken = append(taken, h)
+		}
+	}
+	for _, w := range slices.Concat(e.queue, e.voters) {
+		if w.coming != "" && slices.Contains(fields, l.kind.field(w.coming)) {
+			w.forced = true
 		}
 	}
 	e.unlock()

@@ -152,7 +152,7 @@ func (w *waiter) recordOr(refusal error) error {
 // recording reports whether a hold of ours is being released with a record right now. Those who wait for it need not ask:
 // they will be told. Locked.
 func (e *entry) recording() bool {
-	for h := e.holds; h != nil; h = h.next {
+	for h := e.holds.first; h != nil; h = h.next {
 		if h.record != nil && h.leases == nil && !h.ended {
 			return true
 		}

@@ -60,7 +60,7 @@ func (e *entry) moved() {
 
 // letGo notes that a hold is about to be freed. The message of that may be here before the answer. Locked.
 func (e *entry) letGo() {
-	if e.holds != nil && e.holds.next != nil {
+	if e.holds.len > 1 {
 		return // the lock is not free by that
 	}
 	tired := e.tired()
@@ -150,7 +150,7 @@ func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 	}
 	w = e.queue[0]
 	switch {
-	case w.kind != h.kind, w.asking:
+	case w.kind != h.kind, w.asking, w.heir: // a waiter is offered one hold at a time
 		return nil, nil
 	case w.kind.queued:
 		if !w.place.taken {
@@ -183,13 +183,14 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 		unproven = x.proven()
 	}
 
+	var displaced []ending
 	at := c.clock()
 	e.shard.mu.Lock()
 	w.heir, others = false, told.Others && !h.ended
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
 	next.doubt, next.token = x.doubt || kept && w.place.doubt, told.Token
-	accepted := told.Granted && unproven == nil && !w.out && !w.late(x.sent, at)
+	accepted := told.Granted && unproven == nil && !w.out && !w.forced && !w.late(x.sent, at)
 	switch {
 	case accepted:
 		next.add(lease, x.sent, at)
@@ -198,15 +199,20 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 			e.moves = 0
 		}
 		e.moved()
+		lease.acquired = now()
 		e.grant(w, next)
+		displaced = e.displace(next)
 		w.lease = lease
 	case err != nil:
 		e.dismiss(arrivals, err)
 	case unproven != nil:
 		e.dismiss(arrivals, unproven)
+	case told.Granted && !w.out && w.forced:
+		w.err = errForced
 	case told.Granted && !w.out:
 		w.err = errLate
 	}
+	w.coming, w.forced = "", false
 	if kept {
 		w.place.doubt = w.place.doubt || x.doubt
 	}
@@ -235,6 +241,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	}
 	w.poke()
 	e.unlock()
+	buryAll(displaced)
 	return others, cause
 }
 

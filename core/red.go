@@ -256,15 +256,16 @@ func (w *waiter) askPastQueue() (*Lease, error) {
 	e := w.entry
 	e.shard.acquiring.Add(1)
 	defer e.shard.acquiring.Done()
-	e.votes++ // or the entry would be forgotten meanwhile
+	w.out, w.coming = true, w.field()
+	e.voters = append(e.voters, w) // or the entry would be forgotten meanwhile
 	e.unlock()
 	defer func() {
 		e.shard.mu.Lock()
-		e.votes--
+		i := slices.Index(e.voters, w)
+		e.voters = slices.Delete(e.voters, i, i+1)
 		e.unlock()
 	}()
 
-	w.out = true
 	lease, err := w.ask(0)
 	w.leave(lease)
 	if lease == nil && err == nil {

@@ -15,7 +15,7 @@ if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
 end
 
 local token = draw(KEYS[2])
-redis.call('HSET', KEYS[1], ARGV[1], '1')
+redis.call('HSETNX', KEYS[1], ARGV[1], '1') -- a repeat leaves the count alone
 if ttl < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end

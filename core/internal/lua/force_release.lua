@@ -1,24 +1,28 @@
--- Frees a lock that is still held by one of those who were found to hold it, and announces it. It leaves alone who has
--- taken it since: that one has not been told.
+-- Takes a lock from those who were found to hold it, and announces that if it is free then. Owners that have taken it since
+-- keep it: they have not been told.
 --
 -- KEYS[1]     lock hash
--- ARGV[1]     number of wire owners
--- ARGV[2..]   wire owners
+-- ARGV[1]     number of fields
+-- ARGV[2..]   fields of the holds to end
 -- ARGV[n+2]   channel
 -- ARGV[n+3]   message
 -- ARGV[n+4..] commands to publish with: PUBLISH, SPUBLISH or both
 --
--- Reply: 1, freed; 0, none of them held it.
+-- Reply: 1, taken; 0, none of them held it.
 
 local n = tonumber(ARGV[1])
-local held = false
+local taken = 0
 for i = 2, n + 1 do
-  held = held or redis.call('HEXISTS', KEYS[1], ARGV[i]) == 1
+  taken = taken + redis.call('HDEL', KEYS[1], ARGV[i])
 end
-if not held then
+if taken == 0 then
   return 0
 end
 
+local mode = redis.call('HEXISTS', KEYS[1], 'mode')
+if redis.call('HLEN', KEYS[1]) > mode then
+  return 1 -- readers have come in meanwhile
+end
 redis.call('DEL', KEYS[1])
 for i = n + 4, #ARGV do
   redis.pcall(ARGV[i], ARGV[n + 2], ARGV[n + 3])

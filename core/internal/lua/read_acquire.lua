@@ -17,8 +17,13 @@ if not mode and redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('WRONGKIND the key is a lock without sides')
 end
 
-redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
-redis.call('HSET', KEYS[1], 'mode', 'read', ARGV[1], '1')
+if redis.call('HSETNX', KEYS[1], ARGV[1], '1') == 1 then
+  redis.call('HSET', KEYS[1], 'mode', 'read')
+  redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+elseif redis.call('PTTL', KEYS[2]) < tonumber(ARGV[2]) then
+  -- A repeat leaves the count alone: the owner may have entered again since.
+  redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end

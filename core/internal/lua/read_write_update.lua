@@ -38,25 +38,59 @@ local function publish(message)
   end
 end
 
--- The longest time that another reader has left, and whether every other reader has some. Keys of others are not declared:
--- who reads is known only here.
+-- How many other readers a release looks at, at most. All others wait for this script, and there may be thousands of readers.
+local few = 16
+
+-- The longest time that a reader has left, by its time-out keys; 0: it is dead; nil: not known. Keys of others are not declared: who
+-- reads is known only here. Where a slot is on its way to another node, one that has gone already is an error there, and
+-- seems to be missing here.
+local function left(reader, levels)
+  local longest = 0
+  for level = 1, levels do
+    local ttl = redis.pcall('PTTL', ARGV[5] .. reader .. ARGV[6] .. level)
+    if type(ttl) ~= 'number' or ttl == -2 and ARGV[7] ~= '1' then
+      return nil
+    end
+    longest = math.max(longest, ttl)
+  end
+  return longest
+end
+
+-- Looks at all other readers if they are few, or else at some of them, taken at random. Returns the longest time that one of them has
+-- left, 0 if all are dead; or nil where that would be more to find out than a release may take. Those who are dead are removed on the
+-- way, so that they keep no writer out for as long as others come and go.
 local function others()
-  local longest, all = 0, true
-  local fields = redis.call('HGETALL', hash)
-  for f = 1, #fields, 2 do
-    local field, levels = fields[f], tonumber(fields[f + 1])
-    if levels and field ~= owner and field ~= writer then
-      local alive = false
-      for level = 1, levels do
-        local ttl = redis.pcall('PTTL', ARGV[5] .. field .. ARGV[6] .. level)
-        if type(ttl) == 'number' and ttl > 0 then
-          longest, alive = math.max(longest, ttl), true
+  for _ = 1, few do
+    local fields = redis.pcall('HRANDFIELD', hash, few + 1, 'WITHVALUES') -- one of them is the mode
+    local all = #fields <= 2 * (few + 1) and redis.call('HLEN', hash) * 2 == #fields
+    local longest, dead = 0, {}
+    for f = 1, #fields, 2 do
+      local levels = tonumber(fields[f + 1])
+      local ttl = levels and left(fields[f], levels)
+      if levels and not ttl then
+        return nil
+      elseif ttl == 0 then
+        table.insert(dead, fields[f])
+      elseif ttl then
+        longest = math.max(longest, ttl)
+        if not all then
+          break
         end
       end
-      all = all and alive
+    end
+    if #fields == 0 or all and longest == 0 then
+      return #fields > 0 and 0 or nil
+    end
+    for _, reader in ipairs(dead) do
+      redis.call('HDEL', hash, reader)
+    end
+    if all then
+      return longest
+    elseif longest > 0 then
+      return nil
     end
   end
-  return longest, all
+  return nil
 end
 
 if reads > 0 then
@@ -98,10 +132,11 @@ if reads + writes > 0 then
 end
 
 if redis.call('HLEN', hash) > 1 then
-  local longest, all = others()
-  local sure = all or ARGV[7] == '1'
-  if longest > 0 or not sure then
-    if sure and longest < redis.call('PTTL', hash) then
+  local longest = others()
+  if not longest then
+    return 1 -- the hash lives on for as long as it did with this reader
+  elseif longest > 0 then
+    if longest < redis.call('PTTL', hash) then
       redis.call('PEXPIRE', hash, longest) -- no reader is left who has longer
     end
     return 1

@@ -4,7 +4,7 @@
 -- ARGV[1]    lease, ms
 -- ARGV[2]    number of holds
 -- ARGV[2+i]  field of the i-th hold in its hash
--- ARGV[..]   for each hold with time-out keys, as a pair: its number, and that of its keys
+-- ARGV[..]   for each hold with time-out keys: its number, the number of its keys, and its lease, ms
 --
 -- Reply: for each hold 1, renewed; 0, the hold is gone; or the text of the error that its keys gave.
 --
@@ -12,15 +12,19 @@
 
 -- Every call is protected: one key of a wrong type must not keep the others from being renewed.
 local call, KEYS, ARGV = redis.pcall, KEYS, ARGV
-local lease, holds = ARGV[1], tonumber(ARGV[2])
+local holds = tonumber(ARGV[2])
 
--- The lease is never shortened. GT sees to that in one call, as a rule; but it leaves a key without an end as it is.
-local function prolong(key)
+-- A lease is never shortened. GT sees to that in one call, as a rule; but it leaves a key without an end as it is. A key that is
+-- missing is put back, if it has a value.
+local function prolong(key, lease, value)
   local done = call('PEXPIRE', key, lease, 'GT')
   if done == 0 then
     local ttl = call('PTTL', key)
     if type(ttl) == 'table' or ttl >= tonumber(lease) then
       done = ttl
+    elseif ttl == -2 and value then
+      done = call('SET', key, value, 'PX', lease)
+      return done.err or 1
     else
       done = call('PEXPIRE', key, lease)
     end
@@ -28,22 +32,27 @@ local function prolong(key)
   return type(done) == 'table' and done.err or 1
 end
 
+local leases = {} -- of those that have one of their own
+for a = holds + 3, #ARGV, 3 do
+  leases[tonumber(ARGV[a])] = ARGV[a + 2]
+end
+
 local results = {}
 for i = 1, holds do
   local mine = call('HEXISTS', KEYS[i], ARGV[2 + i])
   if mine == 1 then
-    results[i] = prolong(KEYS[i])
+    results[i] = prolong(KEYS[i], leases[i] or ARGV[1])
   else
     results[i] = mine == 0 and 0 or mine.err
   end
 end
 
 local first = holds + 1
-for a = holds + 3, #ARGV, 2 do
+for a = holds + 3, #ARGV, 3 do
   local i, timeouts = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
   for k = first, first + timeouts - 1 do
     if results[i] == 1 then
-      results[i] = prolong(KEYS[k])
+      results[i] = prolong(KEYS[k], leases[i], '1')
     end
   end
   first = first + timeouts

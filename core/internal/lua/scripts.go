@@ -379,7 +379,8 @@ func (c *Call) addOwners(owners []string) {
 type Renewable struct {
 	Key      string
 	Field    string
-	Timeouts []string // keys of its read levels
+	Timeouts []string      // keys of its read levels; those that are missing are put back
+	Lease    time.Duration // of a hold with time-out keys; others have that of Renew
 }
 
 // Renew prolongs many holds; see renew.lua. Its reply is read by ReadRenew.
@@ -391,7 +392,7 @@ func Renew(holds []Renewable, lease time.Duration) Call {
 			several++
 		}
 	}
-	c := call(renew, len(holds)+timeouts, 2+len(holds)+2*several)
+	c := call(renew, len(holds)+timeouts, 2+len(holds)+3*several)
 	for _, h := range holds {
 		c.add(h.Key)
 	}
@@ -406,7 +407,7 @@ func Renew(holds []Renewable, lease time.Duration) Call {
 	}
 	for i, h := range holds {
 		if len(h.Timeouts) > 0 {
-			c.add(i+1, len(h.Timeouts))
+			c.add(i+1, len(h.Timeouts), h.Lease.Milliseconds())
 		}
 	}
 	return c

@@ -326,7 +326,7 @@ func TestForceRelease(t *testing.T) {
 	if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
 		t.Error("freed a lock that nobody held")
 	}
-	for _, held := range [][]string{{mine}, {other}, {mine, other}, {mine, "somebody else", "mode"}} {
+	for _, held := range [][]string{{mine}, {other}, {mine, other}, {mine, other, "mode"}} {
 		for _, owner := range held {
 			put(t, rdb, key, owner, 3, lease)
 		}
@@ -346,6 +346,16 @@ func TestForceRelease(t *testing.T) {
 		t.Error("freed a lock that none of the owners held")
 	}
 	wantHash(t, rdb, key, map[string]string{"somebody else": "1"})
+	heard.want(t, rdb, 0)
+
+	// A reader that has come in since stays, and its time to live with it.
+	put(t, rdb, key, mine, 1, lease)
+	put(t, rdb, key, "mode", 1, lease)
+	if !mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
+		t.Error("a reader was not forced out beside another one")
+	}
+	wantHash(t, rdb, key, map[string]string{"somebody else": "1", "mode": "1"})
+	wantTTL(t, rdb, key, lease)
 	heard.want(t, rdb, 0)
 }
 
@@ -421,9 +431,11 @@ func TestRenewTimeouts(t *testing.T) {
 			put(t, rdb, key, mine, 1, 10*time.Second)
 		}
 		for _, timeout := range timeouts[key] {
-			mustSet(t, rdb, timeout, 10*time.Second)
+			if timeout != "two:2" { // it was evicted, and is put back
+				mustSet(t, rdb, timeout, 10*time.Second)
+			}
 		}
-		holds = append(holds, Renewable{Key: key, Field: mine, Timeouts: timeouts[key]})
+		holds = append(holds, Renewable{Key: key, Field: mine, Timeouts: timeouts[key], Lease: lease})
 	}
 	results, err := ReadRenew(mustEval(t, rdb, Renew(holds, lease)), len(holds))
 	if err != nil {
@@ -697,13 +709,11 @@ func TestKeysArePermittedByNameAlone(t *testing.T) {
 }
 
 // How long other readers have left stands in keys that are found only by looking into the hash: their pattern is needed, too.
+// Without it they stay.
 func TestKeysOfOtherReaders(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	for pattern, left := range map[string]map[string]string{
-		"~{order:42}:*:rwlock_timeout:*":             {"mode": "read", other: "1"},
-		"~" + level(mine, 1) + " ~" + level(mine, 2): nil, // taken for dead
-	} {
+	for _, pattern := range []string{"~{order:42}:*:rwlock_timeout:*", "~" + level(mine, 1) + " ~" + level(mine, 2)} {
 		admin := srv.Client(t)
 		admin.FlushAll(ctx())
 		rules := []any{"resetkeys", "&*", "+@all", "~" + key}
@@ -717,7 +727,7 @@ func TestKeysOfOtherReaders(t *testing.T) {
 		if !mustFlag(t, limited, readWrite(0, 0, 0, true)) {
 			t.Error("not done")
 		}
-		wantHash(t, admin, key, left)
+		wantHash(t, admin, key, map[string]string{"mode": "read", other: "1"})
 	}
 }
 

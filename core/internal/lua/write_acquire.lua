@@ -17,7 +17,9 @@ if not mode and ttl ~= -2 then
   return redis.error_reply('WRONGKIND the key is a lock without sides')
 end
 
-redis.call('HSET', KEYS[1], 'mode', 'write', ARGV[1], '1')
+if redis.call('HSETNX', KEYS[1], ARGV[1], '1') == 1 then -- a repeat leaves the count alone
+  redis.call('HSET', KEYS[1], 'mode', 'write')
+end
 if ttl < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end

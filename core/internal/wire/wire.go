@@ -49,6 +49,9 @@ func WriteField(owner string) string { return owner + writeSuffix }
 // IsWriteField reports whether a field of a read/write lock's hash is one of the write side.
 func IsWriteField(field string) bool { return strings.HasSuffix(field, writeSuffix) }
 
+// OwnerOf is the owner that has a field of the write side.
+func OwnerOf(writeField string) string { return strings.TrimSuffix(writeField, writeSuffix) }
+
 // ReadTimeout is the key whose time to live is the lease of an owner's n-th read level. Prefix and suffix are what
 // stands before and after the owner, for keys of any owner: prefix + owner + suffix + n.
 func ReadTimeout(name, owner string, n int) string {

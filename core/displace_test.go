@@ -1,0 +1,164 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// The key of a held lock vanishes, and another owner of the same client is granted the lock. The
+// first lease has ended by the time the second one is there.
+func TestAcquire_EndsAnOtherHoldOfTheName(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
+		b := newBundle(t)
+		c := b.client(t)
+		old := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
+		fixed := mustTake(t, old.Context(), lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+		if err := b.rdb.Del(bg, "a").Err(); err != nil {
+			t.Fatal(err)
+		}
+		lease := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
+		for _, l := range []*Lease{old, fixed} {
+			wantErr(t, "the lease of the hold that vanished", l.Err(), ErrLockLost)
+			wantErr(t, "the cause of its context's end", context.Cause(l.Context()), ErrLockLost)
+		}
+		wantHeld(t, lease)
+		mustRelease(t, lease)
+	})
+}
+
+// The same with the sides of a read/write lock: a reader proves that the writer is gone, a writer
+// that all readers are, and a reader says nothing about other readers.
+func TestAcquire_EndsTheOtherSide(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	l := c.ReadWriteLock("a")
+	vanish := func() {
+		t.Helper()
+		if err := b.rdb.Del(bg, "a").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := mustTake(t, bg, l.Write(), AcquireOptions{})
+	vanish()
+	read := mustTake(t, bg, l.Read(), AcquireOptions{})
+	wantErr(t, "the writer", write.Err(), ErrLockLost)
+
+	other := mustTake(t, bg, l.Read(), AcquireOptions{})
+	wantHeld(t, read)
+
+	vanish()
+	write = mustTake(t, bg, l.Write(), AcquireOptions{})
+	wantErr(t, "a reader", read.Err(), ErrLockLost)
+	wantErr(t, "the other reader", other.Err(), ErrLockLost)
+	wantHeld(t, write)
+	mustRelease(t, write)
+}
+
+// The reply to an acquire arrives after another owner of the client was granted the lock. Which of
+// the two Redis has now cannot be known: both have lost it.
+func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	other := b.client(t)
+	blocker := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
+	late := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+	b.awaitQueued(t, "a", 1)
+	held := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
+	mustRelease(t, blocker) // wakes late
+	await(t, "Redis grants it", held.Hit())
+	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+		t.Fatal(err)
+	}
+	faster := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	held.Release()
+	r := await(t, "the outrun acquire returns", late)
+	wantErr(t, "the outrun acquire", r.err, ErrLockLost)
+	wantErr(t, "the lease that was there", faster.Err(), ErrLockLost)
+}
+
+// Redis frees a hold that was to be handed to a waiter, since another one is first in its queue.
+// Before the reply is read that one is granted and released. The waiter is not offered this second
+// hold too: it gets the lock once.
+func TestRelease_WaiterIsOfferedOneHoldAtATime(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l := c.FairLock("a")
+	first := mustTake(t, bg, l, AcquireOptions{})
+
+	// The heir is the first waiter of the process, but the second in Redis's queue.
+	enqueues := proxy.OnMatch(2, runs(fairAcquireScript), redistest.HoldRequest)
+	heir := acquireAsync(bg, l, AcquireOptions{WaitTime: patience})
+	await(t, "it is about to queue up", enqueues.Hit())
+	ahead := acquireAsync(bg, l, AcquireOptions{WaitTime: patience})
+	b.awaitQueued(t, "a", 1)
+	enqueues.Release()
+	b.awaitQueued(t, "a", 2)
+	eventually(t, "both sleep", func() bool { return sleeping(c, "a") == 2 })
+
+	passed := proxy.OnMatch(1, runs(fairPassScript), redistest.HoldReply)
+	released := make(chan error, 1)
+	go func() { released <- first.Release(bg) }()
+	await(t, "the hold is to be handed on", passed.Hit())
+	r := await(t, "the one that is first gets it", ahead)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	passedAgain := proxy.OnMatch(1, runs(fairPassScript), redistest.HoldReply)
+	releasedAgain := make(chan error, 1)
+	go func() { releasedAgain <- r.lease.Release(bg) }()
+	select {
+	case <-passedAgain.Hit(): // the fault: it is offered this one as well
+	case err := <-releasedAgain:
+		if err != nil {
+			t.Error(err)
+		}
+		releasedAgain <- nil
+	case <-time.After(patience):
+		t.Fatal("timed out waiting for the second release")
+	}
+	passed.Release()
+	if err := await(t, "the first release", released); err != nil {
+		t.Error(err)
+	}
+	got := await(t, "the heir gets the lock", heir)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	passedAgain.Release()
+	if err := await(t, "the second release", releasedAgain); err != nil {
+		t.Error(err)
+	}
+	if n := c.Stats().Held; n != 1 {
+		t.Errorf("%d holds for one lease", n)
+	}
+	wantHeld(t, got.lease)
+	mustRelease(t, got.lease)
+}
+
+// awaitQueued waits until so many stand in the queue of a fair lock.
+func (b *bundle) awaitQueued(t testing.TB, name string, n int64) {
+	t.Helper()
+	eventually(t, "the queue of the fair lock has its length", func() bool {
+		return b.rdb.LLen(bg, wire.FairQueue(name)).Val() == n
+	})
+}
+
+// sleeping is how many waiters for a name have been refused and sleep.
+func sleeping(c *Client, name string) (n int) {
+	e := c.lock(name)
+	defer e.unlock()
+	for _, w := range e.queue {
+		if !w.asking && w.waits {
+			n++
+		}
+	}
+	return n
+}
