@@ -6,9 +6,6 @@ import (
 	"github.com/reqlock/reqlock/internal/bodybudget"
 )
 
-// ProblemBusy is the problem type of a request whose body does not fit into memory beside those of other requests: 503.
-const ProblemBusy = "urn:reqlock:problem:" + busy
-
 // SetBodyBudget sets how many bytes of request bodies this process keeps in memory at a time, for all its guards together: what
 // Config.BufferBody, keyfuncs such as JSON, plugins and idempotency read before there is a lock, and until the handler returns. A
 // body that does not fit at that moment is answered 503 ProblemBusy, with Retry-After; one that is larger than the budget, 413. A body

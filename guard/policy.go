@@ -76,7 +76,7 @@ func (g *Guard) checkPolicy(p Policy) error {
 		return g.misconfigured(fmt.Errorf("reqlock: guard: %w", errors.Join(problems...)))
 	}
 	if slices.Contains(p.Keys, "") {
-		return g.refusal(keyMissing, keyfuncs.ErrMissing)
+		return g.refusal(ProblemKeyMissing, keyfuncs.ErrMissing)
 	}
 	return nil
 }
@@ -99,22 +99,22 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case r.Context().Err() != nil:
-		return g.refusal(clientGone, err)
+		return g.refusal(ProblemClientGone, err)
 	case errors.As(err, &tooLarge):
-		return g.refusal(bodyTooLarge, err)
+		return g.refusal(ProblemBodyTooLarge, err)
 	case errors.Is(err, keyfuncs.ErrBusy):
-		return g.refusal(busy, err)
+		return g.refusal(ProblemBusy, err)
 	case unread != nil && errors.Is(err, unread):
-		return g.refusal(bodyUnreadable, err)
+		return g.refusal(ProblemBodyUnreadable, err)
 	case errors.Is(err, keyfuncs.ErrNoRoute):
 		return g.misconfigured(err)
 	case errors.Is(err, keyfuncs.ErrMissing):
-		return g.refusal(keyMissing, err)
+		return g.refusal(ProblemKeyMissing, err)
 	case errors.Is(err, keyfuncs.ErrInvalid):
-		return g.refusal(keyInvalid, err)
+		return g.refusal(ProblemKeyInvalid, err)
 	default:
 		g.cfg.Logger.Warn("reqlock: guard: a key function has failed, the request is answered 400", "error", err)
-		return g.refusal(keyInvalid, err)
+		return g.refusal(ProblemKeyInvalid, err)
 	}
 }
 
@@ -130,5 +130,5 @@ func (g *Guard) ownAnswer(err error) *Error {
 // misconfigured says in the log what a client must not be told.
 func (g *Guard) misconfigured(err error) *Error {
 	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests are answered 500", "error", err, "change", remedy(err))
-	return g.refusal(misconfigured, err)
+	return g.refusal(ProblemMisconfigured, err)
 }

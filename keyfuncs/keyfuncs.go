@@ -44,8 +44,9 @@ var (
 // keyError is one of the errors above, in the words of one source. A source makes
 // its errors when it is constructed, so that a refusal costs no allocation.
 type keyError struct {
-	text string
-	kind error
+	text   string
+	kind   error
+	remedy string // what to change in the program; empty: not known here
 }
 
 func newError(kind error, format string, args ...any) error {
@@ -54,6 +55,16 @@ func newError(kind error, format string, args ...any) error {
 
 func (e *keyError) Error() string { return e.text }
 func (e *keyError) Unwrap() error { return e.kind }
+
+// Remedy returns what to change in the program, if err comes from a source of this package that
+// knows: the names of the wildcards that a route has, say. It is for the log.
+func Remedy(err error) (change string, ok bool) {
+	var e *keyError
+	if !errors.As(err, &e) || e.remedy == "" {
+		return "", false
+	}
+	return e.remedy, true
+}
 
 // misuse ends a constructor. call is what the program wrote, why is what is wrong
 // with it and what would be right.

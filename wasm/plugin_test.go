@@ -185,7 +185,7 @@ func TestReqlockV1(t *testing.T) {
 		"K": {Policy: guard.Policy{Keys: []string{"K"}, Mode: initial.Mode}},
 		"S": {Policy: guard.Policy{Keys: []string{"S"}, Mode: initial.Mode, Skip: true}},
 		"D": {Policy: initial, Denial: guard.Error{
-			Status: 422, Type: "urn:reqlock:problem:plugin-denied", Title: "The request is refused",
+			Status: 422, Type: "urn:reqlock:problem:plugin-denied", Title: "Request refused",
 			Detail: "no?way ?ü " + strings.Repeat("?", 245), Err: errDenied,
 		}},
 	} {
@@ -658,7 +658,7 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 		body   string
 	}{
 		"trap":    {faulty("t"), 503, `"type":"urn:reqlock:problem:plugin-failed"`},
-		"no key":  {faulty("n"), 503, `"detail":"The service cannot tell`},
+		"no key":  {faulty("n"), 503, `"detail":"The server cannot decide`},
 		"denied":  {request("GET", "/", ""), 400, `"detail":"X-Tenant is missing"`},
 		"large":   {large, 413, `"type":"urn:reqlock:problem:body-too-large"`},
 		"failing": {failing, 400, `"type":"urn:reqlock:problem:body-unreadable"`},

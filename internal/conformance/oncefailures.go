@@ -126,7 +126,7 @@ func onceClientHangsUp(e *env) {
 		e.Errorf("the handler's context has ended: %v", err)
 	}
 	inside.leave()
-	if o := e.outcome(); o.Status != 0 || o.Err != nil {
+	if o := e.outcome(); !o.Ran || o.Err != nil {
 		e.Errorf("observed %+v", o)
 	}
 	e.wantErr("the context of a handler that has returned", inside.ctx.Err(), context.Canceled)
@@ -255,7 +255,7 @@ func onceTooMany(e *env) {
 func (e *env) wantNotStored(lines int) guard.Outcome {
 	e.Helper()
 	o := e.outcome()
-	if o.Status != 0 || !errors.Is(o.Err, idempotency.ErrNotStored) {
+	if !o.Ran || !errors.Is(o.Err, idempotency.ErrNotStored) {
 		e.Errorf("observed %+v, want Err %v", o, idempotency.ErrNotStored)
 	}
 	if n := e.log.count("is not stored"); n != lines {

@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -581,4 +582,13 @@ func ReadRenew(reply any, n int) ([]Renewal, error) {
 
 func unexpected(s *Script, reply any) error {
 	return fmt.Errorf("script %s: unexpected reply %T %v", s.Name, reply, reply)
+}
+
+// Acquires reports whether the call is an attempt to acquire.
+func (c Call) Acquires() bool { return strings.HasSuffix(c.Script.Name, "acquire") }
+
+// Granted reports whether the reply to an attempt to acquire grants the lock.
+func (c Call) Granted(reply any) bool {
+	answer, err := c.ReadAcquire(reply)
+	return err == nil && answer.Granted
 }
