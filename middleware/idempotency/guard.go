@@ -115,6 +115,7 @@ func (v *visit) run(r *http.Request, next func(*http.Request, *Recorder)) {
 // can ask again at once. What becomes of the storing is nothing to the client.
 func (v *visit) finish(r *http.Request, rec *Recorder) {
 	whole := rec.complete()
+	guard.SetStatus(r.Context(), rec.status)
 	result, failure := v.result(rec, whole)
 	err := guard.ReleaseBy(r.Context(), func(lease *core.Lease) error {
 		var err error

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
@@ -293,6 +294,26 @@ func TestIdempotentPanics(t *testing.T) {
 	} {
 		if text := fmt.Sprint(panicOf(f)); !strings.Contains(text, says) || !strings.HasPrefix(text, "reqlock: ") {
 			t.Errorf("panics with %q, want %q", text, says)
+		}
+	}
+}
+
+// Observe is told the status of a run, and that of a replay.
+func TestIdempotentOutcome(t *testing.T) {
+	t.Parallel()
+	outcomes := make(chan guard.Outcome, 2)
+	handler := Idempotent(newLocks(t), idempotency.Config{
+		Scope:   idempotency.Global,
+		Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o },
+	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	mux := http.NewServeMux()
+	mux.Handle("POST /pay", handler)
+	for _, ran := range []bool{true, false} {
+		r := httptest.NewRequest("POST", "/pay", strings.NewReader("{}"))
+		r.Header.Set("Idempotency-Key", "k")
+		mux.ServeHTTP(httptest.NewRecorder(), r)
+		if o := <-outcomes; o.Status != http.StatusCreated || o.Ran != ran {
+			t.Errorf("outcome %+v, want status 201 and Ran %v", o, ran)
 		}
 	}
 }
