@@ -369,7 +369,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.alarms.Close()
 	c.dog.Close()
 	c.background.close()
-	c.cleaner.close()
+	c.cleaner.close(ctx)
 	c.batcher.Close()
 	c.hub.Close()
 	for i := range c.shards {
