@@ -15,9 +15,9 @@ type Options struct {
 	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again; that of a fair lock sleeps for
 	// 75s at most, to keep its place. 0: 5s, at least 1ms.
 	PollInterval time.Duration
-	// CommandTimeout bounds each operation on Redis, repeats included. 0: 3s, at least 1ms. The connection of a command that was
-	// given up is busy until the Redis client's ReadTimeout, and Close waits for it. A release that hands the lock on to a waiter of
-	// this process may take as long again, where it has to wait for a connection first.
+	// CommandTimeout bounds each operation on Redis, repeats and the wait for a connection included, whatever the time-outs of the
+	// Redis client are. What is given up gives its connection back, or closes it, within another eighth of it. A shorter ReadTimeout
+	// of the Redis client bounds the wait for one reply. 0: 3s, at least 1ms.
 	CommandTimeout time.Duration
 	// ReplicaAcks is how many replicas must have a lock before Acquire returns it, so that it is there after a failover to one
 	// of them; and its prolongation before it counts. With fewer: ErrNotReplicated. It costs each of these operations a round
