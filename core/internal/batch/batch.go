@@ -126,7 +126,6 @@ func (b *Batcher) newLanes(rdb redis.UniversalClient, limits limits) *lanes {
 	lends := bind(rdb)
 	for p := range ls {
 		ls[p] = &lane{b: b, rdb: rdb, lends: lends, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
-		ls[p].apart.Store(b.cluster != nil)
 	}
 	return ls
 }

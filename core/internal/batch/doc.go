@@ -31,7 +31,7 @@
 // In a pipeline the calls of plain locks, if there are two or more, are not a command each: up to 64 of them are one command, a
 // parcel, by which Redis runs for each lock the script that it would have run anyway. What is wrong with one lock is the
 // reply to that call alone. Where a parcel is refused as a whole, because of its keys, its calls are sent again one by one.
-// A server that does not take keys of several locks in a command gets no other parcel; a cluster gets none at all.
+// A server that does not take keys of several locks in a command gets no other parcel for a minute; a cluster gets none at all.
 //
 // # Clusters
 //

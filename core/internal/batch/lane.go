@@ -37,7 +37,7 @@ type lane struct {
 	limits limits
 	acks   bool
 
-	apart atomic.Bool // no command may have keys of several locks
+	apartUntil atomic.Int64 // no command has keys of several locks before that, in ns since the epoch
 
 	mu      sync.Mutex
 	queue   queue
@@ -166,7 +166,7 @@ func (l *lane) context(now time.Time) context.Context {
 	if now.After(l.ctxUntil) {
 		more := l.b.cfg.Timeout / 8
 		l.ctxUntil = now.Add(more)
-		l.ctx, l.cancel = context.WithDeadline(Bounded(context.Background()), now.Add(l.b.cfg.Timeout+more))
+		l.ctx, l.cancel = context.WithDeadline(Bounded(context.Background()), now.Add(l.b.cfg.Timeout).Add(more))
 	}
 	return l.ctx
 }

@@ -78,11 +78,12 @@ func (r *runner) fly() {
 		r.flyAlone()
 		return
 	}
-	r.ask(rdb, !r.lane.apart.Load())
+	r.ask(rdb, r.lane.joins(r.started))
 	if refused, why := r.refused(); why != nil {
 		r.ask(rdb, false)
 		if !hasCode(why, "NOPERM") && slices.ContainsFunc(refused, func(s *slot) bool { return s.reply.Err == nil }) {
-			r.lane.apart.Store(true) // this server, or what stands before it, never wants keys of several locks in one command
+			// It seems that this server, or what stands before it, does not want keys of several locks in one command.
+			r.lane.apartUntil.Store(r.started.Add(apartFor).UnixNano())
 		}
 	}
 }
