@@ -27,7 +27,8 @@ type Lock struct {
 
 // Lock returns the reentrant lock of a name. The name is not empty and no longer than 64 KiB; what else is in it is yours,
 // except for braces in a cluster: there they must make a hash tag, as in {order}:42, or be left out. See also
-// Options.NameMapper. A name stands for one kind of lock: locks of two kinds may not hear of each other's releases.
+// Options.NameMapper. A name stands for one kind of lock. Redis tells a read/write lock from the other kinds, and asking for the
+// wrong one is ErrWrongKind while it is held. The others exclude each other, but may not hear of each other's releases.
 // Redisson: getLock.
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 

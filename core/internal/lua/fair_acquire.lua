@@ -8,17 +8,22 @@
 -- ARGV[4]   when to queue up at the latest, ms of the server's clock; 0: do not
 --
 -- Reply: 1, granted; {ttl, now, queued}, not granted: nothing changes for ttl ms unless a message comes (-1: without end); the
--- server's clock; 1 if it stands in the queue.
+-- server's clock; 1 if it stands in the queue; or the error WRONGKIND, the key is a read/write lock.
 
 local owner, lease, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local first, deadline = head()
 local ttl = redis.call('PTTL', KEYS[1])
 
-if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], owner) == 1 then
-  if ttl < lease then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if ttl ~= -2 then
+  local held = redis.call('HMGET', KEYS[1], owner, 'mode')
+  if held[1] then
+    if ttl < lease then
+      redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    end
+    return 1
+  elseif held[2] then
+    return redis.error_reply('WRONGKIND the key is a read/write lock')
   end
-  return 1
 end
 
 if ttl == -2 and (not first or first == owner) then
