@@ -668,7 +668,7 @@ func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
 	}
 	wantErr(t, "a writer", leave("a writer", rw.Write(), true, waiting), ErrStillHeld)
 	mustRelease(t, read)
-	write := mustTake(t, bg, rw.Write(), AcquireOptions{})
+	write := mustTake(t, bg, rw.Write(), AcquireOptions{WaitTime: patience}) // those that left are released in the background
 	wantErr(t, "a reader", leave("a reader", rw.Read(), true, waiting), ErrStillHeld)
 	mustRelease(t, write)
 

@@ -169,7 +169,7 @@ func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 // this returns, whatever Redis said, as with free; or there are others, and it is to be freed.
 func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold, lease *Lease, arrivals uint64) (others bool, cause error) {
 	e, c := h.entry, h.client()
-	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).replicated()
+	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).replicated().untilSent()
 	defer x.done()
 	answer, err := x.runHere()
 	var told lua.Answer

@@ -453,8 +453,8 @@ func TestRule2_4_Fates(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
 	for text, want := range map[string]fate{
-		"MOVED 1 127.0.0.1:1": refused, "ASK 1 127.0.0.1:1": refused, "READONLY x": refused, "CLUSTERDOWN x": refused,
-		"BUSY x": refused, "WRONGTYPE x": refused, "TRYAGAIN x": busy, "LOADING x": busy,
+		"MOVED 1 127.0.0.1:1": away, "ASK 1 127.0.0.1:1": away, "READONLY x": away, "CLUSTERDOWN x": away, "MASTERDOWN x": away,
+		"BUSY x": away, "WRONGTYPE x": refused, "WRONGKIND x": refused, "TRYAGAIN x": busy, "LOADING x": busy,
 		"ERR x": failed, "NOPERM x": failed, "OOM x": failed, "MISCONF x": failed, "NOREPLICAS x": failed, "EXECABORT x": failed,
 	} {
 		proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))

@@ -108,7 +108,7 @@ const (
 // lookAround looks at what became of a try.
 func (c *Client) lookAround(f fate, err error) {
 	o := &c.lookout
-	if o.cluster == nil || f != lost && !(f == refused && isDial(err)) {
+	if o.cluster == nil || f != lost && !isDial(err) {
 		return
 	}
 	now, last := time.Now().UnixNano(), o.last.Load()
