@@ -23,6 +23,7 @@ import (
 type Client struct {
 	opts    Options
 	id      string // the first part of every wire owner
+	address string // where Redis is; see MultiLock
 	at      func(time.Time) instant
 	cluster bool
 	slot    func(key string) int
@@ -78,10 +79,11 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
 	}
 	c := &Client{
-		opts: opts,
-		id:   id.String(),
-		at:   at,
-		slot: func(string) int { return 0 },
+		opts:    opts,
+		id:      id.String(),
+		address: addressIn(rdb),
+		at:      at,
+		slot:    func(string) int { return 0 },
 		batcher: batch.New(batch.Config{
 			Redis:      rdb,
 			Timeout:    opts.CommandTimeout,
