@@ -31,7 +31,7 @@ var outages = map[string]func(b *bundle, t *testing.T) (*Client, *outage){
 		proxy := b.srv.Proxy(t)
 		rdb := proxy.ClientWith(t, func(o *redis.Options) {
 			o.Dialer, o.DialerRetries = d.dial, 1
-			o.PoolSize = 1 // the library gives a dial error to whoever asks for a connection, until it has tried again by itself
+			o.PoolSize = 1 // then the library returns an old dial error until it has dialed again by itself
 		})
 		rdb.AddHook(d)
 		return b.clientOn(t, rdb, pollInterval(time.Hour)), &outage{
@@ -91,7 +91,7 @@ func refuseBy(proxy *redistest.Proxy, reply string) *outage {
 	}
 }
 
-// What a holder says is repeated until Redis has heard it; those who want the lock are told at once that Redis is away.
+// Releases and extensions are repeated until Redis has them. Acquire fails at once while Redis is away.
 func TestRedisIsAwayForAMoment(t *testing.T) {
 	t.Parallel()
 	for name, outageOf := range outages {
@@ -124,7 +124,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 			"hand-over": func(t *testing.T, b *bundle, c *Client, o *outage) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
-				eventually(t, "somebody listens, has asked once more, and sleeps", func() bool {
+				eventually(t, "the waiter listens, has asked once more, and sleeps", func() bool {
 					e := c.lock("a")
 					defer e.unlock()
 					return e.epoch > 0 && len(e.queue) == 1 && e.queue[0].seen == e.epoch && !e.queue[0].asking

@@ -149,9 +149,9 @@ func (x *exchange) replicated() *exchange {
 	return x
 }
 
-// untilSent repeats a try that did not reach Redis, or reached a server that is no master, until the time is over. Those who want
-// a lock are told at once that Redis is away. Those who have one would leave it behind: after a failover, the library gives
-// everybody an old dial error for up to a second.
+// untilSent repeats a try that did not reach Redis, or reached a server that is no master, until the time is over. It is for
+// commands of holders: after a failover, go-redis returns an old dial error for up to a second, and a release that gave up on it
+// would leave the lock behind. Acquire does without, to fail at once while Redis is away.
 func (x *exchange) untilSent() *exchange {
 	x.persistent = true
 	return x

@@ -16,8 +16,8 @@ type Options struct {
 	// 75s at most, to keep its place. 0: 5s, at least 1ms.
 	PollInterval time.Duration
 	// CommandTimeout bounds each operation on Redis, repeats and the wait for a connection included, whatever the time-outs of the
-	// Redis client are. What is given up gives its connection back, or closes it, within another eighth of it. A shorter ReadTimeout
-	// of the Redis client bounds the wait for one reply. Acquire fails as soon as Redis is found to be away, without a connection or
+	// Redis client are. A command that was given up holds its connection for an eighth longer at most. A shorter ReadTimeout of
+	// the Redis client bounds the wait for one reply. Acquire fails as soon as Redis is found to be away, without a connection or
 	// without a master, while Release and Extend try again until then. 0: 3s, at least 1ms.
 	CommandTimeout time.Duration
 	// ReplicaAcks is how many replicas must have a lock before Acquire returns it, so that it is there after a failover to one

@@ -587,7 +587,7 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// What was open is a black hole, what is opened afterwards works.
+// Open connections become black holes, new ones work.
 func TestMute(t *testing.T) {
 	t.Parallel()
 	bothProtocols(t, func(t *testing.T, s *Server, p *Proxy, protocol int) {

@@ -420,7 +420,7 @@ func TestBounded_Hooks(t *testing.T) {
 	}
 }
 
-// What is known of a client goes with it.
+// A client that is garbage is forgotten.
 func TestBounded_ClientsAreForgotten(t *testing.T) {
 	t.Parallel()
 	keys := func() (keys []any) {
@@ -533,7 +533,7 @@ func TestRule3_4_AnOldPipelineDoesNotCount(t *testing.T) {
 	})
 }
 
-// What nobody waits for any more is not in the way of others, though it may end only later.
+// A flight that was given up does not keep others waiting, though it ends only later.
 func TestGivenUpFlightsDoNotCount(t *testing.T) {
 	onClock(t, func(b *bench) {
 		for range shared.most {

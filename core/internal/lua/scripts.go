@@ -499,7 +499,7 @@ func integers(list []any) ([]int64, bool) {
 // noEnd is how Redis tells that a key has no end, in ms.
 const noEnd = -1
 
-// timeToLive is what a key has left, told in ms. Redis knows times that a Duration cannot hold: 292 years and more are without end.
+// timeToLive converts a reply in ms. A Duration holds 292 years, a key of Redis may have more: then it has no end.
 func timeToLive(ms int64) time.Duration {
 	if ms > math.MaxInt64/int64(time.Millisecond) {
 		ms = noEnd
