@@ -36,6 +36,7 @@ type exchange struct {
 var (
 	errLeft    = errors.New("the caller has left")
 	errTimeout = errors.New("no reply from Redis within CommandTimeout")
+	errAborted = errors.New("the Redis client gave up")
 )
 
 // exchanges are those that are over. Each acquire and each release has one: to make them all anew would be a good part of what the
@@ -294,7 +295,7 @@ func opaque(err error) error {
 	case wrongType(err):
 		return ErrWrongKind
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return errors.New(err.Error())
+		return fmt.Errorf("%w: %v", errAborted, err)
 	}
 	return err
 }

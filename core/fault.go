@@ -1,7 +1,9 @@
 package core
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 
@@ -20,6 +22,7 @@ type fault struct {
 
 var (
 	faultUnreachable    = &fault{"Redis cannot be reached", "start Redis, or correct the address of the Redis client or the network", true, true}
+	faultConnection     = &fault{"the connection to Redis does not work", "see error", true, false}
 	faultSilent         = &fault{"Redis does not answer in time", "look at the load of Redis (SLOWLOG, INFO) and at the network, or raise core.Options.CommandTimeout", true, true}
 	faultPoolEmpty      = &fault{"the pool of the Redis client has no free connection", "raise PoolSize of the Redis client, or give locks a client of their own", true, true}
 	faultClientClosed   = &fault{"the Redis client is closed", "close the core.Client first", true, false}
@@ -73,12 +76,22 @@ var answers = []struct {
 	{"", faultOther},
 }
 
+// noFaults are the errors of this package and of its batcher that do not come from Redis or the way there.
+var noFaults = []error{
+	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions, ErrUpgrade, ErrRecorded,
+	ErrNotReplicated, ErrWrongKind, batch.ErrClosed, errNoMajority, redis.Nil,
+}
+
 // faultOf returns the fault that an error is due to; nil: none.
 func faultOf(err error) *fault {
-	var timeout net.Error
+	var network net.Error
+	for _, e := range noFaults {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
 	switch {
-	case err == nil, err == ErrWrongKind, wrongType(err), err == redis.Nil,
-		errors.Is(err, ErrRecorded), errors.Is(err, ErrClosed), errors.Is(err, ErrNotReplicated), errors.Is(err, batch.ErrClosed):
+	case err == nil, wrongType(err):
 		return nil
 	case errors.Is(err, lua.ErrUnexpected):
 		return faultOther
@@ -94,10 +107,17 @@ func faultOf(err error) *fault {
 				return answer.fault
 			}
 		}
-	case errors.Is(err, batch.ErrUnsent), errors.Is(err, batch.ErrUnanswered), err == errTimeout, errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, batch.ErrUnsent), errors.Is(err, batch.ErrUnanswered), errors.Is(err, errTimeout), errors.Is(err, errAborted):
 		return faultSilent
+	case errors.As(err, &network):
+		if network.Timeout() {
+			return faultSilent
+		}
+		return faultUnreachable
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return faultUnreachable
 	}
-	return faultUnreachable
+	return faultConnection
 }
 
 // isPermission reports whether a reply, or what was made of one, says that the user may not do
@@ -109,7 +129,10 @@ func isPermission(err error) bool {
 // heals reports whether the cause of an error may pass without a change to this program or its
 // rights: an outage, a failover, a full memory. What will be the same in an hour does not heal.
 func heals(err error) bool {
-	if hasCode(err, "TRYAGAIN", "MOVED", "ASK") {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded): // the caller's; see opaque
+		return false
+	case hasCode(err, "TRYAGAIN", "MOVED", "ASK"):
 		return true
 	}
 	f := faultOf(err)

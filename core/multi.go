@@ -211,7 +211,7 @@ const (
 	waitPerMember = 1500 * time.Millisecond
 	// leastTieWait bounds the same at first where the locks are of one name.
 	leastTieWait = 20 * time.Millisecond
-	// maxPause bounds the pause after that was not enough.
+	// maxPause bounds the pause after that was not enough. In an outage it doubles, up to 3.2 s.
 	maxPause = 100 * time.Millisecond
 )
 
@@ -222,12 +222,16 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	ctx = WithOwner(effective(ctx))
 	b := newBudget(opts.WaitTime)
 	s, err := m.all(ctx, opts, m.tryAll)
-	for try := 0; err != nil && mayPass(err) && !b.over() && ctx.Err() == nil; try++ {
+	for try := 0; err != nil && b.mayPass(err) && !b.over() && ctx.Err() == nil; try++ {
 		s, err = m.all(ctx, opts, func(ctx context.Context, opts AcquireOptions, got []*Lease) error {
 			return m.waitForAll(ctx, opts, b, try, got)
 		})
-		if err != nil && mayPass(err) {
+		switch {
+		case err == nil:
+		case mayPass(err):
 			b.pause(ctx, rand.N(maxPause))
+		case b.mayPass(err):
+			b.pause(ctx, rand.N(maxPause<<min(try, 5)))
 		}
 	}
 	switch {
@@ -239,8 +243,14 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	return nil, b.explain(m, err)
 }
 
-// mayPass says of an error that another attempt makes sense: somebody else has the lock; a lease was over before the whole
-// was there; or masters of a RedLock may come back.
+// mayPass reports whether another attempt makes sense after an error. A caller that waits for ever waits through an outage, as it
+// does with one lock: it asks for the first of them, whose wait outlasts that.
+func (b *budget) mayPass(err error) bool {
+	return mayPass(err) || b.wait == WaitForever && heals(err)
+}
+
+// mayPass reports whether another owner has the lock, a lease was over before the whole was there, or masters of a RedLock may
+// come back.
 func mayPass(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLockLost) || errors.Is(err, errNoMajority)
 }
@@ -325,15 +335,21 @@ func (m *multi) lanes() (lanes [][]int, rest []int) {
 	return lanes, rest
 }
 
-// worst is the first error that no waiting will help against, or else the first.
-func worst(errs []error) (first error) {
+// worst is the error that waiting helps least: the first that stays, or else the first of an outage, or else the first.
+func worst(errs []error) error {
+	var first, outage error
 	for _, err := range errs {
-		if err != nil && !mayPass(err) {
+		switch {
+		case err == nil:
+		case mayPass(err):
+			first = cmp.Or(first, err)
+		case heals(err):
+			outage = cmp.Or(outage, err)
+		default:
 			return err
 		}
-		first = cmp.Or(first, err)
 	}
-	return first
+	return cmp.Or(outage, first)
 }
 
 // waitForAll takes one lock after another. The wait for the first is in nobody's way and may take all the time there is. The

@@ -135,3 +135,66 @@ func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	}
 	wantErr(t, "the other one", await(t, "it ends", staying).err, ErrClosed)
 }
+
+// Several locks as one wait through an outage as well, of the first server and of another.
+func TestWaitForever_SeveralLocks(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []string{"a", "b"} {
+		t.Run(cut, func(t *testing.T) {
+			t.Parallel()
+			var retries atomic.Int64
+			up, down := newBundle(t), newBundle(t)
+			proxy := down.srv.Proxy(t)
+			var refused atomic.Int64
+			count := func(o *Options) {
+				o.Observer.NotAcquired = func(context.Context, Event) { refused.Add(1) }
+			}
+			away := down.clientOn(t, proxy.Client(t), retrying(&retries), count, commandTimeout(200*time.Millisecond))
+			here := up.client(t)
+			proxy.Cut()
+			other := map[string]string{"a": "b", "b": "a"}[cut]
+			result := acquireAsync(bg, MultiLock(here.Lock(other), away.Lock(cut)), AcquireOptions{WaitTime: WaitForever})
+			eventually(t, "it asks again", func() bool { return retries.Load()+refused.Load() >= 4 })
+			_, err := MultiLock(here.Lock("c"), away.Lock("d")).Acquire(bg, AcquireOptions{WaitTime: time.Minute})
+			if f := faultOf(err); f == nil || !f.heals {
+				t.Errorf("one that waits for a minute: %v, want the trouble with Redis", err)
+			}
+			proxy.Restore()
+			mustRelease(t, mustGet(t, "all of them", result))
+		})
+	}
+}
+
+// What waiting cannot heal ends the wait for several locks at once.
+func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
+	t.Parallel()
+	const denied = "-NOPERM User limited has no permissions to run the 'evalsha' command\r\n"
+	var members []Locker
+	for i := range 3 {
+		b := newBundle(t)
+		c, proxy := b.proxied(t)
+		if i < 2 {
+			proxy.OnEvery(runs(acquireScript), redistest.ReplyWith(denied))
+		}
+		members = append(members, c.Lock("a"))
+	}
+	b := newBundle(t)
+	c := b.client(t)
+	rw := c.ReadWriteLock("a")
+	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	for what, test := range map[string]struct {
+		ctx  context.Context
+		lock Locker
+		want string
+	}{
+		"no permission for one of three":   {bg, MultiLock(members...), "NOPERM"},
+		"no permission for two of three":   {bg, RedLock(members...), "NOPERM"},
+		"the write side beside a reader's": {read.Context(), MultiLock(rw.Write(), c.Lock("b")), ErrUpgrade.Error()},
+	} {
+		r := await(t, what, acquireAsync(test.ctx, test.lock, AcquireOptions{WaitTime: WaitForever}))
+		if r.err == nil || !strings.Contains(r.err.Error(), strings.TrimPrefix(test.want, "reqlock: ")) {
+			t.Errorf("%s: %v, want %s", what, r.err, test.want)
+		}
+	}
+	mustRelease(t, read)
+}

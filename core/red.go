@@ -240,14 +240,15 @@ func (r *red) verdict(errs []error) (final bool, _ error) {
 	return false, errLate
 }
 
-// isFinal says that a member will not do better another time.
+// isFinal reports whether a member will do no better another time.
 func isFinal(err error) bool {
 	for _, target := range []error{ErrClosed, ErrWrongKind, ErrInvalidName, ErrInvalidOptions} {
 		if errors.Is(err, target) {
 			return true
 		}
 	}
-	return false
+	f := faultOf(err)
+	return f != nil && !f.heals
 }
 
 // askPastQueue asks Redis once, past those who wait in this process: the member of a RedLock must not be kept by the time
