@@ -28,8 +28,8 @@ func (topo *topology) testMembers(t *testing.T) {
 			topo.wantApart(t, members)
 
 			topo.peer.ask(t, holder, "lock", k.name, name, lease.Milliseconds())
-			topo.peer.want(t, true, holder, "isHeld", k.name, name)
-			topo.peer.want(t, false, other, "isHeld", k.name, name)
+			topo.wantHeldAsOne(t, true, holder, k, name)
+			topo.wantHeldAsOne(t, false, other, k, name)
 			for _, m := range members {
 				topo.wantCount(t, m.kind, m.of, 1)
 				topo.wantLocked(t, m.kind, m.ours(t, cs), other)
@@ -42,7 +42,7 @@ func (topo *topology) testMembers(t *testing.T) {
 			}
 
 			held := holdAll(t, cs, k.lock(cs, name))
-			topo.peer.want(t, false, other, "isHeld", k.name, name)
+			topo.wantHeldAsOne(t, false, other, k, name)
 			topo.peer.want(t, false, other, "tryLock", k.name, name, 0, -1)
 			for _, m := range members {
 				topo.wantCount(t, m.kind, m.of, 1)
@@ -58,6 +58,14 @@ func (topo *topology) testMembers(t *testing.T) {
 				topo.wantFree(t, m.kind, m.ours(t, cs), other)
 			}
 		})
+	}
+}
+
+// wantHeldAsOne asks whether a thread holds all members.
+func (topo *topology) wantHeldAsOne(t *testing.T, want bool, thread string, k kind, name string) {
+	t.Helper()
+	if !topo.version.before(hasIsHeldOfSeveral) {
+		topo.peer.want(t, want, thread, "isHeld", k.name, name)
 	}
 }
 
@@ -82,10 +90,10 @@ func (topo *topology) testMajority(t *testing.T) {
 		for _, m := range rest {
 			topo.awaitFree(t, m)
 		}
-		topo.peer.want(t, true, holder, "tryLock", red.name, name, 0, lease.Milliseconds())
+		topo.peer.want(t, true, holder, "tryLock", red.name, name, patience.Milliseconds(), lease.Milliseconds())
 		topo.peer.want(t, 1, holder, "holdCount", rest[0].name, rest[0].of)
 		topo.peer.want(t, 1, holder, "holdCount", rest[1].name, rest[1].of)
-		topo.peer.want(t, false, holder, "isHeld", red.name, name) // which wants all
+		topo.wantHeldAsOne(t, false, holder, red, name) // not all of them
 		wantRefused(t, ours)
 		topo.peer.ask(t, holder, "unlock", red.name, name)
 		topo.peer.want(t, true, other, "isHeld", missing.name, missing.of)
@@ -104,6 +112,27 @@ func (topo *topology) testMajority(t *testing.T) {
 			mustRelease(t, l)
 		}
 	}
+}
+
+// testMasterDown: with one of three masters down, either side still gets a RedLock, and keeps the other out.
+func (topo *topology) testMasterDown(t *testing.T) {
+	own := topo.fresh(t)
+	cs := own.clients(t)
+	name, thread := newName("down"), newName("thread")
+	lock := red.lock(cs, name)
+	own.servers[1].Kill(t)
+
+	held := mustAcquire(t, t.Context(), lock)
+	own.peer.want(t, false, thread, "tryLock", red.name, name, 0, lease.Milliseconds())
+	mustRelease(t, held)
+
+	// lock() would try for 4.5s at a time, which a master that is down may use up.
+	own.peer.want(t, true, thread, "tryLock", red.name, name, patience.Milliseconds(), lease.Milliseconds())
+	if _, err := lock.Acquire(t.Context(), core.AcquireOptions{}); err == nil {
+		t.Error("we have the lock beside the JVM")
+	}
+	own.peer.ask(t, thread, "unlock", red.name, name)
+	mustRelease(t, mustAcquire(t, t.Context(), lock))
 }
 
 // ours is a member as a lock of ours.
