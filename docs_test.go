@@ -1,7 +1,10 @@
 package reqlock_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"errors"
 	"expvar"
 	"fmt"
@@ -33,6 +36,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
@@ -137,7 +141,7 @@ func TestKeyOfANumber(t *testing.T) {
 	locks := newLocks(t)
 	hold(t, locks, "reqlock:order:42")
 	mux := http.NewServeMux()
-	mux.Handle("/orders/{id}", httplock.New(locks, httplock.Config{Key: orderKey})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	mux.Handle("POST /orders/{id}", httplock.New(locks, httplock.Config{Key: orderKey})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	for path, want := range map[string]string{
 		"/orders/42": "409", "/orders/042": "409", "/orders/%30%34%32": "409", "/orders/43": "200", "/orders/+42": "400", "/orders/x": "400",
 	} {
@@ -259,8 +263,14 @@ func TestTestsOfFaults(t *testing.T) {
 	if got := answerOf(lost, post("/")); got != "200 true" {
 		t.Error("the lock is lost: ", got)
 	}
+	if err := locks.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
 	if err := srv.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if err := locks.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "the Redis client is closed") {
+		t.Errorf("there is no Redis: Ping: %v", err)
 	}
 	if got := answerOf(routes(locks), post("/orders/42/pay")); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "backend-unavailable") {
 		t.Error("there is no Redis: ", got)
@@ -349,15 +359,15 @@ func TestLettingGo(t *testing.T) {
 	locks := newLocks(t)
 	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Const("k"), WaitTime: 10 * time.Second})
 	mux := http.NewServeMux()
-	mux.Handle("/events", lock(http.HandlerFunc(events)))
-	mux.Handle("/socket", lock(http.HandlerFunc(socket)))
+	mux.Handle("GET /events", lock(http.HandlerFunc(events)))
+	mux.Handle("GET /socket", lock(http.HandlerFunc(socket)))
 	srv := httptest.NewUnstartedServer(mux)
 	srv.Config.BaseContext = func(net.Listener) context.Context { return context.WithValue(context.Background(), locksKey{}, locks) }
 	srv.Start()
 	defer srv.Close()
 
 	open := httplock.New(locks, httplock.Config{Key: func(*http.Request) (string, error) { return "", keyfuncs.ErrSkip }})
-	mux.Handle("/open/socket", open(http.HandlerFunc(socket)))
+	mux.Handle("GET /open/socket", open(http.HandlerFunc(socket)))
 
 	for path, want := range map[string]string{
 		"/events":      "free: true <nil>, context: <nil>\n",
@@ -373,6 +383,111 @@ func TestLettingGo(t *testing.T) {
 		text, err := io.ReadAll(conn)
 		if err != nil || !strings.Contains(string(text), want) || want == "" && len(text) > 0 {
 			t.Errorf("%s: %q (%v), want %q", path, text, err, want)
+		}
+	}
+}
+
+// serves answers a POST with the idempotency key k.
+func serves(h http.Handler, path string) string {
+	r := post(path)
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return fmt.Sprint(w.Code, " ", w.Body, " ", w.Header().Get("Idempotent-Replayed"))
+}
+
+// accountOf puts the account into the context, as authentication does.
+func accountOf(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, "acme")))
+	})
+}
+
+func TestRouteWithAnotherPattern(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	accountKey := tenantKey{}
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Pattern) })
+	before := http.NewServeMux()
+	before.Handle("POST /pay/{id}", httplock.Idempotent(locks, idempotency.Config{Scope: keyfuncs.Context(accountKey)})(pay))
+	mux := http.NewServeMux()
+
+	once := httplock.Idempotent(locks, idempotency.Config{
+		Scope: keyfuncs.Context(accountKey),
+		Route: "/pay/{}", // what the default was when the pattern was POST /pay/{id}
+	})
+	mux.Handle("POST /{kind}/{id}", once(pay))
+
+	for _, test := range []struct {
+		deployed http.Handler
+		want     string
+	}{{before, "200 POST /pay/{id} "}, {mux, "200 POST /pay/{id} true"}} {
+		if got := serves(accountOf(test.deployed), "/pay/1"); got != test.want {
+			t.Errorf("%s, want %s", got, test.want)
+		}
+	}
+}
+
+func TestHeadersOfRecords(t *testing.T) {
+	t.Parallel()
+	cfg := idempotency.Config{Scope: idempotency.Global}
+	cfg.Headers = func(name string) bool { // the canonical name
+		return name == "X-Next-Token" || idempotency.DefaultHeaders(name)
+	}
+	once := httplock.Idempotent(newLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Next-Token", "1")
+		w.Header().Set("X-Other-Token", "2")
+	}))
+	serves(once, "/")
+	r, w := post("/"), httptest.NewRecorder()
+	r.Header.Set("Idempotency-Key", "k")
+	once.ServeHTTP(w, r)
+	if w.Header().Get("X-Next-Token") != "1" || w.Header().Get("X-Other-Token") != "" {
+		t.Errorf("the replay has %v", w.Header())
+	}
+}
+
+type takesClear struct{ idempotency.Codec }
+
+func (c takesClear) Open(stored []byte, name string) ([]byte, error) {
+	if bytes.HasPrefix(stored, []byte("RQLI")) {
+		return stored, nil
+	}
+	return c.Codec.Open(stored, name)
+}
+
+func TestSealedRecords(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	cfg := idempotency.Config{Scope: idempotency.Global, Logger: slog.New(slog.DiscardHandler)}
+	runs := 0
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		fmt.Fprint(w, runs)
+	})
+	plain := httplock.Idempotent(locks, cfg)(pay)
+	key := bytes.Repeat([]byte("k"), 32)
+	block, err := aes.NewCipher(key) // 32 bytes from your secret store: AES-256
+	if err != nil {
+		log.Fatal(err)
+	}
+	gcm, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg.Codec = idempotency.AEAD(gcm)
+	sealed := httplock.Idempotent(locks, cfg)(pay)
+	cfg.Codec = takesClear{cfg.Codec}
+	both := httplock.Idempotent(locks, cfg)(pay)
+	for _, test := range []struct {
+		h          http.Handler
+		path, want string
+	}{
+		{plain, "/1", "200 1 "}, {both, "/1", "200 1 true"}, {sealed, "/2", "200 2 "}, {both, "/2", "200 2 true"}, {sealed, "/2", "200 2 true"},
+		{sealed, "/1", "503"}, {plain, "/2", "503"},
+	} {
+		if got := serves(test.h, test.path); !strings.HasPrefix(got, test.want) {
+			t.Errorf("%s: %s, want %s", test.path, got, test.want)
 		}
 	}
 }
@@ -402,14 +517,32 @@ func Example_metrics() {
 
 	defer locks.Close(context.Background())
 	mux := http.NewServeMux()
-	mux.Handle("/metered/{id}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metered/1", nil))
-		}
+	mux.Handle("POST /metered/{id}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(httptest.NewRecorder(), post("/metered/1")) // while this one has the lock
 	})))
 	mux.ServeHTTP(httptest.NewRecorder(), post("/metered/1"))
 	fmt.Println(&outcomes, &lost)
 	// Output: {"locked": 1, "ran": 1} 0
+}
+
+func TestHealthChecks(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	ctx, mux := t.Context(), http.NewServeMux()
+
+	if err := locks.Ping(ctx); err != nil { // at start-up
+		log.Fatal(err)
+	}
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := locks.Ping(r.Context()); err != nil {
+			slog.Error("not ready", "error", err) // it names users and addresses: not for clients
+			http.Error(w, "locks do not work", http.StatusServiceUnavailable)
+		}
+	})
+
+	if got := answerOf(mux, httptest.NewRequest(http.MethodGet, "/readyz", nil)); got != "200 " {
+		t.Error(got)
+	}
 }
 
 // Whoever finds a line in a log finds it in docs/operations.md as well.
@@ -436,7 +569,38 @@ func TestLogLinesAreExplained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n < 21 {
+	if n < 25 {
 		t.Errorf("only %d messages were found", n)
+	}
+}
+
+// A route for every method hands preflights to its handler, and a reader copies what an example
+// does.
+func TestExamplesNameTheirMethods(t *testing.T) {
+	t.Parallel()
+	routes := regexp.MustCompile(`\b(?:\w+\.Handle(?:Func)?|serve)\("([^"]*)"|\.(Any)\(`)
+	named := regexp.MustCompile(`^(?:GET|POST|PUT|PATCH|DELETE) `)
+	files := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "*_test.go", "*/example*_test.go", "*/*/example*_test.go", "*/*.go", "middleware/*/*.go", "examples/*/*.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			if !strings.HasSuffix(file, "_test.go") || strings.Contains(file, "example") || filepath.Base(file) == file {
+				files = append(files, file)
+			}
+		}
+	}
+	n := 0
+	for _, file := range files {
+		for _, match := range routes.FindAllStringSubmatch(read(t, file), -1) {
+			if n++; !named.MatchString(match[1]) {
+				t.Errorf("%s: %s has no method", file, match[0])
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d routes were found", n)
 	}
 }

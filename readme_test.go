@@ -96,14 +96,17 @@ func Example_plugin() {
 	}
 	defer locks.Close(context.Background())
 	ctx, mux := context.Background(), http.NewServeMux()
-	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	show := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	change := show
 
 	plugin, err := wasm.Open(ctx, "examples/wasm/plugin.wasm", wasm.Config{Watch: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer plugin.Close(context.Background()) // after the server's Shutdown
-	mux.Handle("/{tenant}/{list}", httplock.New(locks, httplock.Config{Policy: plugin.Policy})(handler))
+	decided := httplock.New(locks, httplock.Config{Policy: plugin.Policy})
+	mux.Handle("GET /{tenant}/{list}", decided(show))
+	mux.Handle("POST /{tenant}/{list}", decided(change))
 }
 
 func Example_shutdown() {

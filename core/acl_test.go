@@ -116,6 +116,12 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 			force(t, lock.held(mine, name), lock.held(theirs, name))
 		})
 	}
+	t.Run(fmt.Sprintf("ping, mode %d", publish), func(t *testing.T) {
+		t.Parallel()
+		if err := s.client(t, publish).Ping(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run(fmt.Sprintf("downgrade, mode %d", publish), func(t *testing.T) {
 		t.Parallel()
 		name := fmt.Sprintf("order:downgrade:%d", publish)

@@ -15,6 +15,7 @@ import (
 type request struct {
 	ctx        context.Context
 	name       string // of the lock
+	shown      bool   // errors may hold the name
 	kind       *kind
 	owner      owner
 	fixed      time.Duration // LeaseTime; 0: the watchdog's
@@ -29,6 +30,7 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 	r := request{
 		ctx:        ctx,
 		name:       l.name,
+		shown:      l.c.opts.LogNames,
 		kind:       l.kind,
 		owner:      ownerFrom(ctx),
 		fixed:      opts.LeaseTime,
@@ -69,16 +71,16 @@ var errForced = fmt.Errorf("%w: ForceUnlock took it before Acquire returned", Er
 
 func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Lease, error) {
 	if err := opts.check(); err != nil {
-		return nil, opErr("acquire", l.name, err)
+		return nil, opErr("acquire", l.label(), err)
 	}
 	if l.err != nil {
-		return nil, opErr("acquire", l.name, l.err)
+		return nil, opErr("acquire", l.label(), l.err)
 	}
 	r := newRequest(effective(ctx), l, opts)
 	lease, err := c.enter(&r, l.key) // from here on the Lock is not needed any more
 	if err != nil {
 		if _, held := err.(*NotAcquiredError); !held { // one that is wrapped is why ctx has ended, and another lock's
-			err = opErr("acquire", r.name, err)
+			err = opErr("acquire", c.label(r.name), err)
 		}
 		notify(c.opts.Observer.NotAcquired, r.ctx, func() Event { return r.event("", err) })
 		return nil, err
@@ -487,7 +489,7 @@ func (w *waiter) fail(arrivals uint64, err error) {
 }
 
 func (r *request) notAcquired(ttl time.Duration) error {
-	return &NotAcquiredError{Name: r.name, TTL: ttl, Waited: now().since(r.began)}
+	return &NotAcquiredError{Name: r.name, TTL: ttl, Waited: now().since(r.began), shown: r.shown}
 }
 
 func (r *request) event(field string, err error) Event {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -10,10 +11,17 @@ import (
 )
 
 // The cleaner frees in the background what may have been left in Redis: holds whose release did not get through, whose
-// acquire was granted when nobody wanted it any more, or for whom a stray try may yet arrive. Since the field of a hold is
+// acquire was granted when it was not wanted any more, or for whom a stray try may yet arrive. Since the field of a hold is
 // never used again, freeing it once more does no harm.
 //
-// A cleanup is pending from add until Redis has answered at or after its final time, or its lease is over.
+// A cleanup is pending from add until one of these:
+//
+//	Redis has answered, and no stray can be on its way
+//	Redis has answered, CommandTimeout after it was first known to answer again: strays have arrived by then
+//	the lease is over
+//
+// An outage holds strays back: commands that were given up, on connections that are closed by now, are executed when it ends, in
+// any order. So it is not the time since a command was given up that counts, but the time since Redis answers again.
 type cleaner struct {
 	c        *Client
 	schedule *schedule.Schedule[*cleanup]
@@ -26,7 +34,8 @@ type cleaner struct {
 type cleanup struct {
 	call     lua.Call
 	grip     grip
-	final    time.Time // an answer before this does not yet count as the last
+	strays   bool      // may be on their way
+	calm     time.Time // when Redis was first heard of since the last command that was not answered; zero: not yet
 	expires  time.Time // when Redis has dropped the hold by itself
 	failures int
 	entry    schedule.Entry[*cleanup]
@@ -42,14 +51,17 @@ func newCleaner(c *Client) *cleaner {
 	return cl
 }
 
-// add has a hold freed by a call: soon, or else only when strays have had their time; and after that time in any case if a try of its
-// acquire is in doubt.
+// add has a hold freed by a call: soon, or else, where Redis has just answered, when strays of its acquire have had their time. doubt
+// says that there may be some.
 func (cl *cleaner) add(call lua.Call, g grip, lease time.Duration, soon, doubt bool) {
 	now := time.Now()
-	u := &cleanup{call: call, grip: g, final: now, expires: now.Add(lease)}
+	u := &cleanup{call: call, grip: g, strays: doubt, expires: now.Add(lease)}
 	if doubt {
-		u.final = now.Add(cl.c.opts.CommandTimeout)
 		u.expires = u.expires.Add(cl.c.opts.CommandTimeout)
+	}
+	pause := time.Duration(0)
+	if !soon {
+		u.calm, pause = now, cl.c.opts.CommandTimeout
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -57,11 +69,7 @@ func (cl *cleaner) add(call lua.Call, g grip, lease time.Duration, soon, doubt b
 		return
 	}
 	cl.pending[u] = struct{}{}
-	if soon {
-		cl.schedule.Set(&u.entry, u, 0)
-	} else {
-		cl.schedule.Set(&u.entry, u, time.Until(u.final))
-	}
+	cl.schedule.Set(&u.entry, u, pause)
 }
 
 func (cl *cleaner) len() int {
@@ -70,8 +78,7 @@ func (cl *cleaner) len() int {
 	return len(cl.pending)
 }
 
-// run tries once and decides what comes next. When Redis was not to be reached it will have things to catch up on, in any
-// order, and an answer soon after that is not yet the last.
+// run tries once and decides what comes next.
 func (cl *cleaner) run(u *cleanup) {
 	sure, err := cl.free(u)
 	if cl.next(u, sure, err) { // without the mutex: the log's handler may be code of its own, and slow
@@ -84,22 +91,36 @@ func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	now := time.Now()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if !sure {
-		u.final = now.Add(cl.c.opts.CommandTimeout)
-	}
+	done, pause := u.settle(now, cl.c.opts.CommandTimeout, sure, err)
 	switch {
-	case (err == nil || err == ErrWrongKind) && now.Before(u.final):
-		cl.schedule.Set(&u.entry, u, u.final.Sub(now))
-	case err == nil || err == ErrWrongKind:
+	case done:
 		delete(cl.pending, u)
-	case now.After(u.expires):
+	case err != nil && now.After(u.expires):
 		delete(cl.pending, u)
 		return true
 	default:
-		u.failures++
-		cl.schedule.Set(&u.entry, u, min(20*time.Millisecond<<min(u.failures, 6), time.Second))
+		cl.schedule.Set(&u.entry, u, pause)
 	}
 	return false
+}
+
+// settle takes the outcome of a try, and returns whether it was the last, or else when to try again.
+func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err error) (done bool, pause time.Duration) {
+	if !sure {
+		u.strays, u.calm = true, time.Time{}
+	}
+	if err != nil && err != ErrWrongKind {
+		u.failures++
+		return false, min(20*time.Millisecond<<min(u.failures, 6), time.Second)
+	}
+	if !u.strays {
+		return true, 0
+	}
+	if u.calm.IsZero() {
+		u.calm = now
+	}
+	pause = timeout - now.Sub(u.calm)
+	return pause <= 0, pause
 }
 
 // errApart: the lock is free, and something beside its hash may be left.
@@ -119,9 +140,9 @@ func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	return !x.doubt, err
 }
 
-// close ends the schedule and runs what is pending once more, without beginning any after CommandTimeout. The client's
-// background goroutines have ended.
-func (cl *cleaner) close() {
+// close ends the schedule and runs what is pending once more: each until it succeeds, or ctx is over, and no try begins after
+// CommandTimeout. What is left then ends with its lease. The client's background goroutines have ended.
+func (cl *cleaner) close(ctx context.Context) {
 	cl.schedule.Close()
 	cl.mu.Lock()
 	cl.closed = true
@@ -138,14 +159,23 @@ func (cl *cleaner) close() {
 	for range min(len(pending), 32) {
 		workers.Go(func() {
 			for u := range pending {
-				for time.Now().Before(deadline) { // if it fails, the lease ends it
-					if _, err := cl.free(u); err != errApart {
-						break
-					}
-					time.Sleep(20 * time.Millisecond)
-				}
+				cl.freeUntil(ctx, deadline, u)
 			}
 		})
 	}
 	workers.Wait()
+}
+
+// freeUntil frees what is left of a hold for close.
+func (cl *cleaner) freeUntil(ctx context.Context, deadline time.Time, u *cleanup) {
+	for pause := 5 * time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 100*time.Millisecond) {
+		if _, err := cl.free(u); err == nil || err == ErrWrongKind {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -29,6 +29,7 @@ type Client struct {
 	batcher *batch.Batcher
 	herald  *herald
 	lookout lookout
+	health  *health
 	hub     *hub.Hub
 	dog     *watchdog.Watchdog[*hold]
 	alarms  *schedule.Schedule[alarm]
@@ -106,11 +107,13 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		s := &c.shards[i]
 		s.c, s.entries = c, make(map[string]*entry)
 	}
+	c.health = newHealth(opts, c.sameServer)
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,
 		Commands:     c.herald.subscribeCommands,
 		PingInterval: max(leastPing, 2*min(opts.PollInterval, time.Hour)),
-		Logger:       opts.Logger,
+		Lost:         c.health.pubsubLost,
+		Back:         c.health.pubsubBack,
 	})
 	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.cluster, Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
@@ -284,12 +287,7 @@ func (c *Client) observeRelease(ctx context.Context, l *Lease, err error) {
 }
 
 // logged is a name as it may be logged.
-func (c *Client) logged(name string) string {
-	if c.opts.LogNames {
-		return name
-	}
-	return hashed(name)
-}
+func (c *Client) logged(name string) string { return c.label(name).String() }
 
 // watchClock looks out for a clock that was set, or a machine that was asleep: then every lease is looked at, and renewed
 // at once if it is still good.
@@ -371,7 +369,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.alarms.Close()
 	c.dog.Close()
 	c.background.close()
-	c.cleaner.close()
+	c.cleaner.close(ctx)
 	c.batcher.Close()
 	c.hub.Close()
 	for i := range c.shards {

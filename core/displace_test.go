@@ -151,12 +151,12 @@ func (b *bundle) awaitQueued(t testing.TB, name string, n int64) {
 	})
 }
 
-// sleeping is how many waiters for a name have been refused and sleep.
+// sleeping is how many waiters for a name have been refused and sleep, those for a fair lock in its queue.
 func sleeping(c *Client, name string) (n int) {
 	e := c.lock(name)
 	defer e.unlock()
 	for _, w := range e.queue {
-		if !w.asking && w.waits {
+		if !w.asking && w.waits && (w.place == nil || w.place.taken) {
 			n++
 		}
 	}

@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// The errors of this package; test for them with errors.Is. What is returned names the operation and the lock, by a
-// short hash: names come from requests and may hold what must not be logged.
+// The errors of this package; test for them with errors.Is. What is returned names the operation
+// and the lock, by a short hash, since names come from requests and may hold what must not be
+// logged. With Options.LogNames it is the name itself.
 //
-// An error that is none of these, and not the error of the caller's own context, comes from Redis or the way there.
+// An error that is none of these, and not the error of the caller's own context, comes from Redis
+// or the way there.
 var (
 	// ErrNotAcquired: somebody else held the lock for as long as the caller was willing to wait. The error is a
 	// *NotAcquiredError.
@@ -55,13 +57,15 @@ func (e *notHeldError) Is(target error) bool { return target == ErrNotHeld }
 
 // A NotAcquiredError says that a lock was held by somebody else. It matches ErrNotAcquired.
 type NotAcquiredError struct {
-	Name   string        // the lock's name, in full; the text holds a hash of it
+	Name   string        // the lock's name, in full; the text holds a hash of it, unless Options.LogNames is set
 	TTL    time.Duration // what the holder's key had left when Redis last told; -1ms: no end; 0: not known
 	Waited time.Duration // since Acquire was called
+
+	shown bool // the text may hold the name
 }
 
 func (e *NotAcquiredError) Error() string {
-	return fmt.Sprintf("reqlock: acquire lock %s: held by somebody else, waited %s", hashed(e.Name), e.Waited.Round(time.Millisecond))
+	return fmt.Sprintf("reqlock: acquire lock %s: held by somebody else, waited %s", label{e.Name, e.shown}, e.Waited.Round(time.Millisecond))
 }
 
 func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
@@ -69,12 +73,12 @@ func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquir
 // An opError says what was being done to which lock.
 type opError struct {
 	op   string
-	name string
+	lock label
 	err  error
 }
 
 func (e *opError) Error() string {
-	return "reqlock: " + e.op + " lock " + hashed(e.name) + ": " + bare(e.err)
+	return "reqlock: " + e.op + " lock " + e.lock.String() + ": " + bare(e.err)
 }
 
 func (e *opError) Unwrap() error { return e.err }
@@ -95,7 +99,7 @@ func (e *memberError) Unwrap() error { return e.err }
 // bare is the text of an error that stands within another's.
 func bare(err error) string { return strings.TrimPrefix(err.Error(), "reqlock: ") }
 
-func opErr(op, name string, err error) error { return &opError{op, name, err} }
+func opErr(op string, lock label, err error) error { return &opError{op, lock, err} }
 
 // invalid wraps one of the sentinels with what is wrong and what would be right.
 func invalid(sentinel error, format string, args ...any) error {
@@ -129,7 +133,40 @@ func endedAfter(ctx context.Context, err error) error {
 
 func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrStillHeld) }
 
-// hashed is how names appear in errors and logs.
+// A label is a lock's name for errors and logs: itself if it may be shown, or else a short hash.
+type label struct {
+	name  string
+	shown bool
+}
+
+func (l label) String() string {
+	if l.shown {
+		return l.name
+	}
+	return hashed(l.name)
+}
+
+// label is the name of one of the client's locks.
+func (c *Client) label(name string) label { return label{name, c.opts.LogNames} }
+
+func (l *Lock) label() label { return l.c.label(l.name) }
+
+func (l *Lease) label() label {
+	if l.hold != nil {
+		return l.hold.client().label(l.name)
+	}
+	return label{l.name, l.set.shown}
+}
+
+// labelOf is the label of a lock that need not be one of ours: a stranger's name is not shown.
+func labelOf(l Locker) label {
+	if ours, ok := l.(interface{ label() label }); ok {
+		return ours.label()
+	}
+	return label{name: l.Name()}
+}
+
+// hashed is a short hash of a name.
 func hashed(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return "#" + hex.EncodeToString(sum[:4])

@@ -112,6 +112,7 @@ func (x *exchange) follow(r batch.Reply, leave, closing <-chan struct{}) (any, e
 			return nil, errLeft
 		}
 		if time.Until(x.call.Deadline) < leastTry {
+			x.c.health.saw(x, nil, x.last)
 			return nil, x.last
 		}
 		x.begins = time.Now()
@@ -171,7 +172,10 @@ func (x *exchange) await() (any, error) {
 	if !x.inFlight {
 		return nil, x.last
 	}
-	value, err, _ := x.read(<-x.call.Reply)
+	value, err, done := x.read(<-x.call.Reply)
+	if !done {
+		x.c.health.saw(x, nil, err)
+	}
 	return value, err
 }
 
@@ -186,7 +190,10 @@ func (x *exchange) read(r batch.Reply) (value any, err error, done bool) {
 		x.unacked = fmt.Errorf("%w: %v", ErrNotReplicated, r.Unacked)
 	}
 	x.doubt = x.doubt || x.fate == failed || x.fate == lost
-	return r.Value, x.last, x.fate != lost && (x.fate != busy || x.hasty)
+	if done = x.fate != lost && (x.fate != busy || x.hasty); done {
+		x.c.health.saw(x, r.Value, r.Err)
+	}
+	return r.Value, x.last, done
 }
 
 // proven is nil if the replicas have what the script says, or nobody wants to know. A script that finds all as it should be

@@ -13,9 +13,16 @@ import (
 // inLine has waiters queue up for the fair lock "a" one after the other.
 func (b *bundle) inLine(t testing.TB, clients ...*Client) (results []<-chan acquired) {
 	t.Helper()
+	return b.inLineWith(t, bg, clients...)
+}
+
+// inLineWith is inLine for callers with a context, behind those who stand there.
+func (b *bundle) inLineWith(t testing.TB, ctx context.Context, clients ...*Client) (results []<-chan acquired) {
+	t.Helper()
+	before := b.rdb.LLen(bg, wire.FairQueue("a")).Val()
 	for i, c := range clients {
-		results = append(results, acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever}))
-		b.awaitQueued(t, "a", int64(i+1))
+		results = append(results, acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever}))
+		b.awaitQueued(t, "a", before+int64(i+1))
 	}
 	return results
 }

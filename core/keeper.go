@@ -94,7 +94,7 @@ func (h *hold) giveBack(ctx context.Context, l *Lease) error {
 	err := h.release(l)
 	h.client().observeRelease(ctx, l, err)
 	if err != nil {
-		return opErr("release", l.name, err)
+		return opErr("release", l.label(), err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		return nil
 	})
 	if err != nil {
-		return opErr("extend", l.name, err)
+		return opErr("extend", l.label(), err)
 	}
 	return nil
 }

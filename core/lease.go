@@ -258,7 +258,7 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	}
 	if err := l.err; err != nil {
 		l.unlock()
-		return opErr("release", l.name, err)
+		return opErr("release", l.label(), err)
 	}
 	l.err = ErrReleased
 	l.keeper().drop(l)
@@ -278,16 +278,16 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 // extension: ErrInvalidOptions, as for a d below 1ms. ErrLockLost, ErrReleased: it was too late. Redisson: expire.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease {
-		return opErr("extend", l.name, invalid(ErrInvalidOptions, "cannot extend by %s; use at least %s", d, minLease))
+		return opErr("extend", l.label(), invalid(ErrInvalidOptions, "cannot extend by %s; use at least %s", d, minLease))
 	}
 	if err := l.Err(); err != nil {
-		return opErr("extend", l.name, err)
+		return opErr("extend", l.label(), err)
 	}
 	l.lock()
 	watched := l.watched
 	l.unlock()
 	if watched {
-		return opErr("extend", l.name, invalid(ErrInvalidOptions, "the watchdog keeps this lease; acquire with a LeaseTime to extend it by hand"))
+		return opErr("extend", l.label(), invalid(ErrInvalidOptions, "the watchdog keeps this lease; acquire with a LeaseTime to extend it by hand"))
 	}
 	return l.keeper().extend(ctx, l, d.Truncate(time.Millisecond))
 }

@@ -141,7 +141,7 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 			return state, nil
 		}
 	}
-	return lua.State{}, opErr("inspect", l.name, err)
+	return lua.State{}, opErr("inspect", l.label(), err)
 }
 
 // ForceUnlock frees the lock, whoever holds it, and reports whether anybody did. Holders in this client are told before
@@ -160,7 +160,7 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 		}
 	}
 	if err != nil {
-		return false, opErr("force-unlock", l.name, err)
+		return false, opErr("force-unlock", l.label(), err)
 	}
 	l.c.wake(l.key)
 	return len(fields) > 0, nil

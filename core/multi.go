@@ -41,13 +41,13 @@ func MultiLock(locks ...Locker) Locker {
 	slices.SortStableFunc(m.locks, func(a, b Locker) int {
 		return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(rank(a), rank(b)))
 	})
-	m.name = joinNames("multi", m.locks)
+	m.whole = joinLabels("multi", m.locks)
 	return m
 }
 
 type multi struct {
 	locks []Locker // in the order in which they are taken
-	name  string
+	whole label
 	err   error // why it cannot work
 }
 
@@ -96,7 +96,7 @@ func checkOverlaps(locks []Locker) error {
 		for j, other := range locks[:i] {
 			shared := overlap(other, l, func(a, b part) bool { return (a.ofRed || b.ofRed) && !(a.lock.kind.shared && b.lock.kind.shared) })
 			if shared != nil {
-				return invalid(ErrInvalidOptions, "locks %d and %d of core.MultiLock both contain the lock %s, one of them as part of a core.RedLock, which has it alone; use it in one of them", j+1, i+1, hashed(shared.name))
+				return invalid(ErrInvalidOptions, "locks %d and %d of core.MultiLock both contain the lock %s, one of them as part of a core.RedLock, which has it alone; use it in one of them", j+1, i+1, shared.label())
 			}
 		}
 	}
@@ -150,19 +150,24 @@ func overlap(a, b Locker, matters func(a, b part) bool) *Lock {
 	return nil
 }
 
-// joinNames is a name for several locks, each name once.
-func joinNames(what string, locks []Locker) string {
+// joinLabels is a label for several locks, each name once. It is shown if each of theirs is.
+func joinLabels(what string, locks []Locker) label {
 	var names []string
+	shown := true
 	for _, l := range locks {
-		if !slices.Contains(names, l.Name()) {
-			names = append(names, l.Name())
+		of := labelOf(l)
+		shown = shown && of.shown
+		if !slices.Contains(names, of.name) {
+			names = append(names, of.name)
 		}
 	}
-	return what + "(" + strings.Join(names, ", ") + ")"
+	return label{what + "(" + strings.Join(names, ", ") + ")", shown}
 }
 
 // Name is that of the locks, in the order in which they are taken, each once.
-func (m *multi) Name() string { return m.name }
+func (m *multi) Name() string { return m.whole.name }
+
+func (m *multi) label() label { return m.whole }
 
 // How long those who hold some of the locks wait for the next, for each lock that there is; and how long they pause
 // at most after that was not enough. Redisson waits as long.
@@ -173,7 +178,7 @@ const (
 
 func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
 	if err := cmp.Or(opts.check(), m.err); err != nil {
-		return nil, opErr("acquire", m.name, err)
+		return nil, opErr("acquire", m.whole, err)
 	}
 	ctx = WithOwner(effective(ctx))
 	b := newBudget(opts.WaitTime)
@@ -190,9 +195,9 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	case err == nil:
 		return s.lease, nil
 	case ctx.Err() != nil: // its cause may be that another lock was lost, or not to be had: that passes no more
-		return nil, opErr("acquire", m.name, endedAfter(ctx, err))
+		return nil, opErr("acquire", m.whole, endedAfter(ctx, err))
 	}
-	return nil, b.explain(m.name, err)
+	return nil, b.explain(m, err)
 }
 
 // mayPass says of an error that another attempt makes sense: somebody else has the lock; a lease was over before the whole
@@ -213,7 +218,7 @@ func (m *multi) all(ctx context.Context, opts AcquireOptions, way func(context.C
 	if err := way(ctx, opts, got); err != nil {
 		return nil, err
 	}
-	return newSet(ctx, m.name, opts.LeaseTime, got, len(got))
+	return newSet(ctx, m.whole, opts.LeaseTime, got, len(got))
 }
 
 // tryAll asks for all locks at once, without waiting. What is one lock is asked for once at a time, since whoever asks is in
@@ -329,7 +334,7 @@ func acquireMember(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, 
 	case err != nil:
 		return nil, err
 	case lease == nil:
-		return nil, opErr("acquire", l.Name(), invalid(ErrInvalidOptions, "a %T returned neither a lease nor an error", l))
+		return nil, opErr("acquire", labelOf(l), invalid(ErrInvalidOptions, "a %T returned neither a lease nor an error", l))
 	}
 	return lease, nil
 }
@@ -371,13 +376,13 @@ func (b *budget) pause(ctx context.Context, d time.Duration) {
 }
 
 // explain completes the error of the last attempt.
-func (b *budget) explain(name string, err error) error {
+func (b *budget) explain(l Locker, err error) error {
 	var held *NotAcquiredError
 	if errors.As(err, &held) {
-		return &NotAcquiredError{Name: held.Name, TTL: held.TTL, Waited: time.Since(b.began)}
+		return &NotAcquiredError{Name: held.Name, TTL: held.TTL, Waited: time.Since(b.began), shown: held.shown}
 	}
 	if err == errLate {
-		return opErr("acquire", name, err)
+		return opErr("acquire", labelOf(l), err)
 	}
 	return err
 }

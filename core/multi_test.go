@@ -497,6 +497,34 @@ func TestMultiLockReleaseJoinsErrors(t *testing.T) {
 	_ = clients[2].Close(bg)
 }
 
+// The errors of several locks show names if each client of theirs would.
+func TestSeveralLocksAndLogNames(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	shows, hides := b.client(t, func(o *Options) { o.LogNames = true }), b.client(t)
+	for _, one := range []struct {
+		other *Client
+		shown bool
+	}{{shows, true}, {hides, false}} {
+		for _, l := range []Locker{
+			MultiLock(shows.Lock("a"), one.other.Lock("b")),
+			RedLock(shows.Lock("a"), one.other.Lock("b"), shows.Lock("c")),
+			MultiLock(MultiLock(shows.Lock("a"), one.other.Lock("b")), shows.Lock("c")),
+		} {
+			lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience}) // the rest of a RedLock goes in the background
+			if err := lease.Release(bg); err != nil {
+				t.Fatal(err)
+			}
+			_, invalid := l.Acquire(bg, AcquireOptions{WaitTime: -5})
+			for _, err := range []error{invalid, lease.Release(bg), lease.Extend(bg, time.Minute)} {
+				if err == nil || strings.Contains(err.Error(), l.Name()) != one.shown || strings.Contains(err.Error(), hashed(l.Name())) == one.shown {
+					t.Errorf("%s, shown %t: %v", l.Name(), one.shown, err)
+				}
+			}
+		}
+	}
+}
+
 // A server that is down is not somebody who holds the lock, and not waited for.
 func TestMultiLockOfADeadServer(t *testing.T) {
 	t.Parallel()

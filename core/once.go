@@ -108,7 +108,7 @@ func (l *Lease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duratio
 		err = invalid(ErrInvalidOptions, "a %s leaves no records; use the lease of a core.Once", l.hold.kind.name)
 	}
 	if err != nil {
-		return opErr("release", l.name, err)
+		return opErr("release", l.label(), err)
 	}
 	return l.release(ctx, &lua.Record{Value: string(record), TTL: ttl})
 }

@@ -35,9 +35,12 @@ type Options struct {
 	PublishMode PublishMode
 	// NameMapper, if set, turns the name of a lock into its key; it must be a pure function. Redisson: NameMapper.
 	NameMapper func(name string) string
-	// Logger takes what nobody else is told: lost locks, renewals and clean-ups that fail. nil: slog.Default().
+	// Logger takes what operators should know: lost locks, renewals and clean-ups that fail, and
+	// that Redis fails locks and works again, with the cause and what to change. nil:
+	// slog.Default().
 	Logger *slog.Logger
-	// LogNames puts the names of locks into the log as they are; false: short hashes of them.
+	// LogNames puts the names of locks into the log, and into the texts of errors, as they are;
+	// false: short hashes of them.
 	LogNames bool
 	// Observer is told what becomes of locks.
 	Observer Observer

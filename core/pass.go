@@ -170,6 +170,7 @@ func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold, lease *Lease, arrivals uint64) (others bool, cause error) {
 	e, c := h.entry, h.client()
 	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).replicated()
+	x.hasty = true
 	defer x.done()
 	answer, err := x.runHere()
 	var told lua.Answer
@@ -186,7 +187,10 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	var displaced []ending
 	at := c.clock()
 	e.shard.mu.Lock()
-	w.heir, others = false, told.Others && !h.ended
+	// What Redis has not executed, and will not in time, is a plain release: that may work where a hand-over does not, as in a slot
+	// on its way to another node, some keys of which are here and some there.
+	undone := err != nil && !x.doubt
+	w.heir, others = false, (told.Others || undone) && !h.ended
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
 	next.doubt, next.token = x.doubt || kept && w.place.doubt, told.Token
@@ -203,7 +207,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 		e.grant(w, next)
 		displaced = e.displace(next)
 		w.lease = lease
-	case err != nil:
+	case err != nil && !undone:
 		e.dismiss(arrivals, err)
 	case unproven != nil:
 		e.dismiss(arrivals, unproven)
@@ -225,7 +229,9 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	cause = h.cause
 	switch {
 	case others:
-		e.rivals = max(e.rivals, 1)
+		if told.Others {
+			e.rivals = max(e.rivals, 1)
+		}
 		h.strays = x.doubt
 		e.letGo()
 	case !h.ended:

@@ -34,14 +34,14 @@ import (
 func RedLock(locks ...Locker) Locker {
 	r := &red{locks: slices.Clone(locks)}
 	if r.err = checkVoters(locks); r.err == nil {
-		r.name = joinNames("red", locks)
+		r.whole = joinLabels("red", locks)
 	}
 	return r
 }
 
 type red struct {
 	locks []Locker
-	name  string
+	whole label
 	err   error // why it cannot work
 }
 
@@ -57,7 +57,7 @@ func checkVoters(locks []Locker) error {
 	for i, l := range locks {
 		for j, other := range locks[:i] {
 			if shared := overlap(other, l, func(part, part) bool { return true }); shared != nil {
-				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock both are, or contain, the lock %s; each needs a master of its own", j+1, i+1, hashed(shared.name))
+				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock both are, or contain, the lock %s; each needs a master of its own", j+1, i+1, shared.label())
 			}
 		}
 	}
@@ -65,7 +65,9 @@ func checkVoters(locks []Locker) error {
 }
 
 // Name is that of the locks, each name once.
-func (r *red) Name() string { return r.name }
+func (r *red) Name() string { return r.whole.name }
+
+func (r *red) label() label { return r.whole }
 
 func (r *red) quorum() int { return len(r.locks)/2 + 1 }
 
@@ -80,7 +82,7 @@ const (
 
 func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
 	if err := cmp.Or(opts.check(), r.err); err != nil {
-		return nil, opErr("acquire", r.name, err)
+		return nil, opErr("acquire", r.whole, err)
 	}
 	ctx = effective(ctx)
 	b := newBudget(opts.WaitTime)
@@ -91,13 +93,13 @@ func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) 
 		}
 		if ctx.Err() == nil {
 			if final || b.over() {
-				return nil, b.explain(r.name, err)
+				return nil, b.explain(r, err)
 			}
 			pause := min(redPause<<min(try, 10), redMaxPause)
 			b.pause(ctx, pause/4+rand.N(pause))
 		}
 		if ctx.Err() != nil {
-			return nil, opErr("acquire", r.name, endedAfter(ctx, err))
+			return nil, opErr("acquire", r.whole, endedAfter(ctx, err))
 		}
 	}
 }
@@ -109,7 +111,7 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 	}
 	ctx = WithNewOwner(ctx)
 	members, errs := r.ask(ctx, opts)
-	s, err := newSet(ctx, r.name, opts.LeaseTime, members, r.quorum())
+	s, err := newSet(ctx, r.whole, opts.LeaseTime, members, r.quorum())
 	if err != nil {
 		releaseAll(ctx, members)
 		final, err = r.verdict(errs)
@@ -154,7 +156,7 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 		v := <-results
 		members[v.place], errs[v.place] = v.lease, v.err
 		if errors.Is(v.err, errNoVote) { // which is no matter of the caller's context
-			errs[v.place] = opErr("acquire", r.locks[v.place].Name(), errNoVote)
+			errs[v.place] = opErr("acquire", labelOf(r.locks[v.place]), errNoVote)
 		}
 		if v.err == nil {
 			yes++
@@ -229,11 +231,11 @@ func (r *red) verdict(errs []error) (final bool, _ error) {
 	}
 	switch {
 	case len(hopeless) > r.spare():
-		return true, opErr("acquire", r.name, errors.Join(hopeless...))
+		return true, opErr("acquire", r.whole, errors.Join(hopeless...))
 	case len(hopeless)+len(failed) > r.spare():
-		return false, opErr("acquire", r.name, fmt.Errorf("%w: %w", errNoMajority, errors.Join(append(failed, hopeless...)...)))
+		return false, opErr("acquire", r.whole, fmt.Errorf("%w: %w", errNoMajority, errors.Join(append(failed, hopeless...)...)))
 	case refusal != nil:
-		return false, &NotAcquiredError{Name: r.name, TTL: refusal.TTL}
+		return false, &NotAcquiredError{Name: r.whole.name, TTL: refusal.TTL, shown: r.whole.shown}
 	}
 	return false, errLate
 }

@@ -15,6 +15,7 @@ import (
 // The mutexes of members are taken inside that of their set. A member tells of its end without holding any.
 type set struct {
 	quorum int
+	shown  bool // errors may hold the name
 
 	mu        sync.Mutex
 	lease     *Lease // the whole
@@ -24,9 +25,9 @@ type set struct {
 
 // newSet makes one lease of several, for the owner in ctx. A nil member is a place that is empty. The lease may be over
 // already: errLate says so, and what is left of the members is still the caller's to release.
-func newSet(ctx context.Context, name string, lease time.Duration, members []*Lease, quorum int) (*set, error) {
-	s := &set{quorum: quorum, members: members}
-	l := &Lease{set: s, name: name, caller: ctx, fixed: lease, watched: lease == 0}
+func newSet(ctx context.Context, name label, lease time.Duration, members []*Lease, quorum int) (*set, error) {
+	s := &set{quorum: quorum, shown: name.shown, members: members}
+	l := &Lease{set: s, name: name.name, caller: ctx, fixed: lease, watched: lease == 0}
 	s.lease = l
 	for _, m := range members {
 		if m != nil {

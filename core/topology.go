@@ -127,6 +127,17 @@ func (o *lookout) look(timeout time.Duration) {
 	_ = o.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // reads the slots first
 }
 
+// sameServer reports whether two keys are at one server, as far as the Redis client knows its
+// cluster.
+func (c *Client) sameServer(a, b string) bool {
+	if c.lookout.cluster == nil || a == b {
+		return true
+	}
+	one, err1 := c.lookout.cluster.MasterForKey(context.Background(), a)
+	other, err2 := c.lookout.cluster.MasterForKey(context.Background(), b)
+	return err1 == nil && err2 == nil && one == other
+}
+
 // checkSlot refuses names of which a cluster would have some keys in one slot and some in another.
 func (c *Client) checkSlot(key string) error {
 	if c.lookout.cluster == nil || wire.OneSlot(key) {

@@ -1,59 +1,48 @@
 package guard
 
 import (
-	"bytes"
-	"errors"
 	"io"
-	"math"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-var errBodyTooLarge = errors.New("reqlock: guard: the body is larger than BufferBody")
-
 // bufferBody reads the body to its end, at which net/http begins to watch for the client hanging up, and puts a copy
 // in its place.
-func bufferBody(r *http.Request, limit int64) error {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil
-	}
-	if r.ContentLength > limit {
-		return errBodyTooLarge
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, min(limit, math.MaxInt64-1)+1))
-	switch {
-	case err != nil:
-		return err
-	case int64(len(body)) > limit:
-		return errBodyTooLarge
-	}
-	r.Body = &bufferedBody{Reader: bytes.NewReader(body), Closer: r.Body}
-	return nil
+func bufferBody(r *http.Request, limit int64, account *bodybudget.Account) error {
+	noteBody(r, account)
+	_, err := bodybudget.Read(r, limit)
+	return err
 }
 
-// A notedBody notes why its reading has failed: a key function returns that, and has not failed itself.
+// A notedBody notes why its reading has failed: a key function returns that, and has not failed itself. What is read of it into
+// memory goes on the account of its guard.
 type notedBody struct {
 	io.ReadCloser
+	account *bodybudget.Account
 	failure error
 }
 
-// unnoted stands for every body that has no need to be noted. Nobody reads it.
+// unnoted stands for every body that has no need to be noted. It is never read.
 var unnoted = &notedBody{}
 
-// noteBody puts a notedBody in the place of a body that may still be read from the client, until done is called.
-func noteBody(r *http.Request) (noted *notedBody, done func()) {
+// noteBody puts a notedBody in the place of a body that may still be read from the client, until restore is called.
+func noteBody(r *http.Request, account *bodybudget.Account) *notedBody {
 	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
-		return unnoted, func() {}
+		return unnoted
 	}
-	noted = &notedBody{ReadCloser: r.Body}
+	noted := &notedBody{ReadCloser: r.Body, account: account}
 	r.Body = noted
-	return noted, func() {
-		if r.Body == noted { // nobody has read it and left another
-			r.Body = noted.ReadCloser
-		}
+	return noted
+}
+
+// restore puts the body back, unless it has been read and another left in its place.
+func (b *notedBody) restore(r *http.Request) {
+	if r.Body == b {
+		r.Body = b.ReadCloser
 	}
 }
 
@@ -65,11 +54,8 @@ func (b *notedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A bufferedBody is closed as the original.
-type bufferedBody struct {
-	*bytes.Reader
-	io.Closer
-}
+// BodyAccount makes it a bodybudget.Owner.
+func (b *notedBody) BodyAccount() *bodybudget.Account { return b.account }
 
 // A watchedBody is a body whose reading can be ended. It knows whether somebody is reading: only then may the connection be
 // given a deadline. At any other time net/http may be watching it for the client hanging up; it would take the deadline for
@@ -85,10 +71,7 @@ type watchedBody struct {
 
 // watchBody watches the reading of a body; nil: there is none, or it has been read.
 func watchBody(r *http.Request) *watchedBody {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil
-	}
-	if _, read := r.Body.(*bufferedBody); read || keyfuncs.Buffered(r) {
+	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
 		return nil
 	}
 	b := &watchedBody{ReadCloser: r.Body}

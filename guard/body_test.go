@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -48,9 +49,13 @@ func post(body io.Reader) *http.Request { return httptest.NewRequest(http.Method
 
 func TestWatchBody(t *testing.T) {
 	t.Parallel()
+	buffered := post(strings.NewReader("hello"))
+	if err := bufferBody(buffered, 5, &bodybudget.Account{}); err != nil {
+		t.Fatal(err)
+	}
 	for name, r := range map[string]*http.Request{
 		"none":     post(http.NoBody),
-		"buffered": post(&bufferedBody{Reader: nil, Closer: http.NoBody}),
+		"buffered": buffered,
 		"nil":      {Method: http.MethodPost},
 	} {
 		before := r.Body
@@ -128,17 +133,17 @@ func TestNoteBody(t *testing.T) {
 	}
 	for name, r := range map[string]*http.Request{"unread": post(strings.NewReader("hello")), "buffered": buffered, "none": post(http.NoBody), "nil": {}} {
 		before := r.Body
-		_, done := noteBody(r)
+		noted := noteBody(r, &bodybudget.Account{})
 		if keyfuncs.Buffered(r) != (r == buffered) {
 			t.Errorf("%s: Buffered = %t", name, keyfuncs.Buffered(r))
 		}
-		if done(); r.Body != before {
+		if noted.restore(r); r.Body != before {
 			t.Errorf("%s: the body is another afterwards", name)
 		}
 	}
 
 	r := post(iotest.ErrReader(errReading))
-	noted, _ := noteBody(r)
+	noted := noteBody(r, &bodybudget.Account{})
 	if _, err := r.Body.Read(nil); err != errReading || noted.failure != errReading {
 		t.Errorf("Read = %v, noted: %v", err, noted.failure)
 	}
@@ -151,7 +156,7 @@ func TestBufferBodyClosesTheOriginal(t *testing.T) {
 	body := &closeTeller{Reader: strings.NewReader("hello")}
 	r := post(body)
 	r.Body = body
-	if err := bufferBody(r, 5); err != nil {
+	if err := bufferBody(r, 5, &bodybudget.Account{}); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil {

@@ -31,7 +31,7 @@ type Config struct {
 	LeaseTime time.Duration
 	// MaxHold ends the handler's context, with cause ErrMaxHold, and its reading of the request body, when it has held the
 	// lock for so long. The lock is no longer renewed from then on, and goes when the handler returns or its lease is over.
-	// 0: no end.
+	// It is logged once a minute for each route. 0: no end.
 	//
 	// It is not for handlers that call http.ResponseController.EnableFullDuplex: where such a one has begun its answer on HTTP/1 when
 	// its reading is ended, the server takes the rest of the body for the next request.
@@ -51,12 +51,19 @@ type Config struct {
 	Name func(key string) string
 	// RetryAfter is the hint on refusals, rounded up to whole seconds. 0: 1s.
 	RetryAfter time.Duration
+	// PassPreflight runs the handler of a CORS preflight (OPTIONS with Origin and
+	// Access-Control-Request-Method) without a lock. Set it only if a CORS middleware inside the
+	// guard answers preflights, or a router inside it does. A client can make any OPTIONS request a
+	// preflight, and a handler that does not look at the method would run beside the holder of its
+	// lock. false: a preflight needs the lock like any other request.
+	PassPreflight bool
 	// FailOpen runs the handler without a lock when Redis cannot be asked. It is logged and observed. Never when a request
 	// can have caused it.
 	FailOpen bool
 	// ErrorHandler answers what the guard refuses. err is an *Error. nil: WriteProblem.
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
-	// Logger takes what the people who run the service should know. nil: slog.Default(). Keys are never logged.
+	// Logger takes what the people who run the service should know. nil: slog.Default(). Keys are
+	// not logged, unless core.Options.LogNames puts the names of locks into the errors of core.
 	Logger *slog.Logger
 	// Observe is told the outcome of every request that the guard decided on, after it.
 	Observe func(r *http.Request, o Outcome)
@@ -64,11 +71,26 @@ type Config struct {
 
 // Outcome is what became of a request.
 type Outcome struct {
-	Status     int           // of the guard's own answer; 499: the client left; 0: the handler ran
-	Waited     time.Duration // for the locks
-	Held       time.Duration // from then until the handler returned
-	FailedOpen bool          // the handler ran without a lock
-	Err        error         // why there was no lock; the loss of it while the handler ran; or what ReleaseBy failed with
+	// Ran says that the handler ran: under its lock, or without one if FailedOpen.
+	Ran bool
+	// Status is that of the answer: of the guard's own if the handler did not run, 499 if the
+	// client left before, or else the handler's, as far as its framework tells. 0: not known. The
+	// guard does not wrap the http.ResponseWriter, and that of net/http does not tell; one of a
+	// middleware further out does if it has a method Status() int, as chi's
+	// middleware.WrapResponseWriter has. Gin and Echo tell, unless the handler leaves an error for
+	// others to answer. A handler that panics has no status.
+	Status int
+	// Waited is how long the request waited for its locks.
+	Waited time.Duration
+	// Held is the time from then until the handler returned.
+	Held time.Duration
+	// FailedOpen says that the handler ran without a lock; see Config.FailOpen.
+	FailedOpen bool
+	// Err says why there was no lock (an *Error, unless FailedOpen), that MaxHold was over while
+	// the handler ran (ErrMaxHold), that the lock was lost meanwhile (core.ErrLockLost,
+	// core.ErrClosed), or what ReleaseBy failed with. Test for it with errors.Is: it may be two of
+	// these. nil: all went well.
+	Err error
 }
 
 // ErrInvalidConfig is what Validate's errors match.

@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/loglimit"
 )
 
 // A Guard holds locks around handlers. It is safe for concurrent use and has nothing to close.
 type Guard struct {
 	locks *core.Client
 	cfg   Config
-	warn  sync.Once // of a WaitTime beyond the server's WriteTimeout
+	warn  sync.Once      // of a WaitTime beyond the server's WriteTimeout
+	holds loglimit.Limit // of handlers that MaxHold ends, by route
 }
 
 // New returns a guard that takes its locks from a client; nil will do if Config.Locker makes them. It refuses a Config that can never
@@ -33,16 +36,17 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 // Serve runs next under the lock of the request, or answers in its place. next gets w as it is, and a copy of r whose
 // context ends when a lock is lost, when MaxHold is over, and when next returns.
 func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.ResponseWriter, *http.Request)) {
-	if preflight(r) {
-		next(w, r)
-		return
-	}
-	policy, err := g.policy(r)
-	if err == nil && policy.Skip {
+	if g.cfg.PassPreflight && isPreflight(r) {
 		next(w, r)
 		return
 	}
 	v := &visit{g: g, w: w, r: r, came: r}
+	defer v.bodies.Close()
+	policy, err := g.policy(r, &v.bodies)
+	if err == nil && policy.Skip {
+		next(w, r)
+		return
+	}
 	if err == nil {
 		err = v.enter(policy)
 	}
@@ -53,8 +57,8 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.Res
 	v.run(next)
 }
 
-// preflight: a browser asks whether it may ask.
-func preflight(r *http.Request) bool {
+// isPreflight reports whether r is a CORS preflight.
+func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
@@ -66,7 +70,9 @@ type visit struct {
 	came    *http.Request   // as it was given to Serve
 	ctx     context.Context // the request's, with its owner
 	section section
+	bodies  bodybudget.Account // what was read of its body for this guard
 	outcome Outcome
+	overdue bool // MaxHold was over while the handler had the lock
 
 	// Of the handler's context; nil where there is nothing to do.
 	cancel context.CancelCauseFunc
@@ -81,7 +87,7 @@ func (v *visit) enter(p Policy) error {
 	v.ctx = ownerContext(v.r.Context())
 	if g.cfg.BufferBody > 0 {
 		v.r = v.r.WithContext(v.ctx) // the buffer is not for others
-		if err := bufferBody(v.r, g.cfg.BufferBody); err != nil {
+		if err := bufferBody(v.r, g.cfg.BufferBody, &v.bodies); err != nil {
 			return g.bodyError(v.r, err)
 		}
 	}
@@ -94,7 +100,7 @@ func (v *visit) enter(p Policy) error {
 	refusal := g.lockError(v.r, p.WaitTime, err)
 	// A lease that was over too soon may be the doing of a request, by way of its policy; so may a lock lost on the way. And
 	// a request whose time is over is not to be begun.
-	if g.cfg.FailOpen && refusal.Type == problemType(backendUnavailable) && !errors.Is(err, core.ErrLockLost) && v.r.Context().Err() == nil {
+	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && v.r.Context().Err() == nil {
 		v.outcome.FailedOpen, v.outcome.Err = true, err
 		g.cfg.Logger.Warn("reqlock: Redis cannot be asked, the handler runs without a lock", "error", err)
 	}
@@ -164,16 +170,18 @@ func (g *Guard) lock(r *http.Request, name string, mode Mode) (core.Locker, erro
 
 func (g *Guard) bodyError(r *http.Request, err error) error {
 	switch {
-	case errors.Is(err, errBodyTooLarge):
-		return g.refusal(bodyTooLarge, err)
+	case errors.Is(err, bodybudget.ErrTooLarge):
+		return g.refusal(ProblemBodyTooLarge, err)
+	case errors.Is(err, bodybudget.ErrBusy):
+		return g.refusal(ProblemBusy, err)
 	case r.Context().Err() != nil:
-		return g.refusal(clientGone, err)
+		return g.refusal(ProblemClientGone, err)
 	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return g.refusal(bodyTooLarge, err)
+		return g.refusal(ProblemBodyTooLarge, err)
 	}
-	return g.refusal(bodyUnreadable, err)
+	return g.refusal(ProblemBodyUnreadable, err)
 }
 
 // refuse answers in the handler's place.
@@ -191,6 +199,8 @@ func (v *visit) refuse(err error) {
 // run runs the handler and then lets go of what the section still has: also when the handler panics or ends its goroutine,
 // neither of which is stopped here.
 func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
+	v.outcome.Ran = true
+	returned := false
 	began := time.Now()
 	lease := v.section.lease
 	v.section.Context = v.handlerContext(lease)
@@ -202,11 +212,15 @@ func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
 		v.end(context.Canceled)
 		endMaxHold()
 		v.outcome.Held = time.Since(began)
+		if returned {
+			v.outcome.Status = v.section.answered()
+		}
 		KeepForm(v.came, r)
 		v.leave()
 		v.observe()
 	}()
 	next(v.w, r)
+	returned = true
 }
 
 // handlerContext is the request's context, ending when the lease is lost. Without a lease, the handler runs without a lock.
@@ -243,9 +257,14 @@ func (v *visit) startMaxHold(r *http.Request, lease *core.Lease) func() {
 		if !v.section.stopRenewal() {
 			return // released or detached: it holds nothing any more
 		}
+		v.overdue = true
 		v.end(ErrMaxHold)
 		if body != nil {
 			body.end(v.w) // a handler that waits for the rest of it does not look at its context
+		}
+		if v.g.holds.Allow(v.r.Method + " " + v.r.Pattern) {
+			v.g.cfg.Logger.Warn("reqlock: a handler has held its lock for MaxHold: its context has ended, and the lock is not renewed any more",
+				"method", v.r.Method, "pattern", v.r.Pattern, "MaxHold", v.g.cfg.MaxHold)
 		}
 	})
 	return func() {
@@ -278,17 +297,34 @@ func (v *visit) followMaxHold(lease *core.Lease) (stop func() bool) {
 
 // leave releases what the handler has neither released nor detached.
 func (v *visit) leave() {
+	if v.overdue {
+		v.outcome.Err = ErrMaxHold
+	}
 	err := v.section.failure()
 	if err != nil {
-		v.outcome.Err = err
+		v.outcome.Err = join(v.outcome.Err, err)
 	}
 	if lease := v.section.take(); lease != nil {
-		err = lease.Release(v.r.Context())
+		if err = lease.Release(v.r.Context()); isLoss(err) {
+			v.outcome.Err = join(v.outcome.Err, err)
+		}
 	}
-	if errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrClosed) {
-		v.outcome.Err = err
+	if isLoss(err) {
 		v.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", v.r.Method, "pattern", v.r.Pattern, "held", v.outcome.Held)
 	}
+}
+
+// isLoss reports whether an error of a release says that the lock had been lost before.
+func isLoss(err error) bool {
+	return errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrClosed)
+}
+
+// join is both errors on one line; one of them where the other is nil.
+func join(first, second error) error {
+	if first == nil {
+		return second
+	}
+	return fmt.Errorf("%w; %w", first, second)
 }
 
 func (v *visit) observe() {

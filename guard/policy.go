@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -25,12 +26,12 @@ type Policy struct {
 
 var errNoKeys = errors.New("Policy has neither set keys nor Skip")
 
-// policy says how a request is guarded.
-func (g *Guard) policy(r *http.Request) (p Policy, refused error) {
+// policy says how a request is guarded. What it reads of the body goes on the account.
+func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
-	body, done := noteBody(r)
-	defer done() // also of a panic: net/http has to find its own body, to answer a client that waits for 100 Continue
+	body := noteBody(r, account)
+	defer body.restore(r) // also of a panic: net/http has to find its own body, to answer a client that waits for 100 Continue
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
 		err = g.cfg.Policy(r, &decided)
@@ -75,7 +76,7 @@ func (g *Guard) checkPolicy(p Policy) error {
 		return g.misconfigured(fmt.Errorf("reqlock: guard: %w", errors.Join(problems...)))
 	}
 	if slices.Contains(p.Keys, "") {
-		return g.refusal(keyMissing, keyfuncs.ErrMissing)
+		return g.refusal(ProblemKeyMissing, keyfuncs.ErrMissing)
 	}
 	return nil
 }
@@ -98,20 +99,22 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case r.Context().Err() != nil:
-		return g.refusal(clientGone, err)
+		return g.refusal(ProblemClientGone, err)
 	case errors.As(err, &tooLarge):
-		return g.refusal(bodyTooLarge, err)
+		return g.refusal(ProblemBodyTooLarge, err)
+	case errors.Is(err, keyfuncs.ErrBusy):
+		return g.refusal(ProblemBusy, err)
 	case unread != nil && errors.Is(err, unread):
-		return g.refusal(bodyUnreadable, err)
+		return g.refusal(ProblemBodyUnreadable, err)
 	case errors.Is(err, keyfuncs.ErrNoRoute):
 		return g.misconfigured(err)
 	case errors.Is(err, keyfuncs.ErrMissing):
-		return g.refusal(keyMissing, err)
+		return g.refusal(ProblemKeyMissing, err)
 	case errors.Is(err, keyfuncs.ErrInvalid):
-		return g.refusal(keyInvalid, err)
+		return g.refusal(ProblemKeyInvalid, err)
 	default:
 		g.cfg.Logger.Warn("reqlock: guard: a key function has failed, the request is answered 400", "error", err)
-		return g.refusal(keyInvalid, err)
+		return g.refusal(ProblemKeyInvalid, err)
 	}
 }
 
@@ -127,5 +130,5 @@ func (g *Guard) ownAnswer(err error) *Error {
 // misconfigured says in the log what a client must not be told.
 func (g *Guard) misconfigured(err error) *Error {
 	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests are answered 500", "error", err, "change", remedy(err))
-	return g.refusal(misconfigured, err)
+	return g.refusal(ProblemMisconfigured, err)
 }

@@ -46,19 +46,21 @@ func (e *Error) Unwrap() error {
 // canBeSent says whether net/http takes the status for that of an answer.
 func (e *Error) canBeSent() bool { return e != nil && e.Status >= 200 && e.Status <= 999 }
 
-// The problem types, after "urn:reqlock:problem:".
+// The problem types of the guard's refusals: Error.Type, and the type in the answer. The status of
+// each is in the table of the package documentation.
 const (
-	locked             = "locked"
-	waitTimeout        = "wait-timeout"
-	queueFull          = "queue-full"
-	backendUnavailable = "backend-unavailable"
-	shuttingDown       = "shutting-down"
-	keyMissing         = "key-missing"
-	keyInvalid         = "key-invalid"
-	bodyUnreadable     = "body-unreadable"
-	bodyTooLarge       = "body-too-large"
-	misconfigured      = "misconfigured"
-	clientGone         = "client-closed-request"
+	ProblemLocked             = "urn:reqlock:problem:locked"                // held, and WaitTime is 0
+	ProblemWaitTimeout        = "urn:reqlock:problem:wait-timeout"          // held until WaitTime or a deadline was over
+	ProblemQueueFull          = "urn:reqlock:problem:queue-full"            // MaxWaiters requests are waiting already
+	ProblemBackendUnavailable = "urn:reqlock:problem:backend-unavailable"   // Redis is down, slow or refuses
+	ProblemShuttingDown       = "urn:reqlock:problem:shutting-down"         // the client of the locks is closing
+	ProblemKeyMissing         = "urn:reqlock:problem:key-missing"           // keyfuncs.ErrMissing, or an empty key
+	ProblemKeyInvalid         = "urn:reqlock:problem:key-invalid"           // keyfuncs.ErrInvalid, or an error that is not of keyfuncs
+	ProblemBodyUnreadable     = "urn:reqlock:problem:body-unreadable"       // the connection broke while the body was read
+	ProblemBodyTooLarge       = "urn:reqlock:problem:body-too-large"        // beyond BufferBody, or the limit of a body key
+	ProblemBusy               = "urn:reqlock:problem:busy"                  // the bodies of other requests leave no room; see SetBodyBudget
+	ProblemMisconfigured      = "urn:reqlock:problem:misconfigured"         // a mistake in the program; the log says what to change
+	ProblemClientGone         = "urn:reqlock:problem:client-closed-request" // seen by ErrorHandler and Observe only
 )
 
 // statusClientGone is what access logs say when a client has left before it got its answer.
@@ -69,24 +71,23 @@ var problems = map[string]struct {
 	title, detail string
 	retry         bool // carries Retry-After
 }{
-	locked:             {http.StatusConflict, "Another request is being processed", "A request that excludes this one is being processed. Try again later.", true},
-	waitTimeout:        {http.StatusConflict, "Another request is still being processed", "This request has waited for another one that excludes it, and that one is still being processed. Try again later.", true},
-	queueFull:          {http.StatusServiceUnavailable, "Too many requests are waiting", "Too many requests are waiting for the same resource. Try again later.", true},
-	backendUnavailable: {http.StatusServiceUnavailable, "Locking is unavailable", "The service cannot make sure at the moment that this request runs alone. Nothing was done. Try again later.", true},
-	shuttingDown:       {http.StatusServiceUnavailable, "The service is shutting down", "The service takes no more requests here. Nothing was done. Try again.", true},
-	keyMissing:         {http.StatusBadRequest, "The request lacks what it is told apart by", "A part of the request that is required here is missing or empty.", false},
-	keyInvalid:         {http.StatusBadRequest, "The request cannot be told apart from others", "A part of the request that is required here is present but cannot be used.", false},
-	bodyUnreadable:     {http.StatusBadRequest, "The body cannot be read", "The body of the request could not be read to its end.", false},
-	bodyTooLarge:       {http.StatusRequestEntityTooLarge, "The body is too large", "The body of the request is larger than is taken here.", false},
-	misconfigured:      {http.StatusInternalServerError, "The service is misconfigured", "This is not the client's fault. The operators find the reason in their log.", false},
-	clientGone:         {statusClientGone, "The client closed the request", "The request ended before it could be processed. Nothing was done.", false},
+	ProblemLocked:             {http.StatusConflict, "Another request is in progress", "Another request for the same resource is in progress. Try again later.", true},
+	ProblemWaitTimeout:        {http.StatusConflict, "Timed out waiting for another request", "Another request for the same resource is still in progress. This request waited for it and was not processed. Try again later.", true},
+	ProblemQueueFull:          {http.StatusServiceUnavailable, "Too many requests waiting", "Too many requests are waiting for the same resource. Try again later.", true},
+	ProblemBackendUnavailable: {http.StatusServiceUnavailable, "Lock service unavailable", "The server cannot lock the resource at the moment. The request was not processed. Try again later.", true},
+	ProblemShuttingDown:       {http.StatusServiceUnavailable, "Server shutting down", "This server is shutting down. The request was not processed. Try again.", true},
+	ProblemKeyMissing:         {http.StatusBadRequest, "Lock key missing", "A required part of the request is missing or empty.", false},
+	ProblemKeyInvalid:         {http.StatusBadRequest, "Lock key invalid", "A required part of the request is present but invalid.", false},
+	ProblemBodyUnreadable:     {http.StatusBadRequest, "Request body unreadable", "The request body could not be read to its end.", false},
+	ProblemBodyTooLarge:       {http.StatusRequestEntityTooLarge, "Request body too large", "The request body is larger than the server accepts here.", false},
+	ProblemBusy:               {http.StatusServiceUnavailable, "Too many request bodies in memory", "The bodies of other requests leave no room for this one. The request was not processed. Try again later.", true},
+	ProblemMisconfigured:      {http.StatusInternalServerError, "Server misconfigured", "The server is not set up correctly. Its log has the reason.", false},
+	ProblemClientGone:         {statusClientGone, "Client closed request", "The client closed the request before it was processed.", false},
 }
-
-func problemType(problem string) string { return "urn:reqlock:problem:" + problem }
 
 func newError(problem string, cause error) *Error {
 	p := problems[problem]
-	return &Error{Status: p.status, Type: problemType(problem), Title: p.title, Detail: p.detail, Err: cause}
+	return &Error{Status: p.status, Type: problem, Title: p.title, Detail: p.detail, Err: cause}
 }
 
 // refusal is a problem with what this guard adds to it.
@@ -111,26 +112,29 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 	switch {
 	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && errors.Is(end, context.DeadlineExceeded):
 		if wait == 0 {
-			return g.refusal(locked, err)
+			return g.refusal(ProblemLocked, err)
 		}
-		return g.refusal(waitTimeout, err)
+		return g.refusal(ProblemWaitTimeout, err)
 	case errors.Is(end, context.Canceled):
-		return g.refusal(clientGone, err)
+		return g.refusal(ProblemClientGone, err)
 	case cut:
-		return g.refusal(backendUnavailable, err)
+		return g.refusal(ProblemBackendUnavailable, err)
 	case errors.Is(err, core.ErrTooManyWaiters):
-		return g.refusal(queueFull, err)
+		return g.refusal(ProblemQueueFull, err)
 	case errors.Is(err, core.ErrClosed):
-		return g.refusal(shuttingDown, err)
+		return g.refusal(ProblemShuttingDown, err)
 	case errors.Is(err, core.ErrWrongKind), errors.Is(err, core.ErrUpgrade), errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions):
 		return g.misconfigured(err)
 	default:
-		return g.refusal(backendUnavailable, err)
+		return g.refusal(ProblemBackendUnavailable, err)
 	}
 }
 
 // remedy says what to change.
 func remedy(err error) string {
+	if change, ok := keyfuncs.Remedy(err); ok {
+		return change
+	}
 	switch {
 	case errors.Is(err, keyfuncs.ErrNoRoute):
 		return "mount the guard where the route has been matched: around the handler of one route (mux.Handle(pattern, guard(handler))), not around the router"
@@ -150,7 +154,7 @@ func remedy(err error) string {
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	var e *Error
 	if !errors.As(err, &e) || !e.canBeSent() {
-		e = newError(misconfigured, err)
+		e = newError(ProblemMisconfigured, err)
 	}
 	body, err := json.Marshal(struct {
 		Type   string `json:"type,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestWriteProblem(t *testing.T) {
 	}{
 		"own":             {own, 422, "urn:x", "2"},
 		"wrapped":         {fmt.Errorf("outer: %w", own), 422, "urn:x", "2"},
-		"no retry":        {newError(keyMissing, errors.New("secret")), 400, "urn:reqlock:problem:key-missing", ""},
+		"no retry":        {newError(ProblemKeyMissing, errors.New("secret")), 400, "urn:reqlock:problem:key-missing", ""},
 		"somebody else's": {errors.New("secret"), 500, "urn:reqlock:problem:misconfigured", ""},
 		"no error":        {nil, 500, "urn:reqlock:problem:misconfigured", ""},
 		"no status":       {&Error{Title: "secret", RetryAfter: time.Second}, 500, "urn:reqlock:problem:misconfigured", ""},
@@ -59,13 +60,39 @@ func TestWriteProblem(t *testing.T) {
 	}
 }
 
+// What a client or its developer reads first.
+func TestTitles(t *testing.T) {
+	t.Parallel()
+	for problem, want := range map[string]string{
+		ProblemLocked:     "Another request is in progress",
+		ProblemKeyMissing: "Lock key missing",
+		ProblemKeyInvalid: "Lock key invalid",
+	} {
+		if got := newError(problem, nil).Title; got != want {
+			t.Errorf("the title of %s is %q, want %q", problem, got, want)
+		}
+	}
+	table, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for problem, p := range problems {
+		if e := newError(problem, nil); e.Type != problem || len(p.title) > 40 || !strings.HasSuffix(p.detail, ".") {
+			t.Errorf("%s: %+v", problem, e)
+		}
+		if row := fmt.Sprint(p.status, " ", problem); p.status != statusClientGone && !strings.Contains(string(table), row) {
+			t.Errorf("the table of doc.go has no %q", row)
+		}
+	}
+}
+
 func TestErrorText(t *testing.T) {
 	t.Parallel()
-	e := newError(locked, core.ErrNotAcquired)
+	e := newError(ProblemLocked, core.ErrNotAcquired)
 	if !errors.Is(e, core.ErrNotAcquired) || !strings.HasPrefix(e.Error(), "reqlock: guard: ") || !strings.Contains(e.Error(), "not acquired") {
 		t.Errorf("%v", e)
 	}
-	if got := newError(locked, nil).Error(); strings.Contains(got, "nil") {
+	if got := newError(ProblemLocked, nil).Error(); strings.Contains(got, "nil") {
 		t.Error(got)
 	}
 }
@@ -111,10 +138,10 @@ func TestDetailNeverQuotesForeignText(t *testing.T) {
 	t.Parallel()
 	g := &Guard{cfg: Config{Key: key}.withDefaults()}
 	_, missing := keyfuncs.Header("X-Tenant")(httptest.NewRequest("GET", "/", nil))
-	if e := g.refusal(keyMissing, missing); e.Detail != "header X-Tenant is missing" {
+	if e := g.refusal(ProblemKeyMissing, missing); e.Detail != "header X-Tenant is missing" {
 		t.Errorf("Detail = %q", e.Detail)
 	}
-	if e := g.refusal(keyMissing, fmt.Errorf("tenant 4711: %w", keyfuncs.ErrMissing)); strings.Contains(e.Detail, "4711") {
+	if e := g.refusal(ProblemKeyMissing, fmt.Errorf("tenant 4711: %w", keyfuncs.ErrMissing)); strings.Contains(e.Detail, "4711") {
 		t.Errorf("Detail = %q", e.Detail)
 	}
 }
@@ -128,7 +155,7 @@ func TestWholeSeconds(t *testing.T) {
 	}
 }
 
-func TestPreflight(t *testing.T) {
+func TestIsPreflight(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		method string
@@ -142,7 +169,7 @@ func TestPreflight(t *testing.T) {
 	} {
 		r := httptest.NewRequest(test.method, "/", nil)
 		r.Header = test.header
-		if preflight(r) != test.want {
+		if isPreflight(r) != test.want {
 			t.Errorf("%s: %v", name, !test.want)
 		}
 	}

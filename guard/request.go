@@ -24,6 +24,7 @@ type section struct {
 	mu     sync.Mutex
 	lease  *core.Lease // of all locks of the request
 	failed error       // what ReleaseBy has failed with
+	status int         // what SetStatus was called with
 }
 
 type sectionKey struct{}
@@ -67,6 +68,23 @@ func (s *section) stopRenewal() bool {
 		s.lease.StopRenewal()
 	}
 	return s.lease != nil
+}
+
+// SetStatus tells the innermost guard the status of the handler's answer, for Outcome.Status. It is
+// for adapters, inside the next of Guard.Serve and after the handler. 0: not known.
+func SetStatus(ctx context.Context, status int) {
+	if s := sectionFrom(ctx); s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.status = status
+	}
+}
+
+// answered is the status that SetStatus was called with.
+func (s *section) answered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
 }
 
 // LeaseFrom returns the lease that the innermost guard holds for the request of ctx; where there are several keys, it stands

@@ -24,8 +24,10 @@
 //
 // # What a key promises
 //
-// Requests for one thing have one key: values arrive decoded, so /orders/42 and
-// /orders/%34%32 are the same. Requests for different things have different keys:
+// Requests for one thing have one key: PathValue and Path decode all escapes, so
+// /orders/42, /orders/%34%32 and /orders/%2534%2532 are the same. Requests whose
+// handlers see the same value always have the same key. Requests for different things
+// have different keys, but for names that differ only in escapes of escapes:
 // Join keeps its parts apart whatever is in them, and so do Template and FirstOf; and
 // what is ambiguous (a header sent twice, a query string that cannot be parsed, a JSON
 // object with the same name twice) is refused, not guessed at.
@@ -55,6 +57,7 @@
 //	ErrMissing  400: the client left out what the key is made of, or left it empty
 //	ErrInvalid  400: it is there, but cannot be used
 //	ErrNoRoute  500: the route that the key depends on is not known; the program is wrong
+//	ErrBusy     503: the bodies of other requests leave no room for this one in memory
 //
 // A body that is too large is an *http.MaxBytesError instead, by errors.As, and 413. What
 // the body itself says when it cannot be read is returned as it is.

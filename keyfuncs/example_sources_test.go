@@ -19,14 +19,14 @@ func ExampleCookie() {
 	r := httptest.NewRequest("POST", "/cart", nil)
 	r.AddCookie(&http.Cookie{Name: "session", Value: "s-7"})
 
-	serve("/cart", key, r)
+	serve("POST /cart", key, r)
 	// Output: s-7
 }
 
 func ExamplePath() {
 	key := keyfuncs.Path()
 
-	serve("/files/{name}", key,
+	serve("PUT /files/{name}", key,
 		httptest.NewRequest("PUT", "/files/%61.txt", nil),
 		httptest.NewRequest("PUT", "/files/b%2fa.txt", nil),
 		httptest.NewRequest("PUT", "/files/%2e%2e", nil),
@@ -40,7 +40,7 @@ func ExamplePath() {
 func ExampleHost() {
 	key := keyfuncs.Host()
 
-	serve("/", key,
+	serve("GET /", key,
 		httptest.NewRequest("GET", "http://Tenant1.example.com:80/", nil),
 		httptest.NewRequest("GET", "http://tenant1.example.com.:8080/", nil),
 	)
@@ -55,7 +55,7 @@ func ExampleFormValue() {
 	r := httptest.NewRequest("POST", "/transfer", strings.NewReader("account=7&amount=10"))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 
-	serve("/transfer", key, r)
+	serve("POST /transfer", key, r)
 	// Output: 7
 }
 
@@ -88,7 +88,7 @@ func ExampleJSON() {
 func ExampleBodyHash() {
 	key := keyfuncs.BodyHash()
 
-	serve("/webhook", key, httptest.NewRequest("POST", "/webhook", strings.NewReader("abc")))
+	serve("POST /webhook", key, httptest.NewRequest("POST", "/webhook", strings.NewReader("abc")))
 	// Output: ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad
 }
 
@@ -113,7 +113,7 @@ func ExampleClientIP() {
 	direct.RemoteAddr = "203.0.113.7:4711"
 	direct.Header.Set("X-Forwarded-For", "198.51.100.1")
 
-	serve("/", key, proxied, direct)
+	serve("GET /", key, proxied, direct)
 	// Output:
 	// 2001:db8:1:2::/64
 	// 203.0.113.7
@@ -127,7 +127,7 @@ func ExampleContext() {
 	r := httptest.NewRequest("GET", "/", nil)
 	authenticated := r.WithContext(context.WithValue(r.Context(), userKey{}, "42"))
 
-	serve("/", key, authenticated)
+	serve("GET /", key, authenticated)
 	// Output: user:42
 }
 
@@ -138,7 +138,7 @@ func ExampleFirstOf() {
 	guest.Header.Set("X-Guest", "42")
 	user := guest.WithContext(context.WithValue(guest.Context(), userKey{}, "42"))
 
-	serve("/", key, user, guest, httptest.NewRequest("GET", "/", nil))
+	serve("GET /", key, user, guest, httptest.NewRequest("GET", "/", nil))
 	// Output:
 	// 1:42
 	// 2:42
@@ -151,7 +151,7 @@ func ExampleTemplate() {
 	r := httptest.NewRequest("POST", "/orders/4:2", nil)
 	r.Header.Set("X-Tenant", "t1")
 
-	serve("/orders/{id}", key, r)
+	serve("POST /orders/{id}", key, r)
 	// Output: order:4~:2:t1
 }
 

@@ -58,7 +58,7 @@ func ExampleHeader() {
 func ExampleQuery() {
 	key := keyfuncs.Query("account")
 
-	serve("/report", key,
+	serve("GET /report", key,
 		httptest.NewRequest("GET", "/report?account=7", nil),
 		httptest.NewRequest("GET", "/report?account=7&account=8", nil),
 	)
@@ -75,7 +75,7 @@ func ExampleJoin() {
 	two := httptest.NewRequest("GET", "/docs/c", nil)
 	two.Header.Set("X-Tenant", "a:b")
 
-	serve("/docs/{id}", key, one, two)
+	serve("GET /docs/{id}", key, one, two)
 	// Output:
 	// a:b~:c
 	// a~:b:c
@@ -84,14 +84,14 @@ func ExampleJoin() {
 func ExamplePrefix() {
 	key := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
 
-	serve("/orders/{id}", key, httptest.NewRequest("GET", "/orders/42", nil))
+	serve("GET /orders/{id}", key, httptest.NewRequest("GET", "/orders/42", nil))
 	// Output: order:42
 }
 
 func ExampleHash() {
 	key := keyfuncs.Prefix("mail:", keyfuncs.Hash(keyfuncs.PathValue("address")))
 
-	serve("/newsletter/{address}", key, httptest.NewRequest("PUT", "/newsletter/jane@example.com", nil))
+	serve("PUT /newsletter/{address}", key, httptest.NewRequest("PUT", "/newsletter/jane@example.com", nil))
 	// Output: mail:8c87b489ce35cf2e2f39f80e282cb2e804932a56a213983eeeb428407d43b52d
 }
 
@@ -117,10 +117,8 @@ func ExampleFunc() {
 	}
 	key := keyfuncs.Join(writes, keyfuncs.PathValue("id"))
 
-	serve("/orders/{id}", key,
-		httptest.NewRequest("GET", "/orders/42", nil),
-		httptest.NewRequest("PATCH", "/orders/42", nil),
-	)
+	serve("GET /orders/{id}", key, httptest.NewRequest("GET", "/orders/42", nil))
+	serve("PATCH /orders/{id}", key, httptest.NewRequest("PATCH", "/orders/42", nil))
 	// Output:
 	// no lock
 	// writes:42

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/bodybudget"
 )
 
 // Func derives a key from a request. The key is not empty when the error is nil.
@@ -12,8 +14,8 @@ import (
 // request as it is: one that reads the body puts another in its place that reads the
 // same.
 //
-// An error wraps [ErrSkip], [ErrMissing], [ErrInvalid] or [ErrNoRoute] to say what
-// becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
+// An error wraps [ErrSkip], [ErrMissing], [ErrInvalid], [ErrNoRoute] or [ErrBusy] to say
+// what becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
 // other error is answered like [ErrInvalid], and logged.
 type Func func(*http.Request) (string, error)
 
@@ -33,13 +35,18 @@ var (
 	// ErrNoRoute says that the key depends on a matched route, and that either none
 	// has been matched where the Func was called, or the route has no such wildcard.
 	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a route that has been matched")
+
+	// ErrBusy says that the body cannot be read now, since it does not fit into memory beside the bodies of other requests:
+	// see guard.SetBodyBudget. Guards answer it with 503.
+	ErrBusy = bodybudget.ErrBusy
 )
 
 // keyError is one of the errors above, in the words of one source. A source makes
 // its errors when it is constructed, so that a refusal costs no allocation.
 type keyError struct {
-	text string
-	kind error
+	text   string
+	kind   error
+	remedy string // what to change in the program; empty: not known here
 }
 
 func newError(kind error, format string, args ...any) error {
@@ -48,6 +55,16 @@ func newError(kind error, format string, args ...any) error {
 
 func (e *keyError) Error() string { return e.text }
 func (e *keyError) Unwrap() error { return e.kind }
+
+// Remedy returns what to change in the program, if err comes from a source of this package that
+// knows: the names of the wildcards that a route has, say. It is for the log.
+func Remedy(err error) (change string, ok bool) {
+	var e *keyError
+	if !errors.As(err, &e) || e.remedy == "" {
+		return "", false
+	}
+	return e.remedy, true
+}
 
 // misuse ends a constructor. call is what the program wrote, why is what is wrong
 // with it and what would be right.

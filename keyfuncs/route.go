@@ -3,14 +3,19 @@ package keyfuncs
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// PathValue takes the value of a wildcard in the path of the matched route, as
-// [http.Request.PathValue] has it: decoded, so that /u/42 and /u/%34%32 give one
-// key, and /u/a%2Fb gives "a/b". A wildcard that matched nothing, as {rest...} can,
-// is [ErrMissing]; a value with control characters or invalid UTF-8 in it is
-// [ErrInvalid].
+// PathValue takes the value of a wildcard in the path of the matched route from
+// [http.Request.PathValue], and decodes all escapes that the router has left in it:
+// /u/42 and /u/%34%32 are one key in every framework, and /u/a%2Fb gives "a/b".
+// Escapes of escapes are decoded as well, so that /u/%2534%2532 is the same key as
+// /u/42, and /u/a%252Fb as /u/a%2Fb: the handlers of some routers see %34%32, or
+// a%2Fb, for both. A wildcard that matched nothing, as {rest...} can, is
+// [ErrMissing]; a value with control characters or invalid UTF-8 in it is
+// [ErrInvalid], and where only decoding it brings them out, they stay escaped.
 //
 // It is [ErrNoRoute] if no route has been matched where the Func is called, that is
 // around the ServeMux instead of inside it, and if the matched pattern has no
@@ -31,11 +36,12 @@ func PathValue(name string) Func {
 		value := r.PathValue(name)
 		switch {
 		case value != "":
-			return refuse.check(value)
+			value, err := refuse.check(value)
+			return unescape(value), err
 		case r.Pattern == "":
 			return "", unmatched
-		case !hasWildcard(r.Pattern, name):
-			return "", newError(ErrNoRoute, "%s is not known: the route's pattern %q has no wildcard of that name", source, r.Pattern)
+		case !slices.Contains(wildcards(r.Pattern), name):
+			return "", noWildcard(source, r.Pattern, name)
 		}
 		return "", refuse.empty
 	}
@@ -48,21 +54,74 @@ func notAWildcard(name string) (why string) {
 	return ""
 }
 
-// hasWildcard tells a wildcard that matched nothing from one that is not there; to
-// Request.PathValue they are the same. It is asked only about empty values.
-func hasWildcard(pattern, name string) bool {
-	for segment := range strings.SplitSeq(pattern, "/") {
+// noWildcard says which names the route has: the one that was asked for may be misspelt.
+func noWildcard(source, pattern, name string) error {
+	err := &keyError{kind: ErrNoRoute, text: fmt.Sprintf("reqlock: keyfuncs: %s is not known: the route's pattern %q has no wildcard of that name", source, pattern)}
+	switch names := wildcards(pattern); len(names) {
+	case 0:
+		err.remedy = fmt.Sprintf("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", pattern, name)
+	default:
+		for i, name := range names {
+			names[i] = strconv.Quote(name)
+		}
+		err.remedy = fmt.Sprintf("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
+			pattern, strings.Join(names, ", "), name)
+	}
+	return err
+}
+
+// wildcards are the names of the wildcards in a pattern: {name}, {name...} and {name:regexp}, or
+// :name and *name, or * for the rest of the path, which Echo has behind a text as well (/files*).
+func wildcards(pattern string) (names []string) {
+	for rest := pattern; rest != ""; {
+		i := strings.IndexAny(rest, "{:*")
+		if i < 0 {
+			break
+		}
+		escaped := i > 0 && rest[i-1] == '\\'
+		mark := rest[i]
+		rest = rest[i+1:]
+		name := ""
 		switch {
-		case strings.Contains(segment, "{"+name+"}"),
-			strings.Contains(segment, "{"+name+"...}"),
-			strings.Contains(segment, "{"+name+":"), // {name:regexp}
-			strings.HasSuffix(segment, ":"+name),
-			strings.HasSuffix(segment, "*"+name),
-			name == "*" && strings.HasSuffix(segment, "*"): // Echo has /files* as well
-			return true
+		case escaped: // Gin and Echo have \: for a colon
+			continue
+		case mark == '{':
+			end := closingBrace(rest)
+			name, _, _ = strings.Cut(rest[:end], ":")
+			name = strings.TrimSuffix(name, "...")
+			rest = rest[end:]
+		default:
+			end := strings.IndexByte(rest, '/')
+			if end < 0 {
+				end = len(rest)
+			}
+			name, rest = rest[:end], rest[end:]
+			if mark == '*' && name == "" {
+				name = "*"
+			}
+		}
+		if name != "" && name != "$" {
+			names = append(names, name)
 		}
 	}
-	return false
+	return names
+}
+
+// closingBrace is where the brace closes that stands before s. A regular expression may have braces
+// of its own.
+func closingBrace(s string) int {
+	depth := 1
+	for i := range len(s) {
+		switch s[i] {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(s)
 }
 
 // Pattern takes the pattern of the matched route, such as "POST /orders/{id}/pay":

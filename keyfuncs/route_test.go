@@ -1,9 +1,12 @@
 package keyfuncs
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 )
 
 // through sends a request through a ServeMux with one route, and returns what a Func
@@ -36,7 +39,14 @@ func TestPathValue(t *testing.T) {
 		"slash inside, case": {"/u/{id}", "/u/a%2fb", answer{key: "a/b"}},
 		"colon":              {"/u/{id}", "/u/a:b", answer{key: "a:b"}},
 		"percent":            {"/u/{id}", "/u/100%25", answer{key: "100%"}},
-		"escaped once only":  {"/u/{id}", "/u/%2534", answer{key: "%34"}},
+		"escaped twice":      {"/u/{id}", "/u/%2534", answer{key: "4"}},
+		"escaped thrice":     {"/u/{id}", "/u/%252534", answer{key: "4"}},
+		"escape in pieces":   {"/u/{id}", "/u/%25%32534", answer{key: "4"}},
+		"percents":           {"/u/{id}", "/u/%25%2525", answer{key: "%%"}},
+		"cut off escape":     {"/u/{id}", "/u/50%25-%254", answer{key: "50%-%4"}},
+		"slash, twice":       {"/u/{id}", "/u/a%252fb", answer{key: "a/b"}},
+		"NUL, twice":         {"/u/{id}", "/u/%2500", answer{key: "%00"}},
+		"lone byte, twice":   {"/u/{id}", "/u/100%25ff%25c3%25bc", answer{key: "100%FFü"}},
 		"plus is plus":       {"/u/{id}", "/u/a+b", answer{key: "a+b"}},
 		"dot segments":       {"/u/{id}", "/u/%2e%2e", answer{key: ".."}},
 		"catch-all":          {"/u/{id...}", "/u/a/b/c", answer{key: "a/b/c"}},
@@ -140,6 +150,41 @@ func TestPathValueOfOtherRouters(t *testing.T) {
 	}
 }
 
+// The log names the wildcards that the route has: the one asked for may be misspelt.
+func TestRemedy(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		"/o/{id}":                       `the wildcards of the route's pattern "/o/{id}" are "id": use one of them in the key, or add "order" to the pattern`,
+		"GET x.y/{a}/{b...}":            `"a", "b"`,
+		"/o/{$}":                        `the route's pattern "/o/{$}" has no wildcards: add "order" to it, or make the key of something else`,
+		"/o/{id:[0-9]{2,3}}/{order-no}": `"id", "order-no"`,
+		"/o/:id/*rest":                  `"id", "rest"`,
+		"/o/:id/*":                      `"id", "*"`,
+		"/files*":                       `"*"`,
+		`/v1\:order/:id`:                `"id"`,
+		"/o/{id":                        `"id"`,
+	} {
+		r := get("/o/42")
+		r.Pattern = pattern
+		for name, fn := range map[string]Func{"PathValue": PathValue("order"), "Template": Template("order:{path.order}"), "Join": Join(Const("a"), PathValue("order"))} {
+			_, err := fn(r)
+			change, ok := Remedy(err)
+			if !ok || !strings.Contains(change, want) || !errors.Is(err, ErrNoRoute) {
+				t.Errorf("%s, %s: %v, change %q; want %q", pattern, name, err, change, want)
+			}
+		}
+	}
+	for _, err := range []error{nil, ErrNoRoute, errors.New("other")} {
+		if change, ok := Remedy(err); ok {
+			t.Errorf("%v: change %q", err, change)
+		}
+	}
+	_, err := PathValue("order")(get("/o/42"))
+	if change, ok := Remedy(err); ok {
+		t.Errorf("no route has been matched: change %q; want none", change)
+	}
+}
+
 func TestPattern(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{"/u/{id}", "GET /u/{id}", "example.com/u/{id}", "/u/{rest...}", "/"} {
@@ -191,4 +236,42 @@ func TestMethod(t *testing.T) {
 			want.check(t, key, err)
 		})
 	}
+}
+
+// A client can make a path as long as the server takes.
+func TestPathValue_DeepEncoding(t *testing.T) {
+	t.Parallel()
+	r := get("/")
+	r.Pattern = "/u/{id}"
+	r.SetPathValue("id", "%"+strings.Repeat("25", 500_000)+"34")
+	began := time.Now()
+	key, err := PathValue("id")(r)
+	answer{key: "4"}.check(t, key, err)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("a megabyte of escapes takes %s", took)
+	}
+}
+
+// FuzzUnescape: a value and each way to encode it are one, and the result is text.
+func FuzzUnescape(f *testing.F) {
+	f.Add("42", uint64(3))
+	f.Add("%2534%2532", uint64(0))
+	f.Add("a%2Fb", uint64(0xff))
+	f.Add("%%3411", uint64(1))
+	f.Add("100%25ff%2500", uint64(9))
+	f.Fuzz(func(t *testing.T, value string, how uint64) {
+		if escapeControls(value) != value {
+			return // refused before
+		}
+		want := unescape(value)
+		if encoded := spell([]string{value}, how)[1:]; unescape(encoded) != want {
+			t.Errorf("%q is %q, and encoded as %q it is %q", value, want, encoded, unescape(encoded))
+		}
+		if again := unescape(want); again != want {
+			t.Errorf("%q is %q, which is %q", value, want, again)
+		}
+		if want != escapeControls(decodeAll(value)) {
+			t.Errorf("%q is %q, want %q", value, want, decodeAll(value))
+		}
+	})
 }

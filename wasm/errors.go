@@ -40,17 +40,17 @@ func failed(err error) *guard.Error {
 	if errors.Is(err, ErrBodyTooLarge) {
 		return &guard.Error{
 			Status: http.StatusRequestEntityTooLarge,
-			Type:   "urn:reqlock:problem:body-too-large",
-			Title:  "The body is too large",
-			Detail: "The body of the request is larger than is taken here.",
+			Type:   guard.ProblemBodyTooLarge,
+			Title:  "Request body too large",
+			Detail: "The request body is larger than the server accepts here.",
 			Err:    err,
 		}
 	}
 	return &guard.Error{
 		Status:     http.StatusServiceUnavailable,
 		Type:       "urn:reqlock:problem:plugin-failed",
-		Title:      "The service cannot decide on the request",
-		Detail:     "The service cannot tell at the moment which other requests this one excludes. Nothing was done. Try again later.",
+		Title:      "Lock policy failed",
+		Detail:     "The server cannot decide at the moment what to lock for this request. The request was not processed. Try again later.",
 		RetryAfter: time.Second,
 		Err:        err,
 	}
@@ -61,7 +61,7 @@ func denied(status int, text string) *guard.Error {
 	return &guard.Error{
 		Status: status,
 		Type:   "urn:reqlock:problem:plugin-denied",
-		Title:  "The request is refused",
+		Title:  "Request refused",
 		Detail: printable(text, maxDetail),
 		Err:    errDenied,
 	}

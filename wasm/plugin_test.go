@@ -23,6 +23,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 func TestGuestsThatAreRefused(t *testing.T) {
@@ -184,7 +185,7 @@ func TestReqlockV1(t *testing.T) {
 		"K": {Policy: guard.Policy{Keys: []string{"K"}, Mode: initial.Mode}},
 		"S": {Policy: guard.Policy{Keys: []string{"S"}, Mode: initial.Mode, Skip: true}},
 		"D": {Policy: initial, Denial: guard.Error{
-			Status: 422, Type: "urn:reqlock:problem:plugin-denied", Title: "The request is refused",
+			Status: 422, Type: "urn:reqlock:problem:plugin-denied", Title: "Request refused",
 			Detail: "no?way ?ü " + strings.Repeat("?", 245), Err: errDenied,
 		}},
 	} {
@@ -649,16 +650,19 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 	large := request("PUT", "/orders/1", strings.Repeat("x", 11), "acme")
 	failing := request("PUT", "/orders/1", "", "acme")
 	failing.Body = io.NopCloser(iotest.ErrReader(errors.New("the client fails")))
+	busy := request("PUT", "/orders/1", "", "acme")
+	busy.Body = io.NopCloser(iotest.ErrReader(keyfuncs.ErrBusy))
 	for name, c := range map[string]struct {
 		r      *http.Request
 		status int
 		body   string
 	}{
 		"trap":    {faulty("t"), 503, `"type":"urn:reqlock:problem:plugin-failed"`},
-		"no key":  {faulty("n"), 503, `"detail":"The service cannot tell`},
+		"no key":  {faulty("n"), 503, `"detail":"The server cannot decide`},
 		"denied":  {request("GET", "/", ""), 400, `"detail":"X-Tenant is missing"`},
 		"large":   {large, 413, `"type":"urn:reqlock:problem:body-too-large"`},
 		"failing": {failing, 400, `"type":"urn:reqlock:problem:body-unreadable"`},
+		"busy":    {busy, 503, `"type":"urn:reqlock:problem:busy"`},
 	} {
 		w := httptest.NewRecorder()
 		g.Serve(w, c.r, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler runs", name) })

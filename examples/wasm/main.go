@@ -73,7 +73,9 @@ func (s *service) open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	}
 	decided := httplock.New(locks, httplock.Config{Policy: plugin.Policy})
 	mux := http.NewServeMux()
-	mux.Handle("/{tenant}/{list}", decided(http.HandlerFunc(list)))
+	lists := decided(http.HandlerFunc(list))
+	mux.Handle("GET /{tenant}/{list}", lists)
+	mux.Handle("POST /{tenant}/{list}", lists)
 	return locks, mux, nil
 }
 

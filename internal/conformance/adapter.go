@@ -16,6 +16,9 @@ type Adapter struct {
 	// middleware, one for each of Route.Guards and then of Route.Once, around Route.Handler. It installs nothing else: no recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
+	// TellsStatus says that guard.Outcome has the status of the handler's answer.
+	TellsStatus bool
+
 	// Rest is the name of the wildcard that the framework has for {rest...}. Empty: rest.
 	Rest string
 }
@@ -27,4 +30,17 @@ type Route struct {
 	Guards  []guard.Config       // the first is outermost; none: the route is not guarded
 	Once    []idempotency.Config // inside the guards; the first is outermost; none: the route is not idempotent
 	Handler http.HandlerFunc     // never looks at the framework
+	Params  func(Params)         // called before Handler; may be nil
+}
+
+// Params is how handlers of a framework read a wildcard of their route: c.Param in Gin, r.PathValue
+// in net/http.
+type Params func(name string) string
+
+// Serve runs the handler of the route. Adapters call it, inside the middleware.
+func (route Route) Serve(w http.ResponseWriter, r *http.Request, params Params) {
+	if route.Params != nil {
+		route.Params(params)
+	}
+	route.Handler(w, r)
 }

@@ -24,7 +24,8 @@ var decisions = []scenario{
 	{name: "Locker", run: lockers},
 	{name: "ErrorHandler", run: errorHandler},
 	{name: "ErrorHandler gets the error of a key function", run: errorHandlerOwn},
-	{name: "CORS preflight", run: preflight},
+	{name: "a CORS preflight does not run beside the holder", run: preflightLocked},
+	{name: "PassPreflight", run: preflightPasses},
 	{name: "HEAD", run: head},
 }
 
@@ -244,9 +245,24 @@ func errorHandlerOwn(e *env) {
 	s.get(order).want(e, http.StatusPaymentRequired, "")
 }
 
-func preflight(e *env) {
+// The route is for every method, and its handler does not look at it.
+func preflightLocked(e *env) {
+	g := e.gate()
+	s := e.serveOrders(g.ServeHTTP)
+	p := s.start(s.request(http.MethodPost, order, nil))
+	inside := g.next()
+	r := s.request(http.MethodOptions, order, nil)
+	r.Header.Set("Origin", "https://shop.example")
+	r.Header.Set("Access-Control-Request-Method", "POST")
+	s.must(s.send(r)).wantProblem(e, 409, "locked", "1")
+	inside.leave()
+	p.answer().want(e, 200, "done")
+	g.wantRuns(1)
+}
+
+func preflightPasses(e *env) {
 	e.hold(lockName)
-	s := e.serveOrders(wantNoLease(e))
+	s := e.serveOrders(wantNoLease(e), func(cfg *guard.Config) { cfg.PassPreflight = true })
 	for _, test := range []struct {
 		method string
 		header []string

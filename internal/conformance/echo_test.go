@@ -11,7 +11,7 @@ import (
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-var onEcho = conformance.Adapter{Name: "Echo", Router: echoRouter, Rest: "*"}
+var onEcho = conformance.Adapter{Name: "Echo", Router: echoRouter, TellsStatus: true, Rest: "*"}
 
 func echoRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
@@ -25,7 +25,7 @@ func echoRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
 			chain = append(chain, echolock.Idempotent(locks, echolock.IdempotentConfig{Config: cfg}))
 		}
 		handler := func(c echo.Context) error {
-			route.Handler(c.Response(), c.Request())
+			route.Serve(c.Response(), c.Request(), c.Param)
 			return nil
 		}
 		if route.Method == "" {

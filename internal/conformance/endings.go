@@ -111,7 +111,7 @@ func handlerPanics(e *env) {
 		e.Errorf("the stack does not show the handler:\n%s", stack)
 	}
 	for range 2 {
-		if o := e.outcome(); o.Status != 0 || o.Err != nil {
+		if o := e.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
 			e.Errorf("observed %+v", o)
 		}
 	}
@@ -154,7 +154,7 @@ func releasePanics(e *env) {
 	if p := <-caught; p != errExploded {
 		e.Errorf("the middleware has caught %v", p)
 	}
-	if o := e.outcome(); o.Status != 0 || o.Err != nil {
+	if o := e.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
 		e.Errorf("observed %+v", o)
 	}
 }
@@ -237,7 +237,7 @@ func loses(e *env, cause error, take func(), change ...func(*guard.Config)) {
 	e.wantErr("its cause", context.Cause(inside.ctx), cause)
 	inside.leave()
 	p.answer().want(e, 200, "done") // what the handler makes of it is its own business
-	if o := e.outcome(); o.Status != 0 || !errors.Is(o.Err, cause) {
+	if o := e.outcome(); !o.Ran || !errors.Is(o.Err, cause) {
 		e.Errorf("observed %+v, want Err %v", o, cause)
 	}
 	if e.log.count("was lost while the handler ran") != 1 {

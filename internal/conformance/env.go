@@ -172,6 +172,14 @@ func waits(cfg *guard.Config) { cfg.WaitTime = 3 * patience }
 
 func (e *env) observe(r *http.Request, o guard.Outcome) { e.outcomes <- o }
 
+// told returns the status that a guard has of a handler's answer with this one.
+func (e *env) told(status int) int {
+	if e.adapter.TellsStatus {
+		return status
+	}
+	return 0
+}
+
 // outcome is the next one that a guard has told.
 func (e *env) outcome() guard.Outcome {
 	e.Helper()

@@ -42,7 +42,7 @@ func failOpenSeveral(e *env) {
 		_, _ = io.WriteString(w, "done")
 	}, keysAre("a", "b"), failsOpen, e.unavailable("reqlock:b"))
 	s.get(order).want(e, 200, "done")
-	if o := e.outcome(); !o.FailedOpen || o.Err == nil || o.Status != 0 || o.Held <= 0 {
+	if o := e.outcome(); !o.FailedOpen || o.Err == nil || !o.Ran || o.Status != e.told(200) || o.Held <= 0 {
 		e.Errorf("observed %+v", o)
 	}
 }

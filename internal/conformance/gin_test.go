@@ -13,7 +13,7 @@ import (
 
 func init() { gin.SetMode(gin.TestMode) }
 
-var onGin = conformance.Adapter{Name: "Gin", Router: ginRouter(func(*gin.Engine) {})}
+var onGin = conformance.Adapter{Name: "Gin", Router: ginRouter(func(*gin.Engine) {}), TellsStatus: true}
 
 // router translates routes for an engine that is set up in some way.
 func ginRouter(set func(*gin.Engine)) func(*core.Client, ...conformance.Route) http.Handler {
@@ -30,7 +30,7 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...conformance.Route) h
 			for _, cfg := range route.Once {
 				chain = append(chain, ginlock.Idempotent(locks, cfg))
 			}
-			chain = append(chain, func(c *gin.Context) { route.Handler(c.Writer, c.Request) })
+			chain = append(chain, func(c *gin.Context) { route.Serve(c.Writer, c.Request, c.Param) })
 			if route.Method == "" {
 				engine.Any(patterns.Replace(route.Pattern), chain...)
 			} else {
@@ -50,6 +50,7 @@ func TestGinSpellings(t *testing.T) {
 		"UseEscapedPath, not unescaped":     func(e *gin.Engine) { e.UseEscapedPath, e.UnescapePathValues = true, false },
 		"RemoveExtraSlash, raw":             func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath = true, true },
 		"RemoveExtraSlash, not unescaped":   func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath, e.UnescapePathValues = true, true, false },
+		"not unescaped":                     func(e *gin.Engine) { e.UnescapePathValues = false },
 		"no redirects, raw, not unescaped ": func(e *gin.Engine) { e.RedirectTrailingSlash, e.UseRawPath, e.UnescapePathValues = false, true, false },
 	} {
 		conformance.RunSpellings(t, conformance.Adapter{Name: name, Router: ginRouter(set)})

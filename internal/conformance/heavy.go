@@ -19,6 +19,7 @@ func RunHeavy(t *testing.T, a Adapter) {
 		{name: "10,000 waiting streams are cancelled", run: streamsCancelled, setup: []func(*setup){crowded}},
 		{name: "50,000 attempts at a queue that is full", run: queueStaysFull, setup: []func(*setup){crowded}},
 		{name: "10,000 long answers to a client that sends one request after another", run: manyLongAnswers, setup: []func(*setup){crowded}},
+		{name: "200 uploads that stall", run: stalledUploads},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.run(newEnv(t, a, s.setup...)) })
 	}

@@ -18,6 +18,8 @@ import (
 
 var maxHold = []scenario{
 	{name: "MaxHold ends the handler's context", run: maxHoldEndsContext},
+	{name: "MaxHold is logged once for each route", run: maxHoldLogged},
+	{name: "MaxHold, and then the lock is lost", run: maxHoldAndLoss},
 	{name: "MaxHold of a guard further out", run: maxHoldNested},
 	{name: "MaxHold does not matter after Release", run: maxHoldAfterRelease},
 	{name: "MaxHold does not matter after Detach", run: maxHoldAfterDetach},
@@ -54,9 +56,53 @@ func maxHoldEndsContext(e *env) {
 	inside.leave()
 	p.answer().want(e, 200, "done")
 	e.wantFree(lockName)
-	if o := e.outcome(); o.Status != 0 || o.Err != nil || o.Held < 50*time.Millisecond {
+	if o := e.outcome(); !o.Ran || o.Err != guard.ErrMaxHold || o.Held < 50*time.Millisecond {
 		e.Errorf("observed %+v", o)
 	}
+}
+
+// A handler that hangs does so for many requests.
+func maxHoldLogged(e *env) {
+	g := e.gate()
+	cfg := e.config(holdsFor)
+	var routes []Route
+	for _, pattern := range []string{orders, "/other/{id}"} {
+		routes = append(routes, Route{Method: http.MethodGet, Pattern: pattern, Guards: []guard.Config{cfg}, Handler: g.ServeHTTP})
+	}
+	s := e.serve(routes...)
+	for range 3 {
+		for _, path := range []string{order, "/other/x"} {
+			p := s.startGet(path)
+			inside := g.next()
+			await(e, "the handler's context ends", inside.ctx.Done())
+			inside.leave()
+			p.answer().want(e, 200, "done")
+			e.outcome()
+		}
+	}
+	if n := e.log.count("held its lock for MaxHold"); n != 2 {
+		e.Errorf("%d lines, want one for each of two routes:\n%s", n, e.log.text())
+	}
+	for _, part := range []string{"level=WARN", "method=GET", "orders/", "MaxHold=50ms"} {
+		if !strings.Contains(e.log.text(), part) {
+			e.Errorf("the log lacks %s:\n%s", part, e.log.text())
+		}
+	}
+}
+
+// The lock can be lost as well, between MaxHold and the end of the handler.
+func maxHoldAndLoss(e *env) {
+	g := e.gate()
+	s := e.serveOrders(g.ServeHTTP, holdsFor)
+	p := s.startGet(order)
+	inside := g.next()
+	await(e, "the handler's context ends", inside.ctx.Done())
+	e.rdb.Del(background, lockName)
+	inside.leave()
+	p.answer().want(e, 200, "done")
+	o := e.outcome()
+	e.wantErr("the outcome", o.Err, guard.ErrMaxHold)
+	e.wantErr("the outcome", o.Err, core.ErrLockLost)
 }
 
 // The lock is held for two guards, of which one has a MaxHold: it is renewed for neither any more. That of the guard in between is.

@@ -21,7 +21,7 @@ var (
 func muxRouter(locks *core.Client, routes ...conformance.Route) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
-		var handler http.Handler = route.Handler
+		var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.Serve(w, r, r.PathValue) })
 		for _, cfg := range slices.Backward(route.Once) {
 			handler = httplock.Idempotent(locks, cfg)(handler)
 		}
@@ -46,11 +46,14 @@ func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...
 			for _, cfg := range route.Once {
 				chain = append(chain, httplock.Idempotent(locks, cfg))
 			}
+			handler := func(w http.ResponseWriter, r *http.Request) {
+				route.Serve(w, r, func(name string) string { return chi.URLParam(r, name) })
+			}
 			pattern := strings.ReplaceAll(route.Pattern, "{rest...}", "*")
 			if route.Method == "" {
-				mux.With(chain...).Handle(pattern, route.Handler)
+				mux.With(chain...).HandleFunc(pattern, handler)
 			} else {
-				mux.With(chain...).Method(route.Method, pattern, route.Handler)
+				mux.With(chain...).MethodFunc(route.Method, pattern, handler)
 			}
 		}
 		return mux

@@ -162,7 +162,7 @@ func describe(o guard.Outcome) string {
 	switch {
 	case o.FailedOpen:
 		return "failed open"
-	case o.Status != 0:
+	case !o.Ran:
 		return fmt.Sprint(o.Status)
 	case o.Err != nil:
 		return "ran: " + o.Err.Error()

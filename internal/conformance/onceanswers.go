@@ -114,7 +114,7 @@ func onceIdentical(e *env) {
 
 func onceHeaders(e *env) {
 	handle := func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"Set-Cookie", "X-Request-Id", "Ratelimit-Remaining", "X-Ratelimit-Limit", "Retry-After", "Server", "X-Mine", "X-Hop"} {
+		for _, name := range []string{"Set-Cookie", "X-Request-Id", "Ratelimit-Remaining", "X-Ratelimit-Limit", "Retry-After", "Server", "Authorization", "Proxy-Authorization", "X-Auth-Token", "X-Mine", "X-Hop"} {
 			w.Header().Set(name, "1")
 		}
 		w.Header().Set("Connection", "X-Hop")
@@ -127,11 +127,12 @@ func onceHeaders(e *env) {
 		{nil, []string{"X-Mine"}},
 		{func(name string) bool { return name == "Set-Cookie" || name == "X-Hop" || name == "Connection" }, []string{"Set-Cookie"}},
 		{func(name string) bool { return name == "X-Request-Id" || idempotency.DefaultHeaders(name) }, []string{"X-Mine", "X-Request-Id"}},
+		{func(name string) bool { return name == "X-Auth-Token" || idempotency.DefaultHeaders(name) }, []string{"X-Auth-Token", "X-Mine"}},
 	} {
 		s := e.serveOnce(handle, func(cfg *idempotency.Config) { cfg.Headers = test.filter })
 		user := with("X-User", strings.Join(test.kept, "+"))
 		first := s.pay("x", user)
-		if first.header.Get("Set-Cookie") != "1" || first.header.Get("X-Hop") != "1" {
+		if first.header.Get("Set-Cookie") != "1" || first.header.Get("Authorization") != "1" || first.header.Get("X-Hop") != "1" {
 			e.Errorf("the first answer has lost headers: %v", first.header)
 		}
 		again := s.pay("x", user)

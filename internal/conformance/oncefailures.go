@@ -24,6 +24,8 @@ var onceFailures = []scenario{
 	{name: "once: the client hangs up", run: onceClientHangsUp},
 	{name: "once: the client hangs up while it waits", run: onceClientLeavesQueue},
 	{name: "once: a deadline ends the handler", run: onceDeadline},
+	{name: "once: MaxHold", run: onceMaxHold},
+	{name: "once: MaxHold and a lease that is over", run: onceMaxHoldLost, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
 	{name: "once: too many wait", run: onceTooMany},
 	{name: "once: the store is refused", run: onceStoreRefused, setup: []func(*setup){proxied}},
 	{name: "once: Redis falls silent after the run", run: onceRedisSilent, setup: []func(*setup){proxied}},
@@ -124,7 +126,7 @@ func onceClientHangsUp(e *env) {
 		e.Errorf("the handler's context has ended: %v", err)
 	}
 	inside.leave()
-	if o := e.outcome(); o.Status != 0 || o.Err != nil {
+	if o := e.outcome(); !o.Ran || o.Err != nil {
 		e.Errorf("observed %+v", o)
 	}
 	e.wantErr("the context of a handler that has returned", inside.ctx.Err(), context.Canceled)
@@ -177,6 +179,64 @@ func onceDeadline(e *env) {
 	s.pay("x").wantOwn(e, 504, "")
 }
 
+// holdsKeyFor is a short MaxHold.
+func holdsKeyFor(cfg *idempotency.Config) { cfg.MaxHold = 50 * time.Millisecond }
+
+// What the handler answers when its time is over is an answer like any other.
+func onceMaxHold(e *env) {
+	var runs atomic.Int64
+	handle := func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		await(e, "the handler's context ends", r.Context().Done())
+		e.wantErr("its cause", context.Cause(r.Context()), guard.ErrMaxHold)
+		if n := e.locks.Stats().Renewals; n != 0 {
+			e.Errorf("%d keys are still renewed", n)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		status := http.StatusOK
+		if r.Header.Get("X-Fail") != "" {
+			status = http.StatusGatewayTimeout
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "held too long")
+	}
+	for _, fingerprint := range []idempotency.Fingerprint{idempotency.WholeRequest, idempotency.None} { // None leaves the body to the handler
+		runs.Store(0)
+		s := e.serveOnce(handle, holdsKeyFor, func(cfg *idempotency.Config) { cfg.Fingerprint = fingerprint })
+		for range 2 {
+			s.pay("x", with("X-Fail", "yes")).wantOwn(e, 504, "held too long")
+		}
+		first := s.pay("x")
+		first.wantOwn(e, 200, "held too long")
+		s.pay("x").wantReplay(e, first)
+		if runs.Load() != 3 {
+			e.Errorf("the handler has run %d times, want 3", runs.Load())
+		}
+		e.rdb.Del(background, e.record())
+	}
+}
+
+// A handler that does not heed the end of its context loses its key, and a repeat runs beside it.
+func onceMaxHoldLost(e *env) {
+	g := e.gate()
+	g.most = 2
+	s := e.serveOnce(g.ServeHTTP, holdsKeyFor)
+	first := s.start(s.paying("x"))
+	slow := g.next()
+	name := e.onceLockName()
+	e.eventually("the lease is over", func() bool { return e.rdb.Exists(background, name).Val() == 0 })
+	second := s.start(s.paying("x"))
+	g.next().leave()
+	done := second.answer()
+	done.wantOwn(e, 200, "done")
+	e.outcome()
+	slow.leave()
+	first.answer().wantOwn(e, 200, "done")
+	e.wantErr("the loss", e.wantNotStored(0).Err, core.ErrLockLost)
+	s.pay("x").wantReplay(e, done)
+	g.wantRuns(2)
+}
+
 func onceTooMany(e *env) {
 	g := e.gate()
 	s := e.serveOnce(g.ServeHTTP, repeatsWait, func(cfg *idempotency.Config) { cfg.MaxWaiters = 1 })
@@ -195,7 +255,7 @@ func onceTooMany(e *env) {
 func (e *env) wantNotStored(lines int) guard.Outcome {
 	e.Helper()
 	o := e.outcome()
-	if o.Status != 0 || !errors.Is(o.Err, idempotency.ErrNotStored) {
+	if !o.Ran || !errors.Is(o.Err, idempotency.ErrNotStored) {
 		e.Errorf("observed %+v, want Err %v", o, idempotency.ErrNotStored)
 	}
 	if n := e.log.count("is not stored"); n != lines {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,6 +25,7 @@ var onceRuns = []scenario{
 	{name: "once: commands", run: onceCommands},
 	{name: "once: whose key, of what", run: onceScopes},
 	{name: "once: the same key on other routes", run: onceRoutes},
+	{name: "once: a route that is renamed", run: onceRenamed},
 	{name: "once: key syntax", run: onceKeySyntax},
 	{name: "once: Strict", run: onceStrict},
 	{name: "once: Optional", run: onceOptional},
@@ -181,6 +184,55 @@ func onceRoutes(e *env) {
 		own := s.pay("x", at)
 		own.wantOwn(e, 201, fmt.Sprintf("%d x", i+1))
 		s.pay("x", at).wantReplay(e, own)
+	}
+}
+
+// The retry of a payment comes to the next deployment, whose route has another pattern for the same path.
+func onceRenamed(e *env) {
+	route := func(name string) func(*idempotency.Config) {
+		return func(cfg *idempotency.Config) { cfg.Route = name }
+	}
+	for i, test := range []struct {
+		before, after string
+		config        []func(*idempotency.Config) // of both
+		later         []func(*idempotency.Config) // of the later one
+	}{
+		{before: "/pay/{id}", after: "/pay/{payment}"},
+		{before: "/pay/{id}", after: "/pay/{payment}", config: []func(*idempotency.Config){route("payments")}},
+		{before: "/pay/{id}", after: "/{kind}/{id}", config: []func(*idempotency.Config){route("payments")}},
+		{before: "/pay/{id}", after: "/{kind}/{id}", later: []func(*idempotency.Config){route("/pay/{}")}},
+		{before: "/pay/{id}", after: "/pay/{rest...}"},
+		{before: "/{kind}/{id}", after: "/pay/{id}", later: []func(*idempotency.Config){route("/{}/{}")}},
+	} {
+		c := &counter{}
+		var downstream []string
+		deploy := func(pattern string, change ...func(*idempotency.Config)) *site {
+			locks := e.stranger() // another process
+			routes := Route{Pattern: pattern, Once: []idempotency.Config{e.once(change...)}, Handler: func(w http.ResponseWriter, r *http.Request) {
+				downstream = append(downstream, idempotency.DownstreamKey(r.Context(), "bank"))
+				if r.Header.Get("X-Fail") != "" {
+					w.WriteHeader(http.StatusBadGateway)
+					return
+				}
+				c.ServeHTTP(w, r)
+			}}
+			return e.serveWith(func(srv *httptest.Server) { srv.Config.Handler = e.adapter.Router(locks, routes) })
+		}
+		s, next := deploy(test.before, test.config...), deploy(test.after, append(slices.Clone(test.config), test.later...)...)
+		at := func(r *http.Request) {
+			r.URL.Path = "/pay/1"
+			r.Header.Set("Idempotency-Key", fmt.Sprint(key, i))
+		}
+		fails := with("X-Fail", "yes")
+		s.pay("x", at, fails).wantOwn(e, 502, "")
+		next.pay("x", at, fails).wantOwn(e, 502, "")
+		if len(downstream) != 2 || downstream[0] != downstream[1] {
+			e.Errorf("%s and %s have downstream keys %q", test.before, test.after, downstream)
+		}
+		first := s.pay("x", at)
+		first.wantOwn(e, 201, "1 x")
+		next.pay("x", at).wantReplay(e, first)
+		c.want(e, 1)
 	}
 }
 

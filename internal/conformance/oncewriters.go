@@ -27,6 +27,7 @@ var onceWriters = []scenario{
 	{name: "once: a hijacked connection", run: onceHijacked},
 	{name: "once: an answer that is shorter than promised", run: onceShort},
 	{name: "once: an answer that is longer than promised", run: onceLong},
+	{name: "once: an answer that goes on after a refused write", run: onceRefusedWrite},
 	{name: "once: HTTP/2", run: onceHTTP2},
 }
 
@@ -231,6 +232,41 @@ func onceLong(e *env) {
 	first := s.pay("x")
 	first.wantOwn(e, 200, "four")
 	s.pay("x").wantReplay(e, first)
+}
+
+// net/http refuses all that comes after a write beyond Content-Length, and breaks the connection of an answer that is too short then.
+func onceRefusedWrite(e *env) {
+	for name, rest := range map[string]func(http.ResponseWriter) error{
+		"Write":       func(w http.ResponseWriter) error { _, err := w.Write([]byte("six!")); return err },
+		"WriteString": func(w http.ResponseWriter) error { _, err := io.WriteString(w, "six!"); return err },
+		"Copy":        func(w http.ResponseWriter) error { _, err := io.Copy(w, strings.NewReader("six!")); return err },
+		"flushed": func(w http.ResponseWriter) error {
+			_ = http.NewResponseController(w).Flush()
+			_, err := w.Write([]byte("six!"))
+			return err
+		},
+	} {
+		c := &counter{}
+		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+			c.runs.Add(1)
+			w.Header().Set("Content-Length", "8")
+			_, _ = io.WriteString(w, "four")
+			if _, err := io.WriteString(w, "fivefive"); !errors.Is(err, http.ErrContentLength) {
+				e.Errorf("%s: the write beyond the length: %v", name, err)
+			}
+			if err := rest(w); !errors.Is(err, http.ErrContentLength) {
+				e.Errorf("%s: the write after it: %v", name, err)
+			}
+		})
+		user := with("X-User", name)
+		if a := s.send(s.paying("x", user)); a.err == nil {
+			e.Errorf("%s: the answer is whole: %+v", name, a)
+		}
+		e.outcome()
+		s.pay("x", user).wantProblem(e, 409, "not-replayable", "")
+		e.outcome()
+		c.want(e, 1)
+	}
 }
 
 func onceHTTP2(e *env) {

@@ -191,7 +191,7 @@ var refusalTable = []refusal{
 	{
 		name:   "no such wildcard",
 		config: keyedBy(keyfuncs.PathValue("nope")),
-		status: 500, problem: "misconfigured", logged: "mount the guard",
+		status: 500, problem: "misconfigured", logged: `are \"id\": use one of them in the key, or add \"nope\" to the pattern`,
 	},
 	{
 		name: "the key of the lock is something else",
@@ -323,7 +323,7 @@ func (row refusal) test(e *env, failOpen bool) {
 
 	if failOpen && row.backend {
 		a.want(e, http.StatusOK, "done")
-		if o.Status != 0 || !o.FailedOpen || o.Err == nil {
+		if !o.Ran || !o.FailedOpen || o.Err == nil {
 			e.Errorf("observed %+v", o)
 		}
 		if e.log.count("without a lock") == 0 {
@@ -340,7 +340,7 @@ func (row refusal) test(e *env, failOpen bool) {
 		e.Errorf("the handler has run %d times", n)
 	}
 	var own *guard.Error
-	if o.Status != row.status || o.FailedOpen || o.Held != 0 || !errors.As(o.Err, &own) {
+	if o.Ran || o.Status != row.status || o.FailedOpen || o.Held != 0 || !errors.As(o.Err, &own) {
 		e.Errorf("observed %+v, want status %d", o, row.status)
 	}
 	if text := e.log.text(); (row.logged == "") != (text == "") || !strings.Contains(text, row.logged) {

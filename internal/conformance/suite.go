@@ -26,6 +26,7 @@ func Run(t *testing.T, adapters ...Adapter) {
 		maxHold,
 		bodies,
 		bodyKeys,
+		budgets,
 		decisions,
 		modes,
 		failOpen,
@@ -37,6 +38,7 @@ func Run(t *testing.T, adapters ...Adapter) {
 		onceWriters,
 		onceFailures,
 		onceProcesses,
+		onceSealed,
 	)
 	results := newTable(suite, adapters)
 	for _, a := range adapters {

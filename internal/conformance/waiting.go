@@ -40,7 +40,7 @@ func freeLock(e *env) {
 			e.Errorf("%s: headers %v", method, a.header)
 		}
 		e.wantFree(lockName)
-		if o := e.outcome(); o.Status != 0 || o.Err != nil || o.FailedOpen || o.Held <= 0 || o.Waited <= 0 {
+		if o := e.outcome(); !o.Ran || o.Status != e.told(http.StatusCreated) || o.Err != nil || o.FailedOpen || o.Held <= 0 || o.Waited <= 0 {
 			e.Errorf("%s: observed %+v", method, o)
 		}
 	}

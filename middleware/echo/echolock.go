@@ -56,6 +56,9 @@ func New(locks *core.Client, cfg Config) echo.MiddlewareFunc {
 		g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetRequest(r)
 			err = next(c)
+			if err == nil || c.Response().Committed { // else Echo answers the error, when all middleware is through
+				guard.SetStatus(r.Context(), c.Response().Status)
+			}
 		})
 		return err
 	})

@@ -516,3 +516,31 @@ func TestNewPanics(t *testing.T) {
 		}()
 	}
 }
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	outcomes := make(chan guard.Outcome, 1)
+	cfg := by(keyfuncs.PathValue("how"))
+	cfg.Observe = func(_ *http.Request, o guard.Outcome) { outcomes <- o }
+	s.echo.GET("/:how", func(c echo.Context) error {
+		switch c.Param("how") {
+		case "answers":
+			return c.String(201, "made")
+		case "returns-an-error":
+			return echo.ErrTeapot
+		case "answers-an-error":
+			c.Error(echo.ErrTeapot)
+			return errors.New("for the log")
+		}
+		return nil
+	}, New(newLocks(t), cfg))
+	for how, status := range map[string]struct{ sent, told int }{
+		"answers": {201, 201}, "does-nothing": {200, 200}, "returns-an-error": {418, 0}, "answers-an-error": {418, 418},
+	} {
+		s.want("GET", "/"+how, status.sent, "")
+		if o := <-outcomes; !o.Ran || o.Status != status.told {
+			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.told)
+		}
+	}
+}

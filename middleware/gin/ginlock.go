@@ -12,6 +12,7 @@ package ginlock
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
@@ -39,7 +40,15 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(c *gin.Context, r *http.Request, next chain) { g.Serve(c.Writer, r, next) })
+	return around(func(c *gin.Context, r *http.Request, next chain) {
+		g.Serve(c.Writer, r, func(w http.ResponseWriter, r *http.Request) {
+			errs := len(c.Errors)
+			next(w, r)
+			if c.Writer.Written() || len(c.Errors) == errs { // else middleware further out may answer the error
+				guard.SetStatus(r.Context(), c.Writer.Status())
+			}
+		})
+	})
 }
 
 // A chain runs the rest of the handlers. The writer is the context's.
@@ -75,13 +84,17 @@ func enter(c *gin.Context, serve server) {
 	}
 }
 
-// withRoute is a copy of the request that knows what Gin has matched.
+// withRoute returns a copy of the request that knows what Gin has matched. A catch-all has no slash
+// in front, as in other frameworks.
 func withRoute(c *gin.Context) *http.Request {
 	n := len(c.Params)
 	both := make([]string, 2*n) // one allocation in place of two
 	names, values := both[:n], both[n:]
 	for i, p := range c.Params {
 		names[i], values[i] = p.Key, p.Value
+		if strings.HasSuffix(c.FullPath(), "/*"+p.Key) {
+			values[i] = strings.TrimPrefix(p.Value, "/")
+		}
 	}
 	return guard.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
 }

@@ -308,6 +308,16 @@ func TestNestedGuards(t *testing.T) {
 	s.want("GET", "/orders/1", 200, "reqlock:1")
 }
 
+// The catch-all of other frameworks has no slash in front.
+func TestCatchAllWithoutSlash(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.engine.GET("/files/*rest", New(newLocks(t), Config{Key: keyfuncs.PathValue("rest")}), tell)
+	s.want("GET", "/files/x/y", 200, "reqlock:x/y")
+	s.engine.GET("/u/:id/*all", New(newLocks(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), tell)
+	s.want("GET", "/u/1/%61", 200, "reqlock:1:a")
+}
+
 func TestHandleContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -397,4 +407,42 @@ func TestNewPanics(t *testing.T) {
 		}
 	}()
 	New(newLocks(t), Config{})
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	outcomes := make(chan guard.Outcome, 1)
+	lock := New(newLocks(t), Config{Key: keyfuncs.PathValue("how"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
+	s.engine.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.Status(500) }), func(c *gin.Context) {
+		c.Next()
+		if len(c.Errors) > 0 && !c.Writer.Written() {
+			c.String(418, "an error")
+		}
+	})
+	s.engine.GET("/:how", lock, func(c *gin.Context) {
+		switch c.Param("how") {
+		case "answers":
+			c.String(201, "made")
+		case "sets":
+			c.Status(204)
+		case "does-nothing":
+		case "leaves-an-error":
+			_ = c.Error(errors.New("for others"))
+		case "answers-an-error":
+			_ = c.Error(errors.New("for the log"))
+			c.String(409, "conflict")
+		case "panics":
+			panic("of the handler")
+		}
+	})
+	for how, status := range map[string]struct{ sent, told int }{
+		"answers": {201, 201}, "sets": {204, 204}, "does-nothing": {200, 200},
+		"leaves-an-error": {418, 0}, "answers-an-error": {409, 409}, "panics": {500, 0},
+	} {
+		s.want("GET", "/"+how, status.sent, "")
+		if o := <-outcomes; !o.Ran || o.Status != status.told {
+			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.told)
+		}
+	}
 }

@@ -19,6 +19,13 @@ type Config struct {
 	// have nothing to do with each other. Every keyfuncs.Func will do, and keyfuncs.Join for tenant and user. "" is answered
 	// 400: authenticate before. Global, if the keys of all callers are one set.
 	Scope func(*http.Request) (string, error)
+	// Route names the route in its keys: the same key on another route is another key. Records are found, and DownstreamKey stays
+	// the same, only for as long as Route does. "": the path of the matched pattern, with what http.StripPrefix has taken away before
+	// it and {} for each wildcard, such as /pay/{} for "POST /pay/{id}"; where no route has matched, the path of the request. So
+	// wildcards may be renamed. Before a pattern changes otherwise, or the middleware moves to where another pattern is known, set
+	// Route to what it has been until then, if only for the TTL. Routes with one Route share their keys, and a key that comes on two
+	// of them is answered 422.
+	Route string
 	// Header is the name of the header that has the key. "": Idempotency-Key.
 	Header string
 	// Optional runs requests without the header unguarded. Otherwise they are answered 400.
@@ -32,6 +39,10 @@ type Config struct {
 	WaitTime time.Duration
 	// LeaseTime is how long a run has its key at most, at least 1ms. 0: for as long as it takes, kept by the watchdog.
 	LeaseTime time.Duration
+	// MaxHold ends the handler's context, with cause guard.ErrMaxHold, when it has had its key for so long. The key is no longer
+	// renewed from then on. An answer that the handler gives before the lease is over is recorded like any other; one that comes later
+	// is not stored (ErrNotStored), and a repeat may run beside it. At most TTL with Refuse. 0: no end. See guard.Config.MaxHold.
+	MaxHold time.Duration
 	// MaxWaiters is how many repeats of one request wait in this process; one more is answered 503. 0: 1024; -1: no bound.
 	MaxWaiters int
 	// TTL is how long a result is kept, at least 1ms; StoreFor changes it for one answer. 0: 24h.
@@ -47,8 +58,12 @@ type Config struct {
 	// lock is acquired, so that a slow client holds none. It does not matter with None, which does not look at the body. 0: 1 MiB.
 	MaxRequestBody int64
 	// MaxResponseBody is how many bytes of an answer are held back and recorded. A longer one is sent as it comes, and cannot be
-	// repeated. 0: 1 MiB.
+	// repeated; nor can one whose record, with its headers and as it is sealed, is more than 64 KiB larger than that. 0: 1 MiB.
 	MaxResponseBody int64
+	// Codec seals records, so that Redis does not have the answers in the clear. AEAD is one. nil: records are not sealed. With a
+	// Codec, records that are not sealed are not read, and are answered as those that cannot be opened; see docs/idempotency.md for how
+	// to introduce one.
+	Codec Codec
 	// Headers says which headers of an answer are recorded, by their canonical names. Those of the connection never are. Nor are
 	// headers that were there before the handler ran: whoever set them sets them again. nil: DefaultHeaders.
 	Headers HeaderFilter
@@ -87,8 +102,12 @@ var ErrInvalidConfig = errors.New("reqlock: idempotency: invalid Config")
 // ErrReplayed is what the Err of a guard.Outcome matches when a request was answered with a record.
 var ErrReplayed = errors.New("reqlock: idempotency: answered with the result of an earlier run")
 
-// ErrNotStored is what the Err of a guard.Outcome matches when the handler ran, and its result should have been kept, but is
-// not. Beside it is the cause, such as core.ErrLockLost. The client got the answer all the same.
+// ErrNotStored is what the Err of a guard.Outcome matches when the handler ran, and its result should have been kept, but was not
+// when the answer was sent. Beside it is the cause. The client got the answer all the same.
+//
+// Where Redis could not be reached, the result is stored after all if Redis comes back before the lease is over; until then, repeats are
+// answered 409 or 503. Otherwise, and at once where the lock was lost (core.ErrLockLost), where Redis refused the record or Config.Codec
+// failed, the result is gone: a repeat runs again with Rerun, and is answered 409 outcome-unknown with Refuse.
 var ErrNotStored = errors.New("reqlock: idempotency: the result of a run is not stored")
 
 const (
@@ -120,6 +139,9 @@ func (c Config) Validate() error {
 		}
 	}
 	refuse(c.Scope == nil, "Scope is nil; say who a key belongs to, such as keyfuncs.Context(userKey), or use Global")
+	if problem := routeProblem(c.Route); problem != "" {
+		refuse(true, "Route is %q, which %s", c.Route, problem)
+	}
 	if c.Header != "" {
 		problem := headerProblem(c.Header)
 		refuse(problem != nil, "Header is %q, which cannot have the key: %v", c.Header, problem)
@@ -139,6 +161,8 @@ func (c Config) Validate() error {
 	}
 	refuse(c.OnUnknown == Refuse && ttl < c.LeaseTime,
 		"TTL is %s and LeaseTime %s; with Refuse, what is known of a run has to outlast it", ttl, c.LeaseTime)
+	refuse(c.OnUnknown == Refuse && ttl < c.MaxHold,
+		"TTL is %s and MaxHold %s; with Refuse, what is known of a run has to outlast it", ttl, c.MaxHold)
 	problems = append(problems, c.Fingerprint.problem, c.guard().Validate())
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidConfig, err)
@@ -196,6 +220,7 @@ func (c Config) guard() guard.Config {
 		Name:       lockName,
 		WaitTime:   c.WaitTime,
 		LeaseTime:  c.LeaseTime,
+		MaxHold:    c.MaxHold,
 		MaxWaiters: c.MaxWaiters,
 		FailOpen:   c.FailOpen,
 		Logger:     c.Logger,

@@ -20,6 +20,12 @@ func TestValidate(t *testing.T) {
 		"only Scope":         {func(*Config) {}, ""},
 		"everything":         {func(c *Config) { *c = everything() }, ""},
 		"no Scope":           {func(c *Config) { c.Scope = nil }, "Scope is nil"},
+		"Route":              {func(c *Config) { c.Route = "/pay/{}" }, ""},
+		"Route, a name":      {func(c *Config) { c.Route = "payments:create" }, ""},
+		"Route, a method":    {func(c *Config) { c.Route = "POST /pay/{}" }, `Route is "POST /pay/{}", which has blanks`},
+		"Route, a wildcard":  {func(c *Config) { c.Route = "/pay/{id}" }, `Route is "/pay/{id}", which has a wildcard with a name`},
+		"Route, a colon":     {func(c *Config) { c.Route = "/pay/:id" }, "has a wildcard with a name"},
+		"Route, a star":      {func(c *Config) { c.Route = "/pay/*rest" }, "has a wildcard with a name"},
 		"Header":             {func(c *Config) { c.Header = "Idempotency Key" }, `Header is "Idempotency Key", which cannot have the key`},
 		"Header Host":        {func(c *Config) { c.Header = "host" }, `Header is "host", which cannot have the key`},
 		"no Methods":         {func(c *Config) { c.Methods = []string{} }, "Methods is empty"},
@@ -34,6 +40,8 @@ func TestValidate(t *testing.T) {
 		"MaxResponseBody":    {func(c *Config) { c.MaxResponseBody = -1 }, "MaxResponseBody is -1"},
 		"OnUnknown":          {func(c *Config) { c.OnUnknown = 2 }, "OnUnknown is 2"},
 		"Refuse, not for so": {func(c *Config) { c.OnUnknown, c.TTL, c.LeaseTime = Refuse, time.Second, time.Minute }, "has to outlast it"},
+		"Refuse, MaxHold":    {func(c *Config) { c.OnUnknown, c.MaxHold = Refuse, 25*time.Hour }, "MaxHold 25h0m0s; with Refuse"},
+		"MaxHold":            {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
 		"Refuse, default":    {func(c *Config) { c.OnUnknown, c.LeaseTime = Refuse, 25*time.Hour }, "TTL is 24h0m0s"},
 		"no Fields":          {func(c *Config) { c.Fingerprint = Fields() }, "Fields()"},
 		"bad pointer":        {func(c *Config) { c.Fingerprint = Fields("/a", "b") }, `Fields("b")`},
@@ -62,8 +70,8 @@ func TestValidate(t *testing.T) {
 
 func everything() Config {
 	return Config{
-		Scope: Global, Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
-		WaitTime: time.Second, LeaseTime: time.Second, MaxWaiters: -1, TTL: time.Minute,
+		Scope: Global, Route: "payments", Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
+		WaitTime: time.Second, LeaseTime: time.Second, MaxHold: time.Second, MaxWaiters: -1, TTL: time.Minute,
 		Fingerprint: Fields("", "/a~1b/~0/0"), Store: DefaultStore, OnUnknown: Refuse, MaxRequestBody: 1, MaxResponseBody: 1,
 		Headers: DefaultHeaders, FailOpen: true, ErrorHandler: guard.WriteProblem, Observe: func(*http.Request, guard.Outcome) {},
 	}
@@ -87,12 +95,14 @@ func TestDefaultStore(t *testing.T) {
 
 func TestDefaultHeaders(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"Set-Cookie", "Date", "Www-Authenticate", "Alt-Svc", "X-Request-Id", "Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Reset", "Retry-After", "Traceparent"} {
+	for _, name := range []string{"Set-Cookie", "Date", "Www-Authenticate", "Alt-Svc", "X-Request-Id", "Ratelimit", "Ratelimit-Policy", "X-Ratelimit-Reset", "Retry-After", "Traceparent",
+		"Authorization", "Proxy-Authorization", "X-Auth-Token", "Access-Token", "X-Accesstoken", "X-Csrf-Token", "X-Subject-Token", "X-Session-Id",
+		"X-Api-Key", "X-Apikey", "Client-Secret", "X-Jwt", "X-Auth", "X-Amz-Security-Token", "X-Initial-Password", "X-Credentials"} {
 		if DefaultHeaders(name) || http.CanonicalHeaderKey(name) != name {
 			t.Errorf("%s is kept", name)
 		}
 	}
-	for _, name := range []string{"Location", "Etag", "Content-Type", "Content-Encoding", "Link", "Vary", "Cache-Control", "X-Mine"} {
+	for _, name := range []string{"Location", "Etag", "Content-Type", "Content-Encoding", "Link", "Vary", "Cache-Control", "X-Mine", "X-Author", "Content-Disposition", "Accept-Patch"} {
 		if !DefaultHeaders(name) {
 			t.Errorf("%s is dropped", name)
 		}

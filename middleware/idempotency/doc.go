@@ -7,10 +7,10 @@
 //
 // ginlock.Idempotent and echolock.Idempotent are the same for Gin and Echo.
 //
-// The way of a request: key.go reads the key; name.go makes the name of scope, method, route and key; fingerprint.go sums up
-// the request; lock.go asks core.Once for the record of the name, or else for its lock. With the lock, the handler runs, and
-// recorder.go keeps its answer; record.go writes it down while the lock is released, before the client has all of it. With a record,
-// replay.go repeats the answer or says why it cannot.
+// The way of a request: key.go reads the key; name.go makes the name of scope, method, route (route.go) and key; fingerprint.go
+// sums up the request (jsondigest.go does JSON); lock.go asks core.Once for the record of the name, or else for its lock. With the
+// lock, the handler runs, and recorder.go keeps its answer; record.go encodes it, codec.go seals it, and the step that releases the lock
+// stores it, before the client has all of the answer. With a record, replay.go repeats the answer or says why it cannot.
 //
 // # What the client gets
 //
@@ -24,7 +24,9 @@
 //	key malformed or given twice       400 urn:reqlock:problem:key-invalid
 //	Scope says nothing                 400 urn:reqlock:problem:key-missing
 //	body over MaxRequestBody           413 urn:reqlock:problem:body-too-large
-//	record of a newer version          503 urn:reqlock:problem:record-unreadable, Retry-After, and a line in the log
+//	record of a newer version, or one  503 urn:reqlock:problem:record-unreadable, Retry-After, and a line in the log
+//	that Config.Codec cannot open
+//	Codec fails, OnUnknown Refuse      503 urn:reqlock:problem:record-unwritable, Retry-After, and a line in the log
 //
 // and the answers of package guard.
 //
@@ -36,7 +38,7 @@
 //
 // # The handler
 //
-// Its context ends when the lock is lost and when a deadline is over, but not when the client hangs up: the client will ask
+// Its context ends when the lock is lost and when a deadline or Config.MaxHold is over, but not when the client hangs up: the client will ask
 // again, and is to find a result. Once the answer is one that cannot be recorded, such as a stream, the client's leaving
 // does end the context. guard.Release and guard.Detach give up the key, and nothing is recorded.
 //

@@ -69,7 +69,7 @@ func (v *visit) policy(r *http.Request, p *guard.Policy) error {
 	if scope == "" {
 		return newError(keyMissing, "The request does not say on whose behalf it is made.", nil)
 	}
-	v.key, v.name = key, name(r, scope, key)
+	v.key, v.name = key, cfg.name(r, scope, key)
 	if outer := v.outer; outer != nil && outer.server == v.server && outer.name == v.name {
 		v.inside, p.Skip = true, true // the middleware is there twice
 		return nil
@@ -115,15 +115,22 @@ func (v *visit) run(r *http.Request, next func(*http.Request, *Recorder)) {
 // can ask again at once. What becomes of the storing is nothing to the client.
 func (v *visit) finish(r *http.Request, rec *Recorder) {
 	whole := rec.complete()
-	result := v.result(rec, whole)
+	guard.SetStatus(r.Context(), rec.status)
+	result, failure := v.result(rec, whole)
 	err := guard.ReleaseBy(r.Context(), func(lease *core.Lease) error {
-		if result == nil {
-			return lease.Release(r.Context())
+		var err error
+		switch {
+		case result != nil:
+			err = lease.ReleaseWith(r.Context(), result, v.ttl())
+		case failure != nil && v.marker != nil:
+			err = lease.ReleaseWith(r.Context(), v.marker, v.g.cfg.TTL) // Release would take it away
+		default:
+			err = lease.Release(r.Context())
 		}
-		if err := lease.ReleaseWith(r.Context(), result.encode(), v.ttl()); err != nil {
-			return fmt.Errorf("%w: %w", ErrNotStored, err)
+		if failure != nil || result != nil && err != nil {
+			return fmt.Errorf("%w: %w", ErrNotStored, errors.Join(failure, err))
 		}
-		return nil
+		return err
 	})
 	if errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
 		v.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, the client got it all the same",
@@ -132,8 +139,28 @@ func (v *visit) finish(r *http.Request, rec *Recorder) {
 	rec.release()
 }
 
-// result is the record of the run; nil: there is to be none.
-func (v *visit) result(rec *Recorder, whole bool) *record {
+// recordRoom is how much larger than Config.MaxResponseBody a record may be, for its headers and for what a Codec adds.
+const recordRoom = 64 << 10
+
+// result is the record of the run as it goes to Redis; nil without an error: there is to be none.
+func (v *visit) result(rec *Recorder, whole bool) ([]byte, error) {
+	if !v.stores(rec) {
+		return nil, nil
+	}
+	if whole {
+		data, err := v.seal(&record{
+			kind: answered, print: v.print,
+			status: rec.status, header: recorded(rec.before, rec.header, rec.body, v.g.cfg.Headers), body: rec.body,
+		})
+		if err != nil || int64(len(data)-recordRoom) <= v.g.cfg.MaxResponseBody {
+			return data, err
+		}
+	}
+	return v.seal(&record{kind: unrecorded, print: v.print})
+}
+
+// stores reports whether the result is to be stored.
+func (v *visit) stores(rec *Recorder) bool {
 	status := rec.status
 	if status == 0 {
 		status = http.StatusSwitchingProtocols // nothing else goes without a status
@@ -142,14 +169,5 @@ func (v *visit) result(rec *Recorder, whole bool) *record {
 	if header == nil {
 		header = make(http.Header) // of a hijacked connection
 	}
-	if v.noStore.Load() || !v.g.cfg.Store(status, header) {
-		return nil
-	}
-	if !whole {
-		return &record{kind: unrecorded, print: v.print}
-	}
-	return &record{
-		kind: answered, print: v.print,
-		status: rec.status, header: recorded(rec.before, rec.header, rec.body, v.g.cfg.Headers), body: rec.body,
-	}
+	return !v.noStore.Load() && v.g.cfg.Store(status, header)
 }

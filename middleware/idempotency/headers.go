@@ -7,8 +7,13 @@ import (
 )
 
 // DefaultHeaders keeps the headers that describe the result. It drops those that belong to one exchange: cookies and
-// challenges, Date, Age and Server, limits and Retry-After, and the ids of requests and traces. It is a HeaderFilter, and there for others
-// to build on.
+// challenges, Date, Age and Server, limits and Retry-After, and the ids of requests and traces. And it drops secrets, so that Redis
+// does not have them: every header whose name has one of these texts in it, in any case: authorization, token, secret, password,
+// credential, session, jwt, apikey or api-key, or the word auth.
+//
+// It is a HeaderFilter, and there for others to build on:
+//
+//	Headers: func(name string) bool { return name == "X-Next-Token" || idempotency.DefaultHeaders(name) }
 func DefaultHeaders(name string) bool {
 	switch name {
 	case "Set-Cookie", "Www-Authenticate", "Authentication-Info",
@@ -17,7 +22,17 @@ func DefaultHeaders(name string) bool {
 		"X-Cloud-Trace-Context", "Traceparent", "Tracestate", "Traceresponse", "X-B3-Traceid", "X-B3-Spanid":
 		return false
 	}
-	return !strings.HasPrefix(name, "Ratelimit") && !strings.HasPrefix(name, "X-Ratelimit")
+	return !strings.HasPrefix(name, "Ratelimit") && !strings.HasPrefix(name, "X-Ratelimit") && !isSecret(name)
+}
+
+func isSecret(name string) bool {
+	name = strings.ToLower(name)
+	for _, text := range []string{"authorization", "token", "secret", "password", "credential", "session", "jwt", "apikey", "api-key"} {
+		if strings.Contains(name, text) {
+			return true
+		}
+	}
+	return strings.Contains("-"+name+"-", "-auth-")
 }
 
 // ofConnection says whether a header is about how an answer is carried, and not about what it says.

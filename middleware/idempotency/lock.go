@@ -14,21 +14,27 @@ type lock struct {
 	v    *visit
 	name string
 	once *core.Once
+	err  error // why there can be no lock
 }
 
 func lockOf(r *http.Request, name string) core.Locker {
 	v := visitOf(r)
-	once := v.g.locks.Once(name)
+	l := &lock{v: v, name: name, once: v.g.locks.Once(name)}
 	if v.g.cfg.OnUnknown == Refuse {
-		marker := record{kind: begun, print: v.print}
-		once = once.WithMarker(marker.encode(), v.g.cfg.TTL)
+		if v.marker, l.err = v.seal(&record{kind: begun, print: v.print}); l.err == nil {
+			l.once = l.once.WithMarker(v.marker, v.g.cfg.TTL)
+		}
 	}
-	return &lock{v: v, name: name, once: once}
+	return l
 }
 
 func (l *lock) Name() string { return l.name }
 
 func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
+	if l.err != nil {
+		l.v.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request is answered 503", "error", l.err)
+		return nil, newError(recordUnwritable, "", l.err)
+	}
 	lease, data, err := l.once.Acquire(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -42,7 +48,7 @@ func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lea
 
 // answer is what a request with a record gets.
 func (v *visit) answer(data []byte) *guard.Error {
-	rec, err := decodeRecord(data)
+	rec, err := v.unseal(data)
 	if err != nil {
 		v.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request is answered 503", "error", err)
 		return newError(recordUnreadable, "", err)

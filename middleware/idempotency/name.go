@@ -5,40 +5,21 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net/http"
-	"net/url"
-	"strings"
 )
 
-// name identifies what may run once: the key of somebody, on a route. The route is its pattern or else its path, and where
-// it is mounted. The same key of another user, route or method is another name.
-func name(r *http.Request, scope, key string) string {
-	route := r.Pattern
+// name identifies what may run once: a key of a scope, for a method and a route.
+func (c *Config) name(r *http.Request, scope, key string) string {
+	route := c.Route
 	if route == "" {
-		route = r.URL.Path
+		route = routeOf(r)
 	}
 	s := newSum("name")
-	s.add(scope, r.Method, mount(r), route, key)
+	s.add(scope, r.Method, route, key)
 	return s.hex()
 }
 
 // lockName is the name of the lock and the record in Redis.
 func lockName(name string) string { return "reqlock:idempotency:" + name }
-
-// mount is what http.StripPrefix has taken away from the path, so that two routers with equal patterns can be mounted.
-func mount(r *http.Request) string {
-	if rest, ok := strings.CutPrefix(r.RequestURI, r.URL.Path); ok && (rest == "" || rest[0] == '?') {
-		return "" // as most requests are
-	}
-	asked, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil {
-		return "" // a request that did not come from a client
-	}
-	prefix, isPrefix := strings.CutSuffix(asked.Path, r.URL.Path)
-	if !isPrefix {
-		return "" // rewritten: then the path is what somebody wants it to be
-	}
-	return prefix
-}
 
 // A sum is a SHA-256 of parts. Each is preceded by its length: other parts are another sum.
 type sum struct{ parts []byte }

@@ -15,6 +15,7 @@ const (
 	notReplayable    = "not-replayable"
 	outcomeUnknown   = "outcome-unknown"
 	recordUnreadable = "record-unreadable"
+	recordUnwritable = "record-unwritable"
 )
 
 var problems = map[string]struct {
@@ -32,6 +33,8 @@ var problems = map[string]struct {
 		"The processing of this request was interrupted, and may have had an effect or not. Nothing was done now. Look up the result before using a new key.", 0},
 	recordUnreadable: {http.StatusServiceUnavailable, "The recorded answer cannot be read",
 		"There is a record of this request which this server cannot read. Nothing was done now. Try again later.", time.Second},
+	recordUnwritable: {http.StatusServiceUnavailable, "The request cannot be recorded",
+		"The service cannot make a record of this request at the moment. Nothing was done. Try again later.", time.Second},
 }
 
 // newError makes a refusal. detail "": that of the problem.

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -34,8 +35,9 @@ const (
 )
 
 var (
-	errNotARecord  = errors.New("reqlock: idempotency: what is stored is no record of this package")
-	errNewerRecord = errors.New("reqlock: idempotency: the record was written by a newer version")
+	errNotARecord   = errors.New("reqlock: idempotency: what is stored is no record of this package")
+	errSealedRecord = errors.New("reqlock: idempotency: the record is sealed, and there is no Config.Codec")
+	errNewerRecord  = errors.New("reqlock: idempotency: the record was written by a newer version")
 )
 
 func (rec *record) encode() []byte {
@@ -64,6 +66,9 @@ func appendText(out []byte, text string) []byte {
 
 // decodeRecord refuses what it does not know: an answer is repeated exactly or not at all.
 func decodeRecord(data []byte) (*record, error) {
+	if bytes.HasPrefix(data, []byte(sealedMagic)) {
+		return nil, errSealedRecord
+	}
 	if len(data) <= len(recordMagic) || string(data[:len(recordMagic)]) != recordMagic {
 		return nil, errNotARecord
 	}

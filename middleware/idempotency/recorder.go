@@ -27,7 +27,7 @@ type Recorder struct {
 	status   int         // 0: not known yet
 	header   http.Header // as it was when the status became known
 	length   int64       // that the header promises; -1: nothing
-	written  int64
+	overrun  bool        // more than length was to be written: as in net/http, that refuses all further writes
 	body     []byte
 	implicit bool // the handler has done nothing
 }
@@ -158,30 +158,31 @@ func (rec *Recorder) begun() {
 
 func (rec *Recorder) write(p []byte) (int, error) {
 	rec.begun()
+	if err := rec.allows(len(p)); err != nil {
+		return 0, err
+	}
 	if rec.state == holding {
-		if err := rec.allows(len(p)); err != nil {
-			return 0, err
-		}
-		if int64(len(rec.body))+int64(len(p)) <= rec.limit {
-			rec.written += int64(len(p))
+		if int64(len(rec.body)+len(p)) <= rec.limit {
 			rec.body = append(rec.body, p...)
 			return len(p), nil
 		}
 		rec.pass()
 	}
-	n, err := rec.w.Write(p)
-	rec.written += int64(n)
-	return n, err
+	return rec.w.Write(p)
 }
 
-// allows says of n bytes what net/http would say.
+// allows says of n bytes what net/http would say. Of what passes, the writer says the rest by itself.
 func (rec *Recorder) allows(n int) error {
-	switch {
-	case n == 0:
+	if n == 0 {
 		return nil
-	case !allowsBody(rec.status):
-		return http.ErrBodyNotAllowed
-	case rec.length >= 0 && rec.written+int64(n) > rec.length:
+	}
+	if rec.state == holding {
+		if !allowsBody(rec.status) {
+			return http.ErrBodyNotAllowed
+		}
+		rec.overrun = rec.overrun || rec.length >= 0 && int64(len(rec.body)+n) > rec.length
+	}
+	if rec.overrun {
 		return http.ErrContentLength
 	}
 	return nil
@@ -192,15 +193,16 @@ func (rec *Recorder) writeString(next httpsnoop.WriteStringFunc, s string) (int,
 	if rec.state == holding {
 		return rec.write([]byte(s))
 	}
-	n, err := next(s)
-	rec.written += int64(n)
-	return n, err
+	if err := rec.allows(len(s)); err != nil {
+		return 0, err
+	}
+	return next(s)
 }
 
 // readFrom reads as long as the answer is held back, and leaves the rest to the writer, which may have a faster way.
 func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int64, err error) {
 	buf := make([]byte, 32<<10)
-	for rec.state == holding {
+	for rec.state == holding || rec.overrun {
 		size, err := src.Read(buf)
 		if size > 0 {
 			written, err := rec.write(buf[:size])
@@ -217,7 +219,6 @@ func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int
 		}
 	}
 	rest, err := next(src)
-	rec.written += rest
 	return n + rest, err
 }
 
@@ -296,7 +297,7 @@ func (rec *Recorder) complete() bool {
 			return false
 		}
 	}
-	if short := rec.length > rec.written; short && rec.r.Method != http.MethodHead && allowsBody(rec.status) {
+	if short := rec.length > int64(len(rec.body)); short && rec.r.Method != http.MethodHead && allowsBody(rec.status) {
 		rec.pass() // net/http breaks the connection
 		return false
 	}

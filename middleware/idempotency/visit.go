@@ -23,6 +23,7 @@ type visit struct {
 	name  string
 	print [printSize]byte
 
+	marker []byte      // what Refuse leaves of a run, as Redis has it
 	lease  *core.Lease // that the handler runs under
 	replay *record     // that the request is answered with
 
@@ -68,7 +69,8 @@ func KeyFrom(ctx context.Context) (string, bool) {
 
 // DownstreamKey makes a key for a request to another service, such as DownstreamKey(ctx, "stripe", "charge"). It is the same
 // whenever the handler runs again for the same key of the same caller, so that the other service finds out, and another
-// one for other parts. It has 64 characters, and tells nothing of the client's key. "": KeyFrom has none.
+// one for other parts. It depends on Config.Route, and stays the same where that does. It has 64 characters, and tells nothing of the
+// client's key. "": KeyFrom has none.
 func DownstreamKey(ctx context.Context, parts ...string) string {
 	if _, ok := KeyFrom(ctx); !ok {
 		return ""

@@ -29,10 +29,30 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) { g.Serve(w, r, next.ServeHTTP) })
+	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		g.Serve(w, r, func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r)
+			guard.SetStatus(r.Context(), status(w))
+		})
+	})
 }
 
-// around makes a middleware of what serves the requests of a handler. They know what has matched.
+// status returns the status of the answer if the writer, or one that it wraps, tells it. That of a
+// server does not.
+func status(w http.ResponseWriter) int {
+	for {
+		if told, ok := w.(interface{ Status() int }); ok {
+			return told.Status()
+		}
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return 0
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
+// around makes a middleware of what serves the requests of a handler.
 func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if next == nil {
@@ -43,9 +63,7 @@ func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler
 				"still runs; want http.TimeoutHandler(lock(handler), ...)")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			matched := guard.Canonicalize(r)
-			defer guard.KeepForm(r, matched)
-			serve(w, matched, next)
+			serve(w, r, next)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/redistest"
@@ -124,5 +125,71 @@ func TestWriterIsTheSame(t *testing.T) {
 	})).ServeHTTP(given, httptest.NewRequest("POST", "/", strings.NewReader("body")))
 	if !ran {
 		t.Error("the handler has not run")
+	}
+}
+
+// The guard does not wrap the writer, so it knows the status only where a writer tells it.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	outcomes := make(chan guard.Outcome, 2)
+	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
+	created := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	panics := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		panic(http.ErrAbortHandler)
+	}))
+	told := func(w http.ResponseWriter) http.ResponseWriter { return middleware.NewWrapResponseWriter(w, 1) }
+	for name, test := range map[string]struct {
+		handler http.Handler
+		writer  func(http.ResponseWriter) http.ResponseWriter
+		want    int
+	}{
+		"a writer that tells":       {created, told, 201},
+		"a wrapper of one":          {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{told(w)} }, 201},
+		"a server's writer":         {created, func(w http.ResponseWriter) http.ResponseWriter { return w }, 0},
+		"a wrapper of that":         {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{w} }, 0},
+		"a handler that panics":     {panics, told, 0},
+		"one guard inside another":  {lock(created), told, 201},
+		"an inner handler's writer": {lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { created.ServeHTTP(httptest.NewRecorder(), r) })), told, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { test.handler.ServeHTTP(test.writer(w), r) }))
+			defer srv.Close()
+			if response, err := srv.Client().Get(srv.URL); err == nil {
+				response.Body.Close()
+			}
+			o := <-outcomes
+			if strings.Contains(name, "inner") || strings.Contains(name, "inside") {
+				o = <-outcomes // of the outer one
+			}
+			if !o.Ran || o.Status != test.want {
+				t.Errorf("observed %+v, want Ran and Status %d", o, test.want)
+			}
+		})
+	}
+}
+
+type unwraps struct{ http.ResponseWriter }
+
+func (w unwraps) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// One middleware may guard many routes, and one of them should not hide another.
+func TestMaxHoldIsLoggedOncePerRoute(t *testing.T) {
+	t.Parallel()
+	var text bytes.Buffer
+	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	mux := http.NewServeMux()
+	overdue := lock(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	mux.Handle("POST /orders/{id}/pay", overdue)
+	mux.Handle("POST /orders/{id}/ship", overdue)
+	for range 3 {
+		for _, path := range []string{"/orders/1/pay", "/orders/2/ship"} {
+			mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", path, nil))
+		}
+	}
+	for _, pattern := range []string{"POST /orders/{id}/pay", "POST /orders/{id}/ship"} {
+		if n := strings.Count(text.String(), fmt.Sprintf("pattern=%q", pattern)); n != 1 {
+			t.Errorf("%d lines for %s, want 1:\n%s", n, pattern, &text)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
@@ -58,6 +59,28 @@ func TestIdempotentMounted(t *testing.T) {
 			body, _ := io.ReadAll(w.Result().Body)
 			if want := fmt.Sprint(i%2 + 1); w.Code != 200 || string(body) != want {
 				t.Errorf("%s: answer %d to %s: %d %q, want %s", name, i, path, w.Code, body, want)
+			}
+		}
+	}
+}
+
+// A router keeps its keys when its prefix moves from http.StripPrefix into its patterns.
+func TestIdempotentWithoutStripPrefix(t *testing.T) {
+	t.Parallel()
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global})
+	runs := 0
+	handler := once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+	inner, stripped, whole := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
+	inner.Handle("/pay/{id}", handler)
+	stripped.Handle("/v1/", http.StripPrefix("/v1", inner))
+	whole.Handle("POST /v1/pay/{payment}", handler)
+	for i, path := range []string{"/v1/pay/1", "/v1/pay/a%2Fb"} {
+		for _, mux := range []http.Handler{stripped, whole, stripped} {
+			r := httptest.NewRequest("POST", path, nil)
+			r.Header.Set("Idempotency-Key", path)
+			w := httptest.NewRecorder()
+			if mux.ServeHTTP(w, r); w.Code != 200 || runs != i+1 {
+				t.Errorf("%s: answer %d %s, %d runs", path, w.Code, w.Body, runs)
 			}
 		}
 	}
@@ -212,6 +235,55 @@ func TestIdempotentHangUpWithCause(t *testing.T) {
 	}
 }
 
+// net/http's Transport sends a POST again by itself if it has an Idempotency-Key and its connection breaks before the answer; see
+// docs/idempotency.md. The handler runs once, and the client does not even notice.
+func TestIdempotentGoClientResends(t *testing.T) {
+	t.Parallel()
+	var came, runs atomic.Int64
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global, Optional: true})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, runs.Add(1))
+	}))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			return
+		}
+		once.ServeHTTP(w, r)
+		if came.Add(1) == 1 {
+			panic(http.ErrAbortHandler) // the answer is lost with the connection
+		}
+	}))
+	defer srv.Close()
+	post := func(key string) (body string, err error) {
+		came.Store(0)
+		warm, err := srv.Client().Get(srv.URL) // only on a connection that has been of use before is anything sent again
+		if err != nil {
+			return "", err
+		}
+		_, _ = io.Copy(io.Discard, warm.Body)
+		_ = warm.Body.Close()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader("{}"))
+		if err != nil {
+			return "", err
+		}
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		response, err := srv.Client().Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer response.Body.Close()
+		answer, err := io.ReadAll(response.Body)
+		return string(answer) + " " + response.Header.Get("Idempotent-Replayed"), err
+	}
+	if answer, err := post("k"); answer != "1 true" || err != nil || came.Load() != 2 {
+		t.Errorf("with a key: answer %q (%v) to %d requests, want the replay to the second", answer, err, came.Load())
+	}
+	if answer, err := post(""); err == nil || came.Load() != 1 {
+		t.Errorf("without a key: answer %q to %d requests, want an error after one", answer, came.Load())
+	}
+}
+
 func TestIdempotentPanics(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -222,6 +294,26 @@ func TestIdempotentPanics(t *testing.T) {
 	} {
 		if text := fmt.Sprint(panicOf(f)); !strings.Contains(text, says) || !strings.HasPrefix(text, "reqlock: ") {
 			t.Errorf("panics with %q, want %q", text, says)
+		}
+	}
+}
+
+// Observe is told the status of a run, and that of a replay.
+func TestIdempotentOutcome(t *testing.T) {
+	t.Parallel()
+	outcomes := make(chan guard.Outcome, 2)
+	handler := Idempotent(newLocks(t), idempotency.Config{
+		Scope:   idempotency.Global,
+		Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o },
+	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	mux := http.NewServeMux()
+	mux.Handle("POST /pay", handler)
+	for _, ran := range []bool{true, false} {
+		r := httptest.NewRequest("POST", "/pay", strings.NewReader("{}"))
+		r.Header.Set("Idempotency-Key", "k")
+		mux.ServeHTTP(httptest.NewRecorder(), r)
+		if o := <-outcomes; o.Status != http.StatusCreated || o.Ran != ran {
+			t.Errorf("outcome %+v, want status 201 and Ran %v", o, ran)
 		}
 	}
 }

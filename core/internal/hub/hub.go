@@ -25,9 +25,9 @@ package hub
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,7 +42,12 @@ type Config struct {
 	Commands func(ctx context.Context) (plain, sharded bool, err error)
 	// PingInterval is how long a silent connection is trusted, and in a cluster what is known of its slots.
 	PingInterval time.Duration
-	Logger       *slog.Logger
+	// Lost is called when a connection that subscriptions need is lost, or cannot be opened; for
+	// each node once until it works again.
+	Lost func(err error)
+	// Back is called after Lost when a subscription is confirmed and no connection is lost any
+	// more.
+	Back func()
 }
 
 // A Hub opens connections when they are needed, and keeps them until Close.
@@ -55,9 +60,12 @@ type Hub struct {
 	channels map[string]*Channel
 	changed  []*Channel // to be routed
 	lines    map[*redis.Client]*line
-	stale    bool // what is known of the cluster's slots
+	lost     map[*redis.Client]bool // the nodes whose connection is lost
+	stale    bool                   // what is known of the cluster's slots
 	started  bool
 	closed   bool
+
+	reported atomic.Bool // Lost was called, and Back is due; changed with mu held
 
 	wake    chan struct{} // something in changed
 	ctx     context.Context
@@ -104,6 +112,7 @@ func New(cfg Config) *Hub {
 		cfg:      cfg,
 		channels: make(map[string]*Channel),
 		lines:    make(map[*redis.Client]*line),
+		lost:     make(map[*redis.Client]bool),
 		wake:     make(chan struct{}, 1),
 		ctx:      ctx,
 		cancel:   cancel,
@@ -242,6 +251,32 @@ func (h *Hub) confirmed(c *Channel) bool {
 		any = true
 	}
 	return any
+}
+
+// lose reports that the connection to a node is lost.
+func (h *Hub) lose(node *redis.Client, err error) {
+	h.mu.Lock()
+	known := h.lost[node]
+	h.lost[node] = true
+	h.reported.Store(true)
+	h.mu.Unlock()
+	if !known {
+		h.cfg.Lost(err)
+	}
+}
+
+// regain reports that a node has confirmed a subscription.
+func (h *Hub) regain(node *redis.Client) {
+	if !h.reported.Load() {
+		return
+	}
+	h.mu.Lock()
+	delete(h.lost, node)
+	back := len(h.lost) == 0 && h.reported.Swap(false)
+	h.mu.Unlock()
+	if back {
+		h.cfg.Back()
+	}
 }
 
 // listener is whom to tell of a message, or nil.

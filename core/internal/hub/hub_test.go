@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,7 +25,8 @@ func newHub(t *testing.T, rdb redis.UniversalClient, changes ...func(*Config)) *
 		Redis:        rdb,
 		Commands:     commands(true, false),
 		PingInterval: time.Minute,
-		Logger:       slog.New(slog.DiscardHandler),
+		Lost:         func(error) {},
+		Back:         func() {},
 	}
 	for _, change := range changes {
 		change(&cfg)
@@ -388,8 +388,8 @@ func TestSilentConnection(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy := srv.Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
-	var lost warnings
-	h := newHub(t, rdb, pingEvery(200*time.Millisecond), lost.of)
+	var lost atomic.Int64
+	h := newHub(t, rdb, pingEvery(200*time.Millisecond), func(c *Config) { c.Lost = func(error) { lost.Add(1) } })
 	a := listen(h, "a")
 	awaitHeard(t, a, 1)
 
@@ -411,24 +411,48 @@ func TestSilentConnection(t *testing.T) {
 	eventually(t, "one connection is left", func() bool { return len(connections(t, direct)) == 1 })
 }
 
-// warnings counts what a hub warns of: connections that it has lost.
-type warnings struct {
-	slog.Handler
-	atomic.Int64
-}
-
-func (w *warnings) of(c *Config) {
-	w.Handler = slog.DiscardHandler
-	c.Logger = slog.New(w)
-}
-
-func (w *warnings) Enabled(context.Context, slog.Level) bool { return true }
-
-func (w *warnings) Handle(_ context.Context, r slog.Record) error {
-	if r.Level == slog.LevelWarn {
-		w.Add(1)
+// Lost and Back are called once for each outage, also if the last listener leaves during it.
+func TestLostAndBack(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	proxy := srv.Proxy(t)
+	told := make(chan string, 100)
+	h := newHub(t, proxy.Client(t), func(c *Config) {
+		c.Lost = func(err error) { told <- fmt.Sprint("lost ", err != nil) }
+		c.Back = func() { told <- "back" }
+	})
+	wantTold := func(want string) {
+		t.Helper()
+		select {
+		case got := <-told:
+			if got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("timed out waiting for %q", want)
+		}
 	}
-	return nil
+	a := listen(h, "a")
+	awaitHeard(t, a, 1)
+	for _, listens := range []bool{true, false} {
+		proxy.Cut()
+		wantTold("lost true")
+		if !listens {
+			a.Close()
+			eventually(t, "nobody listens", func() bool { return h.Len() == 0 })
+		}
+		proxy.Restore()
+		if !listens {
+			a = listen(h, "b")
+		}
+		wantTold("back")
+	}
+	a.Close()
+	eventually(t, "nobody listens", func() bool { return h.Len() == 0 })
+	h.Close()
+	if len(told) > 0 {
+		t.Errorf("told %q as well", <-told)
+	}
 }
 
 // Pings keep a connection that has nothing to say, and are not sent where messages do the same, or nobody listens.

@@ -67,8 +67,8 @@ func (l *line) run() {
 		if s.heard.Load() {
 			failures = 0
 		}
-		if failures == 0 && routes > 0 && l.hub.ctx.Err() == nil {
-			l.hub.cfg.Logger.Warn("reqlock: pub/sub connection lost, waiters poll until it is back", "error", err)
+		if routes > 0 && l.hub.ctx.Err() == nil {
+			l.hub.lose(l.node, err)
 		}
 		if !l.hub.sleep(pause(failures)) {
 			return
@@ -84,6 +84,9 @@ func (l *line) needed() bool {
 		return true
 	}
 	delete(l.hub.lines, l.node)
+	if l.node != nil {
+		delete(l.hub.lost, l.node) // its channels are elsewhere by now, and it may never come back
+	}
 	return false
 }
 

@@ -79,8 +79,10 @@ func (s *session) tell(received any) Listener {
 	case *redis.Subscription:
 		switch m.Kind {
 		case "subscribe":
+			s.line.hub.regain(s.line.node)
 			return s.line.confirm(m.Channel, plain)
 		case "ssubscribe":
+			s.line.hub.regain(s.line.node)
 			return s.line.confirm(m.Channel, sharded)
 		case "unsubscribe":
 			s.line.left(m.Channel, plain)

@@ -19,11 +19,11 @@ if redis.call('HEXISTS', KEYS[1], from) == 0 then
   return 1
 end
 
-redis.call('PEXPIRE', KEYS[1], 1, 'GT') -- changes nothing, but after a write Redis refuses none for want of memory
 local first = head()
 if first == to then
-  redis.call('HSET', KEYS[1], to, '1')
+  -- The first write needs no memory: after it Redis refuses none, also when its memory is full.
   redis.call('PEXPIRE', KEYS[1], ARGV[8])
+  redis.call('HSET', KEYS[1], to, '1')
   redis.call('HDEL', KEYS[1], from)
   leave(to)
   return 1

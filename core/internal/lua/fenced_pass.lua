@@ -1,4 +1,4 @@
--- Hands a fenced lock on from one hold to another; see pass.lua, pass_others.lua and fenced_draw.lua. A repeat draws another
+-- Hands a fenced lock on from one hold to another; see pass_others.lua and fenced_draw.lua. A repeat draws another
 -- token.
 --
 -- KEYS[1]  lock hash
@@ -17,12 +17,14 @@ if not repeated and others() then
   return -1
 end
 
+-- The first write needs no memory: after it Redis refuses none, also when its memory is full. Of a repeat the lease is counted from
+-- that on.
+if not repeated or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
 local token = draw(KEYS[2])
 if not repeated then
   redis.call('HSET', KEYS[1], ARGV[2], '1')
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
   redis.call('HDEL', KEYS[1], ARGV[1])
-elseif redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[3]) -- the lease is counted from the repeat
 end
 return token

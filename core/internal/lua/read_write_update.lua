@@ -32,6 +32,9 @@ if not wrote and writes > 0 then
   return 1 -- nobody enters the write side from the read side: this is a stray of before a downgrade, and says nothing of now
 end
 
+-- The first write needs no memory, and may change nothing: after it Redis refuses none, also when its memory is full.
+redis.call('PEXPIRE', hash, 1, 'GT')
+
 local function publish(message)
   for i = 11, #ARGV do
     redis.pcall(ARGV[i], ARGV[8], message)

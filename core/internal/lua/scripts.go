@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -67,8 +68,6 @@ var (
 	inspectSource string
 	//go:embed fair_queue.lua
 	fairQueue string
-	//go:embed pass_repeat.lua
-	passRepeat string
 	//go:embed pass_others.lua
 	passOthers string
 	//go:embed fenced_draw.lua
@@ -81,7 +80,7 @@ var (
 	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
 	update           = script("update", updateSource)
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
-	pass             = script("pass", passOthers+passRepeat+passSource)
+	pass             = script("pass", passOthers+passSource)
 	fencedPass       = script("fenced_pass", passOthers+fencedDraw+fencedPassSource)
 	fairPass         = script("fair_pass", fairQueue+fairPassSource)
 	release          = script("release", releaseSource)
@@ -583,4 +582,13 @@ func ReadRenew(reply any, n int) ([]Renewal, error) {
 
 func unexpected(s *Script, reply any) error {
 	return fmt.Errorf("script %s: unexpected reply %T %v", s.Name, reply, reply)
+}
+
+// Acquires reports whether the call is an attempt to acquire.
+func (c Call) Acquires() bool { return strings.HasSuffix(c.Script.Name, "acquire") }
+
+// Granted reports whether the reply to an attempt to acquire grants the lock.
+func (c Call) Granted(reply any) bool {
+	answer, err := c.ReadAcquire(reply)
+	return err == nil && answer.Granted
 }

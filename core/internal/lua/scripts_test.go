@@ -568,7 +568,7 @@ func TestAllCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested := []string{"fair_queue", "pass_repeat", "pass_others", "fenced_draw", renew.Name, many.Name} // the beginnings of others; and what has keys of many locks
+	tested := []string{"fair_queue", "pass_others", "fenced_draw", renew.Name, many.Name} // the beginnings of others; and what has keys of many locks
 	for _, c := range calls() {
 		tested = append(tested, c.Script.Name)
 	}

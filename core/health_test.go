@@ -1,0 +1,331 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// logTo has a client log into a buffer.
+func logTo(out *lockedBuffer) func(*Options) {
+	return func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(out, nil)) }
+}
+
+// wantLines fails the test unless the log has so many lines with a text, and returns the last of
+// them.
+func wantLines(t *testing.T, out *lockedBuffer, text string, n int) (last string) {
+	t.Helper()
+	found := 0
+	for line := range strings.Lines(out.String()) {
+		if strings.Contains(line, text) {
+			found++
+			last = line
+		}
+	}
+	if found != n {
+		t.Errorf("%d lines with %q, want %d:\n%s", found, text, n, out.String())
+	}
+	return last
+}
+
+const (
+	failing = `"reqlock: locks are failing"`
+	again   = `"reqlock: locks work again"`
+)
+
+// A fault that lasts is one warning with what to change, and its end one line.
+func TestFaultsAreLogged(t *testing.T) {
+	t.Parallel()
+	config := func(args ...any) func(*testing.T, *bundle) {
+		return func(t *testing.T, b *bundle) {
+			t.Helper()
+			if err := b.rdb.Do(bg, args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	user := config("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")
+	for name, test := range map[string]struct {
+		breaks, mends func(*testing.T, *bundle)
+		says          []string
+	}{
+		"out of memory": {
+			config("CONFIG", "SET", "maxmemory", 1), config("CONFIG", "SET", "maxmemory", 0),
+			[]string{`cause="Redis is out of memory"`, `error="OOM command`, `change="raise maxmemory`},
+		},
+		"a replica": {
+			config("REPLICAOF", "127.0.0.1", 1), config("REPLICAOF", "NO", "ONE"),
+			[]string{`cause="Redis is a read-only replica"`, "READONLY", "master"},
+		},
+		"no replicas": {
+			config("CONFIG", "SET", "min-replicas-to-write", 1), config("CONFIG", "SET", "min-replicas-to-write", 0),
+			[]string{"too few replicas", "NOREPLICAS", "min-replicas-to-write"},
+		},
+		"another password": {
+			func(t *testing.T, b *bundle) {
+				config("ACL", "SETUSER", "limited", "resetpass", ">other")(t, b)
+				config("CLIENT", "KILL", "USER", "limited")(t, b)
+			}, user,
+			[]string{"refuses the user name or the password", "WRONGPASS", `change="correct Username and Password`},
+		},
+		"a permission": {
+			config("ACL", "SETUSER", "limited", "-evalsha"), user,
+			[]string{"lacks a permission", "NOPERM", "evalsha", "docs/operations.md"},
+		},
+		"a permission of scripts": {
+			config("ACL", "SETUSER", "limited", "-hset"), user,
+			[]string{"lacks a permission", "The user executing the script", "Client.Ping"},
+		},
+		"a stopped Redis": {
+			func(t *testing.T, b *bundle) { b.srv.Kill(t) },
+			func(t *testing.T, b *bundle) { b.srv.Restart(t); user(t, b) },
+			[]string{"cannot be reached", "dial tcp", "start Redis"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			user(t, b)
+			var out lockedBuffer
+			c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out))
+			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+			if text := out.String(); text != "" {
+				t.Fatalf("logged while all is well: %s", text)
+			}
+			for round := range 2 {
+				test.breaks(t, b)
+				for range 3 {
+					if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil || errors.Is(err, ErrNotAcquired) {
+						t.Fatalf("Acquire: %v, want a fault of Redis", err)
+					}
+				}
+				line := wantLines(t, &out, failing, 1) // also in the second round, which is less than a minute later
+				for _, part := range append(test.says, "level=WARN") {
+					if !strings.Contains(line, part) {
+						t.Errorf("the warning lacks %q: %s", part, line)
+					}
+				}
+				wantLines(t, &out, again, round)
+				test.mends(t, b)
+				eventually(t, "the lock is acquired", func() bool {
+					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+					return err == nil && lease.Release(bg) == nil
+				})
+				line = wantLines(t, &out, again, 1)
+				if !strings.Contains(line, "level=INFO") || !strings.Contains(line, "cause=") || !strings.Contains(line, "after=") {
+					t.Errorf("the end is logged as %s", line)
+				}
+			}
+		})
+	}
+}
+
+// A Redis without memory still answers who holds a lock, and takes releases: none of that is the
+// end of the fault.
+func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var out lockedBuffer
+	c := b.client(t, logTo(&out))
+	held, other := mustAcquire(t, c, "held", AcquireOptions{}), mustAcquire(t, c, "other", AcquireOptions{})
+	b.rdb.ConfigSet(bg, "maxmemory", "1")
+	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
+		t.Fatal("the lock was acquired")
+	}
+	_, err := c.Lock("held").Acquire(bg, AcquireOptions{})
+	wantErr(t, "Acquire of a lock that is held", err, ErrNotAcquired)
+	if _, err := c.Lock("held").IsLocked(bg); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, other)
+	wantLines(t, &out, failing, 1)
+	wantLines(t, &out, again, 0)
+	b.rdb.ConfigSet(bg, "maxmemory", "0")
+	mustRelease(t, mustTake(t, bg, c.FairLock("b"), AcquireOptions{})) // another kind of lock does
+	wantLines(t, &out, again, 1)
+	mustRelease(t, held)
+}
+
+// A retry that succeeds leaves nothing for an operator to do.
+func TestLostRepliesAreNotLogged(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var out lockedBuffer
+	c, proxy := b.proxied(t, logTo(&out))
+	for _, action := range []redistest.Action{redistest.CutBefore, redistest.CutAfter, redistest.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n"), redistest.ReplyWith("-TRYAGAIN slot\r\n")} {
+		proxy.On("EVALSHA", 1, action)
+		mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+	}
+	wantLines(t, &out, "locks", 0)
+}
+
+// Redis that does not answer at all is reported when a command is given up.
+func TestSilenceIsLogged(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var out lockedBuffer
+	c, proxy := b.proxiedWith(t, readTimeout(500*time.Millisecond), logTo(&out), commandTimeout(300*time.Millisecond))
+	proxy.Stall()
+	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
+		t.Fatal("the lock was acquired")
+	}
+	wantLines(t, &out, `cause="Redis does not answer in time"`, 1)
+	proxy.Restore()
+	eventually(t, "the end is logged", func() bool {
+		_, _ = c.Lock("a").IsLocked(bg)
+		return strings.Contains(out.String(), again)
+	})
+	eventually(t, "the clean-ups are done", func() bool { return c.Stats().Cleanups == 0 })
+}
+
+// In a cluster the other nodes say nothing about the one that fails.
+func TestFaultOfOneNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	rdb := cluster.Client(t)
+	var out lockedBuffer
+	c := newLooseClient(t, rdb, logTo(&out))
+	master := cluster.Masters(t)[0]
+	node := master.Client(t)
+	var here, there string
+	for i := 0; here == "" || there == ""; i++ {
+		name := fmt.Sprint("lock-", i)
+		if served, err := rdb.MasterForKey(bg, name); err != nil {
+			t.Fatal(err)
+		} else if served.Options().Addr == master.Addr() {
+			here = name
+		} else {
+			there = name
+		}
+	}
+	node.ConfigSet(bg, "maxmemory", "1")
+	if _, err := c.Lock(here).Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
+		t.Fatal("the lock was acquired")
+	}
+	mustRelease(t, mustAcquire(t, c, there, AcquireOptions{}))
+	wantLines(t, &out, failing, 1)
+	wantLines(t, &out, again, 0)
+	node.ConfigSet(bg, "maxmemory", "0")
+	mustRelease(t, mustAcquire(t, c, there, AcquireOptions{}))
+	wantLines(t, &out, again, 0)
+	mustRelease(t, mustAcquire(t, c, here, AcquireOptions{}))
+	wantLines(t, &out, again, 1)
+	if err := c.Close(bg); err != nil {
+		t.Error(err)
+	}
+}
+
+// The loss of the subscriptions is one line, and so is their return.
+func TestPubSubIsLogged(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var out lockedBuffer
+	c := b.client(t, logTo(&out), pollInterval(100*time.Millisecond))
+	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
+	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "it listens", func() bool { return c.Stats().Channels == 1 })
+	const lost, back = `"reqlock: pub/sub connection lost, waiters poll until it is back"`, `"reqlock: pub/sub connection is back"`
+	eventually(t, "the channel is subscribed to", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+	for range 2 { // the second time is less than a minute later
+		before := b.rdb.ClientList(bg).Val()
+		id := regexp.MustCompile(`id=(\d+) .* sub=1 `).FindStringSubmatch(before)
+		if id == nil {
+			t.Fatalf("no connection is subscribed to anything: %s", before)
+		}
+		b.rdb.ClientKillByFilter(bg, "ID", id[1])
+		eventually(t, "the channel is subscribed to again", func() bool {
+			clients := b.rdb.ClientList(bg).Val()
+			return !strings.Contains(clients, "id="+id[1]+" ") && strings.Contains(clients, " sub=1 ")
+		})
+		eventually(t, "both are logged", func() bool { return strings.Contains(out.String(), back) })
+	}
+	if line := wantLines(t, &out, lost, 1); !strings.Contains(line, "level=WARN") || !strings.Contains(line, "error=") || !strings.Contains(line, "change=") {
+		t.Errorf("the loss is logged as %s", line)
+	}
+	if line := wantLines(t, &out, back, 1); !strings.Contains(line, "level=INFO") {
+		t.Errorf("the return is logged as %s", line)
+	}
+	mustRelease(t, held)
+	mustHave(t, "the waiter has the lock", waiter)
+}
+
+// A user that may not subscribe finds the reason in the log.
+func TestSubscribeDeniedIsLogged(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var out lockedBuffer
+	c := b.clientOn(t, b.user(t, "~*", "&*", "+@all", "-subscribe"), logTo(&out), pollInterval(20*time.Millisecond))
+	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
+	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "it is logged", func() bool { return strings.Contains(out.String(), "pub/sub connection lost") })
+	if line := wantLines(t, &out, "pub/sub connection lost", 1); !strings.Contains(line, "lacks a permission") || !strings.Contains(line, "'subscribe'") {
+		t.Errorf("logged: %s", line)
+	}
+	mustRelease(t, held)
+	mustHave(t, "the waiter has the lock", waiter)
+}
+
+func TestFaultOf(t *testing.T) {
+	t.Parallel()
+	reply := func(text string) error { return redisError(text) }
+	for _, test := range []struct {
+		err  error
+		want *fault
+	}{
+		{nil, nil},
+		{redis.Nil, nil},
+		{ErrClosed, nil},
+		{batch.ErrClosed, nil},
+		{ErrWrongKind, nil},
+		{reply("WRONGTYPE Operation against a key"), nil},
+		{reply("NOSCRIPT No matching script"), nil},
+		{reply("MOVED 1 127.0.0.1:7000"), nil},
+		{reply("ASK 1 127.0.0.1:7000"), nil},
+		{reply("TRYAGAIN Multiple keys"), nil},
+		{reply("CROSSSLOT Keys in request"), nil},
+		{reply("NOAUTH Authentication required."), faultLogin},
+		{reply("ERR AUTH <password> called without any password configured"), faultLogin},
+		{reply("NOPERM No permissions to access a key"), faultPermission},
+		{reply("ERR The user executing the script can't run this command"), faultPermission},
+		{reply("MISCONF Redis is configured to save RDB snapshots"), faultCannotSave},
+		{reply("MASTERDOWN Link with MASTER is down"), faultStaleReplica},
+		{reply("CLUSTERDOWN The cluster is down"), faultClusterDown},
+		{reply("LOADING Redis is loading"), faultLoading},
+		{reply("BUSY Redis is busy running a script"), faultBusy},
+		{reply("ERR max number of clients reached"), faultTooManyClients},
+		{reply("DENIED Redis is running in protected mode"), faultProtected},
+		{reply("ERR unknown command 'EVALSHA'"), faultNoCommand},
+		{reply("ERR something"), faultOther},
+		{fmt.Errorf("around: %w", reply("OOM command not allowed")), faultOutOfMemory},
+		{redis.ErrClosed, faultClientClosed},
+		{redis.ErrPoolTimeout, faultPoolEmpty},
+		{batch.ErrUnsent, faultSilent},
+		{batch.ErrUnanswered, faultSilent},
+		{errTimeout, faultSilent},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, faultSilent},
+		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, faultUnreachable},
+		{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, faultUnreachable},
+		{io.EOF, faultUnreachable},
+	} {
+		if got := faultOf(test.err); got != test.want {
+			t.Errorf("%v: %+v, want %+v", test.err, got, test.want)
+		}
+	}
+}
+
+// A redisError is an error reply.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}

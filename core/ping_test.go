@@ -1,0 +1,298 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+func wantPing(t *testing.T, c *Client, says ...string) {
+	t.Helper()
+	err := c.Ping(bg)
+	if len(says) == 0 {
+		if err != nil {
+			t.Errorf("Ping: %v", err)
+		}
+		return
+	}
+	if err == nil {
+		t.Errorf("Ping: nil, want an error that says %q", says)
+		return
+	}
+	text := err.Error()
+	for _, part := range says {
+		if !strings.Contains(text, part) {
+			t.Errorf("Ping: %v; want %q in it", err, part)
+		}
+	}
+	if !strings.HasPrefix(text, "reqlock: ping: ") || strings.Count(text, "reqlock: ") != 1 || strings.Contains(text, "\n") {
+		t.Errorf("Ping: %q; want one line that begins with reqlock: ping:", text)
+	}
+}
+
+// It leaves nothing: the client that is made by the bundle makes sure of that.
+func TestPing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	for _, mode := range []PublishMode{Auto, Plain, Sharded, Both} {
+		var events []string
+		c := b.client(t, func(o *Options) {
+			o.PublishMode = mode
+			o.Observer.Acquired = func(context.Context, Event) { events = append(events, "acquired") }
+			o.Observer.Released = func(context.Context, Event) { events = append(events, "released") }
+		})
+		wantPing(t, c)
+		b.rdb.ScriptFlush(bg)
+		wantPing(t, c)
+		if len(events) > 0 {
+			t.Errorf("an observer is told of %q", events)
+		}
+	}
+	if n := b.rdb.Exists(bg, "reqlock:ping").Val(); n != 0 {
+		t.Error("a key is left")
+	}
+}
+
+// Without any of what docs/operations.md grants, Ping says which rule is missing.
+func TestPing_MissingPermission(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^ACL SETUSER orders on >secret resetkeys (.*)$`).FindStringSubmatch(string(text))
+	if line == nil {
+		t.Fatal("docs/operations.md has no user")
+	}
+	rules := slices.DeleteFunc(strings.Fields(line[1]), func(rule string) bool { return rule == "resetchannels" || rule == "-@all" })
+	user := func(without string) *Client {
+		args := []any{"ACL", "SETUSER", "orders", "reset", "on", ">secret", "resetkeys", "resetchannels", "-@all"}
+		for _, rule := range rules {
+			if rule != without {
+				args = append(args, rule)
+			}
+		}
+		if err := b.rdb.Do(bg, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }))
+	}
+	wantPing(t, user(""))
+	if n := b.rdb.Do(bg, "ACL", "LOG").Val(); fmt.Sprint(n) != "[]" {
+		t.Errorf("denied: %v", n)
+	}
+	if len(rules) < 15 {
+		t.Fatalf("only %d rules were found", len(rules))
+	}
+	for _, rule := range rules {
+		c := user(rule)
+		want := fmt.Sprintf("the Redis user %q lacks permissions: ACL SETUSER orders %s (NOPERM", "orders", rule)
+		wantPing(t, c, want)
+		b.loadScripts(t)
+		wantPing(t, c, want) // the scripts being known makes no difference
+	}
+	none := user("")
+	b.rdb.Do(bg, "ACL", "SETUSER", "orders", "-hset", "-publish", "resetchannels")
+	wantPing(t, none, "ACL SETUSER orders +publish +hset &redisson_lock__channel:* (")
+}
+
+// The other ways to publish need permissions of their own.
+func TestPing_ShardedPermissions(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	for _, rule := range []string{"+spublish", "+ssubscribe", "+sunsubscribe", "+pubsub|shardnumsub"} {
+		if err := b.rdb.Do(bg, "ACL", "SETUSER", "orders", "reset", "on", ">secret", "~*", "&*", "+@all", "-"+rule[1:]).Err(); err != nil {
+			t.Fatal(err)
+		}
+		c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = Sharded })
+		wantPing(t, c, "ACL SETUSER orders "+rule+" (")
+	}
+}
+
+func TestPing_NameMapper(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	mapped := func(o *Options) { o.NameMapper = func(name string) string { return "app:" + name } }
+	c := b.clientOn(t, b.user(t, "~app:*", "&*", "+@all"), mapped)
+	wantPing(t, c)
+	c = b.clientOn(t, b.user(t, "resetkeys", "~reqlock:*", "&*", "+@all"), mapped)
+	wantPing(t, c, "~app:reqlock:ping:* (")
+	wantPing(t, b.client(t, func(o *Options) { o.NameMapper = func(string) string { return "" } }), "NameMapper")
+}
+
+func TestPing_WhatIsWrong(t *testing.T) {
+	t.Parallel()
+	config := func(t *testing.T, b *bundle, args ...any) {
+		t.Helper()
+		if err := b.rdb.Do(bg, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		breaks func(t *testing.T, b *bundle)
+		mends  func(t *testing.T, b *bundle)
+		says   []string
+	}{
+		"out of memory": {
+			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "maxmemory", 1) },
+			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "maxmemory", 0) },
+			[]string{"Redis is out of memory: OOM", "raise maxmemory"},
+		},
+		"a replica": {
+			func(t *testing.T, b *bundle) { config(t, b, "REPLICAOF", "127.0.0.1", 1) },
+			func(t *testing.T, b *bundle) { config(t, b, "REPLICAOF", "NO", "ONE") },
+			[]string{"Redis is a read-only replica: READONLY", "connect to the master"},
+		},
+		"no replicas": {
+			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "min-replicas-to-write", 1) },
+			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "min-replicas-to-write", 0) },
+			[]string{"too few replicas: NOREPLICAS", "min-replicas-to-write"},
+		},
+		"a password": {
+			func(t *testing.T, b *bundle) {
+				config(t, b, "CONFIG", "SET", "requirepass", "secret")
+				config(t, b, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			},
+			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "requirepass", "") },
+			[]string{"refuses the user name or the password: NOAUTH", "correct Username and Password"},
+		},
+		"a stopped Redis": {
+			func(t *testing.T, b *bundle) { b.srv.Kill(t) },
+			func(t *testing.T, b *bundle) { b.srv.Restart(t) },
+			[]string{"Redis cannot be reached: dial tcp", "start Redis"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t)
+			wantPing(t, c)
+			test.breaks(t, b)
+			wantPing(t, c, test.says...)
+			test.mends(t, b)
+			eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+		})
+	}
+}
+
+func TestPing_WrongPassword(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "nobody", "guess" }))
+	wantPing(t, c, "refuses the user name or the password: WRONGPASS", "correct Username and Password")
+}
+
+func TestPing_NoAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxiedWith(t, readTimeout(time.Second), commandTimeout(500*time.Millisecond))
+	proxy.Stall()
+	began := time.Now()
+	wantPing(t, c, "Redis does not answer in time", "SLOWLOG")
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("Ping took %s", took)
+	}
+	ctx, cancel := context.WithTimeout(bg, time.Millisecond)
+	defer cancel()
+	wantErr(t, "Ping with a short deadline", c.Ping(ctx), context.DeadlineExceeded)
+	proxy.Restore()
+	eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+}
+
+// Redis answers the scripts of locks, but not a command that Ping tries beside them.
+func TestPing_NoAnswerToCommands(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	for _, command := range []string{"HKEYS", "SUBSCRIBE"} {
+		c, proxy := b.proxiedWith(t, readTimeout(2*time.Second), commandTimeout(2*time.Second))
+		held := proxy.On(command, 1, redistest.HoldReply)
+		eventually(t, "the reply is held", func() bool {
+			wantPing(t, c, "Redis does not answer in time")
+			select {
+			case <-held.Hit():
+				return true
+			default: // the machine was too slow for what comes before
+				return false
+			}
+		})
+		held.Release()
+		eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+	}
+}
+
+func TestPing_Ends(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := newLooseClient(t, b.srv.Client(t))
+	ctx, cancel := context.WithCancelCause(bg)
+	reason := errors.New("the caller has left")
+	cancel(reason)
+	err := c.Ping(ctx)
+	wantErr(t, "Ping", err, context.Canceled)
+	wantErr(t, "Ping", err, reason)
+	if err := c.Close(bg); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, "Ping of a closed client", c.Ping(bg), ErrClosed)
+}
+
+func TestPing_Replicas(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	acks := func(o *Options) { o.ReplicaAcks, o.ReplicaTimeout = 1, 10*time.Millisecond }
+	err := b.client(t, acks).Ping(bg)
+	wantErr(t, "Ping", err, ErrNotReplicated)
+	c := b.clientOn(t, b.user(t, "~*", "&*", "+@all", "-wait"), acks)
+	wantPing(t, c, "+wait (")
+}
+
+// Each node of a cluster has users of its own.
+func TestPing_Cluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	var nodes []*redis.Client
+	for _, srv := range cluster.Servers {
+		node := srv.Client(t)
+		nodes = append(nodes, node)
+		if err := node.Do(bg, "ACL", "SETUSER", "orders", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, mode := range []PublishMode{Auto, Plain, Both} {
+		c := newLooseClient(t, cluster.ClientWith(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = mode })
+		wantPing(t, c)
+		master := cluster.Masters(t)[1]
+		limit := func(rule string) {
+			t.Helper()
+			for i, srv := range cluster.Servers {
+				if srv == master {
+					if err := nodes[i].Do(bg, "ACL", "SETUSER", "orders", rule).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		limit("-hset")
+		wantPing(t, c, master.Addr()+`: the Redis user "orders" lacks permissions: ACL SETUSER orders +hset (`)
+		limit("+hset")
+		wantPing(t, c)
+		if err := c.Close(bg); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, node := range nodes {
+		if keys := node.Keys(bg, "*").Val(); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	}
+}

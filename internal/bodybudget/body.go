@@ -1,0 +1,152 @@
+package bodybudget
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+)
+
+// ErrTooLarge says that a body has more bytes than its reader takes.
+var ErrTooLarge = errors.New("reqlock: the body is too large")
+
+// An Owner is a body that names the account for what is read of it. A body that is none gets an account of its own, which is
+// closed when the context of the request ends, or when the body is garbage.
+type Owner interface{ BodyAccount() *Account }
+
+// Read returns the whole body of a request, nil if there is none, and leaves a body in the request that reads the same. The result
+// must not be changed. What one call has read is there for the next.
+//
+// The errors are ErrTooLarge, if there are more than limit bytes; *http.MaxBytesError, if there are more than the whole budget;
+// ErrBusy; and those of the body. Afterwards, the request's body still reads the same.
+func Read(r *http.Request, limit int64) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	b, ok := r.Body.(*body)
+	if !ok || b.passed {
+		if err := admit(r.ContentLength, limit); err != nil {
+			return nil, err
+		}
+		b = newBody(r)
+		r.Body = b
+	}
+	if err := b.fill(limit); err != nil {
+		return nil, err
+	}
+	return b.data, nil
+}
+
+// IsRead reports whether Read has read the whole body of a request.
+func IsRead(r *http.Request) bool {
+	b, ok := r.Body.(*body)
+	return ok && b.end == io.EOF
+}
+
+// admit refuses a body by its length, before any of it is read. -1: the length is not known.
+func admit(length, limit int64) error {
+	switch {
+	case length > limit:
+		return ErrTooLarge
+	case length > largest():
+		return &http.MaxBytesError{Limit: largest()}
+	case !hasRoom(length):
+		return ErrBusy
+	}
+	return nil
+}
+
+// A body is what was read of another one, and then the rest of that. As with the bodies of net/http, Close may be called at any
+// time, and nothing can be read after it.
+type body struct {
+	original io.ReadCloser
+	length   int64 // of the original; -1: not known
+	account  *Account
+	closed   atomic.Bool
+
+	data   []byte // only appended to: others have it as well
+	end    error  // what comes after data; nil: more of the original
+	off    int    // in data, of what Read returns next
+	passed bool   // Read has returned what is not in data
+}
+
+func newBody(r *http.Request) *body {
+	b := &body{original: r.Body, length: r.ContentLength}
+	if owner, ok := r.Body.(Owner); ok {
+		b.account = owner.BodyAccount()
+		return b
+	}
+	b.account = &Account{}
+	context.AfterFunc(r.Context(), b.account.Close)
+	runtime.AddCleanup(b, (*Account).Close, b.account) // not every context ends
+	return b
+}
+
+// BodyAccount makes a body an Owner.
+func (b *body) BodyAccount() *Account { return b.account }
+
+// fill reads the original to its end, or until data has more than limit bytes.
+func (b *body) fill(limit int64) error {
+	for b.end == nil && int64(len(b.data)) <= limit {
+		if len(b.data) == cap(b.data) {
+			if err := b.grow(limit); err != nil {
+				return err
+			}
+		}
+		n, err := b.original.Read(b.data[len(b.data):cap(b.data)])
+		b.data, b.end = b.data[:len(b.data)+n], err
+	}
+	switch {
+	case int64(len(b.data)) > limit:
+		return ErrTooLarge
+	case b.end != io.EOF:
+		return b.end
+	}
+	return nil
+}
+
+// grow makes room for as much again as is there, but for no more than may come and the one byte that shows that this is all. So a
+// client that stops sending takes no more than twice what it has sent.
+func (b *body) grow(limit int64) error {
+	if b.length >= 0 {
+		limit = min(limit, b.length)
+	}
+	have := int64(cap(b.data))
+	size := max(2*have, Exempt)
+	if have <= limit && limit < size {
+		size = limit + 1
+	}
+	if size = min(size, largest()+1); size <= have {
+		return &http.MaxBytesError{Limit: largest()}
+	}
+	if err := b.account.grow(cap(b.data), int(size)); err != nil {
+		return err
+	}
+	data := make([]byte, len(b.data), size)
+	copy(data, b.data)
+	b.data = data
+	return nil
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case b.off < len(b.data):
+		n := copy(p, b.data[b.off:])
+		b.off += n
+		return n, nil
+	case b.end != nil:
+		return 0, b.end
+	}
+	b.passed = true
+	return b.original.Read(p)
+}
+
+// Close closes the original.
+func (b *body) Close() error {
+	b.closed.Store(true)
+	return b.original.Close()
+}

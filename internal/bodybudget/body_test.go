@@ -1,0 +1,254 @@
+package bodybudget
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+// The budget is the process's: no test of this package is parallel.
+
+// An owned body has an account of its owner's.
+type owned struct {
+	io.Reader
+	account Account
+}
+
+func (*owned) Close() error            { return nil }
+func (b *owned) BodyAccount() *Account { return &b.account }
+
+// post is a request whose body is owned. length -1: it is not known.
+func post(body io.Reader, length int64) (*http.Request, *owned) {
+	b := &owned{Reader: body}
+	r := httptest.NewRequest(http.MethodPost, "/", b)
+	r.ContentLength = length
+	return r, b
+}
+
+// within sets the budget for one test, which must give everything back.
+func within(t *testing.T, bytes int64) {
+	t.Helper()
+	Set(bytes)
+	t.Cleanup(func() {
+		Set(0)
+		if Used() != 0 {
+			t.Errorf("%d bytes are still taken", Used())
+		}
+	})
+}
+
+func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
+	within(t, 1<<20)
+	const size = 1_000_000
+	for _, length := range []int64{size, -1} {
+		in, out := io.Pipe()
+		r, b := post(in, length)
+		done := make(chan error, 1)
+		go func() {
+			_, err := Read(r, 2*size)
+			done <- err
+		}()
+		sent := 0
+		for _, part := range []int{1, 4000, 95, 10_000, 300_000} {
+			if _, err := io.WriteString(out, strings.Repeat("x", part)); err != nil {
+				t.Fatal(err)
+			}
+			sent += part // all of it was read, but the buffer may not have grown yet
+			if used := int(Used()); used > max(2*sent-Exempt, 0) || used < sent/2-Exempt {
+				t.Errorf("%d bytes have arrived, %d are taken", sent, used)
+			}
+		}
+		if _, err := io.WriteString(out, strings.Repeat("x", size-sent)); err != nil {
+			t.Fatal(err)
+		}
+		_ = out.Close()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if length == size && Used() > size+1-Exempt {
+			t.Errorf("%d bytes are taken for a body of %d", Used(), size)
+		}
+		b.account.Close()
+		if Used() != 0 {
+			t.Errorf("%d bytes are taken after Close", Used())
+		}
+	}
+}
+
+func TestRead_NoRoom(t *testing.T) {
+	within(t, 100_000)
+	first, owner := post(strings.NewReader(strings.Repeat("x", 70_000)), 70_000)
+	if _, err := Read(first, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("0123456789", 4000)
+	var later *http.Request
+	for _, length := range []int64{-1, int64(len(text))} {
+		r, b := post(strings.NewReader(text), length)
+		for range 2 {
+			if data, err := Read(r, 1<<20); data != nil || !errors.Is(err, ErrBusy) {
+				t.Errorf("%d bytes, %v; want ErrBusy", len(data), err)
+			}
+		}
+		if IsRead(r) {
+			t.Error("the body counts as read")
+		}
+		defer b.account.Close()
+		later = r
+	}
+	small, b := post(strings.NewReader(text[:Exempt-1]), Exempt-1)
+	defer b.account.Close()
+	if data, err := Read(small, 1<<20); len(data) != Exempt-1 || err != nil {
+		t.Errorf("a small body: %d bytes, %v", len(data), err)
+	}
+	owner.account.Close()
+	if data, err := Read(later, 1<<20); string(data) != text || err != nil || !IsRead(later) {
+		t.Errorf("when there is room again: %d bytes, %v", len(data), err)
+	}
+}
+
+// A request that is let through all the same finds its body as it was.
+func TestRead_NoRoomForTheRest(t *testing.T) {
+	within(t, 10_000)
+	text := strings.Repeat("0123456789", 4000)
+	r, b := post(iotest.HalfReader(strings.NewReader(text)), -1)
+	defer b.account.Close()
+	var tooLarge *http.MaxBytesError
+	if _, err := Read(r, 1<<20); !errors.As(err, &tooLarge) || tooLarge.Limit != 10_000+Exempt-1 {
+		t.Errorf("%v, want that the body is larger than the budget", err)
+	}
+	if got, err := io.ReadAll(r.Body); string(got) != text || err != nil {
+		t.Errorf("the body reads %d bytes, %v", len(got), err)
+	}
+	if err := r.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Body.Read(make([]byte, 1)); err != http.ErrBodyReadAfterClose {
+		t.Errorf("Read after Close: %v", err)
+	}
+}
+
+// What can never fit is no matter of the moment.
+func TestRead_LargerThanTheBudget(t *testing.T) {
+	const most = 10_000 + Exempt - 1
+	within(t, 10_000)
+	for _, size := range []int{most, most + 1} {
+		for _, length := range []int64{int64(size), -1} {
+			r, b := post(strings.NewReader(strings.Repeat("x", size)), length)
+			data, err := Read(r, 1<<20)
+			var tooLarge *http.MaxBytesError
+			if fits := size == most; fits && (len(data) != size || err != nil) || !fits && (!errors.As(err, &tooLarge) || tooLarge.Limit != most) {
+				t.Errorf("%d bytes, of which the length is known to be %d: %d, %v", size, length, len(data), err)
+			}
+			b.account.Close()
+		}
+	}
+}
+
+func TestSet_NoBound(t *testing.T) {
+	within(t, -1)
+	r, b := post(strings.NewReader(strings.Repeat("x", 100_000)), 100_000)
+	if _, err := Read(r, 1<<63-1); err != nil {
+		t.Error(err)
+	}
+	b.account.Close()
+	b.account.Close()
+}
+
+// A length that is wrong changes nothing.
+func TestRead_WrongLength(t *testing.T) {
+	within(t, 0)
+	for _, length := range []int64{0, 1, 5000} {
+		r, b := post(strings.NewReader(strings.Repeat("x", 20_000)), length)
+		if data, err := Read(r, 1<<20); len(data) != 20_000 || err != nil {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+		b.account.Close()
+	}
+}
+
+// Reading on after the request is over takes nothing: it would never be given back.
+func TestAccount_AfterClose(t *testing.T) {
+	within(t, 0)
+	r, b := post(strings.NewReader(strings.Repeat("x", 20_000)), -1)
+	b.account.Close()
+	if _, err := Read(r, 1<<20); err != nil || Used() != 0 {
+		t.Errorf("%d bytes are taken, %v", Used(), err)
+	}
+}
+
+// Without a guard, the room is given back when the request's context ends.
+func TestRead_WithoutOwner(t *testing.T) {
+	within(t, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 20_000)))
+	if _, err := Read(r, 1<<20); err != nil || Used() == 0 {
+		t.Fatalf("%d bytes are taken, %v", Used(), err)
+	}
+	cancel()
+	eventuallyFree(t, func() {})
+	runtime.KeepAlive(r)
+}
+
+// A context that has no end leaves it to the garbage collector.
+func TestRead_WithoutOwnerAndEnd(t *testing.T) {
+	within(t, 0)
+	func() {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 20_000)))
+		if _, err := Read(r, 1<<20); err != nil || Used() == 0 {
+			t.Fatalf("%d bytes are taken, %v", Used(), err)
+		}
+		runtime.KeepAlive(r)
+	}()
+	eventuallyFree(t, runtime.GC)
+}
+
+func eventuallyFree(t *testing.T, help func()) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); Used() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are still taken", Used())
+		}
+		help()
+	}
+}
+
+// However many bodies are read at a time, they never take more than the budget, and all is given back.
+func TestRead_ManyAtATime(t *testing.T) {
+	const bytes = 300_000
+	within(t, bytes)
+	var all sync.WaitGroup
+	var read, refused int
+	var mu sync.Mutex
+	for range 50 {
+		all.Go(func() {
+			for range 20 {
+				r, b := post(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 30_000))), -1)
+				_, err := Read(r, 1<<20)
+				if used := Used(); used > bytes {
+					t.Errorf("%d bytes are taken, of %d", used, bytes)
+				}
+				b.account.Close()
+				mu.Lock()
+				if err == nil {
+					read++
+				} else if errors.Is(err, ErrBusy) {
+					refused++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if read == 0 || read+refused != 50*20 {
+		t.Errorf("%d bodies were read, and %d refused", read, refused)
+	}
+}

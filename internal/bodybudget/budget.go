@@ -1,0 +1,88 @@
+// Package bodybudget reads request bodies into memory, within a budget that the whole process shares.
+package bodybudget
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// Default is the budget in bytes until Set changes it.
+const Default = 64 << 20
+
+// Exempt is how many bytes of each body do not count. net/http has buffers of that size for each connection anyway; and as these
+// bytes are free, clients that stall large uploads do not keep small requests out.
+const Exempt = 4 << 10
+
+// ErrBusy says that a body does not fit into the budget beside those that are there.
+var ErrBusy = errors.New("reqlock: the bodies of other requests leave no room for this one in memory (see guard.SetBodyBudget)")
+
+var (
+	budget atomic.Int64
+	used   atomic.Int64
+)
+
+func init() { Set(0) }
+
+// Set changes the budget. 0 is Default; -1 is no bound. Bodies that are in memory already stay there.
+func Set(bytes int64) {
+	switch bytes {
+	case 0:
+		bytes = Default
+	case -1:
+		bytes = math.MaxInt64 - Exempt
+	}
+	budget.Store(bytes)
+}
+
+// Used is how many bytes of the budget are taken.
+func Used() int64 { return used.Load() }
+
+// largest is how many bytes a body can have that is alone. Its buffer has one more.
+func largest() int64 { return budget.Load() + Exempt - 1 }
+
+// hasRoom reports whether a body of so many bytes fits now.
+func hasRoom(bytes int64) bool { return bytes <= largest()-used.Load() }
+
+func take(bytes int64) error {
+	for {
+		now := used.Load()
+		if bytes > budget.Load()-now {
+			return ErrBusy
+		}
+		if used.CompareAndSwap(now, now+bytes) {
+			return nil
+		}
+	}
+}
+
+// An Account is what the bodies of one request have taken of the budget. The zero value has taken nothing.
+type Account struct {
+	mu     sync.Mutex
+	taken  int64
+	closed bool
+}
+
+// grow takes what a buffer needs to grow.
+func (a *Account) grow(from, to int) error {
+	more := int64(max(to, Exempt) - max(from, Exempt))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || more == 0 {
+		return nil // after Close, nothing would give back what is taken
+	}
+	if err := take(more); err != nil {
+		return err
+	}
+	a.taken += more
+	return nil
+}
+
+// Close gives everything back. It may be called again.
+func (a *Account) Close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	used.Add(-a.taken)
+	a.taken, a.closed = 0, true
+}

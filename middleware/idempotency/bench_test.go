@@ -1,0 +1,70 @@
+package idempotency
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// worstBodies are bodies of 1 MiB that ask for the most work or memory, each in its own way.
+func worstBodies() map[string]string {
+	const size = 1 << 20
+	repeat := func(begin, part, end string) string {
+		return begin + strings.Repeat(part, (size-len(begin)-len(end))/len(part)) + end
+	}
+	var keys, wide strings.Builder
+	for i := 0; keys.Len() < size-20; i++ {
+		fmt.Fprintf(&keys, `,"%s":1`, shortName(i))
+	}
+	for i := 0; wide.Len() < size-100_000; i++ { // 9,000 open objects, each with as many short names as it can have
+		wide.WriteByte('{')
+		for j := range 17 {
+			fmt.Fprintf(&wide, `"%s":1,`, shortName(j))
+		}
+		wide.WriteString(`"":`)
+	}
+	wide.WriteString("1")
+	wide.WriteString(strings.Repeat("}", strings.Count(wide.String(), "{")))
+	return map[string]string{
+		"numbers":        repeat("[1", ",1", "]"),
+		"small objects":  repeat("[{}", `,{"a":1}`, "]"),
+		"empty objects":  repeat("[{}", ",{}", "]"),
+		"many keys":      "{" + keys.String()[1:] + "}",
+		"deep arrays":    repeat("[", strings.Repeat("[", 9000)+"1"+strings.Repeat("]", 9000)+",", "1]"),
+		"deep objects":   repeat("[", strings.Repeat(`{"a":`, 4000)+"1"+strings.Repeat("}", 4000)+",", "1]"),
+		"deep and wide":  wide.String(),
+		"one string":     repeat(`"`, "x", `"`),
+		"escapes":        repeat(`"`, `\u00e9`, `"`),
+		"strings":        repeat(`["a"`, `,"a"`, "]"),
+		"objects, mixed": repeat("[1", `,{"id":12345,"name":"some name","tags":["a","b"],"price":12.50}`, "]"),
+	}
+}
+
+// shortName is the i-th of short names that differ in more than their case.
+func shortName(i int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_.:;,!?#$%&()*+<=>@[]^`{|}~ '/"
+	name := []byte{letters[i%len(letters)]}
+	for i /= len(letters); i > 0; i /= len(letters) {
+		i--
+		name = append(name, letters[i%len(letters)])
+	}
+	return string(name)
+}
+
+// BenchmarkFingerprint is what a body of 1 MiB costs before there is a lock.
+func BenchmarkFingerprint(b *testing.B) {
+	r := httptest.NewRequest("POST", "/orders/1", nil)
+	for shape, body := range worstBodies() {
+		for kind, f := range map[string]Fingerprint{"CanonicalJSON": CanonicalJSON, "Fields": Fields("/a/b", "/0")} {
+			b.Run(kind+"/"+shape, func(b *testing.B) {
+				data := []byte(body)
+				b.ReportAllocs()
+				b.SetBytes(int64(len(data)))
+				for b.Loop() {
+					f.of(r, data)
+				}
+			})
+		}
+	}
+}

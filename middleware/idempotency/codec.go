@@ -1,0 +1,110 @@
+package idempotency
+
+import (
+	"bytes"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A Codec seals records on their way to Redis, and opens them on their way back: who can read Redis cannot read them, and who can
+// write to Redis cannot make some up. AEAD is one.
+//
+// name is that of the record's lock, the same for both. A Codec that is to protect records has to bind them to their names, or one
+// could be put in the place of another. It is safe for concurrent use, and neither keeps nor changes what it is given.
+//
+// A record that cannot be opened is answered 503 record-unreadable, and logged; the handler does not run. A result that cannot be
+// sealed is not stored, which is logged and observed as ErrNotStored: with Rerun a repeat runs again, with Refuse it is answered 409
+// outcome-unknown.
+type Codec interface {
+	Seal(record []byte, name string) (sealed []byte, err error)
+	Open(sealed []byte, name string) (record []byte, err error)
+}
+
+// AEAD returns a Codec that seals with current, and opens with current or any of the earlier ones, so that keys can be rotated: give all
+// processes the new key as an earlier one, then make it the current one, and drop the old one when the last record it sealed has
+// expired.
+//
+//	block, err := aes.NewCipher(key) // of 32 bytes, for AES-256
+//	…
+//	gcm, err := cipher.NewGCMWithRandomNonce(block)
+//	…
+//	codec := idempotency.AEAD(gcm)
+//
+// An AEAD that wants a nonce gets one at random for each record; with nonces of 12 bytes, such as those of GCM, a key is good for 2^32
+// records. The name of the record is additional data. AEAD panics if one of its arguments is nil.
+func AEAD(current cipher.AEAD, earlier ...cipher.AEAD) Codec {
+	keys := slices.Concat([]cipher.AEAD{current}, earlier)
+	if i := slices.Index(keys, nil); i >= 0 {
+		panic(fmt.Sprintf("reqlock: idempotency: AEAD: argument %d of %d is nil; want a cipher.AEAD, such as that of cipher.NewGCMWithRandomNonce", i+1, len(keys)))
+	}
+	return aeads(keys)
+}
+
+// aeads are the keys of a Codec, the current one first. What they seal begins with the magic, then a nonce.
+type aeads []cipher.AEAD
+
+const sealedMagic = "RQLS\x01" // the last byte is the version
+
+var (
+	errNotSealed = errors.New("reqlock: idempotency: the record is not sealed; it may have been written before there was a Codec")
+	errNoKey     = errors.New("reqlock: idempotency: no key opens the record; it was sealed with another key, or tampered with")
+)
+
+func (keys aeads) Seal(record []byte, name string) ([]byte, error) {
+	key := keys[0]
+	out := make([]byte, len(sealedMagic)+key.NonceSize(), len(sealedMagic)+key.NonceSize()+len(record)+key.Overhead())
+	copy(out, sealedMagic)
+	nonce := out[len(sealedMagic):]
+	if _, err := rand.Read(nonce); err != nil { // it never fails
+		return nil, err
+	}
+	return key.Seal(out, nonce, record, []byte(sealedMagic+name)), nil
+}
+
+func (keys aeads) Open(sealed []byte, name string) ([]byte, error) {
+	rest, ok := bytes.CutPrefix(sealed, []byte(sealedMagic))
+	if !ok {
+		return nil, errNotSealed
+	}
+	for _, key := range keys {
+		if len(rest) < key.NonceSize() {
+			continue
+		}
+		nonce, text := rest[:key.NonceSize()], rest[key.NonceSize():]
+		if record, err := key.Open(nil, nonce, text, []byte(sealedMagic+name)); err == nil {
+			return record, nil
+		}
+	}
+	return nil, errNoKey
+}
+
+// seal encodes a record for Redis.
+func (v *visit) seal(rec *record) ([]byte, error) {
+	data := rec.encode()
+	codec := v.g.cfg.Codec
+	if codec == nil {
+		return data, nil
+	}
+	sealed, err := codec.Seal(data, lockName(v.name))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reqlock: idempotency: Config.Codec has failed to seal a record: %w", err)
+	case len(sealed) == 0:
+		return nil, errors.New("reqlock: idempotency: Config.Codec has sealed a record as nothing; want at least one byte")
+	}
+	return sealed, nil
+}
+
+// unseal decodes what Redis has.
+func (v *visit) unseal(data []byte) (*record, error) {
+	if codec := v.g.cfg.Codec; codec != nil {
+		var err error
+		if data, err = codec.Open(data, lockName(v.name)); err != nil {
+			return nil, fmt.Errorf("reqlock: idempotency: Config.Codec has failed to open a record: %w", err)
+		}
+	}
+	return decodeRecord(data)
+}

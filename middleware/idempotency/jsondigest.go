@@ -1,0 +1,374 @@
+package idempotency
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"runtime"
+	"slices"
+	"strconv"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// digestJSON returns a digest for each pointer of the tree: that of the value it leads to, or nil if there is none. Values that
+// differ only in white space, in the order of members and in the spelling of strings have equal digests. ok is false for a document
+// that is not JSON, is nested deeper than encoding/json allows, or is ambiguous: it has a name twice in one object, whatever
+// the case, or a lone surrogate.
+//
+// The document is read once. A member of an object becomes a short digest when it ends, and only these are sorted when the object
+// ends. It keeps 24 bytes for each member of the objects that are open, at most maxTokens bytes and a string for each value that is
+// open, and nothing of the values that have ended.
+func digestJSON(document []byte, tree *pointerTree) (digests [][]byte, ok bool) {
+	if !utf8.Valid(document) || !json.Valid(document) {
+		return nil, false
+	}
+	d := &digester{document: document, next: tree, digests: make([][]byte, tree.pointers())}
+	defer d.leaveCrowd()
+	if !d.read() {
+		return nil, false
+	}
+	return d.digests, true
+}
+
+// A digester reads a valid document and writes tokens. The tokens of a value depend on nothing but the value and the tree, and
+// those of one value are never the beginning of another's.
+type digester struct {
+	document []byte
+	digests  [][]byte // by pointer
+
+	containers []container
+	tokens     []byte   // of all values that are open, the innermost last
+	members    []member // of all objects that are open, the innermost last
+	text       []byte   // of the last string with escapes, decoded
+
+	named   bool         // the next value is that of the name before it
+	next    *pointerTree // at the next value, unless it is an array's element; nil: no pointer leads there
+	inCrowd bool
+}
+
+// A container is an object or array that is open.
+type container struct {
+	tree   *pointerTree
+	from   int // where its tokens begin, or those of the value around it that become one digest
+	member int // of an object: where the tokens of the open member begin
+	n      int // of an object: its first member in digester.members; of an array: the index of the next element
+	object bool
+}
+
+// A member is a member of an object that has ended.
+type member struct {
+	name uint64 // a hash that is the same for all cases of a name; the members of an object are sorted by it
+	sum  [16]byte
+}
+
+const (
+	numberToken = 'd' // its length and its text follow
+	stringToken = 's' // its length and its text follow
+	memberToken = 'm' // member.sum follows
+	digestToken = 'h' // the SHA-256 of all tokens of the value up to here follows
+	wantedToken = 'w' // the SHA-256 of a value that a pointer leads to follows
+)
+
+// maxTokens is how many bytes of tokens an open value may have before they become one digest.
+const maxTokens = 4096
+
+func (d *digester) read() (ok bool) {
+	for i := 0; i < len(d.document); {
+		switch c := d.document[i]; c {
+		case ' ', '\t', '\r', '\n', ',', ':':
+			i++
+		case '{', '[':
+			d.open(c)
+			i++
+		case '}', ']':
+			if !d.close(c) {
+				return false
+			}
+			i++
+		case '"':
+			end := endOfString(d.document, i)
+			text, ok := d.decode(d.document[i+1 : end-1])
+			if !ok {
+				return false
+			}
+			if d.expectsName() {
+				ok = d.name(text)
+			} else {
+				d.scalar(stringToken, text)
+			}
+			if !ok {
+				return false
+			}
+			i = end
+		default:
+			end := endOfLiteral(d.document, i)
+			d.scalar(numberToken, d.document[i:end]) // true, false and null are no numbers: all differ
+			i = end
+		}
+	}
+	return true
+}
+
+// top is the innermost container; nil: there is none.
+func (d *digester) top() *container {
+	if len(d.containers) == 0 {
+		return nil
+	}
+	return &d.containers[len(d.containers)-1]
+}
+
+func (d *digester) expectsName() bool {
+	top := d.top()
+	return top != nil && top.object && !d.named
+}
+
+func (d *digester) name(name []byte) (ok bool) {
+	top := d.top()
+	if d.next, ok = top.tree.member(name); !ok {
+		return false
+	}
+	d.named = true
+	d.add(member{name: hashName(name)})
+	top.member = len(d.tokens)
+	d.write(top.member, stringToken, name)
+	return true
+}
+
+// begin is called before each value. It returns the tree at the value, and where the tokens begin that become one digest.
+func (d *digester) begin() (tree *pointerTree, from int) {
+	tree = d.next
+	d.next, d.named = nil, false
+	if top := d.top(); top != nil {
+		from = top.from
+		if top.object {
+			from = top.member
+		} else {
+			tree = top.tree.element(top.n)
+		}
+	}
+	if tree.wanted() {
+		from = len(d.tokens)
+	}
+	return tree, from
+}
+
+// ended is called after each value.
+func (d *digester) ended(tree *pointerTree, from int) {
+	if tree.wanted() {
+		sum := sha256.Sum256(d.tokens[from:])
+		for _, pointer := range tree.ends {
+			d.digests[pointer] = sum[:]
+		}
+		d.tokens = append(append(d.tokens[:from], wantedToken), sum[:]...)
+	}
+	top := d.top()
+	switch {
+	case top == nil:
+	case top.object:
+		sum := sha256.Sum256(d.tokens[top.member:])
+		copy(d.members[len(d.members)-1].sum[:], sum[:])
+		d.tokens = d.tokens[:top.member]
+	default:
+		top.n++
+	}
+}
+
+func (d *digester) scalar(kind byte, text []byte) {
+	tree, from := d.begin()
+	d.write(from, kind, text)
+	d.ended(tree, from)
+}
+
+func (d *digester) open(bracket byte) {
+	c := container{object: bracket == '{'}
+	c.tree, c.from = d.begin()
+	if c.object {
+		c.n = len(d.members)
+	}
+	d.tokens = append(d.tokens, bracket)
+	d.containers = append(d.containers, c)
+}
+
+func (d *digester) close(bracket byte) (ok bool) {
+	c := *d.top()
+	d.containers = d.containers[:len(d.containers)-1]
+	if c.object {
+		members := d.members[c.n:]
+		slices.SortFunc(members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
+		for i, m := range members {
+			if i > 0 && m.name == members[i-1].name {
+				return false
+			}
+			d.tokens = append(append(d.tokens, memberToken), m.sum[:]...)
+			d.shorten(c.from)
+		}
+		d.members = d.members[:c.n]
+	}
+	d.tokens = append(d.tokens, bracket)
+	d.shorten(c.from)
+	d.ended(c.tree, c.from)
+	return true
+}
+
+// write writes a token with a text, of a value whose tokens begin at from.
+func (d *digester) write(from int, kind byte, text []byte) {
+	d.tokens = append(d.tokens, kind)
+	d.tokens = binary.AppendUvarint(d.tokens, uint64(len(text)))
+	d.tokens = append(d.tokens, text...)
+	d.shorten(from)
+}
+
+func (d *digester) shorten(from int) {
+	if len(d.tokens)-from > maxTokens {
+		sum := sha256.Sum256(d.tokens[from:])
+		d.tokens = append(append(d.tokens[:from], digestToken), sum[:]...)
+	}
+}
+
+// add adds a member. While the members take little memory beside the document, room for them doubles. Then there is room at once for
+// as many as the document can have: to go on doubling would take twice that.
+func (d *digester) add(m member) {
+	if n := len(d.members); n == cap(d.members) {
+		more := max(n, 16)
+		if n > 1024 && (n+more)*memberSize > len(d.document)/4 {
+			d.enterCrowd()
+			most := min(bytes.Count(d.document, []byte{':'}), len(d.document)/5) // no member is shorter than {"":}
+			more = most - n
+		}
+		d.members = append(make([]member, 0, n+more), d.members...)
+	}
+	d.members = append(d.members, m)
+}
+
+const memberSize = 24 // bytes
+
+// crowd has room for as many digesters with many members as there are processors: more at a time would be no faster, and each has up
+// to four times the memory of its document.
+var crowd = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+func (d *digester) enterCrowd() {
+	if !d.inCrowd {
+		crowd <- struct{}{}
+		d.inCrowd = true
+	}
+}
+
+func (d *digester) leaveCrowd() {
+	if d.inCrowd {
+		<-crowd
+	}
+}
+
+// endOfString is where the string that begins at start has ended.
+func endOfString(document []byte, start int) int {
+	for i := start + 1; ; i++ {
+		switch document[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+	}
+}
+
+// endOfLiteral is where the number, true, false or null that begins at start has ended.
+func endOfLiteral(document []byte, start int) int {
+	for i := start; i < len(document); i++ {
+		switch document[i] {
+		case ' ', '\t', '\r', '\n', ',', ']', '}':
+			return i
+		}
+	}
+	return len(document)
+}
+
+// decode decodes what stands between the quotes of a string. The result is good until the next call. It is not ok if there is U+FFFD in
+// it: decoders put that in the place of lone surrogates.
+func (d *digester) decode(quoted []byte) (text []byte, ok bool) {
+	text = quoted
+	if bytes.IndexByte(quoted, '\\') >= 0 {
+		text = d.unescape(quoted)
+	}
+	return text, !bytes.ContainsRune(text, utf8.RuneError)
+}
+
+func (d *digester) unescape(quoted []byte) []byte {
+	text := slices.Grow(d.text[:0], len(quoted)) // no escape is shorter than what it stands for
+	for {
+		i := bytes.IndexByte(quoted, '\\')
+		if i < 0 {
+			break
+		}
+		text = append(text, quoted[:i]...)
+		escape := quoted[i+1]
+		quoted = quoted[i+2:]
+		switch escape {
+		case 'b':
+			text = append(text, '\b')
+		case 'f':
+			text = append(text, '\f')
+		case 'n':
+			text = append(text, '\n')
+		case 'r':
+			text = append(text, '\r')
+		case 't':
+			text = append(text, '\t')
+		case 'u':
+			r := hexRune(quoted)
+			quoted = quoted[4:]
+			if utf16.IsSurrogate(r) {
+				var second rune
+				if bytes.HasPrefix(quoted, []byte(`\u`)) {
+					second = hexRune(quoted[2:])
+				}
+				if r = utf16.DecodeRune(r, second); r != utf8.RuneError {
+					quoted = quoted[6:]
+				}
+			}
+			text = utf8.AppendRune(text, r)
+		default: // a quote, a slash or a backslash
+			text = append(text, escape)
+		}
+	}
+	d.text = append(text, quoted...)
+	return d.text
+}
+
+// hexRune is the number in the four digits that text begins with.
+func hexRune(text []byte) rune {
+	n, _ := strconv.ParseUint(string(text[:4]), 16, 16) // the document is valid
+	return rune(n)
+}
+
+// hashName is a FNV-1a hash of the characters of a name, which is the same for all names that encoding/json takes for each other. Names
+// of one object with equal hashes make the document ambiguous, which is safe should a client find some.
+func hashName(name []byte) uint64 {
+	hash := uint64(14695981039346656037)
+	for len(name) > 0 {
+		r, size := utf8.DecodeRune(name)
+		name = name[size:]
+		hash = (hash ^ uint64(foldRune(r))) * 1099511628211
+	}
+	return hash
+}
+
+// foldRune makes one of all characters that encoding/json takes for each other: "K" of "k".
+func foldRune(r rune) rune {
+	if r < utf8.RuneSelf {
+		if 'a' <= r && r <= 'z' {
+			return r - 'a' + 'A'
+		}
+		return r
+	}
+	for {
+		next := unicode.SimpleFold(r)
+		if next <= r { // the orbit begins again with its smallest
+			return next
+		}
+		r = next
+	}
+}

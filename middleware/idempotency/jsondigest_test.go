@@ -1,0 +1,263 @@
+package idempotency
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// reference decodes a document with encoding/json, and encodes it with sorted members: what digestJSON has to agree with.
+func reference(document []byte) (canonical string, ok bool) {
+	if !utf8.Valid(document) || !json.Valid(document) {
+		return "", false
+	}
+	in := json.NewDecoder(bytes.NewReader(document))
+	in.UseNumber()
+	value, ok := decodeValue(in)
+	if !ok {
+		return "", false
+	}
+	text, err := json.Marshal(value)
+	return string(text), err == nil
+}
+
+func decodeValue(in *json.Decoder) (any, bool) {
+	token, err := in.Token()
+	if err != nil {
+		return nil, false
+	}
+	switch token := token.(type) {
+	case string:
+		return token, !strings.ContainsRune(token, utf8.RuneError)
+	case json.Delim:
+		if token == '[' {
+			return decodeArray(in)
+		}
+		return decodeObject(in)
+	}
+	return token, true
+}
+
+func decodeArray(in *json.Decoder) (any, bool) {
+	array := []any{}
+	for in.More() {
+		value, ok := decodeValue(in)
+		if !ok {
+			return nil, false
+		}
+		array = append(array, value)
+	}
+	_, err := in.Token()
+	return array, err == nil
+}
+
+func decodeObject(in *json.Decoder) (any, bool) {
+	object := make(map[string]any)
+	folded := make(map[string]bool)
+	for in.More() {
+		token, _ := in.Token()
+		name, isString := token.(string)
+		same := strings.Map(foldRune, name)
+		value, ok := decodeValue(in)
+		if !isString || !ok || folded[same] || strings.ContainsRune(name, utf8.RuneError) {
+			return nil, false
+		}
+		folded[same] = true
+		object[name] = value
+	}
+	_, err := in.Token()
+	return object, err == nil
+}
+
+// checkDigests compares two documents as digestJSON and as the reference do.
+func checkDigests(t *testing.T, a, b []byte) {
+	t.Helper()
+	canonicalA, goodA := reference(a)
+	canonicalB, goodB := reference(b)
+	digestsA, okA := digestJSON(a, wholeDocument)
+	digestsB, okB := digestJSON(b, wholeDocument)
+	if okA != goodA || okB != goodB {
+		t.Fatalf("%.200q is taken: %v, want %v; %.200q: %v, want %v", a, okA, goodA, b, okB, goodB)
+	}
+	if !okA || !okB {
+		return
+	}
+	if equal := bytes.Equal(digestsA[0], digestsB[0]); equal != (canonicalA == canonicalB) {
+		t.Fatalf("digests of %.200q and %.200q are equal: %v", a, b, equal)
+	}
+}
+
+func FuzzDigestJSON(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`{"a":1,"b":[2,{"c":null}]}`, ` {"b":[2,{"c":null}],"a":1} `},
+		{`["\ud834\udd1e\"\\\/\b\f\n\r\t\u00e9"]`, `["𝄞\"\\/\b\f\n\r\té"]`},
+		{`{"a":1,"A":2}`, `{"k":1,"\u212a":2}`},
+		{`"\ud800"`, `"\ud800\u0041"`}, {`"\ufffd"`, `"x\\"`},
+		{`[[],{},[{}],{"":{}},-0,1e5,true,false,null]`, `[]`}, {"1 ", `"d1"`}, {``, `{}x`},
+	} {
+		f.Add([]byte(seed[0]), []byte(seed[1]))
+	}
+	f.Fuzz(checkDigests)
+}
+
+// Documents that are made at random, each beside another spelling and beside one that differs somewhere.
+func TestDigestJSON_RandomDocuments(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		value := randomValue(random, 4)
+		document, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := respell(random, value)
+		checkDigests(t, document, []byte(same))
+		other := bytes.Clone(document)
+		other[random.IntN(len(other))] ^= 1 << random.IntN(7)
+		checkDigests(t, document, other)
+	}
+}
+
+func randomValue(random *rand.Rand, depth int) any {
+	texts := []string{"", "a", "ab", "é", "𝄞", "\"\\/", "\x00\n", strings.Repeat("long ", 200)}
+	switch kind := random.IntN(8); {
+	case kind < 2 && depth > 0:
+		array := make([]any, random.IntN(8))
+		for i := range array {
+			array[i] = randomValue(random, depth-1)
+		}
+		return array
+	case kind < 5 && depth > 0:
+		object := make(map[string]any)
+		for range random.IntN(8) {
+			object[texts[random.IntN(len(texts))]+string(rune('a'+random.IntN(26)))] = randomValue(random, depth-1)
+		}
+		return object
+	case kind == 5:
+		return texts[random.IntN(len(texts))]
+	case kind == 6:
+		return random.IntN(100)
+	}
+	return []any{nil, true, false}[random.IntN(3)]
+}
+
+// respell writes a value with other white space, another order of members, and other escapes.
+func respell(random *rand.Rand, value any) string {
+	space := []string{"", " ", "\n\t", "\r"}[random.IntN(4)]
+	var out strings.Builder
+	out.WriteString(space)
+	switch value := value.(type) {
+	case []any:
+		out.WriteString("[")
+		for i, element := range value {
+			if i > 0 {
+				out.WriteString(",")
+			}
+			out.WriteString(respell(random, element))
+		}
+		out.WriteString("]")
+	case map[string]any:
+		out.WriteString("{")
+		first := true
+		for name, member := range value { // in another order each time
+			if !first {
+				out.WriteString(",")
+			}
+			first = false
+			out.WriteString(respell(random, name) + ":" + respell(random, member))
+		}
+		out.WriteString("}")
+	case string:
+		text, _ := json.Marshal(value)
+		if random.IntN(2) == 0 {
+			text = bytes.ReplaceAll(text, []byte("a"), []byte(`\u0061`))
+			text = bytes.ReplaceAll(text, []byte("𝄞"), []byte(`\uD834\udd1e`))
+			text = bytes.ReplaceAll(text, []byte("/"), []byte(`\/`))
+		}
+		out.Write(text)
+	default:
+		text, _ := json.Marshal(value)
+		out.Write(text)
+	}
+	out.WriteString(space)
+	return out.String()
+}
+
+// An element that is added, or moved, changes the digest also where the tokens before it have become a digest already.
+func TestDigestJSON_LongArrays(t *testing.T) {
+	t.Parallel()
+	long := "[" + strings.Repeat(`1,{"a":[2]},`, 5000)
+	for _, other := range []string{
+		long + "4]", long + "3,3]", long + "[3]]", "[3," + long[1:] + "3]",
+		strings.Replace(long, "2", "3", 1) + "3]", strings.Replace(long, `[2]},`, `[2,2]},`, 1) + "3]",
+	} {
+		checkDigests(t, []byte(long+"3]"), []byte(other))
+	}
+	checkDigests(t, []byte(long+"3]"), []byte(strings.ReplaceAll(long, ",", " ,")+"\n3]"))
+}
+
+// A pointer's digest is that of the value alone, wherever it stands.
+func TestFields_SameValueElsewhere(t *testing.T) {
+	t.Parallel()
+	value := `{"x":[1,{"y":"z"}]}`
+	whole, _ := digestJSON([]byte(value), wholeDocument)
+	long := strings.Repeat("0,", 9000)
+	for pointer, document := range map[string]string{
+		"/a":      `{"b":1,"a":` + value + `}`,
+		"/9000":   `[` + long + value + `]`,
+		"/b/1/c":  `{"b":[{"c":1},{"d":2,"c": ` + value + `,"e":[` + long + `1]}]}`,
+		"/a~1b/0": `{"a/b":[` + value + `,1]}`,
+	} {
+		path, err := parsePointer(pointer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := &pointerTree{}
+		tree.add(path, 0)
+		tree.add([]string{"none"}, 1)
+		digests, ok := digestJSON([]byte(document), tree)
+		if !ok || !bytes.Equal(digests[0], whole[0]) || digests[1] != nil {
+			t.Errorf("%s in %.100s: %x, %v; want %x", pointer, document, digests, ok, whole)
+		}
+	}
+}
+
+// A pointer may lead through another's value, and two pointers to one value.
+func TestFields_PointersWithinEachOther(t *testing.T) {
+	t.Parallel()
+	f := Fields("", "/a", "/a/b", "/a")
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"a":{"b":1,"c":2}}`, `{"a":{"c":2,"b":1}}`, true},
+		{`{"a":{"b":1,"c":2}}`, `{"a":{"b":1,"c":3}}`, false},
+		{`{"a":{"b":1}}`, `{"a":{"b":2}}`, false},
+		{`{"a":{"b":1}}`, `{"a":{"b":1},"d":1}`, false},
+	} {
+		if same := printOf(f, nil, test.a) == printOf(f, nil, test.b); same != test.same {
+			t.Errorf("%s and %s are the same request: %v", test.a, test.b, same)
+		}
+	}
+}
+
+// Whatever a body is like, its digest takes little more memory than the body.
+func TestDigestJSON_Memory(t *testing.T) { // not parallel: it counts what the process allocates
+	for shape, body := range worstBodies() {
+		document := []byte(body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, ok := digestJSON(document, wholeDocument)
+		runtime.ReadMemStats(&after)
+		if !ok {
+			t.Errorf("%s: the body is not taken", shape)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 7*uint64(len(document)) {
+			t.Errorf("%s: %d bytes are allocated in all for a body of %d", shape, used, len(document))
+		}
+	}
+}
