@@ -27,9 +27,9 @@ examples: test-tools ## start every example and ask it
 	$(GO) test -count=1 ./examples/...
 
 .PHONY: interop
-interop: test-tools ## share locks with Java Redisson, and show how long each takes from one side to the other
+interop: test-tools ## share locks with Java Redisson, and show how long each takes; REDISSON=4.7.0 picks the version
 	@scripts/install-interop-tools.sh
-	$(GO) test -C interop/redisson -tags interop -count=1 # named no package, it shows what a test that passes prints
+	$(GO) test -C interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # named no package, it shows what a test that passes prints
 
 .PHONY: wasm-guests
 wasm-guests: ## rebuild the WebAssembly guests in Go and C, and make sure that they do what the committed ones do
