@@ -18,6 +18,7 @@ type version [3]int
 // Versions that brought something that the tests need to know.
 var (
 	oldest             = version{3, 11, 0}
+	fairWaitsLong      = version{3, 14, 0} // before, a waiter keeps its place for 5s, not 300s, after the lease it waits for
 	hasSpinLock        = version{3, 15, 0}
 	hasNameMapper      = version{3, 16, 0}
 	hasFencedLock      = version{3, 19, 0}

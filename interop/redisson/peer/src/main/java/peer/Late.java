@@ -1,5 +1,6 @@
 package peer;
 
+import java.lang.invoke.MethodType;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.Arrays;
@@ -12,17 +13,22 @@ final class Late {
         return Arrays.stream(target.getClass().getMethods()).anyMatch(method -> method.getName().equals(name));
     }
 
-    /** Returns the public method of that name and number of parameters. */
-    static Method method(Object target, String name, int parameters) {
+    /** Returns the type that a method takes, which has one parameter and one overload. */
+    static Class<?> parameter(Object target, String name) {
         return Arrays.stream(target.getClass().getMethods())
-                .filter(method -> method.getName().equals(name) && method.getParameterCount() == parameters && !method.isBridge())
+                .filter(m -> m.getName().equals(name) && m.getParameterCount() == 1 && !m.isBridge())
                 .findFirst()
-                .orElseThrow(() -> new UnsupportedOperationException(target.getClass().getName() + " has no method " + name));
+                .orElseThrow(() -> missing(target, name))
+                .getParameterTypes()[0];
     }
 
     static Object call(Object target, String name, Object... args) {
+        Method method = Arrays.stream(target.getClass().getMethods())
+                .filter(m -> m.getName().equals(name) && accepts(m.getParameterTypes(), args))
+                .findFirst()
+                .orElseThrow(() -> missing(target, name));
         try {
-            return method(target, name, args.length).invoke(target, args);
+            return method.invoke(target, args);
         } catch (InvocationTargetException e) {
             if (e.getCause() instanceof RuntimeException cause) {
                 throw cause;
@@ -31,5 +37,21 @@ final class Late {
         } catch (IllegalAccessException e) {
             throw new IllegalStateException(e);
         }
+    }
+
+    private static boolean accepts(Class<?>[] parameters, Object[] args) {
+        if (parameters.length != args.length) {
+            return false;
+        }
+        for (int i = 0; i < args.length; i++) {
+            if (!MethodType.methodType(parameters[i]).wrap().returnType().isInstance(args[i])) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private static UnsupportedOperationException missing(Object target, String name) {
+        return new UnsupportedOperationException(target.getClass().getName() + " has no such method " + name);
     }
 }

@@ -77,14 +77,14 @@ public final class Peer {
             default -> throw new IllegalArgumentException("unknown topology " + topology);
         };
         if (Late.has(servers, SHARDED_MODE)) {
-            Class<?> modes = Late.method(servers, SHARDED_MODE, 1).getParameterTypes()[0];
+            Class<?> modes = Late.parameter(servers, SHARDED_MODE);
             String mode = topology.equals("cluster") ? "AUTO" : "OFF";
             Late.call(servers, SHARDED_MODE, Arrays.stream(modes.getEnumConstants())
                     .filter(constant -> constant.toString().equals(mode)).findFirst().orElseThrow());
         }
         if (!prefix.equals("-")) {
             Object owner = Late.has(config, NAME_MAPPER) ? config : servers;
-            Class<?> mapper = Late.method(owner, NAME_MAPPER, 1).getParameterTypes()[0];
+            Class<?> mapper = Late.parameter(owner, NAME_MAPPER);
             Late.call(owner, NAME_MAPPER, Proxy.newProxyInstance(mapper.getClassLoader(), new Class<?>[] {mapper},
                     (proxy, method, names) -> method.getName().equals("map")
                             ? prefix + names[0]
