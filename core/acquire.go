@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -200,6 +201,9 @@ func (w *waiter) admit() error {
 	e := w.entry
 	if len(e.queue) > 0 {
 		if w.once && !e.joins(w.kind) {
+			if e.trouble != nil {
+				return e.trouble
+			}
 			return w.notAcquired(e.ttl())
 		}
 		if !w.once && w.maxWaiters > 0 && e.waiting() >= int(w.maxWaiters) {
@@ -355,9 +359,10 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 		p.taken = p.taken || told.Granted || x.doubt
 		p.doubt = p.doubt || x.doubt
 	}
+	stays := false
 	switch {
 	case err != nil:
-		w.fail(arrivals, err)
+		stays = w.fail(arrivals, err)
 	case told.Granted:
 		var lease *Lease
 		if lease, err = w.granted(x, field, told.Token); lease != nil {
@@ -368,6 +373,10 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	}
 	if p == nil && (told.Granted || x.doubt) {
 		c.cleaner.add(w.kind.undoing(c, g), g, d, told.Granted || err != nil, x.doubt)
+	}
+	if stays {
+		notifyOr(w.vanish, c.opts.Observer.Retrying, w.ctx, func() Event { return w.event("", err) })
+		return nil, nil
 	}
 	return nil, err
 }
@@ -455,6 +464,7 @@ func (w *waiter) refused(told lua.Answer) error {
 	e.shard.mu.Lock()
 	defer e.unlock()
 	e.note(told.TTL)
+	w.troubles = 0
 	switch {
 	case w.out: // the next look tells why
 		return nil
@@ -475,18 +485,39 @@ func (w *waiter) refused(told lua.Answer) error {
 	return nil
 }
 
-// fail ends the wait with an error. Where that is Redis's, or the network's, those who have queued up meanwhile would only
-// run into it one after another, each for a CommandTimeout: it is theirs too. So is a record.
-func (w *waiter) fail(arrivals uint64, err error) {
+// fail ends the wait with an error, unless the waiter stays: one that waits for ever does where the cause may pass. Where the error
+// is Redis's, or the network's, those who have queued up meanwhile would only run into it one after another, each for a
+// CommandTimeout: it is theirs too. So is a record.
+func (w *waiter) fail(arrivals uint64, err error) (stays bool) {
 	e := w.entry
 	e.shard.mu.Lock()
 	defer e.unlock()
 	if err == ErrWrongKind {
 		e.leave(w)
-		return
+		return false
 	}
 	e.dismiss(arrivals, err)
+	if !w.forEver() || !heals(err) {
+		return false
+	}
+	w.asking, w.coming, w.forced, w.waits = false, "", false, true
+	w.troubles = min(w.troubles+1, 100)
+	w.pollAt = in(e.client().troublePause(w.troubles))
+	if !w.out {
+		e.subscribe(w)
+	}
+	return true
 }
+
+// troublePause is how long a waiter that waits for ever pauses after so many questions that Redis did not answer. When the pub/sub
+// connection is back it asks at once.
+func (c *Client) troublePause(troubles uint8) time.Duration {
+	pause := min(20*time.Millisecond<<min(troubles, 8), c.opts.PollInterval)
+	return pause - rand.N(pause/2+1)
+}
+
+// forEver reports whether the caller waits until its context ends.
+func (r *request) forEver() bool { return r.deadline == 0 }
 
 func (r *request) notAcquired(ttl time.Duration) error {
 	return &NotAcquiredError{Name: r.name, TTL: ttl, Waited: now().since(r.began), shown: r.shown}

@@ -48,6 +48,7 @@ type entry struct {
 
 	round
 	arrivals uint64 // numbers the waiters
+	trouble  error  // why Redis has not answered the latest question; nil: it has
 	heldTill moment // by the last word of Redis, and by somebody else; endless: without an end
 
 	one [1]*waiter // where queue begins: as a rule there is no second one
@@ -230,20 +231,21 @@ type waiter struct {
 	signal chan struct{}         // holds one poke; made before it first sleeps
 	alarm  schedule.Entry[alarm] // pokes it, if need be
 
-	arrival uint64
-	pollAt  moment
-	seen    uint32 // the epoch before the last question
-	front   bool
-	asked   bool // since it came to the front
-	asking  bool // a question is under way
-	alone   bool // nobody of us had the lock when it asked
-	heir    bool // the lock is being handed to it
-	waits   bool // false: it came to the front at once, and has not been refused yet
-	out     bool
-	coming  string // the wire owner that it is asking for, or is offered as an heir; empty: none
-	forced  bool   // ForceUnlock took that before it was known to be granted
-	err     error  // why others took it out
-	lease   *Lease // handed to it
+	arrival  uint64
+	pollAt   moment
+	seen     uint32 // the epoch before the last question
+	front    bool
+	asked    bool // since it came to the front
+	asking   bool // a question is under way
+	alone    bool // nobody of us had the lock when it asked
+	heir     bool // the lock is being handed to it
+	waits    bool // false: it came to the front at once, and has not been refused yet
+	out      bool
+	coming   string // the wire owner that it is asking for, or is offered as an heir; empty: none
+	forced   bool   // ForceUnlock took that before it was known to be granted
+	troubles uint8  // questions in a row that Redis did not answer
+	err      error  // why others took it out
+	lease    *Lease // handed to it
 }
 
 func (w *waiter) ring() { w.poke() }
@@ -325,6 +327,7 @@ func (e *entry) promote() {
 func (e *entry) grant(w *waiter, h *hold) {
 	e.holds.add(h)
 	e.got()
+	e.trouble = nil
 	e.heldTill = 0
 	e.shard.held++
 	e.leave(w)
@@ -343,12 +346,17 @@ func (e *entry) grant(w *waiter, h *hold) {
 	}
 }
 
-// dismiss takes out every waiter that arrived by some time, with an error. A record is only for those of its kind. Locked.
+// dismiss takes out every waiter that arrived by some time, with an error. A record is only for those of its kind, and what may
+// heal is nothing to those who wait for ever. Locked.
 func (e *entry) dismiss(arrival uint64, err error) {
 	_, isRecord := err.(*recorded)
+	passing := heals(err)
+	if passing {
+		e.trouble = err
+	}
 	stay := e.queue[:0:0]
 	for _, w := range e.queue {
-		if w.arrival > arrival || isRecord && w.kind.record == nil {
+		if w.arrival > arrival || isRecord && w.kind.record == nil || passing && w.forEver() {
 			stay = append(stay, w)
 			continue
 		}
@@ -444,6 +452,7 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 
 // note remembers what Redis told about the holder's key. Locked.
 func (e *entry) note(ttl time.Duration) {
+	e.trouble = nil
 	switch {
 	case ttl == noTTL:
 		e.heldTill = endless

@@ -343,7 +343,7 @@ func TestRedisComesUpLater(t *testing.T) {
 	b := newBundle(t)
 	b.srv.Kill(t)
 	c := b.client(t, commandTimeout(timeout))
-	for _, wait := range []time.Duration{0, WaitForever} {
+	for _, wait := range []time.Duration{0, time.Hour} {
 		began := time.Now()
 		_, err := c.Lock("a").Acquire(context.Background(), AcquireOptions{WaitTime: wait})
 		if err == nil || errors.Is(err, ErrNotAcquired) {
@@ -383,7 +383,7 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 
 				results := make([]<-chan acquired, waiters)
 				for i := range results {
-					results[i] = acquireAsync(ctx, c.Lock(heldName(i%names)), AcquireOptions{WaitTime: WaitForever})
+					results[i] = acquireAsync(ctx, c.Lock(heldName(i%names)), long)
 				}
 				if !within(5*patience, func() bool { return c.Stats().Waiting == waiters && c.Stats().Channels == names }) {
 					t.Fatalf("it never happened: all wait; %+v", c.Stats())

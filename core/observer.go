@@ -12,6 +12,7 @@ type Observer struct {
 	Waiting     func(ctx context.Context, e Event) // the lock is held by somebody else, and the caller begins to wait
 	Acquired    func(ctx context.Context, e Event) // re-entries included
 	NotAcquired func(ctx context.Context, e Event) // Err says why
+	Retrying    func(ctx context.Context, e Event) // a caller that waits for ever was kept from asking by Err, and asks again
 	Released    func(ctx context.Context, e Event) // by its holder; Err where Redis could not be told, or had lost it
 	Lost        func(ctx context.Context, e Event) // Err is ErrLockLost, or ErrClosed
 	RenewFailed func(ctx context.Context, e Event) // a renewal failed with Err; it is tried again until the lease ends
@@ -22,7 +23,7 @@ type Event struct {
 	Name   string        // of the lock, in full
 	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Owner  string        // wire owner, the field in Redis; empty while there is none
-	Waited time.Duration // since Acquire was called; of Waiting, Acquired and NotAcquired
+	Waited time.Duration // since Acquire was called; of Waiting, Acquired, NotAcquired and Retrying
 	Held   time.Duration // since it was acquired; of Released, Lost and RenewFailed
 	Lease  time.Duration // LeaseTime; 0: the watchdog's
 	Err    error

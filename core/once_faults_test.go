@@ -408,7 +408,7 @@ func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(3*time.Second), pollInterval(500*time.Millisecond))
 	lease := mustBegin(t, b.client(t).Once("a"), AcquireOptions{})
-	waiters := waitForRecord(t, c, c.Once("a"), 100)
+	waiters := waitForRecordWith(t, c, c.Once("a"), 100, time.Hour)
 	commands := counter(proxy, runs())
 	proxy.Cut()
 	for _, w := range waiters {

@@ -227,9 +227,14 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 // waitForRecord has callers wait for a lock that is held, behind those who do already.
 func waitForRecord(t *testing.T, c *Client, once *Once, n int) (waiters []<-chan outcome) {
 	t.Helper()
+	return waitForRecordWith(t, c, once, n, WaitForever)
+}
+
+func waitForRecordWith(t *testing.T, c *Client, once *Once, n int, wait time.Duration) (waiters []<-chan outcome) {
+	t.Helper()
 	all := c.Stats().Waiting + n
 	for range n {
-		waiters = append(waiters, acquireOnceAsync(bg, once, AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}))
+		waiters = append(waiters, acquireOnceAsync(bg, once, AcquireOptions{WaitTime: wait, LeaseTime: time.Hour}))
 	}
 	eventually(t, "all wait", func() bool { return c.Stats().Waiting == all })
 	return waiters

@@ -163,13 +163,18 @@ func checkTimeouts(read, write time.Duration, opts Options) error {
 	return nil
 }
 
-// WaitForever as a WaitTime waits until the context ends.
+// WaitForever as a WaitTime waits until the context ends, also through an outage of Redis.
 const WaitForever time.Duration = -1
 
 // AcquireOptions say how long a caller waits for a lock, and how long it keeps it.
 type AcquireOptions struct {
 	// WaitTime bounds the time spent waiting behind other holders. 0: one attempt; WaitForever: until ctx ends. Other
 	// negative values are refused. Redisson: waitTime.
+	//
+	// When Redis cannot be reached or refuses for a reason that may pass (loading, read-only after a failover, out of memory, a
+	// cluster that is down), Acquire fails at once, but for WaitForever: that waits through it, asks again with growing pauses up
+	// to PollInterval, and tells Observer.Retrying. What cannot pass by itself, such as a wrong password, a missing permission or
+	// ErrWrongKind, ends that as well.
 	WaitTime time.Duration
 	// LeaseTime is how long the lock is held at most. 0: for as long as the holder wants, renewed by the watchdog. Whole
 	// milliseconds count; between 0 and 1ms, and below 0, is refused. Redisson: leaseTime.

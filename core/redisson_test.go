@@ -391,7 +391,7 @@ func TestRedisson_FairWaitersWhileRedisPauses(t *testing.T) {
 	b := newBundle(t)
 	c := b.client(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
 	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
-	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
+	waiter := acquireAsync(bg, c.FairLock("a"), long)
 	b.awaitQueue(t, 1)
 	b.srv.PauseClients(t, 8*time.Second)
 	if got := await(t, "the waiter is told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {

@@ -397,7 +397,7 @@ func TestRule2_4_NotSent(t *testing.T) {
 	nowhere := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", freePort(t))})
 	defer nowhere.Close()
 	down := b.clientOn(t, nowhere)
-	if lease, err := down.Lock("a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever}); err == nil || ctx.Err() != nil {
+	if lease, err := down.Lock("a").Acquire(ctx, long); err == nil || ctx.Err() != nil {
 		t.Errorf("Acquire with Redis down: %v, %v", lease, err)
 	}
 	if s := down.Stats(); s != (Stats{}) {

@@ -48,7 +48,10 @@ func queueUp(t testing.TB, ctx context.Context, c *Client, name string, opts Acq
 	return result
 }
 
-var forever = AcquireOptions{WaitTime: WaitForever}
+var (
+	forever = AcquireOptions{WaitTime: WaitForever}
+	long    = AcquireOptions{WaitTime: time.Hour} // fails when Redis does
+)
 
 // mustGet waits for a lease.
 func mustGet(t testing.TB, what string, result <-chan acquired) *Lease {
@@ -647,7 +650,7 @@ func TestRule5_4_AnErrorGoesToAllWhoWereQueued(t *testing.T) {
 			b.occupy(t, 0, "a")
 			var waiters []<-chan acquired
 			for range 10 {
-				waiters = append(waiters, queueUp(t, bg, c, "a", forever))
+				waiters = append(waiters, queueUp(t, bg, c, "a", long))
 			}
 			listened(t, c, "a")
 			rule := proxy.OnMatch(1, runs(acquireScript), trouble)
@@ -681,14 +684,14 @@ func TestRule5_4_AnErrorGoesToNobodyElse(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxiedWith(t, readTimeout(5*time.Second), pollInterval(never), commandTimeout(4*time.Second))
 	b.occupy(t, 0, "a", "b")
-	elsewhere := queueUp(t, bg, c, "b", forever)
-	first := queueUp(t, bg, c, "a", forever)
-	second := queueUp(t, bg, c, "a", forever)
+	elsewhere := queueUp(t, bg, c, "b", long)
+	first := queueUp(t, bg, c, "a", long)
+	second := queueUp(t, bg, c, "a", long)
 	listened(t, c, "a", "b")
 	lost := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
 	b.announce(t, "a")
 	await(t, "the first asks", lost.Hit())
-	third := queueUp(t, bg, c, "a", forever)
+	third := queueUp(t, bg, c, "a", long)
 	for _, w := range []<-chan acquired{first, second} {
 		if got := await(t, "it fails", w); got.err == nil {
 			t.Fatal("a waiter got a lock that is held")
@@ -721,7 +724,7 @@ func TestRule5_4_AThousandWaitersWhenRedisDies(t *testing.T) {
 			var wg sync.WaitGroup
 			for range n {
 				wg.Go(func() {
-					_, err := c.Lock("a").Acquire(bg, forever)
+					_, err := c.Lock("a").Acquire(bg, long)
 					errs <- err
 				})
 			}

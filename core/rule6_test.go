@@ -182,7 +182,7 @@ func TestRule6_2_NobodyKnows(t *testing.T) {
 			b := newBundle(t)
 			c, proxy := b.proxied(t, commandTimeout(3*time.Second), pollInterval(never))
 			holder := mustAcquire(t, c, "a", AcquireOptions{})
-			waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+			waiter := acquireAsync(bg, c.Lock("a"), long)
 			listened(t, c, "a")
 			proxy.OnMatch(1, passes(), action)
 			proxy.OnEvery(passes(), redistest.CutBefore)

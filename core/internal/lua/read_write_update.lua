@@ -33,7 +33,7 @@ if not wrote and writes > 0 then
 end
 
 -- The first write needs no memory, and may change nothing: after it Redis refuses none, also when its memory is full.
-redis.call('PEXPIRE', hash, 1, 'GT')
+redis.pcall('PEXPIRE', hash, 1, 'GT')
 
 local function publish(message)
   for i = 11, #ARGV do

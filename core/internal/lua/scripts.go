@@ -11,6 +11,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -580,8 +581,11 @@ func ReadRenew(reply any, n int) ([]Renewal, error) {
 	return results, nil
 }
 
+// ErrUnexpected: a reply is not one that the script gives.
+var ErrUnexpected = errors.New("unexpected reply")
+
 func unexpected(s *Script, reply any) error {
-	return fmt.Errorf("script %s: unexpected reply %T %v", s.Name, reply, reply)
+	return fmt.Errorf("script %s: %w %T %v", s.Name, ErrUnexpected, reply, reply)
 }
 
 // Acquires reports whether the call is an attempt to acquire.

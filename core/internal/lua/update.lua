@@ -17,7 +17,7 @@ local lease = tonumber(ARGV[3])
 if lease > 0 and redis.call('PTTL', KEYS[1]) < lease then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 else
-  redis.call('PEXPIRE', KEYS[1], 1, 'GT')
+  redis.pcall('PEXPIRE', KEYS[1], 1, 'GT')
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1
