@@ -17,8 +17,7 @@ const (
 	// passedOver is how soon a dead waiter at the head of a queue is dropped once the lock is free.
 	passedOver = 15 * time.Second
 	slack      = 30 * time.Second // of the machine; a waiter that is not dropped blocks the queue for 300s
-	// alive is longer than it takes to drop a dead waiter: 7s, and 2s between two looks.
-	alive = 11 * time.Second
+	alive      = passedOver + time.Second
 )
 
 // A fairWait is the wait of a goroutine for a fair lock.
@@ -83,7 +82,7 @@ func (w jvmWait) release(t *testing.T, later fairWait) {
 	w.peer.ask(t, w.thread, "unlock", fair.name, w.name)
 }
 
-// deadHolder gives a lock to nobody, for as long as it is not given another time to live.
+// deadHolder makes an owner that no process has hold a lock for ttl.
 func (topo *topology) deadHolder(t *testing.T, name string, ttl time.Duration) {
 	t.Helper()
 	if err := topo.rdbs[0].HSet(t.Context(), name, "dead:1", 1).Err(); err != nil {
@@ -193,7 +192,7 @@ func (topo *topology) testFairReconnecting(t *testing.T) {
 	}
 	broken()
 	mustRelease(t, holder)
-	await(t, "it was seen that nobody listens", broken)
+	await(t, "it is noted that nothing listens", broken)
 	for seen := time.Now(); time.Since(seen) < 3*time.Second; broken() {
 	}
 	jvm.release(t, ours)

@@ -28,7 +28,7 @@ func (topo *topology) testNameMapper(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			for _, d := range directions {
 				if took := d.hand(t, &mapped, cs, p); took > limit {
-					t.Errorf("%s in %v; nobody was woken", d.name, took)
+					t.Errorf("%s in %v; no message woke the waiter", d.name, took)
 				}
 			}
 		})
