@@ -224,7 +224,7 @@ func (topo *topology) testFairFrozen(t *testing.T) {
 // any more then: it sleeps until there is a message.
 func (topo *topology) sleeper(t *testing.T, name string) jvmWait {
 	t.Helper()
-	const first = 5 * time.Second
+	const first = 10 * time.Second
 	topo.deadHolder(t, name, first)
 	began := time.Now()
 	w := topo.queueUpJVM(t, topo.peer, name, 1)

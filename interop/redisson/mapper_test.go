@@ -38,7 +38,7 @@ func (topo *topology) testNameMapper(t *testing.T) {
 // testTwoQueues: each side has a queue of its own, since Redisson does not map its name. The lock is one all the same.
 func (topo *topology) testTwoQueues(t *testing.T, cs clients, prefix string) {
 	name, thread := newName("queues"), newName("waiter")
-	holder, err := fair.lock(cs, name).Acquire(t.Context(), core.AcquireOptions{LeaseTime: 3 * time.Second})
+	holder, err := fair.lock(cs, name).Acquire(t.Context(), core.AcquireOptions{LeaseTime: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 
 const (
 	readersWatchdog = 9 * time.Second  // of ours: a renewal every 3s, which is what the JVM's times must exceed
-	shortWatchdog   = 6 * time.Second  // of the JVM
-	shortLease      = 6 * time.Second  // of a thread of the JVM
+	shortWatchdog   = 8 * time.Second  // of the JVM
+	shortLease      = 8 * time.Second  // of a thread of the JVM
 	readersLease    = 20 * time.Second // of ours, where the watchdog does not keep it
 )
 
