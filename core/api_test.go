@@ -86,8 +86,15 @@ func TestLongestDurations(t *testing.T) {
 	t.Parallel()
 	const forever = time.Duration(math.MaxInt64)
 	b := newBundle(t)
-	c := b.client(t, pollInterval(forever))
+	c := b.client(t, pollInterval(forever), commandTimeout(forever), watchdogTimeout(forever))
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: forever})
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	wantErr(t, "another's Acquire", err, ErrNotAcquired)
+	for what, d := range map[string]time.Duration{"a waiter's pause": c.pause(forever), "the time until a renewal is over": c.twoLooks()} {
+		if d < 1000*24*time.Hour {
+			t.Errorf("%s: %v", what, d)
+		}
+	}
 	if err := lease.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +118,55 @@ func TestLongestDurations(t *testing.T) {
 		t.Errorf("Extend of a watchdog lease: %v", err)
 	}
 	mustRelease(t, r.lease)
+}
+
+// A program of another language has given a lock centuries, more than a time.Duration has: that is a lock without an end.
+func TestLockOfManyCenturies(t *testing.T) {
+	t.Parallel()
+	for name, kind := range topologyKinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(time.Hour))
+			fields := []any{"other", "1"}
+			if name == "read" || name == "write" {
+				fields = []any{"other:write", "1", "mode", "write"}
+			}
+			err := errors.Join(
+				b.rdb.HSet(bg, "a", fields...).Err(),
+				b.rdb.Do(bg, "PEXPIREAT", "a", int64(math.MaxInt64/2)).Err(),
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := kind.lock(c, "a")
+			_, err = l.Acquire(bg, AcquireOptions{})
+			var held *NotAcquiredError
+			if !errors.As(err, &held) || held.TTL != noTTL {
+				t.Errorf("Acquire: %#v, want %v for TTL", err, noTTL)
+			}
+			if ttl, err := l.RemainingTTL(bg); ttl != noTTL || err != nil {
+				t.Errorf("RemainingTTL: %v, %v; want %v", ttl, err, noTTL)
+			}
+
+			asked := counter(proxy, runs())
+			waiting := acquireAsync(bg, l, forever)
+			eventually(t, "it waits", func() bool { s := c.Stats(); return s.Waiting == 1 && s.Channels == 1 })
+			time.Sleep(50 * shortPause)
+			if n := asked(); n > 5 {
+				t.Errorf("the waiter has asked %d times", n)
+			}
+			if ok, err := l.ForceUnlock(bg); name != "read" && !ok || err != nil {
+				t.Error(ok, err)
+			}
+			if name == "read" { // it is a writer's
+				if ok, err := c.ReadWriteLock("a").Write().ForceUnlock(bg); !ok || err != nil {
+					t.Error(ok, err)
+				}
+			}
+			mustRelease(t, mustGet(t, "it is granted", waiting))
+		})
+	}
 }
 
 // The shortest lease is one millisecond; it is granted or too late, and leaves nothing.

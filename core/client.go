@@ -23,6 +23,7 @@ import (
 type Client struct {
 	opts    Options
 	id      string // the first part of every wire owner
+	address string // where Redis is; see MultiLock
 	at      func(time.Time) instant
 	cluster bool
 	slot    func(key string) int
@@ -59,9 +60,11 @@ const (
 )
 
 // New returns a client that keeps locks on rdb, which it does not close. It does not talk to Redis. It refuses, with
-// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout or WriteTimeout, a *redis.Ring. Hooks
-// of rdb are to be added before: where its time-outs are longer than CommandTimeout, hand-overs use its connections with shorter
-// ones, through a client made of it here.
+// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout or WriteTimeout, a *redis.Ring.
+//
+// New adds a hook to rdb, or to each node of a cluster, by which the commands of locks mind CommandTimeout where the time-outs of
+// rdb are longer. Other commands pass it unchanged. Add hooks of your own before: those added later do not see the commands of
+// locks. A client that is neither a *redis.Client nor a *redis.ClusterClient gets no hook, and its own time-outs apply.
 func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
 	return newClient(rdb, opts, instantOf)
 }
@@ -79,10 +82,11 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) insta
 		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
 	}
 	c := &Client{
-		opts: opts,
-		id:   id.String(),
-		at:   at,
-		slot: func(string) int { return 0 },
+		opts:    opts,
+		id:      id.String(),
+		address: addressIn(rdb),
+		at:      at,
+		slot:    func(string) int { return 0 },
 		batcher: batch.New(batch.Config{
 			Redis:      rdb,
 			Timeout:    opts.CommandTimeout,

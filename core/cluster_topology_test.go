@@ -76,7 +76,7 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 // A user who may ask finds sharded channels. Where the servers do not tell whether
 // they have any, releases are announced, and listened for, on plain ones.
 func testClusterUsers(t *testing.T, top *topology) {
-	const basics = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hexists +hdel +del +cluster|slots"
+	const basics = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del +cluster|slots"
 	for name, user := range map[string]struct {
 		rights string
 		mode   PublishMode

@@ -49,6 +49,7 @@ var contract = map[string]func(t *testing.T, rdb *redis.Client){
 	"a hold that is gone is told": contractGone,
 	"force unlock":                contractForceUnlock,
 	"a key of another type":       contractWrongKind,
+	"kinds on one name":           contractKinds,
 	"queries":                     contractQueries,
 	"close":                       contractClose,
 	"no step is lost":             contractExclusion,
@@ -279,6 +280,63 @@ func contractWrongKind(t *testing.T, rdb *redis.Client) {
 		t.Errorf("the key of somebody else has %v to live", ttl)
 	}
 	rdb.Del(ctx, "a")
+}
+
+// Redis can tell a read/write lock from the others, which are all alike to it; docs/redisson.md has this table. Redisson grants a
+// read/write lock on the name of a plain one. Two holders must not come of that here.
+func contractKinds(t *testing.T, rdb *redis.Client) {
+	holder, _ := contractClient(t, rdb)
+	asker, _ := contractClient(t, rdb)
+	kinds := map[string]func(c *Client) Locker{
+		"lock":   func(c *Client) Locker { return c.Lock("a") },
+		"fair":   func(c *Client) Locker { return c.FairLock("a") },
+		"fenced": func(c *Client) Locker { return c.FencedLock("a") },
+		"once":   func(c *Client) Locker { return onceLocker{c.Once("a")} },
+		"read":   func(c *Client) Locker { return c.ReadWriteLock("a").Read() },
+		"write":  func(c *Client) Locker { return c.ReadWriteLock("a").Write() },
+	}
+	hasSides := func(kind string) bool { return kind == "read" || kind == "write" }
+	for held, hold := range kinds {
+		for asked, ask := range kinds {
+			lease := mustTake(t, bg, hold(holder), AcquireOptions{})
+			want := ErrNotAcquired
+			switch {
+			case hasSides(held) != hasSides(asked):
+				want = ErrWrongKind
+			case held == "read" && asked == "read":
+				want = nil
+			}
+			for _, c := range []*Client{holder, asker} {
+				l := ask(c)
+				got, err := l.Acquire(bg, AcquireOptions{})
+				if !errors.Is(err, want) {
+					t.Errorf("%s on a held %s: %v, want %v", asked, held, err, want)
+				}
+				if err == nil {
+					mustRelease(t, got)
+				}
+				if want == ErrWrongKind { // nor is it waited for
+					if _, err := l.Acquire(bg, AcquireOptions{WaitTime: time.Second}); !errors.Is(err, ErrWrongKind) {
+						t.Errorf("%s on a held %s, with WaitTime: %v, want %v", asked, held, err, ErrWrongKind)
+					}
+				}
+			}
+			mustRelease(t, lease)
+		}
+	}
+	if n := rdb.Exists(bg, "a").Val(); n != 0 {
+		t.Error("the lock is left")
+	}
+}
+
+// A onceLocker is a Once that has no record.
+type onceLocker struct{ once *Once }
+
+func (l onceLocker) Name() string { return l.once.Name() }
+
+func (l onceLocker) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
+	lease, _, err := l.once.Acquire(ctx, opts)
+	return lease, err
 }
 
 func contractQueries(t *testing.T, rdb *redis.Client) {

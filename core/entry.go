@@ -505,7 +505,7 @@ func (c *Client) pause(ttl time.Duration) time.Duration {
 	case ttl <= 0:
 		return shortPause
 	}
-	return min(ttl+time.Millisecond, c.pollPause())
+	return min(ttl, c.pollPause()-time.Millisecond) + time.Millisecond // ttl may be the longest there is
 }
 
 // pollPause is PollInterval less a random part, so that waiters of many processes do not ask together.

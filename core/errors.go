@@ -45,7 +45,8 @@ var (
 	// ErrNotReplicated: Redis granted it, but too few replicas confirmed that in time; see Options.ReplicaAcks. A lock that was
 	// granted has been released again, or is being so.
 	ErrNotReplicated = errors.New("reqlock: not confirmed by enough replicas")
-	// ErrWrongKind: the key of the lock holds something else in Redis, or another kind of lock.
+	// ErrWrongKind: the key of the lock holds something else in Redis; or a read/write lock where another kind was asked for, or
+	// the other way round. Locks without sides look alike there: for one of them, another is just held.
 	ErrWrongKind = errors.New("reqlock: the key is not a lock of this kind")
 )
 

@@ -27,6 +27,8 @@ type exchange struct {
 	doubt bool
 	// hasty has busy replies returned at once: whoever asks has a better idea than to repeat the same.
 	hasty bool
+	// persistent repeats a try that was not sent as well; see untilSent.
+	persistent bool
 	// unacked says, of the try that was answered, why the replicas do not have what it wrote.
 	unacked error
 }
@@ -148,6 +150,14 @@ func (x *exchange) replicated() *exchange {
 	return x
 }
 
+// untilSent repeats a try that did not reach Redis, or reached a server that is no master, until the time is over. It is for
+// commands of holders: after a failover, go-redis returns an old dial error for up to a second, and a release that gave up on it
+// would leave the lock behind. Acquire does without, to fail at once while Redis is away.
+func (x *exchange) untilSent() *exchange {
+	x.persistent = true
+	return x
+}
+
 func (x *exchange) send() {
 	x.prepare()
 	x.c.batcher.Send(&x.call, x.begins)
@@ -190,10 +200,11 @@ func (x *exchange) read(r batch.Reply) (value any, err error, done bool) {
 		x.unacked = fmt.Errorf("%w: %v", ErrNotReplicated, r.Unacked)
 	}
 	x.doubt = x.doubt || x.fate == failed || x.fate == lost
-	if done = x.fate != lost && (x.fate != busy || x.hasty); done {
+	again := x.fate == lost || x.fate == busy && !x.hasty || x.fate == away && x.persistent
+	if !again {
 		x.c.health.saw(x, r.Value, r.Err)
 	}
-	return r.Value, x.last, done
+	return r.Value, x.last, !again
 }
 
 // proven is nil if the replicas have what the script says, or nobody wants to know. A script that finds all as it should be
@@ -212,26 +223,28 @@ type fate int
 const (
 	answered fate = iota
 	busy          // not executed, and worth another try
-	refused       // not executed
+	away          // not executed: Redis was not reached, or not as a master
+	refused       // not executed, and will not be
 	failed        // answered with an error: something may have been written
 	lost          // not answered: it may have been executed
 )
 
-// notExecuted are the error replies that Redis gives before a script has written anything.
-var notExecuted = []string{"NOSCRIPT", "MOVED", "ASK", "READONLY", "CLUSTERDOWN", "BUSY"}
+// Redis gives these error replies before a script has written anything.
+var (
+	tellsBusy = []string{"TRYAGAIN", "LOADING"}
+	tellsAway = []string{"READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "BUSY", "NOSCRIPT"}
+)
 
 func fateOf(err error) fate {
 	if err == nil {
 		return answered
 	}
 	switch {
-	case hasCode(err, "TRYAGAIN", "LOADING"):
+	case hasCode(err, tellsBusy...):
 		return busy
-	case hasCode(err, notExecuted...), wrongType(err):
-		return refused
-	case errors.Is(err, batch.ErrClosed), errors.Is(err, batch.ErrUnsent), errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
-		return refused
-	case isDial(err):
+	case hasCode(err, tellsAway...), isDial(err), errors.Is(err, batch.ErrUnsent), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return away
+	case wrongType(err), errors.Is(err, batch.ErrClosed), errors.Is(err, redis.ErrClosed):
 		return refused
 	case isAnswer(err):
 		return failed

@@ -585,20 +585,6 @@ func TestReadersAreRenewed(t *testing.T) {
 	b.free(t, "a", foreign)
 }
 
-// Redisson grants a read/write lock on the name of a plain one. Two holders must not come of that here.
-func TestKindsOnOneNameAreRefused(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	wantErr(t, "Read", second(c.ReadWriteLock("a").Read()), ErrWrongKind)
-	wantErr(t, "Write", second(c.ReadWriteLock("a").Write()), ErrWrongKind)
-	mustRelease(t, lease)
-	write := mustTake(t, bg, c.ReadWriteLock("a").Write(), AcquireOptions{})
-	wantErr(t, "Lock", second(c.Lock("a")), ErrNotAcquired)
-	mustRelease(t, write)
-}
-
 // Redisson: testForceUnlock, testReadLockIsLocked.
 func TestForceUnlockOfOneSide(t *testing.T) {
 	t.Parallel()

@@ -156,6 +156,7 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 		return err
 	}
 	x := c.exchange(h.kind.update(c, g, lease), c.opts.CommandTimeout).replicated()
+	x.persistent = more == nil // an extension
 	answer, err := x.run(ctx.Done(), nil)
 	if err == errLeft {
 		if !c.background.Go(func() { h.finish(x, g) }) {
@@ -266,7 +267,7 @@ func (h *hold) tellCount() (grip, error) {
 	if err != nil || g.total() == 0 {
 		return g, nil
 	}
-	x := c.exchange(h.kind.update(c, g, 0), c.opts.CommandTimeout)
+	x := c.exchange(h.kind.update(c, g, 0), c.opts.CommandTimeout).untilSent()
 	answer, err := x.run(nil, nil)
 	return g, h.apply(x, g, answer, err, nothing)
 }
@@ -368,7 +369,7 @@ func (h *hold) lower(g grip, r *lua.Record) error {
 	if r != nil {
 		call = h.kind.record(c, g, *r)
 	}
-	x := c.exchange(call, c.opts.CommandTimeout)
+	x := c.exchange(call, c.opts.CommandTimeout).untilSent()
 	answer, err := x.run(nil, nil)
 	err = h.apply(x, g, answer, err, func(instant) error {
 		if h.record == r {
@@ -390,7 +391,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record) error {
 	if r != nil {
 		call = h.kind.record(c, g, *r)
 	}
-	x := c.exchange(call, c.opts.CommandTimeout)
+	x := c.exchange(call, c.opts.CommandTimeout).untilSent()
 	defer x.done()
 	began := c.at(x.begins)
 	there, rest, err := x.release()

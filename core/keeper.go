@@ -36,7 +36,7 @@ func (l *Lease) setAlarm(at instant) {
 }
 
 // twoLooks is the longest time until the watchdog has renewed a lease, or has had to give that up.
-func (c *Client) twoLooks() time.Duration { return 2 * c.opts.WatchdogTimeout / 3 }
+func (c *Client) twoLooks() time.Duration { return 2 * (c.opts.WatchdogTimeout / 3) }
 
 // ringIn sets the alarm. Locked.
 func (l *Lease) ringIn(d time.Duration) {

@@ -242,10 +242,10 @@ func (l *Lease) ring() {
 
 // Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
 // ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be
-// told. Then the last level is released in the background, for as long as the lease would have lasted; what Redis counts of
-// the levels before it is put right by the next change. The lease is over in any case. That ctx has ended does not stop it;
-// it is bounded by CommandTimeout, and by as much again where another call is just changing the lock for the same owner. Redisson:
-// unlock.
+// told. While Redis is not reached, or only a server that is no master, Release tries again until CommandTimeout is over. After
+// that the last level is released in the background, for as long as the lease would have lasted; what Redis counts of the levels
+// before it is put right by the next change. The lease is over in any case. That ctx has ended does not stop a Release; it is
+// bounded by CommandTimeout, and by as much again where another call is just changing the lock for the same owner. Redisson: unlock.
 func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) }
 
 // release is Release, with a record or without.
@@ -275,7 +275,8 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 }
 
 // Extend has the lease last for d from now, unless it lasts longer already. A lease that the watchdog keeps needs no
-// extension: ErrInvalidOptions, as for a d below 1ms. ErrLockLost, ErrReleased: it was too late. Redisson: expire.
+// extension: ErrInvalidOptions, as for a d below 1ms. ErrLockLost, ErrReleased: it was too late. While Redis is not reached, Extend
+// tries again as Release does, unless ctx ends. Redisson: expire.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease {
 		return opErr("extend", l.label(), invalid(ErrInvalidOptions, "cannot extend by %s; use at least %s", d, minLease))

@@ -27,8 +27,11 @@ type Lock struct {
 
 // Lock returns the reentrant lock of a name. The name is not empty and no longer than 64 KiB; what else is in it is yours,
 // except for braces in a cluster: there they must make a hash tag, as in {order}:42, or be left out. See also
-// Options.NameMapper. A name stands for one kind of lock: locks of two kinds may not hear of each other's releases.
-// Redisson: getLock.
+// Options.NameMapper. A name stands for one kind of lock. Redis tells a read/write lock from the other kinds, and asking for the
+// wrong one is ErrWrongKind while it is held. The others exclude each other, but may not hear of each other's releases.
+//
+// A lease of the lock is told of its loss, if another program takes the lock away: with its next renewal, or, with a LeaseTime, when
+// it is next used or its time is over. Redisson: getLock.
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 
 // FairLock returns the lock of a name that is granted in the order in which it was asked for, by all
@@ -151,11 +154,12 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 	return lua.State{}, opErr("inspect", l.label(), err)
 }
 
-// ForceUnlock frees the lock, whoever holds it, and reports whether anybody did. Holders in this client are told before
-// (ErrLockLost), also those whose Acquire has not returned yet; those elsewhere find out with their next renewal. Who takes
-// the lock in the meantime keeps it. Of a
-// read/write lock it frees all readers, or the writer with what it has of the read side; not those of the other side.
-// Redisson: forceUnlock.
+// ForceUnlock frees the lock, no matter who holds it, and reports whether it was held. Holders in this client are told first
+// (ErrLockLost), also those whose Acquire has not returned yet. Holders elsewhere find out with their next renewal. A lease with a
+// LeaseTime is not renewed: elsewhere, it finds out when it is entered again, extended or released, or else when its time is over;
+// the same goes for a lease here when another program, or a JVM, frees its lock by force. Until then two may believe to hold the
+// lock. A lock that is taken in the meantime stays taken. Of a read/write lock, ForceUnlock frees all readers, or the writer with
+// what it has of the read side; not those of the other side. Redisson: forceUnlock.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	fields, err := l.holders(ctx)
 	if err == nil && len(fields) > 0 {

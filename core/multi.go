@@ -4,20 +4,28 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // MultiLock returns several locks as one: all of them are acquired, or none. They may be of different kinds and of different
 // clients, on different servers; a lock that is named twice counts as entered twice. Redisson: getMultiLock.
 //
-// Everybody takes them in the order of their names, whatever the order here, so that two MultiLocks never wait for each
+// All processes take them in the order of their names, whatever the order here, so that two MultiLocks never wait for each
 // other; the write lock of a name comes before its read lock. Without waiting, and as a first try with, all are asked at once.
-// Where one is refused and there is WaitTime, they are taken one after another. Whoever holds some of them waits for the
+// Where one is refused and there is WaitTime, they are taken one after another. A caller that holds some of them waits for the
 // next at most as many times 1.5s as there are locks; then it gives back what it has, pauses for a moment and starts over.
+//
+// Locks of one name on several servers are taken in the order of the servers' addresses, as the Redis clients have them, if the
+// clients have any. Processes may know a server by different addresses and disagree, and each may then hold what the other waits
+// for. So a caller that holds one of these locks waits for the next for a short random time only, 20 ms at first, which doubles with
+// every try up to the time above: sooner or later one of them gives way in time.
 //
 // The lease stands for all of them: it ends when the first of them does, and if one is lost, the rest is released.
 // LeaseTime is given to each. Release tries each, and joins the errors. Acquire fails with the error of the lock that could not be had,
@@ -39,7 +47,7 @@ func MultiLock(locks ...Locker) Locker {
 		}
 	}
 	slices.SortStableFunc(m.locks, func(a, b Locker) int {
-		return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(rank(a), rank(b)))
+		return cmp.Or(cmp.Compare(keyOf(a), keyOf(b)), cmp.Compare(addressOf(a), addressOf(b)), cmp.Compare(rank(a), rank(b)))
 	})
 	m.whole = joinLabels("multi", m.locks)
 	return m
@@ -49,6 +57,34 @@ type multi struct {
 	locks []Locker // in the order in which they are taken
 	whole label
 	err   error // why it cannot work
+}
+
+// keyOf is what all processes call a lock; its name may have been mapped to that.
+func keyOf(l Locker) string {
+	if l, ok := l.(*Lock); ok {
+		return l.key
+	}
+	return l.Name()
+}
+
+// addressOf is where a lock is, in the words of its Redis client; "": not known.
+func addressOf(l Locker) string {
+	if c := clientOf(l); c != nil {
+		return c.address
+	}
+	return ""
+}
+
+// addressIn is the address of the server that a Redis client is for, and the number of the database. One that asks sentinels does
+// not tell which.
+func addressIn(rdb redis.UniversalClient) string {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		return fmt.Sprintf("%s/%d", c.Options().Addr, c.Options().DB)
+	case *redis.ClusterClient:
+		return strings.Join(slices.Sorted(slices.Values(c.Options().Addrs)), ",")
+	}
+	return ""
 }
 
 // rank orders locks of one name: whoever reads cannot have the write lock any more.
@@ -169,11 +205,14 @@ func (m *multi) Name() string { return m.whole.name }
 
 func (m *multi) label() label { return m.whole }
 
-// How long those who hold some of the locks wait for the next, for each lock that there is; and how long they pause
-// at most after that was not enough. Redisson waits as long.
 const (
+	// waitPerMember is how long a caller that holds some of the locks waits for the next, for each lock that there is. Redisson waits
+	// as long.
 	waitPerMember = 1500 * time.Millisecond
-	maxPause      = 100 * time.Millisecond
+	// leastTieWait bounds the same at first where the locks are of one name.
+	leastTieWait = 20 * time.Millisecond
+	// maxPause bounds the pause after that was not enough.
+	maxPause = 100 * time.Millisecond
 )
 
 func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
@@ -183,9 +222,9 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	ctx = WithOwner(effective(ctx))
 	b := newBudget(opts.WaitTime)
 	s, err := m.all(ctx, opts, m.tryAll)
-	for err != nil && mayPass(err) && !b.over() && ctx.Err() == nil {
+	for try := 0; err != nil && mayPass(err) && !b.over() && ctx.Err() == nil; try++ {
 		s, err = m.all(ctx, opts, func(ctx context.Context, opts AcquireOptions, got []*Lease) error {
-			return m.waitForAll(ctx, opts, b, got)
+			return m.waitForAll(ctx, opts, b, try, got)
 		})
 		if err != nil && mayPass(err) {
 			b.pause(ctx, rand.N(maxPause))
@@ -299,11 +338,11 @@ func worst(errs []error) (first error) {
 
 // waitForAll takes one lock after another. The wait for the first is in nobody's way and may take all the time there is. The
 // leases of those taken first have gone on by the time the last is there; they are set to their full length again.
-func (m *multi) waitForAll(ctx context.Context, opts AcquireOptions, b *budget, got []*Lease) (err error) {
+func (m *multi) waitForAll(ctx context.Context, opts AcquireOptions, b *budget, try int, got []*Lease) (err error) {
 	for i, l := range m.locks {
 		opts.WaitTime = b.left()
 		if i > 0 {
-			opts.WaitTime = b.atMost(time.Duration(len(m.locks)) * waitPerMember)
+			opts.WaitTime = b.atMost(m.patience(i, try))
 		}
 		if opts.LeaseTime > 0 {
 			for _, lease := range got[:i] {
@@ -325,6 +364,23 @@ func (m *multi) waitForAll(ctx context.Context, opts AcquireOptions, b *budget, 
 		errs[r.place] = r.err
 	}
 	return worst(errs)
+}
+
+// patience is how long a caller that holds the locks before the i-th waits for that.
+func (m *multi) patience(i, try int) time.Duration {
+	longest := time.Duration(len(m.locks)) * waitPerMember
+	if !m.tied(i) {
+		return longest
+	}
+	return time.Millisecond + rand.N(min(leastTieWait<<min(try, 20), longest))
+}
+
+// tied reports whether some process may take the i-th lock before one that comes first here: a lock of the same name that is
+// another lock.
+func (m *multi) tied(i int) bool {
+	return slices.ContainsFunc(m.locks[:i], func(before Locker) bool {
+		return keyOf(before) == keyOf(m.locks[i]) && (clientOf(before) == nil || clientOf(before) != clientOf(m.locks[i]))
+	})
 }
 
 // acquireMember acquires a lock that need not be one of ours.

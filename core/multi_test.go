@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // bundles are several servers that know nothing of each other.
@@ -654,4 +657,100 @@ func TestMultiLockUnderLoad(t *testing.T) {
 		}
 	}
 	work.Wait()
+}
+
+// Processes know the servers of one lock by different addresses, so that they cannot agree on which comes first: each holds what
+// the next one waits for. All get it all the same, and soon.
+func TestMultiLockOfOneNameOnSeveralServers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		orders          [][]int // of the servers, by process
+		callers, rounds int     // of each process
+	}{
+		"two callers": {[][]int{{0, 1}, {1, 0}}, 1, 40},
+		"two crowds":  {[][]int{{0, 1}, {1, 0}}, 6, 8},
+		"in a ring":   {[][]int{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}}, 2, 15},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := bundles(t, len(test.orders[0]))
+			var inside atomic.Int32
+			var mu sync.Mutex
+			var waits []time.Duration
+			var work sync.WaitGroup
+			for _, order := range test.orders {
+				var locks []Locker
+				for place, server := range order {
+					b := servers[server]
+					rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprint("server-", place, ":6379"), Dialer: dialInstead(b.srv.Addr())})
+					t.Cleanup(func() { _ = rdb.Close() })
+					locks = append(locks, b.clientOn(t, rdb).Lock("n"))
+				}
+				whole := MultiLock(locks...)
+				pass := func() error {
+					began := time.Now()
+					lease, err := whole.Acquire(bg, AcquireOptions{WaitTime: patience})
+					if err != nil {
+						return err
+					}
+					mu.Lock()
+					waits = append(waits, time.Since(began))
+					mu.Unlock()
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d have it", n)
+					}
+					time.Sleep(time.Millisecond)
+					inside.Add(-1)
+					return lease.Release(bg)
+				}
+				for range test.callers {
+					work.Go(func() {
+						for range test.rounds {
+							if err := pass(); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			work.Wait()
+			slices.Sort(waits)
+			if len(waits) > 0 && waits[len(waits)/2] > patience/5 {
+				t.Errorf("half of the callers have waited for %v or more", waits[len(waits)/2])
+			}
+		})
+	}
+}
+
+// Locks of one name on several servers: by address, which is only a preference. Names are compared as Redis has them.
+func TestMultiLockOrderOfEqualNames(t *testing.T) {
+	t.Parallel()
+	at := func(rdb redis.UniversalClient, opts ...func(*Options)) *Client {
+		t.Cleanup(func() { _ = rdb.Close() })
+		c := newLooseClient(t, rdb, opts...)
+		t.Cleanup(func() { _ = c.Close(bg) })
+		return c
+	}
+	prefixed := func(o *Options) { o.NameMapper = func(name string) string { return "m:" + name } }
+	first := at(redis.NewClient(&redis.Options{Addr: "a:1"}))
+	second := at(redis.NewClient(&redis.Options{Addr: "a:1", DB: 1}))
+	third := at(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"z:1", "b:1"}}))
+	fourth := at(redis.NewClient(&redis.Options{Addr: "c:1"}), prefixed)
+	fifth := at(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"d:1", "c:2"}}))
+	want := []Locker{first.Lock("a"), first.Lock("m:x"), second.Lock("m:x"), third.Lock("m:x"), fourth.Lock("x"), fifth.ReadWriteLock("m:x").Write(), fifth.ReadWriteLock("m:x").Read(), first.Lock("x")}
+	for range 20 {
+		given := slices.Clone(want)
+		rand.Shuffle(len(given), func(i, j int) { given[i], given[j] = given[j], given[i] })
+		m := MultiLock(given...).(*multi)
+		if !slices.Equal(m.locks, want) {
+			t.Fatalf("given %v, taken %v", given, m.locks)
+		}
+		var tied []bool
+		for i := range m.locks {
+			tied = append(tied, m.tied(i))
+		}
+		if want := []bool{false, false, true, true, true, true, true, false}; !slices.Equal(tied, want) {
+			t.Fatalf("tied %v, want %v", tied, want)
+		}
+	}
 }

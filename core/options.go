@@ -21,9 +21,11 @@ type Options struct {
 	// has been its turn for some 10s. All programs that share fair locks should agree on it. 0: 300s, at
 	// least 1s. Redisson: fairLockWaitTimeout.
 	FairWaitTimeout time.Duration
-	// CommandTimeout bounds each operation on Redis, repeats included. 0: 3s, at least 1ms. The connection of a command that was
-	// given up is busy until the Redis client's ReadTimeout, and Close waits for it. A release that hands the lock on to a waiter of
-	// this process may take as long again, where it has to wait for a connection first.
+	// CommandTimeout bounds each operation on Redis, repeats and the wait for a connection included, whatever the time-outs of the
+	// Redis client are. A command that was given up holds its connection for an eighth longer at most. A shorter ReadTimeout of
+	// the Redis client bounds the wait for one reply. Acquire fails as soon as Redis is found to be away, without a connection or
+	// without a master, while Release and Extend try again until then. 0: 3s, at least 1ms. A release
+	// that hands the lock on to a waiter of this process may take as long again, where it has to wait for a connection first.
 	CommandTimeout time.Duration
 	// ReplicaAcks is how many replicas must have a lock before Acquire returns it, so that it is there after a failover to one
 	// of them; and its prolongation before it counts. With fewer: ErrNotReplicated. It costs each of these operations a round

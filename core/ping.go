@@ -231,6 +231,7 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 		{"EVALSHA", noScript, 0},
 		{"HGET", p.key, "f"},
 		{"HKEYS", p.key},
+		{"HMGET", p.key, "owner"},
 		{"HLEN", p.key},
 		{"HEXISTS", p.key, "f"},
 		{"PTTL", p.key},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -42,7 +43,7 @@ func (h *herald) ask(ctx context.Context) (PublishMode, error) {
 	if mode := PublishMode(h.mode.Load()); mode != Auto {
 		return mode, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	ctx, cancel := context.WithTimeout(batch.Bounded(ctx), h.timeout)
 	defer cancel()
 	mode, err := Sharded, h.rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
 	switch {
@@ -107,7 +108,7 @@ const (
 // lookAround looks at what became of a try.
 func (c *Client) lookAround(f fate, err error) {
 	o := &c.lookout
-	if o.cluster == nil || f != lost && !(f == refused && isDial(err)) {
+	if o.cluster == nil || f != lost && !isDial(err) {
 		return
 	}
 	now, last := time.Now().UnixNano(), o.last.Load()
@@ -122,7 +123,7 @@ func (c *Client) lookAround(f fate, err error) {
 
 func (o *lookout) look(timeout time.Duration) {
 	defer o.looking.Add(-1)
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), timeout)
 	defer cancel()
 	_ = o.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // reads the slots first
 }

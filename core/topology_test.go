@@ -342,7 +342,8 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 // those who sleep ask again when they listen to the new master, or with their next poll. The holders go by what they have, a
 // LeaseTime, or are told with the next renewal. It returns the old master, which is dead.
 func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Server {
-	// A Redis client that could not connect gives that error to everybody for up to a second, also when there is a new master.
+	// A Redis client that could not connect returns that error for up to a second more, also when there is a new master. A release
+	// outlasts that.
 	patient := commandTimeout(patience)
 	renewed := top.client(t, patient, watchdogTimeout(15*time.Second))
 	holder := top.client(t, patient)

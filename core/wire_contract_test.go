@@ -358,6 +358,32 @@ func TestWire1_4_ForcedByRedisson(t *testing.T) {
 	j.mustUnlock(t, "a", 1)
 }
 
+// 1.4: a lease with a LeaseTime is not renewed, and learns of it when it is used, or at its end, as ForceUnlock's doc says.
+func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	for what, learns := range map[string]func(*Lease) error{
+		"Extend":  func(l *Lease) error { return l.Extend(bg, time.Hour) },
+		"Release": func(l *Lease) error { return l.Release(bg) },
+		"re-entry": func(l *Lease) error {
+			_, err := c.Lock("a").Acquire(l.Context(), AcquireOptions{})
+			return err
+		},
+		"its end": func(l *Lease) error {
+			await(t, "its time is over", l.Done())
+			return l.Err()
+		},
+	} {
+		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
+		if n, err := jvmForceUnlock.Run(bg, b.rdb, []string{"a", "redisson_lock__channel:{a}"}).Int(); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		wantHeld(t, lease)
+		wantErr(t, what, learns(lease), ErrLockLost)
+	}
+}
+
 // 1.4: and we take Redisson's away, with all its levels.
 func TestWire1_4_ForcedByUs(t *testing.T) {
 	t.Parallel()

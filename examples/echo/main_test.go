@@ -43,7 +43,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 func TestSignalWhileServing(t *testing.T) {
 	t.Parallel()
 	demotest.Signals(t,
-		demotest.Probe{Path: "/items/teapot/buy", Lock: "reqlock:item:teapot"},
+		demotest.Probe{Path: "/items/teapot/buy", Lock: "reqlock:item:teapot", Write: true},
 		demotest.Probe{Path: "/items/kettle/buy", Lock: "reqlock:item:kettle", Want: "kettle bought, 2 left\n"})
 }
 
@@ -57,7 +57,7 @@ func TestRoutes(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 
-	demotest.Hold(t, rdb, "reqlock:item:kettle")
+	demotest.HoldWrite(t, rdb, "reqlock:item:kettle")
 	status := make(chan int, 1)
 	go func() {
 		response, err := client.Get(base + "/items/kettle")

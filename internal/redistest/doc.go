@@ -28,7 +28,8 @@
 //	...
 //	<-rule.Hit()
 //
-// [Proxy.SwallowMessages] loses published messages; [Proxy.Cut], [Proxy.Stall] and [Proxy.Restore] act on all connections.
+// [Proxy.SwallowMessages] loses published messages; [Proxy.Cut], [Proxy.Stall], [Proxy.Mute] and [Proxy.Restore] act on all
+// connections.
 //
 // # How the proxy is built
 //

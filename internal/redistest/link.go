@@ -28,7 +28,7 @@ type link struct {
 	subs      subscriptions
 	resp3     bool
 	deaf      bool // a reply was dropped: nothing more reaches the client
-	severed   bool // by Proxy.Cut: only what must run is still forwarded
+	severed   bool // by Proxy.Cut or Mute: only what must run is still forwarded, and nothing reaches the client
 	mustRun   int  // pending calls that Redis has to execute
 	redisDone bool // serverGone is closed
 }
@@ -353,6 +353,13 @@ func (l *link) sever() {
 	if l.mustRun == 0 {
 		_ = l.server.Close()
 	}
+}
+
+// mute is sever with both connections left open. The gate is shut meanwhile.
+func (l *link) mute() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.severed, l.deaf = true, true
 }
 
 // interrupt makes writes under way return with what they have written; resume allows writes again.

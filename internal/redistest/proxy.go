@@ -24,7 +24,7 @@ type Proxy struct {
 	close   context.CancelFunc
 	wg      sync.WaitGroup // the accept loop and one goroutine for each accepted connection
 
-	control sync.Mutex // one Cut, Stall, Restore or Close at a time
+	control sync.Mutex // one Cut, Stall, Mute, Restore or Close at a time
 
 	mu       sync.Mutex
 	links    map[*link]struct{}
@@ -126,6 +126,20 @@ func (p *Proxy) Stall() {
 	defer p.control.Unlock()
 	p.refuse(false)
 	p.shut()
+}
+
+// Mute makes a black hole of every connection that is open now: it stays open, and nothing passes on it any more in either
+// direction, as when a firewall has forgotten it. New connections work. Once it has returned, no byte passes on the old ones,
+// except of the commands that HoldRequest or CutAfter has picked.
+func (p *Proxy) Mute() {
+	p.control.Lock()
+	defer p.control.Unlock()
+	p.refuse(false)
+	p.shut()
+	for _, l := range p.all() {
+		l.mute()
+	}
+	p.open()
 }
 
 // Restore ends Cut or Stall. What was stalled is delivered.

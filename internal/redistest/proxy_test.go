@@ -587,6 +587,37 @@ func TestStall(t *testing.T) {
 	})
 }
 
+// Open connections become black holes, new ones work.
+func TestMute(t *testing.T) {
+	t.Parallel()
+	bothProtocols(t, func(t *testing.T, s *Server, p *Proxy, protocol int) {
+		direct := s.Client(t)
+		w, sub := dial(t, p.Addr(), protocol), dial(t, p.Addr(), protocol)
+		sub.send("SUBSCRIBE c")
+		sub.read()
+		held := p.On("INCR", 1, HoldReply)
+		w.send("INCR n")
+		await(t, "Hit", held.Hit())
+		p.Mute()
+		held.Release()
+		w.send("INCR n")
+		fresh := dial(t, p.Addr(), protocol)
+		fresh.send("INCR n")
+		fresh.want(":2\r\n")
+		if n := direct.Publish(t.Context(), "c", "hello"); n.Err() != nil || n.Val() != 1 {
+			t.Fatal(n)
+		}
+		for _, w := range []*wire{w, sub} {
+			w.wantSilence()
+		}
+		wantValue(t, direct, "n", "2")
+		w.hangUp()
+		sub.hangUp()
+		fresh.send("INCR n")
+		fresh.want(":3\r\n")
+	})
+}
+
 // Stall interrupts a write that its receiver does not take, and Restore goes on where it stopped.
 func TestStallInTheMiddleOfAWrite(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 type Config struct {
 	// Redis is not closed by the batcher. A *redis.ClusterClient is asked for the master of each call.
 	Redis redis.UniversalClient
-	// Timeout bounds what the library may do for one command, waiting for a connection included. No call has a
-	// deadline later than this after it is sent.
+	// Timeout bounds what the library does for one command, waiting for a connection included: it gives up an eighth later at
+	// most. No call has a deadline later than this after it is sent.
 	Timeout time.Duration
 	// Acks is how many replicas must confirm a Replicated call or a renewal, within AckTimeout. 0: none.
 	Acks       int
@@ -42,6 +42,7 @@ func New(cfg Config) *Batcher {
 	b := &Batcher{cfg: cfg}
 	if cluster, ok := cfg.Redis.(*redis.ClusterClient); ok {
 		b.cluster = cluster
+		bind(cluster)
 		b.nodes = map[*redis.Client]*lanes{nil: b.newLanes(nil, alone)}
 	} else {
 		b.single = *b.newLanes(cfg.Redis, shared)
@@ -72,7 +73,7 @@ func (b *Batcher) Send(c *Call, now time.Time) {
 // Do sends a call for a caller that stays until it is answered, and returns the reply. Where the call may start at once it
 // does so on the caller's own goroutine: no other need be woken, and wake the caller in turn.
 func (b *Batcher) Do(c *Call, now time.Time) Reply {
-	if l := b.route(c); l == nil || l.lent == nil {
+	if l := b.route(c); l == nil || !l.lends {
 		b.Send(c, now)
 	} else if r, sent := l.lend(c, now); r != nil {
 		r.serve()
@@ -122,24 +123,11 @@ func (b *Batcher) Close() {
 
 func (b *Batcher) newLanes(rdb redis.UniversalClient, limits limits) *lanes {
 	ls := new(lanes)
+	lends := bind(rdb)
 	for p := range ls {
-		ls[p] = &lane{b: b, rdb: rdb, lent: prompt(rdb, b.cfg.Timeout), limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
-		ls[p].apart.Store(b.cluster != nil)
+		ls[p] = &lane{b: b, rdb: rdb, lends: lends, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
 	}
 	return ls
-}
-
-// prompt is a client that gives up on a command by itself as early as the batcher does: the same one if it does, or else one
-// with the same connections; nil: there is none.
-func prompt(rdb redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
-	node, ok := rdb.(*redis.Client)
-	if !ok || node == nil {
-		return nil
-	}
-	if o := node.Options(); o.ReadTimeout > 0 && o.ReadTimeout <= timeout && o.WriteTimeout > 0 && o.WriteTimeout <= timeout {
-		return node
-	}
-	return node.WithTimeout(timeout)
 }
 
 func (ls *lanes) close() {

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -333,24 +335,144 @@ func TestDo_Patience(t *testing.T) {
 	}
 }
 
-// The client for callers who send themselves gives up when they do, whatever the time-outs of the other are.
-func TestDo_Client(t *testing.T) {
+// The derived client has the time-outs of the other, and minds contexts.
+func TestMindful(t *testing.T) {
 	t.Parallel()
-	for _, o := range []redis.Options{
-		{ReadTimeout: timeout, WriteTimeout: timeout},
-		{ReadTimeout: 2 * timeout, WriteTimeout: timeout},
-		{ReadTimeout: timeout, WriteTimeout: 2 * timeout},
-		{ReadTimeout: -1, WriteTimeout: timeout},
-		{ReadTimeout: timeout, WriteTimeout: -1},
-	} {
-		rdb := redis.NewClient(&o)
-		got := prompt(rdb, timeout).(*redis.Client).Options()
-		if got.ReadTimeout != timeout || got.WriteTimeout != timeout {
-			t.Errorf("with time-outs of %v and %v: %v and %v", o.ReadTimeout, o.WriteTimeout, got.ReadTimeout, got.WriteTimeout)
+	for own, want := range map[time.Duration]time.Duration{timeout: timeout, -1: 0, -2: 0} {
+		for _, o := range []redis.Options{
+			{ReadTimeout: own, WriteTimeout: time.Hour},
+			{ReadTimeout: time.Hour, WriteTimeout: own},
+		} {
+			rdb := redis.NewClient(&o)
+			got, before := mindful(rdb).Options(), *rdb.Options()
+			if min(got.ReadTimeout, got.WriteTimeout) != want || max(got.ReadTimeout, got.WriteTimeout) != time.Hour || !got.ContextTimeoutEnabled {
+				t.Errorf("with time-outs of %v and %v: %v and %v, contexts %v", o.ReadTimeout, o.WriteTimeout, got.ReadTimeout, got.WriteTimeout, got.ContextTimeoutEnabled)
+			}
+			if before.ContextTimeoutEnabled || (got.ReadTimeout == time.Hour) != (before.ReadTimeout == time.Hour) {
+				t.Errorf("the client itself has changed: %+v", before)
+			}
+			if err := rdb.Close(); err != nil {
+				t.Error(err)
+			}
 		}
-		if err := rdb.Close(); err != nil {
-			t.Error(err)
+	}
+}
+
+// A hookCounter counts what passes.
+type hookCounter struct{ singles, pipelines atomic.Int32 }
+
+func (h *hookCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *hookCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.singles.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *hookCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.pipelines.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// The hooks of the user's client see every command, once, however many batchers use the client and whatever its time-outs are.
+func TestBounded_Hooks(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
+	if err := rdb.Ping(t.Context()).Err(); err != nil { // opens the connection, with commands of its own
+		t.Fatal(err)
+	}
+	hooks := new(hookCounter)
+	rdb.AddHook(hooks)
+	for range 3 {
+		hooks.singles.Store(0)
+		b := New(Config{Redis: rdb, Timeout: timeout})
+		for range 2 { // the first is told the script
+			if r := b.Do(newCall("k"), time.Now()); r.Err != nil {
+				t.Fatal(r.Err)
+			}
 		}
+		if n := hooks.singles.Load(); n != 2 && n != 3 {
+			t.Errorf("the hook has seen %d commands, want 2, or 3 with a script", n)
+		}
+		b.Close()
+	}
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	b := New(Config{Redis: rdb, Timeout: timeout})
+	t.Cleanup(b.Close)
+	var calls []*Call
+	for hooks.pipelines.Load() == 0 {
+		for range 50 {
+			calls = append(calls, newCall("k"))
+			b.Send(calls[len(calls)-1], time.Now())
+		}
+		for _, c := range calls {
+			if r := <-c.Reply; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		calls = calls[:0]
+	}
+}
+
+// A client that is garbage is forgotten.
+func TestBounded_ClientsAreForgotten(t *testing.T) {
+	t.Parallel()
+	keys := func() (keys []any) {
+		single, cluster := redis.NewClient(&redis.Options{}), redis.NewClusterClient(&redis.ClusterOptions{})
+		for _, rdb := range []redis.UniversalClient{single, cluster} {
+			bind(rdb)
+			if err := rdb.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		return []any{weak.Make(single), weak.Make(cluster)}
+	}()
+	known := func() bool {
+		bound.Lock()
+		defer bound.Unlock()
+		return bound.clients[keys[0]] || bound.clients[keys[1]]
+	}
+	if !known() {
+		t.Fatal("the clients are not known")
+	}
+	for deadline := time.Now().Add(time.Minute); known(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a client is still known")
+		}
+		runtime.GC()
+	}
+}
+
+// The time-out is one for all that the library does for a command: the wait for a connection and that for the reply together.
+func TestBounded_ConnectionThatComesLate(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Start(t).Proxy(t)
+	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = time.Hour, 1 })
+	const timeout = 4 * time.Second
+	b := New(Config{Redis: rdb, Timeout: timeout})
+	t.Cleanup(b.Close)
+	busy := proxy.On("GET", 1, redistest.HoldReply)
+	got := make(chan error, 1)
+	go func() { got <- rdb.Get(t.Context(), "k").Err() }()
+	<-busy.Hit()
+	proxy.OnEvery(func(args []string) bool { return args[0] == "EVALSHA" }, redistest.DropReply)
+
+	began := time.Now()
+	time.AfterFunc(timeout*9/10, busy.Release)
+	c := newCall("staying")
+	c.Deadline = began.Add(timeout)
+	r := b.Do(c, began)
+	if took := time.Since(began); r.Err != ErrUnanswered || took > timeout*7/4 {
+		t.Errorf("answered %v, %v after %v; want %v after %v", r.Value, r.Err, took, ErrUnanswered, timeout)
+	}
+	if err := <-got; err != redis.Nil {
+		t.Error(err)
 	}
 }
 
@@ -411,6 +533,25 @@ func TestRule3_4_AnOldPipelineDoesNotCount(t *testing.T) {
 	})
 }
 
+// A flight that was given up does not keep others waiting, though it ends only later.
+func TestGivenUpFlightsDoNotCount(t *testing.T) {
+	onClock(t, func(b *bench) {
+		for range shared.most {
+			b.calls(1)
+			pass(leastSlow)
+		}
+		queued := b.calls(1)
+		b.wantSizes("all that there may be", 1, 1, 1, 1, 1, 1, 1, 1)
+		pass(timeout - time.Duration(shared.most)*leastSlow)
+		b.wantSizes("the first has been given up", 1, 1, 1, 1, 1, 1, 1, 1, 1)
+		pass(time.Duration(shared.most-1) * leastSlow)
+		queued = append(queued, b.calls(shared.few)...)
+		b.wantSizes("all that were before it have been", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+		b.answerAll()
+		b.wantReplies(queued)
+	})
+}
+
 // What is slow depends on what is usual.
 func TestRule3_4_WhatIsSlow(t *testing.T) {
 	onClock(t, func(b *bench) {
@@ -468,7 +609,12 @@ func TestRule3_4_Deadlines(t *testing.T) {
 		pass(leastSlow)
 		sent = append(sent, b.calls(3)...)
 		b.wantSizes("all that there may be", 1, 1, 1, 1, 36, 1, 1, 1)
-		queued := b.calls(10)
+		var queued []*Call
+		for i := range 10 {
+			queued = append(queued, newCall(fmt.Sprint("queued ", i)))
+			queued[i].Deadline = queued[i].Deadline.Add(-2 * leastSlow) // with the first
+			b.Send(queued[i], time.Now())
+		}
 		pass(timeout - 2*leastSlow - time.Nanosecond)
 		if len(sent[0].Reply) > 0 {
 			t.Fatal("answered before the deadline")
@@ -477,12 +623,12 @@ func TestRule3_4_Deadlines(t *testing.T) {
 		for _, c := range sent[:40] {
 			wantErr(t, c, ErrUnanswered)
 		}
+		for _, c := range queued {
+			wantErr(t, c, ErrUnsent)
+		}
 		pass(2 * leastSlow)
 		for _, c := range sent[40:] {
 			wantErr(t, c, ErrUnanswered)
-		}
-		for _, c := range queued {
-			wantErr(t, c, ErrUnsent)
 		}
 		b.answerAll()
 		for _, c := range append(sent, queued...) {

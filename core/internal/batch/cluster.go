@@ -31,29 +31,18 @@ func elsewhere(err error) bool {
 // flyAlone sends the one call of a lane without a node.
 func (r *runner) flyAlone() {
 	b, s := r.lane.b, &r.slots[0]
-	if !r.lane.acks {
-		r.ask(b.cluster, false) // follows the slot by itself
-		if s.reply.Err == nil {
-			b.learn(r.ctx, s.call)
-		}
-		return
-	}
 	node, err := b.cluster.MasterForKey(r.ctx, s.call.Key())
 	if err != nil {
 		s.reply = Reply{Err: errors.Join(ErrUnsent, err)}
 		return
 	}
 	b.known.Store(true)
-	r.follow(node)
-}
-
-// learn notes that the cluster client knows its cluster by now.
-func (b *Batcher) learn(ctx context.Context, c *Call) {
-	if !b.known.Load() {
-		if _, err := b.cluster.MasterForKey(ctx, c.Key()); err == nil {
-			b.known.Store(true)
-		}
+	if r.lane.acks {
+		r.follow(node)
+		return
 	}
+	bind(node)
+	r.ask(b.cluster, false) // follows the slot by itself, also to a node that has no slots yet
 }
 
 // redirections bounds how often a call is sent on.
@@ -65,6 +54,7 @@ func (r *runner) follow(node *redis.Client) {
 	var asking []redis.Cmder
 	for range redirections {
 		s.due = true
+		bind(node)
 		r.ask(node, false, asking...)
 		if s.reply.Err == nil || !elsewhere(s.reply.Err) {
 			return

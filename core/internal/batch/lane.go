@@ -13,7 +13,7 @@ import (
 type limits struct {
 	few      int // that many go alone, as long as there is no need for more
 	window   int // pipelines
-	most     int // of either, those that do not count included
+	most     int // of either, slow ones included, but not those that have been given up
 	commands int // in a pipeline
 	bytes    int
 }
@@ -33,11 +33,11 @@ const (
 type lane struct {
 	b      *Batcher
 	rdb    redis.UniversalClient // nil: the cluster's, for each call anew
-	lent   redis.UniversalClient // for callers who run a command themselves; nil: none does
+	lends  bool                  // callers may run a command themselves: rdb gives it up in time
 	limits limits
 	acks   bool
 
-	apart atomic.Bool // no command may have keys of several locks
+	apartUntil atomic.Int64 // no command has keys of several locks before that, in ns since the epoch
 
 	mu      sync.Mutex
 	queue   queue
@@ -107,7 +107,7 @@ func (l *lane) room(now time.Time) bool {
 	}
 	flying, counted, pipelines := 0, 0, 0
 	for _, r := range l.runners {
-		if !r.busy {
+		if !r.busy || r.givenUp {
 			continue
 		}
 		flying++
@@ -145,7 +145,7 @@ func (l *lane) runner() *runner {
 
 // load gives a runner as much of the queue as one pipeline may have.
 func (l *lane) load(r *runner, now time.Time) {
-	r.busy, r.started, r.ctx = true, now, l.context(now)
+	r.busy, r.givenUp, r.started, r.ctx = true, false, now, l.context(now)
 	l.used = now
 	for bytes := 0; l.queue.len > 0 && len(r.slots) < l.limits.commands; {
 		c := l.queue.first
@@ -166,7 +166,7 @@ func (l *lane) context(now time.Time) context.Context {
 	if now.After(l.ctxUntil) {
 		more := l.b.cfg.Timeout / 8
 		l.ctxUntil = now.Add(more)
-		l.ctx, l.cancel = context.WithDeadline(context.Background(), now.Add(l.b.cfg.Timeout+more))
+		l.ctx, l.cancel = context.WithDeadline(Bounded(context.Background()), now.Add(l.b.cfg.Timeout).Add(more))
 	}
 	return l.ctx
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -17,6 +18,15 @@ type parcel struct {
 
 // parcelSize is the most calls that a parcel has: Redis serves nobody else meanwhile.
 const parcelSize = 64
+
+// apartFor is how long a lane sends no parcel after one was refused and its calls were not. A server that never takes them refuses
+// one a minute; one that has refused a single one, for a reason that has passed, has them back soon.
+const apartFor = time.Minute
+
+// joins reports whether the lane sends parcels now. The locks of a cluster's lane are in different slots.
+func (l *lane) joins(now time.Time) bool {
+	return l.b.cluster == nil && now.UnixNano() >= l.apartUntil.Load()
+}
 
 // join puts the calls of plain locks that are due into parcels, unless there is but one: to Redis one of them is half the work
 // then, and there is less to write and to read here.

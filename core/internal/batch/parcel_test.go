@@ -242,8 +242,8 @@ func TestParcels_NoScriptOfSome(t *testing.T) {
 	}
 }
 
-// Where keys of several locks are refused in one command each call is sent by itself: from then on, or if it is a matter of
-// permission, for that time.
+// Where keys of several locks are refused in one command each call is sent by itself: for a minute from then on, or if it is a
+// matter of permission, for that time.
 func TestParcels_Refused(t *testing.T) {
 	for refusal, parcels := range map[redisError]int{ // and how many there are the next time
 		"CROSSSLOT Keys in request don't hash to the same slot": 0,
@@ -265,6 +265,12 @@ func TestParcels_Refused(t *testing.T) {
 
 			calls = b.crowd(20)
 			b.wantSizes("the next time", parcels+16*(1-parcels)+4)
+			b.answerEach(byKey)
+			b.wantKeys(calls)
+
+			pass(apartFor)
+			calls = b.crowd(20)
+			b.wantSizes("a minute later", 1+4)
 			b.answerEach(byKey)
 			b.wantKeys(calls)
 		})

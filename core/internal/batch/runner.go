@@ -21,6 +21,7 @@ type runner struct {
 	// Guarded by the lane's mutex.
 	busy     bool
 	landing  bool // it has its replies
+	givenUp  bool // none of its calls is waited for any more
 	started  time.Time
 	deadline time.Time // the earliest of its calls
 
@@ -52,7 +53,7 @@ func (r *runner) run() {
 	for more := range r.wake {
 		closed := !more
 		for more {
-			r.fly(r.lane.rdb)
+			r.fly()
 			more, closed = r.land()
 		}
 		if closed && r.leaves() {
@@ -64,23 +65,25 @@ func (r *runner) run() {
 // serve is one turn of run, on the goroutine of a caller. What has queued up meanwhile is for the runner's own, and so is
 // leaving a lane that was closed meanwhile.
 func (r *runner) serve() {
-	r.fly(r.lane.lent)
+	r.fly()
 	if more, closed := r.land(); more || closed {
 		r.wake <- more
 	}
 }
 
 // fly sends what is loaded; again and one by one, what Redis does not want together.
-func (r *runner) fly(rdb redis.UniversalClient) {
+func (r *runner) fly() {
+	rdb := r.lane.rdb
 	if rdb == nil {
 		r.flyAlone()
 		return
 	}
-	r.ask(rdb, !r.lane.apart.Load())
+	r.ask(rdb, r.lane.joins(r.started))
 	if refused, why := r.refused(); why != nil {
 		r.ask(rdb, false)
 		if !hasCode(why, "NOPERM") && slices.ContainsFunc(refused, func(s *slot) bool { return s.reply.Err == nil }) {
-			r.lane.apart.Store(true) // this server, or what stands before it, never wants keys of several locks in one command
+			// It seems that this server, or what stands before it, does not want keys of several locks in one command.
+			r.lane.apartUntil.Store(r.started.Add(apartFor).UnixNano())
 		}
 	}
 }
@@ -155,10 +158,7 @@ func (r *runner) send(rdb redis.UniversalClient) error {
 	if len(r.cmds) == 1 {
 		return rdb.Process(r.ctx, r.cmds[0])
 	}
-	pipe := rdb.Pipeline()
-	_ = pipe.BatchProcess(r.ctx, r.cmds...) // queues them, and never fails
-	_, err := pipe.Exec(r.ctx)
-	return err
+	return pipeline(r.ctx, rdb, r.cmds)
 }
 
 // silent is the error of a command that has neither reply nor error: where a connection is refused with an error reply,
@@ -190,8 +190,7 @@ func (r *runner) expire(now time.Time) {
 	if now.Before(r.deadline) {
 		return
 	}
-	later := now.Add(r.lane.b.cfg.Timeout)
-	r.deadline = later
+	r.givenUp, r.deadline = true, now.Add(r.lane.b.cfg.Timeout)
 	for i := range r.slots {
 		c := r.slots[i].call
 		switch {
@@ -199,8 +198,11 @@ func (r *runner) expire(now time.Time) {
 		case !now.Before(c.Deadline):
 			c.over = true
 			c.Reply <- Reply{Err: ErrUnanswered}
-		case c.Deadline.Before(r.deadline):
-			r.deadline = c.Deadline
+		default:
+			r.givenUp = false
+			if c.Deadline.Before(r.deadline) {
+				r.deadline = c.Deadline
+			}
 		}
 	}
 }

@@ -4,7 +4,8 @@
 -- ARGV[1]  wire owner
 -- ARGV[2]  lease, ms
 --
--- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end).
+-- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); the error WRONGKIND, the key is a
+-- read/write lock.
 
 local ttl = redis.call('PTTL', KEYS[1])
 
@@ -14,8 +15,9 @@ if ttl == -2 then
   return 1
 end
 
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return {ttl}
+local held = redis.call('HMGET', KEYS[1], ARGV[1], 'mode')
+if not held[1] then
+  return held[2] and redis.error_reply('WRONGKIND the key is a read/write lock') or {ttl}
 end
 
 if ttl < tonumber(ARGV[2]) then

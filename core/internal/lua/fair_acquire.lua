@@ -8,17 +8,22 @@
 -- ARGV[10]  how soon to look again for one that is absent, ms
 --
 -- Reply: 1, granted; {ttl, now, queued}, not granted: nothing changes for ttl ms unless a message comes (-1: without end); the
--- server's clock; 1 if it stands in the queue.
+-- server's clock; 1 if it stands in the queue; or the error WRONGKIND, the key is a read/write lock.
 
 local owner, lease = ARGV[7], tonumber(ARGV[8])
 local first, deadline = head()
 local ttl = redis.call('PTTL', KEYS[1])
 
-if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], owner) == 1 then
-  if ttl < lease then
-    redis.call('PEXPIRE', KEYS[1], ARGV[8])
+if ttl ~= -2 then
+  local held = redis.call('HMGET', KEYS[1], owner, 'mode')
+  if held[1] then
+    if ttl < lease then
+      redis.call('PEXPIRE', KEYS[1], ARGV[8])
+    end
+    return 1
+  elseif held[2] then
+    return redis.error_reply('WRONGKIND the key is a read/write lock')
   end
-  return 1
 end
 
 -- The lock is free and it is another's turn. It may have missed the message of that, or may be dead: then nobody listens for it, now

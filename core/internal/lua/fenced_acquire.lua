@@ -6,12 +6,16 @@
 -- ARGV[1]  wire owner
 -- ARGV[2]  lease, ms
 --
--- Reply: the token, or its digits, granted; {ttl}, held by somebody else for ttl more ms (-1: without end).
+-- Reply: the token, or its digits, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); the error
+-- WRONGKIND, the key is a read/write lock.
 
 local ttl = redis.call('PTTL', KEYS[1])
 
-if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return {ttl}
+if ttl ~= -2 then
+  local held = redis.call('HMGET', KEYS[1], ARGV[1], 'mode')
+  if not held[1] then
+    return held[2] and redis.error_reply('WRONGKIND the key is a read/write lock') or {ttl}
+  end
 end
 
 local token = draw(KEYS[2])

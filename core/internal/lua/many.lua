@@ -23,8 +23,10 @@ for i = 1, #KEYS do
 
   -- Every one is protected: a key of a wrong type must not keep the others from being freed or taken.
   local done, reply = pcall(script, key, args)
-  if not done then
-    reply = type(reply) == 'table' and reply.err or tostring(reply)
+  if type(reply) == 'table' and reply.err then
+    reply = reply.err
+  elseif not done then
+    reply = tostring(reply)
   end
   replies[i] = reply
 end

@@ -112,6 +112,23 @@ func TestManyRepliesAlike(t *testing.T) {
 	}
 }
 
+// A read/write lock among them is refused with the error that its own script gives.
+func TestManyWithAReadWriteLock(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	if err := rdb.HSet(ctx(), "rw", "mode", "read", other, 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, alone := eval(rdb, Acquire("rw", mine, lease))
+	if !redis.HasErrorPrefix(alone, "WRONGKIND") {
+		t.Fatalf("alone: %v, want WRONGKIND", alone)
+	}
+	replies := together(t, rdb, Acquire("free", mine, lease), Acquire("rw", mine, lease), Acquire("free too", mine, lease))
+	if want := []any{int64(1), replyError(alone.Error()), int64(1)}; !reflect.DeepEqual(replies, want) {
+		t.Errorf("replies %#v, want %#v", replies, want)
+	}
+}
+
 func TestManyLocks(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

@@ -7,7 +7,8 @@
 -- ARGV[3]  marker: a record to leave together with the grant; an empty string: none
 -- ARGV[4]  time to live of the marker, ms
 --
--- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); a string, the record.
+-- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); a string, the record; the error
+-- WRONGKIND, the key is a read/write lock.
 
 -- The lock comes first: while somebody holds it, a record is the holder's marker, or what one of its inner levels has
 -- left, and not yet the last word. Without a holder, what stands is all there will be.
@@ -27,8 +28,9 @@ if ttl == -2 then
   return 1
 end
 
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return {ttl}
+local held = redis.call('HMGET', KEYS[1], ARGV[1], 'mode')
+if not held[1] then
+  return held[2] and redis.error_reply('WRONGKIND the key is a read/write lock') or {ttl}
 end
 
 if ttl < tonumber(ARGV[2]) then

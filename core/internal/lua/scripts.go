@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -427,7 +428,7 @@ func Inspect(key, owner string) Call {
 type Answer struct {
 	Granted bool
 	Token   uint64        // of a fenced lock, granted
-	TTL     time.Duration // not granted: what the holder's key has left; -1ms: no end
+	TTL     time.Duration // not granted: what the holder's key has left; -1ms: no end, or centuries
 	Now     int64         // fair, not granted: the server's clock, ms
 	Queued  bool          // fair, not granted: it stands in the queue
 	Freed   bool          // fair, not granted: the lock was freed and not handed on
@@ -446,9 +447,9 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 		}
 	case []any:
 		if n, ok := integers(r); ok && len(n) == 1 && c.Script != fairAcquire {
-			return Answer{TTL: time.Duration(n[0]) * time.Millisecond}, nil
+			return Answer{TTL: timeToLive(n[0])}, nil
 		} else if ok && len(n) == 3 && c.Script == fairAcquire {
-			return Answer{TTL: time.Duration(n[0]) * time.Millisecond, Now: n[1], Queued: n[2] == 1}, nil
+			return Answer{TTL: timeToLive(n[0]), Now: n[1], Queued: n[2] == 1}, nil
 		}
 	}
 	return Answer{}, unexpected(c.Script, reply)
@@ -500,6 +501,17 @@ func integers(list []any) ([]int64, bool) {
 	return n, true
 }
 
+// noEnd is how Redis tells that a key has no end, in ms.
+const noEnd = -1
+
+// timeToLive converts a reply in ms. A Duration holds 292 years, a key of Redis may have more: then it has no end.
+func timeToLive(ms int64) time.Duration {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		ms = noEnd
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
 // ReadFlag reads the reply of the scripts that update and release: done, or gone.
 func (c Call) ReadFlag(reply any) (bool, error) {
 	switch reply {
@@ -529,7 +541,7 @@ func ReadHolders(reply any) ([]string, error) {
 // A State is how a lock stands.
 type State struct {
 	Fields int           // of its hash; 0: there is none
-	TTL    time.Duration // 0: not locked; -1ms: no end
+	TTL    time.Duration // 0: not locked; -1ms: no end, or centuries
 	Count  int           // the field's
 	Mode   string        // of a read/write lock: read, write
 }
@@ -547,7 +559,7 @@ func ReadInspect(reply any) (s State, err error) {
 	}
 	s = State{Fields: int(n[0]), Count: int(n[2]), Mode: mode}
 	if s.Fields > 0 {
-		s.TTL = time.Duration(n[1]) * time.Millisecond
+		s.TTL = timeToLive(n[1])
 	}
 	return s, nil
 }

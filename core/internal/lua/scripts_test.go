@@ -793,6 +793,9 @@ func TestReadAcquire(t *testing.T) {
 		{plain, []any{int64(0)}, Answer{}},
 		{plain, []any{int64(-1)}, Answer{TTL: -time.Millisecond}},
 		{fenced, []any{int64(30000)}, Answer{TTL: 30 * time.Second}},
+		{plain, []any{int64(math.MaxInt64 / 1_000_000)}, Answer{TTL: math.MaxInt64 / 1_000_000 * time.Millisecond}},
+		{plain, []any{int64(math.MaxInt64/1_000_000 + 1)}, Answer{TTL: -time.Millisecond}},
+		{fair, []any{int64(math.MaxInt64), int64(1700000000000), int64(1)}, Answer{TTL: -time.Millisecond, Now: 1700000000000, Queued: true}},
 		{fair, []any{int64(5), int64(1700000000000), int64(0)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000}},
 		{fair, []any{int64(5), int64(1700000000000), int64(1)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000, Queued: true}},
 	} {
@@ -860,6 +863,7 @@ func TestReadInspect(t *testing.T) {
 		{[]any{int64(0), int64(-2), int64(0), ""}, State{}},
 		{[]any{int64(1), int64(-1), int64(0), ""}, State{Fields: 1, TTL: -time.Millisecond}},
 		{[]any{int64(1), int64(0), int64(1), ""}, State{Fields: 1, Count: 1}},
+		{[]any{int64(1), int64(math.MaxInt64), int64(1), ""}, State{Fields: 1, Count: 1, TTL: -time.Millisecond}},
 		{[]any{int64(2), int64(1500), int64(4), "read"}, State{Fields: 2, TTL: 1500 * time.Millisecond, Count: 4, Mode: "read"}},
 	} {
 		if got, err := ReadInspect(tc.reply); got != tc.want || err != nil {

@@ -64,7 +64,10 @@ func demonstrate(t *testing.T, redisURL string, check Check) {
 }
 
 // A Probe is a request to a program: what it asks for, which lock it needs, and what its handler answers.
-type Probe struct{ Path, JSON, Lock, Want string }
+type Probe struct {
+	Path, JSON, Lock, Want string
+	Write                  bool // the lock is the write side of a read/write lock
+}
 
 // Signals checks that a signal lets the request that holds a lock finish, sends away the one that waits, and ends the program
 // with code 0. No key is left by the demonstration that comes before.
@@ -97,7 +100,11 @@ func signalWhileServing(t *testing.T, sig os.Signal, waiter, holder Probe) (answ
 	base, rdb := p.Find(t, `(http://[^/ ]+)/`), p.Redis(t)
 	AwaitFree(t, rdb)
 
-	Hold(t, rdb, waiter.Lock) // so that the one who waits does so for as long as need be
+	hold := Hold
+	if waiter.Write {
+		hold = HoldWrite
+	}
+	hold(t, rdb, waiter.Lock) // so that the one who waits does so for as long as need be
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	waiting := Post(client, base+waiter.Path, waiter.JSON)

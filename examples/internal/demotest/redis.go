@@ -9,16 +9,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hold has somebody else hold a lock, of whatever kind: the writer of a read/write lock keeps everybody else out, too.
+// Hold has another program hold a lock without sides.
 func Hold(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
+	hold(t, rdb, name, "another-program:1", 1)
+}
+
+// HoldWrite has another program hold the write side of a read/write lock.
+func HoldWrite(t *testing.T, rdb *redis.Client, name string) {
+	t.Helper()
+	hold(t, rdb, name, "mode", "write", "another-program:1:write", 1)
+}
+
+func hold(t *testing.T, rdb *redis.Client, name string, fields ...any) {
+	t.Helper()
 	ctx := context.Background()
-	if err := errors.Join(rdb.HSet(ctx, name, "mode", "write", "somebody-else:1:write", 1).Err(), rdb.PExpire(ctx, name, time.Minute).Err()); err != nil {
+	if err := errors.Join(rdb.HSet(ctx, name, fields...).Err(), rdb.PExpire(ctx, name, time.Minute).Err()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Free ends what Hold began, and wakes those who wait.
+// Free ends what Hold or HoldWrite began, and wakes those who wait.
 func Free(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	ctx := context.Background()
