@@ -3,10 +3,12 @@
 package redisson
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,6 +84,8 @@ func serveCluster(t *testing.T) served {
 
 func serveMasters(t *testing.T) (s served) {
 	s.servers = redistest.StartMany(t, 3)
+	// Redisson takes the locks of a MultiLock in the order given, we take those of one name in the order of addresses.
+	slices.SortFunc(s.servers, func(a, b *redistest.Server) int { return cmp.Compare(a.Addr(), b.Addr()) })
 	for _, server := range s.servers {
 		s.rdbs = append(s.rdbs, server.Client(t))
 		s.nodes = append(s.nodes, server.Client(t))
