@@ -26,10 +26,11 @@ test: test-tools ## run all tests under the race detector, one package at a time
 examples: test-tools ## start every example and ask it
 	$(GO) test -count=1 ./examples/...
 
+# The tests spend most of their time waiting for leases and dead waiters, so many of them run together.
 .PHONY: interop
-interop: test-tools ## share locks with Java Redisson, and show how long each takes from one side to the other
+interop: test-tools ## share locks with Java Redisson, and show how long each takes; REDISSON=4.7.0 picks the version
 	@scripts/install-interop-tools.sh
-	$(GO) test -C interop/redisson -tags interop -count=1 # named no package, it shows what a test that passes prints
+	$(GO) test -C interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # without a package it shows the matrix
 
 .PHONY: wasm-guests
 wasm-guests: ## rebuild the WebAssembly guests in Go and C, and make sure that they do what the committed ones do

@@ -19,8 +19,9 @@ const redisson = "Redisson"
 //go:embed redisson/Bench.java
 var redissonSource []byte
 
-// peerLibraries is where the tests against Redisson have it, once make interop has built their peer.
-const peerLibraries = "../interop/redisson/peer/target/lib"
+// peerLibraries matches the directories with Redisson that make interop fills, one for each version that it has tested. Redisson 3
+// is left out.
+const peerLibraries = "../interop/redisson/peer/target/4.*/lib"
 
 // A jvm runs Redisson, on a Java that is asked in text.
 type jvm struct {
@@ -39,12 +40,13 @@ func startRedisson(addr string) (_ *jvm, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoJava, err)
 	}
-	jars, err := filepath.Abs(peerLibraries)
+	found, _ := filepath.Glob(filepath.Join(peerLibraries, "redisson-*.jar"))
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: make interop has not built its peer", errNoJava)
+	}
+	jars, err := filepath.Abs(filepath.Dir(found[len(found)-1]))
 	if err != nil {
 		return nil, err
-	}
-	if found, _ := filepath.Glob(filepath.Join(jars, "redisson-*.jar")); len(found) == 0 {
-		return nil, fmt.Errorf("%w: make interop has not built its peer", errNoJava)
 	}
 	j := &jvm{}
 	if j.dir, err = os.MkdirTemp("", "bench"); err != nil {

@@ -34,11 +34,12 @@ type Lock struct {
 // it is next used or its time is over. Redisson: getLock.
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 
-// FairLock returns the lock of a name that is granted in the order in which it was asked for, by all processes together. Each
-// waiter stands in a queue in Redis. One that dies is passed over within 15s of the lock being free: when it is its turn, others
-// see that nobody listens on its channel. In a cluster with plain channels that cannot be seen, and it is passed over after
-// Options.FairWaitTimeout, counted from the end of the lease that the holder had when it queued up, and as much again for each
-// waiter before it. Redisson: getFairLock.
+// FairLock returns the lock of a name that is granted in the order in which it was asked for, by all
+// processes together. Each waiter stands in a queue in Redis. One that dies is passed over within 15s
+// of the lock being free: when it is its turn, others see that nothing listens on its channel. With
+// PublishMode Both, and with plain channels in a cluster, they cannot see that, and it is passed over
+// after Options.FairWaitTimeout, counted from the end of the lease that the holder had when it queued
+// up, and as much again for each waiter before it. Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
 
 // FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. What the lock protects remembers
@@ -51,9 +52,15 @@ func (c *Client) FencedLock(name string) *Lock { return c.newLock(fencedLock, na
 // A ReadWriteLock is held by one writer, or else by any number of readers.
 type ReadWriteLock struct{ read, write *Lock }
 
-// ReadWriteLock returns the read/write lock of a name. Who holds the write side may enter the read side, and keeps that when it
-// releases the write side; the other way round is ErrUpgrade. Readers and writers of one process take turns as they come.
-// Redisson: getReadWriteLock.
+// ReadWriteLock returns the read/write lock of a name. A holder of the write side may enter the read
+// side, and keeps that when it releases the write side; the other way round is ErrUpgrade. Readers and
+// writers of one process take turns as they come.
+//
+// All readers of a name share one time to live in Redis, and Redisson sets it to what its own readers
+// need. Clients set it back every third of WatchdogTimeout. Beside Redisson, its lockWatchdogTimeout
+// and the leases of its readers must therefore be longer than a third of our WatchdogTimeout plus a
+// round trip to Redis, or a writer may get in beside a reader. Clients of this package never shorten
+// that time, so their WatchdogTimeouts may differ. Redisson: getReadWriteLock.
 func (c *Client) ReadWriteLock(name string) *ReadWriteLock {
 	return &ReadWriteLock{read: c.newLock(readLock, name), write: c.newLock(writeLock, name)}
 }

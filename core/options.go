@@ -15,9 +15,10 @@ type Options struct {
 	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again. 0: 5s, at least 1ms. A waiter
 	// for a fair lock sleeps 5s at most, to keep its place.
 	PollInterval time.Duration
-	// FairWaitTimeout is how long a waiter for a fair lock may be silent before others drop it from the queue. It is the bound where
-	// nothing else tells that a waiter is dead: in a cluster with plain channels. Elsewhere a waiter for whom nobody listens is
-	// dropped when it has been its turn for some 10s. All programs that share fair locks should agree on it. 0: 300s, at
+	// FairWaitTimeout is how long a waiter for a fair lock may be silent before others drop it from the
+	// queue. It is the bound where nothing else tells that a waiter is dead: with PublishMode Both, and
+	// with plain channels in a cluster. Elsewhere a waiter for whom nothing listens is dropped when it
+	// has been its turn for some 10s. All programs that share fair locks should agree on it. 0: 300s, at
 	// least 1s. Redisson: fairLockWaitTimeout.
 	FairWaitTimeout time.Duration
 	// CommandTimeout bounds each operation on Redis, repeats and the wait for a connection included, whatever the time-outs of the
@@ -60,7 +61,8 @@ const (
 	Plain
 	// Sharded uses SPUBLISH and SSUBSCRIBE.
 	Sharded
-	// Both publishes with both and listens to both: for fleets in which some use one and some the other.
+	// Both publishes with both and listens to both: for fleets in which some use one and some the
+	// other, such as clusters shared with Redisson 3.22 to 3.27, which chooses by chance.
 	Both
 )
 

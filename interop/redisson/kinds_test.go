@@ -14,27 +14,28 @@ type clients []*core.Client
 
 // A kind of lock, by the name that the JVM side gives it, and what it is on ours.
 type kind struct {
-	name      string
-	lock      func(cs clients, name string) core.Locker
-	master    int  // which of several it is on
-	several   bool // it is made of several
-	votes     bool // of which more than half is enough
-	shared    bool // it has many holders
-	forgiving bool // Redisson does not mind the unlock of one that is free
-	async     bool // no thread of Redisson's sleeps where one waits for it
+	name    string
+	since   version // of Redisson
+	lock    func(cs clients, name string) core.Locker
+	master  int     // which of several it is on
+	several bool    // it is made of several
+	votes   bool    // of which more than half is enough
+	shared  bool    // it has many holders
+	strict  version // from which on Redisson refuses the unlock of one that is free
+	async   bool    // no thread of Redisson's sleeps where one waits for it
 }
 
 var (
 	plain  = kind{name: "lock", lock: func(cs clients, name string) core.Locker { return cs[0].Lock(name) }}
-	fair   = kind{name: "fair", lock: func(cs clients, name string) core.Locker { return cs[0].FairLock(name) }, forgiving: true}
-	fenced = kind{name: "fenced", lock: func(cs clients, name string) core.Locker { return cs[0].FencedLock(name) }, async: true}
-	read   = kind{name: "read", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Read() }, shared: true}
-	write  = kind{name: "write", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Write() }}
+	fair   = kind{name: "fair", lock: func(cs clients, name string) core.Locker { return cs[0].FairLock(name) }, strict: never}
+	fenced = kind{name: "fenced", since: hasFencedLock, lock: func(cs clients, name string) core.Locker { return cs[0].FencedLock(name) }, async: true}
+	read   = kind{name: "read", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Read() }, strict: strictReadWrite, shared: true}
+	write  = kind{name: "write", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Write() }, strict: strictReadWrite}
 	multi  = kind{name: "multi", lock: whole(core.MultiLock), several: true}
 	red    = kind{name: "red", lock: whole(core.RedLock), several: true, votes: true}
 
 	// spin is a lock that only Redisson has: it is ours on the wire, but its release is not announced.
-	spin = kind{name: "spin", lock: plain.lock}
+	spin = kind{name: "spin", since: hasSpinLock, lock: plain.lock}
 )
 
 // plainOn is a plain lock on one of several masters.

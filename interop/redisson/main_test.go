@@ -10,53 +10,82 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withMatrix{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withMatrices{m}) }
 
-// withMatrix prints the matrix when the tests are done.
-type withMatrix struct{ *testing.M }
+// withMatrices prints the matrices when the tests are done.
+type withMatrices struct{ *testing.M }
 
-func (w withMatrix) Run() int {
+func (w withMatrices) Run() int {
 	code := w.M.Run()
-	fmt.Print(results.String())
+	for _, m := range matrices {
+		fmt.Print(m)
+	}
 	return code
 }
 
-// TestRedisson runs all tests in one topology after the other.
+// TestRedisson runs all tests with each version of Redisson, in one topology after the other.
 func TestRedisson(t *testing.T) {
-	jar, err := buildPeer()
+	vs, err := versions()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, topo := range topologies {
-		t.Run(topo.name, func(t *testing.T) {
-			topo.start(t, jar)
-			t.Run("handover", topo.testHandover) // alone: what it measures is not to be the load
-			t.Run("others", topo.testOthers)
+	for _, v := range vs {
+		t.Run(v.String(), func(t *testing.T) {
+			jar, err := buildPeer(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []*topology
+			for _, topo := range topologies {
+				topo.version, topo.jar = v, jar
+				all = append(all, &topo)
+			}
+			m := newMatrix(v, all)
+			for _, topo := range all {
+				if topo.without(plain) == "" || topo.without(multi) == "" {
+					t.Run(topo.name, func(t *testing.T) {
+						topo.start(t)
+						t.Run("handover", func(t *testing.T) { topo.testHandover(t, m) }) // alone: it measures
+						t.Run("others", topo.testOthers)
+					})
+				}
+			}
+			for _, hole := range m.holes() {
+				t.Errorf("the matrix has a hole: %s", hole)
+			}
 		})
-	}
-	for _, hole := range results.holes() {
-		t.Errorf("the matrix has a hole: %s", hole)
 	}
 }
 
-// testOthers runs what takes no time, all at once, for the kinds that there are here.
+// testOthers runs the tests that spend most of their time waiting, all at once, for the kinds that there are here.
 func (topo *topology) testOthers(t *testing.T) {
+	single := topo.name == "single"
 	for _, test := range []struct {
 		name string
 		of   []kind
+		here bool
 		run  func(t *testing.T)
 	}{
-		{"held by the JVM", one, topo.testHeldByJVM},
-		{"held by Go", one, topo.testHeldByGo},
-		{"forced", one, topo.testForced},
-		{"members", many, topo.testMembers},
-		{"majority", []kind{red}, topo.testMajority},
-		{"fair order", []kind{fair}, topo.testFairOrder},
-		{"fair leavers", []kind{fair}, topo.testFairLeavers},
-		{"fencing tokens", []kind{fenced}, topo.testTokens},
-		{"hammer", slices.Concat(one, many), topo.testHammer},
+		{"held by the JVM", one, true, topo.testHeldByJVM},
+		{"held by Go", one, true, topo.testHeldByGo},
+		{"forced", one, true, topo.testForced},
+		{"members", many, true, topo.testMembers},
+		{"majority", []kind{red}, true, topo.testMajority},
+		{"master down", []kind{red}, topo.apart, topo.testMasterDown},
+		{"fair order", []kind{fair}, true, topo.testFairOrder},
+		{"fair leavers", []kind{fair}, true, topo.testFairLeavers},
+		{"fair, take-over", []kind{fair}, single && !topo.version.before(fairWaitsLong), topo.testFairTakeOver},
+		{"fair, dropped", []kind{fair}, single, topo.testFairDropped},
+		{"fair, dead JVM", []kind{fair}, topo.seesListeners(), topo.testFairDeadJVM},
+		{"fair, dead Go", []kind{fair}, single, topo.testFairDeadGo},
+		{"fair, reconnecting", []kind{fair}, single, topo.testFairReconnecting},
+		{"fair, frozen", []kind{fair}, single, topo.testFairFrozen},
+		{"readers", []kind{read}, single, topo.testReaders},
+		{"fencing tokens", []kind{fenced}, true, topo.testTokens},
+		{"name mapper", one, single && !topo.version.before(hasNameMapper), topo.testNameMapper},
+		{"hammer", slices.Concat(one, many), true, topo.testHammer},
 	} {
-		if slices.ContainsFunc(test.of, func(k kind) bool { return topo.without(k) == "" }) {
+		if test.here && slices.ContainsFunc(test.of, func(k kind) bool { return topo.without(k) == "" }) {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
 				test.run(t)

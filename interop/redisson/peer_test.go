@@ -4,6 +4,7 @@ package redisson
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -21,16 +24,16 @@ import (
 // patience bounds every wait for something that must happen; nothing waits for it to pass.
 const patience = 3 * time.Minute
 
-// buildPeer compiles the JVM program where it is older than its sources, and returns its jar.
-func buildPeer() (string, error) {
-	jar := filepath.Join("peer", "target", "peer.jar")
+// buildPeer compiles the JVM program against a version of Redisson, if its sources are newer than its jar, and returns the jar.
+func buildPeer(v version) (string, error) {
+	jar := filepath.Join("peer", "target", v.String(), "peer.jar")
 	if upToDate(jar, filepath.Join("peer", "pom.xml"), filepath.Join("peer", "src")) {
 		return jar, nil
 	}
-	mvn := exec.Command("mvn", "-q", "-B", "package")
+	mvn := exec.Command("mvn", "-q", "-B", "package", "-Dredisson.version="+v.String())
 	mvn.Dir = "peer"
 	if output, err := mvn.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mvn package: %w\n%s", err, output)
+		return "", fmt.Errorf("mvn package with Redisson %v: %w\n%s", v, err, output)
 	}
 	now := time.Now() // Maven leaves a jar alone whose content is the same
 	return jar, os.Chtimes(jar, now, now)
@@ -66,6 +69,7 @@ type peer struct {
 	input  io.WriteCloser
 	errors strings.Builder // what it has said on standard error; read it when the process has ended
 	ended  chan struct{}   // closed when nothing more can be answered
+	killed atomic.Bool
 
 	mu      sync.Mutex
 	last    int
@@ -81,11 +85,20 @@ type reply struct {
 	at      time.Time // when it was received
 }
 
-// startPeer starts the program and waits until it is connected. The watchdog time is that of reqlock, too.
-func startPeer(jar, topology string, addresses []string) (*peer, error) {
-	args := []string{"-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", jar,
-		topology, strconv.FormatInt(watchdog.Milliseconds(), 10)}
-	for _, address := range addresses {
+// peerOptions say what a peer connects to, and how.
+type peerOptions struct {
+	jar       string
+	topology  string
+	watchdog  time.Duration // Redisson's lockWatchdogTimeout
+	prefix    string        // that its NameMapper puts before names
+	addresses []string
+}
+
+// startPeer starts the program and waits until it is connected.
+func startPeer(o peerOptions) (*peer, error) {
+	args := []string{"-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", o.jar,
+		o.topology, strconv.FormatInt(o.watchdog.Milliseconds(), 10), cmp.Or(o.prefix, "-")}
+	for _, address := range o.addresses {
 		args = append(args, "redis://"+address)
 	}
 	p := &peer{cmd: exec.Command("java", args...), pending: make(map[string]*reply), ended: make(chan struct{})}
@@ -132,11 +145,32 @@ func (p *peer) receive(lines *bufio.Scanner) {
 	}
 }
 
-// close ends the JVM and waits until it is gone.
+// kill ends the JVM as a crash does: it closes nothing and releases nothing.
+func (p *peer) kill(t testing.TB) {
+	t.Helper()
+	p.killed.Store(true)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+}
+
+// freeze stops the JVM where it is, with its connections open, until thaw.
+func (p *peer) freeze(t testing.TB) { p.signal(t, syscall.SIGSTOP) }
+func (p *peer) thaw(t testing.TB)   { p.signal(t, syscall.SIGCONT) }
+
+func (p *peer) signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// close ends the JVM, unless it was killed, and waits until it is gone.
 func (p *peer) close() error {
 	err := p.input.Close()
 	<-p.ended
-	if ended := p.cmd.Wait(); ended != nil {
+	if ended := p.cmd.Wait(); ended != nil && !p.killed.Load() {
 		err = errors.Join(err, fmt.Errorf("the peer ended with %w\n%s", ended, p.errors.String()))
 	}
 	return err

@@ -3,10 +3,12 @@
 package redisson
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,44 +20,62 @@ import (
 )
 
 const (
-	watchdog = 30 * time.Second // of both sides
+	watchdog = 30 * time.Second // of both sides, unless a test says otherwise
 	poll     = time.Minute      // so that no poll can be what wakes a waiter of ours
 )
 
-// A topology is a Redis and a way to use it, with a JVM that does.
+// A topology is a way to run Redis and to connect to it.
 type topology struct {
 	name    string // which the JVM knows, too
 	masters int
 	apart   bool // the masters know nothing of each other, and each has clients of its own
-	publish core.PublishMode
+	publish func(version) core.PublishMode
 	serve   func(t *testing.T) served
 
 	// Once it is started:
+	version version
+	jar     string
 	served
 	peer *peer
 }
 
 // served are servers that run.
 type served struct {
-	rdbs  []redis.UniversalClient // several: one for each master
-	nodes []*redis.Client         // everyone whom a subscriber may have chosen
+	rdbs    []redis.UniversalClient // several: one for each master
+	nodes   []*redis.Client         // every server that a subscriber may be connected to
+	servers []*redistest.Server
 }
 
-var topologies = []*topology{
-	{name: "single", serve: serveSingle, masters: 1},
-	{name: "cluster", serve: serveCluster, masters: 3},
-	{name: "cluster-plain", serve: serveCluster, masters: 3, publish: core.Plain}, // Redisson's shardedSubscriptionMode is OFF
-	{name: "masters", serve: serveMasters, masters: 3, apart: true},
+var topologies = []topology{
+	{name: "single", serve: serveSingle, masters: 1, publish: auto},
+	{name: "cluster", serve: serveCluster, masters: 3, publish: publishInCluster(core.Auto)},
+	{name: "cluster-plain", serve: serveCluster, masters: 3, publish: publishInCluster(core.Plain)}, // Redisson's shardedSubscriptionMode is OFF
+	{name: "masters", serve: serveMasters, masters: 3, apart: true, publish: auto},
+}
+
+func auto(version) core.PublishMode { return core.Auto }
+
+// publishInCluster is the PublishMode for a version in a cluster, as docs/redisson.md has it, given the one for new versions.
+func publishInCluster(latest core.PublishMode) func(version) core.PublishMode {
+	return func(v version) core.PublishMode {
+		switch {
+		case v.before(hasSharded):
+			return core.Plain
+		case v.before(sureOfSharded):
+			return core.Both
+		}
+		return latest
+	}
 }
 
 func serveSingle(t *testing.T) served {
 	server := redistest.Start(t)
-	return served{[]redis.UniversalClient{server.Client(t)}, []*redis.Client{server.Client(t)}}
+	return served{[]redis.UniversalClient{server.Client(t)}, []*redis.Client{server.Client(t)}, []*redistest.Server{server}}
 }
 
 func serveCluster(t *testing.T) served {
 	cluster := redistest.StartCluster(t, "cluster-node-timeout 15000") // however slow the machine is, no master is replaced
-	s := served{rdbs: []redis.UniversalClient{cluster.Client(t)}}
+	s := served{rdbs: []redis.UniversalClient{cluster.Client(t)}, servers: cluster.Servers}
 	for _, server := range cluster.Servers {
 		s.nodes = append(s.nodes, server.Client(t))
 	}
@@ -63,7 +83,10 @@ func serveCluster(t *testing.T) served {
 }
 
 func serveMasters(t *testing.T) (s served) {
-	for _, server := range redistest.StartMany(t, 3) {
+	s.servers = redistest.StartMany(t, 3)
+	// Redisson takes the locks of a MultiLock in the order given, we take those of one name in the order of addresses.
+	slices.SortFunc(s.servers, func(a, b *redistest.Server) int { return cmp.Compare(a.Addr(), b.Addr()) })
+	for _, server := range s.servers {
 		s.rdbs = append(s.rdbs, server.Client(t))
 		s.nodes = append(s.nodes, server.Client(t))
 	}
@@ -73,6 +96,10 @@ func serveMasters(t *testing.T) (s served) {
 // without says in few words why there is nothing to test of a kind; empty: there is.
 func (topo *topology) without(k kind) string {
 	switch {
+	case topo.version.before(k.since):
+		return "from " + k.since.String()
+	case topo.name == "cluster" && topo.version.before(hasSharded):
+		return "no sharded channels"
 	case topo.apart && !k.several:
 		return "as on single" // it is on one of the masters
 	case topo.masters == 1 && k.votes:
@@ -81,23 +108,45 @@ func (topo *topology) without(k kind) string {
 	return ""
 }
 
+// seesListeners reports whether our clients can tell that a waiter for a fair lock is dead.
+func (topo *topology) seesListeners() bool {
+	return topo.masters == 1 || topo.publish(topo.version) == core.Auto
+}
+
 // start starts the servers and the JVM, for as long as the test runs.
-func (topo *topology) start(t *testing.T, jar string) {
+func (topo *topology) start(t *testing.T) {
 	t.Helper()
 	topo.served = topo.serve(t)
-	var addresses []string
+	topo.peer = topo.newPeer(t)
+}
+
+// fresh is a topology like this one, with servers and a JVM of its own.
+func (topo topology) fresh(t *testing.T) *topology {
+	t.Helper()
+	topo.start(t)
+	return &topo
+}
+
+// newPeer starts a JVM for as long as the test runs. Its watchdog has our clients' time.
+func (topo *topology) newPeer(t *testing.T, change ...func(*peerOptions)) *peer {
+	t.Helper()
+	o := peerOptions{jar: topo.jar, topology: topo.name, watchdog: watchdog}
 	for _, node := range topo.nodes {
-		addresses = append(addresses, node.Options().Addr)
+		o.addresses = append(o.addresses, node.Options().Addr)
 	}
-	var err error
-	if topo.peer, err = startPeer(jar, topo.name, addresses); err != nil {
+	for _, f := range change {
+		f(&o)
+	}
+	p, err := startPeer(o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := topo.peer.close(); err != nil {
+		if err := p.close(); err != nil {
 			t.Error(err)
 		}
 	})
+	return p
 }
 
 // clients are new clients of ours, which are closed when the test ends and must then have nothing at hand.
@@ -106,7 +155,7 @@ func (topo *topology) clients(t *testing.T, change ...func(*core.Options)) (cs c
 	opts := core.Options{
 		WatchdogTimeout: watchdog,
 		PollInterval:    poll,
-		PublishMode:     topo.publish,
+		PublishMode:     topo.publish(topo.version),
 		Logger:          slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
@@ -165,7 +214,7 @@ func await(t testing.TB, what string, is func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("it never happened: %s", what)
+			t.Fatalf("timed out waiting for this: %s", what)
 		}
 	}
 }

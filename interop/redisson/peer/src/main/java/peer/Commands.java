@@ -3,10 +3,11 @@ package peer;
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.redisson.api.RBucket;
-import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
@@ -16,6 +17,7 @@ final class Commands {
     private static final long FOR_EVER = TimeUnit.DAYS.toMillis(1);
 
     private final List<RedissonClient> clients; // several: one for each master
+    private final Map<String, RLock> locks = new ConcurrentHashMap<>(); // a lock object may have state that its threads share
 
     Commands(List<RedissonClient> clients) {
         this.clients = clients;
@@ -23,12 +25,12 @@ final class Commands {
 
     /** Arguments: kind of lock, its name, and what the command needs. {@code kind@n} is a lock of client n, of several. */
     String run(String command, String[] args) throws InterruptedException {
-        RLock lock = lock(args[0], args[1]);
+        RLock lock = locks.computeIfAbsent(args[0] + " " + args[1], key -> lock(args[0], args[1]));
         switch (command) {
             case "lock":
-                return lock(lock, Long.parseLong(args[2]));
+                return lock(args[0], lock, Long.parseLong(args[2]));
             case "tryLock":
-                return tryLock(lock, Long.parseLong(args[2]), Long.parseLong(args[3]));
+                return tryLock(args[0], lock, Long.parseLong(args[2]), Long.parseLong(args[3]));
             case "unlock":
                 lock.unlock();
                 return "";
@@ -43,7 +45,7 @@ final class Commands {
             case "ttl":
                 return "" + lock.remainTimeToLive();
             case "token":
-                return "" + ((RFencedLock) lock).getToken();
+                return "" + Late.call(lock, "getToken");
             case "hammer":
                 return hammer(args[0], lock, Long.parseLong(args[2]), Integer.parseInt(args[3]), args[4]);
             default:
@@ -60,8 +62,8 @@ final class Commands {
             case "fair" -> redisson.getFairLock(name);
             case "read" -> redisson.getReadWriteLock(name).readLock();
             case "write" -> redisson.getReadWriteLock(name).writeLock();
-            case "fenced" -> redisson.getFencedLock(name);
-            case "spin" -> redisson.getSpinLock(name);
+            case "fenced" -> (RLock) Late.call(redisson, "getFencedLock", name);
+            case "spin" -> (RLock) Late.call(redisson, "getSpinLock", name);
             case "multi" -> redisson.getMultiLock(members(name));
             case "red" -> redisson.getRedLock(members(name));
             default -> throw new IllegalArgumentException("unknown kind " + kind);
@@ -77,19 +79,19 @@ final class Commands {
     }
 
     /** The answer is the token of a fenced lock, and empty for other kinds. */
-    private static String lock(RLock lock, long lease) {
-        if (lock instanceof RFencedLock fenced) {
-            return "" + (lease < 0 ? fenced.lockAndGetToken()
-                    : fenced.tryLockAndGetToken(FOR_EVER, lease, MILLISECONDS)); // lockAndGetToken ignores a lease
+    private static String lock(String kind, RLock lock, long lease) {
+        if (kind.equals("fenced")) {
+            return "" + (lease < 0 ? Late.call(lock, "lockAndGetToken")
+                    : Late.call(lock, "tryLockAndGetToken", FOR_EVER, lease, MILLISECONDS)); // lockAndGetToken ignores a lease
         }
         lock.lock(lease, MILLISECONDS);
         return "";
     }
 
     /** The answer is false; or true, and the token of a fenced lock. */
-    private static String tryLock(RLock lock, long wait, long lease) throws InterruptedException {
-        if (lock instanceof RFencedLock fenced) {
-            Long token = fenced.tryLockAndGetToken(wait, lease, MILLISECONDS);
+    private static String tryLock(String kind, RLock lock, long wait, long lease) throws InterruptedException {
+        if (kind.equals("fenced")) {
+            Object token = Late.call(lock, "tryLockAndGetToken", wait, lease, MILLISECONDS);
             return token == null ? "false" : "true " + token;
         }
         return "" + lock.tryLock(wait, lease, MILLISECONDS);

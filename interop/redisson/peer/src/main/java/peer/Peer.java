@@ -4,6 +4,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
@@ -12,9 +13,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Stream;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 import org.redisson.config.ReadMode;
-import org.redisson.config.ShardedSubscriptionMode;
 
 /**
  * A Redisson client, or one for each of several masters, that does what it is told on standard input and answers on standard output.
@@ -24,10 +25,12 @@ import org.redisson.config.ShardedSubscriptionMode;
  * order in which requests end. The first line of the output says {@code ready}. The end of the input ends the process,
  * whatever its threads wait for.
  *
- * <p>{@code parked} is answered by the reader itself, since the thread that it asks about is busy: true, if that thread
- * waits for a lock and has nothing under way at Redis.
+ * <p>{@code waits} is answered by the reader itself, since the thread that it asks about is busy; see {@link Worker#waits}.
  */
 public final class Peer {
+    private static final String SHARDED_MODE = "setShardedSubscriptionMode"; // from 3.28 on
+    private static final String SHARDED = "setShardingSupported"; // from 3.22 on
+    private static final String NAME_MAPPER = "setNameMapper"; // of the servers from 3.16 on, of the whole from 4.0 on
     private final Commands commands;
     private final PrintStream out;
     private final Map<String, Worker> workers = new ConcurrentHashMap<>();
@@ -39,38 +42,69 @@ public final class Peer {
 
     /**
      * Arguments: {@code single}, {@code cluster}, {@code cluster-plain}, or {@code masters} that know nothing of each other;
-     * the watchdog's milliseconds; and addresses.
+     * the watchdog's milliseconds; the prefix that a NameMapper puts before names, {@code -} for none; and addresses.
      */
     public static void main(String[] args) throws IOException {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         String topology = args[0];
         long watchdog = Long.parseLong(args[1]);
-        String[] addresses = Arrays.copyOfRange(args, 2, args.length);
+        String prefix = args[2];
+        String[] addresses = Arrays.copyOfRange(args, 3, args.length);
         Stream<Config> configs = topology.equals("masters")
-                ? Arrays.stream(addresses).map(address -> config("single", watchdog, address))
-                : Stream.of(config(topology, watchdog, addresses));
-        Peer peer = new Peer(configs.map(Redisson::create).toList(), out);
+                ? Arrays.stream(addresses).map(address -> config("single", watchdog, prefix, address))
+                : Stream.of(config(topology, watchdog, prefix, addresses));
+        List<RedissonClient> clients = configs.map(Redisson::create).toList();
+        if (topology.startsWith("cluster")) {
+            clients.forEach(client -> chooseChannels(client, topology.equals("cluster")));
+        }
+        Peer peer = new Peer(clients, out);
         out.println("ready");
         peer.serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
         Runtime.getRuntime().halt(0); // an orderly shutdown would wait for threads that wait for locks
     }
 
-    private static Config config(String topology, long watchdog, String... addresses) {
+    private static Config config(String topology, long watchdog, String prefix, String... addresses) {
         Config config = new Config();
         config.setThreads(8).setNettyThreads(4).setLockWatchdogTimeout(watchdog);
-        switch (topology) {
+        config.setCodec(StringCodec.INSTANCE); // locks use none, and the default of old versions does not work on Java 17
+        Object servers = switch (topology) {
             case "single" -> config.useSingleServer().setAddress(addresses[0])
                     .setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);
             case "cluster", "cluster-plain" -> config.useClusterServers().addNodeAddress(addresses)
                     .setReadMode(ReadMode.MASTER) // a replica may not have heard yet of what is counted
-                    .setShardedSubscriptionMode(topology.equals("cluster")
-                            ? ShardedSubscriptionMode.AUTO
-                            : ShardedSubscriptionMode.OFF)
                     .setMasterConnectionMinimumIdleSize(2).setMasterConnectionPoolSize(16)
                     .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4);
             default -> throw new IllegalArgumentException("unknown topology " + topology);
+        };
+        if (Late.has(servers, SHARDED_MODE)) {
+            Class<?> modes = Late.parameter(servers, SHARDED_MODE);
+            String mode = topology.equals("cluster") ? "AUTO" : "OFF";
+            Late.call(servers, SHARDED_MODE, Arrays.stream(modes.getEnumConstants())
+                    .filter(constant -> constant.toString().equals(mode)).findFirst().orElseThrow());
+        }
+        if (!prefix.equals("-")) {
+            Object owner = Late.has(config, NAME_MAPPER) ? config : servers;
+            Class<?> mapper = Late.parameter(owner, NAME_MAPPER);
+            Late.call(owner, NAME_MAPPER, Proxy.newProxyInstance(mapper.getClassLoader(), new Class<?>[] {mapper},
+                    (proxy, method, names) -> method.getName().equals("map")
+                            ? prefix + names[0]
+                            : names[0].toString().substring(prefix.length())));
         }
         return config;
+    }
+
+    /**
+     * Chooses sharded or plain channels where Redisson leaves it to chance. From 3.22 to 3.27 it takes sharded ones if the node that
+     * it happens to ask first owns slot 0, and plain ones otherwise.
+     */
+    private static void chooseChannels(RedissonClient client, boolean sharded) {
+        if (Late.has(client.getConfig().useClusterServers(), SHARDED_MODE)) {
+            return;
+        }
+        Object channels = Late.call(Late.call(Late.call(client, "getCommandExecutor"), "getConnectionManager"), "getSubscribeService");
+        if (Late.has(channels, SHARDED)) {
+            Late.call(channels, SHARDED, sharded);
+        }
     }
 
     private void serve(BufferedReader in) throws IOException {
@@ -80,8 +114,8 @@ public final class Peer {
             Worker worker = workers.computeIfAbsent(words[1], Worker::new);
             String command = words[2];
             String[] args = Arrays.copyOfRange(words, 3, words.length);
-            if (command.equals("parked")) {
-                out.println(id + " ok " + worker.parked());
+            if (command.equals("waits")) {
+                out.println(id + " ok " + worker.waits());
             } else {
                 worker.submit(() -> answer(id, command, args));
             }

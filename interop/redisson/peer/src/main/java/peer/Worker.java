@@ -18,11 +18,20 @@ final class Worker {
         executor.execute(task);
     }
 
-    /** Whether the thread waits for a lock: on a semaphore, until a release is announced; a spin lock just sleeps. */
-    boolean parked() {
+    /**
+     * How the thread waits for a lock: {@code no}, it has something else to do; {@code yes}, on a semaphore, until a release is
+     * announced or its time is over, or, for a spin lock, asleep; {@code for a message}, on a semaphore without a time.
+     */
+    String waits() {
         Thread t = thread;
-        return t != null && Arrays.stream(t.getStackTrace())
-                .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName())
-                        || frame.getClassName().equals(Thread.class.getName()) && frame.getMethodName().equals("sleep"));
+        for (StackTraceElement frame : t == null ? new StackTraceElement[0] : t.getStackTrace()) {
+            if (frame.getClassName().equals(Semaphore.class.getName())) {
+                return frame.getMethodName().startsWith("tryAcquire") ? "yes" : "for a message";
+            }
+            if (frame.getClassName().equals(Thread.class.getName()) && frame.getMethodName().equals("sleep")) {
+                return "yes";
+            }
+        }
+        return "no";
     }
 }
