@@ -48,8 +48,8 @@ func TestACL(t *testing.T) {
 	}}
 	rights := site.setUser(t, `on >secret .*`)
 	t.Run("kinds", func(t *testing.T) {
-		site.useEverything(t, Plain)
-		site.useEverything(t, Sharded)
+		site.useEverything(t, PublishPlain)
+		site.useEverything(t, PublishSharded)
 	})
 	site.wantUsed(t, rights)
 }
@@ -69,7 +69,7 @@ func TestACLInACluster(t *testing.T) {
 	}
 	site.setUser(t, `on >secret .*`)
 	rights := site.setUser(t, `\+.*`)
-	t.Run("kinds", func(t *testing.T) { site.useEverything(t, Auto) })
+	t.Run("kinds", func(t *testing.T) { site.useEverything(t, PublishAuto) })
 	site.wantUsed(t, rights)
 }
 

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,7 +35,7 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 		owner:      ownerFrom(ctx),
 		fixed:      opts.LeaseTime,
 		began:      now(),
-		maxWaiters: int32(min(opts.MaxWaiters, math.MaxInt32)),
+		maxWaiters: opts.waiters(),
 		once:       opts.WaitTime == 0,
 		vote:       opts.vote,
 	}
@@ -206,7 +205,7 @@ func (w *waiter) admit() error {
 			}
 			return w.notAcquired(e.ttl())
 		}
-		if !w.once && w.maxWaiters > 0 && e.waiting() >= int(w.maxWaiters) {
+		if !w.once && e.waiting() >= int(w.maxWaiters) {
 			return ErrTooManyWaiters
 		}
 	}

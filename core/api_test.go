@@ -28,7 +28,7 @@ func TestOptionsRefused(t *testing.T) {
 		"WatchdogTimeout": {{WatchdogTimeout: -1}, {WatchdogTimeout: -time.Hour}, {WatchdogTimeout: 1}, {WatchdogTimeout: minWatchdog - 1}},
 		"PollInterval":    {{PollInterval: -1}, {PollInterval: -time.Hour}, {PollInterval: time.Millisecond - 1}},
 		"CommandTimeout":  {{CommandTimeout: -1}, {CommandTimeout: -time.Hour}, {CommandTimeout: time.Millisecond - 1}},
-		"PublishMode":     {{PublishMode: -1}, {PublishMode: Both + 1}},
+		"PublishMode":     {{PublishMode: -1}, {PublishMode: PublishBoth + 1}},
 	} {
 		for _, o := range opts {
 			c, err := New(rdb, o)
@@ -64,7 +64,7 @@ func TestAcquireOptionsRefused(t *testing.T) {
 	for field, opts := range map[string][]AcquireOptions{
 		"WaitTime":   {{WaitTime: -2}, {WaitTime: -time.Second}, {WaitTime: math.MinInt64}},
 		"LeaseTime":  {{LeaseTime: -1}, {LeaseTime: -time.Second}, {LeaseTime: 1}, {LeaseTime: time.Millisecond - 1}},
-		"MaxWaiters": {{MaxWaiters: -1}, {MaxWaiters: math.MinInt}},
+		"MaxWaiters": {{MaxWaiters: -2}, {MaxWaiters: math.MinInt}},
 	} {
 		for _, o := range opts {
 			for _, ctx := range []context.Context{bg, held.Context()} {

@@ -142,7 +142,7 @@ func crowdedRooms() []room {
 // nobody asks Redis again on his own.
 func TestNoTroubleAtAll(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []PublishMode{Plain, Sharded, Both} {
+	for _, mode := range []PublishMode{PublishPlain, PublishSharded, PublishBoth} {
 		t.Run(fmt.Sprint("mode ", int(mode)), func(t *testing.T) {
 			t.Parallel()
 			b, publish := newBundle(t), func(o *Options) { o.PublishMode = mode }

@@ -39,18 +39,18 @@ func TestCluster(t *testing.T) {
 	top.empty(t)
 }
 
-// Whoever agrees on a mode, or listens to both, hears of a release, in a cluster as on one server. Auto is Sharded.
+// Whoever agrees on a mode, or listens to both, hears of a release, in a cluster as on one server. PublishAuto is PublishSharded.
 func testClusterPublishModes(t *testing.T, top *topology) {
 	for name, modes := range map[string][2]PublishMode{
-		"auto, sharded":  {Auto, Sharded},
-		"sharded, auto":  {Sharded, Auto},
-		"plain, plain":   {Plain, Plain},
-		"both, plain":    {Both, Plain},
-		"both, auto":     {Both, Auto},
-		"plain, both":    {Plain, Both},
-		"sharded, both":  {Sharded, Both},
-		"auto at once":   {Auto, Auto},
-		"plain and auto": {Auto, Plain}, // at first: see below
+		"auto, sharded":  {PublishAuto, PublishSharded},
+		"sharded, auto":  {PublishSharded, PublishAuto},
+		"plain, plain":   {PublishPlain, PublishPlain},
+		"both, plain":    {PublishBoth, PublishPlain},
+		"both, auto":     {PublishBoth, PublishAuto},
+		"plain, both":    {PublishPlain, PublishBoth},
+		"sharded, both":  {PublishSharded, PublishBoth},
+		"auto at once":   {PublishAuto, PublishAuto},
+		"plain and auto": {PublishAuto, PublishPlain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,8 +65,8 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 			mustRelease(t, lease)
 			mustHave(t, "the waiter was not woken", waiting)
 			want := modes[0]
-			if want == Auto {
-				want = Sharded
+			if want == PublishAuto {
+				want = PublishSharded
 			}
 			eventually(t, "the mode is known", func() bool { return holder.publishMode() == want })
 		})
@@ -81,8 +81,8 @@ func testClusterUsers(t *testing.T, top *topology) {
 		rights string
 		mode   PublishMode
 	}{
-		"told":     {basics + " +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe", Sharded},
-		"not told": {basics, Plain},
+		"told":     {basics + " +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe", PublishSharded},
+		"not told": {basics, PublishPlain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +167,7 @@ func TestAutoWhileBusy(t *testing.T) {
 	eventually(t, "it is busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
 
 	h := newHerald(rdb, Options{CommandTimeout: patience})
-	if mode, err := h.ask(bg); mode != Auto || err == nil {
+	if mode, err := h.ask(bg); mode != PublishAuto || err == nil {
 		t.Errorf("while it is busy: mode %d, %v; nothing is known yet", mode, err)
 	}
 	if err := plain.ScriptKill(bg).Err(); err != nil {
@@ -176,7 +176,7 @@ func TestAutoWhileBusy(t *testing.T) {
 	if err := await(t, "the script has ended", killed); err == nil {
 		t.Error("the script was not killed")
 	}
-	if mode, err := h.ask(bg); mode != Sharded || err != nil {
+	if mode, err := h.ask(bg); mode != PublishSharded || err != nil {
 		t.Errorf("afterwards: mode %d, %v", mode, err)
 	}
 }
@@ -186,22 +186,22 @@ func TestAutoIsDecidedByAnAnswer(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
 	for text, want := range map[string]PublishMode{
-		"ERR unknown subcommand 'SHARDNUMSUB'.": Plain, "NOPERM this user has no permissions": Plain,
-		"WRONGPASS invalid username-password pair": Auto, "NOAUTH Authentication required.": Auto, "MASTERDOWN Link with MASTER is down": Auto,
-		"CLUSTERDOWN The cluster is down": Auto, "BUSY x": Auto, "LOADING x": Auto,
+		"ERR unknown subcommand 'SHARDNUMSUB'.": PublishPlain, "NOPERM this user has no permissions": PublishPlain,
+		"WRONGPASS invalid username-password pair": PublishAuto, "NOAUTH Authentication required.": PublishAuto, "MASTERDOWN Link with MASTER is down": PublishAuto,
+		"CLUSTERDOWN The cluster is down": PublishAuto, "BUSY x": PublishAuto, "LOADING x": PublishAuto,
 	} {
 		proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "PUBSUB") }, redistest.ReplyWith("-"+text+"\r\n"))
 		h := &herald{rdb: proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }), timeout: patience}
-		if mode, err := h.ask(bg); mode != want || (err == nil) == (want == Auto) {
+		if mode, err := h.ask(bg); mode != want || (err == nil) == (want == PublishAuto) {
 			t.Errorf("%s: mode %d, %v; want %d", text, mode, err, want)
 		}
-		if mode, err := h.ask(bg); want == Auto && (mode != Sharded || err != nil) {
+		if mode, err := h.ask(bg); want == PublishAuto && (mode != PublishSharded || err != nil) {
 			t.Errorf("%s, afterwards: mode %d, %v", text, mode, err)
 		}
 	}
 }
 
-// Only a real cluster in Auto has to be asked.
+// Only a real cluster in PublishAuto has to be asked.
 func TestAutoWithoutCluster(t *testing.T) {
 	t.Parallel()
 	nowhere := []string{"127.0.0.1:1"}
@@ -212,7 +212,7 @@ func TestAutoWithoutCluster(t *testing.T) {
 	}
 	for name, rdb := range clients {
 		h := newHerald(rdb, Options{})
-		if mode, err := h.ask(bg); mode != Plain || err != nil {
+		if mode, err := h.ask(bg); mode != PublishPlain || err != nil {
 			t.Errorf("%s: mode %d, %v", name, mode, err)
 		}
 		_ = rdb.Close()
@@ -220,7 +220,7 @@ func TestAutoWithoutCluster(t *testing.T) {
 	down := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
 	defer down.Close()
 	h := newHerald(down, Options{CommandTimeout: time.Second})
-	if mode, err := h.ask(bg); mode != Auto || err == nil || errors.Is(err, ErrClosed) {
+	if mode, err := h.ask(bg); mode != PublishAuto || err == nil || errors.Is(err, ErrClosed) {
 		t.Errorf("a cluster that is down: mode %d, %v; nothing is known yet", mode, err)
 	}
 }

@@ -336,7 +336,10 @@ func (l onceLocker) Name() string { return l.once.Name() }
 
 func (l onceLocker) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
 	lease, _, err := l.once.Acquire(ctx, opts)
-	return lease, err
+	if err != nil {
+		return nil, err
+	}
+	return lease.Lease, nil
 }
 
 func contractQueries(t *testing.T, rdb *redis.Client) {

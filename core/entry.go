@@ -440,7 +440,7 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 	w.waits = true
 	for n := len(e.queue); n > 1; n-- {
 		last := e.queue[n-1]
-		if !last.waits || last.maxWaiters == 0 || e.waiting() <= int(last.maxWaiters) {
+		if !last.waits || e.waiting() <= int(last.maxWaiters) {
 			return
 		}
 		e.queue[n-1] = nil

@@ -136,12 +136,12 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 		mode PublishMode
 		want time.Duration
 	}{
-		{single, Auto, absentGrace},
-		{single, Plain, absentGrace},
-		{single, Sharded, absentGrace},
-		{cluster, Sharded, absentGrace},
-		{cluster, Plain, 0},
-		{cluster, Both, 0},
+		{single, PublishAuto, absentGrace},
+		{single, PublishPlain, absentGrace},
+		{single, PublishSharded, absentGrace},
+		{cluster, PublishSharded, absentGrace},
+		{cluster, PublishPlain, 0},
+		{cluster, PublishBoth, 0},
 	} {
 		t.Cleanup(func() { _ = test.rdb.Close() })
 		t.Run(fmt.Sprintf("%T %v", test.rdb, test.mode), func(t *testing.T) {

@@ -286,7 +286,7 @@ func awaitRenewals(t testing.TB, leases ...*Lease) {
 	}
 }
 
-func mustRelease(t testing.TB, lease *Lease) {
+func mustRelease(t testing.TB, lease interface{ Release(context.Context) error }) {
 	t.Helper()
 	if err := lease.Release(context.Background()); err != nil {
 		t.Fatalf("Release: %v", err)

@@ -37,7 +37,7 @@ func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 // FairLock returns the lock of a name that is granted in the order in which it was asked for, by all
 // processes together. Each waiter stands in a queue in Redis. One that dies is passed over within 15s
 // of the lock being free: when it is its turn, others see that nothing listens on its channel. With
-// PublishMode Both, and with plain channels in a cluster, they cannot see that, and it is passed over
+// PublishBoth, and with plain channels in a cluster, they cannot see that, and it is passed over
 // after Options.FairWaitTimeout, counted from the end of the lease that the holder had when it queued
 // up, and as much again for each waiter before it. Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }

@@ -422,7 +422,6 @@ func TestWholesOfEveryKind(t *testing.T) {
 			if token, ok := lease.Token(); ok {
 				t.Errorf("it has token %d", token)
 			}
-			wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("record"), time.Minute), ErrInvalidOptions)
 			wantHeld(t, lease)
 			waiting := make([]<-chan acquired, len(others))
 			for i, l := range others {

@@ -78,18 +78,24 @@ func (o *Once) kind(marker lua.Record) *kind {
 // Name is the name that was given to the client.
 func (o *Once) Name() string { return o.lock.name }
 
+// A OnceLease is the lease of a Once.
+type OnceLease struct{ *Lease }
+
 // Acquire returns the record, if one lives and nobody holds the lock, or else takes the lock as Lock.Acquire does, with the
 // same errors. Exactly one of the three results is set. A caller that waits for the lock gets what its holder leaves: the
 // record, or its turn. Whoever has the lock enters it again, also when an inner level has left a record already.
 // The record is the caller's own copy.
 //
 // To an Observer, a record is a NotAcquired whose Err matches ErrRecorded.
-func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *Lease, record []byte, err error) {
-	lease, err = o.lock.Acquire(ctx, opts)
+func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLease, record []byte, err error) {
+	held, err := o.lock.Acquire(ctx, opts)
 	if r := (*recorded)(nil); errors.As(err, &r) {
 		return nil, []byte(r.record), nil
 	}
-	return lease, nil, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return &OnceLease{held}, nil, nil
 }
 
 // ReleaseWith leaves a record that lives for ttl, and gives the lock back, in one step: one level of it, if it was entered again.
@@ -98,14 +104,12 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *Lease, 
 // written: neither a record nor a marker of whoever has had the lock since. Where Redis could not be told, the
 // last level's record is left in the background, if that succeeds before the lease would have been over.
 //
-// An empty record, a ttl below 1ms, and a lease that is not of a Once are ErrInvalidOptions, and the lock stays held.
-func (l *Lease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
+// An empty record and a ttl below 1ms are ErrInvalidOptions, and so is a lock that its owner took as a Lock of the same name and
+// entered again as a Once. The lock stays held.
+func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
-	switch {
-	case l.hold == nil:
-		err = invalid(ErrInvalidOptions, "several locks leave no records; use the lease of a core.Once")
-	case l.hold.kind.record == nil:
-		err = invalid(ErrInvalidOptions, "a %s leaves no records; use the lease of a core.Once", l.hold.kind.name)
+	if l.hold.kind.record == nil {
+		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which leaves no records; take it as a core.Once first", l.hold.kind.name)
 	}
 	if err != nil {
 		return opErr("release", l.label(), err)

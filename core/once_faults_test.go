@@ -115,7 +115,7 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 		"the next holds": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
 			lease := mustBegin(t, o, AcquireOptions{LeaseTime: time.Hour})
 			return func(t *testing.T, b *bundle) {
-				b.wantCount(t, lease, 1)
+				b.wantCount(t, lease.Lease, 1)
 				if got := b.stored(t, "a"); len(got) != 0 {
 					t.Errorf("beside the lock is %q", got)
 				}
@@ -126,7 +126,7 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 		"the next holds, with a marker": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
 			return func(t *testing.T, b *bundle) {
-				b.wantCount(t, lease, 1)
+				b.wantCount(t, lease.Lease, 1)
 				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
 				mustRelease(t, lease)
 			}
@@ -144,9 +144,9 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 			}
 		},
 	}
-	for what, wake := range map[string]func(l *Lease) error{
-		"record":  func(l *Lease) error { return l.ReleaseWith(bg, []byte("the late one's"), time.Hour) },
-		"release": func(l *Lease) error { return l.Release(bg) },
+	for what, wake := range map[string]func(l *OnceLease) error{
+		"record":  func(l *OnceLease) error { return l.ReleaseWith(bg, []byte("the late one's"), time.Hour) },
+		"release": func(l *OnceLease) error { return l.Release(bg) },
 		"nothing": nil,
 	} {
 		for name, take := range next {
@@ -184,11 +184,11 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
 	t.Parallel()
 	for what, tc := range map[string]struct {
-		wake func(l *Lease) error
+		wake func(l *OnceLease) error
 		left string
 	}{
-		"record":  {func(l *Lease) error { return l.ReleaseWith(bg, []byte("done"), time.Hour) }, "running"},
-		"release": {func(l *Lease) error { return l.Release(bg) }, ""},
+		"record":  {func(l *OnceLease) error { return l.ReleaseWith(bg, []byte("done"), time.Hour) }, "running"},
+		"release": {func(l *OnceLease) error { return l.Release(bg) }, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -210,17 +210,17 @@ func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
 func TestOnce_AStrayAcquire(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		end   func(t *testing.T, b *bundle, l *Lease)
+		end   func(t *testing.T, b *bundle, l *OnceLease)
 		taken bool
 		left  string
 	}{
-		"after a record":        {func(t *testing.T, b *bundle, l *Lease) { mustRecord(t, l, "done", time.Hour) }, false, "done"},
-		"after a clean failure": {func(t *testing.T, b *bundle, l *Lease) { mustRelease(t, l) }, true, ""},
-		"when the record is over": {func(t *testing.T, b *bundle, l *Lease) {
+		"after a record":        {func(t *testing.T, b *bundle, l *OnceLease) { mustRecord(t, l, "done", time.Hour) }, false, "done"},
+		"after a clean failure": {func(t *testing.T, b *bundle, l *OnceLease) { mustRelease(t, l) }, true, ""},
+		"when the record is over": {func(t *testing.T, b *bundle, l *OnceLease) {
 			mustRecord(t, l, "done", time.Hour)
 			b.forget(t, "a")
 		}, true, ""},
-		"when the next has left a record": {func(t *testing.T, b *bundle, l *Lease) {
+		"when the next has left a record": {func(t *testing.T, b *bundle, l *OnceLease) {
 			mustRelease(t, l)
 			mustRecord(t, mustBegin(t, b.client(t).Once("a"), AcquireOptions{}), "the next one's", time.Hour)
 		}, false, "the next one's"},
@@ -266,7 +266,7 @@ func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
 		if lease = r.lease; lease == nil {
 			t.Fatalf("a waiter has got %+v, want the lock", r)
 		}
-		b.wantCount(t, lease, 1)
+		b.wantCount(t, lease.Lease, 1)
 		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
 	}
 	mustRelease(t, lease)
@@ -287,7 +287,7 @@ func TestOnce_AStrayRecord(t *testing.T) {
 	next := mustBegin(t, once, AcquireOptions{})
 	stray.Release()
 	await(t, "the stray was executed", stray.Done())
-	b.wantCount(t, next, 1)
+	b.wantCount(t, next.Lease, 1)
 	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": next.hold.field})
 	mustRecord(t, next, "second", time.Hour)
 	b.wantStored(t, "a", "second", time.Hour)
@@ -428,12 +428,12 @@ func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 func TestOnce_Levels(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		end  func(t *testing.T, outer *Lease)
+		end  func(t *testing.T, outer *OnceLease)
 		want string
 	}{
-		"release": {func(t *testing.T, outer *Lease) { mustRelease(t, outer) }, "inner"},
-		"record":  {func(t *testing.T, outer *Lease) { mustRecord(t, outer, "outer", time.Minute) }, "outer"},
-		"loss":    {func(t *testing.T, outer *Lease) { await(t, "it runs out", outer.Done()) }, "inner"},
+		"release": {func(t *testing.T, outer *OnceLease) { mustRelease(t, outer) }, "inner"},
+		"record":  {func(t *testing.T, outer *OnceLease) { mustRecord(t, outer, "outer", time.Minute) }, "outer"},
+		"loss":    {func(t *testing.T, outer *OnceLease) { await(t, "it runs out", outer.Done()) }, "inner"},
 	} {
 		for _, marker := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, marker %v", name, marker), func(t *testing.T) {
@@ -454,9 +454,9 @@ func TestOnce_Levels(t *testing.T) {
 				if inner.err != nil || inner.lease == nil {
 					t.Fatalf("re-entry: %+v", inner)
 				}
-				b.wantCount(t, outer, 2)
+				b.wantCount(t, outer.Lease, 2)
 				mustRecord(t, inner.lease, "inner", time.Minute)
-				b.wantCount(t, outer, 1)
+				b.wantCount(t, outer.Lease, 1)
 				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": outer.hold.field})
 				wantBusy(t, b.client(t).Once("a"))
 				if again := acquireOnce(outer.Context(), once, opts); again.lease == nil {
@@ -571,14 +571,13 @@ func TestOnce_Refused(t *testing.T) {
 	for name, l := range map[string]Locker{
 		"a lock":       c.Lock("b"),
 		"a fair lock":  c.FairLock("b"),
-		"several":      MultiLock(c.Lock("b"), c.Lock("c")),
 		"a write lock": c.ReadWriteLock("b").Write(),
 	} {
 		other, err := l.Acquire(bg, AcquireOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, name, other.ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
+		wantErr(t, name, (&OnceLease{other}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 		mustRelease(t, other)
 	}
 	wantErr(t, "after the release", lease.ReleaseWith(bg, []byte("x"), time.Hour), ErrReleased)

@@ -16,7 +16,7 @@ import (
 
 // outcome is what Once.Acquire returned.
 type outcome struct {
-	lease  *Lease
+	lease  *OnceLease
 	record string
 	err    error
 }
@@ -33,7 +33,7 @@ func acquireOnceAsync(ctx context.Context, o *Once, opts AcquireOptions) <-chan 
 }
 
 // mustBegin takes the lock of a Once, for a new owner.
-func mustBegin(t testing.TB, o *Once, opts AcquireOptions) *Lease {
+func mustBegin(t testing.TB, o *Once, opts AcquireOptions) *OnceLease {
 	t.Helper()
 	r := acquireOnce(bg, o, opts)
 	if r.err != nil || r.lease == nil || r.record != "" {
@@ -42,7 +42,7 @@ func mustBegin(t testing.TB, o *Once, opts AcquireOptions) *Lease {
 	return r.lease
 }
 
-func mustRecord(t testing.TB, lease *Lease, record string, ttl time.Duration) {
+func mustRecord(t testing.TB, lease *OnceLease, record string, ttl time.Duration) {
 	t.Helper()
 	if err := lease.ReleaseWith(bg, []byte(record), ttl); err != nil {
 		t.Fatalf("ReleaseWith: %v", err)
@@ -336,7 +336,7 @@ func TestOnce_ALockKnowsNoRecords(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	wantBusy(t, c.Once("a")) // the lock comes first
-	wantErr(t, "ReleaseWith of a plain lock", r.lease.ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
+	wantErr(t, "ReleaseWith of a plain lock", (&OnceLease{r.lease}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 	mustRelease(t, r.lease)
 	wantRecord(t, c.Once("a"), "done")
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +17,7 @@ type Options struct {
 	// for a fair lock sleeps 5s at most, to keep its place.
 	PollInterval time.Duration
 	// FairWaitTimeout is how long a waiter for a fair lock may be silent before others drop it from the
-	// queue. It is the bound where nothing else tells that a waiter is dead: with PublishMode Both, and
+	// queue. It is the bound where nothing else tells that a waiter is dead: with PublishBoth, and
 	// with plain channels in a cluster. Elsewhere a waiter for whom nothing listens is dropped when it
 	// has been its turn for some 10s. All programs that share fair locks should agree on it. 0: 300s, at
 	// least 1s. Redisson: fairLockWaitTimeout.
@@ -53,17 +54,17 @@ type Options struct {
 type PublishMode int
 
 const (
-	// Auto is Sharded on a *redis.ClusterClient whose servers can do it, as those from Redis 7.0 on can, and Plain everywhere
+	// PublishAuto is PublishSharded on a *redis.ClusterClient whose servers can do it, as those from Redis 7.0 on can, and PublishPlain everywhere
 	// else, as Redisson has it. The servers are asked (PUBSUB SHARDNUMSUB) when it matters for the first time; one that
-	// refuses to tell is Plain. Until the answer is there, releases are announced as with Both.
-	Auto PublishMode = iota
-	// Plain uses PUBLISH and SUBSCRIBE.
-	Plain
-	// Sharded uses SPUBLISH and SSUBSCRIBE.
-	Sharded
-	// Both publishes with both and listens to both: for fleets in which some use one and some the
+	// refuses to tell is PublishPlain. Until the answer is there, releases are announced as with PublishBoth.
+	PublishAuto PublishMode = iota
+	// PublishPlain uses PUBLISH and SUBSCRIBE.
+	PublishPlain
+	// PublishSharded uses SPUBLISH and SSUBSCRIBE.
+	PublishSharded
+	// PublishBoth publishes with both and listens to both: for fleets in which some use one and some the
 	// other, such as clusters shared with Redisson 3.22 to 3.27, which chooses by chance.
-	Both
+	PublishBoth
 )
 
 var (
@@ -74,9 +75,9 @@ var (
 
 func (m PublishMode) publishCommands() []string {
 	switch m {
-	case Sharded:
+	case PublishSharded:
 		return publishSharded
-	case Both:
+	case PublishBoth:
 		return publishBoth
 	default:
 		return publishPlain
@@ -118,8 +119,8 @@ func (o Options) withDefaults() (Options, error) {
 	if most := min(o.CommandTimeout, o.WatchdogTimeout/3); o.ReplicaAcks > 0 && o.ReplicaTimeout >= most {
 		return o, invalid(ErrInvalidOptions, "core.Options.ReplicaTimeout is %s; it must be shorter than CommandTimeout and a third of WatchdogTimeout: %s", o.ReplicaTimeout, most)
 	}
-	if o.PublishMode < Auto || o.PublishMode > Both {
-		return o, invalid(ErrInvalidOptions, "core.Options.PublishMode is %d; use Auto, Plain, Sharded or Both", o.PublishMode)
+	if o.PublishMode < PublishAuto || o.PublishMode > PublishBoth {
+		return o, invalid(ErrInvalidOptions, "core.Options.PublishMode is %d; use PublishAuto, PublishPlain, PublishSharded or PublishBoth", o.PublishMode)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -181,8 +182,8 @@ type AcquireOptions struct {
 	// LeaseTime is how long the lock is held at most. 0: for as long as the holder wants, renewed by the watchdog. Whole
 	// milliseconds count; between 0 and 1ms, and below 0, is refused. Redisson: leaseTime.
 	LeaseTime time.Duration
-	// MaxWaiters refuses with ErrTooManyWaiters when so many callers of this process wait for the name already; not without
-	// WaitTime, where nobody waits. 0: no bound; negative values are refused.
+	// MaxWaiters bounds how many callers of this process wait for the name: one more is refused with ErrTooManyWaiters. It does not
+	// matter without WaitTime. 0: 1024; -1: no bound; other negative values are refused.
 	MaxWaiters int
 
 	vote bool // on behalf of a RedLock; see there
@@ -194,8 +195,21 @@ func (o AcquireOptions) check() error {
 		return invalid(ErrInvalidOptions, "core.AcquireOptions.WaitTime is %s; use 0 for one attempt, core.WaitForever, or a positive duration", o.WaitTime)
 	case o.LeaseTime != 0 && o.LeaseTime < minLease:
 		return invalid(ErrInvalidOptions, "core.AcquireOptions.LeaseTime is %s; use 0 for the watchdog, or at least %s", o.LeaseTime, minLease)
-	case o.MaxWaiters < 0:
-		return invalid(ErrInvalidOptions, "core.AcquireOptions.MaxWaiters is %d; use 0 for no bound, or a positive number", o.MaxWaiters)
+	case o.MaxWaiters < -1:
+		return invalid(ErrInvalidOptions, "core.AcquireOptions.MaxWaiters is %d; use 0 for %d, -1 for no bound, or a positive number", o.MaxWaiters, defaultMaxWaiters)
 	}
 	return nil
+}
+
+const defaultMaxWaiters = 1024
+
+// waiters is MaxWaiters as a number that can be compared.
+func (o AcquireOptions) waiters() int32 {
+	switch o.MaxWaiters {
+	case 0:
+		return defaultMaxWaiters
+	case -1:
+		return math.MaxInt32
+	}
+	return int32(min(o.MaxWaiters, math.MaxInt32))
 }

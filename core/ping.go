@@ -279,10 +279,10 @@ func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
 	connection := p.server.Subscribe(ctx)
 	defer connection.Close()
 	var steps []func(context.Context, ...string) error
-	if p.mode != Sharded {
+	if p.mode != PublishSharded {
 		steps = append(steps, connection.Subscribe, connection.Unsubscribe)
 	}
-	if p.mode == Sharded || p.mode == Both {
+	if p.mode == PublishSharded || p.mode == PublishBoth {
 		steps = append(steps, connection.SSubscribe, connection.SUnsubscribe)
 	}
 	for _, step := range steps {

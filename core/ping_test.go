@@ -43,7 +43,7 @@ func wantPing(t *testing.T, c *Client, says ...string) {
 func TestPing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	for _, mode := range []PublishMode{Auto, Plain, Sharded, Both} {
+	for _, mode := range []PublishMode{PublishAuto, PublishPlain, PublishSharded, PublishBoth} {
 		var events []string
 		c := b.client(t, func(o *Options) {
 			o.PublishMode = mode
@@ -114,7 +114,7 @@ func TestPing_ShardedPermissions(t *testing.T) {
 		if err := b.rdb.Do(bg, "ACL", "SETUSER", "orders", "reset", "on", ">secret", "~*", "&*", "+@all", "-"+rule[1:]).Err(); err != nil {
 			t.Fatal(err)
 		}
-		c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = Sharded })
+		c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = PublishSharded })
 		wantPing(t, c, "ACL SETUSER orders "+rule+" (")
 	}
 }
@@ -268,7 +268,7 @@ func TestPing_Cluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, mode := range []PublishMode{Auto, Plain, Both} {
+	for _, mode := range []PublishMode{PublishAuto, PublishPlain, PublishBoth} {
 		c := newLooseClient(t, cluster.ClientWith(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = mode })
 		wantPing(t, c)
 		master := cluster.Masters(t)[1]

@@ -13,14 +13,14 @@ func TestPublishModes(t *testing.T) {
 		holder, waiter PublishMode
 		plain, sharded bool // where the waiter listens
 	}{
-		"auto, auto":       {Auto, Auto, true, false},
-		"plain, plain":     {Plain, Plain, true, false},
-		"sharded, sharded": {Sharded, Sharded, false, true},
-		"both, both":       {Both, Both, true, true},
-		"both, plain":      {Both, Plain, true, false},
-		"both, sharded":    {Both, Sharded, false, true},
-		"plain, both":      {Plain, Both, true, true},
-		"sharded, both":    {Sharded, Both, true, true},
+		"auto, auto":       {PublishAuto, PublishAuto, true, false},
+		"plain, plain":     {PublishPlain, PublishPlain, true, false},
+		"sharded, sharded": {PublishSharded, PublishSharded, false, true},
+		"both, both":       {PublishBoth, PublishBoth, true, true},
+		"both, plain":      {PublishBoth, PublishPlain, true, false},
+		"both, sharded":    {PublishBoth, PublishSharded, false, true},
+		"plain, both":      {PublishPlain, PublishBoth, true, true},
+		"sharded, both":    {PublishSharded, PublishBoth, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -853,6 +854,16 @@ func TestMaxWaiters_WithoutWaitTime(t *testing.T) {
 			mustRelease(t, await(t, "the lock is had", waiting).lease)
 			idle(t, c, b.rdb)
 		})
+	}
+}
+
+// MaxWaiters bounds the waiters even if it is not set.
+func TestMaxWaiters_Default(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[int]int32{0: 1024, -1: math.MaxInt32, 7: 7, math.MaxInt: math.MaxInt32} {
+		if got := (AcquireOptions{MaxWaiters: given}).waiters(); got != want {
+			t.Errorf("MaxWaiters %d bounds them to %d, want %d", given, got, want)
+		}
 	}
 }
 

@@ -329,7 +329,7 @@ func tire(c *Client, name string, n uint8) {
 // eachTired is eachHandedOn for the kinds that get tired, with both ways to publish, and a client that leaves a freed lock to
 // others for as long as they may need.
 func eachTired(t *testing.T, test func(t *testing.T, s *handover)) {
-	for mode, publish := range map[string]PublishMode{"plain": Plain, "sharded": Sharded} {
+	for mode, publish := range map[string]PublishMode{"plain": PublishPlain, "sharded": PublishSharded} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			eachHandover(t, tiring, func(t *testing.T, s *handover) {
@@ -437,7 +437,7 @@ func TestRule6_3_LostOnTheWay(t *testing.T) {
 // listeners are the subscriptions to the lock's channel.
 func (s *handover) listeners() int64 {
 	channel := s.holder.hold.kind.channel("a", "")
-	if s.c.opts.PublishMode == Sharded {
+	if s.c.opts.PublishMode == PublishSharded {
 		return s.rdb.PubSubShardNumSub(bg, channel).Val()[channel]
 	}
 	return s.rdb.PubSubNumSub(bg, channel).Val()[channel]

@@ -11,7 +11,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A herald knows by which commands releases are announced and listened for. In PublishMode Auto on a cluster that depends on
+// A herald knows by which commands releases are announced and listened for. In PublishAuto on a cluster that depends on
 // the servers, which New does not ask: whoever needs to know first does. The hub waits for the answer before it subscribes to
 // anything. A release does not wait: until the answer is there it is announced by both commands, one of which is heard.
 type herald struct {
@@ -24,8 +24,8 @@ type herald struct {
 func newHerald(rdb redis.UniversalClient, opts Options) *herald {
 	h := &herald{rdb: rdb, timeout: opts.CommandTimeout}
 	mode := opts.PublishMode
-	if mode == Auto && !isCluster(rdb) {
-		mode = Plain
+	if mode == PublishAuto && !isCluster(rdb) {
+		mode = PublishPlain
 	}
 	h.mode.Store(int32(mode))
 	return h
@@ -38,20 +38,20 @@ func isCluster(rdb redis.UniversalClient) bool {
 }
 
 // ask is the mode, by the word of a server where need be: one that knows PUBSUB SHARDNUMSUB has sharded channels, one that
-// does not, or forbids it, is Plain, as Redisson has it. What says nothing of that is an error, and the next to ask asks again.
+// does not, or forbids it, is PublishPlain, as Redisson has it. What says nothing of that is an error, and the next to ask asks again.
 func (h *herald) ask(ctx context.Context) (PublishMode, error) {
-	if mode := PublishMode(h.mode.Load()); mode != Auto {
+	if mode := PublishMode(h.mode.Load()); mode != PublishAuto {
 		return mode, nil
 	}
 	ctx, cancel := context.WithTimeout(batch.Bounded(ctx), h.timeout)
 	defer cancel()
-	mode, err := Sharded, h.rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
+	mode, err := PublishSharded, h.rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
 	switch {
 	case err == nil:
 	case isAnswer(err) && strings.HasPrefix(err.Error(), "ERR "), hasCode(err, "NOPERM"):
-		mode = Plain
+		mode = PublishPlain
 	default:
-		return Auto, err
+		return PublishAuto, err
 	}
 	h.mode.Store(int32(mode))
 	return mode, nil
@@ -60,13 +60,13 @@ func (h *herald) ask(ctx context.Context) (PublishMode, error) {
 // subscribeCommands is ask for the hub.
 func (h *herald) subscribeCommands(ctx context.Context) (plain, sharded bool, err error) {
 	mode, err := h.ask(ctx)
-	return mode != Sharded, mode == Sharded || mode == Both, err
+	return mode != PublishSharded, mode == PublishSharded || mode == PublishBoth, err
 }
 
 // publishMode is how a release is announced now.
 func (c *Client) publishMode() PublishMode {
 	h := c.herald
-	if mode := PublishMode(h.mode.Load()); mode != Auto {
+	if mode := PublishMode(h.mode.Load()); mode != PublishAuto {
 		return mode
 	}
 	if h.asking.CompareAndSwap(false, true) {
@@ -77,15 +77,15 @@ func (c *Client) publishMode() PublishMode {
 			h.asking.Store(false)
 		}
 	}
-	return Both
+	return PublishBoth
 }
 
 // countsBy is the subcommand of PUBSUB by which the server that has a lock counts all who listen for its release; "": there is none.
 func (c *Client) countsBy() string {
 	switch mode := c.publishMode(); {
-	case mode == Plain && !c.cluster:
+	case mode == PublishPlain && !c.cluster:
 		return "NUMSUB"
-	case mode == Sharded:
+	case mode == PublishSharded:
 		return "SHARDNUMSUB"
 	}
 	return "" // plain channels of a cluster have their listeners at any node

@@ -116,7 +116,7 @@ func (c Config) Validate() error {
 	}
 	problems = append(problems, checkTimes(c.WaitTime, c.LeaseTime)...)
 	refuse(c.MaxHold < 0, "MaxHold is %s; use 0 for no end, or a positive duration", c.MaxHold)
-	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for %d, -1 for no bound, or a positive number", c.MaxWaiters, defaultMaxWaiters)
+	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for 1024, -1 for no bound, or a positive number", c.MaxWaiters)
 	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
 	refuse(c.RetryAfter < 0, "RetryAfter is %s; use 0 for %s, or a positive duration", c.RetryAfter, defaultRetryAfter)
 	if err := c.Mode.check(len(c.Keys), c.Locker != nil); err != nil {
@@ -142,22 +142,13 @@ func checkTimes(wait, lease time.Duration) (problems []error) {
 	return problems
 }
 
-const (
-	defaultMaxWaiters = 1024
-	defaultRetryAfter = time.Second
-)
+const defaultRetryAfter = time.Second
 
 // withDefaults fills in what was left at zero.
 func (c Config) withDefaults() Config {
 	c.Keys = slices.Clone(c.Keys)
 	if c.Key != nil {
 		c.Keys = []keyfuncs.Func{c.Key}
-	}
-	switch c.MaxWaiters {
-	case 0:
-		c.MaxWaiters = defaultMaxWaiters
-	case -1:
-		c.MaxWaiters = 0 // core's word for no bound
 	}
 	if c.Name == nil {
 		c.Name = func(key string) string { return "reqlock:" + key }

@@ -96,11 +96,6 @@ func TestModeString(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	for given, want := range map[int]int{0: 1024, -1: 0, 7: 7} {
-		if got := (Config{Key: key, MaxWaiters: given}).withDefaults().MaxWaiters; got != want {
-			t.Errorf("MaxWaiters %d reaches core as %d, want %d", given, got, want)
-		}
-	}
 	keys := []keyfuncs.Func{key, key}
 	cfg := Config{Keys: keys}.withDefaults()
 	keys[0] = nil

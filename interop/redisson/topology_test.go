@@ -48,21 +48,21 @@ type served struct {
 
 var topologies = []topology{
 	{name: "single", serve: serveSingle, masters: 1, publish: auto},
-	{name: "cluster", serve: serveCluster, masters: 3, publish: publishInCluster(core.Auto)},
-	{name: "cluster-plain", serve: serveCluster, masters: 3, publish: publishInCluster(core.Plain)}, // Redisson's shardedSubscriptionMode is OFF
+	{name: "cluster", serve: serveCluster, masters: 3, publish: publishInCluster(core.PublishAuto)},
+	{name: "cluster-plain", serve: serveCluster, masters: 3, publish: publishInCluster(core.PublishPlain)},
 	{name: "masters", serve: serveMasters, masters: 3, apart: true, publish: auto},
 }
 
-func auto(version) core.PublishMode { return core.Auto }
+func auto(version) core.PublishMode { return core.PublishAuto }
 
 // publishInCluster is the PublishMode for a version in a cluster, as docs/redisson.md has it, given the one for new versions.
 func publishInCluster(latest core.PublishMode) func(version) core.PublishMode {
 	return func(v version) core.PublishMode {
 		switch {
 		case v.before(hasSharded):
-			return core.Plain
+			return core.PublishPlain
 		case v.before(sureOfSharded):
-			return core.Both
+			return core.PublishBoth
 		}
 		return latest
 	}
@@ -110,7 +110,7 @@ func (topo *topology) without(k kind) string {
 
 // seesListeners reports whether our clients can tell that a waiter for a fair lock is dead.
 func (topo *topology) seesListeners() bool {
-	return topo.masters == 1 || topo.publish(topo.version) == core.Auto
+	return topo.masters == 1 || topo.publish(topo.version) == core.PublishAuto
 }
 
 // start starts the servers and the JVM, for as long as the test runs.

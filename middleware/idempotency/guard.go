@@ -95,7 +95,7 @@ func (v *visit) run(r *http.Request, next func(*http.Request, *Recorder)) {
 		next(r, nil)
 		return
 	}
-	ctx, passed, end := handlerContext(r.Context(), v.lease)
+	ctx, passed, end := handlerContext(r.Context(), v.lease.Lease)
 	own := r.WithContext(ctx)
 	rec := &Recorder{r: r, limit: v.g.cfg.MaxResponseBody, passed: passed}
 	completed := false
@@ -121,9 +121,9 @@ func (v *visit) finish(r *http.Request, rec *Recorder) {
 		var err error
 		switch {
 		case result != nil:
-			err = lease.ReleaseWith(r.Context(), result, v.ttl())
+			err = v.lease.ReleaseWith(r.Context(), result, v.ttl())
 		case failure != nil && v.marker != nil:
-			err = lease.ReleaseWith(r.Context(), v.marker, v.g.cfg.TTL) // Release would take it away
+			err = v.lease.ReleaseWith(r.Context(), v.marker, v.g.cfg.TTL) // Release would take it away
 		default:
 			err = lease.Release(r.Context())
 		}

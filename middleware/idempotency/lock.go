@@ -43,7 +43,7 @@ func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lea
 		return nil, l.v.answer(data)
 	}
 	l.v.lease = lease
-	return lease, nil
+	return lease.Lease, nil
 }
 
 // answer is what a request with a record gets.

@@ -24,7 +24,7 @@ type visit struct {
 	print [printSize]byte
 
 	marker []byte      // what Refuse leaves of a run, as Redis has it
-	lease  *core.Lease // that the handler runs under
+	lease  *core.OnceLease // that the handler runs under
 	replay *record     // that the request is answered with
 
 	noStore  atomic.Bool
