@@ -186,7 +186,7 @@ func TestRedisStaysAway(t *testing.T) {
 	eventually(t, "it is released", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// What becomes of a call that was not answered, by its error. TestRule2_4_Fates is about those that were.
+// What becomes of a call that was not answered, by its error. TestOutcome_ByErrorReply is about those that were.
 func TestFatesWithoutAReply(t *testing.T) {
 	t.Parallel()
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}

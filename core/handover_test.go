@@ -1,13 +1,606 @@
 package core
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
+
+// handedOn are the kinds that are handed on.
+var handedOn = []string{"lock", "fenced", "write", "fair"}
+
+// eachHandedOn runs a test for every kind that is handed on, with a lock that is held and another caller of the same process
+// that waits for it, asleep.
+func eachHandedOn(t *testing.T, test func(t *testing.T, s *handover)) {
+	eachHandover(t, handedOn, test)
+}
+
+func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *handover), options ...func(*Options)) {
+	for _, name := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newHandover(t, name, time.Minute, options...))
+		})
+	}
+}
+
+// newHandover has a lock of a kind held, and waited for by a caller that wants it for a time, or 0.
+func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handover {
+	s := &handover{bundle: newBundle(t)}
+	s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
+	s.lock = func(c *Client) *Lock { return family[kind](c, "a") }
+	s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
+	ctx, leave := context.WithCancel(bg)
+	t.Cleanup(leave)
+	s.leave = leave
+	s.waiter = acquireAsync(ctx, s.lock(s.c), AcquireOptions{WaitTime: WaitForever, LeaseTime: lease})
+	listened(t, s.c, "a")
+	return s
+}
+
+type handover struct {
+	*bundle
+	c      *Client
+	proxy  *redistest.Proxy
+	lock   func(*Client) *Lock
+	holder *Lease
+	waiter <-chan acquired
+	leave  func()
+}
+
+func passes() func([]string) bool { return runs(passScript, fencedPassScript, fairPassScript) }
+
+// stopOnTheWay begins the release, and has the proxy stop the hand-over: as a request, or when Redis has done it.
+func (s *handover) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
+	held = s.proxy.OnMatch(1, passes(), where)
+	result := make(chan error, 1)
+	go func() { result <- s.holder.Release(bg) }()
+	await(t, "the hand-over is on its way", held.Hit())
+	return held, result
+}
+
+// mustGet is the waiter's lease.
+func (s *handover) mustGet(t *testing.T) *Lease {
+	t.Helper()
+	got := await(t, "the waiter gets it", s.waiter)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	return got.lease
+}
+
+// One command hands it on; nobody finds the lock free, and nothing is published.
+func TestHandOver_OneCommand(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		commands := counter(s.proxy, runs())
+		held, released := s.stopOnTheWay(t, redistest.HoldReply)
+		if ttl := s.pttl(t, "a"); ttl <= 30*time.Second || ttl > time.Minute {
+			t.Errorf("the new owner's lease is a minute, the lock lives for %s", ttl)
+		}
+		wantErr(t, "a stranger", second(s.lock(s.client(t))), ErrNotAcquired)
+		held.Release()
+		lease := s.mustGet(t)
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if n := commands(); n != 1 {
+			t.Errorf("%d commands, want 1", n)
+		}
+		wantHeld(t, lease)
+		mustRelease(t, lease)
+	})
+}
+
+// A release whose reply is lost is repeated as it was: the waiter has the lock once, and the holder has given it back.
+func TestHandOver_LostReply(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{"before": redistest.CutBefore, "after": redistest.CutAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachHandedOn(t, func(t *testing.T, s *handover) {
+				s.proxy.OnMatch(1, passes(), action)
+				mustRelease(t, s.holder)
+				lease := s.mustGet(t)
+				wantErr(t, "a stranger", second(s.lock(s.client(t))), ErrNotAcquired)
+				mustRelease(t, lease)
+			})
+		})
+	}
+}
+
+// The lease of the waiter is counted from the repeat: what is left of the first try's by then is too short, and somebody else
+// would have the lock before it is over here. A longer one, which only the waiter itself can have asked for, stays.
+func TestHandOver_RetryCountsTheLease(t *testing.T) {
+	t.Parallel()
+	for name, ttl := range map[string]time.Duration{"shorter": 5 * time.Second, "longer": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachHandedOn(t, func(t *testing.T, s *handover) {
+				_, released := s.stopOnTheWay(t, redistest.HoldReply)
+				s.rdb.PExpire(bg, "a", ttl) // as if time had passed, or it had been prolonged
+				s.proxy.Cut()
+				s.proxy.Restore()
+				lease := s.mustGet(t)
+				if err := await(t, "Release", released); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				if left := s.pttl(t, "a"); left < lease.Remaining() || ttl == time.Hour && left < ttl-patience {
+					t.Errorf("the lock lives for %s, the lease for %s", left, lease.Remaining())
+				}
+				mustRelease(t, lease)
+			})
+		})
+	}
+}
+
+// Where the lock was lost before, the release says so, and the waiter asks as if nobody had handed it anything.
+func TestHandOver_LockWasLost(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		s.free(t, "a")
+		wantErr(t, "Release", s.holder.Release(bg), ErrLockLost)
+		mustRelease(t, s.mustGet(t))
+	})
+}
+
+// A waiter that leaves while the lock is on its way to it leaves no lock behind.
+func TestHandOver_WaiterHasLeft(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		held, released := s.stopOnTheWay(t, redistest.HoldReply)
+		s.leave()
+		wantErr(t, "the waiter", await(t, "it leaves", s.waiter).err, context.Canceled)
+		next := acquireAsync(bg, s.lock(s.c), AcquireOptions{WaitTime: WaitForever})
+		held.Release()
+		if err := await(t, "Release", released); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		got := await(t, "whoever comes next gets it", next)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		mustRelease(t, got.lease)
+	})
+}
+
+// Whether the lock was handed on is never heard of: the error goes to both, and what is there is freed, whose ever it is.
+func TestHandOver_OutcomeStaysUnknown(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{"not done": redistest.CutBefore, "done": redistest.CutAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(3*time.Second), pollInterval(never))
+			holder := mustAcquire(t, c, "a", AcquireOptions{})
+			waiter := acquireAsync(bg, c.Lock("a"), long)
+			listened(t, c, "a")
+			proxy.OnMatch(1, passes(), action)
+			proxy.OnEvery(passes(), redistest.CutBefore)
+			if err := holder.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
+				t.Errorf("Release: %v, want that Redis did not answer", err)
+			}
+			if err := await(t, "the waiter fails with it", waiter).err; err == nil {
+				t.Error("the waiter got it")
+			}
+			mustRelease(t, mustAcquire(t, b.client(t), "a", AcquireOptions{WaitTime: patience}))
+		})
+	}
+}
+
+// Two processes share a lock that both want all the time.
+func TestHandOver_TwoProcessesShare(t *testing.T) {
+	t.Parallel()
+	for _, name := range handedOn {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			clients := []*Client{b.client(t), b.client(t)}
+			var turns [2]atomic.Int64
+			ctx, stop := context.WithTimeout(bg, patience*3)
+			defer stop()
+			var wg sync.WaitGroup
+			for i := range 16 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						lease, err := family[name](clients[i%2], "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+						if err != nil {
+							return
+						}
+						turns[i%2].Add(1)
+						if err := lease.Release(bg); err != nil {
+							t.Errorf("Release: %v", err)
+						}
+						if min(turns[0].Load(), turns[1].Load()) >= 5*streakMoves {
+							stop()
+						}
+					}
+				})
+			}
+			wg.Wait()
+			one, two := turns[0].Load(), turns[1].Load()
+			if min(one, two) < 5*streakMoves || max(one, two) > 8*min(one, two) {
+				t.Errorf("%d and %d turns", one, two)
+			}
+		})
+	}
+}
+
+// Of two processes, one hears of a release later than the other, always. It gets as much of the lock all the same, once it has
+// been noticed: who has had a streak asks again when the other has had one, not as soon as it can.
+func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
+	t.Parallel()
+	for _, name := range tiring {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			quick := b.clientOn(t, b.srv.Client(t))
+			slow := b.clientOn(t, b.srv.ClientWith(t, hardOfHearing))
+			quick.standBack, slow.standBack = patience, patience // whose turn it is does not depend on how slow the machine is
+
+			ctx, stop := context.WithTimeout(bg, 3*patience)
+			defer stop()
+			const enough = 20 * streakMoves
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			turns, noticed := map[*Client]int{}, false
+			count := func(c *Client) {
+				mu.Lock()
+				defer mu.Unlock()
+				if !noticed && c == slow {
+					noticed = true
+					clear(turns)
+				}
+				if turns[c]++; noticed && turns[quick]+turns[slow] >= enough {
+					stop()
+				}
+			}
+			for i := range 16 {
+				c := []*Client{slow, quick}[i%2]
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						lease, err := family[name](c, "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+						if err != nil {
+							return
+						}
+						count(c)
+						if err := lease.Release(bg); err != nil {
+							t.Errorf("Release: %v", err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if one, two := turns[quick], turns[slow]; one+two < enough || min(one, two)*100 < (one+two)*35 {
+				t.Errorf("%d turns of the quick one, %d of the slow one, noticed: %t", one, two, noticed)
+			}
+		})
+	}
+}
+
+// hardOfHearing has whatever comes on a connection that has subscribed to something arrive 5 ms late.
+func hardOfHearing(o *redis.Options) {
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, addr)
+		return &lateConn{Conn: conn}, err
+	}
+}
+
+type lateConn struct {
+	net.Conn
+	late atomic.Bool
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
+		c.late.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.late.Load() {
+		<-time.After(5 * time.Millisecond)
+	}
+	return n, err
+}
+
+// tiring are the kinds that are not handed on for ever.
+var tiring = []string{"lock", "fenced", "write"}
+
+// tire ends the streak of a lock, after n others, as if nobody else were known to want it.
+func tire(c *Client, name string, n uint8) {
+	e := c.lock(name)
+	defer e.unlock()
+	e.moves, e.streaks, e.rivals = streakMoves, n, 0
+}
+
+// eachTired is eachHandedOn for the kinds that get tired, with both ways to publish, and a client that leaves a freed lock to
+// others for as long as they may need.
+func eachTired(t *testing.T, test func(t *testing.T, s *handover)) {
+	for mode, publish := range map[string]PublishMode{"plain": PublishPlain, "sharded": PublishSharded} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			eachHandover(t, tiring, func(t *testing.T, s *handover) {
+				s.c.standBack = patience
+				test(t, s)
+			}, func(o *Options) { o.PublishMode = publish })
+		})
+	}
+}
+
+// another is a client of another process.
+func (s *handover) another(t *testing.T) *Client {
+	return s.client(t, pollInterval(time.Hour), func(o *Options) { o.PublishMode = s.c.opts.PublishMode })
+}
+
+// As long as nobody listens elsewhere, there is nobody to whom a lock could be left after a streak.
+func TestHandOver_GoesOnWithoutOtherListeners(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		tire(s.c, "a", 0)
+		commands := counter(s.proxy, runs())
+		mustRelease(t, s.holder)
+		lease := s.mustGet(t)
+		if n := commands(); n != 1 {
+			t.Errorf("%d commands, want 1", n)
+		}
+		e := s.c.lock("a")
+		if e.moves != 1 || e.streaks != 1 {
+			t.Errorf("%d moves after %d streaks, want the first of the second", e.moves, e.streaks)
+		}
+		e.unlock()
+		mustRelease(t, lease)
+	})
+}
+
+// Others who listen have the lock next, although this process has not noticed them before.
+func TestHandOver_EndsWhereOthersListen(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		other := s.another(t)
+		stranger := acquireAsync(bg, s.lock(other), AcquireOptions{WaitTime: WaitForever})
+		listened(t, other, "a")
+		tire(s.c, "a", 0)
+		mustRelease(t, s.holder)
+		got := await(t, "the other process has its turn", stranger)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		select {
+		case r := <-s.waiter:
+			t.Fatalf("the waiter has it as well: %+v", r)
+		default:
+		}
+		mustRelease(t, got.lease)
+		mustRelease(t, s.mustGet(t))
+	})
+}
+
+// Now and then a lock is left to others whether anybody listens or not.
+func TestHandOver_EndsNowAndThenAnyway(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		handed := counter(s.proxy, passes())
+		tire(s.c, "a", probing-1)
+		mustRelease(t, s.holder)
+		lease := mustTake(t, bg, s.lock(s.another(t)), AcquireOptions{}) // it does not listen, and finds the lock free
+		if n := handed(); n != 0 {
+			t.Errorf("handed on %d times", n)
+		}
+		mustRelease(t, lease)
+		mustRelease(t, s.mustGet(t))
+	})
+}
+
+// A hold that is lost while Redis finds that there are others is lost, and nothing more is done about it.
+func TestHandOver_LostWhileOthersWait(t *testing.T) {
+	t.Parallel()
+	eachTired(t, func(t *testing.T, s *handover) {
+		stranger := acquireAsync(bg, s.lock(s.another(t)), AcquireOptions{WaitTime: WaitForever})
+		eventually(t, "another listens", func() bool { return s.listeners() == 2 })
+		tire(s.c, "a", 0)
+		held, released := s.stopOnTheWay(t, redistest.HoldReply)
+		frees := counter(s.proxy, runs(releaseScript, readWriteUpdateScript))
+		s.holder.hold.lose(ErrLockLost)
+		held.Release()
+		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
+		for range 2 { // in any order
+			select {
+			case got := <-stranger:
+				mustRelease(t, got.lease)
+				stranger = nil
+			case got := <-s.waiter:
+				mustRelease(t, got.lease)
+				s.waiter = nil
+			case <-time.After(patience):
+				t.Fatal("nobody gets it")
+			}
+		}
+		if n := frees(); n > 2 { // by who has lost it, and by the waiter
+			t.Errorf("freed %d times", n)
+		}
+	})
+}
+
+// listeners are the subscriptions to the lock's channel.
+func (s *handover) listeners() int64 {
+	channel := s.holder.hold.kind.channel("a", "")
+	if s.c.opts.PublishMode == PublishSharded {
+		return s.rdb.PubSubShardNumSub(bg, channel).Val()[channel]
+	}
+	return s.rdb.PubSubNumSub(bg, channel).Val()[channel]
+}
+
+// A hand-over whose reply was lost is repeated, and then there are others; it is executed after all while the lock is being freed.
+// The release has been one all the same, and what was handed on by mistake is freed.
+func TestHandOver_StrayWhileTheLockIsFreed(t *testing.T) {
+	t.Parallel()
+	eachHandover(t, tiring, func(t *testing.T, s *handover) {
+		channel := s.holder.hold.kind.channel("a", "")
+		var others []*redis.PubSub
+		for range 2 { // one could be taken for the client's own subscription, which is cut
+			others = append(others, s.rdb.Subscribe(bg, channel))
+			if _, err := others[len(others)-1].Receive(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tire(s.c, "a", 0)
+		stray, released := s.stopOnTheWay(t, redistest.HoldRequest)
+		free := s.proxy.OnMatch(1, runs(releaseScript, readWriteUpdateScript), redistest.HoldRequest)
+		s.proxy.Cut()
+		s.proxy.Restore()
+		await(t, "the lock is being freed", free.Hit())
+		for _, ps := range others {
+			_ = ps.Close()
+		}
+		eventually(t, "nobody else listens", func() bool { return s.listeners() <= 1 })
+		stray.Release()
+		await(t, "the hand-over has been executed", stray.Done())
+		if _, there := s.rdb.HGetAll(bg, "a").Val()[s.holder.hold.kind.field(s.holder.hold.field)]; there {
+			t.Fatal("the lock was to be handed on")
+		}
+		free.Release()
+		if err := await(t, "Release", released); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		mustRelease(t, s.mustGet(t))
+	}, commandTimeout(patience/4)) // it is freed once more then
+}
+
+// A stream of acquisitions of one process costs hardly more than a command each.
+func TestHandOver_CommandsPerAcquisition(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	commands := counter(proxy, runs())
+	const callers, rounds = 8, 50
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range rounds {
+				lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience * 3})
+				if err == nil {
+					err = lease.Release(bg)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// On a machine that is hardly ever given to us every streak may be short; two commands each would be without any.
+	if n := commands(); n > callers*rounds*17/10 {
+		t.Errorf("%d commands for %d acquisitions", n, callers*rounds)
+	}
+}
+
+// Closing: what is held is waited for, and not handed on meanwhile.
+func TestHandOver_NotWhileClosing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	holder := mustAcquire(t, c, "a", AcquireOptions{})
+	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+	handed := counter(proxy, passes())
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(bg) }()
+	wantErr(t, "the waiter", await(t, "it ends", waiter).err, ErrClosed)
+	mustRelease(t, holder)
+	if err := await(t, "Close", closed); err != nil {
+		t.Error(err)
+	}
+	if n := handed(); n != 0 {
+		t.Errorf("handed on %d times", n)
+	}
+}
+
+// A hold that is lost while it is being handed on leaves its heir awake: it asks for itself.
+func TestHandOver_LostOnTheWay(t *testing.T) {
+	t.Parallel()
+	eachHandedOn(t, func(t *testing.T, s *handover) {
+		held, released := s.stopOnTheWay(t, redistest.HoldRequest)
+		s.free(t, "a")
+		s.holder.hold.lose(ErrLockLost)
+		held.Release()
+		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
+		mustRelease(t, s.mustGet(t))
+	})
+}
+
+// What is being handed on is not there yet for who has it next. Renewals that are sent meanwhile leave it out: Redis would say that
+// it is gone, and a lease that has only begun would be lost by that.
+func TestHandOver_NotRenewedBeforeItIsThere(t *testing.T) {
+	t.Parallel()
+	for _, kind := range handedOn {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := newHandover(t, kind, 0)
+			another := mustAcquire(t, s.c, "b", AcquireOptions{})
+			held, released := s.stopOnTheWay(t, redistest.HoldRequest)
+			renewal := s.proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
+			s.c.dog.RenewAll()
+			await(t, "a renewal", renewal.Hit())
+			held.Release()
+			lease := s.mustGet(t)
+			if err := await(t, "Release", released); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			renewal.Release()
+			awaitRenewals(t, another)
+			wantHeld(t, lease)
+			s.c.dog.RenewAll()
+			awaitRenewals(t, lease)
+			mustRelease(t, lease)
+			mustRelease(t, another)
+		})
+	}
+}
+
+// A fair lock is handed on only to whoever is first of all; else it is freed, and the first is told.
+func TestHandOver_FairGoesToTheFirst(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t, pollInterval(never)), b.client(t, pollInterval(never))
+	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	queued := func(n int64) {
+		eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == n })
+	}
+	first := acquireAsync(bg, other.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
+	queued(1)
+	here := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
+	queued(2)
+	listened(t, c, "a")
+	mustRelease(t, holder)
+	got := await(t, "the first", first)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	select {
+	case r := <-here:
+		t.Fatalf("the second has it as well: %+v", r)
+	default:
+	}
+	mustRelease(t, got.lease)
+	second := await(t, "the second", here)
+	if second.err != nil {
+		t.Fatal(second.err)
+	}
+	mustRelease(t, second.lease)
+}
 
 // Redis does not execute a hand-over, as in a slot whose move has torn the keys of a lock apart. The
 // release is a plain one then: it succeeds at once, and the waiter gets the lock by asking for it.

@@ -195,7 +195,7 @@ func wantErr(t *testing.T, c *Call, want error) {
 }
 
 // A lone caller never waits for company, and the first few do not wait for each other.
-func TestRule3_4_ALoneCallerNeverWaits(t *testing.T) {
+func TestLane_LoneCallerNeverWaits(t *testing.T) {
 	onClock(t, func(b *bench) {
 		began := time.Now()
 		for range 100 {
@@ -215,7 +215,7 @@ func TestRule3_4_ALoneCallerNeverWaits(t *testing.T) {
 }
 
 // Beyond the first few, what is queued goes out as one pipeline, two of them at a time.
-func TestRule3_4_TwoPipelines(t *testing.T) {
+func TestLane_TwoPipelines(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(100)
 		b.wantSizes("the first few", 1, 1, 1, 1)
@@ -509,7 +509,7 @@ func TestDo_Close(t *testing.T) {
 }
 
 // A pipeline that takes long does not keep others from Redis, but there is an end to that.
-func TestRule3_4_AnOldPipelineDoesNotCount(t *testing.T) {
+func TestLane_SlowPipelineDoesNotCount(t *testing.T) {
 	onClock(t, func(b *bench) {
 		var calls []*Call
 		more := func(n int) { calls = append(calls, b.calls(n)...) }
@@ -553,7 +553,7 @@ func TestGivenUpFlightsDoNotCount(t *testing.T) {
 }
 
 // What is slow depends on what is usual.
-func TestRule3_4_WhatIsSlow(t *testing.T) {
+func TestLane_WhatIsSlow(t *testing.T) {
 	onClock(t, func(b *bench) {
 		const usual = 100 * time.Millisecond
 		for range 100 {
@@ -571,7 +571,7 @@ func TestRule3_4_WhatIsSlow(t *testing.T) {
 }
 
 // Pipelines are bounded in commands and in bytes; a call that is too large for any goes alone.
-func TestRule3_4_Bounds(t *testing.T) {
+func TestLane_Bounds(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(4 + 250)
 		for range 3 {
@@ -601,7 +601,7 @@ func TestRule3_4_Bounds(t *testing.T) {
 }
 
 // A call is answered by its deadline, once: what is still queued by an error that says so, what was sent by another.
-func TestRule3_4_Deadlines(t *testing.T) {
+func TestDeadlines(t *testing.T) {
 	onClock(t, func(b *bench) {
 		sent := b.calls(40)
 		pass(leastSlow)
@@ -643,7 +643,7 @@ func TestRule3_4_Deadlines(t *testing.T) {
 }
 
 // A shorter deadline behind longer ones, in the queue as in a pipeline.
-func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
+func TestDeadlines_InAnyOrder(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(4)
 		var short []*Call
@@ -674,7 +674,7 @@ func TestRule3_4_DeadlinesInAnyOrder(t *testing.T) {
 }
 
 // A reply that is there is given, also if the deadline passes while others before it are being told.
-func TestRule3_4_ADeadlineWhileRepliesAreGiven(t *testing.T) {
+func TestDeadlines_WhileRepliesAreGiven(t *testing.T) {
 	onClock(t, func(b *bench) {
 		first := b.calls(4)
 		slow := newCall("slow")
@@ -705,7 +705,7 @@ func TestRule3_4_ADeadlineWhileRepliesAreGiven(t *testing.T) {
 
 // The context of a command ends neither before the deadline of a call nor while one is under way, whatever was sent before and
 // after it; and none is left after Close.
-func TestRule3_4_Contexts(t *testing.T) {
+func TestContexts(t *testing.T) {
 	onClock(t, func(b *bench) {
 		var last context.Context
 		for range 3 {
@@ -733,7 +733,7 @@ func TestRule3_4_Contexts(t *testing.T) {
 }
 
 // A caller that leaves takes back a call that is queued; one that was sent is answered all the same.
-func TestRule3_4_Withdraw(t *testing.T) {
+func TestWithdraw(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(10)
 		for i, want := range map[int]bool{0: false, 3: false, 4: true, 6: true, 9: true} {
@@ -761,7 +761,7 @@ func TestRule3_4_Withdraw(t *testing.T) {
 }
 
 // Renewals do not queue behind anything else.
-func TestRule3_4_RenewalsHaveALaneOfTheirOwn(t *testing.T) {
+func TestLane_OfRenewals(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(1)
 		for len(b.sizes()) < shared.most {
@@ -785,7 +785,7 @@ func TestRule3_4_RenewalsHaveALaneOfTheirOwn(t *testing.T) {
 }
 
 // An error reaches its own caller only; that of a connection reaches all who were on it.
-func TestRule3_4_ErrorsReachTheirCallers(t *testing.T) {
+func TestErrors_ReachTheirCallers(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(4 + 3)
 		for range 3 {
@@ -836,7 +836,7 @@ func TestRule3_4_ErrorsReachTheirCallers(t *testing.T) {
 
 // A WAIT speaks for the calls that were sent before it, and for no others: not for those of an earlier pipeline, of which something
 // had to be sent again.
-func TestRule3_5_WhatAWaitConfirms(t *testing.T) {
+func TestAcks_WhatAWaitConfirms(t *testing.T) {
 	onClockWith(t, Config{Acks: 2, AckTimeout: time.Second}, func(b *bench) {
 		unknown := ""
 		answer := func(acks any) {
@@ -898,7 +898,7 @@ func TestRule3_5_WhatAWaitConfirms(t *testing.T) {
 }
 
 // Close answers what is queued, refuses what comes, and leaves no goroutine.
-func TestRule3_4_CloseDrains(t *testing.T) {
+func TestClose_Drains(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(100)
 		closed := make(chan struct{})
@@ -924,7 +924,7 @@ func TestRule3_4_CloseDrains(t *testing.T) {
 }
 
 // What Redis never answers keeps Close no longer than the library waits for it, and its callers no longer than their deadlines.
-func TestRule3_4_CloseWithoutAnswers(t *testing.T) {
+func TestClose_WithoutAnswers(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(100)
 		closed := make(chan struct{})
@@ -942,7 +942,7 @@ func TestRule3_4_CloseWithoutAnswers(t *testing.T) {
 }
 
 // Close is over when the last reply is there: no timer keeps it.
-func TestRule3_4_CloseIsPrompt(t *testing.T) {
+func TestClose_IsPrompt(t *testing.T) {
 	for name, busy := range map[string]bool{"idle": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
 			onClock(t, func(b *bench) {
@@ -967,7 +967,7 @@ func TestRule3_4_CloseIsPrompt(t *testing.T) {
 }
 
 // A runner that is about to leave a closed lane, and is given calls once more, sends them first.
-func TestRule3_4_CloseWhileALaneGoesOn(t *testing.T) {
+func TestClose_CallQueuedMeanwhile(t *testing.T) {
 	onClock(t, func(b *bench) {
 		slow := newCall("slow")
 		slow.Reply <- Reply{} // holds up whoever answers it
@@ -990,7 +990,7 @@ func TestRule3_4_CloseWhileALaneGoesOn(t *testing.T) {
 }
 
 // Many callers come, go and leave at random: each is answered once or has withdrawn.
-func TestRule3_4_Commotion(t *testing.T) {
+func TestBatcher_RandomCallers(t *testing.T) {
 	onClock(t, func(b *bench) {
 		stop := make(chan struct{})
 		var answers sync.WaitGroup

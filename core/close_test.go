@@ -64,7 +64,7 @@ func soon(t testing.TB, d time.Duration) context.Context {
 }
 
 // A release that is under way when the context of Close ends is waited for, and no lock was left held then.
-func TestRule8_CloseAndAReleaseUnderWay(t *testing.T) {
+func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -87,7 +87,7 @@ func TestRule8_CloseAndAReleaseUnderWay(t *testing.T) {
 }
 
 // While Close waits, holders go on as before, and nobody new gets in.
-func TestRule8_RefusesNewWork(t *testing.T) {
+func TestClose_RefusesNewWork(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := newLooseClient(t, b.srv.Client(t), watchdogTimeout(6*time.Second))
@@ -137,7 +137,7 @@ func TestRule8_RefusesNewWork(t *testing.T) {
 }
 
 // Waiters of every kind leave at once, and what they may have been granted is freed.
-func TestRule8_WakesWaiters(t *testing.T) {
+func TestClose_WakesWaiters(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
@@ -174,7 +174,7 @@ func TestRule8_WakesWaiters(t *testing.T) {
 }
 
 // What is still held when Close's ctx ends is taken away: the holders know it before Redis does.
-func TestRule8_EndsTheRest(t *testing.T) {
+func TestClose_EndsTheRest(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
@@ -228,7 +228,7 @@ func TestRule8_EndsTheRest(t *testing.T) {
 }
 
 // A clean-up that waits for a stray is run once, at once.
-func TestRule8_RunsPendingCleanups(t *testing.T) {
+func TestClose_RunsPendingCleanups(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
@@ -256,7 +256,7 @@ func TestRule8_RunsPendingCleanups(t *testing.T) {
 }
 
 // What could not be told to Redis before is told when it is there again, at the latest now.
-func TestRule8_RunsCleanupsThatHaveFailed(t *testing.T) {
+func TestClose_RunsFailedCleanups(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
@@ -286,7 +286,7 @@ func TestRule8_RunsCleanupsThatHaveFailed(t *testing.T) {
 }
 
 // Without Redis, Close does not wait for it for ever; the leases run out.
-func TestRule8_CleanupsThatFailAreDropped(t *testing.T) {
+func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*redistest.Proxy){
 		"refused": (*redistest.Proxy).Cut,
@@ -328,7 +328,7 @@ func TestRule8_CleanupsThatFailAreDropped(t *testing.T) {
 }
 
 // A release that is on its way when Close's time is over gets its chance to arrive.
-func TestRule8_WaitsForReleasesUnderWay(t *testing.T) {
+func TestClose_WaitsForReleases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
@@ -348,7 +348,7 @@ func TestRule8_WaitsForReleasesUnderWay(t *testing.T) {
 }
 
 // A re-entry whose answer comes after Close does not bring the hold back to life.
-func TestRule8_AReentryUnderWayFails(t *testing.T) {
+func TestClose_ReentryUnderWay(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
@@ -379,7 +379,7 @@ func TestRule8_AReentryUnderWayFails(t *testing.T) {
 
 // Many goroutines at work when Close comes: each of them ends, nothing stays behind, and nobody was inside together with
 // another at any time.
-func TestRule8_UnderLoad(t *testing.T) {
+func TestClose_UnderLoad(t *testing.T) {
 	t.Parallel()
 	for round := range 6 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestRule8_UnderLoad(t *testing.T) {
 	}
 }
 
-func TestRule8_ASecondCloseWaitsForTheFirst(t *testing.T) {
+func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := newLooseClient(t, b.srv.Client(t))
@@ -479,7 +479,7 @@ func TestRule8_ASecondCloseWaitsForTheFirst(t *testing.T) {
 }
 
 // An ended ctx means: at once. Where nothing is held that is no error.
-func TestRule8_EndedContext(t *testing.T) {
+func TestClose_EndedContext(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	gone, cancel := context.WithCancel(bg)
@@ -501,7 +501,7 @@ func TestRule8_EndedContext(t *testing.T) {
 }
 
 // The release that Close sends for the rest is announced, as every other.
-func TestRule8_OthersAreTold(t *testing.T) {
+func TestClose_AnnouncesReleases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := newLooseClient(t, b.srv.Client(t))
@@ -517,7 +517,7 @@ func TestRule8_OthersAreTold(t *testing.T) {
 }
 
 // When Close returns, no goroutine of the client runs any more. Not in parallel with other tests: it looks at all goroutines.
-func TestRule8_NoGoroutineIsLeft(t *testing.T) {
+func TestClose_LeavesNoGoroutine(t *testing.T) {
 	b := newBundle(t)
 	b.loadScripts(t)
 	proxy := b.srv.Proxy(t)

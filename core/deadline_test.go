@@ -95,7 +95,7 @@ func (b *bundle) free(t testing.TB, keys ...string) {
 }
 
 // The deadline does not count from the reply, nor from the moment a connection was found.
-func TestRule4_1_DeadlineCountsFromBeforeTheCommand(t *testing.T) {
+func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 	t.Parallel()
 	const lease, delay = 20 * time.Second, 600 * time.Millisecond
 	ctx := WithOwner(bg)
@@ -185,7 +185,7 @@ func TestRule4_1_DeadlineCountsFromBeforeTheCommand(t *testing.T) {
 }
 
 // The holder must stop a moment before Redis lets somebody else in.
-func TestRule4_1_Margin(t *testing.T) {
+func TestDeadline_Margin(t *testing.T) {
 	t.Parallel()
 	for lease, want := range map[time.Duration]time.Duration{
 		time.Millisecond:       250 * time.Microsecond,
@@ -216,7 +216,7 @@ func TestRule4_1_Margin(t *testing.T) {
 }
 
 // Either clock ends the lease: the monotonic one stops while the machine sleeps, the wall clock may be set back.
-func TestRule4_1_TheClockThatIsFurtherCounts(t *testing.T) {
+func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		mono, wall time.Duration
@@ -252,7 +252,7 @@ func TestRule4_1_TheClockThatIsFurtherCounts(t *testing.T) {
 }
 
 // Clocks that part mean that the renewals are late, by as much as nobody knows.
-func TestRule4_1_ClocksThatPartRenewAtOnce(t *testing.T) {
+func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clock := new(testClock)
@@ -282,7 +282,7 @@ func TestRule4_1_ClocksThatPartRenewAtOnce(t *testing.T) {
 }
 
 // A lease that is not renewed must end on time as well when the clock jumps, not when a timer set before it rings.
-func TestRule4_1_ClocksThatPartBringTheEndNearer(t *testing.T) {
+func TestClocks_DriftEndsTheLeaseOnTime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clock := new(testClock)
@@ -293,7 +293,7 @@ func TestRule4_1_ClocksThatPartBringTheEndNearer(t *testing.T) {
 }
 
 // Nobody who asks has to wait for a timer: the process may have been stopped, and the timers with it.
-func TestRule4_2_TheClockIsComparedNotATimer(t *testing.T) {
+func TestDeadline_NeedsNoTimer(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{0, 20 * time.Second} {
 		for name, ask := range map[string]func(*Lease) error{
@@ -335,7 +335,7 @@ func TestRule4_2_TheClockIsComparedNotATimer(t *testing.T) {
 	}
 }
 
-func TestRule4_2_ALateGrantIsReleased(t *testing.T) {
+func TestDeadline_LateGrantIsReleased(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clock := stoppedClock()
@@ -359,7 +359,7 @@ func TestRule4_2_ALateGrantIsReleased(t *testing.T) {
 	mustRelease(t, got.lease)
 }
 
-func TestRule4_2_ALateReentryIsTakenBack(t *testing.T) {
+func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clock := stoppedClock()
@@ -382,7 +382,7 @@ func TestRule4_2_ALateReentryIsTakenBack(t *testing.T) {
 }
 
 // Whatever tells of a loss, all leases of the hold end.
-func TestRule4_3_WhatIsLoss(t *testing.T) {
+func TestLoss_EndsEveryLease(t *testing.T) {
 	t.Parallel()
 	const (
 		watchdog  = 9 * time.Second
@@ -489,7 +489,7 @@ func TestRule4_3_WhatIsLoss(t *testing.T) {
 }
 
 // Redis may answer with errors for a while, or not at all: the lock is not lost before its lease is over.
-func TestRule4_3_AnErrorIsNotLoss(t *testing.T) {
+func TestLoss_NotByAnError(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var failed atomic.Int32
@@ -533,7 +533,7 @@ func TestRule4_3_AnErrorIsNotLoss(t *testing.T) {
 
 // A process that was stopped until its lease was over knows it as soon as it comes to renew it, whatever Redis answers, or
 // whether it does.
-func TestRule4_3_TheProcessWasStopped(t *testing.T) {
+func TestLoss_ProcessWasStopped(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clock := stoppedClock()
@@ -578,7 +578,7 @@ func TestAlarms(t *testing.T) {
 }
 
 // When Redis sees the first command that lets others in, the holders know that they have lost.
-func TestRule4_3_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
+func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		lose func(c *Client, l *Lease, clock *testClock)
@@ -624,7 +624,7 @@ func TestRule4_3_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 	}
 }
 
-func TestRule4_4_ArmedBeforeAcquireReturns(t *testing.T) {
+func TestWatchdog_ArmedBeforeAcquireReturns(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var atReturn atomic.Int64
@@ -653,7 +653,7 @@ func TestRule4_4_ArmedBeforeAcquireReturns(t *testing.T) {
 }
 
 // Two levels of different kinds: the watchdog keeps the lock exactly while one of them wants it.
-func TestRule4_4_RenewedWhileALevelWantsIt(t *testing.T) {
+func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -677,7 +677,7 @@ func TestRule4_4_RenewedWhileALevelWantsIt(t *testing.T) {
 
 // Arming and cancelling from many goroutines, as re-entries and releases of one owner do it: in the end nothing is
 // renewed.
-func TestRule4_4_CancelWins(t *testing.T) {
+func TestWatchdog_ConcurrentArmAndCancel(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var lost atomic.Int32
@@ -711,7 +711,7 @@ func TestRule4_4_CancelWins(t *testing.T) {
 
 // A renewal that was under way when the lock was released finds nothing. That is no loss, neither of the lease that was
 // released nor of the next one of the same owner.
-func TestRule4_4_ZeroAfterReleaseIsIgnored(t *testing.T) {
+func TestWatchdog_ZeroAfterRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var lost atomic.Int32
@@ -742,7 +742,7 @@ func TestRule4_4_ZeroAfterReleaseIsIgnored(t *testing.T) {
 }
 
 // The same when Redis has freed the lock, and its answer to the release is still on the way.
-func TestRule4_4_ZeroDuringReleaseIsIgnored(t *testing.T) {
+func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var lost atomic.Int32
@@ -770,7 +770,7 @@ func TestRule4_4_ZeroDuringReleaseIsIgnored(t *testing.T) {
 }
 
 // A grant of which the answer has come late leaves less time than there is between two renewals.
-func TestRule4_4_ALateGrantIsRenewedAtOnce(t *testing.T) {
+func TestWatchdog_LateGrantIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clock := stoppedClock()
@@ -792,7 +792,7 @@ func TestRule4_4_ALateGrantIsRenewedAtOnce(t *testing.T) {
 }
 
 // 300 locks on a short watchdog: renewed by few scripts, and all kept.
-func TestRule4_4_Batched(t *testing.T) {
+func TestWatchdog_Batches(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var lost atomic.Int32
@@ -826,7 +826,7 @@ func TestRule4_4_Batched(t *testing.T) {
 }
 
 // One key of a wrong type among many: a script that stopped there would let all those behind it run out.
-func TestRule4_4_AWrongTypeAmongMany(t *testing.T) {
+func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var mu sync.Mutex
@@ -873,7 +873,7 @@ func TestRule4_4_AWrongTypeAmongMany(t *testing.T) {
 }
 
 // A batch that is answered with an error is no renewal of any of its keys; each is renewed alone, at once.
-func TestRule4_4_ABatchThatFailsIsTakenApart(t *testing.T) {
+func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var failed atomic.Int32
@@ -905,7 +905,7 @@ func TestRule4_4_ABatchThatFailsIsTakenApart(t *testing.T) {
 
 // Redis refuses connections for a while, with many locks to renew. No time must be lost on it: when it is back, all of
 // them are renewed before their leases end.
-func TestRule4_4_ManyLocksOverARestart(t *testing.T) {
+func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	const n = 150
@@ -930,7 +930,7 @@ func TestRule4_4_ManyLocksOverARestart(t *testing.T) {
 }
 
 // Retries go on to the deadline, with pauses, and end there.
-func TestRule4_4_RetriesBackOffUntilTheDeadline(t *testing.T) {
+func TestWatchdog_RetriesUntilTheDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second))

@@ -101,7 +101,7 @@ func quiet(count func() int) int {
 }
 
 // Twenty wait, one asks; and the one that has waited longest has the lock first.
-func TestRule5_1_OnlyTheFirstAsks(t *testing.T) {
+func TestQueue_OnlyTheFirstAsks(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -136,7 +136,7 @@ func TestRule5_1_OnlyTheFirstAsks(t *testing.T) {
 }
 
 // Names do not wait for each other.
-func TestRule5_1_OneQueueAName(t *testing.T) {
+func TestQueue_OnePerName(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(never))
@@ -152,7 +152,7 @@ func TestRule5_1_OneQueueAName(t *testing.T) {
 }
 
 // If an owner that holds the lock queued up behind others, it would wait for those who wait for it.
-func TestRule5_2_AnOwnerThatHoldsNeverQueues(t *testing.T) {
+func TestQueue_HoldersPassIt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -172,7 +172,7 @@ func TestRule5_2_AnOwnerThatHoldsNeverQueues(t *testing.T) {
 
 // Of one owner's waiters one is granted; the others enter with it, also past a stranger between them, for whom they would
 // otherwise wait while he waits for them.
-func TestRule5_2_QueuedEntriesOfTheOwnerReenter(t *testing.T) {
+func TestQueue_OtherCallsOfTheOwnerReenter(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(never))
@@ -200,7 +200,7 @@ func TestRule5_2_QueuedEntriesOfTheOwnerReenter(t *testing.T) {
 
 // Who does not want to wait, and sees others wait, need not ask.
 // Readers ask together, also those of one owner. They have one hold all the same, whoever's answer comes first.
-func TestRule5_2_TwoReadersOfOneOwnerAskTogether(t *testing.T) {
+func TestQueue_TwoReadersOfOneOwner(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -236,7 +236,7 @@ func TestRule5_2_TwoReadersOfOneOwnerAskTogether(t *testing.T) {
 	}
 }
 
-func TestRule5_2_WaitTimeZeroBehindOthers(t *testing.T) {
+func TestQueue_NoWaitTimeBehindOthers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -264,7 +264,7 @@ func TestRule5_2_WaitTimeZeroBehindOthers(t *testing.T) {
 }
 
 // The release came before the subscription: no message will tell of it.
-func TestRule5_3_AsksAgainWhenSubscribed(t *testing.T) {
+func TestWaiting_AsksAgainWhenSubscribed(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -278,7 +278,7 @@ func TestRule5_3_AsksAgainWhenSubscribed(t *testing.T) {
 }
 
 // No confirmation ever comes: the first waiter asks by and by.
-func TestRule5_3_PollsWithoutConfirmation(t *testing.T) {
+func TestWaiting_PollsWithoutASubscription(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(200*time.Millisecond))
@@ -291,7 +291,7 @@ func TestRule5_3_PollsWithoutConfirmation(t *testing.T) {
 }
 
 // Asking often, as one must behind locks that announce nothing, does not mean that answers to pings are due as soon.
-func TestRule5_3_PollingOftenLeavesThePubSubConnectionTime(t *testing.T) {
+func TestWaiting_ShortPollIntervalAndSlowPings(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(10*time.Millisecond))
@@ -307,7 +307,7 @@ func TestRule5_3_PollingOftenLeavesThePubSubConnectionTime(t *testing.T) {
 }
 
 // The message was lost; and so is every other that could help.
-func TestRule5_3_PollsWhenAMessageIsLost(t *testing.T) {
+func TestWaiting_PollsWhenAMessageIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(400*time.Millisecond))
@@ -323,7 +323,7 @@ func TestRule5_3_PollsWhenAMessageIsLost(t *testing.T) {
 }
 
 // A holder that dies says nothing; its lock is free when its TTL is over.
-func TestRule5_3_SleepsNoLongerThanTheTTL(t *testing.T) {
+func TestWaiting_SleepsNoLongerThanTheTTL(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -337,7 +337,7 @@ func TestRule5_3_SleepsNoLongerThanTheTTL(t *testing.T) {
 }
 
 // The time to live of the holder's key ends the sleep, when it is shorter than the poll; 0 and no end are no reason to spin.
-func TestRule5_3_HowLongAWaiterSleeps(t *testing.T) {
+func TestWaiting_Pauses(t *testing.T) {
 	t.Parallel()
 	c := &Client{opts: Options{PollInterval: 5 * time.Second}}
 	for ttl, want := range map[time.Duration][2]time.Duration{
@@ -357,7 +357,7 @@ func TestRule5_3_HowLongAWaiterSleeps(t *testing.T) {
 }
 
 // TTLs that say nothing must lead neither to a storm nor to sleep without end.
-func TestRule5_3_OddTTLs(t *testing.T) {
+func TestWaiting_OddTTLs(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
@@ -393,7 +393,7 @@ func TestRule5_3_OddTTLs(t *testing.T) {
 }
 
 // The lock is released while the answer "held" is on its way: the message comes first, and must not be forgotten.
-func TestRule5_3_AMessageDuringTheQuestion(t *testing.T) {
+func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -412,7 +412,7 @@ func TestRule5_3_AMessageDuringTheQuestion(t *testing.T) {
 }
 
 // The first waiter was told, and leaves: there will be no second message.
-func TestRule5_3_ThePromotedAsksAtOnce(t *testing.T) {
+func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, stray := range []struct {
 		name string
@@ -449,7 +449,7 @@ func TestRule5_3_ThePromotedAsksAtOnce(t *testing.T) {
 }
 
 // A waiter that leaves the queue before it has asked passes the word on.
-func TestRule5_3_ThePromotedAsksAtOnceWhenTimeIsOver(t *testing.T) {
+func TestWaiting_PromotedAsksAtOnceAfterATimeout(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -467,7 +467,7 @@ func TestRule5_3_ThePromotedAsksAtOnceWhenTimeIsOver(t *testing.T) {
 }
 
 // Whatever was published while there was no connection is lost.
-func TestRule5_3_EveryResubscriptionWakes(t *testing.T) {
+func TestWaiting_ResubscriptionWakes(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -487,7 +487,7 @@ func TestRule5_3_EveryResubscriptionWakes(t *testing.T) {
 }
 
 // Nobody needs a message to hear of what happens in its own process.
-func TestRule5_3_ReleasesAndLossesOfThisClientWake(t *testing.T) {
+func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		opts AcquireOptions
@@ -537,7 +537,7 @@ func TestRule5_3_ReleasesAndLossesOfThisClientWake(t *testing.T) {
 
 // Hundreds of waiters, and not one command.
 // A writer that goes on as a reader lets readers in, those of its own process without a message.
-func TestRule5_3_ADowngradeOfThisClientWakes(t *testing.T) {
+func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -561,7 +561,7 @@ func TestRule5_3_ADowngradeOfThisClientWakes(t *testing.T) {
 
 // The release of a fair lock wakes the next of its own process without a message, also when it ends a streak: Redis keeps the
 // queue, and there is nobody to stand back for.
-func TestRule5_3_AFairReleaseAfterAStreakWakes(t *testing.T) {
+func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -592,7 +592,7 @@ func TestRule5_3_AFairReleaseAfterAStreakWakes(t *testing.T) {
 	mustRelease(t, mustGet(t, "the next has it", waiter))
 }
 
-func TestRule5_3_SilenceBetweenPolls(t *testing.T) {
+func TestWaiting_SendsNothingBetweenPolls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -623,7 +623,7 @@ func TestRule5_3_SilenceBetweenPolls(t *testing.T) {
 }
 
 // The connection is there, and nothing comes through it any more.
-func TestRule5_3_ASilentConnectionIsReplaced(t *testing.T) {
+func TestWaiting_DeafConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(300*time.Millisecond))
@@ -637,7 +637,7 @@ func TestRule5_3_ASilentConnectionIsReplaced(t *testing.T) {
 }
 
 // With Redis gone, a queue of a thousand must not wait a command time-out each.
-func TestRule5_4_AnErrorGoesToAllWhoWereQueued(t *testing.T) {
+func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]redistest.Action{
 		"no answer":        redistest.DropReply,
@@ -680,7 +680,7 @@ func TestRule5_4_AnErrorGoesToAllWhoWereQueued(t *testing.T) {
 }
 
 // Who came when the question was on its way already asks for itself.
-func TestRule5_4_AnErrorGoesToNobodyElse(t *testing.T) {
+func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxiedWith(t, readTimeout(5*time.Second), pollInterval(never), commandTimeout(4*time.Second))
@@ -706,7 +706,7 @@ func TestRule5_4_AnErrorGoesToNobodyElse(t *testing.T) {
 }
 
 // A thousand waiters, and Redis dies. All know it within one command time-out from the poll that noticed.
-func TestRule5_4_AThousandWaitersWhenRedisDies(t *testing.T) {
+func TestOutage_AThousandWaiters(t *testing.T) {
 	t.Parallel()
 	const n, poll, timeout = 1000, time.Second, 4 * time.Second
 	for _, test := range []struct {
@@ -760,7 +760,7 @@ func (b *bundle) pubSubConnections(t testing.TB) int {
 	return strings.Count(list, "id=")
 }
 
-func TestRule5_5_OneConnectionForAllNames(t *testing.T) {
+func TestPubSub_OneConnectionForAllNames(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(never))
@@ -791,7 +791,7 @@ func TestRule5_5_OneConnectionForAllNames(t *testing.T) {
 }
 
 // A hot lock has waiters again at once: its channel is not dropped and taken up all the time. An idle one is dropped.
-func TestRule5_5_ChannelsLinger(t *testing.T) {
+func TestPubSub_ChannelsLinger(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))

@@ -95,7 +95,7 @@ func (w *waitSpy) look(cmds []redis.Cmder) {
 
 // What Acquire returns is on the replica. The replicas are asked on the connection of the scripts, once for all of them: on
 // another connection their answer proves nothing.
-func TestRule3_5_AcksArrive(t *testing.T) {
+func TestReplicas_Confirm(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	_, replica := b.replica(t)
@@ -128,7 +128,7 @@ func TestRule3_5_AcksArrive(t *testing.T) {
 }
 
 // Too few acks: whoever was in that pipeline is told, and has nothing.
-func TestRule3_5_TooFewAcks(t *testing.T) {
+func TestReplicas_TooFew(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		acks int
@@ -157,7 +157,7 @@ func TestRule3_5_TooFewAcks(t *testing.T) {
 }
 
 // When the replica is back, so are the locks.
-func TestRule3_5_TheReplicaComesBack(t *testing.T) {
+func TestReplicas_ComeBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
@@ -178,7 +178,7 @@ func TestRule3_5_TheReplicaComesBack(t *testing.T) {
 }
 
 // Those who wait behind one whose grant was not confirmed do not find out one after another.
-func TestRule3_5_WaitersAreTold(t *testing.T) {
+func TestReplicas_WaitersAreTold(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
@@ -202,7 +202,7 @@ func TestRule3_5_WaitersAreTold(t *testing.T) {
 }
 
 // Re-entry and extension count when they are confirmed; until then all stays as it was. Releases do not ask.
-func TestRule3_5_ReentryAndExtension(t *testing.T) {
+func TestReplicas_ReentryAndExtension(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
@@ -229,7 +229,7 @@ func TestRule3_5_ReentryAndExtension(t *testing.T) {
 }
 
 // A renewal that is not confirmed does not move the deadline: the holder stops when the replica would let others in.
-func TestRule3_5_Renewals(t *testing.T) {
+func TestReplicas_Renewals(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
@@ -261,7 +261,7 @@ func TestRule3_5_Renewals(t *testing.T) {
 }
 
 // A grant by a second try proves nothing, if the first has written what this one only finds: the replica may not have it.
-func TestRule3_5_AnEarlierTry(t *testing.T) {
+func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
@@ -281,7 +281,7 @@ func TestRule3_5_AnEarlierTry(t *testing.T) {
 }
 
 // In a cluster each call is confirmed by the replicas of its own master.
-func TestRule3_5_Cluster(t *testing.T) {
+func TestReplicas_Cluster(t *testing.T) {
 	t.Parallel()
 	_, cluster := startCluster(t)
 	c := newLooseClient(t, cluster, replicaAcks(1))
@@ -301,7 +301,7 @@ func TestRule3_5_Cluster(t *testing.T) {
 }
 
 // Options that cannot work are refused by New.
-func TestRule3_5_Refused(t *testing.T) {
+func TestReplicas_BadOptions(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Second})
 	defer rdb.Close()
@@ -333,7 +333,7 @@ func TestRule3_5_Refused(t *testing.T) {
 }
 
 // A hand-over that is not confirmed is one for the holder, who is rid of the lock, and none for those who wait, who are told.
-func TestRule3_5_HandOver(t *testing.T) {
+func TestReplicas_HandOver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)

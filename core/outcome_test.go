@@ -16,7 +16,7 @@ import (
 )
 
 // A holder that may not publish can release all the same; who waits finds the lock free by asking again.
-func TestRule2_1_ReleaseWithoutRightToPublish(t *testing.T) {
+func TestRelease_WithoutPermissionToPublish(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string][]any{
 		"no command": {"~*", "&*", "+@all", "-publish", "-spublish"},
@@ -51,7 +51,7 @@ func TestRule2_1_ReleaseWithoutRightToPublish(t *testing.T) {
 
 // A Redis that is full takes no new locks, and what a script did before it ran into that does not stay; those that
 // hold keep their locks and can release them.
-func TestRule2_1_FullRedis(t *testing.T) {
+func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(6*time.Second))
@@ -78,7 +78,7 @@ func TestRule2_1_FullRedis(t *testing.T) {
 
 // A slot on its way to another node: with a channel among the KEYS, scripts would be answered TRYAGAIN for as long as
 // that takes, since a channel is never there as a key. Locks must be taken, entered, renewed and released all the while.
-func TestRule2_2_SlotInMigration(t *testing.T) {
+func TestSlotMigration_LocksWork(t *testing.T) {
 	t.Parallel()
 	nodes := newMigration(t)
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes.source.Addr()}})
@@ -166,7 +166,7 @@ func (m *migration) move(t *testing.T, key string) {
 }
 
 // Only what says "granted" grants. Anything else that comes back is an error, and what it may have meant is undone.
-func TestRule2_3_StrangeRepliesGrantNothing(t *testing.T) {
+func TestReply_OddOnesGrantNothing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -191,7 +191,7 @@ func TestRule2_3_StrangeRepliesGrantNothing(t *testing.T) {
 }
 
 // The same for what is read as done or gone.
-func TestRule2_3_StrangeRepliesToTheHolder(t *testing.T) {
+func TestReply_OddOnesToTheHolder(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -220,7 +220,7 @@ func TestRule2_3_StrangeRepliesToTheHolder(t *testing.T) {
 }
 
 // A refusal carries the holder's time to live.
-func TestRule2_3_RefusalCarriesTTL(t *testing.T) {
+func TestReply_RefusalCarriesTTL(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -247,7 +247,7 @@ func TestRule2_3_RefusalCarriesTTL(t *testing.T) {
 }
 
 // What Redis says before it has executed anything is passed on at once, and leaves nothing to clean up.
-func TestRule2_4_NotExecuted(t *testing.T) {
+func TestOutcome_NotExecuted(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -276,7 +276,7 @@ func TestRule2_4_NotExecuted(t *testing.T) {
 }
 
 // NOSCRIPT: the text follows, and the caller notices nothing.
-func TestRule2_4_ScriptFlush(t *testing.T) {
+func TestOutcome_ScriptFlush(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second))
@@ -319,7 +319,7 @@ func TestRule2_4_ScriptFlush(t *testing.T) {
 }
 
 // TRYAGAIN and LOADING pass: they are worth another try, until the deadline.
-func TestRule2_4_WorthAnotherTry(t *testing.T) {
+func TestOutcome_RetriedUntilTheDeadline(t *testing.T) {
 	t.Parallel()
 	const timeout = 4 * time.Second
 	for _, code := range []string{"TRYAGAIN", "LOADING"} {
@@ -363,7 +363,7 @@ func TestRule2_4_WorthAnotherTry(t *testing.T) {
 
 // To a batch of renewals TRYAGAIN says that it will not do as long as a slot is on its way: the keys are tried one by one, not
 // the same again.
-func TestRule2_4_BusyBatch(t *testing.T) {
+func TestRenewal_BatchInAMigratingSlot(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second))
@@ -388,7 +388,7 @@ func TestRule2_4_BusyBatch(t *testing.T) {
 }
 
 // A connection that cannot be opened, or is not to be had, has carried nothing: nothing is to be cleaned up.
-func TestRule2_4_NotSent(t *testing.T) {
+func TestOutcome_NotSent(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	ctx, cancel := context.WithTimeout(bg, patience)
@@ -422,7 +422,7 @@ func TestRule2_4_NotSent(t *testing.T) {
 }
 
 // Every other error, and every lost reply, may mean that the lock was granted: it is released.
-func TestRule2_4_UnknownOutcome(t *testing.T) {
+func TestOutcome_Unknown(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
 		"error":       redistest.ReplyWith("-ERR something went wrong\r\n"),
@@ -448,7 +448,7 @@ func TestRule2_4_UnknownOutcome(t *testing.T) {
 }
 
 // The table itself, by code.
-func TestRule2_4_Fates(t *testing.T) {
+func TestOutcome_ByErrorReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -468,7 +468,7 @@ func TestRule2_4_Fates(t *testing.T) {
 }
 
 // A release to zero is HDEL and PUBLISH; a refusal costs two calls, a grant three.
-func TestRule2_5_Lean(t *testing.T) {
+func TestScripts_CommandsPerCall(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, _ := b.proxied(t)

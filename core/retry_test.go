@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,7 @@ import (
 )
 
 // The library repeats a command whose reply was lost, unless it is one of ours.
-func TestRule3_1_TheLibraryRepeatsNothing(t *testing.T) {
+func TestRetry_NotByTheRedisClient(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -57,7 +58,7 @@ func TestRule3_1_TheLibraryRepeatsNothing(t *testing.T) {
 }
 
 // A text that follows a digest is not repeated either.
-func TestRule3_1_NorTheText(t *testing.T) {
+func TestRetry_NotByTheRedisClientAfterNoScript(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -78,7 +79,7 @@ func TestRule3_1_NorTheText(t *testing.T) {
 }
 
 // The engine repeats what was lost, and the operation is done once.
-func TestRule3_1_TheEngineRepeats(t *testing.T) {
+func TestRetry_LostReply(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		action  redistest.Action
@@ -127,7 +128,7 @@ func TestRule3_1_TheEngineRepeats(t *testing.T) {
 }
 
 // ForceUnlock whose first reply was lost, and somebody takes the lock before its second try: that one was not meant.
-func TestRule3_1_ForceUnlockWhoseReplyWasLost(t *testing.T) {
+func TestForceUnlock_LostReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -159,7 +160,7 @@ func TestRule3_1_ForceUnlockWhoseReplyWasLost(t *testing.T) {
 }
 
 // 0 after an unknown try of a release is the echo of that try, as long as the lease would have lasted.
-func TestRule3_1_ReleaseAnsweredZero(t *testing.T) {
+func TestRelease_RetryFindsNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("in time", func(t *testing.T) {
 		t.Parallel()
@@ -237,7 +238,7 @@ func TestRule3_1_ReleaseAnsweredZero(t *testing.T) {
 }
 
 // Where one command frees the lock for two leases that are released at the same time, its answer is for both.
-func TestRule3_1_TwoReleasesInOne(t *testing.T) {
+func TestRelease_TwoByOneCommand(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -267,7 +268,7 @@ func TestRule3_1_TwoReleasesInOne(t *testing.T) {
 
 // A caller's context never reaches the library: a command that is under way is neither interrupted nor does it cost the
 // connection.
-func TestRule3_2_ContextsDoNotReachTheLibrary(t *testing.T) {
+func TestCancel_DoesNotReachTheRedisClient(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
@@ -338,7 +339,7 @@ func (s contextSpy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // A caller that hangs up while its acquire is under way goes at once. What becomes of the acquire is found out behind it.
-func TestRule3_2_TheCallerLeaves(t *testing.T) {
+func TestCancel_DuringAcquire(t *testing.T) {
 	t.Parallel()
 	// leave has a caller leave while its acquire is held up, and returns when it has gone.
 	leave := func(t *testing.T, c *Client, rule *redistest.Rule) {
@@ -429,7 +430,7 @@ func TestRule3_2_TheCallerLeaves(t *testing.T) {
 }
 
 // A caller that leaves the queue has sent nothing, leaves nothing behind, and holds up nobody.
-func TestRule3_2_ACallerLeavesTheQueue(t *testing.T) {
+func TestCancel_InTheQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(time.Hour))
@@ -463,7 +464,7 @@ func TestRule3_2_ACallerLeavesTheQueue(t *testing.T) {
 }
 
 // Hang-ups are ordinary: hundreds of callers come and go at any moment, and nothing stays.
-func TestRule3_2_ManyHangUps(t *testing.T) {
+func TestCancel_Hundreds(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clients := []*Client{b.client(t), b.client(t)}
@@ -492,7 +493,7 @@ func TestRule3_2_ManyHangUps(t *testing.T) {
 }
 
 // A first try of an acquire arrives when the hold that its second try made has been released: it makes a hold of nobody.
-func TestRule3_3_AStrayAcquireAfterTheRelease(t *testing.T) {
+func TestStray_AcquireAfterRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
@@ -517,7 +518,7 @@ func TestRule3_3_AStrayAcquireAfterTheRelease(t *testing.T) {
 
 // The same where the hold was handed on to a waiter meanwhile; and where it is the waiter's try that arrives, when the hold is over that
 // was handed to it.
-func TestRule3_3_AStrayAcquireAfterTheHandOver(t *testing.T) {
+func TestStray_AcquireAfterHandOver(t *testing.T) {
 	t.Parallel()
 	for kind, ofWaiter := range map[string]bool{"lock": false, "fair": true} {
 		t.Run(kind, func(t *testing.T) {
@@ -560,7 +561,7 @@ func TestRule3_3_AStrayAcquireAfterTheHandOver(t *testing.T) {
 }
 
 // The same where the second try was refused, because somebody else had the lock by then.
-func TestRule3_3_AStrayAcquireAfterARefusal(t *testing.T) {
+func TestStray_AcquireAfterRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	other := b.client(t)
@@ -588,7 +589,7 @@ func TestRule3_3_AStrayAcquireAfterARefusal(t *testing.T) {
 }
 
 // And where the caller had left before the second try was refused.
-func TestRule3_3_AStrayAcquireAfterTheCallerHasLeft(t *testing.T) {
+func TestStray_AcquireAfterCancel(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	other := b.client(t)
@@ -617,7 +618,7 @@ func TestRule3_3_AStrayAcquireAfterTheCallerHasLeft(t *testing.T) {
 }
 
 // And where the acquire failed altogether.
-func TestRule3_3_AStrayAcquireAfterAFailure(t *testing.T) {
+func TestStray_AcquireAfterFailure(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t, commandTimeout(4*time.Second))
@@ -634,7 +635,7 @@ func TestRule3_3_AStrayAcquireAfterAFailure(t *testing.T) {
 
 // A hold in doubt whose lease is used up by its stray: the waiter's next attempt has a wire owner of its own, so that
 // the clean-up of the old one does not take the lock from it.
-func TestRule3_3_TheCleanUpMissesTheNextAttempt(t *testing.T) {
+func TestCleanup_SparesTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	other := b.client(t)
@@ -663,7 +664,7 @@ func TestRule3_3_TheCleanUpMissesTheNextAttempt(t *testing.T) {
 }
 
 // A clean-up that Redis does not answer is dropped when the lease is over.
-func TestRule3_3_CleanUpsEndWithTheLease(t *testing.T) {
+func TestCleanup_EndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(2*time.Second))
@@ -681,7 +682,7 @@ func TestRule3_3_CleanUpsEndWithTheLease(t *testing.T) {
 }
 
 // When Redis is back before, the lock is free at once.
-func TestRule3_3_CleanUpsGoOnWhenRedisIsBack(t *testing.T) {
+func TestCleanup_GoesOnWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
@@ -696,7 +697,7 @@ func TestRule3_3_CleanUpsGoOnWhenRedisIsBack(t *testing.T) {
 }
 
 // New talks to nobody, and neither does a client that is not used.
-func TestRule3_4_NewDoesNotTalkToRedis(t *testing.T) {
+func TestNew_SendsNothing(t *testing.T) {
 	t.Parallel()
 	dialled := make(chan struct{}, 100)
 	dial := func(context.Context, string, string) (net.Conn, error) {
@@ -726,7 +727,7 @@ func TestRule3_4_NewDoesNotTalkToRedis(t *testing.T) {
 }
 
 // Clients on which locks cannot be kept are refused.
-func TestRule3_4_RefusedClients(t *testing.T) {
+func TestNew_RefusesClients(t *testing.T) {
 	t.Parallel()
 	single := func(d time.Duration) redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: d})
@@ -787,4 +788,68 @@ func closeQuietly(rdb redis.UniversalClient) {
 			_ = c.Close()
 		}
 	}
+}
+
+// The first try of an acquire is held back and its retry granted. The owner enters again for longer; then the first try
+// arrives. It must change neither the count nor any time to live.
+func TestAcquire_StrayAfterReentry(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]struct {
+		lock   func(c *Client, name string) *Lock
+		script *lua.Script
+		suffix string // of the field
+	}{
+		"plain":  {(*Client).Lock, acquireScript, ""},
+		"fenced": {(*Client).FencedLock, fencedAcquireScript, ""},
+		"fair":   {(*Client).FairLock, fairAcquireScript, ""},
+		"read":   {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, readAcquireScript, ""},
+		"write":  {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }, writeAcquireScript, ":write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t)
+			other := b.client(t)
+			ctx := WithOwner(bg)
+
+			stray := proxy.OnMatch(1, runs(kind.script), redistest.HoldRequest)
+			first := mustTake(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: patience + 5*time.Second})
+			again := mustTake(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			before := b.timesToLive(t)
+			stray.Release()
+			await(t, "the stray acquire was executed", stray.Done())
+
+			if count := b.fields(t, "a")[first.hold.field+kind.suffix]; count != "2" {
+				t.Errorf("count %q after the stray, want 2", count)
+			}
+			for key, ttl := range b.timesToLive(t) {
+				if ttl < before[key]-patience {
+					t.Errorf("%q had %v to live and has %v after the stray", key, before[key], ttl)
+				}
+			}
+			if name == "read" { // a reader that leaves looks at the keys of the others
+				mustRelease(t, mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{}))
+				wantErr(t, "a writer beside a reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			}
+			wantHeld(t, first)
+			wantHeld(t, again)
+			mustRelease(t, again)
+			if count := b.fields(t, "a")[first.hold.field+kind.suffix]; count != strconv.Itoa(1) {
+				t.Errorf("count %q after a release, want 1", count)
+			}
+			mustRelease(t, first)
+		})
+	}
+}
+
+// timesToLive maps each key to the time it has left.
+func (b *bundle) timesToLive(t testing.TB) map[string]time.Duration {
+	t.Helper()
+	times := make(map[string]time.Duration)
+	for _, key := range b.rdb.Keys(context.Background(), "*").Val() {
+		if ttl := b.pttl(t, key); ttl > 0 {
+			times[key] = ttl
+		}
+	}
+	return times
 }

@@ -66,7 +66,7 @@ func inParallel(n int, f func(i int)) {
 
 // Calls that share a pipeline, or a command, have nothing else in common: errors, refusals and scripts that Redis does not know are each
 // caller's own.
-func TestRule3_4_EveryoneGetsTheirOwn(t *testing.T) {
+func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	other := b.client(t)
@@ -126,7 +126,7 @@ func TestRule3_4_EveryoneGetsTheirOwn(t *testing.T) {
 }
 
 // A connection that dies or goes deaf under a pipeline makes all of it unknown, and each of its calls is repeated.
-func TestRule3_4_ADeadConnection(t *testing.T) {
+func TestBatch_DeadConnection(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
 		"cut before execution": redistest.CutBefore,
@@ -170,7 +170,7 @@ func closeNow(t *testing.T, c *Client) {
 }
 
 // A Redis that stands still for a while delays callers, no more.
-func TestRule3_4_ClientPause(t *testing.T) {
+func TestBatch_ClientPause(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -208,7 +208,7 @@ func TestRule3_4_ClientPause(t *testing.T) {
 
 // Callers leave while Redis does not answer. Those whose call is still queued have sent nothing and leave nothing; what
 // was sent is found out about behind them, and released.
-func TestRule3_4_CallersLeave(t *testing.T) {
+func TestBatch_CallersLeave(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.loadScripts(t)
@@ -255,7 +255,7 @@ func TestRule3_4_CallersLeave(t *testing.T) {
 }
 
 // Renewals go on when no other call gets through.
-func TestRule3_4_RenewalsGoOn(t *testing.T) {
+func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(2*patience), watchdogTimeout(6*time.Second))
@@ -281,7 +281,7 @@ func TestRule3_4_RenewalsGoOn(t *testing.T) {
 }
 
 // Close comes while hundreds are at it: each gets an answer, and nothing is left, neither here nor in Redis.
-func TestRule3_4_CloseInTheMiddle(t *testing.T) {
+func TestBatch_CloseUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := newLooseClient(t, b.srv.Client(t))
@@ -317,7 +317,7 @@ func TestRule3_4_CloseInTheMiddle(t *testing.T) {
 }
 
 // One master of three does not answer: locks of the others are taken and released as ever.
-func TestRule3_4_AFrozenMasterAmongThree(t *testing.T) {
+func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	t.Parallel()
 	servers, cluster := startCluster(t)
 	c := newLooseClient(t, cluster, commandTimeout(2*patience))
@@ -453,7 +453,7 @@ func startReplica(t *testing.T, servers []*redistest.Server, master *redistest.S
 }
 
 // A slot is on its way to another node, and then there: locks in it are taken, renewed and released all the time.
-func TestRule3_4_ASlotMoves(t *testing.T) {
+func TestBatch_SlotMoves(t *testing.T) {
 	t.Parallel()
 	for name, acks := range map[string]int{"alone": 0, "with replicas": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func wantHeldByOther(t testing.TB, c *Client, name string) {
 }
 
 // The wire owner of a hold is never used again, by no owner, no lock and no client of the process.
-func TestRule1_1_EveryHoldHasAWireOwnerOfItsOwn(t *testing.T) {
+func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clients := []*Client{b.client(t), b.client(t)}
@@ -81,7 +81,7 @@ func TestRule1_1_EveryHoldHasAWireOwnerOfItsOwn(t *testing.T) {
 }
 
 // A repeat of an old release, on its way for long, arrives when the same owner holds the lock again.
-func TestRule1_1_AStrayReleaseMissesTheNextHold(t *testing.T) {
+func TestRelease_StrayAfterReacquire(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t)
@@ -103,7 +103,7 @@ func TestRule1_1_AStrayReleaseMissesTheNextHold(t *testing.T) {
 }
 
 // The same with a re-entry: it must neither count in the next hold nor prolong it.
-func TestRule1_1_AStrayReentryMissesTheNextHold(t *testing.T) {
+func TestReentry_StrayAfterReacquire(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t)
@@ -124,7 +124,7 @@ func TestRule1_1_AStrayReentryMissesTheNextHold(t *testing.T) {
 }
 
 // The count is set: what is told twice is counted once.
-func TestRule1_2_ARepeatChangesNothing(t *testing.T) {
+func TestCount_RepeatsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -149,7 +149,7 @@ func TestRule1_2_ARepeatChangesNothing(t *testing.T) {
 }
 
 // A first try of a re-entry arrives when the count has changed since: the next change puts it right.
-func TestRule1_2_AStrayCountIsPutRight(t *testing.T) {
+func TestCount_StrayIsCorrectedByTheNextChange(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t)
@@ -170,7 +170,7 @@ func TestRule1_2_AStrayCountIsPutRight(t *testing.T) {
 }
 
 // A re-entry whose caller has left in the meantime does not count.
-func TestRule1_2_AnAbandonedReentryLeavesTheCount(t *testing.T) {
+func TestCount_AbandonedReentry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(patience))
@@ -192,7 +192,7 @@ func TestRule1_2_AnAbandonedReentryLeavesTheCount(t *testing.T) {
 }
 
 // A lease that runs out leaves the count; the hold goes on with the others.
-func TestRule1_2_ALeaseThatRunsOutLeavesTheCount(t *testing.T) {
+func TestCount_ExpiredLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -214,7 +214,7 @@ func TestRule1_2_ALeaseThatRunsOutLeavesTheCount(t *testing.T) {
 }
 
 // The hold is free with its last lease, in whatever order they go, and whatever the longest would have allowed.
-func TestRule1_2_TheLastLeaseFreesTheHold(t *testing.T) {
+func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 	t.Parallel()
 	const short = 3 * time.Second
 	for name, tc := range map[string]struct {
@@ -253,7 +253,7 @@ func TestRule1_2_TheLastLeaseFreesTheHold(t *testing.T) {
 }
 
 // Goroutines that share an owner enter and leave as they like; the count is the number of leases, and the last one frees.
-func TestRule1_2_SharedOwner(t *testing.T) {
+func TestOwner_SharedByGoroutines(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -329,7 +329,7 @@ func (l *lostHold) wantAllLost(t *testing.T) {
 
 // Only the first level makes the hash. Whatever else the owner does after the lock has expired, and another has had it
 // in between, finds that it is lost, and makes nothing.
-func TestRule1_3_AnExpiredLockIsNotResurrected(t *testing.T) {
+func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 	t.Parallel()
 	long := AcquireOptions{LeaseTime: time.Hour}
 	for name, tc := range map[string]struct {
@@ -379,7 +379,7 @@ func TestRule1_3_AnExpiredLockIsNotResurrected(t *testing.T) {
 }
 
 // The last release as well: a clean 0 is a loss.
-func TestRule1_3_ReleaseOfAnExpiredLock(t *testing.T) {
+func TestRelease_ExpiredLock(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -394,7 +394,7 @@ func TestRule1_3_ReleaseOfAnExpiredLock(t *testing.T) {
 }
 
 // A renewal as well: it neither makes the hash nor lets the holder believe that it has it.
-func TestRule1_3_RenewalOfAnExpiredLock(t *testing.T) {
+func TestRenewal_ExpiredLock(t *testing.T) {
 	t.Parallel()
 	l := newLostHold(t, AcquireOptions{}, AcquireOptions{}, watchdogTimeout(6*time.Second))
 	l.wantAllLost(t)
@@ -402,7 +402,7 @@ func TestRule1_3_RenewalOfAnExpiredLock(t *testing.T) {
 }
 
 // A time to live is never shortened while the field stays.
-func TestRule1_4_NeverShorter(t *testing.T) {
+func TestTTL_ReentryNeverShortens(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -433,7 +433,7 @@ func TestRule1_4_NeverShorter(t *testing.T) {
 }
 
 // Renewals too: they go on while a longer lease is there, and leave it its time.
-func TestRule1_4_RenewalNeverShortens(t *testing.T) {
+func TestTTL_RenewalNeverShortens(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(6*time.Second))
@@ -448,7 +448,7 @@ func TestRule1_4_RenewalNeverShortens(t *testing.T) {
 }
 
 // A repeated acquire finds what its first try has made, and looks at the time to live only then.
-func TestRule1_4_ARepeatedAcquireNeverShortens(t *testing.T) {
+func TestTTL_RepeatedAcquireNeverShortens(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -470,7 +470,7 @@ func TestRule1_4_ARepeatedAcquireNeverShortens(t *testing.T) {
 	mustRelease(t, r.lease)
 }
 
-func TestRule1_4_Extend(t *testing.T) {
+func TestExtend(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -504,7 +504,7 @@ func TestRule1_4_Extend(t *testing.T) {
 }
 
 // One hold is changed by one command at a time; renewals do not wait for that.
-func TestRule1_5_OneChangeAtATime(t *testing.T) {
+func TestHold_OneChangeAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(patience), watchdogTimeout(6*time.Second))
@@ -542,7 +542,7 @@ func TestRule1_5_OneChangeAtATime(t *testing.T) {
 }
 
 // An extension that has its turn between a release and its command finds nothing to extend, and leaves the freeing to the release.
-func TestRule1_5_AnExtensionBeforeTheRelease(t *testing.T) {
+func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]func(c *Client) *Lock{
 		"plain":  func(c *Client) *Lock { return c.Lock("a") },
@@ -585,7 +585,7 @@ func TestRule1_5_AnExtensionBeforeTheRelease(t *testing.T) {
 }
 
 // Releases of one hold by many goroutines at the same moment: each is answered, the last one frees, once.
-func TestRule1_5_ConcurrentReleases(t *testing.T) {
+func TestRelease_Concurrent(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -614,7 +614,7 @@ func TestRule1_5_ConcurrentReleases(t *testing.T) {
 
 // A lock hash has a time to live at any moment. One without it would block everybody for ever, and Redisson would take its
 // -1 for a grant.
-func TestRule1_6_AlwaysATimeToLive(t *testing.T) {
+func TestTTL_AlwaysThere(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(6*time.Second))
@@ -649,7 +649,7 @@ func TestRule1_6_AlwaysATimeToLive(t *testing.T) {
 }
 
 // Where PEXPIRE is refused, the hash that HSET has made is without an end: it must not stay.
-func TestRule1_6_AHashWithoutEndDoesNotStay(t *testing.T) {
+func TestTTL_RefusedExpireLeavesNoHash(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	limited := b.user(t, "~*", "&*", "+@all", "-pexpire")
