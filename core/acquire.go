@@ -15,7 +15,6 @@ import (
 type request struct {
 	ctx        context.Context
 	name       string // of the lock
-	shown      bool   // errors may hold the name
 	kind       *kind
 	owner      owner
 	fixed      time.Duration // LeaseTime; 0: the watchdog's
@@ -24,6 +23,7 @@ type request struct {
 	maxWaiters int32
 	once       bool // without WaitTime
 	vote       bool
+	shown      bool // errors may hold the name
 }
 
 func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
@@ -200,8 +200,8 @@ func (w *waiter) admit() error {
 	e := w.entry
 	if len(e.queue) > 0 {
 		if w.once && !e.joins(w.kind) {
-			if e.trouble != nil {
-				return e.trouble
+			if e.queue[0].troubles > 0 {
+				return e.shard.trouble
 			}
 			return w.notAcquired(e.ttl())
 		}
@@ -500,7 +500,7 @@ func (w *waiter) fail(arrivals uint64, err error) (stays bool) {
 		return false
 	}
 	w.asking, w.coming, w.forced, w.waits = false, "", false, true
-	w.troubles = min(w.troubles+1, 100)
+	w.troubles, e.shard.trouble = min(w.troubles+1, 100), err
 	w.pollAt = in(e.client().troublePause(w.troubles))
 	if !w.out {
 		e.subscribe(w)

@@ -352,7 +352,7 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	close(c.closing)
-	c.each(func(e *entry) { e.dismiss(e.arrivals, ErrClosed) })
+	c.each(func(e *entry) { e.dismiss(e.shard.arrivals, ErrClosed) })
 	for i := range c.shards {
 		c.shards[i].acquiring.Wait()
 	}

@@ -25,7 +25,12 @@ type shard struct {
 
 	acquiring sync.WaitGroup // callers of Acquire in a queue; joined only while the client is open
 
-	_ [16]byte // fills a cache line, so that processors at work on different shards do not wait for each other
+	// Of all entries together, since an entry is kept small.
+	arrivals uint64    // numbers the waiters
+	voters   []*waiter // callers that ask past the queue
+	trouble  error     // why Redis did not answer the latest waiter that asks again in an outage
+
+	_ [32]byte // fills two cache lines, so that processors at work on different shards do not wait for each other
 }
 
 var hashSeed = maphash.MakeSeed()
@@ -42,13 +47,9 @@ type entry struct {
 
 	holds   holdSet      // those that have ended stay until all has been told
 	queue   []*waiter    // first come, first served; only those at the front ask Redis
-	voters  []*waiter    // callers that ask past the queue
-	lingers bool         // a farewell is to come
 	channel *hub.Channel // subscribed to while somebody waits, and a moment longer
 
 	round
-	arrivals uint64 // numbers the waiters
-	trouble  error  // why Redis has not answered the latest question; nil: it has
 	heldTill moment // by the last word of Redis, and by somebody else; endless: without an end
 
 	one [1]*waiter // where queue begins: as a rule there is no second one
@@ -92,7 +93,7 @@ func (e *entry) unlock() {
 			f := &farewell{entry: e}
 			e.client().alarms.Set(&f.alarm, f, e.client().linger)
 		}
-	case e.holds.len == 0 && len(e.voters) == 0 && e.shard.entries[e.key] == e:
+	case e.holds.len == 0 && e.votes == 0 && e.shard.entries[e.key] == e:
 		delete(e.shard.entries, e.key)
 	}
 	e.shard.mu.Unlock()
@@ -231,7 +232,7 @@ type waiter struct {
 	signal chan struct{}         // holds one poke; made before it first sleeps
 	alarm  schedule.Entry[alarm] // pokes it, if need be
 
-	arrival  uint64
+	arrival  uint64 // later ones have higher numbers
 	pollAt   moment
 	seen     uint32 // the epoch before the last question
 	front    bool
@@ -259,8 +260,8 @@ func (w *waiter) poke() {
 
 // enqueue puts a waiter last. Locked.
 func (e *entry) enqueue(w *waiter) {
-	e.arrivals++
-	w.arrival = e.arrivals
+	e.shard.arrivals++
+	w.arrival = e.shard.arrivals
 	w.front = len(e.queue) == 0 || e.joins(w.kind)
 	w.waits = !w.front
 	e.queue = append(e.queue, w)
@@ -327,7 +328,6 @@ func (e *entry) promote() {
 func (e *entry) grant(w *waiter, h *hold) {
 	e.holds.add(h)
 	e.got()
-	e.trouble = nil
 	e.heldTill = 0
 	e.shard.held++
 	e.leave(w)
@@ -351,9 +351,6 @@ func (e *entry) grant(w *waiter, h *hold) {
 func (e *entry) dismiss(arrival uint64, err error) {
 	_, isRecord := err.(*recorded)
 	passing := heals(err)
-	if passing {
-		e.trouble = err
-	}
 	stay := e.queue[:0:0]
 	for _, w := range e.queue {
 		if w.arrival > arrival || isRecord && w.kind.record == nil || passing && w.forEver() {
@@ -418,7 +415,7 @@ func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 // asks notes that a waiter is about to ask, and returns who stands in the queue by now. Locked.
 func (e *entry) asks(w *waiter) (arrivals uint64) {
 	w.asked, w.seen, w.alone = true, e.epochOf(w), e.freed || e.holds.len == 0
-	return e.arrivals
+	return e.shard.arrivals
 }
 
 // sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
@@ -452,7 +449,6 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 
 // note remembers what Redis told about the holder's key. Locked.
 func (e *entry) note(ttl time.Duration) {
-	e.trouble = nil
 	switch {
 	case ttl == noTTL:
 		e.heldTill = endless

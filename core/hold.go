@@ -37,7 +37,6 @@ type hold struct {
 	doubt   bool   // a try to acquire may still arrive at Redis
 	armed   bool
 	ended   bool
-	strays  bool          // a hand-over that was not answered may still be executed; the hold is being freed
 	taken   bool          // the turn is: a command that changes the hold is under way; renewals do not take it
 	line    *candidate    // for the turn
 	cause   error         // why it ended
@@ -348,18 +347,18 @@ func (h *hold) tellRelease(l *Lease) error {
 	if heir, unless := e.heir(h); heir != nil {
 		heir.coming = heir.field()
 		next, lease := heir.newHold(heir.coming, false, now())
-		arrivals := e.arrivals
+		arrivals := e.shard.arrivals
 		e.shard.mu.Unlock()
-		others, err := h.pass(l, g, heir, unless, next, lease, arrivals)
+		others, stray, err := h.pass(l, g, heir, unless, next, lease, arrivals)
 		if others {
-			return h.free(l, g, r)
+			return h.free(l, g, r, stray)
 		}
 		h.give()
 		return err
 	}
 	e.letGo()
 	e.shard.mu.Unlock()
-	return h.free(l, g, r)
+	return h.free(l, g, r, false)
 }
 
 // lower tells Redis the count of the leases that are left, with the record to be left, if there is one.
@@ -384,8 +383,8 @@ func (h *hold) lower(g grip, r *lua.Record) error {
 }
 
 // free frees the hold in Redis, l being its last lease, and gives the turn back. The hold has ended when this returns, whatever
-// Redis said; what may have been left there is cleaned up.
-func (h *hold) free(l *Lease, g grip, r *lua.Record) error {
+// Redis said; what may have been left there is cleaned up. stray: a hand-over of it may be executed meanwhile.
+func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 	c := h.client()
 	call := h.kind.undoing(c, g)
 	if r != nil {
@@ -402,7 +401,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record) error {
 	if h.ended { // lost while the release was under way
 		return h.cause
 	}
-	mine := (x.doubt || h.strays) && l.left() > 0 // an earlier try of this very release whose reply was lost
+	mine := (x.doubt || stray) && l.left() > 0 // an earlier try of this very release whose reply was lost
 	if r != nil {
 		mine = x.doubt && c.clock().since(began) >= r.TTL // what it had left would be there otherwise
 	}

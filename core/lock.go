@@ -211,8 +211,8 @@ func (l *Lock) lose(fields []string) {
 			taken = append(taken, h)
 		}
 	}
-	for _, w := range slices.Concat(e.queue, e.voters) {
-		if w.coming != "" && slices.Contains(fields, l.kind.field(w.coming)) {
+	for _, w := range slices.Concat(e.queue, e.shard.voters) {
+		if w.entry == e && w.coming != "" && slices.Contains(fields, l.kind.field(w.coming)) {
 			w.forced = true
 		}
 	}

@@ -168,6 +168,6 @@ func (e *entry) recording() bool {
 // over by now, they have to ask. Locked.
 func (e *entry) deliver(r *lua.Record, sent instant) {
 	if e.client().clock().since(sent) < r.TTL {
-		e.dismiss(e.arrivals, &recorded{r.Value})
+		e.dismiss(e.shard.arrivals, &recorded{r.Value})
 	}
 }

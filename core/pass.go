@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -35,13 +36,15 @@ const (
 // A round is how a lock goes round, here and elsewhere. It is part of an entry.
 type round struct {
 	epoch      uint32 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
-	moves      int32  // within this process, since the lock was asked for or freed
+	votes      int32  // callers that ask past the queue
+	moves      uint8  // within this process, since the lock was asked for or freed; 255: so many, or more
 	streaks    uint8  // that have ended
 	rivals     uint8  // chances that others have left; 0: nobody is known to want the lock
 	echoes     uint8  // messages of our own that are to come
 	freed      bool   // the lock, or it is about to be; none of us has been granted it since
 	offered    bool   // the same, after a streak and without an answer yet
 	resting    bool   // those at the front do not ask
+	lingers    bool   // the channel is to be left soon; see farewell
 	movesSince moment // the first move
 	restTill   moment // 0: until Redis has answered
 }
@@ -53,8 +56,11 @@ func (e *entry) tired() bool {
 
 // moved notes that the lock was handed on. Locked.
 func (e *entry) moved() {
-	if e.moves++; e.moves == 1 {
+	if e.moves == 0 {
 		e.movesSince = now()
+	}
+	if e.moves < math.MaxUint8 {
+		e.moves++
 	}
 }
 
@@ -166,8 +172,9 @@ func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 }
 
 // pass hands the hold on to its heir, with its successor, which is nothing yet until Redis has said yes. The hold has ended when
-// this returns, whatever Redis said, as with free; or there are others, and it is to be freed.
-func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold, lease *Lease, arrivals uint64) (others bool, cause error) {
+// this returns, whatever Redis said, as with free; or there are others, and it is to be freed. stray: the hand-over may be
+// executed all the same.
+func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold, lease *Lease, arrivals uint64) (others, stray bool, cause error) {
 	e, c := h.entry, h.client()
 	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).replicated()
 	x.hasty = true
@@ -232,7 +239,6 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 		if told.Others {
 			e.rivals = max(e.rivals, 1)
 		}
-		h.strays = x.doubt
 		e.letGo()
 	case !h.ended:
 		cause = err
@@ -248,7 +254,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	w.poke()
 	e.unlock()
 	buryAll(displaced)
-	return others, cause
+	return others, x.doubt, cause
 }
 
 // disown gives back a lease that its caller has not heard of, because it had left.

@@ -258,12 +258,14 @@ func (w *waiter) askPastQueue() (*Lease, error) {
 	e.shard.acquiring.Add(1)
 	defer e.shard.acquiring.Done()
 	w.out, w.coming = true, w.field()
-	e.voters = append(e.voters, w) // or the entry would be forgotten meanwhile
+	e.votes++ // or the entry would be forgotten meanwhile
+	e.shard.voters = append(e.shard.voters, w)
 	e.unlock()
 	defer func() {
 		e.shard.mu.Lock()
-		i := slices.Index(e.voters, w)
-		e.voters = slices.Delete(e.voters, i, i+1)
+		e.votes--
+		i := slices.Index(e.shard.voters, w)
+		e.shard.voters = slices.Delete(e.shard.voters, i, i+1)
 		e.unlock()
 	}()
 
