@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
@@ -18,8 +19,8 @@ type request struct {
 	kind       *kind
 	owner      owner
 	fixed      time.Duration // LeaseTime; 0: the watchdog's
-	began      moment
-	deadline   moment // of WaitTime; 0: none
+	began      clock.Moment
+	deadline   clock.Moment // of WaitTime; 0: none
 	maxWaiters int32
 	once       bool // without WaitTime
 	vote       bool
@@ -34,7 +35,7 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 		kind:       l.kind,
 		owner:      ownerFrom(ctx),
 		fixed:      opts.LeaseTime,
-		began:      now(),
+		began:      clock.Now(),
 		maxWaiters: opts.waiters(),
 		once:       opts.WaitTime == 0,
 		vote:       opts.vote,
@@ -43,7 +44,7 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 		r.owner = newOwner()
 	}
 	if opts.WaitTime >= 0 {
-		r.deadline = r.began.add(opts.WaitTime)
+		r.deadline = r.began.Add(opts.WaitTime)
 	}
 	return r
 }
@@ -51,13 +52,13 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 // A place is what a waiter of a queued kind has in Redis: its wire owner stands in the queue there. The caller's goroutine
 // has it, and whoever hands the lock to a waiter that does not ask.
 type place struct {
-	field   string       // the wire owner
-	channel *hub.Channel // subscribed to: what is published for it alone
-	calls   uint32       // counts that; guarded by the shard's mutex
-	taken   bool         // or may be
-	doubt   bool         // a try may yet arrive
-	clock   int64        // of the server, ms
-	read    instant      // when it was that
+	field   string        // the wire owner
+	channel *hub.Channel  // subscribed to: what is published for it alone
+	calls   uint32        // counts that; guarded by the shard's mutex
+	taken   bool          // or may be
+	doubt   bool          // a try may yet arrive
+	clock   int64         // of the server, ms
+	read    clock.Instant // when it was that
 }
 
 func (p *place) mayBeTaken() bool { return p != nil && p.taken }
@@ -123,7 +124,7 @@ func (w *waiter) field() string {
 
 // enter gets a waiter what it wants: by entering a hold of its owner again, or by queueing up.
 func (c *Client) enter(r *request, key string) (*Lease, error) {
-	for at := r.began; ; at = now() {
+	for at := r.began; ; at = clock.Now() {
 		w := c.newWaiter(r) // a new one each time: of the old one others may not have heard yet that it is out
 		if w.ctx.Err() != nil {
 			return nil, ended(w.ctx)
@@ -168,17 +169,17 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 	if c.state.Load() == closed {
 		return nil, ErrClosed
 	}
-	another := h.lease(&w.request, now())
+	another := h.lease(&w.request, clock.Now())
 	lease := &another
-	err := h.update(w.ctx, w.kind, lease.duration(), func(sent instant) error {
-		end := leaseEnd(sent, lease.duration())
+	err := h.update(w.ctx, w.kind, lease.duration(), func(sent clock.Instant) error {
+		end := clock.LeaseEnd(sent, lease.duration())
 		if lease.watched {
-			end = later(end, h.renewed) // the watchdog does not wait for re-entries
+			end = clock.Later(end, h.renewed) // the watchdog does not wait for re-entries
 		}
 		switch {
 		case c.state.Load() == closed: // Close has ended all leases there were
 			return ErrClosed
-		case c.clock().until(end) <= 0:
+		case c.clock().Until(end) <= 0:
 			return errLate
 		}
 		h.add(lease, sent, c.clock())
@@ -191,8 +192,8 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 }
 
 // late says that a lease granted by a command sent at some time is over already.
-func (w *waiter) late(sent, at instant) bool {
-	return at.until(leaseEnd(sent, w.entry.client().leaseTime(w.fixed))) <= 0
+func (w *waiter) late(sent, at clock.Instant) bool {
+	return at.Until(clock.LeaseEnd(sent, w.entry.client().leaseTime(w.fixed))) <= 0
 }
 
 // admit puts the caller into the queue, if it may. Locked.
@@ -215,7 +216,7 @@ func (w *waiter) admit() error {
 
 // wait takes a waiter through its life; see waiter. again says that its owner has got the lock by another call. Locked; it
 // unlocks.
-func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
+func (w *waiter) wait(at clock.Moment) (lease *Lease, again bool, err error) {
 	e, waited := w.entry, false
 	for {
 		step, pause := e.next(w, at)
@@ -258,7 +259,7 @@ func (w *waiter) wait(at moment) (lease *Lease, again bool, err error) {
 			}
 			return w.lease, false, nil
 		}
-		at = now()
+		at = clock.Now()
 		e.shard.mu.Lock()
 	}
 }
@@ -388,7 +389,7 @@ func (w *waiter) notAfter() int64 {
 		return 0
 	}
 	p.taken = true
-	return p.clock + (c.clock().since(p.read) + c.opts.CommandTimeout).Milliseconds()
+	return p.clock + (c.clock().Since(p.read) + c.opts.CommandTimeout).Milliseconds()
 }
 
 // grant reads the answer to an acquire script; a record in it is an error, a *recorded. One that cannot be read may mean
@@ -413,7 +414,7 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 	e := w.entry
 	now := time.Now()
 	at := e.client().at(now)
-	h, lease := w.newHold(field, x.doubt || w.place.inDoubt(), momentOf(now))
+	h, lease := w.newHold(field, x.doubt || w.place.inDoubt(), clock.MomentOf(now))
 	h.token = token
 	err := w.ctx.Err()
 	if err != nil {
@@ -435,7 +436,7 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 	}
 	var displaced []ending
 	if err == nil {
-		if displaced = e.displace(h); outran(displaced, momentOf(x.begins)) {
+		if displaced = e.displace(h); outran(displaced, clock.MomentOf(x.begins)) {
 			err = errOutrun
 		}
 	}
@@ -477,7 +478,7 @@ func (w *waiter) refused(told lua.Answer) error {
 		if !told.Queued { // it queues up when others can see that it lives
 			w.pollAt = 0
 			if c := e.client(); !c.hub.Confirmed(p.channel) {
-				w.pollAt = in(min(c.opts.PollInterval, subscribePatience))
+				w.pollAt = clock.In(min(c.opts.PollInterval, subscribePatience))
 			}
 		}
 	}
@@ -501,7 +502,7 @@ func (w *waiter) fail(arrivals uint64, err error) (stays bool) {
 	}
 	w.asking, w.coming, w.forced, w.waits = false, "", false, true
 	w.troubles, e.shard.trouble = min(w.troubles+1, 100), err
-	w.pollAt = in(e.client().troublePause(w.troubles))
+	w.pollAt = clock.In(e.client().troublePause(w.troubles))
 	if !w.out {
 		e.subscribe(w)
 	}
@@ -519,7 +520,7 @@ func (c *Client) troublePause(troubles uint8) time.Duration {
 func (r *request) forEver() bool { return r.deadline == 0 }
 
 func (r *request) notAcquired(ttl time.Duration) error {
-	return &NotAcquiredError{Name: r.name, TTL: ttl, Waited: now().since(r.began), shown: r.shown}
+	return &NotAcquiredError{Name: r.name, TTL: ttl, Waited: clock.Now().Since(r.began), shown: r.shown}
 }
 
 func (r *request) event(field string, err error) Event {
@@ -527,7 +528,7 @@ func (r *request) event(field string, err error) Event {
 		Name:   r.name,
 		Kind:   r.kind.name,
 		Owner:  field,
-		Waited: now().since(r.began),
+		Waited: clock.Now().Since(r.began),
 		Lease:  r.fixed,
 		Err:    err,
 	}

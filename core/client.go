@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
@@ -24,7 +25,7 @@ type Client struct {
 	opts    Options
 	id      string // the first part of every wire owner
 	address string // where Redis is; see MultiLock
-	at      func(time.Time) instant
+	at      func(time.Time) clock.Instant
 	cluster bool
 	slot    func(key string) int
 	batcher *batch.Batcher
@@ -66,10 +67,10 @@ const (
 // rdb are longer. Other commands pass it unchanged. Add hooks of your own before: those added later do not see the commands of
 // locks. A client that is neither a *redis.Client nor a *redis.ClusterClient gets no hook, and its own time-outs apply.
 func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
-	return newClient(rdb, opts, instantOf)
+	return newClient(rdb, opts, clock.At)
 }
 
-func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) instant) (*Client, error) {
+func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock.Instant) (*Client, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (c *Client) beat() time.Duration { return c.opts.WatchdogTimeout / 3 }
 const leastPing = time.Second
 
 // clock reads both clocks.
-func (c *Client) clock() instant { return c.at(time.Now()) }
+func (c *Client) clock() clock.Instant { return c.at(time.Now()) }
 
 // Stats counts what a client has at hand. All of it is 0 when nobody holds or waits, a moment after the last one did.
 type Stats struct {
@@ -241,13 +242,13 @@ func (h *hold) renewal() lua.Renewable {
 }
 
 // wasRenewed moves the local deadline of the leases that the watchdog keeps.
-func (h *hold) wasRenewed(sent instant, lease time.Duration, asked lua.Renewable) {
+func (h *hold) wasRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) {
 	if len(asked.Timeouts) > 0 && asked.Lease < lease {
 		return // there were none
 	}
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	h.renewed = later(h.renewed, leaseEnd(sent, lease))
+	h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
 	h.setAlarms(h.client().twoLooks())
 }
 
@@ -307,7 +308,7 @@ func (c *Client) watchClock() {
 			return
 		}
 		now := c.clock()
-		if now.drift(last) <= margin(c.opts.WatchdogTimeout) {
+		if now.Drift(last) <= clock.Margin(c.opts.WatchdogTimeout) {
 			continue
 		}
 		last = now

@@ -11,43 +11,44 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // A testClock goes as the test says. Ahead is what it adds to the system's clocks; stopped, it stands still.
 type testClock struct {
 	mu      sync.Mutex
-	ahead   instant
-	stopped *instant
+	ahead   clock.Instant
+	stopped *clock.Instant
 }
 
 func stoppedClock() *testClock {
-	now := instantOf(time.Now())
+	now := clock.At(time.Now())
 	return &testClock{stopped: &now}
 }
 
-func (k *testClock) at(now time.Time) instant {
+func (k *testClock) at(now time.Time) clock.Instant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	i := instantOf(now)
+	i := clock.At(now)
 	if k.stopped != nil {
 		i = *k.stopped
 	}
-	return instant{mono: i.mono + k.ahead.mono, wall: i.wall + k.ahead.wall}
+	return clock.Instant{Mono: i.Mono + k.ahead.Mono, Wall: i.Wall + k.ahead.Wall}
 }
 
 // move sets the clocks forward, or back.
 func (k *testClock) move(mono, wall time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.ahead.mono += mono
-	k.ahead.wall += wall
+	k.ahead.Mono += mono
+	k.ahead.Wall += wall
 }
 
 // clocked is a lock client with a clock of the test's; see bundle.clientOn.
-func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, clock *testClock, opts ...func(*Options)) *Client {
+func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, hands *testClock, opts ...func(*Options)) *Client {
 	t.Helper()
-	c, err := newClient(rdb, testOptions(opts), clock.at)
+	c, err := newClient(rdb, testOptions(opts), hands.at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		c, proxy := b.proxied(t)
 		check := func(what string, l *Lease) {
 			t.Helper()
-			if got := l.Remaining(); got > lease-margin(lease)-delay {
+			if got := l.Remaining(); got > lease-clock.Margin(lease)-delay {
 				t.Errorf("%s: %s remain after a reply that took %s", what, got, delay)
 			}
 			ttl := b.pttl(t, "a") // asked first: time that goes by in between makes what remains here less
@@ -144,7 +145,7 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		renewal.Release()
 		eventually(t, "the renewal counts", func() bool { return l.Remaining() > before })
 		took := time.Since(begun)
-		if got, most := l.Remaining(), watchdog-margin(watchdog)-took; got > most {
+		if got, most := l.Remaining(), watchdog-clock.Margin(watchdog)-took; got > most {
 			t.Errorf("%s remain after a renewal that was sent %s ago, want at most %s", got, took, most)
 		}
 		next.Release()
@@ -174,7 +175,7 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		inspection.Release()
 		l := mustGet(t, "there is a connection", acquiring)
 		waited := time.Since(begun)
-		if got, most := l.Remaining(), lease-margin(lease)-waited; got > most {
+		if got, most := l.Remaining(), lease-clock.Margin(lease)-waited; got > most {
 			t.Errorf("%s remain, though the command was sent more than %s ago, want at most %s", got, waited, most)
 		}
 		if err := <-inspected; err != nil {
@@ -187,29 +188,17 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 // The holder must stop a moment before Redis lets somebody else in.
 func TestDeadline_Margin(t *testing.T) {
 	t.Parallel()
-	for lease, want := range map[time.Duration]time.Duration{
-		time.Millisecond:       250 * time.Microsecond,
-		8 * time.Millisecond:   2 * time.Millisecond,
-		100 * time.Millisecond: 3 * time.Millisecond,
-		30 * time.Second:       302 * time.Millisecond,
-		time.Hour:              36*time.Second + 2*time.Millisecond,
-	} {
-		if got := margin(lease); got != want {
-			t.Errorf("margin(%s) = %s, want %s", lease, got, want)
-		}
-	}
-
 	b := newBundle(t)
-	clock := stoppedClock()
-	c := b.clocked(t, b.srv.Client(t), clock)
+	hands := stoppedClock()
+	c := b.clocked(t, b.srv.Client(t), hands)
 	const lease = 100 * time.Second
 	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: lease})
 	if got, want := l.Remaining(), lease-1002*time.Millisecond; got != want {
 		t.Errorf("%s remain at the start, want %s", got, want)
 	}
-	clock.move(lease-1003*time.Millisecond, lease-1003*time.Millisecond)
+	hands.move(lease-1003*time.Millisecond, lease-1003*time.Millisecond)
 	wantHeld(t, l)
-	clock.move(time.Millisecond, time.Millisecond)
+	hands.move(time.Millisecond, time.Millisecond)
 	if err := l.Err(); err != ErrLockLost {
 		t.Errorf("Err() = %v a second before the lease ends in Redis, want it lost", err)
 	}
@@ -231,10 +220,10 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			clock := stoppedClock()
-			c := b.clocked(t, b.srv.Client(t), clock)
+			hands := stoppedClock()
+			c := b.clocked(t, b.srv.Client(t), hands)
 			l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: time.Minute})
-			clock.move(test.mono, test.wall)
+			hands.move(test.mono, test.wall)
 			if test.lost {
 				if err := l.Err(); err != ErrLockLost {
 					t.Errorf("Err() = %v, want it lost", err)
@@ -255,15 +244,15 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	clock := new(testClock)
+	hands := new(testClock)
 	proxy := b.srv.Proxy(t)
 	const watchdog = 6 * patience // without a jump no renewal comes as long as this test waits for one
-	c := b.clocked(t, proxy.Client(t), clock, watchdogTimeout(watchdog))
+	c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(watchdog))
 	renewals := counter(proxy, runs(renewScript))
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 
 	begun := time.Now()
-	clock.move(0, 200*time.Millisecond) // within the margin
+	hands.move(0, 200*time.Millisecond) // within the margin
 	eventually(t, "the clocks were looked at", func() bool { return time.Since(begun) > 2500*time.Millisecond })
 	if n := renewals(); n != 0 {
 		t.Errorf("%d renewals %s after the lock was taken; clocks never agree to the millisecond", n, time.Since(begun))
@@ -271,13 +260,13 @@ func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 
 	for _, jump := range []time.Duration{20 * time.Second, -20 * time.Second} {
 		before := renewals()
-		clock.move(0, jump)
+		hands.move(0, jump)
 		eventually(t, "a renewal", func() bool { return renewals() > before })
 		eventually(t, "the renewal counts", func() bool { return l.Remaining() > watchdog-10*time.Second })
 		wantHeld(t, l)
 	}
 
-	clock.move(0, watchdog+time.Second)
+	hands.move(0, watchdog+time.Second)
 	wantLost(t, l)
 }
 
@@ -285,10 +274,10 @@ func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 func TestClocks_DriftEndsTheLeaseOnTime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	clock := new(testClock)
-	c := b.clocked(t, b.srv.Client(t), clock, watchdogTimeout(2*time.Second))
+	hands := new(testClock)
+	c := b.clocked(t, b.srv.Client(t), hands, watchdogTimeout(2*time.Second))
 	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	clock.move(0, 58*time.Second) // to 2s before the end
+	hands.move(0, 58*time.Second) // to 2s before the end
 	wantLost(t, l)
 }
 
@@ -314,12 +303,12 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				b := newBundle(t)
-				clock := stoppedClock()
+				hands := stoppedClock()
 				proxy := b.srv.Proxy(t)
-				c := b.clocked(t, proxy.Client(t), clock)
+				c := b.clocked(t, proxy.Client(t), hands)
 				updates := counter(proxy, runs(updateScript))
 				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: lease})
-				clock.move(time.Minute, time.Minute)
+				hands.move(time.Minute, time.Minute)
 				if err := ask(l); !errors.Is(err, ErrLockLost) {
 					t.Errorf("%v, want it lost", err)
 				}
@@ -338,16 +327,16 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 func TestDeadline_LateGrantIsReleased(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	clock := stoppedClock()
+	hands := stoppedClock()
 	proxy := b.srv.Proxy(t)
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), clock)
+	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands)
 
 	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	await(t, "Redis has granted it", held.Hit())
 	behind := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "another one waits behind", func() bool { return c.Stats().Waiting == 2 })
-	clock.move(time.Minute, time.Minute)
+	hands.move(time.Minute, time.Minute)
 	held.Release()
 	if got := await(t, "Acquire returns", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease, and ErrLockLost", got.lease, got.err)
@@ -362,16 +351,16 @@ func TestDeadline_LateGrantIsReleased(t *testing.T) {
 func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	clock := stoppedClock()
+	hands := stoppedClock()
 	proxy := b.srv.Proxy(t)
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), clock)
+	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands)
 
 	ctx := WithOwner(bg)
 	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour})
 	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
 	late := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	await(t, "Redis has granted it", held.Hit())
-	clock.move(time.Minute, time.Minute)
+	hands.move(time.Minute, time.Minute)
 	held.Release()
 	if got := await(t, "Acquire returns", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease, and ErrLockLost", got.lease, got.err)
@@ -536,15 +525,15 @@ func TestLoss_NotByAnError(t *testing.T) {
 func TestLoss_ProcessWasStopped(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	clock := stoppedClock()
+	hands := stoppedClock()
 	proxy := b.srv.Proxy(t)
 	var failures atomic.Int64
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), clock, watchdogTimeout(30*time.Second), func(o *Options) {
+	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(30*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failures.Add(1) }
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	held := proxy.On("EVALSHA", 1, redistest.HoldRequest)
-	clock.move(time.Hour, time.Hour) // both clocks: nobody sees them part
+	hands.move(time.Hour, time.Hour) // both clocks: nobody sees them part
 	await(t, "the context ends", l.Context().Done())
 	wantLost(t, l)
 	if n := failures.Load(); n > 0 {
@@ -581,10 +570,10 @@ func TestAlarms(t *testing.T) {
 func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		lose func(c *Client, l *Lease, clock *testClock)
+		lose func(c *Client, l *Lease, hands *testClock)
 	}{
-		"deadline, seen by a timer": {func(_ *Client, _ *Lease, clock *testClock) { clock.move(0, 29*time.Second) }},
-		"deadline, seen by Err":     {func(_ *Client, l *Lease, clock *testClock) { clock.move(time.Hour, time.Hour); _ = l.Err() }},
+		"deadline, seen by a timer": {func(_ *Client, _ *Lease, hands *testClock) { hands.move(0, 29*time.Second) }},
+		"deadline, seen by Err":     {func(_ *Client, l *Lease, hands *testClock) { hands.move(time.Hour, time.Hour); _ = l.Err() }},
 		"ForceUnlock":               {func(c *Client, l *Lease, _ *testClock) { go c.Lock(l.Name()).ForceUnlock(bg) }},
 		"Release":                   {func(_ *Client, l *Lease, _ *testClock) { go l.Release(bg) }},
 	} {
@@ -593,9 +582,9 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				b := newBundle(t)
-				clock := new(testClock)
+				hands := new(testClock)
 				proxy := b.srv.Proxy(t)
-				c := b.clocked(t, proxy.Client(t), clock, watchdogTimeout(2*time.Second))
+				c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(2*time.Second))
 				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: 30 * time.Second})
 				bound, cancel := l.Bind(bg)
 				defer cancel()
@@ -610,7 +599,7 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 					}
 					return false
 				}, redistest.HoldRequest)
-				test.lose(c, l, clock)
+				test.lose(c, l, hands)
 				await(t, "a freeing command", held.Hit())
 				if early.Load() {
 					t.Error("the lock is about to be freed, and the contexts have not ended")
@@ -773,15 +762,15 @@ func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 func TestWatchdog_LateGrantIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	clock := stoppedClock()
+	hands := stoppedClock()
 	proxy := b.srv.Proxy(t)
 	const watchdog = 12 * patience // without haste no renewal comes as long as this test waits for one
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), clock, watchdogTimeout(watchdog))
+	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(watchdog))
 	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{})
 	await(t, "Redis has granted it", held.Hit())
-	gone := watchdog - margin(watchdog) - 2*time.Second
-	clock.move(gone, gone)
+	gone := watchdog - clock.Margin(watchdog) - 2*time.Second
+	hands.move(gone, gone)
 	held.Release()
 	got := await(t, "Acquire returns", late)
 	if got.err != nil {

@@ -1,5 +1,7 @@
 package core
 
+import "github.com/reqlock/reqlock/core/internal/clock"
+
 import "fmt"
 
 // A grant by Redis proves that every hold that excludes it is gone, whatever this client believed:
@@ -32,7 +34,7 @@ func (e *entry) displace(h *hold) (displaced []ending) {
 
 // outran reports whether one of the holds was granted after a command was sent. Then Redis may have
 // executed that command before or after the grant.
-func outran(displaced []ending, sent moment) bool {
+func outran(displaced []ending, sent clock.Moment) bool {
 	for _, x := range displaced {
 		if x.hold.first.acquired > sent {
 			return true

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
@@ -50,7 +51,7 @@ type entry struct {
 	channel *hub.Channel // subscribed to while somebody waits, and a moment longer
 
 	round
-	heldTill moment // by the last word of Redis, and by somebody else; endless: without an end
+	heldTill clock.Moment // by the last word of Redis, and by somebody else; endless: without an end
 
 	one [1]*waiter // where queue begins: as a rule there is no second one
 }
@@ -233,7 +234,7 @@ type waiter struct {
 	alarm  schedule.Entry[alarm] // pokes it, if need be
 
 	arrival  uint64 // later ones have higher numbers
-	pollAt   moment
+	pollAt   clock.Moment
 	seen     uint32 // the epoch before the last question
 	front    bool
 	asked    bool // since it came to the front
@@ -335,7 +336,7 @@ func (e *entry) grant(w *waiter, h *hold) {
 		first := e.queue[0]
 		if !first.kind.queued && !w.joinedBy(first.kind) {
 			e.asks(first)
-			first.pollAt = in(e.client().pollPause())
+			first.pollAt = clock.In(e.client().pollPause())
 			e.subscribe(first)
 		}
 	}
@@ -380,11 +381,11 @@ const (
 const noEnd time.Duration = math.MaxInt64
 
 // next says what a waiter does now. Locked.
-func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
+func (e *entry) next(w *waiter, now clock.Moment) (step, time.Duration) {
 	front := !w.out && w.front
 	left := noEnd
 	if w.deadline != 0 {
-		left = w.deadline.since(now)
+		left = w.deadline.Since(now)
 	}
 	switch {
 	case w.lease != nil:
@@ -404,7 +405,7 @@ func (e *entry) next(w *waiter, now moment) (step, time.Duration) {
 	case front && (w.seen != e.epochOf(w) || w.pollAt <= now):
 		return ask, 0
 	case front:
-		left = min(left, w.pollAt.since(now))
+		left = min(left, w.pollAt.Since(now))
 	}
 	if w.signal == nil {
 		w.signal = make(chan struct{}, 1)
@@ -429,7 +430,7 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 	if w.kind.queued {
 		pause = min(pause, fairPoll, e.client().opts.FairWaitTimeout/4) // who is silent for longer may be taken for dead
 	}
-	w.pollAt = in(pause)
+	w.pollAt = clock.In(pause)
 	e.subscribe(w)
 	if w.waits {
 		return
@@ -453,7 +454,7 @@ func (e *entry) note(ttl time.Duration) {
 	case ttl == noTTL:
 		e.heldTill = endless
 	case ttl > 0:
-		e.heldTill = in(ttl)
+		e.heldTill = clock.In(ttl)
 	default:
 		e.heldTill = 0
 	}
@@ -467,7 +468,7 @@ func (e *entry) ttl() time.Duration {
 	case endless:
 		return noTTL
 	}
-	return max(0, e.heldTill.since(now()))
+	return max(0, e.heldTill.Since(clock.Now()))
 }
 
 // held reports whether somebody who excludes a kind has the lock, one of us or somebody else, by what is known. Locked.
@@ -485,8 +486,8 @@ func (e *entry) held(k *kind) bool {
 
 // A key that never expires.
 const (
-	noTTL          = -time.Millisecond // as Redis tells it
-	endless moment = math.MaxInt64
+	noTTL                = -time.Millisecond // as Redis tells it
+	endless clock.Moment = math.MaxInt64
 )
 
 // shortPause is the least that a waiter sleeps between two questions: a key that is about to vanish, or has just

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
@@ -20,9 +21,9 @@ type exchange struct {
 	call     batch.Call
 	begins   time.Time // the latest try
 	inFlight bool
-	last     error   // of the latest try whose end was heard of
-	fate     fate    // the same, sorted
-	sent     instant // before the latest try was queued
+	last     error         // of the latest try whose end was heard of
+	fate     fate          // the same, sorted
+	sent     clock.Instant // before the latest try was queued
 	// doubt is set when some try may have been executed, or may yet be, without our having heard of it.
 	doubt bool
 	// hasty has busy replies returned at once: whoever asks has a better idea than to repeat the same.

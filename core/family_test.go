@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -797,7 +798,7 @@ func TestFairWaiterIsHeardOf(t *testing.T) {
 		if len(e.queue) == 0 || e.queue[0].asking || !e.queue[0].place.taken {
 			return false
 		}
-		pause = e.queue[0].pollAt.since(now())
+		pause = e.queue[0].pollAt.Since(clock.Now())
 		return true
 	})
 	if pause > fairPoll {

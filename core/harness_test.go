@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -271,12 +272,12 @@ func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts A
 // awaitRenewals waits until the watchdog has renewed each of the leases once more, and fails the test if one of them is lost.
 func awaitRenewals(t testing.TB, leases ...*Lease) {
 	t.Helper()
-	renewed := func(l *Lease) instant {
+	renewed := func(l *Lease) clock.Instant {
 		l.lock()
 		defer l.unlock()
 		return l.hold.renewed
 	}
-	before := make([]instant, len(leases))
+	before := make([]clock.Instant, len(leases))
 	for i, l := range leases {
 		before[i] = renewed(l)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
@@ -41,7 +42,7 @@ type hold struct {
 	line    *candidate    // for the turn
 	cause   error         // why it ended
 	freed   error         // what Redis said to the release that ended it
-	renewed instant       // the local deadline of leases that the watchdog keeps
+	renewed clock.Instant // the local deadline of leases that the watchdog keeps
 	longest time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
 	record  *lua.Record   // a Once's: what the next command that changes the number of leases is to leave
 
@@ -49,7 +50,7 @@ type hold struct {
 }
 
 // newHold is the hold that a waiter is to have, with its first lease.
-func (w *waiter) newHold(field string, doubt bool, acquired moment) (*hold, *Lease) {
+func (w *waiter) newHold(field string, doubt bool, acquired clock.Moment) (*hold, *Lease) {
 	h := &hold{
 		entry: w.entry,
 		kind:  w.kind,
@@ -69,18 +70,18 @@ func (h *hold) client() *Client { return h.entry.client() }
 func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
 
 // add puts a lease on the hold that Redis has granted by a command sent at some time. Locked.
-func (h *hold) add(l *Lease, sent, at instant) {
+func (h *hold) add(l *Lease, sent, at clock.Instant) {
 	l.next, h.leases = h.leases, l
 	h.prolong(l, sent, at, l.duration())
 }
 
 // prolong moves a lease's deadline, never back. Locked.
-func (h *hold) prolong(l *Lease, sent, at instant, d time.Duration) {
+func (h *hold) prolong(l *Lease, sent, at clock.Instant, d time.Duration) {
 	h.longest = max(h.longest, d)
 	if l.watched {
-		h.renewed = later(h.renewed, leaseEnd(sent, d))
+		h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, d))
 	} else {
-		l.deadline = later(l.deadline, leaseEnd(sent, d))
+		l.deadline = clock.Later(l.deadline, clock.LeaseEnd(sent, d))
 	}
 	l.setAlarm(at)
 	if !h.armed && l.beats(at) {
@@ -91,7 +92,7 @@ func (h *hold) prolong(l *Lease, sent, at instant, d time.Duration) {
 
 // beats reports whether the lease needs the watchdog. One without a LeaseTime does; and so does a reader's that lasts for longer
 // than a beat: Redisson sets the time to live that all readers share to its own whenever it renews a reader of its own. Locked.
-func (l *Lease) beats(at instant) bool {
+func (l *Lease) beats(at clock.Instant) bool {
 	return l.watched || l.kind.shared && l.leftAt(at) > l.hold.client().beat()
 }
 
@@ -102,7 +103,7 @@ func (h *hold) need() (longest time.Duration) {
 		need := l.duration()
 		if !l.watched {
 			need = l.leftAt(at)
-			need += margin(need)
+			need += clock.Margin(need)
 		}
 		longest = max(longest, need)
 	}
@@ -141,7 +142,7 @@ func (h *hold) beats() bool {
 
 // update sends the number of leases, with one more of a kind or not, and the lease wanted; it has applied called, locked, when
 // Redis has done it. A caller that leaves does not give the turn back before the reply is there.
-func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, applied func(sent instant) error) error {
+func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, applied func(sent clock.Instant) error) error {
 	c := h.client()
 	if err := h.take(ctx); err != nil {
 		return err
@@ -164,7 +165,7 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 		return ended(ctx)
 	}
 	defer h.give()
-	err = h.apply(x, g, answer, err, func(sent instant) error {
+	err = h.apply(x, g, answer, err, func(sent clock.Instant) error {
 		if x.unacked != nil { // it always writes
 			return x.unacked
 		}
@@ -186,7 +187,7 @@ func (h *hold) finish(x *exchange, g grip) {
 }
 
 // apply reads the reply of an update.
-func (h *hold) apply(x *exchange, g grip, answer any, err error, applied func(sent instant) error) error {
+func (h *hold) apply(x *exchange, g grip, answer any, err error, applied func(sent clock.Instant) error) error {
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (h *hold) apply(x *exchange, g grip, answer any, err error, applied func(se
 	return applied(x.sent)
 }
 
-func nothing(instant) error { return nil }
+func nothing(clock.Instant) error { return nil }
 
 // downgraded reports whether a hold that was a writer's is to have levels of the read side only.
 func (h *hold) downgraded(g grip) bool { return !h.kind.shared && g.exclusive == 0 && g.shared > 0 }
@@ -346,7 +347,7 @@ func (h *hold) tellRelease(l *Lease) error {
 	}
 	if heir, unless := e.heir(h); heir != nil {
 		heir.coming = heir.field()
-		next, lease := heir.newHold(heir.coming, false, now())
+		next, lease := heir.newHold(heir.coming, false, clock.Now())
 		arrivals := e.shard.arrivals
 		e.shard.mu.Unlock()
 		others, stray, err := h.pass(l, g, heir, unless, next, lease, arrivals)
@@ -370,7 +371,7 @@ func (h *hold) lower(g grip, r *lua.Record) error {
 	}
 	x := c.exchange(call, c.opts.CommandTimeout).untilSent()
 	answer, err := x.run(nil, nil)
-	err = h.apply(x, g, answer, err, func(instant) error {
+	err = h.apply(x, g, answer, err, func(clock.Instant) error {
 		if h.record == r {
 			h.record = nil
 		}
@@ -403,7 +404,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 	}
 	mine := (x.doubt || stray) && l.left() > 0 // an earlier try of this very release whose reply was lost
 	if r != nil {
-		mine = x.doubt && c.clock().since(began) >= r.TTL // what it had left would be there otherwise
+		mine = x.doubt && c.clock().Since(began) >= r.TTL // what it had left would be there otherwise
 	}
 	if err == nil && !there && !mine {
 		err = ErrLockLost

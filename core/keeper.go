@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
 // How a hold keeps its leases.
@@ -13,23 +15,23 @@ func (h *hold) mutex() *sync.Mutex { return &h.entry.shard.mu }
 func (h *hold) left(l *Lease) time.Duration { return l.leftAt(h.client().clock()) }
 
 // leftAt is left, at some time. Locked.
-func (l *Lease) leftAt(at instant) time.Duration { return at.until(l.end()) }
+func (l *Lease) leftAt(at clock.Instant) time.Duration { return at.Until(l.end()) }
 
 // end is the local deadline. Locked.
-func (l *Lease) end() instant {
+func (l *Lease) end() clock.Instant {
 	end := l.deadline
 	if l.watched {
 		end = l.hold.renewed
 	}
 	if l.tight {
-		end = end.add(-margin(l.duration()))
+		end = end.Add(-clock.Margin(l.duration()))
 	}
 	return end
 }
 
 // setAlarm has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
 // within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look. Locked.
-func (l *Lease) setAlarm(at instant) {
+func (l *Lease) setAlarm(at clock.Instant) {
 	if left := l.leftAt(at); !l.watched || left <= l.hold.client().twoLooks() {
 		l.ringIn(left)
 	}
@@ -100,7 +102,7 @@ func (h *hold) giveBack(ctx context.Context, l *Lease) error {
 }
 
 func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
-	err := h.update(ctx, nil, d, func(sent instant) error {
+	err := h.update(ctx, nil, d, func(sent clock.Instant) error {
 		if l.err != nil {
 			return l.err
 		}

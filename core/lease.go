@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
@@ -30,10 +31,10 @@ type Lease struct {
 
 	// Only where a hold is the keeper, and guarded as well, but for the first two.
 	kind     *kind
-	acquired moment
-	tight    bool    // it ends earlier than others do; see RedLock
-	alarmed  bool    // the alarm may be set
-	deadline instant // where the watchdog does not keep it
+	acquired clock.Moment
+	tight    bool          // it ends earlier than others do; see RedLock
+	alarmed  bool          // the alarm may be set
+	deadline clock.Instant // where the watchdog does not keep it
 	alarm    schedule.Entry[alarm]
 	next     *Lease // of the hold
 }
@@ -65,7 +66,7 @@ type keeper interface {
 	background(f func())
 }
 
-func (h *hold) lease(r *request, acquired moment) Lease {
+func (h *hold) lease(r *request, acquired clock.Moment) Lease {
 	return Lease{
 		hold:     h,
 		name:     r.name,
@@ -344,7 +345,7 @@ func (l *Lease) event(err error) Event {
 		Name:  l.name,
 		Kind:  l.kind.name,
 		Owner: l.hold.field,
-		Held:  now().since(l.acquired),
+		Held:  clock.Now().Since(l.acquired),
 		Lease: l.fixed,
 		Err:   err,
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
 // bundles are several servers that know nothing of each other.
@@ -324,15 +325,15 @@ func TestMultiLockLosesAllWithOne(t *testing.T) {
 func TestMultiLockEndsWithTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	clock := stoppedClock()
-	c, slow := b.client(t), b.clocked(t, b.srv.Client(t), clock)
+	hands := stoppedClock()
+	c, slow := b.client(t), b.clocked(t, b.srv.Client(t), hands)
 	const lease = time.Minute
 	whole := mustTake(t, bg, MultiLock(c.Lock("a"), slow.Lock("b")), AcquireOptions{LeaseTime: lease})
-	if got, most := whole.Remaining(), lease-margin(lease); got <= 0 || got > most {
+	if got, most := whole.Remaining(), lease-clock.Margin(lease); got <= 0 || got > most {
 		t.Errorf("Remaining() = %s, want up to %s", got, most)
 	}
-	clock.move(30*time.Second, 30*time.Second)
-	if got := whole.Remaining(); got != 30*time.Second-margin(lease) {
+	hands.move(30*time.Second, 30*time.Second)
+	if got := whole.Remaining(); got != 30*time.Second-clock.Margin(lease) {
 		t.Errorf("Remaining() = %s, want what b has left", got)
 	}
 	if err := whole.Extend(bg, lease); err != nil {
@@ -341,7 +342,7 @@ func TestMultiLockEndsWithTheFirst(t *testing.T) {
 	if got := whole.Remaining(); got < 40*time.Second {
 		t.Errorf("Remaining() = %s after Extend", got)
 	}
-	clock.move(lease, lease)
+	hands.move(lease, lease)
 	wantErr(t, "Err", whole.Err(), ErrLockLost) // without waiting for any timer
 	wantLost(t, whole)
 	eventually(t, "both are free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })

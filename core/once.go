@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
@@ -166,8 +167,8 @@ func (e *entry) recording() bool {
 
 // deliver gives a record that we have left to all who wait for it. sent is when the command was queued: where the record may be
 // over by now, they have to ask. Locked.
-func (e *entry) deliver(r *lua.Record, sent instant) {
-	if e.client().clock().since(sent) < r.TTL {
+func (e *entry) deliver(r *lua.Record, sent clock.Instant) {
+	if e.client().clock().Since(sent) < r.TTL {
 		e.dismiss(e.shard.arrivals, &recorded{r.Value})
 	}
 }

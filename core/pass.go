@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
@@ -35,29 +36,29 @@ const (
 
 // A round is how a lock goes round, here and elsewhere. It is part of an entry.
 type round struct {
-	epoch      uint32 // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
-	votes      int32  // callers that ask past the queue
-	moves      uint8  // within this process, since the lock was asked for or freed; 255: so many, or more
-	streaks    uint8  // that have ended
-	rivals     uint8  // chances that others have left; 0: nobody is known to want the lock
-	echoes     uint8  // messages of our own that are to come
-	freed      bool   // the lock, or it is about to be; none of us has been granted it since
-	offered    bool   // the same, after a streak and without an answer yet
-	resting    bool   // those at the front do not ask
-	lingers    bool   // the channel is to be left soon; see farewell
-	movesSince moment // the first move
-	restTill   moment // 0: until Redis has answered
+	epoch      uint32       // counts what may have freed the lock: messages, confirmed subscriptions, our own releases, losses
+	votes      int32        // callers that ask past the queue
+	moves      uint8        // within this process, since the lock was asked for or freed; 255: so many, or more
+	streaks    uint8        // that have ended
+	rivals     uint8        // chances that others have left; 0: nobody is known to want the lock
+	echoes     uint8        // messages of our own that are to come
+	freed      bool         // the lock, or it is about to be; none of us has been granted it since
+	offered    bool         // the same, after a streak and without an answer yet
+	resting    bool         // those at the front do not ask
+	lingers    bool         // the channel is to be left soon; see farewell
+	movesSince clock.Moment // the first move
+	restTill   clock.Moment // 0: until Redis has answered
 }
 
 // tired says that the lock has been handed on in this process for long enough. Locked.
 func (e *entry) tired() bool {
-	return e.moves >= streakMoves || e.moves > 0 && now().since(e.movesSince) >= streakTime
+	return e.moves >= streakMoves || e.moves > 0 && clock.Now().Since(e.movesSince) >= streakTime
 }
 
 // moved notes that the lock was handed on. Locked.
 func (e *entry) moved() {
 	if e.moves == 0 {
-		e.movesSince = now()
+		e.movesSince = clock.Now()
 	}
 	if e.moves < math.MaxUint8 {
 		e.moves++
@@ -106,7 +107,7 @@ func (e *entry) back() bool {
 	offered := e.offered && len(e.queue) > 0
 	e.moves, e.offered, e.resting = 0, false, e.resting && offered
 	if e.resting { // or the message has ended that
-		e.restTill = in(e.client().standBack)
+		e.restTill = clock.In(e.client().standBack)
 		e.poke()
 	}
 	return offered
@@ -114,7 +115,7 @@ func (e *entry) back() bool {
 
 // rests reports whether those at the front leave the lock to others. Locked.
 func (e *entry) rests() bool {
-	if e.resting && e.restTill > 0 && e.restTill <= now() {
+	if e.resting && e.restTill > 0 && e.restTill <= clock.Now() {
 		e.resting = false
 		e.rivals -= min(e.rivals, 1) // for nobody came
 		e.epoch++
@@ -127,7 +128,7 @@ func (e *entry) restLeft() time.Duration {
 	if e.restTill == 0 {
 		return noEnd
 	}
-	return e.restTill.since(now())
+	return e.restTill.Since(clock.Now())
 }
 
 // heed reports whether a message is a reason to ask. What we have said ourselves is none while others have the first chance,
@@ -210,7 +211,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 			e.moves = 0
 		}
 		e.moved()
-		lease.acquired = now()
+		lease.acquired = clock.Now()
 		e.grant(w, next)
 		displaced = e.displace(next)
 		w.lease = lease

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -131,7 +132,7 @@ func TestRedLockIsTheMajority(t *testing.T) {
 	if whole.Name() != "red(r)" {
 		t.Errorf("Name() = %q", whole.Name())
 	}
-	if got, most := whole.Remaining(), lease-2*margin(lease); got <= 0 || got > most {
+	if got, most := whole.Remaining(), lease-2*clock.Margin(lease); got <= 0 || got > most {
 		t.Errorf("Remaining() = %s, want up to %s: the margin and the drift", got, most)
 	}
 	for _, red := range []Locker{v.red("r"), other.red("r")} { // its own context does not help: an attempt has a new owner
@@ -328,7 +329,7 @@ func TestRedLockDeadlineIsTheMajoritys(t *testing.T) {
 		locks = append(locks, b.clocked(t, b.srv.Client(t), clocks[i]).Lock(fmt.Sprint("r", i)))
 	}
 	const lease = time.Minute
-	full := lease - 2*margin(lease)
+	full := lease - 2*clock.Margin(lease)
 	whole := takeAll(t, RedLock(locks...), AcquireOptions{LeaseTime: lease, WaitTime: patience})
 	want := func(d time.Duration) {
 		t.Helper()
@@ -476,7 +477,7 @@ func TestRedLockNested(t *testing.T) {
 		lease := takeAll(t, multi, opts)
 		inner := lease.set.members[0] // "red(a, b, c, d, e, f)" comes before "z"
 		if opts.LeaseTime > 0 {
-			if got, most := lease.Remaining(), opts.LeaseTime-2*margin(opts.LeaseTime); got <= 0 || got > most {
+			if got, most := lease.Remaining(), opts.LeaseTime-2*clock.Margin(opts.LeaseTime); got <= 0 || got > most {
 				t.Errorf("Remaining() = %s, want up to %s", got, most)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -77,7 +78,7 @@ func listened(t testing.TB, c *Client, names ...string) {
 			}
 			w, epoch := e.queue[0], e.epochOf(e.queue[0])
 			// The confirmation has moved the epoch; whoever was refused sleeps for long.
-			return epoch > 0 && w.seen == epoch && !w.asking && w.pollAt.since(now()) > 2*subscribePatience
+			return epoch > 0 && w.seen == epoch && !w.asking && w.pollAt.Since(clock.Now()) > 2*subscribePatience
 		})
 	}
 }
