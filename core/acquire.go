@@ -10,6 +10,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 )
 
 // A request is what a call of Acquire wants.
@@ -335,29 +336,30 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	e, c, p := w.entry, w.entry.client(), w.place
 	d, field := c.leaseTime(w.fixed), w.coming
 	g := grip{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
-	x := c.exchange(w.kind.acquire(c, try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).replicated()
-	answer, err := x.run(w.ctx.Done(), c.closing)
-	if err == errLeft {
+	x := c.ops.Op(w.kind.acquire(c, try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).Replicated()
+	answer, err := x.Run(w.ctx.Done(), c.closing)
+	if err == redisop.ErrLeft {
 		why := w.quit()
 		taken, doubt := p.mayBeTaken(), p.inDoubt()
 		if p != nil {
 			p.taken = false // it is seen to here
 		}
-		if x.inFlight || x.doubt || taken { // or else nothing of it has been sent
+		if x.InFlight() || x.Stray() || taken { // or else nothing of it has been sent
 			c.background.Go(func() {
-				if answer, _ := x.grant(x.await()); answer.Granted || x.doubt || taken {
-					c.cleaner.add(w.kind.undoing(c, g), g, w.remains(), true, x.doubt || doubt)
+				answer, err := x.Await()
+				if told, _ := readGrant(x, answer, err); told.Granted || x.Stray() || taken {
+					c.cleaner.add(w.kind.undoing(c, g), g, w.remains(), true, x.Stray() || doubt)
 				}
 			})
 		}
 		return nil, why
 	}
 
-	defer x.done()
-	told, err := x.grant(answer, err)
+	defer x.Recycle()
+	told, err := readGrant(x, answer, err)
 	if p != nil { // before it is seen not to ask any more: then another goroutine may hand it the lock
-		p.taken = p.taken || told.Granted || x.doubt
-		p.doubt = p.doubt || x.doubt
+		p.taken = p.taken || told.Granted || x.Stray()
+		p.doubt = p.doubt || x.Stray()
 	}
 	stays := false
 	switch {
@@ -371,8 +373,8 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	default:
 		err = w.refused(told)
 	}
-	if p == nil && (told.Granted || x.doubt) {
-		c.cleaner.add(w.kind.undoing(c, g), g, d, told.Granted || err != nil, x.doubt)
+	if p == nil && (told.Granted || x.Stray()) {
+		c.cleaner.add(w.kind.undoing(c, g), g, d, told.Granted || err != nil, x.Stray())
 	}
 	if stays {
 		notifyOr(w.vanish, c.opts.Observer.Retrying, w.ctx, func() Event { return w.event("", err) })
@@ -392,29 +394,31 @@ func (w *waiter) notAfter() int64 {
 	return p.clock + (c.clock().Since(p.read) + c.opts.CommandTimeout).Milliseconds()
 }
 
-// grant reads the answer to an acquire script; a record in it is an error, a *recorded. One that cannot be read may mean
+// readGrant reads the answer to an acquire script; a record in it is an error, a *recorded. One that cannot be read may mean
 // anything. What replicas have not confirmed is granted, with an error.
-func (x *exchange) grant(answer any, err error) (lua.Answer, error) {
+func readGrant(x *redisop.Op, answer any, err error) (lua.Answer, error) {
 	if err != nil {
 		return lua.Answer{}, err
 	}
-	if record, ok := x.call.ReadRecord(answer); ok {
+	if record, ok := x.Call().ReadRecord(answer); ok {
 		return lua.Answer{}, &recorded{record}
 	}
-	told, err := x.call.ReadAcquire(answer)
-	x.doubt = x.doubt || err != nil
+	told, err := x.Call().ReadAcquire(answer)
+	if err != nil {
+		x.Unreadable()
+	}
 	if told.Granted {
-		err = x.proven()
+		err = x.Proven()
 	}
 	return told, err
 }
 
 // granted makes a lease of a grant, unless it has come too late for the caller; neither lease nor error: it is not needed.
-func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error) {
+func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*Lease, error) {
 	e := w.entry
 	now := time.Now()
 	at := e.client().at(now)
-	h, lease := w.newHold(field, x.doubt || w.place.inDoubt(), clock.MomentOf(now))
+	h, lease := w.newHold(field, x.Stray() || w.place.inDoubt(), clock.MomentOf(now))
 	h.token = token
 	err := w.ctx.Err()
 	if err != nil {
@@ -431,17 +435,17 @@ func (w *waiter) granted(x *exchange, field string, token uint64) (*Lease, error
 		err = w.err
 	case err == nil && w.forced:
 		err = errForced
-	case err == nil && w.late(x.sent, at):
+	case err == nil && w.late(x.Sent(), at):
 		err = errLate
 	}
 	var displaced []ending
 	if err == nil {
-		if displaced = e.displace(h); outran(displaced, clock.MomentOf(x.begins)) {
+		if displaced = e.displace(h); outran(displaced, clock.MomentOf(x.Begun())) {
 			err = errOutrun
 		}
 	}
 	if err == nil {
-		h.add(lease, x.sent, at)
+		h.add(lease, x.Sent(), at)
 		e.grant(w, h)
 	} else {
 		e.leave(w)

@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -12,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -68,7 +66,7 @@ func (d *downtime) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (d *downtime) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if isDial(err) && strings.HasPrefix(cmd.Name(), "eval") {
+		if redisop.IsDial(err) && strings.HasPrefix(cmd.Name(), "eval") {
 			d.left.Add(-1)
 		}
 		return err
@@ -179,30 +177,9 @@ func TestRedisStaysAway(t *testing.T) {
 	rule := proxy.OnEvery(runs(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
 	began := time.Now()
 	err := lease.Release(bg)
-	if took := time.Since(began); !hasCode(err, "READONLY") || took < timeout/2 {
+	if took := time.Since(began); !redisop.HasCode(err, "READONLY") || took < timeout/2 {
 		t.Errorf("Release: %v after %s", err, took)
 	}
 	rule.Remove()
 	eventually(t, "it is released", func() bool { return len(b.fields(t, "a")) == 0 })
-}
-
-// What becomes of a call that was not answered, by its error. TestOutcome_ByErrorReply is about those that were.
-func TestFatesWithoutAReply(t *testing.T) {
-	t.Parallel()
-	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	for err, want := range map[error]fate{
-		dial:                                     away,
-		errors.Join(errors.New("no node"), dial): away,
-		redis.ErrPoolTimeout:                     away,
-		fmt.Errorf("pool: %w", redis.ErrPoolExhausted): away,
-		batch.ErrUnsent: away,
-		batch.ErrClosed: refused,
-		redis.ErrClosed: refused,
-		&net.OpError{Op: "read", Err: syscall.ECONNRESET}: lost,
-		context.DeadlineExceeded:                          lost,
-	} {
-		if got := fateOf(err); got != want {
-			t.Errorf("%v: %d, want %d", err, got, want)
-		}
-	}
 }

@@ -129,15 +129,15 @@ var errApart = errors.New("the slot of the lock is on its way to another node")
 // free sends the release. sure is false when a try of it had no answer.
 func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	c := cl.c
-	x := c.exchange(u.call, c.opts.CommandTimeout)
-	freed, rest, err := x.release()
+	x := c.ops.Op(u.call, c.opts.CommandTimeout)
+	freed, rest, err := c.sendRelease(x)
 	if freed {
 		c.wake(u.grip.key)
 	}
 	if err == nil && rest {
 		err = errApart
 	}
-	return !x.doubt, err
+	return !x.Stray(), err
 }
 
 // close ends the schedule and runs what is pending once more: each until it succeeds, or ctx is over, and no try begins after

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
@@ -26,12 +26,10 @@ type Client struct {
 	id      string // the first part of every wire owner
 	address string // where Redis is; see MultiLock
 	at      func(time.Time) clock.Instant
-	cluster bool
+	cluster *redis.ClusterClient // nil: there is one server
 	slot    func(key string) int
-	batcher *batch.Batcher
-	herald  *herald
-	lookout lookout
-	health  *health
+	publish *publishProbe
+	ops     *redisop.Runner
 	hub     *hub.Hub
 	dog     *watchdog.Watchdog[*hold]
 	alarms  *schedule.Schedule[alarm]
@@ -83,18 +81,12 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
 	}
 	c := &Client{
-		opts:    opts,
-		id:      id.String(),
-		address: addressIn(rdb),
-		at:      at,
-		slot:    func(string) int { return 0 },
-		batcher: batch.New(batch.Config{
-			Redis:      rdb,
-			Timeout:    opts.CommandTimeout,
-			Acks:       opts.ReplicaAcks,
-			AckTimeout: opts.ReplicaTimeout,
-		}),
-		herald:     newHerald(rdb, opts),
+		opts:       opts,
+		id:         id.String(),
+		address:    addressIn(rdb),
+		at:         at,
+		slot:       func(string) int { return 0 },
+		publish:    newPublishProbe(rdb, opts),
 		shards:     make([]shard, shardCount),
 		clockWatch: make(chan struct{}),
 		gone:       make(chan struct{}, 1),
@@ -106,21 +98,30 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		absentGrace: absentGrace,
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		c.lookout.cluster, c.cluster, c.slot = cluster, true, wire.Slot
+		c.cluster, c.slot = cluster, wire.Slot
 	}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.c, s.entries = c, make(map[string]*entry)
 	}
-	c.health = newHealth(opts, c.sameServer)
+	c.ops = redisop.New(redisop.Config{
+		Redis:      rdb,
+		Timeout:    opts.CommandTimeout,
+		Acks:       opts.ReplicaAcks,
+		AckTimeout: opts.ReplicaTimeout,
+		Clock:      at,
+		Logger:     opts.Logger,
+		Closed:     ErrClosed,
+		Background: c.background.Go,
+	})
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,
-		Commands:     c.herald.subscribeCommands,
+		Commands:     c.publish.subscribeCommands,
 		PingInterval: max(leastPing, 2*min(opts.PollInterval, time.Hour)),
-		Lost:         c.health.pubsubLost,
-		Back:         c.health.pubsubBack,
+		Lost:         c.ops.PubSubLost,
+		Back:         c.ops.PubSubBack,
 	})
-	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.cluster, Send: c.renew})
+	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.cluster != nil, Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
 		for _, a := range due {
 			a.ring()
@@ -180,10 +181,9 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		holds[i] = item.Hold.renewable()
 	}
 	lease := c.leaseTime(0)
-	x := c.exchange(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.beat()))
-	x.call.Purpose = batch.Renewals
-	x.hasty = true // a slot in migration answers TRYAGAIN to a batch for as long as it takes, and serves each key alone
-	answer, err := x.run(nil, nil)
+	// Hasty: a slot in migration answers TRYAGAIN to a batch for as long as it takes, and serves each key alone.
+	x := c.ops.Op(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.beat())).Renewing().Hasty()
+	answer, err := x.Run(nil, nil)
 	var results []lua.Renewal
 	if err == nil {
 		results, err = lua.ReadRenew(answer, len(items))
@@ -197,15 +197,15 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			problem = results[i].Err
 		}
 		if problem == nil && results[i].Renewed {
-			problem = x.proven()
+			problem = x.Proven()
 		}
 		switch {
-		case err != nil && !isAnswer(err), errors.Is(problem, ErrNotReplicated):
+		case err != nil && !redisop.IsAnswer(err), errors.Is(problem, ErrNotReplicated):
 			verdicts[i] = watchdog.Unanswered
 		case problem != nil:
 			verdicts[i] = watchdog.Refused
 		case results[i].Renewed:
-			h.wasRenewed(x.sent, lease, holds[i])
+			h.wasRenewed(x.Sent(), lease, holds[i])
 		case h.wasGone(holds[i]):
 			verdicts[i] = watchdog.Gone
 		default:
@@ -375,7 +375,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.dog.Close()
 	c.background.close()
 	c.cleaner.close(ctx)
-	c.batcher.Close()
+	c.ops.Close()
 	c.hub.Close()
 	for i := range c.shards {
 		c.shards[i].mu.Lock()

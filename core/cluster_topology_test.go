@@ -166,7 +166,7 @@ func TestAutoWhileBusy(t *testing.T) {
 	go func() { killed <- other.Eval(bg, "while true do end", nil).Err() }()
 	eventually(t, "it is busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
 
-	h := newHerald(rdb, Options{CommandTimeout: patience})
+	h := newPublishProbe(rdb, Options{CommandTimeout: patience})
 	if mode, err := h.ask(bg); mode != PublishAuto || err == nil {
 		t.Errorf("while it is busy: mode %d, %v; nothing is known yet", mode, err)
 	}
@@ -191,7 +191,7 @@ func TestAutoIsDecidedByAnAnswer(t *testing.T) {
 		"CLUSTERDOWN The cluster is down": PublishAuto, "BUSY x": PublishAuto, "LOADING x": PublishAuto,
 	} {
 		proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "PUBSUB") }, redistest.ReplyWith("-"+text+"\r\n"))
-		h := &herald{rdb: proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }), timeout: patience}
+		h := &publishProbe{rdb: proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }), timeout: patience}
 		if mode, err := h.ask(bg); mode != want || (err == nil) == (want == PublishAuto) {
 			t.Errorf("%s: mode %d, %v; want %d", text, mode, err, want)
 		}
@@ -211,7 +211,7 @@ func TestAutoWithoutCluster(t *testing.T) {
 		"sentinels, replicas": redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: nowhere}),
 	}
 	for name, rdb := range clients {
-		h := newHerald(rdb, Options{})
+		h := newPublishProbe(rdb, Options{})
 		if mode, err := h.ask(bg); mode != PublishPlain || err != nil {
 			t.Errorf("%s: mode %d, %v", name, mode, err)
 		}
@@ -219,7 +219,7 @@ func TestAutoWithoutCluster(t *testing.T) {
 	}
 	down := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
 	defer down.Close()
-	h := newHerald(down, Options{CommandTimeout: time.Second})
+	h := newPublishProbe(down, Options{CommandTimeout: time.Second})
 	if mode, err := h.ask(bg); mode != PublishAuto || err == nil || errors.Is(err, ErrClosed) {
 		t.Errorf("a cluster that is down: mode %d, %v; nothing is known yet", mode, err)
 	}

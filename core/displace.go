@@ -1,8 +1,10 @@
 package core
 
-import "github.com/reqlock/reqlock/core/internal/clock"
+import (
+	"fmt"
 
-import "fmt"
+	"github.com/reqlock/reqlock/core/internal/clock"
+)
 
 // A grant by Redis proves that every hold that excludes it is gone, whatever this client believed:
 // the key was deleted, evicted, or lost in a failover. Those holds end before the grant is returned,

@@ -6,8 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/redisop"
 )
 
 // The errors of this package; test for them with errors.Is. What is returned names the operation
@@ -44,10 +47,10 @@ var (
 	ErrRecorded = errors.New("reqlock: there is a record instead of the lock")
 	// ErrNotReplicated: Redis granted it, but too few replicas confirmed that in time; see Options.ReplicaAcks. A lock that was
 	// granted has been released again, or is being so.
-	ErrNotReplicated = errors.New("reqlock: not confirmed by enough replicas")
+	ErrNotReplicated = redisop.ErrNotReplicated
 	// ErrWrongKind: the key of the lock holds something else in Redis; or a read/write lock where another kind was asked for, or
 	// the other way round. Locks without sides look alike there: for one of them, another is just held.
-	ErrWrongKind = errors.New("reqlock: the key is not a lock of this kind")
+	ErrWrongKind = redisop.ErrWrongKind
 )
 
 // A notHeldError is one of the ways in which a lease can have ended.
@@ -133,6 +136,27 @@ func endedAfter(ctx context.Context, err error) error {
 }
 
 func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrStillHeld) }
+
+// ownErrors do not come from Redis or the way there.
+var ownErrors = []error{
+	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions, ErrUpgrade, ErrRecorded,
+	errNoMajority, context.Canceled, context.DeadlineExceeded,
+}
+
+func isOwn(err error) bool {
+	return slices.ContainsFunc(ownErrors, func(own error) bool { return errors.Is(err, own) })
+}
+
+// faultOf returns the fault of Redis that an error is due to; nil: none.
+func faultOf(err error) *redisop.Fault {
+	if isOwn(err) {
+		return nil
+	}
+	return redisop.FaultOf(err)
+}
+
+// heals reports whether an error is due to Redis or the way there, and may pass without a change to this program.
+func heals(err error) bool { return !isOwn(err) && redisop.Heals(err) }
 
 // A label is a lock's name for errors and logs: itself if it may be shown, or else a short hash.
 type label struct {

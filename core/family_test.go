@@ -747,12 +747,12 @@ func TestFairStrayDoesNotQueueUp(t *testing.T) {
 	c := b.client(t)
 	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	late := time.Now().Add(-time.Second).UnixMilli()
-	x := c.exchange(fairLock.acquire(c, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
-	answer, err := x.run(nil, nil)
+	x := c.ops.Op(fairLock.acquire(c, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
+	answer, err := x.Run(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told, err := x.grant(answer, err); told.Granted || told.Queued || err != nil {
+	if told, err := readGrant(x, answer, err); told.Granted || told.Queued || err != nil {
 		t.Errorf("%+v, %v", told, err)
 	}
 	if n := b.rdb.Exists(bg, wire.FairQueue("a"), wire.FairDeadlines("a")).Val(); n != 0 {

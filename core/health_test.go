@@ -3,17 +3,13 @@ package core
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -275,57 +271,3 @@ func TestSubscribeDeniedIsLogged(t *testing.T) {
 	mustRelease(t, held)
 	mustHave(t, "the waiter has the lock", waiter)
 }
-
-func TestFaultOf(t *testing.T) {
-	t.Parallel()
-	reply := func(text string) error { return redisError(text) }
-	for _, test := range []struct {
-		err  error
-		want *fault
-	}{
-		{nil, nil},
-		{redis.Nil, nil},
-		{ErrClosed, nil},
-		{batch.ErrClosed, nil},
-		{ErrWrongKind, nil},
-		{reply("WRONGTYPE Operation against a key"), nil},
-		{reply("NOSCRIPT No matching script"), nil},
-		{reply("MOVED 1 127.0.0.1:7000"), nil},
-		{reply("ASK 1 127.0.0.1:7000"), nil},
-		{reply("TRYAGAIN Multiple keys"), nil},
-		{reply("CROSSSLOT Keys in request"), nil},
-		{reply("NOAUTH Authentication required."), faultLogin},
-		{reply("ERR AUTH <password> called without any password configured"), faultLogin},
-		{reply("NOPERM No permissions to access a key"), faultPermission},
-		{reply("ERR The user executing the script can't run this command"), faultPermission},
-		{reply("MISCONF Redis is configured to save RDB snapshots"), faultCannotSave},
-		{reply("MASTERDOWN Link with MASTER is down"), faultStaleReplica},
-		{reply("CLUSTERDOWN The cluster is down"), faultClusterDown},
-		{reply("LOADING Redis is loading"), faultLoading},
-		{reply("BUSY Redis is busy running a script"), faultBusy},
-		{reply("ERR max number of clients reached"), faultTooManyClients},
-		{reply("DENIED Redis is running in protected mode"), faultProtected},
-		{reply("ERR unknown command 'EVALSHA'"), faultNoCommand},
-		{reply("ERR something"), faultOther},
-		{fmt.Errorf("around: %w", reply("OOM command not allowed")), faultOutOfMemory},
-		{redis.ErrClosed, faultClientClosed},
-		{redis.ErrPoolTimeout, faultPoolEmpty},
-		{batch.ErrUnsent, faultSilent},
-		{batch.ErrUnanswered, faultSilent},
-		{errTimeout, faultSilent},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, faultSilent},
-		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, faultUnreachable},
-		{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, faultUnreachable},
-		{io.EOF, faultUnreachable},
-	} {
-		if got := faultOf(test.err); got != test.want {
-			t.Errorf("%v: %+v, want %+v", test.err, got, test.want)
-		}
-	}
-}
-
-// A redisError is an error reply.
-type redisError string
-
-func (e redisError) Error() string { return string(e) }
-func (redisError) RedisError()     {}

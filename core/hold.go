@@ -7,6 +7,7 @@ import (
 
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
@@ -155,10 +156,12 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 		h.give()
 		return err
 	}
-	x := c.exchange(h.kind.update(c, g, lease), c.opts.CommandTimeout).replicated()
-	x.persistent = more == nil // an extension
-	answer, err := x.run(ctx.Done(), nil)
-	if err == errLeft {
+	x := c.ops.Op(h.kind.update(c, g, lease), c.opts.CommandTimeout).Replicated()
+	if more == nil { // an extension
+		x.UntilSent()
+	}
+	answer, err := x.Run(ctx.Done(), nil)
+	if err == redisop.ErrLeft {
 		if !c.background.Go(func() { h.finish(x, g) }) {
 			h.give()
 		}
@@ -166,8 +169,8 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 	}
 	defer h.give()
 	err = h.apply(x, g, answer, err, func(sent clock.Instant) error {
-		if x.unacked != nil { // it always writes
-			return x.unacked
+		if x.Unacked() != nil { // it always writes
+			return x.Unacked()
 		}
 		return applied(sent)
 	})
@@ -178,20 +181,20 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 }
 
 // finish ends an update whose caller has left: if Redis did it, the count is set right again.
-func (h *hold) finish(x *exchange, g grip) {
+func (h *hold) finish(x *redisop.Op, g grip) {
 	defer h.give()
-	answer, err := x.await()
+	answer, err := x.Await()
 	if h.apply(x, g, answer, err, nothing) == nil {
 		h.sendCount()
 	}
 }
 
 // apply reads the reply of an update.
-func (h *hold) apply(x *exchange, g grip, answer any, err error, applied func(sent clock.Instant) error) error {
+func (h *hold) apply(x *redisop.Op, g grip, answer any, err error, applied func(sent clock.Instant) error) error {
 	if err != nil {
 		return err
 	}
-	there, err := x.call.ReadFlag(answer)
+	there, err := x.Call().ReadFlag(answer)
 	if err != nil {
 		return err
 	}
@@ -209,7 +212,7 @@ func (h *hold) apply(x *exchange, g grip, answer any, err error, applied func(se
 	if h.downgraded(g) {
 		h.entry.bump() // readers may come in
 	}
-	return applied(x.sent)
+	return applied(x.Sent())
 }
 
 func nothing(clock.Instant) error { return nil }
@@ -267,8 +270,8 @@ func (h *hold) tellCount() (grip, error) {
 	if err != nil || g.total() == 0 {
 		return g, nil
 	}
-	x := c.exchange(h.kind.update(c, g, 0), c.opts.CommandTimeout).untilSent()
-	answer, err := x.run(nil, nil)
+	x := c.ops.Op(h.kind.update(c, g, 0), c.opts.CommandTimeout).UntilSent()
+	answer, err := x.Run(nil, nil)
 	return g, h.apply(x, g, answer, err, nothing)
 }
 
@@ -324,7 +327,7 @@ func (h *hold) release(l *Lease) error {
 	if !c.background.Go(later) {
 		later() // the client is closed, and no command takes long any more
 	}
-	return errTimeout
+	return redisop.ErrTimeout
 }
 
 // tellRelease is release once the turn is taken, which it gives back. Locked; it unlocks.
@@ -369,8 +372,8 @@ func (h *hold) lower(g grip, r *lua.Record) error {
 	if r != nil {
 		call = h.kind.record(c, g, *r)
 	}
-	x := c.exchange(call, c.opts.CommandTimeout).untilSent()
-	answer, err := x.run(nil, nil)
+	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
+	answer, err := x.Run(nil, nil)
 	err = h.apply(x, g, answer, err, func(clock.Instant) error {
 		if h.record == r {
 			h.record = nil
@@ -383,6 +386,27 @@ func (h *hold) lower(g grip, r *lua.Record) error {
 	return err
 }
 
+// sendRelease sends a release and reads its reply. In a slot on its way to another node, a release whose keys are not all there on one
+// side is refused for as long as that takes, and some are never there. Then the hash goes alone, so that others can have the lock, and
+// there is a rest, for which the call has to be sent once more.
+func (c *Client) sendRelease(x *redisop.Op) (freed, rest bool, err error) {
+	alone, divisible := x.Call().WithoutRest()
+	divisible = divisible && c.cluster != nil
+	if divisible {
+		x.Hasty()
+	}
+	answer, err := x.Run(nil, nil)
+	if divisible && x.Busy() {
+		x.Replace(alone)
+		rest = true
+		answer, err = x.Run(nil, nil)
+	}
+	if err == nil {
+		freed, err = x.Call().ReadFlag(answer)
+	}
+	return freed, rest, err
+}
+
 // free frees the hold in Redis, l being its last lease, and gives the turn back. The hold has ended when this returns, whatever
 // Redis said; what may have been left there is cleaned up. stray: a hand-over of it may be executed meanwhile.
 func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
@@ -391,10 +415,10 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 	if r != nil {
 		call = h.kind.record(c, g, *r)
 	}
-	x := c.exchange(call, c.opts.CommandTimeout).untilSent()
-	defer x.done()
-	began := c.at(x.begins)
-	there, rest, err := x.release()
+	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
+	defer x.Recycle()
+	began := c.at(x.Begun())
+	there, rest, err := c.sendRelease(x)
 
 	h.entry.shard.mu.Lock()
 	defer h.entry.unlock()
@@ -402,9 +426,9 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 	if h.ended { // lost while the release was under way
 		return h.cause
 	}
-	mine := (x.doubt || stray) && l.left() > 0 // an earlier try of this very release whose reply was lost
+	mine := (x.Stray() || stray) && l.left() > 0 // an earlier try of this very release whose reply was lost
 	if r != nil {
-		mine = x.doubt && c.clock().Since(began) >= r.TTL // what it had left would be there otherwise
+		mine = x.Stray() && c.clock().Since(began) >= r.TTL // what it had left would be there otherwise
 	}
 	if err == nil && !there && !mine {
 		err = ErrLockLost
@@ -414,7 +438,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 	}
 	if told := err == nil || err == ErrLockLost; !told || rest || h.doubt {
 		switch {
-		case r != nil && (err == ErrLockLost || x.fate == failed || err == ErrWrongKind):
+		case r != nil && (err == ErrLockLost || x.Failed() || err == ErrWrongKind):
 			call = h.kind.release(c, g) // Redis will not have the record: a marker stays
 		case told:
 			call = h.kind.undoing(c, g)

@@ -223,7 +223,7 @@ func updateReadWrite(c *Client, g grip, lease time.Duration) lua.Call {
 		Owner:        g.field,
 		Reads:        int(g.shared),
 		Writes:       int(g.exclusive),
-		Certain:      !c.cluster,
+		Certain:      c.cluster == nil,
 		WriteMessage: wire.Unblocked,
 	}
 	h.Prefix, h.Suffix = wire.ReadTimeouts(g.key)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -234,9 +235,9 @@ func (c *Client) ask(ctx context.Context, call lua.Call) (any, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	x := c.exchange(call, c.opts.CommandTimeout)
-	answer, err := x.run(ctx.Done(), nil)
-	if err == errLeft {
+	x := c.ops.Op(call, c.opts.CommandTimeout)
+	answer, err := x.Run(ctx.Done(), nil)
+	if err == redisop.ErrLeft {
 		return nil, ended(ctx)
 	}
 	return answer, err

@@ -53,7 +53,7 @@ func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 			eventually(t, "they ask in vain, and again", func() bool { return retries.Load() >= 4 })
 			for what, wait := range map[string]time.Duration{"does not wait": 0, "waits for a while": time.Minute} {
 				_, err := lock(c, "b").Acquire(bg, AcquireOptions{WaitTime: wait})
-				if f := faultOf(err); f == nil || !f.heals {
+				if f := faultOf(err); f == nil || !f.Heals {
 					t.Errorf("one that %s: %v, want the trouble with Redis", what, err)
 				}
 			}
@@ -156,7 +156,7 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 			result := acquireAsync(bg, MultiLock(here.Lock(other), away.Lock(cut)), AcquireOptions{WaitTime: WaitForever})
 			eventually(t, "it asks again", func() bool { return retries.Load()+refused.Load() >= 4 })
 			_, err := MultiLock(here.Lock("c"), away.Lock("d")).Acquire(bg, AcquireOptions{WaitTime: time.Minute})
-			if f := faultOf(err); f == nil || !f.heals {
+			if f := faultOf(err); f == nil || !f.Heals {
 				t.Errorf("one that waits for a minute: %v, want the trouble with Redis", err)
 			}
 			proxy.Restore()

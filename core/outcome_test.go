@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -347,7 +346,7 @@ func TestOutcome_RetriedUntilTheDeadline(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), code) {
 				t.Errorf("Acquire: %v, want %s", err, code)
 			}
-			if took := time.Since(began); took < timeout-leastTry {
+			if took := time.Since(began); took < timeout-50*time.Millisecond {
 				t.Errorf("given up after %v, it had %v", took, timeout)
 			}
 			if n := tries(); n < 3 {
@@ -444,26 +443,6 @@ func TestOutcome_Unknown(t *testing.T) {
 			eventually(t, "it is released", func() bool { return releases() > 0 })
 			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
 		})
-	}
-}
-
-// The table itself, by code.
-func TestOutcome_ByErrorReply(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	for text, want := range map[string]fate{
-		"MOVED 1 127.0.0.1:1": away, "ASK 1 127.0.0.1:1": away, "READONLY x": away, "CLUSTERDOWN x": away, "MASTERDOWN x": away,
-		"BUSY x": away, "WRONGTYPE x": refused, "WRONGKIND x": refused, "TRYAGAIN x": busy, "LOADING x": busy,
-		"ERR x": failed, "NOPERM x": failed, "OOM x": failed, "MISCONF x": failed, "NOREPLICAS x": failed, "EXECABORT x": failed,
-	} {
-		proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))
-		x := c.exchange(lua.Acquire("a", "nobody", time.Second), patience)
-		x.send()
-		r := await(t, "a reply", x.call.Reply)
-		if got := fateOf(r.Err); got != want {
-			t.Errorf("%s: fate %d, want %d (%v)", text, got, want, r.Err)
-		}
 	}
 }
 

@@ -177,19 +177,18 @@ func (e *entry) heir(h *hold) (w *waiter, unless *lua.Others) {
 // executed all the same.
 func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold, lease *Lease, arrivals uint64) (others, stray bool, cause error) {
 	e, c := h.entry, h.client()
-	x := c.exchange(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).replicated()
-	x.hasty = true
-	defer x.done()
-	answer, err := x.runHere()
+	x := c.ops.Op(h.kind.pass(c, g, next.field, lease.duration(), unless), c.opts.CommandTimeout).Replicated().Hasty()
+	defer x.Recycle()
+	answer, err := x.RunHere()
 	var told lua.Answer
 	if err == nil {
-		if told, err = x.call.ReadPass(answer); err != nil {
-			x.doubt = true
+		if told, err = x.Call().ReadPass(answer); err != nil {
+			x.Unreadable()
 		}
 	}
 	var unproven error
 	if told.Granted {
-		unproven = x.proven()
+		unproven = x.Proven()
 	}
 
 	var displaced []ending
@@ -197,15 +196,15 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	e.shard.mu.Lock()
 	// What Redis has not executed, and will not in time, is a plain release: that may work where a hand-over does not, as in a slot
 	// on its way to another node, some keys of which are here and some there.
-	undone := err != nil && !x.doubt
+	undone := err != nil && !x.Stray()
 	w.heir, others = false, (told.Others || undone) && !h.ended
 	// What is there of the successor is the waiter's to clean up where it has its wire owner of before, and is still here.
 	kept := w.kind.queued && !w.out
-	next.doubt, next.token = x.doubt || kept && w.place.doubt, told.Token
-	accepted := told.Granted && unproven == nil && !w.out && !w.forced && !w.late(x.sent, at)
+	next.doubt, next.token = x.Stray() || kept && w.place.doubt, told.Token
+	accepted := told.Granted && unproven == nil && !w.out && !w.forced && !w.late(x.Sent(), at)
 	switch {
 	case accepted:
-		next.add(lease, x.sent, at)
+		next.add(lease, x.Sent(), at)
 		if unless != nil { // a streak has ended, and the next one begins
 			e.streaks++
 			e.moves = 0
@@ -226,13 +225,13 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	}
 	w.coming, w.forced = "", false
 	if kept {
-		w.place.doubt = w.place.doubt || x.doubt
+		w.place.doubt = w.place.doubt || x.Stray()
 	}
-	if !kept && (told.Granted && !accepted || !told.Granted && x.doubt) {
-		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.doubt)
+	if !kept && (told.Granted && !accepted || !told.Granted && x.Stray()) {
+		c.cleaner.add(next.kind.release(c, next.grip()), next.grip(), lease.duration(), true, x.Stray())
 	}
 	if !others && (h.doubt || err != nil) {
-		c.cleaner.add(h.kind.release(c, g), g, h.longest, err != nil, h.doubt || x.doubt)
+		c.cleaner.add(h.kind.release(c, g), g, h.longest, err != nil, h.doubt || x.Stray())
 	}
 	cause = h.cause
 	switch {
@@ -243,7 +242,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 		e.letGo()
 	case !h.ended:
 		cause = err
-		if err == nil && !told.Granted && !told.Freed && !(x.doubt && l.left() > 0) {
+		if err == nil && !told.Granted && !told.Freed && !(x.Stray() && l.left() > 0) {
 			cause = ErrLockLost
 		}
 		h.ended, h.cause, h.freed = true, ErrReleased, cause
@@ -255,7 +254,7 @@ func (h *hold) pass(l *Lease, g grip, w *waiter, unless *lua.Others, next *hold,
 	w.poke()
 	e.unlock()
 	buryAll(displaced)
-	return others, x.doubt, cause
+	return others, x.Stray(), cause
 }
 
 // disown gives back a lease that its caller has not heard of, because it had left.

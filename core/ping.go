@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -78,13 +79,13 @@ type probe struct {
 func (c *Client) probes(ctx context.Context) ([]*probe, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CommandTimeout)
 	defer cancel()
-	if c.lookout.cluster == nil {
+	if c.cluster == nil {
 		key, err := c.probeKey()
 		if err != nil {
 			return nil, err
 		}
-		p := c.probe(c.herald.rdb, key)
-		if node, ok := c.herald.rdb.(*redis.Client); ok {
+		p := c.probe(c.publish.rdb, key)
+		if node, ok := c.publish.rdb.(*redis.Client); ok {
 			p.user = node.Options().Username
 		}
 		return []*probe{p}, nil
@@ -94,7 +95,7 @@ func (c *Client) probes(ctx context.Context) ([]*probe, error) {
 
 // clusterProbes finds a key for each master. One that has no slots has no locks either.
 func (c *Client) clusterProbes(ctx context.Context) (probes []*probe, err error) {
-	cluster := c.lookout.cluster
+	cluster := c.cluster
 	masters := 0
 	var mu sync.Mutex
 	if err := cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error {
@@ -149,7 +150,7 @@ func (p *probe) run(ctx context.Context) error {
 // live would stay.
 func (p *probe) check(ctx context.Context) error {
 	_, err := p.c.ask(ctx, lua.Inspect(p.key, ""))
-	if err != nil && !isPermission(err) {
+	if err != nil && !redisop.IsPermission(err) {
 		return explain(err)
 	}
 	denied, err := p.useCommands(ctx)
@@ -159,7 +160,7 @@ func (p *probe) check(ctx context.Context) error {
 	if len(denied) > 0 {
 		return p.lacks(denied)
 	}
-	if err := p.useLock(ctx); isPermission(err) {
+	if err := p.useLock(ctx); redisop.IsPermission(err) {
 		return p.lacks([]error{err})
 	} else if err != nil {
 		return explain(err)
@@ -174,7 +175,7 @@ func explain(err error) error {
 	if f == nil || own {
 		return err
 	}
-	return fmt.Errorf("%s: %w (%s)", f.cause, err, f.change)
+	return fmt.Errorf("%s: %w (%s)", f.Cause, err, f.Change)
 }
 
 // useCommands uses each command directly, as far as that changes nothing, and subscribes. It
@@ -190,7 +191,7 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	results := make(chan result, 1)
 	if !p.c.background.Go(func() {
 		r := result{}
-		if p.mode, r.err = p.c.herald.ask(over); r.err == nil {
+		if p.mode, r.err = p.c.publish.ask(over); r.err == nil {
 			r.denied, r.err = p.pipeline(over)
 		}
 		if r.err == nil {
@@ -207,12 +208,12 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 		if r.err != nil && ctx.Err() != nil {
 			return nil, ended(ctx)
 		}
-		return r.denied, opaque(r.err)
+		return r.denied, p.c.ops.Opaque(r.err)
 	case <-over.Done():
 		if ctx.Err() != nil {
 			return nil, ended(ctx)
 		}
-		return nil, errTimeout
+		return nil, redisop.ErrTimeout
 	}
 }
 
@@ -254,19 +255,19 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 	_, failure := pipe.Exec(ctx)
 	for _, r := range append(results, hset) {
 		switch err := r.Err(); {
-		case isPermission(err):
+		case redisop.IsPermission(err):
 			denied = append(denied, err)
 		case err == nil && r == hset:
 			if n, _ := r.Int(); n == 0 {
 				denied = append(denied, errNoHSET)
 			}
 		case err != nil && err != redis.Nil:
-			if f := faultOf(err); f != nil && f != faultOther {
+			if f := faultOf(err); f != nil && f.Named() {
 				return nil, err
 			}
 		}
 	}
-	if failure != nil && failure != redis.Nil && !isAnswer(failure) {
+	if failure != nil && failure != redis.Nil && !redisop.IsAnswer(failure) {
 		return nil, failure
 	}
 	return denied, nil
@@ -290,7 +291,7 @@ func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
 		if err == nil {
 			_, err = connection.ReceiveTimeout(ctx, p.c.opts.CommandTimeout)
 		}
-		if isPermission(err) {
+		if redisop.IsPermission(err) {
 			denied = append(denied, err)
 		} else if err != nil {
 			return nil, err
@@ -302,14 +303,14 @@ func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
 // useLock acquires and releases the lock. If Ping ends in between, the lease bounds what is left.
 func (p *probe) useLock(ctx context.Context) error {
 	field := p.c.newField()
-	x := p.c.exchange(lua.Acquire(p.key, field, pingLease), p.c.opts.CommandTimeout).replicated()
-	if _, err := x.run(ctx.Done(), nil); err == errLeft {
+	x := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), p.c.opts.CommandTimeout).Replicated()
+	if _, err := x.Run(ctx.Done(), nil); err == redisop.ErrLeft {
 		return ended(ctx)
 	} else if err != nil {
 		return err
 	}
 	_, err := p.c.ask(context.WithoutCancel(ctx), lua.Release(p.key, field, p.c.announce(p.channel)))
-	return cmp.Or(x.proven(), err)
+	return cmp.Or(x.Proven(), err)
 }
 
 const pingLease = 10 * time.Second

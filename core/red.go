@@ -248,7 +248,7 @@ func isFinal(err error) bool {
 		}
 	}
 	f := faultOf(err)
-	return f != nil && !f.heals
+	return f != nil && !f.Heals
 }
 
 // askPastQueue asks Redis once, past those who wait in this process: the member of a RedLock must not be kept by the time

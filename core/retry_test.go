@@ -15,69 +15,6 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// The library repeats a command whose reply was lost, unless it is one of ours.
-func TestRetry_NotByTheRedisClient(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	rdb := proxy.Client(t)
-	for name, tc := range map[string]struct {
-		action redistest.Action
-		lost   bool
-	}{
-		"cut before execution": {redistest.CutBefore, true},
-		"cut after execution":  {redistest.CutAfter, true},
-		"loading":              {redistest.ReplyWith("-LOADING not now\r\n"), false},
-		"try again":            {redistest.ReplyWith("-TRYAGAIN not now\r\n"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			key := "a " + name
-			once := lua.Acquire(key, "nobody:1", time.Second)
-			tries := counter(proxy, func(args []string) bool { return len(args) > 3 && args[3] == key })
-			always := proxy.OnEvery(runs(acquireScript), tc.action)
-			sent := c.exchange(once, patience)
-			sent.send()
-			r := await(t, "an answer", sent.call.Reply)
-			if r.Err == nil || isAnswer(r.Err) == tc.lost {
-				t.Errorf("answer %v, %v", r.Value, r.Err)
-			}
-			if n := tries(); n != 1 {
-				t.Errorf("the library sent it %d times", n)
-			}
-			// The same command as the library's own is sent more than once: the test could fail.
-			if err := rdb.Do(bg, once.EvalSHA()...).Err(); err == nil {
-				t.Error("an ordinary command got through")
-			}
-			if n := tries(); n < 3 {
-				t.Errorf("the library sent an ordinary command %d times: this test shows nothing", n-1)
-			}
-			always.Remove()
-		})
-	}
-	eventually(t, "what was executed has expired", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
-}
-
-// A text that follows a digest is not repeated either.
-func TestRetry_NotByTheRedisClientAfterNoScript(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	if err := b.rdb.ScriptFlush(bg).Err(); err != nil {
-		t.Fatal(err)
-	}
-	always := proxy.OnEvery(func(args []string) bool { return args[0] == "EVAL" }, redistest.CutAfter)
-	sent := c.exchange(lua.Acquire("a", "nobody:1", time.Second), patience)
-	sent.send()
-	if r := await(t, "an answer", sent.call.Reply); r.Err == nil || isAnswer(r.Err) {
-		t.Errorf("answer %v, %v", r.Value, r.Err)
-	}
-	if n := proxy.Count("EVAL"); n != 1 {
-		t.Errorf("the library sent the text %d times", n)
-	}
-	always.Remove()
-	eventually(t, "what was executed has expired", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
-}
-
 // The engine repeats what was lost, and the operation is done once.
 func TestRetry_LostReply(t *testing.T) {
 	t.Parallel()

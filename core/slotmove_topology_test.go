@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -111,7 +112,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	move := s.begin(cluster)
 	begun := time.Now()
 	s.asking.Go(func() {
-		if err := leaveRecord(); !hasCode(err, "TRYAGAIN") {
+		if err := leaveRecord(); !redisop.HasCode(err, "TRYAGAIN") {
 			t.Errorf("half-way, ReleaseWith: %v", err)
 		}
 	})
@@ -199,7 +200,7 @@ func (s *slotMoveTest) refuseOthers() {
 		}
 		s.asking.Go(func() {
 			_, err := l.rival(s.hasty, l.name).Acquire(bg, AcquireOptions{})
-			if !errors.Is(err, ErrNotAcquired) && (l.free || !hasCode(err, "TRYAGAIN")) {
+			if !errors.Is(err, ErrNotAcquired) && (l.free || !redisop.HasCode(err, "TRYAGAIN")) {
 				s.Errorf("%s: Acquire by another: %v", l.name, err)
 			}
 		})
@@ -217,7 +218,7 @@ func (s *slotMoveTest) takeFresh() {
 			continue
 		}
 		s.asking.Go(func() {
-			if _, err := kind.rival(s.hasty, slotMoveTag+name).Acquire(bg, AcquireOptions{}); !hasCode(err, "TRYAGAIN") {
+			if _, err := kind.rival(s.hasty, slotMoveTag+name).Acquire(bg, AcquireOptions{}); !redisop.HasCode(err, "TRYAGAIN") {
 				s.Errorf("%s: Acquire of a fresh lock half-way: %v", name, err)
 			}
 		})

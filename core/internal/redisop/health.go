@@ -1,4 +1,4 @@
-package core
+package redisop
 
 import (
 	"log/slog"
@@ -14,14 +14,14 @@ import (
 //
 // While locks work it costs one atomic load per reply.
 type health struct {
-	opts  Options
+	log   *slog.Logger
 	same  func(a, b string) bool // whether two keys are at one server
 	limit loglimit.Limit         // of warnings, by cause
 
 	failing atomic.Int32 // faults whose end is to be logged
 
 	mu     sync.Mutex
-	faults map[*fault]outage
+	faults map[*Fault]outage
 
 	deaf atomic.Bool // the loss of the pub/sub connection was logged
 }
@@ -33,46 +33,46 @@ type outage struct {
 	script string
 }
 
-func newHealth(opts Options, same func(a, b string) bool) *health {
-	return &health{opts: opts, same: same, faults: make(map[*fault]outage)}
+func newHealth(log *slog.Logger, same func(a, b string) bool) *health {
+	return &health{log: log, same: same, faults: make(map[*Fault]outage)}
 }
 
 // saw takes the outcome of a call that is not going to be repeated.
-func (h *health) saw(x *exchange, reply any, err error) {
+func (h *health) saw(x *Op, reply any, err error) {
 	if err == nil && h.failing.Load() == 0 {
 		return
 	}
-	f := faultOf(err)
+	f := FaultOf(err)
 	if f != nil {
 		h.fail(f, x, err)
 	}
-	if answered := err == nil || isAnswer(err); answered && (f == nil || !f.door) && h.failing.Load() > 0 {
+	if answered := err == nil || IsAnswer(err); answered && (f == nil || !f.door) && h.failing.Load() > 0 {
 		h.succeed(x, reply, err)
 	}
 }
 
 // fail logs a fault, unless it was logged less than a minute ago.
-func (h *health) fail(f *fault, x *exchange, err error) {
-	log := h.limit.Allow(f.cause)
+func (h *health) fail(f *Fault, x *Op, err error) {
+	warn := h.limit.Allow(f.Cause)
 	h.mu.Lock()
 	was, known := h.faults[f]
 	if !known {
 		was.began = time.Now()
 	}
-	if log || known { // a fault that was not logged needs no line when it ends
+	if warn || known { // a fault that was not logged needs no line when it ends
 		h.faults[f] = outage{was.began, x.call.Key(), x.call.Script.Name}
 		h.failing.Store(int32(len(h.faults)))
 	}
 	h.mu.Unlock()
-	if log {
-		h.opts.Logger.Warn("reqlock: locks are failing", "cause", f.cause, "error", err, "change", f.change)
+	if warn {
+		h.log.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
 	}
 }
 
 // succeed logs the end of each fault that an answer shows to be over.
-func (h *health) succeed(x *exchange, reply any, err error) {
+func (h *health) succeed(x *Op, reply any, err error) {
 	h.mu.Lock()
-	var over []*fault
+	var over []*Fault
 	var lasted []time.Duration
 	for f, o := range h.faults {
 		if f.shownOver(o, x, reply, err) && h.same(o.key, x.call.Key()) {
@@ -83,7 +83,7 @@ func (h *health) succeed(x *exchange, reply any, err error) {
 	h.failing.Store(int32(len(h.faults)))
 	h.mu.Unlock()
 	for i, f := range over {
-		h.opts.Logger.Info("reqlock: locks work again", "cause", f.cause, "after", lasted[i].Round(time.Millisecond))
+		h.log.Info("reqlock: locks work again", "cause", f.Cause, "after", lasted[i].Round(time.Millisecond))
 	}
 }
 
@@ -91,7 +91,7 @@ func (h *health) succeed(x *exchange, reply any, err error) {
 // through before. Otherwise the script that failed has to succeed, and one that acquires has to be
 // granted: only then has it written something. A Redis that refused to write has done so for every
 // script that acquires.
-func (f *fault) shownOver(o outage, x *exchange, reply any, err error) bool {
+func (f *Fault) shownOver(o outage, x *Op, reply any, err error) bool {
 	switch {
 	case f.door:
 		return true
@@ -103,26 +103,30 @@ func (f *fault) shownOver(o outage, x *exchange, reply any, err error) bool {
 	return x.call.Script.Name == o.script
 }
 
-func (f *fault) refusesWrites() bool {
+func (f *Fault) refusesWrites() bool {
 	return f == faultOutOfMemory || f == faultReadOnly || f == faultCannotSave || f == faultTooFewReplicas
 }
 
-// pubsubLost is told when waiters hear of no release any more.
+// PubSubLost is told when waiters hear of no release any more.
+func (r *Runner) PubSubLost(err error) { r.health.pubsubLost(err) }
+
+// PubSubBack is told when they do again.
+func (r *Runner) PubSubBack() { r.health.pubsubBack() }
+
 func (h *health) pubsubLost(err error) {
 	if !h.limit.Allow("pub/sub") {
 		return
 	}
 	h.deaf.Store(true)
 	change := []any{"error", err}
-	if f := faultOf(err); f != nil {
-		change = append(change, slog.String("cause", f.cause), slog.String("change", f.change))
+	if f := FaultOf(err); f != nil {
+		change = append(change, slog.String("cause", f.Cause), slog.String("change", f.Change))
 	}
-	h.opts.Logger.Warn("reqlock: pub/sub connection lost, waiters poll until it is back", change...)
+	h.log.Warn("reqlock: pub/sub connection lost, waiters poll until it is back", change...)
 }
 
-// pubsubBack is told when they do again.
 func (h *health) pubsubBack() {
 	if h.deaf.Swap(false) {
-		h.opts.Logger.Info("reqlock: pub/sub connection is back")
+		h.log.Info("reqlock: pub/sub connection is back")
 	}
 }

@@ -1,0 +1,50 @@
+package redisop
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/core/internal/clock"
+)
+
+// Config says how to run operations. Redis, Timeout, Clock, Logger, Closed and Background are required.
+type Config struct {
+	Redis      redis.UniversalClient
+	Timeout    time.Duration // CommandTimeout
+	Acks       int           // replicas that must confirm a write; 0: none is asked
+	AckTimeout time.Duration
+	Clock      func(time.Time) clock.Instant
+	Logger     *slog.Logger
+	Closed     error             // of operations after Close
+	Background func(func()) bool // runs a function on a goroutine, unless it is too late for that
+}
+
+// A Runner runs operations on one Redis, or one cluster.
+type Runner struct {
+	cfg     Config
+	batcher *batch.Batcher
+	slots   slotRefresher
+	health  *health
+}
+
+// New starts a Runner. It does not talk to Redis.
+func New(cfg Config) *Runner {
+	r := &Runner{
+		cfg: cfg,
+		batcher: batch.New(batch.Config{
+			Redis:      cfg.Redis,
+			Timeout:    cfg.Timeout,
+			Acks:       cfg.Acks,
+			AckTimeout: cfg.AckTimeout,
+		}),
+	}
+	r.slots.timeout, r.slots.background = cfg.Timeout, cfg.Background
+	r.slots.cluster, _ = cfg.Redis.(*redis.ClusterClient)
+	r.health = newHealth(cfg.Logger, r.slots.sameServer)
+	return r
+}
+
+// Close answers what is queued, waits for what was sent, and refuses what comes.
+func (r *Runner) Close() { r.batcher.Close() }
