@@ -24,8 +24,8 @@ import (
 //
 // Locks of one name on several servers are taken in the order of the servers' addresses, as the Redis clients have them, if the
 // clients have any. Processes may know a server by different addresses and disagree, and each may then hold what the other waits
-// for. So a caller that holds one of these locks waits for the next for a short random time only, 20 ms at first, which doubles with
-// every try up to the time above: sooner or later one of them gives way in time.
+// for. So a caller that holds one of these locks waits for the next for a short random time only: up to 20 ms at first, and up to
+// 320 ms in the end. One of them gives way in time.
 //
 // The lease stands for all of them: it ends when the first of them does, and if one is lost, the rest is released.
 // LeaseTime is given to each. Release tries each, and joins the errors. Acquire fails with the error of the lock that could not be had,
@@ -209,8 +209,10 @@ const (
 	// waitPerMember is how long a caller that holds some of the locks waits for the next, for each lock that there is. Redisson waits
 	// as long.
 	waitPerMember = 1500 * time.Millisecond
-	// leastTieWait bounds the same at first where the locks are of one name.
+	// leastTieWait bounds the same at first where the locks are of one name. It doubles tieDoublings times. A longer wait would help
+	// neither side: whoever holds the rest gives nothing back meanwhile.
 	leastTieWait = 20 * time.Millisecond
+	tieDoublings = 4
 	// maxPause bounds the pause after that was not enough. In an outage it doubles, up to 3.2 s.
 	maxPause = 100 * time.Millisecond
 )
@@ -388,7 +390,7 @@ func (m *multi) patience(i, try int) time.Duration {
 	if !m.tied(i) {
 		return longest
 	}
-	return time.Millisecond + rand.N(min(leastTieWait<<min(try, 20), longest))
+	return time.Millisecond + rand.N(min(leastTieWait<<min(try, tieDoublings), longest))
 }
 
 // tied reports whether some process may take the i-th lock before one that comes first here: a lock of the same name that is

@@ -84,8 +84,9 @@ func serveCluster(t *testing.T) served {
 
 func serveMasters(t *testing.T) (s served) {
 	s.servers = redistest.StartMany(t, 3)
-	// Redisson takes the locks of a MultiLock in the order given, we take those of one name in the order of addresses.
-	slices.SortFunc(s.servers, func(a, b *redistest.Server) int { return cmp.Compare(a.Addr(), b.Addr()) })
+	// Redisson takes the locks of a MultiLock in the order given, which is the reverse of ours here: we take those of one name in the
+	// order of addresses. Both sides must go on all the same.
+	slices.SortFunc(s.servers, func(a, b *redistest.Server) int { return cmp.Compare(b.Addr(), a.Addr()) })
 	for _, server := range s.servers {
 		s.rdbs = append(s.rdbs, server.Client(t))
 		s.nodes = append(s.nodes, server.Client(t))
