@@ -545,10 +545,33 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
+// docs/engine.md names tests that exist.
+func TestEngineRulesHaveTests(t *testing.T) {
+	t.Parallel()
+	var tests strings.Builder
+	if err := filepath.WalkDir("core", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			tests.WriteString(read(t, path))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(read(t, "docs/engine.md"), -1)
+	for _, name := range names {
+		if !strings.Contains(tests.String(), "\nfunc "+name[1]+"(") {
+			t.Errorf("docs/engine.md names %s, which is not there", name[1])
+		}
+	}
+	if len(names) < 40 {
+		t.Errorf("only %d tests are named", len(names))
+	}
+}
+
 // Whoever finds a line in a log finds it in docs/operations.md as well.
 func TestLogLinesAreExplained(t *testing.T) {
 	t.Parallel()
-	logs := regexp.MustCompile(`(?:Logger\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
+	logs := regexp.MustCompile(`(?:[Ll]ogger\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
 	text, n := read(t, "docs/operations.md"), 0
 	for _, dir := range []string{"core", "guard", "keyfuncs", "middleware", "wasm", "embedded"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

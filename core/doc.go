@@ -7,20 +7,23 @@
 //	defer lease.Release(ctx)
 //	work(lease.Context()) // ends the moment the lock is lost
 //
-// # How the parts play together
+// # How the parts work together
 //
-// A Client makes Locks by name. Acquire makes a Lease. Whoever carries the lease's context enters the lock again; each
-// entry is a Lease of its own, and the lock is free when all are released. There are several kinds of lock (kind.go), each a
-// descriptor and a few scripts: reentrant, fair, fenced, and the two sides of a read/write lock. A Once (once.go) is a lock whose
-// release may leave a record, which is what others get in its place from then on. A MultiLock (multi.go) is several locks, and
-// a RedLock (red.go) a majority of them, under one lease (set.go).
+// A Client makes Locks by name. Acquire returns a Lease. Code that carries the lease's context enters the lock again; each entry is
+// a Lease of its own, and the lock is free when all of them are released. Each kind of lock (kind.go) is a descriptor and a few
+// scripts: reentrant, fair, fenced, and the two sides of a read/write lock. A Once (once.go) is a lock whose release may leave a
+// record, which later callers get in its place. A MultiLock (multi.go) is several locks, and a RedLock (red.go) a majority of them,
+// under one lease (set.go).
 //
-// Inside, a lock name is an entry (entry.go) with the holds and the waiters of this process. An Acquire (acquire.go)
-// queues up there; the first in the queue asks Redis by a script, sleeps until the hub hears of a release, and asks
-// again. What it is granted becomes a hold (hold.go), one passage of an owner from not holding to holding and back, with its
-// leases (lease.go). A hold that is released while others wait here is handed on to the first of them (pass.go). The watchdog renews holds whose leases have no LeaseTime. What cannot be told to Redis in time, the
-// cleaner (cleaner.go) tells it later. Every command goes through an exchange (exchange.go), which repeats it until its
-// outcome is known: all scripts can be repeated. What is sent at the same time shares pipelines (internal/batch).
+// Inside, a lock name is an entry (entry.go) with the holds and the waiters of this process. An Acquire (acquire.go) queues up
+// there. The first in the queue asks Redis by a script, sleeps until the hub (internal/hub) hears of a release, and asks again. A
+// grant becomes a hold (hold.go): one passage of an owner from not holding to holding and back, with its leases (lease.go). Releasing
+// a hold while others wait here hands it on to the first of them (pass.go). The watchdog (internal/watchdog) renews holds whose leases
+// have no LeaseTime. The cleaner (cleaner.go) repeats releases that did not get through. Every command is an operation of
+// internal/redisop, which repeats it until its outcome is known: all scripts can be repeated. Commands that are sent at the same time
+// share pipelines (internal/batch).
+//
+// docs/engine.md has the rules, and the failure that each of them prevents.
 //
 // # What is promised
 //

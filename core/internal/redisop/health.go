@@ -14,9 +14,9 @@ import (
 //
 // While locks work it costs one atomic load per reply.
 type health struct {
-	log   *slog.Logger
-	same  func(a, b string) bool // whether two keys are at one server
-	limit loglimit.Limit         // of warnings, by cause
+	logger *slog.Logger
+	same   func(a, b string) bool // whether two keys are at one server
+	limit  loglimit.Limit         // of warnings, by cause
 
 	failing atomic.Int32 // faults whose end is to be logged
 
@@ -33,8 +33,8 @@ type outage struct {
 	script string
 }
 
-func newHealth(log *slog.Logger, same func(a, b string) bool) *health {
-	return &health{log: log, same: same, faults: make(map[*Fault]outage)}
+func newHealth(logger *slog.Logger, same func(a, b string) bool) *health {
+	return &health{logger: logger, same: same, faults: make(map[*Fault]outage)}
 }
 
 // saw takes the outcome of a call that is not going to be repeated.
@@ -65,7 +65,7 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	}
 	h.mu.Unlock()
 	if warn {
-		h.log.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
+		h.logger.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
 	}
 }
 
@@ -83,7 +83,7 @@ func (h *health) succeed(x *Op, reply any, err error) {
 	h.failing.Store(int32(len(h.faults)))
 	h.mu.Unlock()
 	for i, f := range over {
-		h.log.Info("reqlock: locks work again", "cause", f.Cause, "after", lasted[i].Round(time.Millisecond))
+		h.logger.Info("reqlock: locks work again", "cause", f.Cause, "after", lasted[i].Round(time.Millisecond))
 	}
 }
 
@@ -122,11 +122,11 @@ func (h *health) pubsubLost(err error) {
 	if f := FaultOf(err); f != nil {
 		change = append(change, slog.String("cause", f.Cause), slog.String("change", f.Change))
 	}
-	h.log.Warn("reqlock: pub/sub connection lost, waiters poll until it is back", change...)
+	h.logger.Warn("reqlock: pub/sub connection lost, waiters poll until it is back", change...)
 }
 
 func (h *health) pubsubBack() {
 	if h.deaf.Swap(false) {
-		h.log.Info("reqlock: pub/sub connection is back")
+		h.logger.Info("reqlock: pub/sub connection is back")
 	}
 }
