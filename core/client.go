@@ -37,7 +37,7 @@ type Client struct {
 	shards  []shard
 	cleaner *cleaner
 
-	standBack time.Duration // after a streak; see pass.go
+	standBack time.Duration // after a streak; see turns.go
 	linger    time.Duration // of a channel; see entry.go
 
 	absentGrace time.Duration // see kind.go

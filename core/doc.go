@@ -18,7 +18,7 @@
 // Inside, a lock name is an entry (entry.go) with the holds and the waiters of this process. An Acquire (acquire.go) queues up
 // there. The first in the queue asks Redis by a script, sleeps until the hub (internal/hub) hears of a release, and asks again. A
 // grant becomes a hold (hold.go): one passage of an owner from not holding to holding and back, with its leases (lease.go). Releasing
-// a hold while others wait here hands it on to the first of them (pass.go). The watchdog (internal/watchdog) renews holds whose leases
+// a hold while others wait here hands it on to the first of them (handover.go). The watchdog (internal/watchdog) renews holds whose leases
 // have no LeaseTime. The cleaner (cleaner.go) repeats releases that did not get through. Every command is an operation of
 // internal/redisop, which repeats it until its outcome is known: all scripts can be repeated. Commands that are sent at the same time
 // share pipelines (internal/batch).

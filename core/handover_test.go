@@ -20,11 +20,11 @@ var handedOn = []string{"lock", "fenced", "write", "fair"}
 
 // eachHandedOn runs a test for every kind that is handed on, with a lock that is held and another caller of the same process
 // that waits for it, asleep.
-func eachHandedOn(t *testing.T, test func(t *testing.T, s *handover)) {
+func eachHandedOn(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 	eachHandover(t, handedOn, test)
 }
 
-func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *handover), options ...func(*Options)) {
+func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *handoverSite), options ...func(*Options)) {
 	for _, name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,8 +34,8 @@ func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *hando
 }
 
 // newHandover has a lock of a kind held, and waited for by a caller that wants it for a time, or 0.
-func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handover {
-	s := &handover{bundle: newBundle(t)}
+func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handoverSite {
+	s := &handoverSite{bundle: newBundle(t)}
 	s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
 	s.lock = func(c *Client) *Lock { return family[kind](c, "a") }
 	s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
@@ -47,7 +47,7 @@ func newHandover(t *testing.T, kind string, lease time.Duration, options ...func
 	return s
 }
 
-type handover struct {
+type handoverSite struct {
 	*bundle
 	c      *Client
 	proxy  *redistest.Proxy
@@ -60,7 +60,7 @@ type handover struct {
 func passes() func([]string) bool { return runs(passScript, fencedPassScript, fairPassScript) }
 
 // stopOnTheWay begins the release, and has the proxy stop the hand-over: as a request, or when Redis has done it.
-func (s *handover) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
+func (s *handoverSite) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
 	held = s.proxy.OnMatch(1, passes(), where)
 	result := make(chan error, 1)
 	go func() { result <- s.holder.Release(bg) }()
@@ -69,7 +69,7 @@ func (s *handover) stopOnTheWay(t *testing.T, where redistest.Action) (held *red
 }
 
 // mustGet is the waiter's lease.
-func (s *handover) mustGet(t *testing.T) *Lease {
+func (s *handoverSite) mustGet(t *testing.T) *Lease {
 	t.Helper()
 	got := await(t, "the waiter gets it", s.waiter)
 	if got.err != nil {
@@ -81,7 +81,7 @@ func (s *handover) mustGet(t *testing.T) *Lease {
 // One command hands it on; nobody finds the lock free, and nothing is published.
 func TestHandOver_OneCommand(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handover) {
+	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 		commands := counter(s.proxy, runs())
 		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		if ttl := s.pttl(t, "a"); ttl <= 30*time.Second || ttl > time.Minute {
@@ -107,7 +107,7 @@ func TestHandOver_LostReply(t *testing.T) {
 	for name, action := range map[string]redistest.Action{"before": redistest.CutBefore, "after": redistest.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachHandedOn(t, func(t *testing.T, s *handover) {
+			eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 				s.proxy.OnMatch(1, passes(), action)
 				mustRelease(t, s.holder)
 				lease := s.mustGet(t)
@@ -125,7 +125,7 @@ func TestHandOver_RetryCountsTheLease(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"shorter": 5 * time.Second, "longer": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachHandedOn(t, func(t *testing.T, s *handover) {
+			eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 				_, released := s.stopOnTheWay(t, redistest.HoldReply)
 				s.rdb.PExpire(bg, "a", ttl) // as if time had passed, or it had been prolonged
 				s.proxy.Cut()
@@ -146,7 +146,7 @@ func TestHandOver_RetryCountsTheLease(t *testing.T) {
 // Where the lock was lost before, the release says so, and the waiter asks as if nobody had handed it anything.
 func TestHandOver_LockWasLost(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handover) {
+	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 		s.free(t, "a")
 		wantErr(t, "Release", s.holder.Release(bg), ErrLockLost)
 		mustRelease(t, s.mustGet(t))
@@ -156,7 +156,7 @@ func TestHandOver_LockWasLost(t *testing.T) {
 // A waiter that leaves while the lock is on its way to it leaves no lock behind.
 func TestHandOver_WaiterHasLeft(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handover) {
+	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		s.leave()
 		wantErr(t, "the waiter", await(t, "it leaves", s.waiter).err, context.Canceled)
@@ -328,11 +328,11 @@ func tire(c *Client, name string, n uint8) {
 
 // eachTired is eachHandedOn for the kinds that get tired, with both ways to publish, and a client that leaves a freed lock to
 // others for as long as they may need.
-func eachTired(t *testing.T, test func(t *testing.T, s *handover)) {
+func eachTired(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 	for mode, publish := range map[string]PublishMode{"plain": PublishPlain, "sharded": PublishSharded} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			eachHandover(t, tiring, func(t *testing.T, s *handover) {
+			eachHandover(t, tiring, func(t *testing.T, s *handoverSite) {
 				s.c.standBack = patience
 				test(t, s)
 			}, func(o *Options) { o.PublishMode = publish })
@@ -341,14 +341,14 @@ func eachTired(t *testing.T, test func(t *testing.T, s *handover)) {
 }
 
 // another is a client of another process.
-func (s *handover) another(t *testing.T) *Client {
+func (s *handoverSite) another(t *testing.T) *Client {
 	return s.client(t, pollInterval(time.Hour), func(o *Options) { o.PublishMode = s.c.opts.PublishMode })
 }
 
 // As long as nobody listens elsewhere, there is nobody to whom a lock could be left after a streak.
 func TestHandOver_GoesOnWithoutOtherListeners(t *testing.T) {
 	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handover) {
+	eachTired(t, func(t *testing.T, s *handoverSite) {
 		tire(s.c, "a", 0)
 		commands := counter(s.proxy, runs())
 		mustRelease(t, s.holder)
@@ -368,7 +368,7 @@ func TestHandOver_GoesOnWithoutOtherListeners(t *testing.T) {
 // Others who listen have the lock next, although this process has not noticed them before.
 func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handover) {
+	eachTired(t, func(t *testing.T, s *handoverSite) {
 		other := s.another(t)
 		stranger := acquireAsync(bg, s.lock(other), AcquireOptions{WaitTime: WaitForever})
 		listened(t, other, "a")
@@ -391,7 +391,7 @@ func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 // Now and then a lock is left to others whether anybody listens or not.
 func TestHandOver_EndsNowAndThenAnyway(t *testing.T) {
 	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handover) {
+	eachTired(t, func(t *testing.T, s *handoverSite) {
 		handed := counter(s.proxy, passes())
 		tire(s.c, "a", probing-1)
 		mustRelease(t, s.holder)
@@ -407,7 +407,7 @@ func TestHandOver_EndsNowAndThenAnyway(t *testing.T) {
 // A hold that is lost while Redis finds that there are others is lost, and nothing more is done about it.
 func TestHandOver_LostWhileOthersWait(t *testing.T) {
 	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handover) {
+	eachTired(t, func(t *testing.T, s *handoverSite) {
 		stranger := acquireAsync(bg, s.lock(s.another(t)), AcquireOptions{WaitTime: WaitForever})
 		eventually(t, "another listens", func() bool { return s.listeners() == 2 })
 		tire(s.c, "a", 0)
@@ -435,7 +435,7 @@ func TestHandOver_LostWhileOthersWait(t *testing.T) {
 }
 
 // listeners are the subscriptions to the lock's channel.
-func (s *handover) listeners() int64 {
+func (s *handoverSite) listeners() int64 {
 	channel := s.holder.hold.kind.channel("a", "")
 	if s.c.opts.PublishMode == PublishSharded {
 		return s.rdb.PubSubShardNumSub(bg, channel).Val()[channel]
@@ -447,7 +447,7 @@ func (s *handover) listeners() int64 {
 // The release has been one all the same, and what was handed on by mistake is freed.
 func TestHandOver_StrayWhileTheLockIsFreed(t *testing.T) {
 	t.Parallel()
-	eachHandover(t, tiring, func(t *testing.T, s *handover) {
+	eachHandover(t, tiring, func(t *testing.T, s *handoverSite) {
 		channel := s.holder.hold.kind.channel("a", "")
 		var others []*redis.PubSub
 		for range 2 { // one could be taken for the client's own subscription, which is cut
@@ -531,7 +531,7 @@ func TestHandOver_NotWhileClosing(t *testing.T) {
 // A hold that is lost while it is being handed on leaves its heir awake: it asks for itself.
 func TestHandOver_LostOnTheWay(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handover) {
+	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 		held, released := s.stopOnTheWay(t, redistest.HoldRequest)
 		s.free(t, "a")
 		s.holder.hold.lose(ErrLockLost)

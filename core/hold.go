@@ -348,13 +348,10 @@ func (h *hold) tellRelease(l *Lease) error {
 		defer h.give()
 		return h.lower(g, r)
 	}
-	if heir, unless := e.heir(h); heir != nil {
-		heir.coming = heir.field()
-		next, lease := heir.newHold(heir.coming, false, clock.Now())
-		arrivals := e.shard.arrivals
+	if o := h.handOverLocked(l, g); o != nil {
 		e.shard.mu.Unlock()
-		others, stray, err := h.pass(l, g, heir, unless, next, lease, arrivals)
-		if others {
+		freed, stray, err := o.run()
+		if !freed {
 			return h.free(l, g, r, stray)
 		}
 		h.give()

@@ -350,3 +350,19 @@ func (l *Lease) event(err error) Event {
 		Err:   err,
 	}
 }
+
+// disown gives back a lease that its caller has not heard of, because it had left.
+func (l *Lease) disown() {
+	l.keeper().background(func() {
+		l.lock()
+		if l.err != nil {
+			l.unlock()
+			return
+		}
+		l.err = ErrReleased
+		l.keeper().drop(l)
+		l.unlock()
+		l.endContexts(ErrReleased)
+		_ = l.hold.release(l) // what fails is cleaned up
+	})
+}
