@@ -22,6 +22,11 @@ test-tools: ## install what the tests need: redis-server, a C compiler and a bro
 test: test-tools ## run all tests under the race detector, one package at a time: each has servers of its own
 	$(GO) test -race -count=1 -p 1 -timeout 20m ./...
 
+# Under -short, tests that need a server skip themselves. The variable fails one that starts a server all the same.
+.PHONY: test-fast
+test-fast: ## run the tests that need no server, for the inner loop; the examples are left out
+	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
+
 .PHONY: examples
 examples: test-tools ## start every example and ask it
 	$(GO) test -count=1 ./examples/...
