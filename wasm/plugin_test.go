@@ -429,10 +429,10 @@ func TestMixedCalls(t *testing.T) {
 					}
 					continue
 				}
-				make := func() *http.Request {
+				fresh := func() *http.Request {
 					return request([]string{"GET", "PUT"}[i%2], fmt.Sprintf("/%d/%d", caller, i), fmt.Sprint("body of ", caller, i), fmt.Sprint("tenant", caller))
 				}
-				if got, want := ask(t, p.Policy, make()), ask(t, nativePolicy, make()); !reflect.DeepEqual(got, want) {
+				if got, want := ask(t, p.Policy, fresh()), ask(t, nativePolicy, fresh()); !reflect.DeepEqual(got, want) {
 					t.Errorf("caller %d, call %d:\n got %+v\nwant %+v", caller, i, got, want)
 				}
 			}
