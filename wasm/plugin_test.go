@@ -77,6 +77,9 @@ func refused(t *testing.T, code []byte, want ...string) {
 // TestGoGuestThatIsAProgram is what go build makes without a flag that is easy to forget.
 func TestGoGuestThatIsAProgram(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
 	file := filepath.Join(t.TempDir(), "program.wasm")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", file, "./testdata/go")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
