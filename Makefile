@@ -1,7 +1,7 @@
 # make help lists the targets.
 
 GO ?= go
-# The linters have a module of their own, so that nothing of them enters the library's.
+# The linters have a module of their own, so that none of their dependencies enters the library.
 TOOL = $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
@@ -21,6 +21,11 @@ test-tools: ## install what the tests need: redis-server, a C compiler and a bro
 .PHONY: test
 test: test-tools ## run all tests under the race detector, one package at a time: each has servers of its own
 	$(GO) test -race -count=1 -p 1 -timeout 20m ./...
+
+# Under -short, tests that need a server skip themselves. The variable fails one that starts a server all the same.
+.PHONY: test-fast
+test-fast: ## run the tests that need no server, for the inner loop; the examples are left out
+	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
 
 .PHONY: examples
 examples: test-tools ## start every example and ask it
@@ -49,7 +54,7 @@ bench-short: test-tools ## run each benchmark for a moment, and compare with oth
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 3 -out "$$dir"
 
 .PHONY: lint
-lint: format vet staticcheck tidy ## all of format, vet, staticcheck and tidy
+lint: format vet golangci tidy ## all of format, vet, golangci and tidy
 
 .PHONY: format
 format: ## list files that are not gofmt's
@@ -61,11 +66,11 @@ vet: ## go vet
 	$(GO) vet -tags interop ./interop/...
 	$(GO) vet -C bench ./...
 
-.PHONY: staticcheck
-staticcheck: ## staticcheck, as pinned in tools/go.mod
-	$(TOOL) staticcheck ./...
-	$(TOOL) staticcheck -tags interop ./interop/...
-	cd bench && $(GO) tool -modfile=../tools/go.mod staticcheck ./...
+.PHONY: golangci
+golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangci.yml
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) golangci-lint run --build-tags interop ./interop/...
+	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum say what is imported, no more and no less

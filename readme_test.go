@@ -3,6 +3,7 @@ package reqlock_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -21,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
@@ -32,17 +34,28 @@ import (
 // What the README and docs/ show of Go is in the tests of this directory, or is the plugin of examples/wasm, word for word;
 // TestSnippets sees to that.
 
-// server is where the examples keep their locks.
-var server *redistest.Server
+// server is where the examples keep their locks: a real Redis, or under -short the embedded one.
+var server interface {
+	Addr() string
+	Close() error
+}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
+func TestMain(m *testing.M) {
+	flag.Parse() // for testing.Short
+	goleak.VerifyTestMain(withServer{m})
+}
 
 // withServer runs the tests with a Redis, which is gone when goroutines are looked for.
 type withServer struct{ *testing.M }
 
 func (w withServer) Run() (code int) {
 	var err error
-	if server, err = redistest.Run(); err != nil {
+	if testing.Short() {
+		server, err = embedded.Start()
+	} else {
+		server, err = redistest.Run()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -385,7 +385,7 @@ func TestErrorMatrix(t *testing.T) {
 			}
 		}
 	}
-	var err error = fmt.Errorf("around: %w", &NotAcquiredError{Name: "a", TTL: time.Second, Waited: time.Minute})
+	err := fmt.Errorf("around: %w", &NotAcquiredError{Name: "a", TTL: time.Second, Waited: time.Minute})
 	var held *NotAcquiredError
 	if !errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrNotHeld) || !errors.As(err, &held) || held.TTL != time.Second {
 		t.Errorf("NotAcquiredError: %v, %+v", err, held)

@@ -116,8 +116,8 @@ func TestClose_RepeatsCleanups(t *testing.T) {
 			before := tries()
 			eventually(t, "it goes on", func() bool { return tries() > before+4 })
 			refused.Remove()
-			await(t, "Close returns", closing)
-			await(t, "Release returns", released)
+			_ = await(t, "Close returns", closing)
+			_ = await(t, "Release returns", released)
 			b.wantFields(t, "plain", nil)
 			if n := b.rdb.LLen(bg, wire.FairQueue("a")).Val(); n != 0 {
 				t.Errorf("%d dead waiters in the queue", n)

@@ -370,7 +370,7 @@ func TestClose_ReentryUnderWay(t *testing.T) {
 	if got.err == nil {
 		t.Errorf("a lease of a client that is closed: %v", got.lease.Err())
 	}
-	await(t, "Close returns", closing)
+	_ = await(t, "Close returns", closing)
 	if err := await(t, "Release returns", released); err != nil && !errors.Is(err, ErrClosed) {
 		t.Errorf("Release: %v", err)
 	}

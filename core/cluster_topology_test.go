@@ -119,12 +119,12 @@ func testClusterUsers(t *testing.T, top *topology) {
 // server takes it.
 func TestNamesThatCrossSlots(t *testing.T) {
 	t.Parallel()
+	b := newBundle(t)
 	nowhere := []string{"127.0.0.1:1"}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
 	t.Cleanup(func() { _ = cluster.Close() })
 	c := newLooseClient(t, cluster)
 	mapped := newLooseClient(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
-	b := newBundle(t)
 	single := b.client(t)
 	for kind, lock := range family {
 		for _, name := range []string{"a{b", "{}a", "}a", "a}b", "{}{a}"} {

@@ -205,6 +205,9 @@ func contractExtend(t *testing.T, rdb *redis.Client) {
 }
 
 func contractWatchdog(t *testing.T, rdb *redis.Client) {
+	if testing.Short() {
+		t.Skip("outlives a lease of 6 seconds")
+	}
 	const watchdog = 6 * time.Second
 	c, b := contractClient(t, rdb, watchdogTimeout(watchdog))
 	lease := mustAcquire(t, c, "a", AcquireOptions{})

@@ -574,7 +574,7 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 	}{
 		"deadline, seen by a timer": {func(_ *Client, _ *Lease, hands *testClock) { hands.move(0, 29*time.Second) }},
 		"deadline, seen by Err":     {func(_ *Client, l *Lease, hands *testClock) { hands.move(time.Hour, time.Hour); _ = l.Err() }},
-		"ForceUnlock":               {func(c *Client, l *Lease, _ *testClock) { go c.Lock(l.Name()).ForceUnlock(bg) }},
+		"ForceUnlock":               {func(c *Client, l *Lease, _ *testClock) { go func() { _, _ = c.Lock(l.Name()).ForceUnlock(bg) }() }},
 		"Release":                   {func(_ *Client, l *Lease, _ *testClock) { go l.Release(bg) }},
 	} {
 		for round := range 5 {

@@ -72,6 +72,7 @@ func (e *NotAcquiredError) Error() string {
 	return fmt.Sprintf("reqlock: acquire lock %s: held by somebody else, waited %s", label{e.Name, e.shown}, e.Waited.Round(time.Millisecond))
 }
 
+// Is reports whether target is [ErrNotAcquired].
 func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
 
 // An opError says what was being done to which lock.

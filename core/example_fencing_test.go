@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/embedded"
 )
 
 var errStale = errors.New("stale token: somebody else has had the lock since")
@@ -36,14 +35,12 @@ func (a *account) write(token uint64, balance int) error {
 // A holder that stands still for longer than its lease, and then goes on as if nothing had happened, does no harm: what it
 // writes to carries a greater token by then.
 func ExampleLease_Token() {
-	server, err := redistest.Run()
+	server, err := embedded.Start() // in production, a Redis that all processes share
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer rdb.Close()
-	locks, err := core.New(rdb, core.Options{})
+	locks, err := core.New(server.Client(), core.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +49,7 @@ func ExampleLease_Token() {
 
 	var stored account
 	lock := locks.FencedLock("account:42")
-	slow, err := lock.Acquire(ctx, core.AcquireOptions{LeaseTime: 3 * time.Second})
+	slow, err := lock.Acquire(ctx, core.AcquireOptions{LeaseTime: time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

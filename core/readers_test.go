@@ -120,7 +120,7 @@ func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
 // What Redis does for a reader does not depend on how many others there are.
 func TestRead_CostsTheSameBesideThousands(t *testing.T) {
 	t.Parallel()
-	work := func(readers int, leases func(i int) time.Duration) map[string]int {
+	work := func(t *testing.T, readers int, leases func(i int) time.Duration) map[string]int {
 		b := newBundle(t)
 		c := b.client(t)
 		lock := c.ReadWriteLock("a").Read()
@@ -146,7 +146,7 @@ func TestRead_CostsTheSameBesideThousands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			few, many := work(20, leases), work(5000, leases)
+			few, many := work(t, 20, leases), work(t, 5000, leases)
 			for cmd, n := range many {
 				switch cmd {
 				case "info", "config|resetstat", "command", "hello", "client|setinfo":

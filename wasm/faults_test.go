@@ -127,6 +127,9 @@ func TestEndlessRecursion(t *testing.T) {
 // It runs before the parallel tests: five loops at a time, on few processors, would show something else. A machine that stands
 // still for a second would, too, and so there are several tries.
 func TestEndlessLoop(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loops for a second in each language, while no other test runs")
+	}
 	const timeout = time.Second
 	for _, guest := range languages {
 		t.Run(guest, func(t *testing.T) {

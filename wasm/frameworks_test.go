@@ -66,7 +66,7 @@ func TestFrameworks(t *testing.T) {
 					entered <- string(body)
 					<-leave
 				}
-				w.Write(body)
+				_, _ = w.Write(body)
 			})
 			send := func(tenant, path, body string) *httptest.ResponseRecorder {
 				r := httptest.NewRequest("POST", path, strings.NewReader(body))

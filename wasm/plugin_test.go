@@ -77,6 +77,9 @@ func refused(t *testing.T, code []byte, want ...string) {
 // TestGoGuestThatIsAProgram is what go build makes without a flag that is easy to forget.
 func TestGoGuestThatIsAProgram(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
 	file := filepath.Join(t.TempDir(), "program.wasm")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", file, "./testdata/go")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
@@ -429,10 +432,10 @@ func TestMixedCalls(t *testing.T) {
 					}
 					continue
 				}
-				make := func() *http.Request {
+				fresh := func() *http.Request {
 					return request([]string{"GET", "PUT"}[i%2], fmt.Sprintf("/%d/%d", caller, i), fmt.Sprint("body of ", caller, i), fmt.Sprint("tenant", caller))
 				}
-				if got, want := ask(t, p.Policy, make()), ask(t, nativePolicy, make()); !reflect.DeepEqual(got, want) {
+				if got, want := ask(t, p.Policy, fresh()), ask(t, nativePolicy, fresh()); !reflect.DeepEqual(got, want) {
 					t.Errorf("caller %d, call %d:\n got %+v\nwant %+v", caller, i, got, want)
 				}
 			}

@@ -420,7 +420,7 @@ func onceGivenUp(e *env) {
 				e.Error("Detach has got nothing")
 				return
 			}
-			defer lease.Release(background)
+			defer func() { _ = lease.Release(background) }()
 		} else if err := guard.Release(r.Context()); err != nil {
 			e.Errorf("Release: %v", err)
 		}

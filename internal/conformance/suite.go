@@ -3,6 +3,8 @@ package conformance
 import (
 	"slices"
 	"testing"
+
+	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // A scenario is one test of the suite.
@@ -16,6 +18,7 @@ type scenario struct {
 // Run runs the suite with each of the adapters, one after another, and logs what became of it as a table. It returns when all
 // tests have ended. A row without a result in each column is a failure, unless only some tests were asked for.
 func Run(t *testing.T, adapters ...Adapter) {
+	redistest.NeedsServer(t)
 	suite := slices.Concat(
 		refusals(),
 		waiting,

@@ -7,7 +7,8 @@
 // has a port, a data directory and a log of its own, keeps nothing on disk unless a directive says so, and dies with the
 // test binary whatever happens to that. A server can be killed and started again on the same port and data ([Server.Kill],
 // [Server.Restart], [Server.Save]), stopped in its tracks ([Server.Freeze], [Server.Thaw]) and told to answer nobody for a
-// while ([Server.PauseClients]). A missing redis-server fails the test and says how to install it; it never skips.
+// while ([Server.PauseClients]). A missing redis-server fails the test and says how to install it. Only go test -short
+// skips tests, all that need a server ([NeedsServer]).
 //
 // # Topologies
 //

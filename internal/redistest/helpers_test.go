@@ -35,6 +35,7 @@ func (f *fakeT) failed() string {
 // failureOf runs a test that must fail and returns what it says.
 func failureOf(t *testing.T, test func(testing.TB)) string {
 	t.Helper()
+	NeedsServer(t) // what fails is always something about a server
 	fake := &fakeT{TB: t}
 	var wg sync.WaitGroup
 	wg.Go(func() { test(fake) })

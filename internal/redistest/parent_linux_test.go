@@ -11,6 +11,7 @@ import (
 
 func TestServerDiesWithItsParent(t *testing.T) {
 	t.Parallel()
+	NeedsServer(t)
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

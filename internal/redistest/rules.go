@@ -31,24 +31,24 @@ const (
 )
 
 var (
-	// DropReply: Redis executes the command, its reply is swallowed. The connection stays open and deaf: from then on
-	// nothing reaches the client on it, as later replies could not be told from the lost one.
+	// DropReply lets Redis execute the command and drops the reply. The connection stays open, but nothing reaches the
+	// client on it any more: it could not tell later replies from the lost one.
 	DropReply = Action{kind: dropReply}
 
-	// CutBefore: the connection is closed instead of forwarding the command; Redis never sees it, nor what is behind it in
-	// the same pipeline. What was before it is executed and answered first.
+	// CutBefore closes the connection instead of forwarding the command. Redis never sees it, nor what follows it in the
+	// same pipeline. What came before it is executed and answered first.
 	CutBefore = Action{kind: cutBefore}
 
-	// CutAfter: Redis executes the command, then the connection is closed without a reply. What was before it in the same
-	// pipeline is answered first; what is behind it never reaches Redis.
+	// CutAfter lets Redis execute the command, then closes the connection without a reply. What came before it in the same
+	// pipeline is answered first; what follows it never reaches Redis.
 	CutAfter = Action{kind: cutAfter}
 
-	// HoldRequest: the command, with what follows it on the same connection, is kept until [Rule.Release], then forwarded;
-	// also if the client has hung up or [Proxy.Cut] has closed its connection in the meantime: it arrives late, as a stray.
-	// Its reply is delivered if the client is still there.
+	// HoldRequest keeps the command, and what follows it on the same connection, until [Rule.Release], then forwards it. It
+	// does so even if the client has hung up or [Proxy.Cut] has closed its connection in the meantime: the command arrives
+	// late, as a stray. Its reply is delivered if the client is still there.
 	HoldRequest = Action{kind: holdRequest}
 
-	// HoldReply: Redis executes the command; the reply, with what follows it on the same connection, is kept until
+	// HoldReply lets Redis execute the command and keeps the reply, and what follows it on the same connection, until
 	// [Rule.Release].
 	HoldReply = Action{kind: holdReply}
 )

@@ -31,9 +31,11 @@ type Server struct {
 }
 
 // Start runs a redis-server until the test ends. directives are lines of redis.conf, such as "appendonly yes"; without any,
-// nothing is persisted. It fails the test if there is no redis-server, or if it does not start.
+// nothing is persisted. It fails the test if there is no redis-server, or if it does not start. Like all that starts servers
+// here, it skips the test under go test -short.
 func Start(t testing.TB, directives ...string) *Server {
 	t.Helper()
+	NeedsServer(t)
 	s, err := Run(directives...)
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +46,15 @@ func Start(t testing.TB, directives ...string) *Server {
 		}
 	})
 	return s
+}
+
+// NeedsServer skips the test under go test -short, which starts no servers. Call it in a test that starts one other than
+// by this package's functions with a testing.TB, which call it themselves.
+func NeedsServer(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a redis-server; -short starts none")
+	}
 }
 
 // Run is [Start] without a test, for TestMain: the caller calls Close. Should it not, the server dies with this process.

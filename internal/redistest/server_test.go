@@ -94,6 +94,7 @@ func TestStart(t *testing.T) {
 
 func TestStartMany(t *testing.T) {
 	t.Parallel()
+	NeedsServer(t)
 	var mu sync.Mutex
 	ports := make(map[string]bool)
 	var wg sync.WaitGroup
@@ -128,6 +129,7 @@ func TestDirectives(t *testing.T) {
 
 func TestBadDirectives(t *testing.T) {
 	t.Parallel()
+	NeedsServer(t)
 	for directive, want := range map[string]string{
 		"port 1":                    `"port 1": port is set by the package`,
 		"Requirepass x":             "is set by the package",
@@ -179,6 +181,7 @@ func TestStartWithoutBinary(t *testing.T) {
 }
 
 func TestBinaryFromVariable(t *testing.T) {
+	NeedsServer(t)
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Fatal(err)
@@ -201,6 +204,7 @@ func TestBinaryThatIsNoServer(t *testing.T) {
 
 func TestRunAndClose(t *testing.T) {
 	t.Parallel()
+	NeedsServer(t)
 	for name, before := range map[string]func(*testing.T, *Server){
 		"running": func(*testing.T, *Server) {},
 		"frozen":  func(t *testing.T, s *Server) { s.Freeze(t) },
@@ -393,6 +397,7 @@ func TestPauseClients(t *testing.T) {
 // The kernel kills a server when the thread that forked it ends; that must not be the thread of whoever calls Run.
 func TestServerOutlivesItsStarter(t *testing.T) {
 	t.Parallel()
+	NeedsServer(t)
 	var s *Server
 	var err error
 	var wg sync.WaitGroup

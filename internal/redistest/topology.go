@@ -29,6 +29,8 @@ func startAll(t testing.TB, n int, directives func(i int) []string) ([]*Server, 
 }
 
 func runAll(t testing.TB, n int, run func(i int) (*Server, error)) ([]*Server, error) {
+	t.Helper()
+	NeedsServer(t)
 	servers, errs := make([]*Server, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {

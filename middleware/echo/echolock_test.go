@@ -499,6 +499,7 @@ func TestPoolKeepsNothing(t *testing.T) {
 
 func TestNewPanics(t *testing.T) {
 	t.Parallel()
+	locks := newLocks(t)
 	both := by(keyfuncs.Const("k"))
 	both.ErrorHandler = func(_ echo.Context, err error) error { return err }
 	both.Config.ErrorHandler = guard.WriteProblem
@@ -512,7 +513,7 @@ func TestNewPanics(t *testing.T) {
 					t.Errorf("New panics with %q, want %q in it", text, says)
 				}
 			}()
-			New(newLocks(t), cfg)
+			New(locks, cfg)
 		}()
 	}
 }

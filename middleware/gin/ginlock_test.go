@@ -401,12 +401,13 @@ func TestPoolKeepsNothing(t *testing.T) {
 
 func TestNewPanics(t *testing.T) {
 	t.Parallel()
+	locks := newLocks(t)
 	defer func() {
 		if text := fmt.Sprint(recover()); !strings.Contains(text, "reqlock: guard: invalid Config") {
 			t.Errorf("New panics with %q", text)
 		}
 	}()
-	New(newLocks(t), Config{})
+	New(locks, Config{})
 }
 
 func TestStatus(t *testing.T) {

@@ -97,13 +97,13 @@ func (r *runner) ask(rdb redis.UniversalClient, join bool, prelude ...redis.Cmde
 }
 
 // unknown marks the calls of scripts that Redis did not know as due, and reports whether there are any.
-func (r *runner) unknown() (any bool) {
+func (r *runner) unknown() (found bool) {
 	for i := range r.slots {
 		s := &r.slots[i]
 		s.due = s.reply.Err != nil && redis.HasErrorPrefix(s.reply.Err, "NOSCRIPT")
-		any = any || s.due
+		found = found || s.due
 	}
-	return any
+	return found
 }
 
 // exchange sends the calls that are due and reads their replies. prelude goes before them on the same connection.

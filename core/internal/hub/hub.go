@@ -240,7 +240,7 @@ func (h *Hub) Confirmed(c *Channel) bool {
 
 // confirmed is Confirmed, locked.
 func (h *Hub) confirmed(c *Channel) bool {
-	any := false
+	subscribed := false
 	for kind, wanted := range h.kinds {
 		if !wanted {
 			continue
@@ -248,9 +248,9 @@ func (h *Hub) confirmed(c *Channel) bool {
 		if r := c.wanted(uint8(kind)); r == nil || !r.confirmed() {
 			return false
 		}
-		any = true
+		subscribed = true
 	}
-	return any
+	return subscribed
 }
 
 // lose reports that the connection to a node is lost.

@@ -593,7 +593,7 @@ func ReadRenew(reply any, n int) ([]Renewal, error) {
 	return results, nil
 }
 
-// ErrUnexpected: a reply is not one that the script gives.
+// ErrUnexpected means that a reply is not one that the script gives.
 var ErrUnexpected = errors.New("unexpected reply")
 
 func unexpected(s *Script, reply any) error {

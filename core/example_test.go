@@ -1,0 +1,85 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/embedded"
+)
+
+// One owner holds a lock at a time. Its context carries the ownership: a call with it enters the lock again.
+func Example() {
+	redis, err := embedded.Start() // in production, a Redis that all processes share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	lock := locks.Lock("order:42")
+	lease, err := lock.Acquire(ctx, core.AcquireOptions{WaitTime: 2 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = lock.Acquire(ctx, core.AcquireOptions{}) // WaitTime 0: do not wait
+	fmt.Println("another owner is refused:", errors.Is(err, core.ErrNotAcquired))
+
+	inner, err := lock.Acquire(lease.Context(), core.AcquireOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the owner enters again:", inner.Err() == nil)
+
+	for _, l := range []*core.Lease{inner, lease} {
+		if err := l.Release(ctx); err != nil {
+			log.Fatal(err)
+		}
+		locked, err := lock.IsLocked(ctx)
+		fmt.Println("locked after a release:", locked, err)
+	}
+	// Output:
+	// another owner is refused: true
+	// the owner enters again: true
+	// locked after a release: true <nil>
+	// locked after a release: false <nil>
+}
+
+// Many readers hold the read side at the same time; the write side excludes them all.
+func ExampleClient_ReadWriteLock() {
+	redis, err := embedded.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	catalog := locks.ReadWriteLock("catalog")
+	for range 2 {
+		reader, err := catalog.Read().Acquire(ctx, core.AcquireOptions{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer reader.Release(ctx)
+		fmt.Println("reading")
+	}
+	_, err = catalog.Write().Acquire(ctx, core.AcquireOptions{})
+	fmt.Println("a writer is refused:", errors.Is(err, core.ErrNotAcquired))
+	// Output:
+	// reading
+	// reading
+	// a writer is refused: true
+}

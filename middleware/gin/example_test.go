@@ -1,0 +1,50 @@
+package ginlock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/keyfuncs"
+	ginlock "github.com/reqlock/reqlock/middleware/gin"
+)
+
+// One payment of an order at a time, on however many servers.
+func Example() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	lock := ginlock.New(locks, ginlock.Config{Key: keyfuncs.PathValue("id")})
+	router := gin.New()
+	post := func(path string) int {
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest("POST", path, nil))
+		return w.Code
+	}
+	router.POST("/orders/:id/pay", lock, func(c *gin.Context) {
+		if c.Param("id") == "1" {
+			fmt.Println("order 1 once more, meanwhile:", post("/orders/1/pay"))
+			fmt.Println("order 2, meanwhile:", post("/orders/2/pay"))
+		}
+		c.Status(http.StatusOK)
+	})
+
+	fmt.Println("order 1:", post("/orders/1/pay"))
+	// Output:
+	// order 1 once more, meanwhile: 409
+	// order 2, meanwhile: 200
+	// order 1: 200
+}
