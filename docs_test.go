@@ -430,7 +430,7 @@ func TestRouteWithAnotherPattern(t *testing.T) {
 
 func TestHeadersOfRecords(t *testing.T) {
 	t.Parallel()
-	cfg := idempotency.Config{Scope: idempotency.Global}
+	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal}
 	cfg.Headers = func(name string) bool { // the canonical name
 		return name == "X-Next-Token" || idempotency.DefaultHeaders(name)
 	}
@@ -459,7 +459,7 @@ func (c takesClear) Open(stored []byte, name string) ([]byte, error) {
 func TestSealedRecords(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
-	cfg := idempotency.Config{Scope: idempotency.Global, Logger: slog.New(slog.DiscardHandler)}
+	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal, Logger: slog.New(slog.DiscardHandler)}
 	runs := 0
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++

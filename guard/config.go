@@ -44,7 +44,7 @@ type Config struct {
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at Exclusive then. An *Error that its Acquire returns,
+	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at ModeExclusive then. An *Error that its Acquire returns,
 	// wrapped or not, is answered as it is.
 	Locker func(r *http.Request, name string) core.Locker
 	// Name makes the lock's name of a key. nil: "reqlock:" before it. See Exact.

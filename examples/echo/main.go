@@ -39,8 +39,8 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	}
 	oneBuyer := echolock.New(locks, echolock.Config{Config: guard.Config{
 		Key:      keyfuncs.Prefix("item:", keyfuncs.PathValue("id")),
-		Mode:     guard.ReadWrite, // GET and HEAD share an item, all else has it alone
-		WaitTime: waitTime,        // 409 after that
+		Mode:     guard.ModeReadWrite,
+		WaitTime: waitTime, // 409 after that
 	}})
 
 	s := &stock{left: map[string]int{"teapot": 5, "kettle": 3}}

@@ -163,7 +163,7 @@ func policyDecides(e *env) {
 func policyStarts(e *env) {
 	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {},
 		decidedBy(func(r *http.Request, p *guard.Policy) error {
-			if p.WaitTime != 3*time.Second || p.LeaseTime != 5*time.Second || p.Mode != guard.Exclusive || p.Keys != nil || p.Skip {
+			if p.WaitTime != 3*time.Second || p.LeaseTime != 5*time.Second || p.Mode != guard.ModeExclusive || p.Keys != nil || p.Skip {
 				e.Errorf("the policy starts with %+v", *p)
 			}
 			p.Keys = []string{"a"}

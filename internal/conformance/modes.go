@@ -52,7 +52,7 @@ func fairTurns(e *env) {
 		mu.Lock()
 		defer mu.Unlock()
 		turns = append(turns, r.URL.RawQuery)
-	}, inMode(guard.Fair), waits)
+	}, inMode(guard.ModeFair), waits)
 	var all []*pending
 	want := strings.Split("abcdef", "")
 	for i, name := range want {
@@ -84,7 +84,7 @@ func fencedTokens(e *env) {
 			e.Errorf("token %d, %v, after %d", token, ok, last)
 		}
 		last = token
-	}, inMode(guard.Fenced), waits)
+	}, inMode(guard.ModeFenced), waits)
 	for range 3 {
 		s.get(order).want(e, 200, "")
 	}
@@ -113,7 +113,7 @@ func (e *env) shares(s *site, g *gate, one, two *http.Request) {
 
 func readersShare(e *env) {
 	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, inMode(guard.Read))
+	s := e.serveOrders(g.ServeHTTP, inMode(guard.ModeRead))
 	e.shares(s, g, s.request("POST", order, nil), s.request("GET", order, nil))
 	release := e.holdLock(reader)
 	p := s.startGet(order)
@@ -127,7 +127,7 @@ func readersShare(e *env) {
 
 func writersExclude(e *env) {
 	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, inMode(guard.Write))
+	s := e.serveOrders(g.ServeHTTP, inMode(guard.ModeWrite))
 	first := s.startGet(order)
 	inside := g.next()
 	s.get(order).wantProblem(e, 409, "locked", "1")
@@ -142,7 +142,7 @@ func writersExclude(e *env) {
 
 func readWriteByMethod(e *env) {
 	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, inMode(guard.ReadWrite))
+	s := e.serveOrders(g.ServeHTTP, inMode(guard.ModeReadWrite))
 	e.shares(s, g, s.request("GET", order, nil), s.request("HEAD", order, nil))
 	release := e.holdLock(reader)
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
@@ -163,9 +163,9 @@ func modeByPolicy(e *env) {
 	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, decidedBy(func(r *http.Request, p *guard.Policy) error {
 		p.Keys = []string{key}
 		if r.URL.RawQuery == "read" {
-			p.Mode = guard.Read
+			p.Mode = guard.ModeRead
 		} else {
-			p.Mode = guard.Write
+			p.Mode = guard.ModeWrite
 		}
 		return nil
 	}))
@@ -177,7 +177,7 @@ func modeByPolicy(e *env) {
 }
 
 func modesOfSeveralKeys(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, keysAre("other", key), inMode(guard.ReadWrite))
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, keysAre("other", key), inMode(guard.ModeReadWrite))
 	release := e.holdLock(reader)
 	s.get(order).want(e, 200, "")
 	s.post(order, "").wantProblem(e, 409, "locked", "1")
@@ -186,7 +186,7 @@ func modesOfSeveralKeys(e *env) {
 }
 
 func writerInsideReader(e *env) {
-	outer, inner := e.config(inMode(guard.Read)), e.config(inMode(guard.Write))
+	outer, inner := e.config(inMode(guard.ModeRead)), e.config(inMode(guard.ModeWrite))
 	s := e.serve(
 		Route{Pattern: orders, Guards: []guard.Config{outer, inner}, Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") }},
 		Route{Pattern: "/items/{id}", Guards: []guard.Config{inner, outer}, Handler: func(http.ResponseWriter, *http.Request) {}},
@@ -200,7 +200,7 @@ func writerInsideReader(e *env) {
 
 func otherMode(e *env) {
 	release := e.hold(lockName)
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, inMode(guard.ReadWrite))
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, inMode(guard.ModeReadWrite))
 	s.get(order).wantProblem(e, 500, "misconfigured", "")
 	release()
 	s.get(order).want(e, 200, "")

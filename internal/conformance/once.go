@@ -74,7 +74,7 @@ func (e *env) serveOnce(handler http.HandlerFunc, change ...func(*idempotency.Co
 // repeatsWait has repeats wait, longer than a test would.
 func repeatsWait(cfg *idempotency.Config) { cfg.WaitTime = 3 * patience }
 
-func refuses(cfg *idempotency.Config) { cfg.OnUnknown = idempotency.Refuse }
+func refuses(cfg *idempotency.Config) { cfg.OnUnknown = idempotency.OutcomeRefuse }
 
 // paying makes a request of anna's with the key of the tests.
 func (s *site) paying(body string, changes ...func(*http.Request)) *http.Request {

@@ -31,7 +31,7 @@ func TestOnceAcrossFrameworks(t *testing.T) {
 		router := a.Router(locks, conformance.Route{
 			Method:  http.MethodPost,
 			Pattern: "/pay/{id}/files/{rest...}",
-			Once:    []idempotency.Config{{Scope: idempotency.Global}},
+			Once:    []idempotency.Config{{Scope: idempotency.ScopeGlobal}},
 			Handler: func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, a.Name) },
 		})
 		r := httptest.NewRequest(http.MethodPost, "/pay/1/files/a", strings.NewReader("{}"))

@@ -200,7 +200,7 @@ func onceMaxHold(e *env) {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, "held too long")
 	}
-	for _, fingerprint := range []idempotency.Fingerprint{idempotency.WholeRequest, idempotency.None} { // None leaves the body to the handler
+	for _, fingerprint := range []idempotency.Fingerprint{idempotency.FingerprintBody, idempotency.FingerprintNone} { // None leaves the body to the handler
 		runs.Store(0)
 		s := e.serveOnce(handle, holdsKeyFor, func(cfg *idempotency.Config) { cfg.Fingerprint = fingerprint })
 		for range 2 {

@@ -42,9 +42,9 @@ func processRoutes(rdb *redis.Client) ([]Route, error) {
 		return nil, err
 	}
 	var routes []Route
-	for pattern, unknown := range map[string]idempotency.Unknown{rerun: idempotency.Rerun, refuse: idempotency.Refuse} {
+	for pattern, unknown := range map[string]idempotency.UnknownOutcome{rerun: idempotency.OutcomeRerun, refuse: idempotency.OutcomeRefuse} {
 		routes = append(routes, Route{Pattern: pattern, Handler: runsHandler(rdb), Once: []idempotency.Config{{
-			Scope:     idempotency.Global,
+			Scope:     idempotency.ScopeGlobal,
 			WaitTime:  3 * patience,
 			LeaseTime: lease,
 			OnUnknown: unknown,

@@ -366,9 +366,9 @@ func onceFingerprints(e *env) {
 		fingerprint idempotency.Fingerprint
 		same, other []string
 	}{
-		{idempotency.CanonicalJSON, []string{`{"a":1,"b":[1,"x"]}`, ` {"b": [1, "\u0078"], "a": 1}`}, []string{`{"a":1}`, `{"a":1,"b":[1,"y"]}`, "no JSON"}},
-		{idempotency.Fields("/a", "/b/0"), []string{`{"a":1,"b":[2]}`, `{"b":[2,3],"a":1,"c":1}`}, []string{`{"a":1}`, `{"a":2,"b":[2]}`, "no JSON", ""}},
-		{idempotency.None, []string{"this", "that", ""}, nil},
+		{idempotency.FingerprintJSON, []string{`{"a":1,"b":[1,"x"]}`, ` {"b": [1, "\u0078"], "a": 1}`}, []string{`{"a":1}`, `{"a":1,"b":[1,"y"]}`, "no JSON"}},
+		{idempotency.FingerprintFields("/a", "/b/0"), []string{`{"a":1,"b":[2]}`, `{"b":[2,3],"a":1,"c":1}`}, []string{`{"a":1}`, `{"a":2,"b":[2]}`, "no JSON", ""}},
+		{idempotency.FingerprintNone, []string{"this", "that", ""}, nil},
 	} {
 		path := fmt.Sprintf("/%d/{id}", i)
 		s := e.serve(Route{Pattern: path, Once: []idempotency.Config{e.once(sum(test.fingerprint))}, Handler: c.ServeHTTP})
@@ -416,7 +416,7 @@ func onceBodyTooLarge(e *env) {
 	s := e.serve(
 		Route{Pattern: orders, Once: []idempotency.Config{e.once(func(cfg *idempotency.Config) { cfg.MaxRequestBody = 10 })}, Handler: c.ServeHTTP},
 		Route{Pattern: "/none/{id}", Once: []idempotency.Config{e.once(func(cfg *idempotency.Config) {
-			cfg.MaxRequestBody, cfg.Fingerprint = 10, idempotency.None
+			cfg.MaxRequestBody, cfg.Fingerprint = 10, idempotency.FingerprintNone
 		})}, Handler: c.ServeHTTP},
 	)
 	chunked := func(r *http.Request) { r.ContentLength = -1 }

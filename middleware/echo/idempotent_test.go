@@ -49,7 +49,7 @@ func (s *site) post(path, key string, changes ...func(*http.Request)) reply {
 }
 
 func once() IdempotentConfig {
-	return IdempotentConfig{Config: idempotency.Config{Scope: idempotency.Global}}
+	return IdempotentConfig{Config: idempotency.Config{Scope: idempotency.ScopeGlobal}}
 }
 
 // Echo has many ways to answer, and an error is one of them.

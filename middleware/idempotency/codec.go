@@ -16,7 +16,7 @@ import (
 // could be put in the place of another. It is safe for concurrent use, and neither keeps nor changes what it is given.
 //
 // A record that cannot be opened is answered 503 record-unreadable, and logged; the handler does not run. A result that cannot be
-// sealed is not stored, which is logged and observed as ErrNotStored: with Rerun a repeat runs again, with Refuse it is answered 409
+// sealed is not stored, which is logged and observed as ErrNotStored: with OutcomeRerun a repeat runs again, with OutcomeRefuse it is answered 409
 // outcome-unknown.
 type Codec interface {
 	Seal(record []byte, name string) (sealed []byte, err error)

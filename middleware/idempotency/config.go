@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// Scope says who a key belongs to, such as the account or the user, as the server knows it: two callers with the same key
 	// have nothing to do with each other. Every keyfuncs.Func will do, and keyfuncs.Join for tenant and user. "" is answered
-	// 400: authenticate before. Global, if the keys of all callers are one set.
+	// 400: authenticate before. ScopeGlobal, if the keys of all callers are one set.
 	Scope func(*http.Request) (string, error)
 	// Route names the route in its keys: the same key on another route is another key. Records are found, and DownstreamKey stays
 	// the same, only for as long as Route does. "": the path of the matched pattern, with what http.StripPrefix has taken away before
@@ -41,19 +41,21 @@ type Config struct {
 	LeaseTime time.Duration
 	// MaxHold ends the handler's context, with cause guard.ErrMaxHold, when it has had its key for so long. The key is no longer
 	// renewed from then on. An answer that the handler gives before the lease is over is recorded like any other; one that comes later
-	// is not stored (ErrNotStored), and a repeat may run beside it. At most TTL with Refuse. 0: no end. See guard.Config.MaxHold.
+	// is not stored (ErrNotStored), and a repeat may run beside it. At most TTL with OutcomeRefuse. 0: no end. See guard.Config.MaxHold.
 	MaxHold time.Duration
 	// MaxWaiters is how many repeats of one request wait in this process; one more is answered 503. 0: 1024; -1: no bound.
 	MaxWaiters int
 	// TTL is how long a result is kept, at least 1ms; StoreFor changes it for one answer. 0: 24h.
 	TTL time.Duration
 
-	// Fingerprint says which requests with one key are the same request; all others are answered 422. Zero: WholeRequest.
+	// Fingerprint says which requests with one key are the same request; all others are answered 422.
+	// nil: FingerprintBody.
 	Fingerprint Fingerprint
 	// Store says which results are kept. header is a copy of the answer's. nil: DefaultStore.
 	Store func(status int, header http.Header) bool
-	// OnUnknown says what becomes of a repeat when the first run has died, and nobody knows how far it came. Zero: Rerun.
-	OnUnknown Unknown
+	// OnUnknown decides what a repeat gets if the first run ended without a result, so that its outcome
+	// is unknown. Zero: OutcomeRerun.
+	OnUnknown UnknownOutcome
 	// MaxRequestBody is how many bytes a body may have; a longer one is answered 413. All of it is read, and kept in memory, before the
 	// lock is acquired, so that a slow client holds none. It does not matter with None, which does not look at the body. 0: 1 MiB.
 	MaxRequestBody int64
@@ -82,18 +84,19 @@ type Config struct {
 // HeaderFilter says whether the header of that canonical name is kept.
 type HeaderFilter func(name string) bool
 
-// Unknown is what becomes of a repeat when the result of the first run is unknown, because its process has died or has
-// lost its lock.
-type Unknown int
+// UnknownOutcome decides what a repeat gets if the outcome of the first run is unknown, because its
+// process died or lost the lock.
+type UnknownOutcome int
 
-// What to do about an unknown result.
+// The decisions about an unknown outcome.
 const (
-	// Rerun runs the handler again, as soon as the lock of the dead run is over: at least once in all. The handler has to find
-	// out by itself what has been done, or pass a DownstreamKey on to whoever does it.
-	Rerun Unknown = iota
-	// Refuse answers 409 outcome-unknown until TTL is over: at most once in all. A run that panics or ends with an answer that
-	// is not kept is not unknown, and is repeated.
-	Refuse
+	// OutcomeRerun runs the handler again once the lock of the first run has expired: at least once in
+	// all. The handler must find out by itself what was done, or pass a DownstreamKey to the service
+	// that acts.
+	OutcomeRerun UnknownOutcome = iota
+	// OutcomeRefuse answers 409 outcome-unknown until TTL is over: at most once in all. The outcome of a
+	// run that panics, or whose answer is not stored, is known: a repeat runs.
+	OutcomeRefuse
 )
 
 // ErrInvalidConfig is what Validate's errors match.
@@ -107,7 +110,7 @@ var ErrReplayed = errors.New("reqlock: idempotency: answered with the result of 
 //
 // Where Redis could not be reached, the result is stored after all if Redis comes back before the lease is over; until then, repeats are
 // answered 409 or 503. Otherwise, and at once where the lock was lost (core.ErrLockLost), where Redis refused the record or Config.Codec
-// failed, the result is gone: a repeat runs again with Rerun, and is answered 409 outcome-unknown with Refuse.
+// failed, the result is gone: a repeat runs again with OutcomeRerun, and is answered 409 outcome-unknown with OutcomeRefuse.
 var ErrNotStored = errors.New("reqlock: idempotency: the result of a run is not stored")
 
 const (
@@ -116,9 +119,9 @@ const (
 	defaultMaxBody = 1 << 20
 )
 
-// Global is a Scope for keys that all callers share. Whoever guesses or overhears a key then gets the answer that somebody
-// else was given: it is for services with one caller.
-func Global(*http.Request) (string, error) { return "global", nil }
+// ScopeGlobal is a Config.Scope for services with one caller: all callers share their keys, and
+// anyone who guesses or overhears a key gets the answer that another caller got.
+func ScopeGlobal(*http.Request) (string, error) { return "global", nil }
 
 // DefaultStore keeps what is below 500, except answers that say that the request was not dealt with yet: 401, 408, 409, 423, 425
 // and 429.
@@ -138,7 +141,7 @@ func (c Config) Validate() error {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(c.Scope == nil, "Scope is nil; say who a key belongs to, such as keyfuncs.Context(userKey), or use Global")
+	refuse(c.Scope == nil, "Scope is nil; say who a key belongs to, such as keyfuncs.Context(userKey), or use ScopeGlobal")
 	if problem := routeProblem(c.Route); problem != "" {
 		refuse(true, "Route is %q, which %s", c.Route, problem)
 	}
@@ -154,16 +157,19 @@ func (c Config) Validate() error {
 	refuse(c.TTL != 0 && c.TTL < time.Millisecond, "TTL is %s; use 0 for %s, or at least 1ms", c.TTL, defaultTTL)
 	refuse(c.MaxRequestBody < 0, "MaxRequestBody is %d; use 0 for %d, or a number of bytes", c.MaxRequestBody, defaultMaxBody)
 	refuse(c.MaxResponseBody < 0, "MaxResponseBody is %d; use 0 for %d, or a number of bytes", c.MaxResponseBody, defaultMaxBody)
-	refuse(c.OnUnknown != Rerun && c.OnUnknown != Refuse, "OnUnknown is %d; use Rerun or Refuse", int(c.OnUnknown))
+	refuse(c.OnUnknown != OutcomeRerun && c.OnUnknown != OutcomeRefuse, "OnUnknown is %d; use OutcomeRerun or OutcomeRefuse", int(c.OnUnknown))
 	ttl := c.TTL
 	if ttl == 0 {
 		ttl = defaultTTL
 	}
-	refuse(c.OnUnknown == Refuse && ttl < c.LeaseTime,
-		"TTL is %s and LeaseTime %s; with Refuse, what is known of a run has to outlast it", ttl, c.LeaseTime)
-	refuse(c.OnUnknown == Refuse && ttl < c.MaxHold,
-		"TTL is %s and MaxHold %s; with Refuse, what is known of a run has to outlast it", ttl, c.MaxHold)
-	problems = append(problems, c.Fingerprint.problem, c.guard().Validate())
+	refuse(c.OnUnknown == OutcomeRefuse && ttl < c.LeaseTime,
+		"TTL is %s and LeaseTime %s; with OutcomeRefuse, what is known of a run has to outlast it", ttl, c.LeaseTime)
+	refuse(c.OnUnknown == OutcomeRefuse && ttl < c.MaxHold,
+		"TTL is %s and MaxHold %s; with OutcomeRefuse, what is known of a run has to outlast it", ttl, c.MaxHold)
+	if c.Fingerprint != nil {
+		problems = append(problems, c.Fingerprint.validate())
+	}
+	problems = append(problems, c.guard().Validate())
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
@@ -186,8 +192,8 @@ func (c Config) withDefaults() Config {
 	if c.Methods = slices.Clone(c.Methods); c.Methods == nil {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	if c.Fingerprint.write == nil {
-		c.Fingerprint = WholeRequest
+	if c.Fingerprint == nil {
+		c.Fingerprint = FingerprintBody
 	}
 	if c.Store == nil {
 		c.Store = DefaultStore

@@ -19,22 +19,22 @@
 //	repeat, first still running        409 urn:reqlock:problem:locked, Retry-After; with WaitTime the replay, or wait-timeout
 //	key with another request           422 urn:reqlock:problem:key-reused
 //	answer could not be recorded       409 urn:reqlock:problem:not-replayable
-//	first run died, OnUnknown Refuse   409 urn:reqlock:problem:outcome-unknown
+//	first run died, OutcomeRefuse      409 urn:reqlock:problem:outcome-unknown
 //	key missing, Optional not set      400 urn:reqlock:problem:key-missing
 //	key malformed or given twice       400 urn:reqlock:problem:key-invalid
 //	Scope says nothing                 400 urn:reqlock:problem:key-missing
 //	body over MaxRequestBody           413 urn:reqlock:problem:body-too-large
 //	record of a newer version, or one  503 urn:reqlock:problem:record-unreadable, Retry-After, and a line in the log
 //	that Config.Codec cannot open
-//	Codec fails, OnUnknown Refuse      503 urn:reqlock:problem:record-unwritable, Retry-After, and a line in the log
+//	Codec fails, OutcomeRefuse         503 urn:reqlock:problem:record-unwritable, Retry-After, and a line in the log
 //
 // and the answers of package guard.
 //
 // # What runs how often
 //
 // At most one run of a name is under way at any time, as far as its lock is not lost. A run that ended with an answer
-// that Config.Store keeps is the last one for Config.TTL. A run that died, or whose answer Redis could not take, is repeated with Rerun, and
-// never with Refuse.
+// that Config.Store keeps is the last one for Config.TTL. A run that died, or whose answer Redis could not take, is repeated with OutcomeRerun, and
+// never with OutcomeRefuse.
 //
 // # The handler
 //

@@ -80,12 +80,12 @@ func (v *visit) policy(r *http.Request, p *guard.Policy) error {
 
 func (v *visit) fingerprint(r *http.Request) (err error) {
 	var body []byte
-	if !v.g.cfg.Fingerprint.noBody {
+	if v.g.cfg.Fingerprint.readsBody() {
 		if body, err = v.g.body(r); err != nil {
 			return err
 		}
 	}
-	v.print = v.g.cfg.Fingerprint.of(r, body)
+	v.print = fingerprint(v.g.cfg.Fingerprint, r, body)
 	return nil
 }
 

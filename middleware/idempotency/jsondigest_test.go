@@ -229,7 +229,7 @@ func TestFields_SameValueElsewhere(t *testing.T) {
 // A pointer may lead through another's value, and two pointers to one value.
 func TestFields_PointersWithinEachOther(t *testing.T) {
 	t.Parallel()
-	f := Fields("", "/a", "/a/b", "/a")
+	f := FingerprintFields("", "/a", "/a/b", "/a")
 	for _, test := range []struct {
 		a, b string
 		same bool

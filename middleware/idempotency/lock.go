@@ -20,7 +20,7 @@ type lock struct {
 func lockOf(r *http.Request, name string) core.Locker {
 	v := visitOf(r)
 	l := &lock{v: v, name: name, once: v.g.locks.Once(name)}
-	if v.g.cfg.OnUnknown == Refuse {
+	if v.g.cfg.OnUnknown == OutcomeRefuse {
 		if v.marker, l.err = v.seal(&record{kind: begun, print: v.print}); l.err == nil {
 			l.once = l.once.WithMarker(v.marker, v.g.cfg.TTL)
 		}

@@ -90,7 +90,7 @@ func parsePointer(pointer string) ([]string, error) {
 		return nil, nil
 	}
 	if pointer[0] != '/' || strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(pointer), "~") {
-		return nil, fmt.Errorf(`Fingerprint has Fields(%q), which is no JSON pointer; want one such as "/order/id", with ~0 for a tilde and ~1 for a slash in a name`, pointer)
+		return nil, fmt.Errorf(`Fingerprint has FingerprintFields(%q), which is no JSON pointer; want one such as "/order/id", with ~0 for a tilde and ~1 for a slash in a name`, pointer)
 	}
 	path := strings.Split(pointer[1:], "/")
 	for i, token := range path {

@@ -23,9 +23,9 @@ type visit struct {
 	name  string
 	print [printSize]byte
 
-	marker []byte      // what Refuse leaves of a run, as Redis has it
+	marker []byte          // what OutcomeRefuse leaves of a run, as Redis has it
 	lease  *core.OnceLease // that the handler runs under
-	replay *record     // that the request is answered with
+	replay *record         // that the request is answered with
 
 	noStore  atomic.Bool
 	storeFor atomic.Int64 // nanoseconds; 0: Config.TTL
