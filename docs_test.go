@@ -192,7 +192,7 @@ func TestMounted(t *testing.T) {
 			return router
 		}(),
 		"Echo": func() http.Handler {
-			lock := echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.PathValue("id")}})
+			lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 			e := echo.New()
 			e.POST("/orders/:id/pay", payEcho, lock) // or e.Use(lock), or on a group; not e.Pre
 			return e
@@ -287,7 +287,7 @@ func TestCORS(t *testing.T) {
 		AllowOrigins:  []string{"https://shop.example"},
 		ExposeHeaders: []string{"Retry-After"},
 	}))
-	e.POST("/", func(echo.Context) error { return nil }, echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.Const("k")}}))
+	e.POST("/", func(echo.Context) error { return nil }, echolock.New(locks, echolock.Config{Key: keyfuncs.Const("k")}))
 	r, w := post("/"), httptest.NewRecorder()
 	r.Header.Set("Origin", "https://shop.example")
 	e.ServeHTTP(w, r)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // bufferBody reads the body to its end, at which net/http begins to watch for the client hanging up, and puts a copy
@@ -31,7 +30,7 @@ var unnoted = &notedBody{}
 
 // noteBody puts a notedBody in the place of a body that may still be read from the client, until restore is called.
 func noteBody(r *http.Request, account *bodybudget.Account) *notedBody {
-	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
+	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
 		return unnoted
 	}
 	noted := &notedBody{ReadCloser: r.Body, account: account}
@@ -71,7 +70,7 @@ type watchedBody struct {
 
 // watchBody watches the reading of a body; nil: there is none, or it has been read.
 func watchBody(r *http.Request) *watchedBody {
-	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
+	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
 		return nil
 	}
 	b := &watchedBody{ReadCloser: r.Body}

@@ -44,8 +44,11 @@ type Config struct {
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at ModeExclusive then. An *Error that its Acquire returns,
-	// wrapped or not, is answered as it is.
+	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at
+	// ModeExclusive then. Acquire of such a lock may fail with an *Error, wrapped or not, which is
+	// answered as it is. Or its error, wrapped or not, is an http.Handler: then that answers the request,
+	// in place of the handler and of ErrorHandler. Outcome.Status is its Status() int, if it has that
+	// method.
 	Locker func(r *http.Request, name string) core.Locker
 	// Name makes the lock's name of a key. nil: "reqlock:" before it. See Exact.
 	Name func(key string) string
@@ -86,9 +89,10 @@ type Outcome struct {
 	Held time.Duration
 	// FailedOpen says that the handler ran without a lock; see Config.FailOpen.
 	FailedOpen bool
-	// Err says why there was no lock (an *Error, unless FailedOpen), that MaxHold was over while
+	// Err says why there was no lock (an *Error, unless FailedOpen; the error that answered the
+	// request, if one did: see Config.Locker), that MaxHold was over while
 	// the handler ran (ErrMaxHold), that the lock was lost meanwhile (core.ErrLockLost,
-	// core.ErrClosed), or what ReleaseBy failed with. Test for it with errors.Is: it may be two of
+	// core.ErrClosed), or what adapter.ReleaseBy failed with. Test for it with errors.Is: it may be two of
 	// these. nil: all went well.
 	Err error
 }

@@ -55,7 +55,7 @@ func (m Mode) check(keys int, locker bool) error {
 	case !m.known():
 		return fmt.Errorf("Mode is %d; use one of the constants, such as ModeExclusive", int(m))
 	case m != ModeExclusive && locker:
-		return fmt.Errorf("Mode is %s, but Config.Locker makes the locks; have it make locks of that kind, and leave Mode at ModeExclusive", m)
+		return fmt.Errorf("Mode is %s, but Config.Locker or Policy.Lock makes the lock; have it make locks of that kind, and leave Mode at ModeExclusive", m)
 	case m == ModeFenced && keys > 1:
 		return errors.New("Mode is Fenced, but several locks have no common token; use one key, or ModeExclusive")
 	}

@@ -64,10 +64,6 @@ func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
 	return newBodyReader("Body", "what is asked for", options).read
 }
 
-// Buffered reports whether a Func of this package or a guard has read the whole body of the request into memory, so that reading it
-// again does not wait for the client.
-func Buffered(r *http.Request) bool { return bodybudget.IsRead(r) }
-
 // BodyHash takes the SHA-256 of the whole body, in 64 hexadecimal digits: requests with the same bytes have the same
 // key. A compressed body is hashed as it came, and a request without a body has the hash of no bytes. The handler reads the
 // body as if it had not been touched.

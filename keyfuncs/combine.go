@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // Const is the same key for every request: one lock for all of a route, or a part
@@ -144,7 +146,7 @@ func FirstOf(sources ...Func) Func {
 			case err == nil && key != "":
 				return fmt.Sprintf("%d%c%s", i+1, separator, key), nil
 			}
-			detail, ok := Detail(err)
+			detail, ok := keyerror.Detail(err)
 			if !ok {
 				detail = fmt.Sprintf("source %d has no key", i+1)
 			}

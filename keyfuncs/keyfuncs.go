@@ -2,11 +2,10 @@ package keyfuncs
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // Func derives a key from a request. The key is not empty when the error is nil.
@@ -41,43 +40,14 @@ var (
 	ErrBusy = bodybudget.ErrBusy
 )
 
-// keyError is one of the errors above, in the words of one source. A source makes
-// its errors when it is constructed, so that a refusal costs no allocation.
-type keyError struct {
-	text   string
-	kind   error
-	remedy string // what to change in the program; empty: not known here
-}
-
+// newError returns one of the errors above, in the words of one source. A source makes its errors
+// when it is constructed, so that a refusal allocates nothing.
 func newError(kind error, format string, args ...any) error {
-	return &keyError{text: "reqlock: keyfuncs: " + fmt.Sprintf(format, args...), kind: kind}
-}
-
-func (e *keyError) Error() string { return e.text }
-func (e *keyError) Unwrap() error { return e.kind }
-
-// Remedy returns what to change in the program, if err comes from a source of this package that
-// knows: the names of the wildcards that a route has, say. It is for the log.
-func Remedy(err error) (change string, ok bool) {
-	var e *keyError
-	if !errors.As(err, &e) || e.remedy == "" {
-		return "", false
-	}
-	return e.remedy, true
+	return keyerror.New(kind, format, args...)
 }
 
 // misuse ends a constructor. call is what the program wrote, why is what is wrong
 // with it and what would be right.
 func misuse(call, why string) {
 	panic("reqlock: keyfuncs: " + call + ": " + why)
-}
-
-// Detail returns what a source of this package has to say about a request, such as `header "X-Tenant" is missing`, and
-// whether err comes from one. It names the source, never the value, and is fit for the client's eyes.
-func Detail(err error) (detail string, ok bool) {
-	var e *keyError
-	if !errors.As(err, &e) {
-		return "", false
-	}
-	return strings.TrimPrefix(e.text, "reqlock: keyfuncs: "), true
 }

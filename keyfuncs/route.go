@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // PathValue takes the value of a wildcard in the path of the matched route from
@@ -56,18 +58,17 @@ func notAWildcard(name string) (why string) {
 
 // noWildcard says which names the route has: the one that was asked for may be misspelt.
 func noWildcard(source, pattern, name string) error {
-	err := &keyError{kind: ErrNoRoute, text: fmt.Sprintf("reqlock: keyfuncs: %s is not known: the route's pattern %q has no wildcard of that name", source, pattern)}
+	err := keyerror.New(ErrNoRoute, "%s is not known: the route's pattern %q has no wildcard of that name", source, pattern)
 	switch names := wildcards(pattern); len(names) {
 	case 0:
-		err.remedy = fmt.Sprintf("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", pattern, name)
+		return err.WithRemedy("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", pattern, name)
 	default:
 		for i, name := range names {
 			names[i] = strconv.Quote(name)
 		}
-		err.remedy = fmt.Sprintf("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
+		return err.WithRemedy("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
 			pattern, strings.Join(names, ", "), name)
 	}
-	return err
 }
 
 // wildcards are the names of the wildcards in a pattern: {name}, {name...} and {name:regexp}, or

@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/framework"
 )
 
 // Config is the guard's.
@@ -25,7 +25,7 @@ type Config = guard.Config
 
 // Gin answers for the request of its context under a key of its own.
 func init() {
-	framework.Register(func(ctx context.Context) context.Context {
+	adapter.RegisterContext(func(ctx context.Context) context.Context {
 		if r, ok := ctx.Value(gin.ContextRequestKey).(*http.Request); ok && r != nil {
 			return r.Context()
 		}
@@ -45,7 +45,7 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 			errs := len(c.Errors)
 			next(w, r)
 			if c.Writer.Written() || len(c.Errors) == errs { // else middleware further out may answer the error
-				guard.SetStatus(r.Context(), c.Writer.Status())
+				adapter.SetStatus(r.Context(), c.Writer.Status())
 			}
 		})
 	})
@@ -70,7 +70,7 @@ func enter(c *gin.Context, serve server) {
 	request, r := c.Request, withRoute(c)
 	defer func() {
 		c.Request = request
-		guard.KeepForm(request, r)
+		adapter.KeepForm(request, r)
 	}()
 
 	ran := false
@@ -96,5 +96,5 @@ func withRoute(c *gin.Context) *http.Request {
 			values[i] = strings.TrimPrefix(p.Value, "/")
 		}
 	}
-	return guard.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
+	return adapter.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
 }

@@ -82,13 +82,13 @@ func (keys aeads) Open(sealed []byte, name string) ([]byte, error) {
 }
 
 // seal encodes a record for Redis.
-func (v *visit) seal(rec *record) ([]byte, error) {
+func (a *attempt) seal(rec *record) ([]byte, error) {
 	data := rec.encode()
-	codec := v.g.cfg.Codec
+	codec := a.g.cfg.Codec
 	if codec == nil {
 		return data, nil
 	}
-	sealed, err := codec.Seal(data, lockName(v.name))
+	sealed, err := codec.Seal(data, lockName(a.name))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reqlock: idempotency: Config.Codec has failed to seal a record: %w", err)
@@ -99,10 +99,10 @@ func (v *visit) seal(rec *record) ([]byte, error) {
 }
 
 // unseal decodes what Redis has.
-func (v *visit) unseal(data []byte) (*record, error) {
-	if codec := v.g.cfg.Codec; codec != nil {
+func (a *attempt) unseal(data []byte) (*record, error) {
+	if codec := a.g.cfg.Codec; codec != nil {
 		var err error
-		if data, err = codec.Open(data, lockName(v.name)); err != nil {
+		if data, err = codec.Open(data, lockName(a.name)); err != nil {
 			return nil, fmt.Errorf("reqlock: idempotency: Config.Codec has failed to open a record: %w", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -185,10 +186,10 @@ func headerProblem(name string) (problem any) {
 
 // withDefaults fills in what was left at zero, except what guard fills in.
 func (c Config) withDefaults() Config {
-	c.Header = http.CanonicalHeaderKey(orDefault(c.Header, defaultHeader))
-	c.TTL = orDefault(c.TTL, defaultTTL)
-	c.MaxRequestBody = orDefault(c.MaxRequestBody, defaultMaxBody)
-	c.MaxResponseBody = orDefault(c.MaxResponseBody, defaultMaxBody)
+	c.Header = http.CanonicalHeaderKey(cmp.Or(c.Header, defaultHeader))
+	c.TTL = cmp.Or(c.TTL, defaultTTL)
+	c.MaxRequestBody = cmp.Or(c.MaxRequestBody, defaultMaxBody)
+	c.MaxResponseBody = cmp.Or(c.MaxResponseBody, defaultMaxBody)
 	if c.Methods = slices.Clone(c.Methods); c.Methods == nil {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
@@ -210,33 +211,17 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func orDefault[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
-}
-
-// guard is the part that package guard does.
+// guard returns the Config of the guard below.
 func (c Config) guard() guard.Config {
 	return guard.Config{
-		Policy:     func(r *http.Request, p *guard.Policy) error { return visitOf(r).policy(r, p) },
-		Locker:     lockOf,
-		Name:       lockName,
-		WaitTime:   c.WaitTime,
-		LeaseTime:  c.LeaseTime,
-		MaxHold:    c.MaxHold,
-		MaxWaiters: c.MaxWaiters,
-		FailOpen:   c.FailOpen,
-		Logger:     c.Logger,
-		Observe:    c.Observe,
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if v := visitOf(r); v.replay != nil && errors.Is(err, ErrReplayed) {
-				replay(w, r, v.replay)
-				return
-			}
-			c.ErrorHandler(w, r, err)
-		},
+		Policy:       policy,
+		WaitTime:     c.WaitTime,
+		LeaseTime:    c.LeaseTime,
+		MaxHold:      c.MaxHold,
+		MaxWaiters:   c.MaxWaiters,
+		FailOpen:     c.FailOpen,
+		ErrorHandler: c.ErrorHandler,
+		Logger:       c.Logger,
+		Observe:      c.Observe,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"reflect"
 
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 )
@@ -32,7 +33,7 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		g.Serve(w, r, func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(w, r)
-			guard.SetStatus(r.Context(), status(w))
+			adapter.SetStatus(r.Context(), status(w))
 		})
 	})
 }

@@ -1,0 +1,63 @@
+package adaptertest
+
+import (
+	"slices"
+	"testing"
+)
+
+// A scenario is one test of the suite.
+type scenario struct {
+	name  string
+	run   func(e *env)
+	setup []func(*setup)
+	alone bool // it takes the whole machine, and others would run out of patience beside it
+}
+
+// Run runs the suite with each of the adapters, one after another, and logs what became of it as a table. It returns when all
+// tests have ended. A row without a result in each column is a failure, unless only some tests were asked for.
+func Run(t *testing.T, adapters ...Adapter) {
+	suite := slices.Concat(
+		refusals(),
+		waiting,
+		crowds,
+		ownership,
+		handovers,
+		endings,
+		maxHold,
+		bodies,
+		bodyKeys,
+		budgets,
+		decisions,
+		modes,
+		failOpen,
+		servers,
+		processes,
+		spellings,
+		onceRuns,
+		onceAnswers,
+		onceWriters,
+		onceFailures,
+		onceProcesses,
+		onceSealed,
+	)
+	results := newTable(suite, adapters)
+	for _, a := range adapters {
+		t.Run(a.Name, func(t *testing.T) { runAll(t, a, suite, results) })
+	}
+	t.Logf("behaviours and frameworks:\n\n%s", results)
+	if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
+		t.Errorf("the table has a hole: %s", hole)
+	}
+}
+
+func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			if !s.alone {
+				t.Parallel()
+			}
+			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // after env.finish
+			s.run(newEnv(t, a, s.setup...))
+		})
+	}
+}
