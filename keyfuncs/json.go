@@ -1,11 +1,12 @@
 package keyfuncs
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
 // JSON takes one value out of a JSON body, at the place that a pointer of RFC 6901 names: "/order/id" is the member id of the
@@ -14,7 +15,7 @@ import (
 //
 // Strings are taken decoded, true and false as they are, and numbers as plain decimals: 1, 1.0 and 10e-1 are the key "1".
 // The number 1 and the string "1" are one key, since there are handlers that take either. Integers are exact, up to 100
-// digits; a handler has to decode them into an integer or a [json.Number], since a float64, which it gets by
+// digits; a handler has to decode them into an integer or a [encoding/json.Number], since a float64, which it gets by
 // decoding into any, rounds what is beyond 2^53. Fractions may have 15 significant digits, which no float64 rounds.
 //
 // A value that is not there, null or empty, and a request without a body, is [ErrMissing]. [ErrInvalid] is whatever
@@ -34,12 +35,13 @@ import (
 // JSON panics if pointer is not a JSON pointer.
 func JSON(pointer string, options ...BodyOption) Func {
 	call := fmt.Sprintf("JSON(%q)", pointer)
-	if why := notAPointer(pointer); why != "" {
-		misuse(call, why)
+	path, problem := jsontext.ParsePointer(pointer)
+	if problem != "" {
+		misuse(call, problem)
 	}
 	source := fmt.Sprintf("JSON value %q", pointer)
 	v := &jsonValue{
-		path:       parsePointer(pointer),
+		path:       path,
 		body:       newBodyReader(call, source, options),
 		refuse:     refusalsOf(source),
 		null:       newError(ErrMissing, "%s is null", source),
@@ -65,7 +67,7 @@ func JSON(pointer string, options ...BodyOption) Func {
 }
 
 type jsonValue struct {
-	path   []pointerToken
+	path   []jsontext.Token
 	body   *bodyReader
 	refuse refusals
 
@@ -88,7 +90,7 @@ func (v *jsonValue) document(r *http.Request) ([]byte, error) {
 		return nil, err
 	case len(data) == 0:
 		return nil, v.refuse.missing
-	case !json.Valid(data) || !utf8.Valid(data) || hasLoneSurrogate(data):
+	case !jsontext.Valid(data):
 		return nil, v.malformed
 	}
 	return data, nil
@@ -101,27 +103,27 @@ func declaresJSON(r *http.Request) bool {
 	return ok && (media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json"))
 }
 
-// find follows the pointer to the value's first byte.
-func (v *jsonValue) find(document []byte) (jsonText, error) {
-	at := jsonText(document).trim()
+// find returns the value at the pointer, with all that follows it.
+func (v *jsonValue) find(document []byte) (jsontext.Text, error) {
+	at := jsontext.Text(document).Trim()
 	for _, token := range v.path {
-		var found jsonText
+		var found jsontext.Text
 		matches := 0
 		switch at[0] {
 		case '{':
-			for name, value := range at.members() {
-				if strings.EqualFold(name, token.name) {
+			for name, value := range at.Members() {
+				if jsontext.SameName(name, token.Name) {
 					matches++
-					if name == token.name {
+					if bytes.Equal(name, token.Name) {
 						found = value
 					}
 				}
 			}
 		case '[':
-			if token.index < 0 {
+			if token.Index < 0 {
 				return nil, v.misplaced
 			}
-			found = at.element(token.index)
+			found = at.Element(token.Index)
 		case 'n':
 			return nil, v.refuse.missing
 		default:
@@ -138,20 +140,26 @@ func (v *jsonValue) find(document []byte) (jsonText, error) {
 	return at, nil
 }
 
-func (v *jsonValue) key(value jsonText) (string, error) {
+func (v *jsonValue) key(value jsontext.Text) (string, error) {
 	switch value[0] {
 	case '"':
-		return v.refuse.check(value[:value.end()].unquote())
+		return v.refuse.check(string(value.Unquote()))
 	case '{', '[':
 		return "", v.notScalar
 	case 'n':
 		return "", v.null
 	case 't', 'f':
-		return string(value[:value.end()]), nil
+		return string(value[:value.End()]), nil
 	}
-	key, ok := canonicalNumber(string(value[:value.end()]))
+	key, ok := canonicalNumber(string(value[:value.End()]))
 	if !ok {
 		return "", v.tooLong
 	}
 	return key, nil
+}
+
+// notAPointer says why a text is no JSON pointer; "": it is one.
+func notAPointer(pointer string) (why string) {
+	_, why = jsontext.ParsePointer(pointer)
+	return why
 }

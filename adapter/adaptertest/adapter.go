@@ -8,28 +8,34 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// An Adapter says how guarded routes are mounted in one framework.
+// An Adapter mounts guarded routes in one framework.
 type Adapter struct {
-	Name string // of the framework
+	Name string // of the framework; unique among the adapters of Main
 
-	// Router returns what serves the routes. It translates their patterns into the framework's, and puts the adapter's
-	// middleware, one for each of Route.Guards and then of Route.Once, around Route.Handler. It installs nothing else: no recovery, no log.
+	// Router returns a handler that serves the routes. It translates their patterns into the framework's,
+	// and puts the adapter's middleware around Route.Handler: one for each of Route.Guards, and inside
+	// them one for each of Route.Once. It installs nothing else: no recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
-	// TellsStatus says that guard.Outcome has the status of the handler's answer.
+	// TellsStatus reports whether guard.Outcome has the status of the handler's answer; see
+	// adapter.SetStatus.
 	TellsStatus bool
 
-	// Rest is the name of the wildcard that the framework has for {rest...}. Empty: rest.
+	// Rest is the name of the framework's wildcard for {rest...}. "": rest.
 	Rest string
 }
 
 // A Route is one route of a server.
 type Route struct {
-	Method  string               // empty: any
-	Pattern string               // as http.ServeMux has it, without method and host; each wildcard is a whole segment, the last may be {rest...}: "/orders/{id}/pay"
+	Method string // "": any
+
+	// Pattern is one of http.ServeMux, without method and host, such as "/orders/{id}/pay". Each
+	// wildcard is a whole segment; the last one may be {rest...}.
+	Pattern string
+
 	Guards  []guard.Config       // the first is outermost; none: the route is not guarded
-	Once    []idempotency.Config // inside the guards; the first is outermost; none: the route is not idempotent
-	Handler http.HandlerFunc     // never looks at the framework
+	Once    []idempotency.Config // inside Guards, the first is outermost; none: the route is not idempotent
+	Handler http.HandlerFunc     // knows only net/http; for Serve
 	Params  func(Params)         // called before Handler; may be nil
 }
 
@@ -37,7 +43,7 @@ type Route struct {
 // in net/http.
 type Params func(name string) string
 
-// Serve runs the handler of the route. Adapters call it, inside the middleware.
+// Serve runs the handler of the route. The framework's handler calls it, inside the middleware.
 func (route Route) Serve(w http.ResponseWriter, r *http.Request, params Params) {
 	if route.Params != nil {
 		route.Params(params)

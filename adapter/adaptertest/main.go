@@ -10,11 +10,17 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is TestMain of those who run the suite. It runs more tests at a time than there are processors, as nearly all that they do is
-// wait, and makes sure that no goroutine is left. In a process that the suite has started it is a server instead.
+// Main is the TestMain of a package that calls Run, with the same adapters. It runs 8 tests at a time,
+// because most of them wait, and fails if a goroutine is left at the end. In a process that the suite
+// has started it serves instead. It does not return.
 func Main(m *testing.M, adapters ...Adapter) {
 	if addr := os.Getenv(redisVariable); addr != "" {
-		i := slices.IndexFunc(adapters, func(a Adapter) bool { return a.Name == os.Getenv(adapterVariable) })
+		name := os.Getenv(adapterVariable)
+		i := slices.IndexFunc(adapters, func(a Adapter) bool { return a.Name == name })
+		if i < 0 {
+			fmt.Fprintf(os.Stderr, "reqlock: adaptertest: Main does not know the adapter %q; pass it the adapters that Run gets\n", name)
+			os.Exit(2)
+		}
 		if err := serverProcess(adapters[i], addr, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -31,7 +37,7 @@ func Main(m *testing.M, adapters ...Adapter) {
 	goleak.VerifyTestMain(m)
 }
 
-// chosen says whether a flag was given.
+// chosen reports whether a flag was given.
 func chosen(name string) (given bool) {
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name && f.Value.String() != "" })
 	return given

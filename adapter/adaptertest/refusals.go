@@ -226,7 +226,7 @@ var refusalTable = []refusal{
 	{
 		name:   "Policy without keys",
 		config: decidedBy(func(*http.Request, *guard.Policy) error { return nil }),
-		status: 500, problem: "misconfigured", logged: "neither set keys nor Skip",
+		status: 500, problem: "misconfigured", logged: "neither Keys nor Lock nor Skip",
 	},
 	{
 		name:   "Policy with an empty key",

@@ -10,11 +10,12 @@ type scenario struct {
 	name  string
 	run   func(e *env)
 	setup []func(*setup)
-	alone bool // it takes the whole machine, and others would run out of patience beside it
+	alone bool // it takes the whole machine: tests beside it would time out
 }
 
-// Run runs the suite with each of the adapters, one after another, and logs what became of it as a table. It returns when all
-// tests have ended. A row without a result in each column is a failure, unless only some tests were asked for.
+// Run runs the suite with each of the adapters, one after another, and logs the results as a table. It
+// returns when all tests have ended. It needs Main as TestMain. A missing result is a failure, unless
+// -run or -skip chose some of the tests.
 func Run(t *testing.T, adapters ...Adapter) {
 	suite := slices.Concat(
 		refusals(),

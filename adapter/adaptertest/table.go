@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A table is what became of every behaviour in every framework.
+// A table holds the result of every test in every framework.
 type table struct {
 	rows, columns []string
 
@@ -27,12 +27,12 @@ func newTable(scenarios []scenario, adapters []Adapter) *table {
 	return results
 }
 
-// enter takes the result of a test that has ended.
+// enter records the result of a test that has ended.
 func (results *table) enter(row, column string, t *testing.T) {
 	results.mu.Lock()
 	defer results.mu.Unlock()
 	switch cell := [2]string{row, column}; {
-	case t.Skipped(): // is a hole
+	case t.Skipped(): // leaves a hole
 	case t.Failed():
 		results.cells[cell] = "FAILS"
 	default:
@@ -40,7 +40,7 @@ func (results *table) enter(row, column string, t *testing.T) {
 	}
 }
 
-// hole is where the first result is missing.
+// hole names the first missing result; "": there is none.
 func (results *table) hole() string {
 	results.mu.Lock()
 	defer results.mu.Unlock()

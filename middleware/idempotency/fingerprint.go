@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
 // A Fingerprint says what two requests with one key must have in common to be the same request.
@@ -45,9 +47,9 @@ const (
 func FingerprintFields(pointers ...string) Fingerprint {
 	f := &fields{pointers: slices.Clone(pointers), tree: &pointerTree{}}
 	for i, pointer := range pointers {
-		path, err := parsePointer(pointer)
-		if err != nil {
-			f.invalid = err
+		path, problem := jsontext.ParsePointer(pointer)
+		if problem != "" {
+			f.invalid = fmt.Errorf("Fingerprint has FingerprintFields(%q), which is %s", pointer, problem)
 			return f
 		}
 		f.tree.add(path, i)

@@ -5,13 +5,10 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"runtime"
 	"slices"
-	"strconv"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
+
+	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
 // digestJSON returns a digest for each pointer of the tree: that of the value it leads to, or nil if there is none. Values that
@@ -23,7 +20,7 @@ import (
 // ends. It keeps 24 bytes for each member of the objects that are open, at most maxTokens bytes and a string for each value that is
 // open, and nothing of the values that have ended.
 func digestJSON(document []byte, tree *pointerTree) (digests [][]byte, ok bool) {
-	if !utf8.Valid(document) || !json.Valid(document) {
+	if !jsontext.Valid(document) {
 		return nil, false
 	}
 	d := &digester{document: document, next: tree, digests: make([][]byte, tree.pointers())}
@@ -90,22 +87,16 @@ func (d *digester) read() (ok bool) {
 			}
 			i++
 		case '"':
-			end := endOfString(d.document, i)
-			text, ok := d.decode(d.document[i+1 : end-1])
-			if !ok {
-				return false
-			}
-			if d.expectsName() {
-				ok = d.name(text)
-			} else {
+			end := jsontext.EndOfString(d.document, i)
+			text := d.decode(d.document[i+1 : end-1])
+			if !d.expectsName() {
 				d.scalar(stringToken, text)
-			}
-			if !ok {
+			} else if !d.name(text) {
 				return false
 			}
 			i = end
 		default:
-			end := endOfLiteral(d.document, i)
+			end := jsontext.EndOfLiteral(d.document, i)
 			d.scalar(numberToken, d.document[i:end]) // true, false and null are no numbers: all differ
 			i = end
 		}
@@ -132,7 +123,7 @@ func (d *digester) name(name []byte) (ok bool) {
 		return false
 	}
 	d.named = true
-	d.add(member{name: hashName(name)})
+	d.add(member{name: jsontext.HashName(name)})
 	top.member = len(d.tokens)
 	d.write(top.member, stringToken, name)
 	return true
@@ -263,112 +254,11 @@ func (d *digester) leaveCrowd() {
 	}
 }
 
-// endOfString is where the string that begins at start has ended.
-func endOfString(document []byte, start int) int {
-	for i := start + 1; ; i++ {
-		switch document[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i++
-		}
+// decode decodes what stands between the quotes of a string. The result is valid until the next call.
+func (d *digester) decode(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted
 	}
-}
-
-// endOfLiteral is where the number, true, false or null that begins at start has ended.
-func endOfLiteral(document []byte, start int) int {
-	for i := start; i < len(document); i++ {
-		switch document[i] {
-		case ' ', '\t', '\r', '\n', ',', ']', '}':
-			return i
-		}
-	}
-	return len(document)
-}
-
-// decode decodes what stands between the quotes of a string. The result is good until the next call. It is not ok if there is U+FFFD in
-// it: decoders put that in the place of lone surrogates.
-func (d *digester) decode(quoted []byte) (text []byte, ok bool) {
-	text = quoted
-	if bytes.IndexByte(quoted, '\\') >= 0 {
-		text = d.unescape(quoted)
-	}
-	return text, !bytes.ContainsRune(text, utf8.RuneError)
-}
-
-func (d *digester) unescape(quoted []byte) []byte {
-	text := slices.Grow(d.text[:0], len(quoted)) // no escape is shorter than what it stands for
-	for {
-		i := bytes.IndexByte(quoted, '\\')
-		if i < 0 {
-			break
-		}
-		text = append(text, quoted[:i]...)
-		escape := quoted[i+1]
-		quoted = quoted[i+2:]
-		switch escape {
-		case 'b':
-			text = append(text, '\b')
-		case 'f':
-			text = append(text, '\f')
-		case 'n':
-			text = append(text, '\n')
-		case 'r':
-			text = append(text, '\r')
-		case 't':
-			text = append(text, '\t')
-		case 'u':
-			r := hexRune(quoted)
-			quoted = quoted[4:]
-			if utf16.IsSurrogate(r) {
-				var second rune
-				if bytes.HasPrefix(quoted, []byte(`\u`)) {
-					second = hexRune(quoted[2:])
-				}
-				if r = utf16.DecodeRune(r, second); r != utf8.RuneError {
-					quoted = quoted[6:]
-				}
-			}
-			text = utf8.AppendRune(text, r)
-		default: // a quote, a slash or a backslash
-			text = append(text, escape)
-		}
-	}
-	d.text = append(text, quoted...)
+	d.text = jsontext.AppendUnquoted(d.text[:0], quoted)
 	return d.text
-}
-
-// hexRune is the number in the four digits that text begins with.
-func hexRune(text []byte) rune {
-	n, _ := strconv.ParseUint(string(text[:4]), 16, 16) // the document is valid
-	return rune(n)
-}
-
-// hashName is a FNV-1a hash of the characters of a name, which is the same for all names that encoding/json takes for each other. Names
-// of one object with equal hashes make the document ambiguous, which is safe should a client find some.
-func hashName(name []byte) uint64 {
-	hash := uint64(14695981039346656037)
-	for len(name) > 0 {
-		r, size := utf8.DecodeRune(name)
-		name = name[size:]
-		hash = (hash ^ uint64(foldRune(r))) * 1099511628211
-	}
-	return hash
-}
-
-// foldRune makes one of all characters that encoding/json takes for each other: "K" of "k".
-func foldRune(r rune) rune {
-	if r < utf8.RuneSelf {
-		if 'a' <= r && r <= 'z' {
-			return r - 'a' + 'A'
-		}
-		return r
-	}
-	for {
-		next := unicode.SimpleFold(r)
-		if next <= r { // the orbit begins again with its smallest
-			return next
-		}
-		r = next
-	}
 }
