@@ -37,8 +37,8 @@ func TestValidateRefuses(t *testing.T) {
 		change func(*Config)
 		says   string
 	}{
-		"no key":           {func(c *Config) { c.Key = nil }, "exactly one of Key, Keys and Policy; there are 0"},
-		"two ways":         {func(c *Config) { c.Keys = []keyfuncs.Func{key} }, "exactly one of Key, Keys and Policy; there are 2"},
+		"no key":           {func(c *Config) { c.Key = nil }, "exactly one of Key, Keys and Policy; 0 are set"},
+		"two ways":         {func(c *Config) { c.Keys = []keyfuncs.Func{key} }, "exactly one of Key, Keys and Policy; 2 are set"},
 		"a nil key":        {func(c *Config) { c.Key, c.Keys = nil, []keyfuncs.Func{key, nil} }, "Keys[1] is nil"},
 		"WaitForever":      {func(c *Config) { c.WaitTime = core.WaitForever }, "WaitTime is WaitForever"},
 		"WaitTime":         {func(c *Config) { c.WaitTime = -time.Second }, "WaitTime is -1s"},

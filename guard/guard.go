@@ -108,7 +108,7 @@ func (x *exchange) enter(p Policy) error {
 	// lock lost on the way. A request whose time is over must not begin.
 	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && x.r.Context().Err() == nil {
 		x.outcome.FailedOpen, x.outcome.Err = true, err
-		g.cfg.Logger.Warn("reqlock: Redis cannot be asked, the handler runs without a lock", "error", err)
+		g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err)
 	}
 	return refusal
 }

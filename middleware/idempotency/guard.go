@@ -144,7 +144,7 @@ func (a *attempt) finish(r *http.Request, rec *Recorder) {
 		return err
 	})
 	if errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
-		a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, the client got it all the same",
+		a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
 			"method", r.Method, "pattern", r.Pattern, "error", err)
 	}
 	rec.release()
