@@ -11,14 +11,14 @@ import (
 	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// digestJSON returns a digest for each pointer of the tree: that of the value it leads to, or nil if there is none. Values that
-// differ only in white space, in the order of members and in the spelling of strings have equal digests. ok is false for a document
-// that is not JSON, is nested deeper than encoding/json allows, or is ambiguous: it has a name twice in one object, whatever
-// the case, or a lone surrogate.
+// digestJSON returns the digest of the value at each pointer of the tree; nil: there is no value. Values
+// that differ only in white space, in the order of members and in the spelling of strings have equal
+// digests. ok is false for a document that is not JSON, is nested deeper than encoding/json allows, or is
+// ambiguous: an object has a name twice, in any case, or a string has a lone surrogate.
 //
-// The document is read once. A member of an object becomes a short digest when it ends, and only these are sorted when the object
-// ends. It keeps 24 bytes for each member of the objects that are open, at most maxTokens bytes and a string for each value that is
-// open, and nothing of the values that have ended.
+// digestJSON reads the document once. It reduces a member to a short digest when the member ends, and
+// sorts only these digests when the object ends. It keeps 24 bytes for each member of the open objects,
+// at most maxTokens bytes and a string for each open value, and nothing of the values that have ended.
 func digestJSON(document []byte, tree *pointerTree) (digests [][]byte, ok bool) {
 	if !jsontext.Valid(document) {
 		return nil, false
@@ -31,34 +31,34 @@ func digestJSON(document []byte, tree *pointerTree) (digests [][]byte, ok bool) 
 	return d.digests, true
 }
 
-// A digester reads a valid document and writes tokens. The tokens of a value depend on nothing but the value and the tree, and
-// those of one value are never the beginning of another's.
+// A digester reads a valid document and writes tokens. The tokens of a value depend only on the value
+// and the tree, and never are a prefix of another value's.
 type digester struct {
 	document []byte
 	digests  [][]byte // by pointer
 
 	containers []container
-	tokens     []byte   // of all values that are open, the innermost last
-	members    []member // of all objects that are open, the innermost last
+	tokens     []byte   // of all open values, the innermost last
+	members    []member // of all open objects, the innermost last
 	text       []byte   // of the last string with escapes, decoded
 
-	named   bool         // the next value is that of the name before it
-	next    *pointerTree // at the next value, unless it is an array's element; nil: no pointer leads there
+	named   bool         // the next value belongs to the name before it
+	next    *pointerTree // at the next value, unless that is an element of an array; nil: no pointer leads there
 	inCrowd bool
 }
 
-// A container is an object or array that is open.
+// A container is an open object or array.
 type container struct {
 	tree   *pointerTree
-	from   int // where its tokens begin, or those of the value around it that become one digest
+	from   int // where the tokens begin that shorten may replace: its own, or those of the value around it
 	member int // of an object: where the tokens of the open member begin
 	n      int // of an object: its first member in digester.members; of an array: the index of the next element
 	object bool
 }
 
-// A member is a member of an object that has ended.
+// A member is an ended member of an open object.
 type member struct {
-	name uint64 // a hash that is the same for all cases of a name; the members of an object are sorted by it
+	name uint64 // a hash of the name, equal in all cases; members are sorted by it
 	sum  [16]byte
 }
 
@@ -70,7 +70,7 @@ const (
 	wantedToken = 'w' // the SHA-256 of a value that a pointer leads to follows
 )
 
-// maxTokens is how many bytes of tokens an open value may have before they become one digest.
+// maxTokens is how many bytes of tokens an open value may have before a digest replaces them.
 const maxTokens = 4096
 
 func (d *digester) read() (ok bool) {
@@ -97,14 +97,14 @@ func (d *digester) read() (ok bool) {
 			i = end
 		default:
 			end := jsontext.EndOfLiteral(d.document, i)
-			d.scalar(numberToken, d.document[i:end]) // true, false and null are no numbers: all differ
+			d.scalar(numberToken, d.document[i:end]) // no number is spelled true, false or null
 			i = end
 		}
 	}
 	return true
 }
 
-// top is the innermost container; nil: there is none.
+// top returns the innermost container; nil: there is none.
 func (d *digester) top() *container {
 	if len(d.containers) == 0 {
 		return nil
@@ -129,7 +129,8 @@ func (d *digester) name(name []byte) (ok bool) {
 	return true
 }
 
-// begin is called before each value. It returns the tree at the value, and where the tokens begin that become one digest.
+// begin is called before each value. It returns the tree at the value, and where the tokens begin that
+// shorten may replace.
 func (d *digester) begin() (tree *pointerTree, from int) {
 	tree = d.next
 	d.next, d.named = nil, false
@@ -205,7 +206,7 @@ func (d *digester) close(bracket byte) (ok bool) {
 	return true
 }
 
-// write writes a token with a text, of a value whose tokens begin at from.
+// write writes a token with a text. The tokens of its value begin at from.
 func (d *digester) write(from int, kind byte, text []byte) {
 	d.tokens = append(d.tokens, kind)
 	d.tokens = binary.AppendUvarint(d.tokens, uint64(len(text)))
@@ -220,8 +221,8 @@ func (d *digester) shorten(from int) {
 	}
 }
 
-// add adds a member. While the members take little memory beside the document, room for them doubles. Then there is room at once for
-// as many as the document can have: to go on doubling would take twice that.
+// add adds a member. Capacity doubles while the members are small beside the document. Then it grows at
+// once to as many members as the document can have, because doubling could take twice that.
 func (d *digester) add(m member) {
 	if n := len(d.members); n == cap(d.members) {
 		more := max(n, 16)
@@ -237,8 +238,8 @@ func (d *digester) add(m member) {
 
 const memberSize = 24 // bytes
 
-// crowd has room for as many digesters with many members as there are processors: more at a time would be no faster, and each has up
-// to four times the memory of its document.
+// crowd limits the digesters with many members to the number of processors: more at a time would be no
+// faster, and each takes up to four times the memory of its document.
 var crowd = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 func (d *digester) enterCrowd() {
