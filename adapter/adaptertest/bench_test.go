@@ -15,11 +15,12 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// What an adapter and the guard may add to a request beyond core's Acquire and Release. Time is reported, and depends on the machine.
+// mostAllocations is how many allocations an adapter and the guard may add to core's Acquire and Release.
 const mostAllocations = 10
 
-// BenchmarkAdded is the difference between a route with a guard and a route whose handler takes the lock from core by itself. Nobody
-// goes to Redis: the lock is one that is always held, and the handler takes it from the guard, which then has nothing to release.
+// BenchmarkAdded is the difference between a route with a guard and a route whose handler acquires the
+// lock from core by itself. Redis is not involved: every Acquire gets the same lease, and the handler
+// detaches it, so that the guard has nothing to release.
 func BenchmarkAdded(b *testing.B) {
 	locks, err := core.New(redistest.Start(b).Client(b), core.Options{})
 	if err != nil {
@@ -81,7 +82,7 @@ func requests(a adaptertest.Adapter, locks *core.Client, handler http.HandlerFun
 	return func() { router.ServeHTTP(w, r.WithContext(context.Background())) }
 }
 
-// fastest is what a call takes when nothing comes between, by n calls.
+// fastest returns the shortest time of n calls.
 func fastest(n int, f func()) time.Duration {
 	best := time.Duration(math.MaxInt64)
 	for n > 0 {
@@ -95,7 +96,7 @@ func fastest(n int, f func()) time.Duration {
 	return best
 }
 
-// held is a lock that whoever asks is told to have.
+// held is a lock that every Acquire gets.
 type held struct{ lease *core.Lease }
 
 func (h held) Name() string { return h.lease.Name() }

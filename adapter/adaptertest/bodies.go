@@ -20,14 +20,14 @@ var bodies = []scenario{
 	{name: "a refusal for its length asks for no body", run: lengthWithoutContinue},
 	{name: "a key function that panics asks for no body", run: panicWithoutContinue},
 	{name: "BufferBody hands the body on as it was", run: bufferedIntact},
-	{name: "BufferBody and a client that breaks off", run: bufferedBreaksOff},
+	{name: "BufferBody and a client that aborts its upload", run: bufferedBreaksOff},
 	{name: "BufferBody and an outer limit", run: bufferedOuterLimit},
-	{name: "BufferBody without a bound worth the name", run: bufferedHuge},
+	{name: "BufferBody with a huge limit", run: bufferedHuge},
 	{name: "without BufferBody the guard leaves the body alone", run: bodyUntouched},
 	{name: "files of a form are removed after the request", run: formFiles},
 }
 
-// expectContinue sends a POST that waits to be asked for its body, and returns the first line of what comes back.
+// expectContinue sends a POST with Expect: 100-continue, and returns the first line of the answer.
 func (s *site) expectContinue(length int) (first string, in *bufio.Reader, out io.Writer) {
 	s.e.Helper()
 	conn := s.dial()
@@ -89,7 +89,7 @@ func panicWithoutContinue(e *env) {
 	s := e.serveWith(recovering(caught, stacks, func() {}), Route{
 		Pattern: orders,
 		Guards:  []guard.Config{e.config(keyedBy(func(*http.Request) (string, error) { panic(errExploded) }))},
-		Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") },
+		Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
 	})
 	if first, _, _ := s.expectContinue(5); first != "HTTP/1.1 500 Internal Server Error" {
 		e.Errorf("the first line is %q", first)
@@ -126,7 +126,7 @@ func bufferedBreaksOff(e *env) {
 	}
 	_ = conn.Close()
 	if o := e.outcome(); o.Status != 400 && o.Status != 499 {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 	g.wantRuns(0)
 	e.wantFree(lockName)
@@ -160,7 +160,7 @@ func bodyUntouched(e *env) {
 		})
 	}, Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		if n := reads.Load(); n != 0 {
-			e.Errorf("the guard has read %d times", n)
+			e.Errorf("the guard read the body %d times", n)
 		}
 		echo(e)(w, r)
 	}})
@@ -169,7 +169,7 @@ func bodyUntouched(e *env) {
 	e.hold(lockName)
 	s.post(order, "hello").wantProblem(e, 409, "locked", "1")
 	if n := reads.Load(); n != 0 {
-		e.Errorf("for a refusal, the guard has read %d times", n)
+		e.Errorf("for a refusal, the guard read the body %d times", n)
 	}
 }
 
@@ -211,14 +211,14 @@ func formFiles(e *env) {
 		r := s.request(http.MethodPost, path, &body)
 		r.Header.Set("Content-Type", form.FormDataContentType())
 		s.must(s.send(r)).want(e, 200, "")
-		s.get(order).want(e, 200, "") // on the same connection: the server has done with the form
+		s.get(order).want(e, 200, "") // on the same connection: the server has removed the form
 		name := <-names
 		_, err = os.Stat(name)
 		_ = os.Remove(name)
 		return os.IsNotExist(err)
 	}
 	if removed("/free/"+key) && !removed(order) {
-		e.Error("a file of the form is left behind, and none without a guard")
+		e.Error("a temporary file of the form is left; without a guard there is none")
 	}
 }
 

@@ -22,8 +22,8 @@ var bodyKeys = []scenario{
 	{name: "body keys: the limit", run: bodyKeyLimit},
 	{name: "body keys: a body that is too long is not asked for", run: bodyKeyWithoutContinue},
 	{name: "body keys: compressed", run: bodyKeyCompressed},
-	{name: "body keys: a client that breaks off", run: bodyKeyBreaksOff},
-	{name: "body keys: an error of the policy's own about a body that breaks off", run: bodyKeyOwnError},
+	{name: "body keys: a client that aborts its upload", run: bodyKeyBreaksOff},
+	{name: "body keys: an error of the policy's own about an aborted body", run: bodyKeyOwnError},
 	{name: "body keys: several", run: bodyKeysSeveral},
 	{name: "body keys with BufferBody", run: bodyKeyBuffered},
 	{name: "body keys in guards within each other", run: bodyKeyNested},
@@ -147,7 +147,7 @@ func bodyKeyWithoutContinue(e *env) {
 	s.read(in).want(e, http.StatusOK, "hello")
 }
 
-// What a compressed body says depends on who reads it: a key would be garbage.
+// Handlers may decompress a compressed body or not, so its key would be garbage.
 func bodyKeyCompressed(e *env) {
 	var packed bytes.Buffer
 	out := gzip.NewWriter(&packed)
@@ -155,7 +155,7 @@ func bodyKeyCompressed(e *env) {
 	_ = out.Close()
 	s := e.serve(
 		Route{Pattern: orders, Guards: []guard.Config{e.config(by(keyfuncs.JSON("/id")))}, Handler: func(http.ResponseWriter, *http.Request) {
-			e.Error("the handler runs")
+			e.Error("the handler ran without the lock")
 		}},
 		Route{Pattern: "/hash/{id}", Guards: []guard.Config{e.config(by(keyfuncs.BodyHash()))}, Handler: tellLock(e)},
 	)
@@ -171,7 +171,7 @@ func bodyKeyCompressed(e *env) {
 	}
 }
 
-// Nobody is to blame in the program: nothing is logged. Where the client still listens it is told.
+// The program is not at fault, so nothing is logged. A client that still listens gets an answer.
 func bodyKeyBreaksOff(e *env) {
 	for what, f := range map[string]keyfuncs.Func{
 		"JSON":            keyfuncs.JSON("/id"),
@@ -184,7 +184,7 @@ func bodyKeyBreaksOff(e *env) {
 		if what == "FormValue" {
 			contentType = "application/x-www-form-urlencoded"
 		}
-		s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Errorf("%s: the handler runs", what) }, by(f))
+		s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Errorf("%s: the handler ran without the lock", what) }, by(f))
 		beginning := "POST " + order + " HTTP/1.1\r\nHost: test\r\nContent-Type: " + contentType + "\r\n"
 		for _, test := range []struct {
 			rest, problem string
@@ -203,7 +203,7 @@ func bodyKeyBreaksOff(e *env) {
 			}
 			s.read(bufio.NewReader(conn)).wantProblem(e, test.status, test.problem, "")
 			if o := e.outcome(); o.Status != test.status {
-				e.Errorf("%s: observed %+v", what, o)
+				e.Errorf("%s: the outcome is %+v", what, o)
 			}
 
 			gone := s.dial()
@@ -212,12 +212,12 @@ func bodyKeyBreaksOff(e *env) {
 			}
 			_ = gone.Close()
 			if o := e.outcome(); o.Status != http.StatusBadRequest && o.Status != 499 {
-				e.Errorf("%s: observed %+v", what, o)
+				e.Errorf("%s: the outcome is %+v", what, o)
 			}
 		}
 	}
 	if text := e.log.text(); text != "" {
-		e.Errorf("it was logged:\n%s", text)
+		e.Errorf("the guard logged:\n%s", text)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // The budget of bodies is the process's, so that each of these runs alone.
 var budgets = []scenario{
 	{name: "a body budget: no room for a body", run: budgetBusy, alone: true},
-	{name: "a body budget: room is given back", run: budgetGivenBack, alone: true},
+	{name: "a body budget: room is returned", run: budgetGivenBack, alone: true},
 	{name: "a body budget: the room is taken while the handler runs", run: budgetHeld, alone: true},
 }
 
@@ -105,11 +105,11 @@ func budgetBusy(e *env) {
 		for _, chunked := range []bool{false, true} {
 			post(path, large, chunked).wantProblem(e, 503, "busy", "1")
 			if o := e.outcome(); o.Status != 503 {
-				e.Errorf("%s: observed %+v", path, o)
+				e.Errorf("%s: the outcome is %+v", path, o)
 			}
 		}
 		if _, ran := runs.Load(path); ran {
-			e.Errorf("%s: the handler has run", path)
+			e.Errorf("%s: the handler ran", path)
 		}
 		post(path, 2000, false).want(e, 200, "") // small bodies are not kept out
 		if path != "/skip/1" {
@@ -174,7 +174,7 @@ func budgetHeld(e *env) {
 	second.answer().want(e, 200, "done")
 }
 
-// stalledUploads shows the bound on what clients can have a process keep that begin to send large bodies.
+// stalledUploads shows the bound on the memory that clients can claim by starting large uploads.
 func stalledUploads(e *env) {
 	const uploads, size = 200, 1 << 20
 	const slack = 16 << 20 // for connections and requests
@@ -200,20 +200,20 @@ func stalledUploads(e *env) {
 	}
 	all.Wait()
 	refused := 0
-	e.eventually("those that are not refused have arrived", func() bool {
+	e.eventually("the uploads that were not refused have arrived", func() bool {
 		for len(e.outcomes) > 0 {
 			if o := e.outcome(); o.Status != 503 {
-				e.Fatalf("observed %+v", o)
+				e.Fatalf("the outcome is %+v", o)
 			}
 			refused++
 		}
 		return bodybudget.Used() == int64(uploads-refused)*(size-bodybudget.Exempt)
 	})
 	if refused == uploads || refused < uploads-bodybudget.Default/(size-bodybudget.Exempt) {
-		e.Errorf("%d of %d uploads are refused", refused, uploads)
+		e.Errorf("%d of %d uploads were refused", refused, uploads)
 	}
 	if grown := int64(heap()) - int64(before); grown > bodybudget.Default+slack {
-		e.Errorf("%d uploads that stall have the process keep %d bytes more", uploads, grown)
+		e.Errorf("%d stalled uploads hold %d bytes more", uploads, grown)
 	} else {
 		e.Logf("%d of %d uploads are refused, the heap has grown by %d MiB", refused, uploads, grown>>20)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// Many requests, in every framework. What takes longer is in heavy.go.
+// Many requests, in every framework. Longer tests are in heavy_test.go.
 var crowds = []scenario{
-	{name: "handlers leave goroutines behind that go on with their contexts", run: goroutinesLeft, alone: true, setup: []func(*setup){crowded}},
+	{name: "handlers leave goroutines behind that use their contexts", run: goroutinesLeft, alone: true, setup: []func(*setup){crowded}},
 	{name: "long answers to a client that sends one request after another", run: longAnswers, alone: true},
 }
 
@@ -23,8 +23,8 @@ const crowdPatience = 15 * patience
 
 func crowded(s *setup) { s.options.CommandTimeout, s.patience = crowdPatience, crowdPatience }
 
-// goroutinesLeft is about what frameworks use again for other requests, and what guards share between them: it needs the race
-// detector.
+// goroutinesLeft tests what frameworks reuse for other requests, and what guards share. The race detector
+// makes it strict.
 func goroutinesLeft(e *env) {
 	const requests, keys = 1000, 100
 	var left sync.WaitGroup
@@ -39,7 +39,7 @@ func goroutinesLeft(e *env) {
 					_, _, _ = lease.Remaining(), lease.Err(), lease.Name()
 				}
 				if got := r.PathValue("id"); got != id || r.Pattern == "" || r.Header.Get("X-Id") != id {
-					e.Errorf("the request of %s has become that of %s", id, got)
+					e.Errorf("the request for %s turned into one for %s", id, got)
 				}
 				return held
 			}
@@ -53,11 +53,11 @@ func goroutinesLeft(e *env) {
 			}
 			e.wantErr("the cause of the context", context.Cause(ctx), context.Canceled)
 			if lease, err := e.locks.Lock("reqlock:"+id).Acquire(ctx, core.AcquireOptions{}); err == nil {
-				e.Error("a context that has ended acquires a lock")
+				e.Error("Acquire succeeded with a context that has ended")
 				_ = lease.Release(background)
 			}
 			if !within(e.patience, func() bool { return !look() }) {
-				e.Error("there is a lease, long after the request")
+				e.Error("LeaseFrom returned a lease long after the request")
 			}
 			e.wantErr("Release", guard.Release(ctx), core.ErrNotHeld)
 		})
@@ -72,7 +72,7 @@ func goroutinesLeft(e *env) {
 			r := s.request(http.MethodGet, "/orders/"+id, nil)
 			r.Header.Set("X-Id", id)
 			a := s.send(r)
-			for try := 0; a.err != nil && try < 3; try++ { // a thousand at once may be too many for a connection, which is not what this is about
+			for try := 0; a.err != nil && try < 3; try++ { // a thousand at the same time may be too many for a connection; that is not tested here
 				a = s.send(r)
 			}
 			a.want(e, http.StatusOK, id)
@@ -87,7 +87,7 @@ func longAnswers(e *env) {
 	s := e.serveOrders(answerLong, waits)
 	for _, o := range s.oneAfterAnother(100) {
 		if !o.Ran {
-			e.Errorf("observed %+v", o)
+			e.Errorf("the outcome is %+v", o)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func answerLong(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(long)
 }
 
-// oneAfterAnother has a client send n requests for order, each when the long answer to the one before is there.
+// oneAfterAnother sends n requests for order, each after the long answer to the one before.
 func (s *site) oneAfterAnother(n int) (outcomes []guard.Outcome) {
 	s.e.Helper()
 	request := s.request(http.MethodGet, order, nil)

@@ -13,7 +13,7 @@ import (
 )
 
 var decisions = []scenario{
-	{name: "several keys, all or none", run: allOrNone},
+	{name: "several keys: all locks or none", run: allOrNone},
 	{name: "several keys in any order", run: anyOrder},
 	{name: "equal keys count once", run: equalKeys},
 	{name: "WaitTime is for all keys together", run: oneWaitTime},
@@ -35,7 +35,7 @@ func allOrNone(e *env) {
 			e.wantHeld(name)
 		}
 		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != "multi(reqlock:a, reqlock:b, reqlock:c)" {
-			e.Errorf("LeaseFrom gives %v, %v; want one for all", lease, ok)
+			e.Errorf("LeaseFrom returned %v, %v; want one for all", lease, ok)
 		}
 	}, keysAre("c", "a", "b"))
 	s.get(order).want(e, 200, "")
@@ -85,7 +85,7 @@ func equalKeys(e *env) {
 			e.Errorf("hold counts %v, want one owner with 1", counts)
 		}
 		if lease, ok := guard.Detach(r.Context()); !ok {
-			e.Error("Detach does not take one lock for one")
+			e.Error("Detach returned no lease")
 		} else if err := lease.Release(r.Context()); err != nil {
 			e.Error(err)
 		}
@@ -95,7 +95,7 @@ func equalKeys(e *env) {
 }
 
 func oneWaitTime(e *env) {
-	const wait = 5 * time.Second // what makes the difference here is longer than a machine may stand still
+	const wait = 5 * time.Second // longer than a slow machine may pause
 	releaseA := e.hold("reqlock:a")
 	e.hold("reqlock:b")
 	g := e.gate()
@@ -107,7 +107,7 @@ func oneWaitTime(e *env) {
 	p.answer().wantProblem(e, 409, "wait-timeout", "1")
 	e.wantFree("reqlock:a")
 	if o := e.outcome(); o.Waited < wait || o.Waited > wait*17/10 {
-		e.Errorf("it has waited %s, want %s for both", o.Waited, wait)
+		e.Errorf("the request waited %s, want %s for both keys", o.Waited, wait)
 	}
 	g.wantRuns(0)
 }
@@ -127,7 +127,7 @@ func skips(e *env) {
 		s.get(path).want(e, 200, "")
 	}
 	if len(e.outcomes) > 0 {
-		e.Errorf("observed %+v of requests that the guard has nothing to do with", <-e.outcomes)
+		e.Errorf("the outcome is %+v of requests that the guard has nothing to do with", <-e.outcomes)
 	}
 }
 
@@ -164,7 +164,7 @@ func policyStarts(e *env) {
 	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {},
 		decidedBy(func(r *http.Request, p *guard.Policy) error {
 			if p.WaitTime != 3*time.Second || p.LeaseTime != 5*time.Second || p.Mode != guard.ModeExclusive || p.Keys != nil || p.Skip {
-				e.Errorf("the policy starts with %+v", *p)
+				e.Errorf("the Policy starts as %+v", *p)
 			}
 			p.Keys = []string{"a"}
 			p.WaitTime, p.LeaseTime = 0, 0
@@ -172,7 +172,7 @@ func policyStarts(e *env) {
 		}),
 		func(cfg *guard.Config) { cfg.WaitTime, cfg.LeaseTime = 3*time.Second, 5*time.Second })
 	s.get(order).want(e, 200, "")
-	s.get(order).want(e, 200, "") // what a policy changes does not stay
+	s.get(order).want(e, 200, "") // the change of one policy does not affect the next
 }
 
 func names(e *env) {
@@ -210,7 +210,7 @@ func lockers(e *env) {
 
 func errorHandler(e *env) {
 	e.hold(lockName)
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") }, func(cfg *guard.Config) {
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") }, func(cfg *guard.Config) {
 		cfg.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
 			own, ok := err.(*guard.Error)
 			if !ok || own.Status != 409 || own.Type != "urn:reqlock:problem:locked" || own.RetryAfter != time.Second {
@@ -226,13 +226,13 @@ func errorHandler(e *env) {
 	})
 	s.get(order).want(e, http.StatusLocked, "busy")
 	if o := e.outcome(); o.Status != 409 {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 }
 
-// What is an *Error, but wrapped, comes without what is around it.
+// ErrorHandler gets a wrapped *Error without the wrapping.
 func errorHandlerOwn(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") },
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
 		keyedBy(func(*http.Request) (string, error) { return "", fmt.Errorf("wrapped: %w", paymentRequired) }),
 		func(cfg *guard.Config) {
 			cfg.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {

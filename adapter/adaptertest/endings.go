@@ -17,19 +17,19 @@ import (
 )
 
 var endings = []scenario{
-	{name: "the lock is free when the answer is there", run: freeWithAnswer},
+	{name: "the lock is free when the client has the answer", run: freeWithAnswer},
 	{name: "the client hangs up while the handler runs", run: clientHangsUp},
 	{name: "the handler's context ends when it returns", run: contextEndsWithHandler},
 	{name: "a handler that panics", run: handlerPanics},
 	{name: "a handler that aborts", run: handlerAborts},
 	{name: "a handler that ends its goroutine", run: handlerGoexits},
-	{name: "a release that panics", run: releasePanics},
-	{name: "a release that ends its goroutine", run: releaseGoexits},
+	{name: "a ReleaseBy that panics", run: releasePanics},
+	{name: "a ReleaseBy that ends its goroutine", run: releaseGoexits},
 	{name: "a Locker that panics", run: lockerPanics},
-	{name: "the lock is taken away by force", run: takenByForce, setup: []func(*setup){watchdogTimeout(12 * time.Second)}},
+	{name: "ForceUnlock while the handler runs", run: takenByForce, setup: []func(*setup){watchdogTimeout(12 * time.Second)}},
 	{name: "the lock is deleted", run: deleted, setup: []func(*setup){watchdogTimeout(12 * time.Second)}},
 	{name: "the lock is lost and the handler does not notice", run: lostUnnoticed},
-	{name: "the lease is over while the handler runs", run: leaseOver},
+	{name: "the lease expires while the handler runs", run: leaseOver},
 	{name: "the client of the locks is closed while the handler runs", run: closedWhileRunning},
 	{name: "the lock is renewed for as long as the handler runs", run: renewed, setup: []func(*setup){watchdogTimeout(15 * time.Second)}},
 }
@@ -72,7 +72,7 @@ func contextEndsWithHandler(e *env) {
 	ctx := <-contexts
 	e.wantErr("the context of a handler that has returned", ctx.Err(), context.Canceled)
 	if _, ok := guard.LeaseFrom(ctx); ok {
-		e.Error("it has a lease")
+		e.Error("LeaseFrom returned a lease after the handler")
 	}
 	e.wantErr("Release with it", guard.Release(ctx), core.ErrNotHeld)
 }
@@ -106,14 +106,14 @@ func handlerPanics(e *env) {
 		Route{Pattern: orders, Guards: []guard.Config{e.config(), e.config()}, Handler: explode})
 	s.get(order).want(e, 500, "")
 	if p := <-caught; p != errExploded {
-		e.Errorf("the middleware has caught %v", p)
+		e.Errorf("the middleware recovered %v", p)
 	}
 	if stack := <-stacks; !strings.Contains(stack, "adaptertest.explode(") {
 		e.Errorf("the stack does not show the handler:\n%s", stack)
 	}
 	for range 2 {
 		if o := e.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
-			e.Errorf("observed %+v", o)
+			e.Errorf("the outcome is %+v", o)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func handlerPanics(e *env) {
 func handlerAborts(e *env) {
 	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
 	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
-		e.Errorf("there is an answer: %+v", a)
+		e.Errorf("the answer is %+v, want none", a)
 	}
 	e.becomesFree(lockName)
 	if text := s.errors.text(); text != "" {
@@ -133,17 +133,17 @@ func handlerAborts(e *env) {
 func handlerGoexits(e *env) {
 	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { runtime.Goexit() })
 	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
-		e.Errorf("there is an answer: %+v", a)
+		e.Errorf("the answer is %+v, want none", a)
 	}
 	e.becomesFree(lockName)
 	e.outcome()
 }
 
-// releasesBy is a handler that has its lock released by what never returns.
+// releasesBy is a handler whose ReleaseBy never returns.
 func releasesBy(e *env, never func()) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := adapter.ReleaseBy(r.Context(), func(*core.Lease) error { never(); return nil })
-		e.Errorf("ReleaseBy returns %v", err)
+		e.Errorf("ReleaseBy returned %v", err)
 	}
 }
 
@@ -153,23 +153,23 @@ func releasePanics(e *env) {
 		Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: releasesBy(e, func() { panic(errExploded) })})
 	s.get(order).want(e, 500, "")
 	if p := <-caught; p != errExploded {
-		e.Errorf("the middleware has caught %v", p)
+		e.Errorf("the middleware recovered %v", p)
 	}
 	if o := e.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 }
 
 func releaseGoexits(e *env) {
 	s := e.serveOrders(releasesBy(e, runtime.Goexit))
 	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
-		e.Errorf("there is an answer: %+v", a)
+		e.Errorf("the answer is %+v, want none", a)
 	}
 	e.becomesFree(lockName)
 	e.outcome()
 }
 
-// The first of two locks is there when the making of the second one panics.
+// The Locker panics for the second of two locks.
 func lockerPanics(e *env) {
 	caught, stacks := make(chan any, 1), make(chan string, 1)
 	s := e.serveWith(recovering(caught, stacks, func() {}), Route{
@@ -182,11 +182,11 @@ func lockerPanics(e *env) {
 				return e.locks.Lock(name)
 			}
 		})},
-		Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") },
+		Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
 	})
 	s.get(order).want(e, 500, "")
 	if p := <-caught; p != errExploded {
-		e.Errorf("the middleware has caught %v", p)
+		e.Errorf("the middleware recovered %v", p)
 	}
 	e.wantFree("reqlock:a")
 }
@@ -221,12 +221,12 @@ func closedWhileRunning(e *env) {
 		ctx, cancel := context.WithCancel(e.Context())
 		cancel()
 		if err := e.locks.Close(ctx); err == nil {
-			e.Error("Close did not say that a lock was held")
+			e.Error("Close returned no error although a lock was held")
 		}
 	})
 }
 
-// loses shows what becomes of a request whose lock is taken away.
+// loses checks a request that loses its lock.
 func loses(e *env, cause error, take func(), change ...func(*guard.Config)) {
 	e.Helper()
 	g := e.gate()
@@ -237,16 +237,16 @@ func loses(e *env, cause error, take func(), change ...func(*guard.Config)) {
 	await(e, "the handler's context ends", inside.ctx.Done())
 	e.wantErr("its cause", context.Cause(inside.ctx), cause)
 	inside.leave()
-	p.answer().want(e, 200, "done") // what the handler makes of it is its own business
+	p.answer().want(e, 200, "done") // the handler may ignore the loss
 	if o := e.outcome(); !o.Ran || !errors.Is(o.Err, cause) {
-		e.Errorf("observed %+v, want Err %v", o, cause)
+		e.Errorf("the outcome is %+v, want Err %v", o, cause)
 	}
 	if e.log.count("was lost while the handler ran") != 1 {
 		e.Errorf("the log does not say that the lock was lost: %s", e.log.text())
 	}
 }
 
-// Between the loss and the next renewal nobody here knows; the release finds out.
+// The loss is unknown until the next renewal; here the release detects it.
 func lostUnnoticed(e *env) {
 	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		e.rdb.Del(e.Context(), lockName)
@@ -254,7 +254,7 @@ func lostUnnoticed(e *env) {
 	})
 	s.get(order).want(e, 200, "done")
 	if o := e.outcome(); !errors.Is(o.Err, core.ErrLockLost) {
-		e.Errorf("observed %+v, want Err %v", o, core.ErrLockLost)
+		e.Errorf("the outcome is %+v, want Err %v", o, core.ErrLockLost)
 	}
 }
 

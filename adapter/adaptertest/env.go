@@ -17,13 +17,13 @@ import (
 )
 
 // patience bounds every wait for something that must happen, but in crowds. It is long because machines are slow, and shorter than the
-// lease of a lock: what is free within it has been released.
+// lease of a lock: a lock that becomes free within it was released.
 const patience = 20 * time.Second
 
-// background is a context for what goes on when the test's own is over.
+// background is for work after the test's own context has ended.
 var background = context.Background()
 
-// An env is what a test works with.
+// An env is the environment of one test.
 type env struct {
 	*testing.T
 	adapter  Adapter
@@ -40,7 +40,7 @@ type env struct {
 	rdbs    []*redis.Client // of the clients
 }
 
-// A setup is what a test may want otherwise.
+// A setup holds what a test may change in its env.
 type setup struct {
 	options  core.Options // of the lock client
 	proxied  bool
@@ -65,7 +65,7 @@ func newEnv(t *testing.T, a Adapter, changes ...func(*setup)) *env {
 	return e
 }
 
-// client is a lock client, as a process of its own would have it.
+// client returns a lock client, as another process would have one.
 func (e *env) client(addr string, options core.Options) *core.Client {
 	e.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: options.CommandTimeout, ReadTimeout: options.CommandTimeout})
@@ -78,7 +78,7 @@ func (e *env) client(addr string, options core.Options) *core.Client {
 	return c
 }
 
-// finish stops what the test has started, and then looks for what should not be left.
+// finish stops everything that the test started, and checks that nothing is left.
 func (e *env) finish() {
 	for _, end := range e.ends {
 		end()
@@ -108,14 +108,14 @@ func (e *env) finish() {
 		cancel()
 	}
 	for _, rdb := range e.rdbs {
-		_ = rdb.Close() // all is done by now
+		_ = rdb.Close() // nothing uses it any more
 	}
 	if text := e.log.text(); strings.Contains(text, key) {
 		e.Errorf("a guard has logged a key:\n%s", text)
 	}
 }
 
-// within reports whether cond came true in time.
+// within reports whether cond becomes true in time.
 func within(d time.Duration, cond func() bool) bool {
 	for deadline := time.Now().Add(d); ; time.Sleep(2 * time.Millisecond) {
 		if cond() {
@@ -127,21 +127,21 @@ func within(d time.Duration, cond func() bool) bool {
 	}
 }
 
-// eventually ends the test unless cond comes true in time.
+// eventually ends the test unless cond becomes true in time.
 func (e *env) eventually(what string, cond func() bool) {
 	e.Helper()
 	if !within(e.patience, cond) {
-		e.Fatalf("it never happened: %s", what)
+		e.Fatalf("timed out waiting until %s", what)
 	}
 }
 
-// await ends the test unless the channel is closed, or gives something.
+// await ends the test unless c is closed or delivers a value in time.
 func await[T any](e *env, what string, c <-chan T) (v T) {
 	e.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(e.patience):
-		e.Fatalf("it never happened: %s", what)
+		e.Fatalf("timed out waiting until %s", what)
 	}
 	return v
 }
@@ -167,12 +167,12 @@ func (e *env) config(changes ...func(*guard.Config)) guard.Config {
 	return cfg
 }
 
-// waits has a guard wait, longer than a test would.
+// waits sets a WaitTime longer than any test.
 func waits(cfg *guard.Config) { cfg.WaitTime = 3 * patience }
 
 func (e *env) observe(r *http.Request, o guard.Outcome) { e.outcomes <- o }
 
-// told returns the status that a guard has of a handler's answer with this one.
+// told returns the Outcome.Status for a handler's answer with that status.
 func (e *env) told(status int) int {
 	if e.adapter.TellsStatus {
 		return status
@@ -180,13 +180,13 @@ func (e *env) told(status int) int {
 	return 0
 }
 
-// outcome is the next one that a guard has told.
+// outcome returns the next outcome that a guard observed.
 func (e *env) outcome() guard.Outcome {
 	e.Helper()
-	return await(e, "a guard tells an outcome", e.outcomes)
+	return await(e, "a guard observes an outcome", e.outcomes)
 }
 
-// stranger is a lock client that the guards know nothing of.
+// stranger returns a lock client of another process.
 func (e *env) stranger() *core.Client {
 	return e.client(e.redis.Addr(), core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience})
 }
@@ -198,7 +198,7 @@ func (e *env) hold(name string) (release func()) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.ends = append(e.ends, func() { _ = lease.Release(background) }) // released or lost: that is the test's doing
+	e.ends = append(e.ends, func() { _ = lease.Release(background) }) // the test may have released it or lost it
 	return func() {
 		e.Helper()
 		if err := lease.Release(background); err != nil {
@@ -207,7 +207,7 @@ func (e *env) hold(name string) (release func()) {
 	}
 }
 
-// holds are the hold counts of the owners of a lock in Redis; nobody holds a lock that has none.
+// holds returns the hold counts of the owners of a lock in Redis; none: the lock is free.
 func (e *env) holds(name string) []string {
 	e.Helper()
 	counts, err := e.rdb.HVals(background, name).Result()
@@ -217,7 +217,7 @@ func (e *env) holds(name string) []string {
 	return counts
 }
 
-// wantFree fails the test if somebody holds the lock now.
+// wantFree fails the test unless the lock is free.
 func (e *env) wantFree(name string) {
 	e.Helper()
 	if counts := e.holds(name); len(counts) > 0 {
@@ -225,7 +225,7 @@ func (e *env) wantFree(name string) {
 	}
 }
 
-// wantHeld fails the test if nobody holds the lock now.
+// wantHeld fails the test unless the lock is held.
 func (e *env) wantHeld(name string) {
 	e.Helper()
 	if len(e.holds(name)) != 1 {
@@ -233,7 +233,7 @@ func (e *env) wantHeld(name string) {
 	}
 }
 
-// becomesFree ends the test unless the lock is released soon.
+// becomesFree ends the test unless the lock is released in time.
 func (e *env) becomesFree(name string) {
 	e.Helper()
 	e.eventually("lock "+name+" is free", func() bool { return len(e.holds(name)) == 0 })
@@ -247,8 +247,8 @@ func (e *env) wantErr(what string, err, target error) {
 	}
 }
 
-// proxied puts a proxy between guards and Redis. What is in doubt is cleared up after a CommandTimeout, here a short one: a slow
-// machine must not matter to what goes by the proxy.
+// proxied puts a proxy between guards and Redis. A doubtful command is cleaned up after CommandTimeout,
+// so that is short here, but long enough for a slow machine.
 func proxied(s *setup) { s.proxied, s.options.CommandTimeout = true, 3*time.Second }
 
 func watchdogTimeout(d time.Duration) func(*setup) {

@@ -9,11 +9,11 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// What FailOpen does to each refusal is in the table of refusals.go.
+// The table in refusals.go covers FailOpen for each refusal.
 var failOpen = []scenario{
-	{name: "FailOpen gives back the locks it has got", run: failOpenSeveral, setup: []func(*setup){proxied}},
+	{name: "FailOpen releases the locks it acquired", run: failOpenSeveral, setup: []func(*setup){proxied}},
 	{name: "FailOpen inside another guard", run: failOpenNested, setup: []func(*setup){proxied}},
-	{name: "without FailOpen the locks it has got are given back too", run: failClosedSeveral, setup: []func(*setup){proxied}},
+	{name: "a refusal releases the locks it acquired", run: failClosedSeveral, setup: []func(*setup){proxied}},
 }
 
 // unavailable has a guard take one of its locks from a Redis that has no memory left, and all others from one that has.
@@ -43,12 +43,12 @@ func failOpenSeveral(e *env) {
 	}, keysAre("a", "b"), failsOpen, e.unavailable("reqlock:b"))
 	s.get(order).want(e, 200, "done")
 	if o := e.outcome(); !o.FailedOpen || o.Err == nil || !o.Ran || o.Status != e.told(200) || o.Held <= 0 {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 }
 
 func failClosedSeveral(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") }, keysAre("a", "b"), e.unavailable("reqlock:b"))
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") }, keysAre("a", "b"), e.unavailable("reqlock:b"))
 	s.get(order).wantProblem(e, 503, "backend-unavailable", "1")
 	e.wantFree("reqlock:a")
 }

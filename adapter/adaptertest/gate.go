@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// A gate is a handler that stays inside until the test lets it out, or ends.
+// A gate is a handler that stays inside until the test lets it out or ends.
 type gate struct {
-	most    int64 // inside at a time; more are a failure
+	most    int64 // handlers inside at a time
 	e       *env
 	entered chan *stay
 	runs    atomic.Int64
@@ -39,7 +39,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("done"))
 }
 
-// next waits until a handler has come in.
+// next waits until a handler is inside.
 func (g *gate) next() *stay {
 	g.e.Helper()
 	return await(g.e, "the handler runs", g.entered)
@@ -48,10 +48,10 @@ func (g *gate) next() *stay {
 // leave lets the handler out.
 func (s *stay) leave() { close(s.out) }
 
-// wantRuns fails the test unless the handler has run so often.
+// wantRuns fails the test unless the handler ran n times.
 func (g *gate) wantRuns(n int64) {
 	g.e.Helper()
 	if got := g.runs.Load(); got != n {
-		g.e.Errorf("the handler has run %d times, want %d", got, n)
+		g.e.Errorf("the handler ran %d times, want %d", got, n)
 	}
 }

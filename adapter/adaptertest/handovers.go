@@ -86,7 +86,7 @@ func detachHijacked(e *env) {
 		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			lease, ok := guard.Detach(r.Context())
 			if !ok {
-				e.Error("there is no lease to detach")
+				e.Error("Detach found no lease")
 				return
 			}
 			ctx, unbind := lease.Bind(context.WithoutCancel(r.Context()))
@@ -101,7 +101,7 @@ func detachHijacked(e *env) {
 	}
 	_ = talk.conn.Close()
 	lease := await(e, "the chat ends", leases)
-	s.get(order).wantProblem(e, 409, "locked", "1") // held until somebody releases it
+	s.get(order).wantProblem(e, 409, "locked", "1") // held until it is released
 	if err := lease.Release(background); err != nil {
 		e.Errorf("Release: %v", err)
 	}
@@ -131,7 +131,7 @@ func releaseHijacked(e *env) {
 	await(e, "the chat ends", ended)
 }
 
-// The stream hands its lock to what goes on when its client has left.
+// The stream hands its lock to a goroutine that goes on after the client has left.
 func detachStream(e *env) {
 	leases := make(chan *core.Lease, 1)
 	tick := make(chan struct{})
@@ -140,7 +140,7 @@ func detachStream(e *env) {
 		Route{Pattern: "/events/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			lease, ok := guard.Detach(r.Context())
 			if !ok {
-				e.Error("there is no lease to detach")
+				e.Error("Detach found no lease")
 				return
 			}
 			defer func() { leases <- lease }()
@@ -197,7 +197,7 @@ func detachBeyond(e *env) {
 	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.Detach(r.Context())
 		if !ok {
-			e.Error("there is no lease to detach")
+			e.Error("Detach found no lease")
 		}
 		if _, ok := guard.Detach(r.Context()); ok {
 			e.Error("the lease can be detached twice")
@@ -234,7 +234,7 @@ func detachSeveral(e *env) {
 		seen, _ := guard.LeaseFrom(r.Context())
 		lease, ok := guard.Detach(r.Context())
 		if !ok || lease != seen {
-			e.Errorf("Detach gives %v, %v; LeaseFrom gave %v", lease, ok, seen)
+			e.Errorf("Detach returned %v, %v; LeaseFrom returned %v", lease, ok, seen)
 			return
 		}
 		e.wantErr("Release after Detach", guard.Release(r.Context()), core.ErrNotHeld)
@@ -278,7 +278,7 @@ func releaseBeforeStream(e *env) {
 				e.Error("LeaseFrom has a lease after Release")
 			}
 			if _, ok := guard.Detach(r.Context()); ok {
-				e.Error("there is a lease to detach after Release")
+				e.Error("Detach found a lease after Release")
 			}
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "begins\n")
@@ -316,7 +316,7 @@ func leaseFrom(e *env) {
 		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.LeaseTime = time.Minute })}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			lease, ok := guard.LeaseFrom(r.Context())
 			if !ok || lease.Name() != lockName || lease.Err() != nil || lease.Remaining() <= patience {
-				e.Errorf("LeaseFrom gives %+v, %v", lease, ok)
+				e.Errorf("LeaseFrom returned %+v, %v", lease, ok)
 			}
 		}},
 		Route{Pattern: "/free", Handler: wantNoLease(e)},
@@ -331,10 +331,10 @@ func leaseFrom(e *env) {
 func wantNoLease(e *env) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if lease, ok := guard.LeaseFrom(r.Context()); ok || lease != nil {
-			e.Errorf("%s: LeaseFrom gives %v, %v", r.URL.Path, lease, ok)
+			e.Errorf("%s: LeaseFrom returned %v, %v", r.URL.Path, lease, ok)
 		}
 		if lease, ok := guard.Detach(r.Context()); ok || lease != nil {
-			e.Errorf("%s: Detach gives %v, %v", r.URL.Path, lease, ok)
+			e.Errorf("%s: Detach returned %v, %v", r.URL.Path, lease, ok)
 		}
 		e.wantErr("Release of nothing", guard.Release(r.Context()), core.ErrNotHeld)
 	}
@@ -350,7 +350,7 @@ func leaseReleasedByHandler(e *env) {
 	})
 	s.get(order).want(e, 200, "")
 	if o := e.outcome(); o.Err != nil {
-		e.Errorf("observed %+v: nothing was lost", o)
+		e.Errorf("the outcome is %+v: nothing was lost", o)
 	}
 }
 

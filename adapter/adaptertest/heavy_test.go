@@ -12,8 +12,8 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// RunHeavy runs what needs a machine for itself, one after another. It shows what the guard does with crowds, and one adapter is
-// enough for that.
+// RunHeavy runs the tests that need the whole machine, one after another. They test the guard with many
+// requests, and one adapter is enough for that.
 func RunHeavy(t *testing.T, a Adapter) {
 	for _, s := range []scenario{
 		{name: "10,000 waiting streams are cancelled", run: streamsCancelled, setup: []func(*setup){crowded}},
@@ -67,17 +67,17 @@ func streamsCancelled(e *env) {
 			})
 		}
 	}
-	e.eventually("all of them wait", func() bool { return e.locks.Stats().Waiting == connections*streams })
+	e.eventually("all requests wait", func() bool { return e.locks.Stats().Waiting == connections*streams })
 	hangUp()
 	all.Wait()
 	for range connections * streams {
 		if o := e.outcome(); o.Status != 499 {
-			e.Fatalf("observed %+v, want status 499", o)
+			e.Fatalf("the outcome is %+v, want status 499", o)
 		}
 	}
-	e.eventually("nobody waits", func() bool { return e.locks.Stats().Waiting == 0 })
+	e.eventually("no request waits", func() bool { return e.locks.Stats().Waiting == 0 })
 	e.eventually("their goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+connections })
-	e.eventually("nobody listens", func() bool {
+	e.eventually("no connection listens", func() bool {
 		channels, err := e.rdb.PubSubChannels(background, "*").Result()
 		return err == nil && len(channels) == 0
 	})
@@ -94,7 +94,7 @@ func queueStaysFull(e *env) {
 	g := e.gate()
 	s := e.serveWith(http2,
 		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) {
-			cfg.MaxWaiters, cfg.Observe, cfg.WaitTime = waiters, nil, time.Hour // nobody makes room, however slow the machine
+			cfg.MaxWaiters, cfg.Observe, cfg.WaitTime = waiters, nil, time.Hour // no waiter leaves, however slow the machine
 		})}, Handler: g.ServeHTTP},
 		Route{Pattern: "/free", Handler: free})
 	s.client.Timeout = 0
@@ -128,7 +128,7 @@ func queueStaysFull(e *env) {
 	if n := refused.Load(); n != attempts {
 		e.Errorf("%d of %d attempts are answered 503", n, attempts)
 	}
-	e.eventually("what they have left on the heap is little", func() bool { return heapNow()-heap <= 8*mebibyte })
+	e.eventually("the heap has shrunk again", func() bool { return heapNow()-heap <= 8*mebibyte })
 	e.eventually("their goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+connections })
 
 	if n := e.locks.Stats().Waiting; n != waiters {
@@ -149,7 +149,7 @@ func queueStaysFull(e *env) {
 	}
 }
 
-// heapNow is what is in use on the heap.
+// heapNow returns the bytes in use on the heap.
 func heapNow() int64 {
 	runtime.GC()
 	var stats runtime.MemStats

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A journal is a log that can be read while it is written.
+// A journal is a log that can be read while it is written to.
 type journal struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -24,7 +24,7 @@ func (j *journal) text() string {
 	return j.buf.String()
 }
 
-// count is how many lines have the word in them.
+// count returns how many lines contain word.
 func (j *journal) count(word string) (n int) {
 	for line := range strings.Lines(j.text()) {
 		if strings.Contains(line, word) {

@@ -20,14 +20,14 @@ var maxHold = []scenario{
 	{name: "MaxHold ends the handler's context", run: maxHoldEndsContext},
 	{name: "MaxHold is logged once for each route", run: maxHoldLogged},
 	{name: "MaxHold, and then the lock is lost", run: maxHoldAndLoss},
-	{name: "MaxHold of a guard further out", run: maxHoldNested},
+	{name: "MaxHold of an outer guard", run: maxHoldNested},
 	{name: "MaxHold does not matter after Release", run: maxHoldAfterRelease},
 	{name: "MaxHold does not matter after Detach", run: maxHoldAfterDetach},
-	{name: "MaxHold ends the reading of a body that does not come", run: maxHoldSilentBody},
-	{name: "MaxHold ends the reading of a body that dribbles in", run: maxHoldDribblingBody},
+	{name: "MaxHold ends the reading of a body that never arrives", run: maxHoldSilentBody},
+	{name: "MaxHold ends the reading of a body that arrives slowly", run: maxHoldDribblingBody},
 	{name: "MaxHold and a writer without deadlines", run: maxHoldPlainWriter},
 	{name: "MaxHold leaves the connection usable", run: maxHoldConnection},
-	{name: "BufferBody: a body that dribbles in holds no lock", run: bufferedDribble},
+	{name: "BufferBody: a body that arrives slowly holds no lock", run: bufferedDribble},
 }
 
 // holdsFor is a short MaxHold.
@@ -57,7 +57,7 @@ func maxHoldEndsContext(e *env) {
 	p.answer().want(e, 200, "done")
 	e.wantFree(lockName)
 	if o := e.outcome(); !o.Ran || o.Err != guard.ErrMaxHold || o.Held < 50*time.Millisecond {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 }
 
@@ -137,7 +137,7 @@ func maxHoldAfterDetach(e *env) {
 	outlivesMaxHold(e, func(ctx context.Context) {
 		lease, ok := guard.Detach(ctx)
 		if !ok {
-			e.Error("there is no lease to detach")
+			e.Error("Detach found no lease")
 		}
 		leases <- lease
 	})
@@ -150,8 +150,8 @@ func maxHoldAfterDetach(e *env) {
 	}
 }
 
-// outlivesMaxHold shows that a handler that has given its lock away at once stays for longer than MaxHold. What ends is
-// another, which came later.
+// outlivesMaxHold checks that a handler that gave its lock away at once may run for longer than MaxHold,
+// while MaxHold ends a later handler.
 func outlivesMaxHold(e *env, give func(context.Context)) {
 	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second } // not over before the lock is given away
 	g, later := e.gate(), e.gate()
@@ -176,7 +176,7 @@ func outlivesMaxHold(e *env, give func(context.Context)) {
 	second.answer().want(e, 200, "done")
 }
 
-// reads is a handler that reads its body to the end, and tells what it was.
+// reads is a handler that reads its body to the end, and sends the error to ends.
 func reads(e *env, ends chan<- error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)
@@ -220,23 +220,24 @@ func maxHoldBody(e *env, silent bool) {
 		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: g.ServeHTTP},
 	)
 	s.dribble(order, silent)
-	err := await(e, "the handler has done with its body", ends)
+	err := await(e, "the handler has read its body", ends)
 	e.wantErr("the body ends with", err, guard.ErrMaxHold)
 	next := s.startGet(order)
 	g.next().leave()
 	next.answer().want(e, 200, "done")
 }
 
-// A middleware around the guard may hide what the server can do. A read that waits cannot be ended then, but no other begins.
+// A middleware around the guard may hide the deadlines of the server. A blocked Read cannot be ended
+// then, but no other begins.
 func maxHoldPlainWriter(e *env) {
 	ends := make(chan error, 1)
 	s := e.serveWith(wrapped, Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: reads(e, ends)})
 	s.dribble(order, false)
-	e.wantErr("the body ends with", await(e, "the handler has done with its body", ends), guard.ErrMaxHold)
+	e.wantErr("the body ends with", await(e, "the handler has read its body", ends), guard.ErrMaxHold)
 	e.becomesFree(lockName)
 }
 
-// What MaxHold does to a request must not reach the next one on the same connection.
+// MaxHold of a request must not affect the next one on the same connection.
 func maxHoldConnection(e *env) {
 	var runs atomic.Int64
 	s := e.serve(
@@ -246,7 +247,7 @@ func maxHoldConnection(e *env) {
 			untilDone(w, r)
 		}},
 		Route{Pattern: "/flushed/{id}", Guards: []guard.Config{e.config(holdsFor)}, Handler: func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).Flush() // the server reads what is left of the body
+			_ = http.NewResponseController(w).Flush() // the server reads the rest of the body
 			untilDone(w, r)
 		}},
 		Route{Pattern: "/buffered/{id}", Guards: []guard.Config{e.config(holdsFor, func(cfg *guard.Config) { cfg.BufferBody = 100 })}, Handler: untilDone},

@@ -57,7 +57,7 @@ func fairTurns(e *env) {
 	want := strings.Split("abcdef", "")
 	for i, name := range want {
 		all = append(all, s.startGet(order+"?"+name))
-		e.eventually("it stands in the queue", func() bool {
+		e.eventually("the waiter is in the queue", func() bool {
 			return e.rdb.LLen(background, "redisson_lock_queue:{"+lockName+"}").Val() == int64(i+1)
 		})
 	}
@@ -188,7 +188,7 @@ func modesOfSeveralKeys(e *env) {
 func writerInsideReader(e *env) {
 	outer, inner := e.config(inMode(guard.ModeRead)), e.config(inMode(guard.ModeWrite))
 	s := e.serve(
-		Route{Pattern: orders, Guards: []guard.Config{outer, inner}, Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") }},
+		Route{Pattern: orders, Guards: []guard.Config{outer, inner}, Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") }},
 		Route{Pattern: "/items/{id}", Guards: []guard.Config{inner, outer}, Handler: func(http.ResponseWriter, *http.Request) {}},
 	)
 	s.get(order).wantProblem(e, 500, "misconfigured", "")

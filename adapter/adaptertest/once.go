@@ -14,9 +14,9 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// What the tests of idempotency share: once.go; that a key runs once, and for whom: onceruns.go; that repeats are answered
-// as the first was: onceanswers.go; what the writer can do: oncewriters.go; what goes wrong: oncefailures.go; and processes that
-// die: onceprocesses.go.
+// The tests of idempotency share once.go. onceruns.go tests that a key runs once, and for which callers
+// and routes; onceanswers.go, replays; oncewriters.go, the writer; oncefailures.go, failures;
+// onceprocesses.go, processes that die; oncesealed.go, sealed records.
 
 // once is a configuration of idempotency, with the log and outcomes of the env. A key belongs to the X-User.
 func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
@@ -71,7 +71,7 @@ func (e *env) serveOnce(handler http.HandlerFunc, change ...func(*idempotency.Co
 	return e.serve(Route{Pattern: orders, Once: []idempotency.Config{e.once(change...)}, Handler: handler})
 }
 
-// repeatsWait has repeats wait, longer than a test would.
+// repeatsWait sets a WaitTime longer than any test.
 func repeatsWait(cfg *idempotency.Config) { cfg.WaitTime = 3 * patience }
 
 func refuses(cfg *idempotency.Config) { cfg.OnUnknown = idempotency.OutcomeRefuse }
@@ -88,7 +88,7 @@ func (s *site) paying(body string, changes ...func(*http.Request)) *http.Request
 	return r
 }
 
-// pay sends what paying makes.
+// pay sends the request that paying returns.
 func (s *site) pay(body string, changes ...func(*http.Request)) answer {
 	s.e.Helper()
 	return s.must(s.send(s.paying(body, changes...)))
@@ -144,11 +144,11 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *counter) want(e *env, n int64) {
 	e.Helper()
 	if got := c.runs.Load(); got != n {
-		e.Errorf("the handler has run %d times, want %d", got, n)
+		e.Errorf("the handler ran %d times, want %d", got, n)
 	}
 }
 
-// outcomesOf are the next n, counted by what they say.
+// outcomesOf counts the next n outcomes by their description.
 func (e *env) outcomesOf(n int) map[string]int {
 	e.Helper()
 	counts := make(map[string]int)

@@ -15,11 +15,11 @@ import (
 
 var onceAnswers = []scenario{
 	{name: "once: replays are identical", run: onceIdentical},
-	{name: "once: headers that are not repeated", run: onceHeaders},
-	{name: "once: headers from outside", run: onceHeadersFromOutside},
+	{name: "once: headers that are not replayed", run: onceHeaders},
+	{name: "once: headers of outer middleware", run: onceHeadersFromOutside},
 	{name: "once: HEAD", run: onceHead},
-	{name: "once: what is not stored", run: onceNotStored},
-	{name: "once: what cannot be repeated", run: onceNotReplayable},
+	{name: "once: answers that are not stored", run: onceNotStored},
+	{name: "once: answers that cannot be replayed", run: onceNotReplayable},
 }
 
 // answers are handlers by the status that they answer with.
@@ -103,7 +103,7 @@ func onceIdentical(e *env) {
 		for range 2 {
 			again := s.pay("x", with)
 			if again.wantReplay(e, first); runs.Load() != 1 {
-				e.Errorf("%s: the handler has run %d times", test.name, runs.Load())
+				e.Errorf("%s: the handler ran %d times", test.name, runs.Load())
 			}
 			if allows := again.status != 204 && again.status != 304; allows && again.header.Get("Content-Length") != strconv.Itoa(len(again.body)) {
 				e.Errorf("%s: the length is %q", test.name, again.header.Get("Content-Length"))
@@ -149,7 +149,7 @@ func onceHeaders(e *env) {
 	}
 }
 
-// What stands around the guard puts its headers into every answer, and they are those of this answer.
+// Middleware around the guard sets its headers on every answer, replays included.
 func onceHeadersFromOutside(e *env) {
 	var n atomic.Int64
 	s := e.serveWith(func(srv *httptest.Server) {
@@ -222,7 +222,7 @@ func onceNotStored(e *env) {
 			s.pay("x").wantOwn(e, test.status, "done")
 		}
 		if runs.Load() != 3 || len(e.records()) != 0 {
-			e.Errorf("status %d: the handler has run %d times, the records are %q", test.status, runs.Load(), e.records())
+			e.Errorf("status %d: the handler ran %d times, the records are %q", test.status, runs.Load(), e.records())
 		}
 	}
 	c := &counter{}
@@ -236,7 +236,7 @@ func onceNotStored(e *env) {
 	s.pay("x").wantOwn(e, 201, "2 x")
 }
 
-// What cannot be recorded reaches the client as without a guard, and a repeat is told so.
+// An answer that cannot be recorded reaches the client as without a guard; a repeat gets 409.
 func onceNotReplayable(e *env) {
 	large := strings.Repeat("0123456789", 200_000)
 	for _, test := range []struct {
@@ -303,7 +303,7 @@ func onceNotReplayable(e *env) {
 		s.pay("y", with("X-User", test.name)).wantProblem(e, 422, "key-reused", "")
 		e.outcome()
 		if runs.Load() != 1 {
-			e.Errorf("%s: the handler has run %d times", test.name, runs.Load())
+			e.Errorf("%s: the handler ran %d times", test.name, runs.Load())
 		}
 	}
 }

@@ -19,23 +19,23 @@ import (
 
 var onceFailures = []scenario{
 	{name: "once: panics, aborts and Goexit", run: onceFails},
-	{name: "once: panics, aborts and Goexit, with Refuse", run: onceFailsRefuse},
-	{name: "once: a panic that somebody else answers", run: oncePanicAnswered},
+	{name: "once: panics, aborts and Goexit, with OutcomeRefuse", run: onceFailsRefuse},
+	{name: "once: a panic that outer middleware answers", run: oncePanicAnswered},
 	{name: "once: the client hangs up", run: onceClientHangsUp},
 	{name: "once: the client hangs up while it waits", run: onceClientLeavesQueue},
 	{name: "once: a deadline ends the handler", run: onceDeadline},
 	{name: "once: MaxHold", run: onceMaxHold},
-	{name: "once: MaxHold and a lease that is over", run: onceMaxHoldLost, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
+	{name: "once: MaxHold and a lease that expires", run: onceMaxHoldLost, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
 	{name: "once: too many wait", run: onceTooMany},
 	{name: "once: the store is refused", run: onceStoreRefused, setup: []func(*setup){proxied}},
 	{name: "once: Redis falls silent after the run", run: onceRedisSilent, setup: []func(*setup){proxied}},
-	{name: "once: Redis falls silent after the run, with Refuse", run: onceRedisSilentRefuse, setup: []func(*setup){proxied}},
-	{name: "once: Redis cannot be asked", run: onceRedisDown, setup: []func(*setup){proxied}},
+	{name: "once: Redis falls silent after the run, with OutcomeRefuse", run: onceRedisSilentRefuse, setup: []func(*setup){proxied}},
+	{name: "once: Redis is unavailable", run: onceRedisDown, setup: []func(*setup){proxied}},
 	{name: "once: FailOpen", run: onceFailsOpen, setup: []func(*setup){proxied}},
-	{name: "once: a run that has lost its key changes nothing", run: onceOvertaken},
-	{name: "once: a lost run, with Refuse", run: onceLostRefuse},
+	{name: "once: a run that lost its key stores nothing", run: onceOvertaken},
+	{name: "once: a lost run, with OutcomeRefuse", run: onceLostRefuse},
 	{name: "once: records of other versions", run: onceOtherRecords},
-	{name: "once: the key is given up by the handler", run: onceGivenUp},
+	{name: "once: the handler releases its key", run: onceGivenUp},
 	{name: "once: the lock client is closed", run: onceClosed},
 }
 
@@ -69,11 +69,11 @@ func failsBadly(e *env, change ...func(*idempotency.Config)) {
 		}, change...)
 		for range 2 {
 			if a := s.send(s.paying("x")); a.err == nil {
-				e.Errorf("there is an answer: %+v", a)
+				e.Errorf("the answer is %+v, want none", a)
 			}
 			e.outcome() // the key is free by then
 			if names := e.records(); len(names) > 0 {
-				e.Errorf("left: %q", names)
+				e.Errorf("left in Redis: %q", names)
 			}
 		}
 		first := s.pay("x")
@@ -89,7 +89,7 @@ func oncePanicAnswered(e *env) {
 	s := e.serveWith(recovering(caught, stacks, func() {}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: explode})
 	s.pay("x").wantOwn(e, 500, "")
 	if p := <-caught; p != errExploded {
-		e.Errorf("the middleware has caught %v", p)
+		e.Errorf("the middleware recovered %v", p)
 	}
 	if stack := <-stacks; !strings.Contains(stack, "adaptertest.explode(") {
 		e.Errorf("the stack does not show the handler:\n%s", stack)
@@ -103,7 +103,7 @@ func oncePanicAnswered(e *env) {
 	<-caught
 	<-stacks
 	if names := e.records(); len(names) > 0 {
-		e.Errorf("left: %q", names)
+		e.Errorf("left in Redis: %q", names)
 	}
 }
 
@@ -127,13 +127,13 @@ func onceClientHangsUp(e *env) {
 	}
 	inside.leave()
 	if o := e.outcome(); !o.Ran || o.Err != nil {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 	e.wantErr("the context of a handler that has returned", inside.ctx.Err(), context.Canceled)
 	a := s.pay("x")
 	a.want(e, 200, "done")
 	if a.header.Get("Idempotent-Replayed") != "true" {
-		e.Errorf("the answer is no replay: %v", a.header)
+		e.Errorf("the answer is not a replay: %v", a.header)
 	}
 	g.wantRuns(1)
 }
@@ -147,14 +147,14 @@ func onceClientLeavesQueue(e *env) {
 	e.eventually("the repeat waits", func() bool { return e.locks.Stats().Waiting == 1 })
 	second.hangUp()
 	if o := e.outcome(); o.Status != 499 {
-		e.Errorf("observed %+v, want status 499", o)
+		e.Errorf("the outcome is %+v, want status 499", o)
 	}
 	inside.leave()
 	first.answer().wantOwn(e, 200, "done")
 	g.wantRuns(1)
 }
 
-// The handler has been given its time by somebody further out.
+// Outer middleware set a deadline for the handler.
 func onceDeadline(e *env) {
 	ends := make(chan context.CancelFunc, 1)
 	s := e.serveWith(func(srv *httptest.Server) {
@@ -182,7 +182,7 @@ func onceDeadline(e *env) {
 // holdsKeyFor is a short MaxHold.
 func holdsKeyFor(cfg *idempotency.Config) { cfg.MaxHold = 50 * time.Millisecond }
 
-// What the handler answers when its time is over is an answer like any other.
+// The answer of a handler after MaxHold is an answer like any other.
 func onceMaxHold(e *env) {
 	var runs atomic.Int64
 	handle := func(w http.ResponseWriter, r *http.Request) {
@@ -210,7 +210,7 @@ func onceMaxHold(e *env) {
 		first.wantOwn(e, 200, "held too long")
 		s.pay("x").wantReplay(e, first)
 		if runs.Load() != 3 {
-			e.Errorf("the handler has run %d times, want 3", runs.Load())
+			e.Errorf("the handler ran %d times, want 3", runs.Load())
 		}
 		e.rdb.Del(background, e.record())
 	}
@@ -256,15 +256,16 @@ func (e *env) wantNotStored(lines int) guard.Outcome {
 	e.Helper()
 	o := e.outcome()
 	if !o.Ran || !errors.Is(o.Err, idempotency.ErrNotStored) {
-		e.Errorf("observed %+v, want Err %v", o, idempotency.ErrNotStored)
+		e.Errorf("the outcome is %+v, want Err %v", o, idempotency.ErrNotStored)
 	}
 	if n := e.log.count("is not stored"); n != lines {
-		e.Errorf("%d lines of the log say that the result is not stored, want %d: %s", n, lines, e.log.text())
+		e.Errorf("%d log lines say that the result is not stored, want %d: %s", n, lines, e.log.text())
 	}
 	return o
 }
 
-// Redis is there, and has no room for the record. The client gets its answer, and the key is free when the lease is over.
+// Redis has no room for the record. The client gets its answer, and the key is free when the lease has
+// expired.
 func onceStoreRefused(e *env) {
 	refusing := make(chan *redistest.Rule, 1)
 	var runs atomic.Int64
@@ -338,16 +339,16 @@ func onceFailsOpen(e *env) {
 	first := s.pay("x")
 	first.wantOwn(e, 201, "1 x")
 	s.pay("x").wantReplay(e, first)
-	s.pay("y").wantProblem(e, 422, "key-reused", "") // what a request can cause is no reason to let it in
+	s.pay("y").wantProblem(e, 422, "key-reused", "") // a request must not get in by an error it can cause
 	e.outcomesOf(3)
 	e.replyToScripts(outOfMemory)
 	s.pay("x").wantOwn(e, 201, "2 x")
 	if o := e.outcome(); !o.FailedOpen || o.Err == nil {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 }
 
-// The first run is paused beyond its lease. What the second has left stays.
+// The first run is paused beyond its lease. The record of the second run stays.
 func onceOvertaken(e *env) {
 	first, release := make(chan context.Context), make(chan struct{})
 	var runs atomic.Int64
@@ -417,7 +418,7 @@ func onceGivenUp(e *env) {
 		if r.Header.Get("X-User") == "detaches" {
 			lease, ok := guard.Detach(r.Context())
 			if !ok {
-				e.Error("Detach has got nothing")
+				e.Error("Detach found no lease")
 				return
 			}
 			defer lease.Release(background)
@@ -431,7 +432,7 @@ func onceGivenUp(e *env) {
 		s.pay("x", with("X-User", user)).wantOwn(e, 201, "1 x")
 		s.pay("x", with("X-User", user)).wantOwn(e, 201, "2 x")
 		if got := e.outcomesOf(2); got["ran"] != 2 {
-			e.Errorf("%d: observed %v", i, got)
+			e.Errorf("%d: the outcomes are %v", i, got)
 		}
 	}
 }
@@ -447,7 +448,7 @@ func onceClosed(e *env) {
 		defer cancel()
 		closed <- e.locks.Close(ctx)
 	}()
-	e.eventually("it is being closed", func() bool {
+	e.eventually("the client is closing", func() bool {
 		lease, err := e.locks.Lock("another").Acquire(background, core.AcquireOptions{})
 		if err == nil {
 			err = lease.Release(background)

@@ -16,10 +16,10 @@ import (
 
 var onceProcesses = []scenario{
 	{name: "once: the process dies before the run", run: onceDiesBeforeRun, setup: []func(*setup){proxied}},
-	{name: "once: the process dies in mid-run", run: onceDiesInRun, setup: []func(*setup){proxied}},
+	{name: "once: the process dies during the run", run: onceDiesInRun, setup: []func(*setup){proxied}},
 	{name: "once: the process dies after the run, before the store", run: onceDiesBeforeStore, setup: []func(*setup){proxied}},
 	{name: "once: the process dies after the store, before the answer", run: onceDiesBeforeAnswer, setup: []func(*setup){proxied}},
-	{name: "once: the process stands still for longer than its lease", run: onceStandsStill, setup: []func(*setup){proxied}},
+	{name: "once: the process is paused for longer than its lease", run: onceStandsStill, setup: []func(*setup){proxied}},
 	{name: "once: Redis dies between run and store", run: onceRedisDies, setup: []func(*setup){proxied}},
 }
 
@@ -120,7 +120,7 @@ func to(path string) func(*http.Request) {
 	return func(r *http.Request) { r.URL.Path = path }
 }
 
-// What matches the steps of a request that costs two scripts, by their arguments: neither a marker nor a record is known here.
+// These match the scripts of a run by their arguments, without knowing the marker or the record.
 func takesKey(args []string) bool { return isOnce(args) && len(args) == 9 }
 func stores(args []string) bool   { return isOnce(args) && len(args) == 12 }
 
@@ -135,7 +135,7 @@ func (p *pair) runs(path string) int {
 func (p *pair) wantRuns(path string, n int) {
 	p.e.Helper()
 	if got := p.runs(path); got != n {
-		p.e.Errorf("%s: the handler has run %d times, want %d", path, got, n)
+		p.e.Errorf("%s: the handler ran %d times, want %d", path, got, n)
 	}
 }
 
@@ -166,7 +166,7 @@ func (p *pair) crash(request *pending, step *redistest.Rule) {
 	await(p.e, "the request has come that far", step.Hit())
 	p.process.kill(p.e)
 	if a := await(p.e, "the client is told", request.result); a.err == nil {
-		p.e.Errorf("a process that has died has answered %d %q", a.status, a.body)
+		p.e.Errorf("a process that died answered %d %q", a.status, a.body)
 	}
 }
 
@@ -216,7 +216,7 @@ func onceDiesBeforeAnswer(e *env) {
 			a := p.second.pay("", to(path))
 			a.want(e, 201, "run 1")
 			if a.header.Get("Idempotent-Replayed") != "true" {
-				e.Errorf("the answer is no replay: %v", a.header)
+				e.Errorf("the answer is not a replay: %v", a.header)
 			}
 		}
 		p.wantRuns(path, 1)
@@ -251,13 +251,13 @@ func (p *pair) signal(sig os.Signal) {
 	}
 }
 
-// Redis dies with what it has saved while the handler ran, and comes back when the lease is over. The client has its answer;
-// for others the end of the run is unknown.
+// Redis dies after the run, and comes back, with the data from during the run, when the lease has
+// expired. The client has its answer; for repeats the outcome is unknown.
 func onceRedisDies(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
 		first := p.first.start(p.first.paying("", to(path)))
-		await(e, "the handler has run", storing.Hit())
+		await(e, "the handler ran", storing.Hit())
 		began := time.Now()
 		e.redis.Save(e.T)
 		e.redis.Kill(e.T)
@@ -265,6 +265,6 @@ func onceRedisDies(e *env) {
 		e.eventually("the lease is over", func() bool { return time.Since(began) > shortLease })
 		e.redis.Restart(e.T)
 		p.wantUnknown(path, 1)
-		p.process.kill(e) // what it repeats in the background must not meet the rule of the next route
+		p.process.kill(e) // its retries in the background must not trigger the rule of the next route
 	})
 }

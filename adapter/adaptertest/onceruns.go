@@ -17,13 +17,13 @@ import (
 )
 
 var onceRuns = []scenario{
-	{name: "once: a hundred equal requests at once", run: onceHundred},
+	{name: "once: a hundred equal requests at the same time", run: onceHundred},
 	{name: "once: a repeat while the first runs", run: onceLocked},
-	{name: "once: waiting for a run that is not kept", run: onceWaitsThenRuns},
-	{name: "once: a repeat that waits in vain", run: onceWaitsInVain},
+	{name: "once: waiting for a run whose answer is not stored", run: onceWaitsThenRuns},
+	{name: "once: a repeat whose WaitTime ends", run: onceWaitsInVain},
 	{name: "once: one answer after another", run: onceSequential},
 	{name: "once: commands", run: onceCommands},
-	{name: "once: whose key, of what", run: onceScopes},
+	{name: "once: scopes, methods and routes of a key", run: onceScopes},
 	{name: "once: the same key on other routes", run: onceRoutes},
 	{name: "once: a route that is renamed", run: onceRenamed},
 	{name: "once: key syntax", run: onceKeySyntax},
@@ -36,8 +36,8 @@ var onceRuns = []scenario{
 	{name: "once: a body over the limit", run: onceBodyTooLarge},
 	{name: "once: a scope that refuses", run: onceScopeRefuses},
 	{name: "once: mounted twice", run: onceTwice},
-	{name: "once: inside and outside of a guard", run: onceGuarded},
-	{name: "once: what the handler can ask for", run: onceHandler},
+	{name: "once: inside a guard, and around one", run: onceGuarded},
+	{name: "once: KeyFrom, DownstreamKey, NoStore and StoreFor", run: onceHandler},
 }
 
 func onceHundred(e *env) {
@@ -64,7 +64,7 @@ func onceHundred(e *env) {
 		e.Errorf("%d answers are replays, want %d", replayed, n-1)
 	}
 	if got := e.outcomesOf(n); got["200"] != n-1 || got["ran"] != 1 {
-		e.Errorf("observed %v", got)
+		e.Errorf("the outcomes are %v", got)
 	}
 }
 
@@ -118,7 +118,7 @@ func onceWaitsInVain(e *env) {
 	g.wantRuns(1)
 }
 
-// The record is there before the answer: whoever has that can ask again.
+// The record is stored before the answer is sent, so a client with the answer can repeat the request.
 func onceSequential(e *env) {
 	c := &counter{}
 	s := e.serveOnce(c.ServeHTTP)

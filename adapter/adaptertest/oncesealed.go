@@ -15,7 +15,7 @@ import (
 )
 
 var onceSealed = []scenario{
-	{name: "once: sealed records are repeated, and cannot be read in Redis", run: onceSealedReplay},
+	{name: "once: sealed records are replayed, and cannot be read in Redis", run: onceSealedReplay},
 	{name: "once: sealed records, keys are rotated", run: onceSealedRotation},
 	{name: "once: sealed records that cannot be opened", run: onceSealedUnreadable},
 	{name: "once: a Codec that fails to seal", run: onceSealFails},
@@ -92,7 +92,7 @@ func onceSealedRotation(e *env) {
 	c.want(e, int64(len(steps)))
 }
 
-// What cannot be opened is never taken for nothing: the handler does not run.
+// A record that cannot be opened still counts: the handler does not run.
 func onceSealedUnreadable(e *env) {
 	c := &counter{}
 	sealed, other, plain := e.serveOnce(c.ServeHTTP, e.sealedBy(1)), e.serveOnce(c.ServeHTTP, e.sealedBy(2)), e.serveOnce(c.ServeHTTP)
@@ -110,7 +110,7 @@ func onceSealedUnreadable(e *env) {
 	unreadable := func(what string, s *site, says string) {
 		s.pay("x").wantProblem(e, 503, "record-unreadable", "1")
 		if o := e.outcome(); o.Status != 503 || o.Err == nil || !strings.Contains(o.Err.Error(), says) {
-			e.Errorf("%s: observed %+v, want %q", what, o, says)
+			e.Errorf("%s: the outcome is %+v, want %q", what, o, says)
 		}
 		lines++
 		if n := e.log.count("a record cannot be read"); n != lines {
@@ -167,7 +167,7 @@ func onceSealFails(e *env) {
 	again.pay("x").wantOwn(e, 201, "2 x")
 	wantLost()
 	if names := e.records(); len(names) > 0 {
-		e.Errorf("left: %q", names)
+		e.Errorf("left in Redis: %q", names)
 	}
 
 	never := e.serveOnce(handle, faulty, refuses, func(cfg *idempotency.Config) { cfg.FailOpen = true })
@@ -175,13 +175,13 @@ func onceSealFails(e *env) {
 	wantLost()
 	never.pay("x").wantProblem(e, 409, "outcome-unknown", "")
 	if n := e.log.count("is not stored"); n != 3 {
-		e.Errorf("%d lines of the log say that a result is not stored, want 3: %s", n, e.log.text())
+		e.Errorf("%d log lines say that a result is not stored, want 3: %s", n, e.log.text())
 	}
 	codec.fails.Store(true) // then a run cannot even be marked
 	bert := with("X-User", "bert")
 	never.pay("x", bert).wantProblem(e, 503, "record-unwritable", "1")
 	if e.log.count("a run cannot be marked") != 1 {
-		e.Errorf("the log does not say it: %s", e.log.text())
+		e.Errorf("the log lacks the error: %s", e.log.text())
 	}
 	codec.fails.Store(false)
 	never.pay("x", bert).wantOwn(e, 201, "4 x")
@@ -199,7 +199,7 @@ func (growingCodec) Open(sealed []byte, _ string) ([]byte, error) {
 	return hex.DecodeString(string(sealed))
 }
 
-// What counts is the size of the record in Redis.
+// The size of the record in Redis counts.
 func onceLargeRecord(e *env) {
 	const limit, room = 1000, 64 << 10
 	for name, test := range map[string]struct {

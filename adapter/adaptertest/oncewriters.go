@@ -18,7 +18,7 @@ import (
 )
 
 var onceWriters = []scenario{
-	{name: "once: the writer can do what it could", run: onceWriterKinds},
+	{name: "once: the writer keeps its optional interfaces", run: onceWriterKinds},
 	{name: "once: the writer works", run: onceWriterWorks},
 	{name: "once: a writer that only unwraps", run: onceUnwraps},
 	{name: "once: nothing is sent before it is stored", run: onceHeldBack},
@@ -109,7 +109,7 @@ func onceHeldBack(e *env) {
 		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(noting{w, func() {
 				if len(e.records()) != 1 {
-					e.Error("the answer is on its way, and there is no record")
+					e.Error("the answer was sent before the record was stored")
 				}
 			}}, r)
 		})
@@ -145,8 +145,8 @@ func onceStreams(e *env) {
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			e.Errorf("Flush: %v", err)
 		}
-		await(e, "the client has seen the first event", seen)
-		<-r.Context().Done() // nobody will ask for the rest again
+		await(e, "the client has the first event", seen)
+		<-r.Context().Done() // the client has left
 		gone <- context.Cause(r.Context())
 	})
 	ctx, hangUp := context.WithCancel(e.Context())
@@ -186,7 +186,7 @@ func onceEarlyHints(e *env) {
 	first := s.must(s.send(r.WithContext(httptrace.WithClientTrace(r.Context(), trace))))
 	first.wantOwn(e, 201, "done")
 	if !slices.Equal(hints, []string{"103 [</style.css>]"}) {
-		e.Errorf("hints %q", hints)
+		e.Errorf("the early hints are %q", hints)
 	}
 	s.pay("x").wantReplay(e, first)
 }
@@ -273,7 +273,7 @@ func onceHTTP2(e *env) {
 	g := e.gate()
 	s := e.serveWith(http2, Route{Pattern: orders, Once: []idempotency.Config{e.once(repeatsWait)}, Handler: g.ServeHTTP})
 	all := []*pending{s.start(s.paying("x"))}
-	inside := g.next() // the connection is there: the others share it
+	inside := g.next() // the others share this connection
 	for range 20 {
 		all = append(all, s.start(s.paying("x")))
 	}

@@ -19,7 +19,7 @@ var ownership = []scenario{
 	{name: "an owner in BaseContext", run: ownerInBaseContext},
 	{name: "a lease's context as BaseContext", run: leaseInBaseContext},
 	{name: "a guarded handler's context as BaseContext", run: handlerInBaseContext},
-	{name: "the values of outer contexts are there", run: outerValues},
+	{name: "the handler has the values of outer contexts", run: outerValues},
 }
 
 func nestedGuards(e *env) {
@@ -29,7 +29,7 @@ func nestedGuards(e *env) {
 			e.Errorf("hold counts %v, want one owner with 3", counts)
 		}
 		if err := guard.Release(r.Context()); err != nil {
-			e.Errorf("the innermost guard: %v", err)
+			e.Errorf("Release of the innermost guard: %v", err)
 		}
 		if counts := e.holds(lockName); !slices.Equal(counts, []string{"2"}) {
 			e.Errorf("after a Release, hold counts %v, want one owner with 2", counts)
@@ -46,7 +46,7 @@ func nestedKeys(e *env) {
 		e.wantHeld(lockName)
 		e.wantHeld("reqlock:inner")
 		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != "reqlock:inner" {
-			e.Errorf("LeaseFrom gives %v, %v; want the inner guard's", lease, ok)
+			e.Errorf("LeaseFrom returned %v, %v; want the inner guard's", lease, ok)
 		}
 	}})
 	s.get(order).want(e, 200, "")

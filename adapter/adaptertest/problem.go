@@ -15,8 +15,8 @@ type problem struct {
 	Detail string `json:"detail"`
 }
 
-// wantProblem fails the test unless the answer is a refusal of the guard's own. problemType is what follows
-// "urn:reqlock:problem:"; retryAfter is the header, empty: there is none.
+// wantProblem fails the test unless the answer is the refusal urn:reqlock:problem:problemType with that
+// Retry-After; "": without the header.
 func (a answer) wantProblem(e *env, status int, problemType, retryAfter string) {
 	e.Helper()
 	if a.err != nil {
@@ -30,7 +30,7 @@ func (a answer) wantProblem(e *env, status int, problemType, retryAfter string) 
 	in := json.NewDecoder(strings.NewReader(a.body))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&p); err != nil {
-		e.Errorf("the body of the answer, status %d, is no problem: %v: %q", a.status, err, a.body)
+		e.Errorf("the body of the answer, status %d, is not a problem: %v: %q", a.status, err, a.body)
 		return
 	}
 	if a.status != status || p.Status != status || p.Type != "urn:reqlock:problem:"+problemType || p.Title == "" || p.Detail == "" {

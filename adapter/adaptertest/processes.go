@@ -20,8 +20,8 @@ import (
 )
 
 var processes = []scenario{
-	{name: "two server processes, everybody waits", run: processesWait},
-	{name: "two server processes, nobody waits", run: processesAtOnce},
+	{name: "two server processes, requests wait", run: processesWait},
+	{name: "two server processes, requests do not wait", run: processesAtOnce},
 }
 
 // These have [Main] be a server process of one adapter that takes its locks there.
@@ -160,7 +160,7 @@ func (e *env) startProcess(redisAddr string, environment ...string) *process {
 	return p
 }
 
-// flood sends n requests at once, half of them to each of two processes, and returns how many were answered with what status.
+// flood sends n requests at the same time, half to each of two processes, and counts the statuses.
 func (e *env) flood(path string, n int) map[int]int {
 	e.Helper()
 	servers := []*process{e.startProcess(e.redis.Addr()), e.startProcess(e.redis.Addr())}
@@ -186,7 +186,7 @@ func (e *env) flood(path string, n int) map[int]int {
 		statuses[a.status]++
 	}
 	if total, err := e.rdb.Get(e.Context(), totalKey).Int(); err != nil || total != statuses[200] {
-		e.Errorf("%d handlers have run to their end, the counter is %d (%v)", statuses[200], total, err)
+		e.Errorf("%d handlers ended, the counter is %d (%v)", statuses[200], total, err)
 	}
 	e.ends = append(e.ends, func() { e.rdb.Del(background, insideKey, totalKey) })
 	return statuses

@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// A refusal is a row of the table of what clients get when the handler does not run.
+// A refusal is a row of the table of answers to requests whose handler does not run.
 type refusal struct {
 	name    string
 	setup   []func(*setup)
@@ -26,10 +26,10 @@ type refusal struct {
 	status  int                    // of the answer
 	problem string                 // of the answer
 	retry   string                 // Retry-After
-	logged  string                 // what the log says; empty: nothing
-	backend bool                   // Redis cannot be asked: FailOpen runs the handler
-	cause   error                  // that is observed; nil: any
-	check   func(e *env, a answer) // instead of that of the problem
+	logged  string                 // a text in the log; "": nothing is logged
+	backend bool                   // Redis is unavailable: FailOpen runs the handler
+	cause   error                  // matches Outcome.Err; nil: any
+	check   func(e *env, a answer) // in place of the check of the problem
 }
 
 var refusalTable = []refusal{
@@ -286,7 +286,7 @@ func decidedBy(policy guard.PolicyFunc) func(*guard.Config) {
 	return func(cfg *guard.Config) { cfg.Key, cfg.Policy = nil, policy }
 }
 
-// refusals are the rows of the table, each also with FailOpen: it must make no difference unless Redis cannot be asked.
+// refusals are the rows of the table, each also with FailOpen: it must make no difference unless Redis is unavailable.
 func refusals() (list []scenario) {
 	for _, row := range refusalTable {
 		list = append(list,
@@ -318,13 +318,13 @@ func (row refusal) test(e *env, failOpen bool) {
 	}
 	a, o := row.request(s), e.outcome()
 	if row.cause != nil {
-		e.wantErr("the cause that is observed", o.Err, row.cause)
+		e.wantErr("Outcome.Err", o.Err, row.cause)
 	}
 
 	if failOpen && row.backend {
 		a.want(e, http.StatusOK, "done")
 		if !o.Ran || !o.FailedOpen || o.Err == nil {
-			e.Errorf("observed %+v", o)
+			e.Errorf("the outcome is %+v", o)
 		}
 		if e.log.count("without a lock") == 0 {
 			e.Errorf("the log does not say that the handler ran without a lock: %s", e.log.text())
@@ -337,11 +337,11 @@ func (row refusal) test(e *env, failOpen bool) {
 		a.wantProblem(e, row.status, row.problem, row.retry)
 	}
 	if n := runs.Load(); n != 0 {
-		e.Errorf("the handler has run %d times", n)
+		e.Errorf("the handler ran %d times", n)
 	}
 	var own *guard.Error
 	if o.Ran || o.Status != row.status || o.FailedOpen || o.Held != 0 || !errors.As(o.Err, &own) {
-		e.Errorf("observed %+v, want status %d", o, row.status)
+		e.Errorf("the outcome is %+v, want status %d", o, row.status)
 	}
 	if text := e.log.text(); (row.logged == "") != (text == "") || !strings.Contains(text, row.logged) {
 		e.Errorf("the log should hold %q:\n%s", row.logged, text)
@@ -367,7 +367,7 @@ func (e *env) replyToScripts(raw string) {
 	e.ends = append(e.ends, rule.Remove)
 }
 
-// A noLocker forgets what it is for.
+// A noLocker returns neither a lease nor an error.
 type noLocker struct{}
 
 func (noLocker) Name() string                                                      { return "" }

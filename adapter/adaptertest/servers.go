@@ -26,7 +26,7 @@ var servers = []scenario{
 func http2(srv *httptest.Server) { srv.EnableHTTP2 = true }
 
 func http2Excludes(e *env) {
-	const streams = 250 // what a server allows on one connection
+	const streams = 250 // the most that a server allows on one connection
 	var connections sync.Map
 	g := e.gate()
 	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(w http.ResponseWriter, r *http.Request) {
@@ -65,14 +65,14 @@ func http2Excludes(e *env) {
 func http2ClientLeaves(e *env) {
 	e.hold(lockName)
 	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(http.ResponseWriter, *http.Request) {
-		e.Error("the handler runs")
+		e.Error("the handler ran without the lock")
 	}})
 	for range 20 {
 		p := s.start(s.request(http.MethodPost, order, strings.NewReader("a body that nobody has read")))
 		e.eventually("the request waits", func() bool { return e.locks.Stats().Waiting == 1 })
 		p.hangUp()
 		if o := e.outcome(); o.Status != 499 {
-			e.Errorf("observed %+v, want status 499", o)
+			e.Errorf("the outcome is %+v, want status 499", o)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func http2MaxHold(e *env) {
 	if _, err := io.WriteString(out, "the beginning"); err != nil {
 		e.Fatal(err)
 	}
-	e.wantErr("the body ends with", await(e, "the handler has done with its body", ends), guard.ErrMaxHold)
+	e.wantErr("the body ends with", await(e, "the handler has read its body", ends), guard.ErrMaxHold)
 	e.becomesFree(lockName)
 }
 
@@ -176,7 +176,7 @@ func writerWorks(e *env) {
 		if err := control.Flush(); err != nil {
 			e.Errorf("Flush: %v", err)
 		}
-		await(e, "the client has seen the first part", flushed)
+		await(e, "the client has the first part", flushed)
 		if _, err := io.Copy(w, io.LimitReader(strings.NewReader("second\nthird"), 7)); err != nil {
 			e.Errorf("Copy: %v", err)
 		}
@@ -200,7 +200,7 @@ func writerWorks(e *env) {
 	}
 }
 
-// wrapped hides from the guard what the server's writer can do.
+// wrapped hides the optional methods of the server's writer from the guard.
 func wrapped(srv *httptest.Server) {
 	next := srv.Config.Handler
 	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,7 +19,7 @@ type site struct {
 	e      *env
 	srv    *httptest.Server
 	client *http.Client
-	errors *journal // what the server has logged, panics above all
+	errors *journal // the log of the server, mostly panics
 }
 
 // serve runs a server with the routes until the test ends.
@@ -27,7 +27,7 @@ func (e *env) serve(routes ...Route) *site {
 	return e.serveWith(func(*httptest.Server) {}, routes...)
 }
 
-// serveWith is serve with changes to the server. It can wrap what is served, which is in Config.Handler.
+// serveWith is serve with changes to the server. change may wrap its Config.Handler.
 func (e *env) serveWith(change func(*httptest.Server), routes ...Route) *site {
 	s := &site{e: e, srv: httptest.NewUnstartedServer(e.adapter.Router(e.locks, routes...)), errors: &journal{}}
 	s.srv.Config.ErrorLog = log.New(s.errors, "", 0)
@@ -49,7 +49,7 @@ func (e *env) serveOrders(handler http.HandlerFunc, change ...func(*guard.Config
 	return e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config(change...)}, Handler: handler})
 }
 
-// An answer is what a client gets.
+// An answer is the answer that a client got.
 type answer struct {
 	status int
 	header http.Header
@@ -77,13 +77,13 @@ func (s *site) send(r *http.Request) answer {
 	return answer{response.StatusCode, response.Header, string(body), err}
 }
 
-// get is a request without a body; the answer is there.
+// get sends a request without a body and returns the answer.
 func (s *site) get(path string) answer {
 	s.e.Helper()
 	return s.must(s.send(s.request(http.MethodGet, path, nil)))
 }
 
-// post is a request with a body.
+// post sends a request with a body and returns the answer.
 func (s *site) post(path, body string) answer {
 	s.e.Helper()
 	return s.must(s.send(s.request(http.MethodPost, path, strings.NewReader(body))))
@@ -123,7 +123,7 @@ func (s *site) startGet(path string) *pending {
 // answer waits for the answer.
 func (p *pending) answer() answer {
 	p.e.Helper()
-	a := await(p.e, "the answer to a request", p.result)
+	a := await(p.e, "a request is answered", p.result)
 	if a.err != nil {
 		p.e.Fatalf("no answer: %v", a.err)
 	}

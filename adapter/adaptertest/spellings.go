@@ -26,8 +26,8 @@ var spellings = []scenario{
 	{name: "a path encoded twice does not run beside one that its handler cannot tell it from", run: encodedTwice},
 }
 
-// Each line is one resource in all the ways to spell it. A router may refuse a spelling. An escape
-// of an escape is in the line of what it stands for: some routers hand over a%2Fb for both.
+// Each line is one resource in all its spellings. A router may refuse a spelling. An escaped escape is
+// in the line of the text it stands for: some routers hand over a%2Fb for both.
 var spelled = map[string][][]string{
 	"/u/{id}": {
 		{"/u/42", "/u/%34%32", "/u/4%32", "/u/%2534%2532", "/u/%25%33%34%32", "/u/%252534%32"},
@@ -45,7 +45,7 @@ var spelled = map[string][][]string{
 	},
 }
 
-// keyed serves a pattern, and puts each key, and what the handler sees, into channels.
+// keyed serves a pattern, and sends each key and each value that the handler sees to channels.
 func (e *env) keyed(pattern string, key keyfuncs.Func) (s *site, keys, seen chan string) {
 	keys, seen = make(chan string, 10), make(chan string, 10)
 	s = e.serve(Route{
@@ -104,8 +104,8 @@ func oneKey(e *env) {
 	}
 }
 
-// A key function cannot know how often its handler decodes what the router hands over, so it goes
-// by nothing else.
+// A key function does not know how often its handler decodes the router's value, so the key depends on
+// that value alone.
 func keyOfWhatIsSeen(e *env) {
 	for pattern, resources := range spelled {
 		for name, key := range map[string]keyfuncs.Func{
@@ -114,7 +114,7 @@ func keyOfWhatIsSeen(e *env) {
 		} {
 			s, keys, seen := e.keyed(pattern, key)
 			type first struct{ url, key string }
-			known := map[string]first{} // by what the handler sees
+			known := map[string]first{} // by the value that the handler sees
 			for _, urls := range resources {
 				for _, url := range urls {
 					if !s.ask(url) {

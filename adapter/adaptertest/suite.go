@@ -47,7 +47,7 @@ func Run(t *testing.T, adapters ...Adapter) {
 	}
 	t.Logf("behaviours and frameworks:\n\n%s", results)
 	if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
-		t.Errorf("the table has a hole: %s", hole)
+		t.Errorf("no result for %s", hole)
 	}
 }
 

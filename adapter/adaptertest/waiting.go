@@ -17,10 +17,10 @@ var waiting = []scenario{
 	{name: "a waiting request runs when the lock is released", run: waitsItsTurn},
 	{name: "a client that leaves while it waits", run: clientLeavesQueue},
 	{name: "a client that leaves while it waits, with a body", run: clientLeavesQueueWithBody},
-	{name: "a client that leaves while its key is looked for", run: clientLeavesKey},
+	{name: "a client that leaves while its key is derived", run: clientLeavesKey},
 	{name: "a deadline ends while the request waits", run: deadlineWhileWaiting},
 	{name: "a deadline ends while Redis is silent", run: deadlineWhileRedisIsSilent, setup: []func(*setup){proxied, commandTimeout(patience)}},
-	{name: "a thousand requests one after another", run: sequential},
+	{name: "a thousand requests in sequence", run: sequential},
 }
 
 func freeLock(e *env) {
@@ -41,7 +41,7 @@ func freeLock(e *env) {
 		}
 		e.wantFree(lockName)
 		if o := e.outcome(); !o.Ran || o.Status != e.told(http.StatusCreated) || o.Err != nil || o.FailedOpen || o.Held <= 0 || o.Waited <= 0 {
-			e.Errorf("%s: observed %+v", method, o)
+			e.Errorf("%s: the outcome is %+v", method, o)
 		}
 	}
 	if text := e.log.text(); text != "" {
@@ -80,12 +80,12 @@ func waitsItsTurn(e *env) {
 	inside.leave()
 	first.answer().want(e, 200, "done")
 	if o := e.outcome(); o.Held < waited {
-		e.Errorf("the first has held the lock for %s, at least %s were seen", o.Held, waited)
+		e.Errorf("Held of the first is %s, want at least %s", o.Held, waited)
 	}
 	g.next().leave()
 	second.answer().want(e, 200, "done")
 	if o := e.outcome(); o.Waited < waited {
-		e.Errorf("the second has waited for %s, at least %s were seen", o.Waited, waited)
+		e.Errorf("Waited of the second is %s, want at least %s", o.Waited, waited)
 	}
 }
 
@@ -109,7 +109,7 @@ func leavesQueue(e *env, request func(*site) *http.Request, change func(*guard.C
 	p.hangUp()
 	o := e.outcome()
 	if o.Status != 499 || o.FailedOpen || o.Held != 0 {
-		e.Errorf("observed %+v, want status 499", o)
+		e.Errorf("the outcome is %+v, want status 499", o)
 	}
 	if n := e.locks.Stats().Waiting; n != 0 {
 		e.Errorf("%d are still waiting", n)
@@ -122,20 +122,20 @@ func leavesQueue(e *env, request func(*site) *http.Request, change func(*guard.C
 	g.wantRuns(1)
 }
 
-// What a key function makes of the end of its request is no fault of the request.
+// A key function may fail because the request has ended; that is not the fault of the request.
 func clientLeavesKey(e *env) {
 	looking := make(chan struct{})
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler runs") },
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
 		keyedBy(func(r *http.Request) (string, error) {
 			close(looking)
 			<-r.Context().Done()
 			return "", r.Context().Err()
 		}))
 	p := s.startGet(order)
-	await(e, "the key is looked for", looking)
+	await(e, "the key is derived", looking)
 	p.hangUp()
 	if o := e.outcome(); o.Status != 499 {
-		e.Errorf("observed %+v, want status 499", o)
+		e.Errorf("the outcome is %+v, want status 499", o)
 	}
 }
 
@@ -158,12 +158,12 @@ func deadlineWhileWaiting(e *env) {
 	s.get(order).wantProblem(e, 409, "wait-timeout", "1")
 	g.wantRuns(0)
 	if o := e.outcome(); o.Status != 409 {
-		e.Errorf("observed %+v", o)
+		e.Errorf("the outcome is %+v", o)
 	}
 }
 
-// Nobody holds the lock, as far as anybody knows: a request must not be told that somebody is in its way, nor run; neither one that
-// does not want to wait, nor one that does, nor one of several keys.
+// The lock may be free or held. A request must neither run nor get 409: with and without WaitTime, and
+// with several keys.
 func deadlineWhileRedisIsSilent(e *env) {
 	e.proxy.Stall()
 	e.ends = append(e.ends, e.proxy.Restore)
@@ -178,7 +178,7 @@ func deadlineWhileRedisIsSilent(e *env) {
 	for _, path := range []string{"/once", "/waits", "/two"} {
 		s.get(path).wantProblem(e, 503, "backend-unavailable", "1")
 		if o := e.outcome(); o.Status != 503 || o.FailedOpen {
-			e.Errorf("%s: observed %+v", path, o)
+			e.Errorf("%s: the outcome is %+v", path, o)
 		}
 	}
 	g.wantRuns(0)
@@ -197,6 +197,6 @@ func sequential(e *env) {
 		e.outcome()
 	}
 	if runs.Load() != 1000 {
-		e.Errorf("the handler has run %d times", runs.Load())
+		e.Errorf("the handler ran %d times", runs.Load())
 	}
 }
