@@ -168,7 +168,7 @@ func TestDetailAndRemedy(t *testing.T) {
 		"a sentinel":    {keyfuncs.ErrMissing, "", ""},
 		"no remedy":     {missing, "header X-Tenant is missing", ""},
 		"wrapped":       {fmt.Errorf("tenant: %w", missing), "header X-Tenant is missing", ""},
-		"with a remedy": {noWildcard, `path value "id" is not known`, `the route's pattern "/orders/{order}" are "order"`},
+		"with a remedy": {noWildcard, `path value "id" is unknown`, `the route's pattern "/orders/{order}" are "order"`},
 	} {
 		detail, ok := adapter.Detail(test.err)
 		if ok != (test.detail != "") || !strings.HasPrefix(detail, test.detail) {

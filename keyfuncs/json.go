@@ -9,28 +9,30 @@ import (
 	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// JSON takes one value out of a JSON body, at the place that a pointer of RFC 6901 names: "/order/id" is the member id of the
-// member order, "/items/0" the first element of items, and "" the whole document. In a name ~1 stands for a slash and ~0
-// for a tilde. The handler reads the body as if it had not been touched.
+// JSON returns the value at a JSON pointer (RFC 6901) in the body: "/order/id" is the member id of the
+// member order, "/items/0" the first element of items, and "" the whole document. In a name, ~1 stands
+// for a slash and ~0 for a tilde. The handler reads the unchanged body.
 //
-// Strings are taken decoded, true and false as they are, and numbers as plain decimals: 1, 1.0 and 10e-1 are the key "1".
-// The number 1 and the string "1" are one key, since there are handlers that take either. Integers are exact, up to 100
-// digits; a handler has to decode them into an integer or a [encoding/json.Number], since a float64, which it gets by
-// decoding into any, rounds what is beyond 2^53. Fractions may have 15 significant digits, which no float64 rounds.
+// Strings are decoded, true and false stay, and numbers become plain decimals: 1, 1.0 and 10e-1 are the
+// key "1". The number 1 and the string "1" are one key, because some handlers accept both. Integers are
+// exact, up to 100 digits. A handler must decode them into an integer or an [encoding/json.Number]: a
+// float64, which it gets by decoding into any, rounds integers above 2^53. Fractions may have 15
+// significant digits, which no float64 rounds.
 //
-// A value that is not there, null or empty, and a request without a body, is [ErrMissing]. [ErrInvalid] is whatever
-// handlers may read differently, or not at all:
-//   - a document that is malformed, that other data follows, or that is nested deeper than encoding/json allows (10,000)
+// A value that is missing, null or empty, and a request without a body, is [ErrMissing]. [ErrInvalid] is
+// everything that handlers may read differently, or not at all:
+//   - a document that is malformed, is followed by other data, or is nested deeper than encoding/json
+//     allows (10,000)
 //   - invalid UTF-8 and lone surrogates, anywhere in it
-//   - a member on the way to the value that is given more than once, or in another case: encoding/json takes
-//     the last one, and "ID" for "id"
-//   - an array or an object at the place, or something else than those on the way to it
-//   - control characters in the value, and numbers with more digits than said above
-//   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it may be left out), and
-//     a Content-Encoding
+//   - a member on the way to the value that is given more than once, or in another case: encoding/json
+//     takes the last one, and "ID" for "id"
+//   - an array or an object in place of the value, or a scalar on the way to it
+//   - control characters in the value, and numbers with more digits than the limits above
+//   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it may be
+//     missing), and a Content-Encoding
 //
-// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. An error in reading it is
-// returned as it is.
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. Errors of
+// reading it are returned unchanged.
 //
 // JSON panics if pointer is not a JSON pointer.
 func JSON(pointer string, options ...BodyOption) Func {
@@ -74,7 +76,7 @@ type jsonValue struct {
 	null, noJSON, compressed, malformed, ambiguous, misplaced, notScalar, tooLong error
 }
 
-// document returns a body in which everything else can rely on the grammar.
+// document returns the body, which is valid JSON.
 func (v *jsonValue) document(r *http.Request) ([]byte, error) {
 	switch {
 	case !hasBody(r):
@@ -96,8 +98,8 @@ func (v *jsonValue) document(r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
-// declaresJSON refuses types by which a handler would read the body as something else: there are documents that are JSON
-// and a form in one.
+// declaresJSON refuses types that would make a handler read the body as something else: one body may be
+// both JSON and a form.
 func declaresJSON(r *http.Request) bool {
 	media, _, ok := mediaType(r)
 	return ok && (media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json"))
