@@ -29,6 +29,7 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
@@ -128,6 +129,37 @@ func TestKeysOfATransfer(t *testing.T) {
 	}
 }
 
+type handle func(w http.ResponseWriter, r *http.Request, id string)
+
+func newLock(locks *core.Client, cfg guard.Config) func(pattern string, next handle) handle {
+	g, err := guard.New(locks, cfg)
+	if err != nil {
+		panic(err) // at start-up
+	}
+	return func(pattern string, next handle) handle {
+		return func(w http.ResponseWriter, original *http.Request, id string) {
+			r := adapter.SetRoute(original.Context(), original, pattern, []string{"id"}, []string{id})
+			defer adapter.KeepForm(original, r)
+			g.Serve(w, r, func(w http.ResponseWriter, r *http.Request) { next(w, r, id) })
+		}
+	}
+}
+
+func TestAdapterOfAnotherFramework(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	hold(t, locks, "reqlock:1")
+	h := newLock(locks, guard.Config{Key: keyfuncs.PathValue("id")})("/orders/{id}", func(w http.ResponseWriter, r *http.Request, id string) {
+		fmt.Fprint(w, r.Pattern, " ", id)
+	})
+	for id, want := range map[string]string{"1": "409", "2": "200 /orders/{id} 2"} {
+		got := answerOf(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(w, r, id) }), post("/orders/"+id))
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("order %s: %s, want %s", id, got, want)
+		}
+	}
+}
+
 func orderKey(r *http.Request) (string, error) {
 	number, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
 	if err != nil {
@@ -192,7 +224,7 @@ func TestMounted(t *testing.T) {
 			return router
 		}(),
 		"Echo": func() http.Handler {
-			lock := echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.PathValue("id")}})
+			lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 			e := echo.New()
 			e.POST("/orders/:id/pay", payEcho, lock) // or e.Use(lock), or on a group; not e.Pre
 			return e
@@ -287,7 +319,7 @@ func TestCORS(t *testing.T) {
 		AllowOrigins:  []string{"https://shop.example"},
 		ExposeHeaders: []string{"Retry-After"},
 	}))
-	e.POST("/", func(echo.Context) error { return nil }, echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.Const("k")}}))
+	e.POST("/", func(echo.Context) error { return nil }, echolock.New(locks, echolock.Config{Key: keyfuncs.Const("k")}))
 	r, w := post("/"), httptest.NewRecorder()
 	r.Header.Set("Origin", "https://shop.example")
 	e.ServeHTTP(w, r)
@@ -430,7 +462,7 @@ func TestRouteWithAnotherPattern(t *testing.T) {
 
 func TestHeadersOfRecords(t *testing.T) {
 	t.Parallel()
-	cfg := idempotency.Config{Scope: idempotency.Global}
+	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal}
 	cfg.Headers = func(name string) bool { // the canonical name
 		return name == "X-Next-Token" || idempotency.DefaultHeaders(name)
 	}
@@ -459,7 +491,7 @@ func (c takesClear) Open(stored []byte, name string) ([]byte, error) {
 func TestSealedRecords(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
-	cfg := idempotency.Config{Scope: idempotency.Global, Logger: slog.New(slog.DiscardHandler)}
+	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal, Logger: slog.New(slog.DiscardHandler)}
 	runs := 0
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++

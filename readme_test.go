@@ -459,9 +459,9 @@ func TestAccessToRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close(ctx)
-	for _, unknown := range []idempotency.Unknown{idempotency.Rerun, idempotency.Refuse} {
+	for _, unknown := range []idempotency.UnknownOutcome{idempotency.OutcomeRerun, idempotency.OutcomeRefuse} {
 		status := http.StatusBadGateway
-		handler := httplock.Idempotent(locks, idempotency.Config{Scope: idempotency.Global, OnUnknown: unknown})(
+		handler := httplock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal, OnUnknown: unknown})(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(status)
 				status = http.StatusCreated

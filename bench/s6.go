@@ -76,7 +76,7 @@ var frameworks = []framework{
 		name:  "Echo",
 		plain: func() http.Handler { return echoEngine() },
 		ours: func(c *core.Client) http.Handler {
-			return echoEngine(echolock.New(c, echolock.Config{Config: byOrder}))
+			return echoEngine(echolock.New(c, byOrder))
 		},
 		byHand: func(lock lockByHand) http.Handler {
 			return echoEngine(func(next echo.HandlerFunc) echo.HandlerFunc {

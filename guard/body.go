@@ -7,31 +7,30 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// bufferBody reads the body to its end, at which net/http begins to watch for the client hanging up, and puts a copy
-// in its place.
+// bufferBody reads the body to its end, and puts a copy in its place. From then on, net/http watches
+// for the client to hang up.
 func bufferBody(r *http.Request, limit int64, account *bodybudget.Account) error {
 	noteBody(r, account)
 	_, err := bodybudget.Read(r, limit)
 	return err
 }
 
-// A notedBody notes why its reading has failed: a key function returns that, and has not failed itself. What is read of it into
-// memory goes on the account of its guard.
+// A notedBody records why reading it failed, so that the error of a key function that only passes it
+// on is not blamed on the key. The account of the guard pays for what is read into memory.
 type notedBody struct {
 	io.ReadCloser
 	account *bodybudget.Account
 	failure error
 }
 
-// unnoted stands for every body that has no need to be noted. It is never read.
+// unnoted stands for every body that needs no notes. It is never read.
 var unnoted = &notedBody{}
 
-// noteBody puts a notedBody in the place of a body that may still be read from the client, until restore is called.
+// noteBody replaces a body that may still be read from the client by a notedBody, until restore.
 func noteBody(r *http.Request, account *bodybudget.Account) *notedBody {
-	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
+	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
 		return unnoted
 	}
 	noted := &notedBody{ReadCloser: r.Body, account: account}
@@ -39,7 +38,7 @@ func noteBody(r *http.Request, account *bodybudget.Account) *notedBody {
 	return noted
 }
 
-// restore puts the body back, unless it has been read and another left in its place.
+// restore puts the original body back, unless it was read and replaced by a copy.
 func (b *notedBody) restore(r *http.Request) {
 	if r.Body == b {
 		r.Body = b.ReadCloser
@@ -57,21 +56,22 @@ func (b *notedBody) Read(p []byte) (int, error) {
 // BodyAccount makes it a bodybudget.Owner.
 func (b *notedBody) BodyAccount() *bodybudget.Account { return b.account }
 
-// A watchedBody is a body whose reading can be ended. It knows whether somebody is reading: only then may the connection be
-// given a deadline. At any other time net/http may be watching it for the client hanging up; it would take the deadline for
-// that, and end the contexts of this request and of all that follow on the connection.
+// A watchedBody is a body whose reading can be ended. It knows whether a Read is under way: only then
+// may the connection get a deadline. At any other time net/http may be watching the connection for the
+// client to hang up. It would mistake the deadline for that, and end the contexts of this request and
+// of all that follow on the connection.
 type watchedBody struct {
 	io.ReadCloser
 
 	mu      sync.Mutex
 	reading bool
 	over    bool
-	cut     bool // the connection has been given a deadline
+	cut     bool // the connection has a deadline
 }
 
-// watchBody watches the reading of a body; nil: there is none, or it has been read.
+// watchBody replaces the body by a watchedBody; nil: there is no body, or it has been read.
 func watchBody(r *http.Request) *watchedBody {
-	if r.Body == nil || r.Body == http.NoBody || keyfuncs.Buffered(r) {
+	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
 		return nil
 	}
 	b := &watchedBody{ReadCloser: r.Body}
@@ -100,7 +100,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end lets no further Read begin, and ends one that is under way. A writer that knows no deadlines leaves that one be.
+// end lets no further Read begin, and ends the current one if the writer supports deadlines.
 func (b *watchedBody) end(w http.ResponseWriter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +110,8 @@ func (b *watchedBody) end(w http.ResponseWriter) {
 	}
 }
 
-// finish has the connection closed after the answer if it was given a deadline. The Read that was meant may have come to
-// the end of the body at that very moment, and net/http have begun to watch.
+// finish closes the connection after the answer if it has a deadline: the Read that the deadline was
+// for may have reached the end of the body at the same moment, and net/http may have begun to watch.
 func (b *watchedBody) finish(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -128,14 +128,14 @@ func TestBodyEndsDuringRead(t *testing.T) {
 func TestNoteBody(t *testing.T) {
 	t.Parallel()
 	buffered := post(strings.NewReader("hello"))
-	if _, err := keyfuncs.BodyHash()(buffered); err != nil || !keyfuncs.Buffered(buffered) {
+	if _, err := keyfuncs.BodyHash()(buffered); err != nil || !bodybudget.IsRead(buffered) {
 		t.Fatalf("the body is not buffered (%v)", err)
 	}
 	for name, r := range map[string]*http.Request{"unread": post(strings.NewReader("hello")), "buffered": buffered, "none": post(http.NoBody), "nil": {}} {
 		before := r.Body
 		noted := noteBody(r, &bodybudget.Account{})
-		if keyfuncs.Buffered(r) != (r == buffered) {
-			t.Errorf("%s: Buffered = %t", name, keyfuncs.Buffered(r))
+		if bodybudget.IsRead(r) != (r == buffered) {
+			t.Errorf("%s: IsRead = %t", name, bodybudget.IsRead(r))
 		}
 		if noted.restore(r); r.Body != before {
 			t.Errorf("%s: the body is another afterwards", name)

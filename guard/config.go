@@ -12,44 +12,52 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// Config says which requests exclude each other, and how. Key, Keys or Policy is required, exactly one of them; the zero
-// value of all else is a good start: 409 at once, and a lock that is renewed for as long as the handler runs.
+// Config decides which requests exclude each other, and how. It needs exactly one of Key, Keys and
+// Policy. The zero value of every other field is a good start: 409 at once, and a lock that is renewed
+// for as long as the handler runs.
 type Config struct {
-	// Key derives one key per request. Braces, percent signs, control characters and broken UTF-8 in it become %XX before a
-	// name is made of it; what is longer than 256 bytes then becomes a hash.
+	// Key derives one key per request. Braces, percent signs, control characters and invalid UTF-8 in it
+	// become %XX before it becomes part of a name. If it is longer than 256 bytes then, its hash is used.
 	Key keyfuncs.Func
-	// Keys derive several; a request gets all of the locks or none, as one (core.MultiLock): requests with the same keys in
-	// different order never wait for each other. Equal keys count once.
+	// Keys derive several keys. A request gets all of the locks or none, as one (core.MultiLock), so
+	// requests with the same keys in another order never deadlock. Equal keys count once.
 	Keys []keyfuncs.Func
 	// Policy decides everything per request.
 	Policy PolicyFunc
 
-	// WaitTime is how long a request waits for others. 0: it is answered 409 at once. Negative values, WaitForever among
-	// them, are refused: a client, or a proxy, gives up some time.
+	// WaitTime is how long a request waits for a held lock. 0: it is answered 409 at once. Negative
+	// values, core.WaitForever among them, are refused: clients and proxies give up at some point.
 	WaitTime time.Duration
-	// LeaseTime is how long the lock is held at most, at least 1ms. 0: for as long as the handler runs, kept by the watchdog.
+	// LeaseTime is how long the lock is held at most, at least 1ms. 0: the watchdog renews it for as long
+	// as the handler runs.
 	LeaseTime time.Duration
-	// MaxHold ends the handler's context, with cause ErrMaxHold, and its reading of the request body, when it has held the
-	// lock for so long. The lock is no longer renewed from then on, and goes when the handler returns or its lease is over.
-	// It is logged once a minute for each route. 0: no end.
+	// MaxHold bounds how long a handler holds the lock. When it is over, the handler's context ends with
+	// cause ErrMaxHold, its reading of the request body fails, and the lock is no longer renewed. The
+	// lock is released when the handler returns, or expires before. The guard logs it once a minute for
+	// each route. 0: no bound.
 	//
-	// It is not for handlers that call http.ResponseController.EnableFullDuplex: where such a one has begun its answer on HTTP/1 when
-	// its reading is ended, the server takes the rest of the body for the next request.
+	// It does not suit handlers that call http.ResponseController.EnableFullDuplex. If such a handler has
+	// begun its answer on HTTP/1 when its reading ends, the server takes the rest of the body for the
+	// next request.
 	MaxHold time.Duration
-	// MaxWaiters is how many requests of this process wait for one lock; one more is answered 503. 0: 1024; -1: no bound.
+	// MaxWaiters is how many requests of this process may wait for one lock; the next one is answered
+	// 503. 0: 1024; -1: no bound.
 	MaxWaiters int
-	// BufferBody reads the body before the lock is acquired, so that a slow client holds no lock, and one that leaves while
-	// it waits is noticed. A body of more bytes is answered 413. 0: off; a client that leaves during the wait is then noticed only
-	// if it sent no body.
+	// BufferBody reads up to so many bytes of the body before the guard acquires the lock. A slow client
+	// then holds no lock, and the guard notices a client that leaves while it waits. A longer body is
+	// answered 413. 0: off; the guard then notices a client that leaves only if it sent no body.
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at Exclusive then. An *Error that its Acquire returns,
-	// wrapped or not, is answered as it is.
+	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at
+	// ModeExclusive then. Acquire of such a lock may fail with an *Error, wrapped or not, which is
+	// answered as it is. Or its error, wrapped or not, is an http.Handler: then that answers the request,
+	// in place of the handler and of ErrorHandler. Outcome.Status is its Status() int, if it has that
+	// method.
 	Locker func(r *http.Request, name string) core.Locker
-	// Name makes the lock's name of a key. nil: "reqlock:" before it. See Exact.
+	// Name makes the lock's name of a key. nil: "reqlock:" before the key. See Exact.
 	Name func(key string) string
-	// RetryAfter is the hint on refusals, rounded up to whole seconds. 0: 1s.
+	// RetryAfter is the Retry-After of refusals, rounded up to whole seconds. 0: 1s.
 	RetryAfter time.Duration
 	// PassPreflight runs the handler of a CORS preflight (OPTIONS with Origin and
 	// Access-Control-Request-Method) without a lock. Set it only if a CORS middleware inside the
@@ -57,26 +65,26 @@ type Config struct {
 	// preflight, and a handler that does not look at the method would run beside the holder of its
 	// lock. false: a preflight needs the lock like any other request.
 	PassPreflight bool
-	// FailOpen runs the handler without a lock when Redis cannot be asked. It is logged and observed. Never when a request
-	// can have caused it.
+	// FailOpen runs the handler without a lock if Redis is unavailable. The guard logs and observes it.
+	// It never applies to an error that the request can cause.
 	FailOpen bool
 	// ErrorHandler answers what the guard refuses. err is an *Error. nil: WriteProblem.
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
-	// Logger takes what the people who run the service should know. nil: slog.Default(). Keys are
-	// not logged, unless core.Options.LogNames puts the names of locks into the errors of core.
+	// Logger logs what operators need to know. nil: slog.Default(). Keys are not logged, unless
+	// core.Options.LogNames puts the names of locks into the errors of core.
 	Logger *slog.Logger
-	// Observe is told the outcome of every request that the guard decided on, after it.
+	// Observe is called with the outcome of every request that the guard did not skip, at its end.
 	Observe func(r *http.Request, o Outcome)
 }
 
-// Outcome is what became of a request.
+// An Outcome is the result of one request in a guard.
 type Outcome struct {
-	// Ran says that the handler ran: under its lock, or without one if FailedOpen.
+	// Ran reports whether the handler ran: under its lock, or without one if FailedOpen.
 	Ran bool
-	// Status is that of the answer: of the guard's own if the handler did not run, 499 if the
-	// client left before, or else the handler's, as far as its framework tells. 0: not known. The
-	// guard does not wrap the http.ResponseWriter, and that of net/http does not tell; one of a
-	// middleware further out does if it has a method Status() int, as chi's
+	// Status is the status of the answer. If the handler did not run, it is that of the guard's answer,
+	// or 499 if the client left. Otherwise it is the handler's, as far as the framework tells. 0:
+	// unknown. The guard does not wrap the http.ResponseWriter, and that of net/http does not tell; one
+	// of a middleware further out does if it has a method Status() int, as chi's
 	// middleware.WrapResponseWriter has. Gin and Echo tell, unless the handler leaves an error for
 	// others to answer. A handler that panics has no status.
 	Status int
@@ -84,16 +92,16 @@ type Outcome struct {
 	Waited time.Duration
 	// Held is the time from then until the handler returned.
 	Held time.Duration
-	// FailedOpen says that the handler ran without a lock; see Config.FailOpen.
+	// FailedOpen reports whether the handler ran without a lock; see Config.FailOpen.
 	FailedOpen bool
-	// Err says why there was no lock (an *Error, unless FailedOpen), that MaxHold was over while
-	// the handler ran (ErrMaxHold), that the lock was lost meanwhile (core.ErrLockLost,
-	// core.ErrClosed), or what ReleaseBy failed with. Test for it with errors.Is: it may be two of
-	// these. nil: all went well.
+	// Err says why the handler did not run or had no lock: an *Error, the cause if FailedOpen, or the
+	// error that answered the request, see Config.Locker. If the handler ran, Err says that MaxHold was
+	// over (ErrMaxHold), that the lock was lost (core.ErrLockLost, core.ErrClosed), or why
+	// adapter.ReleaseBy failed. Test it with errors.Is: it may match two of these. nil: all went well.
 	Err error
 }
 
-// ErrInvalidConfig is what Validate's errors match.
+// ErrInvalidConfig matches the errors of Validate.
 var ErrInvalidConfig = errors.New("reqlock: guard: invalid Config")
 
 // Validate reports everything in the Config that can never work.
@@ -110,7 +118,7 @@ func (c Config) Validate() error {
 			ways++
 		}
 	}
-	refuse(ways != 1, "set exactly one of Key, Keys and Policy; there are %d", ways)
+	refuse(ways != 1, "set exactly one of Key, Keys and Policy; %d are set", ways)
 	for i, key := range c.Keys {
 		refuse(key == nil, "Keys[%d] is nil", i)
 	}
@@ -128,11 +136,11 @@ func (c Config) Validate() error {
 	return fmt.Errorf("%w: %w", ErrInvalidConfig, errors.Join(problems...))
 }
 
-// checkTimes is for both Config and Policy.
+// checkTimes serves both Config and Policy.
 func checkTimes(wait, lease time.Duration) (problems []error) {
 	switch {
 	case wait == core.WaitForever:
-		problems = append(problems, errors.New("WaitTime is WaitForever; a request cannot wait for ever: use a duration, or 0 for 409 at once"))
+		problems = append(problems, errors.New("WaitTime is WaitForever; a request cannot wait forever: use a duration, or 0 for 409 at once"))
 	case wait < 0:
 		problems = append(problems, fmt.Errorf("WaitTime is %s; use 0 for 409 at once, or a positive duration", wait))
 	}
@@ -144,7 +152,7 @@ func checkTimes(wait, lease time.Duration) (problems []error) {
 
 const defaultRetryAfter = time.Second
 
-// withDefaults fills in what was left at zero.
+// withDefaults replaces zero values.
 func (c Config) withDefaults() Config {
 	c.Keys = slices.Clone(c.Keys)
 	if c.Key != nil {

@@ -22,7 +22,7 @@ func TestValidateAccepts(t *testing.T) {
 		"no bound":     {Key: key, MaxWaiters: -1},
 		"everything": {
 			Key: key, WaitTime: time.Second, LeaseTime: time.Millisecond, MaxHold: time.Second, MaxWaiters: 1,
-			BufferBody: 1, Mode: Exclusive, Name: Exact, RetryAfter: time.Millisecond, FailOpen: true,
+			BufferBody: 1, Mode: ModeExclusive, Name: Exact, RetryAfter: time.Millisecond, FailOpen: true,
 		},
 	} {
 		if err := cfg.Validate(); err != nil {
@@ -37,8 +37,8 @@ func TestValidateRefuses(t *testing.T) {
 		change func(*Config)
 		says   string
 	}{
-		"no key":           {func(c *Config) { c.Key = nil }, "exactly one of Key, Keys and Policy; there are 0"},
-		"two ways":         {func(c *Config) { c.Keys = []keyfuncs.Func{key} }, "exactly one of Key, Keys and Policy; there are 2"},
+		"no key":           {func(c *Config) { c.Key = nil }, "exactly one of Key, Keys and Policy; 0 are set"},
+		"two ways":         {func(c *Config) { c.Keys = []keyfuncs.Func{key} }, "exactly one of Key, Keys and Policy; 2 are set"},
 		"a nil key":        {func(c *Config) { c.Key, c.Keys = nil, []keyfuncs.Func{key, nil} }, "Keys[1] is nil"},
 		"WaitForever":      {func(c *Config) { c.WaitTime = core.WaitForever }, "WaitTime is WaitForever"},
 		"WaitTime":         {func(c *Config) { c.WaitTime = -time.Second }, "WaitTime is -1s"},
@@ -50,8 +50,8 @@ func TestValidateRefuses(t *testing.T) {
 		"RetryAfter":       {func(c *Config) { c.RetryAfter = -1 }, "RetryAfter is -1ns"},
 		"no such Mode":     {func(c *Config) { c.Mode = 99 }, "Mode is 99"},
 		"Mode below":       {func(c *Config) { c.Mode = -1 }, "Mode is -1"},
-		"Fenced, two keys": {func(c *Config) { c.Mode, c.Keys, c.Key = Fenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
-		"Mode and Locker":  {func(c *Config) { c.Mode, c.Locker = Read, func(*http.Request, string) core.Locker { return nil } }, "Mode is Read, but Config.Locker"},
+		"Fenced, two keys": {func(c *Config) { c.Mode, c.Keys, c.Key = ModeFenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
+		"Mode and Locker":  {func(c *Config) { c.Mode, c.Locker = ModeRead, func(*http.Request, string) core.Locker { return nil } }, "Mode is Read, but Config.Locker"},
 	} {
 		cfg := Config{Key: key}
 		test.change(&cfg)
@@ -87,7 +87,7 @@ func TestNewNeedsLocks(t *testing.T) {
 
 func TestModeString(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[Mode]string{Exclusive: "Exclusive", ReadWrite: "ReadWrite", 6: "Mode(6)", -1: "Mode(-1)"} {
+	for mode, want := range map[Mode]string{ModeExclusive: "Exclusive", ModeReadWrite: "ReadWrite", 6: "Mode(6)", -1: "Mode(-1)"} {
 		if got := mode.String(); got != want {
 			t.Errorf("String = %q, want %q", got, want)
 		}

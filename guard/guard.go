@@ -10,19 +10,21 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/loglimit"
+	"github.com/reqlock/reqlock/internal/section"
 )
 
 // A Guard holds locks around handlers. It is safe for concurrent use and has nothing to close.
 type Guard struct {
 	locks *core.Client
 	cfg   Config
-	warn  sync.Once      // of a WaitTime beyond the server's WriteTimeout
-	holds loglimit.Limit // of handlers that MaxHold ends, by route
+	warn  sync.Once      // about a WaitTime beyond the server's WriteTimeout
+	holds loglimit.Limit // of log lines about MaxHold, by route
 }
 
-// New returns a guard that takes its locks from a client; nil will do if Config.Locker makes them. It refuses a Config that can never
-// work; see Config.Validate.
+// New returns a guard that takes its locks from locks, which may be nil if Config.Locker makes them.
+// It refuses a Config that can never work; see Config.Validate.
 func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -33,28 +35,28 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 	return &Guard{locks: locks, cfg: cfg.withDefaults()}, nil
 }
 
-// Serve runs next under the lock of the request, or answers in its place. next gets w as it is, and a copy of r whose
-// context ends when a lock is lost, when MaxHold is over, and when next returns.
+// Serve runs next under the lock of the request, or answers in its place. next gets w as it is, and
+// a copy of r whose context ends when a lock is lost, when MaxHold is over, and when next returns.
 func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.ResponseWriter, *http.Request)) {
 	if g.cfg.PassPreflight && isPreflight(r) {
 		next(w, r)
 		return
 	}
-	v := &visit{g: g, w: w, r: r, came: r}
-	defer v.bodies.Close()
-	policy, err := g.policy(r, &v.bodies)
+	x := &exchange{g: g, w: w, r: r, original: r}
+	defer x.bodies.Close()
+	policy, err := g.policy(r, &x.bodies)
 	if err == nil && policy.Skip {
 		next(w, r)
 		return
 	}
 	if err == nil {
-		err = v.enter(policy)
+		err = x.enter(policy)
 	}
-	if err != nil && !v.outcome.FailedOpen {
-		v.refuse(err)
+	if err != nil && !x.outcome.FailedOpen {
+		x.answer(err)
 		return
 	}
-	v.run(next)
+	x.run(next)
 }
 
 // isPreflight reports whether r is a CORS preflight.
@@ -62,88 +64,90 @@ func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// A visit is one request in one guard.
-type visit struct {
-	g       *Guard
-	w       http.ResponseWriter
-	r       *http.Request
-	came    *http.Request   // as it was given to Serve
-	ctx     context.Context // the request's, with its owner
-	section section
-	bodies  bodybudget.Account // what was read of its body for this guard
-	outcome Outcome
-	overdue bool // MaxHold was over while the handler had the lock
+// An exchange is one request in one guard.
+type exchange struct {
+	g        *Guard
+	w        http.ResponseWriter
+	r        *http.Request
+	original *http.Request   // that Serve was called with
+	ctx      context.Context // the request's, with its owner
+	section  section.Section
+	bodies   bodybudget.Account // for what this guard reads of the body
+	reply    http.Handler       // the error of the lock, if it answers the request itself
+	outcome  Outcome
+	overdue  bool // MaxHold was over while the handler had the lock
 
-	// Of the handler's context; nil where there is nothing to do.
+	// Of the handler's context; nil if there is nothing to do.
 	cancel context.CancelCauseFunc
 	unbind context.CancelFunc
 }
 
 // enter acquires the locks of the request, all or none.
-func (v *visit) enter(p Policy) error {
-	g := v.g
-	v.section.server = server(v.r.Context())
-	g.checkWriteTimeout(v.section.server, p.WaitTime)
-	v.ctx = ownerContext(v.r.Context())
+func (x *exchange) enter(p Policy) error {
+	g := x.g
+	x.section.Server = httpreq.Server(x.r.Context())
+	g.checkWriteTimeout(x.section.Server, p.WaitTime)
+	x.ctx = ownerContext(x.r.Context())
 	if g.cfg.BufferBody > 0 {
-		v.r = v.r.WithContext(v.ctx) // the buffer is not for others
-		if err := bufferBody(v.r, g.cfg.BufferBody, &v.bodies); err != nil {
-			return g.bodyError(v.r, err)
+		x.r = x.r.WithContext(x.ctx) // the buffer stays out of the caller's request
+		if err := bufferBody(x.r, g.cfg.BufferBody, &x.bodies); err != nil {
+			return g.bodyError(x.r, err)
 		}
 	}
 	began := time.Now()
-	err := v.acquire(p)
-	v.outcome.Waited = time.Since(began)
+	err := x.acquire(p)
+	x.outcome.Waited = time.Since(began)
 	if err == nil {
 		return nil
 	}
-	refusal := g.lockError(v.r, p.WaitTime, err)
-	// A lease that was over too soon may be the doing of a request, by way of its policy; so may a lock lost on the way. And
-	// a request whose time is over is not to be begun.
-	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && v.r.Context().Err() == nil {
-		v.outcome.FailedOpen, v.outcome.Err = true, err
-		g.cfg.Logger.Warn("reqlock: Redis cannot be asked, the handler runs without a lock", "error", err)
+	if errors.As(err, &x.reply) {
+		return err
+	}
+	refusal := g.lockError(x.r, p.WaitTime, err)
+	// A lease that expired too soon may be the doing of the request, by way of its policy, and so may a
+	// lock lost on the way. A request whose time is over must not begin.
+	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && x.r.Context().Err() == nil {
+		x.outcome.FailedOpen, x.outcome.Err = true, err
+		g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err)
 	}
 	return refusal
 }
 
-// ownerContext gives each request an owner of its own, but the same to all guards that it passes. A section of another server
-// is that of a handler whose context has become this server's BaseContext.
+// ownerContext gives each request its own owner, shared by all guards it passes. A section of
+// another server belongs to a handler whose context became the BaseContext of this server.
 func ownerContext(ctx context.Context) context.Context {
-	if s := sectionFrom(ctx); s != nil && s.server == server(ctx) {
+	if s := section.From(ctx); s != nil && s.Server == httpreq.Server(ctx) {
 		return ctx
 	}
 	return core.WithNewOwner(ctx)
 }
 
-// server is the one that the request came by; nil: it is not known.
-func server(ctx context.Context) *http.Server {
-	srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
-	return srv
-}
-
 // acquire takes the lock of the request, or all of them as one.
-func (v *visit) acquire(p Policy) error {
-	lock, err := v.g.locksOf(v.r, p)
+func (x *exchange) acquire(p Policy) error {
+	lock, err := x.g.lockOf(x.r, p)
 	if err != nil {
 		return err
 	}
-	lease, err := lock.Acquire(v.ctx, core.AcquireOptions{
+	lease, err := lock.Acquire(x.ctx, core.AcquireOptions{
 		WaitTime:   p.WaitTime,
 		LeaseTime:  p.LeaseTime,
-		MaxWaiters: v.g.cfg.MaxWaiters,
+		MaxWaiters: x.g.cfg.MaxWaiters,
 	})
 	if err != nil {
 		return err
 	}
 	if lease == nil {
-		return fmt.Errorf("%w: a lock of Config.Locker returned neither a lease nor an error", core.ErrInvalidOptions)
+		return fmt.Errorf("%w: a lock of Config.Locker or Policy.Lock returned neither a lease nor an error", core.ErrInvalidOptions)
 	}
-	v.section.lease = lease
+	x.section.Hold(lease)
 	return nil
 }
 
-func (g *Guard) locksOf(r *http.Request, p Policy) (core.Locker, error) {
+// lockOf returns the lock of the request, which stands for all of them.
+func (g *Guard) lockOf(r *http.Request, p Policy) (core.Locker, error) {
+	if p.Lock != nil {
+		return p.Lock, nil
+	}
 	names := g.names(p.Keys)
 	if len(names) == 1 {
 		return g.lock(r, names[0], p.Mode)
@@ -184,87 +188,97 @@ func (g *Guard) bodyError(r *http.Request, err error) error {
 	return g.refusal(ProblemBodyUnreadable, err)
 }
 
-// refuse answers in the handler's place.
-func (v *visit) refuse(err error) {
-	v.outcome.Err = err
-	v.outcome.Status = http.StatusInternalServerError
+// answer answers in the handler's place.
+func (x *exchange) answer(err error) {
+	x.outcome.Err = err
+	defer x.observe()
+	if x.reply != nil {
+		if known, ok := x.reply.(interface{ Status() int }); ok {
+			x.outcome.Status = known.Status()
+		}
+		x.reply.ServeHTTP(x.w, x.r)
+		return
+	}
+	x.outcome.Status = http.StatusInternalServerError
 	var e *Error
 	if errors.As(err, &e) {
-		v.outcome.Status = e.Status
+		x.outcome.Status = e.Status
 	}
-	defer v.observe()
-	v.g.cfg.ErrorHandler(v.w, v.r, err)
+	x.g.cfg.ErrorHandler(x.w, x.r, err)
 }
 
-// run runs the handler and then lets go of what the section still has: also when the handler panics or ends its goroutine,
-// neither of which is stopped here.
-func (v *visit) run(next func(http.ResponseWriter, *http.Request)) {
-	v.outcome.Ran = true
+// run runs the handler, then releases what the section still has. That includes a handler that
+// panics or ends its goroutine; both go on.
+func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
+	x.outcome.Ran = true
 	returned := false
 	began := time.Now()
-	lease := v.section.lease
-	v.section.Context = v.handlerContext(lease)
-	r := v.r.WithContext(&v.section)
-	endMaxHold := v.startMaxHold(r, lease)
-	stopFollowing := v.followMaxHold(lease)
+	lease := x.section.Lease()
+	x.section.Context = x.handlerContext(lease)
+	r := x.r.WithContext(&x.section)
+	endMaxHold := x.startMaxHold(r, lease)
+	stopFollowing := x.followMaxHold(lease)
 	defer func() {
 		stopFollowing()
-		v.end(context.Canceled)
+		x.end(context.Canceled)
 		endMaxHold()
-		v.outcome.Held = time.Since(began)
+		x.outcome.Held = time.Since(began)
 		if returned {
-			v.outcome.Status = v.section.answered()
+			x.outcome.Status = x.section.Status()
 		}
-		KeepForm(v.came, r)
-		v.leave()
-		v.observe()
+		httpreq.KeepForm(x.original, r)
+		x.leave()
+		x.observe()
 	}()
-	next(v.w, r)
+	next(x.w, r)
 	returned = true
 }
 
-// handlerContext is the request's context, ending when the lease is lost. Without a lease, the handler runs without a lock.
-func (v *visit) handlerContext(lease *core.Lease) context.Context {
-	ctx := v.ctx
-	if v.g.cfg.MaxHold > 0 || lease == nil { // else the lease's ends it well enough
-		ctx, v.cancel = context.WithCancelCause(ctx)
+// handlerContext returns the request's context, ending when the lease is lost. Without a lease, the
+// handler runs without a lock.
+func (x *exchange) handlerContext(lease *core.Lease) context.Context {
+	ctx := x.ctx
+	if x.g.cfg.MaxHold > 0 || lease == nil { // otherwise unbinding the lease is enough to end it
+		ctx, x.cancel = context.WithCancelCause(ctx)
 	}
 	if lease != nil {
-		ctx, v.unbind = lease.Bind(ctx)
+		ctx, x.unbind = lease.Bind(ctx)
 	}
 	return ctx
 }
 
-// end ends the handler's context. With the cause ErrMaxHold the handler still runs, and may still lose the lease.
-func (v *visit) end(cause error) {
-	if v.cancel != nil {
-		v.cancel(cause)
+// end ends the handler's context. With the cause ErrMaxHold the handler still runs, and may still
+// lose the lease.
+func (x *exchange) end(cause error) {
+	if x.cancel != nil {
+		x.cancel(cause)
 	}
-	if v.unbind != nil && cause != ErrMaxHold {
-		v.unbind()
+	if x.unbind != nil && cause != ErrMaxHold {
+		x.unbind()
 	}
 }
 
-// startMaxHold sets the end of MaxHold, if there is one. The function it returns calls it off, and waits for it if it has begun.
-func (v *visit) startMaxHold(r *http.Request, lease *core.Lease) func() {
-	if v.g.cfg.MaxHold == 0 || lease == nil {
+// startMaxHold starts the timer of MaxHold, if there is one. The returned function stops it, and
+// waits for it if it has fired.
+func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) func() {
+	if x.g.cfg.MaxHold == 0 || lease == nil {
 		return func() {}
 	}
 	body := watchBody(r)
 	done := make(chan struct{})
-	timer := time.AfterFunc(v.g.cfg.MaxHold, func() {
+	timer := time.AfterFunc(x.g.cfg.MaxHold, func() {
 		defer close(done)
-		if !v.section.stopRenewal() {
-			return // released or detached: it holds nothing any more
+		if !x.section.StopRenewal() {
+			return // released or detached: there is no lock to give up
 		}
-		v.overdue = true
-		v.end(ErrMaxHold)
+		x.overdue = true
+		x.end(ErrMaxHold)
 		if body != nil {
-			body.end(v.w) // a handler that waits for the rest of it does not look at its context
+			body.end(x.w) // a handler blocked on its body does not look at its context
 		}
-		if v.g.holds.Allow(v.r.Method + " " + v.r.Pattern) {
-			v.g.cfg.Logger.Warn("reqlock: a handler has held its lock for MaxHold: its context has ended, and the lock is not renewed any more",
-				"method", v.r.Method, "pattern", v.r.Pattern, "MaxHold", v.g.cfg.MaxHold)
+		if x.g.holds.Allow(x.r.Method + " " + x.r.Pattern) {
+			x.g.cfg.Logger.Warn("reqlock: a handler has held its lock for MaxHold: its context has ended, and the lock is not renewed any more",
+				"method", x.r.Method, "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
 		}
 	})
 	return func() {
@@ -273,20 +287,20 @@ func (v *visit) startMaxHold(r *http.Request, lease *core.Lease) func() {
 		}
 		<-done
 		if body != nil {
-			body.finish(v.w, r)
+			body.finish(x.w, r)
 		}
 	}
 }
 
-// followMaxHold lets the lease run out once a guard further out has held the same lock for its MaxHold: it would be renewed for
-// this one.
-func (v *visit) followMaxHold(lease *core.Lease) (stop func() bool) {
+// followMaxHold lets the lease expire once an outer guard has held the same lock for its MaxHold.
+// Otherwise the inner lease would keep renewing it.
+func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
 	if lease != nil {
-		for s := sectionFrom(v.ctx); s != nil; s = sectionFrom(s.Context) {
-			if outer, held := LeaseFrom(s); held && outer.Name() == lease.Name() {
-				return context.AfterFunc(v.ctx, func() {
-					if errors.Is(context.Cause(v.ctx), ErrMaxHold) {
-						v.section.stopRenewal()
+		for s := section.From(x.ctx); s != nil; s = section.From(s.Context) {
+			if outer := s.Lease(); outer != nil && outer.Name() == lease.Name() {
+				return context.AfterFunc(x.ctx, func() {
+					if errors.Is(context.Cause(x.ctx), ErrMaxHold) {
+						x.section.StopRenewal()
 					}
 				})
 			}
@@ -296,30 +310,30 @@ func (v *visit) followMaxHold(lease *core.Lease) (stop func() bool) {
 }
 
 // leave releases what the handler has neither released nor detached.
-func (v *visit) leave() {
-	if v.overdue {
-		v.outcome.Err = ErrMaxHold
+func (x *exchange) leave() {
+	if x.overdue {
+		x.outcome.Err = ErrMaxHold
 	}
-	err := v.section.failure()
+	err := x.section.Failure()
 	if err != nil {
-		v.outcome.Err = join(v.outcome.Err, err)
+		x.outcome.Err = join(x.outcome.Err, err)
 	}
-	if lease := v.section.take(); lease != nil {
-		if err = lease.Release(v.r.Context()); isLoss(err) {
-			v.outcome.Err = join(v.outcome.Err, err)
+	if lease := x.section.Take(); lease != nil {
+		if err = lease.Release(x.r.Context()); isLoss(err) {
+			x.outcome.Err = join(x.outcome.Err, err)
 		}
 	}
 	if isLoss(err) {
-		v.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", v.r.Method, "pattern", v.r.Pattern, "held", v.outcome.Held)
+		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", x.r.Method, "pattern", x.r.Pattern, "held", x.outcome.Held)
 	}
 }
 
-// isLoss reports whether an error of a release says that the lock had been lost before.
+// isLoss reports whether the error of a release means that the lock was lost before.
 func isLoss(err error) bool {
 	return errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrClosed)
 }
 
-// join is both errors on one line; one of them where the other is nil.
+// join returns both errors on one line; first may be nil.
 func join(first, second error) error {
 	if first == nil {
 		return second
@@ -327,13 +341,13 @@ func join(first, second error) error {
 	return fmt.Errorf("%w; %w", first, second)
 }
 
-func (v *visit) observe() {
-	if v.g.cfg.Observe != nil {
-		v.g.cfg.Observe(v.r, v.outcome)
+func (x *exchange) observe() {
+	if x.g.cfg.Observe != nil {
+		x.g.cfg.Observe(x.r, x.outcome)
 	}
 }
 
-// checkWriteTimeout warns once: the server would cut the connection before the answer is there.
+// checkWriteTimeout warns once if the server would cut the connection before the answer.
 func (g *Guard) checkWriteTimeout(srv *http.Server, wait time.Duration) {
 	if srv == nil || srv.WriteTimeout <= 0 || wait < srv.WriteTimeout {
 		return

@@ -9,16 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Exact is a Config.Name that takes the key as the lock's name, so that other programs, Redisson among them, can share the
-// lock. What is said at Config.Key about characters and length holds all the same.
+// Exact is a Config.Name that uses the key as the lock's name, so that other programs, Redisson among
+// them, can share the lock. Characters and length are changed as described at Config.Key.
 func Exact(key string) string { return key }
 
-// maxKeyLen is the length of an encoded key, in bytes, beyond which its hash is used.
+// maxKeyLen is the longest encoded key, in bytes; beyond it, the hash of the key is used.
 const maxKeyLen = 256
 
-// encodeKey makes a key that came from a request safe as a part of a Redis key. Two keys never become one. Braces would
-// choose the cluster slot; control characters and broken UTF-8 would garble what operators read; they become %XX, and so does
-// the percent sign itself. Over-long keys become a hash, behind a percent sign that no encoded key has.
+// encodeKey makes the key of a request safe as a part of a Redis key. Two keys never become one.
+// Braces would choose the cluster slot, control characters and invalid UTF-8 would garble logs: they
+// become %XX, and so does the percent sign. A key that is too long becomes a hash, after "%s", which
+// no encoded key contains.
 func encodeKey(key string) string {
 	clean := true
 	for i := 0; i < len(key) && clean; i++ {
@@ -44,7 +45,7 @@ func percentEncode(key string) string {
 	for i, r := range key {
 		size := utf8.RuneLen(r)
 		if r == utf8.RuneError && !strings.HasPrefix(key[i:], string(utf8.RuneError)) {
-			size = 1 // a byte that is no UTF-8
+			size = 1 // an invalid byte
 		}
 		for _, c := range []byte(key[i : i+size]) {
 			if plain(c) && (size > 1 || c < utf8.RuneSelf) && !unicode.IsControl(r) {

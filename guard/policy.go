@@ -7,31 +7,39 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// A PolicyFunc decides how a request is guarded. p comes with the values of the Config, and without keys. What it returns
-// as an error is treated as a key function's; an *Error is answered as it is.
+// A PolicyFunc decides how a request is guarded. p comes with the values of the Config, and without
+// keys. Its error is treated like a key function's; an *Error is answered as it is.
 type PolicyFunc func(r *http.Request, p *Policy) error
 
 // A Policy is how one request is guarded.
 type Policy struct {
-	Keys      []string // at least one, unless Skip
+	Keys      []string // at least one, unless Lock or Skip
 	Mode      Mode
 	WaitTime  time.Duration // 0: 409 at once
 	LeaseTime time.Duration // 0: the watchdog's
 	Skip      bool          // run the handler without a lock
+
+	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors are
+	// treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.
+	Lock core.Locker
 }
 
-var errNoKeys = errors.New("Policy has neither set keys nor Skip")
+var (
+	errNoKeys      = errors.New("Policy has set neither Keys nor Lock nor Skip")
+	errKeysAndLock = errors.New("Policy has set both Keys and Lock; use one of them")
+)
 
-// policy says how a request is guarded. What it reads of the body goes on the account.
+// policy decides how a request is guarded. The account pays for what is read of the body.
 func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
 	body := noteBody(r, account)
-	defer body.restore(r) // also of a panic: net/http has to find its own body, to answer a client that waits for 100 Continue
+	defer body.restore(r) // even after a panic: net/http needs its own body to answer a client that waits for 100 Continue
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
 		err = g.cfg.Policy(r, &decided)
@@ -66,11 +74,14 @@ func keys(r *http.Request, funcs []keyfuncs.Func) ([]string, error) {
 // checkPolicy refuses what a key function or a policy must not return.
 func (g *Guard) checkPolicy(p Policy) error {
 	problems := checkTimes(p.WaitTime, p.LeaseTime)
-	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil); err != nil {
+	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil || p.Lock != nil); err != nil {
 		problems = append(problems, err)
 	}
-	if len(p.Keys) == 0 {
+	switch {
+	case len(p.Keys) == 0 && p.Lock == nil:
 		problems = append(problems, errNoKeys)
+	case len(p.Keys) > 0 && p.Lock != nil:
+		problems = append(problems, errKeysAndLock)
 	}
 	if len(problems) > 0 {
 		return g.misconfigured(fmt.Errorf("reqlock: guard: %w", errors.Join(problems...)))
@@ -81,7 +92,7 @@ func (g *Guard) checkPolicy(p Policy) error {
 	return nil
 }
 
-// names are the names of the locks, each once. They take the place of the keys.
+// names turns keys into the names of the locks, in place, sorted and each once.
 func (g *Guard) names(keys []string) []string {
 	names := keys
 	for i, key := range keys {
@@ -91,7 +102,8 @@ func (g *Guard) names(keys []string) []string {
 	return slices.Compact(names)
 }
 
-// keyError turns what a key function or a policy returned into an answer. unread is why the body could not be read.
+// keyError turns the error of a key function or a policy into an answer. unread is why the body
+// could not be read; nil: it could.
 func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	if own := g.ownAnswer(err); own != nil {
 		return own
@@ -118,7 +130,7 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	}
 }
 
-// ownAnswer is the answer that an error carries with it; nil: none.
+// ownAnswer returns the *Error in err; nil: there is none.
 func (g *Guard) ownAnswer(err error) *Error {
 	var own *Error
 	if !errors.As(err, &own) || own.canBeSent() {
@@ -127,7 +139,7 @@ func (g *Guard) ownAnswer(err error) *Error {
 	return g.misconfigured(fmt.Errorf("reqlock: guard: an *Error needs a Status from 200 to 999: %w", err))
 }
 
-// misconfigured says in the log what a client must not be told.
+// misconfigured logs what must not be sent to a client.
 func (g *Guard) misconfigured(err error) *Error {
 	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests are answered 500", "error", err, "change", remedy(err))
 	return g.refusal(ProblemMisconfigured, err)

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/keyerror"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// An Error is a refusal that carries its own answer. Guards pass one to Config.ErrorHandler; a key function, a policy or a
-// lock of Config.Locker may return one, wrapped or not, and it is answered as it is.
+// An Error is a refusal that carries its own answer. Guards pass one to Config.ErrorHandler. A key
+// function, a policy or a lock of Config.Locker may return one, wrapped or not: it is answered as it is.
 type Error struct {
 	Status     int           // of the answer
 	Type       string        // RFC 9457 problem type, a URI
@@ -43,7 +44,7 @@ func (e *Error) Unwrap() error {
 	return e.Err
 }
 
-// canBeSent says whether net/http takes the status for that of an answer.
+// canBeSent reports whether net/http accepts the status for a final answer.
 func (e *Error) canBeSent() bool { return e != nil && e.Status >= 200 && e.Status <= 999 }
 
 // The problem types of the guard's refusals: Error.Type, and the type in the answer. The status of
@@ -63,7 +64,7 @@ const (
 	ProblemClientGone         = "urn:reqlock:problem:client-closed-request" // seen by ErrorHandler and Observe only
 )
 
-// statusClientGone is what access logs say when a client has left before it got its answer.
+// statusClientGone is the status in access logs for a client that left before the answer.
 const statusClientGone = 499
 
 var problems = map[string]struct {
@@ -90,13 +91,13 @@ func newError(problem string, cause error) *Error {
 	return &Error{Status: p.status, Type: problem, Title: p.title, Detail: p.detail, Err: cause}
 }
 
-// refusal is a problem with what this guard adds to it.
+// refusal returns the Error of a problem, with the Retry-After of g and the detail of the cause.
 func (g *Guard) refusal(problem string, cause error) *Error {
 	e := newError(problem, cause)
 	if problems[problem].retry {
 		e.RetryAfter = g.cfg.RetryAfter
 	}
-	if detail, ok := keyfuncs.Detail(cause); ok && e.Status == http.StatusBadRequest {
+	if detail, ok := keyerror.Detail(cause); ok && e.Status == http.StatusBadRequest {
 		e.Detail = detail
 	}
 	return e
@@ -108,7 +109,7 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 		return own
 	}
 	end := r.Context().Err()
-	cut := end != nil && errors.Is(err, end) // what else err matches may be why the context was ended
+	cut := end != nil && errors.Is(err, end) // err may match other errors too: the cause of the context
 	switch {
 	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && errors.Is(end, context.DeadlineExceeded):
 		if wait == 0 {
@@ -130,27 +131,27 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 	}
 }
 
-// remedy says what to change.
+// remedy says what to change in the program.
 func remedy(err error) string {
-	if change, ok := keyfuncs.Remedy(err); ok {
+	if change, ok := keyerror.Remedy(err); ok {
 		return change
 	}
 	switch {
 	case errors.Is(err, keyfuncs.ErrNoRoute):
 		return "mount the guard where the route has been matched: around the handler of one route (mux.Handle(pattern, guard(handler))), not around the router"
 	case errors.Is(err, core.ErrWrongKind):
-		return "the key of this lock holds something else in Redis, or a lock of another Mode: give locks names of their own with Config.Name"
+		return "the Redis key of this lock holds another type, or a lock of another Mode: give each Mode its own names with Config.Name"
 	case errors.Is(err, core.ErrUpgrade):
-		return "the request has the lock as a reader, by a guard further out, and asks for it as a writer: have the outer guard take it as a writer"
+		return "an outer guard of the request holds the lock as a reader, and this one asks for it as a writer: let the outer guard take it as a writer"
 	case errors.Is(err, core.ErrInvalidName):
-		return "have Config.Name make names that are not empty, of 64 KiB at most, and in a cluster without braces or with a part of it in braces"
+		return "make Config.Name return names that are not empty, at most 64 KiB long, and in a cluster without braces or with a part in braces"
 	default:
-		return "have Config.Key, Config.Policy and Config.Locker return only what can work"
+		return "correct what Config.Key, Config.Policy or Config.Locker returns, as the error says"
 	}
 }
 
-// WriteProblem answers with application/problem+json, RFC 9457, what an *Error says; any other error is answered 500. It is the
-// default of Config.ErrorHandler. The body never holds the key.
+// WriteProblem answers with the application/problem+json (RFC 9457) of an *Error; any other error is
+// answered 500. It is the default of Config.ErrorHandler. The body never holds the key.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	var e *Error
 	if !errors.As(err, &e) || !e.canBeSent() {
@@ -162,7 +163,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 		Status int    `json:"status"`
 		Detail string `json:"detail,omitempty"`
 	}{e.Type, e.Title, e.Status, e.Detail})
-	if err != nil { // strings and a number: it cannot fail
+	if err != nil { // never, for strings and a number
 		body = nil
 	}
 	h := w.Header()
@@ -174,10 +175,10 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", strconv.Itoa(wholeSeconds(e.RetryAfter)))
 	}
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(body) // a client that is gone is past telling
+	_, _ = w.Write(body) // the client may be gone
 }
 
-// wholeSeconds rounds up: a client that comes back too early has come for nothing.
+// wholeSeconds rounds up: a client that comes back too early is refused again.
 func wholeSeconds(d time.Duration) int {
 	seconds := int(d / time.Second)
 	if d%time.Second > 0 {

@@ -10,13 +10,13 @@ import (
 	"github.com/reqlock/reqlock/internal/bodybudget"
 )
 
-// defaultMaxBody is how many bytes of a body are read at most, unless [MaxBody] says otherwise.
+// defaultMaxBody is the largest body, in bytes, without [MaxBody].
 const defaultMaxBody = 1 << 20
 
 // A BodyOption changes how [BodyHash], [FormValue] and [JSON] read the body of a request.
 type BodyOption func(*bodyReader)
 
-// MaxBody sets how many bytes a body may have; without it that is 1 MiB. A larger body is an error that matches
+// MaxBody sets the largest body, in bytes; the default is 1 MiB. A larger body is an error that matches
 // *[http.MaxBytesError], which guards answer with 413. It panics if limit is less than 1.
 func MaxBody(limit int64) BodyOption {
 	if limit < 1 {
@@ -25,7 +25,7 @@ func MaxBody(limit int64) BodyOption {
 	return func(b *bodyReader) { b.limit = limit }
 }
 
-// A bodyReader reads the bodies that one source looks into.
+// A bodyReader reads the bodies for one source.
 type bodyReader struct {
 	limit    int64
 	tooLarge error
@@ -43,9 +43,8 @@ func newBodyReader(call, source string, options []BodyOption) *bodyReader {
 	return b
 }
 
-// read returns the whole body, and leaves one in the request that reads the same. A body that has been read for one
-// source is there for the next. What could not be read to its end, or is too large, still reads the same afterwards, up
-// to the same error.
+// read returns the whole body, and leaves an equal one in the request. The next source does not read
+// from the client again. A body that is too large, or fails, still reads the same, up to the same error.
 func (b *bodyReader) read(r *http.Request) ([]byte, error) {
 	data, err := bodybudget.Read(r, b.limit)
 	if errors.Is(err, bodybudget.ErrTooLarge) {
@@ -56,24 +55,21 @@ func (b *bodyReader) read(r *http.Request) ([]byte, error) {
 
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
-// Body returns a function that returns the whole body of a request, nil if there is none, and leaves one in the request that reads
-// the same: for functions of the caller's own that look into it, as sources of this package do. What it returns must not
-// be changed. A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError], and one that does not fit
-// into memory beside the bodies of other requests is [ErrBusy]. An error in reading it is returned as it is.
+// Body returns a function for your own key functions that returns the whole body of a request, nil if
+// there is none, and leaves an equal one in the request. The caller must not change the result. A body
+// of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. One that does not
+// fit into memory beside the bodies of other requests is [ErrBusy]. Errors of reading it are returned
+// unchanged.
 func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
 	return newBodyReader("Body", "what is asked for", options).read
 }
 
-// Buffered reports whether a Func of this package or a guard has read the whole body of the request into memory, so that reading it
-// again does not wait for the client.
-func Buffered(r *http.Request) bool { return bodybudget.IsRead(r) }
-
-// BodyHash takes the SHA-256 of the whole body, in 64 hexadecimal digits: requests with the same bytes have the same
-// key. A compressed body is hashed as it came, and a request without a body has the hash of no bytes. The handler reads the
-// body as if it had not been touched.
+// BodyHash returns the SHA-256 of the whole body, in 64 hexadecimal digits: requests with the same bytes
+// have the same key. A compressed body is not decompressed, and a request without a body has the hash of
+// no bytes. The handler reads the unchanged body.
 //
-// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. An error in reading it is
-// returned as it is.
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. Errors of
+// reading it are returned unchanged.
 func BodyHash(options ...BodyOption) Func {
 	body := newBodyReader("BodyHash", "what is hashed", options)
 	return func(r *http.Request) (string, error) {
@@ -85,8 +81,8 @@ func BodyHash(options ...BodyOption) Func {
 	}
 }
 
-// compressed reports whether the body has a Content-Encoding besides "identity". What a handler would make of it is not
-// known here: one that ignores the header and one that heeds it read different things.
+// compressed reports whether the body has a Content-Encoding besides "identity". Handlers may decode such
+// a body or not, so its key would be a guess.
 func compressed(r *http.Request) bool {
 	for _, line := range r.Header["Content-Encoding"] {
 		for coding := range strings.SplitSeq(line, ",") {
@@ -98,8 +94,8 @@ func compressed(r *http.Request) bool {
 	return false
 }
 
-// mediaType is the type of the body in lower case, without parameters; empty: the request does not say. It is not ok if it
-// is malformed or given more than once.
+// mediaType returns the type of the body in lower case, and its parameters; "": the request has none. ok
+// is false if the type is malformed or given more than once.
 func mediaType(r *http.Request) (name string, params map[string]string, ok bool) {
 	values := r.Header["Content-Type"]
 	switch {

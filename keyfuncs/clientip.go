@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// ClientIP takes the address of the client as it is seen behind the proxies that are trusted. IPv4 addresses are taken as they are,
-// and IPv6 addresses as their /64, such as "2001:db8:1:2::/64": one host has all of that to choose from. An IPv4
-// address that is mapped to IPv6 is an IPv4 address; ports and zones are left out.
+// ClientIP returns the address of the client as the trusted proxies see it. An IPv6 address is reduced
+// to its /64, such as "2001:db8:1:2::/64", because one host can use any address in it. An IPv4 address
+// mapped to IPv6 is an IPv4 address. Ports and zones are removed.
 //
-// The address is that of the connection, [http.Request.RemoteAddr], unless it is trusted. If it is, X-Forwarded-For is
-// believed as far as trusted proxies have written it: from its end, over all addresses that are trusted, to the first that is
-// not. If all of them are trusted it is the first of the header, and without the header that of the connection. What a
-// client writes into the header comes before that, and changes nothing. Trust the addresses of your proxies and no
-// others: a client with a trusted address can pass for any other.
+// The address is that of the connection, [http.Request.RemoteAddr], unless it is trusted. If it is,
+// ClientIP reads X-Forwarded-For from its end, over all trusted addresses, to the first that is not. If
+// all are trusted, it takes the first in the header, or without the header that of the connection. A
+// client can only add addresses before those, which changes nothing. Trust only the addresses of your
+// proxies: a client with a trusted address can pass for any other.
 //
-// Whatever is met on the way and is no address, such as "unknown" or an empty element, is [ErrInvalid], and so is a
-// connection without an address, such as a Unix socket: a key that stands for all such clients would let one of them lock
-// out the rest. Other headers, Forwarded and X-Real-IP among them, are not looked at.
+// Anything else on the way, such as "unknown" or an empty element, is [ErrInvalid], and so is a
+// connection without an address, such as a Unix socket: with one key for all such clients, one could
+// lock out the rest. ClientIP ignores other headers, such as Forwarded and X-Real-IP.
 //
-// ClientIP panics if one of the prefixes is invalid. Bits beyond the length of a prefix do not matter.
+// ClientIP panics if a prefix is invalid. Bits beyond the length of a prefix do not matter.
 func ClientIP(trusted ...netip.Prefix) Func {
 	proxies := make(prefixes, len(trusted))
 	for i, prefix := range trusted {
@@ -31,7 +31,7 @@ func ClientIP(trusted ...netip.Prefix) Func {
 		}
 		proxies[i] = unmapPrefix(prefix).Masked()
 	}
-	unknown := newError(ErrInvalid, "the client's address is not known: the connection has none")
+	unknown := newError(ErrInvalid, "the client's address is unknown: the connection has none")
 	malformed := newError(ErrInvalid, "the X-Forwarded-For header, which should hold the client's address, is malformed")
 	return func(r *http.Request) (string, error) {
 		peer, ok := parseAddress(r.RemoteAddr)
@@ -46,10 +46,10 @@ func ClientIP(trusted ...netip.Prefix) Func {
 	}
 }
 
-// prefixes are those of trusted proxies.
+// prefixes are the addresses of trusted proxies.
 type prefixes []netip.Prefix
 
-// client walks from the peer towards the client, along what each proxy has put at the end of the header.
+// client walks from the peer towards the client, over the addresses that the proxies appended.
 func (p prefixes) client(peer netip.Addr, lines []string) (client netip.Addr, ok bool) {
 	client = peer
 	for _, line := range slices.Backward(lines) {
@@ -75,7 +75,7 @@ func (p prefixes) contain(addr netip.Addr) bool {
 	return slices.ContainsFunc(p, func(prefix netip.Prefix) bool { return prefix.Contains(addr) })
 }
 
-// parseAddress takes an address with or without a port, an IPv6 address also in brackets.
+// parseAddress parses an address with or without a port, and an IPv6 address also in brackets.
 func parseAddress(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
@@ -101,7 +101,7 @@ func clientKey(addr netip.Addr) string {
 	return netip.PrefixFrom(addr, 64).Masked().String()
 }
 
-// unmapPrefix makes a prefix of mapped IPv4 addresses, ::ffff:10.0.0.0/104, one that contains IPv4 addresses.
+// unmapPrefix turns a prefix of mapped IPv4 addresses, ::ffff:10.0.0.0/104, into one of IPv4 addresses.
 func unmapPrefix(prefix netip.Prefix) netip.Prefix {
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		return netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)

@@ -24,7 +24,7 @@ func clientOf(remote string, forwarded []string, trusted ...string) (string, err
 
 func TestClientIPOfTheConnection(t *testing.T) {
 	t.Parallel()
-	unknown := answer{kind: ErrInvalid, text: "the client's address is not known: the connection has none"}
+	unknown := answer{kind: ErrInvalid, text: "the client's address is unknown: the connection has none"}
 	for remote, want := range map[string]answer{
 		"192.0.2.1:1234":               {key: "192.0.2.1"},
 		"192.0.2.1":                    {key: "192.0.2.1"}, // as some middlewares leave it

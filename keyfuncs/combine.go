@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
-// Const is the same key for every request: one lock for all of a route, or a part
+// Const returns the same key for every request: one lock for a whole route, or a part
 // that keeps the keys of one route apart from those of another. It panics if key is
 // empty.
 func Const(key string) Func {
@@ -36,12 +38,12 @@ const (
 )
 
 // Join puts several parts into one key, with colons between them: "tenant1" and
-// "42" become "tenant1:42". Different parts never give the same key, whatever is in
-// them and however many they are, because a colon inside a part is written as "~:"
-// and a tilde as "~~". A Join may be a part of another Join.
+// "42" become "tenant1:42". Different parts never give the same key, because a colon
+// inside a part is written as "~:" and a tilde as "~~". A Join may be a part of
+// another Join.
 //
-// The parts are asked in order, and the first error is the result: [ErrSkip] of one
-// part skips the request, not the part.
+// Join calls the parts in order, and returns the first error: [ErrSkip] of one part
+// skips the request, not the part.
 //
 // Join panics if it has no parts or if one of them is nil.
 func Join(parts ...Func) Func {
@@ -66,8 +68,8 @@ func Join(parts ...Func) Func {
 	}
 }
 
-// appendEscaped appends a part in which separator and end, whatever that is, are there only behind an escape, and the
-// escape itself as well: the first of them that stands alone is where the part ends.
+// appendEscaped appends a part, with an escape before each separator, end and escape in it. So the part
+// ends at the first separator or end without an escape.
 func appendEscaped(key []byte, part string, end byte) []byte {
 	key = slices.Grow(key, len(part))
 	for i := range len(part) {
@@ -94,10 +96,10 @@ func Prefix(prefix string, fn Func) Func {
 	}
 }
 
-// Hash replaces a key by its SHA-256, in 64 hexadecimal digits. Use it for values
-// that are long, and for those that should not be read off the keys in Redis, its
-// logs and its backups, such as a mail address or a token. It is no secret keeping:
-// who can guess a value can compute its hash. It panics if fn is nil.
+// Hash replaces a key by its SHA-256, in 64 hexadecimal digits. Use it for long values,
+// and for values that should not appear in Redis, its logs and its backups, such as a
+// mail address or a token. It is not encryption: anyone who guesses a value can
+// compute its hash. It panics if fn is nil.
 func Hash(fn Func) Func {
 	if fn == nil {
 		misuse("Hash(nil)", "want a Func")
@@ -118,15 +120,16 @@ func hexSum(data []byte) string {
 	return string(digits[:])
 }
 
-// FirstOf takes the key of the first source that has one: a source that answers [ErrMissing] is passed over, any other
-// error is the result. With all of them passed over it is ErrMissing as well.
+// FirstOf returns the key of the first source that has one: it goes on after [ErrMissing], and returns
+// any other error. If no source has a key, it returns ErrMissing.
 //
-// The key begins with the number of the source and a colon: "42" of the second one is "2:42". So a value of one source never
-// stands for that of another: in FirstOf(Context(userKey), Header("X-Guest")) nobody becomes user 42 by calling himself guest
-// 42. Put the sources in another order, and all keys change.
+// The key begins with the number of the source and a colon: "42" of the second one is "2:42". So a value
+// of one source never passes for that of another: in FirstOf(Context(userKey), Header("X-Guest")), guest
+// 42 does not get the key of user 42. In another order of the sources, all keys change.
 //
-// It follows that FirstOf is wrong for two spellings of one thing that the handler treats alike, such as an id that may be
-// in a header or in the query string: requests for it would have two keys. For those write a Func that does what the handler does.
+// So FirstOf is wrong for two spellings of one thing that the handler treats alike, such as an id that
+// may be in a header or in the query string: it would have two keys. Write a Func that reads it as the
+// handler does.
 //
 // FirstOf panics if it has no sources or if one of them is nil.
 func FirstOf(sources ...Func) Func {
@@ -144,7 +147,7 @@ func FirstOf(sources ...Func) Func {
 			case err == nil && key != "":
 				return fmt.Sprintf("%d%c%s", i+1, separator, key), nil
 			}
-			detail, ok := Detail(err)
+			detail, ok := keyerror.Detail(err)
 			if !ok {
 				detail = fmt.Sprintf("source %d has no key", i+1)
 			}

@@ -6,13 +6,13 @@ import (
 	"reflect"
 )
 
-// Context takes a value that the application has put into the request's context under key, such as the user that it
-// has authenticated: a string or a [fmt.Stringer]. It has to be there before the guard asks; what a framework keeps in a
-// context of its own, such as Gin's Context.Set, is not in the request's.
+// Context returns a value that the application put into the request's context under key, such as the
+// authenticated user: a string or a [fmt.Stringer]. It must be there before the guard runs. A value in
+// the framework's own context, such as one of Gin's Context.Set, is not in the request's.
 //
-// A value that is not there or empty is [ErrMissing], since that mostly means a request that did not authenticate. One
-// that has control characters or invalid UTF-8 in it is [ErrInvalid]. A value of another type is a mistake in the
-// program; that error is none of this package's, and guards log it.
+// A missing or empty value is [ErrMissing], because it mostly means that the request is not
+// authenticated. A value that contains control characters or invalid UTF-8 is [ErrInvalid]. A value of
+// another type is a mistake in the program; guards log that error.
 //
 // Context panics if key is nil or cannot be compared.
 func Context(key any) Func {
@@ -38,7 +38,7 @@ func Context(key any) Func {
 	}
 }
 
-// contextKeyName names a key as programs do: by its type, since its value mostly says nothing.
+// contextKeyName names a key by its type, because its value mostly says nothing.
 func contextKeyName(key any) string {
 	if name, ok := key.(string); ok {
 		return fmt.Sprintf("%q", name)

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Cookie takes the value of a cookie. The case of the name matters. Quotes around the value are left out and percent
-// signs left alone, as in [http.Request.Cookie]. The handler has to read it in the same way: one that decodes it, as
-// Context.Cookie of Gin does, takes values for the same that have different keys.
+// Cookie returns the value of a cookie. The case of the name matters. Like [http.Request.Cookie], it
+// removes quotes around the value and does not decode percent signs. The handler must read the cookie
+// in the same way: if it decodes the value, as Context.Cookie of Gin does, one value has several keys.
 //
-// A cookie that is not there or empty is [ErrMissing]; one that is sent more than once, even with equal values, or
-// whose value is malformed, is [ErrInvalid].
+// A missing or empty cookie is [ErrMissing]. A cookie that is sent more than once, even with equal
+// values, or whose value is malformed, is [ErrInvalid].
 //
 // Cookie panics if name is not a cookie name.
 func Cookie(name string) Func {
@@ -43,8 +43,7 @@ func notACookie(name string) (why string) {
 	return "not a cookie name; want letters, digits and any of " + tokenMarks
 }
 
-// countCookies counts the malformed ones as well, which net/http leaves out: another reader in front of or behind this
-// one may take them.
+// countCookies also counts malformed cookies, which net/http drops: another reader may accept them.
 func countCookies(r *http.Request, name string) (n int) {
 	for _, line := range r.Header["Cookie"] {
 		for pair := range strings.SplitSeq(line, ";") {

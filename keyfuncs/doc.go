@@ -1,7 +1,7 @@
 // Package keyfuncs derives the key of a lock from an HTTP request. It knows no
-// lock: a [Func] takes a request and answers a string, or says why it has none.
+// locks: a [Func] takes a request and returns a string, or the reason why there is none.
 //
-// A key is put together from sources and combinators, once, at start-up:
+// Sources and combinators make a key function once, at start-up:
 //
 //	key := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
 //	key := keyfuncs.Join(keyfuncs.Header("X-Tenant"), keyfuncs.PathValue("id"))
@@ -9,18 +9,18 @@
 //
 // These are the sources:
 //
-//	Header, Cookie, Query, Host, Method   what the request says, outside of its body
+//	Header, Cookie, Query, Host, Method   parts of the request outside its body
 //	PathValue, Pattern, Path              the route, and the path of the URL
 //	JSON, FormValue, BodyHash             the body
-//	ClientIP                              where the request comes from
-//	Context                               what the application knows about it
-//	Const                                 the same for all
+//	ClientIP                              the address of the client
+//	Context                               a value that the application put there
+//	Const                                 the same for all requests
 //
-// [Join], [Prefix], [Hash] and [FirstOf] combine them, and [Template] makes the whole key
-// by a text. Whatever they do not cover is a function of the caller's own with the same
-// signature. All Funcs of this package are safe for concurrent use. Those that look
-// into the body replace Request.Body, so that two goroutines must not call them for
-// one request at a time; the others leave the request as it is.
+// [Join], [Prefix], [Hash] and [FirstOf] combine them, and [Template] describes a whole key in
+// a text. For everything else, write a function with the same signature. All Funcs of this
+// package are safe for concurrent use by different requests. Those that read the body
+// replace Request.Body, so two goroutines must not call them for one request at the same
+// time; the others do not change the request.
 //
 // # What a key promises
 //
@@ -28,42 +28,41 @@
 // /orders/42, /orders/%34%32 and /orders/%2534%2532 are the same. Requests whose
 // handlers see the same value always have the same key. Requests for different things
 // have different keys, but for names that differ only in escapes of escapes:
-// Join keeps its parts apart whatever is in them, and so do Template and FirstOf; and
-// what is ambiguous (a header sent twice, a query string that cannot be parsed, a JSON
-// object with the same name twice) is refused, not guessed at.
-// A value that comes from the request is never empty, is valid UTF-8 and has no
-// control characters. Everything else is left as it is; what a key needs in order
-// to be the name of a lock is done later, once, by the guard.
+// Join, Template and FirstOf keep any parts apart, and an ambiguous request (a header sent
+// twice, a query string that cannot be parsed, a JSON object with a duplicate name) is
+// refused, not guessed at. A value from the request is never empty, is valid UTF-8 and has
+// no control characters. It is otherwise unchanged: the guard turns the key into the name
+// of a lock.
 //
-// Who chooses a value chooses the key. A client that can write anything into a header
-// can hold the lock of somebody else's key, or have as many keys as it likes; take what
-// tells clients apart from Context or ClientIP, and what tells resources apart from
-// the place where the handler finds it.
+// A client that chooses a value chooses the key. If it can write anything into a header, it
+// can hold the lock of another client's key, and use as many keys as it likes. Take the part
+// that tells clients apart from Context or ClientIP, and the part that tells resources apart
+// from the place where the handler finds it.
 //
 // # Keys from the body
 //
 // [JSON], [FormValue] and [BodyHash] read the whole body before there is a lock, up to
-// 1 MiB or [MaxBody]; a client that waits for 100 Continue gets it. What they have read stays in the request: the handler reads
-// the same bytes, and the next Func that looks into the body, in the same Join or in
-// another guard, does not read it again. A body that is too large is left unread as far
-// as possible. A middleware that replaces the body or its headers, such as one that
-// decompresses, belongs in front of the guard, and must take Content-Encoding away.
+// 1 MiB or [MaxBody]; a client that waits for 100 Continue gets it. The bytes stay in the
+// request: the handler reads them again, and the next Func that needs the body, in the same
+// Join or in another guard, does not read from the client. A body that is too large is left
+// unread as far as possible. A middleware that replaces the body or its headers, such as one
+// that decompresses, belongs outside the guard, and must remove Content-Encoding.
 //
 // # When there is no key
 //
 // The error says what to do with the request. Test for it with errors.Is:
 //
 //	ErrSkip     run the handler without a lock
-//	ErrMissing  400: the client left out what the key is made of, or left it empty
-//	ErrInvalid  400: it is there, but cannot be used
-//	ErrNoRoute  500: the route that the key depends on is not known; the program is wrong
+//	ErrMissing  400: a part of the request that the key needs is missing or empty
+//	ErrInvalid  400: the part is there, but cannot be used
+//	ErrNoRoute  500: no route has matched yet, or it lacks the wildcard; a mistake in the program
 //	ErrBusy     503: the bodies of other requests leave no room for this one in memory
 //
-// A body that is too large is an *http.MaxBytesError instead, by errors.As, and 413. What
-// the body itself says when it cannot be read is returned as it is.
+// A body that is too large is an *http.MaxBytesError instead, by errors.As, and 413. Errors of
+// reading the body are returned unchanged.
 //
-// The text of these errors, as this package makes them, names the source and never
-// its value. It can be shown to the client.
+// The texts of this package's errors name the source and never its value. Clients may see
+// them.
 //
 // A constructor panics on an argument that can never work, such as an empty name:
 // that is a mistake in the program, found when it starts.

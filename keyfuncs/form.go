@@ -8,18 +8,19 @@ import (
 	"net/url"
 )
 
-// FormValue takes the value of a field of the form in the body, application/x-www-form-urlencoded or
-// multipart/form-data, decoded. It does not look at the query string, and neither should the handler: it reads the field with
-// [http.Request.PostFormValue]. The handler finds the body as if it had not been touched. A form that was parsed before is
-// taken as it was.
+// FormValue returns the value of a field of the form in the body, application/x-www-form-urlencoded or
+// multipart/form-data, decoded. It ignores the query string, and so should the handler: use
+// [http.Request.PostFormValue]. The handler reads the unchanged body. A form that was parsed before is
+// used.
 //
-// A field that is not there or empty, and a request without a body, is [ErrMissing]. [ErrInvalid] are a field that is
-// given more than once, even with equal values, that has control characters or invalid UTF-8 in it, or that is a file; a form
-// that is malformed in any place; a body of another Content-Type or with a Content-Encoding; and a field of a
-// multipart form that the query string has a parameter for, because [http.Request.FormValue] would prefer that one.
+// A missing or empty field, and a request without a body, is [ErrMissing]. [ErrInvalid] is a field that
+// is given more than once, even with equal values, that contains control characters or invalid UTF-8,
+// or that is a file; a form that is malformed anywhere; a body of another Content-Type or with a
+// Content-Encoding; and a field of a multipart form that is a parameter of the query string as well,
+// because [http.Request.FormValue] would prefer that one.
 //
-// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. An error in reading it is
-// returned as it is.
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. Errors of
+// reading it are returned unchanged.
 //
 // FormValue panics if name is empty.
 func FormValue(name string, options ...BodyOption) Func {
@@ -98,7 +99,7 @@ func (f *formField) multipart(r *http.Request, boundary string) ([]string, error
 		if err != nil || len(data) == 0 {
 			return nil, err
 		}
-		// Read as the handler's ParseMultipartForm will do; with so much memory it puts no file on the disk.
+		// As the handler's ParseMultipartForm does. With that much memory, no file goes to disk.
 		form, err = multipart.NewReader(bytes.NewReader(data), boundary).ReadForm(int64(len(data)))
 		if err != nil {
 			return nil, f.malformed

@@ -5,14 +5,13 @@ import (
 	"net/http"
 )
 
-// Header takes the value of a request header. The case of the name does not
-// matter, that of the value does. A header that is not there or empty is
-// [ErrMissing]; one that is given more than once, even with equal values, or that
-// has control characters (a tab is one) or invalid UTF-8 in it, is [ErrInvalid].
+// Header returns the value of a request header. The case of the name does not
+// matter, that of the value does. A missing or empty header is [ErrMissing]. A header
+// that is given more than once, even with equal values, or that contains control
+// characters (a tab is one) or invalid UTF-8, is [ErrInvalid].
 //
 // Header panics if name is not a header name, and for Host, Trailer and
-// Transfer-Encoding: net/http takes those out of the headers of a request, so
-// that they would be missing from every one.
+// Transfer-Encoding: net/http removes those from the headers of every request.
 func Header(name string) Func {
 	if why := notAHeader(name); why != "" {
 		misuse(fmt.Sprintf("Header(%q)", name), why)

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Host takes the host that the request is for, as the client writes it: any client can write anything here, so that it is
-// only worth as much as the server's own check of which hosts it serves.
+// Host returns the host that the request is for, as the client sent it. A client can send any host, so
+// check in the server which hosts it serves.
 //
-// Names are in lower case and without the dot that may end them; international names stay as they are, in letters or
-// xn--; IPv6 addresses are in brackets and in their shortest form. A port follows, except for 80 and 443, which are left
-// out whatever the scheme: behind a proxy it is not known.
+// Names are in lower case and without a trailing dot; international names stay in letters or in xn--;
+// IPv6 addresses are in brackets and in their shortest form. A port follows, except for 80 and 443,
+// because the scheme is unknown behind a proxy.
 //
-// A request without a host, as HTTP/1.0 allows, is [ErrMissing]; a host that is malformed is [ErrInvalid].
+// A request without a host, as HTTP/1.0 allows, is [ErrMissing]; a malformed host is [ErrInvalid].
 func Host() Func {
 	refuse := refusalsOf("the host")
 	malformed := newError(ErrInvalid, "the host is malformed")
@@ -38,7 +38,7 @@ func Host() Func {
 	}
 }
 
-// splitHost returns both parts in canonical form, the port of 80 and 443 empty.
+// splitHost returns both parts in canonical form; 80 and 443 become "".
 func splitHost(host string) (name, port string, ok bool) {
 	if address, found := strings.CutPrefix(host, "["); found {
 		address, port, found = strings.Cut(address, "]")
@@ -73,7 +73,7 @@ func canonicalName(name string) (string, bool) {
 }
 
 func canonicalPort(port string) (string, bool) {
-	if port == "" { // as in "example.com:", which is as good as without
+	if port == "" { // "example.com:" means the same as "example.com"
 		return "", true
 	}
 	n, err := strconv.ParseUint(port, 10, 16)

@@ -1,45 +1,49 @@
 package keyfuncs
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// JSON takes one value out of a JSON body, at the place that a pointer of RFC 6901 names: "/order/id" is the member id of the
-// member order, "/items/0" the first element of items, and "" the whole document. In a name ~1 stands for a slash and ~0
-// for a tilde. The handler reads the body as if it had not been touched.
+// JSON returns the value at a JSON pointer (RFC 6901) in the body: "/order/id" is the member id of the
+// member order, "/items/0" the first element of items, and "" the whole document. In a name, ~1 stands
+// for a slash and ~0 for a tilde. The handler reads the unchanged body.
 //
-// Strings are taken decoded, true and false as they are, and numbers as plain decimals: 1, 1.0 and 10e-1 are the key "1".
-// The number 1 and the string "1" are one key, since there are handlers that take either. Integers are exact, up to 100
-// digits; a handler has to decode them into an integer or a [json.Number], since a float64, which it gets by
-// decoding into any, rounds what is beyond 2^53. Fractions may have 15 significant digits, which no float64 rounds.
+// Strings are decoded, true and false stay, and numbers become plain decimals: 1, 1.0 and 10e-1 are the
+// key "1". The number 1 and the string "1" are one key, because some handlers accept both. Integers are
+// exact, up to 100 digits. A handler must decode them into an integer or an [encoding/json.Number]: a
+// float64, which it gets by decoding into any, rounds integers above 2^53. Fractions may have 15
+// significant digits, which no float64 rounds.
 //
-// A value that is not there, null or empty, and a request without a body, is [ErrMissing]. [ErrInvalid] is whatever
-// handlers may read differently, or not at all:
-//   - a document that is malformed, that other data follows, or that is nested deeper than encoding/json allows (10,000)
+// A value that is missing, null or empty, and a request without a body, is [ErrMissing]. [ErrInvalid] is
+// everything that handlers may read differently, or not at all:
+//   - a document that is malformed, is followed by other data, or is nested deeper than encoding/json
+//     allows (10,000)
 //   - invalid UTF-8 and lone surrogates, anywhere in it
-//   - a member on the way to the value that is given more than once, or in another case: encoding/json takes
-//     the last one, and "ID" for "id"
-//   - an array or an object at the place, or something else than those on the way to it
-//   - control characters in the value, and numbers with more digits than said above
-//   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it may be left out), and
-//     a Content-Encoding
+//   - a member on the way to the value that is given more than once, or in another case: encoding/json
+//     takes the last one, and "ID" for "id"
+//   - an array or an object in place of the value, or a scalar on the way to it
+//   - control characters in the value, and numbers with more digits than the limits above
+//   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it may be
+//     missing), and a Content-Encoding
 //
-// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. An error in reading it is
-// returned as it is.
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. Errors of
+// reading it are returned unchanged.
 //
 // JSON panics if pointer is not a JSON pointer.
 func JSON(pointer string, options ...BodyOption) Func {
 	call := fmt.Sprintf("JSON(%q)", pointer)
-	if why := notAPointer(pointer); why != "" {
-		misuse(call, why)
+	path, problem := jsontext.ParsePointer(pointer)
+	if problem != "" {
+		misuse(call, problem)
 	}
 	source := fmt.Sprintf("JSON value %q", pointer)
 	v := &jsonValue{
-		path:       parsePointer(pointer),
+		path:       path,
 		body:       newBodyReader(call, source, options),
 		refuse:     refusalsOf(source),
 		null:       newError(ErrMissing, "%s is null", source),
@@ -65,14 +69,14 @@ func JSON(pointer string, options ...BodyOption) Func {
 }
 
 type jsonValue struct {
-	path   []pointerToken
+	path   []jsontext.Token
 	body   *bodyReader
 	refuse refusals
 
 	null, noJSON, compressed, malformed, ambiguous, misplaced, notScalar, tooLong error
 }
 
-// document returns a body in which everything else can rely on the grammar.
+// document returns the body, which is valid JSON.
 func (v *jsonValue) document(r *http.Request) ([]byte, error) {
 	switch {
 	case !hasBody(r):
@@ -88,40 +92,40 @@ func (v *jsonValue) document(r *http.Request) ([]byte, error) {
 		return nil, err
 	case len(data) == 0:
 		return nil, v.refuse.missing
-	case !json.Valid(data) || !utf8.Valid(data) || hasLoneSurrogate(data):
+	case !jsontext.Valid(data):
 		return nil, v.malformed
 	}
 	return data, nil
 }
 
-// declaresJSON refuses types by which a handler would read the body as something else: there are documents that are JSON
-// and a form in one.
+// declaresJSON refuses types that would make a handler read the body as something else: one body may be
+// both JSON and a form.
 func declaresJSON(r *http.Request) bool {
 	media, _, ok := mediaType(r)
 	return ok && (media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json"))
 }
 
-// find follows the pointer to the value's first byte.
-func (v *jsonValue) find(document []byte) (jsonText, error) {
-	at := jsonText(document).trim()
+// find returns the value at the pointer, with all that follows it.
+func (v *jsonValue) find(document []byte) (jsontext.Text, error) {
+	at := jsontext.Text(document).Trim()
 	for _, token := range v.path {
-		var found jsonText
+		var found jsontext.Text
 		matches := 0
 		switch at[0] {
 		case '{':
-			for name, value := range at.members() {
-				if strings.EqualFold(name, token.name) {
+			for name, value := range at.Members() {
+				if jsontext.SameName(name, token.Name) {
 					matches++
-					if name == token.name {
+					if bytes.Equal(name, token.Name) {
 						found = value
 					}
 				}
 			}
 		case '[':
-			if token.index < 0 {
+			if token.Index < 0 {
 				return nil, v.misplaced
 			}
-			found = at.element(token.index)
+			found = at.Element(token.Index)
 		case 'n':
 			return nil, v.refuse.missing
 		default:
@@ -138,20 +142,26 @@ func (v *jsonValue) find(document []byte) (jsonText, error) {
 	return at, nil
 }
 
-func (v *jsonValue) key(value jsonText) (string, error) {
+func (v *jsonValue) key(value jsontext.Text) (string, error) {
 	switch value[0] {
 	case '"':
-		return v.refuse.check(value[:value.end()].unquote())
+		return v.refuse.check(string(value.Unquote()))
 	case '{', '[':
 		return "", v.notScalar
 	case 'n':
 		return "", v.null
 	case 't', 'f':
-		return string(value[:value.end()]), nil
+		return string(value[:value.End()]), nil
 	}
-	key, ok := canonicalNumber(string(value[:value.end()]))
+	key, ok := canonicalNumber(string(value[:value.End()]))
 	if !ok {
 		return "", v.tooLong
 	}
 	return key, nil
+}
+
+// notAPointer says why a text is no JSON pointer; "": it is one.
+func notAPointer(pointer string) (why string) {
+	_, why = jsontext.ParsePointer(pointer)
+	return why
 }

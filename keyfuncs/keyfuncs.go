@@ -2,17 +2,15 @@ package keyfuncs
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
-// Func derives a key from a request. The key is not empty when the error is nil.
-// A Func must be safe for concurrent use by different requests, and must leave the
-// request as it is: one that reads the body puts another in its place that reads the
-// same.
+// A Func derives a key from a request. The key is not empty if the error is nil.
+// A Func must be safe for concurrent use by different requests, and must not change the
+// request: if it reads the body, it replaces it by an equal one.
 //
 // An error wraps [ErrSkip], [ErrMissing], [ErrInvalid], [ErrNoRoute] or [ErrBusy] to say
 // what becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
@@ -20,64 +18,34 @@ import (
 type Func func(*http.Request) (string, error)
 
 var (
-	// ErrSkip says that this request needs no lock. Funcs of the caller's own
-	// return it; no source of this package does.
+	// ErrSkip says that this request needs no lock. Your own Funcs may return it; no
+	// source of this package does.
 	ErrSkip = errors.New("reqlock: keyfuncs: the request is not to be locked")
 
-	// ErrMissing says that the request lacks the part that the key is made of, or
-	// that this part is empty.
+	// ErrMissing says that a part of the request that the key needs is missing or empty.
 	ErrMissing = errors.New("reqlock: keyfuncs: a part of the request that the key needs is missing")
 
 	// ErrInvalid says that the part is there but cannot be used: it is ambiguous,
 	// malformed, not valid UTF-8, or has control characters in it.
 	ErrInvalid = errors.New("reqlock: keyfuncs: a part of the request that the key needs is invalid")
 
-	// ErrNoRoute says that the key depends on a matched route, and that either none
-	// has been matched where the Func was called, or the route has no such wildcard.
+	// ErrNoRoute says that the key needs a matched route, and that no route has matched
+	// where the Func was called, or that the route has no such wildcard.
 	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a route that has been matched")
 
-	// ErrBusy says that the body cannot be read now, since it does not fit into memory beside the bodies of other requests:
-	// see guard.SetBodyBudget. Guards answer it with 503.
+	// ErrBusy says that the body does not fit into memory beside the bodies of other
+	// requests; see guard.SetBodyBudget. Guards answer it with 503.
 	ErrBusy = bodybudget.ErrBusy
 )
 
-// keyError is one of the errors above, in the words of one source. A source makes
-// its errors when it is constructed, so that a refusal costs no allocation.
-type keyError struct {
-	text   string
-	kind   error
-	remedy string // what to change in the program; empty: not known here
-}
-
+// newError returns one of the errors above, in the words of one source. A source makes its errors
+// when it is constructed, so that a refusal allocates nothing.
 func newError(kind error, format string, args ...any) error {
-	return &keyError{text: "reqlock: keyfuncs: " + fmt.Sprintf(format, args...), kind: kind}
-}
-
-func (e *keyError) Error() string { return e.text }
-func (e *keyError) Unwrap() error { return e.kind }
-
-// Remedy returns what to change in the program, if err comes from a source of this package that
-// knows: the names of the wildcards that a route has, say. It is for the log.
-func Remedy(err error) (change string, ok bool) {
-	var e *keyError
-	if !errors.As(err, &e) || e.remedy == "" {
-		return "", false
-	}
-	return e.remedy, true
+	return keyerror.New(kind, format, args...)
 }
 
 // misuse ends a constructor. call is what the program wrote, why is what is wrong
 // with it and what would be right.
 func misuse(call, why string) {
 	panic("reqlock: keyfuncs: " + call + ": " + why)
-}
-
-// Detail returns what a source of this package has to say about a request, such as `header "X-Tenant" is missing`, and
-// whether err comes from one. It names the source, never the value, and is fit for the client's eyes.
-func Detail(err error) (detail string, ok bool) {
-	var e *keyError
-	if !errors.As(err, &e) {
-		return "", false
-	}
-	return strings.TrimPrefix(e.text, "reqlock: keyfuncs: "), true
 }

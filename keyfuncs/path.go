@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Path takes the path of the URL, without the query string, in one canonical form: /u/42, /u/%34%32
+// Path returns the path of the URL, without the query string, in one canonical form: /u/42, /u/%34%32
 // and /u/%2534%2532 are one key, and so are /u/a%2Fb, /u/a%2fb and /u/a%252Fb. In the key a percent
-// sign is %25, a slash inside a segment is %2F, and all else is decoded, as often as it takes. A
-// slash at the end counts. The empty path is "/".
+// sign is %25, a slash inside a segment is %2F, and all else is decoded, repeatedly. A trailing slash
+// counts. The empty path is "/".
 //
-// [ErrInvalid] is every path that some routers and handlers clean and others take as it is: one
-// with a segment that is empty (//), "." or "..", however it is spelled. So is one with control
-// characters or invalid UTF-8 in it.
+// [ErrInvalid] is every path that some routers and handlers clean and others do not: one with a segment
+// that is empty (//), "." or "..", in any spelling. So is one that contains control characters or
+// invalid UTF-8.
 //
 // A slash and an escaped slash are different keys: wildcards of ServeMux that take one segment tell
 // them apart. Where the pattern of the matched route has none, or a part that does not, a catch-all
@@ -42,8 +42,8 @@ func Path() Func {
 	}
 }
 
-// isCleanPath looks at a decoded path, in which an escaped slash has become one as well: to a handler that reads Request.URL.Path,
-// a/..%2Fb has the segment "..".
+// isCleanPath reports whether a decoded path has no empty, "." or ".." segment. Escaped slashes are
+// decoded as well: to a handler that reads Request.URL.Path, a/..%2Fb has the segment "..".
 func isCleanPath(path string) bool {
 	path = strings.TrimPrefix(path, "/")
 	if path == "" {
@@ -57,8 +57,8 @@ func isCleanPath(path string) bool {
 	return true
 }
 
-// canonicalPath decodes a path segment by segment, so that an escaped slash stays one. slashes
-// reports whether there is any.
+// canonicalPath decodes a path segment by segment, so that an escaped slash stays escaped.
+// slashes reports whether there is one.
 func canonicalPath(escaped string) (key string, slashes bool) {
 	if !strings.Contains(escaped, "%") {
 		return escaped, false
@@ -71,11 +71,11 @@ func canonicalPath(escaped string) (key string, slashes bool) {
 	return strings.Join(segments, "/"), slashes
 }
 
-// reserved escapes what separates segments in a key, and what escapes begin with.
+// reserved escapes the separator of segments in a key, and the escape character.
 var reserved = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// tellsSlashes reports whether a route with this pattern takes a/b and a%2Fb for different things. The empty pattern is of no
-// route. One without wildcards is a path itself: Gin goes by the decoded path, where an escaped slash is like any other.
+// tellsSlashes reports whether a route with this pattern tells a/b from a%2Fb. The empty pattern means
+// that no route has matched. A pattern without wildcards does not: Gin matches the decoded path.
 func tellsSlashes(pattern string) bool {
 	if pattern == "" {
 		return true

@@ -6,12 +6,11 @@ import (
 	"net/url"
 )
 
-// Query takes the value of a parameter of the URL's query string, decoded. It does
-// not look at a form in the body. A parameter that is not there or empty is
-// [ErrMissing]; one that is given more than once, even with equal values, or that
-// has control characters or invalid UTF-8 in it, is [ErrInvalid]. So is every
-// request whose query string is malformed in any place: what the parser leaves out
-// there could be this parameter.
+// Query returns the value of a parameter of the URL's query string, decoded. It
+// ignores a form in the body. A missing or empty parameter is [ErrMissing]. A parameter
+// that is given more than once, even with equal values, or that contains control
+// characters or invalid UTF-8, is [ErrInvalid]. So is every request whose query string
+// is malformed anywhere: the parser may have dropped this parameter.
 //
 // Query panics if name is empty.
 func Query(name string) Func {

@@ -2,8 +2,8 @@ package keyfuncs
 
 import "net/http"
 
-// Method takes the method of the request. The empty one means GET, as in net/http;
-// one that HTTP does not allow, such as "GET /", is [ErrInvalid].
+// Method returns the method of the request. The empty one means GET, as in net/http;
+// an invalid one, such as "GET /", is [ErrInvalid].
 func Method() Func {
 	malformed := newError(ErrInvalid, "the request method is malformed")
 	return func(r *http.Request) (string, error) {

@@ -6,16 +6,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
-// PathValue takes the value of a wildcard in the path of the matched route from
-// [http.Request.PathValue], and decodes all escapes that the router has left in it:
+// PathValue returns the value of a wildcard in the path of the matched route,
+// [http.Request.PathValue], and decodes all escapes that the router left in it:
 // /u/42 and /u/%34%32 are one key in every framework, and /u/a%2Fb gives "a/b".
 // Escapes of escapes are decoded as well, so that /u/%2534%2532 is the same key as
 // /u/42, and /u/a%252Fb as /u/a%2Fb: the handlers of some routers see %34%32, or
 // a%2Fb, for both. A wildcard that matched nothing, as {rest...} can, is
-// [ErrMissing]; a value with control characters or invalid UTF-8 in it is
-// [ErrInvalid], and where only decoding it brings them out, they stay escaped.
+// [ErrMissing]. A value that contains control characters or invalid UTF-8 is
+// [ErrInvalid]; if only decoding reveals them, they stay escaped.
 //
 // It is [ErrNoRoute] if no route has been matched where the Func is called, that is
 // around the ServeMux instead of inside it, and if the matched pattern has no
@@ -31,7 +33,7 @@ func PathValue(name string) Func {
 	}
 	source := fmt.Sprintf("path value %q", name)
 	refuse := refusalsOf(source)
-	unmatched := newError(ErrNoRoute, "%s is not known: no route has been matched at this point", source)
+	unmatched := newError(ErrNoRoute, "%s is unknown: no route has been matched at this point", source)
 	return func(r *http.Request) (string, error) {
 		value := r.PathValue(name)
 		switch {
@@ -54,24 +56,23 @@ func notAWildcard(name string) (why string) {
 	return ""
 }
 
-// noWildcard says which names the route has: the one that was asked for may be misspelt.
+// noWildcard names the wildcards of the route: name may be misspelt.
 func noWildcard(source, pattern, name string) error {
-	err := &keyError{kind: ErrNoRoute, text: fmt.Sprintf("reqlock: keyfuncs: %s is not known: the route's pattern %q has no wildcard of that name", source, pattern)}
+	err := keyerror.New(ErrNoRoute, "%s is unknown: the route's pattern %q has no wildcard of that name", source, pattern)
 	switch names := wildcards(pattern); len(names) {
 	case 0:
-		err.remedy = fmt.Sprintf("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", pattern, name)
+		return err.WithRemedy("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", pattern, name)
 	default:
 		for i, name := range names {
 			names[i] = strconv.Quote(name)
 		}
-		err.remedy = fmt.Sprintf("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
+		return err.WithRemedy("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
 			pattern, strings.Join(names, ", "), name)
 	}
-	return err
 }
 
-// wildcards are the names of the wildcards in a pattern: {name}, {name...} and {name:regexp}, or
-// :name and *name, or * for the rest of the path, which Echo has behind a text as well (/files*).
+// wildcards returns the names of the wildcards in a pattern: {name}, {name...} and {name:regexp}, or
+// :name and *name, or * for the rest of the path, which Echo allows after a text as well (/files*).
 func wildcards(pattern string) (names []string) {
 	for rest := pattern; rest != ""; {
 		i := strings.IndexAny(rest, "{:*")
@@ -107,8 +108,8 @@ func wildcards(pattern string) (names []string) {
 	return names
 }
 
-// closingBrace is where the brace closes that stands before s. A regular expression may have braces
-// of its own.
+// closingBrace returns the index of the brace that closes the one before s. A regular expression may
+// have its own braces.
 func closingBrace(s string) int {
 	depth := 1
 	for i := range len(s) {
@@ -124,11 +125,11 @@ func closingBrace(s string) int {
 	return len(s)
 }
 
-// Pattern takes the pattern of the matched route, such as "POST /orders/{id}/pay":
+// Pattern returns the pattern of the matched route, such as "POST /orders/{id}/pay":
 // one key for all requests of a route. It is [ErrNoRoute] if no route has been
 // matched where the Func is called.
 func Pattern() Func {
-	unmatched := newError(ErrNoRoute, "the route's pattern is not known: no route has been matched at this point")
+	unmatched := newError(ErrNoRoute, "the route's pattern is unknown: no route has been matched at this point")
 	return func(r *http.Request) (string, error) {
 		if r.Pattern == "" {
 			return "", unmatched

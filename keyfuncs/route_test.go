@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // through sends a request through a ServeMux with one route, and returns what a Func
@@ -57,10 +59,10 @@ func TestPathValue(t *testing.T) {
 		"newline":            {"/u/{id}", "/u/42%0a", control},
 		"lone byte":          {"/u/{id}", "/u/%ff", notUTF8},
 		"cut off":            {"/u/{id}", "/u/%e2%82", notUTF8},
-		"no wildcard":        {"/u/42", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "/u/42" has no wildcard of that name`}},
-		"another wildcard":   {"GET /u/{user}", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "GET /u/{user}" has no wildcard of that name`}},
-		"longer wildcard":    {"/u/{id2}/{uid}", "/u/4/2", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "/u/{id2}/{uid}" has no wildcard of that name`}},
-		"case of the name":   {"/u/{ID}", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is not known: the route's pattern "/u/{ID}" has no wildcard of that name`}},
+		"no wildcard":        {"/u/42", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is unknown: the route's pattern "/u/42" has no wildcard of that name`}},
+		"another wildcard":   {"GET /u/{user}", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is unknown: the route's pattern "GET /u/{user}" has no wildcard of that name`}},
+		"longer wildcard":    {"/u/{id2}/{uid}", "/u/4/2", answer{kind: ErrNoRoute, text: `path value "id" is unknown: the route's pattern "/u/{id2}/{uid}" has no wildcard of that name`}},
+		"case of the name":   {"/u/{ID}", "/u/42", answer{kind: ErrNoRoute, text: `path value "id" is unknown: the route's pattern "/u/{ID}" has no wildcard of that name`}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -83,8 +85,8 @@ func TestOutsideOfTheMux(t *testing.T) {
 		fn   Func
 		text string
 	}{
-		"PathValue": {PathValue("id"), `path value "id" is not known: no route has been matched at this point`},
-		"Pattern":   {Pattern(), "the route's pattern is not known: no route has been matched at this point"},
+		"PathValue": {PathValue("id"), `path value "id" is unknown: no route has been matched at this point`},
+		"Pattern":   {Pattern(), "the route's pattern is unknown: no route has been matched at this point"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +117,7 @@ func TestPathValueOfOtherRouters(t *testing.T) {
 		return answer{kind: ErrMissing, text: `path value "` + name + `" is empty`}
 	}
 	unknown := func(name, pattern string) answer {
-		return answer{kind: ErrNoRoute, text: `path value "` + name + `" is not known: the route's pattern "` + pattern + `" has no wildcard of that name`}
+		return answer{kind: ErrNoRoute, text: `path value "` + name + `" is unknown: the route's pattern "` + pattern + `" has no wildcard of that name`}
 	}
 	tests := []struct {
 		pattern, name, value string
@@ -168,19 +170,19 @@ func TestRemedy(t *testing.T) {
 		r.Pattern = pattern
 		for name, fn := range map[string]Func{"PathValue": PathValue("order"), "Template": Template("order:{path.order}"), "Join": Join(Const("a"), PathValue("order"))} {
 			_, err := fn(r)
-			change, ok := Remedy(err)
+			change, ok := keyerror.Remedy(err)
 			if !ok || !strings.Contains(change, want) || !errors.Is(err, ErrNoRoute) {
 				t.Errorf("%s, %s: %v, change %q; want %q", pattern, name, err, change, want)
 			}
 		}
 	}
 	for _, err := range []error{nil, ErrNoRoute, errors.New("other")} {
-		if change, ok := Remedy(err); ok {
+		if change, ok := keyerror.Remedy(err); ok {
 			t.Errorf("%v: change %q", err, change)
 		}
 	}
 	_, err := PathValue("order")(get("/o/42"))
-	if change, ok := Remedy(err); ok {
+	if change, ok := keyerror.Remedy(err); ok {
 		t.Errorf("no route has been matched: change %q; want none", change)
 	}
 }

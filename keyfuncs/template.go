@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Template makes a key by a text with sources in braces, such as "order:{path.id}:{header.X-Tenant}". It panics where
-// [ParseTemplate] has an error.
+// Template makes a key from a text with sources in braces, such as "order:{path.id}:{header.X-Tenant}".
+// It panics if [ParseTemplate] returns an error.
 func Template(text string) Func {
 	fn, err := ParseTemplate(text)
 	if err != nil {
@@ -18,10 +18,10 @@ func Template(text string) Func {
 	return fn
 }
 
-// ParseTemplate is [Template] for texts that are not part of the program, such as those of a configuration file. The
+// ParseTemplate is [Template] for texts from outside the program, such as a configuration file. The
 // error names the column, in characters from 1, and what would be right there.
 //
-// These are the sources, each as the function of its name; body sources read 1 MiB at most:
+// The sources are the functions of this package; body sources read 1 MiB at most:
 //
 //	{path.NAME}     PathValue(NAME)
 //	{header.NAME}   Header(NAME)
@@ -36,12 +36,12 @@ func Template(text string) Func {
 //	{ip}            ClientIP(): behind a proxy it is the proxy's address, and one key for all clients
 //	{body.hash}     BodyHash()
 //
-// A brace of the text itself is written twice. No name or pointer can have braces in it.
+// Double a brace of the text itself. Names and pointers cannot contain braces.
 //
-// Requests have the same key only if all values are the same, whatever is in them: in a value a colon, a tilde and the
-// first byte of the text behind the value are written with a tilde before them. So {header.X-Tenant}:{path.id} is the
-// same key as Join makes of the two. For that there must be some text between two values, and it cannot begin with a tilde.
-// As in Join, the first error of a source is the result.
+// Requests have the same key only if all values are equal: in a value, a tilde precedes each colon, each
+// tilde, and each byte that equals the first one of the text after the value. So
+// {header.X-Tenant}:{path.id} is the key that Join makes of the two. There must be text between two
+// values, and it cannot begin with a tilde. As in Join, the first error of a source is the result.
 func ParseTemplate(text string) (Func, error) {
 	t, err := parseTemplate(text)
 	if err != nil {
@@ -50,12 +50,12 @@ func ParseTemplate(text string) (Func, error) {
 	return t.key, nil
 }
 
-// A template is what stands before the first value, and the values.
+// A template is the text before the first value, and the values.
 //
-// It can be read back, which proves that no two lists of values have one key: the text before the first value has a known
-// length. A value ends where its end byte is not escaped, because inside of it that byte always is, and because the text
-// behind it begins with that byte and not with the escape, which might belong to the value; the last value of all ends
-// with the key. Then comes text of known length again, or the end.
+// A key can be parsed back, which proves that no two lists of values have the same key. The text before
+// the first value has a known length. A value ends at its first end byte without an escape: inside the
+// value that byte is escaped, and the text after it begins with that byte, and not with the escape. The
+// last value ends with the key. Then follows text of known length again, or the end.
 type template struct {
 	before string
 	values []templateValue
@@ -63,7 +63,7 @@ type template struct {
 
 type templateValue struct {
 	source Func
-	behind string // text up to the next value; empty only behind the last one
+	behind string // text up to the next value; "" only after the last one
 }
 
 func (t template) key(r *http.Request) (string, error) {
@@ -98,11 +98,11 @@ func parseTemplate(text string) (template, error) {
 
 type templateParser struct {
 	text   string
-	at     int // the byte to look at next; where the mistake is, if there is one
+	at     int // the next byte; after a mistake, its place
 	result template
 }
 
-// step takes one value, or one character of the text between them.
+// step parses one value, or one character of the text between values.
 func (p *templateParser) step() (why string) {
 	switch rest := p.text[p.at:]; {
 	case strings.HasPrefix(rest, "{{"), strings.HasPrefix(rest, "}}"):
@@ -110,7 +110,7 @@ func (p *templateParser) step() (why string) {
 	case rest[0] == '{':
 		return p.value(rest[1:])
 	case rest[0] == '}':
-		return "a closing brace without an opening one; a brace of the text itself is written twice"
+		return "a closing brace without an opening one; double it if it is part of the text"
 	case rest[0] == escape && p.behindValue():
 		return "a tilde behind a value; put another character between them, such as a colon"
 	default:
@@ -123,7 +123,7 @@ func (p *templateParser) step() (why string) {
 	return ""
 }
 
-// take adds to the text, which may be shorter than it is written.
+// take adds to the text; written is its length in the template, where braces are doubled.
 func (p *templateParser) take(text string, written int) {
 	if n := len(p.result.values); n > 0 {
 		p.result.values[n-1].behind += text
@@ -142,7 +142,7 @@ func (p *templateParser) value(rest string) (why string) {
 	inside, _, closed := strings.Cut(rest, "}")
 	switch {
 	case !closed:
-		return "the brace is not closed; a brace of the text itself is written twice"
+		return "the brace is not closed; double it if it is part of the text"
 	case p.behindValue():
 		return "a value directly behind another; put a text between them, such as a colon"
 	}
@@ -178,7 +178,8 @@ var namedSources = map[string]struct {
 	"json":   {notAPointer, func(pointer string) Func { return JSON(pointer) }},
 }
 
-// templateSource is the source that the text inside a pair of braces names; or why there is none, and at which byte of it.
+// templateSource returns the source that the text inside braces names, or why there is none, and at
+// which byte.
 func templateSource(inside string) (source Func, at int, why string) {
 	if i := strings.IndexByte(inside, '{'); i >= 0 {
 		return nil, i, "a brace inside braces; the one before is not closed"

@@ -72,7 +72,7 @@ func TestTemplateErrorsOfSources(t *testing.T) {
 	t.Parallel()
 	r := get("/?q=%ff")
 	for text, want := range map[string]answer{
-		"o:{path.id}:{query.q}": {kind: ErrNoRoute, text: `path value "id" is not known: no route has been matched at this point`},
+		"o:{path.id}:{query.q}": {kind: ErrNoRoute, text: `path value "id" is unknown: no route has been matched at this point`},
 		"{query.q}:{path.id}":   {kind: ErrInvalid, text: `query parameter "q" is not valid UTF-8`},
 		"{header.X}":            {kind: ErrMissing, text: "header X is missing"},
 		"{json./a}":             {kind: ErrMissing, text: `JSON value "/a" is missing`},
@@ -86,10 +86,10 @@ func TestTemplateMistakes(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
 		"":                         "empty; want a text such as order:{path.id}",
-		"order:{path.id":           "column 7: the brace is not closed; a brace of the text itself is written twice",
+		"order:{path.id":           "column 7: the brace is not closed; double it if it is part of the text",
 		"{":                        "column 1: the brace is not closed",
 		"a{{{":                     "column 4: the brace is not closed",
-		"order:path.id}":           "column 14: a closing brace without an opening one; a brace of the text itself is written twice",
+		"order:path.id}":           "column 14: a closing brace without an opening one; double it if it is part of the text",
 		"}":                        "column 1: a closing brace without",
 		"{path.id}}":               "column 10: a closing brace without",
 		"{path.a{path.b}":          "column 8: a brace inside braces; the one before is not closed",

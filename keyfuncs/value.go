@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// refusals are the errors of one source, such as `header "X-Tenant"`.
+// refusals are the errors of one source, such as "header X-Tenant".
 type refusals struct {
 	missing, empty, repeated, notUTF8, control error
 }
@@ -21,9 +21,8 @@ func refusalsOf(source string) refusals {
 	}
 }
 
-// one takes the values of a source that may have any number of them. Two are
-// refused even if they are equal: which one the handler looks at, and whether a
-// proxy in between merges them, is not known here.
+// one returns the only value of a source. Two values are refused even if they are
+// equal: it is unknown which one the handler reads, and whether a proxy merges them.
 func (e *refusals) one(values []string) (string, error) {
 	switch len(values) {
 	case 0:
@@ -35,7 +34,7 @@ func (e *refusals) one(values []string) (string, error) {
 	}
 }
 
-// check returns the value if a key can be made of it.
+// check returns value, or why it cannot be a key.
 func (e *refusals) check(value string) (string, error) {
 	switch {
 	case value == "":

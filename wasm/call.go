@@ -202,7 +202,7 @@ func (c *call) finish() error {
 	switch {
 	case len(c.policy.Keys) == 0:
 		return ErrNoKey
-	case len(c.policy.Keys) > 1 && c.policy.Mode == guard.Fenced:
+	case len(c.policy.Keys) > 1 && c.policy.Mode == guard.ModeFenced:
 		return breach("it sets %d keys; Fenced is for one", len(c.policy.Keys))
 	}
 	return nil

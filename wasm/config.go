@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -94,22 +95,15 @@ func notOurs(dir string, info fs.FileInfo) error {
 }
 
 func (c Config) withDefaults() Config {
-	orDefault(&c.Timeout, 50*time.Millisecond)
-	orDefault(&c.InitTimeout, 5*time.Second)
-	orDefault(&c.MaxInstances, 2*runtime.GOMAXPROCS(0))
-	orDefault(&c.MemoryLimit, 16<<20)
-	orDefault(&c.MaxBody, 64<<10)
-	orDefault(&c.MaxWait, 30*time.Second)
-	orDefault(&c.MaxLease, 10*time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, 50*time.Millisecond)
+	c.InitTimeout = cmp.Or(c.InitTimeout, 5*time.Second)
+	c.MaxInstances = cmp.Or(c.MaxInstances, 2*runtime.GOMAXPROCS(0))
+	c.MemoryLimit = cmp.Or(c.MemoryLimit, 16<<20)
+	c.MaxBody = cmp.Or(c.MaxBody, 64<<10)
+	c.MaxWait = cmp.Or(c.MaxWait, 30*time.Second)
+	c.MaxLease = cmp.Or(c.MaxLease, 10*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	return c
-}
-
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

@@ -34,7 +34,7 @@ var frameworks = map[string]func(locks *core.Client, cfg guard.Config, h http.Ha
 	},
 	"Echo": func(locks *core.Client, cfg guard.Config, h http.HandlerFunc) http.Handler {
 		e := echo.New()
-		e.POST("/orders/:id", echo.WrapHandler(h), echolock.New(locks, echolock.Config{Config: cfg}))
+		e.POST("/orders/:id", echo.WrapHandler(h), echolock.New(locks, cfg))
 		return e
 	},
 }

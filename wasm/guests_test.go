@@ -74,7 +74,7 @@ func closePlugin(t testing.TB, p *Plugin) {
 }
 
 // initial is the policy that a guest finds.
-var initial = guard.Policy{Mode: guard.Exclusive, WaitTime: 7 * time.Second, LeaseTime: 8 * time.Second}
+var initial = guard.Policy{Mode: guard.ModeExclusive, WaitTime: 7 * time.Second, LeaseTime: 8 * time.Second}
 
 // nativePolicy is the policy of the guests, in the host's own code.
 func nativePolicy(r *http.Request, p *guard.Policy) error {
@@ -92,10 +92,10 @@ func nativePolicy(r *http.Request, p *guard.Policy) error {
 	}
 	p.Keys = []string{tenants[0] + ":" + path}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		p.Mode, p.WaitTime = guard.Read, time.Second
+		p.Mode, p.WaitTime = guard.ModeRead, time.Second
 		return nil
 	}
-	p.Mode, p.WaitTime, p.LeaseTime = guard.Write, 250*time.Millisecond, 5*time.Second
+	p.Mode, p.WaitTime, p.LeaseTime = guard.ModeWrite, 250*time.Millisecond, 5*time.Second
 	if r.Method == http.MethodPut {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {

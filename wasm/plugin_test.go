@@ -179,12 +179,12 @@ func TestReqlockV1(t *testing.T) {
 	t.Parallel()
 	p := start(t, "all", Config{})
 	for method, want := range map[string]verdict{
-		"0": {Policy: guard.Policy{Keys: []string{"0"}, Mode: guard.Exclusive}},
-		"1": {Policy: guard.Policy{Keys: []string{"1"}, Mode: guard.Fair}},
-		"2": {Policy: guard.Policy{Keys: []string{"2"}, Mode: guard.Fenced}},
-		"3": {Policy: guard.Policy{Keys: []string{"3"}, Mode: guard.Read}},
-		"4": {Policy: guard.Policy{Keys: []string{"4"}, Mode: guard.Write}},
-		"5": {Policy: guard.Policy{Keys: []string{"5"}, Mode: guard.ReadWrite}},
+		"0": {Policy: guard.Policy{Keys: []string{"0"}, Mode: guard.ModeExclusive}},
+		"1": {Policy: guard.Policy{Keys: []string{"1"}, Mode: guard.ModeFair}},
+		"2": {Policy: guard.Policy{Keys: []string{"2"}, Mode: guard.ModeFenced}},
+		"3": {Policy: guard.Policy{Keys: []string{"3"}, Mode: guard.ModeRead}},
+		"4": {Policy: guard.Policy{Keys: []string{"4"}, Mode: guard.ModeWrite}},
+		"5": {Policy: guard.Policy{Keys: []string{"5"}, Mode: guard.ModeReadWrite}},
 		"K": {Policy: guard.Policy{Keys: []string{"K"}, Mode: initial.Mode}},
 		"S": {Policy: guard.Policy{Keys: []string{"S"}, Mode: initial.Mode, Skip: true}},
 		"D": {Policy: initial, Denial: guard.Error{
@@ -252,7 +252,7 @@ func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
 		}
 		checkUntouched(t, r, path)
 	}
-	if err := p.Policy(httpRequest("/many"), &guard.Policy{Mode: guard.Fenced}); !errors.Is(err, ErrBadGuest) || !strings.Contains(err.Error(), "2 keys; Fenced is for one") {
+	if err := p.Policy(httpRequest("/many"), &guard.Policy{Mode: guard.ModeFenced}); !errors.Is(err, ErrBadGuest) || !strings.Contains(err.Error(), "2 keys; Fenced is for one") {
 		t.Errorf("Fenced: %v", err)
 	}
 	for path, status := range map[string]int{"/denied": 451, "/other": 403} {

@@ -39,12 +39,12 @@ var reqlockV1 = hostModule{
 
 // modes are set_mode's numbers. They are part of the ABI and never change their meaning.
 var modes = map[uint32]guard.Mode{
-	0: guard.Exclusive,
-	1: guard.Fair,
-	2: guard.Fenced,
-	3: guard.Read,
-	4: guard.Write,
-	5: guard.ReadWrite,
+	0: guard.ModeExclusive,
+	1: guard.ModeFair,
+	2: guard.ModeFenced,
+	3: guard.ModeRead,
+	4: guard.ModeWrite,
+	5: guard.ModeReadWrite,
 }
 
 // duration refuses what would be longer than the operator allows.

@@ -37,11 +37,11 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	oneBuyer := echolock.New(locks, echolock.Config{Config: guard.Config{
+	oneBuyer := echolock.New(locks, echolock.Config{
 		Key:      keyfuncs.Prefix("item:", keyfuncs.PathValue("id")),
-		Mode:     guard.ReadWrite, // GET and HEAD share an item, all else has it alone
-		WaitTime: waitTime,        // 409 after that
-	}})
+		Mode:     guard.ModeReadWrite,
+		WaitTime: waitTime, // 409 after that
+	})
 
 	s := &stock{left: map[string]int{"teapot": 5, "kettle": 3}}
 	e := echo.New()

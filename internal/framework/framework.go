@@ -1,16 +1,16 @@
-// Package framework knows the contexts of requests that hide in a framework's own. Gin's users pass *gin.Context where a context is
-// wanted; it holds the request, but as a rule hands on neither its values nor its end.
+// Package framework finds the context of a request in the context of a framework. Gin's users pass
+// *gin.Context as a context; by default it hands on neither the values nor the end of the request's.
 package framework
 
 import "context"
 
 var finders []func(context.Context) context.Context
 
-// Register adds a function that finds the context of the request in a context that is a framework's own, or was made of one; nil: it is
-// none. It is for init functions.
+// Register adds a function that finds the context of the request in a framework's own context, or in one
+// derived from it, and returns nil for all others. It is for init functions.
 func Register(find func(ctx context.Context) context.Context) { finders = append(finders, find) }
 
-// RequestContext is what a function finds; nil: none does.
+// RequestContext returns what the first function finds; nil: none does.
 func RequestContext(ctx context.Context) context.Context {
 	for _, find := range finders {
 		if request := find(ctx); request != nil {
@@ -20,7 +20,7 @@ func RequestContext(ctx context.Context) context.Context {
 	return nil
 }
 
-// Value is ctx.Value, or else that of the context of the request.
+// Value returns the value of ctx, or else that of the context of its request.
 func Value(ctx context.Context, key any) any {
 	if value := ctx.Value(key); value != nil {
 		return value

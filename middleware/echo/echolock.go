@@ -1,20 +1,21 @@
-// Package echolock guards Echo handlers with distributed locks: requests with the same key run one at a time, on however many
-// machines the service runs.
+// Package echolock guards Echo handlers with distributed locks: requests with the same key run one at
+// a time, on however many machines the service runs.
 //
-//	lock := echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.PathValue("id")}})
+//	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 //	e.POST("/orders/:id/pay", pay, lock)
 //
-// It works on an Echo, a group and a single route; requests that no route matches are not locked, nor those that only find
-// the not-found handler of a group. What it does is package guard's; see there for Config, for the answers that clients get,
-// and for LeaseFrom, Release and Detach.
+// It works on an Echo, a group and a single route. Requests that no route matches are not locked, nor
+// those that match only the not-found handler of a group. Package guard does the work; see there for
+// Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
 //
-// Echo renders the error that a handler returns when all middleware is through: after the lock has been released. A handler
-// whose error answer belongs to what the lock protects calls c.Error(err) itself.
+// Echo renders the error that a handler returns after all middleware: the lock is released by then. A
+// handler whose error answer needs the protection of the lock calls c.Error(err) itself.
 package echolock
 
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -23,71 +24,93 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 )
 
-// Config is the guard's, and what Echo's users expect beside it.
-type Config struct {
-	guard.Config
-	// Skipper passes requests for which it returns true. nil: none.
-	Skipper middleware.Skipper
-	// ErrorHandler answers what the guard refuses, in the place of guard.Config.ErrorHandler; setting both is refused. err is a
-	// *guard.Error. What it returns goes to Echo's HTTPErrorHandler, as a handler's error does; after an answer of its own it
-	// returns nil. nil: guard.WriteProblem.
-	ErrorHandler func(c echo.Context, err error) error
+// Config is the guard's.
+type Config = guard.Config
+
+// An Option is what Echo's users expect beside the Config, for New and Idempotent.
+type Option func(*middle)
+
+// WithSkipper passes the requests for which skip returns true, without a lock or a key. The last one
+// counts; nil passes none.
+func WithSkipper(skip middleware.Skipper) Option {
+	return func(m *middle) { m.skip = skip }
 }
 
-// New returns a middleware that runs the rest of the chain under the lock of its request, or answers in its place. It panics
-// on a Config that can never work; see guard.New.
-func New(locks *core.Client, cfg Config) echo.MiddlewareFunc {
-	if cfg.ErrorHandler != nil {
-		if cfg.Config.ErrorHandler != nil {
-			panic("reqlock: echolock: both Config.ErrorHandler and guard.Config.ErrorHandler are set; use one of them")
-		}
-		cfg.Config.ErrorHandler = refuser(cfg.ErrorHandler)
-	}
-	g, err := guard.New(locks, cfg.Config)
+// WithErrorHandler answers what the guard refuses with answer, in place of the Config's ErrorHandler;
+// setting both is refused. err is a *guard.Error. What answer returns goes to Echo's HTTPErrorHandler,
+// as a handler's error does; after an answer of its own it returns nil. The last one counts; nil
+// leaves it to the Config.
+func WithErrorHandler(answer func(c echo.Context, err error) error) Option {
+	return func(m *middle) { m.answer = answer }
+}
+
+// New returns a middleware that runs the rest of the chain under the lock of its request, or answers
+// in its place. It panics on a Config that can never work; see guard.New.
+func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc {
+	m := newMiddle(options, &cfg.ErrorHandler)
+	g, err := guard.New(locks, cfg)
 	if err != nil {
 		panic(err)
 	}
-	m := &middle{skip: cfg.Skipper, answers: cfg.ErrorHandler != nil}
 	return m.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetRequest(r)
 			err = next(c)
-			if err == nil || c.Response().Committed { // else Echo answers the error, when all middleware is through
-				guard.SetStatus(r.Context(), c.Response().Status)
+			if err == nil || c.Response().Committed { // otherwise Echo answers the error after all middleware
+				adapter.SetStatus(r.Context(), c.Response().Status)
 			}
 		})
 		return err
 	})
 }
 
-// refuser makes an ErrorHandler of Echo's kind one of package guard's.
-func refuser(answer func(c echo.Context, err error) error) func(http.ResponseWriter, *http.Request, error) {
-	return func(_ http.ResponseWriter, r *http.Request, err error) {
-		v := r.Context().Value(visitKey{}).(*visit)
-		v.err = answer(v.c, err)
-	}
-}
-
+// middle is what New and Idempotent share.
 type middle struct {
 	skip     middleware.Skipper
-	answers  bool     // by Config.ErrorHandler
-	notFound sync.Map // of an *echo.Echo: the paths that it has not-found handlers for, map[string]bool
+	answer   func(c echo.Context, err error) error // of WithErrorHandler
+	notFound sync.Map                              // by *echo.Echo: the paths of its not-found handlers, map[string]bool
 }
 
-// A visit is one request in the middleware, for Config.ErrorHandler. The context of the request leads to it, and may outlive it:
-// Echo uses its contexts again, so c is taken away at the end.
-type visit struct {
+// newMiddle applies options. It sets errorHandler, that of a Config, if WithErrorHandler is one.
+func newMiddle(options []Option, errorHandler *func(http.ResponseWriter, *http.Request, error)) *middle {
+	m := &middle{}
+	for i, option := range options {
+		if option == nil {
+			panic(fmt.Sprintf("reqlock: echolock: option %d of %d is nil; want one such as WithSkipper(skip)", i+1, len(options)))
+		}
+		option(m)
+	}
+	if m.answer != nil {
+		if *errorHandler != nil {
+			panic("reqlock: echolock: both WithErrorHandler and the Config's ErrorHandler are set; use one of them")
+		}
+		*errorHandler = m.refuse
+	}
+	return m
+}
+
+// refuse is a Config's ErrorHandler that asks m.answer.
+func (m *middle) refuse(_ http.ResponseWriter, r *http.Request, err error) {
+	f := r.Context().Value(refusalKey{}).(*refusal)
+	f.err = m.answer(f.c, err)
+}
+
+// A refusal takes the error that WithErrorHandler's function returns. The context of the request leads
+// to it, and may outlive it: Echo reuses its contexts, so c is removed at the end.
+type refusal struct {
 	c   echo.Context
 	err error // for Echo's central error handling
 }
 
-type visitKey struct{}
+type refusalKey struct{}
 
-// server serves a request that knows what has matched. It returns what Echo's central error handling is to get.
+// A server serves a request that knows what Echo has matched. It returns the error for Echo's central
+// error handling.
 type server func(c echo.Context, r *http.Request, next echo.HandlerFunc) error
 
 func (m *middle) around(serve server) echo.MiddlewareFunc {
@@ -104,48 +127,50 @@ func (m *middle) around(serve server) echo.MiddlewareFunc {
 func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err error) {
 	request := c.Request()
 	ctx := request.Context()
-	if m.answers {
-		v := &visit{c: c}
-		ctx = context.WithValue(ctx, visitKey{}, v)
+	if m.answer != nil {
+		f := &refusal{c: c}
+		ctx = context.WithValue(ctx, refusalKey{}, f)
 		defer func() {
-			v.c = nil
-			err = cmp.Or(err, v.err)
+			f.c = nil
+			err = cmp.Or(err, f.err)
 		}()
 	}
-	r := guard.SetRoute(ctx, request, c.Path(), c.ParamNames(), c.ParamValues())
+	r := adapter.SetRoute(ctx, request, c.Path(), c.ParamNames(), c.ParamValues())
 	defer func() {
 		c.SetRequest(request)
-		guard.KeepForm(request, r)
+		adapter.KeepForm(request, r)
 	}()
 	return serve(c, r, next)
 }
 
-// matched tells what Echo has matched from its handlers for what it has not: those have a path as well, inside a group, which may be
-// that of a route. Then the router is asked for what it has not, and if this is it nothing has matched. The method of the request would
-// tell nothing: middleware may have changed it since, and no client may get past a lock by that.
+// matched reports whether Echo has matched a route. Inside a group, Echo's handlers for unmatched
+// requests have a path as well, which may be that of a route. Then matched asks the router for a
+// method that no route has: if that finds the same handler, nothing has matched. The method of the
+// request would not do: middleware may have changed it, and no client may bypass a lock that way.
 func (m *middle) matched(c echo.Context) bool {
 	e, r := c.Echo(), c.Request()
 	switch {
 	case c.Path() == "":
-		found := find(e, r, r.Method) // there is something if the router was not asked yet: by Pre
+		found := find(e, r, r.Method) // it has a path if the router was not asked yet, in Pre
 		defer e.ReleaseContext(found)
 		return found.Path() != "" && m.matched(found)
-	case c.Get(echo.ContextKeyHeaderAllow) != nil && notAllowed(c.Handler()): // the former stays where middleware has asked again
+	case c.Get(echo.ContextKeyHeaderAllow) != nil && notAllowed(c.Handler()): // the header stays after middleware asked again
 		return false
 	case !m.notFoundPaths(e)[c.Path()]:
 		return true
 	}
-	unmatched := find(e, r, echo.RouteNotFound) // no route has this for a method
+	unmatched := find(e, r, echo.RouteNotFound) // no route has this method
 	defer e.ReleaseContext(unmatched)
 	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
 }
 
-// notAllowed says whether a handler is Echo's for methods that a path has not: 405, or the answer to OPTIONS.
+// notAllowed reports whether h is Echo's handler for methods that a path does not have: 405, or the
+// answer to OPTIONS.
 func notAllowed(h echo.HandlerFunc) bool {
 	return same(h, echo.MethodNotAllowedHandler) || reflect.ValueOf(h).Pointer() == optionsCode
 }
 
-// optionsCode is where the code of Echo's handlers of OPTIONS begins: each path has one of its own.
+// optionsCode is the address of the code of Echo's OPTIONS handlers: each path has its own closure.
 var optionsCode = func() uintptr {
 	e := echo.New()
 	e.GET("/", echo.NotFoundHandler)
@@ -154,7 +179,7 @@ var optionsCode = func() uintptr {
 	return reflect.ValueOf(c.Handler()).Pointer()
 }()
 
-// find asks the router that is in charge of a request. The context it returns is to be released.
+// find asks the router of the request's host. The caller releases the context.
 func find(e *echo.Echo, r *http.Request, method string) echo.Context {
 	router, ok := e.Routers()[r.Host]
 	if !ok {
@@ -166,7 +191,7 @@ func find(e *echo.Echo, r *http.Request, method string) echo.Context {
 	return found
 }
 
-// notFoundPaths looks at all routes once, when they are there: with the first request.
+// notFoundPaths lists the not-found handlers of e once, at the first request: all routes exist then.
 func (m *middle) notFoundPaths(e *echo.Echo) map[string]bool {
 	if paths, ok := m.notFound.Load(e); ok {
 		return paths.(map[string]bool)
@@ -175,19 +200,20 @@ func (m *middle) notFoundPaths(e *echo.Echo) map[string]bool {
 	add := func(routes []*echo.Route) {
 		for _, route := range routes {
 			if route.Method == echo.RouteNotFound {
-				paths["/"+strings.TrimPrefix(route.Path, "/")] = true // as the router has it
+				paths["/"+strings.TrimPrefix(route.Path, "/")] = true // as in the router
 			}
 		}
 	}
 	add(e.Router().Routes())
-	for _, router := range e.Routers() { // of hosts
+	for _, router := range e.Routers() { // by host
 		add(router.Routes())
 	}
 	m.notFound.Store(e, paths)
 	return paths
 }
 
-// same compares functions with all that they enclose, as Go does not: Echo encloses handlers and their middleware.
+// same compares closures, with their captured variables, which Go does not: Echo wraps handlers and
+// their middleware in closures.
 func same(f, g echo.HandlerFunc) bool {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&f)) == *(*unsafe.Pointer)(unsafe.Pointer(&g))
 }

@@ -113,7 +113,7 @@ func tell(c echo.Context) error {
 	return c.String(http.StatusOK, name+", "+c.Request().Pattern)
 }
 
-func by(key keyfuncs.Func) Config { return Config{Config: guard.Config{Key: key}} }
+func by(key keyfuncs.Func) Config { return Config{Key: key} }
 
 func TestWhereItIsMounted(t *testing.T) {
 	t.Parallel()
@@ -319,8 +319,8 @@ func TestPre(t *testing.T) {
 	var log bytes.Buffer
 	byRoute := by(keyfuncs.PathValue("id"))
 	byRoute.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	byRoute.Skipper = func(c echo.Context) bool { return c.Request().Header.Get("X-User") != "" }
-	s.echo.Pre(New(locks, byRoute), New(locks, by(keyfuncs.Header("X-User"))))
+	hasUser := func(c echo.Context) bool { return c.Request().Header.Get("X-User") != "" }
+	s.echo.Pre(New(locks, byRoute, WithSkipper(hasUser)), New(locks, by(keyfuncs.Header("X-User"))))
 	s.echo.GET("/orders/:id", tell)
 	s.echo.Group("/shops", func(next echo.HandlerFunc) echo.HandlerFunc { return next }).GET("/:id", tell)
 	s.echo.Host("shop.test").GET("/hosted/:id", tell)
@@ -344,9 +344,8 @@ func TestSkipper(t *testing.T) {
 	locks := newLocks(t)
 	take(t, locks, "reqlock:1")
 	s := newSite(t)
-	cfg := by(keyfuncs.PathValue("id"))
-	cfg.Skipper = func(c echo.Context) bool { return c.QueryParam("skip") != "" }
-	s.echo.GET("/orders/:id", tell, New(locks, cfg))
+	skip := func(c echo.Context) bool { return c.QueryParam("skip") != "" }
+	s.echo.GET("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id")), WithSkipper(skip)))
 	s.want("GET", "/orders/1", 409, "locked")
 	s.want("GET", "/orders/1?skip=1", 200, "no lock, ")
 }
@@ -389,9 +388,8 @@ func TestAnswersAreWrittenOnce(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			calls := s.central()
-			cfg := by(keyfuncs.Const("k"))
-			cfg.ErrorHandler = test.handler
-			s.echo.GET("/orders", func(echo.Context) error { t.Error("the handler runs"); return nil }, New(locks, cfg))
+			lock := New(locks, by(keyfuncs.Const("k")), WithErrorHandler(test.handler))
+			s.echo.GET("/orders", func(echo.Context) error { t.Error("the handler runs"); return nil }, lock)
 			s.want("GET", "/orders", test.status, test.text)
 			if n := calls.Load(); n != test.central {
 				t.Errorf("the central error handler is called %d times, want %d", n, test.central)
@@ -425,9 +423,9 @@ func TestErrorHandlersNested(t *testing.T) {
 	take(t, locks, "reqlock:inner")
 	s := newSite(t)
 	mount := func(key string) echo.MiddlewareFunc {
-		cfg := by(keyfuncs.Const(key))
-		cfg.ErrorHandler = func(c echo.Context, _ error) error { return c.String(http.StatusConflict, "refused by "+key) }
-		return New(locks, cfg)
+		return New(locks, by(keyfuncs.Const(key)), WithErrorHandler(func(c echo.Context, _ error) error {
+			return c.String(http.StatusConflict, "refused by "+key)
+		}))
 	}
 	s.echo.GET("/orders", tell, mount("outer"), mount("inner"))
 	s.want("GET", "/orders", 409, "refused by inner")
@@ -471,24 +469,23 @@ func TestPoolKeepsNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var kept context.Context
-	cfg := by(keyfuncs.PathValue("id"))
-	cfg.ErrorHandler = func(_ echo.Context, err error) error { return err }
+	passOn := WithErrorHandler(func(_ echo.Context, err error) error { return err })
 	seen := make(chan string, 1)
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			err := next(c)
 			_, held := guard.LeaseFrom(kept)
-			seen <- fmt.Sprint(held, kept.Value(visitKey{}).(*visit).c, kept.Err())
+			seen <- fmt.Sprint(held, kept.Value(refusalKey{}).(*refusal).c, kept.Err())
 			return err
 		}
 	})
 	s.echo.GET("/:id", func(c echo.Context) error {
 		kept = c.Request().Context()
-		if kept.Value(visitKey{}).(*visit).c != c {
-			t.Error("the visit is not that of the request")
+		if kept.Value(refusalKey{}).(*refusal).c != c {
+			t.Error("the refusal does not lead to the context of the request")
 		}
 		return tell(c)
-	}, New(newLocks(t), cfg))
+	}, New(newLocks(t), by(keyfuncs.PathValue("id")), passOn))
 	for range 20 {
 		s.want("GET", "/1", 200, "reqlock:1")
 		if got, want := <-seen, "false <nil> context canceled"; got != want {
@@ -500,12 +497,16 @@ func TestPoolKeepsNothing(t *testing.T) {
 func TestNewPanics(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
-	both := by(keyfuncs.Const("k"))
-	both.ErrorHandler = func(_ echo.Context, err error) error { return err }
-	both.Config.ErrorHandler = guard.WriteProblem
-	for says, cfg := range map[string]Config{
-		"reqlock: echolock: both Config.ErrorHandler and guard.Config.ErrorHandler are set": both,
-		"reqlock: guard: invalid Config": {},
+	answered := by(keyfuncs.Const("k"))
+	answered.ErrorHandler = guard.WriteProblem
+	passOn := WithErrorHandler(func(_ echo.Context, err error) error { return err })
+	for says, test := range map[string]struct {
+		cfg     Config
+		options []Option
+	}{
+		"reqlock: echolock: both WithErrorHandler and the Config's ErrorHandler are set": {answered, []Option{passOn}},
+		"reqlock: echolock: option 2 of 2 is nil":                                        {by(keyfuncs.Const("k")), []Option{passOn, nil}},
+		"reqlock: guard: invalid Config":                                                 {},
 	} {
 		func() {
 			defer func() {
@@ -513,7 +514,7 @@ func TestNewPanics(t *testing.T) {
 					t.Errorf("New panics with %q, want %q in it", text, says)
 				}
 			}()
-			New(locks, cfg)
+			New(locks, test.cfg, test.options...)
 		}()
 	}
 }

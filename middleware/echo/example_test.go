@@ -10,7 +10,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
-	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
@@ -28,7 +27,7 @@ func Example() {
 	}
 	defer locks.Close(context.Background())
 
-	lock := echolock.New(locks, echolock.Config{Config: guard.Config{Key: keyfuncs.PathValue("id")}})
+	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 	e := echo.New()
 	post := func(path string) int {
 		w := httptest.NewRecorder()

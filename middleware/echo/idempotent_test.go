@@ -48,8 +48,8 @@ func (s *site) post(path, key string, changes ...func(*http.Request)) reply {
 	return reply{response.StatusCode, response.Header, string(body)}
 }
 
-func once() IdempotentConfig {
-	return IdempotentConfig{Config: idempotency.Config{Scope: idempotency.Global}}
+func once() idempotency.Config {
+	return idempotency.Config{Scope: idempotency.ScopeGlobal}
 }
 
 // Echo has many ways to answer, and an error is one of them.
@@ -241,10 +241,9 @@ func TestGzipOutside(t *testing.T) {
 func TestIdempotentSkipper(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cfg := once()
-	cfg.Skipper = func(c echo.Context) bool { return c.QueryParam("skip") != "" }
+	once := Idempotent(newLocks(t), once(), WithSkipper(func(c echo.Context) bool { return c.QueryParam("skip") != "" }))
 	var runs atomic.Int64
-	s.echo.POST("/", func(c echo.Context) error { return c.String(200, fmt.Sprint(runs.Add(1))) }, Idempotent(newLocks(t), cfg))
+	s.echo.POST("/", func(c echo.Context) error { return c.String(200, fmt.Sprint(runs.Add(1))) }, once)
 	for i, path := range []string{"/?skip=1", "/?skip=1", "/", "/"} {
 		if a := s.post(path, "k"); a.body != fmt.Sprint(min(i+1, 3)) {
 			t.Errorf("%d: answer %v", i, a)
@@ -255,15 +254,14 @@ func TestIdempotentSkipper(t *testing.T) {
 func TestIdempotentErrorHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cfg := once()
-	cfg.ErrorHandler = func(c echo.Context, err error) error {
+	once := Idempotent(newLocks(t), once(), WithErrorHandler(func(c echo.Context, err error) error {
 		var refusal *guard.Error
 		if !errors.As(err, &refusal) {
 			t.Errorf("err is %v", err)
 		}
 		return echo.NewHTTPError(refusal.Status+1, refusal.Type)
-	}
-	s.echo.POST("/:id", func(c echo.Context) error { return c.String(200, "done") }, Idempotent(newLocks(t), cfg))
+	}))
+	s.echo.POST("/:id", func(c echo.Context) error { return c.String(200, "done") }, once)
 	if a := s.post("/1", ""); a.status != 401 || !strings.Contains(a.body, "key-invalid") {
 		t.Errorf("answer %v", a)
 	}
@@ -279,12 +277,16 @@ func TestIdempotentErrorHandler(t *testing.T) {
 
 func TestIdempotentPanics(t *testing.T) {
 	t.Parallel()
-	both := once()
-	both.ErrorHandler = func(echo.Context, error) error { return nil }
-	both.Config.ErrorHandler = guard.WriteProblem
-	for says, cfg := range map[string]IdempotentConfig{
-		"both IdempotentConfig.ErrorHandler and idempotency.Config.ErrorHandler are set": both,
-		"Scope is nil": {},
+	answered := once()
+	answered.ErrorHandler = guard.WriteProblem
+	own := WithErrorHandler(func(echo.Context, error) error { return nil })
+	for says, test := range map[string]struct {
+		cfg     idempotency.Config
+		options []Option
+	}{
+		"both WithErrorHandler and the Config's ErrorHandler are set": {answered, []Option{own}},
+		"option 1 of 1 is nil": {once(), []Option{nil}},
+		"Scope is nil":         {},
 	} {
 		func() {
 			defer func() {
@@ -292,7 +294,7 @@ func TestIdempotentPanics(t *testing.T) {
 					t.Errorf("panics with %s, want %s", p, says)
 				}
 			}()
-			Idempotent(nil, cfg)
+			Idempotent(nil, test.cfg, test.options...)
 		}()
 	}
 }

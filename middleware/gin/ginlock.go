@@ -1,12 +1,13 @@
-// Package ginlock guards Gin handlers with distributed locks: requests with the same key run one at a time, on however many
-// machines the service runs.
+// Package ginlock guards Gin handlers with distributed locks: requests with the same key run one at a
+// time, on however many machines the service runs.
 //
 //	lock := ginlock.New(locks, ginlock.Config{Key: keyfuncs.PathValue("id")})
 //	router.POST("/orders/:id/pay", lock, pay)
 //
-// It works on an engine, a group and a single route; requests that no route matches are not locked. A handler that acquires
-// the same lock may pass *gin.Context itself as the context, and re-enters. What the middleware does is package guard's; see there for
-// Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+// It works on an engine, a group and a single route; requests that no route matches are not locked. A
+// handler that acquires the same lock may pass *gin.Context itself as the context, and re-enters.
+// Package guard does the work; see there for Config, for the answers that clients get, and for
+// LeaseFrom, Release and Detach.
 package ginlock
 
 import (
@@ -15,17 +16,17 @@ import (
 	"strings"
 
 	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/framework"
 )
 
 // Config is the guard's.
 type Config = guard.Config
 
-// Gin answers for the request of its context under a key of its own.
+// A *gin.Context has its request under a key of its own, and does not hand on its values.
 func init() {
-	framework.Register(func(ctx context.Context) context.Context {
+	adapter.RegisterContext(func(ctx context.Context) context.Context {
 		if r, ok := ctx.Value(gin.ContextRequestKey).(*http.Request); ok && r != nil {
 			return r.Context()
 		}
@@ -33,8 +34,8 @@ func init() {
 	})
 }
 
-// New returns a middleware that runs the rest of the chain under the lock of its request, or answers and aborts. It panics on
-// a Config that can never work; see guard.New.
+// New returns a middleware that runs the rest of the chain under the lock of its request, or answers
+// and aborts. It panics on a Config that can never work; see guard.New.
 func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	g, err := guard.New(locks, cfg)
 	if err != nil {
@@ -44,23 +45,23 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 		g.Serve(c.Writer, r, func(w http.ResponseWriter, r *http.Request) {
 			errs := len(c.Errors)
 			next(w, r)
-			if c.Writer.Written() || len(c.Errors) == errs { // else middleware further out may answer the error
-				guard.SetStatus(r.Context(), c.Writer.Status())
+			if c.Writer.Written() || len(c.Errors) == errs { // otherwise middleware further out may answer the error
+				adapter.SetStatus(r.Context(), c.Writer.Status())
 			}
 		})
 	})
 }
 
-// A chain runs the rest of the handlers. The writer is the context's.
+// A chain runs the rest of the handlers. Its writer is ignored: they write to the context's.
 type chain = func(http.ResponseWriter, *http.Request)
 
-// A server runs the rest of the chain with next, or answers in its place. The request knows what has matched.
+// A server runs the rest of the chain with next, or answers in its place. r knows the matched route.
 type server func(c *gin.Context, r *http.Request, next chain)
 
-// around makes a middleware of a server.
+// around returns a middleware that serves matched requests.
 func around(serve server) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		if c.FullPath() != "" { // else no route has matched; the chain goes on by itself
+		if c.FullPath() != "" { // otherwise no route has matched, and Gin goes on with the chain
 			enter(c, serve)
 		}
 	}
@@ -70,7 +71,7 @@ func enter(c *gin.Context, serve server) {
 	request, r := c.Request, withRoute(c)
 	defer func() {
 		c.Request = request
-		guard.KeepForm(request, r)
+		adapter.KeepForm(request, r)
 	}()
 
 	ran := false
@@ -84,8 +85,8 @@ func enter(c *gin.Context, serve server) {
 	}
 }
 
-// withRoute returns a copy of the request that knows what Gin has matched. A catch-all has no slash
-// in front, as in other frameworks.
+// withRoute returns a copy of the request that knows what Gin has matched. The value of a catch-all
+// has no leading slash, as in other frameworks.
 func withRoute(c *gin.Context) *http.Request {
 	n := len(c.Params)
 	both := make([]string, 2*n) // one allocation in place of two
@@ -96,5 +97,5 @@ func withRoute(c *gin.Context) *http.Request {
 			values[i] = strings.TrimPrefix(p.Value, "/")
 		}
 	}
-	return guard.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
+	return adapter.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key, and answers repeats with the
-// first result. A status that a handler only sets, as by c.Status, is sent when the chain is through. Where a run has left errors with c.Error
-// and no answer, that is for middleware further out to give: nothing is recorded. It panics on a Config that can never work; see
-// idempotency.New.
+// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key, and
+// answers repeats with the first result. A status that a handler only sets, such as by c.Status, is
+// sent at the end of the chain. If a run leaves errors with c.Error and no answer, middleware further
+// out answers, and nothing is recorded. It panics on a Config that can never work; see idempotency.New.
 //
-// gin.Engine.HandleContext answers past the middleware of the first route, whose repeats then get 409 not-replayable.
+// gin.Engine.HandleContext sends its answer past the middleware of the first route, so repeats get 409
+// not-replayable.
 func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 	g, err := idempotency.New(locks, cfg)
 	if err != nil {
@@ -33,9 +34,9 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 			next(w, r)
 			switch {
 			case !began && answered(outer):
-				rec.Bypassed(outer.Status()) // HandleContext takes the writer away
+				rec.Bypassed(outer.Status()) // by HandleContext, which replaces the writer
 			case len(c.Errors) > failed && !answered(w):
-				// Middleware further out may answer errors: with what is not known here.
+				// Middleware further out may answer the errors, in its own way.
 				idempotency.NoStore(r.Context())
 				outer.ResponseWriter.WriteHeader(w.Status())
 			default:
@@ -45,5 +46,5 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 	})
 }
 
-// answered says whether an answer was begun. Gin takes an informational one for that, after which the answer is still to come.
+// answered reports whether an answer was begun. To Gin, an informational answer counts as well.
 func answered(w gin.ResponseWriter) bool { return w.Written() && (w.Status() >= 200 || w.Size() > 0) }

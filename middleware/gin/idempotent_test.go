@@ -48,7 +48,7 @@ func (s *site) post(path, key string) (a repeat) {
 	return repeat{response.StatusCode, response.Header, string(body)}
 }
 
-var once = idempotency.Config{Scope: idempotency.Global}
+var once = idempotency.Config{Scope: idempotency.ScopeGlobal}
 
 // Gin has many ways to answer.
 func TestReplays(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// A sink is Gin's writer for those who know only net/http: its WriteHeader sends the header, where Gin's waits for more.
+// A sink is Gin's writer with the WriteHeader of net/http, which sends the header; Gin's only sets the
+// status.
 type sink struct{ gin.ResponseWriter }
 
 func (s sink) WriteHeader(status int) {
@@ -18,18 +19,18 @@ func (s sink) WriteHeader(status int) {
 	s.ResponseWriter.WriteHeaderNow()
 }
 
-// Unwrap leads http.ResponseController on.
+// Unwrap is for http.ResponseController.
 func (s sink) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// A writer is to handlers what Gin's is, over another http.ResponseWriter.
+// A writer is a gin.ResponseWriter over another http.ResponseWriter.
 type writer struct {
 	http.ResponseWriter
-	outer  gin.ResponseWriter // for what the other one does not hide
+	outer  gin.ResponseWriter // for the methods that ResponseWriter does not have
 	status int
 	size   int
 }
 
-var errAlreadyWritten = errors.New("reqlock: ginlock: the connection cannot be hijacked once there is something of a body")
+var errAlreadyWritten = errors.New("reqlock: ginlock: the connection cannot be hijacked after a part of the body was written")
 
 func newWriter(w http.ResponseWriter, outer gin.ResponseWriter) *writer {
 	return &writer{ResponseWriter: w, outer: outer, status: outer.Status(), size: outer.Size()}
@@ -41,7 +42,7 @@ func (w *writer) Status() int   { return w.status }
 func (w *writer) Size() int     { return w.size }
 func (w *writer) Written() bool { return w.size >= 0 }
 
-// WriteHeader only takes down the status, which can change until something is written.
+// WriteHeader only sets the status, which may change until something is written.
 func (w *writer) WriteHeader(status int) {
 	if status > 0 && !w.Written() {
 		w.status = status

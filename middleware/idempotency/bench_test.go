@@ -56,13 +56,13 @@ func shortName(i int) string {
 func BenchmarkFingerprint(b *testing.B) {
 	r := httptest.NewRequest("POST", "/orders/1", nil)
 	for shape, body := range worstBodies() {
-		for kind, f := range map[string]Fingerprint{"CanonicalJSON": CanonicalJSON, "Fields": Fields("/a/b", "/0")} {
+		for kind, f := range map[string]Fingerprint{"FingerprintJSON": FingerprintJSON, "FingerprintFields": FingerprintFields("/a/b", "/0")} {
 			b.Run(kind+"/"+shape, func(b *testing.B) {
 				data := []byte(body)
 				b.ReportAllocs()
 				b.SetBytes(int64(len(data)))
 				for b.Loop() {
-					f.of(r, data)
+					fingerprint(f, r, data)
 				}
 			})
 		}

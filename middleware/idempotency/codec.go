@@ -9,23 +9,24 @@ import (
 	"slices"
 )
 
-// A Codec seals records on their way to Redis, and opens them on their way back: who can read Redis cannot read them, and who can
-// write to Redis cannot make some up. AEAD is one.
+// A Codec seals records before they go to Redis, and opens them afterwards: access to Redis is then not
+// enough to read or forge them. AEAD is one.
 //
-// name is that of the record's lock, the same for both. A Codec that is to protect records has to bind them to their names, or one
-// could be put in the place of another. It is safe for concurrent use, and neither keeps nor changes what it is given.
+// name is the name of the record's lock, the same for Seal and Open. Bind records to their names, or
+// one record can replace another. A Codec is safe for concurrent use, and neither keeps nor changes its
+// arguments.
 //
-// A record that cannot be opened is answered 503 record-unreadable, and logged; the handler does not run. A result that cannot be
-// sealed is not stored, which is logged and observed as ErrNotStored: with Rerun a repeat runs again, with Refuse it is answered 409
-// outcome-unknown.
+// A record that cannot be opened is answered 503 record-unreadable, and logged; the handler does not
+// run. A result that cannot be sealed is not stored, which is logged and observed as ErrNotStored: with
+// OutcomeRerun a repeat runs again, with OutcomeRefuse it is answered 409 outcome-unknown.
 type Codec interface {
 	Seal(record []byte, name string) (sealed []byte, err error)
 	Open(sealed []byte, name string) (record []byte, err error)
 }
 
-// AEAD returns a Codec that seals with current, and opens with current or any of the earlier ones, so that keys can be rotated: give all
-// processes the new key as an earlier one, then make it the current one, and drop the old one when the last record it sealed has
-// expired.
+// AEAD returns a Codec that seals with current, and opens with current or an earlier one, so that keys
+// can be rotated: give all processes the new key as an earlier one, then make it current, and drop the
+// old one when its last record has expired.
 //
 //	block, err := aes.NewCipher(key) // of 32 bytes, for AES-256
 //	…
@@ -33,17 +34,19 @@ type Codec interface {
 //	…
 //	codec := idempotency.AEAD(gcm)
 //
-// An AEAD that wants a nonce gets one at random for each record; with nonces of 12 bytes, such as those of GCM, a key is good for 2^32
-// records. The name of the record is additional data. AEAD panics if one of its arguments is nil.
+// An AEAD with a nonce gets a random one for each record. With nonces of 12 bytes, such as those of
+// GCM, a key is good for 2^32 records. The name of the record is additional data. AEAD panics if an
+// argument is nil.
 func AEAD(current cipher.AEAD, earlier ...cipher.AEAD) Codec {
 	keys := slices.Concat([]cipher.AEAD{current}, earlier)
 	if i := slices.Index(keys, nil); i >= 0 {
-		panic(fmt.Sprintf("reqlock: idempotency: AEAD: argument %d of %d is nil; want a cipher.AEAD, such as that of cipher.NewGCMWithRandomNonce", i+1, len(keys)))
+		panic(fmt.Sprintf("reqlock: idempotency: AEAD: argument %d of %d is nil; want a cipher.AEAD, such as the one that cipher.NewGCMWithRandomNonce returns", i+1, len(keys)))
 	}
 	return aeads(keys)
 }
 
-// aeads are the keys of a Codec, the current one first. What they seal begins with the magic, then a nonce.
+// aeads are the keys of a Codec, the current one first. A sealed record begins with the magic, then a
+// nonce.
 type aeads []cipher.AEAD
 
 const sealedMagic = "RQLS\x01" // the last byte is the version
@@ -58,7 +61,7 @@ func (keys aeads) Seal(record []byte, name string) ([]byte, error) {
 	out := make([]byte, len(sealedMagic)+key.NonceSize(), len(sealedMagic)+key.NonceSize()+len(record)+key.Overhead())
 	copy(out, sealedMagic)
 	nonce := out[len(sealedMagic):]
-	if _, err := rand.Read(nonce); err != nil { // it never fails
+	if _, err := rand.Read(nonce); err != nil { // never
 		return nil, err
 	}
 	return key.Seal(out, nonce, record, []byte(sealedMagic+name)), nil
@@ -82,28 +85,28 @@ func (keys aeads) Open(sealed []byte, name string) ([]byte, error) {
 }
 
 // seal encodes a record for Redis.
-func (v *visit) seal(rec *record) ([]byte, error) {
+func (a *attempt) seal(rec *record) ([]byte, error) {
 	data := rec.encode()
-	codec := v.g.cfg.Codec
+	codec := a.g.cfg.Codec
 	if codec == nil {
 		return data, nil
 	}
-	sealed, err := codec.Seal(data, lockName(v.name))
+	sealed, err := codec.Seal(data, lockName(a.name))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reqlock: idempotency: Config.Codec has failed to seal a record: %w", err)
+		return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to seal a record: %w", err)
 	case len(sealed) == 0:
-		return nil, errors.New("reqlock: idempotency: Config.Codec has sealed a record as nothing; want at least one byte")
+		return nil, errors.New("reqlock: idempotency: Config.Codec sealed a record to nothing; want at least one byte")
 	}
 	return sealed, nil
 }
 
-// unseal decodes what Redis has.
-func (v *visit) unseal(data []byte) (*record, error) {
-	if codec := v.g.cfg.Codec; codec != nil {
+// unseal decodes a record from Redis.
+func (a *attempt) unseal(data []byte) (*record, error) {
+	if codec := a.g.cfg.Codec; codec != nil {
 		var err error
-		if data, err = codec.Open(data, lockName(v.name)); err != nil {
-			return nil, fmt.Errorf("reqlock: idempotency: Config.Codec has failed to open a record: %w", err)
+		if data, err = codec.Open(data, lockName(a.name)); err != nil {
+			return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to open a record: %w", err)
 		}
 	}
 	return decodeRecord(data)

@@ -22,12 +22,12 @@ func TestValidate(t *testing.T) {
 		"no Scope":           {func(c *Config) { c.Scope = nil }, "Scope is nil"},
 		"Route":              {func(c *Config) { c.Route = "/pay/{}" }, ""},
 		"Route, a name":      {func(c *Config) { c.Route = "payments:create" }, ""},
-		"Route, a method":    {func(c *Config) { c.Route = "POST /pay/{}" }, `Route is "POST /pay/{}", which has blanks`},
+		"Route, a method":    {func(c *Config) { c.Route = "POST /pay/{}" }, `Route is "POST /pay/{}", which contains blanks`},
 		"Route, a wildcard":  {func(c *Config) { c.Route = "/pay/{id}" }, `Route is "/pay/{id}", which has a wildcard with a name`},
 		"Route, a colon":     {func(c *Config) { c.Route = "/pay/:id" }, "has a wildcard with a name"},
 		"Route, a star":      {func(c *Config) { c.Route = "/pay/*rest" }, "has a wildcard with a name"},
-		"Header":             {func(c *Config) { c.Header = "Idempotency Key" }, `Header is "Idempotency Key", which cannot have the key`},
-		"Header Host":        {func(c *Config) { c.Header = "host" }, `Header is "host", which cannot have the key`},
+		"Header":             {func(c *Config) { c.Header = "Idempotency Key" }, `Header is "Idempotency Key", which cannot carry the key`},
+		"Header Host":        {func(c *Config) { c.Header = "host" }, `Header is "host", which cannot carry the key`},
 		"no Methods":         {func(c *Config) { c.Methods = []string{} }, "Methods is empty"},
 		"Methods, small":     {func(c *Config) { c.Methods = []string{"POST", "patch"} }, `Methods has "patch"`},
 		"Methods, none":      {func(c *Config) { c.Methods = []string{""} }, `Methods has ""`},
@@ -39,15 +39,16 @@ func TestValidate(t *testing.T) {
 		"MaxRequestBody":     {func(c *Config) { c.MaxRequestBody = -1 }, "MaxRequestBody is -1"},
 		"MaxResponseBody":    {func(c *Config) { c.MaxResponseBody = -1 }, "MaxResponseBody is -1"},
 		"OnUnknown":          {func(c *Config) { c.OnUnknown = 2 }, "OnUnknown is 2"},
-		"Refuse, not for so": {func(c *Config) { c.OnUnknown, c.TTL, c.LeaseTime = Refuse, time.Second, time.Minute }, "has to outlast it"},
-		"Refuse, MaxHold":    {func(c *Config) { c.OnUnknown, c.MaxHold = Refuse, 25*time.Hour }, "MaxHold 25h0m0s; with Refuse"},
+		"Refuse, not for so": {func(c *Config) { c.OnUnknown, c.TTL, c.LeaseTime = OutcomeRefuse, time.Second, time.Minute }, "TTL must be at least as long"},
+		"Refuse, MaxHold":    {func(c *Config) { c.OnUnknown, c.MaxHold = OutcomeRefuse, 25*time.Hour }, "MaxHold 25h0m0s; with OutcomeRefuse"},
 		"MaxHold":            {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
-		"Refuse, default":    {func(c *Config) { c.OnUnknown, c.LeaseTime = Refuse, 25*time.Hour }, "TTL is 24h0m0s"},
-		"no Fields":          {func(c *Config) { c.Fingerprint = Fields() }, "Fields()"},
-		"bad pointer":        {func(c *Config) { c.Fingerprint = Fields("/a", "b") }, `Fields("b")`},
-		"bad escape":         {func(c *Config) { c.Fingerprint = Fields("/a~2") }, `Fields("/a~2")`},
+		"Refuse, default":    {func(c *Config) { c.OnUnknown, c.LeaseTime = OutcomeRefuse, 25*time.Hour }, "TTL is 24h0m0s"},
+		"Fingerprint":        {func(c *Config) { c.Fingerprint = FingerprintNone + 1 }, "Fingerprint is 3; use one of the constants"},
+		"no Fields":          {func(c *Config) { c.Fingerprint = FingerprintFields() }, "Fields()"},
+		"bad pointer":        {func(c *Config) { c.Fingerprint = FingerprintFields("/a", "b") }, `Fields("b")`},
+		"bad escape":         {func(c *Config) { c.Fingerprint = FingerprintFields("/a~2") }, `Fields("/a~2")`},
 	} {
-		cfg := Config{Scope: Global}
+		cfg := Config{Scope: ScopeGlobal}
 		test.change(&cfg)
 		err := cfg.Validate()
 		if test.says == "" {
@@ -63,16 +64,16 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s: New: %v", name, err)
 		}
 	}
-	if _, err := New(nil, Config{Scope: Global}); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "no *core.Client") {
+	if _, err := New(nil, Config{Scope: ScopeGlobal}); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "no *core.Client") {
 		t.Errorf("New without a client: %v", err)
 	}
 }
 
 func everything() Config {
 	return Config{
-		Scope: Global, Route: "payments", Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
+		Scope: ScopeGlobal, Route: "payments", Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
 		WaitTime: time.Second, LeaseTime: time.Second, MaxHold: time.Second, MaxWaiters: -1, TTL: time.Minute,
-		Fingerprint: Fields("", "/a~1b/~0/0"), Store: DefaultStore, OnUnknown: Refuse, MaxRequestBody: 1, MaxResponseBody: 1,
+		Fingerprint: FingerprintFields("", "/a~1b/~0/0"), Store: DefaultStore, OnUnknown: OutcomeRefuse, MaxRequestBody: 1, MaxResponseBody: 1,
 		Headers: DefaultHeaders, FailOpen: true, ErrorHandler: guard.WriteProblem, Observe: func(*http.Request, guard.Outcome) {},
 	}
 }

@@ -1,16 +1,19 @@
-// Package idempotency runs a request with an Idempotency-Key once, and answers every repeat of it with the first result. It is
-// modelled on draft-ietf-httpapi-idempotency-key-header-07, knows no framework, and stands on package guard: what that does about waiting,
-// limits, shutdown, a Redis that is down and clients that leave is done here as well, by the same code.
+// Package idempotency runs a request with an Idempotency-Key once, and answers every repeat with the
+// first result. It follows draft-ietf-httpapi-idempotency-key-header-07, knows no framework, and builds
+// on package guard, which does everything about waiting, limits, shutdown, Redis outages and clients
+// that leave.
 //
 //	once := httplock.Idempotent(locks, idempotency.Config{Scope: keyfuncs.Context(userKey)})
 //	mux.Handle("POST /payments", once(pay))
 //
 // ginlock.Idempotent and echolock.Idempotent are the same for Gin and Echo.
 //
-// The way of a request: key.go reads the key; name.go makes the name of scope, method, route (route.go) and key; fingerprint.go
-// sums up the request (jsondigest.go does JSON); lock.go asks core.Once for the record of the name, or else for its lock. With the
-// lock, the handler runs, and recorder.go keeps its answer; record.go encodes it, codec.go seals it, and the step that releases the lock
-// stores it, before the client has all of the answer. With a record, replay.go repeats the answer or says why it cannot.
+// The path of a request: key.go reads the key; name.go combines scope, method, route (route.go) and key
+// to a name; fingerprint.go sums up the request (jsondigest.go does JSON); lock.go asks core.Once for
+// the record of the name, or else for its lock. With the lock, the handler runs, and recorder.go keeps
+// its answer; record.go encodes it, codec.go seals it, and the step that releases the lock stores it,
+// before the client has the whole answer. With a record, the lock answers the request: by a replay
+// (replay.go) or a refusal (problem.go).
 //
 // # What the client gets
 //
@@ -19,28 +22,29 @@
 //	repeat, first still running        409 urn:reqlock:problem:locked, Retry-After; with WaitTime the replay, or wait-timeout
 //	key with another request           422 urn:reqlock:problem:key-reused
 //	answer could not be recorded       409 urn:reqlock:problem:not-replayable
-//	first run died, OnUnknown Refuse   409 urn:reqlock:problem:outcome-unknown
+//	first run died, OutcomeRefuse      409 urn:reqlock:problem:outcome-unknown
 //	key missing, Optional not set      400 urn:reqlock:problem:key-missing
 //	key malformed or given twice       400 urn:reqlock:problem:key-invalid
-//	Scope says nothing                 400 urn:reqlock:problem:key-missing
+//	Scope returns ""                   400 urn:reqlock:problem:key-missing
 //	body over MaxRequestBody           413 urn:reqlock:problem:body-too-large
 //	record of a newer version, or one  503 urn:reqlock:problem:record-unreadable, Retry-After, and a line in the log
 //	that Config.Codec cannot open
-//	Codec fails, OnUnknown Refuse      503 urn:reqlock:problem:record-unwritable, Retry-After, and a line in the log
+//	Codec fails, OutcomeRefuse         503 urn:reqlock:problem:record-unwritable, Retry-After, and a line in the log
 //
 // and the answers of package guard.
 //
 // # What runs how often
 //
-// At most one run of a name is under way at any time, as far as its lock is not lost. A run that ended with an answer
-// that Config.Store keeps is the last one for Config.TTL. A run that died, or whose answer Redis could not take, is repeated with Rerun, and
-// never with Refuse.
+// At most one run of a name is under way at any time, unless its lock is lost. A run that ends with an
+// answer that Config.Store keeps is the last one for Config.TTL. A run that died, or whose answer Redis
+// could not store, is repeated with OutcomeRerun, and never with OutcomeRefuse.
 //
 // # The handler
 //
-// Its context ends when the lock is lost and when a deadline or Config.MaxHold is over, but not when the client hangs up: the client will ask
-// again, and is to find a result. Once the answer is one that cannot be recorded, such as a stream, the client's leaving
-// does end the context. guard.Release and guard.Detach give up the key, and nothing is recorded.
+// Its context ends when the lock is lost and when a deadline or Config.MaxHold is over, but not when the
+// client hangs up: the client will repeat the request, and should find a result. Once the answer cannot
+// be recorded, as with a stream, a client that hangs up does end the context. guard.Release and
+// guard.Detach give up the key, and nothing is recorded.
 //
 // The answer is held back until the handler returns, or flushes, or writes more than Config.MaxResponseBody.
 package idempotency

@@ -1,87 +1,131 @@
 package idempotency
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// A Fingerprint says what two requests with one key must have in common to be the same request. Method and path always
-// count; the rest is up to WholeRequest, CanonicalJSON, Fields or None. Only a hash of it is kept. To change the Fingerprint of a route is to make all
-// requests different from those that are on record.
-type Fingerprint struct {
-	write   func(s *sum, r *http.Request, body []byte) // nil: WholeRequest
-	noBody  bool                                       // write does not look at it
-	problem error                                      // with its parameters
+// A Fingerprint says what two requests with one key must have in common to be the same request.
+// Method and path always count. FingerprintBody, FingerprintJSON, FingerprintNone and
+// FingerprintFields are the only ones. Only a hash is stored. With another Fingerprint, a route
+// takes the repeats of all requests on record for other requests.
+type Fingerprint interface {
+	// add adds what counts to s. body is nil if readsBody is false.
+	add(s *sum, r *http.Request, body []byte)
+	readsBody() bool
+	validate() error
 }
 
-var (
-	// WholeRequest compares method, path, query, Content-Type, Content-Encoding and the body, byte for byte.
-	WholeRequest = Fingerprint{write: func(s *sum, r *http.Request, body []byte) {
-		s.add("whole", r.URL.RawQuery)
-		for _, name := range []string{"Content-Type", "Content-Encoding"} {
-			s.add(strconv.Itoa(len(r.Header[name])))
-			s.add(r.Header[name]...)
-		}
-		s.addBytes(body)
-	}}
-
-	// CanonicalJSON compares method, path, query and the body's JSON value: white space, the order of members and the spelling
-	// of strings do not matter, but that of numbers does, 1.0 not being 1. A body that is not JSON, or is nested deeper than
-	// 10,000, or that decoders read in different ways because of a name given twice, or in two cases, or a lone surrogate, is
-	// compared as in WholeRequest.
-	CanonicalJSON = Fingerprint{write: func(s *sum, r *http.Request, body []byte) {
-		digests, ok := digestJSON(body, wholeDocument)
-		if !ok {
-			WholeRequest.write(s, r, body)
-			return
-		}
-		s.add("json", r.URL.RawQuery, string(digests[0]))
-	}}
-
-	// None compares only method and path: whoever uses a key again on a path gets the first answer.
-	None = Fingerprint{noBody: true, write: func(s *sum, _ *http.Request, _ []byte) { s.add("none") }}
+// The Fingerprints without parameters.
+const (
+	// FingerprintBody compares method, path, query, Content-Type, Content-Encoding and the body, byte
+	// for byte. It is the default.
+	FingerprintBody whole = iota
+	// FingerprintJSON compares method, path, query and the JSON value of the body. White space, the
+	// order of members and the spelling of strings do not matter. The spelling of numbers does: 1.0 is
+	// not 1. A body is compared as by FingerprintBody if it is not JSON, if it is nested deeper than
+	// 10,000, or if decoders may read it in different ways because of a duplicate name, a name in two
+	// cases or a lone surrogate.
+	FingerprintJSON
+	// FingerprintNone compares only method and path: another request with the same key on a path gets
+	// the first answer.
+	FingerprintNone
 )
 
-// Fields compares method, path and the JSON values of the body at the pointers of RFC 6901, each as CanonicalJSON does; that a
-// value is not there is a value of its own. A body that CanonicalJSON would not take is compared as in WholeRequest, and so is
-// one with a name that differs from that of a pointer only in its case: encoding/json takes the one for the other.
-func Fields(pointers ...string) Fingerprint {
-	tree := &pointerTree{}
+// FingerprintFields compares method, path and the JSON values of the body at the pointers, RFC 6901,
+// each as FingerprintJSON does. A missing value differs from null. A body that FingerprintJSON
+// compares byte for byte is compared so here as well, and so is one with a name that differs from a
+// name in a pointer only in case: encoding/json takes one for the other. Config.Validate refuses an
+// invalid pointer, and no pointers.
+func FingerprintFields(pointers ...string) Fingerprint {
+	f := &fields{pointers: slices.Clone(pointers), tree: &pointerTree{}}
 	for i, pointer := range pointers {
-		path, err := parsePointer(pointer)
-		if err != nil {
-			return Fingerprint{problem: err}
+		path, problem := jsontext.ParsePointer(pointer)
+		if problem != "" {
+			f.invalid = fmt.Errorf("Fingerprint has FingerprintFields(%q), which is %s", pointer, problem)
+			return f
 		}
-		tree.add(path, i)
+		f.tree.add(path, i)
 	}
 	if len(pointers) == 0 {
-		return Fingerprint{problem: fmt.Errorf(`Fingerprint is Fields(); name at least one, such as Fields("/amount"), or use None`)}
+		f.invalid = errors.New(`Fingerprint is FingerprintFields(); name at least one pointer, such as FingerprintFields("/amount"), or use FingerprintNone`)
 	}
-	pointers = slices.Clone(pointers)
-	return Fingerprint{write: func(s *sum, r *http.Request, body []byte) {
-		digests, ok := digestJSON(body, tree)
-		if !ok {
-			WholeRequest.write(s, r, body)
-			return
-		}
-		s.add("fields")
-		for i, pointer := range pointers {
-			s.add(pointer, string(digests[i])) // "" for none
-		}
-	}}
+	return f
 }
 
-// of sums up a request.
-func (f Fingerprint) of(r *http.Request, body []byte) [printSize]byte {
+// whole is a Fingerprint of the whole request, or of nothing in it.
+type whole int
+
+func (f whole) readsBody() bool { return f != FingerprintNone }
+
+func (f whole) validate() error {
+	if f < FingerprintBody || f > FingerprintNone {
+		return fmt.Errorf("Fingerprint is %d; use one of the constants, such as FingerprintBody", int(f))
+	}
+	return nil
+}
+
+func (f whole) add(s *sum, r *http.Request, body []byte) {
+	switch f {
+	case FingerprintNone:
+		s.add("none")
+	case FingerprintJSON:
+		if digests, ok := digestJSON(body, wholeDocument); ok {
+			s.add("json", r.URL.RawQuery, string(digests[0]))
+			return
+		}
+		addBody(s, r, body)
+	default:
+		addBody(s, r, body)
+	}
+}
+
+// addBody adds everything that FingerprintBody compares.
+func addBody(s *sum, r *http.Request, body []byte) {
+	s.add("whole", r.URL.RawQuery)
+	for _, name := range []string{"Content-Type", "Content-Encoding"} {
+		s.add(strconv.Itoa(len(r.Header[name])))
+		s.add(r.Header[name]...)
+	}
+	s.addBytes(body)
+}
+
+// fields is a Fingerprint of some JSON values.
+type fields struct {
+	pointers []string
+	tree     *pointerTree
+	invalid  error
+}
+
+func (f *fields) readsBody() bool { return true }
+func (f *fields) validate() error { return f.invalid }
+
+func (f *fields) add(s *sum, r *http.Request, body []byte) {
+	digests, ok := digestJSON(body, f.tree)
+	if !ok {
+		addBody(s, r, body)
+		return
+	}
+	s.add("fields")
+	for i, pointer := range f.pointers {
+		s.add(pointer, string(digests[i])) // "" if there is no value
+	}
+}
+
+// fingerprint returns the hash of what f compares.
+func fingerprint(f Fingerprint, r *http.Request, body []byte) [printSize]byte {
 	s := newSum("request")
 	prefix := mount(r)
 	s.add(r.Method, prefix+r.URL.Path)
 	if sent := r.URL.EscapedPath(); strings.Contains(sent, "%2F") || strings.Contains(sent, "%2f") {
-		s.add("segments") // decoded, a slash within one cannot be told from one between two
+		s.add("segments") // decoded, a slash in a segment looks like one between two
 		for segment := range strings.SplitSeq(prefix+sent, "/") {
 			if plain, err := url.PathUnescape(segment); err == nil {
 				segment = plain
@@ -89,6 +133,6 @@ func (f Fingerprint) of(r *http.Request, body []byte) [printSize]byte {
 			s.add(segment)
 		}
 	}
-	f.write(s, r, body)
+	f.add(s, r, body)
 	return s.sum()
 }

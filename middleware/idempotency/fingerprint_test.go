@@ -13,48 +13,48 @@ func printOf(f Fingerprint, change func(*http.Request), body string) [printSize]
 	if change != nil {
 		change(r)
 	}
-	return f.of(r, []byte(body))
+	return fingerprint(f, r, []byte(body))
 }
 
 func TestFingerprintsOfBodies(t *testing.T) {
 	t.Parallel()
-	fields := Fields("/amount", "/items/0", "/a~1b/~0")
+	fields := FingerprintFields("/amount", "/items/0", "/a~1b/~0")
 	for _, test := range []struct {
 		name string
 		f    Fingerprint
 		a, b string
 		same bool
 	}{
-		{"whole", WholeRequest, `{"a":1}`, `{"a":1}`, true},
-		{"whole", WholeRequest, `{"a":1}`, `{"a":1} `, false},
-		{"whole", WholeRequest, "", "\x00", false},
-		{"whole", WholeRequest, strings.Repeat("x", 100_000) + "a", strings.Repeat("x", 100_000) + "b", false},
-		{"JSON", CanonicalJSON, `{"a":1,"b":2}`, "\n{ \"b\" : 2 , \"a\":1}\t", true},
-		{"JSON", CanonicalJSON, `"é/<\""`, `"\u00e9\/\u003c\u0022"`, true},
-		{"JSON", CanonicalJSON, `[[],{}]`, `[{},[]]`, false},
-		{"JSON", CanonicalJSON, `[]`, `{}`, false},
-		{"JSON", CanonicalJSON, `[]`, `null`, false},
-		{"JSON", CanonicalJSON, `1`, `"1"`, false},
-		{"JSON", CanonicalJSON, `9007199254740993`, `9007199254740992`, false},
-		{"JSON", CanonicalJSON, `1`, `1.0`, false},
-		{"JSON", CanonicalJSON, `true`, `false`, false},
-		{"JSON", CanonicalJSON, `[1,2]`, `[2,1]`, false},
-		{"JSON", CanonicalJSON, `[1,2]`, `[12]`, false},
-		{"JSON", CanonicalJSON, `{"a":1}`, `{"a":1,"A":2}`, false},
-		{"JSON, a name twice", CanonicalJSON, `{"a":1,"a":2}`, `{"a":2}`, false},
-		{"JSON, a name twice", CanonicalJSON, `{"a":1,"a":2}`, `{"a":1, "a":2}`, false},
-		{"JSON, a name twice further in", CanonicalJSON, `[{"b":{"a":1,"\u0061":2}}]`, `[{"b":{"a":2}}]`, false},
-		{"JSON, a name in two cases", CanonicalJSON, `{"a":1,"A":2}`, `{"a":1, "A":2}`, false},
-		{"JSON, a name in three letters for one", CanonicalJSON, `{"k":1,"\u212a":2}`, `{"k":1, "\u212a":2}`, false},
-		{"JSON, lone surrogates", CanonicalJSON, `"\ud800"`, `"\ud801"`, false},
-		{"JSON, lone surrogates", CanonicalJSON, `{"\ud800":1}`, `{"\ufffd":1}`, false},
-		{"JSON, not UTF-8", CanonicalJSON, "\"\xff\"", "\"\xfe\"", false},
-		{"JSON, more behind", CanonicalJSON, `{} {}`, `{}`, false},
-		{"no JSON", CanonicalJSON, `a=1&b=2`, `a=1&b=2`, true},
-		{"no JSON", CanonicalJSON, `a=1&b=2`, `b=2&a=1`, false},
-		{"nothing", CanonicalJSON, ``, `null`, false},
-		{"too deep", CanonicalJSON, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), strings.Repeat("[", 20_000) + " " + strings.Repeat("]", 20_000), false},
-		{"deep", CanonicalJSON, strings.Repeat("[", 9000) + strings.Repeat("]", 9000), strings.Repeat("[", 9000) + " " + strings.Repeat("]", 9000), true},
+		{"whole", FingerprintBody, `{"a":1}`, `{"a":1}`, true},
+		{"whole", FingerprintBody, `{"a":1}`, `{"a":1} `, false},
+		{"whole", FingerprintBody, "", "\x00", false},
+		{"whole", FingerprintBody, strings.Repeat("x", 100_000) + "a", strings.Repeat("x", 100_000) + "b", false},
+		{"JSON", FingerprintJSON, `{"a":1,"b":2}`, "\n{ \"b\" : 2 , \"a\":1}\t", true},
+		{"JSON", FingerprintJSON, `"é/<\""`, `"\u00e9\/\u003c\u0022"`, true},
+		{"JSON", FingerprintJSON, `[[],{}]`, `[{},[]]`, false},
+		{"JSON", FingerprintJSON, `[]`, `{}`, false},
+		{"JSON", FingerprintJSON, `[]`, `null`, false},
+		{"JSON", FingerprintJSON, `1`, `"1"`, false},
+		{"JSON", FingerprintJSON, `9007199254740993`, `9007199254740992`, false},
+		{"JSON", FingerprintJSON, `1`, `1.0`, false},
+		{"JSON", FingerprintJSON, `true`, `false`, false},
+		{"JSON", FingerprintJSON, `[1,2]`, `[2,1]`, false},
+		{"JSON", FingerprintJSON, `[1,2]`, `[12]`, false},
+		{"JSON", FingerprintJSON, `{"a":1}`, `{"a":1,"A":2}`, false},
+		{"JSON, a name twice", FingerprintJSON, `{"a":1,"a":2}`, `{"a":2}`, false},
+		{"JSON, a name twice", FingerprintJSON, `{"a":1,"a":2}`, `{"a":1, "a":2}`, false},
+		{"JSON, a name twice further in", FingerprintJSON, `[{"b":{"a":1,"\u0061":2}}]`, `[{"b":{"a":2}}]`, false},
+		{"JSON, a name in two cases", FingerprintJSON, `{"a":1,"A":2}`, `{"a":1, "A":2}`, false},
+		{"JSON, a name in three letters for one", FingerprintJSON, `{"k":1,"\u212a":2}`, `{"k":1, "\u212a":2}`, false},
+		{"JSON, lone surrogates", FingerprintJSON, `"\ud800"`, `"\ud801"`, false},
+		{"JSON, lone surrogates", FingerprintJSON, `{"\ud800":1}`, `{"\ufffd":1}`, false},
+		{"JSON, not UTF-8", FingerprintJSON, "\"\xff\"", "\"\xfe\"", false},
+		{"JSON, more behind", FingerprintJSON, `{} {}`, `{}`, false},
+		{"no JSON", FingerprintJSON, `a=1&b=2`, `a=1&b=2`, true},
+		{"no JSON", FingerprintJSON, `a=1&b=2`, `b=2&a=1`, false},
+		{"nothing", FingerprintJSON, ``, `null`, false},
+		{"too deep", FingerprintJSON, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), strings.Repeat("[", 20_000) + " " + strings.Repeat("]", 20_000), false},
+		{"deep", FingerprintJSON, strings.Repeat("[", 9000) + strings.Repeat("]", 9000), strings.Repeat("[", 9000) + " " + strings.Repeat("]", 9000), true},
 		{"fields", fields, `{"amount":1}`, `{"amount": 1, "note":"x"}`, true},
 		{"fields", fields, `{"amount":1}`, `{"amount":2}`, false},
 		{"fields", fields, `{"amount":1}`, `{}`, false},
@@ -66,16 +66,16 @@ func TestFingerprintsOfBodies(t *testing.T) {
 		{"fields", fields, `{"a/b":{"~":1}}`, `{"a/b":{"~":2}}`, false},
 		{"fields", fields, `{"amount":1,"amount":2}`, `{"amount":2}`, false},
 		{"fields", fields, `no JSON`, `no  JSON`, false},
-		{"fields", Fields("/0"), `[1]`, `[2]`, false},
-		{"fields", Fields("/00"), `[1]`, `[2]`, true},
-		{"fields", Fields("/-1"), `[1]`, `[2]`, true},
-		{"fields", Fields(""), `[1]`, `[ 1 ]`, true},
-		{"fields", Fields(""), `[1]`, `[2]`, false},
+		{"fields", FingerprintFields("/0"), `[1]`, `[2]`, false},
+		{"fields", FingerprintFields("/00"), `[1]`, `[2]`, true},
+		{"fields", FingerprintFields("/-1"), `[1]`, `[2]`, true},
+		{"fields", FingerprintFields(""), `[1]`, `[ 1 ]`, true},
+		{"fields", FingerprintFields(""), `[1]`, `[2]`, false},
 		{"fields, in another case", fields, `{"Amount":1}`, `{"Amount":2}`, false},
-		{"fields, in another case further in", Fields("/a/b"), `{"a":{"B":1}}`, `{"a":{"B":2}}`, false},
+		{"fields, in another case further in", FingerprintFields("/a/b"), `{"a":{"B":1}}`, `{"a":{"B":2}}`, false},
 		{"fields, in two cases", fields, `{"amount":1,"AMOUNT":2}`, `{"amount":1,"AMOUNT":3}`, false},
 		{"fields, other ones in another case", fields, `{"amount":1,"Note":1}`, `{"amount":1,"Note":2}`, true},
-		{"none", None, `1`, `2`, true},
+		{"none", FingerprintNone, `1`, `2`, true},
 	} {
 		if same := printOf(test.f, nil, test.a) == printOf(test.f, nil, test.b); same != test.same {
 			t.Errorf("%s: %.40q and %.40q are the same request: %v", test.name, test.a, test.b, same)
@@ -99,7 +99,7 @@ func TestFingerprintsOfRequests(t *testing.T) {
 		},
 		"other headers": func(r *http.Request) { r.Header.Set("User-Agent", "another") },
 	} {
-		for kind, f := range map[string]Fingerprint{"whole": WholeRequest, "JSON": CanonicalJSON, "fields": Fields("/a"), "none": None} {
+		for kind, f := range map[string]Fingerprint{"whole": FingerprintBody, "JSON": FingerprintJSON, "fields": FingerprintFields("/a"), "none": FingerprintNone} {
 			counts := map[string]bool{
 				"method": true, "path": true, "mount": true, "other headers": false, "query": kind == "whole" || kind == "JSON",
 			}
@@ -113,7 +113,7 @@ func TestFingerprintsOfRequests(t *testing.T) {
 		}
 	}
 	at := func(path string) [printSize]byte {
-		return WholeRequest.of(httptest.NewRequest("POST", path, nil), nil)
+		return fingerprint(FingerprintBody, httptest.NewRequest("POST", path, nil), nil)
 	}
 	if at("/x%2Fy/z") == at("/x/y%2Fz") || at("/x%2fy/z") == at("/x/y/z") {
 		t.Error("a slash within a segment counts as one between two")
@@ -121,7 +121,7 @@ func TestFingerprintsOfRequests(t *testing.T) {
 	if at("/x%2Fy/z") != at("/%78%2fy/z") {
 		t.Error("another spelling is another path")
 	}
-	if printOf(CanonicalJSON, nil, "1") == printOf(WholeRequest, nil, "1") || printOf(Fields("/a"), nil, "1") == printOf(Fields("/b"), nil, "1") {
+	if printOf(FingerprintJSON, nil, "1") == printOf(FingerprintBody, nil, "1") || printOf(FingerprintFields("/a"), nil, "1") == printOf(FingerprintFields("/b"), nil, "1") {
 		t.Error("two kinds of fingerprints are equal")
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -20,8 +22,8 @@ type Guard struct {
 	body  func(*http.Request) ([]byte, error)
 }
 
-// New returns a guard that keeps locks and records by a client. It refuses a Config that can never work; see
-// Config.Validate.
+// New returns a guard whose locks and records are those of locks. It refuses a Config that can never
+// work; see Config.Validate.
 func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -37,23 +39,28 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 	return &Guard{locks: locks, cfg: cfg, guard: inner, body: keyfuncs.Body(keyfuncs.MaxBody(cfg.MaxRequestBody))}, nil
 }
 
-// Serve runs next for the first request of a key, and answers in its place whatever else comes. w takes the answers that are not
-// next's. next gets a copy of r, and the Recorder of its answer: the handler has to write to Recorder.Wrap of the writer that it
-// would write to otherwise. Without a key to guard, the Recorder is nil.
+// Serve runs next for the first request of a key, and answers all others in its place. w takes the
+// answers that are not next's. next gets a copy of r, and the Recorder of its answer: the handler must
+// write to Recorder.Wrap of its usual writer. The Recorder is nil if the request has no key to guard.
 func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Request, *Recorder)) {
 	if !slices.Contains(g.cfg.Methods, r.Method) {
 		next(r, nil)
 		return
 	}
-	v := &visit{g: g, server: server(r.Context()), outer: visitFrom(r.Context())}
-	own := r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
-	defer guard.KeepForm(r, own)
-	g.guard.Serve(w, own, func(_ http.ResponseWriter, r *http.Request) { v.run(r, next) })
+	a := &attempt{g: g, server: httpreq.Server(r.Context()), outer: attemptFrom(r.Context())}
+	own := r.WithContext(context.WithValue(r.Context(), attemptKey{}, a))
+	defer adapter.KeepForm(r, own)
+	g.guard.Serve(w, own, func(_ http.ResponseWriter, r *http.Request) { a.run(r, next) })
 }
 
-// policy names the request and sums it up.
-func (v *visit) policy(r *http.Request, p *guard.Policy) error {
-	cfg := &v.g.cfg
+// policy decides on the attempt that the request leads to.
+func policy(r *http.Request, p *guard.Policy) error {
+	return r.Context().Value(attemptKey{}).(*attempt).decide(r, p)
+}
+
+// decide names the request, sums it up, and makes its lock.
+func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
+	cfg := &a.g.cfg
 	key, err := cfg.key(r)
 	if err != nil {
 		return err
@@ -69,61 +76,65 @@ func (v *visit) policy(r *http.Request, p *guard.Policy) error {
 	if scope == "" {
 		return newError(keyMissing, "The request does not say on whose behalf it is made.", nil)
 	}
-	v.key, v.name = key, cfg.name(r, scope, key)
-	if outer := v.outer; outer != nil && outer.server == v.server && outer.name == v.name {
-		v.inside, p.Skip = true, true // the middleware is there twice
+	a.key, a.name = key, cfg.name(r, scope, key)
+	if outer := a.outer; outer != nil && outer.server == a.server && outer.name == a.name {
+		a.nested, p.Skip = true, true // the middleware is mounted twice
 		return nil
 	}
-	p.Keys = []string{v.name}
-	return v.fingerprint(r)
+	if err := a.fingerprint(r); err != nil {
+		return err
+	}
+	p.Lock, err = a.lock()
+	return err
 }
 
-func (v *visit) fingerprint(r *http.Request) (err error) {
+func (a *attempt) fingerprint(r *http.Request) (err error) {
 	var body []byte
-	if !v.g.cfg.Fingerprint.noBody {
-		if body, err = v.g.body(r); err != nil {
+	if a.g.cfg.Fingerprint.readsBody() {
+		if body, err = a.g.body(r); err != nil {
 			return err
 		}
 	}
-	v.print = v.g.cfg.Fingerprint.of(r, body)
+	a.print = fingerprint(a.g.cfg.Fingerprint, r, body)
 	return nil
 }
 
-// run runs the handler, and lets go of its key.
-func (v *visit) run(r *http.Request, next func(*http.Request, *Recorder)) {
-	if v.lease == nil { // skipped, or failed open
+// run runs the handler and releases its key.
+func (a *attempt) run(r *http.Request, next func(*http.Request, *Recorder)) {
+	if a.lease == nil { // skipped, or failed open
 		next(r, nil)
 		return
 	}
-	ctx, passed, end := handlerContext(r.Context(), v.lease.Lease)
+	ctx, passed, end := handlerContext(r.Context(), a.lease.Lease)
 	own := r.WithContext(ctx)
-	rec := &Recorder{r: r, limit: v.g.cfg.MaxResponseBody, passed: passed}
+	rec := &Recorder{r: r, limit: a.g.cfg.MaxResponseBody, passed: passed}
 	completed := false
 	defer func() {
-		if !completed { // a panic, or the end of the goroutine: the guard releases the lock
+		if !completed { // a panic, or runtime.Goexit: the guard releases the lock
 			rec.abandon()
 		}
 		end()
-		guard.KeepForm(r, own)
+		adapter.KeepForm(r, own)
 	}()
 	next(own, rec)
-	v.finish(r, rec)
+	a.finish(r, rec)
 	completed = true
 }
 
-// finish stores the result, if it is to be stored, in releasing the lock, and then sends the answer: the client that has it
-// can ask again at once. What becomes of the storing is nothing to the client.
-func (v *visit) finish(r *http.Request, rec *Recorder) {
+// finish stores the result, if it is to be stored, in the step that releases the lock. Then it sends
+// the answer, so a client that has the answer can repeat the request at once. The client gets the
+// answer even if storing fails.
+func (a *attempt) finish(r *http.Request, rec *Recorder) {
 	whole := rec.complete()
-	guard.SetStatus(r.Context(), rec.status)
-	result, failure := v.result(rec, whole)
-	err := guard.ReleaseBy(r.Context(), func(lease *core.Lease) error {
+	adapter.SetStatus(r.Context(), rec.status)
+	result, failure := a.result(rec, whole)
+	err := adapter.ReleaseBy(r.Context(), func(lease *core.Lease) error {
 		var err error
 		switch {
 		case result != nil:
-			err = v.lease.ReleaseWith(r.Context(), result, v.ttl())
-		case failure != nil && v.marker != nil:
-			err = v.lease.ReleaseWith(r.Context(), v.marker, v.g.cfg.TTL) // Release would take it away
+			err = a.lease.ReleaseWith(r.Context(), result, a.ttl())
+		case failure != nil && a.marker != nil:
+			err = a.lease.ReleaseWith(r.Context(), a.marker, a.g.cfg.TTL) // Release would delete it
 		default:
 			err = lease.Release(r.Context())
 		}
@@ -133,41 +144,42 @@ func (v *visit) finish(r *http.Request, rec *Recorder) {
 		return err
 	})
 	if errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
-		v.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, the client got it all the same",
+		a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
 			"method", r.Method, "pattern", r.Pattern, "error", err)
 	}
 	rec.release()
 }
 
-// recordRoom is how much larger than Config.MaxResponseBody a record may be, for its headers and for what a Codec adds.
+// recordRoom is how much larger than Config.MaxResponseBody a record may be, for its headers and for
+// what a Codec adds.
 const recordRoom = 64 << 10
 
-// result is the record of the run as it goes to Redis; nil without an error: there is to be none.
-func (v *visit) result(rec *Recorder, whole bool) ([]byte, error) {
-	if !v.stores(rec) {
+// result returns the record of the run as Redis stores it; nil without an error: nothing is stored.
+func (a *attempt) result(rec *Recorder, whole bool) ([]byte, error) {
+	if !a.stores(rec) {
 		return nil, nil
 	}
 	if whole {
-		data, err := v.seal(&record{
-			kind: answered, print: v.print,
-			status: rec.status, header: recorded(rec.before, rec.header, rec.body, v.g.cfg.Headers), body: rec.body,
+		data, err := a.seal(&record{
+			kind: answered, print: a.print,
+			status: rec.status, header: recorded(rec.before, rec.header, rec.body, a.g.cfg.Headers), body: rec.body,
 		})
-		if err != nil || int64(len(data)-recordRoom) <= v.g.cfg.MaxResponseBody {
+		if err != nil || int64(len(data)-recordRoom) <= a.g.cfg.MaxResponseBody {
 			return data, err
 		}
 	}
-	return v.seal(&record{kind: unrecorded, print: v.print})
+	return a.seal(&record{kind: unrecorded, print: a.print})
 }
 
 // stores reports whether the result is to be stored.
-func (v *visit) stores(rec *Recorder) bool {
+func (a *attempt) stores(rec *Recorder) bool {
 	status := rec.status
 	if status == 0 {
-		status = http.StatusSwitchingProtocols // nothing else goes without a status
+		status = http.StatusSwitchingProtocols // only a hijacked connection has no status
 	}
 	header := rec.header.Clone()
 	if header == nil {
 		header = make(http.Header) // of a hijacked connection
 	}
-	return !v.noStore.Load() && v.g.cfg.Store(status, header)
+	return !a.noStore.Load() && a.g.cfg.Store(status, header)
 }

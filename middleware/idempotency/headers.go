@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// DefaultHeaders keeps the headers that describe the result. It drops those that belong to one exchange: cookies and
-// challenges, Date, Age and Server, limits and Retry-After, and the ids of requests and traces. And it drops secrets, so that Redis
-// does not have them: every header whose name has one of these texts in it, in any case: authorization, token, secret, password,
-// credential, session, jwt, apikey or api-key, or the word auth.
+// DefaultHeaders keeps the headers that describe the result. It drops those that belong to one
+// exchange: cookies and challenges, Date, Age and Server, limits and Retry-After, and the ids of
+// requests and traces. It also drops secrets, so that they never reach Redis: every header whose name
+// contains, in any case, one of authorization, token, secret, password, credential, session, jwt,
+// apikey and api-key, or the word auth.
 //
-// It is a HeaderFilter, and there for others to build on:
+// It is a HeaderFilter for others to build on:
 //
 //	Headers: func(name string) bool { return name == "X-Next-Token" || idempotency.DefaultHeaders(name) }
 func DefaultHeaders(name string) bool {
@@ -35,7 +36,7 @@ func isSecret(name string) bool {
 	return strings.Contains("-"+name+"-", "-auth-")
 }
 
-// ofConnection says whether a header is about how an answer is carried, and not about what it says.
+// ofConnection reports whether a header is about the transport of an answer, not its content.
 func ofConnection(name string, header http.Header) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
@@ -51,8 +52,8 @@ func ofConnection(name string, header http.Header) bool {
 	return false
 }
 
-// recorded is what the handler has made of the header that was there before, as far as it is to be repeated. What it took
-// away is there without values. The length was checked, and is the same for the same body.
+// recorded returns the changes that the handler made to the header, as far as they are to be replayed.
+// A header that it deleted has no values. Content-Length is kept: it was checked against the body.
 func recorded(before, header http.Header, body []byte, keep HeaderFilter) http.Header {
 	kept := make(http.Header)
 	wanted := func(name string) bool {
@@ -68,7 +69,7 @@ func recorded(before, header http.Header, body []byte, keep HeaderFilter) http.H
 		if _, has := header[name]; !has && wanted(name) {
 			kept[name] = nil
 			if name == "Content-Type" && len(body) > 0 && len(header["Content-Encoding"]) == 0 {
-				kept[name] = []string{http.DetectContentType(body)} // as net/http does for want of one
+				kept[name] = []string{http.DetectContentType(body)} // as net/http does without one
 			}
 		}
 	}

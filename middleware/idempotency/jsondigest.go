@@ -5,25 +5,22 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"runtime"
 	"slices"
-	"strconv"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
+
+	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// digestJSON returns a digest for each pointer of the tree: that of the value it leads to, or nil if there is none. Values that
-// differ only in white space, in the order of members and in the spelling of strings have equal digests. ok is false for a document
-// that is not JSON, is nested deeper than encoding/json allows, or is ambiguous: it has a name twice in one object, whatever
-// the case, or a lone surrogate.
+// digestJSON returns the digest of the value at each pointer of the tree; nil: there is no value. Values
+// that differ only in white space, in the order of members and in the spelling of strings have equal
+// digests. ok is false for a document that is not JSON, is nested deeper than encoding/json allows, or is
+// ambiguous: an object has a name twice, in any case, or a string has a lone surrogate.
 //
-// The document is read once. A member of an object becomes a short digest when it ends, and only these are sorted when the object
-// ends. It keeps 24 bytes for each member of the objects that are open, at most maxTokens bytes and a string for each value that is
-// open, and nothing of the values that have ended.
+// digestJSON reads the document once. It reduces a member to a short digest when the member ends, and
+// sorts only these digests when the object ends. It keeps 24 bytes for each member of the open objects,
+// at most maxTokens bytes and a string for each open value, and nothing of the values that have ended.
 func digestJSON(document []byte, tree *pointerTree) (digests [][]byte, ok bool) {
-	if !utf8.Valid(document) || !json.Valid(document) {
+	if !jsontext.Valid(document) {
 		return nil, false
 	}
 	d := &digester{document: document, next: tree, digests: make([][]byte, tree.pointers())}
@@ -34,34 +31,34 @@ func digestJSON(document []byte, tree *pointerTree) (digests [][]byte, ok bool) 
 	return d.digests, true
 }
 
-// A digester reads a valid document and writes tokens. The tokens of a value depend on nothing but the value and the tree, and
-// those of one value are never the beginning of another's.
+// A digester reads a valid document and writes tokens. The tokens of a value depend only on the value
+// and the tree, and never are a prefix of another value's.
 type digester struct {
 	document []byte
 	digests  [][]byte // by pointer
 
 	containers []container
-	tokens     []byte   // of all values that are open, the innermost last
-	members    []member // of all objects that are open, the innermost last
+	tokens     []byte   // of all open values, the innermost last
+	members    []member // of all open objects, the innermost last
 	text       []byte   // of the last string with escapes, decoded
 
-	named   bool         // the next value is that of the name before it
-	next    *pointerTree // at the next value, unless it is an array's element; nil: no pointer leads there
+	named   bool         // the next value belongs to the name before it
+	next    *pointerTree // at the next value, unless that is an element of an array; nil: no pointer leads there
 	inCrowd bool
 }
 
-// A container is an object or array that is open.
+// A container is an open object or array.
 type container struct {
 	tree   *pointerTree
-	from   int // where its tokens begin, or those of the value around it that become one digest
+	from   int // where the tokens begin that shorten may replace: its own, or those of the value around it
 	member int // of an object: where the tokens of the open member begin
 	n      int // of an object: its first member in digester.members; of an array: the index of the next element
 	object bool
 }
 
-// A member is a member of an object that has ended.
+// A member is an ended member of an open object.
 type member struct {
-	name uint64 // a hash that is the same for all cases of a name; the members of an object are sorted by it
+	name uint64 // a hash of the name, equal in all cases; members are sorted by it
 	sum  [16]byte
 }
 
@@ -73,7 +70,7 @@ const (
 	wantedToken = 'w' // the SHA-256 of a value that a pointer leads to follows
 )
 
-// maxTokens is how many bytes of tokens an open value may have before they become one digest.
+// maxTokens is how many bytes of tokens an open value may have before a digest replaces them.
 const maxTokens = 4096
 
 func (d *digester) read() (ok bool) {
@@ -90,30 +87,24 @@ func (d *digester) read() (ok bool) {
 			}
 			i++
 		case '"':
-			end := endOfString(d.document, i)
-			text, ok := d.decode(d.document[i+1 : end-1])
-			if !ok {
-				return false
-			}
-			if d.expectsName() {
-				ok = d.name(text)
-			} else {
+			end := jsontext.EndOfString(d.document, i)
+			text := d.decode(d.document[i+1 : end-1])
+			if !d.expectsName() {
 				d.scalar(stringToken, text)
-			}
-			if !ok {
+			} else if !d.name(text) {
 				return false
 			}
 			i = end
 		default:
-			end := endOfLiteral(d.document, i)
-			d.scalar(numberToken, d.document[i:end]) // true, false and null are no numbers: all differ
+			end := jsontext.EndOfLiteral(d.document, i)
+			d.scalar(numberToken, d.document[i:end]) // no number is spelled true, false or null
 			i = end
 		}
 	}
 	return true
 }
 
-// top is the innermost container; nil: there is none.
+// top returns the innermost container; nil: there is none.
 func (d *digester) top() *container {
 	if len(d.containers) == 0 {
 		return nil
@@ -132,13 +123,14 @@ func (d *digester) name(name []byte) (ok bool) {
 		return false
 	}
 	d.named = true
-	d.add(member{name: hashName(name)})
+	d.add(member{name: jsontext.HashName(name)})
 	top.member = len(d.tokens)
 	d.write(top.member, stringToken, name)
 	return true
 }
 
-// begin is called before each value. It returns the tree at the value, and where the tokens begin that become one digest.
+// begin is called before each value. It returns the tree at the value, and where the tokens begin that
+// shorten may replace.
 func (d *digester) begin() (tree *pointerTree, from int) {
 	tree = d.next
 	d.next, d.named = nil, false
@@ -214,7 +206,7 @@ func (d *digester) close(bracket byte) (ok bool) {
 	return true
 }
 
-// write writes a token with a text, of a value whose tokens begin at from.
+// write writes a token with a text. The tokens of its value begin at from.
 func (d *digester) write(from int, kind byte, text []byte) {
 	d.tokens = append(d.tokens, kind)
 	d.tokens = binary.AppendUvarint(d.tokens, uint64(len(text)))
@@ -229,8 +221,8 @@ func (d *digester) shorten(from int) {
 	}
 }
 
-// add adds a member. While the members take little memory beside the document, room for them doubles. Then there is room at once for
-// as many as the document can have: to go on doubling would take twice that.
+// add adds a member. Capacity doubles while the members are small beside the document. Then it grows at
+// once to as many members as the document can have, because doubling could take twice that.
 func (d *digester) add(m member) {
 	if n := len(d.members); n == cap(d.members) {
 		more := max(n, 16)
@@ -246,8 +238,8 @@ func (d *digester) add(m member) {
 
 const memberSize = 24 // bytes
 
-// crowd has room for as many digesters with many members as there are processors: more at a time would be no faster, and each has up
-// to four times the memory of its document.
+// crowd limits the digesters with many members to the number of processors: more at a time would be no
+// faster, and each takes up to four times the memory of its document.
 var crowd = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 func (d *digester) enterCrowd() {
@@ -263,112 +255,11 @@ func (d *digester) leaveCrowd() {
 	}
 }
 
-// endOfString is where the string that begins at start has ended.
-func endOfString(document []byte, start int) int {
-	for i := start + 1; ; i++ {
-		switch document[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i++
-		}
+// decode decodes what stands between the quotes of a string. The result is valid until the next call.
+func (d *digester) decode(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted
 	}
-}
-
-// endOfLiteral is where the number, true, false or null that begins at start has ended.
-func endOfLiteral(document []byte, start int) int {
-	for i := start; i < len(document); i++ {
-		switch document[i] {
-		case ' ', '\t', '\r', '\n', ',', ']', '}':
-			return i
-		}
-	}
-	return len(document)
-}
-
-// decode decodes what stands between the quotes of a string. The result is good until the next call. It is not ok if there is U+FFFD in
-// it: decoders put that in the place of lone surrogates.
-func (d *digester) decode(quoted []byte) (text []byte, ok bool) {
-	text = quoted
-	if bytes.IndexByte(quoted, '\\') >= 0 {
-		text = d.unescape(quoted)
-	}
-	return text, !bytes.ContainsRune(text, utf8.RuneError)
-}
-
-func (d *digester) unescape(quoted []byte) []byte {
-	text := slices.Grow(d.text[:0], len(quoted)) // no escape is shorter than what it stands for
-	for {
-		i := bytes.IndexByte(quoted, '\\')
-		if i < 0 {
-			break
-		}
-		text = append(text, quoted[:i]...)
-		escape := quoted[i+1]
-		quoted = quoted[i+2:]
-		switch escape {
-		case 'b':
-			text = append(text, '\b')
-		case 'f':
-			text = append(text, '\f')
-		case 'n':
-			text = append(text, '\n')
-		case 'r':
-			text = append(text, '\r')
-		case 't':
-			text = append(text, '\t')
-		case 'u':
-			r := hexRune(quoted)
-			quoted = quoted[4:]
-			if utf16.IsSurrogate(r) {
-				var second rune
-				if bytes.HasPrefix(quoted, []byte(`\u`)) {
-					second = hexRune(quoted[2:])
-				}
-				if r = utf16.DecodeRune(r, second); r != utf8.RuneError {
-					quoted = quoted[6:]
-				}
-			}
-			text = utf8.AppendRune(text, r)
-		default: // a quote, a slash or a backslash
-			text = append(text, escape)
-		}
-	}
-	d.text = append(text, quoted...)
+	d.text = jsontext.AppendUnquoted(d.text[:0], quoted)
 	return d.text
-}
-
-// hexRune is the number in the four digits that text begins with.
-func hexRune(text []byte) rune {
-	n, _ := strconv.ParseUint(string(text[:4]), 16, 16) // the document is valid
-	return rune(n)
-}
-
-// hashName is a FNV-1a hash of the characters of a name, which is the same for all names that encoding/json takes for each other. Names
-// of one object with equal hashes make the document ambiguous, which is safe should a client find some.
-func hashName(name []byte) uint64 {
-	hash := uint64(14695981039346656037)
-	for len(name) > 0 {
-		r, size := utf8.DecodeRune(name)
-		name = name[size:]
-		hash = (hash ^ uint64(foldRune(r))) * 1099511628211
-	}
-	return hash
-}
-
-// foldRune makes one of all characters that encoding/json takes for each other: "K" of "k".
-func foldRune(r rune) rune {
-	if r < utf8.RuneSelf {
-		if 'a' <= r && r <= 'z' {
-			return r - 'a' + 'A'
-		}
-		return r
-	}
-	for {
-		next := unicode.SimpleFold(r)
-		if next <= r { // the orbit begins again with its smallest
-			return next
-		}
-		r = next
-	}
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// maxKeyLen is what most services that take such keys agree on.
+// maxKeyLen is the bound of most services that take such keys.
 const maxKeyLen = 255
 
-// key reads the key of a request. "", nil: there is none, and none is needed.
+// key returns the key of a request. "", nil: there is none, and it is optional.
 func (c *Config) key(r *http.Request) (string, error) {
 	values := r.Header[c.Header]
 	switch {
@@ -30,7 +30,8 @@ func (c *Config) keyInvalid(why string) error {
 	return newError(keyInvalid, "The header "+c.Header+" "+why+".", nil)
 }
 
-// parseKey takes a String of RFC 9651, and unless strict a bare key; both forms of a key are one. why says what is wrong.
+// parseKey parses a String of RFC 9651 or, unless strict, a bare key; both forms of a key are the same
+// key. why says what is wrong with value; "": it is valid.
 func parseKey(value string, strict bool) (key, why string) {
 	value = strings.Trim(value, " \t")
 	switch {
@@ -41,9 +42,9 @@ func parseKey(value string, strict bool) (key, why string) {
 			return "", why
 		}
 	case strict:
-		return "", "has to be in double quotes"
+		return "", "must be in double quotes"
 	case strings.Contains(value, `"`):
-		return "", "has a quote within a key that does not begin with one"
+		return "", "contains a quote but does not begin with one"
 	default:
 		key = value
 	}
@@ -53,20 +54,20 @@ func parseKey(value string, strict bool) (key, why string) {
 	case len(key) > maxKeyLen:
 		return "", "is longer than 255 characters"
 	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "", "has characters in it other than visible ASCII"
+		return "", "contains characters other than visible ASCII"
 	}
 	return key, ""
 }
 
-// unquote decodes a String of RFC 9651, which begins with a quote. Parameters behind it are not taken: they might mean that it
-// is another key.
+// unquote decodes a String of RFC 9651, which begins with a quote. It refuses parameters after it: they
+// might make it another key.
 func unquote(value string) (key, why string) {
 	var b strings.Builder
 	for i := 1; i < len(value); i++ {
 		switch c := value[i]; c {
 		case '"':
 			if i != len(value)-1 {
-				return "", "has something behind its closing quote"
+				return "", "continues after its closing quote"
 			}
 			return b.String(), ""
 		case '\\':

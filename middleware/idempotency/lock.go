@@ -3,57 +3,54 @@ package idempotency
 import (
 	"context"
 	"crypto/subtle"
-	"net/http"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard"
 )
 
-// A lock is the lock of a run as a guard takes it. What has a record cannot be locked: the error is the answer to that.
+// A lock is the lock of one attempt, for package guard.
 type lock struct {
-	v    *visit
-	name string
+	a    *attempt
 	once *core.Once
-	err  error // why there can be no lock
 }
 
-func lockOf(r *http.Request, name string) core.Locker {
-	v := visitOf(r)
-	l := &lock{v: v, name: name, once: v.g.locks.Once(name)}
-	if v.g.cfg.OnUnknown == Refuse {
-		if v.marker, l.err = v.seal(&record{kind: begun, print: v.print}); l.err == nil {
-			l.once = l.once.WithMarker(v.marker, v.g.cfg.TTL)
-		}
+// lock returns the lock of a. With OutcomeRefuse, Acquire leaves a marker in the step that takes it.
+func (a *attempt) lock() (core.Locker, error) {
+	l := &lock{a: a, once: a.g.locks.Once(lockName(a.name))}
+	if a.g.cfg.OnUnknown != OutcomeRefuse {
+		return l, nil
 	}
-	return l
+	var err error
+	if a.marker, err = a.seal(&record{kind: begun, print: a.print}); err != nil {
+		a.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request is answered 503", "error", err)
+		return nil, newError(recordUnwritable, "", err)
+	}
+	l.once = l.once.WithMarker(a.marker, a.g.cfg.TTL)
+	return l, nil
 }
 
-func (l *lock) Name() string { return l.name }
+func (l *lock) Name() string { return lockName(l.a.name) }
 
+// Acquire fails with the reply if a record exists: a replay, or a *guard.Error.
 func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
-	if l.err != nil {
-		l.v.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request is answered 503", "error", l.err)
-		return nil, newError(recordUnwritable, "", l.err)
-	}
 	lease, data, err := l.once.Acquire(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	if lease == nil {
-		return nil, l.v.answer(data)
+		return nil, l.a.reply(data)
 	}
-	l.v.lease = lease
+	l.a.lease = lease
 	return lease.Lease, nil
 }
 
-// answer is what a request with a record gets.
-func (v *visit) answer(data []byte) *guard.Error {
-	rec, err := v.unseal(data)
+// reply returns what a repeat is answered with, given the record in Redis.
+func (a *attempt) reply(data []byte) error {
+	rec, err := a.unseal(data)
 	if err != nil {
-		v.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request is answered 503", "error", err)
+		a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request is answered 503", "error", err)
 		return newError(recordUnreadable, "", err)
 	}
-	if subtle.ConstantTimeCompare(rec.print[:], v.print[:]) != 1 {
+	if subtle.ConstantTimeCompare(rec.print[:], a.print[:]) != 1 {
 		return newError(keyReused, "", nil)
 	}
 	switch rec.kind {
@@ -62,6 +59,5 @@ func (v *visit) answer(data []byte) *guard.Error {
 	case begun:
 		return newError(outcomeUnknown, "", nil)
 	}
-	v.replay = rec
-	return &guard.Error{Status: rec.status, Title: "The request has been processed", Err: ErrReplayed}
+	return &replay{rec}
 }

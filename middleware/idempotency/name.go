@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// name identifies what may run once: a key of a scope, for a method and a route.
+// name identifies what may run once: a key of a scope, method and route.
 func (c *Config) name(r *http.Request, scope, key string) string {
 	route := c.Route
 	if route == "" {
@@ -21,7 +21,7 @@ func (c *Config) name(r *http.Request, scope, key string) string {
 // lockName is the name of the lock and the record in Redis.
 func lockName(name string) string { return "reqlock:idempotency:" + name }
 
-// A sum is a SHA-256 of parts. Each is preceded by its length: other parts are another sum.
+// A sum is a SHA-256 of parts. The length precedes each part, so other parts have another sum.
 type sum struct{ parts []byte }
 
 func newSum(purpose string) *sum {
@@ -36,7 +36,7 @@ func (s *sum) add(parts ...string) {
 	}
 }
 
-// maxPart is the length beyond which the hash of a part stands for it.
+// maxPart is the longest part, in bytes; a longer one is replaced by its hash.
 const maxPart = 4096
 
 func (s *sum) addBytes(part []byte) {

@@ -2,48 +2,42 @@ package idempotency
 
 import (
 	"bytes"
-	"fmt"
-	"strconv"
-	"strings"
+
+	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// A pointerTree holds JSON pointers, RFC 6901, by the places in a document that they lead through.
+// A pointerTree holds JSON pointers, RFC 6901, by the steps they share.
 type pointerTree struct {
-	ends     []int // the numbers of the pointers that lead here
+	ends     []int // the numbers of the pointers that end here
 	branches []branch
 }
 
-// A branch leads to the member of an object or, unless index is -1, to an element of an array.
+// A branch is a step of the pointers that share it.
 type branch struct {
-	name  []byte
-	index int
-	tree  *pointerTree
+	jsontext.Token
+	tree *pointerTree
 }
 
-// wholeDocument has one pointer, which leads to the document itself.
+// wholeDocument has one pointer, to the document itself.
 var wholeDocument = &pointerTree{ends: []int{0}}
 
-func (t *pointerTree) add(path []string, pointer int) {
+func (t *pointerTree) add(path []jsontext.Token, pointer int) {
 	if len(path) == 0 {
 		t.ends = append(t.ends, pointer)
 		return
 	}
 	for _, b := range t.branches {
-		if string(b.name) == path[0] {
+		if bytes.Equal(b.Name, path[0].Name) {
 			b.tree.add(path[1:], pointer)
 			return
 		}
 	}
-	index, err := strconv.Atoi(path[0])
-	if err != nil || index < 0 || strconv.Itoa(index) != path[0] {
-		index = -1
-	}
-	b := branch{name: []byte(path[0]), index: index, tree: &pointerTree{}}
+	b := branch{Token: path[0], tree: &pointerTree{}}
 	t.branches = append(t.branches, b)
 	b.tree.add(path[1:], pointer)
 }
 
-// pointers is how many there are.
+// pointers returns how many there are.
 func (t *pointerTree) pointers() int {
 	n := len(t.ends)
 	for _, b := range t.branches {
@@ -52,20 +46,20 @@ func (t *pointerTree) pointers() int {
 	return n
 }
 
-// wanted reports whether a pointer leads here, and no further. A nil tree has no pointers.
+// wanted reports whether a pointer ends here. A nil tree has no pointers.
 func (t *pointerTree) wanted() bool { return t != nil && len(t.ends) > 0 }
 
-// member follows the tree to a member; nil: no pointer leads there. It is not ok if a pointer leads to a member whose name differs
-// only in its case.
+// member follows the tree to a member; nil: no pointer leads there. false: a pointer leads to a member
+// whose name differs only in case.
 func (t *pointerTree) member(name []byte) (tree *pointerTree, ok bool) {
 	if t == nil {
 		return nil, true
 	}
 	for _, b := range t.branches {
 		switch {
-		case bytes.Equal(b.name, name):
+		case bytes.Equal(b.Name, name):
 			tree = b.tree
-		case bytes.EqualFold(b.name, name):
+		case jsontext.SameName(b.Name, name):
 			return nil, false
 		}
 	}
@@ -78,23 +72,9 @@ func (t *pointerTree) element(index int) *pointerTree {
 		return nil
 	}
 	for _, b := range t.branches {
-		if b.index == index {
+		if b.Index == index {
 			return b.tree
 		}
 	}
 	return nil
-}
-
-func parsePointer(pointer string) ([]string, error) {
-	if pointer == "" {
-		return nil, nil
-	}
-	if pointer[0] != '/' || strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(pointer), "~") {
-		return nil, fmt.Errorf(`Fingerprint has Fields(%q), which is no JSON pointer; want one such as "/order/id", with ~0 for a tilde and ~1 for a slash in a name`, pointer)
-	}
-	path := strings.Split(pointer[1:], "/")
-	for i, token := range path {
-		path[i] = strings.NewReplacer("~0", "~", "~1", "/").Replace(token)
-	}
-	return path, nil
 }

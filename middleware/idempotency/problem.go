@@ -23,21 +23,21 @@ var problems = map[string]struct {
 	title, detail string
 	retry         time.Duration
 }{
-	keyMissing: {http.StatusBadRequest, "The idempotency key is missing", "", 0},
-	keyInvalid: {http.StatusBadRequest, "The idempotency key cannot be used", "", 0},
-	keyReused: {http.StatusUnprocessableEntity, "The idempotency key was used for another request",
-		"A key stands for one request, and this one differs from the one that the key was used for. Nothing was done. Use a new key for a new request.", 0},
-	notReplayable: {http.StatusConflict, "The answer cannot be repeated",
-		"This request has been processed, but its answer was of a kind that is not kept. Nothing was done now. Look up the result, and do not send the request again.", 0},
-	outcomeUnknown: {http.StatusConflict, "The outcome is unknown",
-		"The processing of this request was interrupted, and may have had an effect or not. Nothing was done now. Look up the result before using a new key.", 0},
-	recordUnreadable: {http.StatusServiceUnavailable, "The recorded answer cannot be read",
-		"There is a record of this request which this server cannot read. Nothing was done now. Try again later.", time.Second},
-	recordUnwritable: {http.StatusServiceUnavailable, "The request cannot be recorded",
-		"The service cannot make a record of this request at the moment. Nothing was done. Try again later.", time.Second},
+	keyMissing: {http.StatusBadRequest, "Idempotency key missing", "", 0},
+	keyInvalid: {http.StatusBadRequest, "Idempotency key invalid", "", 0},
+	keyReused: {http.StatusUnprocessableEntity, "Idempotency key used for another request",
+		"This request differs from the first request with its key, and was not processed. Use a new key for a new request.", 0},
+	notReplayable: {http.StatusConflict, "Answer not available again",
+		"The first request with this key was processed, but its answer could not be recorded. This request was not processed. Look up the result instead of repeating the request.", 0},
+	outcomeUnknown: {http.StatusConflict, "Outcome unknown",
+		"The processing of the first request with this key was interrupted, and may have had an effect. This request was not processed. Look up the result before you use a new key.", 0},
+	recordUnreadable: {http.StatusServiceUnavailable, "Recorded answer unreadable",
+		"This server cannot read the recorded answer to the first request with this key. This request was not processed. Try again later.", time.Second},
+	recordUnwritable: {http.StatusServiceUnavailable, "Request not recordable",
+		"The server cannot record this request at the moment. The request was not processed. Try again later.", time.Second},
 }
 
-// newError makes a refusal. detail "": that of the problem.
+// newError returns a refusal. detail "": the problem's own.
 func newError(problem, detail string, cause error) *guard.Error {
 	p := problems[problem]
 	if detail == "" {

@@ -11,11 +11,11 @@ import (
 	"slices"
 )
 
-// A record is what Redis keeps of a run. Its format is laid down in docs/idempotency.md.
+// A record is what Redis stores of a run. docs/idempotency.md defines its format.
 type record struct {
 	kind   recordKind
-	print  [printSize]byte // of the request
-	status int             // this and what follows: of an answer
+	print  [printSize]byte // the fingerprint of the request
+	status int             // this and the following fields: of an answer
 	header http.Header     // a name without values is a header that the handler took away
 	body   []byte
 }
@@ -24,8 +24,8 @@ type recordKind byte
 
 const (
 	answered   recordKind = 'A' // with the answer
-	unrecorded recordKind = 'N' // the run has ended, its answer cannot be repeated
-	begun      recordKind = 'U' // the outcome is unknown until another record takes the place of this one
+	unrecorded recordKind = 'N' // the run has ended, its answer cannot be replayed
+	begun      recordKind = 'U' // the outcome is unknown until another record replaces this one
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 )
 
 var (
-	errNotARecord   = errors.New("reqlock: idempotency: what is stored is no record of this package")
+	errNotARecord   = errors.New("reqlock: idempotency: the stored value is not a record of this package")
 	errSealedRecord = errors.New("reqlock: idempotency: the record is sealed, and there is no Config.Codec")
 	errNewerRecord  = errors.New("reqlock: idempotency: the record was written by a newer version")
 )
@@ -64,7 +64,7 @@ func appendText(out []byte, text string) []byte {
 	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
 }
 
-// decodeRecord refuses what it does not know: an answer is repeated exactly or not at all.
+// decodeRecord refuses what it does not know: an answer is replayed exactly or not at all.
 func decodeRecord(data []byte) (*record, error) {
 	if bytes.HasPrefix(data, []byte(sealedMagic)) {
 		return nil, errSealedRecord
@@ -74,7 +74,7 @@ func decodeRecord(data []byte) (*record, error) {
 	}
 	data = data[len(recordMagic):]
 	if data[0] > recordVersion {
-		return nil, fmt.Errorf("%w: its format is %d, known here is %d", errNewerRecord, data[0], recordVersion)
+		return nil, fmt.Errorf("%w: its format is %d, this version knows %d", errNewerRecord, data[0], recordVersion)
 	}
 	if data[0] < recordVersion || len(data) < 2+printSize {
 		return nil, errNotARecord
@@ -99,7 +99,7 @@ func decodeRecord(data []byte) (*record, error) {
 	return rec, nil
 }
 
-// A decoder takes its data apart from the front.
+// A decoder decodes its data from the front.
 type decoder struct {
 	data []byte
 	bad  bool
@@ -115,7 +115,7 @@ func (d *decoder) number(limit uint64) uint64 {
 	return n
 }
 
-// count is a number of things that take at least a byte each.
+// count decodes a number of things that take at least a byte each.
 func (d *decoder) count() int { return int(d.number(uint64(len(d.data)))) }
 
 func (d *decoder) text() string {

@@ -13,35 +13,37 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// A Recorder holds back the answer of one run until it is recorded. What cannot be recorded passes through it.
+// A Recorder holds back the answer of one run until it is recorded. What cannot be recorded passes
+// through.
 //
-// It is for adapters: see Guard.Serve. Like the writer that it stands before, it is used by one goroutine at a time.
+// It is for adapters; see Guard.Serve. One goroutine uses it at a time, as with the writer it wraps.
 type Recorder struct {
 	r      *http.Request
 	limit  int64
-	passed func() // called once, when the answer turns out to be one that cannot be recorded
+	passed func() // called once, when the answer turns out not to be recordable
 
 	w        http.ResponseWriter
-	before   http.Header // as it was when the handler began
+	before   http.Header // when the handler began
 	state    recorderState
-	status   int         // 0: not known yet
-	header   http.Header // as it was when the status became known
-	length   int64       // that the header promises; -1: nothing
-	overrun  bool        // more than length was to be written: as in net/http, that refuses all further writes
+	status   int         // 0: not yet known
+	header   http.Header // when the status became known
+	length   int64       // of Content-Length; -1: none
+	overrun  bool        // the handler wrote more than length: as in net/http, all further writes fail
 	body     []byte
-	implicit bool // the handler has done nothing
+	implicit bool // the handler has written nothing
 }
 
 type recorderState int
 
 const (
 	holding recorderState = iota // the answer is held back
-	passing                      // it passes
+	passing                      // the answer passes through
 	taken                        // the connection was hijacked
-	ended                        // the answer was sent, or given up
+	ended                        // the answer was sent or abandoned
 )
 
-// Wrap returns a writer in the place of w, which can do what w can do. It is called once. A nil Recorder returns w as it is.
+// Wrap returns a writer that replaces w, with the same optional interfaces. Call it once. A nil
+// Recorder returns w.
 func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 	if rec == nil {
 		return w
@@ -68,8 +70,8 @@ func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 	})
 }
 
-// reveal makes a writer that can flush, or be hijacked, only by what it wraps able to do so by itself: http.ResponseController
-// would find the way around the Recorder.
+// reveal gives w the methods to flush and to hijack that only a writer inside it has. Otherwise
+// http.ResponseController would unwrap w and bypass the Recorder.
 func reveal(w http.ResponseWriter) http.ResponseWriter {
 	flushes, hijacks := abilities(w)
 	var flushesInside, hijacksInside bool
@@ -91,7 +93,7 @@ func reveal(w http.ResponseWriter) http.ResponseWriter {
 	return w
 }
 
-// abilities are those of a writer itself.
+// abilities reports what w can do itself, not by unwrapping it.
 func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
 	switch w.(type) {
 	case interface{ FlushError() error }, http.Flusher:
@@ -103,15 +105,15 @@ func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
 
 type flushable struct{ http.ResponseWriter }
 
-// Unwrap leads to all else.
+// Unwrap gives http.ResponseController everything else.
 func (w flushable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// FlushError flushes what is inside.
+// FlushError flushes the inner writer.
 func (w flushable) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
 
 type hijackable struct{ flushable }
 
-// Hijack hijacks what is inside.
+// Hijack hijacks the connection of the inner writer.
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
@@ -120,9 +122,9 @@ func (rec *Recorder) writeHeader(status int) {
 	switch {
 	case rec.state != holding:
 		rec.w.WriteHeader(status)
-	case rec.status != 0: // it was too late for another one
+	case rec.status != 0: // too late for another status
 	case status < 100 || status > 999:
-		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as in net/http, and while the handler can be seen in the stack
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as in net/http, with the handler in the stack
 	case status == http.StatusSwitchingProtocols:
 		rec.pass()
 		rec.w.WriteHeader(status)
@@ -133,13 +135,13 @@ func (rec *Recorder) writeHeader(status int) {
 	}
 }
 
-// begin takes down the head of the answer.
+// begin records the head of the answer.
 func (rec *Recorder) begin(status int) {
 	rec.status, rec.header = status, rec.w.Header().Clone()
 	if values := rec.header["Content-Length"]; len(values) > 0 {
 		n, err := strconv.ParseUint(strings.TrimSpace(values[0]), 10, 63)
 		if err != nil {
-			delete(rec.header, "Content-Length") // so does net/http
+			delete(rec.header, "Content-Length") // as net/http does
 		} else {
 			rec.length = int64(n)
 		}
@@ -149,7 +151,7 @@ func (rec *Recorder) begin(status int) {
 	}
 }
 
-// begun is begin with what net/http takes for the status of a handler that gives none.
+// begun calls begin with 200, as net/http does, if the handler has not given a status.
 func (rec *Recorder) begun() {
 	if rec.state == holding && rec.status == 0 {
 		rec.begin(http.StatusOK)
@@ -171,7 +173,8 @@ func (rec *Recorder) write(p []byte) (int, error) {
 	return rec.w.Write(p)
 }
 
-// allows says of n bytes what net/http would say. Of what passes, the writer says the rest by itself.
+// allows returns the error of net/http for writing n bytes. Once the answer passes through, the writer
+// does its own checks.
 func (rec *Recorder) allows(n int) error {
 	if n == 0 {
 		return nil
@@ -199,7 +202,7 @@ func (rec *Recorder) writeString(next httpsnoop.WriteStringFunc, s string) (int,
 	return next(s)
 }
 
-// readFrom reads as long as the answer is held back, and leaves the rest to the writer, which may have a faster way.
+// readFrom reads while the answer is held back, and leaves the rest to the writer, which may be faster.
 func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int64, err error) {
 	buf := make([]byte, 32<<10)
 	for rec.state == holding || rec.overrun {
@@ -224,7 +227,7 @@ func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int
 
 func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
 	if rec.state == holding && rec.status != 0 {
-		rec.pass() // what was written is on its way before the connection changes hands
+		rec.pass() // what was written must be sent first
 	}
 	conn, rw, err := next()
 	if err == nil {
@@ -236,7 +239,7 @@ func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWri
 	return conn, rw, err
 }
 
-// pass sends what was held back, and lets all that follows pass. What was not begun yet stays so.
+// pass sends what was held back, and lets the rest pass through. An answer that was not begun stays so.
 func (rec *Recorder) pass() {
 	if rec.state != holding {
 		return
@@ -246,13 +249,14 @@ func (rec *Recorder) pass() {
 	rec.pour(func() {
 		rec.w.WriteHeader(rec.status)
 		if len(rec.body) > 0 {
-			_, _ = rec.w.Write(rec.body) // the next Write tells the handler
+			_, _ = rec.w.Write(rec.body) // the next Write returns the error to the handler
 		}
 	})
 	rec.body = nil
 }
 
-// pour sends the answer with the header as it was when the answer was begun. Afterwards it is as it is: it may have trailers.
+// pour sends the answer with the header from when it was begun. Then it restores the current header,
+// which may have trailers.
 func (rec *Recorder) pour(send func()) {
 	if rec.status == 0 {
 		return
@@ -269,7 +273,7 @@ func replace(header, by http.Header) {
 	maps.Copy(header, by)
 }
 
-// Bypassed tells a Recorder of an answer, with that status, that did not come by its writer. It cannot be repeated.
+// Bypassed tells the Recorder that an answer with that status was sent past it. It cannot be replayed.
 func (rec *Recorder) Bypassed(status int) {
 	if rec.state != holding {
 		return
@@ -279,10 +283,10 @@ func (rec *Recorder) Bypassed(status int) {
 	rec.passed()
 }
 
-// complete ends the answer of a handler that has returned. It says whether all of the answer is held back.
+// complete ends the answer of a handler that has returned, and reports whether it is held back whole.
 func (rec *Recorder) complete() bool {
 	if rec.w == nil {
-		return false // the adapter had no use for it
+		return false // the adapter did not call Wrap
 	}
 	if rec.state == holding && rec.status == 0 {
 		rec.implicit = true
@@ -304,7 +308,7 @@ func (rec *Recorder) complete() bool {
 	return true
 }
 
-// release sends the answer. One that nobody has begun is left to the server, and to whoever else may have something to say.
+// release sends the answer. An answer that was not begun is left to the server and outer middleware.
 func (rec *Recorder) release() {
 	if rec.state != holding {
 		return
@@ -316,8 +320,8 @@ func (rec *Recorder) release() {
 	rec.pour(func() { send(rec.w, rec.r, rec.status, rec.body) })
 }
 
-// abandon gives way to whoever deals with a handler that did not return. What the handler had begun to send is sent, as without
-// a Recorder.
+// abandon sends what the handler had begun to send, as without a Recorder, if the handler panicked or
+// ended its goroutine.
 func (rec *Recorder) abandon() {
 	if rec.w == nil || rec.state != holding {
 		return

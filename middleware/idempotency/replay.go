@@ -6,20 +6,29 @@ import (
 	"strconv"
 )
 
-// replayedHeader marks an answer that was given before, as with most services that take idempotency keys.
+// replayedHeader marks a replayed answer, as it does in most services that take idempotency keys.
 const replayedHeader = "Idempotent-Replayed"
 
-// replay answers with a record.
-func replay(w http.ResponseWriter, r *http.Request, rec *record) {
+// A replay answers a repeat with the record of the first run. It is the error of a lock that has
+// such a record, and package guard lets it answer.
+type replay struct{ rec *record }
+
+func (p *replay) Error() string { return ErrReplayed.Error() }
+func (p *replay) Unwrap() error { return ErrReplayed }
+
+// Status returns the status of the answer, for guard.Outcome.
+func (p *replay) Status() int { return p.rec.status }
+
+func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	for name, values := range rec.header {
-		h[name] = slices.Clone(values) // without values it is not sent, nor guessed
+	for name, values := range p.rec.header {
+		h[name] = slices.Clone(values) // without values, net/http neither sends nor guesses it
 	}
 	h.Set(replayedHeader, "true")
-	send(w, r, rec.status, rec.body)
+	send(w, r, p.rec.status, p.rec.body)
 }
 
-// send sends a whole answer, whose header is there.
+// send sends a whole answer. Its header is set already, but for Content-Length.
 func send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	h := w.Header()
 	_, declared := h["Content-Length"]
@@ -29,11 +38,11 @@ func send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	}
 	w.WriteHeader(status)
 	if allowsBody(status) && len(body) > 0 {
-		_, _ = w.Write(body) // a client that has left asks again
+		_, _ = w.Write(body) // a client that left will repeat
 	}
 }
 
-// allowsBody says whether an answer of that status can have a body.
+// allowsBody reports whether an answer with that status can have a body.
 func allowsBody(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

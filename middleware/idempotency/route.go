@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// routeOf is what stands for Config.Route by default: the pattern of the matched route as far as it is the same in every framework,
-// and whatever its wildcards are called. Without a pattern it is the path.
+// routeOf returns the default of Config.Route: the pattern of the matched route, in a form that is the
+// same in every framework and for all names of its wildcards. Without a pattern it is the path.
 func routeOf(r *http.Request) string {
 	if r.Pattern == "" {
 		return mount(r) + r.URL.Path
@@ -21,9 +21,9 @@ func routeOf(r *http.Request) string {
 	return pattern[:path] + mount(r) + unnamed(pattern[path:])
 }
 
-// unnamed writes each wildcard of a path as {}, in whichever form it is: {id}, {id...}, {id:[0-9]+}, :id, *path or *. Only in paths
-// without braces is a colon taken for the beginning of a wildcard: there are no patterns with both. That may be once too often, where
-// a router takes colons as they are. Then two routes share their keys, and a key that comes on both is refused.
+// unnamed writes each wildcard of a path as {}: {id}, {id...}, {id:[0-9]+}, :id, *path or *. A colon
+// begins a wildcard only in paths without braces: no pattern has both. A router that takes colons
+// literally may be misread so; then two routes share their keys, and a key used on both is refused.
 func unnamed(path string) string {
 	path = strings.TrimSuffix(path, "{$}")
 	braces := strings.Contains(path, "{")
@@ -53,8 +53,8 @@ func unnamed(path string) string {
 	return out.String()
 }
 
-// closingBrace is where the brace that path begins with is closed, the regular expression in between having braces of its own; 0: it is
-// not.
+// closingBrace returns the index after the brace that closes the first one; 0: none does. A regular
+// expression in between may have its own braces.
 func closingBrace(path string) int {
 	depth := 0
 	for i := range len(path) {
@@ -70,18 +70,19 @@ func closingBrace(path string) int {
 	return 0
 }
 
-// routeProblem says why a text cannot be a Config.Route; "": it can.
+// routeProblem says why route cannot be a Config.Route; "": it can.
 func routeProblem(route string) string {
 	switch {
 	case strings.ContainsFunc(route, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return `has blanks or control characters in it; leave out the method, which tells keys apart anyway, and use a name such as "/pay/{}" or "payments.create"`
+		return `contains blanks or control characters; leave out the method, which is part of keys anyway, and use a name such as "/pay/{}" or "payments.create"`
 	case strings.Contains(strings.ReplaceAll(route, "{}", ""), "{"), strings.Contains(route, "/:"), strings.Contains(route, "/*"):
-		return `has a wildcard with a name in it, which may change; write wildcards as {}, such as "/pay/{}"`
+		return `has a wildcard with a name, which may change; write wildcards as {}, such as "/pay/{}"`
 	}
 	return ""
 }
 
-// mount is what http.StripPrefix has taken away from the path, so that two routers with equal patterns can be mounted.
+// mount returns what http.StripPrefix has removed from the path, so that two routers with equal
+// patterns can be mounted.
 func mount(r *http.Request) string {
 	if rest, ok := strings.CutPrefix(r.RequestURI, r.URL.Path); ok && (rest == "" || rest[0] == '?') {
 		return "" // as most requests are

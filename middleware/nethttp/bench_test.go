@@ -58,6 +58,6 @@ func BenchmarkIdempotent(b *testing.B) {
 
 func idempotent(handler http.Handler) func(*core.Client) http.Handler {
 	return func(locks *core.Client) http.Handler {
-		return Idempotent(locks, idempotency.Config{Scope: idempotency.Global})(handler)
+		return Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})(handler)
 	}
 }

@@ -1,18 +1,19 @@
-// Package httplock guards net/http handlers with distributed locks: requests with the same key run one at a time, on however
-// many machines the service runs.
+// Package httplock guards net/http handlers with distributed locks: requests with the same key run one
+// at a time, on however many machines the service runs.
 //
 //	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.PathValue("id")})
 //	mux.Handle("POST /orders/{id}/pay", lock(pay))
 //
-// Wrap the handler of a route, not the router: before the router has matched, a request has neither path values nor a
-// pattern. It serves every router that is built of http.Handlers. What it does is package guard's; see there for
-// Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+// Wrap the handler of a route, not the router: before the router has matched, a request has neither
+// path values nor a pattern. It works with every router for http.Handlers. Package guard does the
+// work; see there for Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
 package httplock
 
 import (
 	"net/http"
 	"reflect"
 
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 )
@@ -22,8 +23,9 @@ type Config = guard.Config
 
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))
 
-// New returns a middleware that runs a handler under the lock of its request. It panics on a Config that can never work; see
-// guard.New. The middleware panics on a handler that is nil, and on one that http.TimeoutHandler made: it goes around the guard.
+// New returns a middleware that runs a handler under the lock of its request. It panics on a Config that
+// can never work; see guard.New. The middleware panics on a nil handler and on a handler of
+// http.TimeoutHandler, which must go around the guard.
 func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	g, err := guard.New(locks, cfg)
 	if err != nil {
@@ -32,13 +34,13 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		g.Serve(w, r, func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(w, r)
-			guard.SetStatus(r.Context(), status(w))
+			adapter.SetStatus(r.Context(), status(w))
 		})
 	})
 }
 
-// status returns the status of the answer if the writer, or one that it wraps, tells it. That of a
-// server does not.
+// status returns the status of the answer if w, or a writer that it wraps, knows it; 0: none does. The
+// writers of net/http's server do not.
 func status(w http.ResponseWriter) int {
 	for {
 		if told, ok := w.(interface{ Status() int }); ok {
@@ -52,7 +54,7 @@ func status(w http.ResponseWriter) int {
 	}
 }
 
-// around makes a middleware of what serves the requests of a handler.
+// around returns a middleware that serves the requests of a handler.
 func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if next == nil {

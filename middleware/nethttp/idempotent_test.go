@@ -29,7 +29,7 @@ func TestIdempotentMounted(t *testing.T) {
 			outer := http.NewServeMux()
 			for _, prefix := range []string{"/v1", "/v2"} {
 				inner := http.NewServeMux()
-				inner.Handle("POST /pay", Idempotent(locks, idempotency.Config{Scope: idempotency.Global})(pay))
+				inner.Handle("POST /pay", Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})(pay))
 				outer.Handle(prefix+"/", http.StripPrefix(prefix, inner))
 			}
 			return outer
@@ -38,7 +38,7 @@ func TestIdempotentMounted(t *testing.T) {
 			outer := chi.NewRouter()
 			for _, prefix := range []string{"/v1", "/v2"} {
 				outer.Route(prefix, func(r chi.Router) {
-					r.With(Idempotent(locks, idempotency.Config{Scope: idempotency.Global})).Method("POST", "/pay", pay)
+					r.With(Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})).Method("POST", "/pay", pay)
 				})
 			}
 			return outer
@@ -46,7 +46,7 @@ func TestIdempotentMounted(t *testing.T) {
 		"around the router": func(locks *core.Client) http.Handler {
 			mux := http.NewServeMux()
 			mux.Handle("/{version}/pay", pay)
-			return Idempotent(locks, idempotency.Config{Scope: idempotency.Global})(mux)
+			return Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})(mux)
 		},
 	} {
 		runs.Store(0)
@@ -67,7 +67,7 @@ func TestIdempotentMounted(t *testing.T) {
 // A router keeps its keys when its prefix moves from http.StripPrefix into its patterns.
 func TestIdempotentWithoutStripPrefix(t *testing.T) {
 	t.Parallel()
-	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global})
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})
 	runs := 0
 	handler := once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
 	inner, stripped, whole := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
@@ -99,8 +99,8 @@ func pay(h http.Handler) *httptest.ResponseRecorder {
 func TestIdempotentWithoutKeyInside(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
-	outer := idempotency.Config{Scope: idempotency.Global}
-	inner := idempotency.Config{Scope: idempotency.Global, Header: "X-Token", Optional: true}
+	outer := idempotency.Config{Scope: idempotency.ScopeGlobal}
+	inner := idempotency.Config{Scope: idempotency.ScopeGlobal, Header: "X-Token", Optional: true}
 	runs := 0
 	h := Idempotent(locks, outer)(Idempotent(locks, inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if key, ok := idempotency.KeyFrom(r.Context()); key != "k" || !ok {
@@ -121,7 +121,7 @@ func TestIdempotentWithoutKeyInside(t *testing.T) {
 // A handler that takes away the type that was set around it leaves it to net/http to guess, also in repeats.
 func TestIdempotentGuessedType(t *testing.T) {
 	t.Parallel()
-	h := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("Content-Type")
 		_, _ = io.WriteString(w, "<html>")
 	}))
@@ -178,7 +178,7 @@ type unwrapping struct{ http.ResponseWriter }
 func (w unwrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func storeOfHijacked(t *testing.T, outer func(http.ResponseWriter) http.ResponseWriter) {
-	cfg := idempotency.Config{Scope: idempotency.Global, Store: func(_ int, header http.Header) bool {
+	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal, Store: func(_ int, header http.Header) bool {
 		header.Set("X-Mine", "1")
 		return true
 	}}
@@ -212,7 +212,7 @@ func storeOfHijacked(t *testing.T, outer func(http.ResponseWriter) http.Response
 // HTTP/3 ends the context of a request with the cause that the connection is closed, where the others name none.
 func TestIdempotentHangUpWithCause(t *testing.T) {
 	t.Parallel()
-	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global})
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})
 	mine := errors.New("mine")
 	for range 20 { // it is noticed on another goroutine, which may be late
 		for _, cause := range []error{fmt.Errorf("closed by the client: %w", net.ErrClosed), mine} {
@@ -240,7 +240,7 @@ func TestIdempotentHangUpWithCause(t *testing.T) {
 func TestIdempotentGoClientResends(t *testing.T) {
 	t.Parallel()
 	var came, runs atomic.Int64
-	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.Global, Optional: true})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal, Optional: true})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, runs.Add(1))
 	}))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -289,8 +289,8 @@ func TestIdempotentPanics(t *testing.T) {
 	locks := newLocks(t)
 	for says, f := range map[string]func(){
 		"Scope is nil":       func() { Idempotent(locks, idempotency.Config{}) },
-		"no *core.Client":    func() { Idempotent(nil, idempotency.Config{Scope: idempotency.Global}) },
-		"the handler is nil": func() { Idempotent(locks, idempotency.Config{Scope: idempotency.Global})(nil) },
+		"no *core.Client":    func() { Idempotent(nil, idempotency.Config{Scope: idempotency.ScopeGlobal}) },
+		"the handler is nil": func() { Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})(nil) },
 	} {
 		if text := fmt.Sprint(panicOf(f)); !strings.Contains(text, says) || !strings.HasPrefix(text, "reqlock: ") {
 			t.Errorf("panics with %q, want %q", text, says)
@@ -303,7 +303,7 @@ func TestIdempotentOutcome(t *testing.T) {
 	t.Parallel()
 	outcomes := make(chan guard.Outcome, 2)
 	handler := Idempotent(newLocks(t), idempotency.Config{
-		Scope:   idempotency.Global,
+		Scope:   idempotency.ScopeGlobal,
 		Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o },
 	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	mux := http.NewServeMux()

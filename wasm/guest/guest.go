@@ -16,12 +16,12 @@ type Mode int32
 
 // The modes, with their numbers in the ABI.
 const (
-	Exclusive Mode = 0 // one request at a time
-	Fair      Mode = 1 // the same, first come first served
-	Fenced    Mode = 2 // Exclusive, with a fencing token
-	Read      Mode = 3 // shared with other readers
-	Write     Mode = 4 // excludes readers and writers
-	ReadWrite Mode = 5 // Read for GET and HEAD, Write for the rest
+	ModeExclusive Mode = 0 // one request at a time
+	ModeFair      Mode = 1 // the same, first come, first served
+	ModeFenced    Mode = 2 // ModeExclusive with a fencing token
+	ModeRead      Mode = 3 // shared with other readers
+	ModeWrite     Mode = 4 // excludes readers and writers
+	ModeReadWrite Mode = 5 // ModeRead for GET and HEAD, ModeWrite for the rest
 )
 
 // A Level says how much a line in the log matters.
@@ -29,10 +29,10 @@ type Level int32
 
 // The levels, with their numbers in the ABI.
 const (
-	Debug Level = -1
-	Info  Level = 0
-	Warn  Level = 1
-	Error Level = 2
+	LevelDebug Level = -1
+	LevelInfo  Level = 0
+	LevelWarn  Level = 1
+	LevelError Level = 2
 )
 
 var decide func(Request, Lock)

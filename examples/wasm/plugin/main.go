@@ -21,9 +21,9 @@ func decide(r guest.Request, lock guest.Lock) {
 	lock.AddKey(canonical(tenant) + "/" + canonical(list))
 	lock.SetWait(5 * time.Second)
 	if r.Method() == "GET" {
-		lock.SetMode(guest.Read)
+		lock.SetMode(guest.ModeRead)
 	} else {
-		lock.SetMode(guest.Write)
+		lock.SetMode(guest.ModeWrite)
 	}
 }
 

@@ -45,10 +45,10 @@ func decide(r guest.Request, lock guest.Lock) {
 	lock.AddKey(tenants[0] + ":" + path)
 	switch method := r.Method(); method {
 	case "GET", "HEAD":
-		lock.SetMode(guest.Read)
+		lock.SetMode(guest.ModeRead)
 		lock.SetWait(time.Second)
 	default:
-		lock.SetMode(guest.Write)
+		lock.SetMode(guest.ModeWrite)
 		lock.SetWait(250 * time.Millisecond)
 		lock.SetLease(5 * time.Second)
 		if method == "PUT" {
@@ -80,7 +80,7 @@ func fault(code byte, lock guest.Lock) bool {
 		}
 	case 'f':
 		for range 2000 {
-			guest.Log(guest.Info, strings.Repeat("flood ", 333))
+			guest.Log(guest.LevelInfo, strings.Repeat("flood ", 333))
 		}
 		return false
 	case 'x':

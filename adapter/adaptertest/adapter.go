@@ -1,0 +1,52 @@
+package adaptertest
+
+import (
+	"net/http"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// An Adapter mounts guarded routes in one framework.
+type Adapter struct {
+	Name string // of the framework; unique among the adapters of Main
+
+	// Router returns a handler that serves the routes. It translates their patterns into the framework's,
+	// and puts the adapter's middleware around Route.Handler: one for each of Route.Guards, and inside
+	// them one for each of Route.Once. It installs nothing else: no recovery, no log.
+	Router func(locks *core.Client, routes ...Route) http.Handler
+
+	// TellsStatus reports whether guard.Outcome has the status of the handler's answer; see
+	// adapter.SetStatus.
+	TellsStatus bool
+
+	// Rest is the name of the framework's wildcard for {rest...}. "": rest.
+	Rest string
+}
+
+// A Route is one route of a server.
+type Route struct {
+	Method string // "": any
+
+	// Pattern is one of http.ServeMux, without method and host, such as "/orders/{id}/pay". Each
+	// wildcard is a whole segment; the last one may be {rest...}.
+	Pattern string
+
+	Guards  []guard.Config       // the first is outermost; none: the route is not guarded
+	Once    []idempotency.Config // inside Guards, the first is outermost; none: the route is not idempotent
+	Handler http.HandlerFunc     // knows only net/http; for Serve
+	Params  func(Params)         // called before Handler; may be nil
+}
+
+// Params is how handlers of a framework read a wildcard of their route: c.Param in Gin, r.PathValue
+// in net/http.
+type Params func(name string) string
+
+// Serve runs the handler of the route. The framework's handler calls it, inside the middleware.
+func (route Route) Serve(w http.ResponseWriter, r *http.Request, params Params) {
+	if route.Params != nil {
+		route.Params(params)
+	}
+	route.Handler(w, r)
+}

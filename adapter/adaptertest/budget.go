@@ -1,0 +1,227 @@
+package adaptertest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// The budget of bodies is the process's, so that each of these runs alone.
+var budgets = []scenario{
+	{name: "a body budget: no room for a body", run: budgetBusy, alone: true},
+	{name: "a body budget: room is returned", run: budgetGivenBack, alone: true},
+	{name: "a body budget: the room is taken while the handler runs", run: budgetHeld, alone: true},
+}
+
+// budget changes the budget for one test, which must give everything back.
+func (e *env) budget(bytes int64) {
+	guard.SetBodyBudget(bytes)
+	e.ends = append(e.ends, func() {
+		guard.SetBodyBudget(0)
+		if !within(e.patience, func() bool { return bodybudget.Used() == 0 }) {
+			e.Errorf("%d bytes of the body budget are still taken", bodybudget.Used())
+		}
+	})
+}
+
+// readers are routes whose guards read the body, each in its own way, by the type of the body.
+func (e *env) readers(handler http.HandlerFunc) (routes []Route, types map[string]string) {
+	routes = []Route{
+		{Pattern: "/buffer/{id}", Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.BufferBody = 1 << 20 })}},
+		{Pattern: "/json/{id}", Guards: []guard.Config{e.config(by(keyfuncs.JSON("/id")))}},
+		{Pattern: "/form/{id}", Guards: []guard.Config{e.config(by(keyfuncs.FormValue("id")))}},
+		{Pattern: "/hash/{id}", Guards: []guard.Config{e.config(by(keyfuncs.BodyHash()))}},
+		{Pattern: "/skip/{id}", Guards: []guard.Config{e.config(by(func(r *http.Request) (string, error) {
+			if _, err := keyfuncs.BodyHash()(r); err != nil {
+				return "", err
+			}
+			return "", keyfuncs.ErrSkip
+		}))}},
+		{Pattern: "/once/{id}", Once: []idempotency.Config{e.once()}},
+	}
+	for i := range routes {
+		routes[i].Handler = handler
+	}
+	return routes, map[string]string{"/json/1": "application/json", "/form/1": "application/x-www-form-urlencoded"}
+}
+
+var readerPaths = []string{"/buffer/1", "/json/1", "/form/1", "/hash/1", "/skip/1", "/once/1"}
+
+// reading makes a request with a body of so many bytes, which each of the readers can read.
+func (s *site) reading(path, contentType string, size int) *http.Request {
+	body := "id=1&x=" + strings.Repeat("x", size-7)
+	if contentType == "application/json" {
+		body = `{"id":1,"x":"` + strings.Repeat("x", size-15) + `"}`
+	}
+	r := s.request(http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", contentType)
+	r.Header.Set("Idempotency-Key", key)
+	r.Header.Set("X-User", "anna")
+	return r
+}
+
+// stall sends the beginning of a body, and no more.
+func (s *site) stall(path string, length, sent int) net.Conn {
+	s.e.Helper()
+	conn := s.dial()
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", path, length); err != nil {
+		s.e.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, strings.Repeat("x", sent)); err != nil {
+		s.e.Fatal(err)
+	}
+	return conn
+}
+
+func budgetBusy(e *env) {
+	const large = 60_000
+	e.budget(100_000)
+	var runs sync.Map
+	routes, types := e.readers(func(w http.ResponseWriter, r *http.Request) {
+		runs.Store(r.URL.Path, true)
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	s := e.serve(routes...)
+	stalled := s.stall("/hash/1", 70_000, 50_000)
+	e.eventually("half of the budget is taken", func() bool { return bodybudget.Used() > 50_000-bodybudget.Exempt })
+	post := func(path string, size int, chunked bool) answer {
+		r := s.reading(path, types[path], size)
+		r.Header.Set("X-User", fmt.Sprint(size, chunked))
+		if chunked {
+			r.ContentLength = -1
+		}
+		return s.must(s.send(r))
+	}
+	for _, path := range readerPaths {
+		for _, chunked := range []bool{false, true} {
+			post(path, large, chunked).wantProblem(e, 503, "busy", "1")
+			if o := e.outcome(); o.Status != 503 {
+				e.Errorf("%s: the outcome is %+v", path, o)
+			}
+		}
+		if _, ran := runs.Load(path); ran {
+			e.Errorf("%s: the handler ran", path)
+		}
+		post(path, 2000, false).want(e, 200, "") // small bodies are not kept out
+		if path != "/skip/1" {
+			e.outcome()
+		}
+		post(path, 200_000, false).wantProblem(e, 413, "body-too-large", "") // that will never fit
+		e.outcome()
+	}
+	if err := stalled.Close(); err != nil {
+		e.Error(err)
+	}
+	e.outcome()
+	for _, path := range readerPaths {
+		for _, chunked := range []bool{false, true} {
+			post(path, large, chunked).want(e, 200, "")
+		}
+	}
+}
+
+func budgetGivenBack(e *env) {
+	const size = 60_000
+	e.budget(100_000)
+	routes, types := e.readers(func(w http.ResponseWriter, r *http.Request) {
+		if bodybudget.Used() == 0 {
+			e.Errorf("%s: nothing is taken while the handler runs", r.URL.Path)
+		}
+		panic(http.ErrAbortHandler)
+	})
+	s := e.serve(routes...)
+	for _, path := range readerPaths {
+		for range 3 {
+			if a := s.send(s.reading(path, types[path], size)); a.err == nil {
+				e.Errorf("%s: answer %d %s", path, a.status, a.body)
+			}
+			if path == "/skip/1" {
+				e.eventually("the skipped request has ended", func() bool { return bodybudget.Used() == 0 })
+				continue
+			}
+			e.outcome()
+			e.eventually("the room is given back", func() bool { return bodybudget.Used() == 0 })
+		}
+	}
+}
+
+// A handler goes on when its client has hung up, and so does its body.
+func budgetHeld(e *env) {
+	const size = 60_000
+	e.budget(100_000)
+	g := e.gate()
+	s := e.serveOnce(g.ServeHTTP)
+	first := s.start(s.paying(strings.Repeat("x", size)))
+	inside := g.next()
+	first.hangUp()
+	other := with("X-User", "bert")
+	s.pay(strings.Repeat("x", size), other).wantProblem(e, 503, "busy", "1")
+	e.outcome()
+	inside.leave()
+	e.outcome()
+	e.eventually("the room is given back", func() bool { return bodybudget.Used() == 0 })
+	second := s.start(s.paying(strings.Repeat("x", size), other))
+	g.next().leave()
+	second.answer().want(e, 200, "done")
+}
+
+// stalledUploads shows the bound on the memory that clients can claim by starting large uploads.
+func stalledUploads(e *env) {
+	const uploads, size = 200, 1 << 20
+	const slack = 16 << 20 // for connections and requests
+	e.budget(0)
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, by(keyfuncs.BodyHash()))
+	heap := func() uint64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	text := strings.Repeat("x", size-1)
+	before := heap()
+	var all sync.WaitGroup
+	conns := make(chan net.Conn, uploads)
+	for range uploads {
+		conn := s.dial()
+		conns <- conn
+		all.Go(func() {
+			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", order, size)
+			_, _ = io.WriteString(conn, text) // fails when it has been refused
+		})
+	}
+	all.Wait()
+	refused := 0
+	e.eventually("the uploads that were not refused have arrived", func() bool {
+		for len(e.outcomes) > 0 {
+			if o := e.outcome(); o.Status != 503 {
+				e.Fatalf("the outcome is %+v", o)
+			}
+			refused++
+		}
+		return bodybudget.Used() == int64(uploads-refused)*(size-bodybudget.Exempt)
+	})
+	if refused == uploads || refused < uploads-bodybudget.Default/(size-bodybudget.Exempt) {
+		e.Errorf("%d of %d uploads were refused", refused, uploads)
+	}
+	if grown := int64(heap()) - int64(before); grown > bodybudget.Default+slack {
+		e.Errorf("%d stalled uploads hold %d bytes more", uploads, grown)
+	} else {
+		e.Logf("%d of %d uploads are refused, the heap has grown by %d MiB", refused, uploads, grown>>20)
+	}
+	close(conns)
+	for conn := range conns {
+		_ = conn.Close()
+	}
+	for range uploads - refused {
+		e.outcome()
+	}
+}

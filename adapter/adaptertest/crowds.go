@@ -1,0 +1,128 @@
+package adaptertest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+// Many requests, in every framework. Longer tests are in heavy_test.go.
+var crowds = []scenario{
+	{name: "handlers leave goroutines behind that use their contexts", run: goroutinesLeft, alone: true, setup: []func(*setup){crowded}},
+	{name: "long answers to a client that sends one request after another", run: longAnswers, alone: true},
+}
+
+// crowdPatience is for crowds on a machine that has more to do.
+const crowdPatience = 15 * patience
+
+func crowded(s *setup) { s.options.CommandTimeout, s.patience = crowdPatience, crowdPatience }
+
+// goroutinesLeft tests what frameworks reuse for other requests, and what guards share. The race detector
+// makes it strict.
+func goroutinesLeft(e *env) {
+	const requests, keys = 1000, 100
+	var left sync.WaitGroup
+	patient := e.config(func(cfg *guard.Config) { cfg.WaitTime = crowdPatience })
+	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{patient}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		ctx, begun := r.Context(), make(chan struct{})
+		id := r.PathValue("id")
+		left.Go(func() {
+			look := func() (held bool) {
+				lease, held := guard.LeaseFrom(ctx)
+				if held {
+					_, _, _ = lease.Remaining(), lease.Err(), lease.Name()
+				}
+				if got := r.PathValue("id"); got != id || r.Pattern == "" || r.Header.Get("X-Id") != id {
+					e.Errorf("the request for %s turned into one for %s", id, got)
+				}
+				return held
+			}
+			close(begun)
+			for range 10 {
+				look()
+			}
+			<-ctx.Done()
+			for range 10 { // the lock goes after the context
+				look()
+			}
+			e.wantErr("the cause of the context", context.Cause(ctx), context.Canceled)
+			if lease, err := e.locks.Lock("reqlock:"+id).Acquire(ctx, core.AcquireOptions{}); err == nil {
+				e.Error("Acquire succeeded with a context that has ended")
+				_ = lease.Release(background)
+			}
+			if !within(e.patience, func() bool { return !look() }) {
+				e.Error("LeaseFrom returned a lease long after the request")
+			}
+			e.wantErr("Release", guard.Release(ctx), core.ErrNotHeld)
+		})
+		<-begun
+		_, _ = io.WriteString(w, id)
+	}})
+	var all sync.WaitGroup
+	s.client.Timeout = crowdPatience
+	for i := range requests {
+		all.Go(func() {
+			id := strconv.Itoa(i % keys)
+			r := s.request(http.MethodGet, "/orders/"+id, nil)
+			r.Header.Set("X-Id", id)
+			a := s.send(r)
+			for try := 0; a.err != nil && try < 3; try++ { // a thousand at the same time may be too many for a connection; that is not tested here
+				a = s.send(r)
+			}
+			a.want(e, http.StatusOK, id)
+		})
+	}
+	all.Wait()
+	left.Wait()
+}
+
+// The client has all of such an answer before its handler returns.
+func longAnswers(e *env) {
+	s := e.serveOrders(answerLong, waits)
+	for _, o := range s.oneAfterAnother(100) {
+		if !o.Ran {
+			e.Errorf("the outcome is %+v", o)
+		}
+	}
+}
+
+const mebibyte = 1 << 20
+
+var long = make([]byte, mebibyte)
+
+func answerLong(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", strconv.Itoa(len(long)))
+	_, _ = w.Write(long)
+}
+
+// oneAfterAnother sends n requests for order, each after the long answer to the one before.
+func (s *site) oneAfterAnother(n int) (outcomes []guard.Outcome) {
+	s.e.Helper()
+	request := s.request(http.MethodGet, order, nil)
+	for i := range n {
+		if err := s.readLong(request); err != nil {
+			s.e.Fatalf("request %d: %v", i, err)
+		}
+		outcomes = append(outcomes, s.e.outcome())
+	}
+	return outcomes
+}
+
+func (s *site) readLong(r *http.Request) error {
+	response, err := s.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	size, err := io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusOK || size != mebibyte || err != nil {
+		return fmt.Errorf("answer %d with %d bytes (%v)", response.StatusCode, size, err)
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package adaptertest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+var decisions = []scenario{
+	{name: "several keys: all locks or none", run: allOrNone},
+	{name: "several keys in any order", run: anyOrder},
+	{name: "equal keys count once", run: equalKeys},
+	{name: "WaitTime is for all keys together", run: oneWaitTime},
+	{name: "ErrSkip", run: skips},
+	{name: "Policy", run: policyDecides},
+	{name: "Policy starts with the values of the Config", run: policyStarts},
+	{name: "names", run: names},
+	{name: "Locker", run: lockers},
+	{name: "ErrorHandler", run: errorHandler},
+	{name: "ErrorHandler gets the error of a key function", run: errorHandlerOwn},
+	{name: "a CORS preflight does not run beside the holder", run: preflightLocked},
+	{name: "PassPreflight", run: preflightPasses},
+	{name: "HEAD", run: head},
+}
+
+func allOrNone(e *env) {
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"reqlock:a", "reqlock:b", "reqlock:c"} {
+			e.wantHeld(name)
+		}
+		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != "multi(reqlock:a, reqlock:b, reqlock:c)" {
+			e.Errorf("LeaseFrom returned %v, %v; want one for all", lease, ok)
+		}
+	}, keysAre("c", "a", "b"))
+	s.get(order).want(e, 200, "")
+	for _, taken := range []string{"reqlock:a", "reqlock:b", "reqlock:c"} {
+		release := e.hold(taken)
+		s.get(order).wantProblem(e, 409, "locked", "1")
+		for _, name := range []string{"reqlock:a", "reqlock:b", "reqlock:c"} {
+			if name != taken {
+				e.wantFree(name)
+			}
+		}
+		release()
+	}
+}
+
+// Requests for (a, b) meet requests for (b, a), and with more than two keys in every order, until all have been inside.
+func anyOrder(e *env) {
+	var inside sync.Mutex
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if !inside.TryLock() {
+			e.Error("two handlers are inside")
+			return
+		}
+		time.Sleep(100 * time.Microsecond) // lets the others in, if they can
+		inside.Unlock()
+	}
+	var routes []Route
+	orders := [][]string{{"a", "b"}, {"b", "a"}, {"a", "b", "c"}, {"c", "b", "a"}, {"b", "c", "a"}}
+	for i, keys := range orders {
+		routes = append(routes, Route{
+			Pattern: fmt.Sprintf("/%d", i), Guards: []guard.Config{e.config(keysAre(keys...), waits)}, Handler: handler,
+		})
+	}
+	s := e.serve(routes...)
+	var all []*pending
+	for i := range 20 * len(orders) {
+		all = append(all, s.startGet(fmt.Sprintf("/%d", i%len(orders))))
+	}
+	for _, p := range all {
+		p.answer().want(e, 200, "")
+	}
+}
+
+func equalKeys(e *env) {
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		if counts := e.holds("reqlock:a"); !slices.Equal(counts, []string{"1"}) {
+			e.Errorf("hold counts %v, want one owner with 1", counts)
+		}
+		if lease, ok := guard.Detach(r.Context()); !ok {
+			e.Error("Detach returned no lease")
+		} else if err := lease.Release(r.Context()); err != nil {
+			e.Error(err)
+		}
+		e.wantFree("reqlock:a")
+	}, keysAre("a", "a", "a"))
+	s.get(order).want(e, 200, "")
+}
+
+func oneWaitTime(e *env) {
+	const wait = 5 * time.Second // longer than a slow machine may pause
+	releaseA := e.hold("reqlock:a")
+	e.hold("reqlock:b")
+	g := e.gate()
+	s := e.serveOrders(g.ServeHTTP, keysAre("a", "b"), func(cfg *guard.Config) { cfg.WaitTime = wait })
+	p := s.startGet(order)
+	e.eventually("the request waits for a", func() bool { return e.locks.Stats().Waiting == 1 })
+	time.Sleep(wait * 8 / 10) // most of the time goes by for the first
+	releaseA()
+	p.answer().wantProblem(e, 409, "wait-timeout", "1")
+	e.wantFree("reqlock:a")
+	if o := e.outcome(); o.Waited < wait || o.Waited > wait*17/10 {
+		e.Errorf("the request waited %s, want %s for both keys", o.Waited, wait)
+	}
+	g.wantRuns(0)
+}
+
+func skips(e *env) {
+	e.hold("reqlock:a")
+	s := e.serve(
+		Route{Pattern: "/skipped", Guards: []guard.Config{e.config(keyedBy(skip))}, Handler: wantNoLease(e)},
+		Route{Pattern: "/one-of-two", Guards: []guard.Config{e.config(keysAre("a"), func(cfg *guard.Config) { cfg.Keys = append(cfg.Keys, skip) })}, Handler: wantNoLease(e)},
+		Route{Pattern: "/policy", Guards: []guard.Config{e.config(decidedBy(func(_ *http.Request, p *guard.Policy) error { p.Skip = true; return nil }))}, Handler: wantNoLease(e)},
+		Route{Pattern: "/policy-error", Guards: []guard.Config{e.config(decidedBy(func(_ *http.Request, p *guard.Policy) error {
+			p.Keys = []string{"a"}
+			return fmt.Errorf("wrapped: %w", keyfuncs.ErrSkip)
+		}))}, Handler: wantNoLease(e)},
+	)
+	for _, path := range []string{"/skipped", "/one-of-two", "/policy", "/policy-error"} {
+		s.get(path).want(e, 200, "")
+	}
+	if len(e.outcomes) > 0 {
+		e.Errorf("the outcome is %+v of requests that the guard has nothing to do with", <-e.outcomes)
+	}
+}
+
+func policyDecides(e *env) {
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		lease, ok := guard.LeaseFrom(r.Context())
+		if !ok {
+			e.Error("there is no lease")
+			return
+		}
+		if left := lease.Remaining(); left <= patience || left > time.Minute {
+			e.Errorf("the lease has %s left, want a minute", left)
+		}
+		if n := e.locks.Stats().Renewals; n != 0 {
+			e.Errorf("%d locks are renewed", n)
+		}
+		e.wantHeld("reqlock:a")
+		e.wantHeld("reqlock:b")
+	}, decidedBy(func(r *http.Request, p *guard.Policy) error {
+		p.Keys = []string{"b", "a"}
+		p.LeaseTime = time.Minute
+		if r.Method == http.MethodPost {
+			p.WaitTime = 20 * time.Millisecond
+		}
+		return nil
+	}))
+	s.get(order).want(e, 200, "")
+	e.hold("reqlock:b")
+	s.get(order).wantProblem(e, 409, "locked", "1")
+	s.post(order, "").wantProblem(e, 409, "wait-timeout", "1")
+}
+
+func policyStarts(e *env) {
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {},
+		decidedBy(func(r *http.Request, p *guard.Policy) error {
+			if p.WaitTime != 3*time.Second || p.LeaseTime != 5*time.Second || p.Mode != guard.ModeExclusive || p.Keys != nil || p.Skip {
+				e.Errorf("the Policy starts as %+v", *p)
+			}
+			p.Keys = []string{"a"}
+			p.WaitTime, p.LeaseTime = 0, 0
+			return nil
+		}),
+		func(cfg *guard.Config) { cfg.WaitTime, cfg.LeaseTime = 3*time.Second, 5*time.Second })
+	s.get(order).want(e, 200, "")
+	s.get(order).want(e, 200, "") // the change of one policy does not affect the next
+}
+
+func names(e *env) {
+	wants := func(name string) http.HandlerFunc {
+		return func(http.ResponseWriter, *http.Request) { e.wantHeld(name) }
+	}
+	exact := func(cfg *guard.Config) { cfg.Name = guard.Exact }
+	s := e.serve(
+		Route{Pattern: "/exact/{id}", Guards: []guard.Config{e.config(exact)}, Handler: wants(key)},
+		Route{Pattern: "/braces", Guards: []guard.Config{e.config(exact, keyedBy(keyfuncs.Const("{1}:a%b")))}, Handler: wants("%7B1%7D:a%25b")},
+		Route{Pattern: "/orders/{id}/pay", Guards: []guard.Config{e.config()}, Handler: wants("reqlock:a cb")},
+	)
+	s.get("/exact/"+key).want(e, 200, "")
+	s.get("/braces").want(e, 200, "")
+	s.get("/orders/a%20c%62/pay").want(e, 200, "")
+}
+
+func lockers(e *env) {
+	other := e.stranger()
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		e.wantHeld(lockName)
+		if other.Stats().Held != 1 || e.locks.Stats().Held != 0 {
+			e.Error("the lock is not of the Locker's client")
+		}
+	}, func(cfg *guard.Config) {
+		cfg.Locker = func(r *http.Request, name string) core.Locker {
+			if r.PathValue("id") != key || name != lockName {
+				e.Errorf("Locker is called for %q, name %q", r.PathValue("id"), name)
+			}
+			return other.Lock(name)
+		}
+	})
+	s.get(order).want(e, 200, "")
+}
+
+func errorHandler(e *env) {
+	e.hold(lockName)
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") }, func(cfg *guard.Config) {
+		cfg.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
+			own, ok := err.(*guard.Error)
+			if !ok || own.Status != 409 || own.Type != "urn:reqlock:problem:locked" || own.RetryAfter != time.Second {
+				e.Errorf("ErrorHandler gets %#v", err)
+			}
+			e.wantErr("the cause", err, core.ErrNotAcquired)
+			if r.PathValue("id") != key {
+				e.Errorf("ErrorHandler sees id %q", r.PathValue("id"))
+			}
+			w.WriteHeader(http.StatusLocked)
+			_, _ = w.Write([]byte("busy"))
+		}
+	})
+	s.get(order).want(e, http.StatusLocked, "busy")
+	if o := e.outcome(); o.Status != 409 {
+		e.Errorf("the outcome is %+v", o)
+	}
+}
+
+// ErrorHandler gets a wrapped *Error without the wrapping.
+func errorHandlerOwn(e *env) {
+	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
+		keyedBy(func(*http.Request) (string, error) { return "", fmt.Errorf("wrapped: %w", paymentRequired) }),
+		func(cfg *guard.Config) {
+			cfg.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+				if err != error(paymentRequired) {
+					e.Errorf("ErrorHandler gets %#v", err)
+				}
+				w.WriteHeader(http.StatusPaymentRequired)
+			}
+		})
+	s.get(order).want(e, http.StatusPaymentRequired, "")
+}
+
+// The route is for every method, and its handler does not look at it.
+func preflightLocked(e *env) {
+	g := e.gate()
+	s := e.serveOrders(g.ServeHTTP)
+	p := s.start(s.request(http.MethodPost, order, nil))
+	inside := g.next()
+	r := s.request(http.MethodOptions, order, nil)
+	r.Header.Set("Origin", "https://shop.example")
+	r.Header.Set("Access-Control-Request-Method", "POST")
+	s.must(s.send(r)).wantProblem(e, 409, "locked", "1")
+	inside.leave()
+	p.answer().want(e, 200, "done")
+	g.wantRuns(1)
+}
+
+func preflightPasses(e *env) {
+	e.hold(lockName)
+	s := e.serveOrders(wantNoLease(e), func(cfg *guard.Config) { cfg.PassPreflight = true })
+	for _, test := range []struct {
+		method string
+		header []string
+		passes bool
+	}{
+		{"OPTIONS", []string{"Origin", "Access-Control-Request-Method"}, true},
+		{"OPTIONS", []string{"Origin"}, false},
+		{"OPTIONS", []string{"Access-Control-Request-Method"}, false},
+		{"OPTIONS", nil, false},
+		{"POST", []string{"Origin", "Access-Control-Request-Method"}, false},
+	} {
+		r := s.request(test.method, order, nil)
+		for _, name := range test.header {
+			r.Header.Set(name, "x")
+		}
+		if a := s.must(s.send(r)); (a.status == 200) != test.passes {
+			e.Errorf("%s with %v: %d", test.method, test.header, a.status)
+		}
+	}
+}
+
+func head(e *env) {
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	s.must(s.send(s.request(http.MethodHead, order, nil))).want(e, 204, "")
+	e.hold(lockName)
+	want := s.get(order).header
+	a := s.must(s.send(s.request(http.MethodHead, order, nil)))
+	a.want(e, 409, "")
+	for _, name := range []string{"Content-Type", "Retry-After", "Content-Length"} {
+		if got := a.header.Get(name); got == "" || got != want.Get(name) {
+			e.Errorf("header %s is %q, of a GET %q", name, got, want.Get(name))
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package adaptertest_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/core"
+	echolock "github.com/reqlock/reqlock/middleware/echo"
+)
+
+var onEcho = adaptertest.Adapter{Name: "Echo", Router: echoRouter, TellsStatus: true, Rest: "*"}
+
+func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
+	e := echo.New()
+	for _, route := range routes {
+		var chain []echo.MiddlewareFunc
+		for _, cfg := range route.Guards {
+			chain = append(chain, echolock.New(locks, cfg))
+		}
+		for _, cfg := range route.Once {
+			chain = append(chain, echolock.Idempotent(locks, cfg))
+		}
+		handler := func(c echo.Context) error {
+			route.Serve(c.Response(), c.Request(), c.Param)
+			return nil
+		}
+		if route.Method == "" {
+			e.Any(patterns.Replace(route.Pattern), handler, chain...)
+		} else {
+			e.Add(route.Method, patterns.Replace(route.Pattern), handler, slices.Clone(chain)...)
+		}
+	}
+	return e
+}

@@ -1,0 +1,58 @@
+package adaptertest_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/core"
+	ginlock "github.com/reqlock/reqlock/middleware/gin"
+)
+
+func init() { gin.SetMode(gin.TestMode) }
+
+var onGin = adaptertest.Adapter{Name: "Gin", Router: ginRouter(func(*gin.Engine) {}), TellsStatus: true}
+
+// router translates routes for an engine that is set up in some way.
+func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) http.Handler {
+	patterns := strings.NewReplacer("{rest...}", "*rest", "{", ":", "}", "")
+	return func(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+		engine := gin.New()
+		engine.ContextWithFallback = false
+		set(engine)
+		for _, route := range routes {
+			var chain []gin.HandlerFunc
+			for _, cfg := range route.Guards {
+				chain = append(chain, ginlock.New(locks, cfg))
+			}
+			for _, cfg := range route.Once {
+				chain = append(chain, ginlock.Idempotent(locks, cfg))
+			}
+			chain = append(chain, func(c *gin.Context) { route.Serve(c.Writer, c.Request, c.Param) })
+			if route.Method == "" {
+				engine.Any(patterns.Replace(route.Pattern), chain...)
+			} else {
+				engine.Handle(route.Method, patterns.Replace(route.Pattern), chain...)
+			}
+		}
+		return engine
+	}
+}
+
+// An engine can look at a URL in many ways.
+func TestGinSpellings(t *testing.T) {
+	for name, set := range map[string]func(*gin.Engine){
+		"UseRawPath":                        func(e *gin.Engine) { e.UseRawPath = true },
+		"UseRawPath, not unescaped":         func(e *gin.Engine) { e.UseRawPath, e.UnescapePathValues = true, false },
+		"UseEscapedPath":                    func(e *gin.Engine) { e.UseEscapedPath = true },
+		"UseEscapedPath, not unescaped":     func(e *gin.Engine) { e.UseEscapedPath, e.UnescapePathValues = true, false },
+		"RemoveExtraSlash, raw":             func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath = true, true },
+		"RemoveExtraSlash, not unescaped":   func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath, e.UnescapePathValues = true, true, false },
+		"not unescaped":                     func(e *gin.Engine) { e.UnescapePathValues = false },
+		"no redirects, raw, not unescaped ": func(e *gin.Engine) { e.RedirectTrailingSlash, e.UseRawPath, e.UnescapePathValues = false, true, false },
+	} {
+		adaptertest.RunSpellings(t, adaptertest.Adapter{Name: name, Router: ginRouter(set)})
+	}
+}

@@ -1,0 +1,304 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+var maxHold = []scenario{
+	{name: "MaxHold ends the handler's context", run: maxHoldEndsContext},
+	{name: "MaxHold is logged once for each route", run: maxHoldLogged},
+	{name: "MaxHold, and then the lock is lost", run: maxHoldAndLoss},
+	{name: "MaxHold of an outer guard", run: maxHoldNested},
+	{name: "MaxHold does not matter after Release", run: maxHoldAfterRelease},
+	{name: "MaxHold does not matter after Detach", run: maxHoldAfterDetach},
+	{name: "MaxHold ends the reading of a body that never arrives", run: maxHoldSilentBody},
+	{name: "MaxHold ends the reading of a body that arrives slowly", run: maxHoldDribblingBody},
+	{name: "MaxHold and a writer without deadlines", run: maxHoldPlainWriter},
+	{name: "MaxHold leaves the connection usable", run: maxHoldConnection},
+	{name: "BufferBody: a body that arrives slowly holds no lock", run: bufferedDribble},
+}
+
+// holdsFor is a short MaxHold.
+func holdsFor(cfg *guard.Config) { cfg.MaxHold = 50 * time.Millisecond }
+
+func maxHoldEndsContext(e *env) {
+	g := e.gate()
+	s := e.serveOrders(g.ServeHTTP, holdsFor)
+	p := s.startGet(order)
+	inside := g.next()
+	if n := e.locks.Stats().Renewals; n > 1 {
+		e.Errorf("%d locks are renewed", n)
+	}
+	await(e, "the handler's context ends", inside.ctx.Done())
+	e.wantErr("its cause", context.Cause(inside.ctx), guard.ErrMaxHold)
+	if n := e.locks.Stats().Renewals; n != 0 {
+		e.Errorf("%d locks are still renewed", n)
+	}
+	lease, ok := guard.LeaseFrom(inside.ctx)
+	if !ok || lease.Err() != nil {
+		e.Errorf("the lease has ended: %v, %v", lease, ok)
+	}
+	e.wantHeld(lockName)
+	s.get(order).wantProblem(e, 409, "locked", "1")
+	e.outcome()
+	inside.leave()
+	p.answer().want(e, 200, "done")
+	e.wantFree(lockName)
+	if o := e.outcome(); !o.Ran || o.Err != guard.ErrMaxHold || o.Held < 50*time.Millisecond {
+		e.Errorf("the outcome is %+v", o)
+	}
+}
+
+// A handler that hangs does so for many requests.
+func maxHoldLogged(e *env) {
+	g := e.gate()
+	cfg := e.config(holdsFor)
+	var routes []Route
+	for _, pattern := range []string{orders, "/other/{id}"} {
+		routes = append(routes, Route{Method: http.MethodGet, Pattern: pattern, Guards: []guard.Config{cfg}, Handler: g.ServeHTTP})
+	}
+	s := e.serve(routes...)
+	for range 3 {
+		for _, path := range []string{order, "/other/x"} {
+			p := s.startGet(path)
+			inside := g.next()
+			await(e, "the handler's context ends", inside.ctx.Done())
+			inside.leave()
+			p.answer().want(e, 200, "done")
+			e.outcome()
+		}
+	}
+	if n := e.log.count("held its lock for MaxHold"); n != 2 {
+		e.Errorf("%d lines, want one for each of two routes:\n%s", n, e.log.text())
+	}
+	for _, part := range []string{"level=WARN", "method=GET", "orders/", "MaxHold=50ms"} {
+		if !strings.Contains(e.log.text(), part) {
+			e.Errorf("the log lacks %s:\n%s", part, e.log.text())
+		}
+	}
+}
+
+// The lock can be lost as well, between MaxHold and the end of the handler.
+func maxHoldAndLoss(e *env) {
+	g := e.gate()
+	s := e.serveOrders(g.ServeHTTP, holdsFor)
+	p := s.startGet(order)
+	inside := g.next()
+	await(e, "the handler's context ends", inside.ctx.Done())
+	e.rdb.Del(background, lockName)
+	inside.leave()
+	p.answer().want(e, 200, "done")
+	o := e.outcome()
+	e.wantErr("the outcome", o.Err, guard.ErrMaxHold)
+	e.wantErr("the outcome", o.Err, core.ErrLockLost)
+}
+
+// The lock is held for two guards, of which one has a MaxHold: it is renewed for neither any more. That of the guard in between is.
+func maxHoldNested(e *env) {
+	g := e.gate()
+	s := e.serve(Route{
+		Pattern: orders,
+		Guards:  []guard.Config{e.config(holdsFor), e.config(keyedBy(keyfuncs.Const("between"))), e.config()},
+		Handler: g.ServeHTTP,
+	})
+	p := s.startGet(order)
+	inside := g.next()
+	await(e, "the handler's context ends", inside.ctx.Done())
+	e.wantErr("its cause", context.Cause(inside.ctx), guard.ErrMaxHold)
+	e.eventually("one lock is renewed", func() bool { return e.locks.Stats().Renewals == 1 })
+	e.wantHeld(lockName)
+	inside.leave()
+	p.answer().want(e, 200, "done")
+	e.wantFree(lockName)
+}
+
+func maxHoldAfterRelease(e *env) {
+	outlivesMaxHold(e, func(ctx context.Context) {
+		if err := guard.Release(ctx); err != nil {
+			e.Errorf("Release: %v", err)
+		}
+	})
+}
+
+func maxHoldAfterDetach(e *env) {
+	leases := make(chan *core.Lease, 1)
+	outlivesMaxHold(e, func(ctx context.Context) {
+		lease, ok := guard.Detach(ctx)
+		if !ok {
+			e.Error("Detach found no lease")
+		}
+		leases <- lease
+	})
+	lease := <-leases
+	if n := e.locks.Stats().Renewals; n != 1 {
+		e.Errorf("%d locks are renewed, want the detached one", n)
+	}
+	if err := lease.Release(background); err != nil {
+		e.Error(err)
+	}
+}
+
+// outlivesMaxHold checks that a handler that gave its lock away at once may run for longer than MaxHold,
+// while MaxHold ends a later handler.
+func outlivesMaxHold(e *env, give func(context.Context)) {
+	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second } // not over before the lock is given away
+	g, later := e.gate(), e.gate()
+	s := e.serve(
+		Route{Pattern: orders, Guards: []guard.Config{e.config(holds)}, Handler: func(w http.ResponseWriter, r *http.Request) {
+			give(r.Context())
+			g.ServeHTTP(w, r)
+		}},
+		Route{Pattern: "/later/{id}", Guards: []guard.Config{e.config(holds)}, Handler: later.ServeHTTP},
+	)
+	first := s.startGet(order)
+	inside := g.next()
+	second := s.startGet("/later/a")
+	last := later.next()
+	await(e, "the later handler's context ends", last.ctx.Done())
+	if inside.ctx.Err() != nil {
+		e.Errorf("the context has ended: %v", context.Cause(inside.ctx))
+	}
+	last.leave()
+	inside.leave()
+	first.answer().want(e, 200, "done")
+	second.answer().want(e, 200, "done")
+}
+
+// reads is a handler that reads its body to the end, and sends the error to ends.
+func reads(e *env, ends chan<- error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		if err != nil && !errors.Is(context.Cause(r.Context()), guard.ErrMaxHold) {
+			e.Errorf("the context's cause is %v", context.Cause(r.Context()))
+		}
+		ends <- err
+		w.WriteHeader(http.StatusRequestTimeout)
+	}
+}
+
+// dribble sends a POST of path whose body never ends: one byte at once and then one now and then, unless silent.
+func (s *site) dribble(path string, silent bool) net.Conn {
+	s.e.Helper()
+	conn := s.dial()
+	_, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: test\r\nContent-Length: 1000000\r\n\r\nx")
+	if err != nil {
+		s.e.Fatal(err)
+	}
+	if silent {
+		return conn
+	}
+	go func() {
+		for err == nil {
+			time.Sleep(2 * time.Millisecond)
+			_, err = io.WriteString(conn, "x") // fails when either side has closed
+		}
+	}()
+	return conn
+}
+
+func maxHoldSilentBody(e *env) { maxHoldBody(e, true) }
+
+func maxHoldDribblingBody(e *env) { maxHoldBody(e, false) }
+
+func maxHoldBody(e *env, silent bool) {
+	ends := make(chan error, 1)
+	g := e.gate()
+	s := e.serve(
+		Route{Method: http.MethodPost, Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: reads(e, ends)},
+		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: g.ServeHTTP},
+	)
+	s.dribble(order, silent)
+	err := await(e, "the handler has read its body", ends)
+	e.wantErr("the body ends with", err, guard.ErrMaxHold)
+	next := s.startGet(order)
+	g.next().leave()
+	next.answer().want(e, 200, "done")
+}
+
+// A middleware around the guard may hide the deadlines of the server. A blocked Read cannot be ended
+// then, but no other begins.
+func maxHoldPlainWriter(e *env) {
+	ends := make(chan error, 1)
+	s := e.serveWith(wrapped, Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: reads(e, ends)})
+	s.dribble(order, false)
+	e.wantErr("the body ends with", await(e, "the handler has read its body", ends), guard.ErrMaxHold)
+	e.becomesFree(lockName)
+}
+
+// MaxHold of a request must not affect the next one on the same connection.
+func maxHoldConnection(e *env) {
+	var runs atomic.Int64
+	s := e.serve(
+		Route{Pattern: "/unread/{id}", Guards: []guard.Config{e.config(holdsFor)}, Handler: untilDone},
+		Route{Pattern: "/read/{id}", Guards: []guard.Config{e.config(holdsFor)}, Handler: func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			untilDone(w, r)
+		}},
+		Route{Pattern: "/flushed/{id}", Guards: []guard.Config{e.config(holdsFor)}, Handler: func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush() // the server reads the rest of the body
+			untilDone(w, r)
+		}},
+		Route{Pattern: "/buffered/{id}", Guards: []guard.Config{e.config(holdsFor, func(cfg *guard.Config) { cfg.BufferBody = 100 })}, Handler: untilDone},
+		Route{Pattern: "/next", Handler: func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			if r.Context().Err() != nil {
+				e.Errorf("after %s, a request begins with a context that has ended", r.URL.RawQuery)
+			}
+		}},
+	)
+	paths := []string{"/unread/a", "/read/a", "/flushed/a", "/buffered/a"}
+	for _, path := range paths {
+		s.post(path, strings.Repeat("x", 50)).want(e, 200, "held too long")
+		for range 2 {
+			s.get("/next?"+path).want(e, 200, "")
+		}
+	}
+	if int(runs.Load()) != 2*len(paths) {
+		e.Errorf("%d requests have run", runs.Load())
+	}
+}
+
+func untilDone(w http.ResponseWriter, r *http.Request) {
+	<-r.Context().Done()
+	if errors.Is(context.Cause(r.Context()), guard.ErrMaxHold) {
+		_, _ = io.WriteString(w, "held too long")
+	}
+}
+
+func bufferedDribble(e *env) {
+	g := e.gate()
+	arrived := make(chan struct{})
+	s := e.serveWith(func(srv *httptest.Server) {
+		next := srv.Config.Handler
+		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				close(arrived)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, Route{
+		Pattern: orders,
+		Guards:  []guard.Config{e.config(func(cfg *guard.Config) { cfg.BufferBody = 2_000_000 })},
+		Handler: g.ServeHTTP,
+	})
+	s.dribble(order, false)
+	await(e, "the request has arrived", arrived)
+	for range 20 {
+		p := s.startGet(order)
+		g.next().leave()
+		p.answer().want(e, 200, "done")
+	}
+	g.wantRuns(20)
+}

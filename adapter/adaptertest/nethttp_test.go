@@ -1,0 +1,67 @@
+package adaptertest_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/core"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+)
+
+var (
+	onMux = adaptertest.Adapter{Name: "net/http", Router: muxRouter}
+	onChi = adaptertest.Adapter{Name: "chi", Router: chiRouter(), Rest: "*"}
+)
+
+func muxRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.Serve(w, r, r.PathValue) })
+		for _, cfg := range slices.Backward(route.Once) {
+			handler = httplock.Idempotent(locks, cfg)(handler)
+		}
+		for _, cfg := range slices.Backward(route.Guards) {
+			handler = httplock.New(locks, cfg)(handler)
+		}
+		mux.Handle(strings.TrimSpace(route.Method+" "+route.Pattern), handler)
+	}
+	return mux
+}
+
+// chiRouter translates routes for a router that has some middleware.
+func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...adaptertest.Route) http.Handler {
+	return func(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+		mux := chi.NewRouter()
+		mux.Use(before...)
+		for _, route := range routes {
+			var chain []func(http.Handler) http.Handler
+			for _, cfg := range route.Guards {
+				chain = append(chain, httplock.New(locks, cfg))
+			}
+			for _, cfg := range route.Once {
+				chain = append(chain, httplock.Idempotent(locks, cfg))
+			}
+			handler := func(w http.ResponseWriter, r *http.Request) {
+				route.Serve(w, r, func(name string) string { return chi.URLParam(r, name) })
+			}
+			pattern := strings.ReplaceAll(route.Pattern, "{rest...}", "*")
+			if route.Method == "" {
+				mux.With(chain...).HandleFunc(pattern, handler)
+			} else {
+				mux.With(chain...).MethodFunc(route.Method, pattern, handler)
+			}
+		}
+		return mux
+	}
+}
+
+// chi matches the path as it was sent, and its middleware changes what it matches.
+func TestChiSpellings(t *testing.T) {
+	adaptertest.RunSpellings(t, adaptertest.Adapter{Name: "StripSlashes", Router: chiRouter(middleware.StripSlashes), Rest: "*"})
+	adaptertest.RunSpellings(t, adaptertest.Adapter{Name: "CleanPath", Router: chiRouter(middleware.CleanPath), Rest: "*"})
+}

@@ -1,0 +1,467 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+var onceFailures = []scenario{
+	{name: "once: panics, aborts and Goexit", run: onceFails},
+	{name: "once: panics, aborts and Goexit, with OutcomeRefuse", run: onceFailsRefuse},
+	{name: "once: a panic that outer middleware answers", run: oncePanicAnswered},
+	{name: "once: the client hangs up", run: onceClientHangsUp},
+	{name: "once: the client hangs up while it waits", run: onceClientLeavesQueue},
+	{name: "once: a deadline ends the handler", run: onceDeadline},
+	{name: "once: MaxHold", run: onceMaxHold},
+	{name: "once: MaxHold and a lease that expires", run: onceMaxHoldLost, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
+	{name: "once: too many wait", run: onceTooMany},
+	{name: "once: the store is refused", run: onceStoreRefused, setup: []func(*setup){proxied}},
+	{name: "once: Redis falls silent after the run", run: onceRedisSilent, setup: []func(*setup){proxied}},
+	{name: "once: Redis falls silent after the run, with OutcomeRefuse", run: onceRedisSilentRefuse, setup: []func(*setup){proxied}},
+	{name: "once: Redis is unavailable", run: onceRedisDown, setup: []func(*setup){proxied}},
+	{name: "once: FailOpen", run: onceFailsOpen, setup: []func(*setup){proxied}},
+	{name: "once: a run that lost its key stores nothing", run: onceOvertaken},
+	{name: "once: a lost run, with OutcomeRefuse", run: onceLostRefuse},
+	{name: "once: records of other versions", run: onceOtherRecords},
+	{name: "once: the handler releases its key", run: onceGivenUp},
+	{name: "once: the lock client is closed", run: onceClosed},
+}
+
+// endingsBadly are handlers that do not come to their end.
+var endingsBadly = []http.HandlerFunc{
+	func(http.ResponseWriter, *http.Request) { panic(errExploded) },
+	func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "begun")
+		panic(http.ErrAbortHandler)
+	},
+	func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	},
+	func(http.ResponseWriter, *http.Request) { runtime.Goexit() },
+}
+
+func onceFails(e *env) { failsBadly(e) }
+
+// A run that ends badly has ended: nothing of it is unknown.
+func onceFailsRefuse(e *env) { failsBadly(e, refuses) }
+
+func failsBadly(e *env, change ...func(*idempotency.Config)) {
+	for _, end := range endingsBadly {
+		var runs atomic.Int64
+		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+			if runs.Add(1) <= 2 {
+				end(w, r)
+			}
+			_, _ = io.WriteString(w, "done")
+		}, change...)
+		for range 2 {
+			if a := s.send(s.paying("x")); a.err == nil {
+				e.Errorf("the answer is %+v, want none", a)
+			}
+			e.outcome() // the key is free by then
+			if names := e.records(); len(names) > 0 {
+				e.Errorf("left in Redis: %q", names)
+			}
+		}
+		first := s.pay("x")
+		first.wantOwn(e, 200, "done")
+		s.pay("x").wantReplay(e, first)
+		e.outcomesOf(2)
+		e.rdb.Del(background, e.record())
+	}
+}
+
+func oncePanicAnswered(e *env) {
+	caught, stacks := make(chan any, 1), make(chan string, 1)
+	s := e.serveWith(recovering(caught, stacks, func() {}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: explode})
+	s.pay("x").wantOwn(e, 500, "")
+	if p := <-caught; p != errExploded {
+		e.Errorf("the middleware recovered %v", p)
+	}
+	if stack := <-stacks; !strings.Contains(stack, "adaptertest.explode(") {
+		e.Errorf("the stack does not show the handler:\n%s", stack)
+	}
+	s = e.serveWith(recovering(caught, stacks, func() {}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "begun")
+		panic(errExploded)
+	}})
+	s.pay("x").wantOwn(e, 201, "begun") // as without a recorder
+	<-caught
+	<-stacks
+	if names := e.records(); len(names) > 0 {
+		e.Errorf("left in Redis: %q", names)
+	}
+}
+
+func onceClientHangsUp(e *env) {
+	g := e.gate()
+	s := e.serveOnce(g.ServeHTTP)
+	ctx, noticed := make(chan context.Context, 1), make(chan struct{})
+	s.srv.Config.Handler = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx <- r.Context()
+			next.ServeHTTP(w, r)
+		})
+	}(s.srv.Config.Handler)
+	first := s.start(s.paying("x"))
+	outer, inside := <-ctx, g.next()
+	first.hangUp()
+	context.AfterFunc(outer, func() { close(noticed) })
+	await(e, "the server notices", noticed)
+	if err := inside.ctx.Err(); err != nil {
+		e.Errorf("the handler's context has ended: %v", err)
+	}
+	inside.leave()
+	if o := e.outcome(); !o.Ran || o.Err != nil {
+		e.Errorf("the outcome is %+v", o)
+	}
+	e.wantErr("the context of a handler that has returned", inside.ctx.Err(), context.Canceled)
+	a := s.pay("x")
+	a.want(e, 200, "done")
+	if a.header.Get("Idempotent-Replayed") != "true" {
+		e.Errorf("the answer is not a replay: %v", a.header)
+	}
+	g.wantRuns(1)
+}
+
+func onceClientLeavesQueue(e *env) {
+	g := e.gate()
+	s := e.serveOnce(g.ServeHTTP, repeatsWait)
+	first := s.start(s.paying("x"))
+	inside := g.next()
+	second := s.start(s.paying("x"))
+	e.eventually("the repeat waits", func() bool { return e.locks.Stats().Waiting == 1 })
+	second.hangUp()
+	if o := e.outcome(); o.Status != 499 {
+		e.Errorf("the outcome is %+v, want status 499", o)
+	}
+	inside.leave()
+	first.answer().wantOwn(e, 200, "done")
+	g.wantRuns(1)
+}
+
+// Outer middleware set a deadline for the handler.
+func onceDeadline(e *env) {
+	ends := make(chan context.CancelFunc, 1)
+	s := e.serveWith(func(srv *httptest.Server) {
+		next := srv.Config.Handler
+		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Hour)
+			defer cancel()
+			ctx, end := context.WithCancelCause(ctx)
+			ends <- func() { end(errExploded) }
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		if left, ok := r.Context().Deadline(); !ok || time.Until(left) > time.Hour {
+			e.Errorf("the deadline is %v, %v", left, ok)
+		}
+		end := <-ends
+		end()
+		await(e, "the handler's context ends", r.Context().Done())
+		e.wantErr("its cause", context.Cause(r.Context()), errExploded)
+		w.WriteHeader(http.StatusGatewayTimeout)
+	}})
+	s.pay("x").wantOwn(e, 504, "")
+}
+
+// holdsKeyFor is a short MaxHold.
+func holdsKeyFor(cfg *idempotency.Config) { cfg.MaxHold = 50 * time.Millisecond }
+
+// The answer of a handler after MaxHold is an answer like any other.
+func onceMaxHold(e *env) {
+	var runs atomic.Int64
+	handle := func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		await(e, "the handler's context ends", r.Context().Done())
+		e.wantErr("its cause", context.Cause(r.Context()), guard.ErrMaxHold)
+		if n := e.locks.Stats().Renewals; n != 0 {
+			e.Errorf("%d keys are still renewed", n)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		status := http.StatusOK
+		if r.Header.Get("X-Fail") != "" {
+			status = http.StatusGatewayTimeout
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "held too long")
+	}
+	for _, fingerprint := range []idempotency.Fingerprint{idempotency.FingerprintBody, idempotency.FingerprintNone} { // None leaves the body to the handler
+		runs.Store(0)
+		s := e.serveOnce(handle, holdsKeyFor, func(cfg *idempotency.Config) { cfg.Fingerprint = fingerprint })
+		for range 2 {
+			s.pay("x", with("X-Fail", "yes")).wantOwn(e, 504, "held too long")
+		}
+		first := s.pay("x")
+		first.wantOwn(e, 200, "held too long")
+		s.pay("x").wantReplay(e, first)
+		if runs.Load() != 3 {
+			e.Errorf("the handler ran %d times, want 3", runs.Load())
+		}
+		e.rdb.Del(background, e.record())
+	}
+}
+
+// A handler that does not heed the end of its context loses its key, and a repeat runs beside it.
+func onceMaxHoldLost(e *env) {
+	g := e.gate()
+	g.most = 2
+	s := e.serveOnce(g.ServeHTTP, holdsKeyFor)
+	first := s.start(s.paying("x"))
+	slow := g.next()
+	name := e.onceLockName()
+	e.eventually("the lease is over", func() bool { return e.rdb.Exists(background, name).Val() == 0 })
+	second := s.start(s.paying("x"))
+	g.next().leave()
+	done := second.answer()
+	done.wantOwn(e, 200, "done")
+	e.outcome()
+	slow.leave()
+	first.answer().wantOwn(e, 200, "done")
+	e.wantErr("the loss", e.wantNotStored(0).Err, core.ErrLockLost)
+	s.pay("x").wantReplay(e, done)
+	g.wantRuns(2)
+}
+
+func onceTooMany(e *env) {
+	g := e.gate()
+	s := e.serveOnce(g.ServeHTTP, repeatsWait, func(cfg *idempotency.Config) { cfg.MaxWaiters = 1 })
+	first := s.start(s.paying("x"))
+	inside := g.next()
+	second := s.start(s.paying("x"))
+	e.eventually("a repeat waits", func() bool { return e.locks.Stats().Waiting == 1 })
+	s.pay("x").wantProblem(e, 503, "queue-full", "1")
+	inside.leave()
+	first.answer().wantOwn(e, 200, "done")
+	second.answer().want(e, 200, "done")
+	g.wantRuns(1)
+}
+
+// wantNotStored waits for the outcome of a run whose result is lost, and looks for the log line.
+func (e *env) wantNotStored(lines int) guard.Outcome {
+	e.Helper()
+	o := e.outcome()
+	if !o.Ran || !errors.Is(o.Err, idempotency.ErrNotStored) {
+		e.Errorf("the outcome is %+v, want Err %v", o, idempotency.ErrNotStored)
+	}
+	if n := e.log.count("is not stored"); n != lines {
+		e.Errorf("%d log lines say that the result is not stored, want %d: %s", n, lines, e.log.text())
+	}
+	return o
+}
+
+// Redis has no room for the record. The client gets its answer, and the key is free when the lease has
+// expired.
+func onceStoreRefused(e *env) {
+	refusing := make(chan *redistest.Rule, 1)
+	var runs atomic.Int64
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		if runs.Add(1) == 1 {
+			refusing <- e.proxy.OnEvery(isScript, redistest.ReplyWith(outOfMemory))
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "paid")
+	}, func(cfg *idempotency.Config) { cfg.LeaseTime = 4 * time.Second })
+	s.pay("x").wantOwn(e, 201, "paid")
+	e.wantNotStored(1)
+	e.eventually("the lease is over", func() bool {
+		return e.rdb.DBSize(background).Val() == 0 && e.locks.Stats().Cleanups == 0
+	})
+	(<-refusing).Remove()
+	again := s.pay("x")
+	again.wantOwn(e, 201, "paid")
+	s.pay("x").wantReplay(e, again)
+}
+
+func onceRedisSilent(e *env) {
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		e.proxy.Stall()
+		_, _ = io.WriteString(w, "done")
+	})
+	first := s.pay("x")
+	first.wantOwn(e, 200, "done")
+	e.wantNotStored(1)
+	e.proxy.Restore()
+	e.eventually("the record is left in the background", func() bool { return len(e.records()) == 1 })
+	e.redisIsBack(s)
+	s.pay("x").wantReplay(e, first)
+}
+
+// redisIsBack repeats a request until it finds a connection on which Redis answers.
+func (e *env) redisIsBack(s *site) {
+	e.Helper()
+	e.eventually("Redis is asked again", func() bool { return s.pay("x").status != http.StatusServiceUnavailable })
+}
+
+func onceRedisSilentRefuse(e *env) {
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		e.proxy.Stall()
+		_, _ = io.WriteString(w, "done")
+	}, refuses, func(cfg *idempotency.Config) { cfg.LeaseTime = 5 * time.Second })
+	s.pay("x").wantOwn(e, 200, "done")
+	e.wantNotStored(1)
+	e.eventually("the lease is over", func() bool { return e.locks.Stats().Cleanups == 0 })
+	e.proxy.Restore()
+	e.redisIsBack(s)
+	s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
+}
+
+func onceRedisDown(e *env) {
+	c := &counter{}
+	s := e.serveOnce(c.ServeHTTP)
+	e.replyToScripts(outOfMemory)
+	s.pay("x").wantProblem(e, 503, "backend-unavailable", "1")
+	c.want(e, 0)
+}
+
+func onceFailsOpen(e *env) {
+	c := &counter{}
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		if got, ok := idempotency.KeyFrom(r.Context()); !ok || got != key {
+			e.Errorf("KeyFrom: %q, %v", got, ok)
+		}
+		c.ServeHTTP(w, r)
+	}, func(cfg *idempotency.Config) { cfg.FailOpen = true })
+	first := s.pay("x")
+	first.wantOwn(e, 201, "1 x")
+	s.pay("x").wantReplay(e, first)
+	s.pay("y").wantProblem(e, 422, "key-reused", "") // a request must not get in by an error it can cause
+	e.outcomesOf(3)
+	e.replyToScripts(outOfMemory)
+	s.pay("x").wantOwn(e, 201, "2 x")
+	if o := e.outcome(); !o.FailedOpen || o.Err == nil {
+		e.Errorf("the outcome is %+v", o)
+	}
+}
+
+// The first run is paused beyond its lease. The record of the second run stays.
+func onceOvertaken(e *env) {
+	first, release := make(chan context.Context), make(chan struct{})
+	var runs atomic.Int64
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		if runs.Add(1) > 1 {
+			_, _ = io.WriteString(w, "second")
+			return
+		}
+		first <- r.Context()
+		await(e, "the second run has ended", release)
+		_, _ = io.WriteString(w, "first")
+	}, repeatsWait, func(cfg *idempotency.Config) { cfg.LeaseTime = 4 * time.Second })
+	p := s.start(s.paying("x"))
+	ctx := await(e, "the handler runs", first)
+	await(e, "the handler's context ends", ctx.Done())
+	e.wantErr("its cause", context.Cause(ctx), core.ErrLockLost)
+	second := s.pay("x")
+	second.wantOwn(e, 200, "second")
+	e.outcome()
+	close(release)
+	p.answer().wantOwn(e, 200, "first")
+	e.wantErr("the loss", e.wantNotStored(0).Err, core.ErrLockLost)
+	if e.log.count("was lost while the handler ran") != 1 {
+		e.Errorf("the log does not say that the lock was lost: %s", e.log.text())
+	}
+	s.pay("x").wantReplay(e, second)
+}
+
+func onceLostRefuse(e *env) {
+	g := e.gate()
+	s := e.serveOnce(g.ServeHTTP, refuses)
+	first := s.start(s.paying("x"))
+	inside := g.next()
+	s.pay("x").wantProblem(e, 409, "locked", "1")
+	s.pay("y").wantProblem(e, 409, "locked", "1")
+	e.rdb.Del(background, e.onceLockName())
+	inside.leave()
+	first.answer().wantOwn(e, 200, "done")
+	s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
+	s.pay("y").wantProblem(e, 422, "key-reused", "")
+	g.wantRuns(1)
+}
+
+func onceOtherRecords(e *env) {
+	c := &counter{}
+	s := e.serveOnce(c.ServeHTTP)
+	s.pay("x").wantOwn(e, 201, "1 x")
+	name := e.record()
+	good := e.rdb.HGet(background, name, "record").Val()
+	newer := []byte(good)
+	newer[4]++
+	for i, bad := range []string{string(newer), "rubbish", good[:20], good[:40]} {
+		e.rdb.HSet(background, name, "record", bad)
+		s.pay("x").wantProblem(e, 503, "record-unreadable", "1")
+		if n := e.log.count("a record cannot be read"); n != i+1 {
+			e.Errorf("%d lines in the log: %s", n, e.log.text())
+		}
+	}
+	e.rdb.HSet(background, name, "record", good)
+	s.pay("x").want(e, 201, "1 x")
+	c.want(e, 1)
+}
+
+func onceGivenUp(e *env) {
+	c := &counter{}
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-User") == "detaches" {
+			lease, ok := guard.Detach(r.Context())
+			if !ok {
+				e.Error("Detach found no lease")
+				return
+			}
+			defer func() { _ = lease.Release(background) }()
+		} else if err := guard.Release(r.Context()); err != nil {
+			e.Errorf("Release: %v", err)
+		}
+		c.ServeHTTP(w, r)
+	})
+	for i, user := range []string{"releases", "detaches"} {
+		c.runs.Store(0)
+		s.pay("x", with("X-User", user)).wantOwn(e, 201, "1 x")
+		s.pay("x", with("X-User", user)).wantOwn(e, 201, "2 x")
+		if got := e.outcomesOf(2); got["ran"] != 2 {
+			e.Errorf("%d: the outcomes are %v", i, got)
+		}
+	}
+}
+
+func onceClosed(e *env) {
+	g := e.gate()
+	s := e.serveOnce(g.ServeHTTP)
+	first := s.start(s.paying("x"))
+	inside := g.next()
+	closed := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(background, patience)
+		defer cancel()
+		closed <- e.locks.Close(ctx)
+	}()
+	e.eventually("the client is closing", func() bool {
+		lease, err := e.locks.Lock("another").Acquire(background, core.AcquireOptions{})
+		if err == nil {
+			err = lease.Release(background)
+		}
+		return errors.Is(err, core.ErrClosed)
+	})
+	s.pay("x", with("Idempotency-Key", "another")).wantProblem(e, 503, "shutting-down", "1")
+	inside.leave()
+	first.answer().wantOwn(e, 200, "done")
+	if err := await(e, "the client is closed", closed); err != nil {
+		e.Errorf("Close: %v", err)
+	}
+	if len(e.records()) != 1 {
+		e.Error("the result of the last run is lost")
+	}
+}

@@ -1,0 +1,270 @@
+package adaptertest
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+var onceProcesses = []scenario{
+	{name: "once: the process dies before the run", run: onceDiesBeforeRun, setup: []func(*setup){proxied}},
+	{name: "once: the process dies during the run", run: onceDiesInRun, setup: []func(*setup){proxied}},
+	{name: "once: the process dies after the run, before the store", run: onceDiesBeforeStore, setup: []func(*setup){proxied}},
+	{name: "once: the process dies after the store, before the answer", run: onceDiesBeforeAnswer, setup: []func(*setup){proxied}},
+	{name: "once: the process is paused for longer than its lease", run: onceStandsStill, setup: []func(*setup){proxied}},
+	{name: "once: Redis dies between run and store", run: onceRedisDies, setup: []func(*setup){proxied}},
+}
+
+// leaseVariable is the LeaseTime of a server process, so that the loss of one can be waited for. Empty: none.
+const leaseVariable = "REQLOCK_CONFORMANCE_LEASE"
+
+// shortLease is longer than a machine may stand still.
+const shortLease = 4 * time.Second
+
+// The two ways to go on after a run with an unknown end are two routes of a server process.
+const (
+	rerun  = "/rerun"
+	refuse = "/refuse"
+)
+
+// processRoutes are the idempotent routes of a server process.
+func processRoutes(rdb *redis.Client) ([]Route, error) {
+	lease, err := time.ParseDuration("0" + os.Getenv(leaseVariable))
+	if err != nil {
+		return nil, err
+	}
+	var routes []Route
+	for pattern, unknown := range map[string]idempotency.UnknownOutcome{rerun: idempotency.OutcomeRerun, refuse: idempotency.OutcomeRefuse} {
+		routes = append(routes, Route{Pattern: pattern, Handler: runsHandler(rdb), Once: []idempotency.Config{{
+			Scope:     idempotency.ScopeGlobal,
+			WaitTime:  3 * patience,
+			LeaseTime: lease,
+			OnUnknown: unknown,
+		}}})
+	}
+	return routes, nil
+}
+
+// runsHandler counts the runs of a path in Redis and answers with their number. It tells when it is inside, and where the
+// client wants it to, it stays there until it is let out; see runs.
+func runsHandler(rdb *redis.Client) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n, err := rdb.Incr(background, runsKey(r.URL.Path)).Result()
+		if err == nil && r.Header.Get(stays) != "" {
+			err = rdb.BLPop(background, 3*patience, leaveKey(r.URL.Path)).Err()
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "run %d", n)
+	}
+}
+
+const stays = "X-Stay"
+
+func runsKey(path string) string  { return "test:runs:" + path }
+func leaveKey(path string) string { return "test:leave:" + path }
+
+// A pair is two server processes. The first has its Redis behind the proxy, and leases that soon run out.
+type pair struct {
+	e             *env
+	process       *process // the first
+	first, second *site
+}
+
+func (e *env) pair() *pair {
+	e.Helper()
+	p := &pair{e: e, process: e.startProcess(e.proxy.Addr(), leaseVariable+"="+shortLease.String())}
+	p.first, p.second = e.siteOf(p.process), e.siteOf(e.startProcess(e.redis.Addr()))
+	e.ends = append(e.ends, func() { // the processes have ended
+		for _, pattern := range []string{"test:*", "*:record"} {
+			for _, name := range e.rdb.Keys(background, pattern).Val() {
+				e.rdb.Del(background, name)
+			}
+		}
+	})
+	for _, path := range []string{rerun, refuse} { // that loads all scripts
+		var other func(*http.Request)
+		var first answer
+		tries := 0
+		e.eventually("a lease of the first outlasts its start", func() bool { // a machine may be slower than that
+			tries++
+			other = with("Idempotency-Key", fmt.Sprint(p.process.Pid, "-", tries))
+			first = p.first.pay("", to(path), other)
+			return first.status == 201
+		})
+		p.second.pay("", to(path), other).wantReplay(e, first)
+		e.rdb.Del(background, runsKey(path))
+	}
+	return p
+}
+
+// siteOf is the client of a server process.
+func (e *env) siteOf(p *process) *site {
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 4 * patience}
+	e.ends = append(e.ends, client.CloseIdleConnections)
+	return &site{e: e, srv: &httptest.Server{URL: p.url}, client: client}
+}
+
+func to(path string) func(*http.Request) {
+	return func(r *http.Request) { r.URL.Path = path }
+}
+
+// These match the scripts of a run by their arguments, without knowing the marker or the record.
+func takesKey(args []string) bool { return isOnce(args) && len(args) == 9 }
+func stores(args []string) bool   { return isOnce(args) && len(args) == 12 }
+
+func isOnce(args []string) bool { return isScript(args) && len(args) > 2 && args[2] == "2" }
+
+// runs is how often the handler of a path has begun.
+func (p *pair) runs(path string) int {
+	n, _ := strconv.Atoi(p.e.rdb.Get(background, runsKey(path)).Val())
+	return n
+}
+
+func (p *pair) wantRuns(path string, n int) {
+	p.e.Helper()
+	if got := p.runs(path); got != n {
+		p.e.Errorf("%s: the handler ran %d times, want %d", path, got, n)
+	}
+}
+
+// letOut lets the handler of a path go on to its end.
+func (p *pair) letOut(path string) { p.e.rdb.LPush(background, leaveKey(path), "go") }
+
+// wantUnknown repeats a request whose first run has no known end, and which had begun so many times, at the second process.
+// It waits until the lease of the first is over.
+func (p *pair) wantUnknown(path string, begun int) {
+	e := p.e
+	e.Helper()
+	if path == refuse {
+		for range 2 {
+			p.second.pay("", to(path)).wantProblem(e, 409, "outcome-unknown", "")
+		}
+		p.wantRuns(path, begun)
+		return
+	}
+	a := p.second.pay("", to(path))
+	a.wantOwn(e, 201, fmt.Sprint("run ", begun+1))
+	p.second.pay("", to(path)).wantReplay(e, a)
+	p.wantRuns(path, begun+1)
+}
+
+// crash kills the first process when a request to it has reached a step.
+func (p *pair) crash(request *pending, step *redistest.Rule) {
+	p.e.Helper()
+	await(p.e, "the request has come that far", step.Hit())
+	p.process.kill(p.e)
+	if a := await(p.e, "the client is told", request.result); a.err == nil {
+		p.e.Errorf("a process that died answered %d %q", a.status, a.body)
+	}
+}
+
+// eachRoute tests both ways to go on, each with processes of its own.
+func (e *env) eachRoute(test func(p *pair, path string)) {
+	for _, path := range []string{rerun, refuse} {
+		test(e.pair(), path)
+	}
+}
+
+func onceDiesBeforeRun(e *env) {
+	e.eachRoute(func(p *pair, path string) {
+		granted := e.proxy.OnMatch(1, takesKey, redistest.HoldReply)
+		p.crash(p.first.start(p.first.paying("", to(path))), granted)
+		p.wantUnknown(path, 0)
+	})
+}
+
+func onceDiesInRun(e *env) {
+	e.eachRoute(func(p *pair, path string) {
+		inside := e.proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "BLPOP") }, redistest.HoldRequest)
+		p.crash(p.first.start(p.first.paying("", to(path), with(stays, "yes"))), inside)
+		p.wantUnknown(path, 1)
+	})
+}
+
+// The store arrives after all, when others have gone on: it changes nothing.
+func onceDiesBeforeStore(e *env) {
+	e.eachRoute(func(p *pair, path string) {
+		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
+		p.crash(p.first.start(p.first.paying("", to(path))), storing)
+		p.wantUnknown(path, 1)
+		before := p.second.send(p.second.paying("", to(path)))
+		storing.Release()
+		await(e, "the late store was executed", storing.Done())
+		if after := p.second.pay("", to(path)); after.status != before.status || after.body != before.body {
+			e.Errorf("answer %d %q, before the late store it was %d %q", after.status, after.body, before.status, before.body)
+		}
+	})
+}
+
+func onceDiesBeforeAnswer(e *env) {
+	e.eachRoute(func(p *pair, path string) {
+		stored := e.proxy.OnMatch(1, stores, redistest.HoldReply)
+		p.crash(p.first.start(p.first.paying("", to(path))), stored)
+		for range 2 {
+			a := p.second.pay("", to(path))
+			a.want(e, 201, "run 1")
+			if a.header.Get("Idempotent-Replayed") != "true" {
+				e.Errorf("the answer is not a replay: %v", a.header)
+			}
+		}
+		p.wantRuns(path, 1)
+	})
+}
+
+// The second process goes on without the first, which then wakes up: its client gets its answer, and nothing else comes of
+// that.
+func onceStandsStill(e *env) {
+	e.eachRoute(func(p *pair, path string) {
+		first := p.first.start(p.first.paying("", to(path), with(stays, "yes")))
+		e.eventually("the handler runs", func() bool { return p.runs(path) == 1 })
+		p.signal(redistest.StopSignal)
+		defer p.signal(redistest.ContinueSignal) // or it would not end
+		p.wantUnknown(path, 1)
+		before := p.second.send(p.second.paying("", to(path)))
+		p.signal(redistest.ContinueSignal)
+		p.letOut(path)
+		first.answer().wantOwn(e, 201, "run 1")
+		for _, s := range []*site{p.first, p.second} {
+			if after := s.pay("", to(path)); after.status != before.status || after.body != before.body {
+				e.Errorf("answer %d %q, before the first woke up it was %d %q", after.status, after.body, before.status, before.body)
+			}
+		}
+	})
+}
+
+func (p *pair) signal(sig os.Signal) {
+	p.e.Helper()
+	if err := p.process.Signal(sig); err != nil {
+		p.e.Fatal(err)
+	}
+}
+
+// Redis dies after the run, and comes back, with the data from during the run, when the lease has
+// expired. The client has its answer; for repeats the outcome is unknown.
+func onceRedisDies(e *env) {
+	e.eachRoute(func(p *pair, path string) {
+		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
+		first := p.first.start(p.first.paying("", to(path)))
+		await(e, "the handler ran", storing.Hit())
+		began := time.Now()
+		e.redis.Save(e.T)
+		e.redis.Kill(e.T)
+		first.answer().wantOwn(e, 201, "run 1")
+		e.eventually("the lease is over", func() bool { return time.Since(began) > shortLease })
+		e.redis.Restart(e.T)
+		p.wantUnknown(path, 1)
+		p.process.kill(e) // its retries in the background must not trigger the rule of the next route
+	})
+}

@@ -1,0 +1,286 @@
+package adaptertest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+var onceWriters = []scenario{
+	{name: "once: the writer keeps its optional interfaces", run: onceWriterKinds},
+	{name: "once: the writer works", run: onceWriterWorks},
+	{name: "once: a writer that only unwraps", run: onceUnwraps},
+	{name: "once: nothing is sent before it is stored", run: onceHeldBack},
+	{name: "once: a stream streams", run: onceStreams},
+	{name: "once: early hints", run: onceEarlyHints},
+	{name: "once: a hijacked connection", run: onceHijacked},
+	{name: "once: an answer that is shorter than promised", run: onceShort},
+	{name: "once: an answer that is longer than promised", run: onceLong},
+	{name: "once: an answer that goes on after a refused write", run: onceRefusedWrite},
+	{name: "once: HTTP/2", run: onceHTTP2},
+}
+
+func onceWriterKinds(e *env) {
+	tell := func(w http.ResponseWriter, r *http.Request) {
+		_, flusher := w.(http.Flusher)
+		_, hijacker := w.(http.Hijacker)
+		_, readerFrom := w.(io.ReaderFrom)
+		_, stringWriter := w.(io.StringWriter)
+		_, pusher := w.(http.Pusher)
+		_, _ = fmt.Fprintln(w, flusher, hijacker, readerFrom, stringWriter, pusher)
+	}
+	for _, change := range []func(*httptest.Server){func(*httptest.Server) {}, http2, wrapped} {
+		s := e.serveWith(change, Route{Pattern: "/free/{id}", Handler: tell}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: tell})
+		s.pay("x", with("X-User", s.srv.URL)).want(e, 200, s.pay("x", func(r *http.Request) { r.URL.Path = "/free/1" }).body)
+	}
+}
+
+func onceWriterWorks(e *env) {
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if err := control.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+			e.Errorf("SetWriteDeadline: %v", err)
+		}
+		if err := control.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			e.Errorf("SetReadDeadline: %v", err)
+		}
+		if err := control.EnableFullDuplex(); err != nil {
+			e.Errorf("EnableFullDuplex: %v", err)
+		}
+		if n, err := io.WriteString(w, "first\n"); n != 6 || err != nil {
+			e.Errorf("WriteString: %d, %v", n, err)
+		}
+		if n, err := io.Copy(w, io.LimitReader(strings.NewReader("second\nthird"), 7)); n != 7 || err != nil {
+			e.Errorf("Copy: %d, %v", n, err)
+		}
+		if n, err := io.Copy(w, io.MultiReader(strings.NewReader("third"), failing{})); n != 5 || !errors.Is(err, errExploded) {
+			e.Errorf("Copy of what fails: %d, %v", n, err)
+		}
+	})
+	first := s.pay("x")
+	first.wantOwn(e, 200, "first\nsecond\nthird")
+	s.pay("x").wantReplay(e, first)
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errExploded }
+
+// http.ResponseController finds its way around whatever only unwraps: the recorder must be on that way.
+func onceUnwraps(e *env) {
+	s := e.serveWith(func(srv *httptest.Server) {
+		next := srv.Config.Handler
+		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(unwrapping{w}, r) })
+	}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "one ")
+		_ = http.NewResponseController(w).Flush() // the frameworks' own writers do not get that far
+		_, _ = io.WriteString(w, "two")
+	}})
+	first := s.pay("x")
+	first.wantOwn(e, 201, "one two")
+	e.outcome()
+	if again := s.pay("x"); again.status == 201 {
+		again.wantReplay(e, first)
+	} else {
+		again.wantProblem(e, 409, "not-replayable", "")
+	}
+}
+
+type unwrapping struct{ http.ResponseWriter }
+
+func (w unwrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A client that has the last byte finds the record. Nothing at all is sent before.
+func onceHeldBack(e *env) {
+	s := e.serveWith(func(srv *httptest.Server) {
+		next := srv.Config.Handler
+		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(noting{w, func() {
+				if len(e.records()) != 1 {
+					e.Error("the answer was sent before the record was stored")
+				}
+			}}, r)
+		})
+	}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, strings.Repeat("done", 100_000))
+	}})
+	if a := s.pay("x"); a.status != 201 || len(a.body) != 400_000 {
+		e.Errorf("answer %d with %d bytes", a.status, len(a.body))
+	}
+}
+
+// A noting writer calls a function before it sends anything.
+type noting struct {
+	http.ResponseWriter
+	note func()
+}
+
+func (w noting) WriteHeader(status int) {
+	w.note()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w noting) Write(p []byte) (int, error) {
+	w.note()
+	return w.ResponseWriter.Write(p)
+}
+
+func onceStreams(e *env) {
+	seen, gone := make(chan struct{}), make(chan error, 1)
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "data: 1\n\n")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			e.Errorf("Flush: %v", err)
+		}
+		await(e, "the client has the first event", seen)
+		<-r.Context().Done() // the client has left
+		gone <- context.Cause(r.Context())
+	})
+	ctx, hangUp := context.WithCancel(e.Context())
+	defer hangUp()
+	response, err := s.client.Do(s.paying("x").WithContext(ctx))
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer response.Body.Close()
+	if line, err := bufio.NewReader(response.Body).ReadString('\n'); line != "data: 1\n" {
+		e.Errorf("read %q (%v)", line, err)
+	}
+	close(seen)
+	hangUp()
+	e.wantErr("the stream ends with", await(e, "the handler notices", gone), context.Canceled)
+	e.outcome()
+	s.pay("x").wantProblem(e, 409, "not-replayable", "")
+}
+
+func onceEarlyHints(e *env) {
+	if e.adapter.Name == "Gin" || e.adapter.Name == "Echo" {
+		return // their writers take 103 for the answer, with or without a guard
+	}
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Set("Link", "</orders/1>")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "done")
+	})
+	var hints []string
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
+		hints = append(hints, fmt.Sprint(status, header["Link"]))
+		return nil
+	}}
+	r := s.paying("x")
+	first := s.must(s.send(r.WithContext(httptrace.WithClientTrace(r.Context(), trace))))
+	first.wantOwn(e, 201, "done")
+	if !slices.Equal(hints, []string{"103 [</style.css>]"}) {
+		e.Errorf("the early hints are %q", hints)
+	}
+	s.pay("x").wantReplay(e, first)
+}
+
+func onceHijacked(e *env) {
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			e.Errorf("Hijack: %v", err)
+			return
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 299 Mine\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine")
+		_ = rw.Flush()
+	})
+	s.pay("x").wantOwn(e, 299, "mine")
+	e.outcome()
+	s.pay("x").wantProblem(e, 409, "not-replayable", "")
+}
+
+func onceShort(e *env) {
+	c := &counter{}
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "50")
+		c.ServeHTTP(w, r)
+	})
+	if a := s.send(s.paying("x")); a.err == nil {
+		e.Errorf("the answer is whole: %+v", a)
+	}
+	e.outcome()
+	s.pay("x").wantProblem(e, 409, "not-replayable", "")
+	c.want(e, 1)
+}
+
+func onceLong(e *env) {
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		_, _ = io.WriteString(w, "four")
+		if _, err := io.WriteString(w, "five"); !errors.Is(err, http.ErrContentLength) {
+			e.Errorf("the fifth byte: %v", err)
+		}
+	})
+	first := s.pay("x")
+	first.wantOwn(e, 200, "four")
+	s.pay("x").wantReplay(e, first)
+}
+
+// net/http refuses all that comes after a write beyond Content-Length, and breaks the connection of an answer that is too short then.
+func onceRefusedWrite(e *env) {
+	for name, rest := range map[string]func(http.ResponseWriter) error{
+		"Write":       func(w http.ResponseWriter) error { _, err := w.Write([]byte("six!")); return err },
+		"WriteString": func(w http.ResponseWriter) error { _, err := io.WriteString(w, "six!"); return err },
+		"Copy":        func(w http.ResponseWriter) error { _, err := io.Copy(w, strings.NewReader("six!")); return err },
+		"flushed": func(w http.ResponseWriter) error {
+			_ = http.NewResponseController(w).Flush()
+			_, err := w.Write([]byte("six!"))
+			return err
+		},
+	} {
+		c := &counter{}
+		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+			c.runs.Add(1)
+			w.Header().Set("Content-Length", "8")
+			_, _ = io.WriteString(w, "four")
+			if _, err := io.WriteString(w, "fivefive"); !errors.Is(err, http.ErrContentLength) {
+				e.Errorf("%s: the write beyond the length: %v", name, err)
+			}
+			if err := rest(w); !errors.Is(err, http.ErrContentLength) {
+				e.Errorf("%s: the write after it: %v", name, err)
+			}
+		})
+		user := with("X-User", name)
+		if a := s.send(s.paying("x", user)); a.err == nil {
+			e.Errorf("%s: the answer is whole: %+v", name, a)
+		}
+		e.outcome()
+		s.pay("x", user).wantProblem(e, 409, "not-replayable", "")
+		e.outcome()
+		c.want(e, 1)
+	}
+}
+
+func onceHTTP2(e *env) {
+	g := e.gate()
+	s := e.serveWith(http2, Route{Pattern: orders, Once: []idempotency.Config{e.once(repeatsWait)}, Handler: g.ServeHTTP})
+	all := []*pending{s.start(s.paying("x"))}
+	inside := g.next() // the others share this connection
+	for range 20 {
+		all = append(all, s.start(s.paying("x")))
+	}
+	e.eventually("the repeats wait", func() bool { return e.locks.Stats().Waiting == 20 })
+	inside.leave()
+	for _, p := range all {
+		p.answer().want(e, 200, "done")
+	}
+	g.wantRuns(1)
+}

@@ -1,0 +1,207 @@
+package adaptertest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+	"go.uber.org/goleak"
+)
+
+var processes = []scenario{
+	{name: "two server processes, requests wait", run: processesWait},
+	{name: "two server processes, requests do not wait", run: processesAtOnce},
+}
+
+// These have [Main] be a server process of one adapter that takes its locks there.
+const (
+	redisVariable   = "REQLOCK_CONFORMANCE_REDIS"
+	adapterVariable = "REQLOCK_CONFORMANCE_ADAPTER"
+)
+
+// serverProcess serves the adapter's routes until its input ends. It says where on its output, and returns an error if
+// anything is left in the end.
+func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Writer) error {
+	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		return err
+	}
+	handler := countingHandler(rdb)
+	once, err := processRoutes(rdb)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{ReadHeaderTimeout: patience, Handler: a.Router(locks, append(once,
+		Route{Pattern: "/wait/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id"), WaitTime: 3 * patience}}, Handler: handler},
+		Route{Pattern: "/at-once/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id")}}, Handler: handler},
+	)...)}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+	fmt.Fprintln(output, listener.Addr())
+
+	_, _ = io.Copy(io.Discard, input)
+	ctx, cancel := context.WithTimeout(background, patience)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		return fmt.Errorf("shutdown: %w", err)
+	}
+	<-served
+	if !within(patience, func() bool { return locks.Stats() == core.Stats{} }) {
+		return fmt.Errorf("the lock client is not idle: %+v", locks.Stats())
+	}
+	if err := locks.Close(ctx); err != nil {
+		return err
+	}
+	_ = rdb.Close()
+	return goleak.Find()
+}
+
+// The keys by which handlers of all processes find each other out, and count.
+const (
+	insideKey = "test:inside"
+	totalKey  = "test:total"
+)
+
+// countingHandler answers 500 if another handler is inside, in whatever process. It counts its runs in a way that would
+// miss some if there were two.
+func countingHandler(rdb *redis.Client) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		inside, err := rdb.Incr(ctx, insideKey).Result()
+		if err != nil || inside != 1 {
+			http.Error(w, fmt.Sprintf("%d handlers are inside (%v)", inside, err), http.StatusInternalServerError)
+			return
+		}
+		total, err := rdb.Get(ctx, totalKey).Int()
+		if err != nil && err != redis.Nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		if err := rdb.Set(ctx, totalKey, total+1, 0).Err(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		if inside, err = rdb.Decr(ctx, insideKey).Result(); err != nil || inside != 0 {
+			http.Error(w, fmt.Sprintf("%d handlers are left inside (%v)", inside, err), http.StatusInternalServerError)
+		}
+	}
+}
+
+// A process is a server in a process of its own.
+type process struct {
+	*os.Process
+	url    string
+	killed bool
+}
+
+// kill ends the process as a crash would.
+func (p *process) kill(e *env) {
+	e.Helper()
+	p.killed = true
+	if err := p.Kill(); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// startProcess runs a server process that has its Redis at an address. It ends with the test, and must end well unless it
+// was killed before.
+func (e *env) startProcess(redisAddr string, environment ...string) *process {
+	e.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		e.Fatal(err)
+	}
+	cmd := exec.Command(binary)
+	cmd.Env = append(append(os.Environ(), redisVariable+"="+redisAddr, adapterVariable+"="+e.adapter.Name), environment...)
+	errors := &journal{}
+	cmd.Stderr = errors
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		e.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		e.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		e.Fatal(err)
+	}
+	p := &process{Process: cmd.Process}
+	e.ends = append(e.ends, func() {
+		_ = input.Close()
+		kill := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		if err := cmd.Wait(); err != nil && !p.killed {
+			e.Errorf("a server process ended badly: %v\n%s", err, errors.text())
+		}
+	})
+	addr, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		e.Fatalf("a server process does not start: %v\n%s", err, errors.text())
+	}
+	p.url = "http://" + strings.TrimSpace(addr)
+	return p
+}
+
+// flood sends n requests at the same time, half to each of two processes, and counts the statuses.
+func (e *env) flood(path string, n int) map[int]int {
+	e.Helper()
+	servers := []*process{e.startProcess(e.redis.Addr()), e.startProcess(e.redis.Addr())}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}, Timeout: 3 * patience}
+	defer client.CloseIdleConnections()
+	results := make(chan answer, n)
+	for i := range n {
+		go func() {
+			r, err := http.NewRequestWithContext(e.Context(), http.MethodPost, servers[i%len(servers)].url+path, nil)
+			if err != nil {
+				results <- answer{err: err}
+				return
+			}
+			results <- (&site{e: e, client: client}).send(r)
+		}()
+	}
+	statuses := make(map[int]int)
+	for range n {
+		a := await(e, "all requests are answered", results)
+		if a.err != nil || a.status != 200 && a.status != 409 {
+			e.Errorf("answer %d %s (%v)", a.status, a.body, a.err)
+		}
+		statuses[a.status]++
+	}
+	if total, err := e.rdb.Get(e.Context(), totalKey).Int(); err != nil || total != statuses[200] {
+		e.Errorf("%d handlers ended, the counter is %d (%v)", statuses[200], total, err)
+	}
+	e.ends = append(e.ends, func() { e.rdb.Del(background, insideKey, totalKey) })
+	return statuses
+}
+
+const crowd = 200
+
+func processesWait(e *env) {
+	if statuses := e.flood("/wait/"+key, crowd); statuses[200] != crowd {
+		e.Errorf("answers %v, want 200 for all %d", statuses, crowd)
+	}
+}
+
+func processesAtOnce(e *env) {
+	if statuses := e.flood("/at-once/"+key, crowd); statuses[200] == 0 || statuses[409] == 0 {
+		e.Errorf("answers %v, want some of both 200 and 409", statuses)
+	}
+}

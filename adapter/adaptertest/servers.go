@@ -1,0 +1,209 @@
+package adaptertest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+)
+
+var servers = []scenario{
+	{name: "HTTP/2: 250 streams of one connection exclude each other", run: http2Excludes},
+	{name: "HTTP/2: a client that leaves while it waits, with a body", run: http2ClientLeaves},
+	{name: "HTTP/2: MaxHold ends the reading of a body", run: http2MaxHold},
+	{name: "http.TimeoutHandler around the guard", run: timeoutHandler},
+	{name: "WaitTime beyond the server's WriteTimeout", run: writeTimeout},
+	{name: "the handler's ResponseWriter is the framework's", run: writerNotWrapped},
+	{name: "Flush, ReadFrom, deadlines and trailers work", run: writerWorks},
+}
+
+func http2(srv *httptest.Server) { srv.EnableHTTP2 = true }
+
+func http2Excludes(e *env) {
+	const streams = 250 // the most that a server allows on one connection
+	var connections sync.Map
+	g := e.gate()
+	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			e.Errorf("the request is %s", r.Proto)
+		}
+		connections.Store(r.RemoteAddr, nil)
+		g.ServeHTTP(w, r)
+	}}, Route{Pattern: "/at-once/{id}", Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
+
+	all := []*pending{s.startGet(order)}
+	inside := g.next() // there is a connection now
+	s.get("/at-once/"+key).wantProblem(e, 409, "locked", "1")
+	for len(all) < streams {
+		all = append(all, s.startGet(order))
+	}
+	e.eventually("all others wait", func() bool { return e.locks.Stats().Waiting == streams-1 })
+	inside.leave()
+	for range streams - 1 {
+		g.next().leave()
+	}
+	for _, p := range all {
+		p.answer().want(e, 200, "done")
+	}
+	g.wantRuns(streams)
+	n := 0
+	for range connections.Range {
+		n++
+	}
+	if n != 1 {
+		e.Errorf("there were %d connections, want one", n)
+	}
+}
+
+// HTTP/2 tells of a client that has left whether its body has been read or not.
+func http2ClientLeaves(e *env) {
+	e.hold(lockName)
+	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(http.ResponseWriter, *http.Request) {
+		e.Error("the handler ran without the lock")
+	}})
+	for range 20 {
+		p := s.start(s.request(http.MethodPost, order, strings.NewReader("a body that nobody has read")))
+		e.eventually("the request waits", func() bool { return e.locks.Stats().Waiting == 1 })
+		p.hangUp()
+		if o := e.outcome(); o.Status != 499 {
+			e.Errorf("the outcome is %+v, want status 499", o)
+		}
+	}
+}
+
+func http2MaxHold(e *env) {
+	ends := make(chan error, 1)
+	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: reads(e, ends)})
+	in, out := io.Pipe()
+	defer out.Close()
+	s.start(s.request(http.MethodPost, order, in))
+	if _, err := io.WriteString(out, "the beginning"); err != nil {
+		e.Fatal(err)
+	}
+	e.wantErr("the body ends with", await(e, "the handler has read its body", ends), guard.ErrMaxHold)
+	e.becomesFree(lockName)
+}
+
+func timeoutHandler(e *env) {
+	g := e.gate()
+	s := e.serveWith(func(srv *httptest.Server) {
+		soon := http.TimeoutHandler(srv.Config.Handler, 4*time.Second, "too late") // but not before the handler runs
+		later := http.TimeoutHandler(srv.Config.Handler, 2*patience, "too late")
+		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "first" {
+				soon.ServeHTTP(w, r)
+			} else {
+				later.ServeHTTP(w, r)
+			}
+		})
+	}, Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
+	first := s.startGet(order + "?first")
+	inside := g.next()
+	first.answer().want(e, 503, "too late")
+	for range 3 { // the handler still runs, whatever the client was told
+		s.get(order).wantProblem(e, 409, "locked", "1")
+	}
+	inside.leave()
+	e.becomesFree(lockName)
+	second := s.startGet(order)
+	g.next().leave()
+	second.answer().want(e, 200, "done")
+}
+
+func writeTimeout(e *env) {
+	for _, test := range []struct {
+		write, wait time.Duration
+		warnings    int
+	}{
+		{time.Minute, time.Minute, 1},
+		{time.Minute, 2 * time.Minute, 1},
+		{time.Minute, time.Minute - 1, 0},
+		{0, time.Minute, 0},
+		{-time.Second, time.Minute, 0},
+	} {
+		before := e.log.count("WriteTimeout")
+		s := e.serveWith(func(srv *httptest.Server) { srv.Config.WriteTimeout = test.write }, Route{
+			Pattern: orders,
+			Guards:  []guard.Config{e.config(func(cfg *guard.Config) { cfg.WaitTime = test.wait })},
+			Handler: func(http.ResponseWriter, *http.Request) {},
+		})
+		for range 3 {
+			s.get(order).want(e, 200, "")
+		}
+		if n := e.log.count("WriteTimeout") - before; n != test.warnings {
+			e.Errorf("WriteTimeout %s, WaitTime %s: %d warnings, want %d", test.write, test.wait, n, test.warnings)
+		}
+	}
+}
+
+func writerNotWrapped(e *env) {
+	tell := func(w http.ResponseWriter, r *http.Request) {
+		kind := fmt.Sprintf("%T", w)
+		_, flusher := w.(http.Flusher)
+		_, hijacker := w.(http.Hijacker)
+		_, readerFrom := w.(io.ReaderFrom)
+		_, stringWriter := w.(io.StringWriter)
+		_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
+		_, _ = fmt.Fprintln(w, kind, flusher, hijacker, readerFrom, stringWriter, unwraps)
+	}
+	s := e.serve(
+		Route{Pattern: "/free/{id}", Handler: tell},
+		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) {
+			cfg.MaxHold, cfg.BufferBody = time.Minute, 1000
+		})}, Handler: tell},
+	)
+	s.get(order).want(e, 200, s.get("/free/"+key).body)
+}
+
+func writerWorks(e *env) {
+	flushed := make(chan struct{})
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		w.Header().Set("Trailer", "X-End")
+		if err := control.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+			e.Errorf("SetWriteDeadline: %v", err)
+		}
+		if err := control.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			e.Errorf("SetReadDeadline: %v", err)
+		}
+		_, _ = io.WriteString(w, "first\n")
+		if err := control.Flush(); err != nil {
+			e.Errorf("Flush: %v", err)
+		}
+		await(e, "the client has the first part", flushed)
+		if _, err := io.Copy(w, io.LimitReader(strings.NewReader("second\nthird"), 7)); err != nil {
+			e.Errorf("Copy: %v", err)
+		}
+		w.Header().Set("X-End", "yes")
+	})
+	response, err := s.client.Do(s.request(http.MethodGet, order, nil))
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer response.Body.Close()
+	in := bufio.NewReader(response.Body)
+	if line, err := in.ReadString('\n'); line != "first\n" {
+		e.Errorf("read %q (%v)", line, err)
+	}
+	close(flushed)
+	if rest, err := io.ReadAll(in); string(rest) != "second\n" || err != nil {
+		e.Errorf("then %q (%v)", rest, err)
+	}
+	if got := response.Trailer.Get("X-End"); got != "yes" {
+		e.Errorf("the trailer is %q", got)
+	}
+}
+
+// wrapped hides the optional methods of the server's writer from the guard.
+func wrapped(srv *httptest.Server) {
+	next := srv.Config.Handler
+	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	})
+}

@@ -1,0 +1,174 @@
+package adaptertest
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+)
+
+// A site is a server with routes, and a client of it that keeps connections alive.
+type site struct {
+	e      *env
+	srv    *httptest.Server
+	client *http.Client
+	errors *journal // the log of the server, mostly panics
+}
+
+// serve runs a server with the routes until the test ends.
+func (e *env) serve(routes ...Route) *site {
+	return e.serveWith(func(*httptest.Server) {}, routes...)
+}
+
+// serveWith is serve with changes to the server. change may wrap its Config.Handler.
+func (e *env) serveWith(change func(*httptest.Server), routes ...Route) *site {
+	s := &site{e: e, srv: httptest.NewUnstartedServer(e.adapter.Router(e.locks, routes...)), errors: &journal{}}
+	s.srv.Config.ErrorLog = log.New(s.errors, "", 0)
+	change(s.srv)
+	if s.srv.EnableHTTP2 {
+		s.srv.StartTLS()
+	} else {
+		s.srv.Start()
+	}
+	s.client = s.srv.Client()
+	s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 100
+	s.client.Timeout = 2 * patience
+	e.ends = append(e.ends, s.srv.Close) // the test's context has ended: that lets all handlers out
+	return s
+}
+
+// serveOrders runs a server whose route orders, for all methods, is guarded.
+func (e *env) serveOrders(handler http.HandlerFunc, change ...func(*guard.Config)) *site {
+	return e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config(change...)}, Handler: handler})
+}
+
+// An answer is the answer that a client got.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error // of the connection
+}
+
+// request makes a request that ends with the test.
+func (s *site) request(method, path string, body io.Reader) *http.Request {
+	r, err := http.NewRequestWithContext(s.e.Context(), method, s.srv.URL+path, body)
+	if err != nil {
+		s.e.Fatal(err)
+	}
+	return r
+}
+
+// send sends a request and reads the whole answer.
+func (s *site) send(r *http.Request) answer {
+	response, err := s.client.Do(r)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, response.Header, string(body), err}
+}
+
+// get sends a request without a body and returns the answer.
+func (s *site) get(path string) answer {
+	s.e.Helper()
+	return s.must(s.send(s.request(http.MethodGet, path, nil)))
+}
+
+// post sends a request with a body and returns the answer.
+func (s *site) post(path, body string) answer {
+	s.e.Helper()
+	return s.must(s.send(s.request(http.MethodPost, path, strings.NewReader(body))))
+}
+
+func (s *site) must(a answer) answer {
+	s.e.Helper()
+	if a.err != nil {
+		s.e.Fatalf("no answer: %v", a.err)
+	}
+	return a
+}
+
+// A pending is a request under way.
+type pending struct {
+	e      *env
+	hangUp context.CancelFunc
+	result chan answer
+}
+
+// start sends a request in the background.
+func (s *site) start(r *http.Request) *pending {
+	ctx, cancel := context.WithCancel(r.Context())
+	p := &pending{e: s.e, hangUp: cancel, result: make(chan answer, 1)}
+	go func() {
+		defer cancel()
+		p.result <- s.send(r.WithContext(ctx))
+	}()
+	return p
+}
+
+// startGet is start for a request without a body.
+func (s *site) startGet(path string) *pending {
+	return s.start(s.request(http.MethodGet, path, nil))
+}
+
+// answer waits for the answer.
+func (p *pending) answer() answer {
+	p.e.Helper()
+	a := await(p.e, "a request is answered", p.result)
+	if a.err != nil {
+		p.e.Fatalf("no answer: %v", a.err)
+	}
+	return a
+}
+
+// want fails the test unless the answer is the one that a handler gave.
+func (a answer) want(e *env, status int, body string) {
+	e.Helper()
+	if a.err != nil || a.status != status || a.body != body {
+		e.Errorf("answer %d %q (%v), want %d %q", a.status, a.body, a.err, status, body)
+	}
+}
+
+// dial opens a connection of its own to the site, for requests that an http.Client would not send.
+func (s *site) dial() net.Conn {
+	s.e.Helper()
+	conn, err := net.DialTimeout("tcp", s.srv.Listener.Addr().String(), patience)
+	if err != nil {
+		s.e.Fatal(err)
+	}
+	context.AfterFunc(s.e.Context(), func() { _ = conn.Close() }) // the test may have closed it
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		s.e.Fatal(err)
+	}
+	return conn
+}
+
+// raw sends a POST of order as it is written, on a connection of its own, and reads the answer.
+func (s *site) raw(headers, body string) answer {
+	s.e.Helper()
+	conn := s.dial()
+	if _, err := io.WriteString(conn, "POST "+order+" HTTP/1.1\r\nHost: test\r\n"+headers+"\r\n"+body); err != nil {
+		s.e.Fatal(err)
+	}
+	return s.read(bufio.NewReader(conn))
+}
+
+// read reads one answer off a connection.
+func (s *site) read(in *bufio.Reader) answer {
+	s.e.Helper()
+	response, err := http.ReadResponse(in, nil)
+	if err != nil {
+		s.e.Fatalf("no answer: %v", err)
+	}
+	body, err := io.ReadAll(response.Body)
+	return s.must(answer{response.StatusCode, response.Header, string(body), err})
+}

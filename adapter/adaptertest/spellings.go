@@ -1,0 +1,211 @@
+package adaptertest
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+// RunSpellings runs only the tests about the spelling of URLs, for each way to set up a router.
+func RunSpellings(t *testing.T, a Adapter) {
+	for _, s := range spellings {
+		t.Run(a.Name+"/"+s.name, func(t *testing.T) {
+			t.Parallel()
+			s.run(newEnv(t, a))
+		})
+	}
+}
+
+var spellings = []scenario{
+	{name: "one resource has one key however its URL is spelled", run: oneKey},
+	{name: "handlers that see the same value have the same key", run: keyOfWhatIsSeen},
+	{name: "a spelling does not get past the lock that another holds", run: noWayPast},
+	{name: "a path encoded twice does not run beside one that its handler cannot tell it from", run: encodedTwice},
+}
+
+// Each line is one resource in all its spellings. A router may refuse a spelling. An escaped escape is
+// in the line of the text it stands for: some routers hand over a%2Fb for both.
+var spelled = map[string][][]string{
+	"/u/{id}": {
+		{"/u/42", "/u/%34%32", "/u/4%32", "/u/%2534%2532", "/u/%25%33%34%32", "/u/%252534%32"},
+		{"/u/a%2Fb", "/u/a%2fb", "/u/%61%2Fb", "/u/a%252Fb", "/u/%61%252Fb", "/u/%2561%25252fb"},
+		{"/u/a%20b", "/u/%61%20b", "/u/a%2520b"},
+		{"/u/%C3%BC", "/u/%c3%bc", "/u/%c3%BC", "/u/%25C3%BC", "/u/%25C3%25bc"},
+		{"/u/100%25", "/u/%31%30%30%25", "/u/100%2525"},
+		{"/u/a:b", "/u/a%3Ab", "/u/a%3ab", "/u/a%253Ab"},
+		{"/u/a%2Bb", "/u/%61%2bb", "/u/a%252Bb"},
+	},
+	"/u/{id}/files/{rest...}": {
+		{"/u/1/files/x", "/u/%31/files/%78", "/u/1/files/%2578"},
+		{"/u/1/files/x/y", "/u/1/files/%78/y", "/u/1/files/x/%79", "/u/%2531/files/x/%2579"},
+		{"/u/1/files/50%25/y", "/u/1/files/%35%30%25/y", "/u/1/files/50%2525/y"},
+	},
+}
+
+// keyed serves a pattern, and sends each key and each value that the handler sees to channels.
+func (e *env) keyed(pattern string, key keyfuncs.Func) (s *site, keys, seen chan string) {
+	keys, seen = make(chan string, 10), make(chan string, 10)
+	s = e.serve(Route{
+		Pattern: pattern,
+		Guards: []guard.Config{e.config(keyedBy(key), func(cfg *guard.Config) {
+			cfg.Name = func(key string) string {
+				keys <- key
+				return "reqlock:" + key
+			}
+		})},
+		Params:  func(params Params) { seen <- fmt.Sprintf("%q %q", params("id"), params(e.adapter.restName())) },
+		Handler: func(http.ResponseWriter, *http.Request) {},
+	})
+	return s, keys, seen
+}
+
+// ask sends a request and says whether the handler has run. A router or a key function may refuse
+// it.
+func (s *site) ask(url string) bool {
+	s.e.Helper()
+	switch a := s.get(url); a.status {
+	case http.StatusOK:
+		return true
+	case http.StatusNotFound, http.StatusBadRequest:
+	default:
+		s.e.Errorf("%s: answer %d %s", url, a.status, a.body)
+	}
+	return false
+}
+
+func oneKey(e *env) {
+	for pattern, resources := range spelled {
+		s, keys, seen := e.keyed(pattern, e.wildcards(pattern))
+		resourceOf := map[string]string{}
+		for _, urls := range resources {
+			found := map[string]bool{}
+			for _, url := range urls {
+				if s.ask(url) {
+					found[<-keys] = true
+					<-seen
+				}
+			}
+			if len(found) > 1 {
+				e.Errorf("%q have the keys %v", urls, found)
+			}
+			for key := range found {
+				if other, taken := resourceOf[key]; taken {
+					e.Errorf("%s and %s have the same key %q", other, urls[0], key)
+				}
+				resourceOf[key] = urls[0]
+			}
+		}
+		if len(resourceOf) == 0 {
+			e.Errorf("no spelling of %s was let in", pattern)
+		}
+	}
+}
+
+// A key function does not know how often its handler decodes the router's value, so the key depends on
+// that value alone.
+func keyOfWhatIsSeen(e *env) {
+	for pattern, resources := range spelled {
+		for name, key := range map[string]keyfuncs.Func{
+			"PathValue": e.wildcards(pattern),
+			"Path":      keyfuncs.Path(),
+		} {
+			s, keys, seen := e.keyed(pattern, key)
+			type first struct{ url, key string }
+			known := map[string]first{} // by the value that the handler sees
+			for _, urls := range resources {
+				for _, url := range urls {
+					if !s.ask(url) {
+						continue
+					}
+					got, value := <-keys, <-seen
+					if was, ok := known[value]; ok && was.key != got {
+						e.Errorf("%s: handlers see %s for %s and %s, whose keys are %q and %q", name, value, was.url, url, was.key, got)
+					}
+					known[value] = first{url, got}
+				}
+			}
+			if len(known) < 2 {
+				e.Errorf("%s: handlers see only %v", name, known)
+			}
+		}
+	}
+}
+
+func noWayPast(e *env) {
+	g := e.gate()
+	s := e.serve(Route{Pattern: "/u/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		if id, err := keyfuncs.PathValue("id")(r); id == "42" && err == nil { // to Echo, "/u//42" is about "/42"
+			g.ServeHTTP(w, r)
+		}
+	}})
+	first := s.startGet("/u/42")
+	inside := g.next()
+	for _, url := range []string{"/u/%34%32", "/u/4%32", "/u/%342", "/u//42", "/u/./42", "/u/x/../42", "/u/%2e/42", "/u/%2534%2532"} {
+		_ = s.get(url) // the gate tells of two inside
+	}
+	inside.leave()
+	first.answer().want(e, http.StatusOK, "done")
+	g.wantRuns(1)
+}
+
+func encodedTwice(e *env) {
+	g := e.gate()
+	seen := make(chan string, 1)
+	s := e.serve(Route{
+		Pattern: "/orders/{id}/pay",
+		Guards:  []guard.Config{e.config()},
+		Params:  func(params Params) { seen <- params("id") },
+		Handler: func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "stay" {
+				g.ServeHTTP(w, r)
+			}
+		},
+	})
+	sees := func(url string) (value string, ok bool) {
+		if ok = s.ask(url); ok {
+			value = <-seen
+		}
+		return value, ok
+	}
+	for _, pair := range [][2]string{
+		{"/orders/42/pay", "/orders/%34%32/pay"},
+		{"/orders/%34%32/pay", "/orders/%2534%2532/pay"},
+		{"/orders/a%2Fb/pay", "/orders/a%252Fb/pay"},
+	} {
+		for i, url := range pair {
+			other := pair[1-i]
+			value, ok := sees(url)
+			if otherValue, otherOK := sees(other); !ok || !otherOK || value != otherValue {
+				continue
+			}
+			first := s.startGet(url + "?stay")
+			inside := g.next()
+			<-seen
+			if a := s.get(other); a.status != http.StatusConflict {
+				e.Errorf("%s and %s run together, and their handlers see %q", url, other, value)
+				<-seen
+			}
+			inside.leave()
+			first.answer().want(e, http.StatusOK, "done")
+		}
+	}
+}
+
+// wildcards is the key of all wildcards of a pattern in spelled.
+func (e *env) wildcards(pattern string) keyfuncs.Func {
+	if pattern == "/u/{id}" {
+		return keyfuncs.PathValue("id")
+	}
+	return keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue(e.adapter.restName()))
+}
+
+// restName is the name of the wildcard {rest...}.
+func (a Adapter) restName() string {
+	if a.Rest == "" {
+		return "rest"
+	}
+	return a.Rest
+}

@@ -1,0 +1,67 @@
+package adaptertest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A scenario is one test of the suite.
+type scenario struct {
+	name  string
+	run   func(e *env)
+	setup []func(*setup)
+	alone bool // it takes the whole machine: tests beside it would time out
+}
+
+// Run runs the suite with each of the adapters, one after another, and logs the results as a table. It
+// returns when all tests have ended. It needs Main as TestMain. A missing result is a failure, unless
+// -run or -skip chose some of the tests.
+func Run(t *testing.T, adapters ...Adapter) {
+	redistest.NeedsServer(t)
+	suite := slices.Concat(
+		refusals(),
+		waiting,
+		crowds,
+		ownership,
+		handovers,
+		endings,
+		maxHold,
+		bodies,
+		bodyKeys,
+		budgets,
+		decisions,
+		modes,
+		failOpen,
+		servers,
+		processes,
+		spellings,
+		onceRuns,
+		onceAnswers,
+		onceWriters,
+		onceFailures,
+		onceProcesses,
+		onceSealed,
+	)
+	results := newTable(suite, adapters)
+	for _, a := range adapters {
+		t.Run(a.Name, func(t *testing.T) { runAll(t, a, suite, results) })
+	}
+	t.Logf("behaviours and frameworks:\n\n%s", results)
+	if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
+		t.Errorf("no result for %s", hole)
+	}
+}
+
+func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			if !s.alone {
+				t.Parallel()
+			}
+			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // after env.finish
+			s.run(newEnv(t, a, s.setup...))
+		})
+	}
+}

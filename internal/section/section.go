@@ -1,0 +1,121 @@
+// Package section is the state that a guard shares with the handler it runs. The handler's context
+// leads to it: package guard reads it for handlers, package adapter writes it for adapters.
+package section
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/framework"
+)
+
+// A Section is what one guard holds for one request. Its lease belongs to it until Release, Detach,
+// ReleaseBy or the end of the handler takes it, whichever comes first. It is the context of the
+// handler.
+type Section struct {
+	context.Context
+
+	Server *http.Server // that the request came by; nil: unknown
+
+	mu      sync.Mutex
+	lease   *core.Lease // of all locks of the request
+	failure error       // what ReleaseBy failed with
+	status  int         // that SetStatus was called with
+}
+
+type contextKey struct{}
+
+// From returns the innermost section of ctx, which may be a framework's own context; nil: none.
+func From(ctx context.Context) *Section {
+	s, _ := framework.Value(ctx, contextKey{}).(*Section)
+	return s
+}
+
+// Value returns s for the key of this package.
+func (s *Section) Value(key any) any {
+	if key == (contextKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+// String avoids a data race when fmt prints the context.
+func (s *Section) String() string { return fmt.Sprint(s.Context, ".guard") }
+
+// Hold gives s its lease, before the handler runs.
+func (s *Section) Hold(lease *core.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease = lease
+}
+
+// Lease returns the lease; nil: there is none, or not any more.
+func (s *Section) Lease() *core.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lease
+}
+
+// Take returns the lease and removes it; nil: there is none, or not any more.
+func (s *Section) Take() *core.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lease := s.lease
+	s.lease = nil
+	return lease
+}
+
+// StopRenewal lets the lease expire, and reports whether there was one.
+func (s *Section) StopRenewal() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease != nil {
+		s.lease.StopRenewal()
+	}
+	return s.lease != nil
+}
+
+// ReleaseBy takes the lease and calls release with it. The error is what release returns, and is
+// kept for Failure; core.ErrNotHeld if there is no lease. If release panics, s has the lease again.
+func (s *Section) ReleaseBy(release func(*core.Lease) error) error {
+	lease := s.Take()
+	if lease == nil {
+		return core.ErrNotHeld
+	}
+	returned := false
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit: the guard releases
+			s.Hold(lease)
+		}
+	}()
+	err := release(lease)
+	returned = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+	return err
+}
+
+// Failure returns what ReleaseBy failed with.
+func (s *Section) Failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+// SetStatus sets the status of the handler's answer; 0: unknown.
+func (s *Section) SetStatus(status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status = status
+}
+
+// Status returns what SetStatus was called with.
+func (s *Section) Status() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
