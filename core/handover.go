@@ -74,19 +74,7 @@ func (h *hold) handOverLocked(l *Lease, g grip) *handover {
 func (o *handover) run() (freed, stray bool, err error) {
 	o.ask()
 	defer o.op.Recycle()
-
-	e := o.hold.entry
-	at := e.client().clock()
-	e.shard.mu.Lock()
-	accepted, displaced := o.settleHeirLocked(at)
-	freed, err = o.settleHoldLocked()
-	o.cleanUpLocked(accepted, freed)
-	if freed && !accepted && o.reply != freedInstead {
-		e.bump() // who is first now asks, or was the heir and has slept through all that happened meanwhile
-	}
-	o.heir.poke()
-	e.unlock()
-	buryAll(displaced)
+	freed, err = o.settle(o.hold.client().clock())
 	return freed, o.op.Stray(), err
 }
 
@@ -116,6 +104,22 @@ func (o *handover) ask() {
 	default:
 		o.reply = notHeld
 	}
+}
+
+// settle takes the reply, which was read at some time.
+func (o *handover) settle(at clock.Instant) (freed bool, err error) {
+	e := o.hold.entry
+	e.shard.mu.Lock()
+	accepted, displaced := o.settleHeirLocked(at)
+	freed, err = o.settleHoldLocked()
+	o.cleanUpLocked(accepted, freed)
+	if freed && !accepted && o.reply != freedInstead {
+		e.bump() // the first waiter asks; an heir has slept through all that happened meanwhile
+	}
+	o.heir.poke()
+	e.unlock()
+	buryAll(displaced)
+	return freed, err
 }
 
 // settleHeirLocked gives the heir its lease, or tells it why not, or lets it wait on.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -702,3 +703,155 @@ func TestFair_LeavesTheQueueOfAFullRedis(t *testing.T) {
 		mustRelease(t, mustGet(t, "one behind it", r))
 	}
 }
+
+// Every row of the table in docs/engine.md.
+func TestHandOver_EveryOutcome(t *testing.T) {
+	t.Parallel()
+	down := errors.New("no reply")
+	type heir int
+	const (
+		holds heir = iota // has the lock
+		fails             // with an error
+		waits
+		gone
+	)
+	for _, row := range []struct {
+		name     string
+		reply    handoverReply
+		stray    bool
+		err      error // of the reply
+		unproven error
+		meantime func(s *outcomeSite, t *testing.T) // before the reply is read
+		late     time.Duration                      // how late that is
+
+		freed    bool
+		release  error // what Release returns
+		heir     heir
+		acquire  error // what Acquire returns, where it fails
+		cleanups int   // where the heir has no place in Redis's queue
+		kept     int   // where it has: that is its own to clean up
+	}{
+		{name: "handed over", reply: handedOver, freed: true, heir: holds},
+		{name: "handed over by a retry", reply: handedOver, stray: true, freed: true, heir: holds},
+		{name: "handed over late", reply: handedOver, late: time.Hour, freed: true, heir: fails, acquire: errLate, cleanups: 1},
+		{name: "handed over and forced", reply: handedOver, meantime: (*outcomeSite).force, freed: true, heir: fails, acquire: errForced, cleanups: 1},
+		{name: "handed over without replicas", reply: handedOver, unproven: ErrNotReplicated, freed: true, heir: fails, acquire: ErrNotReplicated, cleanups: 1},
+		{name: "handed over to one that has gone", reply: handedOver, meantime: (*outcomeSite).hangUp, freed: true, heir: gone, cleanups: 1, kept: 1},
+		{name: "handed over by a hold that was lost", reply: handedOver, meantime: (*outcomeSite).lose, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
+		{name: "freed instead", reply: freedInstead, freed: true, heir: waits},
+		{name: "others listen", reply: othersListen, heir: waits},
+		{name: "others listen, and one has gone", reply: othersListen, meantime: (*outcomeSite).hangUp, heir: gone},
+		{name: "not held", reply: notHeld, freed: true, release: ErrLockLost, heir: waits},
+		{name: "not held after a retry", reply: notHeld, stray: true, freed: true, heir: waits, cleanups: 1},
+		{name: "not executed", reply: notExecuted, err: down, heir: waits},
+		{name: "unknown", reply: outcomeUnknown, stray: true, err: down, freed: true, release: down, heir: fails, acquire: down, cleanups: 2, kept: 1},
+		{name: "unknown, and one has gone", reply: outcomeUnknown, stray: true, err: down, meantime: (*outcomeSite).hangUp, freed: true, release: down, heir: gone, cleanups: 2, kept: 2},
+	} {
+		for _, kind := range handedOn {
+			t.Run(row.name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				s := newOutcomeSite(t, kind)
+				if row.stray {
+					s.o.op.Unreadable()
+				}
+				s.o.reply, s.o.err, s.o.unproven = row.reply, row.err, row.unproven
+				if row.meantime != nil {
+					row.meantime(s, t)
+				}
+				at := s.c.clock().Add(row.late)
+				freed, err := s.o.settle(at)
+				if freed != row.freed || !errors.Is(err, row.release) {
+					t.Errorf("freed: %v, %v, want %v, %v", freed, err, row.freed, row.release)
+				}
+				cleanups := row.cleanups
+				if kind == "fair" {
+					cleanups = row.kept
+				}
+				if n := s.cleanups; n() != cleanups {
+					t.Errorf("%d clean-ups, want %d", n(), cleanups)
+				}
+				switch row.heir {
+				case holds, fails:
+					got := await(t, "the heir is told", s.waiter)
+					if (got.lease != nil) != (row.heir == holds) || !errors.Is(got.err, row.acquire) {
+						t.Errorf("the heir: %v, %v, want the error %v", got.lease, got.err, row.acquire)
+					}
+				case waits:
+					if n := s.c.Stats().Waiting; n != 1 {
+						t.Errorf("%d wait", n)
+					}
+				}
+			})
+		}
+	}
+}
+
+// An outcomeSite is a hand-over whose command was never sent. What Redis has does not count.
+type outcomeSite struct {
+	*handoverSite
+	o *handover
+}
+
+func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
+	b := newBundle(t)
+	c := newLooseClient(t, b.srv.Client(t), pollInterval(time.Hour))
+	s := &handoverSite{bundle: b, c: c, lock: func(c *Client) *Lock { return family[kind](c, "a") }}
+	s.holder = mustTake(t, bg, s.lock(c), AcquireOptions{LeaseTime: time.Minute})
+	ctx, leave := context.WithCancel(bg)
+	s.leave = leave
+	s.waiter = acquireAsync(ctx, s.lock(c), AcquireOptions{WaitTime: time.Hour, LeaseTime: time.Minute})
+	listened(t, c, "a") // or it would ask once more
+	eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
+	c.cleaner.schedule.Close() // clean-ups stay pending, to be counted
+	h := s.holder.hold
+	t.Cleanup(func() {
+		leave()
+		h.lose(ErrLockLost) // one that was not freed is still being released
+		h.give()
+		ended, cancel := context.WithCancel(bg)
+		cancel()
+		_ = c.Close(ended)
+		b.rdb.FlushAll(bg)
+	})
+
+	e := h.entry
+	op := c.ops.Op(lua.Holders("a"), patience)
+	if _, err := op.Run(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	h.lineUp()
+	s.holder.err = ErrReleased
+	h.drop(s.holder)
+	g, err := h.planned(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := h.handOverLocked(s.holder, g)
+	if o == nil {
+		t.Fatal("it is not handed over")
+	}
+	o.op = op
+	return &outcomeSite{s, o}
+}
+
+func (s *outcomeSite) cleanups() int { return s.c.cleaner.len() }
+
+func (s *outcomeSite) hangUp(t *testing.T) {
+	s.leave()
+	if got := await(t, "it leaves", s.waiter); got.err == nil {
+		t.Fatal("it has the lock")
+	}
+	for u := range s.c.cleaner.pending { // a fair waiter leaves its place as well
+		delete(s.c.cleaner.pending, u)
+	}
+}
+
+func (s *outcomeSite) force(*testing.T) {
+	s.o.hold.entry.shard.mu.Lock()
+	defer s.o.hold.entry.shard.mu.Unlock()
+	s.o.heir.forced = true
+}
+
+func (s *outcomeSite) lose(*testing.T) { s.o.hold.lose(ErrLockLost) }
