@@ -132,7 +132,7 @@ func (c *Client) enter(r *request, key string) (*Lease, error) {
 		}
 		e := c.lock(key)
 		w.entry = e
-		if h := e.holdOf(w.owner); h != nil {
+		if h := e.holdOfLocked(w.owner); h != nil {
 			e.unlock()
 			lease, err := w.reenter(h)
 			if err == ErrReleased {
@@ -147,7 +147,7 @@ func (c *Client) enter(r *request, key string) (*Lease, error) {
 		if w.vote {
 			return w.askPastQueue()
 		}
-		if err := w.admit(); err != nil {
+		if err := w.admitLocked(); err != nil {
 			e.unlock()
 			return nil, w.recordOr(err)
 		}
@@ -183,7 +183,7 @@ func (w *waiter) reenter(h *hold) (*Lease, error) {
 		case c.clock().Until(end) <= 0:
 			return errLate
 		}
-		h.add(lease, sent, c.clock())
+		h.addLocked(lease, sent, c.clock())
 		return nil
 	})
 	if err != nil {
@@ -197,21 +197,21 @@ func (w *waiter) late(sent, at clock.Instant) bool {
 	return at.Until(clock.LeaseEnd(sent, w.entry.client().leaseTime(w.fixed))) <= 0
 }
 
-// admit puts the caller into the queue, if it may. Locked.
-func (w *waiter) admit() error {
+// admitLocked puts the caller into the queue, if it may.
+func (w *waiter) admitLocked() error {
 	e := w.entry
 	if len(e.queue) > 0 {
-		if w.once && !e.joins(w.kind) {
+		if w.once && !e.joinsLocked(w.kind) {
 			if e.queue[0].troubles > 0 {
 				return e.shard.trouble
 			}
-			return w.notAcquired(e.ttl())
+			return w.notAcquired(e.ttlLocked())
 		}
-		if !w.once && e.waiting() >= int(w.maxWaiters) {
+		if !w.once && e.waitingLocked() >= int(w.maxWaiters) {
 			return ErrTooManyWaiters
 		}
 	}
-	e.enqueue(w)
+	e.enqueueLocked(w)
 	return nil
 }
 
@@ -220,17 +220,17 @@ func (w *waiter) admit() error {
 func (w *waiter) wait(at clock.Moment) (lease *Lease, again bool, err error) {
 	e, waited := w.entry, false
 	for {
-		step, pause := e.next(w, at)
+		step, pause := e.nextLocked(w, at)
 		var arrivals uint64
 		switch step {
 		case ask:
-			arrivals = e.asks(w)
+			arrivals = e.asksLocked(w)
 			w.asking, w.coming = true, w.field()
 		case sleep:
 		default:
-			e.leave(w)
+			e.leaveLocked(w)
 		}
-		ttl := e.ttl()
+		ttl := e.ttlLocked()
 		e.unlock()
 
 		switch step {
@@ -309,8 +309,8 @@ func (w *waiter) remains() time.Duration {
 func (w *waiter) quit() error {
 	e := w.entry
 	e.shard.mu.Lock()
-	e.leave(w)
-	lease, held := w.lease, e.held(w.kind)
+	e.leaveLocked(w)
+	lease, held := w.lease, e.heldLocked(w.kind)
 	e.unlock()
 	if lease != nil {
 		lease.disown()
@@ -427,7 +427,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*Lease, err
 
 	e.shard.mu.Lock()
 	switch {
-	case !w.out && err == nil && e.holdOf(w.owner) != nil: // another call of its owner, a reader too, was faster: it enters that hold
+	case !w.out && err == nil && e.holdOfLocked(w.owner) != nil: // another call of its owner, a reader too, was faster: it enters that hold
 		w.asking, w.coming, w.forced = false, "", false
 		e.unlock()
 		return nil, nil
@@ -445,10 +445,10 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*Lease, err
 		}
 	}
 	if err == nil {
-		h.add(lease, x.Sent(), at)
-		e.grant(w, h)
+		h.addLocked(lease, x.Sent(), at)
+		e.grantLocked(w, h)
 	} else {
-		e.leave(w)
+		e.leaveLocked(w)
 	}
 	e.unlock()
 	buryAll(displaced)
@@ -467,16 +467,16 @@ func (w *waiter) refused(told lua.Answer) error {
 	e := w.entry
 	e.shard.mu.Lock()
 	defer e.unlock()
-	e.note(told.TTL)
+	e.noteLocked(told.TTL)
 	w.troubles = 0
 	switch {
 	case w.out: // the next look tells why
 		return nil
 	case w.once:
-		e.leave(w)
+		e.leaveLocked(w)
 		return w.notAcquired(told.TTL)
 	}
-	e.sleeps(w, told.TTL)
+	e.sleepsLocked(w, told.TTL)
 	if p := w.place; p != nil {
 		p.clock, p.read = told.Now, e.client().clock()
 		if !told.Queued { // it queues up when others can see that it lives
@@ -497,10 +497,10 @@ func (w *waiter) fail(arrivals uint64, err error) (stays bool) {
 	e.shard.mu.Lock()
 	defer e.unlock()
 	if err == ErrWrongKind {
-		e.leave(w)
+		e.leaveLocked(w)
 		return false
 	}
-	e.dismiss(arrivals, err)
+	e.dismissLocked(arrivals, err)
 	if !w.forEver() || !heals(err) {
 		return false
 	}
@@ -508,7 +508,7 @@ func (w *waiter) fail(arrivals uint64, err error) (stays bool) {
 	w.troubles, e.shard.trouble = min(w.troubles+1, 100), err
 	w.pollAt = clock.In(e.client().troublePause(w.troubles))
 	if !w.out {
-		e.subscribe(w)
+		e.subscribeLocked(w)
 	}
 	return true
 }

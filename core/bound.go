@@ -82,10 +82,10 @@ func (l *Lease) bind(c *boundContext) error {
 	l.lock()
 	defer l.unlock()
 	if l.err == nil {
-		a := l.listened()
+		a := l.listenedLocked()
 		a.bound = append(a.bound, c)
 	}
-	return l.lost()
+	return l.lostLocked()
 }
 
 // unbind has it forgotten.
@@ -102,11 +102,11 @@ func (l *Lease) unbind(c *boundContext) {
 func (l *Lease) loss() error {
 	l.lock()
 	defer l.unlock()
-	return l.lost()
+	return l.lostLocked()
 }
 
-// lost is why the lease was lost; nil: it was not. Locked.
-func (l *Lease) lost() error {
+// lostLocked is why the lease was lost; nil: it was not.
+func (l *Lease) lostLocked() error {
 	if l.err == ErrReleased {
 		return nil
 	}

@@ -226,17 +226,17 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 func (h *hold) renewable() lua.Renewable {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	h.setAlarms(h.client().beat())
-	return h.renewal()
+	h.setAlarmsLocked(h.client().beat())
+	return h.renewalLocked()
 }
 
-// renewal is what Redis is to have at the least. Locked.
-func (h *hold) renewal() lua.Renewable {
-	g := h.grip()
+// renewalLocked is what Redis is to have at the least.
+func (h *hold) renewalLocked() lua.Renewable {
+	g := h.gripLocked()
 	g.levels = h.sure
 	r := h.kind.renew(g)
 	if len(r.Timeouts) > 0 {
-		r.Lease = h.need()
+		r.Lease = h.needLocked()
 	}
 	return r
 }
@@ -249,14 +249,14 @@ func (h *hold) wasRenewed(sent clock.Instant, lease time.Duration, asked lua.Ren
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
 	h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
-	h.setAlarms(h.client().twoLooks())
+	h.setAlarmsLocked(h.client().twoLooks())
 }
 
 // worry has the leases looked at when their time is over: there may be no renewal before that.
 func (h *hold) worry() {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	h.setAlarms(math.MaxInt64)
+	h.setAlarmsLocked(math.MaxInt64)
 }
 
 // wasGone ends the hold, of which Redis does not have what it was asked for; unless its last lease has been released and that is
@@ -264,7 +264,7 @@ func (h *hold) worry() {
 // another connection may have come after that.
 func (h *hold) wasGone(asked lua.Renewable) bool {
 	h.entry.shard.mu.Lock()
-	released, same := h.leases == nil, h.renewal().Field == asked.Field
+	released, same := h.leases == nil, h.renewalLocked().Field == asked.Field
 	h.entry.shard.mu.Unlock()
 	if !released && same {
 		h.lose(ErrLockLost)
@@ -353,7 +353,7 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	close(c.closing)
-	c.each(func(e *entry) { e.dismiss(e.shard.arrivals, ErrClosed) })
+	c.each(func(e *entry) { e.dismissLocked(e.shard.arrivals, ErrClosed) })
 	for i := range c.shards {
 		c.shards[i].acquiring.Wait()
 	}
@@ -421,7 +421,7 @@ func (c *Client) endHolds() (n int) {
 	c.each(func(e *entry) {
 		for h := e.holds.first; h != nil; h = h.next {
 			if h.leases != nil {
-				leases, _ := h.end(ErrClosed)
+				leases, _ := h.endLocked(ErrClosed)
 				all = append(all, ending{h, leases})
 			}
 		}

@@ -24,10 +24,10 @@ func (e *entry) displace(h *hold) (displaced []ending) {
 		if other == h || other.leases == nil { // one without leases is being freed
 			continue
 		}
-		if h.kind.shared && other.grip().exclusive == 0 {
+		if h.kind.shared && other.gripLocked().exclusive == 0 {
 			continue
 		}
-		if lost, ok := other.end(ErrLockLost); ok {
+		if lost, ok := other.endLocked(ErrLockLost); ok {
 			displaced = append(displaced, ending{other, lost})
 		}
 	}

@@ -111,20 +111,20 @@ func (f *farewell) ring() {
 	e.unlock()
 }
 
-// holdOf is the live hold of an owner, or nil. Locked.
-func (e *entry) holdOf(o owner) *hold { return e.holds.of(o) }
+// holdOfLocked is the live hold of an owner, or nil.
+func (e *entry) holdOfLocked(o owner) *hold { return e.holds.of(o) }
 
-// remove takes a hold off the entry, whose lock may be free now. Locked.
-func (e *entry) remove(h *hold) {
-	e.drop(h)
-	if !e.back() {
-		e.bump()
+// removeLocked takes a hold off the entry, whose lock may be free now.
+func (e *entry) removeLocked(h *hold) {
+	e.dropLocked(h)
+	if !e.backLocked() {
+		e.bumpLocked()
 	}
 }
 
-// drop takes a hold off the entry. What is to be cleaned up of it has been handed to the cleaner before: Close waits until no hold is
-// there, and then for the cleaner. Locked.
-func (e *entry) drop(h *hold) {
+// dropLocked takes a hold off the entry. What is to be cleaned up of it has been handed to the cleaner before: Close waits until no hold is
+// there, and then for the cleaner.
+func (e *entry) dropLocked(h *hold) {
 	if !e.holds.remove(h) {
 		return
 	}
@@ -139,14 +139,14 @@ func (e *entry) drop(h *hold) {
 // Notify has those at the front ask Redis again, for there was a message, or may have been; it is how the hub tells.
 func (e *entry) Notify() {
 	e.shard.mu.Lock()
-	if e.heed() {
-		e.bump()
+	if e.heedLocked() {
+		e.bumpLocked()
 	}
 	e.shard.mu.Unlock()
 }
 
-// bump is Notify, locked.
-func (e *entry) bump() {
+// bumpLocked has the waiters at the front ask again.
+func (e *entry) bumpLocked() {
 	e.epoch++
 	for i, w := range e.queue {
 		if !w.front {
@@ -156,7 +156,7 @@ func (e *entry) bump() {
 			if i > 0 {
 				continue
 			}
-			w.called()
+			w.calledLocked()
 			continue
 		}
 		w.poke()
@@ -169,12 +169,12 @@ func (c *Client) wake(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.entries[key]; e != nil {
-		e.bump()
+		e.bumpLocked()
 	}
 }
 
-// poke has those at the front look again. Locked.
-func (e *entry) poke() {
+// pokeLocked has those at the front look again.
+func (e *entry) pokeLocked() {
 	for _, w := range e.queue {
 		if !w.front {
 			return
@@ -183,9 +183,9 @@ func (e *entry) poke() {
 	}
 }
 
-// subscribe makes sure that releases elsewhere are heard of: by all waiters together, or, where Redis keeps the queue, by
-// each on a channel of its own. Locked.
-func (e *entry) subscribe(w *waiter) {
+// subscribeLocked makes sure that releases elsewhere are heard of: by all waiters together, or, where Redis keeps the queue, by
+// each on a channel of its own.
+func (e *entry) subscribeLocked(w *waiter) {
 	if p := w.place; p != nil {
 		if p.channel == nil {
 			p.channel, _ = e.client().hub.Subscribe(w.kind.channel(e.key, p.field), w)
@@ -198,19 +198,19 @@ func (e *entry) subscribe(w *waiter) {
 	channel, confirmed := e.client().hub.Subscribe(w.kind.channel(e.key, ""), e)
 	e.channel = channel
 	if confirmed {
-		e.bump() // there will be no confirmation to do it
+		e.bumpLocked() // there will be no confirmation to do it
 	}
 }
 
 // Notify has one waiter ask Redis again: what is published on its channel is for it alone.
 func (w *waiter) Notify() {
 	w.entry.shard.mu.Lock()
-	w.called()
+	w.calledLocked()
 	w.entry.shard.mu.Unlock()
 }
 
-// called is Notify, locked.
-func (w *waiter) called() {
+// calledLocked has the waiter ask again.
+func (w *waiter) calledLocked() {
 	w.place.calls++
 	w.poke()
 }
@@ -259,17 +259,17 @@ func (w *waiter) poke() {
 	}
 }
 
-// enqueue puts a waiter last. Locked.
-func (e *entry) enqueue(w *waiter) {
+// enqueueLocked puts a waiter last.
+func (e *entry) enqueueLocked(w *waiter) {
 	e.shard.arrivals++
 	w.arrival = e.shard.arrivals
-	w.front = len(e.queue) == 0 || e.joins(w.kind)
+	w.front = len(e.queue) == 0 || e.joinsLocked(w.kind)
 	w.waits = !w.front
 	e.queue = append(e.queue, w)
 }
 
-// joins reports whether another waiter of a kind would be at the front although there are some already. Locked.
-func (e *entry) joins(k *kind) bool {
+// joinsLocked reports whether another waiter of a kind would be at the front although there are some already.
+func (e *entry) joinsLocked(k *kind) bool {
 	last := e.queue[len(e.queue)-1]
 	return k.queued || last.front && last.joinedBy(k)
 }
@@ -277,8 +277,8 @@ func (e *entry) joins(k *kind) bool {
 // joinedBy reports whether one of a kind may ask Redis together with the waiter before it.
 func (w *waiter) joinedBy(k *kind) bool { return w.kind.shared && k.shared }
 
-// waiting is the number of waiters, less those who do not know yet that they have to wait. Locked.
-func (e *entry) waiting() int {
+// waitingLocked is the number of waiters, less those who do not know yet that they have to wait.
+func (e *entry) waitingLocked() int {
 	n := len(e.queue)
 	for _, w := range e.queue {
 		if !w.front {
@@ -291,28 +291,28 @@ func (e *entry) waiting() int {
 	return n
 }
 
-// epochOf counts what may have freed the lock for a waiter. Locked.
-func (e *entry) epochOf(w *waiter) uint32 {
+// epochOfLocked counts what may have freed the lock for a waiter.
+func (e *entry) epochOfLocked(w *waiter) uint32 {
 	if w.place != nil {
 		return w.place.calls
 	}
 	return e.epoch
 }
 
-// leave takes a waiter out of the queue; who comes to the front by that asks at once, since the one who left may have been
-// the one who was told. Locked.
-func (e *entry) leave(w *waiter) {
+// leaveLocked takes a waiter out of the queue; who comes to the front by that asks at once, since the one who left may have been
+// the one who was told.
+func (e *entry) leaveLocked(w *waiter) {
 	if w.out {
 		return
 	}
 	w.out = true
 	i := slices.Index(e.queue, w)
 	e.queue = slices.Delete(e.queue, i, i+1)
-	e.promote()
+	e.promoteLocked()
 }
 
-// promote brings to the front who may be there, and has them ask. Locked.
-func (e *entry) promote() {
+// promoteLocked brings to the front who may be there, and has them ask.
+func (e *entry) promoteLocked() {
 	for i, w := range e.queue {
 		if i > 0 && !w.front && !e.queue[i-1].joinedBy(w.kind) {
 			return
@@ -324,20 +324,20 @@ func (e *entry) promote() {
 	}
 }
 
-// grant puts a hold in the place of the waiter who got it. The one behind it need not ask, unless they may share the lock: it
-// knows who has it, and that there will be a release or a loss to wake it. Locked.
-func (e *entry) grant(w *waiter, h *hold) {
+// grantLocked puts a hold in the place of the waiter who got it. The one behind it need not ask, unless they may share the lock: it
+// knows who has it, and that there will be a release or a loss to wake it.
+func (e *entry) grantLocked(w *waiter, h *hold) {
 	e.holds.add(h)
-	e.got()
+	e.gotLocked()
 	e.heldTill = 0
 	e.shard.held++
-	e.leave(w)
+	e.leaveLocked(w)
 	if len(e.queue) > 0 {
 		first := e.queue[0]
 		if !first.kind.queued && !w.joinedBy(first.kind) {
-			e.asks(first)
+			e.asksLocked(first)
 			first.pollAt = clock.In(e.client().pollPause())
-			e.subscribe(first)
+			e.subscribeLocked(first)
 		}
 	}
 	for _, other := range e.queue {
@@ -347,9 +347,9 @@ func (e *entry) grant(w *waiter, h *hold) {
 	}
 }
 
-// dismiss takes out every waiter that arrived by some time, with an error. A record is only for those of its kind, and what may
-// heal is nothing to those who wait for ever. Locked.
-func (e *entry) dismiss(arrival uint64, err error) {
+// dismissLocked takes out every waiter that arrived by some time, with an error. A record is only for those of its kind, and what may
+// heal is nothing to those who wait for ever.
+func (e *entry) dismissLocked(arrival uint64, err error) {
 	_, isRecord := err.(*recorded)
 	passing := heals(err)
 	stay := e.queue[:0:0]
@@ -362,7 +362,7 @@ func (e *entry) dismiss(arrival uint64, err error) {
 		w.poke()
 	}
 	e.queue = stay
-	e.promote()
+	e.promoteLocked()
 }
 
 // A step is what a waiter does next.
@@ -380,8 +380,8 @@ const (
 // noEnd is how long to sleep if only a poke can change anything.
 const noEnd time.Duration = math.MaxInt64
 
-// next says what a waiter does now. Locked.
-func (e *entry) next(w *waiter, now clock.Moment) (step, time.Duration) {
+// nextLocked says what a waiter does now.
+func (e *entry) nextLocked(w *waiter, now clock.Moment) (step, time.Duration) {
 	front := !w.out && w.front
 	left := noEnd
 	if w.deadline != 0 {
@@ -392,17 +392,17 @@ func (e *entry) next(w *waiter, now clock.Moment) (step, time.Duration) {
 		return take, 0
 	case w.err != nil:
 		return fail, 0
-	case e.holdOf(w.owner) != nil:
+	case e.holdOfLocked(w.owner) != nil:
 		return reenter, 0
-	case front && left > 0 && w.kind.record != nil && e.recording(): // it is told what comes of that
+	case front && left > 0 && w.kind.record != nil && e.recordingLocked(): // it is told what comes of that
 	case w.heir && left > 0:
-	case front && left > 0 && !w.kind.queued && e.rests():
-		left = min(left, e.restLeft())
+	case front && left > 0 && !w.kind.queued && e.restsLocked():
+		left = min(left, e.restLeftLocked())
 	case front && !w.asked:
 		return ask, 0
 	case left <= 0:
 		return giveUp, 0
-	case front && (w.seen != e.epochOf(w) || w.pollAt <= now):
+	case front && (w.seen != e.epochOfLocked(w) || w.pollAt <= now):
 		return ask, 0
 	case front:
 		left = min(left, w.pollAt.Since(now))
@@ -413,15 +413,15 @@ func (e *entry) next(w *waiter, now clock.Moment) (step, time.Duration) {
 	return sleep, left
 }
 
-// asks notes that a waiter is about to ask, and returns who stands in the queue by now. Locked.
-func (e *entry) asks(w *waiter) (arrivals uint64) {
-	w.asked, w.seen, w.alone = true, e.epochOf(w), e.freed || e.holds.len == 0
+// asksLocked notes that a waiter is about to ask, and returns who stands in the queue by now.
+func (e *entry) asksLocked(w *waiter) (arrivals uint64) {
+	w.asked, w.seen, w.alone = true, e.epochOfLocked(w), e.freed || e.holds.len == 0
 	return e.shard.arrivals
 }
 
-// sleeps notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
-// now; the last to come is the one to go. Locked.
-func (e *entry) sleeps(w *waiter, ttl time.Duration) {
+// sleepsLocked notes that a waiter was refused. Where it was not counted as waiting before, there may be one too many behind it
+// now; the last to come is the one to go.
+func (e *entry) sleepsLocked(w *waiter, ttl time.Duration) {
 	w.asking, w.coming, w.forced = false, "", false
 	if w.alone {
 		e.rivals = rivalChances
@@ -431,14 +431,14 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 		pause = min(pause, fairPoll, e.client().opts.FairWaitTimeout/4) // who is silent for longer may be taken for dead
 	}
 	w.pollAt = clock.In(pause)
-	e.subscribe(w)
+	e.subscribeLocked(w)
 	if w.waits {
 		return
 	}
 	w.waits = true
 	for n := len(e.queue); n > 1; n-- {
 		last := e.queue[n-1]
-		if !last.waits || e.waiting() <= int(last.maxWaiters) {
+		if !last.waits || e.waitingLocked() <= int(last.maxWaiters) {
 			return
 		}
 		e.queue[n-1] = nil
@@ -448,8 +448,8 @@ func (e *entry) sleeps(w *waiter, ttl time.Duration) {
 	}
 }
 
-// note remembers what Redis told about the holder's key. Locked.
-func (e *entry) note(ttl time.Duration) {
+// noteLocked remembers what Redis told about the holder's key.
+func (e *entry) noteLocked(ttl time.Duration) {
 	switch {
 	case ttl == noTTL:
 		e.heldTill = endless
@@ -460,8 +460,8 @@ func (e *entry) note(ttl time.Duration) {
 	}
 }
 
-// ttl is what is left of the holder's key by the last word of Redis; 0: not known; noTTL: it has no end. Locked.
-func (e *entry) ttl() time.Duration {
+// ttlLocked is what is left of the holder's key by the last word of Redis; 0: not known; noTTL: it has no end.
+func (e *entry) ttlLocked() time.Duration {
 	switch e.heldTill {
 	case 0:
 		return 0
@@ -471,17 +471,17 @@ func (e *entry) ttl() time.Duration {
 	return max(0, e.heldTill.Since(clock.Now()))
 }
 
-// held reports whether somebody who excludes a kind has the lock, one of us or somebody else, by what is known. Locked.
-func (e *entry) held(k *kind) bool {
+// heldLocked reports whether somebody who excludes a kind has the lock, one of us or somebody else, by what is known.
+func (e *entry) heldLocked(k *kind) bool {
 	if k.shared && e.holds.exclusive == 0 {
-		return e.ttl() != 0
+		return e.ttlLocked() != 0
 	}
 	for h := e.holds.first; h != nil; h = h.next {
 		if !k.shared || h.sure.exclusive > 0 {
 			return true
 		}
 	}
-	return e.ttl() != 0
+	return e.ttlLocked() != 0
 }
 
 // A key that never expires.

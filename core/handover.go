@@ -59,8 +59,8 @@ func (h *hold) handOverLocked(l *Lease, g grip) *handover {
 		if !w.place.taken {
 			return nil
 		}
-	case e.tired():
-		if unless = e.unless(h.kind); unless == nil {
+	case e.tiredLocked():
+		if unless = e.unlessLocked(h.kind); unless == nil {
 			return nil
 		}
 	}
@@ -114,7 +114,7 @@ func (o *handover) settle(at clock.Instant) (freed bool, err error) {
 	freed, err = o.settleHoldLocked()
 	o.cleanUpLocked(accepted, freed)
 	if freed && !accepted && o.reply != freedInstead {
-		e.bump() // the first waiter asks; an heir has slept through all that happened meanwhile
+		e.bumpLocked() // the first waiter asks; an heir has slept through all that happened meanwhile
 	}
 	o.heir.poke()
 	e.unlock()
@@ -131,9 +131,9 @@ func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced 
 	granted := o.reply == handedOver
 	switch {
 	case o.reply == outcomeUnknown:
-		e.dismiss(o.arrivals, o.err)
+		e.dismissLocked(o.arrivals, o.err)
 	case o.unproven != nil:
-		e.dismiss(o.arrivals, o.unproven)
+		e.dismissLocked(o.arrivals, o.unproven)
 	case !granted || w.out:
 	case w.forced:
 		w.err = errForced
@@ -153,14 +153,14 @@ func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced 
 // acceptLocked makes the heir the holder.
 func (o *handover) acceptLocked(at clock.Instant) (displaced []ending) {
 	e := o.hold.entry
-	o.next.add(o.lease, o.op.Sent(), at)
+	o.next.addLocked(o.lease, o.op.Sent(), at)
 	if o.unless != nil { // a streak has ended, and the next one begins
 		e.streaks++
 		e.moves = 0
 	}
-	e.moved()
+	e.movedLocked()
 	o.lease.acquired = clock.Now()
-	e.grant(o.heir, o.next)
+	e.grantLocked(o.heir, o.next)
 	displaced = e.displace(o.next)
 	o.heir.lease = o.lease
 	return displaced
@@ -174,19 +174,19 @@ func (o *handover) settleHoldLocked() (freed bool, err error) {
 		return true, h.cause
 	case o.reply == othersListen:
 		h.entry.rivals = max(h.entry.rivals, 1)
-		h.entry.letGo()
+		h.entry.letGoLocked()
 		return false, nil
 	case o.reply == notExecuted:
-		h.entry.letGo()
+		h.entry.letGoLocked()
 		return false, nil
 	}
 	err = o.err
 	// After a retry, nothing to hand on may mean that the try before has done it.
-	if o.reply == notHeld && !(o.op.Stray() && o.last.left() > 0) {
+	if o.reply == notHeld && !(o.op.Stray() && o.last.leftLocked() > 0) {
 		err = ErrLockLost
 	}
 	h.ended, h.cause, h.freed = true, ErrReleased, err
-	h.entry.drop(h)
+	h.entry.dropLocked(h)
 	return true, err
 }
 
@@ -196,7 +196,7 @@ func (o *handover) cleanUpLocked(accepted, freed bool) {
 	c, h := o.hold.client(), o.hold
 	left := o.reply == handedOver && !accepted || o.reply != handedOver && o.op.Stray()
 	if left && !o.kept {
-		c.cleaner.add(o.next.kind.release(c, o.next.grip()), o.next.grip(), o.lease.duration(), true, o.op.Stray())
+		c.cleaner.add(o.next.kind.release(c, o.next.gripLocked()), o.next.gripLocked(), o.lease.duration(), true, o.op.Stray())
 	}
 	if freed && (h.doubt || o.err != nil) {
 		c.cleaner.add(h.kind.release(c, o.grip), o.grip, h.longest, o.err != nil, h.doubt || o.op.Stray())

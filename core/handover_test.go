@@ -823,8 +823,8 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	defer e.shard.mu.Unlock()
 	h.lineUp()
 	s.holder.err = ErrReleased
-	h.drop(s.holder)
-	g, err := h.planned(nil)
+	h.dropLocked(s.holder)
+	g, err := h.plannedLocked(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,40 +70,40 @@ func (h *hold) client() *Client { return h.entry.client() }
 
 func (c *Client) newField() string { return wire.Owner(c.id, holds.Add(1)) }
 
-// add puts a lease on the hold that Redis has granted by a command sent at some time. Locked.
-func (h *hold) add(l *Lease, sent, at clock.Instant) {
+// addLocked puts a lease on the hold that Redis has granted by a command sent at some time.
+func (h *hold) addLocked(l *Lease, sent, at clock.Instant) {
 	l.next, h.leases = h.leases, l
-	h.prolong(l, sent, at, l.duration())
+	h.prolongLocked(l, sent, at, l.duration())
 }
 
-// prolong moves a lease's deadline, never back. Locked.
-func (h *hold) prolong(l *Lease, sent, at clock.Instant, d time.Duration) {
+// prolongLocked moves a lease's deadline, never back.
+func (h *hold) prolongLocked(l *Lease, sent, at clock.Instant, d time.Duration) {
 	h.longest = max(h.longest, d)
 	if l.watched {
 		h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, d))
 	} else {
 		l.deadline = clock.Later(l.deadline, clock.LeaseEnd(sent, d))
 	}
-	l.setAlarm(at)
-	if !h.armed && l.beats(at) {
+	l.setAlarmLocked(at)
+	if !h.armed && l.beatsLocked(at) {
 		h.armed = true
-		h.client().dog.Arm(&h.item, l.leftAt(at))
+		h.client().dog.Arm(&h.item, l.leftAtLocked(at))
 	}
 }
 
-// beats reports whether the lease needs the watchdog. One without a LeaseTime does; and so does a reader's that lasts for longer
-// than a beat: Redisson sets the time to live that all readers share to its own whenever it renews a reader of its own. Locked.
-func (l *Lease) beats(at clock.Instant) bool {
-	return l.watched || l.kind.shared && l.leftAt(at) > l.hold.client().beat()
+// beatsLocked reports whether the lease needs the watchdog. One without a LeaseTime does; and so does a reader's that lasts for longer
+// than a beat: Redisson sets the time to live that all readers share to its own whenever it renews a reader of its own.
+func (l *Lease) beatsLocked(at clock.Instant) bool {
+	return l.watched || l.kind.shared && l.leftAtLocked(at) > l.hold.client().beat()
 }
 
-// need is what Redis is to have left of the hold, for the longest of its leases. Locked.
-func (h *hold) need() (longest time.Duration) {
+// needLocked is what Redis is to have left of the hold, for the longest of its leases.
+func (h *hold) needLocked() (longest time.Duration) {
 	at := h.client().clock()
 	for l := h.leases; l != nil; l = l.next {
 		need := l.duration()
 		if !l.watched {
-			need = l.leftAt(at)
+			need = l.leftAtLocked(at)
 			need += clock.Margin(need)
 		}
 		longest = max(longest, need)
@@ -111,30 +111,30 @@ func (h *hold) need() (longest time.Duration) {
 	return max(longest, minLease)
 }
 
-// drop takes a lease off the hold. Locked.
-func (h *hold) drop(l *Lease) {
+// dropLocked takes a lease off the hold.
+func (h *hold) dropLocked(l *Lease) {
 	for at := &h.leases; *at != nil; at = &(*at).next {
 		if *at == l {
 			*at, l.next = l.next, nil
 			break
 		}
 	}
-	l.stopAlarm()
-	h.mayCancel()
+	l.stopAlarmLocked()
+	h.mayCancelLocked()
 }
 
-// mayCancel ends the renewal when no lease wants it any more. Locked.
-func (h *hold) mayCancel() {
-	if h.armed && (h.ended || !h.beats()) {
+// mayCancelLocked ends the renewal when no lease wants it any more.
+func (h *hold) mayCancelLocked() {
+	if h.armed && (h.ended || !h.beatsLocked()) {
 		h.armed = false
 		h.client().dog.Cancel(&h.item)
 	}
 }
 
-// beats reports whether a lease needs the watchdog. Locked.
-func (h *hold) beats() bool {
+// beatsLocked reports whether a lease needs the watchdog.
+func (h *hold) beatsLocked() bool {
 	for l := h.leases; l != nil; l = l.next {
-		if l.beats(h.client().clock()) {
+		if l.beatsLocked(h.client().clock()) {
 			return true
 		}
 	}
@@ -210,7 +210,7 @@ func (h *hold) apply(x *redisop.Op, g grip, answer any, err error, applied func(
 	}
 	h.sure = g.levels
 	if h.downgraded(g) {
-		h.entry.bump() // readers may come in
+		h.entry.bumpLocked() // readers may come in
 	}
 	return applied(x.Sent())
 }
@@ -225,18 +225,18 @@ func (h *hold) downgraded(g grip) bool { return !h.kind.shared && g.exclusive ==
 func (h *hold) plan(more *kind) (grip, error) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	return h.planned(more)
+	return h.plannedLocked(more)
 }
 
-// planned is plan, locked.
-func (h *hold) planned(more *kind) (grip, error) {
+// plannedLocked is plan.
+func (h *hold) plannedLocked(more *kind) (grip, error) {
 	if h.ended {
 		return grip{}, h.cause
 	}
 	if more != nil && !more.shared && h.sure.exclusive == 0 {
 		return grip{}, ErrUpgrade
 	}
-	g := h.grip()
+	g := h.gripLocked()
 	g.levels = g.plus(more)
 	if g.total() > 0 { // a level that is given up may be gone from now on, whatever is heard of the command
 		h.sure = levels{min(h.sure.exclusive, g.exclusive), min(h.sure.shared, g.shared)}
@@ -246,8 +246,8 @@ func (h *hold) planned(more *kind) (grip, error) {
 	return g, nil
 }
 
-// grip is what Redis is to have of the leases there are. Locked.
-func (h *hold) grip() grip {
+// gripLocked is what Redis is to have of the leases there are.
+func (h *hold) gripLocked() grip {
 	g := grip{key: h.entry.key, field: h.field, deepest: h.deepest}
 	for l := h.leases; l != nil; l = l.next {
 		g.levels = g.plus(l.kind)
@@ -333,12 +333,12 @@ func (h *hold) release(l *Lease) error {
 // tellRelease is release once the turn is taken, which it gives back. Locked; it unlocks.
 func (h *hold) tellRelease(l *Lease) error {
 	e := h.entry
-	g, err := h.planned(nil)
+	g, err := h.plannedLocked(nil)
 	if err != nil {
 		if err == ErrReleased { // another lease that was released at the same time freed it for both
 			err = h.freed
 		}
-		h.passOn()
+		h.passOnLocked()
 		e.shard.mu.Unlock()
 		return err
 	}
@@ -357,7 +357,7 @@ func (h *hold) tellRelease(l *Lease) error {
 		h.give()
 		return err
 	}
-	e.letGo()
+	e.letGoLocked()
 	e.shard.mu.Unlock()
 	return h.free(l, g, r, false)
 }
@@ -419,11 +419,11 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 
 	h.entry.shard.mu.Lock()
 	defer h.entry.unlock()
-	h.passOn()
+	h.passOnLocked()
 	if h.ended { // lost while the release was under way
 		return h.cause
 	}
-	mine := (x.Stray() || stray) && l.left() > 0 // an earlier try of this very release whose reply was lost
+	mine := (x.Stray() || stray) && l.leftLocked() > 0 // an earlier try of this very release whose reply was lost
 	if r != nil {
 		mine = x.Stray() && c.clock().Since(began) >= r.TTL // what it had left would be there otherwise
 	}
@@ -431,7 +431,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 		err = ErrLockLost
 	}
 	if err == nil && r != nil {
-		h.entry.deliver(r, began)
+		h.entry.deliverLocked(r, began)
 	}
 	if told := err == nil || err == ErrLockLost; !told || rest || h.doubt {
 		switch {
@@ -443,7 +443,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 		c.cleaner.add(call, g, h.longest, !told || rest, h.doubt)
 	}
 	h.ended, h.cause, h.freed = true, ErrReleased, err
-	h.entry.remove(h)
+	h.entry.removeLocked(h)
 	return err
 }
 
@@ -451,15 +451,15 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 // left of the hold in Redis is freed.
 func (h *hold) lose(cause error) {
 	h.entry.shard.mu.Lock()
-	lost, ok := h.end(cause)
+	lost, ok := h.endLocked(cause)
 	h.entry.shard.mu.Unlock()
 	if ok {
 		h.bury(lost)
 	}
 }
 
-// end marks the hold and its leases as ended, and returns the first of the leases. Locked.
-func (h *hold) end(cause error) (lost *Lease, ok bool) {
+// endLocked marks the hold and its leases as ended, and returns the first of the leases.
+func (h *hold) endLocked(cause error) (lost *Lease, ok bool) {
 	if h.ended {
 		return nil, false
 	}
@@ -467,9 +467,9 @@ func (h *hold) end(cause error) (lost *Lease, ok bool) {
 	lost, h.leases = h.leases, nil
 	for l := lost; l != nil; l = l.next {
 		l.err = cause
-		l.stopAlarm()
+		l.stopAlarmLocked()
 	}
-	h.mayCancel()
+	h.mayCancelLocked()
 	return lost, true
 }
 
@@ -479,9 +479,9 @@ func (h *hold) bury(lost *Lease) {
 		l.endContexts(h.cause)
 	}
 	h.entry.shard.mu.Lock()
-	g := h.grip()
+	g := h.gripLocked()
 	h.client().cleaner.add(h.kind.release(h.client(), g), g, h.longest, true, h.doubt)
-	h.entry.remove(h)
+	h.entry.removeLocked(h)
 	h.entry.unlock()
 	for l := lost; l != nil; l = l.next {
 		l.reportLoss(h.cause)

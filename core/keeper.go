@@ -12,13 +12,13 @@ import (
 
 func (h *hold) mutex() *sync.Mutex { return &h.entry.shard.mu }
 
-func (h *hold) left(l *Lease) time.Duration { return l.leftAt(h.client().clock()) }
+func (h *hold) leftLocked(l *Lease) time.Duration { return l.leftAtLocked(h.client().clock()) }
 
-// leftAt is left, at some time. Locked.
-func (l *Lease) leftAt(at clock.Instant) time.Duration { return at.Until(l.end()) }
+// leftAtLocked is left, at some time.
+func (l *Lease) leftAtLocked(at clock.Instant) time.Duration { return at.Until(l.endLocked()) }
 
-// end is the local deadline. Locked.
-func (l *Lease) end() clock.Instant {
+// endLocked is the local deadline.
+func (l *Lease) endLocked() clock.Instant {
 	end := l.deadline
 	if l.watched {
 		end = l.hold.renewed
@@ -29,35 +29,35 @@ func (l *Lease) end() clock.Instant {
 	return end
 }
 
-// setAlarm has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
-// within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look. Locked.
-func (l *Lease) setAlarm(at clock.Instant) {
-	if left := l.leftAt(at); !l.watched || left <= l.hold.client().twoLooks() {
-		l.ringIn(left)
+// setAlarmLocked has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
+// within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look.
+func (l *Lease) setAlarmLocked(at clock.Instant) {
+	if left := l.leftAtLocked(at); !l.watched || left <= l.hold.client().twoLooks() {
+		l.ringInLocked(left)
 	}
 }
 
 // twoLooks is the longest time until the watchdog has renewed a lease, or has had to give that up.
 func (c *Client) twoLooks() time.Duration { return 2 * (c.opts.WatchdogTimeout / 3) }
 
-// ringIn sets the alarm. Locked.
-func (l *Lease) ringIn(d time.Duration) {
+// ringInLocked sets the alarm.
+func (l *Lease) ringInLocked(d time.Duration) {
 	l.alarmed = true
 	l.hold.client().alarms.Set(&l.alarm, l, d)
 }
 
-// stopAlarm is called when the lease has ended. Locked.
-func (l *Lease) stopAlarm() {
+// stopAlarmLocked is called when the lease has ended.
+func (l *Lease) stopAlarmLocked() {
 	if l.alarmed {
 		l.hold.client().alarms.Cancel(&l.alarm)
 	}
 }
 
-// setAlarms sets the alarms of the leases that the watchdog keeps, where no more than a time is left. Locked.
-func (h *hold) setAlarms(within time.Duration) {
+// setAlarmsLocked sets the alarms of the leases that the watchdog keeps, where no more than a time is left.
+func (h *hold) setAlarmsLocked(within time.Duration) {
 	for l := h.leases; l != nil; l = l.next {
-		if left := l.left(); l.watched && left <= within {
-			l.ringIn(left)
+		if left := l.leftLocked(); l.watched && left <= within {
+			l.ringInLocked(left)
 		}
 	}
 }
@@ -69,19 +69,19 @@ func (h *hold) expire(l *Lease) {
 		l.unlock()
 		return
 	}
-	if at := h.client().clock(); l.leftAt(at) > 0 {
-		l.setAlarm(at)
+	if at := h.client().clock(); l.leftAtLocked(at) > 0 {
+		l.setAlarmLocked(at)
 		l.unlock()
 		return
 	}
 	if h.leases == l && l.next == nil { // the last
-		lost, _ := h.end(ErrLockLost)
+		lost, _ := h.endLocked(ErrLockLost)
 		l.unlock()
 		h.bury(lost)
 		return
 	}
 	l.err = ErrLockLost
-	h.drop(l)
+	h.dropLocked(l)
 	l.unlock()
 	l.endContexts(ErrLockLost)
 	l.reportLoss(ErrLockLost)
@@ -106,7 +106,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		if l.err != nil {
 			return l.err
 		}
-		h.prolong(l, sent, h.client().clock(), d)
+		h.prolongLocked(l, sent, h.client().clock(), d)
 		return nil
 	})
 	if err != nil {
@@ -115,10 +115,10 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	return nil
 }
 
-func (h *hold) stopRenewal(l *Lease) {
+func (h *hold) stopRenewalLocked(l *Lease) {
 	l.watched, l.deadline = false, h.renewed
-	l.ringIn(l.left())
-	h.mayCancel()
+	l.ringInLocked(l.leftLocked())
+	h.mayCancelLocked()
 }
 
 func (h *hold) background(f func()) {
@@ -133,6 +133,6 @@ func (l *Lease) tighten() {
 	defer l.unlock()
 	l.tight = true
 	if l.err == nil {
-		l.setAlarm(l.hold.client().clock())
+		l.setAlarmLocked(l.hold.client().clock())
 	}
 }

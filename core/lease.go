@@ -51,17 +51,17 @@ type audience struct {
 // A keeper is what stands behind a lease: a hold in Redis, which is at the bottom of everything, or a set of other leases.
 type keeper interface {
 	mutex() *sync.Mutex
-	// left is the time until the lease ends if nothing prolongs it. Locked.
-	left(l *Lease) time.Duration
+	// leftLocked is the time until the lease ends if nothing prolongs it.
+	leftLocked(l *Lease) time.Duration
 	// expire ends the lease if its time is over.
 	expire(l *Lease)
-	// drop takes off a lease that is being released; giveBack follows. Locked.
-	drop(l *Lease)
+	// dropLocked takes off a lease that is being released; giveBack follows.
+	dropLocked(l *Lease)
 	// giveBack tells Redis of the release.
 	giveBack(ctx context.Context, l *Lease) error
 	extend(ctx context.Context, l *Lease, d time.Duration) error
-	// stopRenewal has the watchdog keep the lease no longer. Locked.
-	stopRenewal(l *Lease)
+	// stopRenewalLocked has the watchdog keep the lease no longer.
+	stopRenewalLocked(l *Lease)
 	// background runs f on a goroutine that Client.Close waits for; where that is over, on the caller's.
 	background(f func())
 }
@@ -113,7 +113,7 @@ func (l *Lease) Name() string { return l.name }
 // after that, it has ended, with the same cause.
 func (l *Lease) Context() context.Context {
 	l.lock()
-	ctx, err := l.context(), l.err
+	ctx, err := l.contextLocked(), l.err
 	l.unlock()
 	if ctx != nil {
 		return ctx
@@ -127,8 +127,8 @@ func (l *Lease) Context() context.Context {
 	return l.adopt(ctx, cancel)
 }
 
-// context is the lease's context, or nil if nobody has asked for it. Locked.
-func (l *Lease) context() context.Context {
+// contextLocked is the lease's context, or nil if nobody has asked for it.
+func (l *Lease) contextLocked() context.Context {
 	if l.audience == nil {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (l *Lease) context() context.Context {
 // adopt makes a new context the lease's, unless it has one by now, and returns the lease's.
 func (l *Lease) adopt(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
 	l.lock()
-	a, err := l.listened(), l.err
+	a, err := l.listenedLocked(), l.err
 	late := a.ctx != nil
 	if !late {
 		a.ctx, a.cancel = ctx, cancel
@@ -151,8 +151,8 @@ func (l *Lease) adopt(ctx context.Context, cancel context.CancelCauseFunc) conte
 	return ctx
 }
 
-// listened is the lease's audience. Locked.
-func (l *Lease) listened() *audience {
+// listenedLocked is the lease's audience.
+func (l *Lease) listenedLocked() *audience {
 	if l.audience == nil {
 		l.audience = new(audience)
 	}
@@ -182,7 +182,7 @@ func (l *Lease) Done() <-chan struct{} {
 	if l.err != nil {
 		return closedChannel
 	}
-	a := l.listened()
+	a := l.listenedLocked()
 	if a.done == nil {
 		a.done = make(chan struct{})
 	}
@@ -199,7 +199,7 @@ var closedChannel = func() chan struct{} {
 // also when the process, or the machine, has been stopped for a while.
 func (l *Lease) Err() error {
 	l.lock()
-	err, over := l.err, l.left() <= 0
+	err, over := l.err, l.leftLocked() <= 0
 	l.unlock()
 	if err == nil && over {
 		l.expire()
@@ -218,11 +218,11 @@ func (l *Lease) Remaining() time.Duration {
 	}
 	l.lock()
 	defer l.unlock()
-	return max(0, l.left())
+	return max(0, l.leftLocked())
 }
 
-// left is the time to the deadline. Locked.
-func (l *Lease) left() time.Duration { return l.keeper().left(l) }
+// leftLocked is the time to the deadline.
+func (l *Lease) leftLocked() time.Duration { return l.keeper().leftLocked(l) }
 
 // expire ends the lease if its time is over.
 func (l *Lease) expire() { l.keeper().expire(l) }
@@ -231,9 +231,9 @@ func (l *Lease) expire() { l.keeper().expire(l) }
 func (l *Lease) ring() {
 	l.lock()
 	at := l.hold.client().clock()
-	over := l.err == nil && l.leftAt(at) <= 0
+	over := l.err == nil && l.leftAtLocked(at) <= 0
 	if l.err == nil && !over {
-		l.setAlarm(at)
+		l.setAlarmLocked(at)
 	}
 	l.unlock()
 	if over {
@@ -252,7 +252,7 @@ func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) 
 // release is Release, with a record or without.
 func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	l.lock()
-	if l.err == nil && l.left() <= 0 {
+	if l.err == nil && l.leftLocked() <= 0 {
 		l.unlock()
 		l.expire()
 		l.lock()
@@ -262,7 +262,7 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 		return opErr("release", l.label(), err)
 	}
 	l.err = ErrReleased
-	l.keeper().drop(l)
+	l.keeper().dropLocked(l)
 	if r != nil {
 		l.hold.record = r
 	}
@@ -300,7 +300,7 @@ func (l *Lease) StopRenewal() {
 	l.lock()
 	defer l.unlock()
 	if l.err == nil && l.watched {
-		l.keeper().stopRenewal(l)
+		l.keeper().stopRenewalLocked(l)
 		l.watched = false
 	}
 }
@@ -360,7 +360,7 @@ func (l *Lease) disown() {
 			return
 		}
 		l.err = ErrReleased
-		l.keeper().drop(l)
+		l.keeper().dropLocked(l)
 		l.unlock()
 		l.endContexts(ErrReleased)
 		_ = l.hold.release(l) // what fails is cleaned up

@@ -100,7 +100,7 @@ func (l *Lock) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error)
 	return l.c.acquire(ctx, l, opts)
 }
 
-// IsLocked reports whether anybody holds the lock, or this side of it. Redisson: isLocked.
+// IsLocked reports whether anybody holds the lock, or this side of it. Redisson: is.
 func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
 	state, err := l.inspect(ctx, "")
 	return l.kind.locked(state), err
@@ -138,7 +138,7 @@ func (l *Lock) field(ctx context.Context) string {
 	}
 	e := l.c.lock(l.key)
 	defer e.unlock()
-	if h := e.holdOf(o); h != nil {
+	if h := e.holdOfLocked(o); h != nil {
 		return h.field
 	}
 	return ""

@@ -154,9 +154,9 @@ func (w *waiter) recordOr(refusal error) error {
 	return refusal
 }
 
-// recording reports whether a hold of ours is being released with a record right now. Those who wait for it need not ask:
-// they will be told. Locked.
-func (e *entry) recording() bool {
+// recordingLocked reports whether a hold of ours is being released with a record right now. Those who wait for it need not ask:
+// they will be told.
+func (e *entry) recordingLocked() bool {
 	for h := e.holds.first; h != nil; h = h.next {
 		if h.record != nil && h.leases == nil && !h.ended {
 			return true
@@ -165,10 +165,10 @@ func (e *entry) recording() bool {
 	return false
 }
 
-// deliver gives a record that we have left to all who wait for it. sent is when the command was queued: where the record may be
-// over by now, they have to ask. Locked.
-func (e *entry) deliver(r *lua.Record, sent clock.Instant) {
+// deliverLocked gives a record that we have left to all who wait for it. sent is when the command was queued: where the record may be
+// over by now, they have to ask.
+func (e *entry) deliverLocked(r *lua.Record, sent clock.Instant) {
 	if e.client().clock().Since(sent) < r.TTL {
-		e.dismiss(e.shard.arrivals, &recorded{r.Value})
+		e.dismissLocked(e.shard.arrivals, &recorded{r.Value})
 	}
 }

@@ -273,7 +273,7 @@ func (w *waiter) askPastQueue() (*Lease, error) {
 	w.leave(lease)
 	if lease == nil && err == nil {
 		e.shard.mu.Lock()
-		ttl := e.ttl()
+		ttl := e.ttlLocked()
 		e.unlock()
 		err = w.notAcquired(ttl)
 	}
@@ -303,7 +303,7 @@ func (r *red) fillVacancies(s *set) {
 		v := &vacancy{set: s, place: i, lock: l, c: clientOf(l), timeout: r.timeout(0)}
 		s.vacancies[i] = v
 		if m := s.members[i]; m == nil || m.remaining() == 0 {
-			v.fillLater()
+			v.fillLaterLocked()
 		}
 	}
 }
@@ -317,18 +317,18 @@ func (s *set) vacate(m *Lease) {
 		return
 	}
 	s.members[i] = nil
-	s.vacancies[i].fillLater()
+	s.vacancies[i].fillLaterLocked()
 }
 
-// fillLater sets the next attempt. A lock of an unknown client is not acquired again. Locked.
-func (v *vacancy) fillLater() {
+// fillLaterLocked sets the next attempt. A lock of an unknown client is not acquired again.
+func (v *vacancy) fillLaterLocked() {
 	if v.c != nil {
 		v.c.alarms.Set(&v.entry, v, v.c.opts.WatchdogTimeout/3)
 	}
 }
 
-// close calls the next attempt off. Locked.
-func (v *vacancy) close() {
+// closeLocked calls the next attempt off.
+func (v *vacancy) closeLocked() {
 	if v.c != nil {
 		v.c.alarms.Cancel(&v.entry)
 	}
@@ -345,7 +345,7 @@ func (v *vacancy) fill() {
 	if err != nil {
 		s.mu.Lock()
 		if s.lease.err == nil && s.lease.watched {
-			v.fillLater()
+			v.fillLaterLocked()
 		}
 		s.mu.Unlock()
 		return

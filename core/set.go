@@ -36,7 +36,7 @@ func newSet(ctx context.Context, name label, lease time.Duration, members []*Lea
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.err == nil && s.left(l) > 0 {
+	if l.err == nil && s.leftLocked(l) > 0 {
 		return s, nil
 	}
 	l.err = ErrLockLost
@@ -47,7 +47,7 @@ func newSet(ctx context.Context, name label, lease time.Duration, members []*Lea
 func (l *Lease) join(s *set) {
 	l.lock()
 	defer l.unlock()
-	l.listened().whole = s
+	l.listenedLocked().whole = s
 }
 
 // remaining is what is left of a lease that may be over.
@@ -57,13 +57,13 @@ func (l *Lease) remaining() time.Duration {
 	if l.err != nil {
 		return 0
 	}
-	return max(0, l.left())
+	return max(0, l.leftLocked())
 }
 
 func (s *set) mutex() *sync.Mutex { return &s.mu }
 
-// left is the deadline that as many members reach as are needed. Locked.
-func (s *set) left(*Lease) time.Duration {
+// leftLocked is the deadline that as many members reach as are needed.
+func (s *set) leftLocked(*Lease) time.Duration {
 	var left []time.Duration
 	for _, m := range s.members {
 		if m != nil {
@@ -91,12 +91,12 @@ func (s *set) expire(*Lease) { s.lapse(ErrLockLost) }
 // lapse ends the whole if too few members are left.
 func (s *set) lapse(cause error) {
 	s.mu.Lock()
-	if s.lease.err != nil || s.left(s.lease) > 0 {
+	if s.lease.err != nil || s.leftLocked(s.lease) > 0 {
 		s.mu.Unlock()
 		return
 	}
 	s.lease.err = cause
-	s.drop(s.lease)
+	s.dropLocked(s.lease)
 	s.mu.Unlock()
 
 	s.lease.endContexts(cause)
@@ -112,10 +112,10 @@ func (l *Lease) abandon() {
 	l.keeper().background(func() { _ = l.Release(context.Background()) })
 }
 
-// drop: from now on members and vacancies stay as they are. Locked.
-func (s *set) drop(*Lease) {
+// dropLocked: from now on members and vacancies stay as they are.
+func (s *set) dropLocked(*Lease) {
 	for _, v := range s.vacancies {
-		v.close()
+		v.closeLocked()
 	}
 }
 
@@ -178,7 +178,7 @@ func releaseAll(ctx context.Context, leases []*Lease) {
 	}
 }
 
-func (s *set) stopRenewal(*Lease) {
+func (s *set) stopRenewalLocked(*Lease) {
 	for _, m := range s.members {
 		if m != nil {
 			m.StopRenewal()

@@ -47,11 +47,11 @@ func (h *hold) take(ctx context.Context) error {
 func (h *hold) give() {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	h.passOn()
+	h.passOnLocked()
 }
 
-// passOn is give, locked.
-func (h *hold) passOn() {
+// passOnLocked is give.
+func (h *hold) passOnLocked() {
 	first := h.line
 	if first == nil {
 		h.taken = false
@@ -71,5 +71,5 @@ func (h *hold) stepOut(p *candidate) {
 			return
 		}
 	}
-	h.passOn()
+	h.passOnLocked()
 }

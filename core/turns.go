@@ -50,13 +50,13 @@ type round struct {
 	restTill   clock.Moment // 0: until Redis has answered
 }
 
-// tired says that the lock has been handed on in this process for long enough. Locked.
-func (e *entry) tired() bool {
+// tiredLocked says that the lock has been handed on in this process for long enough.
+func (e *entry) tiredLocked() bool {
 	return e.moves >= streakMoves || e.moves > 0 && clock.Now().Since(e.movesSince) >= streakTime
 }
 
-// moved notes that the lock was handed on. Locked.
-func (e *entry) moved() {
+// movedLocked notes that the lock was handed on.
+func (e *entry) movedLocked() {
 	if e.moves == 0 {
 		e.movesSince = clock.Now()
 	}
@@ -65,18 +65,18 @@ func (e *entry) moved() {
 	}
 }
 
-// letGo notes that a hold is about to be freed. The message of that may be here before the answer. Locked.
-func (e *entry) letGo() {
+// letGoLocked notes that a hold is about to be freed. The message of that may be here before the answer.
+func (e *entry) letGoLocked() {
 	if e.holds.len > 1 {
 		return // the lock is not free by that
 	}
-	tired := e.tired()
+	tired := e.tiredLocked()
 	e.freed, e.moves = true, 0                                 // the next of us may have it before the answer is here
 	if !tired || len(e.queue) == 0 || e.queue[0].kind.queued { // where Redis keeps the queue it says whose turn it is
 		return
 	}
 	e.offered, e.resting, e.restTill, e.echoes = true, true, 0, 0
-	if e.probes() {
+	if e.probesLocked() {
 		e.rivals = max(e.rivals, 1)
 	}
 	e.streaks++
@@ -85,14 +85,14 @@ func (e *entry) letGo() {
 	}
 }
 
-// probes says that others are to have a chance after this streak, known or not. Locked.
-func (e *entry) probes() bool { return e.streaks%probing == probing-1 }
+// probesLocked says that others are to have a chance after this streak, known or not.
+func (e *entry) probesLocked() bool { return e.streaks%probing == probing-1 }
 
-// unless is what ends the streak of a lock that has been handed on for long enough; nil: it ends. Locked.
-func (e *entry) unless(k *kind) *lua.Others {
+// unlessLocked is what ends the streak of a lock that has been handed on for long enough; nil: it ends.
+func (e *entry) unlessLocked(k *kind) *lua.Others {
 	c := e.client()
 	count := c.countsBy()
-	if count == "" || e.rivals > 0 || e.probes() {
+	if count == "" || e.rivals > 0 || e.probesLocked() {
 		return nil
 	}
 	others := &lua.Others{Count: count, Channel: k.channel(e.key, "")}
@@ -102,19 +102,19 @@ func (e *entry) unless(k *kind) *lua.Others {
 	return others
 }
 
-// back notes that a hold has gone, and reports whether others are to have the first chance of its lock. Locked.
-func (e *entry) back() bool {
+// backLocked notes that a hold has gone, and reports whether others are to have the first chance of its lock.
+func (e *entry) backLocked() bool {
 	offered := e.offered && len(e.queue) > 0
 	e.moves, e.offered, e.resting = 0, false, e.resting && offered
 	if e.resting { // or the message has ended that
 		e.restTill = clock.In(e.client().standBack)
-		e.poke()
+		e.pokeLocked()
 	}
 	return offered
 }
 
-// rests reports whether those at the front leave the lock to others. Locked.
-func (e *entry) rests() bool {
+// restsLocked reports whether those at the front leave the lock to others.
+func (e *entry) restsLocked() bool {
 	if e.resting && e.restTill > 0 && e.restTill <= clock.Now() {
 		e.resting = false
 		e.rivals -= min(e.rivals, 1) // for nobody came
@@ -123,17 +123,17 @@ func (e *entry) rests() bool {
 	return e.resting
 }
 
-// restLeft is how long they do, unless they hear something. Locked.
-func (e *entry) restLeft() time.Duration {
+// restLeftLocked is how long they do, unless they hear something.
+func (e *entry) restLeftLocked() time.Duration {
 	if e.restTill == 0 {
 		return noEnd
 	}
 	return e.restTill.Since(clock.Now())
 }
 
-// heed reports whether a message is a reason to ask. What we have said ourselves is none while others have the first chance,
-// and what somebody else says then tells that they have taken it. Locked.
-func (e *entry) heed() bool {
+// heedLocked reports whether a message is a reason to ask. What we have said ourselves is none while others have the first chance,
+// and what somebody else says then tells that they have taken it.
+func (e *entry) heedLocked() bool {
 	if e.resting && e.echoes > 0 {
 		e.echoes--
 		return false
@@ -145,5 +145,5 @@ func (e *entry) heed() bool {
 	return true
 }
 
-// got notes that one of us has been granted the lock. Locked.
-func (e *entry) got() { e.freed, e.resting = false, false }
+// gotLocked notes that one of us has been granted the lock.
+func (e *entry) gotLocked() { e.freed, e.resting = false, false }

@@ -76,7 +76,7 @@ func listened(t testing.TB, c *Client, names ...string) {
 			if len(e.queue) == 0 {
 				return false
 			}
-			w, epoch := e.queue[0], e.epochOf(e.queue[0])
+			w, epoch := e.queue[0], e.epochOfLocked(e.queue[0])
 			// The confirmation has moved the epoch; whoever was refused sleeps for long.
 			return epoch > 0 && w.seen == epoch && !w.asking && w.pollAt.Since(clock.Now()) > 2*subscribePatience
 		})
@@ -580,7 +580,7 @@ func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	eventually(t, "the streak has lasted long enough", func() bool {
 		e := c.lock("a")
 		defer e.unlock()
-		return e.tired()
+		return e.tiredLocked()
 	})
 	waiter = acquireAsync(bg, l, opts)
 	eventually(t, "the next sleeps", sleeps)
