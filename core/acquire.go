@@ -23,7 +23,7 @@ type request struct {
 	began      clock.Moment
 	deadline   clock.Moment // of WaitTime; 0: none
 	maxWaiters int32
-	once       bool // without WaitTime
+	noWait     bool // without WaitTime
 	vote       bool
 	shown      bool // errors may hold the name
 }
@@ -38,7 +38,7 @@ func newRequest(ctx context.Context, l *Lock, opts AcquireOptions) request {
 		fixed:      opts.LeaseTime,
 		began:      clock.Now(),
 		maxWaiters: opts.waiters(),
-		once:       opts.WaitTime == 0,
+		noWait:     opts.WaitTime == 0,
 		vote:       opts.vote,
 	}
 	if r.owner == 0 {
@@ -94,7 +94,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	return lease, nil
 }
 
-// waiters are those that are out, and that nobody knows any more.
+// waiters pools waiters that are out and that nothing refers to any more.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
 func (c *Client) newWaiter(r *request) *waiter {
@@ -106,9 +106,8 @@ func (c *Client) newWaiter(r *request) *waiter {
 	return w
 }
 
-// done has a waiter used again that has been granted the lock by its first question, as most are. It has never slept: nobody has
-// come to hand it the lock, and no alarm or channel was to poke it.
-func (w *waiter) done() {
+// recycle returns w to the pool if its first attempt succeeded. Such a waiter has never slept, so no hand-over, alarm or channel knows it.
+func (w *waiter) recycle() {
 	if w.signal == nil && w.place == nil {
 		*w = waiter{}
 		waiters.Put(w)
@@ -156,7 +155,7 @@ func (c *Client) enter(r *request, key string) (*Lease, error) {
 		w.leave(lease)
 		e.shard.acquiring.Done()
 		if lease != nil {
-			w.done()
+			w.recycle()
 		}
 		if !again {
 			return lease, err
@@ -201,13 +200,13 @@ func (w *waiter) late(sent, at clock.Instant) bool {
 func (w *waiter) admitLocked() error {
 	e := w.entry
 	if len(e.queue) > 0 {
-		if w.once && !e.joinsLocked(w.kind) {
+		if w.noWait && !e.joinsLocked(w.kind) {
 			if e.queue[0].troubles > 0 {
 				return e.shard.trouble
 			}
 			return w.notAcquired(e.ttlLocked())
 		}
-		if !w.once && e.waitingLocked() >= int(w.maxWaiters) {
+		if !w.noWait && e.waitingLocked() >= int(w.maxWaiters) {
 			return ErrTooManyWaiters
 		}
 	}
@@ -242,10 +241,10 @@ func (w *waiter) wait(at clock.Moment) (lease *Lease, again bool, err error) {
 		case sleep:
 			if !waited {
 				waited = true
-				notifyOr(w.vanish, e.client().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
+				notifyOr(w.abandon, e.client().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
 			}
 			if !w.sleep(pause) {
-				return nil, false, w.quit()
+				return nil, false, w.leaveQueue()
 			}
 		case reenter:
 			return nil, true, nil
@@ -290,7 +289,7 @@ func (w *waiter) leave(lease *Lease) {
 		c.hub.Unsubscribe(p.channel, w)
 	}
 	if p.taken && lease == nil {
-		g := grip{key: w.entry.key, field: p.field}
+		g := holdCounts{key: w.entry.key, field: p.field}
 		c.cleaner.add(w.kind.undoing(c, g), g, w.remains(), true, p.doubt)
 	}
 }
@@ -305,8 +304,8 @@ func (w *waiter) remains() time.Duration {
 	return d
 }
 
-// quit takes the waiter out of the queue, because its context has ended or the client is closed, and returns which.
-func (w *waiter) quit() error {
+// leaveQueue takes the waiter out of the queue after its context has ended or the client was closed, and returns which.
+func (w *waiter) leaveQueue() error {
 	e := w.entry
 	e.shard.mu.Lock()
 	e.leaveLocked(w)
@@ -324,9 +323,9 @@ func (w *waiter) quit() error {
 	return ended(w.ctx)
 }
 
-// vanish is what becomes of a waiter whose caller does not come back to it.
-func (w *waiter) vanish() {
-	_ = w.quit()
+// abandon takes out a waiter whose caller does not come back to it.
+func (w *waiter) abandon() {
+	_ = w.leaveQueue()
 	w.leave(nil)
 	w.entry.shard.acquiring.Done()
 }
@@ -335,11 +334,11 @@ func (w *waiter) vanish() {
 func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 	e, c, p := w.entry, w.entry.client(), w.place
 	d, field := c.leaseTime(w.fixed), w.coming
-	g := grip{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
+	g := holdCounts{key: e.key, field: field, deepest: levels{}.plus(w.kind).shared}
 	x := c.ops.Op(w.kind.acquire(c, try{key: e.key, field: field, lease: d, notAfter: w.notAfter()}), c.opts.CommandTimeout).Replicated()
 	answer, err := x.Run(w.ctx.Done(), c.closing)
 	if err == redisop.ErrLeft {
-		why := w.quit()
+		why := w.leaveQueue()
 		taken, doubt := p.mayBeTaken(), p.inDoubt()
 		if p != nil {
 			p.taken = false // it is seen to here
@@ -377,7 +376,7 @@ func (w *waiter) ask(arrivals uint64) (*Lease, error) {
 		c.cleaner.add(w.kind.undoing(c, g), g, d, told.Granted || err != nil, x.Stray())
 	}
 	if stays {
-		notifyOr(w.vanish, c.opts.Observer.Retrying, w.ctx, func() Event { return w.event("", err) })
+		notifyOr(w.abandon, c.opts.Observer.Retrying, w.ctx, func() Event { return w.event("", err) })
 		return nil, nil
 	}
 	return nil, err
@@ -438,7 +437,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*Lease, err
 	case err == nil && w.late(x.Sent(), at):
 		err = errLate
 	}
-	var displaced []ending
+	var displaced []loss
 	if err == nil {
 		if displaced = e.displace(h); outran(displaced, clock.MomentOf(x.Begun())) {
 			err = errOutrun
@@ -451,7 +450,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*Lease, err
 		e.leaveLocked(w)
 	}
 	e.unlock()
-	buryAll(displaced)
+	finishLosses(displaced)
 
 	if err != nil {
 		return nil, err
@@ -472,7 +471,7 @@ func (w *waiter) refused(told lua.Answer) error {
 	switch {
 	case w.out: // the next look tells why
 		return nil
-	case w.once:
+	case w.noWait:
 		e.leaveLocked(w)
 		return w.notAcquired(told.TTL)
 	}

@@ -1073,7 +1073,7 @@ func TestBind_AskedLate(t *testing.T) {
 				bound, free := lease.Bind(parent)
 				defer free()
 				lease.lock()
-				if lease.audience != nil {
+				if lease.listeners != nil {
 					t.Error("the lease knows of it before anybody has asked")
 				}
 				lease.unlock()

@@ -92,7 +92,7 @@ func (l *Lease) bind(c *boundContext) error {
 func (l *Lease) unbind(c *boundContext) {
 	l.lock()
 	defer l.unlock()
-	if a := l.audience; a != nil {
+	if a := l.listeners; a != nil {
 		if i := slices.Index(a.bound, c); i >= 0 {
 			a.bound = slices.Delete(a.bound, i, i+1)
 		}

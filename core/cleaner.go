@@ -33,7 +33,7 @@ type cleaner struct {
 
 type cleanup struct {
 	call     lua.Call
-	grip     grip
+	counts   holdCounts
 	strays   bool      // may be on their way
 	calm     time.Time // when Redis was first heard of since the last command that was not answered; zero: not yet
 	expires  time.Time // when Redis has dropped the hold by itself
@@ -53,9 +53,9 @@ func newCleaner(c *Client) *cleaner {
 
 // add has a hold freed by a call: soon, or else, where Redis has just answered, when strays of its acquire have had their time. doubt
 // says that there may be some.
-func (cl *cleaner) add(call lua.Call, g grip, lease time.Duration, soon, doubt bool) {
+func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, soon, doubt bool) {
 	now := time.Now()
-	u := &cleanup{call: call, grip: g, strays: doubt, expires: now.Add(lease)}
+	u := &cleanup{call: call, counts: g, strays: doubt, expires: now.Add(lease)}
 	if doubt {
 		u.expires = u.expires.Add(cl.c.opts.CommandTimeout)
 	}
@@ -82,7 +82,7 @@ func (cl *cleaner) len() int {
 func (cl *cleaner) run(u *cleanup) {
 	sure, err := cl.free(u)
 	if cl.next(u, sure, err) { // without the mutex: the log's handler may be code of its own, and slow
-		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.grip.key), "owner", u.grip.field, "error", err)
+		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.counts.key), "owner", u.counts.field, "error", err)
 	}
 }
 
@@ -132,7 +132,7 @@ func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	x := c.ops.Op(u.call, c.opts.CommandTimeout)
 	freed, rest, err := c.sendRelease(x)
 	if freed {
-		c.wake(u.grip.key)
+		c.wake(u.counts.key)
 	}
 	if err == nil && rest {
 		err = errApart

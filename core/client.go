@@ -37,7 +37,7 @@ type Client struct {
 	shards  []shard
 	cleaner *cleaner
 
-	standBack time.Duration // after a streak; see turns.go
+	standBack time.Duration // after a streak; see rotation.go
 	linger    time.Duration // of a channel; see entry.go
 
 	absentGrace time.Duration // see kind.go
@@ -205,14 +205,14 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		case problem != nil:
 			verdicts[i] = watchdog.Refused
 		case results[i].Renewed:
-			h.wasRenewed(x.Sent(), lease, holds[i])
-		case h.wasGone(holds[i]):
+			h.handleRenewed(x.Sent(), lease, holds[i])
+		case h.handleMissing(holds[i]):
 			verdicts[i] = watchdog.Gone
 		default:
 			verdicts[i] = watchdog.Outdated
 		}
 		if problem != nil {
-			h.worry()
+			h.watchDeadlines()
 		}
 		if problem != nil && (len(items) == 1 || verdicts[i] == watchdog.Unanswered) {
 			h.renewFailed(problem)
@@ -232,7 +232,7 @@ func (h *hold) renewable() lua.Renewable {
 
 // renewalLocked is what Redis is to have at the least.
 func (h *hold) renewalLocked() lua.Renewable {
-	g := h.gripLocked()
+	g := h.countsLocked()
 	g.levels = h.sure
 	r := h.kind.renew(g)
 	if len(r.Timeouts) > 0 {
@@ -241,8 +241,8 @@ func (h *hold) renewalLocked() lua.Renewable {
 	return r
 }
 
-// wasRenewed moves the local deadline of the leases that the watchdog keeps.
-func (h *hold) wasRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) {
+// handleRenewed moves the local deadline of the leases that the watchdog keeps.
+func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) {
 	if len(asked.Timeouts) > 0 && asked.Lease < lease {
 		return // there were none
 	}
@@ -252,17 +252,16 @@ func (h *hold) wasRenewed(sent clock.Instant, lease time.Duration, asked lua.Ren
 	h.setAlarmsLocked(h.client().twoLooks())
 }
 
-// worry has the leases looked at when their time is over: there may be no renewal before that.
-func (h *hold) worry() {
+// watchDeadlines sets the alarms of all leases: they may expire before the next renewal succeeds.
+func (h *hold) watchDeadlines() {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
 	h.setAlarmsLocked(math.MaxInt64)
 }
 
-// wasGone ends the hold, of which Redis does not have what it was asked for; unless its last lease has been released and that is
-// why. It returns false if the hold is another by now: a writer that has become a reader has another field, and what was asked on
-// another connection may have come after that.
-func (h *hold) wasGone(asked lua.Renewable) bool {
+// handleMissing marks the hold lost, unless its last lease was just released. It returns false if the hold has another field by now: a
+// renewal on another connection may have arrived after a writer became a reader.
+func (h *hold) handleMissing(asked lua.Renewable) bool {
 	h.entry.shard.mu.Lock()
 	released, same := h.leases == nil, h.renewalLocked().Field == asked.Field
 	h.entry.shard.mu.Unlock()
@@ -417,15 +416,15 @@ func (c *Client) awaitReleases() error {
 
 // endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.
 func (c *Client) endHolds() (n int) {
-	var all []ending
+	var all []loss
 	c.each(func(e *entry) {
 		for h := e.holds.first; h != nil; h = h.next {
 			if h.leases != nil {
 				leases, _ := h.endLocked(ErrClosed)
-				all = append(all, ending{h, leases})
+				all = append(all, loss{h, leases})
 			}
 		}
 	})
-	buryAll(all)
+	finishLosses(all)
 	return len(all)
 }

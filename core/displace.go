@@ -15,8 +15,8 @@ import (
 var errOutrun = fmt.Errorf("%w: another owner in this process was granted it before the reply came", ErrLockLost)
 
 // displace ends the holds that Redis cannot have beside h. The caller has the mutex and passes the
-// result to buryAll without it.
-func (e *entry) displace(h *hold) (displaced []ending) {
+// result to finishLosses without it.
+func (e *entry) displace(h *hold) (displaced []loss) {
 	if h.kind.shared && e.holds.exclusive == 0 {
 		return nil
 	}
@@ -24,11 +24,11 @@ func (e *entry) displace(h *hold) (displaced []ending) {
 		if other == h || other.leases == nil { // one without leases is being freed
 			continue
 		}
-		if h.kind.shared && other.gripLocked().exclusive == 0 {
+		if h.kind.shared && other.countsLocked().exclusive == 0 {
 			continue
 		}
 		if lost, ok := other.endLocked(ErrLockLost); ok {
-			displaced = append(displaced, ending{other, lost})
+			displaced = append(displaced, loss{other, lost})
 		}
 	}
 	return displaced
@@ -36,7 +36,7 @@ func (e *entry) displace(h *hold) (displaced []ending) {
 
 // outran reports whether one of the holds was granted after a command was sent. Then Redis may have
 // executed that command before or after the grant.
-func outran(displaced []ending, sent clock.Moment) bool {
+func outran(displaced []loss, sent clock.Moment) bool {
 	for _, x := range displaced {
 		if x.hold.first.acquired > sent {
 			return true

@@ -62,8 +62,8 @@ func (e *entry) client() *Client { return e.shard.c }
 // stay for longer would have this process woken by releases, its own among them, that nobody here waits for.
 const linger = 2 * time.Millisecond
 
-// A farewell ends the subscription of an entry if nobody has come to wait in the meantime.
-type farewell struct {
+// An unsubscribeTimer ends the subscription of an entry unless a waiter comes first.
+type unsubscribeTimer struct {
 	entry *entry
 	alarm schedule.Entry[alarm]
 }
@@ -91,7 +91,7 @@ func (e *entry) unlock() {
 	case e.channel != nil:
 		if !e.lingers {
 			e.lingers = true
-			f := &farewell{entry: e}
+			f := &unsubscribeTimer{entry: e}
 			e.client().alarms.Set(&f.alarm, f, e.client().linger)
 		}
 	case e.holds.len == 0 && e.votes == 0 && e.shard.entries[e.key] == e:
@@ -100,7 +100,7 @@ func (e *entry) unlock() {
 	e.shard.mu.Unlock()
 }
 
-func (f *farewell) ring() {
+func (f *unsubscribeTimer) ring() {
 	e := f.entry
 	e.shard.mu.Lock()
 	e.lingers = false
@@ -117,7 +117,7 @@ func (e *entry) holdOfLocked(o owner) *hold { return e.holds.of(o) }
 // removeLocked takes a hold off the entry, whose lock may be free now.
 func (e *entry) removeLocked(h *hold) {
 	e.dropLocked(h)
-	if !e.backLocked() {
+	if !e.freedLocked() {
 		e.bumpLocked()
 	}
 }
@@ -139,7 +139,7 @@ func (e *entry) dropLocked(h *hold) {
 // Notify has those at the front ask Redis again, for there was a message, or may have been; it is how the hub tells.
 func (e *entry) Notify() {
 	e.shard.mu.Lock()
-	if e.heedLocked() {
+	if e.heardLocked() {
 		e.bumpLocked()
 	}
 	e.shard.mu.Unlock()
@@ -328,7 +328,7 @@ func (e *entry) promoteLocked() {
 // knows who has it, and that there will be a release or a loss to wake it.
 func (e *entry) grantLocked(w *waiter, h *hold) {
 	e.holds.add(h)
-	e.gotLocked()
+	e.grantedLocked()
 	e.heldTill = 0
 	e.shard.held++
 	e.leaveLocked(w)

@@ -11,12 +11,12 @@ import (
 // outcomes.
 type handover struct {
 	hold     *hold
-	last     *Lease // of hold
-	grip     grip   // what Redis has of hold
+	last     *Lease     // of hold
+	counts   holdCounts // what Redis has of hold
 	heir     *waiter
 	next     *hold       // the heir's; it takes effect only if Redis accepts the hand-over
 	lease    *Lease      // of next
-	unless   *lua.Others // listeners of other processes, to whom the lock goes instead; nil: it goes to the heir in any case
+	others   *lua.Others // listeners of other processes, to whom the lock goes instead; nil: it goes to the heir in any case
 	arrivals uint64      // the waiters there were when the command was sent
 
 	// From ask on.
@@ -45,9 +45,9 @@ const (
 //
 // Where Redis keeps the queue, the waiter is the first of this process, and Redis says whether it is the first of all. Elsewhere a lock
 // that has been handed on for long enough goes to the waiter unless others listen.
-func (h *hold) handOverLocked(l *Lease, g grip) *handover {
+func (h *hold) handOverLocked(l *Lease, g holdCounts) *handover {
 	e := h.entry
-	if h.kind.pass == nil || h.deepest > 0 || len(e.queue) == 0 || h.client().state.Load() != open {
+	if h.kind.handOver == nil || h.deepest > 0 || len(e.queue) == 0 || h.client().state.Load() != open {
 		return nil
 	}
 	w := e.queue[0]
@@ -60,13 +60,13 @@ func (h *hold) handOverLocked(l *Lease, g grip) *handover {
 			return nil
 		}
 	case e.tiredLocked():
-		if unless = e.unlessLocked(h.kind); unless == nil {
+		if unless = e.otherListenersLocked(h.kind); unless == nil {
 			return nil
 		}
 	}
 	w.heir, w.coming = true, w.field()
 	next, lease := w.newHold(w.coming, false, clock.Now())
-	return &handover{hold: h, last: l, grip: g, heir: w, next: next, lease: lease, unless: unless, arrivals: e.shard.arrivals}
+	return &handover{hold: h, last: l, counts: g, heir: w, next: next, lease: lease, others: unless, arrivals: e.shard.arrivals}
 }
 
 // run hands the hold on. If freed is false the hold is still live, and is to be freed by a plain release; stray: the hand-over may be
@@ -81,7 +81,7 @@ func (o *handover) run() (freed, stray bool, err error) {
 // ask sends the command and reads its reply. It is hasty: what Redis does not execute at once is a plain release.
 func (o *handover) ask() {
 	c, h := o.hold.client(), o.hold
-	o.op = c.ops.Op(h.kind.pass(c, o.grip, o.next.field, o.lease.duration(), o.unless), c.opts.CommandTimeout).Replicated().Hasty()
+	o.op = c.ops.Op(h.kind.handOver(c, o.counts, o.next.field, o.lease.duration(), o.others), c.opts.CommandTimeout).Replicated().Hasty()
 	answer, err := o.op.RunHere()
 	var told lua.Answer
 	if err == nil {
@@ -118,12 +118,12 @@ func (o *handover) settle(at clock.Instant) (freed bool, err error) {
 	}
 	o.heir.poke()
 	e.unlock()
-	buryAll(displaced)
+	finishLosses(displaced)
 	return freed, err
 }
 
 // settleHeirLocked gives the heir its lease, or tells it why not, or lets it wait on.
-func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced []ending) {
+func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced []loss) {
 	e, w := o.hold.entry, o.heir
 	w.heir = false
 	o.kept = w.kind.queued && !w.out
@@ -151,10 +151,10 @@ func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced 
 }
 
 // acceptLocked makes the heir the holder.
-func (o *handover) acceptLocked(at clock.Instant) (displaced []ending) {
+func (o *handover) acceptLocked(at clock.Instant) (displaced []loss) {
 	e := o.hold.entry
 	o.next.addLocked(o.lease, o.op.Sent(), at)
-	if o.unless != nil { // a streak has ended, and the next one begins
+	if o.others != nil { // a streak has ended, and the next one begins
 		e.streaks++
 		e.moves = 0
 	}
@@ -174,10 +174,10 @@ func (o *handover) settleHoldLocked() (freed bool, err error) {
 		return true, h.cause
 	case o.reply == othersListen:
 		h.entry.rivals = max(h.entry.rivals, 1)
-		h.entry.letGoLocked()
+		h.entry.freeingLocked()
 		return false, nil
 	case o.reply == notExecuted:
-		h.entry.letGoLocked()
+		h.entry.freeingLocked()
 		return false, nil
 	}
 	err = o.err
@@ -196,9 +196,9 @@ func (o *handover) cleanUpLocked(accepted, freed bool) {
 	c, h := o.hold.client(), o.hold
 	left := o.reply == handedOver && !accepted || o.reply != handedOver && o.op.Stray()
 	if left && !o.kept {
-		c.cleaner.add(o.next.kind.release(c, o.next.gripLocked()), o.next.gripLocked(), o.lease.duration(), true, o.op.Stray())
+		c.cleaner.add(o.next.kind.release(c, o.next.countsLocked()), o.next.countsLocked(), o.lease.duration(), true, o.op.Stray())
 	}
 	if freed && (h.doubt || o.err != nil) {
-		c.cleaner.add(h.kind.release(c, o.grip), o.grip, h.longest, o.err != nil, h.doubt || o.op.Stray())
+		c.cleaner.add(h.kind.release(c, o.counts), o.counts, h.longest, o.err != nil, h.doubt || o.op.Stray())
 	}
 }

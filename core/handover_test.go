@@ -807,7 +807,7 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	t.Cleanup(func() {
 		leave()
 		h.lose(ErrLockLost) // one that was not freed is still being released
-		h.give()
+		h.unlockTurn()
 		ended, cancel := context.WithCancel(bg)
 		cancel()
 		_ = c.Close(ended)
@@ -821,10 +821,10 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	}
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	h.lineUp()
+	h.tryTurnLocked()
 	s.holder.err = ErrReleased
 	h.dropLocked(s.holder)
-	g, err := h.plannedLocked(nil)
+	g, err := h.planCountsLocked(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,21 +31,21 @@ type hold struct {
 	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
-	next    *hold // of the entry; see holdSet
-	prev    *hold
-	leases  *Lease // neither released nor run out: their number is the hold count
-	sure    levels // what Redis has at the least
-	deepest int32  // the most shared levels that Redis was told
-	doubt   bool   // a try to acquire may still arrive at Redis
-	armed   bool
-	ended   bool
-	taken   bool          // the turn is: a command that changes the hold is under way; renewals do not take it
-	line    *candidate    // for the turn
-	cause   error         // why it ended
-	freed   error         // what Redis said to the release that ended it
-	renewed clock.Instant // the local deadline of leases that the watchdog keeps
-	longest time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
-	record  *lua.Record   // a Once's: what the next command that changes the number of leases is to leave
+	next      *hold // of the entry; see holdSet
+	prev      *hold
+	leases    *Lease // neither released nor run out: their number is the hold count
+	sure      levels // what Redis has at the least
+	deepest   int32  // the most shared levels that Redis was told
+	doubt     bool   // a try to acquire may still arrive at Redis
+	armed     bool
+	ended     bool
+	turnTaken bool          // the turn is: a command that changes the hold is under way; renewals do not take it
+	turnQueue *candidate    // for the turn
+	cause     error         // why it ended
+	freed     error         // what Redis said to the release that ended it
+	renewed   clock.Instant // the local deadline of leases that the watchdog keeps
+	longest   time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
+	record    *lua.Record   // a Once's: what the next command that changes the number of leases is to leave
 
 	first Lease // as a rule there is no other one
 }
@@ -145,15 +145,15 @@ func (h *hold) beatsLocked() bool {
 // Redis has done it. A caller that leaves does not give the turn back before the reply is there.
 func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, applied func(sent clock.Instant) error) error {
 	c := h.client()
-	if err := h.take(ctx); err != nil {
+	if err := h.lockTurn(ctx); err != nil {
 		return err
 	}
-	g, err := h.plan(more)
+	g, err := h.planCounts(more)
 	if err == nil && g.total() == 0 { // what was to be extended has been released, and whoever did so has the next turn
 		err = ErrReleased
 	}
 	if err != nil {
-		h.give()
+		h.unlockTurn()
 		return err
 	}
 	x := c.ops.Op(h.kind.update(c, g, lease), c.opts.CommandTimeout).Replicated()
@@ -163,11 +163,11 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 	answer, err := x.Run(ctx.Done(), nil)
 	if err == redisop.ErrLeft {
 		if !c.background.Go(func() { h.finish(x, g) }) {
-			h.give()
+			h.unlockTurn()
 		}
 		return ended(ctx)
 	}
-	defer h.give()
+	defer h.unlockTurn()
 	err = h.apply(x, g, answer, err, func(sent clock.Instant) error {
 		if x.Unacked() != nil { // it always writes
 			return x.Unacked()
@@ -181,8 +181,8 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 }
 
 // finish ends an update whose caller has left: if Redis did it, the count is set right again.
-func (h *hold) finish(x *redisop.Op, g grip) {
-	defer h.give()
+func (h *hold) finish(x *redisop.Op, g holdCounts) {
+	defer h.unlockTurn()
 	answer, err := x.Await()
 	if h.apply(x, g, answer, err, nothing) == nil {
 		h.sendCount()
@@ -190,7 +190,7 @@ func (h *hold) finish(x *redisop.Op, g grip) {
 }
 
 // apply reads the reply of an update.
-func (h *hold) apply(x *redisop.Op, g grip, answer any, err error, applied func(sent clock.Instant) error) error {
+func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied func(sent clock.Instant) error) error {
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (h *hold) apply(x *redisop.Op, g grip, answer any, err error, applied func(
 	}
 	if !there {
 		h.lose(ErrLockLost)
-		_, err := h.plan(nil) // ErrLockLost, or else why it was freed already
+		_, err := h.planCounts(nil) // ErrLockLost, or else why it was freed already
 		return err
 	}
 	h.entry.shard.mu.Lock()
@@ -218,25 +218,26 @@ func (h *hold) apply(x *redisop.Op, g grip, answer any, err error, applied func(
 func nothing(clock.Instant) error { return nil }
 
 // downgraded reports whether a hold that was a writer's is to have levels of the read side only.
-func (h *hold) downgraded(g grip) bool { return !h.kind.shared && g.exclusive == 0 && g.shared > 0 }
-
-// plan is what Redis is to have of the hold: a level for each lease, and one more of a kind or not. The turn is taken. The error
-// says why there is no hold any more, or that the kind cannot be entered.
-func (h *hold) plan(more *kind) (grip, error) {
-	h.entry.shard.mu.Lock()
-	defer h.entry.shard.mu.Unlock()
-	return h.plannedLocked(more)
+func (h *hold) downgraded(g holdCounts) bool {
+	return !h.kind.shared && g.exclusive == 0 && g.shared > 0
 }
 
-// plannedLocked is plan.
-func (h *hold) plannedLocked(more *kind) (grip, error) {
+// planCounts returns what Redis is to have of the hold: a level for each lease, and one more if more is not nil. The caller has the
+// turn. The error says why the hold has ended, or that more cannot be entered.
+func (h *hold) planCounts(more *kind) (holdCounts, error) {
+	h.entry.shard.mu.Lock()
+	defer h.entry.shard.mu.Unlock()
+	return h.planCountsLocked(more)
+}
+
+func (h *hold) planCountsLocked(more *kind) (holdCounts, error) {
 	if h.ended {
-		return grip{}, h.cause
+		return holdCounts{}, h.cause
 	}
 	if more != nil && !more.shared && h.sure.exclusive == 0 {
-		return grip{}, ErrUpgrade
+		return holdCounts{}, ErrUpgrade
 	}
-	g := h.gripLocked()
+	g := h.countsLocked()
 	g.levels = g.plus(more)
 	if g.total() > 0 { // a level that is given up may be gone from now on, whatever is heard of the command
 		h.sure = levels{min(h.sure.exclusive, g.exclusive), min(h.sure.shared, g.shared)}
@@ -247,8 +248,8 @@ func (h *hold) plannedLocked(more *kind) (grip, error) {
 }
 
 // gripLocked is what Redis is to have of the leases there are.
-func (h *hold) gripLocked() grip {
-	g := grip{key: h.entry.key, field: h.field, deepest: h.deepest}
+func (h *hold) countsLocked() holdCounts {
+	g := holdCounts{key: h.entry.key, field: h.field, deepest: h.deepest}
 	for l := h.leases; l != nil; l = l.next {
 		g.levels = g.plus(l.kind)
 	}
@@ -259,14 +260,14 @@ func (h *hold) gripLocked() grip {
 // of a downgrade.
 func (h *hold) sendCount() {
 	if g, err := h.tellCount(); err != nil {
-		h.insist(g)
+		h.retryDowngrade(g)
 	}
 }
 
 // tellCount is one try of that, and returns what was to be told.
-func (h *hold) tellCount() (grip, error) {
+func (h *hold) tellCount() (holdCounts, error) {
 	c := h.client()
-	g, err := h.plan(nil)
+	g, err := h.planCounts(nil)
 	if err != nil || g.total() == 0 {
 		return g, nil
 	}
@@ -275,9 +276,9 @@ func (h *hold) tellCount() (grip, error) {
 	return g, h.apply(x, g, answer, err, nothing)
 }
 
-// insist has the hold count told in the background until Redis has heard it, if what it has not heard of is a downgrade: no reader
-// comes in as long as it has a writer, and there may be no other change for hours.
-func (h *hold) insist(g grip) {
+// retryDowngrade resends the count in the background until Redis accepts it, if it is that of a downgrade. Until then no reader gets
+// in, and there may be no other change for hours.
+func (h *hold) retryDowngrade(g holdCounts) {
 	if !h.downgraded(g) {
 		return
 	}
@@ -289,9 +290,9 @@ func (h *hold) insist(g grip) {
 			case <-c.closing:
 				return
 			}
-			_ = h.take(context.Background())
+			_ = h.lockTurn(context.Background())
 			_, err := h.tellCount()
-			h.give()
+			h.unlockTurn()
 			if err == nil { // told, or there is nothing to tell any more
 				return
 			}
@@ -303,7 +304,7 @@ func (h *hold) insist(g grip) {
 // for whom the turn does not come in time waits no longer.
 func (h *hold) release(l *Lease) error {
 	h.entry.shard.mu.Lock()
-	p := h.lineUp()
+	p := h.tryTurnLocked()
 	if p == nil { // as a rule nobody has it
 		return h.tellRelease(l)
 	}
@@ -333,19 +334,19 @@ func (h *hold) release(l *Lease) error {
 // tellRelease is release once the turn is taken, which it gives back. Locked; it unlocks.
 func (h *hold) tellRelease(l *Lease) error {
 	e := h.entry
-	g, err := h.plannedLocked(nil)
+	g, err := h.planCountsLocked(nil)
 	if err != nil {
 		if err == ErrReleased { // another lease that was released at the same time freed it for both
 			err = h.freed
 		}
-		h.passOnLocked()
+		h.unlockTurnLocked()
 		e.shard.mu.Unlock()
 		return err
 	}
 	r := h.record
 	if g.total() > 0 {
 		e.shard.mu.Unlock()
-		defer h.give()
+		defer h.unlockTurn()
 		return h.lower(g, r)
 	}
 	if o := h.handOverLocked(l, g); o != nil {
@@ -354,16 +355,16 @@ func (h *hold) tellRelease(l *Lease) error {
 		if !freed {
 			return h.free(l, g, r, stray)
 		}
-		h.give()
+		h.unlockTurn()
 		return err
 	}
-	e.letGoLocked()
+	e.freeingLocked()
 	e.shard.mu.Unlock()
 	return h.free(l, g, r, false)
 }
 
 // lower tells Redis the count of the leases that are left, with the record to be left, if there is one.
-func (h *hold) lower(g grip, r *lua.Record) error {
+func (h *hold) lower(g holdCounts, r *lua.Record) error {
 	c := h.client()
 	call := h.kind.update(c, g, 0)
 	if r != nil {
@@ -378,7 +379,7 @@ func (h *hold) lower(g grip, r *lua.Record) error {
 		return nil
 	})
 	if err != nil {
-		h.insist(g)
+		h.retryDowngrade(g)
 	}
 	return err
 }
@@ -406,7 +407,7 @@ func (c *Client) sendRelease(x *redisop.Op) (freed, rest bool, err error) {
 
 // free frees the hold in Redis, l being its last lease, and gives the turn back. The hold has ended when this returns, whatever
 // Redis said; what may have been left there is cleaned up. stray: a hand-over of it may be executed meanwhile.
-func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
+func (h *hold) free(l *Lease, g holdCounts, r *lua.Record, stray bool) error {
 	c := h.client()
 	call := h.kind.undoing(c, g)
 	if r != nil {
@@ -419,7 +420,7 @@ func (h *hold) free(l *Lease, g grip, r *lua.Record, stray bool) error {
 
 	h.entry.shard.mu.Lock()
 	defer h.entry.unlock()
-	h.passOnLocked()
+	h.unlockTurnLocked()
 	if h.ended { // lost while the release was under way
 		return h.cause
 	}
@@ -454,7 +455,7 @@ func (h *hold) lose(cause error) {
 	lost, ok := h.endLocked(cause)
 	h.entry.shard.mu.Unlock()
 	if ok {
-		h.bury(lost)
+		h.finishLoss(lost)
 	}
 }
 
@@ -473,13 +474,13 @@ func (h *hold) endLocked(cause error) (lost *Lease, ok bool) {
 	return lost, true
 }
 
-// bury does what follows end, without a mutex.
-func (h *hold) bury(lost *Lease) {
+// finishLoss follows endLocked. It ends the contexts first, then frees what may be left in Redis, and reports the loss.
+func (h *hold) finishLoss(lost *Lease) {
 	for l := lost; l != nil; l = l.next {
 		l.endContexts(h.cause)
 	}
 	h.entry.shard.mu.Lock()
-	g := h.gripLocked()
+	g := h.countsLocked()
 	h.client().cleaner.add(h.kind.release(h.client(), g), g, h.longest, true, h.doubt)
 	h.entry.removeLocked(h)
 	h.entry.unlock()
@@ -488,15 +489,15 @@ func (h *hold) bury(lost *Lease) {
 	}
 }
 
-// An ending is a hold that was ended under the mutex, with its leases, which are yet to be told.
-type ending struct {
+// A loss is a hold that was ended under the mutex, with its leases, whose contexts are still to be ended.
+type loss struct {
 	hold   *hold
 	leases *Lease
 }
 
-// buryAll tells the leases of all endings. The caller has no mutex.
-func buryAll(all []ending) {
+// finishLosses finishes all of them. The caller does not have the mutex.
+func finishLosses(all []loss) {
 	for _, x := range all {
-		x.hold.bury(x.leases)
+		x.hold.finishLoss(x.leases)
 	}
 }

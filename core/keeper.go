@@ -77,7 +77,7 @@ func (h *hold) expire(l *Lease) {
 	if h.leases == l && l.next == nil { // the last
 		lost, _ := h.endLocked(ErrLockLost)
 		l.unlock()
-		h.bury(lost)
+		h.finishLoss(lost)
 		return
 	}
 	l.err = ErrLockLost
@@ -86,8 +86,8 @@ func (h *hold) expire(l *Lease) {
 	l.endContexts(ErrLockLost)
 	l.reportLoss(ErrLockLost)
 	h.client().background.Go(func() {
-		_ = h.take(context.Background())
-		defer h.give()
+		_ = h.lockTurn(context.Background())
+		defer h.unlockTurn()
 		h.sendCount()
 	})
 }

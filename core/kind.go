@@ -9,29 +9,29 @@ import (
 
 // A kind is what sets one kind of lock apart from the others; the engine is the same for all.
 type kind struct {
-	name    string
-	rank    int  // of locks of one name, those of a lower rank are acquired first
-	shared  bool // owners of it do not exclude each other
-	queued  bool // Redis keeps the queue, and every waiter asks for itself
-	channel func(key, field string) string
-	acquire func(c *Client, t try) lua.Call
-	pass    func(c *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call // to another hold; nil: it is not handed on
-	update  func(c *Client, g grip, lease time.Duration) lua.Call
-	release func(c *Client, g grip) lua.Call
-	undo    func(c *Client, g grip) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
-	renew   func(g grip) lua.Renewable
-	force   func(c *Client, key string, fields []string) lua.Call
-	field   func(owner string) string // in the lock's hash
-	holds   func(field string) bool   // whether a field of the lock's hash is a hold of this kind
-	locked  func(lua.State) bool
+	name     string
+	rank     int  // of locks of one name, those of a lower rank are acquired first
+	shared   bool // owners of it do not exclude each other
+	queued   bool // Redis keeps the queue, and every waiter asks for itself
+	channel  func(key, field string) string
+	acquire  func(c *Client, t try) lua.Call
+	handOver func(c *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call // to another hold; nil: it is not handed on
+	update   func(c *Client, g holdCounts, lease time.Duration) lua.Call
+	release  func(c *Client, g holdCounts) lua.Call
+	undo     func(c *Client, g holdCounts) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
+	renew    func(g holdCounts) lua.Renewable
+	force    func(c *Client, key string, fields []string) lua.Call
+	field    func(owner string) string // in the lock's hash
+	holds    func(field string) bool   // whether a field of the lock's hash is a hold of this kind
+	locked   func(lua.State) bool
 
 	// Of a Once; nil for other kinds.
 	look   func(key string) lua.Call
-	record func(c *Client, g grip, r lua.Record) lua.Call
+	record func(c *Client, g holdCounts, r lua.Record) lua.Call
 }
 
 // undoing is the call that frees a hold as if it had never been.
-func (k *kind) undoing(c *Client, g grip) lua.Call {
+func (k *kind) undoing(c *Client, g holdCounts) lua.Call {
 	if k.undo == nil {
 		return k.release(c, g)
 	}
@@ -45,8 +45,8 @@ type try struct {
 	notAfter   int64 // queued kinds: when to queue up at the latest, by the server's clock in ms; 0: not at all
 }
 
-// A grip is what Redis has of a hold, or is to have: nothing, where it has no levels.
-type grip struct {
+// holdCounts is what Redis has of a hold, or is to have. Without levels it is nothing.
+type holdCounts struct {
 	key, field string
 	levels
 	deepest int32 // the most shared levels it has ever had
@@ -83,7 +83,7 @@ var (
 		name:    "lock",
 		channel: lockChannel,
 		acquire: func(_ *Client, t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
-		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
+		handOver: func(_ *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call {
 			return lua.Pass(g.key, g.field, to, lease, unless)
 		},
 		update:  updateHash,
@@ -100,7 +100,7 @@ var (
 		acquire: func(_ *Client, t try) lua.Call {
 			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
 		},
-		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
+		handOver: func(_ *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call {
 			return lua.PassFenced(g.key, wire.TokenCounter(g.key), g.field, to, lease, unless)
 		},
 		update:  updateHash,
@@ -118,11 +118,11 @@ var (
 		acquire: func(c *Client, t try) lua.Call {
 			return lua.AcquireFair(c.fair(t.key), t.field, t.lease, t.notAfter, absentPause)
 		},
-		pass: func(c *Client, g grip, to string, lease time.Duration, _ *lua.Others) lua.Call {
+		handOver: func(c *Client, g holdCounts, to string, lease time.Duration, _ *lua.Others) lua.Call {
 			return lua.PassFair(c.fair(g.key), g.field, to, lease)
 		},
 		update:  updateHash,
-		release: func(c *Client, g grip) lua.Call { return lua.ReleaseFair(c.fair(g.key), g.field) },
+		release: func(c *Client, g holdCounts) lua.Call { return lua.ReleaseFair(c.fair(g.key), g.field) },
 		renew:   renewHash,
 		force: func(c *Client, key string, fields []string) lua.Call {
 			return lua.ForceReleaseFair(c.fair(key), fields)
@@ -137,7 +137,7 @@ var (
 		acquire: func(_ *Client, t try) lua.Call {
 			return lua.AcquireWrite(t.key, wire.WriteField(t.field), t.lease)
 		},
-		pass: func(_ *Client, g grip, to string, lease time.Duration, unless *lua.Others) lua.Call {
+		handOver: func(_ *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call {
 			return lua.Pass(g.key, wire.WriteField(g.field), wire.WriteField(to), lease, unless)
 		},
 		update:  updateReadWrite,
@@ -185,15 +185,15 @@ func (c *Client) announce(channel string) lua.Announcement {
 
 // Locks of one hash field a hold.
 
-func updateHash(_ *Client, g grip, lease time.Duration) lua.Call {
+func updateHash(_ *Client, g holdCounts, lease time.Duration) lua.Call {
 	return lua.Update(g.key, g.field, g.total(), lease)
 }
 
-func releaseHash(c *Client, g grip) lua.Call {
+func releaseHash(c *Client, g holdCounts) lua.Call {
 	return lua.Release(g.key, g.field, c.announce(wire.LockChannel(g.key)))
 }
 
-func renewHash(g grip) lua.Renewable { return lua.Renewable{Key: g.key, Field: g.field} }
+func renewHash(g holdCounts) lua.Renewable { return lua.Renewable{Key: g.key, Field: g.field} }
 
 func forceHash(c *Client, key string, fields []string) lua.Call {
 	return lua.ForceRelease(key, fields, c.announce(wire.LockChannel(key)))
@@ -216,7 +216,7 @@ func (c *Client) fair(key string) *lua.Fair {
 
 // Read/write locks: both sides are one hold.
 
-func updateReadWrite(c *Client, g grip, lease time.Duration) lua.Call {
+func updateReadWrite(c *Client, g holdCounts, lease time.Duration) lua.Call {
 	h := lua.ReadWriteHold{
 		Key:          g.key,
 		Timeouts:     g.timeouts(),
@@ -230,12 +230,12 @@ func updateReadWrite(c *Client, g grip, lease time.Duration) lua.Call {
 	return lua.UpdateReadWrite(h, lease, c.announce(wire.ReadWriteChannel(g.key)))
 }
 
-func releaseReadWrite(c *Client, g grip) lua.Call {
+func releaseReadWrite(c *Client, g holdCounts) lua.Call {
 	g.levels = levels{}
 	return updateReadWrite(c, g, 0)
 }
 
-func renewReadWrite(g grip) lua.Renewable {
+func renewReadWrite(g holdCounts) lua.Renewable {
 	r := lua.Renewable{Key: g.key, Field: g.field, Timeouts: g.timeouts()[:g.shared]}
 	if g.exclusive > 0 {
 		r.Field = wire.WriteField(g.field)
@@ -244,7 +244,7 @@ func renewReadWrite(g grip) lua.Renewable {
 }
 
 // timeouts are the keys of the shared levels that the hold has ever had.
-func (g grip) timeouts() []string {
+func (g holdCounts) timeouts() []string {
 	keys := make([]string, g.deepest)
 	for i := range keys {
 		keys[i] = wire.ReadTimeout(g.key, g.field, i+1)

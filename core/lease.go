@@ -25,9 +25,9 @@ type Lease struct {
 	fixed  time.Duration   // LeaseTime; 0: the watchdog's
 
 	// Guarded by the keeper's mutex.
-	err      error
-	audience *audience
-	watched  bool // the watchdog keeps it
+	err       error
+	listeners *listeners
+	watched   bool // the watchdog keeps it
 
 	// Only where a hold is the keeper, and guarded as well, but for the first two.
 	kind     *kind
@@ -39,8 +39,8 @@ type Lease struct {
 	next     *Lease // of the hold
 }
 
-// An audience is who is told of the end of a lease. It is made for the first one who wants to be.
-type audience struct {
+// listeners are told of the end of a lease. They are made on demand.
+type listeners struct {
 	ctx    context.Context // Lease.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -129,10 +129,10 @@ func (l *Lease) Context() context.Context {
 
 // contextLocked is the lease's context, or nil if nobody has asked for it.
 func (l *Lease) contextLocked() context.Context {
-	if l.audience == nil {
+	if l.listeners == nil {
 		return nil
 	}
-	return l.audience.ctx
+	return l.listeners.ctx
 }
 
 // adopt makes a new context the lease's, unless it has one by now, and returns the lease's.
@@ -151,12 +151,12 @@ func (l *Lease) adopt(ctx context.Context, cancel context.CancelCauseFunc) conte
 	return ctx
 }
 
-// listenedLocked is the lease's audience.
-func (l *Lease) listenedLocked() *audience {
-	if l.audience == nil {
-		l.audience = new(audience)
+// listenedLocked returns the lease's listeners, and makes them on demand.
+func (l *Lease) listenedLocked() *listeners {
+	if l.listeners == nil {
+		l.listeners = new(listeners)
 	}
-	return l.audience
+	return l.listeners
 }
 
 // Bind returns ctx with the lease's owner, so that it re-enters the lock, ending when the lease is lost (cause ErrLockLost,
@@ -266,7 +266,7 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	if r != nil {
 		l.hold.record = r
 	}
-	heard := l.audience != nil // whoever asks from now on is told at once
+	heard := l.listeners != nil // whoever asks from now on is told at once
 	l.unlock()
 
 	if heard {
@@ -308,12 +308,12 @@ func (l *Lease) StopRenewal() {
 // endContexts tells everybody that the lease has ended. It is called once, by whoever set err.
 func (l *Lease) endContexts(cause error) {
 	l.lock()
-	if l.audience == nil {
+	if l.listeners == nil {
 		l.unlock()
 		return
 	}
-	a := *l.audience // from now on nothing is added but a context, which is adopted as one that has ended
-	l.audience.bound = nil
+	a := *l.listeners // from now on nothing is added but a context, which is adopted as one that has ended
+	l.listeners.bound = nil
 	l.unlock()
 	if a.cancel != nil {
 		a.cancel(cause)

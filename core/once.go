@@ -62,14 +62,14 @@ func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 // kind is what the engine needs to know.
 func (o *Once) kind(marker lua.Record) *kind {
 	k := *plainLock
-	k.name, k.pass = "once", nil
+	k.name, k.handOver = "once", nil
 	k.acquire = func(_ *Client, t try) lua.Call { return lua.OnceAcquire(t.key, o.record, t.field, t.lease, marker) }
 	k.look = func(key string) lua.Call { return lua.OnceLook(key, o.record) }
-	k.record = func(c *Client, g grip, r lua.Record) lua.Call {
+	k.record = func(c *Client, g holdCounts, r lua.Record) lua.Call {
 		return lua.OnceRecord(g.key, o.record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
 	}
 	if marker.Value != "" {
-		k.undo = func(c *Client, g grip) lua.Call {
+		k.undo = func(c *Client, g holdCounts) lua.Call {
 			return lua.OnceRelease(g.key, o.record, g.field, c.announce(wire.LockChannel(g.key)))
 		}
 	}

@@ -194,7 +194,7 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 	eventually(t, "both wait for the turn", func() bool {
 		e := c.lock("a")
 		defer e.unlock()
-		return leases[0].hold.line != nil && leases[0].hold.line.next != nil
+		return leases[0].hold.turnQueue != nil && leases[0].hold.turnQueue.next != nil
 	})
 	turn.Release()
 	for range leases {

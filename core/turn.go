@@ -2,8 +2,8 @@ package core
 
 import "context"
 
-// The turn to change a hold is one's at a time, first come, first served. It is no mutex, since who waits for it may leave,
-// and no channel, since every hold would have one and hardly ever anybody waits.
+// One command changes a hold at a time, first come, first served: its sender has the turn. The turn is not a mutex, because a caller
+// may stop waiting for it, and not a channel, because every hold would need one and few are ever waited for.
 
 // A candidate waits for the turn.
 type candidate struct {
@@ -11,14 +11,14 @@ type candidate struct {
 	next   *candidate
 }
 
-// lineUp takes the turn, if it is free, and returns nil; or else it returns the caller's place in the line.
-func (h *hold) lineUp() *candidate {
-	if !h.taken {
-		h.taken = true
+// tryTurnLocked takes the turn if it is free and returns nil. Otherwise it returns the caller's place in the queue.
+func (h *hold) tryTurnLocked() *candidate {
+	if !h.turnTaken {
+		h.turnTaken = true
 		return nil
 	}
 	p := &candidate{called: make(chan struct{})}
-	last := &h.line
+	last := &h.turnQueue
 	for *last != nil {
 		last = &(*last).next
 	}
@@ -26,10 +26,10 @@ func (h *hold) lineUp() *candidate {
 	return p
 }
 
-// take waits for the turn.
-func (h *hold) take(ctx context.Context) error {
+// lockTurn waits for the turn, unless ctx ends.
+func (h *hold) lockTurn(ctx context.Context) error {
 	h.entry.shard.mu.Lock()
-	p := h.lineUp()
+	p := h.tryTurnLocked()
 	h.entry.shard.mu.Unlock()
 	if p == nil {
 		return nil
@@ -38,38 +38,37 @@ func (h *hold) take(ctx context.Context) error {
 	case <-p.called:
 		return nil
 	case <-ctx.Done():
-		h.stepOut(p)
+		h.leaveTurn(p)
 		return ended(ctx)
 	}
 }
 
-// give passes the turn on.
-func (h *hold) give() {
+// unlockTurn gives the turn to the next in the queue.
+func (h *hold) unlockTurn() {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	h.passOnLocked()
+	h.unlockTurnLocked()
 }
 
-// passOnLocked is give.
-func (h *hold) passOnLocked() {
-	first := h.line
+func (h *hold) unlockTurnLocked() {
+	first := h.turnQueue
 	if first == nil {
-		h.taken = false
+		h.turnTaken = false
 		return
 	}
-	h.line = first.next
+	h.turnQueue = first.next
 	close(first.called)
 }
 
-// stepOut leaves the line; if the turn has come at the same moment, it is passed on.
-func (h *hold) stepOut(p *candidate) {
+// leaveTurn leaves the queue. If the turn has come meanwhile, the next in the queue gets it.
+func (h *hold) leaveTurn(p *candidate) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	for at := &h.line; *at != nil; at = &(*at).next {
+	for at := &h.turnQueue; *at != nil; at = &(*at).next {
 		if *at == p {
 			*at = p.next
 			return
 		}
 	}
-	h.passOnLocked()
+	h.unlockTurnLocked()
 }

@@ -13,7 +13,7 @@ func idleHold() *hold { return &hold{entry: &entry{shard: new(shard)}} }
 func (h *hold) lineLength() (n int) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	for p := h.line; p != nil; p = p.next {
+	for p := h.turnQueue; p != nil; p = p.next {
 		n++
 	}
 	return n
@@ -23,7 +23,7 @@ func (h *hold) lineLength() (n int) {
 func TestTurnInOrder(t *testing.T) {
 	t.Parallel()
 	h := idleHold()
-	if err := h.take(bg); err != nil {
+	if err := h.lockTurn(bg); err != nil {
 		t.Fatal(err)
 	}
 	cause := errors.New("no longer")
@@ -36,11 +36,11 @@ func TestTurnInOrder(t *testing.T) {
 			ctx = leaves
 		}
 		go func() {
-			if err := h.take(ctx); leaving {
+			if err := h.lockTurn(ctx); leaving {
 				left <- err
 			} else {
 				got <- i
-				h.give()
+				h.unlockTurn()
 			}
 		}()
 		eventually(t, "it stands in line", func() bool { return h.lineLength() == i+1 })
@@ -52,7 +52,7 @@ func TestTurnInOrder(t *testing.T) {
 	if n := h.lineLength(); n != 3 {
 		t.Errorf("%d stand in line, want the 3 who have not left", n)
 	}
-	h.give()
+	h.unlockTurn()
 	for _, want := range []int{0, 2, 4} {
 		if i := <-got; i != want {
 			t.Errorf("it was the turn of %d, want %d", i, want)
@@ -61,7 +61,7 @@ func TestTurnInOrder(t *testing.T) {
 	eventually(t, "the turn is free", func() bool {
 		h.entry.shard.mu.Lock()
 		defer h.entry.shard.mu.Unlock()
-		return !h.taken && h.line == nil
+		return !h.turnTaken && h.turnQueue == nil
 	})
 }
 
@@ -69,17 +69,17 @@ func TestTurnInOrder(t *testing.T) {
 func TestTurnComesTooLate(t *testing.T) {
 	t.Parallel()
 	h := idleHold()
-	h.lineUp()
-	one, two := h.lineUp(), h.lineUp()
-	h.give()
+	h.tryTurnLocked()
+	one, two := h.tryTurnLocked(), h.tryTurnLocked()
+	h.unlockTurn()
 	<-one.called
-	h.stepOut(one)
+	h.leaveTurn(one)
 	<-two.called
-	h.stepOut(two)
-	if h.taken || h.line != nil {
+	h.leaveTurn(two)
+	if h.turnTaken || h.turnQueue != nil {
 		t.Error("nobody has the turn, and it is not free")
 	}
-	if h.lineUp() != nil {
+	if h.tryTurnLocked() != nil {
 		t.Error("a free turn was not given")
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A lock that somebody of this process waits for is handed on with its release, by one command instead of two and a
-// message: Redis shows the true holder at any time. Other processes must not go without it for ever, so that after a
-// while it is freed, and whoever waits here then is no better off than they are.
+// A release hands the lock on to a waiter of this process, by one command in place of two and a message. Redis shows the true holder
+// at any time. So that other processes get their turn, a streak of hand-overs ends after a while: the lock is freed, and the waiters
+// here are no better off than any others.
 //
-// That alone would leave it to chance who has it next, and chance is not fair: the message reaches every process in the same
-// few microseconds, and the same one may be first for seconds. So a process that knows of others leaves them the lock
-// after a streak, and asks when it hears that they have freed it again, or after a moment. Each process that does so has its
-// turn. One that knows of nobody has Redis look first, with the hand-over that is one too many, whether others listen on the
-// lock's channel. As long as nobody does there is nobody to leave it to, and the hand-over takes place.
+// That alone would leave the next holder to chance. The message reaches every process within a few microseconds, and the same one may
+// be first for seconds. So after a streak a process that knows of others leaves them the lock. It asks when it hears that they have
+// freed it again, or after a moment. A process that knows of no others has Redis look, together with the hand-over that is one too
+// many, whether others listen on the lock's channel. If none do, the hand-over takes place.
 
 // A streak of hand-overs ends after so many, or so long.
 const (
@@ -25,12 +24,12 @@ const (
 )
 
 const (
-	// standBack is how long at most those who wait here leave the lock to others then.
+	// standBack bounds how long the waiters here leave the lock to others then.
 	standBack = 2 * time.Millisecond
 	// rivalChances is how often others may miss that time before they are forgotten.
 	rivalChances = 8
-	// probing: a process that is always the first would never know of others if it did not give them a chance now and then,
-	// after so many streaks; nor of those whom Redis does not count, since they listen at a replica or not at all.
+	// probing is after how many streaks others get a chance whether they are known or not. A process that is always first would never
+	// learn of them, nor of those that Redis does not count because they listen at a replica or not at all.
 	probing = 64
 )
 
@@ -45,7 +44,7 @@ type round struct {
 	freed      bool         // the lock, or it is about to be; none of us has been granted it since
 	offered    bool         // the same, after a streak and without an answer yet
 	resting    bool         // those at the front do not ask
-	lingers    bool         // the channel is to be left soon; see farewell
+	lingers    bool         // the channel is to be left soon; see unsubscribeTimer
 	movesSince clock.Moment // the first move
 	restTill   clock.Moment // 0: until Redis has answered
 }
@@ -66,7 +65,7 @@ func (e *entry) movedLocked() {
 }
 
 // letGoLocked notes that a hold is about to be freed. The message of that may be here before the answer.
-func (e *entry) letGoLocked() {
+func (e *entry) freeingLocked() {
 	if e.holds.len > 1 {
 		return // the lock is not free by that
 	}
@@ -89,7 +88,7 @@ func (e *entry) letGoLocked() {
 func (e *entry) probesLocked() bool { return e.streaks%probing == probing-1 }
 
 // unlessLocked is what ends the streak of a lock that has been handed on for long enough; nil: it ends.
-func (e *entry) unlessLocked(k *kind) *lua.Others {
+func (e *entry) otherListenersLocked(k *kind) *lua.Others {
 	c := e.client()
 	count := c.countsBy()
 	if count == "" || e.rivals > 0 || e.probesLocked() {
@@ -103,7 +102,7 @@ func (e *entry) unlessLocked(k *kind) *lua.Others {
 }
 
 // backLocked notes that a hold has gone, and reports whether others are to have the first chance of its lock.
-func (e *entry) backLocked() bool {
+func (e *entry) freedLocked() bool {
 	offered := e.offered && len(e.queue) > 0
 	e.moves, e.offered, e.resting = 0, false, e.resting && offered
 	if e.resting { // or the message has ended that
@@ -133,7 +132,7 @@ func (e *entry) restLeftLocked() time.Duration {
 
 // heedLocked reports whether a message is a reason to ask. What we have said ourselves is none while others have the first chance,
 // and what somebody else says then tells that they have taken it.
-func (e *entry) heedLocked() bool {
+func (e *entry) heardLocked() bool {
 	if e.resting && e.echoes > 0 {
 		e.echoes--
 		return false
@@ -146,4 +145,4 @@ func (e *entry) heedLocked() bool {
 }
 
 // gotLocked notes that one of us has been granted the lock.
-func (e *entry) gotLocked() { e.freed, e.resting = false, false }
+func (e *entry) grantedLocked() { e.freed, e.resting = false, false }
