@@ -110,7 +110,6 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 				}
 			}
 			enterAndLook(t, lock.held(mine, name))
-			goOn(t, s, lock.held(mine, name))
 			handOver(t, s, lock.held(mine, name), lock.wanted(theirs, name))
 			waitInVain(t, s, lock.held(mine, name), lock.wanted(theirs, name))
 			force(t, lock.held(mine, name), lock.held(theirs, name))
@@ -207,31 +206,6 @@ func enterAndLook(t *testing.T, lock *Lock) {
 	}
 	mustRelease(t, second)
 	mustRelease(t, first)
-}
-
-// goOn hands a lock on within a client, after a streak, for which somebody counts who listens. A waiter that is just asking is
-// not handed it: then there is a next time.
-func goOn(t *testing.T, s *aclSite, lock *Lock) {
-	t.Helper()
-	if lock.kind.shared {
-		return
-	}
-	counts := func() string {
-		return fmt.Sprint(regexp.MustCompile(`cmdstat_pubsub\|(shard)?numsub:calls=\d+`).FindAllString(s.commands(), -1))
-	}
-	before := counts()
-	eventually(t, "it is counted who listens", func() bool {
-		lease, err := lock.Acquire(context.Background(), AcquireOptions{WaitTime: patience})
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := acquireAsync(context.Background(), lock, AcquireOptions{WaitTime: patience})
-		eventually(t, "somebody waits", func() bool { s := lock.c.Stats(); return s.Waiting == 1 && s.Channels > 0 })
-		tire(lock.c, lock.key, 0)
-		mustRelease(t, lease)
-		mustHave(t, "the one who has waited gets it", next)
-		return lock.kind.queued || counts() != before // a queue needs no count
-	})
 }
 
 // handOver releases a lock to another client, in which two wait for it.

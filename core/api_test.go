@@ -90,7 +90,7 @@ func TestLongestDurations(t *testing.T) {
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: forever})
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	wantErr(t, "another's Acquire", err, ErrNotAcquired)
-	for what, d := range map[string]time.Duration{"a waiter's pause": c.pause(forever), "the time until a renewal is over": c.twoLooks()} {
+	for what, d := range map[string]time.Duration{"a waiter's pause": c.pause(forever), "the time until a renewal is over": c.twoBeats()} {
 		if d < 1000*24*time.Hour {
 			t.Errorf("%s: %v", what, d)
 		}
@@ -246,7 +246,7 @@ func TestNameMapper(t *testing.T) {
 	})
 	l := b.listen(t, "redisson_lock__channel:{shop:a}")
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	b.wantFields(t, "shop:a", map[string]string{lease.hold.field: "1"})
+	b.wantFields(t, "shop:a", map[string]string{holdOf(lease).field: "1"})
 	if lease.Name() != "a" {
 		t.Errorf("Name %q, want a", lease.Name())
 	}
@@ -460,7 +460,7 @@ func TestTextsHoldNamesOnlyWithLogNames(t *testing.T) {
 			acquire := func(ctx context.Context, opts AcquireOptions) error {
 				lease, err := lock.Acquire(ctx, opts)
 				if err == nil {
-					t.Errorf("acquired: %s", lease.hold.field)
+					t.Errorf("acquired: %s", holdOf(lease).field)
 				}
 				return err
 			}
@@ -950,7 +950,7 @@ func TestOneOwnerManyLocks(t *testing.T) {
 	c := b.client(t)
 	ctx := WithOwner(bg)
 	one, two := mustEnter(t, ctx, c, "1", AcquireOptions{}), mustEnter(t, ctx, c, "2", AcquireOptions{})
-	if one.hold == two.hold || one.hold.field == two.hold.field {
+	if holdOf(one) == holdOf(two) || holdOf(one).field == holdOf(two).field {
 		t.Error("two locks share a hold")
 	}
 	mustRelease(t, one)
@@ -1037,10 +1037,10 @@ func TestBind_AskedLate(t *testing.T) {
 		do   func(lease *Lease, parent context.CancelCauseFunc, free func())
 		want error
 	}{
-		{"lost", func(l *Lease, _ context.CancelCauseFunc, _ func()) { l.hold.lose(ErrLockLost) }, ErrLockLost},
-		{"lost, and let go", func(l *Lease, _ context.CancelCauseFunc, free func()) { l.hold.lose(ErrLockLost); free() }, ErrLockLost},
+		{"lost", func(l *Lease, _ context.CancelCauseFunc, _ func()) { holdOf(l).lose(ErrLockLost) }, ErrLockLost},
+		{"lost, and let go", func(l *Lease, _ context.CancelCauseFunc, free func()) { holdOf(l).lose(ErrLockLost); free() }, ErrLockLost},
 		{"let go", func(_ *Lease, _ context.CancelCauseFunc, free func()) { free() }, context.Canceled},
-		{"let go, and lost", func(l *Lease, _ context.CancelCauseFunc, free func()) { free(); l.hold.lose(ErrLockLost) }, context.Canceled},
+		{"let go, and lost", func(l *Lease, _ context.CancelCauseFunc, free func()) { free(); holdOf(l).lose(ErrLockLost) }, context.Canceled},
 		{"the parent's end", func(_ *Lease, parent context.CancelCauseFunc, _ func()) { parent(cause) }, cause},
 		{"the parent's, and let go", func(_ *Lease, parent context.CancelCauseFunc, free func()) { parent(cause); free() }, cause},
 	}
@@ -1096,7 +1096,7 @@ func TestBind_Children(t *testing.T) {
 	defer free()
 	child, cancel := context.WithTimeout(bound, time.Hour)
 	defer cancel()
-	lease.hold.lose(ErrLockLost)
+	holdOf(lease).lose(ErrLockLost)
 	wantErr(t, "the child, at once", child.Err(), context.Canceled)
 	wantErr(t, "its cause", context.Cause(child), ErrLockLost)
 }
@@ -1109,7 +1109,7 @@ func TestLeaseContextOnDemand(t *testing.T) {
 	c := b.client(t)
 	ends := map[error]func(*Lease){
 		ErrReleased: func(l *Lease) { mustRelease(t, l) },
-		ErrLockLost: func(l *Lease) { l.hold.lose(ErrLockLost) },
+		ErrLockLost: func(l *Lease) { holdOf(l).lose(ErrLockLost) },
 	}
 	for want, end := range ends {
 		for range 20 {
@@ -1351,7 +1351,7 @@ func TestObserver(t *testing.T) {
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	events := log.take(t, "acquired", "acquired", "not acquired", "waiting")
 	for i, e := range events {
-		owner, want := lease.hold.field, time.Duration(0)
+		owner, want := holdOf(lease).field, time.Duration(0)
 		if i >= 2 {
 			owner = ""
 		}
@@ -1377,20 +1377,20 @@ func TestObserver(t *testing.T) {
 	}
 	log.settle(t, 3, "acquired")
 	events = log.take(t, "released", "released", "acquired")
-	if e := events[0]; e.Owner != lease.hold.field || e.Lease != time.Minute || e.Err != nil {
+	if e := events[0]; e.Owner != holdOf(lease).field || e.Lease != time.Minute || e.Err != nil {
 		t.Errorf("released: %+v", e)
 	}
-	if e := events[1]; e.Owner != lease.hold.field || e.Lease != 0 || e.Held <= 0 || e.Err != nil {
+	if e := events[1]; e.Owner != holdOf(lease).field || e.Lease != 0 || e.Held <= 0 || e.Err != nil {
 		t.Errorf("released: %+v", e)
 	}
-	if e := events[2]; e.Owner != r.lease.hold.field || e.Waited <= 0 {
+	if e := events[2]; e.Owner != holdOf(r.lease).field || e.Waited <= 0 {
 		t.Errorf("acquired: %+v", e)
 	}
 
 	// A renewal that fails, then a loss, and a release that tells of it no more.
 	refuse := proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR not today\r\n"))
 	events = log.take(t, "renew failed")
-	if e := events[0]; e.Owner != r.lease.hold.field || e.Err == nil || !strings.Contains(e.Err.Error(), "not today") {
+	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err == nil || !strings.Contains(e.Err.Error(), "not today") {
 		t.Errorf("renew failed: %+v", e)
 	}
 	if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
@@ -1406,7 +1406,7 @@ func TestObserver(t *testing.T) {
 		return len(log.kinds) > 0 && log.kinds[0] == "lost"
 	})
 	events = log.take(t, "lost")
-	if e := events[0]; e.Owner != r.lease.hold.field || e.Err != ErrLockLost || e.Held <= 0 {
+	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err != ErrLockLost || e.Held <= 0 {
 		t.Errorf("lost: %+v", e)
 	}
 	wantErr(t, "Release", r.lease.Release(bg), ErrLockLost)
@@ -1542,7 +1542,7 @@ func TestObserverThatPanics(t *testing.T) {
 			_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{})
 			t.Errorf("Acquire has returned: %v", err)
 		}()
-		eventually(t, "it is entered once", func() bool { return b.fields(t, "a")[lease.hold.field] == "1" })
+		eventually(t, "it is entered once", func() bool { return b.fields(t, "a")[holdOf(lease).field] == "1" })
 		wantHeld(t, lease)
 		mustRelease(t, lease)
 	})

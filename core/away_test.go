@@ -123,9 +123,9 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
 				eventually(t, "the waiter listens, has asked once more, and sleeps", func() bool {
-					e := c.lock("a")
+					e := c.names.lock("a")
 					defer e.unlock()
-					return e.epoch > 0 && len(e.queue) == 1 && e.queue[0].seen == e.epoch && !e.queue[0].asking
+					return e.queue.Len() == 1 && e.firstSleepsLocked()
 				})
 				o.begin()
 				mustRelease(t, lease)

@@ -399,7 +399,7 @@ func TestTroubleOfAllKinds(t *testing.T) {
 				if err == nil {
 					granted.Add(1)
 					if other := inside[i].Swap(l); other != nil && other.Err() == nil && l.Err() == nil {
-						t.Errorf("two hold %s: %s and %s", names[i], other.hold.field, l.hold.field)
+						t.Errorf("two hold %s: %s and %s", names[i], holdOf(other).field, holdOf(l).field)
 					}
 					if random.IntN(2) == 0 {
 						if inner, err := c.Lock(names[i]).Acquire(l.Context(), AcquireOptions{}); err == nil {

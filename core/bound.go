@@ -5,37 +5,41 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
-// A boundContext is what Bind makes: ctx with the lease's owner, and an end of its own. Most handlers of requests never ask for
-// that; until somebody does, neither ctx nor the lease knows of it. To tell them, and to have them forget it, would be a good part
+// A boundContext is what Bind makes: ctx with the lease's owner, and an end of its own. Most handlers of requests never ask for that
+// end. Until one does, neither ctx nor the lease knows of it: to register with both, and to leave them again, would be a good part
 // of what a lock around a handler costs.
 type boundContext struct {
 	context.Context // which was bound
 	lease           *Lease
-	owner           owner
+	id              identity
 
 	once   sync.Once
-	end    context.Context         // ends when this one does; made by whoever asks first
-	cancel context.CancelCauseFunc // of end; nil: nobody had asked before it was over
+	end    context.Context         // ends when this one does; made when it is first asked for
+	made   atomic.Bool             // end is
+	cancel context.CancelCauseFunc // of end; nil: it was not asked for before it was over
 }
 
 func (c *boundContext) Done() <-chan struct{} { return c.ending().Done() }
 func (c *boundContext) Err() error            { return c.ending().Err() }
 
-// Value gives the keys of package context to end: with them context.Cause, and contexts made of this one, find what can be
-// cancelled. They are the only ones of that type that anybody uses: others use types of their own.
+// Value asks end for all but the owner, if there is one or the lease is lost: context.Cause, and contexts made of this one, look
+// there for what can be cancelled.
 func (c *boundContext) Value(key any) any {
-	switch key.(type) {
-	case ownerKey:
-		return &c.owner
-	case *int:
-		return c.ending().Value(key)
+	if key == (identityKey{}) {
+		return &c.id
+	}
+	if c.made.Load() || c.lease.loss() != nil {
+		if v := c.ending().Value(key); v != nil {
+			return v
+		}
 	}
 	return c.Context.Value(key)
 }
 
-// String is what package context has for contexts of its own. Without it, fmt would read what others write.
+// String follows the contexts of package context. Without it, fmt would read fields that other goroutines write.
 func (c *boundContext) String() string { return fmt.Sprint(c.Context, ".Bind") }
 
 // ending is end.
@@ -45,13 +49,17 @@ func (c *boundContext) ending() context.Context {
 		if err := c.lease.bind(c); err != nil {
 			c.cancel(err)
 		}
+		c.made.Store(true)
 	})
 	return c.end
 }
 
 // free is the function that Bind returns.
 func (c *boundContext) free() {
-	c.once.Do(func() { c.end = c.over() })
+	c.once.Do(func() {
+		c.end = c.over()
+		c.made.Store(true)
+	})
 	if c.cancel != nil {
 		c.lease.unbind(c)
 		c.cancel(context.Canceled)
@@ -66,10 +74,10 @@ func (c *boundContext) over() context.Context {
 	if err := c.lease.loss(); err != nil {
 		return endedBy(err)
 	}
-	return freed
+	return freedContext
 }
 
-var freed = endedBy(context.Canceled)
+var freedContext = endedBy(context.Canceled)
 
 func endedBy(cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -85,10 +93,10 @@ func (l *Lease) bind(c *boundContext) error {
 		a := l.listenedLocked()
 		a.bound = append(a.bound, c)
 	}
-	return l.lostLocked()
+	return l.lossLocked()
 }
 
-// unbind has it forgotten.
+// unbind forgets a context.
 func (l *Lease) unbind(c *boundContext) {
 	l.lock()
 	defer l.unlock()
@@ -102,13 +110,5 @@ func (l *Lease) unbind(c *boundContext) {
 func (l *Lease) loss() error {
 	l.lock()
 	defer l.unlock()
-	return l.lostLocked()
-}
-
-// lostLocked is why the lease was lost; nil: it was not.
-func (l *Lease) lostLocked() error {
-	if l.err == ErrReleased {
-		return nil
-	}
-	return l.err
+	return l.lossLocked()
 }

@@ -23,7 +23,8 @@ import (
 // An outage holds strays back: commands that were given up, on connections that are closed by now, are executed when it ends, in
 // any order. So it is not the time since a command was given up that counts, but the time since Redis answers again.
 type cleaner struct {
-	c        *Client
+	c        *engine
+	freed    func(key string) // wakes those who wait for a lock that was freed
 	schedule *schedule.Schedule[*cleanup]
 
 	mu      sync.Mutex
@@ -41,8 +42,8 @@ type cleanup struct {
 	entry    schedule.Entry[*cleanup]
 }
 
-func newCleaner(c *Client) *cleaner {
-	cl := &cleaner{c: c, pending: make(map[*cleanup]struct{})}
+func newCleaner(c *engine, freed func(key string)) *cleaner {
+	cl := &cleaner{c: c, freed: freed, pending: make(map[*cleanup]struct{})}
 	cl.schedule = schedule.New(time.Millisecond, func(due []*cleanup) {
 		for _, u := range due {
 			c.background.Go(func() { cl.run(u) })
@@ -51,16 +52,19 @@ func newCleaner(c *Client) *cleaner {
 	return cl
 }
 
-// add has a hold freed by a call: soon, or else, where Redis has just answered, when strays of its acquire have had their time. doubt
-// says that there may be some.
-func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, soon, doubt bool) {
+// add has a call free what may be left of a wire owner: soon if something may be there, or else, as Redis has just answered, when
+// strays have had their time.
+func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left residue) {
+	if left.none() {
+		return
+	}
 	now := time.Now()
-	u := &cleanup{call: call, counts: g, strays: doubt, expires: now.Add(lease)}
-	if doubt {
+	u := &cleanup{call: call, counts: g, strays: left.stray, expires: now.Add(lease)}
+	if left.stray {
 		u.expires = u.expires.Add(cl.c.opts.CommandTimeout)
 	}
 	pause := time.Duration(0)
-	if !soon {
+	if !left.there {
 		u.calm, pause = now, cl.c.opts.CommandTimeout
 	}
 	cl.mu.Lock()
@@ -130,9 +134,9 @@ var errApart = errors.New("the slot of the lock is on its way to another node")
 func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	c := cl.c
 	x := c.ops.Op(u.call, c.opts.CommandTimeout)
-	freed, rest, err := c.sendRelease(x)
+	freed, rest, _, err := c.sendRelease(x)
 	if freed {
-		c.wake(u.counts.key)
+		cl.freed(u.counts.key)
 	}
 	if err == nil && rest {
 		err = errApart

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"sync/atomic"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,41 +22,12 @@ import (
 // A Client makes locks on one Redis. It needs one pub/sub connection beside those of the Redis client it is given, in a cluster
 // with sharded channels one for each master, and no goroutine for a lock or a waiter. Its methods may be called from any goroutine.
 type Client struct {
-	opts    Options
-	id      string // the first part of every wire owner
-	address string // where Redis is; see MultiLock
-	at      func(time.Time) clock.Instant
-	cluster *redis.ClusterClient // nil: there is one server
-	slot    func(key string) int
-	publish *publishProbe
-	ops     *redisop.Runner
-	hub     *hub.Hub
-	dog     *watchdog.Watchdog[*hold]
-	alarms  *schedule.Schedule[alarm]
-
-	shards  []shard
-	cleaner *cleaner
-
-	standBack time.Duration // after a streak; see rotation.go
-	linger    time.Duration // of a channel; see entry.go
-
-	absentGrace time.Duration // see kind.go
-
-	background group
+	*engine
+	names      *names
+	dog        *watchdog.Watchdog[*hold]
+	address    string        // where Redis is; see MultiLock
 	clockWatch chan struct{} // closed when its goroutine has ended
-
-	state   atomic.Int32
-	gone    chan struct{} // holds one hint for Close, that a shard has no hold any more
-	closing chan struct{} // closed when Close begins
-	closed  chan struct{} // closed when it is done
 }
-
-// The states of a client.
-const (
-	open     int32 = iota
-	draining       // holders may go on and enter again, nobody new gets in
-	closed
-)
 
 // New returns a client that keeps locks on rdb, which it does not close. It does not talk to Redis. It refuses, with
 // ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout or WriteTimeout, a *redis.Ring.
@@ -80,29 +51,22 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	if err != nil {
 		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
 	}
-	c := &Client{
-		opts:       opts,
-		id:         id.String(),
-		address:    addressIn(rdb),
-		at:         at,
-		slot:       func(string) int { return 0 },
-		publish:    newPublishProbe(rdb, opts),
-		shards:     make([]shard, shardCount),
-		clockWatch: make(chan struct{}),
-		gone:       make(chan struct{}, 1),
-		closing:    make(chan struct{}),
-		closed:     make(chan struct{}),
-		standBack:  standBack,
-		linger:     linger,
-
+	e := &engine{
+		opts:        opts,
+		id:          id.String(),
+		at:          at,
+		slot:        func(string) int { return 0 },
+		publish:     newPublishProbe(rdb, opts),
+		gone:        make(chan struct{}, 1),
+		closing:     make(chan struct{}),
+		closed:      make(chan struct{}),
+		firstChance: firstChance,
+		linger:      linger,
 		absentGrace: absentGrace,
 	}
+	c := &Client{engine: e, address: addressIn(rdb), clockWatch: make(chan struct{})}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		c.cluster, c.slot = cluster, wire.Slot
-	}
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.c, s.entries = c, make(map[string]*entry)
+		e.cluster, e.slot = cluster, wire.Slot
 	}
 	c.ops = redisop.New(redisop.Config{
 		Redis:      rdb,
@@ -127,19 +91,26 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 			a.ring()
 		}
 	})
-	c.cleaner = newCleaner(c)
+	c.names = newNames(e, c.dog)
+	c.cleaner = newCleaner(e, c.names.wake)
 	go c.watchClock()
 	return c, nil
 }
 
-// beat is the time between two renewals of a hold.
-func (c *Client) beat() time.Duration { return c.opts.WatchdogTimeout / 3 }
+// addressIn is the address of the server that a Redis client is for, and the number of the database. One that asks sentinels does
+// not tell which.
+func addressIn(rdb redis.UniversalClient) string {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		return fmt.Sprintf("%s/%d", c.Options().Addr, c.Options().DB)
+	case *redis.ClusterClient:
+		return strings.Join(slices.Sorted(slices.Values(c.Options().Addrs)), ",")
+	}
+	return ""
+}
 
 // leastPing is how long the subscriptions' connection has for an answer to a ping at least, however often waiters ask.
 const leastPing = time.Second
-
-// clock reads both clocks.
-func (c *Client) clock() clock.Instant { return c.at(time.Now()) }
 
 // Stats counts what a client has at hand. All of it is 0 when nobody holds or waits, a moment after the last one did.
 type Stats struct {
@@ -154,24 +125,12 @@ type Stats struct {
 // Stats returns the numbers of this moment.
 func (c *Client) Stats() Stats {
 	s := Stats{Channels: c.hub.Len(), Renewals: c.dog.Len(), Cleanups: c.cleaner.len()}
-	c.each(func(e *entry) {
+	c.names.each(func(e *entry) {
 		s.Names++
 		s.Held += int(e.holds.len)
-		s.Waiting += len(e.queue)
+		s.Waiting += e.queue.Len()
 	})
 	return s
-}
-
-// each calls f for every entry, its shard locked.
-func (c *Client) each(f func(*entry)) {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		for _, e := range s.entries {
-			f(e)
-		}
-		s.mu.Unlock()
-	}
 }
 
 // renew is how the watchdog renews a batch of holds.
@@ -215,83 +174,11 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			h.watchDeadlines()
 		}
 		if problem != nil && (len(items) == 1 || verdicts[i] == watchdog.Unanswered) {
-			h.renewFailed(problem)
+			h.reportRenewFailed(problem)
 		}
 	}
 	return verdicts
 }
-
-// renewable is the hold as it is renewed. Levels that come or go meanwhile do no harm: their own commands set their times. It may
-// be late, where the process has been stopped for a while, and then its leases may end before there is an answer.
-func (h *hold) renewable() lua.Renewable {
-	h.entry.shard.mu.Lock()
-	defer h.entry.shard.mu.Unlock()
-	h.setAlarmsLocked(h.client().beat())
-	return h.renewalLocked()
-}
-
-// renewalLocked is what Redis is to have at the least.
-func (h *hold) renewalLocked() lua.Renewable {
-	g := h.countsLocked()
-	g.levels = h.sure
-	r := h.kind.renew(g)
-	if len(r.Timeouts) > 0 {
-		r.Lease = h.needLocked()
-	}
-	return r
-}
-
-// handleRenewed moves the local deadline of the leases that the watchdog keeps.
-func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) {
-	if len(asked.Timeouts) > 0 && asked.Lease < lease {
-		return // there were none
-	}
-	h.entry.shard.mu.Lock()
-	defer h.entry.shard.mu.Unlock()
-	h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
-	h.setAlarmsLocked(h.client().twoLooks())
-}
-
-// watchDeadlines sets the alarms of all leases: they may expire before the next renewal succeeds.
-func (h *hold) watchDeadlines() {
-	h.entry.shard.mu.Lock()
-	defer h.entry.shard.mu.Unlock()
-	h.setAlarmsLocked(math.MaxInt64)
-}
-
-// handleMissing marks the hold lost, unless its last lease was just released. It returns false if the hold has another field by now: a
-// renewal on another connection may have arrived after a writer became a reader.
-func (h *hold) handleMissing(asked lua.Renewable) bool {
-	h.entry.shard.mu.Lock()
-	released, same := h.leases == nil, h.renewalLocked().Field == asked.Field
-	h.entry.shard.mu.Unlock()
-	if !released && same {
-		h.lose(ErrLockLost)
-	}
-	return released || same
-}
-
-func (h *hold) renewFailed(err error) {
-	c := h.client()
-	h.entry.shard.mu.Lock()
-	l := h.leases
-	h.entry.shard.mu.Unlock()
-	if l == nil {
-		return
-	}
-	c.opts.Logger.Warn("reqlock: renewal failed, it is tried again until the lease ends", "lock", c.logged(l.name), "owner", h.field, "error", err)
-	notify(c.opts.Observer.RenewFailed, l.caller, func() Event { return l.event(err) })
-}
-
-func (c *Client) observeRelease(ctx context.Context, l *Lease, err error) {
-	if err != nil && err != ErrLockLost {
-		c.opts.Logger.Warn("reqlock: release failed; the last level is tried again in the background, another with the next change", "lock", c.logged(l.name), "owner", l.hold.field, "error", err)
-	}
-	notify(c.opts.Observer.Released, ctx, func() Event { return l.event(err) })
-}
-
-// logged is a name as it may be logged.
-func (c *Client) logged(name string) string { return c.label(name).String() }
 
 // watchClock looks out for a clock that was set, or a machine that was asleep: then every lease is looked at, and renewed
 // at once if it is still good.
@@ -312,8 +199,8 @@ func (c *Client) watchClock() {
 		}
 		last = now
 		c.opts.Logger.Warn("reqlock: the clocks have parted, all leases are looked at")
-		var leases []*Lease
-		c.each(func(e *entry) {
+		var leases []*level
+		c.names.each(func(e *entry) {
 			for h := e.holds.first; h != nil; h = h.next {
 				for l := h.leases; l != nil; l = l.next {
 					leases = append(leases, l)
@@ -352,10 +239,8 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	close(c.closing)
-	c.each(func(e *entry) { e.dismissLocked(e.shard.arrivals, ErrClosed) })
-	for i := range c.shards {
-		c.shards[i].acquiring.Wait()
-	}
+	c.names.each(func(e *entry) { e.dismissLocked(e.queue.Arrivals(), ErrClosed) })
+	c.names.awaitAcquires()
 
 	err := c.noneHeld(ctx)
 	c.state.Store(closed)
@@ -376,11 +261,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.cleaner.close(ctx)
 	c.ops.Close()
 	c.hub.Close()
-	for i := range c.shards {
-		c.shards[i].mu.Lock()
-		clear(c.shards[i].entries)
-		c.shards[i].mu.Unlock()
-	}
+	c.names.clear()
 	close(c.closed)
 	<-c.clockWatch
 	return err
@@ -389,14 +270,7 @@ func (c *Client) Close(ctx context.Context) error {
 // noneHeld waits until no lock is held.
 func (c *Client) noneHeld(ctx context.Context) error {
 	for {
-		held := 0
-		for i := range c.shards {
-			s := &c.shards[i]
-			s.mu.Lock()
-			held += s.held
-			s.mu.Unlock()
-		}
-		if held == 0 {
+		if c.names.held() == 0 {
 			return nil
 		}
 		select {
@@ -417,11 +291,10 @@ func (c *Client) awaitReleases() error {
 // endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.
 func (c *Client) endHolds() (n int) {
 	var all []loss
-	c.each(func(e *entry) {
+	c.names.each(func(e *entry) {
 		for h := e.holds.first; h != nil; h = h.next {
-			if h.leases != nil {
-				leases, _ := h.endLocked(ErrClosed)
-				all = append(all, loss{h, leases})
+			if h.state == held {
+				all = append(all, h.endLocked(ErrClosed))
 			}
 		}
 	})

@@ -114,7 +114,7 @@ func contractReentry(t *testing.T, rdb *redis.Client) {
 	count := func(want string) {
 		t.Helper()
 		fields := b.fields(t, "a")
-		if len(fields) != 1 || fields[outer.hold.field] != want {
+		if len(fields) != 1 || fields[holdOf(outer).field] != want {
 			t.Errorf("fields: %v, want the count %s", fields, want)
 		}
 	}
@@ -216,7 +216,7 @@ func contractWatchdog(t *testing.T, rdb *redis.Client) {
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err: %v", err)
 	}
-	if fields := b.fields(t, "a"); fields[lease.hold.field] != "1" {
+	if fields := b.fields(t, "a"); fields[holdOf(lease).field] != "1" {
 		t.Errorf("fields: %v", fields)
 	}
 	mustRelease(t, lease)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -153,10 +154,10 @@ func (b *bundle) awaitQueued(t testing.TB, name string, n int64) {
 
 // sleeping is how many waiters for a name have been refused and sleep, those for a fair lock in its queue.
 func sleeping(c *Client, name string) (n int) {
-	e := c.lock(name)
+	e := c.names.lock(name)
 	defer e.unlock()
-	for _, w := range e.queue {
-		if !w.asking && w.waits && (w.place == nil || w.place.taken) {
+	for _, w := range e.queue.Waiters() {
+		if w.State() == waitqueue.Asleep && (w.Item.place == nil || w.Item.place.left.there) {
 			n++
 		}
 	}

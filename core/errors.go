@@ -53,6 +53,12 @@ var (
 	ErrWrongKind = redisop.ErrWrongKind
 )
 
+// Why an attempt at a RedLock failed.
+var (
+	errNoVote     = errors.New("no answer in time")
+	errNoMajority = errors.New("no majority of the members has answered")
+)
+
 // A notHeldError is one of the ways in which a lease can have ended.
 type notHeldError struct{ text string }
 
@@ -172,28 +178,14 @@ func (l label) String() string {
 	return hashed(l.name)
 }
 
-// label is the name of one of the client's locks.
-func (c *Client) label(name string) label { return label{name, c.opts.LogNames} }
-
-func (l *Lock) label() label { return l.c.label(l.name) }
-
-func (l *Lease) label() label {
-	if l.hold != nil {
-		return l.hold.client().label(l.name)
-	}
-	return label{l.name, l.set.shown}
-}
-
-// labelOf is the label of a lock that need not be one of ours: a stranger's name is not shown.
-func labelOf(l Locker) label {
-	if ours, ok := l.(interface{ label() label }); ok {
-		return ours.label()
-	}
-	return label{name: l.Name()}
-}
-
 // hashed is a short hash of a name.
 func hashed(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return "#" + hex.EncodeToString(sum[:4])
 }
+
+// recorded carries a record through the engine, as the reason why the lock was not acquired.
+type recorded struct{ record string }
+
+func (*recorded) Error() string        { return ErrRecorded.Error() }
+func (*recorded) Is(target error) bool { return target == ErrRecorded }

@@ -42,7 +42,7 @@ func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 			results := b.inLine(t, dying, dying, living)
 			proxy.Cut() // from now on Redis does not hear of it
 			if lease == 0 {
-				if err := b.rdb.HDel(bg, "a", holder.hold.field).Err(); err != nil {
+				if err := b.rdb.HDel(bg, "a", holdOf(holder).field).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -139,6 +139,7 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 		{single, PublishAuto, absentGrace},
 		{single, PublishPlain, absentGrace},
 		{single, PublishSharded, absentGrace},
+		{single, PublishBoth, absentGrace},
 		{cluster, PublishSharded, absentGrace},
 		{cluster, PublishPlain, 0},
 		{cluster, PublishBoth, 0},

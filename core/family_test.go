@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -537,7 +538,7 @@ func TestLevelsOfAReader(t *testing.T) {
 	one := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
 	two := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
 	three := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
-	key := func(n int) string { return wire.ReadTimeout("a", one.hold.field, n) }
+	key := func(n int) string { return wire.ReadTimeout("a", holdOf(one).field, n) }
 	want := func(levels int) {
 		t.Helper()
 		for n := 1; n <= 3; n++ {
@@ -546,7 +547,7 @@ func TestLevelsOfAReader(t *testing.T) {
 				t.Errorf("with %d levels, key %d lives for %s", levels, n, ttl)
 			}
 		}
-		if got := b.fields(t, "a")[one.hold.field]; got != strconv.Itoa(levels) {
+		if got := b.fields(t, "a")[holdOf(one).field]; got != strconv.Itoa(levels) {
 			t.Errorf("the count is %s, want %d", got, levels)
 		}
 	}
@@ -570,7 +571,7 @@ func TestReadersAreRenewed(t *testing.T) {
 	if err := errors.Join(b.rdb.HSet(bg, "a", "dead:1", 1).Err(), b.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
 		t.Fatal(err)
 	}
-	keys := []string{"a", wire.ReadTimeout("a", leases[0].hold.field, 1), wire.ReadTimeout("a", leases[1].hold.field, 1)}
+	keys := []string{"a", wire.ReadTimeout("a", holdOf(leases[0]).field, 1), wire.ReadTimeout("a", holdOf(leases[1]).field, 1)}
 	for _, key := range keys {
 		b.shorten(t, key, short)
 	}
@@ -747,7 +748,7 @@ func TestFairStrayDoesNotQueueUp(t *testing.T) {
 	c := b.client(t)
 	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	late := time.Now().Add(-time.Second).UnixMilli()
-	x := c.ops.Op(fairLock.acquire(c, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
+	x := c.ops.Op(fairLock.acquire(c.engine, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
 	answer, err := x.Run(nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -793,12 +794,16 @@ func TestFairWaiterIsHeardOf(t *testing.T) {
 	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
 	var pause time.Duration
 	eventually(t, "it stands in the queue, and sleeps", func() bool {
-		e := c.lock("a")
+		e := c.names.lock("a")
 		defer e.unlock()
-		if len(e.queue) == 0 || e.queue[0].asking || !e.queue[0].place.taken {
+		if e.queue.Len() == 0 {
 			return false
 		}
-		pause = e.queue[0].pollAt.Since(clock.Now())
+		w := e.queue.Waiters()[0]
+		if w.State() != waitqueue.Asleep || !w.Item.place.left.there {
+			return false
+		}
+		pause = w.PollAt.Since(clock.Now())
 		return true
 	})
 	if pause > fairPoll {

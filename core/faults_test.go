@@ -288,7 +288,7 @@ func TestRestartWithData(t *testing.T) {
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err: %v", err)
 	}
-	if fields := b.fields(t, "a"); fields[lease.hold.field] != "1" {
+	if fields := b.fields(t, "a"); fields[holdOf(lease).field] != "1" {
 		t.Errorf("fields: %v", fields)
 	}
 	mustRelease(t, lease)
@@ -328,7 +328,7 @@ func TestRedisStandsStill(t *testing.T) {
 			}
 			// What the old holder still had under way, and its clean-up, have come by the time it is idle.
 			eventually(t, "the old holder has nothing at hand", func() bool { return c.Stats() == Stats{} })
-			if fields := b.fields(t, "a"); len(fields) != 1 || fields[r.lease.hold.field] != "1" {
+			if fields := b.fields(t, "a"); len(fields) != 1 || fields[holdOf(r.lease).field] != "1" {
 				t.Errorf("fields: %v", fields)
 			}
 			mustRelease(t, r.lease)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
@@ -246,7 +247,7 @@ func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
 			b := newBundle(t)
 			quick := b.clientOn(t, b.srv.Client(t))
 			slow := b.clientOn(t, b.srv.ClientWith(t, hardOfHearing))
-			quick.standBack, slow.standBack = patience, patience // whose turn it is does not depend on how slow the machine is
+			quick.firstChance, slow.firstChance = patience, patience // whose turn it is does not depend on how slow the machine is
 
 			ctx, stop := context.WithTimeout(bg, 3*patience)
 			defer stop()
@@ -320,12 +321,17 @@ func (c *lateConn) Read(p []byte) (int, error) {
 // tiring are the kinds that are not handed on for ever.
 var tiring = []string{"lock", "fenced", "write"}
 
-// tire ends the streak of a lock, after n others, as if nobody else were known to want it.
-func tire(c *Client, name string, n uint8) {
-	e := c.lock(name)
+// tire ends the streak of a lock.
+func tire(c *Client, name string) {
+	e := c.names.lock(name)
 	defer e.unlock()
-	e.moves, e.streaks, e.rivals = streakMoves, n, 0
+	for range streakMoves {
+		e.queue.HandedOn(clock.Now())
+	}
 }
+
+// streakMoves is after how many hand-overs a streak ends.
+const streakMoves = 64
 
 // eachTired is eachHandedOn for the kinds that get tired, with both ways to publish, and a client that leaves a freed lock to
 // others for as long as they may need.
@@ -334,7 +340,7 @@ func eachTired(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			eachHandover(t, tiring, func(t *testing.T, s *handoverSite) {
-				s.c.standBack = patience
+				s.c.firstChance = patience
 				test(t, s)
 			}, func(o *Options) { o.PublishMode = publish })
 		})
@@ -346,22 +352,17 @@ func (s *handoverSite) another(t *testing.T) *Client {
 	return s.client(t, pollInterval(time.Hour), func(o *Options) { o.PublishMode = s.c.opts.PublishMode })
 }
 
-// As long as nobody listens elsewhere, there is nobody to whom a lock could be left after a streak.
+// Where no other process listens, the waiters here go on after a streak without a rest.
 func TestHandOver_GoesOnWithoutOtherListeners(t *testing.T) {
 	t.Parallel()
 	eachTired(t, func(t *testing.T, s *handoverSite) {
-		tire(s.c, "a", 0)
-		commands := counter(s.proxy, runs())
+		tire(s.c, "a")
+		handed, frees := counter(s.proxy, passes()), counter(s.proxy, runs(releaseScript, readWriteUpdateScript))
 		mustRelease(t, s.holder)
-		lease := s.mustGet(t)
-		if n := commands(); n != 1 {
-			t.Errorf("%d commands, want 1", n)
+		lease := s.mustGet(t) // firstChance is far longer than this waits
+		if handed() != 0 || frees() != 1 {
+			t.Errorf("handed over %d times and freed %d times, want it freed once", handed(), frees())
 		}
-		e := s.c.lock("a")
-		if e.moves != 1 || e.streaks != 1 {
-			t.Errorf("%d moves after %d streaks, want the first of the second", e.moves, e.streaks)
-		}
-		e.unlock()
 		mustRelease(t, lease)
 	})
 }
@@ -373,7 +374,7 @@ func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 		other := s.another(t)
 		stranger := acquireAsync(bg, s.lock(other), AcquireOptions{WaitTime: WaitForever})
 		listened(t, other, "a")
-		tire(s.c, "a", 0)
+		tire(s.c, "a")
 		mustRelease(t, s.holder)
 		got := await(t, "the other process has its turn", stranger)
 		if got.err != nil {
@@ -389,95 +390,13 @@ func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 	})
 }
 
-// Now and then a lock is left to others whether anybody listens or not.
-func TestHandOver_EndsNowAndThenAnyway(t *testing.T) {
-	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handoverSite) {
-		handed := counter(s.proxy, passes())
-		tire(s.c, "a", probing-1)
-		mustRelease(t, s.holder)
-		lease := mustTake(t, bg, s.lock(s.another(t)), AcquireOptions{}) // it does not listen, and finds the lock free
-		if n := handed(); n != 0 {
-			t.Errorf("handed on %d times", n)
-		}
-		mustRelease(t, lease)
-		mustRelease(t, s.mustGet(t))
-	})
-}
-
-// A hold that is lost while Redis finds that there are others is lost, and nothing more is done about it.
-func TestHandOver_LostWhileOthersWait(t *testing.T) {
-	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handoverSite) {
-		stranger := acquireAsync(bg, s.lock(s.another(t)), AcquireOptions{WaitTime: WaitForever})
-		eventually(t, "another listens", func() bool { return s.listeners() == 2 })
-		tire(s.c, "a", 0)
-		held, released := s.stopOnTheWay(t, redistest.HoldReply)
-		frees := counter(s.proxy, runs(releaseScript, readWriteUpdateScript))
-		s.holder.hold.lose(ErrLockLost)
-		held.Release()
-		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
-		for range 2 { // in any order
-			select {
-			case got := <-stranger:
-				mustRelease(t, got.lease)
-				stranger = nil
-			case got := <-s.waiter:
-				mustRelease(t, got.lease)
-				s.waiter = nil
-			case <-time.After(patience):
-				t.Fatal("nobody gets it")
-			}
-		}
-		if n := frees(); n > 2 { // by who has lost it, and by the waiter
-			t.Errorf("freed %d times", n)
-		}
-	})
-}
-
 // listeners are the subscriptions to the lock's channel.
 func (s *handoverSite) listeners() int64 {
-	channel := s.holder.hold.kind.channel("a", "")
+	channel := holdOf(s.holder).kind.channel("a", "")
 	if s.c.opts.PublishMode == PublishSharded {
 		return s.rdb.PubSubShardNumSub(bg, channel).Val()[channel]
 	}
 	return s.rdb.PubSubNumSub(bg, channel).Val()[channel]
-}
-
-// A hand-over whose reply was lost is repeated, and then there are others; it is executed after all while the lock is being freed.
-// The release has been one all the same, and what was handed on by mistake is freed.
-func TestHandOver_StrayWhileTheLockIsFreed(t *testing.T) {
-	t.Parallel()
-	eachHandover(t, tiring, func(t *testing.T, s *handoverSite) {
-		channel := s.holder.hold.kind.channel("a", "")
-		var others []*redis.PubSub
-		for range 2 { // one could be taken for the client's own subscription, which is cut
-			others = append(others, s.rdb.Subscribe(bg, channel))
-			if _, err := others[len(others)-1].Receive(bg); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tire(s.c, "a", 0)
-		stray, released := s.stopOnTheWay(t, redistest.HoldRequest)
-		free := s.proxy.OnMatch(1, runs(releaseScript, readWriteUpdateScript), redistest.HoldRequest)
-		s.proxy.Cut()
-		s.proxy.Restore()
-		await(t, "the lock is being freed", free.Hit())
-		for _, ps := range others {
-			_ = ps.Close()
-		}
-		eventually(t, "nobody else listens", func() bool { return s.listeners() <= 1 })
-		stray.Release()
-		await(t, "the hand-over has been executed", stray.Done())
-		if _, there := s.rdb.HGetAll(bg, "a").Val()[s.holder.hold.kind.field(s.holder.hold.field)]; there {
-			t.Fatal("the lock was to be handed on")
-		}
-		free.Release()
-		if err := await(t, "Release", released); err != nil {
-			t.Errorf("Release: %v", err)
-		}
-		mustRelease(t, s.mustGet(t))
-	}, commandTimeout(patience/4)) // it is freed once more then
 }
 
 // A stream of acquisitions of one process costs hardly more than a command each.
@@ -535,7 +454,7 @@ func TestHandOver_LostOnTheWay(t *testing.T) {
 	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 		held, released := s.stopOnTheWay(t, redistest.HoldRequest)
 		s.free(t, "a")
-		s.holder.hold.lose(ErrLockLost)
+		holdOf(s.holder).lose(ErrLockLost)
 		held.Release()
 		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
 		mustRelease(t, s.mustGet(t))
@@ -668,7 +587,7 @@ func TestHold_OnAFullRedis(t *testing.T) {
 			b.wantPTTL(t, "a", time.Hour)
 			mustRelease(t, inner)
 			if name == "read" { // a time-out key that was evicted is put back
-				timeout := wire.ReadTimeout("a", outer.hold.field, 1)
+				timeout := wire.ReadTimeout("a", holdOf(outer).field, 1)
 				b.rdb.Del(bg, timeout)
 				eventually(t, "it is put back", func() bool { return b.pttl(t, timeout) > 0 })
 			} else {
@@ -739,8 +658,6 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 		{name: "handed over to one that has gone", reply: handedOver, meantime: (*outcomeSite).hangUp, freed: true, heir: gone, cleanups: 1, kept: 1},
 		{name: "handed over by a hold that was lost", reply: handedOver, meantime: (*outcomeSite).lose, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
 		{name: "freed instead", reply: freedInstead, freed: true, heir: waits},
-		{name: "others listen", reply: othersListen, heir: waits},
-		{name: "others listen, and one has gone", reply: othersListen, meantime: (*outcomeSite).hangUp, heir: gone},
 		{name: "not held", reply: notHeld, freed: true, release: ErrLockLost, heir: waits},
 		{name: "not held after a retry", reply: notHeld, stray: true, freed: true, heir: waits, cleanups: 1},
 		{name: "not executed", reply: notExecuted, err: down, heir: waits},
@@ -803,7 +720,7 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	listened(t, c, "a") // or it would ask once more
 	eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
 	c.cleaner.schedule.Close() // clean-ups stay pending, to be counted
-	h := s.holder.hold
+	h := holdOf(s.holder)
 	t.Cleanup(func() {
 		leave()
 		h.lose(ErrLockLost) // one that was not freed is still being released
@@ -821,14 +738,15 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	}
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	h.tryTurnLocked()
-	s.holder.err = ErrReleased
-	h.dropLocked(s.holder)
+	h.turn.tryLocked()
+	last := s.holder.backend.(*level)
+	last.err = ErrReleased
+	h.dropLocked(last)
 	g, err := h.planCountsLocked(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := h.handOverLocked(s.holder, g)
+	o := h.handOverLocked(last, g)
 	if o == nil {
 		t.Fatal("it is not handed over")
 	}

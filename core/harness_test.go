@@ -112,9 +112,9 @@ var (
 	renewScript   = lua.Renew(nil, 0).Script
 	inspectScript = lua.Inspect("", "").Script
 
-	passScript            = lua.Pass("", "", "", 0, nil).Script
+	passScript            = lua.Pass("", "", "", 0).Script
 	fairPassScript        = lua.PassFair(&lua.Fair{}, "", "", 0).Script
-	fencedPassScript      = lua.PassFenced("", "", "", "", 0, nil).Script
+	fencedPassScript      = lua.PassFenced("", "", "", "", 0).Script
 	fencedAcquireScript   = lua.AcquireFenced("", "", "", 0).Script
 	readAcquireScript     = lua.AcquireRead("", "", "", 0).Script
 	writeAcquireScript    = lua.AcquireWrite("", "", 0).Script
@@ -275,7 +275,7 @@ func awaitRenewals(t testing.TB, leases ...*Lease) {
 	renewed := func(l *Lease) clock.Instant {
 		l.lock()
 		defer l.unlock()
-		return l.hold.renewed
+		return holdOf(l).renewed
 	}
 	before := make([]clock.Instant, len(leases))
 	for i, l := range leases {
@@ -321,3 +321,6 @@ func (b *bundle) pttl(t testing.TB, key string) time.Duration {
 	}
 	return d
 }
+
+// holdOf is the hold that a lease of one lock stands for.
+func holdOf(l *Lease) *hold { return l.backend.(*level).hold }

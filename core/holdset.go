@@ -1,8 +1,7 @@
 package core
 
-// A holdSet is the holds of one lock in this process: one, as a rule, or thousands where there are
-// readers. To add, to remove and to find one takes the same time however many there are. The shard's
-// mutex guards it.
+// A holdSet is the holds of one lock in this process: most often one, or thousands where there are readers. To add, to remove and
+// to find one takes the same time however many there are. The shard's mutex guards it.
 type holdSet struct {
 	first     *hold // of a list
 	len       int32
@@ -26,7 +25,7 @@ func (s *holdSet) add(h *hold) {
 	if s.byOwner == nil && s.len > fewHolds {
 		s.byOwner = make(map[owner]*hold)
 		for h := s.first.next; h != nil; h = h.next {
-			if !h.ended {
+			if !h.over() {
 				s.byOwner[h.owner] = h
 			}
 		}
@@ -63,16 +62,16 @@ func (s *holdSet) remove(h *hold) bool {
 	return true
 }
 
-// of returns the live hold of an owner, or nil.
+// of returns the hold of an owner that is not over, or nil.
 func (s *holdSet) of(o owner) *hold {
 	if s.byOwner != nil {
-		if h := s.byOwner[o]; h != nil && !h.ended {
+		if h := s.byOwner[o]; h != nil && !h.over() {
 			return h
 		}
 		return nil
 	}
 	for h := s.first; h != nil; h = h.next {
-		if h.owner == o && !h.ended {
+		if h.owner == o && !h.over() {
 			return h
 		}
 	}

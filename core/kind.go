@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -14,24 +15,35 @@ type kind struct {
 	shared   bool // owners of it do not exclude each other
 	queued   bool // Redis keeps the queue, and every waiter asks for itself
 	channel  func(key, field string) string
-	acquire  func(c *Client, t try) lua.Call
-	handOver func(c *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call // to another hold; nil: it is not handed on
-	update   func(c *Client, g holdCounts, lease time.Duration) lua.Call
-	release  func(c *Client, g holdCounts) lua.Call
-	undo     func(c *Client, g holdCounts) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
+	acquire  func(c *engine, t try) lua.Call
+	handOver func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call // to another hold; nil: it is not handed on
+	update   func(c *engine, g holdCounts, lease time.Duration) lua.Call
+	release  func(c *engine, g holdCounts) lua.Call
+	undo     func(c *engine, g holdCounts) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
 	renew    func(g holdCounts) lua.Renewable
-	force    func(c *Client, key string, fields []string) lua.Call
+	force    func(c *engine, key string, fields []string) lua.Call
 	field    func(owner string) string // in the lock's hash
 	holds    func(field string) bool   // whether a field of the lock's hash is a hold of this kind
 	locked   func(lua.State) bool
 
 	// Of a Once; nil for other kinds.
 	look   func(key string) lua.Call
-	record func(c *Client, g holdCounts, r lua.Record) lua.Call
+	record func(c *engine, g holdCounts, r lua.Record) lua.Call
+}
+
+// class is how a waiter for it stands to the others of the name.
+func (k *kind) class() waitqueue.Class {
+	switch {
+	case k.shared:
+		return waitqueue.Shared
+	case k.queued:
+		return waitqueue.Remote
+	}
+	return waitqueue.Exclusive
 }
 
 // undoing is the call that frees a hold as if it had never been.
-func (k *kind) undoing(c *Client, g holdCounts) lua.Call {
+func (k *kind) undoing(c *engine, g holdCounts) lua.Call {
 	if k.undo == nil {
 		return k.release(c, g)
 	}
@@ -43,30 +55,6 @@ type try struct {
 	key, field string
 	lease      time.Duration
 	notAfter   int64 // queued kinds: when to queue up at the latest, by the server's clock in ms; 0: not at all
-}
-
-// holdCounts is what Redis has of a hold, or is to have. Without levels it is nothing.
-type holdCounts struct {
-	key, field string
-	levels
-	deepest int32 // the most shared levels it has ever had
-}
-
-// levels are how often a hold was entered.
-type levels struct{ exclusive, shared int32 }
-
-func (n levels) total() int { return int(n.exclusive + n.shared) }
-
-func (n levels) plus(k *kind) levels {
-	if k == nil {
-		return n
-	}
-	if k.shared {
-		n.shared++
-	} else {
-		n.exclusive++
-	}
-	return n
 }
 
 // A waiter for a fair lock that dies leaves its place in Redis's queue. Each waiter listens on a channel of its own, so whoever
@@ -82,9 +70,9 @@ var (
 	plainLock = &kind{
 		name:    "lock",
 		channel: lockChannel,
-		acquire: func(_ *Client, t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
-		handOver: func(_ *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call {
-			return lua.Pass(g.key, g.field, to, lease, unless)
+		acquire: func(_ *engine, t try) lua.Call { return lua.Acquire(t.key, t.field, t.lease) },
+		handOver: func(_ *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.Pass(g.key, g.field, to, lease)
 		},
 		update:  updateHash,
 		release: releaseHash,
@@ -97,11 +85,11 @@ var (
 	fencedLock = &kind{
 		name:    "fenced",
 		channel: lockChannel,
-		acquire: func(_ *Client, t try) lua.Call {
+		acquire: func(_ *engine, t try) lua.Call {
 			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
 		},
-		handOver: func(_ *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call {
-			return lua.PassFenced(g.key, wire.TokenCounter(g.key), g.field, to, lease, unless)
+		handOver: func(_ *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.PassFenced(g.key, wire.TokenCounter(g.key), g.field, to, lease)
 		},
 		update:  updateHash,
 		release: releaseHash,
@@ -115,16 +103,16 @@ var (
 		name:    "fair",
 		queued:  true,
 		channel: wire.FairChannel,
-		acquire: func(c *Client, t try) lua.Call {
+		acquire: func(c *engine, t try) lua.Call {
 			return lua.AcquireFair(c.fair(t.key), t.field, t.lease, t.notAfter, absentPause)
 		},
-		handOver: func(c *Client, g holdCounts, to string, lease time.Duration, _ *lua.Others) lua.Call {
+		handOver: func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call {
 			return lua.PassFair(c.fair(g.key), g.field, to, lease)
 		},
 		update:  updateHash,
-		release: func(c *Client, g holdCounts) lua.Call { return lua.ReleaseFair(c.fair(g.key), g.field) },
+		release: func(c *engine, g holdCounts) lua.Call { return lua.ReleaseFair(c.fair(g.key), g.field) },
 		renew:   renewHash,
-		force: func(c *Client, key string, fields []string) lua.Call {
+		force: func(c *engine, key string, fields []string) lua.Call {
 			return lua.ForceReleaseFair(c.fair(key), fields)
 		},
 		field:  ownerField,
@@ -134,16 +122,16 @@ var (
 	writeLock = &kind{
 		name:    "write",
 		channel: readWriteChannel,
-		acquire: func(_ *Client, t try) lua.Call {
+		acquire: func(_ *engine, t try) lua.Call {
 			return lua.AcquireWrite(t.key, wire.WriteField(t.field), t.lease)
 		},
-		handOver: func(_ *Client, g holdCounts, to string, lease time.Duration, unless *lua.Others) lua.Call {
-			return lua.Pass(g.key, wire.WriteField(g.field), wire.WriteField(to), lease, unless)
+		handOver: func(_ *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.Pass(g.key, wire.WriteField(g.field), wire.WriteField(to), lease)
 		},
 		update:  updateReadWrite,
 		release: releaseReadWrite,
 		renew:   renewReadWrite,
-		force: func(c *Client, key string, fields []string) lua.Call {
+		force: func(c *engine, key string, fields []string) lua.Call {
 			a := c.announce(wire.ReadWriteChannel(key))
 			a.Message = wire.Unblocked
 			return lua.ForceRelease(key, fields, a)
@@ -157,13 +145,13 @@ var (
 		rank:    1,
 		shared:  true,
 		channel: readWriteChannel,
-		acquire: func(_ *Client, t try) lua.Call {
+		acquire: func(_ *engine, t try) lua.Call {
 			return lua.AcquireRead(t.key, wire.ReadTimeout(t.key, t.field, 1), t.field, t.lease)
 		},
 		update:  updateReadWrite,
 		release: releaseReadWrite,
 		renew:   renewReadWrite,
-		force: func(c *Client, key string, fields []string) lua.Call {
+		force: func(c *engine, key string, fields []string) lua.Call {
 			return lua.ForceRelease(key, fields, c.announce(wire.ReadWriteChannel(key)))
 		},
 		field:  ownerField,
@@ -179,28 +167,28 @@ func anyField(string) bool                  { return true }
 func anyLocked(s lua.State) bool            { return s.Fields > 0 }
 
 // announce is what a release publishes.
-func (c *Client) announce(channel string) lua.Announcement {
+func (c *engine) announce(channel string) lua.Announcement {
 	return lua.Announcement{Channel: channel, Message: wire.Unlocked, Commands: c.publishMode().publishCommands()}
 }
 
 // Locks of one hash field a hold.
 
-func updateHash(_ *Client, g holdCounts, lease time.Duration) lua.Call {
+func updateHash(_ *engine, g holdCounts, lease time.Duration) lua.Call {
 	return lua.Update(g.key, g.field, g.total(), lease)
 }
 
-func releaseHash(c *Client, g holdCounts) lua.Call {
+func releaseHash(c *engine, g holdCounts) lua.Call {
 	return lua.Release(g.key, g.field, c.announce(wire.LockChannel(g.key)))
 }
 
 func renewHash(g holdCounts) lua.Renewable { return lua.Renewable{Key: g.key, Field: g.field} }
 
-func forceHash(c *Client, key string, fields []string) lua.Call {
+func forceHash(c *engine, key string, fields []string) lua.Call {
 	return lua.ForceRelease(key, fields, c.announce(wire.LockChannel(key)))
 }
 
 // fair is what scripts of a fair lock are given.
-func (c *Client) fair(key string) *lua.Fair {
+func (c *engine) fair(key string) *lua.Fair {
 	f := &lua.Fair{
 		Lock:         key,
 		Queue:        wire.FairQueue(key),
@@ -208,7 +196,7 @@ func (c *Client) fair(key string) *lua.Fair {
 		Budget:       c.opts.FairWaitTimeout,
 		Announcement: c.announce(wire.FairChannel(key, "")),
 	}
-	if c.countsBy() != "" {
+	if c.countsListeners() {
 		f.Grace = c.absentGrace
 	}
 	return f
@@ -216,7 +204,7 @@ func (c *Client) fair(key string) *lua.Fair {
 
 // Read/write locks: both sides are one hold.
 
-func updateReadWrite(c *Client, g holdCounts, lease time.Duration) lua.Call {
+func updateReadWrite(c *engine, g holdCounts, lease time.Duration) lua.Call {
 	h := lua.ReadWriteHold{
 		Key:          g.key,
 		Timeouts:     g.timeouts(),
@@ -230,7 +218,7 @@ func updateReadWrite(c *Client, g holdCounts, lease time.Duration) lua.Call {
 	return lua.UpdateReadWrite(h, lease, c.announce(wire.ReadWriteChannel(g.key)))
 }
 
-func releaseReadWrite(c *Client, g holdCounts) lua.Call {
+func releaseReadWrite(c *engine, g holdCounts) lua.Call {
 	g.levels = levels{}
 	return updateReadWrite(c, g, 0)
 }
@@ -241,13 +229,4 @@ func renewReadWrite(g holdCounts) lua.Renewable {
 		r.Field = wire.WriteField(g.field)
 	}
 	return r
-}
-
-// timeouts are the keys of the shared levels that the hold has ever had.
-func (g holdCounts) timeouts() []string {
-	keys := make([]string, g.deepest)
-	for i := range keys {
-		keys[i] = wire.ReadTimeout(g.key, g.field, i+1)
-	}
-	return keys
 }

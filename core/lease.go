@@ -5,9 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
-	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
 // A Lease is a lock that was acquired, until it is released or lost. Its methods may be called from any goroutine.
@@ -18,92 +16,52 @@ import (
 //
 // The lease of a MultiLock or a RedLock stands for those of all its members, which nobody else sees.
 type Lease struct {
-	hold   *hold // its keeper,
-	set    *set  // or else this
-	name   string
-	caller context.Context // Acquire's
-	fixed  time.Duration   // LeaseTime; 0: the watchdog's
+	backend backend
+	name    string
+	caller  context.Context // Acquire's
+	fixed   time.Duration   // LeaseTime; 0: the watchdog's
 
-	// Guarded by the keeper's mutex.
+	// Guarded by the backend's mutex.
 	err       error
 	listeners *listeners
-	watched   bool // the watchdog keeps it
-
-	// Only where a hold is the keeper, and guarded as well, but for the first two.
-	kind     *kind
-	acquired clock.Moment
-	tight    bool          // it ends earlier than others do; see RedLock
-	alarmed  bool          // the alarm may be set
-	deadline clock.Instant // where the watchdog does not keep it
-	alarm    schedule.Entry[alarm]
-	next     *Lease // of the hold
 }
 
-// listeners are told of the end of a lease. They are made on demand.
+// A backend is what a Lease stands for: a level of a hold, or a set of other leases.
+type backend interface {
+	mutex() *sync.Mutex
+	// leftLocked is the time until the lease ends unless it is prolonged.
+	leftLocked() time.Duration
+	// expire ends the lease if its time is over.
+	expire()
+	// detachLocked begins a release; giveBack follows. r is the record to be left; nil: none.
+	detachLocked(r *lua.Record)
+	// giveBack tells Redis of the release.
+	giveBack(ctx context.Context) error
+	extend(ctx context.Context, d time.Duration) error
+	// renewedLocked reports whether the watchdog keeps the lease.
+	renewedLocked() bool
+	stopRenewalLocked()
+	// background runs f on a goroutine that Client.Close waits for; where that is over, on the caller's.
+	background(f func())
+
+	holder() owner
+	token() uint64 // 0: none
+	shown() bool   // errors may hold the name
+}
+
+// listeners hear of the end of a lease. They are made on demand.
 type listeners struct {
 	ctx    context.Context // Lease.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	bound  []*boundContext // those that somebody has asked for their end
-	whole  *set            // of which the lease is a member
+	bound  []*boundContext             // those that were asked for their end
+	set    func(l *Lease, cause error) // that the lease is a member of
 }
 
-// A keeper is what stands behind a lease: a hold in Redis, which is at the bottom of everything, or a set of other leases.
-type keeper interface {
-	mutex() *sync.Mutex
-	// leftLocked is the time until the lease ends if nothing prolongs it.
-	leftLocked(l *Lease) time.Duration
-	// expire ends the lease if its time is over.
-	expire(l *Lease)
-	// dropLocked takes off a lease that is being released; giveBack follows.
-	dropLocked(l *Lease)
-	// giveBack tells Redis of the release.
-	giveBack(ctx context.Context, l *Lease) error
-	extend(ctx context.Context, l *Lease, d time.Duration) error
-	// stopRenewalLocked has the watchdog keep the lease no longer.
-	stopRenewalLocked(l *Lease)
-	// background runs f on a goroutine that Client.Close waits for; where that is over, on the caller's.
-	background(f func())
-}
+func (l *Lease) lock()   { l.backend.mutex().Lock() }
+func (l *Lease) unlock() { l.backend.mutex().Unlock() }
 
-func (h *hold) lease(r *request, acquired clock.Moment) Lease {
-	return Lease{
-		hold:     h,
-		name:     r.name,
-		caller:   r.ctx,
-		fixed:    r.fixed,
-		watched:  r.fixed == 0,
-		kind:     r.kind,
-		acquired: acquired,
-	}
-}
-
-func (l *Lease) keeper() keeper {
-	if l.hold != nil {
-		return l.hold
-	}
-	return l.set
-}
-
-func (l *Lease) owner() owner {
-	if l.hold != nil {
-		return l.hold.owner
-	}
-	return ownerFrom(l.caller)
-}
-
-// duration is the lease as Redis is told.
-func (l *Lease) duration() time.Duration { return l.hold.client().leaseTime(l.fixed) }
-
-func (c *Client) leaseTime(d time.Duration) time.Duration {
-	if d == 0 {
-		d = c.opts.WatchdogTimeout
-	}
-	return d.Truncate(time.Millisecond)
-}
-
-func (l *Lease) lock()   { l.keeper().mutex().Lock() }
-func (l *Lease) unlock() { l.keeper().mutex().Unlock() }
+func (l *Lease) label() label { return label{l.name, l.backend.shown()} }
 
 // Name is the name of the lock, as it was given to the client; of a MultiLock or a RedLock it is what their Name says.
 func (l *Lease) Name() string { return l.name }
@@ -123,7 +81,7 @@ func (l *Lease) Context() context.Context {
 		parent = context.WithoutCancel(parent) // which may have ended since then, and is not the cause
 	}
 	// This is done without the mutex: the caller's context may be code of its own. Nobody knows the new one before it is adopted.
-	ctx, cancel := context.WithCancelCause(withOwner(parent, l.owner()))
+	ctx, cancel := context.WithCancelCause(withOwner(parent, l.backend.holder()))
 	return l.adopt(ctx, cancel)
 }
 
@@ -162,17 +120,15 @@ func (l *Lease) listenedLocked() *listeners {
 // Bind returns ctx with the lease's owner, so that it re-enters the lock, ending when the lease is lost (cause ErrLockLost,
 // or ErrClosed). It does not end on release. Call the function when done with it.
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	c := &boundContext{Context: ctx, lease: l, owner: l.owner()}
+	c := &boundContext{Context: ctx, lease: l, id: identity{owner: l.backend.holder()}}
 	return c, c.free
 }
 
 // Token is the fencing token of a lease of a FencedLock: greater than that of every hold of the lock before it, in any process.
 // Re-entries share their hold's. ok is false for other locks, and for several. Redisson: lockAndGetToken.
 func (l *Lease) Token() (token uint64, ok bool) {
-	if l.hold == nil {
-		return 0, false
-	}
-	return l.hold.token, l.hold.token > 0
+	token = l.backend.token()
+	return token, token > 0
 }
 
 // Done is closed when the lease is released or lost.
@@ -199,10 +155,10 @@ var closedChannel = func() chan struct{} {
 // also when the process, or the machine, has been stopped for a while.
 func (l *Lease) Err() error {
 	l.lock()
-	err, over := l.err, l.leftLocked() <= 0
+	err, over := l.err, l.backend.leftLocked() <= 0
 	l.unlock()
 	if err == nil && over {
-		l.expire()
+		l.backend.expire()
 		l.lock()
 		err = l.err
 		l.unlock()
@@ -218,27 +174,7 @@ func (l *Lease) Remaining() time.Duration {
 	}
 	l.lock()
 	defer l.unlock()
-	return max(0, l.leftLocked())
-}
-
-// leftLocked is the time to the deadline.
-func (l *Lease) leftLocked() time.Duration { return l.keeper().leftLocked(l) }
-
-// expire ends the lease if its time is over.
-func (l *Lease) expire() { l.keeper().expire(l) }
-
-// ring is expire, when that is said to be so. As a rule it is not: the lease has been prolonged since its alarm was set.
-func (l *Lease) ring() {
-	l.lock()
-	at := l.hold.client().clock()
-	over := l.err == nil && l.leftAtLocked(at) <= 0
-	if l.err == nil && !over {
-		l.setAlarmLocked(at)
-	}
-	l.unlock()
-	if over {
-		l.hold.client().background.Go(l.expire)
-	}
+	return max(0, l.backend.leftLocked())
 }
 
 // Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
@@ -252,9 +188,9 @@ func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) 
 // release is Release, with a record or without.
 func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	l.lock()
-	if l.err == nil && l.leftLocked() <= 0 {
+	if l.err == nil && l.backend.leftLocked() <= 0 {
 		l.unlock()
-		l.expire()
+		l.backend.expire()
 		l.lock()
 	}
 	if err := l.err; err != nil {
@@ -262,17 +198,14 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 		return opErr("release", l.label(), err)
 	}
 	l.err = ErrReleased
-	l.keeper().dropLocked(l)
-	if r != nil {
-		l.hold.record = r
-	}
-	heard := l.listeners != nil // whoever asks from now on is told at once
+	l.backend.detachLocked(r)
+	heard := l.listeners != nil // who asks from now on has the answer at once
 	l.unlock()
 
 	if heard {
 		l.endContexts(ErrReleased)
 	}
-	return l.keeper().giveBack(ctx, l)
+	return l.backend.giveBack(ctx)
 }
 
 // Extend has the lease last for d from now, unless it lasts longer already. A lease that the watchdog keeps needs no
@@ -286,12 +219,12 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return opErr("extend", l.label(), err)
 	}
 	l.lock()
-	watched := l.watched
+	watched := l.backend.renewedLocked()
 	l.unlock()
 	if watched {
 		return opErr("extend", l.label(), invalid(ErrInvalidOptions, "the watchdog keeps this lease; acquire with a LeaseTime to extend it by hand"))
 	}
-	return l.keeper().extend(ctx, l, d.Truncate(time.Millisecond))
+	return l.backend.extend(ctx, d.Truncate(time.Millisecond))
 }
 
 // StopRenewal has the watchdog keep the lease no longer: it ends when what it has left is over, unless it is released
@@ -299,13 +232,12 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 func (l *Lease) StopRenewal() {
 	l.lock()
 	defer l.unlock()
-	if l.err == nil && l.watched {
-		l.keeper().stopRenewalLocked(l)
-		l.watched = false
+	if l.err == nil && l.backend.renewedLocked() {
+		l.backend.stopRenewalLocked()
 	}
 }
 
-// endContexts tells everybody that the lease has ended. It is called once, by whoever set err.
+// endContexts ends all that listens to the lease. It is called once, by the function that set err.
 func (l *Lease) endContexts(cause error) {
 	l.lock()
 	if l.listeners == nil {
@@ -326,43 +258,30 @@ func (l *Lease) endContexts(cause error) {
 			b.cancel(cause)
 		}
 	}
-	if a.whole != nil {
-		a.whole.memberEnded(l, cause)
+	if a.set != nil {
+		a.set(l, cause)
 	}
 }
 
-// reportLoss tells log and observer.
-func (l *Lease) reportLoss(cause error) {
-	c := l.hold.client()
-	c.opts.Logger.Warn("reqlock: lock lost while it was held", "lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
-	if f := c.opts.Observer.Lost; f != nil {
-		f(l.caller, l.event(cause))
-	}
+// abandon releases a lease in the background.
+func (l *Lease) abandon() {
+	l.backend.background(func() { _ = l.Release(context.Background()) })
 }
 
-func (l *Lease) event(err error) Event {
-	return Event{
-		Name:  l.name,
-		Kind:  l.kind.name,
-		Owner: l.hold.field,
-		Held:  clock.Now().Since(l.acquired),
-		Lease: l.fixed,
-		Err:   err,
+// remaining is Remaining of a lease that may be over, without a look at whether it is.
+func (l *Lease) remaining() time.Duration {
+	l.lock()
+	defer l.unlock()
+	if l.err != nil {
+		return 0
 	}
+	return max(0, l.backend.leftLocked())
 }
 
-// disown gives back a lease that its caller has not heard of, because it had left.
-func (l *Lease) disown() {
-	l.keeper().background(func() {
-		l.lock()
-		if l.err != nil {
-			l.unlock()
-			return
-		}
-		l.err = ErrReleased
-		l.keeper().dropLocked(l)
-		l.unlock()
-		l.endContexts(ErrReleased)
-		_ = l.hold.release(l) // what fails is cleaned up
-	})
+// lossLocked is why the lease was lost; nil: it was not.
+func (l *Lease) lossLocked() error {
+	if l.err == ErrReleased {
+		return nil
+	}
+	return l.err
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
-	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -35,12 +34,11 @@ type Lock struct {
 // it is next used or its time is over. Redisson: getLock.
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 
-// FairLock returns the lock of a name that is granted in the order in which it was asked for, by all
-// processes together. Each waiter stands in a queue in Redis. One that dies is passed over within 15s
-// of the lock being free: when it is its turn, others see that nothing listens on its channel. With
-// PublishBoth, and with plain channels in a cluster, they cannot see that, and it is passed over
-// after Options.FairWaitTimeout, counted from the end of the lease that the holder had when it queued
-// up, and as much again for each waiter before it. Redisson: getFairLock.
+// FairLock returns the lock of a name that is granted in the order in which it was asked for, by all processes together. Each waiter
+// stands in a queue in Redis. One that dies is passed over within 15s of the lock being free: when it is its turn, others see that
+// nothing listens on its channel. In a cluster only sharded channels show that. With others it is passed over after
+// Options.FairWaitTimeout, counted from the end of the lease that the holder had when it queued up, and as much again for each waiter
+// before it. Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
 
 // FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. What the lock protects remembers
@@ -93,6 +91,8 @@ func (c *Client) newLock(k *kind, name string) *Lock {
 // Name is the name that was given to the client.
 func (l *Lock) Name() string { return l.name }
 
+func (l *Lock) label() label { return l.c.label(l.name) }
+
 // Acquire takes the lock, or enters it again if the owner in ctx holds it. When somebody else holds it for longer than
 // WaitTime, the error is a *NotAcquiredError; when ctx ends first, it matches ctx's error; see the errors of this package
 // for the others. A caller whose ctx has ended is never left with the lock. Redisson: lock, tryLock.
@@ -136,9 +136,9 @@ func (l *Lock) field(ctx context.Context) string {
 	if o == 0 {
 		return ""
 	}
-	e := l.c.lock(l.key)
+	e := l.c.names.lock(l.key)
 	defer e.unlock()
-	if h := e.holdOfLocked(o); h != nil {
+	if h := e.holds.of(o); h != nil {
 		return h.field
 	}
 	return ""
@@ -165,7 +165,7 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	fields, err := l.holders(ctx)
 	if err == nil && len(fields) > 0 {
 		l.lose(fields)
-		call := l.kind.force(l.c, l.key, l.bothSides(fields))
+		call := l.kind.force(l.c.engine, l.key, l.bothSides(fields))
 		var answer any
 		if answer, err = l.ask(ctx, call); err == nil {
 			_, err = call.ReadFlag(answer) // 0: they have released it since, or this is the echo of a try whose reply was lost
@@ -174,7 +174,7 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, opErr("force-unlock", l.label(), err)
 	}
-	l.c.wake(l.key)
+	l.c.names.wake(l.key)
 	return len(fields) > 0, nil
 }
 
@@ -205,18 +205,8 @@ func (l *Lock) bothSides(fields []string) []string {
 // lose ends the holds of this client that have these fields, and the grants of them that are on
 // their way: Redis has executed an acquire or a hand-over, and its reply has not been read.
 func (l *Lock) lose(fields []string) {
-	e := l.c.lock(l.key)
-	var taken []*hold
-	for h := e.holds.first; h != nil; h = h.next {
-		if slices.Contains(fields, l.kind.field(h.field)) {
-			taken = append(taken, h)
-		}
-	}
-	for _, w := range slices.Concat(e.queue, e.shard.voters) {
-		if w.entry == e && w.coming != "" && slices.Contains(fields, l.kind.field(w.coming)) {
-			w.forced = true
-		}
-	}
+	e := l.c.names.lock(l.key)
+	taken := e.forceLocked(func(field string) bool { return slices.Contains(fields, l.kind.field(field)) })
 	e.unlock()
 	for _, h := range taken {
 		h.lose(ErrLockLost)
@@ -228,19 +218,6 @@ func (l *Lock) ask(ctx context.Context, call lua.Call) (any, error) {
 		return nil, l.err
 	}
 	return l.c.ask(ctx, call)
-}
-
-// ask sends one call for a caller that may leave.
-func (c *Client) ask(ctx context.Context, call lua.Call) (any, error) {
-	if ctx.Err() != nil {
-		return nil, ended(ctx)
-	}
-	x := c.ops.Op(call, c.opts.CommandTimeout)
-	answer, err := x.Run(ctx.Done(), nil)
-	if err == redisop.ErrLeft {
-		return nil, ended(ctx)
-	}
-	return answer, err
 }
 
 // Do acquires a lock, calls fn with the context of the lease, and releases the lock, also when fn panics. The error is

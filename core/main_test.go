@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 )
@@ -13,6 +14,7 @@ import (
 // TestMain runs more tests at a time than there are processors: nearly all that they do is wait. Afterwards no goroutine
 // may be left.
 func TestMain(m *testing.M) {
+	strict, waitqueue.Strict = true, true
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })

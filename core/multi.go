@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // MultiLock returns several locks as one: all of them are acquired, or none. They may be of different kinds and of different
@@ -71,18 +68,6 @@ func keyOf(l Locker) string {
 func addressOf(l Locker) string {
 	if c := clientOf(l); c != nil {
 		return c.address
-	}
-	return ""
-}
-
-// addressIn is the address of the server that a Redis client is for, and the number of the database. One that asks sentinels does
-// not tell which.
-func addressIn(rdb redis.UniversalClient) string {
-	switch c := rdb.(type) {
-	case *redis.Client:
-		return fmt.Sprintf("%s/%d", c.Options().Addr, c.Options().DB)
-	case *redis.ClusterClient:
-		return strings.Join(slices.Sorted(slices.Values(c.Options().Addrs)), ",")
 	}
 	return ""
 }
@@ -186,6 +171,14 @@ func overlap(a, b Locker, matters func(a, b part) bool) *Lock {
 	return nil
 }
 
+// labelOf is the label of a lock that need not be one of ours: a stranger's name is not shown.
+func labelOf(l Locker) label {
+	if ours, ok := l.(interface{ label() label }); ok {
+		return ours.label()
+	}
+	return label{name: l.Name()}
+}
+
 // joinLabels is a label for several locks, each name once. It is shown if each of theirs is.
 func joinLabels(what string, locks []Locker) label {
 	var names []string
@@ -238,7 +231,7 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	}
 	switch {
 	case err == nil:
-		return s.lease, nil
+		return &s.Lease, nil
 	case ctx.Err() != nil: // its cause may be that another lock was lost, or not to be had: that passes no more
 		return nil, opErr("acquire", m.whole, endedAfter(ctx, err))
 	}

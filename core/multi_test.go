@@ -297,7 +297,7 @@ func TestMultiLockLosesAllWithOne(t *testing.T) {
 			x, y := all[0].client(t), all[1].client(t)
 			other := all[0].client(t)
 			whole := mustTake(t, bg, MultiLock(x.Lock("a"), y.Lock("b"), x.Lock("c")), AcquireOptions{LeaseTime: lease})
-			bound, unbind := whole.Bind(context.WithValue(bg, ownerKey{}, nil))
+			bound, unbind := whole.Bind(context.WithValue(bg, identityKey{}, nil))
 			defer unbind()
 			next := acquireAsync(bg, other.Lock("a"), forever)
 			eventually(t, "somebody waits for a", func() bool { return other.Stats().Waiting == 1 })

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
@@ -63,13 +62,13 @@ func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 func (o *Once) kind(marker lua.Record) *kind {
 	k := *plainLock
 	k.name, k.handOver = "once", nil
-	k.acquire = func(_ *Client, t try) lua.Call { return lua.OnceAcquire(t.key, o.record, t.field, t.lease, marker) }
+	k.acquire = func(_ *engine, t try) lua.Call { return lua.OnceAcquire(t.key, o.record, t.field, t.lease, marker) }
 	k.look = func(key string) lua.Call { return lua.OnceLook(key, o.record) }
-	k.record = func(c *Client, g holdCounts, r lua.Record) lua.Call {
+	k.record = func(c *engine, g holdCounts, r lua.Record) lua.Call {
 		return lua.OnceRecord(g.key, o.record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
 	}
 	if marker.Value != "" {
-		k.undo = func(c *Client, g holdCounts) lua.Call {
+		k.undo = func(c *engine, g holdCounts) lua.Call {
 			return lua.OnceRelease(g.key, o.record, g.field, c.announce(wire.LockChannel(g.key)))
 		}
 	}
@@ -109,8 +108,8 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 // entered again as a Once. The lock stays held.
 func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
-	if l.hold.kind.record == nil {
-		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which leaves no records; take it as a core.Once first", l.hold.kind.name)
+	if kind := l.backend.(*level).hold.kind; kind.record == nil {
+		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which leaves no records; take it as a core.Once first", kind.name)
 	}
 	if err != nil {
 		return opErr("release", l.label(), err)
@@ -126,49 +125,4 @@ func checkRecord(what string, record []byte, ttl time.Duration) error {
 		return invalid(ErrInvalidOptions, "the %s would live for %s; use at least %s", what, ttl, minLease)
 	}
 	return nil
-}
-
-// recorded is how a record goes through the engine: as the reason why somebody did not get the lock.
-type recorded struct{ record string }
-
-func (*recorded) Error() string        { return ErrRecorded.Error() }
-func (*recorded) Is(target error) bool { return target == ErrRecorded }
-
-// recordOr returns the record in place of a refusal that was not Redis's: others of this process are first in the queue,
-// but they may be there for the record as well, and have only not been answered yet.
-func (w *waiter) recordOr(refusal error) error {
-	if w.kind.look == nil {
-		return refusal
-	}
-	call := w.kind.look(w.entry.key)
-	answer, err := w.entry.client().ask(w.ctx, call)
-	if err != nil {
-		return err
-	}
-	if record, ok := call.ReadRecord(answer); ok {
-		return &recorded{record}
-	}
-	if _, err := call.ReadAcquire(answer); err != nil {
-		return err
-	}
-	return refusal
-}
-
-// recordingLocked reports whether a hold of ours is being released with a record right now. Those who wait for it need not ask:
-// they will be told.
-func (e *entry) recordingLocked() bool {
-	for h := e.holds.first; h != nil; h = h.next {
-		if h.record != nil && h.leases == nil && !h.ended {
-			return true
-		}
-	}
-	return false
-}
-
-// deliverLocked gives a record that we have left to all who wait for it. sent is when the command was queued: where the record may be
-// over by now, they have to ask.
-func (e *entry) deliverLocked(r *lua.Record, sent clock.Instant) {
-	if e.client().clock().Since(sent) < r.TTL {
-		e.dismissLocked(e.shard.arrivals, &recorded{r.Value})
-	}
 }

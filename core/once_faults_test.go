@@ -35,13 +35,13 @@ func TestOnce_LostReplies(t *testing.T) {
 				rule := proxy.OnMatch(1, runs(script), action)
 
 				lease := mustBegin(t, once, AcquireOptions{})
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field})
 				mustRelease(t, lease)
 				b.wantStored(t, "a", "", 0)
 
 				lease = mustBegin(t, once, AcquireOptions{})
 				mustRecord(t, lease, "done", time.Minute)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": lease.hold.field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": holdOf(lease.Lease).field})
 				b.wantStored(t, "a", "done", time.Minute)
 				if script == onceLookScript {
 					if record, err := look(c, "a"); record != "done" {
@@ -57,9 +57,8 @@ func TestOnce_LostReplies(t *testing.T) {
 
 // look asks for the record as a caller does whom the queue refuses.
 func look(c *Client, name string) (string, error) {
-	r := newRequest(bg, &c.Once(name).lock, AcquireOptions{})
-	w := c.newWaiter(&r)
-	w.entry = c.lock(name)
+	w := newWaiter(bg, c.engine, name, c.Once(name).lock.kind, newOwner(), AcquireOptions{})
+	w.entry = c.names.lock(name)
 	w.entry.unlock()
 	err := w.recordOr(ErrTooManyWaiters)
 	if r := (*recorded)(nil); errors.As(err, &r) {
@@ -127,7 +126,7 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
 			return func(t *testing.T, b *bundle) {
 				b.wantCount(t, lease.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field})
 				mustRelease(t, lease)
 			}
 		},
@@ -267,7 +266,7 @@ func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
 			t.Fatalf("a waiter has got %+v, want the lock", r)
 		}
 		b.wantCount(t, lease.Lease, 1)
-		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": lease.hold.field})
+		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field})
 	}
 	mustRelease(t, lease)
 	b.wantStored(t, "a", "", 0)
@@ -288,7 +287,7 @@ func TestOnce_AStrayRecord(t *testing.T) {
 	stray.Release()
 	await(t, "the stray was executed", stray.Done())
 	b.wantCount(t, next.Lease, 1)
-	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": next.hold.field})
+	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).field})
 	mustRecord(t, next, "second", time.Hour)
 	b.wantStored(t, "a", "second", time.Hour)
 }
@@ -457,7 +456,7 @@ func TestOnce_Levels(t *testing.T) {
 				b.wantCount(t, outer.Lease, 2)
 				mustRecord(t, inner.lease, "inner", time.Minute)
 				b.wantCount(t, outer.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": outer.hold.field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": holdOf(outer.Lease).field})
 				wantBusy(t, b.client(t).Once("a"))
 				if again := acquireOnce(outer.Context(), once, opts); again.lease == nil {
 					t.Fatalf("re-entry after the record: %+v", again)

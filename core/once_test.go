@@ -191,13 +191,15 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	commands := counter(proxy, runs())
 	rule := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
 	released := make(chan error, 1)
-	before := epochOf(c, "a")
+	before := wakesOf(c, "a")
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
 	await(t, "Redis has the record", rule.Hit())
 	eventually(t, "the message is here, and the first waiter has looked at it", func() bool {
-		e := c.lock("a")
+		e := c.names.lock("a")
 		defer e.unlock()
-		return e.epoch != before && len(e.queue[0].signal) == 0
+		first := e.queue.Waiters()[0]
+		wakes, _ := first.Wakes()
+		return wakes != before && len(first.Item.signal) == 0
 	})
 	waiters = append(waiters, waitForRecord(t, c, once, 10)...)
 	rule.Release()

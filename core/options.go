@@ -16,11 +16,10 @@ type Options struct {
 	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again. 0: 5s, at least 1ms. A waiter
 	// for a fair lock sleeps 5s at most, to keep its place.
 	PollInterval time.Duration
-	// FairWaitTimeout is how long a waiter for a fair lock may be silent before others drop it from the
-	// queue. It is the bound where nothing else tells that a waiter is dead: with PublishBoth, and
-	// with plain channels in a cluster. Elsewhere a waiter for whom nothing listens is dropped when it
-	// has been its turn for some 10s. All programs that share fair locks should agree on it. 0: 300s, at
-	// least 1s. Redisson: fairLockWaitTimeout.
+	// FairWaitTimeout is how long a waiter for a fair lock may be silent before others drop it from the queue. It is the bound
+	// where nothing else tells that a waiter is dead: in a cluster, unless its channels are sharded. Elsewhere a waiter for whom
+	// nothing listens is dropped when it has been its turn for some 10s. All programs that share fair locks should agree on it. 0:
+	// 300s, at least 1s. Redisson: fairLockWaitTimeout.
 	FairWaitTimeout time.Duration
 	// CommandTimeout bounds each operation on Redis, repeats and the wait for a connection included, whatever the time-outs of the
 	// Redis client are. A command that was given up holds its connection for an eighth longer at most. A shorter ReadTimeout of
@@ -185,8 +184,6 @@ type AcquireOptions struct {
 	// MaxWaiters bounds how many callers of this process wait for the name: one more is refused with ErrTooManyWaiters. It does not
 	// matter without WaitTime. 0: 1024; -1: no bound; other negative values are refused.
 	MaxWaiters int
-
-	vote bool // on behalf of a RedLock; see there
 }
 
 func (o AcquireOptions) check() error {

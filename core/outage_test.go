@@ -99,7 +99,11 @@ func TestWaitForever_Replies(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			var retries atomic.Int64
-			c, proxy := b.proxied(t, retrying(&retries), commandTimeout(200*time.Millisecond))
+			timeout := 200 * time.Millisecond // for what is repeated until then
+			if !passes {
+				timeout = patience
+			}
+			c, proxy := b.proxied(t, retrying(&retries), commandTimeout(timeout))
 			rule := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith("-"+reply+"\r\n"))
 			result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
 			if !passes {

@@ -176,7 +176,7 @@ func TestReply_OddOnesGrantNothing(t *testing.T) {
 			proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith(raw))
 			lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
 			if err == nil {
-				t.Fatalf("granted: %s", lease.hold.field)
+				t.Fatalf("granted: %s", holdOf(lease).field)
 			}
 			if errors.Is(err, ErrNotAcquired) {
 				t.Errorf("taken for a refusal: %v", err)
@@ -194,7 +194,7 @@ func TestReply_OddOnesToTheHolder(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
-	for _, raw := range []string{"$-1\r\n", "_\r\n", ":2\r\n", "+OK\r\n", "*0\r\n", "*1\r\n:1\r\n"} {
+	for _, raw := range []string{"$-1\r\n", "_\r\n", ":-2\r\n", "+OK\r\n", "*0\r\n", "*1\r\n:1\r\n"} {
 		t.Run(strconv.Quote(raw), func(t *testing.T) {
 			lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
 			proxy.OnMatch(1, runs(updateScript), redistest.ReplyWith(raw))

@@ -7,25 +7,30 @@ import (
 	"github.com/reqlock/reqlock/internal/framework"
 )
 
-// An owner is who holds locks, as this process sees it: whoever carries it in its context re-enters what it holds. It is
-// never seen outside the process; there, each hold has a wire owner of its own. 0: nobody.
+// An owner holds locks, as this process sees it. Code that carries it in its context enters what it holds again. Redis never sees
+// it: there, each hold has a wire owner of its own. 0: none.
 type owner uint64
 
-var (
-	owners atomic.Uint64
-	holds  atomic.Uint64 // numbers the wire owners of this process
-)
+var owners atomic.Uint64
 
 func newOwner() owner { return owner(owners.Add(1)) }
 
-type ownerKey struct{}
-
-func ownerFrom(ctx context.Context) owner {
-	if o, ok := framework.Value(ctx, ownerKey{}).(*owner); ok {
-		return *o
-	}
-	return 0
+// An identity is what a context says of a caller.
+type identity struct {
+	owner owner
+	voter bool // it acquires a member of a RedLock
 }
+
+type identityKey struct{}
+
+func identityFrom(ctx context.Context) identity {
+	if id, ok := framework.Value(ctx, identityKey{}).(*identity); ok {
+		return *id
+	}
+	return identity{}
+}
+
+func ownerFrom(ctx context.Context) owner { return identityFrom(ctx).owner }
 
 // effective is the context that Acquire watches: where a framework's own never ends by itself, which Gin's does not, it is the
 // request's.
@@ -38,17 +43,24 @@ func effective(ctx context.Context) context.Context {
 	return ctx
 }
 
-func withOwner(ctx context.Context, o owner) context.Context { return &ownerContext{ctx, o} }
-
-// An ownerContext is what context.WithValue would make, and can be part of something else.
-type ownerContext struct {
-	context.Context
-	owner owner
+func withOwner(ctx context.Context, o owner) context.Context {
+	return &identityContext{ctx, identity{owner: o}}
 }
 
-func (c *ownerContext) Value(key any) any {
-	if key == (ownerKey{}) {
-		return &c.owner // a number would be put on the heap each time
+// withVoter returns a context with a new owner, for one attempt at a RedLock.
+func withVoter(ctx context.Context) context.Context {
+	return &identityContext{ctx, identity{newOwner(), true}}
+}
+
+// An identityContext is like one of context.WithValue, without an allocation for the value.
+type identityContext struct {
+	context.Context
+	id identity
+}
+
+func (c *identityContext) Value(key any) any {
+	if key == (identityKey{}) {
+		return &c.id
 	}
 	return c.Context.Value(key)
 }

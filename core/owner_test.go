@@ -34,7 +34,7 @@ func (b *bundle) wantFields(t testing.TB, key string, want map[string]string) {
 // wantCount checks the hold count of a hold in Redis.
 func (b *bundle) wantCount(t testing.TB, l *Lease, want int) {
 	t.Helper()
-	b.wantFields(t, l.hold.entry.key, map[string]string{l.hold.field: strconv.Itoa(want)})
+	b.wantFields(t, holdOf(l).entry.key, map[string]string{holdOf(l).field: strconv.Itoa(want)})
 }
 
 // wantPTTL allows for a slow machine.
@@ -50,7 +50,7 @@ func wantHeldByOther(t testing.TB, c *Client, name string) {
 	t.Helper()
 	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{})
 	if err == nil {
-		t.Fatalf("a second owner got %q: %s", name, lease.hold.field)
+		t.Fatalf("a second owner got %q: %s", name, holdOf(lease).field)
 	}
 	wantErr(t, "Acquire by somebody else", err, ErrNotAcquired)
 }
@@ -65,15 +65,15 @@ func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 	for i := range 40 {
 		c := clients[i%2]
 		lease := mustEnter(t, ctx, c, "a", AcquireOptions{})
-		field := lease.hold.field
+		field := holdOf(lease).field
 		number := field[strings.LastIndex(field, ":")+1:]
 		if !strings.HasPrefix(field, c.id+":") || seen[number] {
 			t.Fatalf("wire owner %q: want %s: and a number that was not used before", field, c.id)
 		}
 		seen[number] = true
 		inner := mustEnter(t, ctx, c, "a", AcquireOptions{})
-		if inner.hold.field != field {
-			t.Fatalf("a re-entry has wire owner %q, the hold %q", inner.hold.field, field)
+		if holdOf(inner).field != field {
+			t.Fatalf("a re-entry has wire owner %q, the hold %q", holdOf(inner).field, field)
 		}
 		mustRelease(t, inner)
 		mustRelease(t, lease)
@@ -186,7 +186,7 @@ func TestCount_AbandonedReentry(t *testing.T) {
 		t.Fatalf("Acquire: %v, %v", r.lease, r.err)
 	}
 	held.Release()
-	eventually(t, "the count is right again", func() bool { return b.fields(t, "a")[outer.hold.field] == "1" })
+	eventually(t, "the count is right again", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
 	mustRelease(t, outer)
 	b.wantFields(t, "a", nil)
 }
@@ -203,7 +203,7 @@ func TestCount_ExpiredLease(t *testing.T) {
 	await(t, "the inner lease is over", inner.Done())
 	wantErr(t, "the lease that ran out", inner.Err(), ErrLockLost)
 	wantErr(t, "its context", context.Cause(inner.Context()), ErrLockLost)
-	eventually(t, "the count is 1", func() bool { return b.fields(t, "a")[outer.hold.field] == "1" })
+	eventually(t, "the count is 1", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
 	if err := outer.Err(); err != nil {
 		t.Error(err)
 	}
@@ -568,10 +568,10 @@ func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 					await(t, "the first extension is under way", held.Hit())
 				}
 			}
-			eventually(t, "the second stands in line", func() bool { return lease.hold.lineLength() == 1 })
+			eventually(t, "the second stands in line", func() bool { return holdOf(lease).lineLength() == 1 })
 			released := make(chan error, 1)
 			go func() { released <- lease.Release(bg) }()
-			eventually(t, "the release stands behind it", func() bool { return lease.hold.lineLength() == 2 })
+			eventually(t, "the release stands behind it", func() bool { return holdOf(lease).lineLength() == 2 })
 			held.Release()
 			for _, err := range extended {
 				wantErr(t, "Extend", await(t, "an extension returns", err), ErrReleased)
@@ -656,7 +656,7 @@ func TestTTL_RefusedExpireLeavesNoHash(t *testing.T) {
 	c := b.clientOn(t, limited)
 	lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	if err == nil {
-		t.Fatalf("Acquire succeeded: %s", lease.hold.field)
+		t.Fatalf("Acquire succeeded: %s", holdOf(lease).field)
 	}
 	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
 }

@@ -243,9 +243,6 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 	for _, publish := range p.mode.publishCommands() {
 		commands = append(commands, []any{publish, p.channel, wire.Unlocked})
 	}
-	if count := p.c.countsBy(); count != "" {
-		commands = append(commands, []any{"PUBSUB", count, p.channel})
-	}
 	pipe := p.server.Pipeline()
 	hset := pipe.Do(ctx, "EVAL", mayWrite, 1, p.key)
 	var results []*redis.Cmd

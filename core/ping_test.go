@@ -110,7 +110,7 @@ func TestPing_MissingPermission(t *testing.T) {
 func TestPing_ShardedPermissions(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	for _, rule := range []string{"+spublish", "+ssubscribe", "+sunsubscribe", "+pubsub|shardnumsub"} {
+	for _, rule := range []string{"+spublish", "+ssubscribe", "+sunsubscribe"} {
 		if err := b.rdb.Do(bg, "ACL", "SETUSER", "orders", "reset", "on", ">secret", "~*", "&*", "+@all", "-"+rule[1:]).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (p *publishProbe) subscribeCommands(ctx context.Context) (plain, sharded bo
 }
 
 // publishMode returns how to announce a release now. It does not block.
-func (c *Client) publishMode() PublishMode {
+func (c *engine) publishMode() PublishMode {
 	p := c.publish
 	if mode := PublishMode(p.mode.Load()); mode != PublishAuto {
 		return mode
@@ -81,19 +81,12 @@ func (c *Client) publishMode() PublishMode {
 	return PublishBoth
 }
 
-// countsBy returns the subcommand of PUBSUB that counts all listeners of a lock at its own server; "": there is none.
-func (c *Client) countsBy() string {
-	switch mode := c.publishMode(); {
-	case mode == PublishPlain && c.cluster == nil:
-		return "NUMSUB"
-	case mode == PublishSharded:
-		return "SHARDNUMSUB"
-	}
-	return "" // the listeners of a plain channel in a cluster may be at any node
-}
+// countsListeners reports whether a PUBLISH returns how many clients have received the message. Those that listen to a plain channel
+// of a cluster may be at any node.
+func (c *engine) countsListeners() bool { return c.cluster == nil || c.publishMode() == PublishSharded }
 
 // checkSlot refuses names whose keys a cluster would keep in different slots.
-func (c *Client) checkSlot(key string) error {
+func (c *engine) checkSlot(key string) error {
 	if c.cluster == nil || wire.OneSlot(key) {
 		return nil
 	}

@@ -24,7 +24,7 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 			other := b.client(t)
 			l := c.ReadWriteLock("a")
 			read := mustTake(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
-			key := wire.ReadTimeout("a", read.hold.field, 1)
+			key := wire.ReadTimeout("a", holdOf(read).field, 1)
 			if err := b.rdb.Del(bg, key).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 			b := newBundle(t)
 			c := b.client(t, watchdogTimeout(3*beat))
 			read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
-			timeout := wire.ReadTimeout("a", read.hold.field, 1)
+			timeout := wire.ReadTimeout("a", holdOf(read).field, 1)
 			want := 2 * beat
 			if lease > 0 {
 				want = lease - patience

@@ -8,29 +8,26 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
-// RedLock returns several locks, each on a master of its own that knows nothing of the others, as one lock that is held by
-// whoever holds more than half of them: any smaller number of masters may be down. There must be three or more; an even number
-// tolerates no more failures than the odd one below it. With fewer than three no master may fail, and a Lock does better.
-// Redisson: RedissonRedLock, which knows neither the deadlines nor the time-outs below.
+// RedLock returns several locks, each on a master of its own that knows nothing of the others, as one lock. Holding more than half
+// of them is holding it: any smaller number of masters may be down. There must be three or more; an even number tolerates no more
+// failures than the odd one below it. With fewer than three no master may fail, and a Lock does better. Redisson: RedissonRedLock,
+// which knows neither the deadlines nor the time-outs below.
 //
-// An attempt asks all masters at once, each once, for a tenth of the lease or half a second, whichever is shorter; as soon
-// as a majority is there, or out of reach, the rest has only as long again. A member is never queued behind others that wait for its name.
-// Without a majority everything is given back, also what is granted late, and after a random pause the next attempt is made
-// with a new owner, until WaitTime is over. A RedLock is therefore not reentrant; and waiting for it means asking again and again,
-// five times a second at least.
+// An attempt asks all masters at once, each once, for a tenth of the lease or half a second, whichever is shorter. As soon as a
+// majority is there, or out of reach, the rest has only as long again. A member never queues behind others that wait for its name.
+// Without a majority all members are given back, also those granted late. After a random pause the next attempt has a new owner,
+// until WaitTime is over. A RedLock is therefore not reentrant. Waiting for it means asking again, five times a second at least.
 //
-// The lease ends when less than a majority of the members is left. Each of them ends a drift of lease/100 + 2ms before it
-// would by itself, so that clocks of different speed do no harm. Without a LeaseTime the watchdogs of the clients keep the members,
-// and as long as the majority stands, members that were lost or not granted are acquired again, every third of
-// the WatchdogTimeout of their client. Release and Extend succeed when a majority has confirmed; what is left is released in
-// the background. Observers and Stats know the members, not the whole.
+// The lease ends when less than a majority of the members is left. Each of them ends lease/100 + 2ms earlier here than on its
+// master, as every lease does, so that clocks of different speed do no harm. Without a LeaseTime the watchdogs of the clients keep
+// the members, and as long as the majority stands, members that were lost or not granted are acquired again, every third of the
+// WatchdogTimeout of their client. Release and Extend succeed when a majority has confirmed. The rest is released in the
+// background. Observers and Stats know the members, not the whole.
 //
-// Two hold the lock at the same time if enough masters forget: a master that restarts without its data must stay away for
-// one lease (LeaseTime, or WatchdogTimeout), or else write every command to its disk (appendfsync always).
+// Two hold the lock at the same time if enough masters forget: a master that restarts without its data must stay away for one lease
+// (LeaseTime, or WatchdogTimeout), or else write every command to its disk (appendfsync always).
 func RedLock(locks ...Locker) Locker {
 	r := &red{locks: slices.Clone(locks)}
 	if r.err = checkVoters(locks); r.err == nil {
@@ -109,7 +106,7 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 	if ctx.Err() != nil {
 		return nil, true, ended(ctx)
 	}
-	ctx = WithNewOwner(ctx)
+	ctx = withVoter(ctx)
 	members, errs := r.ask(ctx, opts)
 	s, err := newSet(ctx, r.whole, opts.LeaseTime, members, r.quorum())
 	if err != nil {
@@ -118,13 +115,13 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 		return nil, final, err
 	}
 	if ctx.Err() != nil { // when the majority was there, and others had not answered yet
-		s.lease.abandon()
+		s.abandon()
 		return nil, true, ended(ctx)
 	}
 	if opts.LeaseTime == 0 {
 		r.fillVacancies(s)
 	}
-	return s.lease, false, nil
+	return &s.Lease, false, nil
 }
 
 // ask asks every member once, all at the same time, for no longer than the time-out. All have answered when it returns, if
@@ -136,7 +133,7 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 	timer := time.AfterFunc(timeout, func() { cancel(errNoVote) })
 	defer timer.Stop()
 
-	opts.WaitTime, opts.MaxWaiters, opts.vote = 0, 0, true
+	opts.WaitTime, opts.MaxWaiters = 0, 0
 	results, thrown := make(chan result, len(r.locks)), make([]any, len(r.locks))
 	for i, l := range r.locks {
 		go func() { // it ends with ctx, and is waited for below
@@ -179,11 +176,6 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 const (
 	redTimeout = 500 * time.Millisecond
 	redGrace   = 20 * time.Millisecond
-)
-
-var (
-	errNoVote     = errors.New("no answer in time")
-	errNoMajority = errors.New("no majority of the members has answered")
 )
 
 // timeout is how long a member has to answer.
@@ -251,51 +243,11 @@ func isFinal(err error) bool {
 	return f != nil && !f.Heals
 }
 
-// askPastQueue asks Redis once, past those who wait in this process: the member of a RedLock must not be kept by the time
-// that others take, nor keep others waiting.
-func (w *waiter) askPastQueue() (*Lease, error) {
-	e := w.entry
-	e.shard.acquiring.Add(1)
-	defer e.shard.acquiring.Done()
-	w.out, w.coming = true, w.field()
-	e.votes++ // or the entry would be forgotten meanwhile
-	e.shard.voters = append(e.shard.voters, w)
-	e.unlock()
-	defer func() {
-		e.shard.mu.Lock()
-		e.votes--
-		i := slices.Index(e.shard.voters, w)
-		e.shard.voters = slices.Delete(e.shard.voters, i, i+1)
-		e.unlock()
-	}()
-
-	lease, err := w.ask(0)
-	w.leave(lease)
-	if lease == nil && err == nil {
-		e.shard.mu.Lock()
-		ttl := e.ttlLocked()
-		e.unlock()
-		err = w.notAcquired(ttl)
-	}
-	return lease, err
-}
-
-// A vacancy is a place of a RedLock's set, to be filled again when its member was lost. It waits in the alarms of the client of its
-// lock, on whose background goroutines it asks: closing that client ends it, as does the end of the set.
-type vacancy struct {
-	set     *set
-	place   int
-	lock    Locker
-	c       *Client
-	timeout time.Duration
-	entry   schedule.Entry[alarm]
-}
-
 // fillVacancies has the places of members that are not there filled, now and later.
 func (r *red) fillVacancies(s *set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lease.err != nil {
+	if s.err != nil {
 		return
 	}
 	s.vacancies = make([]*vacancy, len(r.locks))
@@ -305,63 +257,5 @@ func (r *red) fillVacancies(s *set) {
 		if m := s.members[i]; m == nil || m.remaining() == 0 {
 			v.fillLaterLocked()
 		}
-	}
-}
-
-// vacate has the place of a member that was lost filled again, if the whole still stands.
-func (s *set) vacate(m *Lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.members, m)
-	if i < 0 || len(s.vacancies) == 0 || s.lease.err != nil || !s.lease.watched {
-		return
-	}
-	s.members[i] = nil
-	s.vacancies[i].fillLaterLocked()
-}
-
-// fillLaterLocked sets the next attempt. A lock of an unknown client is not acquired again.
-func (v *vacancy) fillLaterLocked() {
-	if v.c != nil {
-		v.c.alarms.Set(&v.entry, v, v.c.opts.WatchdogTimeout/3)
-	}
-}
-
-// closeLocked calls the next attempt off.
-func (v *vacancy) closeLocked() {
-	if v.c != nil {
-		v.c.alarms.Cancel(&v.entry)
-	}
-}
-
-func (v *vacancy) ring() { v.c.background.Go(v.fill) }
-
-// fill makes one attempt. The whole is held even where the context that it was acquired with has ended.
-func (v *vacancy) fill() {
-	s := v.set
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.caller), v.timeout)
-	defer cancel()
-	lease, err := acquireMember(ctx, v.lock, AcquireOptions{vote: true})
-	if err != nil {
-		s.mu.Lock()
-		if s.lease.err == nil && s.lease.watched {
-			v.fillLaterLocked()
-		}
-		s.mu.Unlock()
-		return
-	}
-
-	lease.join(s)
-	s.mu.Lock()
-	wanted := s.lease.err == nil && s.lease.watched
-	if wanted {
-		s.members[v.place] = lease
-	}
-	s.mu.Unlock()
-	switch {
-	case !wanted:
-		_ = lease.Release(ctx)
-	case lease.Err() != nil: // perhaps before it had the place
-		s.vacate(lease)
 	}
 }

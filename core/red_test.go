@@ -74,7 +74,7 @@ func (v *voters) wantFree(t testing.TB, name string, down ...int) {
 
 // present are the members of a RedLock's lease that are held.
 func present(lease *Lease) (n int) {
-	s := lease.set
+	s := lease.backend.(*set)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.members {
@@ -110,8 +110,8 @@ func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 
 // allPresent reports whether all members of a lease are held, and all of theirs.
 func allPresent(lease *Lease) bool {
-	s := lease.set
-	if s == nil {
+	s, ok := lease.backend.(*set)
+	if !ok {
 		return lease.Err() == nil
 	}
 	s.mu.Lock()
@@ -132,8 +132,8 @@ func TestRedLockIsTheMajority(t *testing.T) {
 	if whole.Name() != "red(r)" {
 		t.Errorf("Name() = %q", whole.Name())
 	}
-	if got, most := whole.Remaining(), lease-2*clock.Margin(lease); got <= 0 || got > most {
-		t.Errorf("Remaining() = %s, want up to %s: the margin and the drift", got, most)
+	if got, most := whole.Remaining(), lease-clock.Margin(lease); got <= 0 || got > most {
+		t.Errorf("Remaining() = %s, want up to %s", got, most)
 	}
 	for _, red := range []Locker{v.red("r"), other.red("r")} { // its own context does not help: an attempt has a new owner
 		_, err := askRed(whole.Context(), red, AcquireOptions{})
@@ -329,7 +329,7 @@ func TestRedLockDeadlineIsTheMajoritys(t *testing.T) {
 		locks = append(locks, b.clocked(t, b.srv.Client(t), clocks[i]).Lock(fmt.Sprint("r", i)))
 	}
 	const lease = time.Minute
-	full := lease - 2*clock.Margin(lease)
+	full := lease - clock.Margin(lease)
 	whole := takeAll(t, RedLock(locks...), AcquireOptions{LeaseTime: lease, WaitTime: patience})
 	want := func(d time.Duration) {
 		t.Helper()
@@ -360,7 +360,7 @@ func TestRedLockRunsOut(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: time.Second, WaitTime: patience})
-	if vacancies := lease.set.vacancies; len(vacancies) > 0 {
+	if vacancies := lease.backend.(*set).vacancies; len(vacancies) > 0 {
 		t.Errorf("%d places of a fixed lease would be filled again", len(vacancies))
 	}
 	wantErr(t, "Extend", lease.Extend(bg, 0), ErrInvalidOptions)
@@ -475,9 +475,9 @@ func TestRedLockNested(t *testing.T) {
 	multi := MultiLock(c.Lock("z"), red)
 	for _, opts := range []AcquireOptions{{WaitTime: patience}, {WaitTime: patience, LeaseTime: time.Minute}} {
 		lease := takeAll(t, multi, opts)
-		inner := lease.set.members[0] // "red(a, b, c, d, e, f)" comes before "z"
+		inner := lease.backend.(*set).members[0] // "red(a, b, c, d, e, f)" comes before "z"
 		if opts.LeaseTime > 0 {
-			if got, most := lease.Remaining(), opts.LeaseTime-2*clock.Margin(opts.LeaseTime); got <= 0 || got > most {
+			if got, most := lease.Remaining(), opts.LeaseTime-clock.Margin(opts.LeaseTime); got <= 0 || got > most {
 				t.Errorf("Remaining() = %s, want up to %s", got, most)
 			}
 		}

@@ -127,9 +127,9 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		opts.LeaseTime = short / 2
 		waiter := queueUp(t, bg, c, "a", opts)
 		eventually(t, "the waiter has asked since it listens, and sleeps", func() bool {
-			e := c.lock("a")
+			e := c.names.lock("a")
 			defer e.unlock()
-			return e.epoch > 0 && e.queue[0].seen == e.epoch && !e.queue[0].asking
+			return e.firstSleepsLocked()
 		})
 		lost := proxy.OnMatch(1, passes(), redistest.DropReply)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
@@ -192,9 +192,9 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 		go func() { released <- l.Release(bg) }()
 	}
 	eventually(t, "both wait for the turn", func() bool {
-		e := c.lock("a")
+		e := c.names.lock("a")
 		defer e.unlock()
-		return leases[0].hold.turnQueue != nil && leases[0].hold.turnQueue.next != nil
+		return holdOf(leases[0]).turn.queue != nil && holdOf(leases[0]).turn.queue.next != nil
 	})
 	turn.Release()
 	for range leases {
@@ -445,7 +445,7 @@ func TestStray_AcquireAfterRelease(t *testing.T) {
 
 	stray.Release()
 	await(t, "the stray was executed", stray.Done())
-	b.wantFields(t, "a", map[string]string{lease.hold.field: "1"})
+	b.wantFields(t, "a", map[string]string{holdOf(lease).field: "1"})
 	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
 	eventually(t, "the clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
 	if n := releases(); n < 2 || n > 4 { // a reply may be late
@@ -491,7 +491,7 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 
 			stray.Release()
 			await(t, "the stray was executed", stray.Done())
-			b.wantFields(t, "a", map[string]string{late.hold.field: "1"})
+			b.wantFields(t, "a", map[string]string{holdOf(late).field: "1"})
 			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
 		})
 	}
@@ -756,7 +756,7 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 			stray.Release()
 			await(t, "the stray acquire was executed", stray.Done())
 
-			if count := b.fields(t, "a")[first.hold.field+kind.suffix]; count != "2" {
+			if count := b.fields(t, "a")[holdOf(first).field+kind.suffix]; count != "2" {
 				t.Errorf("count %q after the stray, want 2", count)
 			}
 			for key, ttl := range b.timesToLive(t) {
@@ -771,7 +771,7 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 			wantHeld(t, first)
 			wantHeld(t, again)
 			mustRelease(t, again)
-			if count := b.fields(t, "a")[first.hold.field+kind.suffix]; count != strconv.Itoa(1) {
+			if count := b.fields(t, "a")[holdOf(first).field+kind.suffix]; count != strconv.Itoa(1) {
 				t.Errorf("count %q after a release, want 1", count)
 			}
 			mustRelease(t, first)

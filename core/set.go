@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
 // A set is leases that stand for one: those of a MultiLock, which needs them all, or of a RedLock, which needs a majority. It
@@ -14,56 +16,49 @@ import (
 //
 // The mutexes of members are taken inside that of their set. A member tells of its end without holding any.
 type set struct {
-	quorum int
-	shown  bool // errors may hold the name
-
+	Lease     // the whole
+	quorum    int
+	nameShown bool // errors may hold the name
+	unrenewed bool // LeaseTime was given, or StopRenewal called
 	mu        sync.Mutex
-	lease     *Lease // the whole
 	members   []*Lease
 	vacancies []*vacancy // places to be filled again; see RedLock
 }
 
-// newSet makes one lease of several, for the owner in ctx. A nil member is a place that is empty. The lease may be over
-// already: errLate says so, and what is left of the members is still the caller's to release.
+// newSet makes one lease of several, for the owner in ctx. A nil member is a place that is empty. The lease may be over already:
+// errLate says so, and what is left of the members is still the caller's to release.
 func newSet(ctx context.Context, name label, lease time.Duration, members []*Lease, quorum int) (*set, error) {
-	s := &set{quorum: quorum, shown: name.shown, members: members}
-	l := &Lease{set: s, name: name.name, caller: ctx, fixed: lease, watched: lease == 0}
-	s.lease = l
+	s := &set{quorum: quorum, nameShown: name.shown, unrenewed: lease > 0, members: members}
+	s.Lease = Lease{backend: s, name: name.name, caller: ctx, fixed: lease}
 	for _, m := range members {
 		if m != nil {
-			m.join(s)
+			s.adopt(m)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.err == nil && s.leftLocked(l) > 0 {
+	if s.err == nil && s.leftLocked() > 0 {
 		return s, nil
 	}
-	l.err = ErrLockLost
+	s.err = ErrLockLost
 	return nil, errLate
 }
 
-// join makes a lease a member of a set. The end of one that is over already is not told: its time is, to whoever asks.
-func (l *Lease) join(s *set) {
-	l.lock()
-	defer l.unlock()
-	l.listenedLocked().whole = s
-}
-
-// remaining is what is left of a lease that may be over.
-func (l *Lease) remaining() time.Duration {
-	l.lock()
-	defer l.unlock()
-	if l.err != nil {
-		return 0
-	}
-	return max(0, l.leftLocked())
+// adopt has the set hear of a member's end. It does not hear of the end of one that is over already: its time is, as the set sees
+// when it looks.
+func (s *set) adopt(m *Lease) {
+	m.lock()
+	defer m.unlock()
+	m.listenedLocked().set = s.memberEnded
 }
 
 func (s *set) mutex() *sync.Mutex { return &s.mu }
+func (s *set) holder() owner      { return ownerFrom(s.caller) }
+func (s *set) token() uint64      { return 0 }
+func (s *set) shown() bool        { return s.nameShown }
 
 // leftLocked is the deadline that as many members reach as are needed.
-func (s *set) leftLocked(*Lease) time.Duration {
+func (s *set) leftLocked() time.Duration {
 	var left []time.Duration
 	for _, m := range s.members {
 		if m != nil {
@@ -77,7 +72,7 @@ func (s *set) leftLocked(*Lease) time.Duration {
 	return left[len(left)-s.quorum]
 }
 
-// memberEnded is told by a member that it has ended.
+// memberEnded hears from a member that it has ended.
 func (s *set) memberEnded(m *Lease, cause error) {
 	if cause == ErrReleased {
 		cause = ErrLockLost // not by the set, or it would have ended before
@@ -86,20 +81,20 @@ func (s *set) memberEnded(m *Lease, cause error) {
 	s.vacate(m)
 }
 
-func (s *set) expire(*Lease) { s.lapse(ErrLockLost) }
+func (s *set) expire() { s.lapse(ErrLockLost) }
 
 // lapse ends the whole if too few members are left.
 func (s *set) lapse(cause error) {
 	s.mu.Lock()
-	if s.lease.err != nil || s.leftLocked(s.lease) > 0 {
+	if s.err != nil || s.leftLocked() > 0 {
 		s.mu.Unlock()
 		return
 	}
-	s.lease.err = cause
-	s.dropLocked(s.lease)
+	s.err = cause
+	s.detachLocked(nil)
 	s.mu.Unlock()
 
-	s.lease.endContexts(cause)
+	s.endContexts(cause)
 	for _, m := range s.members {
 		if m != nil {
 			m.abandon()
@@ -107,23 +102,18 @@ func (s *set) lapse(cause error) {
 	}
 }
 
-// abandon releases a lease in the background.
-func (l *Lease) abandon() {
-	l.keeper().background(func() { _ = l.Release(context.Background()) })
-}
-
-// dropLocked: from now on members and vacancies stay as they are.
-func (s *set) dropLocked(*Lease) {
+// detachLocked: from now on members and vacancies stay as they are.
+func (s *set) detachLocked(*lua.Record) {
 	for _, v := range s.vacancies {
 		v.closeLocked()
 	}
 }
 
-func (s *set) giveBack(ctx context.Context, _ *Lease) error {
+func (s *set) giveBack(ctx context.Context) error {
 	return s.each(func(m *Lease) error { return m.Release(ctx) })
 }
 
-func (s *set) extend(ctx context.Context, _ *Lease, d time.Duration) error {
+func (s *set) extend(ctx context.Context, d time.Duration) error {
 	return s.each(func(m *Lease) error { return m.Extend(ctx, d) })
 }
 
@@ -159,7 +149,7 @@ type result struct {
 func start(leases []*Lease, f func(*Lease) error) <-chan result {
 	results := make(chan result, len(leases))
 	for i, l := range leases {
-		l.keeper().background(func() { results <- result{i, l, f(l)} })
+		l.backend.background(func() { results <- result{i, l, f(l)} })
 	}
 	return results
 }
@@ -178,7 +168,10 @@ func releaseAll(ctx context.Context, leases []*Lease) {
 	}
 }
 
-func (s *set) stopRenewalLocked(*Lease) {
+func (s *set) renewedLocked() bool { return !s.unrenewed }
+
+func (s *set) stopRenewalLocked() {
+	s.unrenewed = true
 	for _, m := range s.members {
 		if m != nil {
 			m.StopRenewal()
@@ -189,7 +182,22 @@ func (s *set) stopRenewalLocked(*Lease) {
 func (s *set) background(f func()) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.members, func(m *Lease) bool { return m != nil })
-	k := s.members[i].keeper()
+	member := s.members[i]
 	s.mu.Unlock()
-	k.background(f)
+	member.backend.background(f)
 }
+
+// vacate has the place of a member that was lost filled again, if the whole still stands.
+func (s *set) vacate(m *Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.members, m)
+	if i < 0 || len(s.vacancies) == 0 || !s.wantsMembersLocked() {
+		return
+	}
+	s.members[i] = nil
+	s.vacancies[i].fillLaterLocked()
+}
+
+// wantsMembersLocked reports whether lost members are acquired again.
+func (s *set) wantsMembersLocked() bool { return s.err == nil && s.renewedLocked() }

@@ -13,7 +13,7 @@ func idleHold() *hold { return &hold{entry: &entry{shard: new(shard)}} }
 func (h *hold) lineLength() (n int) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	for p := h.turnQueue; p != nil; p = p.next {
+	for p := h.turn.queue; p != nil; p = p.next {
 		n++
 	}
 	return n
@@ -61,7 +61,7 @@ func TestTurnInOrder(t *testing.T) {
 	eventually(t, "the turn is free", func() bool {
 		h.entry.shard.mu.Lock()
 		defer h.entry.shard.mu.Unlock()
-		return !h.turnTaken && h.turnQueue == nil
+		return !h.turn.taken && h.turn.queue == nil
 	})
 }
 
@@ -69,17 +69,17 @@ func TestTurnInOrder(t *testing.T) {
 func TestTurnComesTooLate(t *testing.T) {
 	t.Parallel()
 	h := idleHold()
-	h.tryTurnLocked()
-	one, two := h.tryTurnLocked(), h.tryTurnLocked()
+	h.turn.tryLocked()
+	one, two := h.turn.tryLocked(), h.turn.tryLocked()
 	h.unlockTurn()
 	<-one.called
-	h.leaveTurn(one)
+	h.turn.leaveLocked(one)
 	<-two.called
-	h.leaveTurn(two)
-	if h.turnTaken || h.turnQueue != nil {
+	h.turn.leaveLocked(two)
+	if h.turn.taken || h.turn.queue != nil {
 		t.Error("nobody has the turn, and it is not free")
 	}
-	if h.tryTurnLocked() != nil {
+	if h.turn.tryLocked() != nil {
 		t.Error("a free turn was not given")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -71,23 +72,33 @@ func listened(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		eventually(t, "the first waiter listens", func() bool {
-			e := c.lock(name)
+			e := c.names.lock(name)
 			defer e.unlock()
-			if len(e.queue) == 0 {
-				return false
-			}
-			w, epoch := e.queue[0], e.epochOfLocked(e.queue[0])
-			// The confirmation has moved the epoch; whoever was refused sleeps for long.
-			return epoch > 0 && w.seen == epoch && !w.asking && w.pollAt.Since(clock.Now()) > 2*subscribePatience
+			return e.firstSleepsLocked() && e.queue.Waiters()[0].PollAt.Since(clock.Now()) > 2*subscribePatience
 		})
 	}
 }
 
-// epochOf counts what has woken the first waiter for a name.
-func epochOf(c *Client, name string) uint32 {
-	e := c.lock(name)
+// firstSleepsLocked reports whether the first waiter has been woken, by the confirmation of its channel at least, has asked since,
+// and sleeps.
+func (e *entry) firstSleepsLocked() bool {
+	if e.queue.Len() == 0 {
+		return false
+	}
+	w := e.queue.Waiters()[0]
+	wakes, pending := w.Wakes()
+	return wakes > 0 && !pending && w.State() == waitqueue.Asleep
+}
+
+// wakesOf is how often the first waiter for a name was woken.
+func wakesOf(c *Client, name string) uint16 {
+	e := c.names.lock(name)
 	defer e.unlock()
-	return e.epoch
+	if e.queue.Len() == 0 {
+		return 0
+	}
+	wakes, _ := e.queue.Waiters()[0].Wakes()
+	return wakes
 }
 
 // quiet waits until nothing is counted any more.
@@ -340,7 +351,7 @@ func TestWaiting_SleepsNoLongerThanTheTTL(t *testing.T) {
 // The time to live of the holder's key ends the sleep, when it is shorter than the poll; 0 and no end are no reason to spin.
 func TestWaiting_Pauses(t *testing.T) {
 	t.Parallel()
-	c := &Client{opts: Options{PollInterval: 5 * time.Second}}
+	c := &engine{opts: Options{PollInterval: 5 * time.Second}}
 	for ttl, want := range map[time.Duration][2]time.Duration{
 		-2 * time.Millisecond: {shortPause, shortPause},
 		-time.Millisecond:     {4 * time.Second, 5 * time.Second},
@@ -405,9 +416,9 @@ func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 	refusal := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	b.announce(t, "a") // a false alarm
 	await(t, "Redis has refused", refusal.Hit())
-	before := epochOf(c, "a")
+	before := wakesOf(c, "a")
 	mustRelease(t, holder)
-	eventually(t, "the message has arrived", func() bool { return epochOf(c, "a") > before })
+	eventually(t, "the message has arrived", func() bool { return wakesOf(c, "a") > before })
 	refusal.Release()
 	mustRelease(t, mustGet(t, "the waiter has it", waiter))
 }
@@ -529,7 +540,7 @@ func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 			proxy.SwallowMessages(-1)
 			holder := mustAcquire(t, c, "a", test.opts)
 			waiter := queueUp(t, bg, c, "a", forever)
-			eventually(t, "it is subscribed", func() bool { return epochOf(c, "a") > 0 })
+			eventually(t, "it is subscribed", func() bool { return wakesOf(c, "a") > 0 })
 			test.end(t, b, c, holder)
 			mustRelease(t, mustGet(t, "the waiter has it", waiter))
 		})
@@ -550,7 +561,7 @@ func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
 			proxy.SwallowMessages(-1)
 			reader := acquireAsync(bg, l.Read(), AcquireOptions{WaitTime: WaitForever})
-			eventually(t, "it is subscribed", func() bool { return epochOf(c, "a") > 0 })
+			eventually(t, "it is subscribed", func() bool { return wakesOf(c, "a") > 0 })
 			if lease == time.Hour {
 				mustRelease(t, write)
 			}
@@ -568,25 +579,21 @@ func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	c, proxy := b.proxied(t, pollInterval(never))
 	l, opts := c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}
 	sleeps := func() bool { // it has asked since it listens
-		e := c.lock("a")
+		e := c.names.lock("a")
 		defer e.unlock()
-		return len(e.queue) == 1 && !e.queue[0].asking && e.queue[0].seen > 0 && e.queue[0].seen == e.queue[0].place.calls
+		return e.queue.Len() == 1 && e.firstSleepsLocked()
 	}
 	first := mustTake(t, bg, l, opts)
 	waiter := acquireAsync(bg, l, opts)
 	eventually(t, "it sleeps", sleeps)
 	mustRelease(t, first)
 	holder := mustGet(t, "it is handed on", waiter)
-	eventually(t, "the streak has lasted long enough", func() bool {
-		e := c.lock("a")
-		defer e.unlock()
-		return e.tiredLocked()
-	})
+	<-time.After(25 * time.Millisecond) // a streak lasts for 20
 	waiter = acquireAsync(bg, l, opts)
 	eventually(t, "the next sleeps", sleeps)
 	proxy.SwallowMessages(-1)
 	question := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
-	c.wake("a")
+	c.names.wake("a")
 	await(t, "it asks", question.Hit())
 	mustRelease(t, holder) // to nobody who sleeps
 	question.Release()
@@ -804,7 +811,11 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 		leave, cancel := context.WithCancel(bg)
 		before := proxy.Count("SUBSCRIBE")
 		waiter := queueUp(t, leave, c, "a", forever)
-		listened(t, c, "a")
+		eventually(t, "it sleeps, and listens", func() bool {
+			e := c.names.lock("a")
+			defer e.unlock()
+			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == waitqueue.Asleep && c.hub.Confirmed(e.channel)
+		})
 		if !left.IsZero() && time.Since(left) < c.linger/2 {
 			rounds++
 			if proxy.Count("SUBSCRIBE") != before {

@@ -139,7 +139,7 @@ func TestWire0_1_Names(t *testing.T) {
 	} {
 		l := b.listen(t, channel)
 		lease := mustAcquire(t, c, name, AcquireOptions{})
-		b.wantFields(t, name, map[string]string{lease.hold.field: "1"})
+		b.wantFields(t, name, map[string]string{holdOf(lease).field: "1"})
 		mustRelease(t, lease)
 		if got := fmt.Sprint(l.heard(t)); got != "[0]" {
 			t.Errorf("%q: on %q was published %s, want [0]", name, channel, got)
@@ -272,13 +272,13 @@ func TestWire1_2_HoldCount(t *testing.T) {
 	var leases []*Lease
 	for n := 1; n <= 4; n++ {
 		leases = append(leases, mustEnter(t, ctx, c, "a", AcquireOptions{}))
-		if got := b.rdb.HGet(bg, "a", leases[0].hold.field).Val(); got != strconv.Itoa(n) {
+		if got := b.rdb.HGet(bg, "a", holdOf(leases[0]).field).Val(); got != strconv.Itoa(n) {
 			t.Errorf("HGET says %q after %d acquires", got, n)
 		}
 	}
 	for n := 3; n >= 0; n-- {
 		mustRelease(t, leases[n])
-		got, err := b.rdb.HGet(bg, "a", leases[0].hold.field).Result()
+		got, err := b.rdb.HGet(bg, "a", holdOf(leases[0]).field).Result()
 		if n > 0 && got != strconv.Itoa(n) || n == 0 && !errors.Is(err, redis.Nil) {
 			t.Errorf("HGET says %q, %v with %d leases left", got, err, n)
 		}

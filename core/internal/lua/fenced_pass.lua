@@ -1,5 +1,4 @@
--- Hands a fenced lock on from one hold to another; see pass_others.lua and fenced_draw.lua. A repeat draws another
--- token.
+-- Hands a fenced lock on from one hold to another; see fenced_draw.lua. A repeat draws another token.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  counter of fencing tokens
@@ -7,14 +6,11 @@
 -- ARGV[2]  wire owner of the hold that comes
 -- ARGV[3]  lease of the latter, ms
 --
--- Reply: the token, or its digits, done; 0, the hold that goes is gone already; -1, there are others, nothing is done.
+-- Reply: the token, or its digits, done; 0, the hold that goes is gone already.
 
 local repeated = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0
 if repeated and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
   return 0
-end
-if not repeated and others() then
-  return -1
 end
 
 -- The first write needs no memory: after it Redis refuses none, also when its memory is full. Of a repeat the lease is counted from

@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -153,7 +154,7 @@ func TestLargeTokens(t *testing.T) {
 			wantNext(mustAnswer(t, rdb, AcquireFenced(key, tokens, mine, lease)), nil)
 		}
 		for _, pair := range [][2]string{{mine, other}, {mine, other}, {other, mine}, {mine, other}} {
-			c := PassFenced(key, tokens, pair[0], pair[1], lease, nil)
+			c := PassFenced(key, tokens, pair[0], pair[1], lease)
 			wantNext(c.ReadPass(mustEval(t, rdb, c)))
 		}
 	}
@@ -476,7 +477,7 @@ func TestPass(t *testing.T) {
 		{"gone", mine, other, nil, nil, false},
 		{"gone, and taken by a third", mine, other, hash{"third:1": "1"}, hash{"third:1": "1"}, false},
 	} {
-		for fenced, c := range map[bool]Call{false: Pass(key, tc.from, tc.to, lease, nil), true: PassFenced(key, tokens, tc.from, tc.to, lease, nil)} {
+		for fenced, c := range map[bool]Call{false: Pass(key, tc.from, tc.to, lease), true: PassFenced(key, tokens, tc.from, tc.to, lease)} {
 			t.Run(fmt.Sprint(tc.name, ", fenced: ", fenced), func(t *testing.T) {
 				t.Parallel()
 				rdb := redistest.Start(t).Client(t)
@@ -509,33 +510,30 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// After a streak a lock is handed on as long as nobody else listens. If others do nothing is done, and the same where Redis does
-// not tell. A repeat of what was done is not asked again.
-func TestPassUnless(t *testing.T) {
+// A release reports how many clients have received its message, so that the end of a streak of hand-overs shows whether other
+// processes want the lock. A user who may not publish still frees it.
+func TestRelease_CountsListeners(t *testing.T) {
 	t.Parallel()
 	const channel = "c"
-	before := map[string]string{mine: "3"}
+	write := ReadWriteHold{Key: key, Owner: mine, Certain: true, WriteMessage: "0"}
+	write.Prefix, write.Suffix = "{"+key+"}:", ":rwlock_timeout:"
 	for _, tc := range []struct {
 		name      string
-		count     string
-		listening int
-		own       int
+		commands  []string
+		plain     int // listeners
+		sharded   int
 		rules     []any
-		others    bool
+		listeners int
 	}{
-		{name: "nobody", count: "NUMSUB"},
-		{name: "only the caller", count: "NUMSUB", listening: 1, own: 1},
-		{name: "only another", count: "NUMSUB", listening: 1, others: true},
-		{name: "another, too", count: "NUMSUB", listening: 2, own: 1, others: true},
-		{name: "sharded, nobody", count: "SHARDNUMSUB"},
-		{name: "sharded, only the caller", count: "SHARDNUMSUB", listening: 1, own: 1},
-		{name: "sharded, another, too", count: "SHARDNUMSUB", listening: 2, own: 1, others: true},
-		{name: "not told", count: "NUMSUB", rules: []any{"~*", "&*", "+@all", "-pubsub"}, others: true},
-		{name: "not known", count: "NOSUCHSUB", others: true},
+		{name: "none", commands: []string{"PUBLISH"}},
+		{name: "plain", commands: []string{"PUBLISH"}, plain: 2, sharded: 1, listeners: 2},
+		{name: "sharded", commands: []string{"SPUBLISH"}, plain: 2, sharded: 1, listeners: 1},
+		{name: "both", commands: []string{"PUBLISH", "SPUBLISH"}, plain: 2, sharded: 1, listeners: 3},
+		{name: "not allowed", commands: []string{"PUBLISH"}, plain: 1, rules: []any{"~*", "&*", "+@all", "-publish"}},
 	} {
-		unless := &Others{Count: tc.count, Channel: channel, Own: tc.own}
-		for fenced, c := range map[bool]Call{false: Pass(key, mine, other, lease, unless), true: PassFenced(key, tokens, mine, other, lease, unless)} {
-			t.Run(fmt.Sprint(tc.name, ", fenced: ", fenced), func(t *testing.T) {
+		a := Announcement{Channel: channel, Message: "0", Commands: tc.commands}
+		for name, c := range map[string]Call{"plain lock": Release(key, mine, a), "write lock": UpdateReadWrite(write, 0, a)} {
+			t.Run(tc.name+", "+name, func(t *testing.T) {
 				t.Parallel()
 				srv := redistest.Start(t)
 				rdb := srv.Client(t)
@@ -543,43 +541,31 @@ func TestPassUnless(t *testing.T) {
 				if tc.rules != nil {
 					as = asUser(t, srv, tc.rules...)
 				}
-				listen := func() {
-					subscribe := rdb.Subscribe
-					if tc.count == "SHARDNUMSUB" {
-						subscribe = rdb.SSubscribe
-					}
-					ps := subscribe(ctx(), channel)
-					t.Cleanup(func() { _ = ps.Close() })
-					if _, err := ps.Receive(ctx()); err != nil {
-						t.Fatal(err)
+				listen := func(n int, subscribe func(context.Context, ...string) *redis.PubSub) {
+					for range n {
+						ps := subscribe(ctx(), channel)
+						t.Cleanup(func() { _ = ps.Close() })
+						if _, err := ps.Receive(ctx()); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
-				for range tc.listening {
-					listen()
+				listen(tc.plain, rdb.Subscribe)
+				listen(tc.sharded, rdb.SSubscribe)
+				fields := map[string]string{mine: "1"}
+				if name == "write lock" {
+					fields = map[string]string{mine + ":write": "1", "mode": "write"}
 				}
-				putHash(t, rdb, before, time.Hour)
-				heard := tap(t, rdb)
-				for range 2 { // the second is a repeat
-					told, err := c.ReadPass(mustEval(t, as, c))
-					if err != nil || told.Others != tc.others || told.Granted == tc.others || told.Freed {
-						t.Errorf("%+v, %v; want others %v", told, err, tc.others)
-					}
-					if tc.others {
-						wantHash(t, rdb, key, before)
-						wantTTL(t, rdb, key, time.Hour)
-						continue
-					}
-					wantHash(t, rdb, key, map[string]string{other: "1"})
-					wantTTL(t, rdb, key, lease)
-					listen() // too late
+				putHash(t, rdb, fields, time.Hour)
+				freed, listeners, err := c.ReadRelease(mustEval(t, as, c))
+				if !freed || listeners != tc.listeners || err != nil {
+					t.Errorf("freed %v, %d listeners, %v; want %d", freed, listeners, err, tc.listeners)
 				}
-				if n := rdb.Exists(ctx(), tokens).Val() == 1; n != (fenced && !tc.others) {
-					t.Errorf("a counter of tokens: %v", n)
+				if rdb.Exists(ctx(), key).Val() != 0 {
+					t.Error("the lock is still there")
 				}
-				heard.want(t, rdb)
-				rdb.Del(ctx(), key)
-				if told, err := c.ReadPass(mustEval(t, as, c)); told != (Answer{}) || err != nil {
-					t.Errorf("gone: %+v, %v", told, err)
+				if freed, listeners, err := c.ReadRelease(mustEval(t, as, c)); freed || listeners != 0 || err != nil {
+					t.Errorf("a repeat: freed %v, %d listeners, %v", freed, listeners, err)
 				}
 			})
 		}
@@ -588,12 +574,12 @@ func TestPassUnless(t *testing.T) {
 
 func TestReadPass(t *testing.T) {
 	t.Parallel()
-	plain, fenced := Pass(key, mine, other, lease, nil), PassFenced(key, tokens, mine, other, lease, nil)
+	plain, fenced := Pass(key, mine, other, lease), PassFenced(key, tokens, mine, other, lease)
 	fair := PassFair(fairLock, mine, other, lease)
 	for _, c := range []Call{plain, fenced, fair} {
 		for _, reply := range append(strange, []any{int64(0)}) {
-			if reply == any(int64(-1)) {
-				continue // freed, or others
+			if reply == any(int64(-1)) && c.Script == fairPass {
+				continue // freed
 			}
 			if got, err := c.ReadPass(reply); got != (Answer{}) || err == nil || !strings.Contains(err.Error(), c.Script.Name) {
 				t.Errorf("%s: %T %v: %+v, %v; want an error that names the script", c.Script.Name, reply, reply, got, err)

@@ -57,7 +57,7 @@ func TestMany(t *testing.T) {
 		t.Errorf("of a lock of another owner: %v, want its time to live", replies[7])
 	}
 	replies[7] = nil
-	if want := []any{int64(1), int64(0), wrong, int64(1), int64(0), int64(1), wrong, nil, int64(1), int64(1)}; !reflect.DeepEqual(replies, want) {
+	if want := []any{int64(2), int64(0), wrong, int64(2), int64(0), int64(1), wrong, nil, int64(1), int64(1)}; !reflect.DeepEqual(replies, want) {
 		t.Errorf("replies %#v, want %#v", replies, want)
 	}
 	if !redis.HasErrorPrefix(wrong, "WRONGTYPE") {

@@ -1,12 +1,11 @@
--- Hands a lock on from one hold to another, which takes its place at once: nobody else ever finds the lock free.
--- See pass_others.lua for what comes first.
+-- Hands a lock on from one hold to another, which takes its place at once: the lock is never free in between.
 --
 -- KEYS[1]  lock hash
 -- ARGV[1]  field of the hold that goes
 -- ARGV[2]  field of the hold that comes
 -- ARGV[3]  lease of the latter, ms
 --
--- Reply: 1, done; 0, the hold that goes is gone already; -1, there are others, nothing is done.
+-- Reply: 1, done; 0, the hold that goes is gone already.
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
@@ -17,9 +16,6 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
   end
   return 1
-end
-if others() then
-  return -1
 end
 
 -- The first write needs no memory: after it Redis refuses none, also when its memory is full.

@@ -15,7 +15,7 @@
 -- ARGV[10]  message of a write release
 -- ARGV[11..] commands to publish with: PUBLISH, SPUBLISH or both
 --
--- Reply: 1, done; 0, the hold is gone.
+-- Reply: 0, the hold is gone; 1, done; where the lock is free now, 1 + how many clients have received the message.
 
 local hash, owner, writer = KEYS[1], ARGV[1], ARGV[1] .. ':write'
 local reads, writes, lease = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -36,9 +36,14 @@ end
 redis.pcall('PEXPIRE', hash, 1, 'GT')
 
 local function publish(message)
+  local listeners = 0
   for i = 11, #ARGV do
-    redis.pcall(ARGV[i], ARGV[8], message)
+    local received = redis.pcall(ARGV[i], ARGV[8], message)
+    if type(received) == 'number' then
+      listeners = listeners + received
+    end
   end
+  return listeners
 end
 
 -- How many other readers a release looks at, at most. All others wait for this script, and there may be thousands of readers.
@@ -148,5 +153,4 @@ if redis.call('HLEN', hash) > 1 then
 end
 
 redis.call('DEL', hash)
-publish(wrote and ARGV[10] or ARGV[9])
-return 1
+return 1 + publish(wrote and ARGV[10] or ARGV[9])

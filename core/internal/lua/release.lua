@@ -6,14 +6,18 @@
 -- ARGV[3]   message
 -- ARGV[4..] commands to publish with: PUBLISH, SPUBLISH or both
 --
--- Reply: 1, freed; 0, the hold was gone already.
+-- Reply: 0, the hold was gone already; or 1 + how many clients have received the message.
 
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
 
 -- The lock is free by now: a refused PUBLISH must not make an error of that.
+local listeners = 0
 for i = 4, #ARGV do
-  redis.pcall(ARGV[i], ARGV[2], ARGV[3])
+  local received = redis.pcall(ARGV[i], ARGV[2], ARGV[3])
+  if type(received) == 'number' then
+    listeners = listeners + received
+  end
 end
-return 1
+return 1 + listeners

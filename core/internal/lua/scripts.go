@@ -70,8 +70,6 @@ var (
 	inspectSource string
 	//go:embed fair_queue.lua
 	fairQueue string
-	//go:embed pass_others.lua
-	passOthers string
 	//go:embed fenced_draw.lua
 	fencedDraw string
 
@@ -82,8 +80,8 @@ var (
 	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
 	update           = script("update", updateSource)
 	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
-	pass             = script("pass", passOthers+passSource)
-	fencedPass       = script("fenced_pass", passOthers+fencedDraw+fencedPassSource)
+	pass             = script("pass", passSource)
+	fencedPass       = script("fenced_pass", fencedDraw+fencedPassSource)
 	fairPass         = script("fair_pass", fairQueue+fairPassSource)
 	release          = script("release", releaseSource)
 	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
@@ -272,33 +270,17 @@ func UpdateReadWrite(h ReadWriteHold, lease time.Duration, a Announcement) Call 
 	return c
 }
 
-// Others are all but the caller who listen on a channel.
-type Others struct {
-	Count   string // NUMSUB or SHARDNUMSUB: how the subscribers of the channel are counted
-	Channel string
-	Own     int // how many of them are the caller's own
-}
-
-// addTo has a hand-over depend on there being none, or on nothing if o is nil.
-func (o *Others) addTo(c *Call) {
-	if o != nil {
-		c.add(o.Count, o.Channel, o.Own)
-	}
-}
-
-// Pass hands a lock on from one field of its hash to another, unless there are others; see pass.lua. Its reply is read by ReadPass.
-func Pass(key, from, to string, lease time.Duration, unless *Others) Call {
-	c := call(pass, 1, 6)
+// Pass hands a lock on from one field of its hash to another; see pass.lua. Its reply is read by ReadPass.
+func Pass(key, from, to string, lease time.Duration) Call {
+	c := call(pass, 1, 3)
 	c.add(key, from, to, lease.Milliseconds())
-	unless.addTo(&c)
 	return c
 }
 
 // PassFenced is Pass for a fenced lock; see fenced_pass.lua. Its reply is read by ReadPass.
-func PassFenced(key, counter, from, to string, lease time.Duration, unless *Others) Call {
-	c := call(fencedPass, 2, 6)
+func PassFenced(key, counter, from, to string, lease time.Duration) Call {
+	c := call(fencedPass, 2, 3)
 	c.add(key, counter, from, to, lease.Milliseconds())
-	unless.addTo(&c)
 	return c
 }
 
@@ -432,7 +414,6 @@ type Answer struct {
 	Now     int64         // fair, not granted: the server's clock, ms
 	Queued  bool          // fair, not granted: it stands in the queue
 	Freed   bool          // fair, not granted: the lock was freed and not handed on
-	Others  bool          // of a Pass, not granted: there are others; nothing was done
 }
 
 // ReadAcquire reads the reply of an acquire script.
@@ -455,8 +436,7 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 	return Answer{}, unexpected(c.Script, reply)
 }
 
-// ReadPass reads the reply of a script that hands a lock on. Neither granted nor freed, and no others: the hold that was to go
-// was gone.
+// ReadPass reads the reply of a script that hands a lock on. Neither granted nor freed: the hold that was to go was gone.
 func (c Call) ReadPass(reply any) (Answer, error) {
 	if token, ok := readToken(reply); ok && c.Script == fencedPass {
 		return Answer{Granted: true, Token: token}, nil
@@ -469,8 +449,6 @@ func (c Call) ReadPass(reply any) (Answer, error) {
 		return Answer{Granted: true}, nil
 	case ok && n == -1 && c.Script == fairPass:
 		return Answer{Freed: true}, nil
-	case ok && n == -1:
-		return Answer{Others: true}, nil
 	}
 	return Answer{}, unexpected(c.Script, reply)
 }
@@ -514,13 +492,21 @@ func timeToLive(ms int64) time.Duration {
 
 // ReadFlag reads the reply of the scripts that update and release: done, or gone.
 func (c Call) ReadFlag(reply any) (bool, error) {
-	switch reply {
-	case int64(1):
-		return true, nil
-	case int64(0):
-		return false, nil
+	done, _, err := c.ReadRelease(reply)
+	return done, err
+}
+
+// ReadRelease is ReadFlag for a release, and also returns how many clients have received its message. Only Release and
+// UpdateReadWrite count them.
+func (c Call) ReadRelease(reply any) (freed bool, listeners int, err error) {
+	n, ok := reply.(int64)
+	switch {
+	case !ok, n < 0, n > 1 && c.Script != release && c.Script != readWriteUpdate:
+		return false, 0, unexpected(c.Script, reply)
+	case n == 0:
+		return false, 0, nil
 	}
-	return false, unexpected(c.Script, reply)
+	return true, int(n - 1), nil
 }
 
 // ReadHolders reads the reply of a Holders call.

@@ -535,8 +535,8 @@ func calls() []Call {
 		AcquireWrite(key, mineWrite, lease),
 		Update(key, mine, 2, lease),
 		readWrite(2, 1, lease, true),
-		Pass(key, mine, other, lease, nil),
-		PassFenced(key, tokens, mine, other, lease, nil),
+		Pass(key, mine, other, lease),
+		PassFenced(key, tokens, mine, other, lease),
 		PassFair(fairLock, mine, other, lease),
 		Release(key, mine, announcement),
 		ReleaseFair(fairLock, mine),
@@ -820,7 +820,7 @@ func TestReadAcquire(t *testing.T) {
 
 func TestReadFlag(t *testing.T) {
 	t.Parallel()
-	c := Release(key, mine, announcement)
+	c := Update(key, mine, 1, lease)
 	for n, want := range map[int64]bool{0: false, 1: true} {
 		if got, err := c.ReadFlag(n); got != want || err != nil {
 			t.Errorf("%d: %v, %v", n, got, err)
@@ -830,8 +830,26 @@ func TestReadFlag(t *testing.T) {
 		got, err := c.ReadFlag(reply)
 		if got || err == nil {
 			t.Errorf("%T %v: %v, %v; want an error", reply, reply, got, err)
-		} else if !strings.Contains(err.Error(), "release") {
+		} else if !strings.Contains(err.Error(), "update") {
 			t.Errorf("the error does not name the script: %v", err)
+		}
+	}
+}
+
+func TestReadRelease(t *testing.T) {
+	t.Parallel()
+	c := Release(key, mine, announcement)
+	for n, want := range map[int64]struct {
+		freed     bool
+		listeners int
+	}{0: {false, 0}, 1: {true, 0}, 3: {true, 2}} {
+		if freed, listeners, err := c.ReadRelease(n); freed != want.freed || listeners != want.listeners || err != nil {
+			t.Errorf("%d: %v, %d, %v", n, freed, listeners, err)
+		}
+	}
+	for _, reply := range strange {
+		if freed, _, err := c.ReadRelease(reply); freed || err == nil || !strings.Contains(err.Error(), "release") {
+			t.Errorf("%T %v: %v, %v; want an error that names the script", reply, reply, freed, err)
 		}
 	}
 }

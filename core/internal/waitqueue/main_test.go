@@ -1,0 +1,11 @@
+package waitqueue
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	Strict = true
+	os.Exit(m.Run())
+}

@@ -1,0 +1,322 @@
+package waitqueue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/clock"
+)
+
+// A naive queue is a plain list of what each waiter has gone through. It decides anew each time who may ask, by looking at all.
+type naive struct {
+	list []*naiveWaiter
+}
+
+type naiveWaiter struct {
+	*Waiter[int]
+	asked   bool // since it came to the front
+	asking  bool
+	offered bool
+	called  bool // there was a reason to ask since the latest question began
+}
+
+func (n *naive) find(w *Waiter[int]) *naiveWaiter {
+	for _, x := range n.list {
+		if x.Waiter == w {
+			return x
+		}
+	}
+	return nil
+}
+
+// mayAsk reports whether nobody before a waiter keeps it from asking.
+func (n *naive) mayAsk(w *naiveWaiter) bool {
+	if w.Class == Remote {
+		return true
+	}
+	for _, before := range n.list {
+		if before == w {
+			return true
+		}
+		if before.Class != Shared || w.Class != Shared {
+			return false
+		}
+	}
+	return false
+}
+
+// call gives all that may ask a reason to. Of Remote waiters only the first of all.
+func (n *naive) call() {
+	for i, w := range n.list {
+		if w.Class == Remote && i > 0 || !n.mayAsk(w) {
+			return
+		}
+		w.called = true
+		if w.Class == Remote {
+			return
+		}
+	}
+}
+
+func (n *naive) remove(w *Waiter[int]) {
+	n.list = slices.DeleteFunc(n.list, func(x *naiveWaiter) bool { return x.Waiter == w })
+}
+
+// asks reports whether a waiter is to ask now.
+func (n *naive) asks(w *naiveWaiter, at clock.Moment) bool {
+	if !n.mayAsk(w) || w.asking || w.offered {
+		return false
+	}
+	inTime := w.Deadline == 0 || w.Deadline > at
+	return !w.asked || inTime && (w.called || w.PollAt <= at)
+}
+
+// A modelTest runs random events through a Queue and a naive one.
+type modelTest struct {
+	*testing.T
+	r      *rand.Rand
+	q      *Queue[int]
+	n      *naive
+	at     clock.Moment
+	events []string
+	before map[*Waiter[int]]answer // what each waiter did before the event
+}
+
+type answer struct {
+	step Step
+	end  clock.Moment // of a sleep
+}
+
+func (m *modelTest) answers() map[*Waiter[int]]answer {
+	all := make(map[*Waiter[int]]answer)
+	for _, w := range m.q.waiters {
+		all[w] = m.answer(w)
+	}
+	return all
+}
+
+func (m *modelTest) answer(w *Waiter[int]) answer {
+	step, d := m.q.Next(w, m.at)
+	if step != Sleep {
+		return answer{step: step}
+	}
+	return answer{step, m.at.Add(d)}
+}
+
+func (m *modelTest) fail(format string, args ...any) {
+	m.Helper()
+	events := m.events[max(0, len(m.events)-30):]
+	m.Fatalf("%s\nafter %v", fmt.Sprintf(format, args...), events)
+}
+
+// check compares the queues. woken are the waiters that the event returned; those in self run on their own.
+func (m *modelTest) check(woken []*Waiter[int], self ...*Waiter[int]) {
+	m.Helper()
+	asking := map[Class]int{}
+	for i, w := range m.q.waiters {
+		x := m.n.list[i]
+		if x.Waiter != w {
+			m.fail("place %d: waiter %d, want %d", i, w.Item, x.Item)
+		}
+		if w.atFront() != m.n.mayAsk(x) {
+			m.fail("waiter %d is %s, may ask: %v", w.Item, w.state, m.n.mayAsk(x))
+		}
+		if w.state == Asking {
+			asking[w.Class]++
+		}
+		now := m.answer(w)
+		if asks := m.n.asks(x, m.at); (now.step == Ask) != asks && m.q.phase == running {
+			m.fail("waiter %d is %s and asks: %v, want %v", w.Item, w.state, now.step == Ask, asks)
+		}
+		was, known := m.before[w]
+		sooner := known && was.step == Sleep && (now.step != Sleep || now.end < was.end)
+		if sooner && !slices.Contains(woken, w) && !slices.Contains(self, w) {
+			m.fail("waiter %d slept until %d, has something to do (%d until %d), and was not woken", w.Item, was.end, now.step, now.end)
+		}
+	}
+	if len(m.q.waiters) != len(m.n.list) {
+		m.fail("%d waiters, want %d", len(m.q.waiters), len(m.n.list))
+	}
+	if asking[Exclusive] > 1 || asking[Exclusive] > 0 && asking[Shared] > 0 {
+		m.fail("%d exclusive and %d shared waiters ask together", asking[Exclusive], asking[Shared])
+	}
+}
+
+func (m *modelTest) event(format string, args ...any) {
+	m.events = append(m.events, fmt.Sprintf(format, args...))
+}
+
+// pick returns one of the waiters in a state, or nil.
+func (m *modelTest) pick(states ...State) *Waiter[int] {
+	var all []*Waiter[int]
+	for _, w := range m.q.waiters {
+		if slices.Contains(states, w.state) {
+			all = append(all, w)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[m.r.IntN(len(all))]
+}
+
+func (m *modelTest) step(id int, classes []Class) {
+	m.before = m.answers()
+	switch m.r.IntN(14) {
+	case 0, 1, 2:
+		w := &Waiter[int]{Item: id, Class: classes[m.r.IntN(len(classes))], Limit: 8}
+		if m.r.IntN(3) == 0 {
+			w.Deadline = m.at.Add(time.Duration(1 + m.r.IntN(50)))
+		}
+		m.event("join %d class %d", id, w.Class)
+		if m.q.Join(w) == Admitted {
+			m.n.list = append(m.n.list, &naiveWaiter{Waiter: w})
+		}
+		m.check(nil)
+	case 3, 4, 5: // a waiter runs
+		w := m.pick(Ready, Asleep, Queued, Heir)
+		if w == nil {
+			return
+		}
+		step, _ := m.q.Next(w, m.at)
+		switch step {
+		case Ask:
+			m.event("%d asks", w.Item)
+			m.q.Asks(w)
+			x := m.n.find(w)
+			x.asking, x.asked, x.called = true, true, false
+			m.check(nil, w)
+		case GiveUp:
+			m.event("%d gives up", w.Item)
+			woken := m.q.Leave(w)
+			m.n.remove(w)
+			m.check(woken, w)
+		}
+	case 6, 7: // an answer
+		w := m.pick(Asking)
+		if w == nil {
+			return
+		}
+		if m.r.IntN(3) > 0 {
+			m.event("%d is refused", w.Item)
+			pollAt := m.at.Add(time.Duration(1 + m.r.IntN(40)))
+			tooMany := m.q.Refused(w, pollAt)
+			m.n.find(w).asking = false
+			for _, out := range tooMany {
+				m.n.remove(out)
+			}
+			m.check(tooMany, w)
+			return
+		}
+		m.grant(w)
+	case 8:
+		m.event("message")
+		counts := m.q.phase == running || m.q.echoes == 0
+		woken := m.q.Message()
+		if counts {
+			m.n.call()
+		}
+		m.check(woken)
+	case 9: // a release, or a hand-over
+		if w := m.q.Successor(m.at); w != nil && m.r.IntN(2) == 0 {
+			m.event("offer to %d", w.Item)
+			m.q.Offer(w)
+			m.n.find(w).offered = true
+			m.check(nil)
+			return
+		}
+		m.event("freeing")
+		m.q.Freeing(m.at, m.r.IntN(2))
+		m.check(nil)
+	case 10:
+		others := Listeners(m.r.IntN(3))
+		m.event("freed, others %d", others)
+		rests := m.q.phase == offering && others != NoListeners
+		woken := m.q.Freed(m.at.Add(20), others)
+		if !rests {
+			m.n.call()
+		}
+		m.check(woken)
+	case 11: // an offer ends
+		w := m.pick(Heir)
+		if w == nil {
+			return
+		}
+		x := m.n.find(w)
+		m.q.OfferEnded(w)
+		x.offered, x.asked = false, true
+		if m.r.IntN(2) == 0 {
+			m.event("the offer to %d fails", w.Item)
+			m.check(nil, w)
+			return
+		}
+		m.q.HandedOn(m.at)
+		m.grant(w)
+	case 12:
+		if w := m.pick(Queued, Ready, Asking, Asleep, Heir); w != nil && m.r.IntN(2) == 0 {
+			m.event("%d leaves", w.Item)
+			woken := m.q.Leave(w)
+			m.n.remove(w)
+			m.check(woken, w)
+			return
+		}
+		if m.r.IntN(4) > 0 {
+			return
+		}
+		m.event("dismissal")
+		out, woken := m.q.Dismiss(m.q.arrivals, func(w *Waiter[int]) bool { return w.Item%2 == 0 })
+		for _, w := range out {
+			m.n.remove(w)
+		}
+		m.check(woken, out...)
+	case 13:
+		d := time.Duration(m.r.IntN(30))
+		m.event("%d pass", d)
+		m.at = m.at.Add(d)
+		if _, over := m.q.restsFor(m.at); over {
+			m.q.Wake()
+			m.n.call()
+		}
+		m.before = nil
+		m.check(nil)
+	}
+}
+
+func (m *modelTest) grant(w *Waiter[int]) {
+	m.event("%d is granted the lock", w.Item)
+	pollAt := m.at.Add(30)
+	next, woken := m.q.Granted(w, pollAt)
+	m.n.remove(w)
+	if next != nil {
+		x := m.n.find(next)
+		if !x.asking && !x.offered {
+			x.asked, x.called = true, false
+		}
+	}
+	m.check(woken, w)
+}
+
+// A queue and a naive one agree on who may ask and who does, whatever happens, and no waiter sleeps through what concerns it.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	for name, classes := range map[string][]Class{
+		"exclusive":      {Exclusive},
+		"read and write": {Exclusive, Shared, Shared},
+		"fair":           {Remote},
+	} {
+		for range 4 {
+			seed := rand.Uint64()
+			t.Run(fmt.Sprintf("%s/seed %d", name, seed), func(t *testing.T) {
+				t.Parallel()
+				m := &modelTest{T: t, r: rand.New(rand.NewPCG(seed, 0)), q: new(Queue[int]), n: new(naive), at: now}
+				m.q.Init()
+				for id := range 50_000 {
+					m.step(id, classes)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,397 @@
+package waitqueue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/clock"
+)
+
+const (
+	now  clock.Moment = 1e9
+	poll              = now + clock.Moment(time.Second)
+)
+
+// newQueue returns a queue that the waiters have joined, each named by its place.
+func newQueue(t *testing.T, classes ...Class) (*Queue[int], []*Waiter[int]) {
+	t.Helper()
+	q := new(Queue[int])
+	q.Init()
+	var all []*Waiter[int]
+	for _, c := range classes {
+		all = append(all, join(t, q, c))
+	}
+	return q, all
+}
+
+func join(t *testing.T, q *Queue[int], c Class) *Waiter[int] {
+	t.Helper()
+	w := &Waiter[int]{Item: int(q.arrivals), Class: c, Limit: 1000}
+	if a := q.Join(w); a != Admitted {
+		t.Fatalf("waiter %d: %d, want it admitted", w.Item, a)
+	}
+	return w
+}
+
+// refuse has waiters ask and be refused.
+func refuse(t *testing.T, q *Queue[int], waiters ...*Waiter[int]) {
+	t.Helper()
+	for _, w := range waiters {
+		want(t, q, w, Ask)
+		q.Asks(w)
+		q.Refused(w, poll)
+		want(t, q, w, Sleep)
+	}
+}
+
+func want(t *testing.T, q *Queue[int], w *Waiter[int], step Step) {
+	t.Helper()
+	if got, d := q.Next(w, now); got != step {
+		t.Fatalf("waiter %d is %s and does %d for %v, want %d", w.Item, w.state, got, d, step)
+	}
+}
+
+func wantStates(t *testing.T, all []*Waiter[int], states ...State) {
+	t.Helper()
+	var got []State
+	for _, w := range all {
+		got = append(got, w.state)
+	}
+	if !slices.Equal(got, states) {
+		t.Fatalf("the waiters are %v, want %v", got, states)
+	}
+}
+
+func items(waiters []*Waiter[int]) (items []int) {
+	for _, w := range waiters {
+		items = append(items, w.Item)
+	}
+	return items
+}
+
+func wantWoken(t *testing.T, woken []*Waiter[int], want ...int) {
+	t.Helper()
+	if got := items(woken); !slices.Equal(got, want) {
+		t.Fatalf("woken are %v, want %v", got, want)
+	}
+}
+
+func TestJoin_WhoMayAsk(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		classes []Class
+		states  []State
+	}{
+		{[]Class{Exclusive}, []State{Ready}},
+		{[]Class{Exclusive, Exclusive}, []State{Ready, Queued}},
+		{[]Class{Shared, Shared, Exclusive, Shared}, []State{Ready, Ready, Queued, Queued}},
+		{[]Class{Exclusive, Shared, Shared}, []State{Ready, Queued, Queued}},
+		{[]Class{Remote, Remote}, []State{Ready, Ready}},
+		{[]Class{Exclusive, Remote}, []State{Ready, Ready}},
+	} {
+		_, all := newQueue(t, tc.classes...)
+		wantStates(t, all, tc.states...)
+	}
+}
+
+func TestJoin_Refusals(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, Exclusive)
+	if a := q.Join(&Waiter[int]{Once: true}); a != Behind {
+		t.Errorf("a single attempt behind another waiter: %d, want it refused", a)
+	}
+	if a := q.Join(&Waiter[int]{Limit: 0}); a != Full {
+		t.Errorf("nobody may wait: %d", a)
+	}
+	// The first has not been refused yet, and so does not wait.
+	if a := q.Join(&Waiter[int]{Limit: 1}); a != Admitted {
+		t.Errorf("one may wait: %d", a)
+	}
+	if a := q.Join(&Waiter[int]{Limit: 1}); a != Full {
+		t.Errorf("one waits and one may: %d", a)
+	}
+}
+
+// A first waiter that is refused waits from then on. Where that is one too many, the last one goes.
+func TestRefused_OneTooMany(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive)
+	last := &Waiter[int]{Item: 1, Limit: 1}
+	q.Join(last)
+	q.Asks(all[0])
+	out := q.Refused(all[0], poll)
+	if !slices.Equal(items(out), []int{1}) || last.State() != Out || q.Len() != 1 {
+		t.Errorf("%v are out, %d are left, want the second out", items(out), q.Len())
+	}
+}
+
+func TestNext_Deadlines(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive, Exclusive)
+	for _, w := range all {
+		w.Deadline = now
+	}
+	want(t, q, all[0], Ask) // once, however late it is
+	want(t, q, all[1], GiveUp)
+	q.Asks(all[0])
+	q.Refused(all[0], poll)
+	want(t, q, all[0], GiveUp)
+	all[0].Deadline = now + 5
+	if step, d := q.Next(all[0], now); step != Sleep || d != 5 {
+		t.Errorf("%d for %v, want a sleep until the deadline", step, d)
+	}
+}
+
+// Whatever wakes a waiter while its question is under way may be newer than the answer.
+func TestAsks_WokenMeanwhile(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive)
+	q.Asks(all[0])
+	wantWoken(t, q.Message(), 0)
+	q.Refused(all[0], poll)
+	want(t, q, all[0], Ask)
+	q.Asks(all[0])
+	q.Refused(all[0], poll)
+	want(t, q, all[0], Sleep)
+	if step, _ := q.Next(all[0], poll); step != Ask {
+		t.Errorf("%d at the time of the poll, want a question", step)
+	}
+}
+
+func TestWake_WhoAsks(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		classes []Class
+		woken   []int
+	}{
+		{nil, nil},
+		{[]Class{Exclusive, Exclusive}, []int{0}},
+		{[]Class{Shared, Shared, Exclusive}, []int{0, 1}},
+		{[]Class{Remote, Remote}, []int{0}},
+		{[]Class{Exclusive, Remote}, []int{0}},
+	} {
+		q, _ := newQueue(t, tc.classes...)
+		wantWoken(t, q.Wake(), tc.woken...)
+	}
+}
+
+func TestCall_OneOfARemoteQueue(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Remote, Remote)
+	refuse(t, q, all...)
+	q.Call(all[1])
+	want(t, q, all[0], Sleep)
+	want(t, q, all[1], Ask)
+}
+
+func TestLeave_Promotes(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive, Shared, Shared, Exclusive)
+	refuse(t, q, all[0])
+	wantWoken(t, q.Leave(all[0]), 1, 2)
+	wantStates(t, all, Out, Ready, Ready, Queued)
+	wantWoken(t, q.Leave(all[1]))
+	wantWoken(t, q.Leave(all[1]))
+	wantWoken(t, q.Leave(all[2]), 3)
+}
+
+// The one behind the new holder need not ask: it knows who has the lock.
+func TestGranted_NextSleeps(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive, Exclusive, Exclusive)
+	q.Asks(all[0])
+	next, _ := q.Granted(all[0], poll)
+	if next != all[1] {
+		t.Fatalf("next is %v", next)
+	}
+	wantStates(t, all, Out, Asleep, Queued)
+	if step, d := q.Next(all[1], now); step != Sleep || d != time.Second {
+		t.Errorf("it does %d for %v, want a sleep until the poll", step, d)
+	}
+}
+
+func TestGranted_SharedFollow(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Shared, Shared, Exclusive)
+	q.Asks(all[0])
+	if next, _ := q.Granted(all[0], poll); next != nil {
+		t.Errorf("waiter %d need not ask, but it may share the lock", next.Item)
+	}
+	want(t, q, all[1], Ask)
+}
+
+func TestDismiss(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive, Exclusive, Exclusive)
+	q.Asks(all[0])
+	arrivals := q.Arrivals()
+	late := join(t, q, Exclusive)
+	out, woken := q.Dismiss(arrivals, func(w *Waiter[int]) bool { return w == all[1] })
+	if !slices.Equal(items(out), []int{0, 2}) {
+		t.Errorf("%v are out", items(out))
+	}
+	wantWoken(t, woken, 1)
+	wantStates(t, append(all, late), Out, Ready, Out, Queued)
+}
+
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive, Exclusive)
+	refuse(t, q, all[0])
+	heir := q.Successor(now)
+	q.Offer(heir)
+	if heir != all[0] || q.Successor(now) != nil {
+		t.Error("a waiter that has an offer is offered another hold")
+	}
+	q.Wake()
+	want(t, q, heir, Sleep) // it does not ask
+	q.OfferEnded(heir)
+	want(t, q, heir, Ask) // but it was woken meanwhile
+	q.Asks(heir)
+	if q.Successor(now) != nil {
+		t.Error("a waiter that asks is offered a hold")
+	}
+}
+
+func TestMove_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Error("a waiter that has left asks")
+		}
+	}()
+	q, all := newQueue(t, Exclusive)
+	q.Leave(all[0])
+	q.Asks(all[0])
+}
+
+// endStreak hands the lock on until that is enough.
+func endStreak(t *testing.T, q *Queue[int]) {
+	t.Helper()
+	for i := 0; q.Successor(now) != nil; i++ {
+		if i > streakMoves {
+			t.Fatalf("a streak of more than %d hand-overs", streakMoves)
+		}
+		q.HandedOn(now)
+	}
+}
+
+func TestStreak_Ends(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, Exclusive)
+	q.HandedOn(now)
+	if q.Successor(now+clock.Moment(streakTime)) != nil {
+		t.Error("a streak goes on for longer than streakTime")
+	}
+	endStreak(t, q)
+	if q.moves != streakMoves {
+		t.Errorf("a streak of %d, want %d", q.moves, streakMoves)
+	}
+	fair, _ := newQueue(t, Remote)
+	for range 1000 {
+		fair.HandedOn(now)
+	}
+	if fair.Successor(now) == nil {
+		t.Error("Redis keeps the queue, and sees to the turns of others")
+	}
+}
+
+// After a streak others have the first chance, for as long as the table says.
+func TestStreak_FirstChanceOfOthers(t *testing.T) {
+	t.Parallel()
+	const until = now + 1000
+	type event func(q *Queue[int]) []*Waiter[int]
+	message := func(q *Queue[int]) []*Waiter[int] { return q.Message() }
+	freed := func(l Listeners) event {
+		return func(q *Queue[int]) []*Waiter[int] { return q.Freed(until, l) }
+	}
+	for _, tc := range []struct {
+		name   string
+		echoes int
+		events []event
+		asks   bool // at once
+		rest   time.Duration
+	}{
+		{"the release is on its way", 1, nil, false, Forever},
+		{"no other listens", 1, []event{freed(NoListeners)}, true, 0},
+		{"no other listens, and our own message comes first", 1, []event{message, freed(NoListeners)}, true, 0},
+		{"others listen", 1, []event{freed(OtherListeners)}, false, 1000},
+		{"others listen, and our own message comes", 1, []event{freed(OtherListeners), message}, false, 1000},
+		{"our own message comes first", 1, []event{message, freed(OtherListeners)}, false, 1000},
+		{"others have freed it again", 1, []event{freed(OtherListeners), message, message}, true, 0},
+		{"others have freed it before the reply", 1, []event{message, message, freed(OtherListeners)}, true, 0},
+		{"two messages of our own", 2, []event{freed(OtherListeners), message, message}, false, 1000},
+		{"Redis does not count", 0, []event{freed(UnknownListeners)}, false, 1000},
+		{"Redis does not count, and the message comes", 0, []event{freed(UnknownListeners), message}, true, 0},
+		{"one of us has it", 1, []event{func(q *Queue[int]) []*Waiter[int] {
+			_, wake := q.Granted(&Waiter[int]{state: Out}, now)
+			return wake
+		}}, true, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			q, all := newQueue(t, Exclusive)
+			refuse(t, q, all[0])
+			endStreak(t, q)
+			q.Freeing(now, tc.echoes)
+			all[0].PollAt = 0
+			for _, e := range tc.events {
+				e(q)
+			}
+			step, d := q.Next(all[0], now)
+			if all[0].PollAt == now { // Granted sets it
+				step = Ask
+			}
+			if (step == Ask) != tc.asks || d != tc.rest {
+				t.Errorf("it does %d for %v, want to ask: %v, or a rest of %v", step, d, tc.asks, tc.rest)
+			}
+			if q.moves != 0 {
+				t.Errorf("the next streak begins with %d hand-overs", q.moves)
+			}
+		})
+	}
+}
+
+func TestStreak_RestEnds(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Shared, Shared)
+	refuse(t, q, all...)
+	for range streakMoves {
+		q.HandedOn(now)
+	}
+	q.Freeing(now, 0)
+	wantWoken(t, q.Freed(now+10, OtherListeners), 0, 1)
+	for _, w := range all {
+		if step, _ := q.Next(w, now+10); step != Ask {
+			t.Errorf("waiter %d does %d after the rest, want a question", w.Item, step)
+		}
+	}
+}
+
+func TestFreeing_WithoutAStreak(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive)
+	refuse(t, q, all[0])
+	q.HandedOn(now)
+	q.Freeing(now, 1)
+	wantWoken(t, q.Freed(now+10, OtherListeners), 0)
+	want(t, q, all[0], Ask)
+}
+
+// Sleeping waiters that are never first have no work: the queue costs the same for each.
+func TestArrivalsWrapAround(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t)
+	q.arrivals = 1<<32 - 2
+	var all []*Waiter[int]
+	for i := range 4 {
+		all = append(all, join(t, q, Exclusive))
+		all[i].Item = i
+	}
+	out, _ := q.Dismiss(all[2].arrival, func(*Waiter[int]) bool { return false })
+	if got := fmt.Sprint(items(out)); got != "[0 1 2]" {
+		t.Errorf("%s are out, want the first three", got)
+	}
+}

@@ -1,0 +1,216 @@
+package core
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/schedule"
+)
+
+// A level is a Lease of one lock: one entry of its owner. The hold count is the number of its levels.
+type level struct {
+	Lease
+	hold     *hold
+	kind     *kind
+	acquired clock.Moment
+
+	// Guarded by the shard's mutex.
+	deadline clock.Instant // where the watchdog does not keep it
+	alarm    schedule.Entry[alarm]
+	next     *level // of the hold
+	watched  bool   // the watchdog keeps it
+	alarmed  bool   // the alarm may be set
+}
+
+// init makes l a lease of h, which is not among its leases yet.
+func (l *level) init(h *hold, r *request, acquired clock.Moment) {
+	l.Lease = Lease{backend: l, name: r.name, caller: r.ctx, fixed: r.fixed}
+	l.hold, l.kind, l.acquired, l.watched = h, r.kind, acquired, r.fixed == 0
+}
+
+// newLevel is init for a re-entry.
+func (h *hold) newLevel(r *request, acquired clock.Moment) *level {
+	l := new(level)
+	l.init(h, r, acquired)
+	return l
+}
+
+func (l *level) mutex() *sync.Mutex { return &l.hold.entry.shard.mu }
+func (l *level) holder() owner      { return l.hold.owner }
+func (l *level) token() uint64      { return l.hold.token }
+func (l *level) shown() bool        { return l.hold.engine().opts.LogNames }
+
+// duration is the lease as Redis is told.
+func (l *level) duration() time.Duration { return l.hold.engine().leaseTime(l.fixed) }
+
+// leftLocked is the time to the local deadline.
+func (l *level) leftLocked() time.Duration { return l.leftAtLocked(l.hold.engine().clock()) }
+
+func (l *level) leftAtLocked(at clock.Instant) time.Duration {
+	if l.watched {
+		return at.Until(l.hold.renewed)
+	}
+	return at.Until(l.deadline)
+}
+
+// beatsLocked reports whether the lease needs the watchdog. One without a LeaseTime does; and so does a reader's that lasts for longer
+// than a beat: Redisson sets the time to live that all readers share to its own whenever it renews a reader of its own.
+func (l *level) beatsLocked(at clock.Instant) bool {
+	return l.watched || l.kind.shared && l.leftAtLocked(at) > l.hold.engine().beat()
+}
+
+// setAlarmLocked has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
+// within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look.
+func (l *level) setAlarmLocked(at clock.Instant) {
+	if left := l.leftAtLocked(at); !l.watched || left <= l.hold.engine().twoBeats() {
+		l.ringInLocked(left)
+	}
+}
+
+// ringInLocked sets the alarm.
+func (l *level) ringInLocked(d time.Duration) {
+	l.alarmed = true
+	l.hold.engine().alarms.Set(&l.alarm, l, d)
+}
+
+// stopAlarmLocked is for a lease that has ended.
+func (l *level) stopAlarmLocked() {
+	if l.alarmed {
+		l.hold.engine().alarms.Cancel(&l.alarm)
+	}
+}
+
+// ring ends the lease if its time is over. Most often it is not: the lease was prolonged since its alarm was set.
+func (l *level) ring() {
+	l.lock()
+	at := l.hold.engine().clock()
+	over := l.err == nil && l.leftAtLocked(at) <= 0
+	if l.err == nil && !over {
+		l.setAlarmLocked(at)
+	}
+	l.unlock()
+	if over {
+		l.hold.engine().background.Go(l.expire)
+	}
+}
+
+// expire ends the lease if its time is over, and sets the alarm again if it was prolonged.
+func (l *level) expire() {
+	ended, lost := l.expireLocking()
+	lost.finish()
+	if !ended {
+		return
+	}
+	l.endContexts(ErrLockLost)
+	l.reportLoss(ErrLockLost)
+	h := l.hold
+	h.engine().background.Go(func() {
+		_ = h.lockTurn(context.Background())
+		defer h.unlockTurn()
+		h.sendCount()
+	})
+}
+
+// expireLocking decides that. The last lease takes its hold along. ended: it was another one.
+func (l *level) expireLocking() (ended bool, _ loss) {
+	l.lock()
+	defer l.unlock()
+	if l.err != nil {
+		return false, loss{}
+	}
+	if at := l.hold.engine().clock(); l.leftAtLocked(at) > 0 {
+		l.setAlarmLocked(at)
+		return false, loss{}
+	}
+	if l.hold.leases == l && l.next == nil {
+		return false, l.hold.endLocked(ErrLockLost)
+	}
+	l.err = ErrLockLost
+	l.hold.dropLocked(l)
+	return true, loss{}
+}
+
+func (l *level) detachLocked(r *lua.Record) {
+	l.hold.dropLocked(l)
+	if r != nil {
+		l.hold.record = r
+	}
+}
+
+func (l *level) giveBack(ctx context.Context) error {
+	err := l.hold.release(l)
+	c := l.hold.engine()
+	if err != nil && err != ErrLockLost {
+		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, another with the next change", "lock", c.logged(l.name), "owner", l.hold.field, "error", err)
+	}
+	notify(c.opts.Observer.Released, ctx, func() Event { return l.event(err) })
+	if err != nil {
+		return opErr("release", l.label(), err)
+	}
+	return nil
+}
+
+func (l *level) extend(ctx context.Context, d time.Duration) error {
+	err := l.hold.update(ctx, nil, d, func(sent clock.Instant) error {
+		if l.err != nil {
+			return l.err
+		}
+		l.hold.prolongLocked(l, sent, l.hold.engine().clock(), d)
+		return nil
+	})
+	if err != nil {
+		return opErr("extend", l.label(), err)
+	}
+	return nil
+}
+
+func (l *level) renewedLocked() bool { return l.watched }
+
+func (l *level) stopRenewalLocked() {
+	l.watched, l.deadline = false, l.hold.renewed
+	l.ringInLocked(l.leftLocked())
+	l.hold.cancelRenewalLocked()
+}
+
+func (l *level) background(f func()) {
+	if !l.hold.engine().background.Go(f) {
+		f()
+	}
+}
+
+// disown gives back a lease that its caller did not get, because it had left.
+func (l *level) disown() {
+	l.background(func() {
+		l.lock()
+		if l.err != nil {
+			l.unlock()
+			return
+		}
+		l.err = ErrReleased
+		l.detachLocked(nil)
+		l.unlock()
+		l.endContexts(ErrReleased)
+		_ = l.hold.release(l) // what fails is cleaned up
+	})
+}
+
+// reportLoss tells log and observer.
+func (l *level) reportLoss(cause error) {
+	c := l.hold.engine()
+	c.opts.Logger.Warn("reqlock: lock lost while it was held", "lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
+	notify(c.opts.Observer.Lost, l.caller, func() Event { return l.event(cause) })
+}
+
+func (l *level) event(err error) Event {
+	return Event{
+		Name:  l.name,
+		Kind:  l.kind.name,
+		Owner: l.hold.field,
+		Held:  clock.Now().Since(l.acquired),
+		Lease: l.fixed,
+		Err:   err,
+	}
+}
