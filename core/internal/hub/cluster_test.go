@@ -12,7 +12,8 @@ import (
 // names are channels in three different thirds of the slots, the first two of them in one slot.
 var names = []string{"x{a}", "y{a}", "z{b}", "z{c}"}
 
-// subscriptions is where, and how often, the running nodes of a cluster have a channel subscribed to.
+// subscriptions is where, and how often, the running nodes of a cluster have a channel subscribed
+// to.
 func subscriptions(t *testing.T, cluster *redistest.Cluster, shards bool, channel string) map[*redistest.Server]int64 {
 	t.Helper()
 	found := make(map[*redistest.Server]int64)

@@ -87,7 +87,8 @@ func awaitHeard(t *testing.T, l *listener, n int) {
 	}
 }
 
-// announce publishes until the listener has heard of it. It returns how many messages may have been on the way.
+// announce publishes until the listener has heard of it. It returns how many messages may have been
+// on the way.
 func announce(t *testing.T, l *listener, publish func() error) (sent int) {
 	t.Helper()
 	before := l.heard()
@@ -205,7 +206,8 @@ func TestUnsubscribe(t *testing.T) {
 	awaitHeard(t, again, 2)
 }
 
-// Of several listeners to a channel each is told as long as it is subscribed, and the last one takes the subscription with it.
+// Of several listeners to a channel each is told as long as it is subscribed, and the last one
+// takes the subscription with it.
 func TestSeveralListeners(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -238,8 +240,8 @@ func TestManyChannelsOneConnection(t *testing.T) {
 	h := newHub(t, proxy.Client(t))
 
 	const n = 3*ordersAtOnce + 7
-	// How many come together depends on the scheduler; that they come together does not. A machine that has other things to do
-	// may hand each of them on by itself, but not every time.
+	// How many come together depends on the scheduler; that they come together does not. A machine
+	// that has other things to do may hand each of them on by itself, but not every time.
 	few := false
 	for round := 0; round < 10 && !few; round++ {
 		subscribes, unsubscribes := proxy.Count("SUBSCRIBE"), proxy.Count("UNSUBSCRIBE")
@@ -293,7 +295,8 @@ func TestNoMessageIsDropped(t *testing.T) {
 	eventually(t, "all messages have arrived", func() bool { return n.Load() == messages+1 })
 }
 
-// A connection that is killed comes back with all its channels, and everybody is told: a message may have been missed.
+// A connection that is killed comes back with all its channels, and everybody is told: a message
+// may have been missed.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -313,7 +316,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// A line that has lost its connection when nobody listens is given up, and whoever comes then has another.
+// A line that has lost its connection when nobody listens is given up, and whoever comes then has
+// another.
 func TestConnectionLostWhileNobodyListens(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
@@ -382,7 +386,8 @@ func TestRedisComesUpLater(t *testing.T) {
 	awaitHeard(t, a, 2)
 }
 
-// A connection on which nothing arrives any more, though it is open, is given up after a ping without an answer.
+// A connection on which nothing arrives any more, though it is open, is given up after a ping
+// without an answer.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -393,8 +398,8 @@ func TestSilentConnection(t *testing.T) {
 	a := listen(h, "a")
 	awaitHeard(t, a, 1)
 
-	// From here on the connection is deaf, and stays so; another would be as good as new. A machine that is slower than the
-	// pings may cost further connections.
+	// From here on the connection is deaf, and stays so; another would be as good as new. A machine
+	// that is slower than the pings may cost further connections.
 	deaf := proxy.On("PING", 1, redistest.DropReply)
 	<-deaf.Hit()
 	eventually(t, "the subscription is confirmed on another connection", func() bool { return a.heard() >= 2 })
@@ -455,7 +460,8 @@ func TestLostAndBack(t *testing.T) {
 	}
 }
 
-// Pings keep a connection that has nothing to say, and are not sent where messages do the same, or nobody listens.
+// Pings keep a connection that has nothing to say, and are not sent where messages do the same, or
+// nobody listens.
 func TestPings(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -463,8 +469,8 @@ func TestPings(t *testing.T) {
 	h := newHub(t, proxy.Client(t), pingEvery(100*time.Millisecond))
 	a := listen(h, "a")
 	awaitHeard(t, a, 1)
-	// On a machine that stands still for a moment pings are answered too late, and then the connection is given up as it should
-	// be; that does not go on all the time.
+	// On a machine that stands still for a moment pings are answered too late, and then the
+	// connection is given up as it should be; that does not go on all the time.
 	eventually(t, "a few pings leave everything as it is", func() bool {
 		pings, subscribes, heard := proxy.Count("PING"), proxy.Count("SUBSCRIBE"), a.heard()
 		eventually(t, "a few pings", func() bool { return proxy.Count("PING") >= pings+5 })
@@ -581,8 +587,8 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// Whoever subscribes is told when messages can be missed no longer: at once, or by a notification. That is so also when the
-// end of an earlier subscription has been decided and not been sent.
+// Whoever subscribes is told when messages can be missed no longer: at once, or by a notification.
+// That is so also when the end of an earlier subscription has been decided and not been sent.
 func TestEverySubscriptionIsConfirmed(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, redistest.Start(t).Client(t))
@@ -611,8 +617,9 @@ func TestEverySubscriptionIsConfirmed(t *testing.T) {
 	wg.Wait()
 }
 
-// Where the server forbids a channel there is an error instead of a confirmation, every time. That must not become a
-// storm of connections, and the other channels' subscribers must not be told to ask Redis all the time.
+// Where the server forbids a channel there is an error instead of a confirmation, every time. That
+// must not become a storm of connections, and the other channels' subscribers must not be told to
+// ask Redis all the time.
 func TestForbiddenChannel(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

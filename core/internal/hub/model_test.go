@@ -11,8 +11,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A model is a hub without goroutines, its lines, and the servers at their other ends. What the goroutines would do at any time
-// is done here in an order of chance, one step after another.
+// A model is a hub without goroutines, its lines, and the servers at their other ends. What the
+// goroutines would do at any time is done here in an order of chance, one step after another.
 type model struct {
 	*testing.T
 	hub       *Hub
@@ -106,7 +106,8 @@ func (m *model) home(name string) *end {
 	return m.homes[name]
 }
 
-// move is what a cluster does with a slot. The node from which it is taken tells those who have subscribed to its channels.
+// move is what a cluster does with a slot. The node from which it is taken tells those who have
+// subscribed to its channels.
 func (m *model) move() {
 	if len(m.ends) == 1 {
 		return
@@ -126,7 +127,7 @@ func (m *model) route() {
 	m.hub.changed = nil
 	for _, c := range todo {
 		c.changed = false
-		m.hub.place(c, m.home(c.name).node)
+		m.hub.placeLocked(c, m.home(c.name).node)
 	}
 }
 
@@ -184,7 +185,7 @@ func (e *end) hear() {
 func (e *end) breakOff() {
 	e.requests, e.answers = nil, nil
 	clear(e.served)
-	e.broke()
+	e.disconnected()
 }
 
 // rest does all that is still to be done.
@@ -201,7 +202,8 @@ func (m *model) rest() {
 	}
 }
 
-// check looks at what must hold after every step, but when slots move: nobody hears of that at once.
+// check looks at what must hold after every step, but when slots move: nobody hears of that at
+// once.
 func (m *model) check() {
 	m.Helper()
 	if len(m.ends) > 1 {
@@ -264,8 +266,8 @@ func (m *model) checkAtRest() {
 	}
 }
 
-// Whatever comes in between, the servers have in the end the subscriptions that are wanted and no others, and whoever subscribes
-// is told when messages can be missed no longer.
+// Whatever comes in between, the servers have in the end the subscriptions that are wanted and no
+// others, and whoever subscribes is told when messages can be missed no longer.
 func TestAnyOrder(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{0, 3} {

@@ -43,7 +43,8 @@ func (l *log) want(t *testing.T, values []string, times []time.Duration) {
 	}
 }
 
-// synctest's clock stands still while anything runs: what is fired is fired at exactly the time it is due.
+// synctest's clock stands still while anything runs: what is fired is fired at exactly the time it
+// is due.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Parallel()
 	synctest.Test(t, test)
@@ -169,7 +170,8 @@ func TestSlack(t *testing.T) {
 	})
 }
 
-// A schedule that is asleep until a far time wakes for a nearer one, also when that is set while it fires.
+// A schedule that is asleep until a far time wakes for a nearer one, also when that is set while it
+// fires.
 func TestNearerTimeWhileAsleepAndWhileFiring(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
@@ -282,7 +284,8 @@ func TestManyAtRandom(t *testing.T) {
 	})
 }
 
-// Many goroutines at once: whatever is set last, and not cancelled, is fired, and nothing is fired after Cancel and Close.
+// Many goroutines at once: whatever is set last, and not cancelled, is fired, and nothing is fired
+// after Cancel and Close.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

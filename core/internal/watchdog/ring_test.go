@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Against what should happen, with thousands of items that are put in and taken out at random: each comes out once, no later than it
-// is due, and no earlier than allowed.
+// Against what should happen, with thousands of items that are put in and taken out at random: each
+// comes out once, no later than it is due, and no earlier than allowed.
 func TestRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3000
@@ -68,7 +68,8 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// What is overdue by the time that somebody asks how long to sleep is to be looked at now; a pause below 0 would be for ever.
+// What is overdue by the time that somebody asks how long to sleep is to be looked at now; a pause
+// below 0 would be for ever.
 func TestRing_Overdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing[string](interval)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// The tests run in bubbles of synctest, whose clock moves only when everybody waits: what they say about time is exact.
+// The tests run in bubbles of synctest, whose clock moves only when everybody waits: what they say
+// about time is exact.
 
 const interval = 10 * time.Second
 
@@ -204,7 +205,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A result for an item that was cancelled while its renewal was under way must not put it back; it can be armed again after that.
+// A result for an item that was cancelled while its renewal was under way must not put it back; it
+// can be armed again after that.
 func TestCancelDuringRenewal(t *testing.T) {
 	for name, v := range map[string]Verdict{"renewed": Renewed, "gone": Gone, "refused": Refused, "unanswered": Unanswered} {
 		t.Run(name, func(t *testing.T) {
@@ -358,8 +360,8 @@ func TestUnansweredBacksOff(t *testing.T) {
 	})
 }
 
-// Whatever has become of a renewal, unless the hold is gone, another try comes soon: also after a success, or in a second life,
-// when there have been many failures before.
+// Whatever has become of a renewal, unless the hold is gone, another try comes soon: also after a
+// success, or in a second life, when there have been many failures before.
 func TestFailureIsRetriedSoon(t *testing.T) {
 	for name, v := range map[string]Verdict{"outdated": Outdated, "refused": Refused, "unanswered": Unanswered} {
 		t.Run(name, func(t *testing.T) {
@@ -434,7 +436,8 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// Locks that were taken together are renewed in few scripts, spread over half an interval, and do not come together again.
+// Locks that were taken together are renewed in few scripts, spread over half an interval, and do
+// not come together again.
 func TestSpread(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		const n = 300
@@ -512,8 +515,8 @@ func TestRenewAll(t *testing.T) {
 	})
 }
 
-// A renewal that is under way was sent before the clocks parted. Its deadline counts from then, so that it is no
-// substitute for one that is sent now.
+// A renewal that is under way was sent before the clocks parted. Its deadline counts from then, so
+// that it is no substitute for one that is sent now.
 func TestRenewAllDuringRenewal(t *testing.T) {
 	in(t, func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
 		it := items(1)[0]
