@@ -100,7 +100,7 @@ func TestNewPolicy(t *testing.T) {
 	}
 
 	buildEdited(t, file, `lock.AddKey(canonical(tenant) + "/" + canonical(list))`, `lock.Deny(451, "not "+tenant+"'s "+list)`)
-	p.Until(t, "the plugin's new version takes over")
+	p.Until(t, "new version of the plugin loaded")
 	if a := <-demotest.Post(client, base+"/acme/stock", ""); a.Status != 451 || !strings.Contains(a.Body, `"detail":"not acme's stock"`) {
 		t.Errorf("with the new policy: %+v", a)
 	}

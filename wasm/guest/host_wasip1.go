@@ -8,7 +8,7 @@ func handleRequest() uint64 {
 		panic("reqlock: guest: guest.Handle has not been called; call it from an init function")
 	}
 	decide(Request{}, Lock{})
-	return 1 // go on
+	return 1 // let the handler run
 }
 
 const kindRequest = 0
