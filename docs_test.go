@@ -269,7 +269,7 @@ func TestBusyOrder(t *testing.T) {
 	w := httptest.NewRecorder()
 	routes(locks).ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
 	if w.Code != http.StatusConflict {
-		t.Errorf("a second payment is answered %d, want 409", w.Code)
+		t.Errorf("second payment: status %d, want 409", w.Code)
 	}
 }
 

@@ -167,10 +167,10 @@ func Example_core() {
 	report := func() error {
 		lease, err := locks.Lock("report:daily").Acquire(ctx, core.AcquireOptions{WaitTime: 2 * time.Second})
 		if err != nil {
-			return err // core.ErrNotAcquired: somebody else held it all the while
+			return err // core.ErrNotAcquired: another owner held it all the time
 		}
 		defer lease.Release(ctx)
-		return write(lease.Context()) // that context ends the moment the lock is lost
+		return write(lease.Context()) // the context ends when the lock is lost
 	}
 
 	if err := report(); err != nil {
