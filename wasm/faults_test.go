@@ -218,7 +218,7 @@ func TestLogFlood(t *testing.T) {
 			if size := len(log.String()); size > (2*maxText+300)*maxLines*seconds {
 				t.Errorf("%d bytes", size)
 			}
-			if !strings.Contains(log.String(), "the guest says") || !strings.Contains(log.String(), "plugin=sha256:") {
+			if !strings.Contains(log.String(), "guest log") || !strings.Contains(log.String(), "plugin=sha256:") {
 				t.Errorf("%.300s", log)
 			}
 		})
@@ -239,7 +239,7 @@ func TestOutput_WithoutLineEnd(t *testing.T) {
 		}
 		ask(t, p.Policy, request("GET", "/", "", "acme"))
 		for _, name := range []string{"stdout", "stderr"} {
-			if line := regexp.MustCompile("the guest writes to " + name + `" .* text=` + text + "\n"); !line.MatchString(log.String()) {
+			if line := regexp.MustCompile("guest output on " + name + `" .* text=` + text + "\n"); !line.MatchString(log.String()) {
 				t.Errorf("no %q in the log:\n%s", line, log)
 			}
 		}

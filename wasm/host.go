@@ -144,7 +144,7 @@ func envAbort(_ *instance, mem memory, stack []uint64) {
 func guestLog(i *instance, mem memory, stack []uint64) {
 	text := mem.text(stack[1], stack[2])
 	if level, ok := logLevel(stack[0]); ok {
-		i.program.journal.say(level, "reqlock: wasm: the guest says", text)
+		i.program.journal.say(level, "reqlock: wasm: guest log", text)
 	}
 }
 

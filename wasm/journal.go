@@ -100,7 +100,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 func (o *output) flush() {
 	if len(o.partial) > 0 {
-		o.journal.say(slog.LevelWarn, "reqlock: wasm: the guest writes to "+o.name, string(o.partial))
+		o.journal.say(slog.LevelWarn, "reqlock: wasm: guest output on "+o.name, string(o.partial))
 	}
 	o.partial = o.partial[:0]
 }

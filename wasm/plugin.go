@@ -88,7 +88,7 @@ func (p *Plugin) Policy(r *http.Request, policy *guard.Policy) error {
 	case errors.As(err, &refusal), errors.As(err, &noBody), errors.Is(err, context.Canceled):
 		return err
 	case !errors.Is(err, ErrBusy) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrBodyTooLarge):
-		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin has failed, the request is refused", err.Error())
+		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin failed, refusing the request", err.Error())
 	}
 	return failed(err)
 }

@@ -164,7 +164,7 @@ func TestCacheDir_Damaged(t *testing.T) {
 		t.Fatalf("%v, log: %s", err, log)
 	}
 	rounds(t)(t, start(t, "c", cfg), 200)
-	if strings.Count(log.String(), "CacheDir is of no use, the plugin is compiled without it") != 1 {
+	if strings.Count(log.String(), "cannot use CacheDir, compiling the plugin without it") != 1 {
 		t.Errorf("log: %s", log)
 	}
 	if p, err := New(context.Background(), damaged(t), cfg); p != nil || !errors.Is(err, ErrBadGuest) {

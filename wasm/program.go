@@ -85,7 +85,7 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 		}
 		p.cache, p.runtime = nil, wazero.NewRuntimeWithConfig(ctx, config)
 		if compiled, err = compileModule(ctx, p.runtime, binary); err == nil {
-			p.journal.announce(slog.LevelError, "reqlock: wasm: CacheDir is of no use, the plugin is compiled without it", fault.Error())
+			p.journal.announce(slog.LevelError, "reqlock: wasm: cannot use CacheDir, compiling the plugin without it", fault.Error())
 		}
 	}
 	if err != nil {

@@ -843,7 +843,7 @@ func TestErrors_ReachTheirCallers(t *testing.T) {
 
 // A WAIT confirms the calls of its own exchange only, not those of an earlier one of which some
 // calls had to be sent again.
-func TestAcks_WaitConfirmsItsExchange(t *testing.T) {
+func TestAcks_WhatAWaitConfirms(t *testing.T) {
 	onClockWith(t, Config{Acks: 2, AckTimeout: time.Second}, func(b *bench) {
 		unknown := ""
 		answer := func(acks any) {

@@ -27,11 +27,11 @@ func decide(r guest.Request, lock guest.Lock) {
 	}
 }
 
-// canonical is one spelling of what the router takes for the same: acme and %61cme.
+// canonical gives one spelling to segments that the router treats as equal: acme and %61cme.
 func canonical(segment string) string {
 	decoded, err := url.PathUnescape(segment)
 	if err != nil {
-		return segment // no router takes it
+		return segment // no router matches it
 	}
 	return url.PathEscape(decoded)
 }
