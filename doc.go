@@ -1,5 +1,5 @@
-// Package reqlock is the root of a module that runs HTTP requests under distributed locks. The code is
-// in these packages:
+// Package reqlock is the root of a module that runs HTTP requests under distributed locks. The code
+// is in these packages:
 //
 //   - [github.com/reqlock/reqlock/middleware/nethttp], named httplock, is the middleware for net/http. Start here.
 //   - [github.com/reqlock/reqlock/middleware/gin] and [github.com/reqlock/reqlock/middleware/echo], named ginlock and echolock, are

@@ -43,7 +43,7 @@ import (
 
 func init() { gin.SetMode(gin.TestMode) }
 
-// newLocks is a client of the locks of a Redis of its own.
+// newLocks returns a client of the locks of a Redis of its own.
 func newLocks(t *testing.T) *core.Client {
 	t.Helper()
 	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -72,7 +72,7 @@ func hold(t *testing.T, locks *core.Client, name string) {
 	})
 }
 
-// answerOf is what a handler answers to a request: the status, a blank, and the body.
+// answerOf returns what a handler answers to a request: the status, a blank, and the body.
 func answerOf(h http.Handler, r *http.Request) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -241,7 +241,7 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-// routes are those of the service that the README tests.
+// routes returns those of the service that the README tests.
 func routes(locks *core.Client) http.Handler {
 	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))})
 	mux := http.NewServeMux()
@@ -336,11 +336,12 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// The handlers of docs/frameworks.md that let go of the lock, and what they call. The context tells where the lock is.
+// The handlers of docs/frameworks.md that let go of the lock, and what they call. The context tells
+// where the lock is.
 
 type locksKey struct{}
 
-// isFree says whether the lock "reqlock:k" is, by the client in the context.
+// isFree reports whether the lock "reqlock:k" is, by the client in the context.
 func isFree(ctx context.Context) string {
 	locked, err := ctx.Value(locksKey{}).(*core.Client).Lock("reqlock:k").IsLocked(context.WithoutCancel(ctx))
 	return fmt.Sprintf("free: %t %v, context: %v", !locked, err, ctx.Err())
@@ -358,7 +359,8 @@ func chat(ctx context.Context, conn net.Conn) { fmt.Fprintln(conn, isFree(ctx)) 
 
 func events(w http.ResponseWriter, r *http.Request) {
 	subscribe(r.Context()) // what the lock is for
-	// The stream needs no protection. Where the guard ran the handler without a lock, that is core.ErrNotHeld.
+	// The stream needs no protection. Where the guard ran the handler without a lock, that is
+	// core.ErrNotHeld.
 	if err := guard.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
 		http.Error(w, "the lock was lost", http.StatusServiceUnavailable)
 		return

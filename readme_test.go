@@ -31,8 +31,8 @@ import (
 	"github.com/reqlock/reqlock/wasm"
 )
 
-// What the README and docs/ show of Go is in the tests of this directory, or is the plugin of examples/wasm, word for word;
-// TestSnippets sees to that.
+// What the README and docs/ show of Go is in the tests of this directory, or is the plugin of
+// examples/wasm, word for word; TestSnippets sees to that.
 
 // server is where the examples keep their locks: a real Redis, or under -short the embedded one.
 var server interface {
@@ -248,7 +248,7 @@ func Example_idempotency() {
 	// bert: payment 2, replayed ""
 }
 
-// documents are the texts whose snippets must be in a test.
+// documents returns the texts whose snippets must be in a test.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("docs/*.md")
@@ -271,7 +271,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// blocks are the code blocks of a Markdown text that are in one language.
+// blocks returns the code blocks of a Markdown text that are in one language.
 func blocks(text, language string) (found []string) {
 	for _, match := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 		found = append(found, match[1])

@@ -183,7 +183,7 @@ func openRaw(addr string, s settings) (client, error) {
 	})
 }
 
-// openPipelines is the raw pair on pipelines that all goroutines share.
+// openPipelines opens the raw pair on pipelines that all goroutines share.
 func openPipelines(addr string, s settings) (client, error) {
 	return openDialect(redissonStyle)(addr, s)
 }

@@ -19,7 +19,8 @@ func pttl(t *testing.T, rdb redis.Cmdable, key string) time.Duration {
 	return left
 }
 
-// patient is a client that waits as long as a script may take on a machine with much else to do.
+// patient returns a client that waits as long as a script may take on a machine with much else to
+// do.
 func patient(t *testing.T, srv *Server) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ReadTimeout: time.Minute, PoolTimeout: time.Minute})
@@ -61,7 +62,8 @@ func TestKeyIsGoneAfterItsTTL(t *testing.T) {
 			if err := set(t.Context(), rdb); err != nil {
 				t.Fatal(err)
 			}
-			// Time is all that is needed: the first command afterwards finds the key gone, however late it comes.
+			// Time is all that is needed: the first command afterwards finds the key gone, however
+			// late it comes.
 			time.Sleep(ttl)
 			if left := pttl(t, rdb, "k"); left != -2 {
 				t.Errorf("PTTL once the TTL has passed = %v, want -2: no such key", left)
@@ -134,7 +136,8 @@ func TestPTTLCountsDown(t *testing.T) {
 	left := pttl(t, rdb, "k")
 	answered := time.Now()
 
-	// Between "set late, asked early" and "set early, asked late"; PTTL rounds down to milliseconds.
+	// Between "set late, asked early" and "set early, asked late"; PTTL rounds down to
+	// milliseconds.
 	most := ttl - asked.Sub(set)
 	least := ttl - answered.Sub(sent) - time.Millisecond
 	if left > most || left < least {

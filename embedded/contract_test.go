@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// bothServers are the addresses of an embedded server and of a redis-server. What
+// bothServers returns the addresses of an embedded server and of a redis-server. What
 // is tested against both is what examples and users' tests may rely on.
 func bothServers(t *testing.T) map[string]string {
 	t.Helper()

@@ -172,7 +172,8 @@ func TestClientWhileClosing(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 16 {
 		clients.Go(func() {
-			// Alive or closed, but never a client that nobody closes: goleak would find its connection.
+			// Alive or closed, but never a client that nobody closes: goleak would find its
+			// connection.
 			_ = srv.Client().Ping(t.Context()).Err()
 		})
 	}

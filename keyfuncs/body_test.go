@@ -18,7 +18,7 @@ import (
 	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
-// post is a request with a body of unknown length.
+// post returns a request with a body of unknown length.
 func post(body io.Reader) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(body))
 	r.ContentLength = -1
@@ -151,7 +151,8 @@ func TestMaxBody(t *testing.T) {
 					if read := body.bytes.Load(); known >= 0 && read > 0 || read > limit+1 {
 						t.Errorf("%d bytes were read with a limit of %d and a Content-Length of %d", read, limit, known)
 					}
-					// Whoever goes on all the same finds the body as it was, with a larger limit as well.
+					// Whoever goes on all the same finds the body as it was, with a larger limit as
+					// well.
 					key, err := test.fn(MaxBody(size))(r)
 					answer{key: test.key}.check(t, key, err)
 					if rest, err := io.ReadAll(r.Body); string(rest) != test.body || err != nil {

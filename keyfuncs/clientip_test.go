@@ -133,8 +133,8 @@ func TestClientIPKeepsItsPrefixes(t *testing.T) {
 	answer{key: "203.0.113.7"}.check(t, key, err)
 }
 
-// A client that is not trusted has one key, whatever it writes into the header; and there is no key for what is no
-// address.
+// A client that is not trusted has one key, whatever it writes into the header; and there is no key
+// for what is no address.
 func FuzzClientIP(f *testing.F) {
 	f.Add("192.0.2.1:1", "198.51.100.1", "10.0.0.2", uint32(0xcb007107), false)
 	f.Add("10.0.0.1:1", "10.0.0.9, garbage,", "", uint32(0xcb007107), false)

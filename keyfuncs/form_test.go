@@ -15,7 +15,7 @@ const (
 	lastPart      = "--b--\r\n"
 )
 
-// part is a field of a multipart form, file one with a file in it.
+// part returns a field of a multipart form, file one with a file in it.
 func part(name, value string) string {
 	return fmt.Sprintf("--b\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n", name, value)
 }

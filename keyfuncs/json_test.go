@@ -137,7 +137,8 @@ func TestJSONStrings(t *testing.T) {
 	}
 }
 
-// Nesting costs neither stack nor more than the time to read it once, and ends where that of encoding/json ends.
+// Nesting costs neither stack nor more than the time to read it once, and ends where that of
+// encoding/json ends.
 func TestJSONDepth(t *testing.T) {
 	t.Parallel()
 	nested := func(depth int) string {
@@ -179,7 +180,8 @@ func TestCanonicalNumber(t *testing.T) {
 	}
 }
 
-// Equal numbers have one key, others never; and a fraction with a key of its own is a float64 of its own.
+// Equal numbers have one key, others never; and a fraction with a key of its own is a float64 of
+// its own.
 func FuzzCanonicalNumber(f *testing.F) {
 	for _, seed := range []string{"1", "-1.50", "10e-1", "9007199254740993", "0.1e-3", "0e9", "1e-400", "123456789012345.5", "1E+2"} {
 		f.Add(seed, "0.1")

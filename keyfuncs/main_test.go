@@ -45,7 +45,7 @@ func (want answer) check(t *testing.T, key string, err error) {
 
 func get(target string) *http.Request { return httptest.NewRequest(http.MethodGet, target, nil) }
 
-// give is a part of which the test knows the answer.
+// give returns a part of which the test knows the answer.
 func give(key string, err error) Func {
 	return func(*http.Request) (string, error) { return key, err }
 }

@@ -216,8 +216,8 @@ func decodeAll(text string) string {
 	return text
 }
 
-// spell writes a path, with an escape for every byte that needs one, and for those that a bit of how chooses, in
-// either case.
+// spell writes a path, with an escape for every byte that needs one, and for those that a bit of
+// how chooses, in either case.
 func spell(segments []string, how uint64) string {
 	var path strings.Builder
 	n := 0

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Template makes a key from a text with sources in braces, such as "order:{path.id}:{header.X-Tenant}".
-// It panics if [ParseTemplate] returns an error.
+// Template makes a key from a text with sources in braces, such as
+// "order:{path.id}:{header.X-Tenant}". It panics if [ParseTemplate] returns an error.
 func Template(text string) Func {
 	fn, err := ParseTemplate(text)
 	if err != nil {
@@ -38,8 +38,8 @@ func Template(text string) Func {
 //
 // Double a brace of the text itself. Names and pointers cannot contain braces.
 //
-// Requests have the same key only if all values are equal: in a value, a tilde precedes each colon, each
-// tilde, and each byte that equals the first one of the text after the value. So
+// Requests have the same key only if all values are equal: in a value, a tilde precedes each colon,
+// each tilde, and each byte that equals the first one of the text after the value. So
 // {header.X-Tenant}:{path.id} is the key that Join makes of the two. There must be text between two
 // values, and it cannot begin with a tilde. As in Join, the first error of a source is the result.
 func ParseTemplate(text string) (Func, error) {
@@ -52,10 +52,11 @@ func ParseTemplate(text string) (Func, error) {
 
 // A template is the text before the first value, and the values.
 //
-// A key can be parsed back, which proves that no two lists of values have the same key. The text before
-// the first value has a known length. A value ends at its first end byte without an escape: inside the
-// value that byte is escaped, and the text after it begins with that byte, and not with the escape. The
-// last value ends with the key. Then follows text of known length again, or the end.
+// A key can be parsed back, which proves that no two lists of values have the same key. The text
+// before the first value has a known length. A value ends at its first end byte without an escape:
+// inside the value that byte is escaped, and the text after it begins with that byte, and not with
+// the escape. The last value ends with the key. Then follows text of known length again, or the
+// end.
 type template struct {
 	before string
 	values []templateValue

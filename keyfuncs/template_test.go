@@ -134,7 +134,8 @@ func TestTemplateMistakes(t *testing.T) {
 	}
 }
 
-// FuzzTemplate shows that different values have different keys, whatever the text of the template is.
+// FuzzTemplate shows that different values have different keys, whatever the text of the template
+// is.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range [][7]string{
 		{"order:", ":", "", "a", "b:c", "a:b", "c"},

@@ -76,7 +76,7 @@ func closePlugin(t testing.TB, p *Plugin) {
 // initial is the policy before the guest runs.
 var initial = guard.Policy{Mode: guard.ModeExclusive, WaitTime: 7 * time.Second, LeaseTime: 8 * time.Second}
 
-// nativePolicy is the guests' policy in Go.
+// nativePolicy implements the guests' policy in Go.
 func nativePolicy(r *http.Request, p *guard.Policy) error {
 	uri := r.URL.RequestURI()
 	path, _, _ := strings.Cut(uri, "?")

@@ -5,15 +5,15 @@ import (
 	"net/http"
 )
 
-// The http-wasm features this host supports: guests can read the body and the trailers after it. There
-// is no response yet.
+// The http-wasm features this host supports: guests can read the body and the trailers after it.
+// There is no response yet.
 const (
 	featureBufferRequest = 1
 	featureTrailers      = 4
 )
 
-// httpHandler is the http-wasm module. A guest's changes go to the call's scratch, which only the guest
-// sees.
+// httpHandler is the http-wasm module. A guest's changes go to the call's scratch, which only the
+// guest sees.
 var httpHandler = hostModule{
 	{"enable_features", types(i32), types(i32), func(_ *instance, _ memory, s []uint64) {
 		s[0] &= featureBufferRequest | featureTrailers

@@ -60,7 +60,8 @@ func load(ctx context.Context, binary []byte, cfg *Config, journal *journal) (_ 
 
 func (p *program) compile(ctx context.Context, binary []byte) error {
 	config := wazero.NewRuntimeConfig().
-		// Without this, an endless loop in a guest blocks the whole process at the next garbage collection.
+		// Without this, an endless loop in a guest blocks the whole process at the next garbage
+		// collection.
 		WithCloseOnContextDone(true).
 		// Reference types include table.grow, which MemoryLimit does not cover.
 		WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureReferenceTypes).

@@ -28,7 +28,7 @@ const (
 	leaseFor = 5 * time.Second // frees the key of a crashed process soon for this demonstration; services keep the default of 30s
 )
 
-// child is the API. It serves until its standard input ends.
+// child runs the API. It serves until its standard input ends.
 func child() error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM) // the parent decides when to stop
 	listener, err := net.FileListener(os.NewFile(3, "listener"))

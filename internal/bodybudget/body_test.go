@@ -25,7 +25,7 @@ type owned struct {
 func (*owned) Close() error            { return nil }
 func (b *owned) BodyAccount() *Account { return &b.account }
 
-// post is a request whose body is owned. length -1: it is not known.
+// post returns a request whose body is owned. length -1: it is not known.
 func post(body io.Reader, length int64) (*http.Request, *owned) {
 	b := &owned{Reader: body}
 	r := httptest.NewRequest(http.MethodPost, "/", b)
@@ -221,7 +221,8 @@ func eventuallyFree(t *testing.T, help func()) {
 	}
 }
 
-// However many bodies are read at a time, they never take more than the budget, and all is given back.
+// However many bodies are read at a time, they never take more than the budget, and all is given
+// back.
 func TestRead_ManyAtATime(t *testing.T) {
 	const bytes = 300_000
 	within(t, bytes)

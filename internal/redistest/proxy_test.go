@@ -238,7 +238,8 @@ func TestHoldRequestOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// Redis forgets the command of a client that has hung up if it has not come to it yet. Not these: they must run.
+// Redis forgets the command of a client that has hung up if it has not come to it yet. Not these:
+// they must run.
 func TestPausedCommandOfAClientThatHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]Action{"HoldRequest": HoldRequest, "CutAfter": CutAfter} {
@@ -672,7 +673,8 @@ func TestStallAndCutTakeTurns(t *testing.T) {
 	}
 }
 
-// A connection that was accepted before a Cut and is registered after it, even after Restore, must not live.
+// A connection that was accepted before a Cut and is registered after it, even after Restore, must
+// not live.
 func TestCutMeetsAConnectionInTheMaking(t *testing.T) {
 	t.Parallel()
 	p := Start(t).Proxy(t)
@@ -844,7 +846,7 @@ func TestServerThatIsNoRedis(t *testing.T) {
 	p := newProxy(fake, listener.Addr().String())
 	dial(t, p.Addr(), 2).wantEnd()
 	p.Close()
-	if got := fake.failed(); !strings.Contains(got, "cannot read a reply of Redis") {
+	if got := fake.failed(); !strings.Contains(got, "cannot parse a reply of Redis") {
 		t.Errorf("the test failed with %q", got)
 	}
 }

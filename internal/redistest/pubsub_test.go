@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// event is a frame of pub/sub as Redis sends it: a push in RESP3, an array in RESP2. A number is sent as one, "" as null.
+// event returns a frame of pub/sub as Redis sends it: a push in RESP3, an array in RESP2. A number
+// is sent as one, "" as null.
 func event(protocol int, elements ...any) string {
 	kind, null := "*", "$-1\r\n"
 	if protocol == 3 {
@@ -38,8 +39,8 @@ func publish(t *testing.T, c *redis.Client, channel, message string) {
 	}
 }
 
-// Confirmations are matched to their commands: were one miscounted, the marked command behind it would not be the one
-// that is cut off.
+// Confirmations are matched to their commands: were one miscounted, the marked command behind it
+// would not be the one that is cut off.
 func TestConfirmations(t *testing.T) {
 	t.Parallel()
 	type exchange struct {

@@ -285,7 +285,7 @@ func TestKilledServerRefuses(t *testing.T) {
 	if err := s.ClientWith(t, once).Ping(t.Context()).Err(); err == nil {
 		t.Fatal("a killed server answers")
 	}
-	if failure := failureOf(t, func(t testing.TB) { s.Freeze(t) }); !strings.Contains(failure, "does not run") {
+	if failure := failureOf(t, func(t testing.TB) { s.Freeze(t) }); !strings.Contains(failure, "not running") {
 		t.Errorf("Freeze failed with %q", failure)
 	}
 	if failure := failureOf(t, func(t testing.TB) { s.Save(t) }); !strings.Contains(failure, "SAVE") {
@@ -342,7 +342,8 @@ func TestRestartWaitsForItsPort(t *testing.T) {
 	set(t, s.Client(t), "k", "v")
 }
 
-// wantFreePort waits until a port can be claimed: a process that is just being forked holds our sockets for a moment.
+// wantFreePort waits until a port can be claimed: a process that is just being forked holds our
+// sockets for a moment.
 func wantFreePort(t *testing.T, port int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("port %d is free", port), func() bool {
@@ -394,7 +395,8 @@ func TestPauseClients(t *testing.T) {
 	}
 }
 
-// The kernel kills a server when the thread that forked it ends; that must not be the thread of whoever calls Run.
+// The kernel kills a server when the thread that forked it ends; that must not be the thread of
+// whoever calls Run.
 func TestServerOutlivesItsStarter(t *testing.T) {
 	t.Parallel()
 	NeedsServer(t)

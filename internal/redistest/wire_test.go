@@ -81,7 +81,8 @@ func (w *wire) wantEnd() {
 	}
 }
 
-// wantSilence expects an open connection on which nothing comes for a moment. It cannot fail because the machine is slow.
+// wantSilence expects an open connection on which nothing comes for a moment. It cannot fail
+// because the machine is slow.
 func (w *wire) wantSilence() {
 	w.t.Helper()
 	_ = w.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))

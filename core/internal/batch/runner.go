@@ -175,7 +175,7 @@ func missingReply(err error) error {
 	return err
 }
 
-// unacked says why the commands before a WAIT do not count as confirmed, or returns nil.
+// unacked returns why the commands before a WAIT do not count as confirmed, or nil.
 func (r *runner) unacked(wait *redis.Cmd) error {
 	if wait == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second
 
-// newHub is a hub on a Redis client, closed when the test ends.
+// newHub returns a hub on a Redis client, closed when the test ends.
 func newHub(t *testing.T, rdb redis.UniversalClient, changes ...func(*Config)) *Hub {
 	t.Helper()
 	cfg := Config{
@@ -114,7 +114,7 @@ func publish(t *testing.T, rdb *redis.Client, channel string) {
 	}
 }
 
-// channels are those that anybody is subscribed to.
+// channels returns those that anybody is subscribed to.
 func channels(t *testing.T, rdb *redis.Client) []string {
 	t.Helper()
 	list, err := rdb.PubSubChannels(context.Background(), "*").Result()
@@ -125,7 +125,7 @@ func channels(t *testing.T, rdb *redis.Client) []string {
 	return list
 }
 
-// connections are the lines of CLIENT LIST for subscribed connections.
+// connections returns the lines of CLIENT LIST for subscribed connections.
 func connections(t *testing.T, rdb *redis.Client) []string {
 	t.Helper()
 	list, err := rdb.Do(context.Background(), "CLIENT", "LIST", "TYPE", "pubsub").Text()

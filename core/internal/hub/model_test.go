@@ -219,7 +219,7 @@ func (m *model) check() {
 	}
 }
 
-// subscriptions are what it takes to listen.
+// subscriptions returns what it takes to listen.
 func (m *model) subscriptions(l *listener) (list []subscription) {
 	for kind, used := range m.hub.kinds {
 		if used {
