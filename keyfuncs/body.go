@@ -62,7 +62,7 @@ func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBo
 // that does not fit into memory beside the bodies of other requests is [ErrBusy]. Errors of reading
 // it are returned unchanged.
 func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
-	return newBodyReader("Body", "what is asked for", options).read
+	return newBodyReader("Body", "the requested data", options).read
 }
 
 // BodyHash returns the SHA-256 of the whole body, in 64 hexadecimal digits: requests with the same
@@ -72,7 +72,7 @@ func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
 // A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError].
 // Errors of reading it are returned unchanged.
 func BodyHash(options ...BodyOption) Func {
-	body := newBodyReader("BodyHash", "what is hashed", options)
+	body := newBodyReader("BodyHash", "the data to hash", options)
 	return func(r *http.Request) (string, error) {
 		data, err := body.read(r)
 		if err != nil {

@@ -151,8 +151,7 @@ func TestMaxBody(t *testing.T) {
 					if read := body.bytes.Load(); known >= 0 && read > 0 || read > limit+1 {
 						t.Errorf("%d bytes were read with a limit of %d and a Content-Length of %d", read, limit, known)
 					}
-					// Whoever goes on all the same finds the body as it was, with a larger limit as
-					// well.
+					// A later Func with a larger limit finds the body unchanged.
 					key, err := test.fn(MaxBody(size))(r)
 					answer{key: test.key}.check(t, key, err)
 					if rest, err := io.ReadAll(r.Body); string(rest) != test.body || err != nil {

@@ -22,7 +22,7 @@ func Const(key string) Func {
 	return func(*http.Request) (string, error) { return key, nil }
 }
 
-// allSet returns a copy of fns, since the caller's slice may change. It panics if one of them is
+// allSet returns a copy of fns, because the caller's slice may change. It panics if one of them is
 // nil.
 func allSet(what string, fns []Func) []Func {
 	for i, fn := range fns {
@@ -69,8 +69,8 @@ func Join(parts ...Func) Func {
 	}
 }
 
-// appendEscaped appends a part, with an escape before each separator, end and escape in it. So the
-// part ends at the first separator or end without an escape.
+// appendEscaped appends a part and escapes each separator, end and escape in it. So the part ends
+// at the first unescaped separator or end.
 func appendEscaped(key []byte, part string, end byte) []byte {
 	key = slices.Grow(key, len(part))
 	for i := range len(part) {

@@ -38,7 +38,7 @@ func Context(key any) Func {
 	}
 }
 
-// contextKeyName names a key by its type, because its value mostly says nothing.
+// contextKeyName returns the key's type, because its value is rarely informative.
 func contextKeyName(key any) string {
 	if name, ok := key.(string); ok {
 		return fmt.Sprintf("%q", name)

@@ -87,7 +87,7 @@ func (f *formField) urlencoded(r *http.Request) ([]string, error) {
 	return form[f.name], nil
 }
 
-// parsesForms reports whether Request.ParseForm reads the body; with other methods it leaves an
+// parsesForms reports whether Request.ParseForm reads the body. For other methods it leaves an
 // empty PostForm.
 func parsesForms(method string) bool {
 	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
@@ -100,7 +100,7 @@ func (f *formField) multipart(r *http.Request, boundary string) ([]string, error
 		if err != nil || len(data) == 0 {
 			return nil, err
 		}
-		// As the handler's ParseMultipartForm does. With that much memory, no file goes to disk.
+		// Parse like the handler's ParseMultipartForm. With this much memory, no file goes to disk.
 		form, err = multipart.NewReader(bytes.NewReader(data), boundary).ReadForm(int64(len(data)))
 		if err != nil {
 			return nil, f.malformed

@@ -98,14 +98,14 @@ func (v *jsonValue) document(r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
-// declaresJSON refuses types that would make a handler read the body as something else: one body
-// may be both JSON and a form.
+// declaresJSON reports whether the body is declared as JSON. A handler would read another type as
+// something else, and one body may be valid as JSON and as a form.
 func declaresJSON(r *http.Request) bool {
 	media, _, ok := mediaType(r)
 	return ok && (media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json"))
 }
 
-// find returns the value at the pointer, with all that follows it.
+// find returns the text from the value at the pointer on.
 func (v *jsonValue) find(document []byte) (jsontext.Text, error) {
 	at := jsontext.Text(document).Trim()
 	for _, token := range v.path {

@@ -109,7 +109,7 @@ func TestConstructorsPanic(t *testing.T) {
 	}
 }
 
-// unclean are values that no key is made of, whatever their source.
+// unclean are values that every source refuses.
 var unclean = map[string]struct{ value, why string }{
 	"NUL":               {"se\x00cret", "has control characters in it"},
 	"tab":               {"se\tcret", "has control characters in it"},
@@ -123,7 +123,7 @@ var unclean = map[string]struct{ value, why string }{
 	"control and bytes": {"\x00secret\xff", "is not valid UTF-8"},
 }
 
-// clean are values that are taken as they are.
+// clean are values that every source accepts unchanged.
 var clean = []string{"42", "0", " ", "a b", "a:b", "a~b", "{x}", "100%", "%2F", "ü", "日本", "e\u0301", "\ufffd", strings.Repeat("x", 10_000)}
 
 func TestAllocations(t *testing.T) {
@@ -161,8 +161,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// One request is read by many goroutines, one Func serves many requests: the race
-// detector looks on.
+// Many goroutines read one request, and one Func serves many requests, under the race detector.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	key := Prefix("order:", Join(Header("X-Tenant"), PathValue("id"), Query("q"), Method(), Pattern(), Hash(Const("c")),

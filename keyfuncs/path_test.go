@@ -84,7 +84,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// An escaped slash has a key of its own where the route takes it for something of its own.
+// An escaped slash has a separate key if the route distinguishes it from a slash.
 func TestPathEscapedSlash(t *testing.T) {
 	t.Parallel()
 	refused := answer{kind: ErrInvalid, text: "the path has an escaped slash in it"}
@@ -114,7 +114,7 @@ func TestPathEscapedSlash(t *testing.T) {
 	}
 }
 
-// What ServeMux takes for one resource has one key, and what it tells apart has two, but for
+// What ServeMux treats as one resource has one key, and what it distinguishes has two, except for
 // escapes of escapes.
 func TestPathBehindServeMux(t *testing.T) {
 	t.Parallel()

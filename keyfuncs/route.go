@@ -56,7 +56,7 @@ func notAWildcard(name string) (why string) {
 	return ""
 }
 
-// noWildcard names the wildcards of the route: name may be misspelt.
+// noWildcard returns an error that lists the route's wildcards, because name may be misspelt.
 func noWildcard(source, pattern, name string) error {
 	err := keyerror.New(ErrNoRoute, "%s is unknown: the route's pattern %q has no wildcard of that name", source, pattern)
 	switch names := wildcards(pattern); len(names) {

@@ -124,7 +124,7 @@ func (p *templateParser) step() (why string) {
 	return ""
 }
 
-// take adds to the text; written is its length in the template, where braces are doubled.
+// take appends to the text. written is its length in the template, where braces are doubled.
 func (p *templateParser) take(text string, written int) {
 	if n := len(p.result.values); n > 0 {
 		p.result.values[n-1].behind += text
@@ -179,8 +179,8 @@ var namedSources = map[string]struct {
 	"json":   {notAPointer, func(pointer string) Func { return JSON(pointer) }},
 }
 
-// templateSource returns the source that the text inside braces names, or why there is none, and at
-// which byte.
+// templateSource returns the source that the text inside braces names, or the error and the byte
+// where it is.
 func templateSource(inside string) (source Func, at int, why string) {
 	if i := strings.IndexByte(inside, '{'); i >= 0 {
 		return nil, i, "a brace inside braces; the one before is not closed"

@@ -177,7 +177,7 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// readBack takes a key apart, as the comment of type template says.
+// readBack parses a key as described at type template.
 func readBack(t template, key string) (values []string, ok bool) {
 	key, ok = strings.CutPrefix(key, t.before)
 	for _, v := range t.values {

@@ -89,9 +89,9 @@ func checkCacheDir(dir string) error {
 func notOurs(dir string, info fs.FileInfo) error {
 	switch {
 	case foreign(info):
-		return fmt.Errorf("CacheDir %s belongs to another user, who must not be able to change what is run from it: use one of the process's own", dir)
+		return fmt.Errorf("CacheDir %s belongs to another user, who could replace the code that runs from it: use a directory of the process's user", dir)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("CacheDir %s has mode %04o; others must not be able to change what is run from it: use 0700", dir, info.Mode().Perm())
+		return fmt.Errorf("CacheDir %s has mode %04o, so others could replace the code that runs from it: use 0700", dir, info.Mode().Perm())
 	}
 	return nil
 }

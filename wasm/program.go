@@ -148,7 +148,7 @@ func (p *program) checkImports() error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return breach("it imports what is not there: %s", cut(strings.Join(slices.Compact(unknown), "; "), maxText))
+	return breach("it imports what the host does not have: %s", cut(strings.Join(slices.Compact(unknown), "; "), maxText))
 }
 
 func signature(f api.FunctionDefinition) string {

@@ -40,16 +40,16 @@ func child() error {
 		return err
 	}
 	defer redis.Close()
-	told := make(chan struct{})
+	stop := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with an error, too
-		close(told)
+		close(stop)
 	}()
-	return serve(listener, redis, told)
+	return serve(listener, redis, stop)
 }
 
-// serve runs the API until told is closed or it fails.
-func serve(listener net.Listener, redis *embedded.Server, told <-chan struct{}) error {
+// serve runs the API until stop is closed or it fails.
+func serve(listener net.Listener, redis *embedded.Server, stop <-chan struct{}) error {
 	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor})
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func serve(listener net.Listener, redis *embedded.Server, told <-chan struct{}) 
 		close(served)
 	}()
 	select {
-	case <-told:
+	case <-stop:
 	case err = <-served:
 	}
 

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bothProtocols runs a test with RESP2 and RESP3, each with a server and a proxy of its own.
+// bothProtocols runs a test with RESP2 and RESP3, each with its own server and proxy.
 func bothProtocols(t *testing.T, test func(t *testing.T, s *Server, p *Proxy, protocol int)) {
 	t.Helper()
 	for _, protocol := range []int{2, 3} {
@@ -760,7 +760,7 @@ func TestClose(t *testing.T) {
 					w.wantEnd()
 				}
 			}
-			eventually(t, "nobody listens", func() bool { // a process that is just being forked holds the socket for a moment
+			eventually(t, "the port to close", func() bool { // a process that is just being forked holds the socket for a moment
 				conn, err := net.Dial("tcp4", p.Addr())
 				if err == nil {
 					_ = conn.Close()

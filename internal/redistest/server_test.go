@@ -395,8 +395,8 @@ func TestPauseClients(t *testing.T) {
 	}
 }
 
-// The kernel kills a server when the thread that forked it ends; that must not be the thread of
-// whoever calls Run.
+// The kernel kills a server when the thread that forked it ends, so that must not be the thread of
+// Run's caller.
 func TestServerOutlivesItsStarter(t *testing.T) {
 	t.Parallel()
 	NeedsServer(t)
