@@ -163,9 +163,11 @@ func checks() []check {
 	for _, names := range []int{1, s4Waiters} {
 		variant := namesOf(names)
 		all = append(all,
-			value(ourSeries(s4, variant, commandsSecond), atMost(0.3*float64(names))), // every 5 s or a little less, cut by a window
+			// A poll every 5 s or a little less, cut off by the window.
+			value(ourSeries(s4, variant, commandsSecond), atMost(0.3*float64(names))),
 			value(ourSeries(s4, variant, pubSubConns), atMost(1)),
-			value(ourSeries(s4, variant, goroutinesMore), atMost(32)), // none that comes with a waiter
+			// Waiters add no goroutines.
+			value(ourSeries(s4, variant, goroutinesMore), atMost(32)),
 			value(ourSeries(s4, variant, heapAWaiter), atMost(1024)),
 		)
 	}

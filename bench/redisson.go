@@ -61,7 +61,8 @@ func startRedisson(addr string) (_ *jvm, err error) {
 	if err := os.WriteFile(source, redissonSource, 0o600); err != nil {
 		return nil, err
 	}
-	j.cmd = exec.Command(java, "-cp", filepath.Join(jars, "*"), source, addr) // Java compiles a single source file
+	// Java compiles a single source file.
+	j.cmd = exec.Command(java, "-cp", filepath.Join(jars, "*"), source, addr)
 	j.cmd.Stderr = &j.errors
 	if j.in, err = j.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -142,7 +143,8 @@ func (b *bench) besideJVM() (err error) {
 		return err
 	}
 	defer func() { err = b.pardon("S1 to S3", redisson, errors.Join(err, j.Close())) }()
-	if _, err := j.ask(3, "own", 64, b.pick(5*time.Second, time.Second).Milliseconds()); err != nil { // warms up the JVM's compiler
+	// Warms up the JVM's compiler.
+	if _, err := j.ask(3, "own", 64, b.pick(5*time.Second, time.Second).Milliseconds()); err != nil {
 		return err
 	}
 	return b.rounds("Redisson", func() error {

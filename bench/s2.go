@@ -161,7 +161,8 @@ func (p probe) roundTrip() (time.Duration, error) {
 // shared lets a second Go process compete for the lock and measures both shares.
 func (b *bench) shared() error {
 	return b.fewRounds(s2Two, func() error {
-		return b.share(ours, b.pick(15*time.Second, 2*time.Second), b.pick(10*time.Second, time.Second)) // the windows slide
+		// The windows slide.
+		return b.share(ours, b.pick(15*time.Second, 2*time.Second), b.pick(10*time.Second, time.Second))
 	})
 }
 

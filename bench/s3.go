@@ -10,13 +10,15 @@ import (
 )
 
 const (
-	s3           = "S3"
-	pubSubFloor  = "pub/sub floor"
-	twoClients   = "two clients"
-	handOffP50   = "hand-off p50, ms"
-	handOffP99   = "hand-off p99, ms"
-	settleHandOf = 3 * time.Millisecond // time for the other client to wait, and for the last turn to finish
-	relayLease   = 10 * patience        // longer than a stuck peer, so that no lock expires unrenewed
+	s3          = "S3"
+	pubSubFloor = "pub/sub floor"
+	twoClients  = "two clients"
+	handOffP50  = "hand-off p50, ms"
+	handOffP99  = "hand-off p99, ms"
+	// Time for the other client to wait, and for the last turn to finish.
+	settleHandOf = 3 * time.Millisecond
+	// Longer than a stuck peer, so that no lock expires unrenewed.
+	relayLease = 10 * patience
 )
 
 // A relay passes one lock between two clients.
@@ -80,8 +82,10 @@ func (b *bench) relayRound(relays []*relay, patience time.Duration) error {
 				continue
 			}
 			var took time.Duration
-			time.Sleep(settleHandOf) // reqlock unsubscribes 2 ms after a turn, which must not warm up the machine for the next
-			turn := r.turn           // r changes if a turn gets stuck
+			// reqlock unsubscribes 2 ms after a turn, which must not warm up the machine for the
+			// next.
+			time.Sleep(settleHandOf)
+			turn := r.turn // r changes if a turn gets stuck
 			err := inTime(patience, func() (err error) {
 				took, err = turn()
 				return err

@@ -42,7 +42,8 @@ type lockByHand func(ctx context.Context, order string, handler func()) error
 
 const answer = "ok\n"
 
-func handle(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) } // the client notices
+// handle ignores write errors, because the client notices them.
+func handle(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }
 
 var byOrder = guard.Config{Key: keyfuncs.PathValue("id"), WaitTime: 5 * time.Second}
 
@@ -218,7 +219,8 @@ func openSite(contender string, h http.Handler) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)} // connections that the generator cuts
+	// Discard errors of connections that the generator cuts.
+	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
 	return &site{contender: contender, url: "http://" + listener.Addr().String(), close: func() error {

@@ -8,10 +8,12 @@ import (
 
 // A dialect is a pair of scripts that lock and unlock.
 type dialect struct {
-	take, give         *redis.Script
-	takeArgs, giveArgs func(s *rawSession, command []any) []any // append the arguments after the key
-	granted            any                                      // takes's reply for a granted lock
-	afterGive          string                                   // a command on the latch's key, if there is one
+	take, give *redis.Script
+	// Append the arguments after the key.
+	takeArgs, giveArgs func(s *rawSession, command []any) []any
+	granted            any // takes's reply for a granted lock
+	// A command on the latch's key, if there is one.
+	afterGive string
 }
 
 var redissonStyle = dialect{

@@ -295,7 +295,8 @@ func testPublishFromScript(t *testing.T, rdb *redis.Client, call string) {
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []int{2, 3} {
-		for server, addr := range bothServers(t) { // new servers, because PUBSUB CHANNELS lists all channels
+		// New servers, because PUBSUB CHANNELS lists all channels.
+		for server, addr := range bothServers(t) {
 			t.Run(fmt.Sprintf("%s/RESP%d", server, protocol), func(t *testing.T) {
 				t.Parallel()
 				testSubscriptions(t, speaking(t, addr, protocol))

@@ -148,17 +148,19 @@ func TestUnusableServer(t *testing.T) {
 	silent, silentTLS := newStranger(t, func(net.Conn) {}), newStranger(t, func(net.Conn) {})
 	httpServer := newStranger(t, func(conn net.Conn) { fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\n\r\n") })
 	hangsUp := newStranger(t, func(conn net.Conn) { conn.Close() })
-	const retries = "?min_idle_conns=3&max_retries=5" // go-redis would retry; FromEnv makes one attempt
+	// go-redis would retry; FromEnv makes one attempt.
+	const retries = "?min_idle_conns=3&max_retries=5"
 	tests := map[string]struct {
 		url, want string
 		stranger  *stranger
 	}{
-		"refused":        {url: "redis://u:secret@127.0.0.1:1", want: "redis://***@127.0.0.1:1 is unusable: dial tcp 127.0.0.1:1: connect: connection refused; start that server, correct REDIS_URL, or unset it"},
-		"many idle":      {url: "redis://u:secret@127.0.0.1:1" + retries, want: "connection refused"},
-		"no socket":      {url: "unix://u:secret@" + filepath.Join(t.TempDir(), "none.sock"), want: "no such file"},
-		"silent":         {url: "redis://u:secret@" + silent.addr + retries, want: "no answer within 200ms", stranger: silent},
-		"silent TLS":     {url: "rediss://u:secret@" + silentTLS.addr + retries, want: "no answer within 200ms", stranger: silentTLS},
-		"no TLS":         {url: "rediss://u:secret@" + redisServer.Addr(), want: "no answer within 200ms"}, // it waits for the end of a line
+		"refused":    {url: "redis://u:secret@127.0.0.1:1", want: "redis://***@127.0.0.1:1 is unusable: dial tcp 127.0.0.1:1: connect: connection refused; start that server, correct REDIS_URL, or unset it"},
+		"many idle":  {url: "redis://u:secret@127.0.0.1:1" + retries, want: "connection refused"},
+		"no socket":  {url: "unix://u:secret@" + filepath.Join(t.TempDir(), "none.sock"), want: "no such file"},
+		"silent":     {url: "redis://u:secret@" + silent.addr + retries, want: "no answer within 200ms", stranger: silent},
+		"silent TLS": {url: "rediss://u:secret@" + silentTLS.addr + retries, want: "no answer within 200ms", stranger: silentTLS},
+		// The server waits for the end of a line.
+		"no TLS":         {url: "rediss://u:secret@" + redisServer.Addr(), want: "no answer within 200ms"},
 		"wrong password": {url: "redis://u:secret@" + redisServer.Addr(), want: "WRONGPASS"},
 		"no password":    {url: guarded.URL(), want: "NOAUTH"},
 		"no such number": {url: "redis://u:other@" + redisServer.Addr() + "/99", want: "DB index is out of range"},

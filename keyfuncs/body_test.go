@@ -31,7 +31,7 @@ func postJSON(body string) *http.Request {
 	return r
 }
 
-// A probe is a body that knows how it was read.
+// A probe is a body that records how it is read.
 type probe struct {
 	io.Reader
 	bytes, ends, closes atomic.Int64
@@ -53,7 +53,7 @@ func (p *probe) Close() error {
 
 const anyDocument = `{"id":"42","padding":"...."}`
 
-// bodyFuncs are the sources that read bodies, each with a body it finds its key in.
+// bodyFuncs are the sources that read bodies, each with a body that has a key.
 var bodyFuncs = map[string]struct {
 	fn        func(options ...BodyOption) Func
 	mediaType string
@@ -108,7 +108,7 @@ func TestBodyIsThereForTheHandler(t *testing.T) {
 	}
 }
 
-// The handler may parse the form that the key was found in.
+// The handler can parse the form that the key came from.
 func TestHandlerParsesTheForm(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"form", "multipart"} {
@@ -157,7 +157,7 @@ func TestMaxBody(t *testing.T) {
 					if rest, err := io.ReadAll(r.Body); string(rest) != test.body || err != nil {
 						t.Errorf("the body is %q, %v afterwards", rest, err)
 					}
-					// And once it is known, a smaller limit still holds.
+					// A smaller limit still applies to a body that was read.
 					key, err = fn(r)
 					checkTooLarge(t, key, err, limit)
 				}
@@ -189,7 +189,7 @@ func TestDefaultMaxBody(t *testing.T) {
 	checkTooLarge(t, key, err, limit)
 }
 
-// A limit that a middleware has set before is reported as it is.
+// An error of a limit set by an outer middleware is returned unchanged.
 func TestMaxBytesReader(t *testing.T) {
 	t.Parallel()
 	r := post(strings.NewReader("0123456789"))
@@ -201,7 +201,7 @@ func TestMaxBytesReader(t *testing.T) {
 	}
 }
 
-// All sources of a Join, and those of an inner guard, share one reading.
+// All sources of a Join and of an inner guard read the body once.
 func TestBodyIsReadOnce(t *testing.T) {
 	t.Parallel()
 	body := &probe{Reader: strings.NewReader(anyDocument)}
@@ -371,7 +371,7 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// Close may come from another goroutine than Read, as it does when a proxy's request is given up.
+// Close may run on another goroutine than Read, as when a proxy gives up a request.
 func TestCloseWhileReading(t *testing.T) {
 	t.Parallel()
 	r := post(bytes.NewReader(make([]byte, 100_000)))

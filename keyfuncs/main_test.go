@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answer is what a Func says of a request: a key, or an error of one kind with one text.
+// answer is the result of a Func: a key, or an error of a given kind and text.
 type answer struct {
 	key  string
 	kind error
@@ -45,7 +45,7 @@ func (want answer) check(t *testing.T, key string, err error) {
 
 func get(target string) *http.Request { return httptest.NewRequest(http.MethodGet, target, nil) }
 
-// give returns a part of which the test knows the answer.
+// give returns a Func with a fixed result.
 func give(key string, err error) Func {
 	return func(*http.Request) (string, error) { return key, err }
 }

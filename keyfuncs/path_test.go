@@ -195,7 +195,7 @@ func FuzzPath(f *testing.F) {
 		if errA != nil {
 			return
 		}
-		// A key is a path that has itself as its key.
+		// A key is a path whose key is itself.
 		fixed, err := pathOf(t, keyEscape(keyA), "")
 		if fixed != keyA || err != nil {
 			t.Errorf("the key %q has the key %q, %v", keyA, fixed, err)
@@ -205,7 +205,7 @@ func FuzzPath(f *testing.F) {
 
 var escapes = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// decodeAll decodes a text until no escape is left in it.
+// decodeAll decodes a text until it has no escapes.
 func decodeAll(text string) string {
 	for escapes.MatchString(text) {
 		text = escapes.ReplaceAllStringFunc(text, func(escape string) string {
@@ -216,8 +216,8 @@ func decodeAll(text string) string {
 	return text
 }
 
-// spell writes a path, with an escape for every byte that needs one, and for those that a bit of
-// how chooses, in either case.
+// spell writes a path with escapes for every byte that needs one and for those selected by the bits
+// of how, in either case.
 func spell(segments []string, how uint64) string {
 	var path strings.Builder
 	n := 0
@@ -240,7 +240,7 @@ func spell(segments []string, how uint64) string {
 	return path.String()
 }
 
-// keyEscape makes a URL of a key, whose own escapes stay as they are.
+// keyEscape converts a key to a URL and keeps the key's escapes.
 func keyEscape(key string) string {
 	var path strings.Builder
 	for _, c := range []byte(key) {

@@ -254,7 +254,7 @@ func TestPathValue_DeepEncoding(t *testing.T) {
 	}
 }
 
-// FuzzUnescape: a value and each way to encode it are one, and the result is text.
+// FuzzUnescape: a value and all its encodings have one result, which is text.
 func FuzzUnescape(f *testing.F) {
 	f.Add("42", uint64(3))
 	f.Add("%2534%2532", uint64(0))

@@ -59,7 +59,7 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// A template of values and colons is the same key as a Join.
+// A template of values and colons gives the same key as a Join.
 func TestTemplateIsAJoin(t *testing.T) {
 	t.Parallel()
 	r := get("/?a=x:y~&b=z")
@@ -134,8 +134,7 @@ func TestTemplateMistakes(t *testing.T) {
 	}
 }
 
-// FuzzTemplate shows that different values have different keys, whatever the text of the template
-// is.
+// FuzzTemplate: different values have different keys, whatever the template's text.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range [][7]string{
 		{"order:", ":", "", "a", "b:c", "a:b", "c"},

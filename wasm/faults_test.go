@@ -171,7 +171,8 @@ func loop(t *testing.T, looping, other *Plugin) (took time.Duration, meanwhile i
 		inTime := true
 		for _, p := range []*Plugin{looping, other} {
 			err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))
-			if inTime = inTime && err == nil; err != nil && !errors.Is(err, ErrTimeout) { // a slow machine may time out
+			// A slow machine may time out.
+			if inTime = inTime && err == nil; err != nil && !errors.Is(err, ErrTimeout) {
 				t.Error(err)
 			}
 		}

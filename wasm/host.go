@@ -22,7 +22,8 @@ type hostModule []hostFunction
 type hostFunction struct {
 	name            string
 	params, results []api.ValueType
-	fn              func(i *instance, mem memory, stack []uint64) // the stack holds the arguments, then the result
+	// The stack holds the arguments, then the result.
+	fn func(i *instance, mem memory, stack []uint64)
 }
 
 func (m hostModule) instantiate(ctx context.Context, r wazero.Runtime, name string) error {

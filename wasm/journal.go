@@ -89,7 +89,8 @@ func (o *output) Write(p []byte) (int, error) {
 	for rest := p[:min(len(p), maxWrite)]; len(rest) > 0; {
 		line, after, ended := bytes.Cut(rest, []byte{'\n'})
 		room := maxText - len(o.partial)
-		o.partial = append(o.partial, line[:min(len(line), room)]...) // drops the rest of a long line
+		// Drops the rest of a long line.
+		o.partial = append(o.partial, line[:min(len(line), room)]...)
 		if ended {
 			o.flush()
 		}

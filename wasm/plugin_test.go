@@ -58,7 +58,8 @@ func TestNew_Refused(t *testing.T) {
 // unknown type.
 func damaged(t *testing.T) []byte {
 	t.Helper()
-	const functions = "\x03\x03\x02\x00" // the section's number and size, how many there are, and the type of the first
+	// The section's id and size, the number of functions, and the type of the first.
+	const functions = "\x03\x03\x02\x00"
 	return bytes.Replace(binary(t, "calls"), []byte(functions+"\x00"), []byte(functions+"\x09"), 1)
 }
 
@@ -356,7 +357,8 @@ func TestBodies(t *testing.T) {
 			}
 			for form, body := range forms {
 				t.Run(fmt.Sprint(guest, "/", form, size), func(t *testing.T) {
-					for _, method := range []string{"PUT", "POST"} { // one is read by the guest, the other is not
+					// One is read by the guest, the other is not.
+					for _, method := range []string{"PUT", "POST"} {
 						length, reader := body()
 						a := send(method, "", length, reader)
 						if string(a.body) != text || a.bodyErr != nil {

@@ -10,7 +10,8 @@ import (
 var reqlockV1 = hostModule{
 	{"add_key", types(i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
 		key := mem.bytes(s[0], s[1])
-		if err := c.addKey(string(key[:min(len(key), maxKeyLen+1)])); err != nil { // enough to detect a key that is too long
+		// Enough to detect a key that is too long.
+		if err := c.addKey(string(key[:min(len(key), maxKeyLen+1)])); err != nil {
 			panic(abort{err})
 		}
 	})},

@@ -327,7 +327,8 @@ func TestClose_WhileLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, binary(t, "wat"), 0o600); err != nil { // which loops in its start, as the settings say
+	// With these settings the guest loops in its start.
+	if err := os.WriteFile(path, binary(t, "wat"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	<-looping // its log line

@@ -82,7 +82,8 @@ func (s *stock) buy(c echo.Context) error {
 	case left == 0:
 		return errSoldOut
 	}
-	if err := demo.Work(c.Request().Context(), workTime); err != nil { // the client disconnected, or the lock is lost
+	// The client disconnected, or the lock is lost.
+	if err := demo.Work(c.Request().Context(), workTime); err != nil {
 		return echo.NewHTTPError(http.StatusServiceUnavailable, err.Error())
 	}
 	s.write(item, left-1)

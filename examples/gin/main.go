@@ -48,7 +48,8 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	router := gin.New()
 	router.Use(gin.Recovery())
 	router.GET("/accounts", func(c *gin.Context) { c.JSON(http.StatusOK, b.all()) })
-	router.POST("/transfers", bothAccounts, b.transfer) // reads the body again that the keys came from
+	// Reads the body again that the keys came from.
+	router.POST("/transfers", bothAccounts, b.transfer)
 	return locks, router, nil
 }
 
@@ -85,7 +86,8 @@ func (b *bank) transfer(c *gin.Context) {
 		c.String(http.StatusUnprocessableEntity, "%s has only %d\n", t.From, from)
 		return
 	}
-	if err := demo.Work(c.Request.Context(), workTime); err != nil { // the client disconnected, or a lock is lost
+	// The client disconnected, or a lock is lost.
+	if err := demo.Work(c.Request.Context(), workTime); err != nil {
 		c.String(http.StatusServiceUnavailable, "%v\n", err)
 		return
 	}

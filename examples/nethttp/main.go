@@ -50,7 +50,8 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 // report stands in for work that concurrent requests would do twice.
 func report(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	if err := demo.Work(r.Context(), workTime); err != nil { // the client disconnected, or the lock is lost
+	// The client disconnected, or the lock is lost.
+	if err := demo.Work(r.Context(), workTime); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

@@ -25,7 +25,9 @@ import (
 const (
 	workTime = 300 * time.Millisecond
 	waitTime = 10 * time.Second
-	leaseFor = 5 * time.Second // frees the key of a crashed process soon for this demonstration; services keep the default of 30s
+	// Frees the key of a crashed process soon for this demonstration; services keep the default of
+	// 30s.
+	leaseFor = 5 * time.Second
 )
 
 // child runs the API. It serves until its standard input ends.
@@ -55,7 +57,8 @@ func serve(listener net.Listener, redis *embedded.Server, stop <-chan struct{}) 
 		return err
 	}
 	server := &http.Server{Handler: routes(locks, &bank{redis.Client()}), ReadHeaderTimeout: 5 * time.Second}
-	server.SetKeepAlivesEnabled(false) // on a reused connection a browser retries a lost request itself, which would hide the loss
+	// On a reused connection a browser retries a lost request itself, which would hide the loss.
+	server.SetKeepAlivesEnabled(false)
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Serve(listener)
@@ -96,7 +99,8 @@ func routes(locks *core.Client, b *bank) http.Handler {
 type payment struct {
 	To     string `json:"to"`
 	Amount int64  `json:"amount"`
-	Crash  bool   `json:"crash"` // crash after the money has moved and before the result is recorded
+	// Crash after the money has moved and before the result is recorded.
+	Crash bool `json:"crash"`
 }
 
 // pay moves money. It may run again for the same payment after a crash. The key tells the bank that

@@ -18,7 +18,8 @@ func (s *service) browse(fragment string) string {
 	defer cancel()
 	args := []string{
 		"--headless", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--user-data-dir=" + s.TempDir(),
-		"--virtual-time-budget=60000", "--dump-dom", // virtual time stops while requests are in flight
+		// Virtual time stops while requests are in flight.
+		"--virtual-time-budget=60000", "--dump-dom",
 		s.url + "/#" + fragment,
 	}
 	if os.Getuid() == 0 {
@@ -85,7 +86,8 @@ func TestBrowser(t *testing.T) {
 
 	page = s.browse("crash")
 	answers, ledger = items(t, page, "answers"), items(t, page, "ledger")
-	n := len(answers) // Chromium may retry the lost request itself: then the page sees no loss, and maybe a replay
+	// Chromium may retry the lost request itself: then the page sees no loss, and maybe a replay.
+	n := len(answers)
 	if !strings.Contains(page, "Done: crash.") || n == 0 || count(answers, "^201 ") != 1 || count(answers, "^no answer: |^409 ") != n-1 ||
 		!strings.HasPrefix(answers[n-1], "201 ") || !strings.HasSuffix(answers[n-1], `{"id":"ch_2","to":"carla","amount":25}`) {
 		t.Errorf("answers %q", answers)

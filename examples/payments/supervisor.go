@@ -16,8 +16,9 @@ import (
 const childVariable = "REQLOCK_PAYMENTS_API"
 
 const (
-	graceTime   = 15 * time.Second // for the API to exit
-	shortLife   = workTime         // an API that exits sooner cannot run: one that crashes in a payment has run this long
+	graceTime = 15 * time.Second // for the API to exit
+	// An API that exits sooner cannot run: one that crashes in a payment has run this long.
+	shortLife   = workTime
 	shortLives  = 5
 	restartTime = 300 * time.Millisecond
 )

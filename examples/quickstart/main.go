@@ -37,8 +37,9 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	}
 	// One lock per order on both routes: an order is not shipped while it is being paid.
 	order := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
-	refuse := httplock.New(locks, httplock.Config{Key: order})                   // 409 at once
-	wait := httplock.New(locks, httplock.Config{Key: order, WaitTime: waitTime}) // 409 after five seconds
+	refuse := httplock.New(locks, httplock.Config{Key: order}) // 409 at once
+	// 409 after five seconds.
+	wait := httplock.New(locks, httplock.Config{Key: order, WaitTime: waitTime})
 
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/pay", refuse(work("paid")))
@@ -50,7 +51,8 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 func work(done string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		if err := demo.Work(r.Context(), workTime); err != nil { // the client disconnected, or the lock is lost
+		// The client disconnected, or the lock is lost.
+		if err := demo.Work(r.Context(), workTime); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -84,7 +84,8 @@ func (s *service) open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 // list stands in for reading or changing a tenant's list.
 func list(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	if err := demo.Work(r.Context(), workTime); err != nil { // the client disconnected, or the lock is lost
+	// The client disconnected, or the lock is lost.
+	if err := demo.Work(r.Context(), workTime); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

@@ -19,7 +19,9 @@ const (
 // Cluster is three masters with a third of the slots each, and a replica of each. A replica
 // replaces a master that has not answered for five seconds: a busy machine may stall for two.
 type Cluster struct {
-	Servers []*Server // whose roles change; the first three begin as masters, Servers[i+3] as the replica of Servers[i]
+	// Whose roles change; the first three begin as masters, Servers[i+3] as the replica of
+	// Servers[i].
+	Servers []*Server
 }
 
 // StartCluster runs a cluster until the test ends, and waits until every node serves all slots and
@@ -52,7 +54,8 @@ func runNode(t testing.TB, directives []string) (*Server, error) {
 		"cluster-enabled yes",
 		fmt.Sprintf("cluster-port %d", bus.port),
 		"cluster-node-timeout 5000",
-		"cluster-replica-validity-factor 0", // a replica may stand for election however long it was cut off
+		// A replica may stand for election however long it was cut off.
+		"cluster-replica-validity-factor 0",
 	}, directives)...)
 }
 
@@ -67,7 +70,8 @@ func (c *Cluster) join() error {
 		ids[i] = id.(string)
 	}
 	for i, s := range c.Servers[:clusterMasters] {
-		if _, err := s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil { // otherwise the nodes must resolve conflicting epochs first
+		// Otherwise the nodes must resolve conflicting epochs first.
+		if _, err := s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
 			return err
 		}
 		if _, err := s.do("CLUSTER", "ADDSLOTSRANGE", slots*i/clusterMasters, slots*(i+1)/clusterMasters-1); err != nil {

@@ -185,7 +185,8 @@ func (l *link) receive(f frame) {
 	case confirms:
 		l.subs.note(kind, f.head(1))
 		l.deliver(delivery{raw: f.raw})
-	case f.kind == '>' || head == nil: // another push, or a final error such as "max number of clients reached"
+	// Another push, or a final error such as "max number of clients reached".
+	case f.kind == '>' || head == nil:
 		l.deliver(delivery{raw: f.raw})
 	default:
 		head.replies = 1

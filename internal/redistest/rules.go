@@ -84,8 +84,9 @@ type Rule struct {
 
 	// Guarded by the mutex of the book.
 	match func(args []string) bool // nil: published messages
-	left  int                      // the rule triggers when it reaches 0; for messages: how many to drop; < 0: always
-	owed  int                      // held commands that Redis has not answered
+	// The rule triggers when it reaches 0; for messages: how many to drop; < 0: always.
+	left int
+	owed int // held commands that Redis has not answered
 
 	hit, released, done            chan struct{}
 	hitOnce, releaseOnce, doneOnce sync.Once

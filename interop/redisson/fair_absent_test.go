@@ -16,8 +16,9 @@ import (
 const (
 	// passedOver is how soon a dead first waiter is dropped once the lock is free.
 	passedOver = 15 * time.Second
-	slack      = 30 * time.Second // for a slow machine; a waiter that is not dropped blocks the queue for 300s
-	alive      = passedOver + time.Second
+	// For a slow machine; a waiter that is not dropped blocks the queue for 300s.
+	slack = 30 * time.Second
+	alive = passedOver + time.Second
 )
 
 // A fairWait is a goroutine's wait for a fair lock.

@@ -46,7 +46,8 @@ func (topo *topology) hammer(t *testing.T, crews []crew) {
 	if err := topo.rdbs[0].Set(t.Context(), key, 0, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	locks := topo.clients(t, func(o *core.Options) { o.PollInterval = 100 * time.Millisecond }) // releases of a spin lock are not announced
+	// Releases of a spin lock are not announced.
+	locks := topo.clients(t, func(o *core.Options) { o.PollInterval = 100 * time.Millisecond })
 	var replies []*reply
 	var ours sync.WaitGroup
 	want := 0

@@ -54,7 +54,8 @@ func (topo *topology) testHeldByJVM(t *testing.T) {
 		if !k.shared {
 			_, err := lock.Acquire(t.Context(), core.AcquireOptions{})
 			var refused *core.NotAcquiredError
-			if !errors.As(err, &refused) || refused.TTL <= 0 || refused.TTL > 2*lease { // Redisson adds up the leases of write locks
+			// Redisson adds up the leases of write locks.
+			if !errors.As(err, &refused) || refused.TTL <= 0 || refused.TTL > 2*lease {
 				t.Errorf("Acquire of the JVM's lock: %v", err)
 			}
 		}

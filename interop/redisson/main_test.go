@@ -45,7 +45,8 @@ func TestRedisson(t *testing.T) {
 				if topo.without(plain) == "" || topo.without(multi) == "" {
 					t.Run(topo.name, func(t *testing.T) {
 						topo.start(t)
-						t.Run("handover", func(t *testing.T) { topo.testHandover(t, m) }) // not in parallel, because it measures
+						// Not in parallel, because it measures.
+						t.Run("handover", func(t *testing.T) { topo.testHandover(t, m) })
 						t.Run("others", topo.testOthers)
 					})
 				}

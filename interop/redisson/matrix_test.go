@@ -95,7 +95,8 @@ func fromJVM(t *testing.T, topo *topology, cs clients, p pairing) time.Duration 
 		got <- at
 	}()
 	if p.pause > 0 {
-		<-time.After(2*p.pause + rand.N(p.pause)) // until pauses have full length, plus a random part of one
+		// Until pauses have full length, plus a random part of one.
+		<-time.After(2*p.pause + rand.N(p.pause))
 	} else {
 		await(t, "us to wait", func() bool {
 			waiting := cs.sum(func(s core.Stats) int { return s.Waiting })

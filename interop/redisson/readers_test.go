@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	readersWatchdog = 9 * time.Second  // ours: a renewal every 3s, which the JVM's times must exceed
+	// Ours: a renewal every 3s, which the JVM's times must exceed.
+	readersWatchdog = 9 * time.Second
 	shortWatchdog   = 8 * time.Second  // the JVM's
 	shortLease      = 8 * time.Second  // of a JVM thread
 	readersLease    = 20 * time.Second // ours without the watchdog

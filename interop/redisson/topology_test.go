@@ -75,7 +75,8 @@ func serveSingle(t *testing.T) served {
 }
 
 func serveCluster(t *testing.T) served {
-	cluster := redistest.StartCluster(t, "cluster-node-timeout 15000") // a slow machine must not cause a failover
+	// A slow machine must not cause a failover.
+	cluster := redistest.StartCluster(t, "cluster-node-timeout 15000")
 	s := served{rdbs: []redis.UniversalClient{cluster.Client(t)}, servers: cluster.Servers}
 	for _, server := range cluster.Servers {
 		s.nodes = append(s.nodes, server.Client(t))

@@ -17,18 +17,21 @@ type version [3]int
 
 // Versions with changes that matter to the tests.
 var (
-	oldest             = version{3, 11, 0}
-	fairWaitsLong      = version{3, 14, 0} // before, a waiter keeps its place for 5s, not 300s, after the lease it waits for
+	oldest = version{3, 11, 0}
+	// Older versions: a waiter keeps its place for 5s, not 300s, after the lease it waits for.
+	fairWaitsLong      = version{3, 14, 0}
 	hasSpinLock        = version{3, 15, 0}
 	hasNameMapper      = version{3, 16, 0}
 	hasFencedLock      = version{3, 19, 0}
 	hasSharded         = version{3, 22, 0} // if the first node it asks owns slot 0
 	sureOfSharded      = version{3, 28, 0}
 	hasIsHeldOfSeveral = version{3, 27, 2}
-	fairAsksAgain      = version{3, 32, 0} // before, a waiter sleeps until a message once its first TTL is over
-	strictReadWrite    = version{3, 44, 0}
-	fairNameMapper     = version{3, 52, 0} // before, the NameMapper is not applied to the keys of the queue
-	never              = version{math.MaxInt}
+	// Older versions: a waiter sleeps until a message once its first TTL is over.
+	fairAsksAgain   = version{3, 32, 0}
+	strictReadWrite = version{3, 44, 0}
+	// Older versions: the NameMapper is not applied to the keys of the queue.
+	fairNameMapper = version{3, 52, 0}
+	never          = version{math.MaxInt}
 )
 
 // versions returns those of the flag.

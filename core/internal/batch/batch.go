@@ -30,7 +30,8 @@ type Batcher struct {
 	wg      sync.WaitGroup       // runners and pending timers
 
 	single lanes
-	known  atomic.Bool // the client has loaded the cluster's slots, so asking for a master does not block
+	// The client has loaded the cluster's slots, so asking for a master does not block.
+	known atomic.Bool
 
 	mu     sync.RWMutex
 	nodes  map[*redis.Client]*lanes // of a cluster; key nil is the lane without a node

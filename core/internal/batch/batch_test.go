@@ -385,7 +385,8 @@ func (h *hookCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func TestBounded_Hooks(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
-	if err := rdb.Ping(t.Context()).Err(); err != nil { // opens the connection, which sends commands too
+	// Opens the connection, which sends commands too.
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	hooks := new(hookCounter)

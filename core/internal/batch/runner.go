@@ -16,7 +16,9 @@ import (
 // of Batcher.Do may do its work for one call.
 type runner struct {
 	lane *lane
-	wake chan bool // buffered for one; true: it is loaded; false or closed: leave the lane, which is closed
+	// Buffered for one. true: the runner is loaded. false or closed: leave the lane, which is
+	// closed.
+	wake chan bool
 
 	// Guarded by the lane's mutex.
 	busy      bool

@@ -91,7 +91,8 @@ func TestShardedInCluster(t *testing.T) {
 		to := cluster.MasterOf(t, cluster.Slot(t, names[2]))
 		heard, others := listeners[0].heard(), listeners[2].heard()+listeners[3].heard()
 		move := cluster.MoveSlot(t, slot, to)
-		announceSharded(t, rdb, names[0], listeners[0]) // through the old master while it has the slot
+		// Through the old master while it has the slot.
+		announceSharded(t, rdb, names[0], listeners[0])
 		second := listen(h, names[1]+"second")
 		awaitHeard(t, second, 1)
 		move.Finish(t)

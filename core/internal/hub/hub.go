@@ -56,8 +56,9 @@ type Hub struct {
 	cfg     Config
 	cluster *redis.ClusterClient // nil for a single server
 
-	mu       sync.Mutex
-	kinds    [kinds]bool // of routes that each channel has; all false before Config.Commands has returned
+	mu sync.Mutex
+	// The kinds of routes of each channel; all false before Config.Commands has returned.
+	kinds    [kinds]bool
 	channels map[string]*Channel
 	changed  []*Channel // to be placed by the router
 	lines    map[*redis.Client]*line

@@ -30,7 +30,8 @@ type route struct {
 	line *line
 	next *route // of the same channel
 	kind uint8
-	slot uint16 // of a sharded channel in a cluster, where a command takes channels of one slot only
+	// The slot of a sharded channel in a cluster, where a command takes channels of one slot only.
+	slot uint16
 
 	wanted     bool
 	subscribed bool  // as sent on the current connection
