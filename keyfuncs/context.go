@@ -20,7 +20,7 @@ func Context(key any) Func {
 	case key == nil:
 		misuse("Context(nil)", "want the key of a context value")
 	case !reflect.ValueOf(key).Comparable():
-		misuse(fmt.Sprintf("Context(%T)", key), "cannot be compared, and is no key of a context value")
+		misuse(fmt.Sprintf("Context(%T)", key), "cannot be compared, so it cannot be a context key")
 	}
 	source := "context value " + contextKeyName(key)
 	refuse := refusalsOf(source)

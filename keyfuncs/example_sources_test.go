@@ -82,7 +82,7 @@ func ExampleJSON() {
 	// Output:
 	// 42 of {"order": {"id": 42}}
 	// 42 of {"order": {"\u0069d": 42.0}}
-	// reqlock: keyfuncs: JSON value "/order/id" is ambiguous: a name on the way to it is given more than once or in another case
+	// reqlock: keyfuncs: JSON value "/order/id" is ambiguous: a name in its path is given more than once or in another case
 }
 
 func ExampleBodyHash() {

@@ -24,9 +24,9 @@ import (
 //   - a document that is malformed, is followed by other data, or is nested deeper than encoding/json
 //     allows (10,000)
 //   - invalid UTF-8 and lone surrogates, anywhere in it
-//   - a member on the way to the value that is given more than once, or in another case: encoding/json
+//   - a member in the path that is given more than once, or in another case: encoding/json
 //     takes the last one, and "ID" for "id"
-//   - an array or an object in place of the value, or a scalar on the way to it
+//   - an array or an object in place of the value, or a scalar in its path
 //   - control characters in the value, and numbers with more digits than the limits above
 //   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it may be
 //     missing), and a Content-Encoding
@@ -50,8 +50,8 @@ func JSON(pointer string, options ...BodyOption) Func {
 		noJSON:     newError(ErrInvalid, "the body, which should hold %s, is not declared as JSON", source),
 		compressed: newError(ErrInvalid, "the body, which should hold %s, is compressed", source),
 		malformed:  newError(ErrInvalid, "the body, which should hold %s, is malformed", source),
-		ambiguous:  newError(ErrInvalid, "%s is ambiguous: a name on the way to it is given more than once or in another case", source),
-		misplaced:  newError(ErrInvalid, "%s cannot be there: something on the way to it is of another type", source),
+		ambiguous:  newError(ErrInvalid, "%s is ambiguous: a name in its path is given more than once or in another case", source),
+		misplaced:  newError(ErrInvalid, "%s cannot exist: a value in its path has another type", source),
 		notScalar:  newError(ErrInvalid, "%s is neither a string nor a number nor a boolean", source),
 		tooLong:    newError(ErrInvalid, "%s has too many digits", source),
 	}

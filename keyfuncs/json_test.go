@@ -16,8 +16,8 @@ import (
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	missing, null, empty := answer{kind: ErrMissing, text: "is missing"}, answer{kind: ErrMissing, text: "is null"}, answer{kind: ErrMissing, text: "is empty"}
-	ambiguous := answer{kind: ErrInvalid, text: "is ambiguous: a name on the way to it is given more than once or in another case"}
-	misplaced := answer{kind: ErrInvalid, text: "cannot be there: something on the way to it is of another type"}
+	ambiguous := answer{kind: ErrInvalid, text: "is ambiguous: a name in its path is given more than once or in another case"}
+	misplaced := answer{kind: ErrInvalid, text: "cannot exist: a value in its path has another type"}
 	notScalar := answer{kind: ErrInvalid, text: "is neither a string nor a number nor a boolean"}
 	malformed := answer{kind: ErrInvalid, text: "malformed"}
 	fine := answer{key: "42"}

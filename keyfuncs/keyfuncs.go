@@ -13,14 +13,14 @@ import (
 // request: if it reads the body, it replaces it by an equal one.
 //
 // An error wraps [ErrSkip], [ErrMissing], [ErrInvalid], [ErrNoRoute] or [ErrBusy] to say
-// what becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
+// how to answer the request, or *[http.MaxBytesError], for a body that is too large; any
 // other error is answered like [ErrInvalid], and logged.
 type Func func(*http.Request) (string, error)
 
 var (
 	// ErrSkip means that the request needs no lock. Your own Funcs may return it; no source of this
 	// package does.
-	ErrSkip = errors.New("reqlock: keyfuncs: the request is not to be locked")
+	ErrSkip = errors.New("reqlock: keyfuncs: the request needs no lock")
 
 	// ErrMissing means that a part of the request that the key needs is missing or empty.
 	ErrMissing = errors.New("reqlock: keyfuncs: a part of the request that the key needs is missing")
@@ -31,7 +31,7 @@ var (
 
 	// ErrNoRoute means that the key needs a matched route, but no route has matched where the Func
 	// was called, or the route has no such wildcard.
-	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a route that has been matched")
+	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a matched route")
 
 	// ErrBusy means that the body does not fit into memory besides the bodies of other requests;
 	// see guard.SetBodyBudget. Guards answer it with 503.

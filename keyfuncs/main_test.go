@@ -94,7 +94,7 @@ func TestConstructorsPanic(t *testing.T) {
 		"context, slice":          {func() { Context([]string{}) }, "Context([]string): cannot be compared"},
 		"context, slice inside":   {func() { Context([1]any{[]string{}}) }, "Context([1]interface {}): cannot be compared"},
 		"no prefix":               {func() { ClientIP(netip.MustParsePrefix("10.0.0.0/8"), netip.Prefix{}) }, "ClientIP, prefix 2 of 2: invalid; want"},
-		"template":                {func() { Template("{x}") }, `Template("{x}"): column 2: there is no source "x"`},
+		"template":                {func() { Template("{x}") }, `Template("{x}"): column 2: no source "x"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 func Path() Func {
 	refuse := refusalsOf("the path")
 	unclean := newError(ErrInvalid, `the path has a segment that is empty, "." or ".."`)
-	slash := newError(ErrInvalid, "the path has an escaped slash in it")
+	slash := newError(ErrInvalid, "the path has an escaped slash")
 	return func(r *http.Request) (string, error) {
 		path := r.URL.Path
 		switch {

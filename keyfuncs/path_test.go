@@ -87,7 +87,7 @@ func TestPath(t *testing.T) {
 // An escaped slash has a separate key if the route distinguishes it from a slash.
 func TestPathEscapedSlash(t *testing.T) {
 	t.Parallel()
-	refused := answer{kind: ErrInvalid, text: "the path has an escaped slash in it"}
+	refused := answer{kind: ErrInvalid, text: "the path has an escaped slash"}
 	kept := answer{key: "/u/a%2Fb"}
 	for pattern, want := range map[string]answer{
 		"":                    kept,

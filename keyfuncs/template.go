@@ -191,7 +191,7 @@ func templateSource(inside string) (source Func, at int, why string) {
 	kind, name, dotted := strings.Cut(inside, ".")
 	named, ok := namedSources[kind]
 	if !ok || !dotted {
-		return nil, 0, fmt.Sprintf("there is no source %q; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, "+
+		return nil, 0, fmt.Sprintf("no source %q; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, "+
 			"method, pattern, host, path, ip or body.hash", inside)
 	}
 	at = len(kind) + 1

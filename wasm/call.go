@@ -179,7 +179,7 @@ func (c *call) addKey(key string) error {
 	case !utf8.ValidString(key):
 		return breach("a key is not valid UTF-8")
 	case len(c.policy.Keys) == maxKeys:
-		return breach("it sets more than %d keys", maxKeys)
+		return breach("it set more than %d keys", maxKeys)
 	}
 	c.policy.Keys = append(c.policy.Keys, key)
 	return nil
@@ -204,7 +204,7 @@ func (c *call) finish() error {
 	case len(c.policy.Keys) == 0:
 		return ErrNoKey
 	case len(c.policy.Keys) > 1 && c.policy.Mode == guard.ModeFenced:
-		return breach("it sets %d keys; Fenced is for one", len(c.policy.Keys))
+		return breach("it set %d keys; ModeFenced allows one", len(c.policy.Keys))
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ var (
 	// ErrNoKey: the guest returned without a key, skip or deny.
 	ErrNoKey = errors.New("reqlock: wasm: the guest set no key")
 	// ErrBadGuest: the binary is not a valid guest, or the guest passed an invalid value.
-	ErrBadGuest = errors.New("reqlock: wasm: the guest breaks the rules")
+	ErrBadGuest = errors.New("reqlock: wasm: the guest violates the ABI")
 	// ErrBodyTooLarge: the guest reads the body, which is larger than Config.MaxBody.
 	ErrBodyTooLarge = errors.New("reqlock: wasm: the body is too large for the guest")
 	// ErrBusy: the request ended before an instance was free.
@@ -33,7 +33,7 @@ var (
 	// ErrClosed: the plugin is closing or closed.
 	ErrClosed = errors.New("reqlock: wasm: the plugin is closed")
 
-	errDenied = errors.New("reqlock: wasm: the guest denies the request")
+	errDenied = errors.New("reqlock: wasm: the guest denied the request")
 )
 
 // failed returns the problem that answers a request for which the plugin failed.

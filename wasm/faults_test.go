@@ -29,7 +29,7 @@ var faults = []struct {
 	{"z", ErrTrap, ""},
 	{"m", ErrTrap, ""},
 	{"x", ErrTrap, "exited with code 3"},
-	{"p", ErrTrap, "add_key: 100 bytes at 4294967280 are outside of the guest's memory"},
+	{"p", ErrTrap, "add_key: 100 bytes at 4294967280 are outside the guest's memory"},
 	{"g", ErrTrap, "get_uri: "},
 	{"b", ErrTrap, "read_body: buf_limit is 0"},
 	{"k", ErrBadGuest, "more than 4096 bytes"},
@@ -300,7 +300,10 @@ func TestStart_Fails(t *testing.T) {
 				}
 				p, err := New(context.Background(), binary(t, guest), cfg)
 				if p != nil || !errors.Is(err, want) {
-					t.Errorf("%v; want %v", err, want)
+					t.Fatalf("%v; want %v", err, want)
+				}
+				if !strings.HasPrefix(err.Error(), "reqlock: wasm: starting the guest: ") {
+					t.Errorf("error %q does not name the package and the step", err)
 				}
 			})
 		}

@@ -44,7 +44,7 @@ func (f hostFunction) Call(ctx context.Context, guest api.Module, stack []uint64
 func inCall(fn func(c *call, mem memory, stack []uint64)) func(*instance, memory, []uint64) {
 	return func(i *instance, mem memory, stack []uint64) {
 		if i.call == nil {
-			panic(abort{breach("%s: there is no request before handle_request is called", mem.function)})
+			panic(abort{breach("%s: no request before handle_request is called", mem.function)})
 		}
 		fn(i.call, mem, stack)
 	}
@@ -66,7 +66,7 @@ func (m memory) bytes(ptr, length uint64) []byte {
 		return nil // a guest may pass any pointer with an empty value
 	}
 	if !ok {
-		panic(abort{trapped("%s: %d bytes at %d are outside of the guest's memory", m.function, uint32(length), uint32(ptr))})
+		panic(abort{trapped("%s: %d bytes at %d are outside the guest's memory", m.function, uint32(length), uint32(ptr))})
 	}
 	return b
 }

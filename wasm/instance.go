@@ -45,12 +45,12 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 	case !stop(): // ctx ended, perhaps just after the start; the deadline has expired in both cases
 		return nil, fmt.Errorf("reqlock: wasm: starting the guest was stopped: %w", context.Cause(ctx))
 	case err == nil && !i.usable(): // it finished just after InitTimeout
-		return nil, fmt.Errorf("in the start of the guest: %w: more than %s", ErrTimeout, p.cfg.InitTimeout)
+		return nil, fmt.Errorf("reqlock: wasm: starting the guest: %w: more than %s", ErrTimeout, p.cfg.InitTimeout)
 	case err == nil:
 	case p.exitsInStart(err):
-		return nil, breach("it exits in _start instead of staying ready for calls; %s", p.reactorHint())
+		return nil, breach("it exits in _start instead of waiting for calls; %s", p.reactorHint())
 	default:
-		return nil, fmt.Errorf("in the start of the guest: %w", err)
+		return nil, fmt.Errorf("reqlock: wasm: starting the guest: %w", err)
 	}
 	i.handle = i.module.ExportedFunction(exportHandle)
 	return i, nil

@@ -181,7 +181,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	case <-p.closed:
 		return p.failure
 	case <-ctx.Done():
-		return fmt.Errorf("reqlock: wasm: closing goes on: %w", ctx.Err())
+		return fmt.Errorf("reqlock: wasm: closing continues in the background: %w", ctx.Err())
 	}
 }
 

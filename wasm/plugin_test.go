@@ -254,7 +254,7 @@ func TestGuests_HTTPWasmOnly(t *testing.T) {
 		}
 		checkUntouched(t, r, path)
 	}
-	if err := p.Policy(httpRequest("/many"), &guard.Policy{Mode: guard.ModeFenced}); !errors.Is(err, ErrBadGuest) || !strings.Contains(err.Error(), "2 keys; Fenced is for one") {
+	if err := p.Policy(httpRequest("/many"), &guard.Policy{Mode: guard.ModeFenced}); !errors.Is(err, ErrBadGuest) || !strings.Contains(err.Error(), "2 keys; ModeFenced allows one") {
 		t.Errorf("Fenced: %v", err)
 	}
 	for path, status := range map[string]int{"/denied": 451, "/other": 403} {

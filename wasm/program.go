@@ -101,7 +101,7 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 func compileModule(ctx context.Context, r wazero.Runtime, binary []byte) (_ wazero.CompiledModule, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("compiling it has panicked: %v", cause)
+			err = fmt.Errorf("the compiler panicked: %v", cause)
 		}
 	}()
 	return r.CompileModule(ctx, binary)

@@ -28,7 +28,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 		}
 		// Half of a handler's time, because requests are not sent at exactly the same time.
 		if waited > 0 && r.Waited < waited+150 {
-			missed = fmt.Sprintf("%s has waited %dms, and the one before it %dms", r.Name, r.Waited, waited)
+			missed = fmt.Sprintf("%s waited %dms, the one before it %dms", r.Name, r.Waited, waited)
 		}
 		waited = max(1, r.Waited)
 	}

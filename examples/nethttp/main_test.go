@@ -41,7 +41,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	}
 	// Half of the previous handler's time, because the request is sent a little later.
 	if waited < 500 {
-		return fmt.Sprintf("the second has waited %dms for one that runs 1s", waited)
+		return fmt.Sprintf("the second waited %dms for one that runs 1s", waited)
 	}
 	const headers = "    Retry-After: 1\n    Content-Type: application/problem+json\n    Cache-Control: no-store\n\n    {\n"
 	for _, want := range []string{

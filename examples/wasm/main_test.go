@@ -40,7 +40,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	// other.
 	for _, name := range []string{"B", "C"} {
 		if waited := rows[name].Waited; waited < 200 {
-			return fmt.Sprintf("reader %s has waited %dms for a writer that works 500ms", name, waited)
+			return fmt.Sprintf("reader %s waited %dms for a writer that works 500ms", name, waited)
 		}
 	}
 	if b, c := rows["B"].Waited, rows["C"].Waited; b >= 500+c || c >= 500+b {

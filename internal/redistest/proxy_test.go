@@ -544,7 +544,7 @@ func TestCut(t *testing.T) {
 		defer refused.Close()
 		(&wire{t: t, conn: refused, in: newRESPReader(refused)}).wantEnd()
 		if err := p.ClientWith(t, once).Ping(t.Context()).Err(); err == nil {
-			t.Fatal("PING is answered through a cut")
+			t.Fatal("PING was answered through a cut")
 		}
 		eventually(t, "Redis to see its connections end", func() bool {
 			return len(strings.Split(strings.TrimSpace(s.Client(t).ClientList(t.Context()).Val()), "\n")) == 1

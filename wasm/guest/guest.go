@@ -42,7 +42,7 @@ var decide func(Request, Lock)
 // run.
 func Handle(f func(r Request, lock Lock)) {
 	if decide != nil || f == nil {
-		panic("reqlock: guest: Handle takes one function, once")
+		panic("reqlock: guest: call Handle once, with a function")
 	}
 	decide = f
 }

@@ -4,7 +4,7 @@ package guest
 
 // noHost panics: this build is not for a host.
 var noHost = func() {
-	panic("reqlock: guest: there is no host to ask; build with GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared")
+	panic("reqlock: guest: no host; build with GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared")
 }
 
 func getConfig([]byte) uint32               { noHost(); return 0 }

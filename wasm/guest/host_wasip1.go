@@ -5,7 +5,7 @@ import "unsafe"
 //go:wasmexport handle_request
 func handleRequest() uint64 {
 	if decide == nil {
-		panic("reqlock: guest: guest.Handle has not been called; call it from an init function")
+		panic("reqlock: guest: guest.Handle was not called; call it from an init function")
 	}
 	decide(Request{}, Lock{})
 	return 1 // let the handler run

@@ -13,7 +13,7 @@ var (
 	// ErrClosed: the batcher was closed before the call was sent.
 	ErrClosed = errors.New("the batcher is closed")
 	// ErrUnsent: the deadline passed while the call was queued.
-	ErrUnsent = errors.New("not sent in time: Redis did not answer what was sent before")
+	ErrUnsent = errors.New("not sent in time: Redis did not answer earlier commands")
 	// ErrUnanswered: the deadline passed after the call was sent. Redis may have executed it, or
 	// may still do so.
 	ErrUnanswered = errors.New("no reply from Redis in time")

@@ -187,7 +187,7 @@ func (r *runner) unacked(wait *redis.Cmd) error {
 	case err != nil:
 		return fmt.Errorf("WAIT: %w", err)
 	case n < want:
-		return fmt.Errorf("%d of %d replicas have confirmed it within %s", n, want, r.lane.b.cfg.AckTimeout)
+		return fmt.Errorf("%d of %d replicas confirmed it within %s", n, want, r.lane.b.cfg.AckTimeout)
 	}
 	return nil
 }
