@@ -4,8 +4,8 @@
 //   - [github.com/reqlock/reqlock/middleware/nethttp], named httplock, is the middleware for
 //     net/http. Start here.
 //   - [github.com/reqlock/reqlock/middleware/gin] and
-//     [github.com/reqlock/reqlock/middleware/echo], named ginlock and echolock, are the same for Gin
-//     and Echo.
+//     [github.com/reqlock/reqlock/middleware/echo], named ginlock and echolock, are the same for
+//     Gin and Echo.
 //   - [github.com/reqlock/reqlock/guard] implements the middleware: configuration, answers, the
 //     handler's lock.
 //   - [github.com/reqlock/reqlock/adapter] is for middleware for other frameworks, and

@@ -21,8 +21,8 @@
 //
 //   - A key lives at least for its TTL, and is gone for the first command that arrives after it.
 //   - PTTL, TIME and PEXPIREAT agree with each other.
-//   - A script and a MULTI block see one instant from their first command to their last: no key expires
-//     in between.
+//   - A script and a MULTI block see one instant from their first command to their last: no key
+//     expires in between.
 //
 // That needs no goroutine, but each command checks every key: a thousand keys add a tenth of a
 // millisecond, ten thousand add five.

@@ -28,7 +28,7 @@
 // messages from replies. A rule picks a command, by name and number ([Proxy.On]) or by its
 // arguments ([Proxy.OnMatch], [Proxy.OnEvery]), and an [Action] says what happens to it:
 //
-//	rule := proxy.On("EVALSHA", 2, redistest.CutAfter) // Redis executes the second EVALSHA from now; the client gets no reply
+//	rule := proxy.On("EVALSHA", 2, redistest.CutAfter) // executes, then cuts
 //	...
 //	<-rule.Hit()
 //

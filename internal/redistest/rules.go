@@ -65,7 +65,8 @@ func Delay(d time.Duration) Action {
 }
 
 // ReplyWith answers the command with raw instead of forwarding it, after the replies to earlier
-// commands. It panics if raw is not one or more complete RESP replies, such as "-TRYAGAIN busy\r\n".
+// commands. It panics if raw is not one or more complete RESP replies, such as
+// "-TRYAGAIN busy\r\n".
 func ReplyWith(raw string) Action {
 	in := respReader{in: bufio.NewReader(strings.NewReader(raw))}
 	_, err := in.reply()

@@ -17,7 +17,7 @@
 //
 //	queued    -> in flight   a runner took it, alone or in a pipeline
 //	queued    -> done        withdrawn, or its deadline passed: ErrUnsent
-//	in flight -> done        answered, or its deadline passed: ErrUnanswered; a later reply is dropped
+//	in flight -> done        answered, or its deadline passed: ErrUnanswered; drops a later reply
 //
 // A runner is a goroutine with one command or pipeline in flight at a time. A lane starts runners
 // when it needs them, up to a bound, and keeps them until it is closed, so that a stack that has
