@@ -1,7 +1,7 @@
 # make help lists the targets.
 
 GO ?= go
-# The linters have a module of their own, so that none of their dependencies enters the library.
+# The linters have their own module, so that the library gets none of their dependencies.
 TOOL = $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
@@ -11,7 +11,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## show what the middleware does, then serve until Ctrl-C; needs nothing but Go
+run: ## show what the middleware does, then serve until Ctrl-C; needs only Go
 	$(GO) run ./examples/quickstart
 
 .PHONY: test-tools
@@ -19,45 +19,45 @@ test-tools: ## install what the tests need: redis-server, a C compiler and a bro
 	@GO=$(GO) scripts/install-test-tools.sh
 
 .PHONY: test
-test: test-tools ## run all tests under the race detector, one package at a time: each has servers of its own
+test: test-tools ## run all tests under the race detector, one package at a time because each starts servers
 	$(GO) test -race -count=1 -p 1 -timeout 20m ./...
 
-# Under -short, tests that need a server skip themselves. The variable fails one that starts a server all the same.
+# Under -short, tests that need a server are skipped. The variable makes any test fail that starts one anyway.
 .PHONY: test-fast
-test-fast: ## run the tests that need no server, for the inner loop; the examples are left out
+test-fast: ## run the tests that need no server, except the examples, for the inner loop
 	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
 
 .PHONY: examples
-examples: test-tools ## start every example and ask it
+examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
 
-# The tests spend most of their time waiting for leases and dead waiters, so many of them run together.
+# The tests mostly wait for leases and dead waiters, so many run in parallel.
 .PHONY: interop
-interop: test-tools ## share locks with Java Redisson, and show how long each takes; REDISSON=4.7.0 picks the version
+interop: test-tools ## test sharing locks with Java Redisson, and print hand-over times; REDISSON=4.7.0 picks the version
 	@scripts/install-interop-tools.sh
-	$(GO) test -C interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # without a package it shows the matrix
+	$(GO) test -C interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # without a package argument, go test prints the matrix
 
 .PHONY: wasm-guests
-wasm-guests: ## rebuild the WebAssembly guests in Go and C, and make sure that they do what the committed ones do
+wasm-guests: ## rebuild the WebAssembly guests in Go and C, and test that they behave like the committed ones
 	@scripts/install-wasm-tools.sh
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) wasm/testdata/build.sh "$$dir" go c docs && \
-		$(GO) test -count=1 ./wasm -run '^TestGuests|^TestFaults$$|^TestStartThatFails$$' -guests "$$dir"
+		$(GO) test -count=1 ./wasm -run '^TestGuests|^TestFaults$$|^TestStart_Fails$$' -guests "$$dir"
 
 .PHONY: bench
-bench: test-tools ## compare with other locks for 15 minutes, on a machine that does nothing else, and rewrite docs/performance.md
+bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/performance.md
 	$(GO) run -C bench . -out ../docs/performance -markdown ../docs/performance.md
 
 .PHONY: bench-short
-bench-short: test-tools ## run each benchmark for a moment, and compare with other locks for 2 minutes, which shows that it can be done
+bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for 2 minutes
 	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...
 	$(GO) test -C bench -count=1 ./...
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 3 -out "$$dir"
 
 .PHONY: lint
-lint: format vet golangci tidy ## all of format, vet, golangci and tidy
+lint: format vet golangci tidy ## run format, vet, golangci and tidy
 
 .PHONY: format
-format: ## list files that are not gofmt's
+format: ## list files that gofmt would change
 	@files=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && if [ -n "$$files" ]; then echo "gofmt -w is due:"; echo "$$files"; exit 1; fi
 
 .PHONY: vet
@@ -73,7 +73,7 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 
 .PHONY: tidy
-tidy: ## check that go.mod and go.sum say what is imported, no more and no less
+tidy: ## check that go.mod and go.sum match the imports
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd bench && $(GO) mod tidy -diff

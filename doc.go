@@ -1,14 +1,19 @@
-// Package reqlock is the root of a module that runs HTTP requests under distributed locks. The code is
-// in these packages:
+// Package reqlock is the root of a module that runs HTTP requests under distributed locks. The code
+// is in these packages:
 //
-//   - [github.com/reqlock/reqlock/middleware/nethttp], named httplock, is the middleware for net/http. Start here.
-//   - [github.com/reqlock/reqlock/middleware/gin] and [github.com/reqlock/reqlock/middleware/echo], named ginlock and echolock, are
-//     the same for Gin and Echo.
-//   - [github.com/reqlock/reqlock/guard] does the work of the middleware: configuration, answers, the handler's lock.
-//   - [github.com/reqlock/reqlock/adapter] helps to write the middleware for another framework, and adapter/adaptertest to test it.
-//   - [github.com/reqlock/reqlock/middleware/idempotency] runs a request with an idempotency key once.
+//   - [github.com/reqlock/reqlock/middleware/nethttp], named httplock, is the middleware for
+//     net/http. Start here.
+//   - [github.com/reqlock/reqlock/middleware/gin] and
+//     [github.com/reqlock/reqlock/middleware/echo], named ginlock and echolock, are the same for
+//     Gin and Echo.
+//   - [github.com/reqlock/reqlock/guard] implements the middleware: configuration, answers, the
+//     handler's lock.
+//   - [github.com/reqlock/reqlock/adapter] is for middleware for other frameworks, and
+//     adapter/adaptertest tests it.
+//   - [github.com/reqlock/reqlock/middleware/idempotency] runs a request with an idempotency key
+//     once.
 //   - [github.com/reqlock/reqlock/keyfuncs] derives the lock's key from a request.
-//   - [github.com/reqlock/reqlock/wasm] lets WebAssembly plugins decide which requests to lock.
-//   - [github.com/reqlock/reqlock/core] is the lock library underneath, which knows no HTTP.
+//   - [github.com/reqlock/reqlock/wasm] lets WebAssembly plugins decide what to lock.
+//   - [github.com/reqlock/reqlock/core] is the lock library underneath. It does not depend on HTTP.
 //   - [github.com/reqlock/reqlock/embedded] runs Redis inside the process, for tests.
 package reqlock

@@ -43,7 +43,7 @@ import (
 
 func init() { gin.SetMode(gin.TestMode) }
 
-// newLocks is a client of the locks of a Redis of its own.
+// newLocks returns a client of a new Redis.
 func newLocks(t *testing.T) *core.Client {
 	t.Helper()
 	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -58,7 +58,7 @@ func newLocks(t *testing.T) *core.Client {
 	return locks
 }
 
-// hold takes a lock as another process would, until the test ends.
+// hold holds a lock as another process would, until the test ends.
 func hold(t *testing.T, locks *core.Client, name string) {
 	t.Helper()
 	lease, err := locks.Lock(name).Acquire(context.Background(), core.AcquireOptions{})
@@ -72,7 +72,7 @@ func hold(t *testing.T, locks *core.Client, name string) {
 	})
 }
 
-// answerOf is what a handler answers to a request: the status, a blank, and the body.
+// answerOf returns a handler's answer to a request: the status, a space, and the body.
 func answerOf(h http.Handler, r *http.Request) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -118,7 +118,7 @@ func TestKeysOfATransfer(t *testing.T) {
 	h := transfer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"reqlock:account:a", "reqlock:account:b"} {
 			if held, err := locks.Lock(name).IsHeld(r.Context()); !held || err != nil {
-				t.Errorf("%s is held: %v, %v", name, held, err)
+				t.Errorf("%s held: %v, %v", name, held, err)
 			}
 		}
 	}))
@@ -183,7 +183,7 @@ func TestKeyOfANumber(t *testing.T) {
 	}
 }
 
-// held answers with the name of the lock that is held.
+// held answers with the name of the held lock.
 func held(w http.ResponseWriter, r *http.Request) {
 	if lease, ok := guard.LeaseFrom(r.Context()); ok {
 		fmt.Fprint(w, lease.Name())
@@ -241,7 +241,7 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-// routes are those of the service that the README tests.
+// routes returns the routes of the service that the README tests.
 func routes(locks *core.Client) http.Handler {
 	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))})
 	mux := http.NewServeMux()
@@ -269,11 +269,11 @@ func TestBusyOrder(t *testing.T) {
 	w := httptest.NewRecorder()
 	routes(locks).ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
 	if w.Code != http.StatusConflict {
-		t.Errorf("a second payment is answered %d, want 409", w.Code)
+		t.Errorf("second payment: status %d, want 409", w.Code)
 	}
 }
 
-// What the README says of a test without Redis, and of one in which the lock is lost.
+// The README's statements about a test without Redis and a lost lock.
 func TestTestsOfFaults(t *testing.T) {
 	srv, err := embedded.Start()
 	if err != nil {
@@ -309,7 +309,7 @@ func TestTestsOfFaults(t *testing.T) {
 	}
 }
 
-// A script of another origin may read the refusal, and when to come back.
+// A cross-origin script can read the refusal and Retry-After.
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -332,15 +332,16 @@ func TestCORS(t *testing.T) {
 	r.Header.Set("Access-Control-Request-Method", "POST")
 	e.ServeHTTP(w, r)
 	if w.Code != 204 || !strings.Contains(w.Header().Get("Access-Control-Allow-Methods"), "POST") {
-		t.Errorf("the preflight is answered %d %v", w.Code, w.Header())
+		t.Errorf("preflight: status %d %v", w.Code, w.Header())
 	}
 }
 
-// The handlers of docs/frameworks.md that let go of the lock, and what they call. The context tells where the lock is.
+// The handlers of docs/frameworks.md that release the lock early, and the functions they call. They
+// report the state of the lock through the context.
 
 type locksKey struct{}
 
-// isFree says whether the lock "reqlock:k" is, by the client in the context.
+// isFree reports whether the lock "reqlock:k" is free.
 func isFree(ctx context.Context) string {
 	locked, err := ctx.Value(locksKey{}).(*core.Client).Lock("reqlock:k").IsLocked(context.WithoutCancel(ctx))
 	return fmt.Sprintf("free: %t %v, context: %v", !locked, err, ctx.Err())
@@ -419,7 +420,7 @@ func TestLettingGo(t *testing.T) {
 	}
 }
 
-// serves answers a POST with the idempotency key k.
+// serves returns the answer to a POST with the idempotency key k.
 func serves(h http.Handler, path string) string {
 	r := post(path)
 	r.Header.Set("Idempotency-Key", "k")
@@ -428,7 +429,7 @@ func serves(h http.Handler, path string) string {
 	return fmt.Sprint(w.Code, " ", w.Body, " ", w.Header().Get("Idempotent-Replayed"))
 }
 
-// accountOf puts the account into the context, as authentication does.
+// accountOf puts the account into the context, like authentication.
 func accountOf(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, "acme")))
@@ -577,7 +578,7 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// docs/engine.md names tests that exist.
+// Every test that docs/engine.md names exists.
 func TestEngineRulesHaveTests(t *testing.T) {
 	t.Parallel()
 	var tests strings.Builder
@@ -592,15 +593,15 @@ func TestEngineRulesHaveTests(t *testing.T) {
 	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(read(t, "docs/engine.md"), -1)
 	for _, name := range names {
 		if !strings.Contains(tests.String(), "\nfunc "+name[1]+"(") {
-			t.Errorf("docs/engine.md names %s, which is not there", name[1])
+			t.Errorf("docs/engine.md names %s, which does not exist", name[1])
 		}
 	}
 	if len(names) < 40 {
-		t.Errorf("only %d tests are named", len(names))
+		t.Errorf("found only %d test names", len(names))
 	}
 }
 
-// Whoever finds a line in a log finds it in docs/operations.md as well.
+// Every log message has a row in docs/operations.md.
 func TestLogLinesAreExplained(t *testing.T) {
 	t.Parallel()
 	logs := regexp.MustCompile(`(?:[Ll]ogger\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
@@ -613,7 +614,7 @@ func TestLogLinesAreExplained(t *testing.T) {
 			for _, match := range logs.FindAllStringSubmatch(read(t, path), -1) {
 				n++
 				message, ours := strings.CutPrefix(match[1], "reqlock: ")
-				message, _, _ = strings.Cut(message, ": a client") // what is said of WriteTimeout is long
+				message, _, _ = strings.Cut(message, ": a client") // the row omits the rest of the WriteTimeout message
 				if !ours || !strings.Contains(text, "`"+strings.TrimSpace(message)+"`") {
 					t.Errorf("%s: %q has no row, or does not begin with reqlock:", path, match[1])
 				}
@@ -625,12 +626,12 @@ func TestLogLinesAreExplained(t *testing.T) {
 		}
 	}
 	if n < 25 {
-		t.Errorf("only %d messages were found", n)
+		t.Errorf("found only %d messages", n)
 	}
 }
 
-// A route for every method hands preflights to its handler, and a reader copies what an example
-// does.
+// Routes in examples name their methods. A route for every method would hand preflights to its
+// handler, and readers copy examples.
 func TestExamplesNameTheirMethods(t *testing.T) {
 	t.Parallel()
 	routes := regexp.MustCompile(`\b(?:\w+\.Handle(?:Func)?|serve)\("([^"]*)"|\.(Any)\(`)
@@ -656,6 +657,6 @@ func TestExamplesNameTheirMethods(t *testing.T) {
 		}
 	}
 	if n < 40 {
-		t.Errorf("only %d routes were found", n)
+		t.Errorf("found only %d routes", n)
 	}
 }

@@ -31,10 +31,10 @@ import (
 	"github.com/reqlock/reqlock/wasm"
 )
 
-// What the README and docs/ show of Go is in the tests of this directory, or is the plugin of examples/wasm, word for word;
-// TestSnippets sees to that.
+// All Go snippets of the README and docs/ are in the tests of this directory or in the plugin of
+// examples/wasm, word for word. TestSnippets checks that.
 
-// server is where the examples keep their locks: a real Redis, or under -short the embedded one.
+// server is the Redis of the examples: a real one, or under -short the embedded one.
 var server interface {
 	Addr() string
 	Close() error
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(withServer{m})
 }
 
-// withServer runs the tests with a Redis, which is gone when goroutines are looked for.
+// withServer runs the tests with a Redis, and stops it before the check for leaked goroutines.
 type withServer struct{ *testing.M }
 
 func (w withServer) Run() (code int) {
@@ -167,10 +167,10 @@ func Example_core() {
 	report := func() error {
 		lease, err := locks.Lock("report:daily").Acquire(ctx, core.AcquireOptions{WaitTime: 2 * time.Second})
 		if err != nil {
-			return err // core.ErrNotAcquired: somebody else held it all the while
+			return err // core.ErrNotAcquired: another owner held it all the time
 		}
 		defer lease.Release(ctx)
-		return write(lease.Context()) // that context ends the moment the lock is lost
+		return write(lease.Context()) // the context ends when the lock is lost
 	}
 
 	if err := report(); err != nil {
@@ -248,7 +248,7 @@ func Example_idempotency() {
 	// bert: payment 2, replayed ""
 }
 
-// documents are the texts whose snippets must be in a test.
+// documents returns the texts whose snippets must be in a test.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("docs/*.md")
@@ -271,7 +271,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// blocks are the code blocks of a Markdown text that are in one language.
+// blocks returns the code blocks of a Markdown text in one language.
 func blocks(text, language string) (found []string) {
 	for _, match := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 		found = append(found, match[1])
@@ -300,25 +300,25 @@ func TestSnippets(t *testing.T) {
 		for _, snippet := range snippets {
 			n++
 			if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(tabs int) bool { return strings.Contains(source.String(), "\n"+indent(snippet, tabs)) }) {
-				t.Errorf("this snippet of %s is neither in a test of this directory nor in examples/wasm/plugin:\n%s", path, snippet)
+				t.Errorf("a snippet of %s is neither in a test of this directory nor in examples/wasm/plugin:\n%s", path, snippet)
 			}
 		}
 		if fences := strings.Count(text, "```go"); fences != len(snippets) {
-			t.Errorf("%s has %d snippets of Go, and %d that are looked at: begin all of them at the margin", path, fences, len(snippets))
+			t.Errorf("%s has %d Go snippets, but only %d are checked: they must not be indented", path, fences, len(snippets))
 		}
 	}
 	if n < 10 {
-		t.Errorf("only %d snippets were found", n)
+		t.Errorf("found only %d snippets", n)
 	}
 }
 
-// The guard's own list of answers is the measure.
+// The README lists all answers in guard/doc.go.
 func TestAnswersAreComplete(t *testing.T) {
 	t.Parallel()
 	readme := read(t, "README.md")
 	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)(, Retry-After)?`).FindAllStringSubmatch(read(t, "guard/doc.go"), -1)
 	if len(problems) < 10 {
-		t.Fatalf("only %d problems were found in guard/doc.go", len(problems))
+		t.Fatalf("found only %d problems in guard/doc.go", len(problems))
 	}
 	for _, p := range problems {
 		row := "| " + p[1] + " `" + p[2] + "`"
@@ -331,13 +331,13 @@ func TestAnswersAreComplete(t *testing.T) {
 	}
 }
 
-// So it is for idempotency.
+// docs/idempotency.md lists all answers in middleware/idempotency/doc.go.
 func TestIdempotencyAnswersAreComplete(t *testing.T) {
 	t.Parallel()
 	text := read(t, "docs/idempotency.md")
 	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)`).FindAllStringSubmatch(read(t, "middleware/idempotency/doc.go"), -1)
 	if len(problems) < 8 {
-		t.Fatalf("only %d problems were found in middleware/idempotency/doc.go", len(problems))
+		t.Fatalf("found only %d problems in middleware/idempotency/doc.go", len(problems))
 	}
 	for _, p := range problems {
 		if !strings.Contains(text, "| "+p[1]+" `"+p[2]+"`") {
@@ -379,14 +379,14 @@ func TestCommands(t *testing.T) {
 					}
 				case len(command) > 3 && strings.Contains(plugins, strings.TrimSpace(line)+"\n"):
 				default:
-					t.Errorf("%s: the command %q is not checked by anything", path, line)
+					t.Errorf("%s: no test checks the command %q", path, line)
 				}
 			}
 		}
 	}
 }
 
-// The user of docs/operations.md is allowed all that locks need, and nothing in Redis' ACL log says otherwise.
+// The ACL user of docs/operations.md may do all that locks need, and Redis's ACL log stays empty.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	redisServer := redistest.Start(t)
@@ -394,7 +394,7 @@ func TestAccess(t *testing.T) {
 	ctx := context.Background()
 	acl := strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")))
 	if len(acl) == 0 {
-		t.Fatal("there is no ACL SETUSER")
+		t.Fatal("docs/operations.md has no ACL SETUSER")
 	}
 	args := make([]any, len(acl))
 	for i, word := range acl {
@@ -408,12 +408,12 @@ func TestAccess(t *testing.T) {
 	for i := range clients {
 		rdb := redisServer.ClientWith(t, asOrders)
 		var err error
-		clients[i], err = core.New(rdb, core.Options{PollInterval: 10 * time.Millisecond}) // its subscriptions are checked by a PING each second
+		clients[i], err = core.New(rdb, core.Options{PollInterval: 10 * time.Millisecond}) // checks its subscriptions with a PING each second
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a test that has failed may hold a lock
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a failed test may still hold a lock
 			defer cancel()
 			if err := clients[i].Close(ctx); err != nil {
 				t.Error(err)
@@ -432,11 +432,11 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// asOrders is for a client of the user of docs/operations.md. It does not introduce itself: Redis 7.2 would log the CLIENT SETINFO that
-// it denies.
+// asOrders configures a client of the user of docs/operations.md. It does not send CLIENT SETINFO,
+// which Redis 7.2 would deny and log.
 func asOrders(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }
 
-// With the pattern that docs/idempotency.md adds, the user of docs/operations.md may keep records.
+// With the pattern of docs/idempotency.md, the user of docs/operations.md may store records.
 func TestAccessToRecords(t *testing.T) {
 	t.Parallel()
 	redisServer := redistest.Start(t)
@@ -484,8 +484,8 @@ func TestAccessToRecords(t *testing.T) {
 	}
 }
 
-// useEverything does with a lock what can be done, mine and theirs being that of two clients. Only the watchdog is left out: it
-// runs no other commands than a re-entry.
+// useEverything uses every operation of a lock, mine and theirs being the same lock of two clients.
+// The watchdog is left out: it runs no other commands than a re-entry.
 func useEverything(t *testing.T, ctx context.Context, admin *redis.Client, mine, theirs *core.Lock) {
 	t.Helper()
 	must := func(err error) {
@@ -528,7 +528,7 @@ func useEverything(t *testing.T, ctx context.Context, admin *redis.Client, mine,
 	freed, err := mine.ForceUnlock(ctx)
 	must(err)
 	if !freed {
-		t.Error("there was nothing to force")
+		t.Error("ForceUnlock found no holder")
 	}
 	if err := lease.Release(ctx); !errors.Is(err, core.ErrLockLost) {
 		t.Errorf("release after a forced unlock: %v, want ErrLockLost", err)
@@ -539,7 +539,7 @@ func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not %s within 30s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

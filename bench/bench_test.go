@@ -48,7 +48,8 @@ func TestRatioNeedsThreeRounds(t *testing.T) {
 	}
 }
 
-// The machine is half as fast in some rounds. What counts is how much less there is than at the peak of the same round.
+// Throughput is compared with the peak of the same round, because the machine is slower in some
+// rounds.
 func TestThroughputStays(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -110,7 +111,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// Without any results nothing holds, and nothing fails to.
+// Without results no check holds or fails.
 func TestChecksWithoutResults(t *testing.T) {
 	t.Parallel()
 	for _, c := range checks() {
@@ -170,13 +171,13 @@ func TestFiles(t *testing.T) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("the plot is no XML: %v\n%s", err, image)
+			t.Fatalf("the plot is not XML: %v\n%s", err, image)
 		}
 		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "text" {
 			texts++
 		}
 	}
-	if texts != 6 { // title, variant, and a name and a number for each bar
+	if texts != 6 { // title, variant, and a name and a number per bar
 		t.Errorf("%d texts in the plot:\n%s", texts, image)
 	}
 	text, err := os.ReadFile(page)
@@ -189,7 +190,7 @@ func TestFiles(t *testing.T) {
 		"| reqlock | 2000 (2000-2000) |",
 	} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the page lacks %q:\n%s", want, text)
+			t.Errorf("the page has no %q:\n%s", want, text)
 		}
 	}
 }
@@ -214,7 +215,8 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// Each contender excludes: goroutines of one client count without another lock. The raw pair and the pipelines do not wait.
+// Each contender excludes: goroutines of one client count without another lock. The raw pair and
+// the pipelines do not wait, so they are left out.
 func TestContendersExclude(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
@@ -248,7 +250,7 @@ func TestContendersExclude(t *testing.T) {
 				})
 			}
 			if err := ended(&wg); err != nil && name != ours {
-				t.Logf("%s: %v", name, err) // pardoned, as in a run: rueidislock may miss that a lock was released
+				t.Logf("%s: %v", name, err) // allowed, as in a run: rueidislock may miss a release
 				return
 			} else if err != nil {
 				t.Fatal(err)
@@ -273,20 +275,20 @@ func TestRawPairIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := second.acquire(t.Context()); !errors.Is(err, errHeld) {
-		t.Errorf("somebody else has it: %v", err)
+		t.Errorf("a held lock: %v", err)
 	}
 	if err := h.release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := h.release(t.Context()); err == nil {
-		t.Error("a second release succeeds")
+		t.Error("a second release succeeded")
 	}
 	if err := cycle(t.Context(), second); err != nil {
 		t.Error(err)
 	}
 }
 
-// Many goroutines share pipelines, and each gets its own answer.
+// Many goroutines share pipelines, and each gets its own reply.
 func TestPipeGivesEachItsAnswer(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -305,10 +307,10 @@ func TestPipeGivesEachItsAnswer(t *testing.T) {
 	}
 	wg.Wait()
 	if p.leading != 0 || len(p.queue) != 0 {
-		t.Errorf("%d lead, %d are queued", p.leading, len(p.queue))
+		t.Errorf("%d leading, %d queued", p.leading, len(p.queue))
 	}
 	if _, err := p.do(t.Context(), []any{"get", "nothing"}); err != redis.Nil {
-		t.Errorf("nothing is there: %v", err)
+		t.Errorf("a missing key: %v", err)
 	}
 }
 
@@ -321,7 +323,7 @@ func TestTurnsGoInOrder(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	if err := turns.wait(left); err == nil {
-		t.Error("whoever has left got the turn")
+		t.Error("a waiter that left got the turn")
 	}
 	second := make(chan error)
 	go func() { second <- turns.wait(t.Context()) }()
@@ -331,7 +333,7 @@ func TestTurnsGoInOrder(t *testing.T) {
 	}
 }
 
-// A sticky session blocks after some acquires until the test ends, whatever becomes of the context.
+// A sticky session blocks after some acquires until the test ends, whatever its context does.
 type sticky struct {
 	left  int
 	ended <-chan struct{}
@@ -350,7 +352,8 @@ func newSilentBench() *bench {
 	return &bench{results: newResults(), progress: func(string, ...any) {}}
 }
 
-// A peer that gets stuck in a turn has no number for that round, which is said, and is opened anew for the next one.
+// A peer that gets stuck in a turn has no number for that round. The run notes it, and opens it
+// anew for the next round.
 func TestRelayRoundEndsWithoutAStuckPeer(t *testing.T) {
 	t.Parallel()
 	b := newSilentBench()
@@ -392,7 +395,7 @@ func TestRelayRoundEndsWithoutAStuckPeer(t *testing.T) {
 	}
 }
 
-// Our own hanging is a failure, and so is a peer's error.
+// A stuck reqlock fails the run, and so does a peer's error.
 func TestPardon(t *testing.T) {
 	t.Parallel()
 	b, failed := newSilentBench(), errors.New("failed")
@@ -459,7 +462,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// The generator of our own asks for ever new orders, each once.
+// Our own generator requests new orders, each once.
 func TestGenerate(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -468,7 +471,7 @@ func TestGenerate(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if seen[r.URL.Path] {
-			t.Errorf("%s is asked for twice", r.URL.Path)
+			t.Errorf("%s was requested twice", r.URL.Path)
 		}
 		seen[r.URL.Path] = true
 		handle(w, r)
@@ -480,7 +483,7 @@ func TestGenerate(t *testing.T) {
 	}
 	srv.Config.Handler = http.NotFoundHandler()
 	if rate, err := generate(srv.URL, 10*time.Millisecond); err == nil {
-		t.Errorf("a server that finds nothing answers %v requests a second", rate)
+		t.Errorf("a server without the route: %v requests a second", rate)
 	}
 }
 

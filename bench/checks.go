@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A check is one thing that must be true of reqlock.
+// A check is one requirement on reqlock's results.
 type check struct {
 	scenario, must string
 	measure        func(*results) (value string, v verdict)
@@ -29,7 +29,7 @@ func judge(ok bool) verdict {
 	return doesNotHold
 }
 
-// A bound is what a number must keep to.
+// A bound is a limit of a number.
 type bound struct {
 	limit float64
 	most  bool // at most that; else at least
@@ -56,7 +56,7 @@ func ourSeries(scenario, variant, metric string) series {
 	return series{scenario, variant, ours, metric}
 }
 
-// ratioTo checks a metric of ours against the same of another contender in the same rounds.
+// ratioTo checks the ratio of our metric to another contender's, round by round.
 func ratioTo(of series, other string, b bound) check {
 	to := of
 	to.contender = other
@@ -75,7 +75,7 @@ func ratioTo(of series, other string, b bound) check {
 	}
 }
 
-// value checks the median of a metric of ours.
+// value checks the median of our metric.
 func value(of series, b bound) check {
 	return check{
 		of.scenario, fmt.Sprintf("%s, %s: %s", of.variant, of.metric, b),
@@ -89,8 +89,8 @@ func value(of series, b bound) check {
 	}
 }
 
-// onThisMachine checks CPU time that must keep to a bound where another contender uses so much, or in proportion where this
-// machine is slower than that.
+// onThisMachine checks CPU time against a bound that is meant for a machine where another contender
+// uses a given time. On a slower machine the bound grows in proportion.
 func onThisMachine(of series, b bound, other string, uses float64) check {
 	to := of
 	to.contender = other
@@ -98,7 +98,7 @@ func onThisMachine(of series, b bound, other string, uses float64) check {
 		func(v []float64) float64 { return v[0] / max(1, v[1]/uses) })
 }
 
-// computed checks a number that is made of several metrics of a round.
+// computed checks a number computed from several metrics of a round.
 func computed(scenario, must string, b bound, of []series, compute func(round []float64) float64) check {
 	return check{scenario, must + ": " + b.String(), func(r *results) (string, verdict) {
 		rounds := math.MaxInt
@@ -124,7 +124,7 @@ func computed(scenario, must string, b bound, of []series, compute func(round []
 	}}
 }
 
-// checks are all of them, in the order of the scenarios.
+// checks returns all checks, in the order of the scenarios.
 func checks() []check {
 	full, hold1, hold0 := goroutinesOf(256), holdOf(s2Hold), holdOf(0)
 	all := []check{
@@ -163,9 +163,11 @@ func checks() []check {
 	for _, names := range []int{1, s4Waiters} {
 		variant := namesOf(names)
 		all = append(all,
-			value(ourSeries(s4, variant, commandsSecond), atMost(0.3*float64(names))), // every 5 s or a little less, cut by a window
+			// A poll every 5 s or a little less, cut off by the window.
+			value(ourSeries(s4, variant, commandsSecond), atMost(0.3*float64(names))),
 			value(ourSeries(s4, variant, pubSubConns), atMost(1)),
-			value(ourSeries(s4, variant, goroutinesMore), atMost(32)), // none that comes with a waiter
+			// Waiters add no goroutines.
+			value(ourSeries(s4, variant, goroutinesMore), atMost(32)),
 			value(ourSeries(s4, variant, heapAWaiter), atMost(1024)),
 		)
 	}
@@ -186,8 +188,8 @@ func checks() []check {
 	return append(all, throughputStays(), value(ourSeries(scale, distinctNames, bytesAName), atMost(1)))
 }
 
-// throughputStays checks that more goroutines than those of the peak do not slow all down. What is after the peak is compared
-// with it round by round, as contenders are: a machine that is slower in one round is so for both.
+// throughputStays checks that throughput does not drop much beyond its peak as goroutines are
+// added. It compares round by round, because a machine may be slower in some rounds.
 func throughputStays() check {
 	must := fmt.Sprintf("1 to %d goroutines, least throughput after the peak over that of the peak: at least 0.85", mostScale)
 	return check{scale, must, func(r *results) (string, verdict) {
@@ -223,7 +225,7 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s (%s-%s)", number(s.median), number(s.min), number(s.max))
 }
 
-// number is short, and never in scientific notation.
+// number formats a number briefly, never in scientific notation.
 func number(x float64) string {
 	switch a := math.Abs(x); {
 	case a >= 1e4:

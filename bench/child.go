@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A child is this program, started again for a part that needs a process of its own. It ends by itself when it is done.
+// A child is this program, started again for work that needs its own process. It exits when done.
 type child struct {
 	cmd    *exec.Cmd
 	output bytes.Buffer
@@ -26,7 +26,7 @@ func startChild(args ...string) (*child, error) {
 	return c, c.cmd.Start()
 }
 
-// wait reads what a child answers when it is done.
+// wait reads the child's answer when it is done.
 func (c *child) wait(answer any) error {
 	if err := c.cmd.Wait(); err != nil {
 		return fmt.Errorf("the second process: %w", err)
@@ -36,7 +36,7 @@ func (c *child) wait(answer any) error {
 
 func (c *child) counts() (counts []int, err error) { return counts, c.wait(&counts) }
 
-// runChild is what the child does: its arguments are those of startChild.
+// runChild does the child's work. args are those of startChild.
 func runChild(args []string) error {
 	var answer any
 	var err error

@@ -18,7 +18,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// The names of the contenders, as reports have them.
+// The names of the contenders in reports.
 const (
 	ours        = "reqlock"
 	pipelines   = "shared pipelines"
@@ -33,24 +33,24 @@ const (
 	manyKeys    = "lean, many keys a script"
 )
 
-// A contender opens clients on a Redis.
+// A contender opens clients of a Redis server.
 type contender struct {
 	name string
 	open func(addr string, s settings) (client, error)
 }
 
-// settings are what a scenario wants of the clients.
+// settings are a scenario's requirements for clients.
 type settings struct {
-	lease time.Duration // what the watchdog keeps, or what is set once where there is none
+	lease time.Duration // renewed by the watchdog, or set once if there is none
 }
 
-// A client makes sessions. Its sessions are used by many goroutines, each by one at a time.
+// A client creates sessions. Each session is used by one goroutine at a time.
 type client interface {
 	session(name string) session
 	io.Closer
 }
 
-// A session acquires one lock again and again. It waits until it has it, or ctx ends.
+// A session acquires one lock repeatedly. acquire waits until it has the lock or ctx ends.
 type session interface {
 	acquire(ctx context.Context) (held, error)
 }
@@ -59,7 +59,7 @@ type held interface {
 	release(ctx context.Context) error
 }
 
-// commandsOf are those that contenders send themselves; Redis counts those within their scripts alike.
+// commandsOf lists the commands each contender sends. Redis also counts those within scripts.
 var commandsOf = map[string][]string{
 	ours:        {"evalsha", "eval"},
 	pipelines:   {"evalsha", "eval"},
@@ -68,7 +68,7 @@ var commandsOf = map[string][]string{
 	redsyncName: {"evalsha", "eval", "set"},
 	redislockLn: {"evalsha", "eval"},
 	rueidisLock: {"evalsha", "eval"},
-	withLatch:   {"evalsha", "eval"}, // and del, of which its scripts have one as well
+	withLatch:   {"evalsha", "eval"}, // not del, which its scripts run too
 	plainSet:    {"evalsha", "eval"},
 	leanPair:    {"evalsha", "eval"},
 	manyKeys:    {"evalsha", "eval"},
@@ -89,7 +89,7 @@ var contenders = map[string]contender{
 	manyKeys:    {manyKeys, openManyKeys},
 }
 
-// openAll opens the named ones in this order.
+// openAll opens the named contenders in this order.
 func openAll(addr string, s settings, names ...string) (clients []named, closeAll func(), err error) {
 	closeAll = func() {
 		for _, c := range clients {
@@ -109,13 +109,13 @@ func openAll(addr string, s settings, names ...string) (clients []named, closeAl
 	return clients, closeAll, nil
 }
 
-// A named client knows whose it is.
+// A named client knows its contender.
 type named struct {
 	name string
 	client
 }
 
-// goRedis is a client with the library's defaults, as all contenders on it have.
+// goRedis returns a client with go-redis's defaults, which all contenders on go-redis use.
 func goRedis(addr string) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr}) }
 
 // --- reqlock, through its public API, the watchdog armed
@@ -159,7 +159,8 @@ func (s ourSession) acquire(ctx context.Context) (held, error) {
 
 func (l *ourLease) release(ctx context.Context) error { return (*core.Lease)(l).Release(ctx) }
 
-// --- the raw pair: two scripts by EVALSHA, one call a round trip. It does not wait: nobody else may want the lock.
+// --- the raw pair: two scripts by EVALSHA, one call per round trip. It does not wait for a held
+// lock.
 
 type rawClient struct {
 	do      func(ctx context.Context, args []any) (any, error)
@@ -170,7 +171,7 @@ type rawClient struct {
 
 var owners counter // of all raw clients
 
-// A rawSession makes its commands anew for each cycle, as whoever locks for a request must.
+// A rawSession builds its commands anew for each cycle, as a program that locks per request must.
 type rawSession struct {
 	c                          *rawClient
 	name, self, channel, latch string
@@ -182,7 +183,7 @@ func openRaw(addr string, s settings) (client, error) {
 	})
 }
 
-// openPipelines is the raw pair again, on pipelines that all goroutines share.
+// openPipelines opens the raw pair on pipelines that all goroutines share.
 func openPipelines(addr string, s settings) (client, error) {
 	return openDialect(redissonStyle)(addr, s)
 }
@@ -194,7 +195,7 @@ func openDialect(d dialect) func(addr string, s settings) (client, error) {
 	}
 }
 
-// openManyKeys has all calls that would share a pipeline share one script.
+// openManyKeys runs all calls of a pipeline in one script.
 func openManyKeys(addr string, s settings) (client, error) {
 	return newRawClient(addr, s, lean, func(rdb *redis.Client) func(context.Context, []any) (any, error) {
 		p := newPipe(rdb)
@@ -218,7 +219,7 @@ func (c *rawClient) session(name string) session {
 	return &rawSession{c: c, name: name, self: fmt.Sprint("bench:", owners.next()), channel: "redisson_lock__channel:{" + name + "}"}
 }
 
-var errHeld = errors.New("somebody else has the lock, for which the raw pair does not wait")
+var errHeld = errors.New("the lock is held, and the raw pair does not wait")
 
 func (s *rawSession) acquire(ctx context.Context) (held, error) {
 	d := &s.c.dialect
@@ -239,7 +240,7 @@ func (s *rawSession) release(ctx context.Context) error {
 		return err
 	}
 	if n != int64(1) {
-		return fmt.Errorf("the release is answered %v, want 1", n)
+		return fmt.Errorf("the release returned %v, want 1", n)
 	}
 	if d.afterGive != "" {
 		_, err = s.c.do(ctx, []any{d.afterGive, s.latch})
@@ -247,12 +248,13 @@ func (s *rawSession) release(ctx context.Context) error {
 	return err
 }
 
-// evalSHA is the beginning of a command, with room for the rest.
+// evalSHA returns the first arguments of a command, with room for the rest.
 func (s *rawSession) evalSHA(script *redis.Script) []any {
 	return append(make([]any, 0, 9), "evalsha", script.Hash(), 1, s.name)
 }
 
-// --- the FIFO floor: waiters of one process queue up in it; the one whose turn it is takes the lock in Redis by the raw pair
+// --- the FIFO floor: waiters of a process queue in it, and the first takes the lock in Redis by
+// the raw pair
 
 type fifoClient struct {
 	client
@@ -291,7 +293,7 @@ func (s *fifoSession) release(ctx context.Context) error {
 	return s.held.release(ctx)
 }
 
-// --- redsync: default delays between tries, and as many tries as it takes
+// --- redsync: default delays between tries, and unlimited tries
 
 type redsyncClient struct {
 	rs    *redsync.Redsync
@@ -328,7 +330,7 @@ func (h *redsyncHeld) release(ctx context.Context) error {
 	return nil
 }
 
-// --- redislock: it tries again every 100 ms, as its documentation does
+// --- redislock: retries every 100 ms, as in its documentation
 
 type redislockClient struct {
 	*redislock.Client
@@ -365,8 +367,9 @@ func (s *redislockSession) acquire(ctx context.Context) (held, error) {
 
 func (h *redislockHeld) release(ctx context.Context) error { return (*redislock.Lock)(h).Release(ctx) }
 
-// --- rueidislock: one key a lock, as the others have, and NOLOOP, which its documentation advises. Its time-out for a command,
-// 20 ms by default, is longer here: on a busy machine it would fail instead of being slow.
+// --- rueidislock: one key per lock, as the others, and NOLOOP, which its documentation recommends.
+// Its command timeout of 20 ms is raised, because on a busy machine it would fail instead of being
+// slow.
 
 type rueidisClient struct{ rueidislock.Locker }
 

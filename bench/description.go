@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A description says where the numbers of a run are from.
+// A description says when, where and with which versions a run was made.
 type description struct {
 	when     time.Time
 	machine  string
@@ -19,7 +19,7 @@ type description struct {
 	short    bool
 }
 
-// compared are the modules whose versions matter.
+// compared are the modules whose versions are reported.
 var compared = []string{
 	"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis",
 	"github.com/gin-gonic/gin", "github.com/labstack/echo/v4",
@@ -53,7 +53,7 @@ func (b *bench) describe() (description, error) {
 	return d, nil
 }
 
-// processor is its name where Linux tells.
+// processor returns the processor's name on Linux.
 func processor() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil {
@@ -69,8 +69,8 @@ func processor() string {
 func (d description) line() string {
 	kind := ""
 	if d.short {
-		kind = ", short windows: a trial of the program, not of the contenders"
+		kind = ", short windows: a test of the program, not of the contenders"
 	}
-	return fmt.Sprintf("%s; %s; %s; %d rounds, twice as many of Scale, or %d where that is less%s",
+	return fmt.Sprintf("%s; %s; %s; %d rounds, twice as many for Scale, or %d in some scenarios if that is less%s",
 		d.when.Format("2006-01-02 15:04 MST"), d.machine, strings.Join(d.versions, ", "), d.rounds, leastRounds, kind)
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A pipe has calls that are made at the same time share pipelines, of which two are under way at most. There is no goroutine
-// in it: one of the callers leads, sends what is queued, and passes the lead on to the first of those who have come meanwhile.
+// A pipe lets concurrent calls share pipelines, at most two in flight. It has no goroutine: one of
+// the callers leads. It sends what is queued, and then passes the lead to the first caller queued
+// since.
 type pipe struct {
 	rdb  *redis.Client
-	send func(ctx context.Context, rdb *redis.Client, calls []*pipeCall) // more than one
+	send func(ctx context.Context, rdb *redis.Client, calls []*pipeCall) // for more than one call
 
 	mu      sync.Mutex
 	queue   []*pipeCall
@@ -23,12 +24,12 @@ const pipelinesUnderWay = 2
 
 type pipeCall struct {
 	cmd  *redis.Cmd
-	lead chan bool // true: lead; false: it is answered
+	lead chan bool // true: lead; false: the call is answered
 }
 
 func newPipe(rdb *redis.Client) *pipe { return &pipe{rdb: rdb, send: sendAsPipeline} }
 
-// do runs a command. It does not end with the context: others share the pipeline.
+// do runs a command. It ignores the end of the context, because others share the pipeline.
 func (p *pipe) do(_ context.Context, args []any) (any, error) {
 	ctx := context.Background()
 	c := &pipeCall{cmd: redis.NewCmd(ctx, args...)}
@@ -47,7 +48,8 @@ func (p *pipe) do(_ context.Context, args []any) (any, error) {
 	return c.cmd.Result()
 }
 
-// lead sends the caller's own call, which is not queued any more, and all that are; and passes the lead on.
+// lead sends the caller's own call, which is no longer queued, with all queued ones, and passes the
+// lead.
 func (p *pipe) lead(ctx context.Context, own *pipeCall) {
 	p.mu.Lock()
 	others := p.queue
@@ -55,7 +57,7 @@ func (p *pipe) lead(ctx context.Context, own *pipeCall) {
 	p.mu.Unlock()
 
 	if len(others) == 0 {
-		_ = p.rdb.Process(ctx, own.cmd) // the command has the error
+		_ = p.rdb.Process(ctx, own.cmd) // own.cmd has the error
 	} else {
 		p.send(ctx, p.rdb, append(others, own))
 	}
@@ -77,12 +79,12 @@ func (p *pipe) lead(ctx context.Context, own *pipeCall) {
 func sendAsPipeline(ctx context.Context, rdb *redis.Client, calls []*pipeCall) {
 	pipe := rdb.Pipeline()
 	for _, c := range calls {
-		_ = pipe.Process(ctx, c.cmd) // queues it, and never fails
+		_ = pipe.Process(ctx, c.cmd) // only queues, never fails
 	}
 	_, _ = pipe.Exec(ctx) // the commands have their errors
 }
 
-// sendAsOneScript makes one call of manyKeysScript of calls of the lean scripts.
+// sendAsOneScript combines calls of the lean scripts into one call of manyKeysScript.
 func sendAsOneScript(ctx context.Context, rdb *redis.Client, calls []*pipeCall) {
 	command := append(make([]any, 0, 3+4*len(calls)), "evalsha", manyKeysScript.Hash(), len(calls))
 	for _, c := range calls {
@@ -109,7 +111,7 @@ func sendAsOneScript(ctx context.Context, rdb *redis.Client, calls []*pipeCall) 
 	}
 }
 
-// turns let one after the other, in the order in which they came.
+// turns serves waiters one after the other, in the order they came.
 type turns struct {
 	mu      sync.Mutex
 	taken   bool
@@ -130,7 +132,7 @@ func (t *turns) wait(ctx context.Context) error {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
-		go func() { // whose turn it becomes nevertheless passes it on
+		go func() { // if the turn comes anyway, pass it on
 			<-turn
 			t.next()
 		}()

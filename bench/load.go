@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// A generator asks a server for ever new orders, over 64 connections that stay open, and says how many requests a second
-// were answered.
+// A generator requests new orders from a server over 64 persistent connections, and returns the
+// requests answered per second.
 type generator struct {
 	name     string
 	generate func(url string, d time.Duration) (float64, error)
 }
 
-// newGenerator takes wrk where it is installed, else a second process of this program.
+// newGenerator uses wrk if it is installed, otherwise a second process of this program.
 func newGenerator() (generator, error) {
 	wrk, err := exec.LookPath("wrk")
 	if err != nil {
@@ -34,7 +34,7 @@ func newGenerator() (generator, error) {
 	return generator{"wrk", func(url string, d time.Duration) (float64, error) { return runWrk(wrk, url, d) }}, nil
 }
 
-// wrkScript gives each thread orders of its own.
+// wrkScript gives each thread its own orders.
 const wrkScript = `
 local threads = 0
 function setup(thread) thread:set("id", threads); threads = threads + 1 end
@@ -49,7 +49,8 @@ var (
 	wrkFailed = regexp.MustCompile(`Non-2xx or 3xx responses: \d+|Socket errors: .*`)
 )
 
-// runWrk has wrk ask. It counts whole seconds: shorter runs are ended by a signal, upon which it tells the rate all the same.
+// runWrk runs wrk. wrk counts whole seconds, so a shorter run is ended by a signal; it prints the
+// rate all the same.
 func runWrk(wrk, url string, d time.Duration) (float64, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -91,7 +92,8 @@ func generateInChild(url string, d time.Duration) (rate float64, err error) {
 	return rate, c.wait(&rate)
 }
 
-// generate is what the child does: it writes requests and reads answers, with as little as it takes.
+// generate is the child's work: it writes requests and reads answers with as little code as
+// possible.
 func generate(url string, d time.Duration) (float64, error) {
 	addr := strings.TrimPrefix(url, "http://")
 	var (
@@ -108,7 +110,7 @@ func generate(url string, d time.Duration) (float64, error) {
 	return float64(answers.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
 }
 
-// ask asks over one connection, once at least.
+// ask sends requests over one connection, at least one.
 func ask(addr string, id int, end time.Time, answers *atomic.Int64) error {
 	conn, err := net.Dial("tcp4", addr)
 	if err != nil {
@@ -133,7 +135,7 @@ func ask(addr string, id int, end time.Time, answers *atomic.Int64) error {
 	return nil
 }
 
-// readAnswer reads an answer with a body of known length.
+// readAnswer reads an answer that has a Content-Length.
 func readAnswer(in *bufio.Reader) error {
 	length := -1
 	for first := true; ; first = false {
@@ -144,10 +146,10 @@ func readAnswer(in *bufio.Reader) error {
 		line = strings.TrimSpace(line)
 		switch name, value, _ := strings.Cut(line, ":"); {
 		case first && !strings.HasPrefix(line, "HTTP/1.1 200 "):
-			return fmt.Errorf("the server answers %q", line)
+			return fmt.Errorf("the server answered %q", line)
 		case line == "":
 			if length < 0 {
-				return errors.New("the server answers without a Content-Length")
+				return errors.New("the server answered without a Content-Length")
 			}
 			_, err := io.CopyN(io.Discard, in, int64(length))
 			return err

@@ -25,7 +25,7 @@ type bench struct {
 	progress func(format string, args ...any)
 }
 
-// The scenarios, in the order in which they run.
+// The scenarios, in the order they run.
 var scenarios = []struct {
 	flag string
 	run  func(*bench) error
@@ -99,7 +99,7 @@ func run() (err error) {
 	return b.report(os.Stdout, description, *out, *markdown)
 }
 
-// flags are what scenarios are called on the command line.
+// flags returns the names of the scenarios on the command line.
 func flags() (all []string) {
 	for _, s := range scenarios {
 		all = append(all, s.flag)
@@ -107,7 +107,7 @@ func flags() (all []string) {
 	return all
 }
 
-// wantedOf are the scenarios that -only names.
+// wantedOf returns the scenarios that -only names.
 func wantedOf(only string) ([]string, error) {
 	if only == "" {
 		return flags(), nil
@@ -126,7 +126,7 @@ func (b *bench) rounds(scenario string, round func() error) error {
 	return b.repeat(b.nRounds, scenario, round)
 }
 
-// fewRounds are for scenarios that take long and vary little.
+// fewRounds is for scenarios that take long and vary little.
 func (b *bench) fewRounds(scenario string, round func() error) error {
 	return b.repeat(min(b.nRounds, leastRounds), scenario, round)
 }
@@ -142,13 +142,14 @@ func (b *bench) repeat(n int, scenario string, round func() error) error {
 	return nil
 }
 
-// inTurn has another contender begin in each round: what the one before leaves behind is not always the same one's to bear.
+// inTurn rotates the order of contenders each round, because a contender may suffer from what the
+// one before it left behind.
 func inTurn[T any](b *bench, all []T) []T {
 	first := b.round % len(all)
 	return slices.Concat(all[first:], all[:first])
 }
 
-// pick is one value for a run that is to be believed, and one for a short run.
+// pick returns the value for a full run or for a short one.
 func (b *bench) pick(full, short time.Duration) time.Duration {
 	if b.short {
 		return short

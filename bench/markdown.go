@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// What is between these two lines of a file is the program's to rewrite.
+// The program rewrites what is between these two lines of a file.
 const (
 	runBegins = "<!-- bench: the tables of a run begin -->"
 	runEnds   = "<!-- bench: the tables of a run end -->"
 )
 
-// writeMarkdown replaces the tables of the last run in a file by those of this one.
+// writeMarkdown replaces the tables of the last run in a file with those of this run.
 func (b *bench) writeMarkdown(run description, out, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -43,16 +43,17 @@ func replaceRun(text []byte, tables string) ([]byte, error) {
 	before, rest, ok := bytes.Cut(text, []byte(runBegins))
 	_, after, ended := bytes.Cut(rest, []byte(runEnds))
 	if !ok || !ended {
-		return nil, fmt.Errorf("there must be a line %s, and %s after it, between which the tables belong", runBegins, runEnds)
+		return nil, fmt.Errorf("want a line %s and a later line %s, with the tables between them", runBegins, runEnds)
 	}
 	return slices.Concat(before, []byte(runBegins+"\n\n"+tables+"\n"+runEnds), after), nil
 }
 
-// tables are the checks, and a table for each variant of each scenario. plots is where the plots are; empty: there are none.
+// tables returns the checks and a table for each variant of each scenario. plots is the directory
+// of the plots; empty means there are none.
 func (b *bench) tables(run description, plots string) string {
 	var t strings.Builder
-	fmt.Fprintf(&t, "A real run: %s. Each number is the median of the rounds, with the least and the greatest.\n\n", run.line())
-	fmt.Fprintf(&t, "### What must be true, and whether it is\n\n| scenario | what must be true | reqlock | |\n|---|---|---|---|\n")
+	fmt.Fprintf(&t, "Run of %s. Each number is the median of the rounds, with the minimum and maximum.\n\n", run.line())
+	fmt.Fprintf(&t, "### Checks\n\n| scenario | check | reqlock | |\n|---|---|---|---|\n")
 	for _, c := range checks() {
 		value, v := c.measure(b.results)
 		fmt.Fprintf(&t, "| %s | %s | %s | %s |\n", c.scenario, c.must, value, v)
@@ -88,18 +89,18 @@ func (b *bench) tables(run description, plots string) string {
 }
 
 var titles = map[string]string{
-	s1:          "S1: nobody else wants the lock",
-	scriptCosts: "Scripts: what they cost",
-	s2:          "S2: 64 goroutines of a process want one lock",
-	s2Two:       "S2: two processes want one lock",
+	s1:          "S1: uncontended locks",
+	scriptCosts: "Scripts: their cost",
+	s2:          "S2: 64 goroutines of one process, one lock",
+	s2Two:       "S2: two processes, one lock",
 	s3:          "S3: from one client to another",
 	s4:          "S4: 1000 goroutines wait",
 	s5:          "S5: 10000 locks are held",
-	s6:          "S6: an HTTP server, an order a request",
+	s6:          "S6: an HTTP server, one lock per request",
 	scale:       "Scale",
 }
 
-// A part of the results makes one table.
+// A part is the results in one table.
 type part struct {
 	scenario, variant   string
 	contenders, metrics []string

@@ -16,17 +16,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A state is what was used up to one moment.
+// A state is the resource usage up to a moment.
 type state struct {
 	at          time.Time
 	ops         int64
 	clientCPU   time.Duration
 	allocs      uint64
 	redisCPU    time.Duration
-	redisCounts map[string]int64 // calls by command, those in scripts included
+	redisCounts map[string]int64 // calls by command, including those in scripts
 }
 
-// A usage is what was used between two states.
+// A usage is the difference between two states.
 type usage struct {
 	elapsed   time.Duration
 	ops       int64
@@ -41,7 +41,7 @@ func (u usage) per(x float64) float64 { return x / float64(max(u.ops, 1)) }
 func micros(d time.Duration) float64  { return float64(d.Nanoseconds()) / 1e3 }
 func millis(d time.Duration) float64  { return float64(d.Nanoseconds()) / 1e6 }
 
-// A probe looks at Redis and at this process.
+// A probe measures Redis and this process.
 type probe struct{ rdb *redis.Client }
 
 func (p probe) state(ops int64) (s state, err error) {
@@ -84,7 +84,7 @@ func clientCPU() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// since is what was used from a to b by a contender, which has sent the commands that it sends.
+// since returns the usage between a and b by a contender.
 func since(a, b state, contender string) usage {
 	u := usage{
 		elapsed:   b.at.Sub(a.at),
@@ -99,7 +99,7 @@ func since(a, b state, contender string) usage {
 	return u
 }
 
-// cycle acquires and releases.
+// cycle acquires and releases once.
 func cycle(ctx context.Context, s session) error {
 	h, err := s.acquire(ctx)
 	if err != nil {
@@ -108,14 +108,14 @@ func cycle(ctx context.Context, s session) error {
 	return h.release(ctx)
 }
 
-// A padded counter has a cache line of its own.
+// A padded counter fills a cache line.
 type padded struct {
 	n atomic.Int64
 	_ [56]byte
 }
 
-// together runs a function for each of some goroutines again and again, and measures what they use in a window of that
-// length, after a third of it to warm up, or 100ms if that is less.
+// together runs a function in a loop on several goroutines and measures usage within a window,
+// after a warm-up of a third of it, or of 100ms if that is less.
 func (p probe) together(goroutines int, window time.Duration, contender string, each func(i int) func(ctx context.Context) error) (usage, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -154,7 +154,7 @@ func (p probe) together(goroutines int, window time.Duration, contender string, 
 	time.Sleep(window)
 	b, errB := p.state(sum())
 	stop.Store(true)
-	ending := time.AfterFunc(time.Second, cancel) // whoever waits for a lock at the end need not get it
+	ending := time.AfterFunc(time.Second, cancel) // waiters left at the end give up
 	defer ending.Stop()
 	if err := ended(&wg); err != nil {
 		return usage{}, fmt.Errorf("%s: %w", contender, err)
@@ -167,7 +167,7 @@ func (p probe) together(goroutines int, window time.Duration, contender string, 
 	return since(a, b, contender), errors.Join(errA, errB)
 }
 
-// percentile of durations that it sorts.
+// percentile sorts the durations and returns a percentile.
 func percentile(all []time.Duration, p float64) time.Duration {
 	if len(all) == 0 {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A plot shows one metric of a scenario: a bar for each contender of each variant, and a line from its least to its greatest
-// round.
+// A plot shows one metric of a scenario: a bar for each contender of each variant, with a line from
+// the minimum to the maximum of its rounds.
 type plot struct {
 	file, title      string
 	scenario, metric string
@@ -29,7 +29,7 @@ var plotted = []plot{
 	{"scale.svg", "Scale: cycles a second", scale, throughput},
 }
 
-// A row of a plot is a bar, or the name of the variant above its bars.
+// A row of a plot is a bar, or the name of a variant above its bars.
 type row struct {
 	label string
 	spread
@@ -65,7 +65,7 @@ func (r *results) writePlots(dir string) (err error) {
 	return err
 }
 
-// The measures of a plot, in pixels.
+// The dimensions of a plot, in pixels.
 const (
 	plotWidth = 760
 	barsFrom  = 170

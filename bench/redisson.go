@@ -19,11 +19,11 @@ const redisson = "Redisson"
 //go:embed redisson/Bench.java
 var redissonSource []byte
 
-// peerLibraries matches the directories with Redisson that make interop fills, one for each version that it has tested. Redisson 3
-// is left out.
+// peerLibraries matches the directories that make interop fills with Redisson, one per version it
+// has tested. Redisson 3 is left out.
 const peerLibraries = "../interop/redisson/peer/target/4.*/lib"
 
-// A jvm runs Redisson, on a Java that is asked in text.
+// A jvm runs Redisson in a Java process with a text protocol.
 type jvm struct {
 	cmd    *exec.Cmd
 	dir    string
@@ -32,7 +32,7 @@ type jvm struct {
 	errors strings.Builder
 }
 
-// errNoJava says why Redisson does not take part.
+// errNoJava means that Redisson cannot take part.
 var errNoJava = errors.New("no Redisson")
 
 func startRedisson(addr string) (_ *jvm, err error) {
@@ -61,7 +61,8 @@ func startRedisson(addr string) (_ *jvm, err error) {
 	if err := os.WriteFile(source, redissonSource, 0o600); err != nil {
 		return nil, err
 	}
-	j.cmd = exec.Command(java, "-cp", filepath.Join(jars, "*"), source, addr) // Java compiles a single file by itself
+	// Java compiles a single source file.
+	j.cmd = exec.Command(java, "-cp", filepath.Join(jars, "*"), source, addr)
 	j.cmd.Stderr = &j.errors
 	if j.in, err = j.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func startRedisson(addr string) (_ *jvm, err error) {
 		return nil, err
 	}
 	if line, err := j.line(); err != nil || line != "ready" {
-		return nil, errors.Join(fmt.Errorf("the JVM says %q, want ready: %w", line, err), j.Close())
+		return nil, errors.Join(fmt.Errorf("the JVM said %q, want ready: %w", line, err), j.Close())
 	}
 	return j, nil
 }
@@ -84,7 +85,7 @@ func (j *jvm) line() (string, error) {
 	var line string
 	err := inTime(patience, func() error {
 		if !j.out.Scan() {
-			return errors.Join(errors.New("the JVM has ended"), j.out.Err())
+			return errors.Join(errors.New("the JVM exited"), j.out.Err())
 		}
 		line = j.out.Text()
 		return nil
@@ -95,7 +96,7 @@ func (j *jvm) line() (string, error) {
 	return line, nil
 }
 
-// ask gives the numbers of the answer.
+// ask sends a request and returns the numbers of the answer.
 func (j *jvm) ask(want int, request ...any) ([]float64, error) {
 	if _, err := fmt.Fprintln(j.in, request...); err != nil {
 		return nil, err
@@ -108,17 +109,17 @@ func (j *jvm) ask(want int, request ...any) ([]float64, error) {
 	for word := range strings.FieldsSeq(line) {
 		n, err := strconv.ParseFloat(word, 64)
 		if err != nil {
-			return nil, fmt.Errorf("the JVM answers %q: %w", line, err)
+			return nil, fmt.Errorf("the JVM answered %q: %w", line, err)
 		}
 		numbers = append(numbers, n)
 	}
 	if len(numbers) != want {
-		return nil, fmt.Errorf("the JVM answers %q, want %d numbers", line, want)
+		return nil, fmt.Errorf("the JVM answered %q, want %d numbers", line, want)
 	}
 	return numbers, nil
 }
 
-// Close ends the JVM, which as a rule it does by itself at the end of its input.
+// Close ends the JVM, which usually exits at the end of its input.
 func (j *jvm) Close() error {
 	closed := j.in.Close()
 	switch err := inTime(patience, j.cmd.Wait); {
@@ -130,8 +131,8 @@ func (j *jvm) Close() error {
 	return errors.Join(closed, os.RemoveAll(j.dir))
 }
 
-// besideJVM has Redisson take a turn in the rounds of S1 to S3, if it can be had. It locks from a process of its own, so that
-// what is said of its CPU time is the JVM's, and nothing is said of allocations.
+// besideJVM adds rounds of Redisson to S1 to S3, if it is available. It runs in its own process:
+// CPU time is that of the JVM, and allocations are not measured.
 func (b *bench) besideJVM() (err error) {
 	j, err := startRedisson(b.addr)
 	if errors.Is(err, errNoJava) {
@@ -142,7 +143,8 @@ func (b *bench) besideJVM() (err error) {
 		return err
 	}
 	defer func() { err = b.pardon("S1 to S3", redisson, errors.Join(err, j.Close())) }()
-	if _, err := j.ask(3, "own", 64, b.pick(5*time.Second, time.Second).Milliseconds()); err != nil { // the compiler of the JVM warms up
+	// Warms up the JVM's compiler.
+	if _, err := j.ask(3, "own", 64, b.pick(5*time.Second, time.Second).Milliseconds()); err != nil {
 		return err
 	}
 	return b.rounds("Redisson", func() error {
@@ -187,7 +189,8 @@ func (b *bench) redissonOwn(j *jvm, threads int) error {
 	variant, cycles := goroutinesOf(threads), max(v[1], 1)
 	b.add(s1, variant, redisson, throughput, v[1]/v[2]*1e9)
 	b.add(s1, variant, redisson, clientMicros, v[0]/cycles/1e3)
-	// Redis is looked at from before the warm-up to after the end, and knows how many acquisitions that were.
+	// Redis is measured from before the warm-up to after the end, and counts the acquisitions of
+	// all of it.
 	if scripts := float64(u.commands) / 2; scripts > 0 {
 		b.add(s1, variant, redisson, redisMicros, micros(u.redisCPU)/scripts)
 	}

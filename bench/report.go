@@ -13,11 +13,11 @@ import (
 	"text/tabwriter"
 )
 
-// report prints the checks, and writes files where they are wanted.
+// report prints the checks and writes the requested files.
 func (b *bench) report(w io.Writer, run description, out, markdown string) error {
 	fmt.Fprintln(w, run.line())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "scenario\twhat must be true\treqlock: median (min-max)\t")
+	fmt.Fprintln(t, "scenario\tcheck\treqlock: median (min-max)\t")
 	counts := make(map[verdict]int)
 	for _, c := range checks() {
 		value, v := c.measure(b.results)

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// A series is what was measured of one thing, a value a round, or NaN for a round without one.
+// A series identifies one measured metric. It has one value per round, NaN if a round has none.
 type series struct{ scenario, variant, contender, metric string }
 
-// results are what a run has measured, in the order in which it was added.
+// results holds the measurements of a run, in the order they were added.
 type results struct {
-	round  int // that is running, from 0
+	round  int // the current round, from 0
 	order  []series
 	values map[series][]float64
 	notes  []string
@@ -30,12 +30,12 @@ func (r *results) add(scenario, variant, contender, metric string, value float64
 	r.values[s] = append(r.values[s], value)
 }
 
-// note adds what a reader must know of this run.
+// note adds a remark for readers of this run.
 func (r *results) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// A spread is the median of some rounds, and what they lie between.
+// A spread is the median of some rounds with the minimum and maximum.
 type spread struct {
 	median, min, max float64
 	rounds           int
@@ -53,10 +53,10 @@ func spreadOf(values []float64) spread {
 
 func (r *results) spread(s series) spread { return spreadOf(r.values[s]) }
 
-// leastRounds is how many rounds a ratio needs: two that agree may agree by chance.
+// leastRounds is how many rounds a ratio needs. Two could agree by chance.
 const leastRounds = 3
 
-// ratio is that of two series, round by round. ok is false where there are too few rounds for one.
+// ratio returns the ratio of two series, round by round. ok is false if there are too few rounds.
 func (r *results) ratio(of, to series) (s spread, ok bool) {
 	a, b := r.values[of], r.values[to]
 	var ratios []float64

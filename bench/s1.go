@@ -20,7 +20,7 @@ const (
 	commandsACycle = "commands/cycle"
 )
 
-// uncontended measures cycles of acquiring and releasing a lock that nobody else wants, a name for each goroutine.
+// uncontended measures cycles of acquire and release, with a separate lock for each goroutine.
 func (b *bench) uncontended() error {
 	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, pipelines, rawPair, redsyncName, redislockLn, rueidisLock, ours)
 	if err != nil {
@@ -30,7 +30,7 @@ func (b *bench) uncontended() error {
 	return b.uncontendedRounds(s1, clients, 1, 4, 64, 256)
 }
 
-// compareScripts measures the same with other scripts in the pipelines of the floor.
+// compareScripts does the same with other scripts in the floor's pipelines.
 func (b *bench) compareScripts() error {
 	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, withLatch, pipelines, plainSet, leanPair, manyKeys, ours)
 	if err != nil {

@@ -52,13 +52,13 @@ func (b *bench) contended() error {
 
 func holdOf(d time.Duration) string { return fmt.Sprint("hold ", d) }
 
-// A fighter is one goroutine that wants the lock again and again.
+// A fighter is one goroutine that acquires the lock repeatedly.
 type fighter struct {
-	waits []time.Duration // of those who got it
-	held  time.Duration   // in all
+	waits []time.Duration // of successful acquires
+	held  time.Duration   // in total
 }
 
-// fight has goroutines fight for a lock, and adds how it goes.
+// fight lets goroutines compete for a lock and adds the results.
 func (b *bench) fight(c named, hold, window time.Duration) error {
 	variant := holdOf(hold)
 	trip, err := b.probe.roundTrip()
@@ -106,7 +106,7 @@ func (b *bench) fight(c named, hold, window time.Duration) error {
 			}
 		})
 	}
-	// The first turns are warm-up: what is waited in them is less than a queue of all of them makes it.
+	// The first turns are warm-up: their waits are shorter than those of a full queue.
 	time.Sleep(200 * time.Millisecond)
 	before, errA := b.probe.state(0)
 	counting.Store(true)
@@ -143,8 +143,8 @@ func (b *bench) fight(c named, hold, window time.Duration) error {
 	return nil
 }
 
-// roundTrip is the median of some round trips with a pause of the hold before each, as those of a lock have: a connection
-// that never rests is faster.
+// roundTrip returns the median of some round trips, each after a pause as long as the hold, as
+// between a lock's commands. A connection that never idles is faster.
 func (p probe) roundTrip() (time.Duration, error) {
 	trips := make([]time.Duration, 50)
 	for i := range trips {
@@ -158,10 +158,11 @@ func (p probe) roundTrip() (time.Duration, error) {
 	return percentile(trips, 0.5), nil
 }
 
-// shared has a second Go process want the same lock, and looks at what either gets.
+// shared lets a second Go process compete for the lock and measures both shares.
 func (b *bench) shared() error {
 	return b.fewRounds(s2Two, func() error {
-		return b.share(ours, b.pick(15*time.Second, 2*time.Second), b.pick(10*time.Second, time.Second)) // the windows slide
+		// The windows slide.
+		return b.share(ours, b.pick(15*time.Second, 2*time.Second), b.pick(10*time.Second, time.Second))
 	})
 }
 
@@ -198,7 +199,8 @@ func sum(counts []int) (n int) {
 	return n
 }
 
-// fightFor has goroutines of this process fight for the lock, hold 1 ms, and counts acquisitions by interval from start on.
+// fightFor lets goroutines of this process compete for the lock, hold it for 1 ms, and counts
+// acquisitions per interval from start on.
 func fightFor(addr, name string, start time.Time, length time.Duration) ([]int, error) {
 	c, err := contenders[name].open(addr, settings{lease: 30 * time.Second})
 	if err != nil {

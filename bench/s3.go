@@ -10,31 +10,34 @@ import (
 )
 
 const (
-	s3           = "S3"
-	pubSubFloor  = "pub/sub floor"
-	twoClients   = "two clients"
-	handOffP50   = "hand-off p50, ms"
-	handOffP99   = "hand-off p99, ms"
-	settleHandOf = 3 * time.Millisecond // until the other one waits, or what a turn has left to do is done
-	relayLease   = 10 * patience        // nobody's lock runs out, not even of those who do not renew it, while a peer is stuck
+	s3          = "S3"
+	pubSubFloor = "pub/sub floor"
+	twoClients  = "two clients"
+	handOffP50  = "hand-off p50, ms"
+	handOffP99  = "hand-off p99, ms"
+	// Time for the other client to wait, and for the last turn to finish.
+	settleHandOf = 3 * time.Millisecond
+	// Longer than a stuck peer, so that no lock expires unrenewed.
+	relayLease = 10 * patience
 )
 
-// A relay hands one lock from one client to another and back.
+// A relay passes one lock between two clients.
 type relay struct {
 	name  string
-	turns int // in a round
+	turns int // per round
 	open  func() (*handOff, error)
 	*handOff
 }
 
-// A handOff is an open relay; nil: it is to be opened, since it has not been yet, or got stuck.
+// A handOff is an open relay; nil: open it, because it has not been yet or got stuck.
 type handOff struct {
 	turn  func() (time.Duration, error) // from before the release to after the acquire
-	leave func() error                  // releases the lock; not after a turn that got stuck
+	leave func() error                  // releases the lock; do not call it after a stuck turn
 	close func()
 }
 
-// handOffs measures how long a lock takes from a client that releases it to one that waits for it.
+// handOffs measures how long a lock takes from the client that releases it to one that waits for
+// it.
 func (b *bench) handOffs() error {
 	turns, slowTurns := 300, 10
 	if b.short {
@@ -43,7 +46,7 @@ func (b *bench) handOffs() error {
 	relays := []*relay{{name: pubSubFloor, turns: turns, open: func() (*handOff, error) { return floorRelay(b.addr) }}}
 	for _, name := range []string{redsyncName, redislockLn, rueidisLock, ours} {
 		r := &relay{name: name, turns: turns, open: func() (*handOff, error) { return lockRelay(b.addr, name) }}
-		if name == redsyncName || name == redislockLn { // they sleep
+		if name == redsyncName || name == redislockLn { // they poll
 			r.turns = slowTurns
 		}
 		relays = append(relays, r)
@@ -51,7 +54,7 @@ func (b *bench) handOffs() error {
 	defer func() {
 		for _, r := range relays {
 			if r.handOff != nil {
-				_ = inTime(patience, r.leave) // the server ends soon
+				_ = inTime(patience, r.leave) // the server ends soon anyway
 				r.close()
 			}
 		}
@@ -59,8 +62,8 @@ func (b *bench) handOffs() error {
 	return b.rounds(s3, func() error { return b.relayRound(relays, patience) })
 }
 
-// relayRound goes turn by turn, in an order of chance: whatever else goes on meets all of them, and so does what the one
-// before has left of the caches.
+// relayRound runs single turns in random order, so that other load and the state of caches affect
+// all contenders equally.
 func (b *bench) relayRound(relays []*relay, patience time.Duration) error {
 	for _, r := range relays {
 		if r.handOff != nil {
@@ -79,8 +82,10 @@ func (b *bench) relayRound(relays []*relay, patience time.Duration) error {
 				continue
 			}
 			var took time.Duration
-			time.Sleep(settleHandOf) // reqlock unsubscribes 2 ms after a turn: that is not to wake the machine for the next one's release
-			turn := r.turn           // r is not that of a turn that got stuck
+			// reqlock unsubscribes 2 ms after a turn, which must not warm up the machine for the
+			// next.
+			time.Sleep(settleHandOf)
+			turn := r.turn // r changes if a turn gets stuck
 			err := inTime(patience, func() (err error) {
 				took, err = turn()
 				return err
@@ -105,9 +110,9 @@ func (b *bench) relayRound(relays []*relay, patience time.Duration) error {
 	return nil
 }
 
-var relayNames counter // a relay that got stuck may come to a lock later, and must not meet the next one
+var relayNames counter // a stuck relay may acquire its lock later, so each relay needs a new name
 
-// lockRelay hands on a lock of two clients of a contender.
+// lockRelay passes a lock between two clients of a contender.
 func lockRelay(addr, contender string) (*handOff, error) {
 	clients, closeAll, err := openAll(addr, settings{lease: relayLease}, contender, contender)
 	if err != nil {
@@ -126,8 +131,8 @@ func lockRelay(addr, contender string) (*handOff, error) {
 	return h, nil
 }
 
-// between makes the turns in which a lock goes from one side, which holds it, to the other and back. take waits for the lock
-// until it is there; what a side has to do once it has it, in its own time, is rest.
+// between returns the turns in which a lock passes between two sides. take waits until the lock is
+// acquired; rest is what a side does afterwards in its own time.
 func between(ctx context.Context, holder held, take func(side int) (held, error), rest func(side int) error) (turn func() (time.Duration, error), leave func() error) {
 	type got struct {
 		held
@@ -163,7 +168,7 @@ func between(ctx context.Context, holder held, take func(side int) (held, error)
 	return turn, leave
 }
 
-// A floorSide is one of two clients that hand a lock on by hand.
+// A floorSide is one of two hand-written clients that pass a lock.
 type floorSide struct {
 	*rawClient
 	session
@@ -197,7 +202,7 @@ func (s *floorSide) take(ctx context.Context) (held, error) {
 	}
 }
 
-// listen has it hear of the releases to come, from when it returns.
+// listen subscribes to the releases that follow its return.
 func (s *floorSide) listen(ctx context.Context, channel string) error {
 	if err := s.sub.Subscribe(ctx, channel); err != nil {
 		return err
@@ -205,7 +210,7 @@ func (s *floorSide) listen(ctx context.Context, channel string) error {
 	return s.confirmed(ctx, "subscribe")
 }
 
-// deafen has it hear nothing of the releases to come, which are its own.
+// deafen unsubscribes from the releases that follow, which are its own.
 func (s *floorSide) deafen(ctx context.Context, channel string) error {
 	if err := s.sub.Unsubscribe(ctx, channel); err != nil {
 		return err
@@ -225,8 +230,8 @@ func (s *floorSide) confirmed(ctx context.Context, kind string) error {
 	}
 }
 
-// floorRelay does by hand what it takes at least: one script that releases and publishes, and another when the message is
-// there.
+// floorRelay does the minimum by hand: one script that releases and publishes, and one that
+// acquires on the message.
 func floorRelay(addr string) (*handOff, error) {
 	name := fmt.Sprint("bench:relay:floor:", relayNames.next())
 	channel := "redisson_lock__channel:{" + name + "}"

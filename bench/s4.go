@@ -20,8 +20,8 @@ const (
 	goroutinesMore = "goroutines beyond the callers'"
 )
 
-// waiters measures what it costs that goroutines wait for locks that others hold for long: first all for one, then each for
-// its own.
+// waiters measures the cost of goroutines that wait for held locks: first all for one, then each
+// for its own.
 func (b *bench) waiters() error {
 	return b.fewRounds(s4, func() error {
 		for _, names := range []int{1, s4Waiters} {
@@ -48,9 +48,9 @@ func (b *bench) await(contender string, names int) error {
 		return err
 	}
 	defer closeAll()
-	window := b.pick(11*time.Second, 700*time.Millisecond) // more than two of our polls
+	window := b.pick(11*time.Second, 700*time.Millisecond) // more than two of our poll intervals
 	if contender != ours {
-		window /= 4 // others ask far more often, or not at all
+		window /= 4 // others poll far more often, or not at all
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -63,7 +63,8 @@ func (b *bench) await(contender string, names int) error {
 		}
 		holders = append(holders, h)
 	}
-	// A crowd before: what a client opens and grows once, and what the runtime keeps for each goroutine, is not the waiters'.
+	// A crowd runs first, so that what a client opens once and what the runtime keeps for
+	// goroutines is not counted for the waiters.
 	if err := crowd(ctx, clients[1]); err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (b *bench) await(contender string, names int) error {
 	return nil
 }
 
-// crowd has as many goroutines as will wait go through a cycle at once.
+// crowd lets as many goroutines as will wait go through a cycle at once.
 func crowd(ctx context.Context, c named) error {
 	var wg sync.WaitGroup
 	errs := make([]error, s4Waiters)
@@ -138,7 +139,7 @@ func crowd(ctx context.Context, c named) error {
 	return errors.Join(errs...)
 }
 
-// heapBytes is what is in use on the heap, without garbage and without stacks.
+// heapBytes returns the bytes in use on the heap, without garbage and stacks.
 func heapBytes() uint64 {
 	var mem runtime.MemStats
 	runtime.GC()
@@ -147,7 +148,8 @@ func heapBytes() uint64 {
 	return mem.HeapAlloc
 }
 
-// connections counts those that Redis has, and those of them that listen to channels.
+// connections returns the number of connections Redis has, and how many of them subscribe to
+// channels.
 func (p probe) connections() (all, pubSub int, err error) {
 	list, err := p.rdb.ClientList(context.Background()).Result()
 	for line := range strings.Lines(list) {

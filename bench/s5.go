@@ -23,13 +23,13 @@ const (
 	redisPercent  = "Redis CPU, %"
 	keysACommand  = "renewals/command"
 	busiestTenth  = "busiest tenth, share"
-	noLocks       = "no locks" // what PING takes when Redis has nothing else to do
+	noLocks       = "no locks" // PING on an idle Redis
 	pingPause     = 5 * time.Millisecond
 )
 
-// keep measures what it costs to hold many locks for long.
+// keep measures the cost of holding many locks for long.
 func (b *bench) keep() error {
-	lease := b.pick(10*time.Second, 5*time.Second) // a machine may stand still for two, and no lock is to be lost by that
+	lease := b.pick(10*time.Second, 5*time.Second) // outlasts a machine that stalls for two seconds
 	return b.fewRounds(s5, func() error {
 		for _, contender := range inTurn(b, []string{noLocks, rueidisLock, ours}) {
 			var err error
@@ -46,7 +46,7 @@ func (b *bench) keep() error {
 	})
 }
 
-// pingAlone pings while nobody holds a lock: no lock can make PING quicker than that.
+// pingAlone pings while no lock is held: with locks, PING cannot be faster.
 func (b *bench) pingAlone(length time.Duration) error {
 	pinger, err := startPinger(b.addr, length)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *bench) hold(contender string, lease time.Duration) error {
 	}
 	defer closeAll()
 	ctx := context.Background()
-	// The runtime has the goroutines that acquire and release, and the client what it opens once.
+	// Warm up: the runtime gets its goroutines, and the client its connections.
 	if _, err := acquireAll(ctx, clients[0], "bench:warm:", 200); err != nil {
 		return err
 	}
@@ -96,10 +96,11 @@ func (b *bench) hold(contender string, lease time.Duration) error {
 	return nil
 }
 
-// A renewalRate is how many keys were renewed: in all, and in the busiest tenth of a renewal interval of a third of the lease.
+// A renewalRate counts renewed keys: in total, and in the busiest tenth of a renewal interval,
+// which is a third of the lease.
 type renewalRate struct{ total, busiest int64 }
 
-// watch counts what goes on while another process pings Redis: what that uses is not the contender's.
+// watch measures while another process pings Redis, so that pings do not count for the contender.
 func (b *bench) watch(contender string, lease time.Duration) (pings []time.Duration, rate renewalRate, u usage, err error) {
 	length := lease * 6 / 5
 	pinger, err := startPinger(b.addr, length)
@@ -127,12 +128,12 @@ func startPinger(addr string, length time.Duration) (*child, error) {
 
 func (c *child) pings() (pings []time.Duration, err error) { return pings, c.wait(&pings) }
 
-// pingFor is what the child does: it pings Redis, not so often that it is the pings that cost.
+// pingFor is the child's work: it pings Redis, rarely enough not to load it.
 func pingFor(addr string, length time.Duration) (pings []time.Duration, err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	ctx := context.Background()
-	if err := rdb.Ping(ctx).Err(); err != nil { // the connection is not what is measured
+	if err := rdb.Ping(ctx).Err(); err != nil { // connects before the measurement
 		return nil, err
 	}
 	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(pingPause) {
@@ -145,7 +146,7 @@ func pingFor(addr string, length time.Duration) (pings []time.Duration, err erro
 	return pings, nil
 }
 
-// renewalsBetween counts the keys whose time to live was set, by whichever command.
+// renewalsBetween counts the commands that set a TTL.
 func renewalsBetween(a, b state) (n int64) {
 	for _, command := range []string{"pexpire", "pexpireat"} {
 		n += b.redisCounts[command] - a.redisCounts[command]
@@ -155,7 +156,8 @@ func renewalsBetween(a, b state) (n int64) {
 
 const atOnce = 64
 
-// acquireAll acquires locks of that prefix by some goroutines; with the prefix of a warm-up they are released again.
+// acquireAll acquires locks with a prefix on several goroutines. It releases them again for a
+// warm-up.
 func acquireAll(ctx context.Context, c client, prefix string, n int) ([]held, error) {
 	holders := make([]held, n)
 	err := inParallel(func(worker int) error {
@@ -196,7 +198,7 @@ func inParallel(do func(worker int) error) error {
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
 
-// heapAndStacks is what is in use, without garbage.
+// heapAndStacks returns the bytes in use, without garbage.
 func heapAndStacks() int64 {
 	var mem runtime.MemStats
 	runtime.GC()

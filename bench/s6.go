@@ -28,7 +28,8 @@ const (
 	loadConns = 64
 )
 
-// A framework makes a server of a route /orders/{id} with a middleware of ours, or with a lock by hand, or without any.
+// A framework builds a server with the route /orders/{id}: with our middleware, a lock by hand, or
+// none.
 type framework struct {
 	name   string
 	plain  func() http.Handler
@@ -41,7 +42,8 @@ type lockByHand func(ctx context.Context, order string, handler func()) error
 
 const answer = "ok\n"
 
-func handle(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) } // the client notices
+// handle ignores write errors, because the client notices them.
+func handle(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }
 
 var byOrder = guard.Config{Key: keyfuncs.PathValue("id"), WaitTime: 5 * time.Second}
 
@@ -117,22 +119,23 @@ func echoEngine(middleware ...echo.MiddlewareFunc) http.Handler {
 	return e
 }
 
-// A site is a server of a framework that locks with a contender.
+// A site is a framework's server that locks with a contender.
 type site struct {
 	contender string
 	url       string
 	close     func() error
 
-	// What was measured in a round.
+	// The measurements of a round.
 	requests float64
 	took     time.Duration
 	cpu      time.Duration
 }
 
-// sittings are how often the generator comes to each server in a round: whatever else goes on meets all of them.
+// sittings is how often the generator visits each server in a round, so that other load affects
+// all.
 const sittings = 4
 
-// web measures servers whose requests each lock an order of their own.
+// web measures servers that lock a different order for each request.
 func (b *bench) web() error {
 	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, rawPair, redsyncName, rueidisLock, pipelines, ours)
 	if err != nil {
@@ -154,7 +157,8 @@ func (b *bench) web() error {
 	})
 }
 
-// webRound has the generator come to servers of a framework, one for each contender and one without a lock.
+// webRound runs the generator on a framework's servers, one for each contender and one without a
+// lock.
 func (b *bench) webRound(f framework, clients []named, g generator) (err error) {
 	var sites []*site
 	defer func() {
@@ -209,13 +213,14 @@ func byHand(c client) lockByHand {
 	}
 }
 
-// openSite has a server listen.
+// openSite starts a server.
 func openSite(contender string, h http.Handler) (*site, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)} // connections that the generator cuts
+	// Discard errors of connections that the generator cuts.
+	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
 	return &site{contender: contender, url: "http://" + listener.Addr().String(), close: func() error {
@@ -225,7 +230,7 @@ func openSite(contender string, h http.Handler) (*site, error) {
 	}}, nil
 }
 
-// sit has the generator ask the server for a while.
+// sit runs the generator on the server for a while.
 func (s *site) sit(g generator, d time.Duration) error {
 	before, err := clientCPU()
 	if err != nil {

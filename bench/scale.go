@@ -17,7 +17,8 @@ const (
 	mostScale     = 4096
 )
 
-// scales measures how throughput grows with goroutines, and what is left of names that were used once.
+// scales measures throughput by number of goroutines, and the memory left by names that were used
+// once.
 func (b *bench) scales() error {
 	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, ours)
 	if err != nil {
@@ -39,7 +40,7 @@ func (b *bench) scales() error {
 	return b.rounds(scale+", names", func() error { return b.forget(clients[0].client.(ourClient).Client) })
 }
 
-// forget uses many names, each once.
+// forget uses many names once.
 func (b *bench) forget(c *core.Client) error {
 	ctx := context.Background()
 	before := heapBytes()
@@ -57,7 +58,7 @@ func (b *bench) forget(c *core.Client) error {
 	}); err != nil {
 		return err
 	}
-	for range 100 { // a moment after the last release nothing is known of any name
+	for range 100 { // soon after the last release all names are forgotten
 		if c.Stats() == (core.Stats{}) {
 			break
 		}

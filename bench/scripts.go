@@ -6,12 +6,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A dialect is a way to lock by two scripts.
+// A dialect is a pair of scripts that lock and unlock.
 type dialect struct {
-	take, give         *redis.Script
-	takeArgs, giveArgs func(s *rawSession, command []any) []any // append what follows the key
-	granted            any                                      // the reply to take that says so
-	afterGive          string                                   // a command with the key of the latch, if there is one
+	take, give *redis.Script
+	// Append the arguments after the key.
+	takeArgs, giveArgs func(s *rawSession, command []any) []any
+	granted            any // takes's reply for a granted lock
+	// A command on the latch's key, if there is one.
+	afterGive string
 }
 
 var redissonStyle = dialect{
@@ -30,7 +32,7 @@ var redissonLatch = dialect{
 	afterGive: "del",
 }
 
-// lean is what reqlock's own scripts do.
+// lean does what reqlock's own scripts do.
 var lean = dialect{
 	take: leanTakeScript, takeArgs: ownerAndLease, granted: int64(1),
 	give: leanGiveScript, giveArgs: func(s *rawSession, command []any) []any { return append(command, s.self, s.channel) },
@@ -43,10 +45,12 @@ var setNX = dialect{
 
 func ownerAndLease(s *rawSession, command []any) []any { return append(command, s.self, s.c.lease) }
 
-// The two scripts of a plain lock in Redisson's way, which the floors send. The latch that Redisson sets with each unlock is
-// left out: it serves repeats, which the floors never make, and without it they are the harder to beat.
+// Redisson's two scripts for a plain lock, which the floors send. They leave out the latch that
+// Redisson sets with each unlock: it is for retries, which the floors never make, and without it
+// they are faster.
 //
-// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms. Reply: nil, granted; else the TTL of the holder.
+// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms. Reply: nil, granted; otherwise the
+// holder's TTL.
 var takeScript = redis.NewScript(`
 local free = redis.call('EXISTS', KEYS[1]) == 0
 if free or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
@@ -56,7 +60,8 @@ if free or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
 end
 return redis.call('PTTL', KEYS[1])`)
 
-// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms, ARGV[3] channel. Reply: nil, not held; 0, entered more often; 1, free.
+// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms, ARGV[3] channel. Reply: nil, not held; 0,
+// still held; 1, free.
 var giveScript = redis.NewScript(`
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return nil
@@ -69,7 +74,7 @@ redis.call('DEL', KEYS[1])
 redis.call('PUBLISH', ARGV[3], '0')
 return 1`)
 
-// The same with the latch: ARGV[4] its key, which is of one slot with the lock, ARGV[5] its time to live in ms.
+// The same with the latch: ARGV[4] its key, in the lock's slot, ARGV[5] its TTL in ms.
 var giveLatchScript = redis.NewScript(`
 local done = redis.call('GET', ARGV[4])
 if done then
@@ -88,7 +93,8 @@ redis.call('PUBLISH', ARGV[3], '0')
 redis.call('SET', ARGV[4], 1, 'PX', ARGV[5])
 return 1`)
 
-// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms. Reply: 1, granted; {ttl}, held by somebody else.
+// KEYS[1] lock hash; ARGV[1] owner, ARGV[2] lease in ms. Reply: 1, granted; {ttl}, held by another
+// owner.
 var leanTakeScript = redis.NewScript(`
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl == -2 then
@@ -106,8 +112,9 @@ end
 redis.pcall('PUBLISH', ARGV[2], '0')
 return 1`)
 
-// Both of them for many locks: KEYS lock hashes; ARGV for each whether to take it (1) or to give it back (0), owner, and lease or
-// channel. Reply: for each as above. One bad key must not keep the others from theirs, so that each call is protected.
+// Both for many locks. KEYS: lock hashes. ARGV per lock: 1 to take or 0 to release, owner, and
+// lease or channel. Reply per lock: as above. Calls are protected, so that one bad key does not
+// stop the others.
 var manyKeysScript = redis.NewScript(`
 local replies = {}
 for i = 1, #KEYS do
@@ -131,7 +138,8 @@ for i = 1, #KEYS do
 end
 return replies`)
 
-// A lock that tells nobody of its release, and cannot be entered twice. KEYS[1] string; ARGV[1] owner, ARGV[2] lease in ms.
+// A lock that does not announce its release and is not reentrant. KEYS[1] string; ARGV[1] owner,
+// ARGV[2] lease in ms.
 var (
 	setScript     = redis.NewScript(`return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`)
 	compareScript = redis.NewScript(`

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A peer may block for ever, and not heed the end of its context either. Nobody waits for it longer than this, so that the
-// program always ends.
+// patience bounds every wait for a peer, so that the program always ends. A peer may block forever
+// and ignore its context.
 const patience = 30 * time.Second
 
-var errStuck = errors.New("stuck: it has neither returned nor failed in time")
+var errStuck = errors.New("stuck: it did not return in time")
 
-// inTime returns what a function returns, or errStuck if that takes too long. The function is left behind then, with all that
-// it uses.
+// inTime returns the function's error, or errStuck if it takes too long. Then the function is left
+// running.
 func inTime(patience time.Duration, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -26,7 +26,7 @@ func inTime(patience time.Duration, do func() error) error {
 	}
 }
 
-// ended waits for goroutines of a contender, in time.
+// ended waits for a contender's goroutines, in time.
 func ended(wg *sync.WaitGroup) error {
 	return inTime(patience, func() error {
 		wg.Wait()
@@ -34,7 +34,7 @@ func ended(wg *sync.WaitGroup) error {
 	})
 }
 
-// acquireInTime is for a lock that nobody has.
+// acquireInTime acquires a lock that is free.
 func acquireInTime(ctx context.Context, s session) (held, error) {
 	var h held
 	err := inTime(patience, func() (err error) {
@@ -47,7 +47,8 @@ func acquireInTime(ctx context.Context, s session) (held, error) {
 	return h, nil
 }
 
-// pardon has a run go on without the numbers of a peer that got stuck in this round, and says so. We are not pardoned.
+// pardon notes that a peer got stuck and lets the run continue without its numbers. reqlock itself
+// is not pardoned.
 func (b *bench) pardon(scenario, contender string, err error) error {
 	if contender == ours || !errors.Is(err, errStuck) {
 		return err

@@ -390,15 +390,6 @@ func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 	})
 }
 
-// listeners are the subscriptions to the lock's channel.
-func (s *handoverSite) listeners() int64 {
-	channel := holdOf(s.holder).kind.channel("a", "")
-	if s.c.opts.PublishMode == PublishSharded {
-		return s.rdb.PubSubShardNumSub(bg, channel).Val()[channel]
-	}
-	return s.rdb.PubSubNumSub(bg, channel).Val()[channel]
-}
-
 // A stream of acquisitions of one process costs hardly more than a command each.
 func TestHandOver_CommandsPerAcquisition(t *testing.T) {
 	t.Parallel()

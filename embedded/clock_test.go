@@ -19,7 +19,7 @@ func pttl(t *testing.T, rdb redis.Cmdable, key string) time.Duration {
 	return left
 }
 
-// patient is a client that waits as long as a script may take on a machine with much else to do.
+// patient returns a client that waits as long as a script may take on a busy machine.
 func patient(t *testing.T, srv *Server) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ReadTimeout: time.Minute, PoolTimeout: time.Minute})
@@ -61,7 +61,7 @@ func TestKeyIsGoneAfterItsTTL(t *testing.T) {
 			if err := set(t.Context(), rdb); err != nil {
 				t.Fatal(err)
 			}
-			// Time is all that is needed: the first command afterwards finds the key gone, however late it comes.
+			// Only time must pass: the next command finds the key gone, however late it comes.
 			time.Sleep(ttl)
 			if left := pttl(t, rdb, "k"); left != -2 {
 				t.Errorf("PTTL once the TTL has passed = %v, want -2: no such key", left)
@@ -73,9 +73,8 @@ func TestKeyIsGoneAfterItsTTL(t *testing.T) {
 	}
 }
 
-// A lock must not end before its holder believes so. The command is sent after
-// the reading of the time, so the key may live longer than that, never shorter;
-// other connections keep the clock busy meanwhile.
+// A lock must not end before its holder expects. The time is read before the command is sent, so
+// the key may live longer, but never shorter. Other connections advance the clock meanwhile.
 func TestKeyLivesForItsTTL(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -134,7 +133,8 @@ func TestPTTLCountsDown(t *testing.T) {
 	left := pttl(t, rdb, "k")
 	answered := time.Now()
 
-	// Between "set late, asked early" and "set early, asked late"; PTTL rounds down to milliseconds.
+	// Between "set late, asked early" and "set early, asked late"; PTTL rounds down to
+	// milliseconds.
 	most := ttl - asked.Sub(set)
 	least := ttl - answered.Sub(sent) - time.Millisecond
 	if left > most || left < least {
@@ -180,9 +180,9 @@ func TestTTLsAreIndependent(t *testing.T) {
 	}
 }
 
-// The loop takes a good many milliseconds, other connections send commands
-// meanwhile, and the script must not notice any of it.
-func TestTimeStandsStillInAScript(t *testing.T) {
+// The loop takes many milliseconds and other connections send commands, but the script must see one
+// instant.
+func TestTimeStopsInScript(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
 	rdb, other := patient(t, srv), srv.Client()
@@ -223,7 +223,7 @@ func TestTimeStandsStillInAScript(t *testing.T) {
 	}
 }
 
-func TestTimeStandsStillInMulti(t *testing.T) {
+func TestTimeStopsInMulti(t *testing.T) {
 	t.Parallel()
 	rdb := patient(t, start(t))
 	var left *redis.DurationCmd
@@ -255,7 +255,7 @@ func TestTimeIsWallClock(t *testing.T) {
 	}
 }
 
-// The clock remembers connections, and must forget them.
+// The clock keeps track of connections, and must forget closed ones.
 func TestClockForgetsConnections(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -279,7 +279,7 @@ func TestClockForgetsConnections(t *testing.T) {
 	}
 	for deadline := time.Now().Add(10 * time.Second); known() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are remembered after all have been closed", known())
+			t.Fatalf("%d connections are remembered after all were closed", known())
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// bothServers are the addresses of an embedded server and of a redis-server. What
-// is tested against both is what examples and users' tests may rely on.
+// bothServers returns the addresses of an embedded server and of a redis-server. Examples and
+// users' tests may rely on what is tested against both.
 func bothServers(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{
@@ -25,15 +25,15 @@ func bothServers(t *testing.T) map[string]string {
 	}
 }
 
-// What reqlock's scripts stand on. Each case runs as EVAL, and as EVALSHA of a
-// loaded script, in both versions of the protocol.
+// The behaviour that reqlock's scripts rely on. Each case runs as EVAL, and as EVALSHA of a loaded
+// script, with both protocol versions.
 var scriptContract = []struct {
 	name   string
 	script string
 	args   []any
 	want   any
 }{
-	// The lock hash. Every case has a key of its own, KEYS[1].
+	// The lock hash. Every case has a new key, KEYS[1].
 	{name: "HSET of a new field", script: `return redis.call('HSET', KEYS[1], 'a', 1)`, want: int64(1)},
 	{name: "HSET of an old field", script: `redis.call('HSET', KEYS[1], 'a', 1) return redis.call('HSET', KEYS[1], 'a', 2)`, want: int64(0)},
 	{name: "HGET", script: `redis.call('HSET', KEYS[1], 'a', 2) return redis.call('HGET', KEYS[1], 'a')`, want: "2"},
@@ -60,13 +60,13 @@ var scriptContract = []struct {
 	{name: "HSET keeps the TTL", script: near + `redis.call('HSET', KEYS[1], 'a', 1) redis.call('PEXPIRE', KEYS[1], 30000) redis.call('HSET', KEYS[1], 'b', 1) return near(30000)`, want: int64(1)},
 	{name: "SET PX NX", script: `local first = redis.call('SET', KEYS[1], 'v', 'PX', 30000, 'NX') local second = redis.call('SET', KEYS[1], 'w', 'PX', 30000, 'NX') return {first['ok'], second == false, redis.call('GET', KEYS[1])}`, want: []any{"OK", int64(1), "v"}},
 
-	// Queues and counters of the other kinds of lock.
+	// Queues and counters of other lock kinds.
 	{name: "INCR", script: `redis.call('INCR', KEYS[1]) return redis.call('INCR', KEYS[1])`, want: int64(2)},
 	{name: "list", script: `redis.call('RPUSH', KEYS[1], 'a', 'b', 'c') redis.call('LREM', KEYS[1], 1, 'b') return {redis.call('LINDEX', KEYS[1], 0), redis.call('LPOP', KEYS[1]), redis.call('LLEN', KEYS[1])}`, want: []any{"a", "a", int64(1)}},
 	{name: "LINDEX of no key is false", script: `return redis.call('LINDEX', KEYS[1], 0) == false`, want: int64(1)},
 	{name: "sorted set", script: `redis.call('ZADD', KEYS[1], 1795232095587, 'a') redis.call('ZINCRBY', KEYS[1], -87, 'a') return {redis.call('ZSCORE', KEYS[1], 'a'), redis.call('ZREM', KEYS[1], 'a')}`, want: []any{"1795232095500", int64(1)}},
 
-	// Values crossing the border.
+	// Conversion of values.
 	{name: "table of one", script: `return {5}`, want: []any{int64(5)}},
 	{name: "nested table", script: `return {1, {'a', {2}}}`, want: []any{int64(1), []any{"a", []any{int64(2)}}}},
 	{name: "empty table", script: `return {}`, want: []any{}},
@@ -88,11 +88,11 @@ var scriptContract = []struct {
 	{name: "TIME", script: `local t = redis.call('TIME') return tonumber(t[1]) > 1700000000 and tonumber(t[2]) < 1000000`, want: int64(1)},
 	{name: "sha1hex", script: `return redis.sha1hex('')`, want: "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
 
-	// Publishing to nobody; to somebody is TestPublishFromScript.
+	// Publishing without subscribers; TestPublishFromScript has some.
 	{name: "PUBLISH by call", script: `return redis.call('PUBLISH', KEYS[1], '0')`, want: int64(0)},
 	{name: "PUBLISH by pcall", script: `return redis.pcall('PUBLISH', KEYS[1], '0')`, want: int64(0)},
 
-	// Errors that a script catches. As the want of a failing script: how its error begins.
+	// Errors that a script catches. For a failing script, want is how its error begins.
 	{name: "pcall answers a table with err", script: `redis.call('SET', KEYS[1], 'v') local r = redis.pcall('HSET', KEYS[1], 'a', 1) return {type(r), r['err'], redis.call('GET', KEYS[1])}`, want: []any{"table", wrongType, "v"}},
 	{name: "pcall of no such command", script: `return type(redis.pcall('NOSUCHCOMMAND')['err'])`, want: "string"},
 	{name: "pcall without an error has no err", script: `local r = redis.pcall('HSET', KEYS[1], 'a', 1) return {r, type(r)}`, want: []any{int64(1), "number"}},
@@ -103,8 +103,8 @@ var scriptContract = []struct {
 	{name: "table with err", script: `return {err = 'REQLOCK some text'}`, want: errorReply("REQLOCK some text")},
 }
 
-// near: what a TTL that was just set has left. Not in every version of Redis does
-// time stand still inside a script.
+// near checks the rest of a TTL that was just set. Not every version of Redis stops time inside a
+// script.
 const near = `
 	local function near(ttl)
 		local left = redis.call('PTTL', KEYS[1])
@@ -114,7 +114,7 @@ const near = `
 
 const wrongType = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
-// errorReply is the wanted reply of a script that fails: the whole text.
+// errorReply is the full error text of a failing script.
 type errorReply string
 
 func TestScriptContract(t *testing.T) {
@@ -149,15 +149,15 @@ func checkReply(t *testing.T, command string, want, got any, err error) {
 	switch want := want.(type) {
 	case errorReply:
 		if err == nil || err.Error() != string(want) {
-			t.Errorf("%s answers %#v, error %v; want error %q", command, got, err, string(want))
+			t.Errorf("%s returned %#v, error %v; want error %q", command, got, err, string(want))
 		}
 	case error:
 		if err != want {
-			t.Errorf("%s answers %#v, error %v; want error %v", command, got, err, want)
+			t.Errorf("%s returned %#v, error %v; want error %v", command, got, err, want)
 		}
 	default:
 		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s answers %#v, error %v; want %#v", command, got, err, want)
+			t.Errorf("%s returned %#v, error %v; want %#v", command, got, err, want)
 		}
 	}
 }
@@ -169,8 +169,8 @@ func speaking(t *testing.T, addr string, protocol int) *redis.Client {
 	return rdb
 }
 
-// An error that redis.call raises ends the script, and what it has written
-// stays. Only the text differs from Redis, where it begins with the code.
+// An error from redis.call ends the script, but its writes stay. Only the text differs from Redis,
+// where it begins with the code.
 func TestErrorRaisedInScript(t *testing.T) {
 	t.Parallel()
 	rdb := start(t).Client()
@@ -189,10 +189,10 @@ func TestErrorRaisedInScript(t *testing.T) {
 		t.Error("the error begins with WRONGTYPE as in Redis now: say so in doc.go")
 	}
 	if got, err := rdb.Get(ctx, "other").Result(); got != "written" || err != nil {
-		t.Errorf("what the script wrote before the error is %q, %v; want it to stay", got, err)
+		t.Errorf("the script's write before the error is %q, %v; want it to stay", got, err)
 	}
 
-	// Outside of a script the text is Redis's own.
+	// Outside a script the text is that of Redis.
 	if err := rdb.HSet(ctx, "text", "a", 1).Err(); !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		t.Errorf("HSET of a string: %v; want WRONGTYPE", err)
 	}
@@ -255,7 +255,7 @@ func testScriptCache(t *testing.T, rdb *redis.Client) {
 		t.Errorf("the unknown script in a pipeline: %v; want NOSCRIPT", cmds[1].Err())
 	}
 	if cmds[0].Val() != "cached" || cmds[2].Val() != "cached" {
-		t.Errorf("its neighbours answer %v and %v", cmds[0], cmds[2])
+		t.Errorf("its neighbours returned %v and %v", cmds[0], cmds[2])
 	}
 }
 
@@ -295,7 +295,8 @@ func testPublishFromScript(t *testing.T, rdb *redis.Client, call string) {
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []int{2, 3} {
-		for server, addr := range bothServers(t) { // new ones, for PUBSUB CHANNELS sees all of a server
+		// New servers, because PUBSUB CHANNELS lists all channels.
+		for server, addr := range bothServers(t) {
 			t.Run(fmt.Sprintf("%s/RESP%d", server, protocol), func(t *testing.T) {
 				t.Parallel()
 				testSubscriptions(t, speaking(t, addr, protocol))
@@ -334,35 +335,35 @@ func testSubscriptions(t *testing.T, rdb *redis.Client) {
 		t.Fatal(err)
 	}
 	if got := receive[*redis.Subscription](t, sub); got.Kind != "unsubscribe" || got.Channel != "a{x}" || got.Count != 1 {
-		t.Errorf("UNSUBSCRIBE is confirmed by %v", got)
+		t.Errorf("UNSUBSCRIBE confirmation: %v", got)
 	}
 	channels("b")
 	if n, err := rdb.Publish(ctx, "a{x}", "m").Result(); n != 0 || err != nil {
-		t.Errorf("PUBLISH to a channel nobody is subscribed to any more = %d, %v; want 0", n, err)
+		t.Errorf("PUBLISH to a channel without subscribers = %d, %v; want 0", n, err)
 	}
 
-	// The last channel goes, and the connection subscribes anew.
+	// The last channel is unsubscribed, and the connection subscribes again.
 	if err := sub.Unsubscribe(ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if got := receive[*redis.Subscription](t, sub); got.Count != 0 {
-		t.Errorf("the last UNSUBSCRIBE is confirmed by %v", got)
+		t.Errorf("the last UNSUBSCRIBE confirmation: %v", got)
 	}
 	channels()
 	if err := sub.Subscribe(ctx, "d"); err != nil {
 		t.Fatal(err)
 	}
 	if got := receive[*redis.Subscription](t, sub); got.Channel != "d" || got.Count != 1 {
-		t.Errorf("SUBSCRIBE is confirmed by %v", got)
+		t.Errorf("SUBSCRIBE confirmation: %v", got)
 	}
 	if n, err := rdb.Publish(ctx, "d", "m").Result(); n != 1 || err != nil {
 		t.Errorf("PUBLISH = %d, %v; want 1", n, err)
 	}
 	if got := receive[*redis.Message](t, sub); got.Payload != "m" {
-		t.Errorf("the message is %v", got)
+		t.Errorf("message %v", got)
 	}
 
-	// A subscriber that goes away is not counted.
+	// A closed subscriber is not counted.
 	if err := sub.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +381,7 @@ func testSubscriptions(t *testing.T, rdb *redis.Client) {
 	}
 }
 
-// subscribe returns when every channel is confirmed.
+// subscribe subscribes and waits until every channel is confirmed.
 func subscribe(t *testing.T, rdb *redis.Client, channels ...string) *redis.PubSub {
 	t.Helper()
 	sub := rdb.Subscribe(t.Context(), channels...)
@@ -406,7 +407,7 @@ func receive[T any](t *testing.T, sub *redis.PubSub) T {
 	return message
 }
 
-// A connection speaks RESP2 until HELLO 3; then maps and pushes have types of their own.
+// A connection uses RESP2 until HELLO 3. Then maps and pushes have their own types.
 func TestHello(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ protocol, hello, push string }{
@@ -419,10 +420,10 @@ func TestHello(t *testing.T) {
 				t.Parallel()
 				got := helloAndSubscribe(t, addr, test.protocol)
 				if !strings.HasPrefix(got, test.hello) {
-					t.Errorf("HELLO %s answers %q, want it to begin with %q", test.protocol, got, test.hello)
+					t.Errorf("HELLO %s returned %q, want it to begin with %q", test.protocol, got, test.hello)
 				}
 				if !strings.HasSuffix(got, test.push+confirmation) {
-					t.Errorf("SUBSCRIBE answers %q, want %q at the end", got, test.push+confirmation)
+					t.Errorf("SUBSCRIBE returned %q, want %q at the end", got, test.push+confirmation)
 				}
 			})
 		}
@@ -431,7 +432,7 @@ func TestHello(t *testing.T) {
 
 const confirmation = "$1\r\nc\r\n:1\r\n" // how the answer to SUBSCRIBE c ends
 
-// helloAndSubscribe returns both answers as they are on the wire.
+// helloAndSubscribe returns both replies as raw bytes.
 func helloAndSubscribe(t *testing.T, addr, protocol string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -453,8 +454,8 @@ func helloAndSubscribe(t *testing.T, addr, protocol string) string {
 	return got.String()
 }
 
-// What is not there fails at once, with an error that says so, and leaves the
-// connection usable. If one of these begins to work, doc.go has to follow.
+// Missing commands fail at once with a clear error and leave the connection usable. If one of these
+// begins to work, update doc.go.
 func TestMissingCommands(t *testing.T) {
 	t.Parallel()
 	rdb := start(t).Client()

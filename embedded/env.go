@@ -17,7 +17,7 @@ import (
 const (
 	envURL = "REDIS_URL"
 
-	// pingTimeout is for everything together: name lookup, connecting, TLS, PING.
+	// pingTimeout covers name lookup, connecting, TLS and PING together.
 	pingTimeout = 3 * time.Second
 )
 
@@ -55,20 +55,19 @@ func connect(raw string, timeout time.Duration) (*Server, error) {
 
 const wantedURL = "redis://[user:password@]host:port[/db], rediss://… for TLS, or unix:///path"
 
-// errHidden stands for a URL in which the password cannot be told from the rest.
-var errHidden = fmt.Errorf("reqlock: embedded: %s is no usable URL (not shown, it may hold a password); want %s, "+
+// errHidden replaces errors about a URL whose password cannot be separated from the rest.
+var errHidden = fmt.Errorf("reqlock: embedded: %s is not a usable URL (not shown, it may contain a password); want %s, "+
 	"with special characters of the password percent-encoded", envURL, wantedURL)
 
-// withoutCredentials returns the URL in a form that may be printed. The parser's
-// own errors quote what they stumble over, which may be the password, so they are
-// not passed on.
+// withoutCredentials returns the URL in printable form. The parser's own errors quote parts of the
+// URL, which may be the password, so they are not returned.
 func withoutCredentials(raw string) (string, error) {
 	u, err := url.Parse(raw)
-	if err != nil || u.Opaque != "" || u.Scheme == "" { // what is all password, too
+	if err != nil || u.Opaque != "" || u.Scheme == "" { // these may consist of the password
 		return "", errHidden
 	}
-	// A password with a bare "/", "?" or "#" in it ends the host too early; the
-	// "@" that was to follow it is then found further back.
+	// A password with an unescaped "/", "?" or "#" ends the host too early. The "@" after the
+	// password is then in a later part.
 	if strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
 		return "", errHidden
 	}
@@ -80,12 +79,12 @@ func withoutCredentials(raw string) (string, error) {
 	return text, nil
 }
 
-// ping makes one attempt, where a client of its own would make many and log each.
+// ping makes one attempt. A client with default options would make many and log each.
 func ping(opts redis.Options, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 
-	// The rest of timeout is in ctx; TLS alone looks at DialTimeout instead.
+	// ctx has the rest of the timeout, but TLS only respects DialTimeout.
 	opts.DialTimeout = timeout
 	conn, err := redis.NewDialer(&opts)(ctx, opts.Network, opts.Addr)
 	if err != nil {
@@ -108,8 +107,7 @@ func ping(opts redis.Options, timeout time.Duration) error {
 	return nil
 }
 
-// plain says of a timeout how long it was; errors of the network and of Redis
-// speak for themselves.
+// plain adds the duration to a timeout. Errors of the network and of Redis are clear enough.
 func plain(err error, timeout time.Duration) error {
 	var netErr net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout() {

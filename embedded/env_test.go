@@ -79,13 +79,13 @@ func TestFromEnvWithURL(t *testing.T) {
 		t.Errorf("a client after Close: %v, want redis.ErrClosed", err)
 	}
 	if err := own.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("the server after Close: %v, want it to run on", err)
+		t.Errorf("the server after Close: %v, want it to keep running", err)
 	}
 }
 
 func TestMalformedURL(t *testing.T) {
 	t.Parallel()
-	tests := map[string]string{ // URL -> what the error says besides
+	tests := map[string]string{ // URL -> text of the error
 		"127.0.0.1:6379":                        "redis://[user:password@]host:port",
 		"localhost:6379":                        "redis://[user:password@]host:port",
 		"http://127.0.0.1:6379":                 "http://127.0.0.1:6379 is malformed: redis: invalid URL scheme: http",
@@ -123,7 +123,7 @@ func TestMalformedURL(t *testing.T) {
 	}
 }
 
-// checkOneLine checks what every error of FromEnv has to be.
+// checkOneLine checks what every error of FromEnv must satisfy.
 func checkOneLine(t *testing.T, err error, want string) {
 	t.Helper()
 	text := err.Error()
@@ -138,8 +138,8 @@ func checkOneLine(t *testing.T, err error, want string) {
 	}
 }
 
-// Not parallel: go-redis has one logger. It must stay silent, for a program that
-// cannot use REDIS_URL prints one line.
+// Not parallel, because go-redis has one global logger. It must stay silent: a program that cannot
+// use REDIS_URL prints one line.
 func TestUnusableServer(t *testing.T) {
 	logged := len(goRedisLog.all())
 	redisServer := redistest.Start(t, "user u on >other ~* &* +@all")
@@ -148,17 +148,19 @@ func TestUnusableServer(t *testing.T) {
 	silent, silentTLS := newStranger(t, func(net.Conn) {}), newStranger(t, func(net.Conn) {})
 	httpServer := newStranger(t, func(conn net.Conn) { fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\n\r\n") })
 	hangsUp := newStranger(t, func(conn net.Conn) { conn.Close() })
-	const retries = "?min_idle_conns=3&max_retries=5" // as go-redis would; here one attempt is enough
+	// go-redis would retry; FromEnv makes one attempt.
+	const retries = "?min_idle_conns=3&max_retries=5"
 	tests := map[string]struct {
 		url, want string
 		stranger  *stranger
 	}{
-		"refused":        {url: "redis://u:secret@127.0.0.1:1", want: "redis://***@127.0.0.1:1 is unusable: dial tcp 127.0.0.1:1: connect: connection refused; start that server, correct REDIS_URL, or unset it"},
-		"many idle":      {url: "redis://u:secret@127.0.0.1:1" + retries, want: "connection refused"},
-		"no socket":      {url: "unix://u:secret@" + filepath.Join(t.TempDir(), "none.sock"), want: "no such file"},
-		"silent":         {url: "redis://u:secret@" + silent.addr + retries, want: "no answer within 200ms", stranger: silent},
-		"silent TLS":     {url: "rediss://u:secret@" + silentTLS.addr + retries, want: "no answer within 200ms", stranger: silentTLS},
-		"no TLS":         {url: "rediss://u:secret@" + redisServer.Addr(), want: "no answer within 200ms"}, // it waits for the end of a line
+		"refused":    {url: "redis://u:secret@127.0.0.1:1", want: "redis://***@127.0.0.1:1 is unusable: dial tcp 127.0.0.1:1: connect: connection refused; start that server, correct REDIS_URL, or unset it"},
+		"many idle":  {url: "redis://u:secret@127.0.0.1:1" + retries, want: "connection refused"},
+		"no socket":  {url: "unix://u:secret@" + filepath.Join(t.TempDir(), "none.sock"), want: "no such file"},
+		"silent":     {url: "redis://u:secret@" + silent.addr + retries, want: "no answer within 200ms", stranger: silent},
+		"silent TLS": {url: "rediss://u:secret@" + silentTLS.addr + retries, want: "no answer within 200ms", stranger: silentTLS},
+		// The server waits for the end of a line.
+		"no TLS":         {url: "rediss://u:secret@" + redisServer.Addr(), want: "no answer within 200ms"},
 		"wrong password": {url: "redis://u:secret@" + redisServer.Addr(), want: "WRONGPASS"},
 		"no password":    {url: guarded.URL(), want: "NOAUTH"},
 		"no such number": {url: "redis://u:other@" + redisServer.Addr() + "/99", want: "DB index is out of range"},
@@ -167,7 +169,7 @@ func TestUnusableServer(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			timeout := time.Minute // who answers does so in time, however slow the machine
+			timeout := time.Minute // servers that answer do so in time, however slow the machine
 			if strings.Contains(test.want, "200ms") {
 				timeout = 200 * time.Millisecond
 			}
@@ -183,17 +185,17 @@ func TestUnusableServer(t *testing.T) {
 		})
 	}
 	if lines := goRedisLog.all()[logged:]; len(lines) > 0 {
-		t.Errorf("go-redis has logged %q", lines)
+		t.Errorf("go-redis logged %q", lines)
 	}
 }
 
-// A stranger is a server that is no Redis.
+// A stranger is a server that is not Redis.
 type stranger struct {
 	addr  string
 	conns atomic.Int64
 }
 
-// newStranger accepts connections and serves each, until the test ends.
+// newStranger accepts connections and serves each until the test ends.
 func newStranger(t *testing.T, serve func(net.Conn)) *stranger {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,20 +19,20 @@ func ExampleStart() {
 
 	ctx := context.Background()
 	rdb.Set(ctx, "greeting", "hello", time.Hour)
-	fmt.Println("set for an hour:", rdb.Exists(ctx, "greeting").Val())
+	fmt.Println("before its TTL ends:", rdb.Exists(ctx, "greeting").Val())
 	rdb.PExpire(ctx, "greeting", 50*time.Millisecond)
 	time.Sleep(50 * time.Millisecond)
-	fmt.Println("when its time is over:", rdb.Exists(ctx, "greeting").Val())
+	fmt.Println("after its TTL:", rdb.Exists(ctx, "greeting").Val())
 	// Output:
-	// set for an hour: 1
-	// when its time is over: 0
+	// before its TTL ends: 1
+	// after its TTL: 0
 }
 
-// A program that needs Redis, and runs on a machine that has none.
+// A program that needs Redis but runs on a machine without one.
 func ExampleFromEnv() {
 	srv, err := embedded.FromEnv()
 	if err != nil {
-		log.Fatal(err) // one line, which says what is wrong with REDIS_URL
+		log.Fatal(err) // one line that says what is wrong with REDIS_URL
 	}
 	defer srv.Close()
 

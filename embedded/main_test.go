@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// goRedisLog holds what go-redis would have written to standard error.
+// goRedisLog captures go-redis's log.
 var goRedisLog logCapture
 
 type logCapture struct {
@@ -36,7 +36,7 @@ func (l *logCapture) all() []string {
 	return slices.Clone(l.lines)
 }
 
-// start returns a server of the test's own.
+// start returns a new server that is closed when the test ends.
 func start(t *testing.T) *Server {
 	t.Helper()
 	srv, err := Start()

@@ -10,11 +10,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Server is a Redis to work with: one inside this process ([Start]), or the one
-// that REDIS_URL names ([FromEnv]). Its methods are safe for concurrent use.
-// The zero value is not usable.
+// Server is a Redis server: one inside this process ([Start]), or the one that REDIS_URL names
+// ([FromEnv]). Its methods are safe for concurrent use. The zero value is not usable.
 type Server struct {
-	mini *miniredis.Miniredis // nil: the server belongs to somebody else
+	mini *miniredis.Miniredis // nil: an external server
 	opts redis.Options        // what every client starts from; never handed out
 	url  string               // without credentials
 
@@ -23,9 +22,8 @@ type Server struct {
 	clients []*redis.Client
 }
 
-// Start runs an empty Redis inside the process, on a free port of the loopback
-// interface. Whoever starts it calls [Server.Close]. An error means that no
-// loopback port could be opened.
+// Start runs an empty Redis inside the process, on a free port of the loopback interface. The
+// caller must call [Server.Close]. An error means that no loopback port could be opened.
 func Start() (*Server, error) {
 	mini := miniredis.NewMiniRedis()
 	if err := mini.StartAddr("127.0.0.1:0"); err != nil {
@@ -36,7 +34,7 @@ func Start() (*Server, error) {
 		mini: mini,
 		opts: redis.Options{
 			Addr: mini.Addr(),
-			// Both are CLIENT subcommands that this server does not know.
+			// This server does not support either of these CLIENT subcommands.
 			DisableIdentity:          true,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		},
@@ -51,16 +49,14 @@ func (s *Server) Embedded() bool { return s.mini != nil }
 // stays the same after Close.
 func (s *Server) Addr() string { return s.opts.Addr }
 
-// URL returns the server's address as a URL, fit for being printed. That of an
-// embedded server, "redis://127.0.0.1:port", can be given to any client as it
-// is. That of REDIS_URL shows "***" in place of a user and password, and no
-// query parameters.
+// URL returns the server's address as a URL that is safe to print. That of an embedded server,
+// "redis://127.0.0.1:port", works with any client. That of REDIS_URL shows "***" in place of user
+// and password, and no query parameters.
 func (s *Server) URL() string { return s.url }
 
-// Client returns a new client of the server, with the settings of REDIS_URL or
-// else with go-redis's defaults. The Server owns it: Close closes it, and so may
-// the caller before. After Close the client that is returned is closed already
-// and answers [redis.ErrClosed].
+// Client returns a new client of the server, with the settings of REDIS_URL or go-redis's defaults.
+// The Server owns it: Close closes it, and the caller may close it earlier. After Close, Client
+// returns a closed client, which fails with [redis.ErrClosed].
 func (s *Server) Client() *redis.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,16 +93,16 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// stop cuts all connections first. Closing a miniredis begins with its lock, which
-// a PUBLISH holds for as long as a subscriber that reads no more keeps it waiting.
+// stop closes all connections first. Closing a miniredis begins with its lock, which a PUBLISH may
+// hold while it waits for a subscriber that no longer reads.
 func stop(mini *miniredis.Miniredis) {
-	mini.CtxCancel() // ends BLPOP and its like
+	mini.CtxCancel() // ends blocking commands such as BLPOP
 	cut := make(chan struct{})
 	go func() {
 		defer close(cut)
 		mini.Server().Close()
 	}()
-	mini.FlushAll() // wakes one that was about to wait just when it should have ended
+	mini.FlushAll() // wakes a blocking command that started just now
 	<-cut
 	mini.Close()
 }

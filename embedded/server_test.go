@@ -78,7 +78,7 @@ func TestClose(t *testing.T) {
 	srv := start(t)
 	rdb := srv.Client()
 
-	// Whatever a client may be doing when the server goes: idle, subscribed, blocked.
+	// Clients may be idle, subscribed or blocked when the server closes.
 	if err := rdb.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,8 @@ func TestClientWhileClosing(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 16 {
 		clients.Go(func() {
-			// Alive or closed, but never a client that nobody closes: goleak would find its connection.
+			// The client may be open or closed, but it must be closed in the end, or goleak finds
+			// its goroutines.
 			_ = srv.Client().Ping(t.Context()).Err()
 		})
 	}

@@ -16,8 +16,8 @@ const defaultMaxBody = 1 << 20
 // A BodyOption changes how [BodyHash], [FormValue] and [JSON] read the body of a request.
 type BodyOption func(*bodyReader)
 
-// MaxBody sets the largest body, in bytes; the default is 1 MiB. A larger body is an error that matches
-// *[http.MaxBytesError], which guards answer with 413. It panics if limit is less than 1.
+// MaxBody sets the largest body, in bytes; the default is 1 MiB. A larger body is an error that
+// matches *[http.MaxBytesError], which guards answer with 413. It panics if limit is less than 1.
 func MaxBody(limit int64) BodyOption {
 	if limit < 1 {
 		misuse(fmt.Sprintf("MaxBody(%d)", limit), "want a number of bytes, at least 1")
@@ -43,8 +43,9 @@ func newBodyReader(call, source string, options []BodyOption) *bodyReader {
 	return b
 }
 
-// read returns the whole body, and leaves an equal one in the request. The next source does not read
-// from the client again. A body that is too large, or fails, still reads the same, up to the same error.
+// read returns the whole body, and leaves an equal one in the request. The next source does not
+// read from the client again. A body that is too large, or fails, still reads the same, up to the
+// same error.
 func (b *bodyReader) read(r *http.Request) ([]byte, error) {
 	data, err := bodybudget.Read(r, b.limit)
 	if errors.Is(err, bodybudget.ErrTooLarge) {
@@ -55,23 +56,23 @@ func (b *bodyReader) read(r *http.Request) ([]byte, error) {
 
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
-// Body returns a function for your own key functions that returns the whole body of a request, nil if
-// there is none, and leaves an equal one in the request. The caller must not change the result. A body
-// of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. One that does not
-// fit into memory beside the bodies of other requests is [ErrBusy]. Errors of reading it are returned
-// unchanged.
+// Body returns a function for your own key functions that returns the whole body of a request, nil
+// if there is none, and leaves an equal one in the request. The caller must not change the result.
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. One
+// that does not fit into memory beside the bodies of other requests is [ErrBusy]. Errors of reading
+// it are returned unchanged.
 func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
-	return newBodyReader("Body", "what is asked for", options).read
+	return newBodyReader("Body", "the requested data", options).read
 }
 
-// BodyHash returns the SHA-256 of the whole body, in 64 hexadecimal digits: requests with the same bytes
-// have the same key. A compressed body is not decompressed, and a request without a body has the hash of
-// no bytes. The handler reads the unchanged body.
+// BodyHash returns the SHA-256 of the whole body, in 64 hexadecimal digits: requests with the same
+// bytes have the same key. A compressed body is not decompressed, and a request without a body has
+// the hash of no bytes. The handler reads the unchanged body.
 //
-// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. Errors of
-// reading it are returned unchanged.
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError].
+// Errors of reading it are returned unchanged.
 func BodyHash(options ...BodyOption) Func {
-	body := newBodyReader("BodyHash", "what is hashed", options)
+	body := newBodyReader("BodyHash", "the data to hash", options)
 	return func(r *http.Request) (string, error) {
 		data, err := body.read(r)
 		if err != nil {
@@ -81,8 +82,8 @@ func BodyHash(options ...BodyOption) Func {
 	}
 }
 
-// compressed reports whether the body has a Content-Encoding besides "identity". Handlers may decode such
-// a body or not, so its key would be a guess.
+// compressed reports whether the body has a Content-Encoding besides "identity". Handlers may
+// decode such a body or not, so its key would be a guess.
 func compressed(r *http.Request) bool {
 	for _, line := range r.Header["Content-Encoding"] {
 		for coding := range strings.SplitSeq(line, ",") {
@@ -94,8 +95,8 @@ func compressed(r *http.Request) bool {
 	return false
 }
 
-// mediaType returns the type of the body in lower case, and its parameters; "": the request has none. ok
-// is false if the type is malformed or given more than once.
+// mediaType returns the type of the body in lower case, and its parameters; "": the request has
+// none. ok is false if the type is malformed or given more than once.
 func mediaType(r *http.Request) (name string, params map[string]string, ok bool) {
 	values := r.Header["Content-Type"]
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
-// post is a request with a body of unknown length.
+// post returns a request with a body of unknown length.
 func post(body io.Reader) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(body))
 	r.ContentLength = -1
@@ -31,7 +31,7 @@ func postJSON(body string) *http.Request {
 	return r
 }
 
-// A probe is a body that knows how it was read.
+// A probe is a body that records how it is read.
 type probe struct {
 	io.Reader
 	bytes, ends, closes atomic.Int64
@@ -53,7 +53,7 @@ func (p *probe) Close() error {
 
 const anyDocument = `{"id":"42","padding":"...."}`
 
-// bodyFuncs are the sources that read bodies, each with a body it finds its key in.
+// bodyFuncs are the sources that read bodies, each with a body that has a key.
 var bodyFuncs = map[string]struct {
 	fn        func(options ...BodyOption) Func
 	mediaType string
@@ -108,7 +108,7 @@ func TestBodyIsThereForTheHandler(t *testing.T) {
 	}
 }
 
-// The handler may parse the form that the key was found in.
+// The handler can parse the form that the key came from.
 func TestHandlerParsesTheForm(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"form", "multipart"} {
@@ -151,13 +151,13 @@ func TestMaxBody(t *testing.T) {
 					if read := body.bytes.Load(); known >= 0 && read > 0 || read > limit+1 {
 						t.Errorf("%d bytes were read with a limit of %d and a Content-Length of %d", read, limit, known)
 					}
-					// Whoever goes on all the same finds the body as it was, with a larger limit as well.
+					// A later Func with a larger limit finds the body unchanged.
 					key, err := test.fn(MaxBody(size))(r)
 					answer{key: test.key}.check(t, key, err)
 					if rest, err := io.ReadAll(r.Body); string(rest) != test.body || err != nil {
 						t.Errorf("the body is %q, %v afterwards", rest, err)
 					}
-					// And once it is known, a smaller limit still holds.
+					// A smaller limit still applies to a body that was read.
 					key, err = fn(r)
 					checkTooLarge(t, key, err, limit)
 				}
@@ -189,7 +189,7 @@ func TestDefaultMaxBody(t *testing.T) {
 	checkTooLarge(t, key, err, limit)
 }
 
-// A limit that a middleware has set before is reported as it is.
+// An error of a limit set by an outer middleware is returned unchanged.
 func TestMaxBytesReader(t *testing.T) {
 	t.Parallel()
 	r := post(strings.NewReader("0123456789"))
@@ -201,7 +201,7 @@ func TestMaxBytesReader(t *testing.T) {
 	}
 }
 
-// All sources of a Join, and those of an inner guard, share one reading.
+// All sources of a Join and of an inner guard read the body once.
 func TestBodyIsReadOnce(t *testing.T) {
 	t.Parallel()
 	body := &probe{Reader: strings.NewReader(anyDocument)}
@@ -371,7 +371,7 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// Close may come from another goroutine than Read, as it does when a proxy's request is given up.
+// Close may run on another goroutine than Read, as when a proxy gives up a request.
 func TestCloseWhileReading(t *testing.T) {
 	t.Parallel()
 	r := post(bytes.NewReader(make([]byte, 100_000)))

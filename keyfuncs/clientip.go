@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// ClientIP returns the address of the client as the trusted proxies see it. An IPv6 address is reduced
-// to its /64, such as "2001:db8:1:2::/64", because one host can use any address in it. An IPv4 address
-// mapped to IPv6 is an IPv4 address. Ports and zones are removed.
+// ClientIP returns the address of the client as the trusted proxies see it. An IPv6 address is
+// reduced to its /64, such as "2001:db8:1:2::/64", because one host can use any address in it. An
+// IPv4 address mapped to IPv6 is an IPv4 address. Ports and zones are removed.
 //
 // The address is that of the connection, [http.Request.RemoteAddr], unless it is trusted. If it is,
-// ClientIP reads X-Forwarded-For from its end, over all trusted addresses, to the first that is not. If
-// all are trusted, it takes the first in the header, or without the header that of the connection. A
-// client can only add addresses before those, which changes nothing. Trust only the addresses of your
-// proxies: a client with a trusted address can pass for any other.
+// ClientIP reads X-Forwarded-For from its end, over all trusted addresses, to the first that is
+// not. If all are trusted, it takes the first in the header, or without the header that of the
+// connection. A client can only add addresses before those, which changes nothing. Trust only the
+// addresses of your proxies: a client with a trusted address can pass for any other.
 //
 // Anything else on the way, such as "unknown" or an empty element, is [ErrInvalid], and so is a
-// connection without an address, such as a Unix socket: with one key for all such clients, one could
-// lock out the rest. ClientIP ignores other headers, such as Forwarded and X-Real-IP.
+// connection without an address, such as a Unix socket: with one key for all such clients, one
+// could lock out the rest. ClientIP ignores other headers, such as Forwarded and X-Real-IP.
 //
 // ClientIP panics if a prefix is invalid. Bits beyond the length of a prefix do not matter.
 func ClientIP(trusted ...netip.Prefix) Func {
@@ -101,7 +101,8 @@ func clientKey(addr netip.Addr) string {
 	return netip.PrefixFrom(addr, 64).Masked().String()
 }
 
-// unmapPrefix turns a prefix of mapped IPv4 addresses, ::ffff:10.0.0.0/104, into one of IPv4 addresses.
+// unmapPrefix turns a prefix of mapped IPv4 addresses, ::ffff:10.0.0.0/104, into one of IPv4
+// addresses.
 func unmapPrefix(prefix netip.Prefix) netip.Prefix {
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		return netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)

@@ -12,7 +12,7 @@ func clientOf(remote string, forwarded []string, trusted ...string) (string, err
 	r := get("/")
 	r.RemoteAddr = remote
 	r.Header["X-Forwarded-For"] = forwarded
-	// None of these is looked at.
+	// These are ignored.
 	r.Header.Set("X-Real-Ip", "198.51.100.99")
 	r.Header.Set("Forwarded", "for=198.51.100.99")
 	prefixes := make([]netip.Prefix, len(trusted))
@@ -133,8 +133,7 @@ func TestClientIPKeepsItsPrefixes(t *testing.T) {
 	answer{key: "203.0.113.7"}.check(t, key, err)
 }
 
-// A client that is not trusted has one key, whatever it writes into the header; and there is no key for what is no
-// address.
+// An untrusted client has one key whatever it writes into the header. An invalid address has none.
 func FuzzClientIP(f *testing.F) {
 	f.Add("192.0.2.1:1", "198.51.100.1", "10.0.0.2", uint32(0xcb007107), false)
 	f.Add("10.0.0.1:1", "10.0.0.9, garbage,", "", uint32(0xcb007107), false)
@@ -162,7 +161,7 @@ func FuzzClientIP(f *testing.F) {
 		if netip.MustParsePrefix(trusted[0]).Contains(client) {
 			return
 		}
-		// The proxies append: to the line, as a line of its own, one after another.
+		// Each proxy appends to the line or adds a line.
 		direct := netip.AddrPortFrom(client, 1).String()
 		const proxy = "10.0.0.1:1234"
 		for name, ask := range map[string]func() (string, error){

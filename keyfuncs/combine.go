@@ -22,7 +22,8 @@ func Const(key string) Func {
 	return func(*http.Request) (string, error) { return key, nil }
 }
 
-// allSet returns a copy of fns, since the caller's slice may change. It panics if one of them is nil.
+// allSet returns a copy of fns, because the caller's slice may change. It panics if one of them is
+// nil.
 func allSet(what string, fns []Func) []Func {
 	for i, fn := range fns {
 		if fn == nil {
@@ -68,8 +69,8 @@ func Join(parts ...Func) Func {
 	}
 }
 
-// appendEscaped appends a part, with an escape before each separator, end and escape in it. So the part
-// ends at the first separator or end without an escape.
+// appendEscaped appends a part and escapes each separator, end and escape in it. So the part ends
+// at the first unescaped separator or end.
 func appendEscaped(key []byte, part string, end byte) []byte {
 	key = slices.Grow(key, len(part))
 	for i := range len(part) {
@@ -120,16 +121,17 @@ func hexSum(data []byte) string {
 	return string(digits[:])
 }
 
-// FirstOf returns the key of the first source that has one: it goes on after [ErrMissing], and returns
-// any other error. If no source has a key, it returns ErrMissing.
+// FirstOf returns the key of the first source that has one: it goes on after [ErrMissing], and
+// returns any other error. If no source has a key, it returns ErrMissing.
 //
-// The key begins with the number of the source and a colon: "42" of the second one is "2:42". So a value
-// of one source never passes for that of another: in FirstOf(Context(userKey), Header("X-Guest")), guest
-// 42 does not get the key of user 42. In another order of the sources, all keys change.
+// The key begins with the number of the source and a colon: "42" of the second one is "2:42". So a
+// value of one source never passes for that of another: in FirstOf(Context(userKey),
+// Header("X-Guest")), guest 42 does not get the key of user 42. In another order of the sources,
+// all keys change.
 //
-// So FirstOf is wrong for two spellings of one thing that the handler treats alike, such as an id that
-// may be in a header or in the query string: it would have two keys. Write a Func that reads it as the
-// handler does.
+// So FirstOf is wrong for two spellings of one thing that the handler treats alike, such as an id
+// that may be in a header or in the query string: it would have two keys. Write a Func that reads
+// it as the handler does.
 //
 // FirstOf panics if it has no sources or if one of them is nil.
 func FirstOf(sources ...Func) Func {

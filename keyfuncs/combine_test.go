@@ -55,8 +55,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// split takes a joined key apart again. That it can be done for every key proves
-// that no two lists of parts have the same one.
+// split parses a joined key. That works for every key, which proves that no two lists of parts have
+// the same one.
 func split(key string) (parts []string) {
 	part := ""
 	for i := 0; i < len(key); i++ {
@@ -104,7 +104,7 @@ func FuzzJoin(f *testing.F) {
 			t.Errorf("Join of %q = %q, which can be read as %q", a, keyA, got)
 		}
 
-		// A Join as a part of a Join: other pairs of lists, other keys.
+		// A Join as part of a Join: other lists have other keys.
 		nested := joined(t, keyA, keyB)
 		if outer := split(nested); len(outer) != 2 || !slices.Equal(split(outer[0]), a) || !slices.Equal(split(outer[1]), b) {
 			t.Errorf("Join of the Joins of %q and %q = %q, which can be read as %q", a, b, nested, outer)
@@ -128,7 +128,7 @@ func TestNestedJoin(t *testing.T) {
 	}
 }
 
-// Every combinator hands an error on as it is.
+// Every combinator returns errors unchanged.
 func TestErrorsPass(t *testing.T) {
 	t.Parallel()
 	missing := newError(ErrMissing, "header X is missing")
@@ -150,7 +150,7 @@ func TestErrorsPass(t *testing.T) {
 	}
 }
 
-// The parts are asked in order, and none after the one that failed.
+// The parts are called in order until one fails.
 func TestJoinStopsAtTheFirstError(t *testing.T) {
 	t.Parallel()
 	first, second := errors.New("first"), errors.New("second")
@@ -260,7 +260,7 @@ func TestFirstOf(t *testing.T) {
 	}
 }
 
-// A guest who calls himself 42 is not user 42.
+// A guest who sends 42 does not get the key of user 42.
 func TestFirstOfKeepsSourcesApart(t *testing.T) {
 	t.Parallel()
 	key := FirstOf(Context(userKey{}), Header("X-Guest"))

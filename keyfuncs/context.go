@@ -6,13 +6,13 @@ import (
 	"reflect"
 )
 
-// Context returns a value that the application put into the request's context under key, such as the
-// authenticated user: a string or a [fmt.Stringer]. It must be there before the guard runs. A value in
-// the framework's own context, such as one of Gin's Context.Set, is not in the request's.
+// Context returns a value that the application put into the request's context under key, such as
+// the authenticated user: a string or a [fmt.Stringer]. It must be there before the guard runs. A
+// value in the framework's own context, such as one of Gin's Context.Set, is not in the request's.
 //
 // A missing or empty value is [ErrMissing], because it mostly means that the request is not
-// authenticated. A value that contains control characters or invalid UTF-8 is [ErrInvalid]. A value of
-// another type is a mistake in the program; guards log that error.
+// authenticated. A value that contains control characters or invalid UTF-8 is [ErrInvalid]. A value
+// of another type is a mistake in the program; guards log that error.
 //
 // Context panics if key is nil or cannot be compared.
 func Context(key any) Func {
@@ -20,7 +20,7 @@ func Context(key any) Func {
 	case key == nil:
 		misuse("Context(nil)", "want the key of a context value")
 	case !reflect.ValueOf(key).Comparable():
-		misuse(fmt.Sprintf("Context(%T)", key), "cannot be compared, and is no key of a context value")
+		misuse(fmt.Sprintf("Context(%T)", key), "cannot be compared, so it cannot be a context key")
 	}
 	source := "context value " + contextKeyName(key)
 	refuse := refusalsOf(source)
@@ -38,7 +38,7 @@ func Context(key any) Func {
 	}
 }
 
-// contextKeyName names a key by its type, because its value mostly says nothing.
+// contextKeyName returns the key's type, because its value is rarely informative.
 func contextKeyName(key any) string {
 	if name, ok := key.(string); ok {
 		return fmt.Sprintf("%q", name)

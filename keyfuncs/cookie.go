@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// Cookie returns the value of a cookie. The case of the name matters. Like [http.Request.Cookie], it
-// removes quotes around the value and does not decode percent signs. The handler must read the cookie
-// in the same way: if it decodes the value, as Context.Cookie of Gin does, one value has several keys.
+// Cookie returns the value of a cookie. The case of the name matters. Like [http.Request.Cookie],
+// it removes quotes around the value and does not decode percent signs. The handler must read the
+// cookie in the same way: if it decodes the value, as Context.Cookie of Gin does, one value has
+// several keys.
 //
 // A missing or empty cookie is [ErrMissing]. A cookie that is sent more than once, even with equal
 // values, or whose value is malformed, is [ErrInvalid].

@@ -27,7 +27,7 @@
 // Requests for one thing have one key: PathValue and Path decode all escapes, so
 // /orders/42, /orders/%34%32 and /orders/%2534%2532 are the same. Requests whose
 // handlers see the same value always have the same key. Requests for different things
-// have different keys, but for names that differ only in escapes of escapes:
+// have different keys, except for names that differ only in escapes of escapes:
 // Join, Template and FirstOf keep any parts apart, and an ambiguous request (a header sent
 // twice, a query string that cannot be parsed, a JSON object with a duplicate name) is
 // refused, not guessed at. A value from the request is never empty, is valid UTF-8 and has
@@ -36,12 +36,12 @@
 //
 // A client that chooses a value chooses the key. If it can write anything into a header, it
 // can hold the lock of another client's key, and use as many keys as it likes. Take the part
-// that tells clients apart from Context or ClientIP, and the part that tells resources apart
-// from the place where the handler finds it.
+// that identifies the client from Context or ClientIP, and the part that identifies the
+// resource from where the handler takes it.
 //
 // # Keys from the body
 //
-// [JSON], [FormValue] and [BodyHash] read the whole body before there is a lock, up to
+// [JSON], [FormValue] and [BodyHash] read the whole body before the lock is acquired, up to
 // 1 MiB or [MaxBody]; a client that waits for 100 Continue gets it. The bytes stay in the
 // request: the handler reads them again, and the next Func that needs the body, in the same
 // Join or in another guard, does not read from the client. A body that is too large is left
@@ -58,7 +58,8 @@
 //	ErrNoRoute  500: no route has matched yet, or it lacks the wildcard; a mistake in the program
 //	ErrBusy     503: the bodies of other requests leave no room for this one in memory
 //
-// A body that is too large is an *http.MaxBytesError instead, by errors.As, and 413. Errors of
+// A body that is too large is an *http.MaxBytesError instead (use errors.As), which guards
+// answer with 413. Errors of
 // reading the body are returned unchanged.
 //
 // The texts of this package's errors name the source and never its value. Clients may see

@@ -82,7 +82,7 @@ func ExampleJSON() {
 	// Output:
 	// 42 of {"order": {"id": 42}}
 	// 42 of {"order": {"\u0069d": 42.0}}
-	// reqlock: keyfuncs: JSON value "/order/id" is ambiguous: a name on the way to it is given more than once or in another case
+	// reqlock: keyfuncs: JSON value "/order/id" is ambiguous: a name in its path is given more than once or in another case
 }
 
 func ExampleBodyHash() {
@@ -108,7 +108,8 @@ func ExampleClientIP() {
 
 	proxied := httptest.NewRequest("GET", "/", nil)
 	proxied.RemoteAddr = "10.0.0.1:4711"
-	proxied.Header.Set("X-Forwarded-For", "198.51.100.1, 2001:db8:1:2::7, 10.0.0.2") // the first is the client's invention
+	// The first is the client's invention.
+	proxied.Header.Set("X-Forwarded-For", "198.51.100.1, 2001:db8:1:2::7, 10.0.0.2")
 	direct := httptest.NewRequest("GET", "/", nil)
 	direct.RemoteAddr = "203.0.113.7:4711"
 	direct.Header.Set("X-Forwarded-For", "198.51.100.1")

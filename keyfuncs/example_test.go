@@ -9,7 +9,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// serve stands for a server with one route, and prints the key of each request.
+// serve stands in for a server with one route. It prints the key of each request.
 func serve(pattern string, key keyfuncs.Func, requests ...*http.Request) {
 	mux := http.NewServeMux()
 	mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
@@ -107,7 +107,7 @@ func ExamplePattern() {
 	// POST /reports/{year}
 }
 
-// A function of one's own: requests that only read are not locked.
+// A custom function: requests that only read are not locked.
 func ExampleFunc() {
 	writes := func(r *http.Request) (string, error) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {

@@ -8,19 +8,19 @@ import (
 	"net/url"
 )
 
-// FormValue returns the value of a field of the form in the body, application/x-www-form-urlencoded or
-// multipart/form-data, decoded. It ignores the query string, and so should the handler: use
-// [http.Request.PostFormValue]. The handler reads the unchanged body. A form that was parsed before is
-// used.
+// FormValue returns the value of a field of the form in the body, application/x-www-form-urlencoded
+// or multipart/form-data, decoded. It ignores the query string, and so should the handler: use
+// [http.Request.PostFormValue]. The handler reads the unchanged body. A form that was parsed before
+// is used.
 //
-// A missing or empty field, and a request without a body, is [ErrMissing]. [ErrInvalid] is a field that
-// is given more than once, even with equal values, that contains control characters or invalid UTF-8,
-// or that is a file; a form that is malformed anywhere; a body of another Content-Type or with a
-// Content-Encoding; and a field of a multipart form that is a parameter of the query string as well,
-// because [http.Request.FormValue] would prefer that one.
+// A missing or empty field, and a request without a body, is [ErrMissing]. [ErrInvalid] is a field
+// that is given more than once, even with equal values, that contains control characters or invalid
+// UTF-8, or that is a file; a form that is malformed anywhere; a body of another Content-Type or
+// with a Content-Encoding; and a field of a multipart form that is a parameter of the query string
+// as well, because [http.Request.FormValue] would prefer that one.
 //
-// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. Errors of
-// reading it are returned unchanged.
+// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError].
+// Errors of reading it are returned unchanged.
 //
 // FormValue panics if name is empty.
 func FormValue(name string, options ...BodyOption) Func {
@@ -87,7 +87,8 @@ func (f *formField) urlencoded(r *http.Request) ([]string, error) {
 	return form[f.name], nil
 }
 
-// parsesForms reports whether Request.ParseForm reads the body; with other methods it leaves an empty PostForm.
+// parsesForms reports whether Request.ParseForm reads the body. For other methods it leaves an
+// empty PostForm.
 func parsesForms(method string) bool {
 	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
 }
@@ -99,7 +100,7 @@ func (f *formField) multipart(r *http.Request, boundary string) ([]string, error
 		if err != nil || len(data) == 0 {
 			return nil, err
 		}
-		// As the handler's ParseMultipartForm does. With that much memory, no file goes to disk.
+		// Parse like the handler's ParseMultipartForm. With this much memory, no file goes to disk.
 		form, err = multipart.NewReader(bytes.NewReader(data), boundary).ReadForm(int64(len(data)))
 		if err != nil {
 			return nil, f.malformed

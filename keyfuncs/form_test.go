@@ -15,7 +15,7 @@ const (
 	lastPart      = "--b--\r\n"
 )
 
-// part is a field of a multipart form, file one with a file in it.
+// part returns a field of a multipart form; file returns one with a file.
 func part(name, value string) string {
 	return fmt.Sprintf("--b\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n", name, value)
 }
@@ -128,16 +128,17 @@ func TestFormValues(t *testing.T) {
 	}
 }
 
-// A form that something in front of the guard has parsed is all that is left of the body.
+// If a form was parsed before the guard, the parsed form is used, because the body is gone.
 func TestFormThatWasParsedBefore(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		mediaType, method, body string
 		want                    answer
 	}{
-		"form":          {formType, "PUT", "id=7", answer{key: "7"}},
-		"form, twice":   {formType, "POST", "id=7&id=8", answer{kind: ErrInvalid, text: `form field "id" is given more than once`}},
-		"form, DELETE":  {formType, "DELETE", "id=7", answer{key: "7"}}, // ParseForm leaves it alone
+		"form":        {formType, "PUT", "id=7", answer{key: "7"}},
+		"form, twice": {formType, "POST", "id=7&id=8", answer{kind: ErrInvalid, text: `form field "id" is given more than once`}},
+		// ParseForm leaves it alone.
+		"form, DELETE":  {formType, "DELETE", "id=7", answer{key: "7"}},
 		"multipart":     {multipartType, "POST", part("id", "7") + lastPart, answer{key: "7"}},
 		"multipart, no": {multipartType, "POST", part("a", "7") + lastPart, answer{kind: ErrMissing, text: `form field "id" is missing`}},
 	}
@@ -153,7 +154,7 @@ func TestFormThatWasParsedBefore(t *testing.T) {
 	}
 }
 
-// What has a key is what the handler reads.
+// Whenever there is a key, it is what the handler reads.
 func FuzzFormValue(f *testing.F) {
 	f.Add(false, "", "id=7")
 	f.Add(false, "id=8", "a=%41&i%64=%37")

@@ -68,7 +68,7 @@ func TestHeaderWithoutHeaders(t *testing.T) {
 	answer{kind: ErrMissing, text: "header X-Tenant is missing"}.check(t, key, err)
 }
 
-// What a server really hands on of what a client sends.
+// The headers a real server passes on from a client.
 func TestHeaderOverTheWire(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -99,7 +99,7 @@ func TestHeaderOverTheWire(t *testing.T) {
 	}
 }
 
-// The headers that Header refuses are those that a server takes out of the request.
+// The headers that Header refuses are those that the server removes from the request.
 func TestHeadersThatNeverArrive(t *testing.T) {
 	t.Parallel()
 	var got http.Header
@@ -120,7 +120,7 @@ func TestHeadersThatNeverArrive(t *testing.T) {
 	}
 }
 
-// send writes bytes as they are, which http.Client would not, and returns the status.
+// send writes raw bytes, which http.Client would not, and returns the status.
 func send(t *testing.T, addr net.Addr, request string) int {
 	t.Helper()
 	conn, err := net.Dial(addr.Network(), addr.String())

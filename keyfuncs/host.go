@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// Host returns the host that the request is for, as the client sent it. A client can send any host, so
-// check in the server which hosts it serves.
+// Host returns the host that the request is for, as the client sent it. A client can send any host,
+// so check in the server which hosts it serves.
 //
-// Names are in lower case and without a trailing dot; international names stay in letters or in xn--;
-// IPv6 addresses are in brackets and in their shortest form. A port follows, except for 80 and 443,
-// because the scheme is unknown behind a proxy.
+// Names are in lower case and without a trailing dot; international names stay in letters or in
+// xn--; IPv6 addresses are in brackets and in their shortest form. A port follows, except for 80
+// and 443, because the scheme is unknown behind a proxy.
 //
 // A request without a host, as HTTP/1.0 allows, is [ErrMissing]; a malformed host is [ErrInvalid].
 func Host() Func {

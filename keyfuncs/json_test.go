@@ -16,8 +16,8 @@ import (
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	missing, null, empty := answer{kind: ErrMissing, text: "is missing"}, answer{kind: ErrMissing, text: "is null"}, answer{kind: ErrMissing, text: "is empty"}
-	ambiguous := answer{kind: ErrInvalid, text: "is ambiguous: a name on the way to it is given more than once or in another case"}
-	misplaced := answer{kind: ErrInvalid, text: "cannot be there: something on the way to it is of another type"}
+	ambiguous := answer{kind: ErrInvalid, text: "is ambiguous: a name in its path is given more than once or in another case"}
+	misplaced := answer{kind: ErrInvalid, text: "cannot exist: a value in its path has another type"}
 	notScalar := answer{kind: ErrInvalid, text: "is neither a string nor a number nor a boolean"}
 	malformed := answer{kind: ErrInvalid, text: "malformed"}
 	fine := answer{key: "42"}
@@ -137,7 +137,7 @@ func TestJSONStrings(t *testing.T) {
 	}
 }
 
-// Nesting costs neither stack nor more than the time to read it once, and ends where that of encoding/json ends.
+// Deep nesting needs no stack and only one pass, and ends at encoding/json's limit.
 func TestJSONDepth(t *testing.T) {
 	t.Parallel()
 	nested := func(depth int) string {
@@ -179,7 +179,8 @@ func TestCanonicalNumber(t *testing.T) {
 	}
 }
 
-// Equal numbers have one key, others never; and a fraction with a key of its own is a float64 of its own.
+// Equal numbers have one key, different ones never. Fractions with different keys are different
+// float64s.
 func FuzzCanonicalNumber(f *testing.F) {
 	for _, seed := range []string{"1", "-1.50", "10e-1", "9007199254740993", "0.1e-3", "0e9", "1e-400", "123456789012345.5", "1E+2"} {
 		f.Add(seed, "0.1")
@@ -213,7 +214,7 @@ func FuzzCanonicalNumber(f *testing.F) {
 	})
 }
 
-// What has a key is what the handler decodes, and what encoding/json refuses has none.
+// Whenever there is a key, it is what the handler decodes. What encoding/json refuses has none.
 func FuzzJSON(f *testing.F) {
 	for _, body := range []string{
 		`{"a":{"id":"42"}}`, `{"a":[{"id":1},{"id":2.50}],"id":3}`, `{"\u0061":{"i\u0064":true}}`, `{"a":{"ID":1}}`,

@@ -10,8 +10,8 @@ const (
 	maxFractionDigits = 15  // significant ones; two numbers of so many are never one float64
 )
 
-// canonicalNumber writes a JSON number as a plain decimal: no exponent, no leading or trailing zeros,
-// no minus before zero. false: that takes too many digits.
+// canonicalNumber returns a JSON number as a plain decimal: no exponent, no leading or trailing
+// zeros, no minus before zero. It returns false if that takes too many digits.
 func canonicalNumber(number string) (string, bool) {
 	digits, sign := number, ""
 	if digits[0] == '-' {

@@ -13,39 +13,39 @@ import (
 // request: if it reads the body, it replaces it by an equal one.
 //
 // An error wraps [ErrSkip], [ErrMissing], [ErrInvalid], [ErrNoRoute] or [ErrBusy] to say
-// what becomes of the request, or *[http.MaxBytesError], for a body that is too large; any
+// how to answer the request, or *[http.MaxBytesError], for a body that is too large; any
 // other error is answered like [ErrInvalid], and logged.
 type Func func(*http.Request) (string, error)
 
 var (
-	// ErrSkip says that this request needs no lock. Your own Funcs may return it; no
-	// source of this package does.
-	ErrSkip = errors.New("reqlock: keyfuncs: the request is not to be locked")
+	// ErrSkip means that the request needs no lock. Your own Funcs may return it; no source of this
+	// package does.
+	ErrSkip = errors.New("reqlock: keyfuncs: the request needs no lock")
 
-	// ErrMissing says that a part of the request that the key needs is missing or empty.
+	// ErrMissing means that a part of the request that the key needs is missing or empty.
 	ErrMissing = errors.New("reqlock: keyfuncs: a part of the request that the key needs is missing")
 
-	// ErrInvalid says that the part is there but cannot be used: it is ambiguous,
-	// malformed, not valid UTF-8, or has control characters in it.
+	// ErrInvalid means that the part cannot be used: it is ambiguous, malformed, not valid UTF-8,
+	// or has control characters.
 	ErrInvalid = errors.New("reqlock: keyfuncs: a part of the request that the key needs is invalid")
 
-	// ErrNoRoute says that the key needs a matched route, and that no route has matched
-	// where the Func was called, or that the route has no such wildcard.
-	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a route that has been matched")
+	// ErrNoRoute means that the key needs a matched route, but no route has matched where the Func
+	// was called, or the route has no such wildcard.
+	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a matched route")
 
-	// ErrBusy says that the body does not fit into memory beside the bodies of other
-	// requests; see guard.SetBodyBudget. Guards answer it with 503.
+	// ErrBusy means that the body does not fit into memory besides the bodies of other requests;
+	// see guard.SetBodyBudget. Guards answer it with 503.
 	ErrBusy = bodybudget.ErrBusy
 )
 
-// newError returns one of the errors above, in the words of one source. A source makes its errors
-// when it is constructed, so that a refusal allocates nothing.
+// newError returns one of the errors above with a text for one source. Sources create their errors
+// when they are constructed, so that a refusal allocates nothing.
 func newError(kind error, format string, args ...any) error {
 	return keyerror.New(kind, format, args...)
 }
 
-// misuse ends a constructor. call is what the program wrote, why is what is wrong
-// with it and what would be right.
+// misuse panics for a wrong constructor call. call is the call as the program wrote it, why says
+// what is wrong and what would be right.
 func misuse(call, why string) {
 	panic("reqlock: keyfuncs: " + call + ": " + why)
 }

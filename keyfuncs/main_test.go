@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answer is what a Func says of a request: a key, or an error of one kind with one text.
+// answer is the result of a Func: a key, or an error of a given kind and text.
 type answer struct {
 	key  string
 	kind error
@@ -45,7 +45,7 @@ func (want answer) check(t *testing.T, key string, err error) {
 
 func get(target string) *http.Request { return httptest.NewRequest(http.MethodGet, target, nil) }
 
-// give is a part of which the test knows the answer.
+// give returns a Func with a fixed result.
 func give(key string, err error) Func {
 	return func(*http.Request) (string, error) { return key, err }
 }
@@ -94,7 +94,7 @@ func TestConstructorsPanic(t *testing.T) {
 		"context, slice":          {func() { Context([]string{}) }, "Context([]string): cannot be compared"},
 		"context, slice inside":   {func() { Context([1]any{[]string{}}) }, "Context([1]interface {}): cannot be compared"},
 		"no prefix":               {func() { ClientIP(netip.MustParsePrefix("10.0.0.0/8"), netip.Prefix{}) }, "ClientIP, prefix 2 of 2: invalid; want"},
-		"template":                {func() { Template("{x}") }, `Template("{x}"): column 2: there is no source "x"`},
+		"template":                {func() { Template("{x}") }, `Template("{x}"): column 2: no source "x"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestConstructorsPanic(t *testing.T) {
 	}
 }
 
-// unclean are values that no key is made of, whatever their source.
+// unclean are values that every source refuses.
 var unclean = map[string]struct{ value, why string }{
 	"NUL":               {"se\x00cret", "has control characters in it"},
 	"tab":               {"se\tcret", "has control characters in it"},
@@ -123,7 +123,7 @@ var unclean = map[string]struct{ value, why string }{
 	"control and bytes": {"\x00secret\xff", "is not valid UTF-8"},
 }
 
-// clean are values that are taken as they are.
+// clean are values that every source accepts unchanged.
 var clean = []string{"42", "0", " ", "a b", "a:b", "a~b", "{x}", "100%", "%2F", "ü", "日本", "e\u0301", "\ufffd", strings.Repeat("x", 10_000)}
 
 func TestAllocations(t *testing.T) {
@@ -161,8 +161,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// One request is read by many goroutines, one Func serves many requests: the race
-// detector looks on.
+// Many goroutines read one request, and one Func serves many requests, under the race detector.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	key := Prefix("order:", Join(Header("X-Tenant"), PathValue("id"), Query("q"), Method(), Pattern(), Hash(Const("c")),

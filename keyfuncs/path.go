@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Path returns the path of the URL, without the query string, in one canonical form: /u/42, /u/%34%32
-// and /u/%2534%2532 are one key, and so are /u/a%2Fb, /u/a%2fb and /u/a%252Fb. In the key a percent
-// sign is %25, a slash inside a segment is %2F, and all else is decoded, repeatedly. A trailing slash
-// counts. The empty path is "/".
+// Path returns the path of the URL, without the query string, in one canonical form: /u/42,
+// /u/%34%32 and /u/%2534%2532 are one key, and so are /u/a%2Fb, /u/a%2fb and /u/a%252Fb. In the key
+// a percent sign is %25, a slash inside a segment is %2F, and all else is decoded, repeatedly. A
+// trailing slash counts. The empty path is "/".
 //
-// [ErrInvalid] is every path that some routers and handlers clean and others do not: one with a segment
-// that is empty (//), "." or "..", in any spelling. So is one that contains control characters or
-// invalid UTF-8.
+// [ErrInvalid] is every path that some routers and handlers clean and others do not: one with a
+// segment that is empty (//), "." or "..", in any spelling. So is one that contains control
+// characters or invalid UTF-8.
 //
 // A slash and an escaped slash are different keys: wildcards of ServeMux that take one segment tell
 // them apart. Where the pattern of the matched route has none, or a part that does not, a catch-all
@@ -22,7 +22,7 @@ import (
 func Path() Func {
 	refuse := refusalsOf("the path")
 	unclean := newError(ErrInvalid, `the path has a segment that is empty, "." or ".."`)
-	slash := newError(ErrInvalid, "the path has an escaped slash in it")
+	slash := newError(ErrInvalid, "the path has an escaped slash")
 	return func(r *http.Request) (string, error) {
 		path := r.URL.Path
 		switch {
@@ -74,8 +74,9 @@ func canonicalPath(escaped string) (key string, slashes bool) {
 // reserved escapes the separator of segments in a key, and the escape character.
 var reserved = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// tellsSlashes reports whether a route with this pattern tells a/b from a%2Fb. The empty pattern means
-// that no route has matched. A pattern without wildcards does not: Gin matches the decoded path.
+// tellsSlashes reports whether a route with this pattern tells a/b from a%2Fb. The empty pattern
+// means that no route has matched. A pattern without wildcards does not: Gin matches the decoded
+// path.
 func tellsSlashes(pattern string) bool {
 	if pattern == "" {
 		return true

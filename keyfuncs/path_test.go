@@ -84,10 +84,10 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// An escaped slash has a key of its own where the route takes it for something of its own.
+// An escaped slash has a separate key if the route distinguishes it from a slash.
 func TestPathEscapedSlash(t *testing.T) {
 	t.Parallel()
-	refused := answer{kind: ErrInvalid, text: "the path has an escaped slash in it"}
+	refused := answer{kind: ErrInvalid, text: "the path has an escaped slash"}
 	kept := answer{key: "/u/a%2Fb"}
 	for pattern, want := range map[string]answer{
 		"":                    kept,
@@ -114,7 +114,7 @@ func TestPathEscapedSlash(t *testing.T) {
 	}
 }
 
-// What ServeMux takes for one resource has one key, and what it tells apart has two, but for
+// What ServeMux treats as one resource has one key, and what it distinguishes has two, except for
 // escapes of escapes.
 func TestPathBehindServeMux(t *testing.T) {
 	t.Parallel()
@@ -195,7 +195,7 @@ func FuzzPath(f *testing.F) {
 		if errA != nil {
 			return
 		}
-		// A key is a path that has itself as its key.
+		// A key is a path whose key is itself.
 		fixed, err := pathOf(t, keyEscape(keyA), "")
 		if fixed != keyA || err != nil {
 			t.Errorf("the key %q has the key %q, %v", keyA, fixed, err)
@@ -205,7 +205,7 @@ func FuzzPath(f *testing.F) {
 
 var escapes = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// decodeAll decodes a text until no escape is left in it.
+// decodeAll decodes a text until it has no escapes.
 func decodeAll(text string) string {
 	for escapes.MatchString(text) {
 		text = escapes.ReplaceAllStringFunc(text, func(escape string) string {
@@ -216,8 +216,8 @@ func decodeAll(text string) string {
 	return text
 }
 
-// spell writes a path, with an escape for every byte that needs one, and for those that a bit of how chooses, in
-// either case.
+// spell writes a path with escapes for every byte that needs one and for those selected by the bits
+// of how, in either case.
 func spell(segments []string, how uint64) string {
 	var path strings.Builder
 	n := 0
@@ -240,7 +240,7 @@ func spell(segments []string, how uint64) string {
 	return path.String()
 }
 
-// keyEscape makes a URL of a key, whose own escapes stay as they are.
+// keyEscape converts a key to a URL and keeps the key's escapes.
 func keyEscape(key string) string {
 	var path strings.Builder
 	for _, c := range []byte(key) {

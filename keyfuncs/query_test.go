@@ -74,7 +74,7 @@ func TestQueryValues(t *testing.T) {
 	}
 }
 
-// A form in the body is not read, nor does it count.
+// A form in the body is neither read nor counted.
 func TestQueryLeavesTheBody(t *testing.T) {
 	t.Parallel()
 	const form = "id=from-the-body"

@@ -56,7 +56,7 @@ func notAWildcard(name string) (why string) {
 	return ""
 }
 
-// noWildcard names the wildcards of the route: name may be misspelt.
+// noWildcard returns an error that lists the route's wildcards, because name may be misspelt.
 func noWildcard(source, pattern, name string) error {
 	err := keyerror.New(ErrNoRoute, "%s is unknown: the route's pattern %q has no wildcard of that name", source, pattern)
 	switch names := wildcards(pattern); len(names) {
@@ -71,8 +71,9 @@ func noWildcard(source, pattern, name string) error {
 	}
 }
 
-// wildcards returns the names of the wildcards in a pattern: {name}, {name...} and {name:regexp}, or
-// :name and *name, or * for the rest of the path, which Echo allows after a text as well (/files*).
+// wildcards returns the names of the wildcards in a pattern: {name}, {name...} and {name:regexp},
+// or :name and *name, or * for the rest of the path, which Echo allows after a text as well
+// (/files*).
 func wildcards(pattern string) (names []string) {
 	for rest := pattern; rest != ""; {
 		i := strings.IndexAny(rest, "{:*")
@@ -108,8 +109,8 @@ func wildcards(pattern string) (names []string) {
 	return names
 }
 
-// closingBrace returns the index of the brace that closes the one before s. A regular expression may
-// have its own braces.
+// closingBrace returns the index of the brace that closes the one before s. A regular expression
+// may have its own braces.
 func closingBrace(s string) int {
 	depth := 1
 	for i := range len(s) {

@@ -11,8 +11,8 @@ import (
 	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
-// through sends a request through a ServeMux with one route, and returns what a Func
-// says of it inside the handler. served is false if the route did not match.
+// through sends a request through a ServeMux with one route and returns the result of a Func inside
+// the handler. served is false if the route did not match.
 func through(pattern, method, target string, fn Func) (key string, err error, served bool) {
 	mux := http.NewServeMux()
 	mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
@@ -76,8 +76,8 @@ func TestPathValue(t *testing.T) {
 	}
 }
 
-// Around the mux there is no route yet, and afterwards there is.
-func TestOutsideOfTheMux(t *testing.T) {
+// Outside the mux there is no route. Inside there is.
+func TestOutsideMux(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/u/{id}", func(http.ResponseWriter, *http.Request) {})
@@ -110,7 +110,7 @@ func TestOutsideOfTheMux(t *testing.T) {
 	}
 }
 
-// Routers other than ServeMux, through what their adapters leave in the request.
+// Other routers than ServeMux, through what their adapters leave in the request.
 func TestPathValueOfOtherRouters(t *testing.T) {
 	t.Parallel()
 	empty := func(name string) answer {
@@ -152,7 +152,7 @@ func TestPathValueOfOtherRouters(t *testing.T) {
 	}
 }
 
-// The log names the wildcards that the route has: the one asked for may be misspelt.
+// The log names the route's wildcards, because the requested one may be misspelt.
 func TestRemedy(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]string{
@@ -203,7 +203,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// The inner of two muxes has the last word, as it has in the request.
+// With nested muxes, the inner route counts, as in the request.
 func TestNestedMux(t *testing.T) {
 	t.Parallel()
 	key := Join(Pattern(), PathValue("id"))
@@ -240,7 +240,7 @@ func TestMethod(t *testing.T) {
 	}
 }
 
-// A client can make a path as long as the server takes.
+// Decoding takes linear time, because a client can send a path as long as the server accepts.
 func TestPathValue_DeepEncoding(t *testing.T) {
 	t.Parallel()
 	r := get("/")
@@ -254,7 +254,7 @@ func TestPathValue_DeepEncoding(t *testing.T) {
 	}
 }
 
-// FuzzUnescape: a value and each way to encode it are one, and the result is text.
+// FuzzUnescape: a value and all its encodings have one result, which is text.
 func FuzzUnescape(f *testing.F) {
 	f.Add("42", uint64(3))
 	f.Add("%2534%2532", uint64(0))

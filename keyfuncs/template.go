@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Template makes a key from a text with sources in braces, such as "order:{path.id}:{header.X-Tenant}".
-// It panics if [ParseTemplate] returns an error.
+// Template makes a key from a text with sources in braces, such as
+// "order:{path.id}:{header.X-Tenant}". It panics if [ParseTemplate] returns an error.
 func Template(text string) Func {
 	fn, err := ParseTemplate(text)
 	if err != nil {
@@ -38,8 +38,8 @@ func Template(text string) Func {
 //
 // Double a brace of the text itself. Names and pointers cannot contain braces.
 //
-// Requests have the same key only if all values are equal: in a value, a tilde precedes each colon, each
-// tilde, and each byte that equals the first one of the text after the value. So
+// Requests have the same key only if all values are equal: in a value, a tilde precedes each colon,
+// each tilde, and each byte that equals the first one of the text after the value. So
 // {header.X-Tenant}:{path.id} is the key that Join makes of the two. There must be text between two
 // values, and it cannot begin with a tilde. As in Join, the first error of a source is the result.
 func ParseTemplate(text string) (Func, error) {
@@ -52,10 +52,11 @@ func ParseTemplate(text string) (Func, error) {
 
 // A template is the text before the first value, and the values.
 //
-// A key can be parsed back, which proves that no two lists of values have the same key. The text before
-// the first value has a known length. A value ends at its first end byte without an escape: inside the
-// value that byte is escaped, and the text after it begins with that byte, and not with the escape. The
-// last value ends with the key. Then follows text of known length again, or the end.
+// A key can be parsed back, which proves that no two lists of values have the same key. The text
+// before the first value has a known length. A value ends at its first end byte without an escape:
+// inside the value that byte is escaped, and the text after it begins with that byte, and not with
+// the escape. The last value ends with the key. Then follows text of known length again, or the
+// end.
 type template struct {
 	before string
 	values []templateValue
@@ -123,7 +124,7 @@ func (p *templateParser) step() (why string) {
 	return ""
 }
 
-// take adds to the text; written is its length in the template, where braces are doubled.
+// take appends to the text. written is its length in the template, where braces are doubled.
 func (p *templateParser) take(text string, written int) {
 	if n := len(p.result.values); n > 0 {
 		p.result.values[n-1].behind += text
@@ -178,8 +179,8 @@ var namedSources = map[string]struct {
 	"json":   {notAPointer, func(pointer string) Func { return JSON(pointer) }},
 }
 
-// templateSource returns the source that the text inside braces names, or why there is none, and at
-// which byte.
+// templateSource returns the source that the text inside braces names, or the error and the byte
+// where it is.
 func templateSource(inside string) (source Func, at int, why string) {
 	if i := strings.IndexByte(inside, '{'); i >= 0 {
 		return nil, i, "a brace inside braces; the one before is not closed"
@@ -190,7 +191,7 @@ func templateSource(inside string) (source Func, at int, why string) {
 	kind, name, dotted := strings.Cut(inside, ".")
 	named, ok := namedSources[kind]
 	if !ok || !dotted {
-		return nil, 0, fmt.Sprintf("there is no source %q; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, "+
+		return nil, 0, fmt.Sprintf("no source %q; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, "+
 			"method, pattern, host, path, ip or body.hash", inside)
 	}
 	at = len(kind) + 1

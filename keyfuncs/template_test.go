@@ -59,7 +59,7 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// A template of values and colons is the same key as a Join.
+// A template of values and colons gives the same key as a Join.
 func TestTemplateIsAJoin(t *testing.T) {
 	t.Parallel()
 	r := get("/?a=x:y~&b=z")
@@ -96,12 +96,12 @@ func TestTemplateMistakes(t *testing.T) {
 		"{path.a}{path.b}":         "column 9: a value directly behind another; put a text between them, such as a colon",
 		"{path.a}~{path.b}":        "column 9: a tilde behind a value; put another character between them, such as a colon",
 		"{path.a}~":                "column 9: a tilde behind a value",
-		"é{}":                      `column 3: there is no source ""; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, method, pattern, host, path, ip or body.hash`,
-		"日本:{user.id}":             `column 5: there is no source "user.id"; want path.NAME`,
-		"{header}":                 `column 2: there is no source "header"`,
-		"{ path.id }":              `column 2: there is no source " path.id "`,
-		"{Path.id}":                `column 2: there is no source "Path.id"`,
-		"{method.x}":               `column 2: there is no source "method.x"`,
+		"é{}":                      `column 3: no source ""; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, method, pattern, host, path, ip or body.hash`,
+		"日本:{user.id}":             `column 5: no source "user.id"; want path.NAME`,
+		"{header}":                 `column 2: no source "header"`,
+		"{ path.id }":              `column 2: no source " path.id "`,
+		"{Path.id}":                `column 2: no source "Path.id"`,
+		"{method.x}":               `column 2: no source "method.x"`,
 		"{path.}":                  `column 7: "": want the bare name of a wildcard`,
 		"a:{path.:id}":             `column 9: ":id": want the bare name of a wildcard`,
 		"{header.}":                `column 9: "": not a header name`,
@@ -134,7 +134,7 @@ func TestTemplateMistakes(t *testing.T) {
 	}
 }
 
-// FuzzTemplate shows that different values have different keys, whatever the text of the template is.
+// FuzzTemplate: different values have different keys, whatever the template's text.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range [][7]string{
 		{"order:", ":", "", "a", "b:c", "a:b", "c"},
@@ -176,7 +176,7 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// readBack takes a key apart, as the comment of type template says.
+// readBack parses a key as described at type template.
 func readBack(t template, key string) (values []string, ok bool) {
 	key, ok = strings.CutPrefix(key, t.before)
 	for _, v := range t.values {

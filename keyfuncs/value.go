@@ -21,8 +21,8 @@ func refusalsOf(source string) refusals {
 	}
 }
 
-// one returns the only value of a source. Two values are refused even if they are
-// equal: it is unknown which one the handler reads, and whether a proxy merges them.
+// one returns the only value of a source. It refuses two values even if they are equal, because it
+// cannot know which one the handler reads, or whether a proxy merges them.
 func (e *refusals) one(values []string) (string, error) {
 	switch len(values) {
 	case 0:
@@ -34,7 +34,7 @@ func (e *refusals) one(values []string) (string, error) {
 	}
 }
 
-// check returns value, or why it cannot be a key.
+// check returns value, or an error if it cannot be a key.
 func (e *refusals) check(value string) (string, error) {
 	switch {
 	case value == "":

@@ -1,17 +1,17 @@
-# Reads what go test has printed and passes on what failed: tests with their logs, panics, races, leaks, packages. Left out are
-# packages that passed, and what libraries and programs under test have said in between.
+# Filters the output of go test for failures: tests with their logs, panics, races, leaks, packages. It drops passed packages and
+# the output of libraries and programs under test.
 
-# Noise, wherever it stands.
+# Noise, anywhere.
 /^redis: [0-9]/ { next }
 /^(ok|\?)[ \t]/ || /^PASS$/ { state = ""; next }
 
-# Between two rules stands a race, in the middle of anything.
+# A race report is between two rules, anywhere in the output.
 /^==================$/ { race = !race; print; next }
 race { print; next }
 
 /^(FAIL|exit status|signal:|make(\[[0-9]+\])?:)/ { state = ""; print; next }
 /^ *--- FAIL/ { state = "test"; print; next }
-/^# / { state = "all"; print; next } # a package that cannot be built
+/^# / { state = "all"; print; next } # a package that does not build
 /^(panic|fatal error|goleak|runtime|testing|unexpected fault|SIG[A-Z]+|WARNING):/ { state = "all"; print; next }
 state == "all" { print; next }
-state == "test" && (/^[ \t]/ || /^$/) { print } # what the test has logged is indented
+state == "test" && (/^[ \t]/ || /^$/) { print } # the test's log is indented

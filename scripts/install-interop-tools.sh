@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what the tests against Redisson need beside what all tests need, where it is missing: a JDK of version 17 or
-# newer, and Maven. Does nothing, and needs no rights, where both are there.
+# Installs the additional tools of the Redisson tests if they are missing: a JDK 17 or newer, and Maven. If both exist, it does
+# nothing and needs no root.
 set -euo pipefail
 
 missing=()
-# A JRE will not do: the peer is compiled here.
+# A JRE is not enough: make interop compiles the peer.
 version=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p' || true)
 [ "${version:-0}" -ge 17 ] || missing+=(openjdk-17-jdk-headless)
 command -v mvn >/dev/null || missing+=(maven)
@@ -25,7 +25,7 @@ as_root() {
 
 if command -v apt-get >/dev/null; then
 	as_root apt-get update
-	# Newer releases have a newer JDK only.
+	# Newer releases have only a newer JDK.
 	[ -n "$(apt-cache madison openjdk-17-jdk-headless)" ] || missing=("${missing[@]/openjdk-17-jdk-headless/default-jdk-headless}")
 	echo "install-interop-tools: apt-get install ${missing[*]}" >&2
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
@@ -33,7 +33,7 @@ elif command -v brew >/dev/null; then
 	echo "install-interop-tools: brew install openjdk maven" >&2
 	brew install openjdk maven
 else
-	echo "install-interop-tools: the tests against Redisson need ${missing[*]} (Debian's names), and there is neither apt-get nor" \
-		"brew to install them with; install them and run this again" >&2
+	echo "install-interop-tools: the tests against Redisson need ${missing[*]} (Debian's names), and neither apt-get nor brew was" \
+		"found; install them and run this again" >&2
 	exit 1
 fi

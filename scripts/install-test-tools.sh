@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside Go, where it is missing: redis-server, a C compiler for the race detector, and a browser.
-# Does nothing, and needs no rights, where all are there.
+# Installs the tools that the tests need besides Go, if they are missing: redis-server, a C compiler for the race detector, and a
+# browser. If all exist, it does nothing and needs no root.
 set -euo pipefail
 
 missing=()
 
-# needs COMMAND APT-PACKAGES: notes what to install when there is no such command.
+# needs COMMAND APT-PACKAGES: adds the packages if the command is missing.
 needs() {
 	command -v "$1" >/dev/null || missing+=("${@:2}")
 }
 
-if [ -z "${REQLOCK_REDIS_SERVER:-}" ]; then # else the tests use that one
+if [ -z "${REQLOCK_REDIS_SERVER:-}" ]; then # otherwise the tests use that server
 	needs redis-server redis-server
 fi
 mac_chrome='/Applications/Google Chrome.app/Contents/MacOS/Google Chrome'
-if ! command -v google-chrome chromium-browser "$mac_chrome" >/dev/null; then # examples/payments is looked at in a browser
+if ! command -v google-chrome chromium-browser "$mac_chrome" >/dev/null; then # the tests open examples/payments in a browser
 	needs chromium chromium
 fi
-if [ "$(uname -s)" = Linux ]; then # elsewhere the race detector needs no compiler
+if [ "$(uname -s)" = Linux ]; then # on other systems the race detector needs no compiler
 	compiler=$("${GO:-go}" env CC)
 	needs "${compiler%% *}" gcc libc6-dev
 fi
@@ -38,7 +38,7 @@ as_root() {
 
 if command -v apt-get >/dev/null; then
 	as_root apt-get update
-	# Ubuntu's has another name.
+	# Ubuntu uses another name.
 	[ -n "$(apt-cache madison chromium)" ] || missing=("${missing[@]/%chromium/chromium-browser}")
 	echo "install-test-tools: apt-get install ${missing[*]}" >&2
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
@@ -50,7 +50,7 @@ elif command -v brew >/dev/null; then
 		esac
 	done
 else
-	echo "install-test-tools: the tests need ${missing[*]} (Debian's names), and there is neither apt-get nor brew to install" \
-		"them with; install them and run this again" >&2
+	echo "install-test-tools: the tests need ${missing[*]} (Debian's names), and neither apt-get nor brew was found;" \
+		"install them and run this again" >&2
 	exit 1
 fi

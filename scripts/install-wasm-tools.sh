@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what it takes beside Go to rebuild the WebAssembly guests in C, where it is missing: clang, and the linker lld.
-# Does nothing, and needs no rights, where both are there.
+# Installs clang and lld, which rebuild the WebAssembly guests in C, if they are missing. If both exist, it does nothing and needs
+# no root.
 set -euo pipefail
 
 missing=()
@@ -28,9 +28,9 @@ if command -v apt-get >/dev/null; then
 elif command -v brew >/dev/null; then
 	echo "install-wasm-tools: brew install llvm lld" >&2
 	brew install llvm lld
-	echo "install-wasm-tools: brew keeps llvm apart from Apple's clang: put \$(brew --prefix llvm)/bin before it in PATH" >&2
+	echo "install-wasm-tools: brew does not put llvm into PATH: put \$(brew --prefix llvm)/bin before Apple's clang in PATH" >&2
 else
-	echo "install-wasm-tools: rebuilding the guests in C needs ${missing[*]} (Debian's names), and there is neither apt-get nor brew" \
-		"to install them with; install them and run this again" >&2
+	echo "install-wasm-tools: rebuilding the guests in C needs ${missing[*]} (Debian's names), and neither apt-get nor brew was" \
+		"found; install them and run this again" >&2
 	exit 1
 fi

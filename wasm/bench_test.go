@@ -8,8 +8,8 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// BenchmarkPolicy is one call of each guest: a header, the URI and the method are read, a key, mode and wait set. All calls have
-// their deadline.
+// BenchmarkPolicy measures one call of each guest: it reads a header, the URI and the method, and
+// sets a key, mode and wait. Every call has a deadline.
 func BenchmarkPolicy(b *testing.B) {
 	r := request("GET", "/orders/42?x=1", "", "acme")
 	bench := func(name string, policy guard.PolicyFunc) {
@@ -29,7 +29,7 @@ func BenchmarkPolicy(b *testing.B) {
 	}
 }
 
-// BenchmarkParallel has as many callers as there are processors.
+// BenchmarkParallel runs one caller per processor.
 func BenchmarkParallel(b *testing.B) {
 	for _, guest := range languages {
 		p := start(b, guest, Config{})
@@ -48,7 +48,7 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkInstance is a start of one more instance.
+// BenchmarkInstance measures the start of one more instance.
 func BenchmarkInstance(b *testing.B) {
 	for _, guest := range languages {
 		p := start(b, guest, Config{})
@@ -65,7 +65,7 @@ func BenchmarkInstance(b *testing.B) {
 	}
 }
 
-// BenchmarkNew is the compilation and one instance.
+// BenchmarkNew measures compilation and one start.
 func BenchmarkNew(b *testing.B) {
 	for _, guest := range languages {
 		code := binary(b, guest)

@@ -12,38 +12,38 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// A call is one request on its way through a guest. The guest sees the request, changes a scratch copy of it, and leaves a
-// decision. None of it outlives the call but what finish makes of the decision.
+// A call is one request on its way through a guest. The guest sees the request, changes a scratch
+// copy of it, and leaves a decision. Only what finish makes of the decision outlives the call.
 type call struct {
 	cfg      *Config
 	request  *http.Request
-	buffered bool // the body has been read, or could not be
+	buffered bool // the body has been read, or reading it has failed
 	scratch  scratch
-	spent    int // bytes written
+	spent    int // bytes written, against maxScratch
 
 	policy guard.Policy
 	denial *guard.Error
-	next   bool // what handle_request has returned
+	next   bool // what handle_request returned
 }
 
-// scratch is what the guest has of the request, to read and to change.
+// scratch is the guest's copy of the request, to read and to change.
 type scratch struct {
-	method, uri string                  // empty: the request's
-	headers     [kinds]http.Header      // nil: the request's
+	method, uri string                  // empty: as in the request
+	headers     [kinds]http.Header      // nil: as in the request
 	bodies      [kindResponse + 1]*body // nil: not read yet
 	status      uint32
 }
 
-// A body is read from the front; the first write replaces it.
+// A body is read from the front. The first write replaces it.
 type body struct {
 	unread  []byte
-	err     error // why what came with the request cannot be read
+	err     error // why the request's body could not be read
 	written bool
 }
 
 func (b *body) write(text []byte) {
 	if !b.written {
-		*b = body{written: true} // what was there is the handler's: it must not be appended to
+		*b = body{written: true} // the old bytes belong to the handler: never append to them
 	}
 	b.unread = append(b.unread, text...)
 }
@@ -53,8 +53,9 @@ func newCall(cfg *Config, r *http.Request, policy guard.Policy) *call {
 	return &call{cfg: cfg, request: r, policy: policy, scratch: scratch{status: http.StatusOK}}
 }
 
-// bufferBody reads the body before the guest runs: nothing could end a guest that waits for a slow client. The handler reads
-// the same bytes, whatever becomes of the guest. Errors wait for a guest that reads the body.
+// bufferBody reads the body before the guest runs, because a guest that waits for a slow client
+// could not be stopped. The handler reads the same bytes whatever the guest does. Errors are kept
+// for a guest that reads the body.
 func (c *call) bufferBody(read func(*http.Request) ([]byte, error)) {
 	text, err := read(c.request)
 	c.buffered = true
@@ -76,7 +77,7 @@ func bodyError(err error) error {
 	return &unreadable{err}
 }
 
-// An unreadable body is the client's doing, not the guest's; guards know what to answer.
+// unreadable is the error of a body the client failed to send. Guards answer it as such.
 type unreadable struct{ err error }
 
 func (u *unreadable) Error() string {
@@ -91,7 +92,7 @@ func (c *call) method() string {
 	return c.request.Method
 }
 
-// uri is the path, encoded, and the query.
+// uri returns the encoded path and the query.
 func (c *call) uri() string {
 	if c.scratch.uri == "" {
 		c.scratch.uri = c.request.URL.RequestURI()
@@ -99,8 +100,8 @@ func (c *call) uri() string {
 	return c.scratch.uri
 }
 
-// keyHeader is where guests that know only http-wasm leave their key. What a client sends in it is hidden from them: it would
-// come back as theirs.
+// keyHeader is where guests that use only http-wasm put their key. The client's own values are
+// hidden from guests, so that they cannot be mistaken for the guest's.
 const keyHeader = "X-Lock-Key"
 
 func (c *call) headerNames(kind uint32) []string {
@@ -116,7 +117,7 @@ func (c *call) headerNames(kind uint32) []string {
 	return names
 }
 
-// headerValues are those of a canonical name.
+// headerValues returns the values of a canonical header name.
 func (c *call) headerValues(kind uint32, name string) []string {
 	if h := c.scratch.headers[kind]; h != nil {
 		return h[name]
@@ -132,7 +133,7 @@ func (c *call) headerValues(kind uint32, name string) []string {
 	return nil
 }
 
-// editHeaders are the guest's own.
+// editHeaders returns the guest's copy of the headers.
 func (c *call) editHeaders(kind uint32) http.Header {
 	if c.scratch.headers[kind] == nil {
 		c.scratch.headers[kind] = c.original(kind)
@@ -140,7 +141,7 @@ func (c *call) editHeaders(kind uint32) http.Header {
 	return c.scratch.headers[kind]
 }
 
-// original is a copy of what came with the request.
+// original returns a copy of the request's headers.
 func (c *call) original(kind uint32) http.Header {
 	var h http.Header
 	switch kind {
@@ -158,7 +159,7 @@ func (c *call) original(kind uint32) http.Header {
 		h = make(http.Header)
 	}
 	for name, values := range h {
-		h[name] = slices.Clip(values) // to be appended to, but not in place
+		h[name] = slices.Clip(values) // so that an append copies
 	}
 	return h
 }
@@ -168,7 +169,7 @@ const (
 	maxKeyLen = 4096 // bytes
 )
 
-// addKey is given a key that the guest has made of a request.
+// addKey validates a key from the guest and adds it.
 func (c *call) addKey(key string) error {
 	switch {
 	case key == "":
@@ -178,18 +179,18 @@ func (c *call) addKey(key string) error {
 	case !utf8.ValidString(key):
 		return breach("a key is not valid UTF-8")
 	case len(c.policy.Keys) == maxKeys:
-		return breach("it sets more than %d keys", maxKeys)
+		return breach("it set more than %d keys", maxKeys)
 	}
 	c.policy.Keys = append(c.policy.Keys, key)
 	return nil
 }
 
-// finish makes of what the guest has left what it wants. Denying comes before skipping, and skipping before locking.
+// finish converts the guest's output to a policy. Deny beats skip, and skip beats keys.
 func (c *call) finish() error {
 	switch {
 	case c.denial != nil:
 		return c.denial
-	case !c.next: // http-wasm's word for an answer of the guest's own
+	case !c.next: // http-wasm: the guest answered the request itself
 		return denied(refusingStatus(c.scratch.status), "")
 	case c.policy.Skip:
 		return nil
@@ -203,12 +204,12 @@ func (c *call) finish() error {
 	case len(c.policy.Keys) == 0:
 		return ErrNoKey
 	case len(c.policy.Keys) > 1 && c.policy.Mode == guard.ModeFenced:
-		return breach("it sets %d keys; Fenced is for one", len(c.policy.Keys))
+		return breach("it set %d keys; ModeFenced allows one", len(c.policy.Keys))
 	}
 	return nil
 }
 
-// refusingStatus is a guest's own status if it refuses.
+// refusingStatus returns the guest's status if that is an error status.
 func refusingStatus(status uint32) int {
 	if !refuses(status) {
 		return http.StatusForbidden

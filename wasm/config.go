@@ -11,34 +11,36 @@ import (
 	"time"
 )
 
-// Config bounds what a plugin may do. The zero value is a good start.
+// Config limits a plugin. The zero value has sensible defaults.
 type Config struct {
-	// Settings is what the guest gets from get_config: text in whatever form it expects.
+	// Settings is the text that the guest reads with get_config. Its format is up to the guest.
 	Settings []byte
-	// Timeout is how long one call of the guest may take. 0: 50ms. It is never off.
+	// Timeout limits one call of the guest. 0 means 50ms. It cannot be disabled.
 	Timeout time.Duration
-	// InitTimeout is how long the start of an instance may take. 0: 5s.
+	// InitTimeout limits the start of an instance. 0 means 5s.
 	InitTimeout time.Duration
-	// MaxInstances is how many calls run at the same time, each in an instance of its own; further ones wait for as long as their
-	// request's context allows. 0: twice GOMAXPROCS.
+	// MaxInstances limits the calls that run at the same time, each in an instance of its own.
+	// Further calls wait until their request's context ends. 0 means twice GOMAXPROCS.
 	MaxInstances int
-	// MemoryLimit is how many bytes of linear memory an instance may have, in whole pages of 64 KiB. 0: 16 MiB.
+	// MemoryLimit limits the linear memory of an instance, in bytes, in whole pages of 64 KiB. 0
+	// means 16 MiB.
 	MemoryLimit uint64
-	// MaxBody is how many bytes of a request's body a guest can read. 0: 64 KiB.
+	// MaxBody is the largest request body, in bytes, that a guest can read. 0 means 64 KiB.
 	MaxBody int64
-	// MaxWait and MaxLease are the longest times that a guest may set. 0: 30s and 10 minutes.
+	// MaxWait and MaxLease limit the times that a guest may set. 0 means 30s and 10 minutes.
 	MaxWait, MaxLease time.Duration
-	// CacheDir keeps compiled code for the next start of the process. It holds machine code that is run as it is, so it must be
-	// accessible to the user of the process only; it is made with mode 0700 if it is not there. Empty: no cache.
+	// CacheDir stores compiled code for the next start of the process. The process executes that
+	// code, so no other user may have access to the directory. It is created with mode 0700 if it
+	// does not exist. Empty means no cache.
 	CacheDir string
-	// Logger takes what guests say and why calls have failed, with the plugin's name, at most 50 lines a second, and what
-	// becomes of new versions. nil: slog.Default().
+	// Logger receives what guests log and why calls failed, with the plugin's name, at most 50
+	// lines a second, and the result of loading new versions. nil means slog.Default().
 	Logger *slog.Logger
-	// Watch lets a plugin made by Open follow its file: see there.
+	// Watch makes a plugin follow its file; see Open.
 	Watch bool
 }
 
-// page is WebAssembly's unit of memory.
+// page is the WebAssembly page size.
 const page = 64 << 10
 
 func (c Config) validate() error {
@@ -66,7 +68,7 @@ func (c Config) validate() error {
 	return fmt.Errorf("reqlock: wasm: invalid Config: %w", errors.Join(problems...))
 }
 
-// checkCacheDir refuses a directory that others can write machine code into.
+// checkCacheDir rejects a directory that others can write machine code to.
 func checkCacheDir(dir string) error {
 	if dir == "" {
 		return nil
@@ -74,7 +76,7 @@ func checkCacheDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil // it will be made
+		return nil // wazero creates it
 	case err != nil:
 		return fmt.Errorf("CacheDir: %w", err)
 	case !info.IsDir():
@@ -83,13 +85,13 @@ func checkCacheDir(dir string) error {
 	return notOurs(dir, info)
 }
 
-// notOurs says why a directory is not the process's alone.
+// notOurs returns an error if other users can change what is in a directory.
 func notOurs(dir string, info fs.FileInfo) error {
 	switch {
 	case foreign(info):
-		return fmt.Errorf("CacheDir %s belongs to another user, who must not be able to change what is run from it: use one of the process's own", dir)
+		return fmt.Errorf("CacheDir %s belongs to another user, who could replace the code that runs from it: use a directory of the process's user", dir)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("CacheDir %s has mode %04o; others must not be able to change what is run from it: use 0700", dir, info.Mode().Perm())
+		return fmt.Errorf("CacheDir %s has mode %04o, so others could replace the code that runs from it: use 0700", dir, info.Mode().Perm())
 	}
 	return nil
 }

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// A deadline is the context of an instance's calls, one after another. It ends when one of them takes too long, and the instance
-// with it; that is why it can be used again and again: a deadline that is over is never begun again.
+// A deadline is the context of an instance's calls, one after another. It ends when a call takes
+// too long, which also ends the instance. So an unexpired deadline can be reused for the next call.
 //
-// It is a context of its own because what a client does must not end an instance, and because one with a timer for each call
-// costs more than many guests do.
+// It is not derived from the request's context, because a client must not be able to end an
+// instance. It is no standard timeout context, because a new timer for each call costs more than
+// many guests.
 type deadline struct {
 	owner *instance
 	timer *time.Timer // stopped, except between begin and end
@@ -30,10 +31,10 @@ func (d *deadline) begin(timeout time.Duration) {
 	d.timer.Reset(timeout)
 }
 
-// end reports whether the call was over in time.
+// end stops the timer and reports whether the call was in time.
 func (d *deadline) end() bool {
 	if !d.timer.Stop() {
-		d.expire() // the timer's function may be yet to run: it must not end another call
+		d.expire() // the timer's function may still run: it must not end a later call
 	}
 	return d.Err() == nil
 }

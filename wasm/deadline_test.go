@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// TestDeadline is used again and again, until it has passed.
+// A deadline can be reused until it expires.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	d := newDeadline(nil)
 	for range 3 {
 		d.begin(time.Hour)
 		if !d.end() || d.Err() != nil {
-			t.Fatal("it has passed")
+			t.Fatal("expired too early")
 		}
 	}
 	d.begin(time.Nanosecond)
 	<-d.Done()
 	if d.end() || d.Err() != context.DeadlineExceeded {
-		t.Errorf("it has not passed: %v", d.Err())
+		t.Errorf("not expired: %v", d.Err())
 	}
 
 	late := newDeadline(nil)
@@ -27,15 +27,15 @@ func TestDeadline(t *testing.T) {
 	late.timer = time.AfterFunc(0, func() { close(fired); <-held; late.expire() })
 	<-fired
 	if late.end() || late.Err() == nil {
-		t.Error("it has passed, and could be begun again")
+		t.Error("an expired deadline was begun again")
 	}
 	close(held)
 
 	d = newDeadline(nil)
 	d.begin(time.Hour)
 	d.expire()
-	d.expire() // by a context as well
+	d.expire() // as the end of a context does
 	if d.end() || d.Err() == nil {
-		t.Error("it was ended and has not passed")
+		t.Error("expire did not end it")
 	}
 }

@@ -12,30 +12,31 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// The errors of this package; test for them with errors.Is. Those of Plugin.Policy are *guard.Error as well: the answer is
-// 503, with the problem type urn:reqlock:problem:plugin-failed, or 413 for ErrBodyTooLarge. Only ErrBusy after a client that
-// has left is none: nobody is there to be answered. A guard never fails open on them, since a request can cause them. Their
-// text is for logs; the client sees none of it.
+// The errors of this package; test for them with errors.Is. Errors of Plugin.Policy are also a
+// *guard.Error: guards answer 503 with the problem type urn:reqlock:problem:plugin-failed, or 413
+// for ErrBodyTooLarge. The exception is ErrBusy after the client has disconnected. Guards never
+// fail open on these errors, because a request can cause them. Clients do not see their text.
 var (
-	// ErrTimeout: a call was not over after Config.Timeout, or a start after Config.InitTimeout.
+	// ErrTimeout: a call took longer than Config.Timeout, or a start longer than
+	// Config.InitTimeout.
 	ErrTimeout = errors.New("reqlock: wasm: the guest took too long")
-	// ErrTrap: the guest crashed, left, or pointed outside of its memory.
+	// ErrTrap: the guest crashed, exited, or passed a pointer outside its memory.
 	ErrTrap = errors.New("reqlock: wasm: the guest trapped")
 	// ErrNoKey: the guest returned without a key, skip or deny.
 	ErrNoKey = errors.New("reqlock: wasm: the guest set no key")
-	// ErrBadGuest: the binary is no guest of this host, or the guest set something that it must not.
-	ErrBadGuest = errors.New("reqlock: wasm: the guest breaks the rules")
-	// ErrBodyTooLarge: the guest reads the body, and the body is larger than Config.MaxBody.
+	// ErrBadGuest: the binary is not a valid guest, or the guest passed an invalid value.
+	ErrBadGuest = errors.New("reqlock: wasm: the guest violates the ABI")
+	// ErrBodyTooLarge: the guest reads the body, which is larger than Config.MaxBody.
 	ErrBodyTooLarge = errors.New("reqlock: wasm: the body is too large for the guest")
 	// ErrBusy: the request ended before an instance was free.
 	ErrBusy = errors.New("reqlock: wasm: no instance was free in time")
 	// ErrClosed: the plugin is closing or closed.
 	ErrClosed = errors.New("reqlock: wasm: the plugin is closed")
 
-	errDenied = errors.New("reqlock: wasm: the guest denies the request")
+	errDenied = errors.New("reqlock: wasm: the guest denied the request")
 )
 
-// failed is the answer to a request that the plugin could not decide on.
+// failed returns the problem that answers a request for which the plugin failed.
 func failed(err error) *guard.Error {
 	if errors.Is(err, ErrBodyTooLarge) {
 		return &guard.Error{
@@ -56,7 +57,8 @@ func failed(err error) *guard.Error {
 	}
 }
 
-// denied is the answer that a guest gives in the handler's place. The guest's text is all that a client ever sees of one.
+// denied returns the problem for a request that the guest denied. It shows the client the guest's
+// text.
 func denied(status int, text string) *guard.Error {
 	return &guard.Error{
 		Status: status,
@@ -67,17 +69,17 @@ func denied(status int, text string) *guard.Error {
 	}
 }
 
-// breach says what the guest must not do.
+// breach returns an ErrBadGuest with a reason.
 func breach(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadGuest, fmt.Sprintf(format, args...))
 }
 
-// trapped says what crashed the guest.
+// trapped returns an ErrTrap with a reason.
 func trapped(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTrap, fmt.Sprintf(format, args...))
 }
 
-// An abort is what a host function panics with to end the call. The instance that it ends finds the error again.
+// abort is the panic value with which a host function ends a call. instance.run recovers the error.
 type abort struct{ error }
 
 func (a abort) Unwrap() error { return a.error }
@@ -87,7 +89,7 @@ const (
 	maxText   = 1024 // bytes of a trap's text, or of a line in the log
 )
 
-// printable replaces what could garble a terminal or a page, and cuts.
+// printable replaces characters that could garble a terminal or a page, and truncates.
 func printable(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -98,7 +100,7 @@ func printable(text string, limit int) string {
 	return cut(text, limit)
 }
 
-// loggable is printable for logs, which can show lines.
+// loggable is printable for logs, which may have several lines.
 func loggable(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\r\n"), "\n")
 	for i, line := range lines {
@@ -107,7 +109,7 @@ func loggable(text string) string {
 	return cut(strings.Join(lines, "\n"), maxText)
 }
 
-// cut shortens a text to so many bytes, between two characters.
+// cut truncates text to limit bytes without splitting a character.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -14,7 +14,8 @@ import (
 	"github.com/reqlock/reqlock/wasm"
 )
 
-// The plugin of examples/wasm derives the locks of a request: those of the tenant and the list in its path.
+// The plugin of examples/wasm derives locks from the request's path: one for the tenant and one for
+// the list.
 func Example() {
 	redis, err := embedded.Start() // in production, a Redis that all servers share
 	if err != nil {

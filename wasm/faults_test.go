@@ -18,18 +18,18 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// faults are the letters of testdata/README.md, each with what it has to end in.
+// faults lists the letters of testdata/README.md with the expected results.
 var faults = []struct {
 	letter string
 	want   error
-	text   string // a part of the error's
+	text   string // must be part of the error's text
 }{
 	{"t", ErrTrap, ""},
 	{"o", ErrTrap, ""},
 	{"z", ErrTrap, ""},
 	{"m", ErrTrap, ""},
 	{"x", ErrTrap, "exited with code 3"},
-	{"p", ErrTrap, "add_key: 100 bytes at 4294967280 are outside of the guest's memory"},
+	{"p", ErrTrap, "add_key: 100 bytes at 4294967280 are outside the guest's memory"},
 	{"g", ErrTrap, "get_uri: "},
 	{"b", ErrTrap, "read_body: buf_limit is 0"},
 	{"k", ErrBadGuest, "more than 4096 bytes"},
@@ -45,14 +45,14 @@ var faults = []struct {
 	{"c", ErrBadGuest, "more than 16 keys"},
 }
 
-// faulty is a request that makes a guest go wrong.
+// faulty returns a request that triggers a fault.
 func faulty(letter string) *http.Request {
 	r := request("PUT", "/orders/42", "the body", "acme")
 	r.Header.Set("X-Fault", letter)
 	return r
 }
 
-// checkFault says what is wrong with how a fault ended, if anything.
+// checkFault returns an error unless a fault ended as expected.
 func checkFault(p *Plugin, letter string, want error, text string) error {
 	policy := initial
 	err := p.Policy(faulty(letter), &policy)
@@ -61,13 +61,13 @@ func checkFault(p *Plugin, letter string, want error, text string) error {
 	}
 	var answer *guard.Error
 	if !errors.As(err, &answer) || answer.Status != http.StatusServiceUnavailable || answer.Type != "urn:reqlock:problem:plugin-failed" {
-		return fmt.Errorf("fault %s is answered %+v", letter, answer)
+		return fmt.Errorf("fault %s: answer %+v", letter, answer)
 	}
 	if len(err.Error()) > 2*maxText {
 		return fmt.Errorf("fault %s has a text of %d bytes", letter, len(err.Error()))
 	}
 	if !reflect.DeepEqual(policy, initial) {
-		return fmt.Errorf("fault %s has left the policy %+v", letter, policy)
+		return fmt.Errorf("fault %s changed the policy to %+v", letter, policy)
 	}
 	return nil
 }
@@ -88,7 +88,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// rounds returns a check that so many calls are right, one after another. A request can be asked about again: its body stays.
+// rounds returns a check that sends calls and compares their results. It may reuse requests,
+// because their bodies stay.
 func rounds(t *testing.T) func(t *testing.T, p *Plugin, calls int) {
 	var requests []*http.Request
 	var want []verdict
@@ -107,7 +108,7 @@ func rounds(t *testing.T) func(t *testing.T, p *Plugin, calls int) {
 	}
 }
 
-// TestEndlessRecursion shows that the host's bound of a guest's stack ends in an error. It is wazero's, and not small.
+// wazero's limit of a guest's stack ends endless recursion with an error.
 func TestEndlessRecursion(t *testing.T) {
 	t.Parallel()
 	p := start(t, "wat", Config{MaxInstances: 1})
@@ -122,10 +123,10 @@ func TestEndlessRecursion(t *testing.T) {
 	}
 }
 
-// TestEndlessLoop also has the garbage collector and other calls go on while a guest loops.
+// While a guest loops, the garbage collector and other calls make progress.
 //
-// It runs before the parallel tests: five loops at a time, on few processors, would show something else. A machine that stands
-// still for a second would, too, and so there are several tries.
+// It runs before the parallel tests, because several loops at once on few processors would distort
+// the result. So would a machine that stalls for a second, which is why there are several tries.
 func TestEndlessLoop(t *testing.T) {
 	if testing.Short() {
 		t.Skip("loops for a second in each language, while no other test runs")
@@ -138,13 +139,13 @@ func TestEndlessLoop(t *testing.T) {
 			for try := 1; ; try++ {
 				took, meanwhile := loop(t, looping, other)
 				if took < timeout {
-					t.Errorf("the loop has ended after %s; the timeout is %s", took, timeout)
+					t.Errorf("the loop ended after %s; the timeout is %s", took, timeout)
 				}
 				if took < 2*timeout && meanwhile > 0 {
 					break
 				}
 				if try == 5 {
-					t.Fatalf("the loop has ended after %s, the timeout is %s; meanwhile, there were %d rounds of other calls", took, timeout, meanwhile)
+					t.Fatalf("the loop ended after %s, the timeout is %s; %d rounds of other calls ran meanwhile", took, timeout, meanwhile)
 				}
 			}
 			looping.cfg.Timeout = patience // nothing runs
@@ -153,7 +154,8 @@ func TestEndlessLoop(t *testing.T) {
 	}
 }
 
-// loop has a guest loop until its timeout, and says how long that took and how often everything else went on meanwhile.
+// loop lets a guest loop until its timeout. It returns how long that took and how many rounds of
+// other calls ran meanwhile.
 func loop(t *testing.T, looping, other *Plugin) (took time.Duration, meanwhile int) {
 	t.Helper()
 	ended := make(chan time.Duration)
@@ -169,7 +171,8 @@ func loop(t *testing.T, looping, other *Plugin) (took time.Duration, meanwhile i
 		inTime := true
 		for _, p := range []*Plugin{looping, other} {
 			err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))
-			if inTime = inTime && err == nil; err != nil && !errors.Is(err, ErrTimeout) { // that is for a machine that stands still
+			// A slow machine may time out.
+			if inTime = inTime && err == nil; err != nil && !errors.Is(err, ErrTimeout) {
 				t.Error(err)
 			}
 		}
@@ -184,8 +187,8 @@ func loop(t *testing.T, looping, other *Plugin) (took time.Duration, meanwhile i
 	}
 }
 
-// TestWriteWithoutEnd is a single call of the host that would take minutes.
-func TestWriteWithoutEnd(t *testing.T) {
+// A single host call that would take minutes ends at the deadline.
+func TestWrite_EndsAtDeadline(t *testing.T) {
 	t.Parallel()
 	p := start(t, "iovecs", Config{Timeout: 500 * time.Millisecond})
 	began := time.Now()
@@ -193,7 +196,7 @@ func TestWriteWithoutEnd(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > patience {
-		t.Errorf("it has taken %s", took)
+		t.Errorf("the write took %s", took)
 	}
 }
 
@@ -216,15 +219,15 @@ func TestLogFlood(t *testing.T) {
 			if size := len(log.String()); size > (2*maxText+300)*maxLines*seconds {
 				t.Errorf("%d bytes", size)
 			}
-			if !strings.Contains(log.String(), "the guest says") || !strings.Contains(log.String(), "plugin=sha256:") {
+			if !strings.Contains(log.String(), "guest log") || !strings.Contains(log.String(), "plugin=sha256:") {
 				t.Errorf("%.300s", log)
 			}
 		})
 	}
 }
 
-// TestOutputWithoutALineEnd is in the log when its call is over, and not joined to what the next one writes.
-func TestOutputWithoutALineEnd(t *testing.T) {
+// Output without a line end is logged when its call ends, and not joined to later output.
+func TestOutput_WithoutLineEnd(t *testing.T) {
 	t.Parallel()
 	log := &logged{}
 	p := start(t, "c", Config{MaxInstances: 1, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -237,14 +240,14 @@ func TestOutputWithoutALineEnd(t *testing.T) {
 		}
 		ask(t, p.Policy, request("GET", "/", "", "acme"))
 		for _, name := range []string{"stdout", "stderr"} {
-			if line := regexp.MustCompile("the guest writes to " + name + `" .* text=` + text + "\n"); !line.MatchString(log.String()) {
+			if line := regexp.MustCompile("guest output on " + name + `" .* text=` + text + "\n"); !line.MatchString(log.String()) {
 				t.Errorf("no %q in the log:\n%s", line, log)
 			}
 		}
 	}
 }
 
-// logged is a log to be looked into.
+// logged is a log that tests can read.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -262,7 +265,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// TestJournal has a window of its own time.
+// The journal limits lines per second and reports how many it dropped.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	j := newJournal(slog.New(slog.DiscardHandler), "x")
@@ -285,7 +288,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-func TestStartThatFails(t *testing.T) {
+func TestStart_Fails(t *testing.T) {
 	t.Parallel()
 	for _, guest := range languages {
 		for settings, want := range map[string]error{"l": ErrTimeout, "t": ErrTrap} {
@@ -293,19 +296,22 @@ func TestStartThatFails(t *testing.T) {
 				t.Parallel()
 				cfg := Config{Settings: []byte(settings), InitTimeout: patience, CacheDir: compiled, Logger: slog.New(slog.DiscardHandler)}
 				if want == ErrTimeout {
-					cfg.InitTimeout = 500 * time.Millisecond // of nothing but the loop
+					cfg.InitTimeout = 500 * time.Millisecond // only the loop needs it
 				}
 				p, err := New(context.Background(), binary(t, guest), cfg)
 				if p != nil || !errors.Is(err, want) {
-					t.Errorf("%v; want %v", err, want)
+					t.Fatalf("%v; want %v", err, want)
+				}
+				if !strings.HasPrefix(err.Error(), "reqlock: wasm: starting the guest: ") {
+					t.Errorf("error %q does not name the package and the step", err)
 				}
 			})
 		}
 	}
 }
 
-// TestStartIsStopped ends a start by the context.
-func TestStartIsStopped(t *testing.T) {
+// The end of the context stops a start.
+func TestStart_Stopped(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
@@ -315,8 +321,8 @@ func TestStartIsStopped(t *testing.T) {
 	}
 }
 
-// TestTextsOfGuestsAreNotForClients shows that they are in the log.
-func TestTextsOfGuestsAreNotForClients(t *testing.T) {
+// A guest's texts are in the log, and clients do not see them.
+func TestFaults_TextsAreNotForClients(t *testing.T) {
 	t.Parallel()
 	log := &logged{}
 	p := start(t, "assemblyscript", Config{Logger: slog.New(slog.NewTextHandler(log, nil))})

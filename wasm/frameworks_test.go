@@ -19,7 +19,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// frameworks mount a handler at POST /orders/{id}, with a plugin before it.
+// frameworks mount a handler at POST /orders/{id} behind a plugin.
 var frameworks = map[string]func(locks *core.Client, cfg guard.Config, h http.HandlerFunc) http.Handler{
 	"net/http": func(locks *core.Client, cfg guard.Config, h http.HandlerFunc) http.Handler {
 		mux := http.NewServeMux()
@@ -39,8 +39,8 @@ var frameworks = map[string]func(locks *core.Client, cfg guard.Config, h http.Ha
 	},
 }
 
-// TestFrameworks has a plugin decide in each of them: requests for one key exclude each other, those for another do not, and
-// the handler gets the body that the guest has read.
+// In each framework a plugin decides: requests with the same key exclude each other, others do not,
+// and the handler gets the body that the guest has read.
 func TestFrameworks(t *testing.T) {
 	server := redistest.Start(t)
 	for name, mount := range frameworks {

@@ -20,13 +20,13 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// guestsDir lets make wasm-guests run the same tests on guests that were just built.
+// guestsDir lets make wasm-guests run the same tests on guests it has just built.
 var guestsDir = flag.String("guests", "testdata", "`directory` of the guests' binaries; those that are not there are taken from testdata")
 
-// languages are those of the one policy that testdata/README.md describes.
+// languages lists the guests with the policy of testdata/README.md.
 var languages = []string{"go", "c", "rust", "assemblyscript", "wat"}
 
-// patience is a timeout for calls that are to succeed, also on a machine with much else to do.
+// patience is a timeout for calls that must succeed, even on a busy machine.
 const patience = 30 * time.Second
 
 func binary(t testing.TB, name string) []byte {
@@ -41,7 +41,7 @@ func binary(t testing.TB, name string) []byte {
 	return b
 }
 
-// start makes a plugin, and closes it when the test is over.
+// start creates a plugin and closes it at the end of the test.
 func start(t testing.TB, guest string, cfg Config) *Plugin {
 	t.Helper()
 	if cfg.Timeout == 0 {
@@ -73,10 +73,10 @@ func closePlugin(t testing.TB, p *Plugin) {
 	}
 }
 
-// initial is the policy that a guest finds.
+// initial is the policy before the guest runs.
 var initial = guard.Policy{Mode: guard.ModeExclusive, WaitTime: 7 * time.Second, LeaseTime: 8 * time.Second}
 
-// nativePolicy is the policy of the guests, in the host's own code.
+// nativePolicy implements the guests' policy in Go.
 func nativePolicy(r *http.Request, p *guard.Policy) error {
 	uri := r.URL.RequestURI()
 	path, _, _ := strings.Cut(uri, "?")
@@ -108,7 +108,7 @@ func nativePolicy(r *http.Request, p *guard.Policy) error {
 	return nil
 }
 
-// table is 200 requests, each made anew when it is asked for.
+// table returns 200 requests, each created by a call.
 func table() []func() *http.Request {
 	var requests []func() *http.Request
 	add := func(method, target, body string, tenants ...string) {
@@ -150,7 +150,7 @@ func request(method, target, body string, tenants ...string) *http.Request {
 	return r
 }
 
-// verdict is all that a request comes to, to be compared.
+// verdict is the comparable result of a request.
 type verdict struct {
 	Policy guard.Policy
 	Denial guard.Error
@@ -171,7 +171,7 @@ func ask(t testing.TB, policy guard.PolicyFunc, r *http.Request) verdict {
 	return v
 }
 
-func TestGuestsGiveTheSamePolicyAsNativeCode(t *testing.T) {
+func TestGuests_MatchNativeCode(t *testing.T) {
 	t.Parallel()
 	requests := table()
 	if len(requests) != 200 {
@@ -191,7 +191,7 @@ func TestGuestsGiveTheSamePolicyAsNativeCode(t *testing.T) {
 				seen[fmt.Sprint(want.Denial.Status, want.Policy.Skip, want.Policy.Mode, len(want.Policy.Keys))]++
 				sent, _ := io.ReadAll(make().Body)
 				if left, err := io.ReadAll(r.Body); err != nil || !bytes.Equal(left, sent) {
-					t.Errorf("the handler reads %q of %q, %v", left, sent, err)
+					t.Errorf("the handler read %q of %q, %v", left, sent, err)
 				}
 			}
 			if len(seen) != 6 { // 400, 414, skip, read, write with one key and with two
@@ -201,7 +201,7 @@ func TestGuestsGiveTheSamePolicyAsNativeCode(t *testing.T) {
 	}
 }
 
-func TestGuestsOfTheDocumentation(t *testing.T) {
+func TestGuests_Documentation(t *testing.T) {
 	t.Parallel()
 	p := start(t, "docs", Config{})
 	if v := ask(t, p.Policy, request("GET", "/orders/1?x=2", "")); !reflect.DeepEqual(v.Policy.Keys, []string{"/orders/1?x=2"}) {

@@ -9,20 +9,21 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The modules that guests import, beside wasi_snapshot_preview1.
+// The modules that guests can import, besides wasi_snapshot_preview1.
 const (
 	moduleHTTP    = "http_handler"
 	moduleReqlock = "reqlock_v1"
 	moduleEnv     = "env"
 )
 
-// A hostModule is what guests can import under one name.
+// A hostModule holds the functions that guests can import from one module.
 type hostModule []hostFunction
 
 type hostFunction struct {
 	name            string
 	params, results []api.ValueType
-	fn              func(i *instance, mem memory, stack []uint64) // arguments are on the stack, and then the result
+	// The stack holds the arguments, then the result.
+	fn func(i *instance, mem memory, stack []uint64)
 }
 
 func (m hostModule) instantiate(ctx context.Context, r wazero.Runtime, name string) error {
@@ -34,51 +35,51 @@ func (m hostModule) instantiate(ctx context.Context, r wazero.Runtime, name stri
 	return err
 }
 
-// Call makes it an api.GoModuleFunction.
+// Call implements api.GoModuleFunction.
 func (f hostFunction) Call(ctx context.Context, guest api.Module, stack []uint64) {
 	f.fn(ctx.Value(instanceKey{}).(*instance), memory{guest.Memory(), f.name}, stack)
 }
 
-// inCall is for functions that have a meaning only while the guest decides on a request.
+// inCall wraps a function that may be called only during handle_request.
 func inCall(fn func(c *call, mem memory, stack []uint64)) func(*instance, memory, []uint64) {
 	return func(i *instance, mem memory, stack []uint64) {
 		if i.call == nil {
-			panic(abort{breach("%s: there is no request before handle_request is called", mem.function)})
+			panic(abort{breach("%s: no request before handle_request is called", mem.function)})
 		}
 		fn(i.call, mem, stack)
 	}
 }
 
-// memory is the guest's, as one host function sees it.
+// memory is the guest's memory as one host function sees it.
 type memory struct {
 	api.Memory
 	function string
 }
 
-// bytes is a view; it is good until the guest runs again.
+// bytes returns a view that is valid until the guest runs again.
 func (m memory) bytes(ptr, length uint64) []byte {
 	if m.Memory == nil {
 		panic(abort{trapped("%s: the guest has no memory", m.function)})
 	}
 	b, ok := m.Read(uint32(ptr), uint32(length))
 	if uint32(length) == 0 {
-		return nil // wherever an empty value lies
+		return nil // a guest may pass any pointer with an empty value
 	}
 	if !ok {
-		panic(abort{trapped("%s: %d bytes at %d are outside of the guest's memory", m.function, uint32(length), uint32(ptr))})
+		panic(abort{trapped("%s: %d bytes at %d are outside the guest's memory", m.function, uint32(length), uint32(ptr))})
 	}
 	return b
 }
 
 func (m memory) string(ptr, length uint64) string { return string(m.bytes(ptr, length)) }
 
-// text is for logs: longer ones are cut before they are copied.
+// text returns text for logs, truncated before it is copied.
 func (m memory) text(ptr, length uint64) string {
 	b := m.bytes(ptr, length)
 	return string(b[:min(len(b), maxText)])
 }
 
-// fill is how getters answer: the value is written if it fits, and its length returned all the same.
+// fill writes a value if it fits, and returns its length in any case.
 func (m memory) fill(buf, limit uint64, value string) uint64 {
 	if uint64(len(value)) <= uint64(uint32(limit)) {
 		copy(m.bytes(buf, uint64(len(value))), value)
@@ -86,7 +87,7 @@ func (m memory) fill(buf, limit uint64, value string) uint64 {
 	return uint64(len(value))
 }
 
-// fillList writes values with a NUL after each, and returns count<<32|length.
+// fillList writes values, each followed by a NUL, and returns count<<32|length.
 func (m memory) fillList(buf, limit uint64, values []string) uint64 {
 	length := len(values)
 	for _, v := range values {
@@ -110,7 +111,7 @@ const (
 
 func types(t ...api.ValueType) []api.ValueType { return t }
 
-// hostModules are all of them. WASI is wazero's own.
+// hostModules are the modules this package provides. wazero provides WASI.
 var hostModules = map[string]hostModule{
 	moduleHTTP:    httpHandler,
 	moduleReqlock: reqlockV1,
@@ -119,7 +120,8 @@ var hostModules = map[string]hostModule{
 	},
 }
 
-// envAbort is how AssemblyScript ends: its message and file are UTF-16, with their length in bytes in the word before them.
+// envAbort is AssemblyScript's abort. Its message and file name are UTF-16, and the word before
+// each holds the length in bytes.
 func envAbort(_ *instance, mem memory, stack []uint64) {
 	text := func(ptr uint64) string {
 		length, ok := mem.ReadUint32Le(uint32(ptr) - 4)
@@ -139,11 +141,11 @@ func envAbort(_ *instance, mem memory, stack []uint64) {
 	panic(abort{trapped("abort: %s (%s:%d:%d)", text(stack[0]), text(stack[1]), uint32(stack[2]), uint32(stack[3]))})
 }
 
-// guestLog is http_handler's log.
+// guestLog implements http_handler's log.
 func guestLog(i *instance, mem memory, stack []uint64) {
 	text := mem.text(stack[1], stack[2])
 	if level, ok := logLevel(stack[0]); ok {
-		i.program.journal.say(level, "reqlock: wasm: the guest says", text)
+		i.program.journal.say(level, "reqlock: wasm: guest log", text)
 	}
 }
 
@@ -152,7 +154,7 @@ func logEnabled(i *instance, _ memory, stack []uint64) {
 	stack[0] = bit(ok && i.program.journal.enabled(level))
 }
 
-// logLevel is http-wasm's; false: none.
+// logLevel converts an http-wasm level. It returns false for "none".
 func logLevel(level uint64) (slog.Level, bool) {
 	switch int32(level) {
 	case -1:

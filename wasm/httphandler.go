@@ -5,14 +5,15 @@ import (
 	"net/http"
 )
 
-// The features of http-wasm that there are: the body can be read, and so can the trailers that follow it. There is no response yet.
+// The http-wasm features this host supports: guests can read the body and the trailers after it.
+// There is no response yet.
 const (
 	featureBufferRequest = 1
 	featureTrailers      = 4
 )
 
-// httpHandler is http-wasm's module. What a guest changes by it goes into the call's scratch, where the guest finds it again
-// and nobody else does.
+// httpHandler is the http-wasm module. A guest's changes go to the call's scratch, which only the
+// guest sees.
 var httpHandler = hostModule{
 	{"enable_features", types(i32), types(i32), func(_ *instance, _ memory, s []uint64) {
 		s[0] &= featureBufferRequest | featureTrailers
@@ -83,7 +84,7 @@ func setter(set func(*scratch, string)) func(*instance, memory, []uint64) {
 	})
 }
 
-// header reads what set_header_value and add_header_value are given.
+// header reads the arguments of set_header_value and add_header_value.
 func (c *call) header(mem memory, s []uint64) (name, value string) {
 	c.spend(int(uint32(s[2])))
 	c.spend(int(uint32(s[4])))
@@ -112,12 +113,12 @@ func bodyKind(kind uint64) uint32 {
 	return uint32(kind)
 }
 
-// maxScratch is how many bytes a guest may write in one call, each write counting a little more than it holds.
+// maxScratch limits the bytes a guest may write in one call. Each write counts a little extra.
 const maxScratch = 1 << 20
 
 func (c *call) spend(length int) {
 	c.spent = min(math.MaxInt32, c.spent+length+64)
 	if c.spent > maxScratch {
-		panic(abort{breach("it writes more than %d bytes in one call", maxScratch)})
+		panic(abort{breach("it wrote more than %d bytes in one call", maxScratch)})
 	}
 }

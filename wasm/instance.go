@@ -13,8 +13,8 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// An instance is a guest in memory of its own. It belongs to one goroutine at a time. After any error it is half-way through
-// something and must be closed.
+// An instance is a guest with its own memory. It belongs to one goroutine at a time. After any
+// error its state is unknown, and it must be closed.
 type instance struct {
 	program  *program
 	module   api.Module
@@ -22,11 +22,12 @@ type instance struct {
 	deadline *deadline
 	stdout   output
 	stderr   output
-	call     *call // the one that is running; nil: none, the guest is starting
+	call     *call // the running call; nil while the guest starts
 	result   [1]uint64
 }
 
-// instantiate makes an instance and runs its start function. The end of ctx stops it, as InitTimeout does.
+// instantiate creates an instance and runs its start function. It stops when ctx ends or
+// InitTimeout is over.
 func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 	i := &instance{program: p}
 	i.deadline = newDeadline(i)
@@ -41,21 +42,21 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 	i.deadline.begin(p.cfg.InitTimeout)
 	err = i.ended(i.start(), p.cfg.InitTimeout)
 	switch {
-	case !stop(): // also when the start was over by then: the deadline is no more
-		return nil, fmt.Errorf("reqlock: wasm: the start of the guest was stopped: %w", context.Cause(ctx))
-	case err == nil && !i.usable(): // it was over just after its time
-		return nil, fmt.Errorf("in the start of the guest: %w: more than %s", ErrTimeout, p.cfg.InitTimeout)
+	case !stop(): // ctx ended, perhaps just after the start; the deadline has expired in both cases
+		return nil, fmt.Errorf("reqlock: wasm: starting the guest was stopped: %w", context.Cause(ctx))
+	case err == nil && !i.usable(): // it finished just after InitTimeout
+		return nil, fmt.Errorf("reqlock: wasm: starting the guest: %w: more than %s", ErrTimeout, p.cfg.InitTimeout)
 	case err == nil:
 	case p.exitsInStart(err):
-		return nil, breach("it exits in _start instead of staying ready for calls; %s", p.reactorHint())
+		return nil, breach("it exits in _start instead of waiting for calls; %s", p.reactorHint())
 	default:
-		return nil, fmt.Errorf("in the start of the guest: %w", err)
+		return nil, fmt.Errorf("reqlock: wasm: starting the guest: %w", err)
 	}
 	i.handle = i.module.ExportedFunction(exportHandle)
 	return i, nil
 }
 
-// start runs what a guest does before its first call: its start section, and what it exports for it.
+// start runs the guest's start section and the start function it exports.
 func (i *instance) start() (err error) {
 	p := i.program
 	i.module, err = p.runtime.InstantiateModule(i.deadline, p.compiled, i.moduleConfig())
@@ -69,16 +70,18 @@ func (i *instance) start() (err error) {
 	return err
 }
 
-// ran tells an error of a start section from one before it, such as an import that is neither function nor memory.
+// ran reports whether err comes from the start section, not from a step before it such as linking
+// an import that is neither a function nor memory.
 func ran(err error) bool {
 	var exit *sys.ExitError
-	return errors.As(err, &exit) || strings.HasPrefix(err.Error(), "start ") // as wazero words it
+	return errors.As(err, &exit) || strings.HasPrefix(err.Error(), "start ") // wazero's wording
 }
 
-// moduleConfig gives a guest a clock and randomness, and no more of the world: no files, arguments, environment or sleep.
+// moduleConfig gives a guest a clock and randomness only: no files, arguments, environment or
+// sleep.
 func (i *instance) moduleConfig() wazero.ModuleConfig {
 	return wazero.NewModuleConfig().
-		WithName(""). // as many instances as there are calls
+		WithName(""). // several instances may share a runtime
 		WithStartFunctions().
 		WithSysWalltime().
 		WithSysNanotime().
@@ -87,7 +90,7 @@ func (i *instance) moduleConfig() wazero.ModuleConfig {
 		WithStderr(&i.stderr)
 }
 
-// run makes the guest decide on one request. An error means that it was stopped half-way.
+// run makes the guest decide on one request. After an error the instance must be closed.
 func (i *instance) run(c *call) error {
 	timeout := i.program.cfg.Timeout
 	i.call = c
@@ -95,11 +98,11 @@ func (i *instance) run(c *call) error {
 	err := i.handle.CallWithStack(i.deadline, i.result[:])
 	err = i.ended(err, timeout)
 	i.call = nil
-	c.next = uint32(i.result[0]) != 0 // the high half is the guest's own
+	c.next = uint32(i.result[0]) != 0 // the high half is for the guest
 	return err
 }
 
-// ended ends the deadline of what the guest has done and the lines that it has begun, and says what its error means.
+// ended stops the deadline, flushes the guest's output, and explains its error.
 func (i *instance) ended(err error, timeout time.Duration) error {
 	inTime := i.deadline.end()
 	i.stdout.flush()
@@ -121,18 +124,18 @@ func (i *instance) ended(err error, timeout time.Duration) error {
 	}
 }
 
-// An exitError is a guest's call of proc_exit.
+// An exitError means that the guest called proc_exit.
 type exitError struct{ code uint32 }
 
 func (e *exitError) Error() string { return fmt.Sprintf("%v: it exited with code %d", ErrTrap, e.code) }
 func (e *exitError) Unwrap() error { return ErrTrap }
 
-// usable says whether the instance can take another call.
+// usable reports whether the instance can take another call.
 func (i *instance) usable() bool { return i.deadline.Err() == nil && !i.module.IsClosed() }
 
-// close gives the instance up.
+// close releases the instance.
 func (i *instance) close() {
 	if i.module != nil {
-		_ = i.module.Close(context.Background()) // it has no files that could fail to close
+		_ = i.module.Close(context.Background()) // cannot fail: it has no files
 	}
 }

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// maxLines is how many lines a plugin may log in a second.
+// maxLines limits the lines a plugin may log per second.
 const maxLines = 50
 
-// A journal is a plugin's way to the log. It is bounded, whatever guests say: lines of maxText, and of what calls say maxLines a
-// second.
+// A journal is a plugin's log. It is bounded whatever guests write: lines have at most maxText
+// bytes, and calls log at most maxLines a second.
 type journal struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
-	second  time.Time // when the current one began
-	lines   int       // in it
-	dropped int       // since the last line that was let through
+	second  time.Time // start of the current second
+	lines   int       // logged in it
+	dropped int       // since the last line that was logged
 }
 
 func newJournal(logger *slog.Logger, plugin string) *journal {
 	return &journal{logger: logger.With("plugin", plugin)}
 }
 
-// announce logs what comes of a load, not of calls: it is said, however much calls say.
+// announce logs the result of a load. It is not rate-limited.
 func (j *journal) announce(level slog.Level, message, text string) {
 	j.logger.Log(context.Background(), level, message, "text", loggable(text))
 }
 
-// say logs what comes of calls. A guest can have shaped the text.
+// say logs the result of a call, rate-limited. A guest may have written the text.
 func (j *journal) say(level slog.Level, message, text string) {
 	if !j.enabled(level) {
 		return
@@ -51,7 +51,7 @@ func (j *journal) enabled(level slog.Level) bool {
 	return j.logger.Enabled(context.Background(), level)
 }
 
-// admit says whether there is room for a line, and how many were dropped since the last.
+// admit reports whether a line may be logged now, and how many were dropped since the last one.
 func (j *journal) admit(now time.Time) (dropped int, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -67,8 +67,9 @@ func (j *journal) admit(now time.Time) (dropped int, ok bool) {
 	return dropped, true
 }
 
-// An output is a guest's standard output or error. It becomes one line in the log for each of its own; what is left without an
-// end is one as well when the call is over. It belongs to one instance, and is written to by one goroutine at a time.
+// An output is a guest's standard output or error. Each line becomes a line in the log, as does an
+// unfinished line at the end of the call. It belongs to one instance and is not safe for concurrent
+// use.
 type output struct {
 	journal  *journal
 	name     string
@@ -76,11 +77,11 @@ type output struct {
 	partial  []byte
 }
 
-// maxWrite is how many bytes of one write are looked at.
+// maxWrite limits how many bytes of one write are logged.
 const maxWrite = 64 << 10
 
-// Write ends with the deadline: WASI's fd_write takes any number of buffers, and calls it for each of them before the guest can be
-// stopped.
+// Write fails after the deadline. WASI's fd_write takes any number of buffers and calls Write for
+// each before the guest can be stopped.
 func (o *output) Write(p []byte) (int, error) {
 	if err := o.deadline.Err(); err != nil {
 		return 0, err
@@ -88,7 +89,8 @@ func (o *output) Write(p []byte) (int, error) {
 	for rest := p[:min(len(p), maxWrite)]; len(rest) > 0; {
 		line, after, ended := bytes.Cut(rest, []byte{'\n'})
 		room := maxText - len(o.partial)
-		o.partial = append(o.partial, line[:min(len(line), room)]...) // the rest of a longer one is lost
+		// Drops the rest of a long line.
+		o.partial = append(o.partial, line[:min(len(line), room)]...)
 		if ended {
 			o.flush()
 		}
@@ -99,7 +101,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 func (o *output) flush() {
 	if len(o.partial) > 0 {
-		o.journal.say(slog.LevelWarn, "reqlock: wasm: the guest writes to "+o.name, string(o.partial))
+		o.journal.say(slog.LevelWarn, "reqlock: wasm: guest output on "+o.name, string(o.partial))
 	}
 	o.partial = o.partial[:0]
 }

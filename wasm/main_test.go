@@ -8,7 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// compiled is a CacheDir for all tests: compiling the guest in Go takes seconds under the race detector.
+// compiled is a CacheDir for all tests: compiling the guest in Go takes seconds under the race
+// detector.
 var compiled string
 
 func TestMain(m *testing.M) {

@@ -4,5 +4,5 @@ package wasm
 
 import "io/fs"
 
-// foreign is not told by the mode and owner of a file here.
+// foreign returns false: this platform's FileInfo does not tell a file's owner.
 func foreign(fs.FileInfo) bool { return false }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// foreign reports whether a file belongs to another user than that of the process.
+// foreign reports whether a file belongs to a user other than the process's.
 func foreign(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) != os.Geteuid()

@@ -16,7 +16,8 @@ type ownedBy struct {
 
 func (o ownedBy) Sys() any { return &syscall.Stat_t{Uid: uint32(o.user)} }
 
-// A directory of another user's is not ours alone, whatever its mode: root can enter it, and run what that user has put there.
+// A directory of another user is refused whatever its mode: root could enter it, and would execute
+// what that user put there.
 func TestCacheDirOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,26 +15,27 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// A Plugin is a WebAssembly guest that decides what is locked, and how. It is safe for concurrent use.
+// A Plugin is a WebAssembly guest that decides what to lock and how. It is safe for concurrent use.
 type Plugin struct {
 	cfg      Config
 	journal  *journal
 	readBody func(*http.Request) ([]byte, error)
-	slots    chan struct{} // one for each call that runs
+	slots    chan struct{} // a token for each running call
 	closing  chan struct{} // closed by Close
-	closed   chan struct{} // closed when all is over
-	failure  error         // of closing; to be read when closed is
+	closed   chan struct{} // closed when the shutdown is complete
+	failure  error         // of the shutdown; read it after closed
 
 	mu      sync.Mutex
 	current *program
-	over    bool // no call enters any more
+	over    bool // refuse new calls
 
-	stopWatch context.CancelFunc // nil: nothing is watched
-	watched   chan struct{}      // closed when the watch is over
+	stopWatch context.CancelFunc // nil: no file is watched
+	watched   chan struct{}      // closed when the watch has ended
 }
 
-// New makes a plugin of a binary. It compiles it and starts one instance, which takes some milliseconds for a guest in C and half a
-// second for one in Go. ErrBadGuest, ErrTrap and ErrTimeout say what is wrong with the guest. The logs call it by its checksum.
+// New compiles a binary and starts one instance, which takes some milliseconds for a guest in C and
+// half a second for one in Go. Errors with the guest are ErrBadGuest, ErrTrap or ErrTimeout. Logs
+// identify the plugin by its checksum.
 func New(ctx context.Context, binary []byte, cfg Config) (*Plugin, error) {
 	if cfg.Watch {
 		return nil, errors.New("reqlock: wasm: invalid Config: Watch is set, and there is no file to watch; use Open")
@@ -43,10 +44,11 @@ func New(ctx context.Context, binary []byte, cfg Config) (*Plugin, error) {
 	return newPlugin(ctx, binary, cfg, "sha256:"+hex.EncodeToString(sum[:6]))
 }
 
-// Open makes a plugin of a file, by whose name the logs call it. With Config.Watch it takes a new version up by itself, about a
-// second after the file has changed, or ten if its size and time are the same: the new one is compiled and started before it takes
-// over, and while it does, no call fails. One that does not start is logged, and the old one stays. Replace the file by renaming
-// another into its place.
+// Open is New for a file. Logs identify the plugin by the file's name. With Config.Watch it loads a
+// new version about a second after the file changes, or ten seconds if its size and time stay the
+// same. The new version is compiled and started before it takes over, and no call fails meanwhile.
+// If it does not start, that is logged and the old version stays. To replace the file, rename
+// another file over it.
 func Open(ctx context.Context, path string, cfg Config) (*Plugin, error) {
 	return open(ctx, path, cfg, pollInterval)
 }
@@ -68,10 +70,12 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 	return p, nil
 }
 
-// Policy asks the guest about a request. It is a guard.PolicyFunc. policy comes with the values that hold where the guest sets
-// none, and is left as it is if there is an error: a *guard.Error with the guest's refusal, or with one of this package's errors.
+// Policy runs the guest on a request. It is a guard.PolicyFunc. The caller sets policy to the
+// values that apply where the guest sets none. On an error Policy leaves it unchanged and returns a
+// *guard.Error, with either the guest's refusal or one of this package's errors.
 //
-// If the guest can read the body, it is read before the guest runs. The handler reads the same bytes, whatever becomes of the guest.
+// If the guest can read the body, the body is read before the guest runs. The handler reads the
+// same bytes whatever the guest does.
 func (p *Plugin) Policy(r *http.Request, policy *guard.Policy) error {
 	c := newCall(&p.cfg, r, *policy)
 	err := p.decide(c)
@@ -84,7 +88,7 @@ func (p *Plugin) Policy(r *http.Request, policy *guard.Policy) error {
 	case errors.As(err, &refusal), errors.As(err, &noBody), errors.Is(err, context.Canceled):
 		return err
 	case !errors.Is(err, ErrBusy) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrBodyTooLarge):
-		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin has failed, the request is refused", err.Error())
+		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin failed, refusing the request", err.Error())
 	}
 	return failed(err)
 }
@@ -101,7 +105,8 @@ func (p *Plugin) decide(c *call) error {
 	return c.finish()
 }
 
-// enterFor enters when the body is there for a program that reads it. Programs change, so it looks again.
+// enterFor enters with the body buffered if the program reads it. It repeats if the program changed
+// meanwhile.
 func (p *Plugin) enterFor(c *call) (*program, error) {
 	p.mu.Lock()
 	readsBody := p.current.readsBody
@@ -119,7 +124,7 @@ func (p *Plugin) enterFor(c *call) (*program, error) {
 	}
 }
 
-// enter waits for a slot. Whoever enters has to leave.
+// enter waits for a slot and enters the current program. The caller must call leave.
 func (p *Plugin) enter(ctx context.Context) (*program, error) {
 	select {
 	case p.slots <- struct{}{}:
@@ -147,8 +152,8 @@ func (p *Plugin) leave(program *program) {
 	<-p.slots
 }
 
-// swap lets another program take over, and returns the one that is to be closed: the last one, or, if the plugin is closing, the
-// other one itself.
+// swap makes next the current program and returns the program to close: the old one, or next itself
+// if the plugin is closing.
 func (p *Plugin) swap(next *program) *program {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,8 +165,9 @@ func (p *Plugin) swap(next *program) *program {
 	return last
 }
 
-// Close refuses new calls, waits for those that run, and gives everything back. A call is bounded by Config.Timeout, and by
-// Config.InitTimeout before that if it has to make an instance. An end of ctx ends only the waiting; call Close again to wait on.
+// Close refuses new calls, waits for running ones and releases all resources. A call takes at most
+// Config.Timeout, plus Config.InitTimeout if it has to create an instance. If ctx ends first, Close
+// returns while the shutdown continues; call it again to wait.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.over
@@ -175,16 +181,16 @@ func (p *Plugin) Close(ctx context.Context) error {
 	case <-p.closed:
 		return p.failure
 	case <-ctx.Done():
-		return fmt.Errorf("reqlock: wasm: closing goes on: %w", ctx.Err())
+		return fmt.Errorf("reqlock: wasm: closing continues in the background: %w", ctx.Err())
 	}
 }
 
-// shutdown ends with the last call.
+// shutdown closes everything after the last call.
 func (p *Plugin) shutdown() {
 	if p.stopWatch != nil {
 		p.stopWatch()
 		<-p.watched
 	}
-	p.failure = p.current.close() // no longer changed by swap
+	p.failure = p.current.close() // swap no longer changes it
 	close(p.closed)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-func TestGuestsThatAreRefused(t *testing.T) {
+func TestNew_Refused(t *testing.T) {
 	t.Parallel()
 	for guest, want := range map[string][]string{
 		"command":      {"it exits in _start", "_initialize"},
@@ -54,10 +54,12 @@ func TestGuestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// damaged is a guest with one wrong byte, on which wazero panics: its second function has a type that there is not.
+// damaged returns a guest on which wazero panics: one wrong byte gives its second function an
+// unknown type.
 func damaged(t *testing.T) []byte {
 	t.Helper()
-	const functions = "\x03\x03\x02\x00" // the section's number and size, how many there are, and the type of the first
+	// The section's id and size, the number of functions, and the type of the first.
+	const functions = "\x03\x03\x02\x00"
 	return bytes.Replace(binary(t, "calls"), []byte(functions+"\x00"), []byte(functions+"\x09"), 1)
 }
 
@@ -74,8 +76,8 @@ func refused(t *testing.T, code []byte, want ...string) {
 	}
 }
 
-// TestGoGuestThatIsAProgram is what go build makes without a flag that is easy to forget.
-func TestGoGuestThatIsAProgram(t *testing.T) {
+// A Go program built without -buildmode=c-shared is refused with a hint.
+func TestNew_GoProgram(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds a program")
@@ -147,8 +149,8 @@ func TestCacheDir(t *testing.T) {
 	}
 }
 
-// TestCacheDirOfNoUse has entries that are damaged, as a disk that was full leaves them.
-func TestCacheDirOfNoUse(t *testing.T) {
+// A cache with damaged entries, as left by a full disk, is not fatal.
+func TestCacheDir_Damaged(t *testing.T) {
 	t.Parallel()
 	log := &logged{}
 	cfg := Config{CacheDir: filepath.Join(t.TempDir(), "cache"), Logger: slog.New(slog.NewTextHandler(log, nil))}
@@ -163,18 +165,18 @@ func TestCacheDirOfNoUse(t *testing.T) {
 		t.Fatalf("%v, log: %s", err, log)
 	}
 	rounds(t)(t, start(t, "c", cfg), 200)
-	if strings.Count(log.String(), "CacheDir is of no use, the plugin is compiled without it") != 1 {
+	if strings.Count(log.String(), "cannot use CacheDir, compiling the plugin without it") != 1 {
 		t.Errorf("log: %s", log)
 	}
 	if p, err := New(context.Background(), damaged(t), cfg); p != nil || !errors.Is(err, ErrBadGuest) {
-		t.Errorf("a guest that is damaged itself: %v", err)
+		t.Errorf("a damaged guest: %v", err)
 	}
 	if strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("log: %s", log)
 	}
 }
 
-// TestReqlockV1 has each of its functions leave its mark.
+// Each function of reqlock_v1 has its effect.
 func TestReqlockV1(t *testing.T) {
 	t.Parallel()
 	p := start(t, "all", Config{})
@@ -222,7 +224,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// httpRequest is one that a guest can ask everything about.
+// httpRequest returns a request with every part that a guest can read.
 func httpRequest(path string) *http.Request {
 	r := httptest.NewRequest("PUT", path, strings.NewReader("the body"))
 	r.Header = http.Header{"X-Lock-Key": {"the client's"}, "Accept": {"a", "b"}}
@@ -231,7 +233,7 @@ func httpRequest(path string) *http.Request {
 	return r
 }
 
-func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
+func TestGuests_HTTPWasmOnly(t *testing.T) {
 	t.Parallel()
 	p := start(t, "httpwasm", Config{Settings: []byte("settings"), MaxBody: 100})
 	all := strings.Join([]string{
@@ -252,7 +254,7 @@ func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
 		}
 		checkUntouched(t, r, path)
 	}
-	if err := p.Policy(httpRequest("/many"), &guard.Policy{Mode: guard.ModeFenced}); !errors.Is(err, ErrBadGuest) || !strings.Contains(err.Error(), "2 keys; Fenced is for one") {
+	if err := p.Policy(httpRequest("/many"), &guard.Policy{Mode: guard.ModeFenced}); !errors.Is(err, ErrBadGuest) || !strings.Contains(err.Error(), "2 keys; ModeFenced allows one") {
 		t.Errorf("Fenced: %v", err)
 	}
 	for path, status := range map[string]int{"/denied": 451, "/other": 403} {
@@ -266,7 +268,7 @@ func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
 		text string
 	}{
 		"/none":  {ErrNoKey, ""},
-		"/hoard": {ErrBadGuest, "writes more than 1048576 bytes"},
+		"/hoard": {ErrBadGuest, "wrote more than 1048576 bytes"},
 		"/kind":  {ErrBadGuest, "header_kind is 4"},
 		"/body":  {ErrBadGuest, "body_kind is 2"},
 	} {
@@ -278,8 +280,8 @@ func TestGuestThatKnowsOnlyHTTPWasm(t *testing.T) {
 	}
 }
 
-// TestGuestOnAnSDK is one that nobody has written for this host.
-func TestGuestOnAnSDK(t *testing.T) {
+// A guest on an SDK that does not know this host works.
+func TestGuests_SDK(t *testing.T) {
 	t.Parallel()
 	p := start(t, "sdk", Config{})
 	for range 3 {
@@ -289,7 +291,7 @@ func TestGuestOnAnSDK(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 		if r.URL.Path != "/orders/1" || r.Header.Get("X-Lock-Key") != "the client's" {
-			t.Errorf("the request has become %s %v", r.URL, r.Header)
+			t.Errorf("the request changed to %s %v", r.URL, r.Header)
 		}
 		if v := ask(t, p.Policy, request("POST", "/orders/1", "")); v.Denial.Status != http.StatusBadRequest {
 			t.Errorf("%+v", v)
@@ -297,19 +299,19 @@ func TestGuestOnAnSDK(t *testing.T) {
 	}
 }
 
-// checkUntouched makes sure that nothing of what a guest has changed is in the request.
+// checkUntouched fails the test if a guest's changes reached the request.
 func checkUntouched(t *testing.T, r *http.Request, path string) {
 	t.Helper()
 	want := httpRequest(path)
 	if r.Method != want.Method || r.URL.String() != want.URL.String() || r.Host != want.Host || !reflect.DeepEqual(r.Header, want.Header) || !reflect.DeepEqual(r.Trailer, want.Trailer) {
-		t.Errorf("%s: the request has become %+v", path, r)
+		t.Errorf("%s: the request changed to %+v", path, r)
 	}
 	if body, err := io.ReadAll(r.Body); string(body) != "the body" || err != nil {
-		t.Errorf("%s: the handler reads %q, %v", path, body, err)
+		t.Errorf("%s: the handler read %q, %v", path, body, err)
 	}
 }
 
-// TestBodies goes through a server, so that they come as they do from clients.
+// Bodies come through a real server, as from clients.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	const limit = 100
@@ -355,11 +357,12 @@ func TestBodies(t *testing.T) {
 			}
 			for form, body := range forms {
 				t.Run(fmt.Sprint(guest, "/", form, size), func(t *testing.T) {
-					for _, method := range []string{"PUT", "POST"} { // one is read by the guest, the other is not
+					// One is read by the guest, the other is not.
+					for _, method := range []string{"PUT", "POST"} {
 						length, reader := body()
 						a := send(method, "", length, reader)
 						if string(a.body) != text || a.bodyErr != nil {
-							t.Errorf("%s: the handler reads %d bytes of %d, %v", method, len(a.body), size, a.bodyErr)
+							t.Errorf("%s: the handler read %d bytes of %d, %v", method, len(a.body), size, a.bodyErr)
 						}
 						want := []string{"acme:/orders/1"}
 						if method == "PUT" && size > 0 {
@@ -377,7 +380,7 @@ func TestBodies(t *testing.T) {
 					}
 					length, reader := body()
 					if a := send("PUT", "t", length, reader); !errors.Is(a.policyErr, ErrTrap) || string(a.body) != text || a.bodyErr != nil {
-						t.Errorf("after a trap the handler reads %d bytes of %d, %v; %v", len(a.body), size, a.bodyErr, a.policyErr)
+						t.Errorf("after a trap the handler read %d bytes of %d, %v; %v", len(a.body), size, a.bodyErr, a.policyErr)
 					}
 				})
 			}
@@ -386,7 +389,7 @@ func TestBodies(t *testing.T) {
 			for _, method := range []string{"PUT", "POST"} {
 				a := send(method, "", 50, io.MultiReader(strings.NewReader("0123456789"), iotest.ErrReader(errors.New("the client fails"))))
 				if string(a.body) != "0123456789" || a.bodyErr == nil {
-					t.Errorf("%s: the handler reads %q, %v", method, a.body, a.bodyErr)
+					t.Errorf("%s: the handler read %q, %v", method, a.body, a.bodyErr)
 				}
 				var own *guard.Error
 				switch {
@@ -398,8 +401,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodyThatIsNotRead is none of the guest's business, however large it is.
-func TestBodyThatIsNotRead(t *testing.T) {
+// A body that the guest does not read may be of any size.
+func TestBodies_NotRead(t *testing.T) {
 	t.Parallel()
 	p := start(t, "writesbody", Config{MaxBody: 10})
 	for _, size := range []int{0, 10, 11} {
@@ -408,12 +411,12 @@ func TestBodyThatIsNotRead(t *testing.T) {
 			t.Errorf("a body of %d bytes: %+v", size, v)
 		}
 		if left, err := io.ReadAll(r.Body); len(left) != size || err != nil {
-			t.Errorf("the handler reads %d bytes of %d, %v", len(left), size, err)
+			t.Errorf("the handler read %d bytes of %d, %v", len(left), size, err)
 		}
 	}
 }
 
-// TestMixedCalls has many at a time, right ones and wrong ones, and each must get its own answer.
+// Many concurrent calls, good and bad, each get their own answer.
 func TestMixedCalls(t *testing.T) {
 	t.Parallel()
 	const calls, callers, instances = 10_000, 16, 3
@@ -449,8 +452,8 @@ func TestMixedCalls(t *testing.T) {
 	}
 }
 
-// TestInstancesAreUsedAgain, and not lost to the garbage collector.
-func TestInstancesAreUsedAgain(t *testing.T) {
+// Instances are reused, even after garbage collections.
+func TestInstance_Reused(t *testing.T) {
 	t.Parallel()
 	p := start(t, "c", Config{MaxInstances: 4})
 	first := p.current.idle[0]
@@ -463,8 +466,8 @@ func TestInstancesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestInstanceIsGivenUpAfterAnError, but not after a request that was denied or got no key.
-func TestInstanceIsGivenUpAfterAnError(t *testing.T) {
+// An instance is closed after an error, but not after a request that was denied or got no key.
+func TestInstance_ClosedAfterError(t *testing.T) {
 	t.Parallel()
 	for letter, gone := range map[string]bool{"t": true, "p": true, "k": true, "n": false} {
 		p := start(t, "c", Config{})
@@ -479,8 +482,9 @@ func TestInstanceIsGivenUpAfterAnError(t *testing.T) {
 	}
 }
 
-// TestClientThatLeaves does so in the middle of a call: the guest's own line in the log is the sign.
-func TestClientThatLeaves(t *testing.T) {
+// A client that disconnects in the middle of a call breaks no instance. The guest's log line shows
+// that the call runs.
+func TestPolicy_ClientDisconnects(t *testing.T) {
 	t.Parallel()
 	for _, guest := range languages {
 		ctx, leave := context.WithCancel(context.Background())
@@ -491,12 +495,12 @@ func TestClientThatLeaves(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", guest, got, want)
 		}
 		if ctx.Err() == nil || len(p.current.idle) != 1 || p.current.idle[0] != first || first.module.IsClosed() {
-			t.Errorf("%s: the client has left: %v; %d instances, or another", guest, ctx.Err(), len(p.current.idle))
+			t.Errorf("%s: the client disconnected: %v; %d instances, or another", guest, ctx.Err(), len(p.current.idle))
 		}
 	}
 }
 
-// onLog calls a function for each line.
+// onLog calls a function for each log line.
 type onLog struct {
 	slog.Handler
 	call func()
@@ -509,8 +513,8 @@ func (h *onLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// occupied is a plugin of one instance, in which a call is under way. It comes to a good end when it is let out; what it ends
-// in comes by the channel.
+// occupied returns a plugin with one instance, which is in a call. letOut lets the call finish;
+// ended gets its result.
 func occupied(t *testing.T, guest string) (p *Plugin, letOut func(), ended <-chan verdict) {
 	t.Helper()
 	inside, out := make(chan struct{}), make(chan struct{})
@@ -523,19 +527,19 @@ func occupied(t *testing.T, guest string) (p *Plugin, letOut func(), ended <-cha
 	select {
 	case <-inside:
 	case <-time.After(patience):
-		t.Fatal("the guest has logged nothing")
+		t.Fatal("the guest logged nothing")
 	}
 	return p, letOut, verdicts
 }
 
-// eventually polls.
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
 	for !is() {
 		select {
 		case <-deadline:
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -556,7 +560,7 @@ func TestBusy(t *testing.T) {
 	cancel()
 	err = p.Policy(request("GET", "/", "", "acme").WithContext(ctx), new(guard.Policy))
 	if !errors.Is(err, ErrBusy) || errors.As(err, &own) && own.Err == err {
-		t.Errorf("a client that has left: %v", err)
+		t.Errorf("a client that disconnected: %v", err)
 	}
 
 	waits := &signallingContext{Context: context.Background(), asked: make(chan struct{})}
@@ -566,25 +570,25 @@ func TestBusy(t *testing.T) {
 	}()
 	<-waits.asked
 	if len(waited) > 0 {
-		t.Error("one has not waited")
+		t.Error("a call did not wait for a slot")
 	}
 	letOut()
 	if err := <-waited; err != nil {
-		t.Errorf("one that waits: %v", err)
+		t.Errorf("the waiting call: %v", err)
 	}
 	wantFlood(t, ended)
 }
 
-// wantFlood fails the test unless the call of occupied has ended well.
+// wantFlood fails the test unless the call of occupied succeeded.
 func wantFlood(t *testing.T, ended <-chan verdict) {
 	t.Helper()
 	select {
 	case got := <-ended:
 		if want := ask(t, nativePolicy, faulty("f")); !reflect.DeepEqual(got, want) {
-			t.Errorf("the call has ended in %+v, want %+v", got, want)
+			t.Errorf("the call ended with %+v, want %+v", got, want)
 		}
 	case <-time.After(patience):
-		t.Error("the call is not over")
+		t.Error("timed out waiting for the call")
 	}
 }
 
@@ -601,7 +605,7 @@ func TestClose(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Close does not wait: %v", err)
+		t.Errorf("Close did not wait: %v", err)
 	}
 	for _, err := range []error{<-waiting, p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))} {
 		var own *guard.Error
@@ -621,20 +625,20 @@ func TestClose(t *testing.T) {
 	wantFlood(t, ended)
 }
 
-// TestCloseWhileLooping has a call end as a timeout, not as the end of the runtime.
-func TestCloseWhileLooping(t *testing.T) {
+// Close lets a looping call end with its timeout, not with the end of the runtime.
+func TestClose_WhileLooping(t *testing.T) {
 	t.Parallel()
 	p := start(t, "go", Config{MaxInstances: 1, Timeout: time.Second})
 	ended := make(chan error, 1)
 	go func() { ended <- checkFault(p, "l", ErrTimeout, "") }()
-	eventually(t, "the call runs", func() bool { return len(p.slots)+len(ended) > 0 })
+	eventually(t, "the call to start", func() bool { return len(p.slots)+len(ended) > 0 })
 	closePlugin(t, p)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestGuardNeverFailsOpen on what a request can cause.
+// The guard does not fail open on plugin errors, because a request can cause them.
 func TestGuardNeverFailsOpen(t *testing.T) {
 	t.Parallel()
 	p := start(t, "c", Config{MaxBody: 10})
@@ -643,7 +647,7 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 		FailOpen: true,
 		Logger:   slog.New(slog.DiscardHandler),
 		Locker: func(*http.Request, string) core.Locker {
-			t.Error("a lock is asked for")
+			t.Error("the guard asked for a lock")
 			return nil
 		},
 	})
@@ -668,7 +672,7 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 		"busy":    {busy, 503, `"type":"urn:reqlock:problem:busy"`},
 	} {
 		w := httptest.NewRecorder()
-		g.Serve(w, c.r, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler runs", name) })
+		g.Serve(w, c.r, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler ran", name) })
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.body) || strings.Contains(w.Body.String(), "wasm") {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
@@ -676,6 +680,6 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 	ran := false
 	g.Serve(httptest.NewRecorder(), request("GET", "/health", ""), func(http.ResponseWriter, *http.Request) { ran = true })
 	if !ran {
-		t.Error("a request that is skipped has not run")
+		t.Error("a skipped request did not run")
 	}
 }

@@ -14,32 +14,32 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 )
 
-// What a guest exports.
+// The functions a guest exports.
 const (
 	exportMemory = "memory"
 	exportHandle = "handle_request"
 )
 
-// A program is one binary, compiled, and its idle instances. It has a runtime of its own, so that closing it gives back all
-// that it took.
+// A program is a compiled binary and its idle instances. It has its own runtime, so that closing it
+// frees everything.
 type program struct {
 	cfg       *Config
 	journal   *journal
 	runtime   wazero.Runtime
 	cache     wazero.CompilationCache // nil: none
 	compiled  wazero.CompiledModule
-	start     string // the export that a host calls first; empty: none
+	start     string // the export to call first; empty: none
 	readsBody bool
 
-	// running counts calls. The plugin adds to it, under its mutex, while the program is its current one; so nothing is added any
-	// more once somebody waits.
+	// running counts calls. The plugin adds to it under its mutex, and only while the program is
+	// current, so never after a Wait has begun.
 	running sync.WaitGroup
 
 	mu   sync.Mutex
-	idle []*instance // at most MaxInstances, as only calls put some back
+	idle []*instance // at most MaxInstances, because only calls put instances back
 }
 
-// load compiles a binary, and makes an instance of it to see that it starts.
+// load compiles a binary and creates an instance to check that it starts.
 func load(ctx context.Context, binary []byte, cfg *Config, journal *journal) (_ *program, err error) {
 	p := &program{cfg: cfg, journal: journal}
 	defer func() {
@@ -60,8 +60,11 @@ func load(ctx context.Context, binary []byte, cfg *Config, journal *journal) (_ 
 
 func (p *program) compile(ctx context.Context, binary []byte) error {
 	config := wazero.NewRuntimeConfig().
-		WithCloseOnContextDone(true).                                          // never off: without it one endless loop stops the whole process at the next garbage collection
-		WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureReferenceTypes). // table.grow is one of them, which nothing would bound
+		// Without this, an endless loop in a guest blocks the whole process at the next garbage
+		// collection.
+		WithCloseOnContextDone(true).
+		// Reference types include table.grow, which MemoryLimit does not cover.
+		WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureReferenceTypes).
 		WithMemoryLimitPages(uint32(p.cfg.MemoryLimit / page)).
 		WithCustomSections(true).
 		WithDebugInfoEnabled(false)
@@ -76,14 +79,14 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 	}
 	p.runtime = wazero.NewRuntimeWithConfig(ctx, cached)
 	compiled, err := compileModule(ctx, p.runtime, binary)
-	if err != nil && p.cache != nil { // the guest's fault, or the cache's: a full disk, a damaged entry
+	if err != nil && p.cache != nil { // the cache may be at fault: a full disk, a damaged entry
 		fault := err
 		if err := p.close(); err != nil {
 			return err
 		}
 		p.cache, p.runtime = nil, wazero.NewRuntimeWithConfig(ctx, config)
 		if compiled, err = compileModule(ctx, p.runtime, binary); err == nil {
-			p.journal.announce(slog.LevelError, "reqlock: wasm: CacheDir is of no use, the plugin is compiled without it", fault.Error())
+			p.journal.announce(slog.LevelError, "reqlock: wasm: cannot use CacheDir, compiling the plugin without it", fault.Error())
 		}
 	}
 	if err != nil {
@@ -93,17 +96,19 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 	return p.link(ctx)
 }
 
-// compileModule makes an error of a panic: wazero panics on some damaged binaries, and nothing else would stop that in a watch.
+// compileModule converts a panic to an error. wazero panics on some damaged binaries, which would
+// otherwise crash the process in a watch.
 func compileModule(ctx context.Context, r wazero.Runtime, binary []byte) (_ wazero.CompiledModule, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("compiling it has panicked: %v", cause)
+			err = fmt.Errorf("the compiler panicked: %v", cause)
 		}
 	}()
 	return r.CompileModule(ctx, binary)
 }
 
-// link makes the modules that the guest imports, and refuses what no host function is there for.
+// link instantiates the host modules that the guest imports. It refuses imports that no host
+// function provides.
 func (p *program) link(ctx context.Context) error {
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, p.runtime); err != nil {
 		return fmt.Errorf("reqlock: wasm: %w", err)
@@ -143,7 +148,7 @@ func (p *program) checkImports() error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return breach("it imports what is not there: %s", cut(strings.Join(slices.Compact(unknown), "; "), maxText))
+	return breach("it imports what the host does not have: %s", cut(strings.Join(slices.Compact(unknown), "; "), maxText))
 }
 
 func signature(f api.FunctionDefinition) string {
@@ -183,7 +188,8 @@ func (p *program) checkExports() error {
 	return nil
 }
 
-// exitsInStart says whether the guest is a program that runs and ends, rather than one that is called.
+// exitsInStart reports whether the guest is a command, which runs and exits, not a reactor, which
+// is called.
 func (p *program) exitsInStart(err error) bool {
 	var exit *exitError
 	return errors.As(err, &exit) && exit.code == 0 && p.start == "_start"
@@ -196,12 +202,12 @@ func (p *program) reactorHint() string {
 	return "build it as a reactor, which exports _initialize"
 }
 
-// isGo says whether Go's own linker has made the binary.
+// isGo reports whether the binary was built by the Go toolchain.
 func (p *program) isGo() bool {
 	return slices.ContainsFunc(p.compiled.CustomSections(), func(s api.CustomSection) bool { return s.Name() == "go:buildid" })
 }
 
-// run lets an idle instance, or a new one, decide on one request. After an error the instance is gone.
+// run decides on one request in an idle or new instance. It closes the instance after an error.
 func (p *program) run(c *call) error {
 	i, err := p.take()
 	if err != nil {
@@ -217,7 +223,8 @@ func (p *program) run(c *call) error {
 	return nil
 }
 
-// take returns the instance that was used last, whose memory is the warmest.
+// take returns the most recently used idle instance, whose memory is most likely cached, or a new
+// one.
 func (p *program) take() (*instance, error) {
 	p.mu.Lock()
 	if last := len(p.idle) - 1; last >= 0 {
@@ -228,10 +235,10 @@ func (p *program) take() (*instance, error) {
 		return i, nil
 	}
 	p.mu.Unlock()
-	return p.instantiate(context.Background()) // a client that leaves must not break an instance that others will use
+	return p.instantiate(context.Background()) // a client that disconnects must not stop the start
 }
 
-// close ends the program when no call runs any more.
+// close frees the program after its last call.
 func (p *program) close() error {
 	p.running.Wait()
 	var errs []error

@@ -6,11 +6,12 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// reqlockV1 is how guests say what is locked, and how.
+// reqlockV1 holds the functions with which guests say what to lock and how.
 var reqlockV1 = hostModule{
 	{"add_key", types(i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
 		key := mem.bytes(s[0], s[1])
-		if err := c.addKey(string(key[:min(len(key), maxKeyLen+1)])); err != nil { // no more than it takes to see that it is too long
+		// Enough to detect a key that is too long.
+		if err := c.addKey(string(key[:min(len(key), maxKeyLen+1)])); err != nil {
 			panic(abort{err})
 		}
 	})},
@@ -37,7 +38,7 @@ var reqlockV1 = hostModule{
 	})},
 }
 
-// modes are set_mode's numbers. They are part of the ABI and never change their meaning.
+// modes maps set_mode's numbers. They are part of the ABI and must not change.
 var modes = map[uint32]guard.Mode{
 	0: guard.ModeExclusive,
 	1: guard.ModeFair,
@@ -47,7 +48,7 @@ var modes = map[uint32]guard.Mode{
 	5: guard.ModeReadWrite,
 }
 
-// duration refuses what would be longer than the operator allows.
+// duration converts milliseconds and rejects a time above the operator's limit.
 func duration(function string, ms uint64, bound string, longest time.Duration) time.Duration {
 	if int64(ms) < 0 || int64(ms) > longest.Milliseconds() {
 		panic(abort{breach("%s(%d): use a number from 0 to %d, which is Config.%s", function, int64(ms), longest.Milliseconds(), bound)})

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// pollInterval is how often a watched file is looked at.
+// pollInterval is how often a watched file is checked.
 const pollInterval = 500 * time.Millisecond
 
 func open(ctx context.Context, path string, cfg Config, interval time.Duration) (*Plugin, error) {
@@ -32,36 +32,37 @@ func open(ctx context.Context, path string, cfg Config, interval time.Duration) 
 	return p, nil
 }
 
-// readFile reads a plugin from a regular file only: a pipe would have Open, or Close by way of the watch, wait for whoever writes to it.
+// readFile reads a plugin from a regular file. A pipe could block Open or Close.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	return os.ReadFile(path)
 }
 
-// readEvery says which looks read the file though its size and time are the same: every twentieth, which is one in ten seconds.
+// readEvery makes every 20th check, one in ten seconds, read the file even if its size and time are
+// unchanged.
 const readEvery = 20
 
-// A watch looks at a plugin's file again and again. It is the only one that swaps programs.
+// A watch checks a plugin's file periodically. Only the watch swaps programs.
 //
-// It goes by the content. A file's size and time only spare it the reading, most of the time: they do not tell two writes in one
-// tick of the clock apart, and cp -p keeps them. New content counts when it is the same twice, an interval apart, lest a file
-// be taken that is still written.
+// It compares contents. An unchanged size and time usually save it from reading the file, but not
+// always: two writes may have the same time, and cp -p preserves it. New content is loaded when two
+// checks in a row read the same, so that a file is not loaded while it is being written.
 //
-// Content that was refused is tried again when the file has changed and holds the same: the reason may have passed.
+// Content that was refused is tried again if the file was touched since: the cause may have passed.
 type watch struct {
 	plugin  *Plugin
 	path    string
-	looks   int               // how many there were
-	seen    os.FileInfo       // when the content was settled; nil: read it
-	settled [sha256.Size]byte // what is loaded, or was refused
-	pending [sha256.Size]byte // what was read last
-	refused bool              // what is settled has not started
+	looks   int               // number of checks so far
+	seen    os.FileInfo       // of the settled content; nil: read the file
+	settled [sha256.Size]byte // content that is loaded or was refused
+	pending [sha256.Size]byte // content read last
+	refused bool              // the settled content did not start
 	missing bool
 }
 
@@ -89,7 +90,7 @@ func (w *watch) look(ctx context.Context) {
 	binary, err := readFile(w.path)
 	if err != nil {
 		if !w.missing {
-			w.plugin.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's file cannot be read, the old version stays", err.Error())
+			w.plugin.journal.announce(slog.LevelError, "reqlock: wasm: cannot read the plugin's file, keeping the old version", err.Error())
 		}
 		w.missing, w.seen = true, nil
 		return
@@ -115,23 +116,23 @@ func (w *watch) unchanged(info os.FileInfo) bool {
 	return w.seen != nil && os.SameFile(info, w.seen) && info.Size() == w.seen.Size() && info.ModTime().Equal(w.seen.ModTime())
 }
 
-// load lets a new version take over once it has been compiled and started.
+// load replaces the program with a new version once that is compiled and started.
 func (w *watch) load(ctx context.Context, binary []byte) {
 	p := w.plugin
 	next, err := load(ctx, binary, &p.cfg, p.journal)
 	w.refused = err != nil
 	if err != nil {
 		if ctx.Err() != nil {
-			return // the plugin is closing, which has stopped the start
+			return // the plugin is closing, which stopped the start
 		}
-		p.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's new version does not work, the old one stays", err.Error())
+		p.journal.announce(slog.LevelError, "reqlock: wasm: new version of the plugin failed to load, keeping the old one", err.Error())
 		return
 	}
 	old := p.swap(next)
 	if old != next { // the plugin is not closing
-		p.journal.announce(slog.LevelInfo, "reqlock: wasm: the plugin's new version takes over", "sha256:"+hex.EncodeToString(w.settled[:6]))
+		p.journal.announce(slog.LevelInfo, "reqlock: wasm: new version of the plugin loaded", "sha256:"+hex.EncodeToString(w.settled[:6]))
 	}
 	if err := old.close(); err != nil {
-		p.journal.announce(slog.LevelError, "reqlock: wasm: the plugin's old version has not closed well", err.Error())
+		p.journal.announce(slog.LevelError, "reqlock: wasm: closing the old version of the plugin failed", err.Error())
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// A plant is a plugin and the file that it follows.
+// A plant is a plugin and its file.
 type plant struct {
 	*Plugin
 	t    *testing.T
@@ -25,13 +25,13 @@ type plant struct {
 	log  *logged
 }
 
-// watchFile opens a file that holds code, and looks at it often.
+// watchFile opens a file with code and checks it often.
 func watchFile(t *testing.T, code []byte) *plant {
 	t.Helper()
 	return openFile(t, code, true)
 }
 
-// watchByHand opens a file that holds code, and looks at it when the test says so.
+// watchByHand opens a file with code and checks it when the test calls look.
 func watchByHand(t *testing.T, code []byte) (f *plant, look func()) {
 	t.Helper()
 	f = openFile(t, code, false)
@@ -55,7 +55,7 @@ func openFile(t *testing.T, code []byte, watched bool) *plant {
 	return f
 }
 
-// replace renames a new file into the old one's place.
+// replace renames a new file over the old one.
 func (f *plant) replace(code []byte) {
 	f.t.Helper()
 	next := f.path + ".new"
@@ -67,7 +67,7 @@ func (f *plant) replace(code []byte) {
 	}
 }
 
-// keys are those of one request.
+// keys returns the keys of one request.
 func (f *plant) keys() string {
 	var p guard.Policy
 	if err := f.Policy(request("GET", "/", ""), &p); err != nil {
@@ -86,7 +86,7 @@ func (f *plant) awaitLog(text string, times int) {
 	eventually(f.t, text, func() bool { return strings.Count(f.log.String(), text) == times })
 }
 
-// keyed is the guest whose key is always the same, with another letter.
+// keyed returns the guest key.wat with another letter in its key.
 func keyed(t *testing.T, letter string) []byte {
 	t.Helper()
 	return bytes.Replace(binary(t, "key"), []byte("key-a"), []byte("key-"+letter), 1)
@@ -98,7 +98,7 @@ func TestReload(t *testing.T) {
 	f.awaitKey("key-a")
 	f.replace(keyed(t, "b"))
 	f.awaitKey("key-b")
-	f.awaitLog("the plugin's new version takes over", 1)
+	f.awaitLog("new version of the plugin loaded", 1)
 	if !strings.Contains(f.log.String(), "plugin=policy.wasm") {
 		t.Errorf("log: %s", f.log)
 	}
@@ -112,17 +112,17 @@ func TestReload(t *testing.T) {
 	} {
 		f.replace(code)
 		refusals++
-		f.awaitLog("the plugin's new version does not work, the old one stays", refusals)
+		f.awaitLog("new version of the plugin failed to load, keeping the old one", refusals)
 		if key := f.keys(); key != "key-b" {
 			t.Errorf("%s: the key is %q", name, key)
 		}
 	}
-	f.awaitLog("the plugin's new version takes over", 1)
+	f.awaitLog("new version of the plugin loaded", 1)
 
 	if err := os.Remove(f.path); err != nil {
 		t.Fatal(err)
 	}
-	f.awaitLog("the plugin's file cannot be read, the old version stays", 1)
+	f.awaitLog("cannot read the plugin's file, keeping the old version", 1)
 	if key := f.keys(); key != "key-b" {
 		t.Errorf("without a file the key is %q", key)
 	}
@@ -134,11 +134,11 @@ func TestReload(t *testing.T) {
 	f.awaitKey("key-d")
 }
 
-// TestReloadOfARefusedVersion has a version refused for a reason that passes.
-func TestReloadOfARefusedVersion(t *testing.T) {
+// A version that was refused for a temporary reason is loaded later.
+func TestReload_RefusedVersion(t *testing.T) {
 	t.Parallel()
 	f, look := watchByHand(t, keyed(t, "a"))
-	const refused = "the plugin's new version does not work, the old one stays"
+	const refused = "new version of the plugin failed to load, keeping the old one"
 	f.cfg.CacheDir = f.path // no directory
 	f.replace(keyed(t, "b"))
 	for range 5 {
@@ -155,7 +155,7 @@ func TestReloadOfARefusedVersion(t *testing.T) {
 		look()
 	}
 	if key := f.keys(); key != "key-a" {
-		t.Errorf("the key is %q though the file has not changed", key)
+		t.Errorf("the key is %q although the file did not change", key)
 	}
 	f.replace(keyed(t, "b"))
 	look()
@@ -166,11 +166,11 @@ func TestReloadOfARefusedVersion(t *testing.T) {
 	for range 5 {
 		look()
 	}
-	f.awaitLog("the plugin's new version takes over", 1)
+	f.awaitLog("new version of the plugin loaded", 1)
 }
 
-// TestReloadOfTheSameSizeAndTime is what cp -p makes of files that an archive gave the same time.
-func TestReloadOfTheSameSizeAndTime(t *testing.T) {
+// A new file with the same size and time, as cp -p can make, is loaded.
+func TestReload_SameSizeAndTime(t *testing.T) {
 	t.Parallel()
 	f, look := watchByHand(t, keyed(t, "a"))
 	write := func(letter string) {
@@ -190,16 +190,16 @@ func TestReloadOfTheSameSizeAndTime(t *testing.T) {
 		t.Errorf("the key is %q", key)
 	}
 
-	write("c") // in a version that is refused
+	write("c") // a version that is refused
 	f.cfg.CacheDir = f.path
 	for range 5 * readEvery {
 		look()
 	}
-	f.awaitLog("the plugin's new version does not work, the old one stays", 1)
+	f.awaitLog("new version of the plugin failed to load, keeping the old one", 1)
 }
 
-// TestReloadIsSaid when calls have used up what they may log.
-func TestReloadIsSaid(t *testing.T) {
+// Loads are logged even when calls have used up the rate limit.
+func TestReload_AlwaysLogged(t *testing.T) {
 	t.Parallel()
 	f, look := watchByHand(t, keyed(t, "a"))
 	f.journal.second, f.journal.lines = time.Now().Add(time.Hour), maxLines // for so long
@@ -209,15 +209,15 @@ func TestReloadIsSaid(t *testing.T) {
 	f.replace(keyed(t, "b"))
 	look()
 	look()
-	for _, text := range []string{"the plugin's new version does not work", "the plugin's new version takes over"} {
+	for _, text := range []string{"new version of the plugin failed to load", "new version of the plugin loaded"} {
 		if !strings.Contains(f.log.String(), text) {
 			t.Errorf("no %q in the log: %s", text, f.log)
 		}
 	}
 }
 
-// TestReloadUnderLoad has the file change again and again while calls run, none of which may fail.
-func TestReloadUnderLoad(t *testing.T) {
+// No call fails while the file changes again and again.
+func TestReload_UnderLoad(t *testing.T) {
 	t.Parallel()
 	f := watchFile(t, keyed(t, "a"))
 	stop := make(chan struct{})
@@ -248,13 +248,13 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReloadToOneThatReadsTheBody finds it though the version before did not.
-func TestReloadToOneThatReadsTheBody(t *testing.T) {
+// A new version may read the body though the old one did not.
+func TestReload_NewVersionReadsBody(t *testing.T) {
 	t.Parallel()
 	f := watchFile(t, keyed(t, "a"))
 	f.replace(binary(t, "c"))
 	var p guard.Policy
-	eventually(t, "the key from the body", func() bool {
+	eventually(t, "a key from the body", func() bool {
 		p = guard.Policy{}
 		err := f.Policy(request("PUT", "/1", "the body", "acme"), &p)
 		return err == nil && p.Keys[0] != "key-a"
@@ -264,15 +264,15 @@ func TestReloadToOneThatReadsTheBody(t *testing.T) {
 	}
 }
 
-// TestBodyIsReadForTheVersionThatAnswers swaps between the first look and the call.
-func TestBodyIsReadForTheVersionThatAnswers(t *testing.T) {
+// A version swapped in between the check and the call finds the body buffered if it reads it.
+func TestReload_DuringCall(t *testing.T) {
 	t.Parallel()
 	p := start(t, "key", Config{MaxInstances: 1})
-	p.slots <- struct{}{} // nobody enters
+	p.slots <- struct{}{} // the only slot
 	answered := make(chan verdict, 1)
 	r := &signallingContext{Context: context.Background(), asked: make(chan struct{})}
 	go func() { answered <- ask(t, p.Policy, request("PUT", "/1", "the body", "acme").WithContext(r)) }()
-	<-r.asked // it has looked, and waits for a slot
+	<-r.asked // it has checked, and waits for a slot
 	next, err := load(context.Background(), binary(t, "c"), &p.cfg, p.journal)
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestBodyIsReadForTheVersionThatAnswers(t *testing.T) {
 	}
 }
 
-// A signallingContext tells when somebody begins to wait for its end.
+// A signallingContext signals when its Done is first called.
 type signallingContext struct {
 	context.Context
 	once  sync.Once
@@ -298,8 +298,8 @@ func (c *signallingContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestCloseBeforeTheSwap leaves a new version that has been loaded without a plugin to take over.
-func TestCloseBeforeTheSwap(t *testing.T) {
+// Close drops a new version that is loaded but not swapped in yet.
+func TestClose_BeforeSwap(t *testing.T) {
 	t.Parallel()
 	f, look := watchByHand(t, keyed(t, "a"))
 	f.replace(keyed(t, "b"))
@@ -311,8 +311,8 @@ func TestCloseBeforeTheSwap(t *testing.T) {
 	}
 }
 
-// TestCloseWhileLoading ends the start of a new version that never would.
-func TestCloseWhileLoading(t *testing.T) {
+// Close stops the start of a new version that would never end.
+func TestClose_WhileLoading(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.wasm")
 	if err := os.WriteFile(path, keyed(t, "a"), 0o600); err != nil {
@@ -327,9 +327,10 @@ func TestCloseWhileLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, binary(t, "wat"), 0o600); err != nil { // which loops in its start, as the settings say
+	// With these settings the guest loops in its start.
+	if err := os.WriteFile(path, binary(t, "wat"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	<-looping // it has said so
+	<-looping // its log line
 	closePlugin(t, p)
 }

@@ -15,16 +15,16 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * Redisson as a contender. It does what it is told on standard input, a request a line, and answers each with a line:
+ * Redisson as a contender. It reads requests on standard input, one per line, and answers each with a line:
  *
  * <ul>
- *   <li>{@code own THREADS MILLIS}: cycles on a lock of each thread's own; the answer is cycles, nanoseconds
+ *   <li>{@code own THREADS MILLIS}: cycles with one lock per thread; answers cycles, nanoseconds
  *   <li>{@code hot THREADS MILLIS HOLD-MILLIS}: turns on one lock; turns, nanoseconds, p50 and p99 of the waiting in
  *       nanoseconds, fewest and most turns of a thread
- *   <li>{@code relay TURNS}: a lock goes from one client to another and back; p50 and p99 in nanoseconds
+ *   <li>{@code relay TURNS}: a lock passes between two clients; p50 and p99 in nanoseconds
  * </ul>
  *
- * A number in front of each answer is the CPU time of this process in nanoseconds, while it was measured.
+ * Each answer begins with the CPU time of this process during the measurement, in nanoseconds.
  */
 public final class Bench {
     private static RedissonClient one;
@@ -45,7 +45,7 @@ public final class Bench {
                 default -> throw new IllegalArgumentException(words[0]);
             });
         }
-        Runtime.getRuntime().halt(0); // nothing that is left to do matters
+        Runtime.getRuntime().halt(0); // nothing is left to clean up
     }
 
     private static RedissonClient connect(String address) {
@@ -62,7 +62,7 @@ public final class Bench {
         void run(int thread) throws InterruptedException;
     }
 
-    /** Runs cycles on threads for a while; the middle is what counts, which counting says. */
+    /** Runs cycles on threads for a while. Only the middle counts, while counting is set. */
     private static long[] together(int threads, long millis, AtomicBoolean counting, Cycle cycle) throws InterruptedException {
         AtomicBoolean stop = new AtomicBoolean();
         CountDownLatch ended = new CountDownLatch(threads);
@@ -110,7 +110,7 @@ public final class Bench {
     private static String hot(int threads, long millis, long hold) throws InterruptedException {
         AtomicBoolean counting = new AtomicBoolean();
         AtomicLongArray turns = new AtomicLongArray(threads);
-        long[] waits = new long[1 << 20]; // written by whoever holds the lock
+        long[] waits = new long[1 << 20]; // written by the holder of the lock
         int[] n = {0};
         RLock lock = one.getLock("bench:redisson:hot");
         long[] used = together(threads, millis, counting, thread -> {
@@ -156,7 +156,7 @@ public final class Bench {
                         }
                     }
                 } catch (InterruptedException e) {
-                    // it is not wanted any more
+                    // no longer needed
                 }
             });
             holder.setDaemon(true);
@@ -168,7 +168,7 @@ public final class Bench {
         long cpu = cpu();
         for (int i = 0; i < turns; i++) {
             orders[(i + 1) % 2].put(true);
-            Thread.sleep(3); // until it waits
+            Thread.sleep(3); // let it wait
             orders[i % 2].put(false);
             taken[i] = got.take() - released.get();
         }

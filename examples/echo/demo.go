@@ -16,9 +16,9 @@ const (
 	buyers  = 20
 )
 
-// demonstrate has many look at an item, and then more buyers come for it than there are pieces.
+// demonstrate sends many readers of an item at once, and then more buyers than there are pieces.
 func demonstrate(ctx context.Context, base string) error {
-	fmt.Printf("\nGET /items/:id: %d look at an item at once, and are served together\n", lookers)
+	fmt.Printf("\nGET /items/:id: %d readers of an item come at once and share the lock\n", lookers)
 	var lookAt []*demo.Request
 	for i := range lookers {
 		lookAt = append(lookAt, &demo.Request{Name: string(rune('A' + i)), What: "a kettle", Path: "/items/kettle", GET: true})
@@ -28,7 +28,7 @@ func demonstrate(ctx context.Context, base string) error {
 	}
 	demo.Show(lookAt)
 
-	fmt.Printf("\nPOST /items/:id/buy: %d buyers come at once, and are served one after another\n", buyers)
+	fmt.Printf("\nPOST /items/:id/buy: %d buyers come at once and run one after another\n", buyers)
 	before, err := left(ctx, base)
 	if err != nil {
 		return err
@@ -53,14 +53,14 @@ func demonstrate(ctx context.Context, base string) error {
 		answers[r.Answer.StatusCode]++
 	}
 	sold, soldOut := answers[http.StatusOK], answers[http.StatusGone]
-	fmt.Printf("\n  %d pieces were there, %d are sold, %d are left; %d buyers were told 410 sold out\n", before, sold, after, soldOut)
+	fmt.Printf("\n  %d pieces before, %d sold, %d left; %d buyers got 410 sold out\n", before, sold, after, soldOut)
 	if sold != before-after || sold+soldOut != buyers {
-		return fmt.Errorf("of %d pieces %d were sold and %d are left; the answers to %d buyers are %v", before, sold, after, buyers, answers)
+		return fmt.Errorf("of %d pieces, %d were sold and %d are left; the answers to %d buyers: %v", before, sold, after, buyers, answers)
 	}
 	return nil
 }
 
-// left asks what is left.
+// left returns how many pieces are left.
 func left(ctx context.Context, base string) (n int, err error) {
 	r := &demo.Request{Path: "/items/teapot", GET: true}
 	if err := demo.Collide(ctx, base, []*demo.Request{r}); err != nil {
@@ -72,7 +72,7 @@ func left(ctx context.Context, base string) (n int, err error) {
 	return n, nil
 }
 
-// invitation is what to try by hand.
+// invitation returns the commands to try by hand.
 func invitation(base string) string {
 	buy := "curl -i -X POST " + base + "/items/kettle/buy"
 	return buy + " & " + buy + "; wait"

@@ -1,10 +1,10 @@
-// Echo is a web server that sells what it has in stock, and not one piece more. Many may look at an item together, but nobody
-// while it is being bought.
+// Echo is a web server that sells from a limited stock. Many requests may read an item at once, but
+// none while it is being bought.
 //
 //	go run ./examples/echo         shows what happens when many want the last pieces, then serves until Ctrl-C
-//	go run ./examples/echo -once   ends after the demonstration
+//	go run ./examples/echo -once   exits after the demonstration
 //
-// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+// It needs only Go: Redis runs inside the process unless REDIS_URL is set.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 }
 
 func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
-	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	locks, err := core.New(rdb, core.Options{}) // demo.Main closes them with the server
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,11 +53,11 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 }
 
 var (
-	errNoItem  = echo.NewHTTPError(http.StatusNotFound, "there is no such item; try teapot or kettle")
+	errNoItem  = echo.NewHTTPError(http.StatusNotFound, "no such item; try teapot or kettle")
 	errSoldOut = echo.NewHTTPError(http.StatusGone, "sold out")
 )
 
-// show takes its time, too, and answers what is left: nobody buys meanwhile.
+// show takes some time as well, and returns what is left. The read lock keeps buyers out meanwhile.
 func (s *stock) show(c echo.Context) error {
 	began := time.Now()
 	if err := demo.Work(c.Request().Context(), workTime); err != nil {
@@ -71,7 +71,8 @@ func (s *stock) show(c echo.Context) error {
 	return c.String(http.StatusOK, fmt.Sprintf("%d left\n", left))
 }
 
-// buy reads what is left, takes its time, and writes one less: without a lock, all who read meanwhile would get the same piece.
+// buy reads what is left, takes some time, and writes one less. Without the lock, concurrent buyers
+// would get the same piece.
 func (s *stock) buy(c echo.Context) error {
 	began, item := time.Now(), c.Param("id")
 	left, known := s.read(item)
@@ -81,7 +82,8 @@ func (s *stock) buy(c echo.Context) error {
 	case left == 0:
 		return errSoldOut
 	}
-	if err := demo.Work(c.Request().Context(), workTime); err != nil { // the client has left, or the lock is lost
+	// The client disconnected, or the lock is lost.
+	if err := demo.Work(c.Request().Context(), workTime); err != nil {
 		return echo.NewHTTPError(http.StatusServiceUnavailable, err.Error())
 	}
 	s.write(item, left-1)

@@ -31,9 +31,9 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 		}
 	}
 	if looked != lookers || sold != 5 || soldOut != 15 {
-		t.Errorf("%d have looked at an item, %d are sold, and %d buyers told that it is sold out", looked, sold, soldOut)
+		t.Errorf("%d readers, %d sold, %d buyers sold out", looked, sold, soldOut)
 	}
-	const want = "\n  5 pieces were there, 5 are sold, 0 are left; 15 buyers were told 410 sold out"
+	const want = "\n  5 pieces before, 5 sold, 0 left; 15 buyers got 410 sold out"
 	if !strings.HasSuffix(output, want) && !strings.Contains(output, want+"\n") {
 		t.Errorf("no %q", want)
 	}
@@ -47,7 +47,7 @@ func TestSignalWhileServing(t *testing.T) {
 		demotest.Probe{Path: "/items/kettle/buy", Lock: "reqlock:item:kettle", Want: "kettle bought, 2 left\n"})
 }
 
-// Reading needs the lock as well; what does not exist needs none.
+// Reading needs the lock too. A missing item needs none.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	p := demotest.Start(t, "")
@@ -70,7 +70,7 @@ func TestRoutes(t *testing.T) {
 		status <- response.StatusCode
 	}()
 	demotest.AwaitWaiter(t, rdb, "reqlock:item:kettle")
-	// The last is a method that the path does not have, which is 404 in a group of Echo's.
+	// The last is a method the path does not have, which is 404 in an Echo group.
 	for _, path := range []string{"/items/kettle/sell", "/items/umbrella/buy", "/items/kettle"} {
 		if a := <-demotest.Post(client, base+path, ""); a.Status != http.StatusNotFound {
 			t.Errorf("POST %s: %+v", path, a)

@@ -2,7 +2,8 @@ package main
 
 import "sync"
 
-// A stock stands for a database that does what it is told: each call by itself is safe, and nothing ties one to the next.
+// A stock stands in for a database: each call is safe on its own, but two calls are not one
+// transaction.
 type stock struct {
 	mu   sync.Mutex
 	left map[string]int

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// A bank stands for a database that does what it is told: each call by itself is safe, and nothing ties one to the next.
+// A bank stands in for a database: each call is safe on its own, but two calls are not one
+// transaction.
 type bank struct {
 	mu       sync.Mutex
 	balances map[string]int64

@@ -12,10 +12,10 @@ import (
 	"github.com/reqlock/reqlock/examples/internal/demo"
 )
 
-// demonstrate fires opposite transfers at once. All but the last have to do with bob; if each of them began with the balances of
-// the beginning, the sum would not be the same afterwards, whichever came last.
+// demonstrate sends opposite transfers at once. All but the last involve bob. If two of them read
+// the same balances, the sum would change.
 func demonstrate(ctx context.Context, base string) error {
-	fmt.Println("\nPOST /transfers: each holds two accounts; those that share one wait for each other")
+	fmt.Println("\nPOST /transfers: each locks two accounts; transfers that share one wait for each other")
 	before, err := show(ctx, base, "before")
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func show(ctx context.Context, base, when string) (sum int64, err error) {
 	return sum, nil
 }
 
-// invitation is what to try by hand.
+// invitation returns the commands to try by hand.
 func invitation(base string) string {
 	post := func(from, to string) string {
 		return fmt.Sprintf(`curl -i %s/transfers -H 'Content-Type: application/json' -d '{"from":%q,"to":%q,"amount":1}'`, base, from, to)

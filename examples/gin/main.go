@@ -1,10 +1,11 @@
-// Gin is a web server that moves money between accounts. A transfer holds the locks of both accounts, or of neither; and since all
-// requests take their locks in the same order, opposite transfers do not wait for each other for ever.
+// Gin is a web server that transfers money between accounts. A transfer holds the locks of both
+// accounts or of neither. All requests acquire their locks in the same order, so opposite transfers
+// never deadlock.
 //
 //	go run ./examples/gin         shows what happens to opposite transfers, then serves until Ctrl-C
-//	go run ./examples/gin -once   ends after the demonstration
+//	go run ./examples/gin -once   exits after the demonstration
 //
-// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+// It needs only Go: Redis runs inside the process unless REDIS_URL is set.
 package main
 
 import (
@@ -30,7 +31,7 @@ func main() {
 }
 
 func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
-	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	locks, err := core.New(rdb, core.Options{}) // demo.Main closes them with the server
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,7 +40,7 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 			keyfuncs.Prefix("account:", keyfuncs.JSON("/from")),
 			keyfuncs.Prefix("account:", keyfuncs.JSON("/to")),
 		},
-		WaitTime: waitTime, // for both together; 409 after that
+		WaitTime: waitTime, // for both locks together, then 409
 	})
 
 	b := &bank{balances: map[string]int64{"alice": 100, "bob": 100, "carol": 100, "dave": 100, "erin": 100}}
@@ -47,19 +48,21 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	router := gin.New()
 	router.Use(gin.Recovery())
 	router.GET("/accounts", func(c *gin.Context) { c.JSON(http.StatusOK, b.all()) })
-	router.POST("/transfers", bothAccounts, b.transfer) // reads the body that the keys were taken from
+	// Reads the body again that the keys came from.
+	router.POST("/transfers", bothAccounts, b.transfer)
 	return locks, router, nil
 }
 
-// A transfer as it is asked for. The keys of the locks are strings in the body as well, so no two spellings name one account.
+// A transfer is the request body. The keys are strings in the body too, so an account has one
+// spelling.
 type transfer struct {
 	From   string `json:"from"`
 	To     string `json:"to"`
 	Amount int64  `json:"amount"`
 }
 
-// transfer reads two balances, takes its time, and writes both: money would vanish, or appear, if another transfer of one of
-// the accounts came in between.
+// transfer reads two balances, takes some time, and writes both. Without the locks, a concurrent
+// transfer of one of the accounts would create or destroy money.
 func (b *bank) transfer(c *gin.Context) {
 	began := time.Now()
 	var t transfer
@@ -83,7 +86,8 @@ func (b *bank) transfer(c *gin.Context) {
 		c.String(http.StatusUnprocessableEntity, "%s has only %d\n", t.From, from)
 		return
 	}
-	if err := demo.Work(c.Request.Context(), workTime); err != nil { // the client has left, or a lock is lost
+	// The client disconnected, or a lock is lost.
+	if err := demo.Work(c.Request.Context(), workTime); err != nil {
 		c.String(http.StatusServiceUnavailable, "%v\n", err)
 		return
 	}

@@ -18,7 +18,7 @@ func TestDemonstration(t *testing.T) {
 
 func checkTimeline(t *testing.T, output string) (missed string) {
 	t.Helper()
-	waited := 0 // of the transfer before, from or to bob
+	waited := 0 // of the previous transfer from or to bob
 	for _, r := range demotest.Rows(t, output, 5) {
 		if r.Status != http.StatusOK {
 			t.Errorf("row %+v", r)
@@ -26,9 +26,9 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 		if strings.HasSuffix(r.What, "from dave to erin") {
 			continue
 		}
-		// Half of what a handler runs: requests are not sent at quite the same time.
+		// Half of a handler's time, because requests are not sent at exactly the same time.
 		if waited > 0 && r.Waited < waited+150 {
-			missed = fmt.Sprintf("%s has waited %dms, and the one before it %dms", r.Name, r.Waited, waited)
+			missed = fmt.Sprintf("%s waited %dms, the one before it %dms", r.Name, r.Waited, waited)
 		}
 		waited = max(1, r.Waited)
 	}
@@ -43,7 +43,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	return missed
 }
 
-// Either account of a transfer makes it wait.
+// Each account of a transfer makes it wait.
 func TestSignalWhileServing(t *testing.T) {
 	t.Parallel()
 	holder := demotest.Probe{
@@ -60,7 +60,7 @@ func TestSignalWhileServing(t *testing.T) {
 	}
 }
 
-func TestTransfersThatCannotBe(t *testing.T) {
+func TestInvalidTransfers(t *testing.T) {
 	t.Parallel()
 	p := demotest.Start(t, "")
 	p.Until(t, "Serving until Ctrl-C.")

@@ -10,7 +10,7 @@ import (
 	"github.com/reqlock/reqlock/examples/internal/demo"
 )
 
-// demonstrate has more requests come for a report than can wait for it.
+// demonstrate sends more requests for a report than may wait for it.
 func demonstrate(ctx context.Context, base string) error {
 	fmt.Printf("\nPOST /reports/{id}: while a report is being made, %d others wait for it, %s at most\n", maxWaiters, waitTime)
 	var requests []*demo.Request
@@ -35,7 +35,7 @@ func demonstrate(ctx context.Context, base string) error {
 	return nil
 }
 
-// invitation is what to try by hand.
+// invitation returns the commands to try by hand.
 func invitation(base string) string {
 	post := "curl -i -X POST " + base + "/reports/daily"
 	return post + " & " + post + "; wait"

@@ -1,10 +1,11 @@
-// Nethttp is a web server that makes reports, each by one request at a time. Others wait for it, but not for long and not many:
-// a queue without a bound would take memory and connections for answers that nobody waits for any more.
+// Nethttp is a web server whose reports are made by one request at a time. Few others wait, and not
+// for long: an unbounded queue would take memory and connections for answers that no client still
+// waits for.
 //
 //	go run ./examples/nethttp         shows what happens when the queue is full, then serves until Ctrl-C
-//	go run ./examples/nethttp -once   ends after the demonstration
+//	go run ./examples/nethttp -once   exits after the demonstration
 //
-// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+// It needs only Go: Redis runs inside the process unless REDIS_URL is set.
 package main
 
 import (
@@ -31,7 +32,7 @@ func main() {
 }
 
 func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
-	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	locks, err := core.New(rdb, core.Options{}) // demo.Main closes them with the server
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,17 +40,18 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 		Key:        keyfuncs.Prefix("report:", keyfuncs.PathValue("id")),
 		WaitTime:   waitTime,   // 409 after that
 		MaxWaiters: maxWaiters, // 503 at once for one more, in this process
-		RetryAfter: workTime,   // the hint that goes with both
+		RetryAfter: workTime,   // the hint in both answers
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /reports/{id}", oneAtATime(http.HandlerFunc(report)))
 	return locks, mux, nil
 }
 
-// report stands for work that would be done twice if two asked for it.
+// report stands in for work that concurrent requests would do twice.
 func report(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	if err := demo.Work(r.Context(), workTime); err != nil { // the client has left, or the lock is lost
+	// The client disconnected, or the lock is lost.
+	if err := demo.Work(r.Context(), workTime); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

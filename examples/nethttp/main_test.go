@@ -18,7 +18,7 @@ func TestDemonstration(t *testing.T) {
 
 func checkTimeline(t *testing.T, output string) (missed string) {
 	t.Helper()
-	answers, waited := make(map[int]int), 0 // of those for the same report
+	answers, waited := make(map[int]int), 0 // for the same report
 	for _, r := range demotest.Rows(t, output, 5) {
 		if r.Refused != strings.HasSuffix(r.Bar, "x") || r.Refused == strings.HasSuffix(r.Bar, "####################") {
 			t.Errorf("row %+v", r)
@@ -39,9 +39,9 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	if answers[http.StatusOK] != 2 || answers[http.StatusConflict] != 1 || answers[http.StatusServiceUnavailable] != 1 {
 		return fmt.Sprintf("answers %v; want 200 twice, 409 and 503 once each", answers)
 	}
-	// Half of what the one before it ran: it is sent a little later.
+	// Half of the previous handler's time, because the request is sent a little later.
 	if waited < 500 {
-		return fmt.Sprintf("the second has waited %dms for one that runs 1s", waited)
+		return fmt.Sprintf("the second waited %dms for one that runs 1s", waited)
 	}
 	const headers = "    Retry-After: 1\n    Content-Type: application/problem+json\n    Cache-Control: no-store\n\n    {\n"
 	for _, want := range []string{

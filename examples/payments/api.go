@@ -25,12 +25,14 @@ import (
 const (
 	workTime = 300 * time.Millisecond
 	waitTime = 10 * time.Second
-	leaseFor = 5 * time.Second // so that the key of a process that has died is soon free; the default of 30s is for services that are not shown to anybody
+	// Frees the key of a crashed process soon for this demonstration; services keep the default of
+	// 30s.
+	leaseFor = 5 * time.Second
 )
 
-// child is the API: it serves until its standard input ends.
+// child runs the API. It serves until its standard input ends.
 func child() error {
-	signal.Ignore(os.Interrupt, syscall.SIGTERM) // the parent says when
+	signal.Ignore(os.Interrupt, syscall.SIGTERM) // the parent decides when to stop
 	listener, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {
 		return err
@@ -40,35 +42,36 @@ func child() error {
 		return err
 	}
 	defer redis.Close()
-	told := make(chan struct{})
+	stop := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with an error, too
-		close(told)
+		close(stop)
 	}()
-	return serve(listener, redis, told)
+	return serve(listener, redis, stop)
 }
 
-// serve runs the API until it is told to end, or cannot go on.
-func serve(listener net.Listener, redis *embedded.Server, told <-chan struct{}) error {
+// serve runs the API until stop is closed or it fails.
+func serve(listener net.Listener, redis *embedded.Server, stop <-chan struct{}) error {
 	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor})
 	if err != nil {
 		return err
 	}
 	server := &http.Server{Handler: routes(locks, &bank{redis.Client()}), ReadHeaderTimeout: 5 * time.Second}
-	server.SetKeepAlivesEnabled(false) // a browser that loses a connection it has used before asks again by itself: here the loss is to be seen
+	// On a reused connection a browser retries a lost request itself, which would hide the loss.
+	server.SetKeepAlivesEnabled(false)
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Serve(listener)
 		close(served)
 	}()
 	select {
-	case <-told:
+	case <-stop:
 	case err = <-served:
 	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	closed := make(chan error, 1) // Shutdown does not wait for the functions that it runs
+	closed := make(chan error, 1) // Shutdown does not wait for registered functions
 	server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
 	err = errors.Join(err, server.Shutdown(ctx), <-closed)
 	<-served
@@ -92,14 +95,16 @@ func routes(locks *core.Client, b *bank) http.Handler {
 	return router
 }
 
-// A payment as it is asked for.
+// A payment is the request body.
 type payment struct {
 	To     string `json:"to"`
 	Amount int64  `json:"amount"`
-	Crash  bool   `json:"crash"` // have the process die when the money has moved, and nobody knows yet
+	// Crash after the money has moved and before the result is recorded.
+	Crash bool `json:"crash"`
 }
 
-// pay moves money. It may run again for the same payment, when the process has died on the way; the bank is told by the key that it is the same.
+// pay moves money. It may run again for the same payment after a crash. The key tells the bank that
+// it is the same payment.
 func (b *bank) pay(c *gin.Context) {
 	ctx := c.Request.Context()
 	var p payment
@@ -122,16 +127,16 @@ func (b *bank) pay(c *gin.Context) {
 	c.JSON(http.StatusCreated, charge)
 }
 
-// crash ends this process as kill -9 does: nothing is tidied up.
+// crash ends this process like kill -9, without any cleanup.
 func crash() {
 	self, err := os.FindProcess(os.Getpid())
 	if err == nil {
 		err = self.Kill()
 	}
-	panic(err) // a process that has been killed does not get here
+	panic(err) // a killed process does not get here
 }
 
-// show lists what the bank has done.
+// show lists the bank's charges.
 func (b *bank) show(c *gin.Context) {
 	charges, calls, err := b.ledger(c.Request.Context())
 	if err != nil {

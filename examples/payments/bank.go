@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A bank stands for the service that really moves the money. It lives in Redis, so that it outlives the API, and takes keys itself:
-// a charge that it knows is not made again.
+// A bank stands in for the service that moves the money. It lives in Redis, so that it outlives the
+// API. It takes keys itself, and does not repeat a charge that it knows.
 type bank struct{ rdb *redis.Client }
 
-// A charge is money that has moved.
+// A charge is a completed payment.
 type charge struct {
 	ID     string `json:"id"`
 	To     string `json:"to"`
@@ -24,7 +24,7 @@ const (
 	chargesKey = "payments:charges" // by the keys that they came with
 )
 
-// charge moves money once for each key, and says whether it was now.
+// charge moves money once per key, and reports whether this call did.
 func (b *bank) charge(ctx context.Context, key, to string, amount int64) (c charge, first bool, err error) {
 	calls, err := b.rdb.Incr(ctx, callsKey).Result()
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *bank) charge(ctx context.Context, key, to string, amount int64) (c char
 	return c, first, err
 }
 
-// ledger lists the charges, and how often the bank was asked for one.
+// ledger returns the charges, and how often charge was called.
 func (b *bank) ledger(ctx context.Context) (charges []charge, calls int64, err error) {
 	texts, err := b.rdb.HVals(ctx, chargesKey).Result()
 	if err != nil {

@@ -1,10 +1,12 @@
-// Payments is a payment service that takes idempotency keys, with a page to try it in a browser: one button sends the same payment five
-// times at once, the other crashes the server process in the middle of a payment. Either way the customer pays once.
+// Payments is a payment service with idempotency keys and a page to try it in a browser. One button
+// sends the same payment five times at once, the other crashes the server in the middle of a
+// payment. Either way the customer pays once.
 //
 //	go run ./examples/payments   serves the page until Ctrl-C
 //
-// It needs nothing but Go. The process that is started holds the address and an embedded Redis, unless REDIS_URL names another; the API runs
-// as its child, and is started again when it dies. It runs where a process can inherit a listener: not on Windows.
+// It needs only Go. The parent process holds the listener and an embedded Redis, unless REDIS_URL
+// is set. The API runs as its child, and is restarted when it crashes. It does not run on Windows,
+// where a process cannot inherit a listener.
 package main
 
 import (

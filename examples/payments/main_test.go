@@ -25,7 +25,8 @@ type service struct {
 	client  *http.Client
 }
 
-// start runs one. Its client has a connection for each request: on one that was used before, it would repeat a request with a key by itself.
+// start starts a service. Its client uses a new connection per request, because on a reused one it
+// would retry a request with a key itself.
 func start(t *testing.T) *service {
 	t.Helper()
 	p := demotest.Start(t, "")
@@ -35,13 +36,13 @@ func start(t *testing.T) *service {
 	return s
 }
 
-// stop ends the program, and makes sure that its API is gone.
+// stop ends the program and checks that its API is gone.
 func (s *service) stop() {
 	s.Helper()
 	s.program.Signal(s.T, syscall.SIGTERM)
-	s.program.End(s.T, 0) // the API has its output as well: it ends when both have
+	s.program.End(s.T, 0) // returns when the API has ended too, because it has the same output
 	if _, err := s.client.Get(s.url + "/ledger"); err == nil {
-		s.Error("somebody still answers")
+		s.Error("the API still answers")
 	}
 }
 
@@ -69,7 +70,7 @@ func (s *service) pay(key, body string) (r result) {
 	return result{response.StatusCode, string(text), response.Header.Get("Idempotent-Replayed") == "true", response.Header.Get("Retry-After") != "", err}
 }
 
-// wantLedger fails the test unless the bank has charged so often, and was asked so often.
+// wantLedger fails the test unless the bank has this number of charges and calls.
 func (s *service) wantLedger(charges, calls int) {
 	s.Helper()
 	response, err := s.client.Get(s.url + "/ledger")
@@ -126,7 +127,7 @@ func TestFiveTimes(t *testing.T) {
 	s.stop()
 }
 
-// An API that cannot accept connections any more says so, and ends: the parent starts another one.
+// An API that cannot accept connections reports that and exits. The parent starts another.
 func TestServeFails(t *testing.T) {
 	redis, err := embedded.Start()
 	if err != nil {
@@ -143,17 +144,17 @@ func TestServeFails(t *testing.T) {
 	}
 }
 
-// The process dies when the money has moved. The next one finds out.
+// The process crashes after the money has moved. The next one finds out.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const body = `{"to": "carla", "amount": 25, "crash": true}`
 	if r := s.pay("crash", body); r.err == nil {
-		t.Fatalf("answer %+v of a process that has died", r)
+		t.Fatalf("answer %+v from a crashed process", r)
 	}
-	s.program.Until(t, "The API has died")
+	s.program.Until(t, "The API crashed")
 	r := s.pay("crash", body)
-	for r.err == nil && r.retry { // it has waited in vain for the dead one's lease to end
+	for r.err == nil && r.retry { // the dead process's lease has not ended yet
 		r = s.pay("crash", body)
 	}
 	if r.err != nil || r.status != 201 || r.replayed || r.body != `{"id":"ch_1","to":"carla","amount":25}` {
@@ -167,13 +168,13 @@ func TestCrash(t *testing.T) {
 	s.stop()
 }
 
-// However often the process dies, the next one serves.
+// However often the process crashes, the next one serves.
 func TestManyCrashes(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
 		if r := s.pay(key, `{"to": "carla", "amount": 1, "crash": true}`); r.err == nil {
-			t.Errorf("crash %s: answer %+v of a process that has died", key, r)
+			t.Errorf("crash %s: answer %+v from a crashed process", key, r)
 		}
 	}
 	if r := s.pay("last", `{"to": "bert", "amount": 1}`); r.status != 201 {
@@ -183,7 +184,7 @@ func TestManyCrashes(t *testing.T) {
 	s.stop()
 }
 
-// A record outlives the process that has left it.
+// A record outlives its process.
 func TestRecordOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -192,7 +193,7 @@ func TestRecordOutlivesTheProcess(t *testing.T) {
 		t.Fatalf("answer %+v", first)
 	}
 	if r := s.pay("crash", `{"to": "carla", "amount": 2, "crash": true}`); r.err == nil {
-		t.Fatalf("answer %+v of a process that has died", r)
+		t.Fatalf("answer %+v from a crashed process", r)
 	}
 	if again := s.pay("kept", `{"to": "bert", "amount": 1}`); !again.replayed || again.body != first.body {
 		t.Errorf("repeat %+v, want %+v", again, first)

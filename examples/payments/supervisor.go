@@ -12,18 +12,19 @@ import (
 	"github.com/reqlock/reqlock/embedded"
 )
 
-// childVariable has the program be the API.
+// childVariable makes the program run the API.
 const childVariable = "REQLOCK_PAYMENTS_API"
 
 const (
-	graceTime   = 15 * time.Second // for the API to end by itself
-	shortLife   = workTime         // of an API that cannot run: one that crashes in a payment has worked for so long
+	graceTime = 15 * time.Second // for the API to exit
+	// An API that exits sooner cannot run: one that crashes in a payment has run this long.
+	shortLife   = workTime
 	shortLives  = 5
 	restartTime = 300 * time.Millisecond
 )
 
-// supervise has an API run until ctx ends. The listener stays open all the while: who connects while there is no API waits
-// for the next one.
+// supervise keeps an API running until ctx ends. The listener stays open, so that clients that
+// connect while there is no API wait for the next.
 func supervise(ctx context.Context, addr string) error {
 	redis, err := embedded.FromEnv()
 	if err != nil {
@@ -49,7 +50,7 @@ func supervise(ctx context.Context, addr string) error {
 			fmt.Println("\nShutting down.")
 			return err
 		}
-		fmt.Printf("The API has died (%v); another one is started.\n", err)
+		fmt.Printf("The API crashed (%v); starting another one.\n", err)
 		if time.Since(began) > shortLife {
 			short = 0
 		}
@@ -58,11 +59,11 @@ func supervise(ctx context.Context, addr string) error {
 		case <-time.After(restartTime):
 		}
 	}
-	return fmt.Errorf("the API dies as soon as it is started")
+	return fmt.Errorf("the API crashes as soon as it starts")
 }
 
-// runAPI runs one until it dies, or until ctx ends. It ends when its standard input does, and so also when this process is
-// killed.
+// runAPI runs an API until it crashes or ctx ends. The API exits when its standard input ends,
+// which also happens when this process is killed.
 func runAPI(ctx context.Context, listener *os.File, redis *embedded.Server) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -93,7 +94,7 @@ func runAPI(ctx context.Context, listener *os.File, redis *embedded.Server) erro
 }
 
 func end(cmd *exec.Cmd, input io.Closer, ended <-chan error) error {
-	_ = input.Close() // it may have died just now
+	_ = input.Close() // fails if the API has just crashed
 	select {
 	case err := <-ended:
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/reqlock/reqlock/examples/internal/demo"
 )
 
-// demonstrate has requests collide on both routes.
+// demonstrate makes requests collide on both routes.
 func demonstrate(ctx context.Context, base string) error {
 	fmt.Println("\nPOST /orders/{id}/pay: while an order is busy, others get 409 at once")
 	requests, err := collide(ctx, base, "pay", "A 42", "B 42", "C 42", "D 43")
@@ -32,7 +32,8 @@ func demonstrate(ctx context.Context, base string) error {
 	return nil
 }
 
-// collide sends requests all at the same time, given by name and order, and returns them answered.
+// collide sends requests at the same time, given by name and order, and returns them with their
+// answers.
 func collide(ctx context.Context, base, action string, specs ...string) ([]*demo.Request, error) {
 	var requests []*demo.Request
 	for _, spec := range specs {
@@ -52,7 +53,7 @@ func collide(ctx context.Context, base, action string, specs ...string) ([]*demo
 	return requests, nil
 }
 
-// invitation is what to try by hand.
+// invitation returns the commands to try by hand.
 func invitation(base string) string {
 	pay := "curl -i -X POST " + base + "/orders/42/pay"
 	return pay + " & " + pay + "; wait"

@@ -1,9 +1,9 @@
 // Quickstart is a web server whose orders are paid and shipped by one request at a time.
 //
-//	go run ./examples/quickstart         shows what happens to requests that collide, then serves until Ctrl-C
-//	go run ./examples/quickstart -once   ends after the demonstration
+//	go run ./examples/quickstart         shows what happens to colliding requests, then serves until Ctrl-C
+//	go run ./examples/quickstart -once   exits after the demonstration
 //
-// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+// It needs only Go: Redis runs inside the process unless REDIS_URL is set.
 package main
 
 import (
@@ -28,16 +28,18 @@ func main() {
 	demo.Main(demo.Program{Name: "quickstart", What: "A shop", Open: open, Demonstrate: demonstrate, Invite: invitation})
 }
 
-// open is all there is to know about reqlock: make the locks, make a middleware, put it around the handler of a route.
+// open is all the code that reqlock needs: create the locks and a middleware, and wrap a route's
+// handler.
 func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
-	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	locks, err := core.New(rdb, core.Options{}) // demo.Main closes them with the server
 	if err != nil {
 		return nil, nil, err
 	}
-	// One lock for each order, and the same one on both routes: an order is not shipped while it is being paid.
+	// One lock per order on both routes: an order is not shipped while it is being paid.
 	order := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
-	refuse := httplock.New(locks, httplock.Config{Key: order})                   // 409 at once
-	wait := httplock.New(locks, httplock.Config{Key: order, WaitTime: waitTime}) // 409 after five seconds
+	refuse := httplock.New(locks, httplock.Config{Key: order}) // 409 at once
+	// 409 after five seconds.
+	wait := httplock.New(locks, httplock.Config{Key: order, WaitTime: waitTime})
 
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/pay", refuse(work("paid")))
@@ -45,11 +47,12 @@ func open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	return locks, mux, nil
 }
 
-// work stands for what must not run twice at the same time: a call to a payment provider, say.
+// work stands in for work that must not run twice at once, such as a call to a payment provider.
 func work(done string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		if err := demo.Work(r.Context(), workTime); err != nil { // the client has left, or the lock is lost
+		// The client disconnected, or the lock is lost.
+		if err := demo.Work(r.Context(), workTime); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

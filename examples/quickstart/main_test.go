@@ -25,7 +25,8 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	for _, r := range demotest.Rows(t, output, 7) {
 		all[r.Name] = r
 	}
-	// Who is first is open. How many run is, too, if the machine stalls for as long as a handler runs.
+	// Any request may be first. If the machine stalls for as long as a handler runs, more than one
+	// may run.
 	ran, refused := 0, 0
 	for _, name := range []string{"A", "B", "C"} {
 		switch r := all[name]; {
@@ -41,7 +42,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 		t.Error("order 42 was paid by no request")
 	}
 	if d := all["D"]; d.What != "order 43" || d.Status != http.StatusOK {
-		t.Errorf("another order than that of the others: %+v", d)
+		t.Errorf("the request for another order: %+v", d)
 	}
 	if refused == 0 {
 		return "no payment was refused"
@@ -69,7 +70,8 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 		waits = append(waits, r.Waited)
 	}
 	slices.Sort(waits)
-	// Less than the 500ms and 1s that the others ran: requests are not sent at quite the same time.
+	// Less than the 500ms and 1s of the others, because requests are not sent at exactly the same
+	// time.
 	if waits[1] < 250 || waits[2] < 750 {
 		return fmt.Sprintf("waits of %v ms for handlers that run 500ms each, one after another", waits)
 	}
@@ -81,7 +83,8 @@ func TestReadme(t *testing.T) {
 	demotest.Demonstrate(t, checkReadme)
 }
 
-// checkReadme misses lines of the README that are not in the output, apart from what differs between runs.
+// checkReadme returns the README's lines that are not in the output, apart from what varies between
+// runs.
 func checkReadme(t *testing.T, output string) (missed string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../README.md")
@@ -91,7 +94,7 @@ func checkReadme(t *testing.T, output string) (missed string) {
 	varying := regexp.MustCompile(`127\.0\.0\.1:\d+|What [A-C] got`)
 	shown := regexp.MustCompile("(?s)```text\n(A shop at.*?)```").FindSubmatch(readme)
 	if shown == nil {
-		t.Fatal("README.md shows no run")
+		t.Fatal("README.md has no output of the quickstart")
 	}
 	output = varying.ReplaceAllString("\n"+output+"\n", "…")
 	for line := range strings.Lines(string(shown[1])) {
@@ -102,7 +105,7 @@ func checkReadme(t *testing.T, output string) (missed string) {
 	return ""
 }
 
-// What the program invites to try by hand works.
+// The commands to try by hand work.
 func TestInvitation(t *testing.T) {
 	t.Parallel()
 	p := demotest.Start(t, "")

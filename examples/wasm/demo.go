@@ -8,7 +8,8 @@ import (
 	"github.com/reqlock/reqlock/examples/internal/demo"
 )
 
-// demonstrate has a writer, two readers and another writer come for one list, and a writer for another tenant's.
+// demonstrate sends a writer, two readers and another writer for one list, and a writer for another
+// tenant's list.
 func demonstrate(ctx context.Context, base string) error {
 	fmt.Print("\n/{tenant}/{list}: the plugin locks each tenant's list, for readers (GET) together, for writers (POST) alone\n")
 	var requests []*demo.Request
@@ -31,7 +32,7 @@ func demonstrate(ctx context.Context, base string) error {
 	return nil
 }
 
-// invitation is what to try by hand.
+// invitation returns the commands to try by hand.
 func invitation(base string) string {
 	post := "curl -i -X POST " + base + "/acme/stock"
 	return post + " & " + post + `; wait

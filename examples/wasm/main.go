@@ -1,11 +1,11 @@
-// Wasm is a web server that keeps lists for tenants, and leaves it to a WebAssembly plugin what is locked. The plugin is in the
-// folder plugin: edit it, build it with the one command that stands there, and the server goes by the new version without a
-// restart.
+// Wasm is a web server that keeps lists for tenants. A WebAssembly plugin decides what to lock. The
+// plugin is in the directory plugin: edit it, build it with the command in its doc comment, and the
+// server uses the new version without a restart.
 //
-//	go run ./examples/wasm         shows what the plugin does to requests that collide, then serves until Ctrl-C
-//	go run ./examples/wasm -once   ends after the demonstration
+//	go run ./examples/wasm         shows what the plugin does to colliding requests, then serves until Ctrl-C
+//	go run ./examples/wasm -once   exits after the demonstration
 //
-// It needs nothing but Go: Redis runs inside the process, unless REDIS_URL names another.
+// It needs only Go: Redis runs inside the process unless REDIS_URL is set.
 package main
 
 import (
@@ -29,12 +29,13 @@ import (
 
 const workTime = 500 * time.Millisecond
 
-// startTime is generous: compiling a plugin written in Go takes a second, and more on a busy machine.
+// startTime is generous: compiling a plugin written in Go takes a second, or more on a busy
+// machine.
 const startTime = 2 * time.Minute
 
 func main() {
 	var s service
-	flag.StringVar(&s.file, "plugin", pluginFile(), "`file` of the plugin; a new version of it takes over by itself")
+	flag.StringVar(&s.file, "plugin", pluginFile(), "`file` of the plugin; new versions are loaded automatically")
 	demo.Main(demo.Program{Name: "wasm", What: "Lists", Open: s.open, Demonstrate: demonstrate, Invite: invitation})
 	if err := s.plugin.Close(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "wasm:", err)
@@ -42,7 +43,8 @@ func main() {
 	}
 }
 
-// pluginFile is the plugin that comes with the example, seen from the root of the repository or from the example's folder.
+// pluginFile returns the example's plugin, as seen from the repository's root or the example's
+// directory.
 func pluginFile() string {
 	const file = "plugin.wasm"
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
@@ -59,15 +61,15 @@ type service struct {
 func (s *service) open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	plugin, err := wasm.Open(context.Background(), s.file, wasm.Config{
 		Watch:       true,
-		Timeout:     5 * time.Second, // a demonstration on a busy machine should not depend on 50ms
+		Timeout:     5 * time.Second, // 50ms may be too short on a busy machine
 		InitTimeout: startTime,
-		Logger:      slog.New(slog.NewTextHandler(os.Stdout, nil)), // a new version is announced
+		Logger:      slog.New(slog.NewTextHandler(os.Stdout, nil)), // logs new versions
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	s.plugin = plugin
-	locks, err := core.New(rdb, core.Options{}) // whoever shuts the server down closes them; demo.Main does
+	locks, err := core.New(rdb, core.Options{}) // demo.Main closes them with the server
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,10 +81,11 @@ func (s *service) open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	return locks, mux, nil
 }
 
-// list stands for reading a tenant's list, or for changing it.
+// list stands in for reading or changing a tenant's list.
 func list(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	if err := demo.Work(r.Context(), workTime); err != nil { // the client has left, or the lock is lost
+	// The client disconnected, or the lock is lost.
+	if err := demo.Work(r.Context(), workTime); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

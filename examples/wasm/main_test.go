@@ -18,7 +18,8 @@ import (
 	"github.com/reqlock/reqlock/wasm"
 )
 
-// With the race detector it takes each program ten times as long to compile the plugin. Package wasm is tested with it.
+// With the race detector each program takes ten times as long to compile the plugin. Package wasm
+// is tested with it.
 func TestMain(m *testing.M) { demotest.Main(m, "-race=false") }
 
 func TestDemonstration(t *testing.T) {
@@ -35,10 +36,11 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 			t.Errorf("row %+v", r)
 		}
 	}
-	// A writes for 500ms. The readers come 50 and 100ms after it, wait for it, and do not wait for each other.
+	// A writes for 500ms. The readers come 50 and 100ms later, wait for A, and do not wait for each
+	// other.
 	for _, name := range []string{"B", "C"} {
 		if waited := rows[name].Waited; waited < 200 {
-			return fmt.Sprintf("reader %s has waited %dms for a writer that works 500ms", name, waited)
+			return fmt.Sprintf("reader %s waited %dms for a writer that works 500ms", name, waited)
 		}
 	}
 	if b, c := rows["B"].Waited, rows["C"].Waited; b >= 500+c || c >= 500+b {
@@ -47,7 +49,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	return ""
 }
 
-// TestKeys has one key for each list, however a client spells its path.
+// A list has one key, however a client spells its path.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -78,7 +80,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestNewPolicy edits the plugin, builds it with the command of the example, and asks the program that runs.
+// An edited plugin, built with the example's command, takes effect in the running program.
 func TestNewPolicy(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "plugin.wasm")
@@ -100,7 +102,7 @@ func TestNewPolicy(t *testing.T) {
 	}
 
 	buildEdited(t, file, `lock.AddKey(canonical(tenant) + "/" + canonical(list))`, `lock.Deny(451, "not "+tenant+"'s "+list)`)
-	p.Until(t, "the plugin's new version takes over")
+	p.Until(t, "new version of the plugin loaded")
 	if a := <-demotest.Post(client, base+"/acme/stock", ""); a.Status != 451 || !strings.Contains(a.Body, `"detail":"not acme's stock"`) {
 		t.Errorf("with the new policy: %+v", a)
 	}
@@ -108,7 +110,7 @@ func TestNewPolicy(t *testing.T) {
 	p.End(t, 0)
 }
 
-// buildEdited builds the plugin with one line changed, by the command that the example names.
+// buildEdited builds the plugin with one line changed, with the command in its doc comment.
 func buildEdited(t *testing.T, file, from, to string) {
 	t.Helper()
 	source, err := filepath.Abs("plugin/main.go")

@@ -9,18 +9,19 @@ import (
 	"sync/atomic"
 )
 
-// ErrTooLarge says that a body has more bytes than its reader takes.
+// ErrTooLarge means that a body has more bytes than the limit.
 var ErrTooLarge = errors.New("reqlock: the body is too large")
 
-// An Owner is a body that names the account for what is read of it. A body that is none gets an account of its own, which is
-// closed when the context of the request ends, or when the body is garbage.
+// An Owner is a body with its own account. Any other body gets a new account, which is closed when
+// the request's context ends or the body is garbage collected.
 type Owner interface{ BodyAccount() *Account }
 
-// Read returns the whole body of a request, nil if there is none, and leaves a body in the request that reads the same. The result
-// must not be changed. What one call has read is there for the next.
+// Read returns the whole body of a request, or nil if there is none, and leaves an equal body in
+// the request. Do not change the result: later calls return the same bytes.
 //
-// The errors are ErrTooLarge, if there are more than limit bytes; *http.MaxBytesError, if there are more than the whole budget;
-// ErrBusy; and those of the body. Afterwards, the request's body still reads the same.
+// It returns ErrTooLarge if there are more than limit bytes, *http.MaxBytesError if there are more
+// than the whole budget, ErrBusy, or an error of reading the body. The request's body still reads
+// the same after an error.
 func Read(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -45,7 +46,7 @@ func IsRead(r *http.Request) bool {
 	return ok && b.end == io.EOF
 }
 
-// admit refuses a body by its length, before any of it is read. -1: the length is not known.
+// admit checks the length of a body before any of it is read. -1 means that the length is unknown.
 func admit(length, limit int64) error {
 	switch {
 	case length > limit:
@@ -58,18 +59,18 @@ func admit(length, limit int64) error {
 	return nil
 }
 
-// A body is what was read of another one, and then the rest of that. As with the bodies of net/http, Close may be called at any
-// time, and nothing can be read after it.
+// A body replays the bytes read from another body, and then reads the rest of it. As with bodies of
+// net/http, Close may be called at any time, and Read fails after it.
 type body struct {
 	original io.ReadCloser
-	length   int64 // of the original; -1: not known
+	length   int64 // of the original; -1: unknown
 	account  *Account
 	closed   atomic.Bool
 
-	data   []byte // only appended to: others have it as well
-	end    error  // what comes after data; nil: more of the original
-	off    int    // in data, of what Read returns next
-	passed bool   // Read has returned what is not in data
+	data   []byte // append only, because callers of Read share it
+	end    error  // the error after data; nil: the original has more
+	off    int    // read position in data
+	passed bool   // Read has returned bytes beyond data
 }
 
 func newBody(r *http.Request) *body {
@@ -80,14 +81,14 @@ func newBody(r *http.Request) *body {
 	}
 	b.account = &Account{}
 	context.AfterFunc(r.Context(), b.account.Close)
-	runtime.AddCleanup(b, (*Account).Close, b.account) // not every context ends
+	runtime.AddCleanup(b, (*Account).Close, b.account) // some contexts never end
 	return b
 }
 
-// BodyAccount makes a body an Owner.
+// BodyAccount implements Owner.
 func (b *body) BodyAccount() *Account { return b.account }
 
-// fill reads the original to its end, or until data has more than limit bytes.
+// fill reads the original to its end, or until data exceeds limit bytes.
 func (b *body) fill(limit int64) error {
 	for b.end == nil && int64(len(b.data)) <= limit {
 		if len(b.data) == cap(b.data) {
@@ -107,8 +108,8 @@ func (b *body) fill(limit int64) error {
 	return nil
 }
 
-// grow makes room for as much again as is there, but for no more than may come and the one byte that shows that this is all. So a
-// client that stops sending takes no more than twice what it has sent.
+// grow doubles the buffer, up to the expected length plus one byte to detect the end. So a client
+// that stops sending occupies at most twice what it has sent.
 func (b *body) grow(limit int64) error {
 	if b.length >= 0 {
 		limit = min(limit, b.length)

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// The budget is the process's: no test of this package is parallel.
+// The budget is global, so no test of this package is parallel.
 
-// An owned body has an account of its owner's.
+// An owned body has its owner's account.
 type owned struct {
 	io.Reader
 	account Account
@@ -25,7 +25,7 @@ type owned struct {
 func (*owned) Close() error            { return nil }
 func (b *owned) BodyAccount() *Account { return &b.account }
 
-// post is a request whose body is owned. length -1: it is not known.
+// post returns a request whose body is owned. length -1 means unknown.
 func post(body io.Reader, length int64) (*http.Request, *owned) {
 	b := &owned{Reader: body}
 	r := httptest.NewRequest(http.MethodPost, "/", b)
@@ -40,7 +40,7 @@ func within(t *testing.T, bytes int64) {
 	t.Cleanup(func() {
 		Set(0)
 		if Used() != 0 {
-			t.Errorf("%d bytes are still taken", Used())
+			t.Errorf("%d bytes are still in use", Used())
 		}
 	})
 }
@@ -63,7 +63,7 @@ func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
 			}
 			sent += part // all of it was read, but the buffer may not have grown yet
 			if used := int(Used()); used > max(2*sent-Exempt, 0) || used < sent/2-Exempt {
-				t.Errorf("%d bytes have arrived, %d are taken", sent, used)
+				t.Errorf("%d bytes have arrived, %d are in use", sent, used)
 			}
 		}
 		if _, err := io.WriteString(out, strings.Repeat("x", size-sent)); err != nil {
@@ -74,11 +74,11 @@ func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
 			t.Fatal(err)
 		}
 		if length == size && Used() > size+1-Exempt {
-			t.Errorf("%d bytes are taken for a body of %d", Used(), size)
+			t.Errorf("%d bytes are in use for a body of %d", Used(), size)
 		}
 		b.account.Close()
 		if Used() != 0 {
-			t.Errorf("%d bytes are taken after Close", Used())
+			t.Errorf("%d bytes are in use after Close", Used())
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestRead_NoRoom(t *testing.T) {
 	}
 }
 
-// A request that is let through all the same finds its body as it was.
+// A request that continues after ErrBusy finds its body unchanged.
 func TestRead_NoRoomForTheRest(t *testing.T) {
 	within(t, 10_000)
 	text := strings.Repeat("0123456789", 4000)
@@ -136,7 +136,7 @@ func TestRead_NoRoomForTheRest(t *testing.T) {
 	}
 }
 
-// What can never fit is no matter of the moment.
+// A body that can never fit is refused as too large, not as busy.
 func TestRead_LargerThanTheBudget(t *testing.T) {
 	const most = 10_000 + Exempt - 1
 	within(t, 10_000)
@@ -163,7 +163,7 @@ func TestSet_NoBound(t *testing.T) {
 	b.account.Close()
 }
 
-// A length that is wrong changes nothing.
+// A wrong Content-Length changes nothing.
 func TestRead_WrongLength(t *testing.T) {
 	within(t, 0)
 	for _, length := range []int64{0, 1, 5000} {
@@ -175,36 +175,36 @@ func TestRead_WrongLength(t *testing.T) {
 	}
 }
 
-// Reading on after the request is over takes nothing: it would never be given back.
+// Reading after the request has ended takes no budget, because it would never be given back.
 func TestAccount_AfterClose(t *testing.T) {
 	within(t, 0)
 	r, b := post(strings.NewReader(strings.Repeat("x", 20_000)), -1)
 	b.account.Close()
 	if _, err := Read(r, 1<<20); err != nil || Used() != 0 {
-		t.Errorf("%d bytes are taken, %v", Used(), err)
+		t.Errorf("%d bytes are in use, %v", Used(), err)
 	}
 }
 
-// Without a guard, the room is given back when the request's context ends.
+// Without a guard, the budget is given back when the request's context ends.
 func TestRead_WithoutOwner(t *testing.T) {
 	within(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 20_000)))
 	if _, err := Read(r, 1<<20); err != nil || Used() == 0 {
-		t.Fatalf("%d bytes are taken, %v", Used(), err)
+		t.Fatalf("%d bytes are in use, %v", Used(), err)
 	}
 	cancel()
 	eventuallyFree(t, func() {})
 	runtime.KeepAlive(r)
 }
 
-// A context that has no end leaves it to the garbage collector.
+// If the context never ends, garbage collection gives the budget back.
 func TestRead_WithoutOwnerAndEnd(t *testing.T) {
 	within(t, 0)
 	func() {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 20_000)))
 		if _, err := Read(r, 1<<20); err != nil || Used() == 0 {
-			t.Fatalf("%d bytes are taken, %v", Used(), err)
+			t.Fatalf("%d bytes are in use, %v", Used(), err)
 		}
 		runtime.KeepAlive(r)
 	}()
@@ -215,13 +215,13 @@ func eventuallyFree(t *testing.T, help func()) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); Used() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are still taken", Used())
+			t.Fatalf("%d bytes are still in use", Used())
 		}
 		help()
 	}
 }
 
-// However many bodies are read at a time, they never take more than the budget, and all is given back.
+// However many bodies are read at once, they never exceed the budget, and all of it is given back.
 func TestRead_ManyAtATime(t *testing.T) {
 	const bytes = 300_000
 	within(t, bytes)
@@ -234,7 +234,7 @@ func TestRead_ManyAtATime(t *testing.T) {
 				r, b := post(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 30_000))), -1)
 				_, err := Read(r, 1<<20)
 				if used := Used(); used > bytes {
-					t.Errorf("%d bytes are taken, of %d", used, bytes)
+					t.Errorf("%d bytes are in use, of %d", used, bytes)
 				}
 				b.account.Close()
 				mu.Lock()

@@ -1,4 +1,4 @@
-// Package bodybudget reads request bodies into memory, within a budget that the whole process shares.
+// Package bodybudget reads request bodies into memory within a budget for the whole process.
 package bodybudget
 
 import (
@@ -11,11 +11,11 @@ import (
 // Default is the budget in bytes until Set changes it.
 const Default = 64 << 20
 
-// Exempt is how many bytes of each body do not count. net/http has buffers of that size for each connection anyway; and as these
-// bytes are free, clients that stall large uploads do not keep small requests out.
+// Exempt is how many bytes of each body do not count. net/http has buffers of that size per
+// connection anyway, and small requests get through when stalled uploads use up the budget.
 const Exempt = 4 << 10
 
-// ErrBusy says that a body does not fit into the budget beside those that are there.
+// ErrBusy means that a body does not fit into the rest of the budget.
 var ErrBusy = errors.New("reqlock: the bodies of other requests leave no room for this one in memory (see guard.SetBodyBudget)")
 
 var (
@@ -25,7 +25,7 @@ var (
 
 func init() { Set(0) }
 
-// Set changes the budget. 0 is Default; -1 is no bound. Bodies that are in memory already stay there.
+// Set changes the budget. 0 means Default, -1 no limit. Bodies in memory stay there.
 func Set(bytes int64) {
 	switch bytes {
 	case 0:
@@ -36,13 +36,14 @@ func Set(bytes int64) {
 	budget.Store(bytes)
 }
 
-// Used is how many bytes of the budget are taken.
+// Used returns how many bytes of the budget are in use.
 func Used() int64 { return used.Load() }
 
-// largest is how many bytes a body can have that is alone. Its buffer has one more.
+// largest returns the size of the largest body that fits into an unused budget. Its buffer has one
+// byte more.
 func largest() int64 { return budget.Load() + Exempt - 1 }
 
-// hasRoom reports whether a body of so many bytes fits now.
+// hasRoom reports whether a body of this size fits now.
 func hasRoom(bytes int64) bool { return bytes <= largest()-used.Load() }
 
 func take(bytes int64) error {
@@ -57,20 +58,20 @@ func take(bytes int64) error {
 	}
 }
 
-// An Account is what the bodies of one request have taken of the budget. The zero value has taken nothing.
+// An Account is one request's share of the budget. The zero value is empty.
 type Account struct {
 	mu     sync.Mutex
 	taken  int64
 	closed bool
 }
 
-// grow takes what a buffer needs to grow.
+// grow takes the bytes that a buffer needs to grow.
 func (a *Account) grow(from, to int) error {
 	more := int64(max(to, Exempt) - max(from, Exempt))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed || more == 0 {
-		return nil // after Close, nothing would give back what is taken
+		return nil // after Close, these bytes would never be given back
 	}
 	if err := take(more); err != nil {
 		return err
@@ -79,7 +80,7 @@ func (a *Account) grow(from, to int) error {
 	return nil
 }
 
-// Close gives everything back. It may be called again.
+// Close returns the share to the budget. It may be called again.
 func (a *Account) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

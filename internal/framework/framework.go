@@ -1,16 +1,17 @@
-// Package framework finds the context of a request in the context of a framework. Gin's users pass
-// *gin.Context as a context; by default it hands on neither the values nor the end of the request's.
+// Package framework finds the request's context in a framework's context. Gin's users pass
+// *gin.Context as a context, which by default has neither the values nor the end of the request's
+// context.
 package framework
 
 import "context"
 
 var finders []func(context.Context) context.Context
 
-// Register adds a function that finds the context of the request in a framework's own context, or in one
-// derived from it, and returns nil for all others. It is for init functions.
+// Register adds a function that returns the request's context for a framework's context or one
+// derived from it, and nil for all others. Call it from init functions.
 func Register(find func(ctx context.Context) context.Context) { finders = append(finders, find) }
 
-// RequestContext returns what the first function finds; nil: none does.
+// RequestContext returns the result of the first function that finds one, or nil.
 func RequestContext(ctx context.Context) context.Context {
 	for _, find := range finders {
 		if request := find(ctx); request != nil {
@@ -20,7 +21,7 @@ func RequestContext(ctx context.Context) context.Context {
 	return nil
 }
 
-// Value returns the value of ctx, or else that of the context of its request.
+// Value returns the value in ctx, or otherwise in its request's context.
 func Value(ctx context.Context, key any) any {
 	if value := ctx.Value(key); value != nil {
 		return value

@@ -1,4 +1,4 @@
-// Package loglimit keeps a log line that many requests would repeat to one a minute.
+// Package loglimit limits a log line that many requests would repeat to one a minute.
 package loglimit
 
 import (
@@ -9,11 +9,11 @@ import (
 // Interval is the time between two lines with the same key.
 const Interval = time.Minute
 
-// A Limit allows one line per key and Interval. Its zero value is ready for use, and its methods
-// may be called from any goroutine.
+// A Limit allows one line per key and Interval. The zero value is ready to use. It is safe for
+// concurrent use.
 type Limit struct {
 	mu   sync.Mutex
-	last map[string]time.Time // when each key was allowed, if that is less than an Interval ago
+	last map[string]time.Time // when each key was last allowed, for the last Interval
 }
 
 // Allow reports whether a line with this key may be logged now.

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// ask sends one command over a connection of its own and returns the raw reply; an error reply is an error.
+// ask sends one command over a new connection and returns the raw reply; an error reply is an
+// error.
 func ask(addr string, args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp4", addr, patience)
 	if err != nil {

@@ -2,17 +2,17 @@ package redistest
 
 import "fmt"
 
-// binaryVariable names the environment variable with the redis-server to use instead of the one in the PATH.
+// binaryVariable is the environment variable that overrides the redis-server in PATH.
 const binaryVariable = "REQLOCK_REDIS_SERVER"
 
 const installHint = "install it with: apt-get update && apt-get install -y redis-server"
 
-// findBinary is the path of redis-server: override if it is set, else what is in the PATH.
+// findBinary returns the path of redis-server: override if it is set, otherwise the one in PATH.
 func findBinary(override string, lookPath func(string) (string, error)) (string, error) {
 	if override != "" {
 		path, err := lookPath(override)
 		if err != nil {
-			return "", fmt.Errorf("redistest: %s=%q is no redis-server that can be run (%w); set it to the path of one, or unset it and %s",
+			return "", fmt.Errorf("redistest: %s=%q is not an executable redis-server (%w); set it to the path of one, or unset it and %s",
 				binaryVariable, override, err, installHint)
 		}
 		return path, nil

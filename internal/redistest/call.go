@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// call is one command on its way: pending until Redis, or the proxy in its place, has answered it.
+// call is one command in flight: pending until Redis, or the proxy in its place, has answered it.
 type call struct {
 	name  string // upper case
 	raw   []byte
 	rules []*Rule
 
 	own      bool   // answered by the proxy, never forwarded
-	ownReply []byte // nil: the answer is the end of the connection
+	ownReply []byte // nil: close the connection instead
 	replies  int    // still to come; see pubsub.go for more than one
 	answered bool   // the first reply has arrived: Redis has executed it
 }
@@ -30,7 +30,7 @@ func newCall(args []string, raw []byte, rules []*Rule) *call {
 	return c
 }
 
-// understood says whether the connection still consists of requests and replies after this command.
+// understood reports whether requests and replies still follow this command.
 func understood(args []string) bool {
 	switch strings.ToUpper(args[0]) {
 	case "MONITOR", "SYNC", "PSYNC":
@@ -41,7 +41,7 @@ func understood(args []string) bool {
 	return true
 }
 
-// first is the first of its rules with an action of this kind, or nil.
+// first returns the call's first rule with an action of this kind, or nil.
 func (c *call) first(kind actionKind) *Rule {
 	for _, r := range c.rules {
 		if r.action.kind == kind {
@@ -51,7 +51,7 @@ func (c *call) first(kind actionKind) *Rule {
 	return nil
 }
 
-// all are its rules with an action of this kind.
+// all returns the call's rules with an action of this kind.
 func (c *call) all(kind actionKind) (rules []*Rule) {
 	for _, r := range c.rules {
 		if r.action.kind == kind {
@@ -61,17 +61,17 @@ func (c *call) all(kind actionKind) (rules []*Rule) {
 	return rules
 }
 
-// cuts says whether nothing that follows on the connection is of interest.
+// cuts reports whether the rest of the connection is dropped.
 func (c *call) cuts() bool {
 	return c.own && c.ownReply == nil || !c.own && c.first(cutAfter) != nil
 }
 
-// mustRun says whether Redis has to execute it even when the client is gone.
+// mustRun reports whether Redis must execute the call even when the client is gone.
 func (c *call) mustRun() bool {
 	return !c.own && (c.first(holdRequest) != nil || c.first(cutAfter) != nil)
 }
 
-// arrived tells the rules that take hold of a command before Redis sees it.
+// arrived triggers the rules that apply before Redis sees the command.
 func (c *call) arrived() {
 	for _, r := range c.rules {
 		switch r.action.kind {
@@ -86,7 +86,8 @@ func (c *call) arrived() {
 	}
 }
 
-// executed tells the rules that take hold once Redis has executed it, and makes its first reply what they want.
+// executed triggers the rules that apply once Redis has executed the command, and applies them to
+// its first reply.
 func (c *call) executed(raw []byte, now time.Time) (d delivery, deaf bool) {
 	d.raw = raw
 	for _, r := range c.rules {
@@ -111,7 +112,7 @@ func (c *call) executed(raw []byte, now time.Time) (d delivery, deaf bool) {
 // delivery is one step towards the client.
 type delivery struct {
 	raw   []byte
-	holds []*Rule   // wait for their release
+	holds []*Rule   // wait until these are released
 	due   time.Time // wait until then; zero: now
 	cut   bool      // close the connection instead of writing raw
 }

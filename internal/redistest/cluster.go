@@ -16,14 +16,17 @@ const (
 	clusterMasters = 3
 )
 
-// Cluster is three masters, with a third of the slots each, and a replica of each. A master that has not answered for five
-// seconds is replaced by its replica: a machine may well stand still for two.
+// Cluster is three masters with a third of the slots each, and a replica of each. A replica
+// replaces a master that has not answered for five seconds: a busy machine may stall for two.
 type Cluster struct {
-	Servers []*Server // whose roles change; the first three begin as masters, Servers[i+3] as the replica of Servers[i]
+	// Whose roles change; the first three begin as masters, Servers[i+3] as the replica of
+	// Servers[i].
+	Servers []*Server
 }
 
-// StartCluster runs a cluster until the test ends, and waits until every node serves all slots and every replica has caught
-// up: two seconds at least, in which Redis lets no new master write. directives are as for [Start], for all nodes.
+// StartCluster runs a cluster until the test ends, and waits until every node serves all slots and
+// every replica has caught up. That takes at least two seconds, in which Redis refuses writes on
+// new masters. directives are as for [Start], for all nodes.
 func StartCluster(t testing.TB, directives ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -33,13 +36,14 @@ func StartCluster(t testing.TB, directives ...string) *Cluster {
 		err = c.join()
 	}
 	if err != nil {
-		t.Fatalf("redistest: the cluster does not start: %v", err)
+		t.Fatalf("redistest: the cluster did not start: %v", err)
 	}
 	c.AwaitHealthy(t)
 	return c
 }
 
-// runNode runs a cluster node. Its bus has a port of its own: the usual one, 10000 higher, may be anybody's.
+// runNode runs a cluster node. Its bus port is claimed too: the default, 10000 higher, may be in
+// use.
 func runNode(t testing.TB, directives []string) (*Server, error) {
 	bus, err := claimPort()
 	if err != nil {
@@ -50,11 +54,12 @@ func runNode(t testing.TB, directives []string) (*Server, error) {
 		"cluster-enabled yes",
 		fmt.Sprintf("cluster-port %d", bus.port),
 		"cluster-node-timeout 5000",
-		"cluster-replica-validity-factor 0", // however long it was cut off, a replica may stand for election
+		// A replica may stand for election however long it was cut off.
+		"cluster-replica-validity-factor 0",
 	}, directives)...)
 }
 
-// join makes a cluster of the nodes.
+// join connects the nodes to a cluster.
 func (c *Cluster) join() error {
 	ids := make([]string, len(c.Servers))
 	for i, s := range c.Servers {
@@ -65,7 +70,8 @@ func (c *Cluster) join() error {
 		ids[i] = id.(string)
 	}
 	for i, s := range c.Servers[:clusterMasters] {
-		if _, err := s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil { // or they would have to sort that out first
+		// Otherwise the nodes must resolve conflicting epochs first.
+		if _, err := s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
 			return err
 		}
 		if _, err := s.do("CLUSTER", "ADDSLOTSRANGE", slots*i/clusterMasters, slots*(i+1)/clusterMasters-1); err != nil {
@@ -73,14 +79,14 @@ func (c *Cluster) join() error {
 		}
 	}
 	for i, s := range c.Servers {
-		for _, other := range c.Servers[:i] { // each with each: gossip alone would take its time
+		for _, other := range c.Servers[:i] { // every pair, because gossip alone is slow
 			if err := meet(s, other); err != nil {
 				return err
 			}
 		}
 	}
 	for i, s := range c.Servers[clusterMasters:] {
-		if err := until(func() error { // it has heard of its master
+		if err := until(func() error { // it knows its master
 			_, err := s.do("CLUSTER", "REPLICATE", ids[i])
 			return err
 		}); err != nil {
@@ -100,7 +106,7 @@ func meet(s, other *Server) error {
 	return err
 }
 
-// Client is a new cluster client with default options; it is closed when the test ends.
+// Client returns a new cluster client with default options; it is closed when the test ends.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	t.Helper()
 	return c.ClientWith(t, nil)
@@ -117,24 +123,24 @@ func (c *Cluster) ClientWith(t testing.TB, change func(*redis.ClusterOptions)) *
 		change(opts)
 	}
 	client := redis.NewClusterClient(opts)
-	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it itself
+	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it
 	return client
 }
 
-// AwaitHealthy waits until the nodes that run agree on a master for every slot, which runs and serves, and the replicas
-// that run have caught up.
+// AwaitHealthy waits until the running nodes agree on a running master for every slot, and the
+// running replicas have caught up.
 func (c *Cluster) AwaitHealthy(t testing.TB) {
 	t.Helper()
-	awaitOrFail(t, "the cluster does not become healthy", func() error {
+	awaitOrFail(t, "the cluster did not become healthy", func() error {
 		_, err := c.masters()
 		return err
 	})
 }
 
-// Masters are the nodes that have slots, by the word of all nodes that run; it waits until they agree.
+// Masters waits until all running nodes agree, and returns the nodes that have slots.
 func (c *Cluster) Masters(t testing.TB) (masters []*Server) {
 	t.Helper()
-	awaitOrFail(t, "the nodes do not agree on their masters", func() error {
+	awaitOrFail(t, "the nodes did not agree on their masters", func() error {
 		all, err := c.masters()
 		if err != nil {
 			return err
@@ -150,14 +156,15 @@ func (c *Cluster) Masters(t testing.TB) (masters []*Server) {
 	return masters
 }
 
-// MasterOf is the node that serves a slot, by the word of all nodes that run; it waits until they agree. See [Slot].
+// MasterOf waits until all running nodes agree, and returns the node that serves a slot. See
+// [Slot].
 func (c *Cluster) MasterOf(t testing.TB, slot int) *Server {
 	t.Helper()
 	return c.AwaitMaster(t, slot, nil)
 }
 
-// AwaitMaster waits until all nodes that run agree on a master of a slot other than old, which may be nil. After
-// [Server.Kill] or [Server.Freeze] of a master, it is how to wait for the next.
+// AwaitMaster waits until all running nodes agree on a master of a slot other than old, which may
+// be nil. Use it after [Server.Kill] or [Server.Freeze] of a master.
 func (c *Cluster) AwaitMaster(t testing.TB, slot int, old *Server) (master *Server) {
 	t.Helper()
 	awaitOrFail(t, fmt.Sprintf("slot %d has no master that all agree on", slot), func() error {
@@ -173,17 +180,17 @@ func (c *Cluster) AwaitMaster(t testing.TB, slot int, old *Server) (master *Serv
 	return master
 }
 
-// Failover has the replica of a master take its place without a loss, the master becoming its replica. It waits until all
-// nodes know, and returns the new master.
+// Failover swaps a master and its replica without data loss. It waits until all nodes know, and
+// returns the new master.
 func (c *Cluster) Failover(t testing.TB, master *Server) *Server {
 	t.Helper()
 	owners, err := view(master)
 	slot := slices.Index(owners, master.Addr())
 	if err != nil || slot < 0 {
-		t.Fatalf("redistest: Failover: %s is no master with slots (%v)", master.Addr(), err)
+		t.Fatalf("redistest: Failover: %s is not a master with slots (%v)", master.Addr(), err)
 	}
 	var asked time.Time
-	awaitOrFail(t, "no replica takes over", func() error {
+	awaitOrFail(t, "no replica took over", func() error {
 		owners, err := view(master)
 		if err != nil || owners[slot] != master.Addr() {
 			return err
@@ -197,19 +204,19 @@ func (c *Cluster) Failover(t testing.TB, master *Server) *Server {
 					return err
 				}
 				asked = time.Now()
-				return errors.New("it has just been asked")
+				return errors.New("a failover was just requested")
 			}
 		}
-		return errors.New("the master has none that runs")
+		return errors.New("the master has no running replica")
 	})
 	return c.AwaitMaster(t, slot, master)
 }
 
-// manualFailover is how long a replica tries to take over when it is told to, and somewhat more. It is given up where a master that is to
-// vote has not heard yet whose replica it is.
+// manualFailover is a little longer than a replica's attempt at a manual failover. The attempt
+// fails if a voting master does not know yet whose replica it is.
 const manualFailover = 6 * time.Second
 
-// masters is the master of each slot, if all nodes that run agree and are well.
+// masters returns the master of each slot, if all running nodes agree and are healthy.
 func (c *Cluster) masters() ([]*Server, error) {
 	up := running(c.Servers)
 	var owners []string
@@ -237,13 +244,13 @@ func (c *Cluster) masters() ([]*Server, error) {
 			continue
 		}
 		if masters[slot] = byAddr(up, addr); masters[slot] == nil {
-			return nil, fmt.Errorf("%q has slot %d and does not run", addr, slot)
+			return nil, fmt.Errorf("%q has slot %d and is not running", addr, slot)
 		}
 	}
 	return masters, c.replicasInSync(up, masters)
 }
 
-// replicasInSync is nil when all nodes without slots have caught up with their masters.
+// replicasInSync returns nil if all nodes without slots have caught up with their masters.
 func (c *Cluster) replicasInSync(up, masters []*Server) error {
 	for _, s := range up {
 		if slices.Contains(masters, s) {
@@ -255,7 +262,7 @@ func (c *Cluster) replicasInSync(up, masters []*Server) error {
 		}
 		master := byAddr(up, net.JoinHostPort(info["master_host"], info["master_port"]))
 		if master == nil {
-			return fmt.Errorf("%s is a %s without a master that runs", s.Addr(), info["role"])
+			return fmt.Errorf("%s is a %s without a running master", s.Addr(), info["role"])
 		}
 		if err := inSync(master, []*Server{s}); err != nil {
 			return err
@@ -264,7 +271,7 @@ func (c *Cluster) replicasInSync(up, masters []*Server) error {
 	return nil
 }
 
-// view is the address of each slot's master, as one node has it.
+// view returns the address of each slot's master as one node sees it.
 func view(s *Server) ([]string, error) {
 	reply, err := s.do("CLUSTER", "SLOTS")
 	if err != nil {

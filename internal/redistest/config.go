@@ -12,10 +12,11 @@ const (
 	outputFile = "output"
 )
 
-// owned are the directives that the package sets itself and relies on.
+// owned are the directives that only this package may set.
 var owned = []string{"bind", "port", "daemonize", "dir", "logfile", "requirepass"}
 
-// config is the text of redis.conf. The directives of the test come last: Redis takes the last one of a name.
+// config returns the text of redis.conf. The test's directives come last, because Redis uses the
+// last of each name.
 func config(port int, dir string, directives []string) (string, error) {
 	lines := []string{
 		"bind 127.0.0.1",

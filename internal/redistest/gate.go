@@ -2,7 +2,8 @@ package redistest
 
 import "sync"
 
-// gate lets steps through, or none. A step is anything that passes something on: a write, a close, a command that arrives.
+// gate lets all steps through, or none. A step is anything with an effect outside: a write, a
+// close, an arriving command.
 type gate struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -17,8 +18,8 @@ func newGate() *gate {
 	return g
 }
 
-// enter waits until the gate is open; it reports false, and lets the step through, once the gate is closed for good.
-// A leave follows either way.
+// enter waits until the gate is open. It returns false once the gate is closed for good. The caller
+// must call leave in both cases.
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,7 +37,7 @@ func (g *gate) leave() {
 	g.changed.Broadcast()
 }
 
-// shut lets no further step in, has the steps under way interrupted, and returns when the last one has left.
+// shut stops further steps, interrupts the running ones, and returns when the last one has left.
 func (g *gate) shut(interrupt func()) {
 	g.mu.Lock()
 	g.isShut = true
@@ -56,7 +57,7 @@ func (g *gate) open() {
 	g.changed.Broadcast()
 }
 
-// close opens the gate for good: whoever waits goes through and sees that it is over.
+// close closes the gate for good: enter returns false from then on.
 func (g *gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// fakeT is a test that notes how it fails.
+// fakeT is a test that records its failure.
 type fakeT struct {
 	testing.TB
 	mu      sync.Mutex
@@ -32,7 +32,7 @@ func (f *fakeT) failed() string {
 	return f.failure
 }
 
-// failureOf runs a test that must fail and returns what it says.
+// failureOf runs a test that must fail and returns its failure message.
 func failureOf(t *testing.T, test func(testing.TB)) string {
 	t.Helper()
 	NeedsServer(t) // what fails is always something about a server

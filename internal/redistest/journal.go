@@ -8,7 +8,7 @@ import (
 
 const journalLength = 100_000
 
-// journal remembers which commands have arrived.
+// journal records the commands that have arrived.
 type journal struct {
 	mu     sync.Mutex
 	total  int

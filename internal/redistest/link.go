@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// link is one connection of a client and its connection to Redis. How it ends: the reader that sees its side end closes
-// its queue; the writer behind that queue drains it and then closes the other side, which ends the other reader. Closing
-// both connections therefore ends everything.
+// link is a client connection and its connection to Redis. When a reader sees its side end, it
+// closes its queue. The writer behind that queue drains it and then closes the other side, which
+// ends the other reader. So closing both connections ends everything.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -23,12 +23,12 @@ type link struct {
 	serverGone     chan struct{} // closed when nothing more can come from Redis
 
 	mu        sync.Mutex
-	changed   sync.Cond // mustRun or redisDone
+	changed   sync.Cond // signals changes of mustRun and redisDone
 	pending   []*call
 	subs      subscriptions
 	resp3     bool
 	deaf      bool // a reply was dropped: nothing more reaches the client
-	severed   bool // by Proxy.Cut or Mute: only what must run is still forwarded, and nothing reaches the client
+	severed   bool // by Proxy.Cut or Mute: forward only what must run, and send the client nothing
 	mustRun   int  // pending calls that Redis has to execute
 	redisDone bool // serverGone is closed
 }
@@ -67,17 +67,17 @@ func (l *link) readRequests() {
 			break
 		}
 	}
-	// Whatever follows is of no interest, except that the client hangs up.
+	// Drop the rest, until the client hangs up.
 	_, _ = io.Copy(io.Discard, in.in)
 }
 
-// refuse answers what is not RESP like Redis does: an error, then the end of the connection.
+// refuse answers invalid RESP like Redis: with an error and the end of the connection.
 func (l *link) refuse(err error) {
 	l.enqueue(&call{own: true, ownReply: []byte("-ERR redistest: " + err.Error() + "\r\n")})
 	l.enqueue(&call{own: true})
 }
 
-// arrive takes a command in; it reports false if the connection ends with it.
+// arrive handles a command. It returns false if the connection ends with it.
 func (l *link) arrive(args []string, raw []byte) bool {
 	defer l.proxy.gate.leave()
 	if !l.proxy.gate.enter() || l.isSevered() {
@@ -117,7 +117,8 @@ func (l *link) writeRequests() {
 		ok = ok && l.send(l.server, c.raw, func() bool { return l.wants(c) })
 	}
 	l.awaitMustRun()
-	// Half a close: Redis executes what it was sent before it sees the end, and its own end closes the link.
+	// Half-close: Redis executes what was sent before it sees the end, and then closes the
+	// connection, which closes the link.
 	defer l.proxy.gate.leave()
 	l.proxy.gate.enter()
 	if tcp, is := l.server.(*net.TCPConn); is {
@@ -125,7 +126,7 @@ func (l *link) writeRequests() {
 	}
 }
 
-// awaitMustRun waits until Redis has answered what it has to execute.
+// awaitMustRun waits until Redis has answered the calls that must run.
 func (l *link) awaitMustRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +142,7 @@ func (l *link) readReplies() {
 	for {
 		f, err := in.reply()
 		if errors.Is(err, errProtocol) {
-			l.proxy.t.Errorf("redistest: the proxy cannot read a reply of Redis: %v", err)
+			l.proxy.t.Errorf("redistest: the proxy cannot parse a reply of Redis: %v", err)
 		}
 		if err != nil {
 			return
@@ -159,7 +160,8 @@ func (l *link) redisEnded() {
 	l.changed.Broadcast()
 }
 
-// receive sorts a frame from Redis: published message, confirmation, other push, or reply.
+// receive dispatches a frame from Redis: a published message, a confirmation, another push, or a
+// reply.
 func (l *link) receive(f frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +185,8 @@ func (l *link) receive(f frame) {
 	case confirms:
 		l.subs.note(kind, f.head(1))
 		l.deliver(delivery{raw: f.raw})
-	case f.kind == '>' || head == nil: // a push to be passed on, or a last word such as "max number of clients reached"
+	// Another push, or a final error such as "max number of clients reached".
+	case f.kind == '>' || head == nil:
 		l.deliver(delivery{raw: f.raw})
 	default:
 		head.replies = 1
@@ -192,8 +195,9 @@ func (l *link) receive(f frame) {
 	}
 }
 
-// pubsubKind is the kind of a frame outside the order of requests and replies, or of a confirmation; "" for a plain reply.
-// Pushes are always such frames, arrays only in RESP2 on a connection that is subscribed or just being subscribed.
+// pubsubKind returns the kind of a confirmation or of a frame outside the order of replies, or ""
+// for a plain reply. Pushes are always such frames. Arrays are only in RESP2 on a connection that
+// is subscribed or about to be.
 func (l *link) pubsubKind(f frame, head *call) string {
 	if f.kind == '>' {
 		return f.head(0)
@@ -207,7 +211,7 @@ func (l *link) pubsubKind(f frame, head *call) string {
 	return ""
 }
 
-// noteState follows the commands that change how the connection speaks.
+// noteState tracks commands that change the connection's protocol.
 func (l *link) noteState(head *call, f frame) {
 	switch {
 	case head.name == "HELLO" && f.kind != '-':
@@ -218,7 +222,7 @@ func (l *link) noteState(head *call, f frame) {
 	}
 }
 
-// answer takes one reply to the oldest pending command.
+// answer assigns a reply to the oldest pending command.
 func (l *link) answer(head *call, f frame) {
 	d := delivery{raw: f.raw}
 	if !head.answered {
@@ -238,7 +242,7 @@ func (l *link) answer(head *call, f frame) {
 	}
 }
 
-// answerOwn gives the answers of the proxy that are next in order.
+// answerOwn sends the proxy's own answers that are next in order.
 func (l *link) answerOwn() {
 	for len(l.pending) > 0 && l.pending[0].own {
 		l.deliver(delivery{raw: l.pending[0].ownReply, cut: l.pending[0].ownReply == nil})
@@ -268,7 +272,7 @@ func (l *link) writeReplies() {
 	l.hangUp()
 }
 
-// hold waits until a delivery may go on, or nobody is there to get it.
+// hold waits until a delivery may proceed, or the client is gone.
 func (l *link) hold(d delivery) {
 	for _, r := range d.holds {
 		l.wait(r.released, l.clientGone)
@@ -300,8 +304,9 @@ func (l *link) hangUp() {
 	_ = l.client.Close()
 }
 
-// send writes b through the gate, in as many steps as Stall and Cut make of it; it reports false when the connection is
-// broken. wanted is asked while nothing is out: a command of which a part is out is always completed.
+// send writes b through the gate, in as many steps as Stall and Cut split it into. It returns false
+// if the connection is broken. It checks wanted only before the first byte: a command that is
+// partly sent is always completed.
 func (l *link) send(to net.Conn, b []byte, wanted func() bool) bool {
 	all := len(b)
 	step := func() (int, error) {
@@ -324,7 +329,7 @@ func (l *link) send(to net.Conn, b []byte, wanted func() bool) bool {
 	return true
 }
 
-// wants says whether a command is still to be forwarded. One that is not is never answered either.
+// wants reports whether a command must still be forwarded. Otherwise it is never answered.
 func (l *link) wants(c *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -344,7 +349,7 @@ func (l *link) isSevered() bool {
 	return l.severed
 }
 
-// sever ends the link, but for commands that must run. The gate is shut meanwhile.
+// sever ends the link except for commands that must run. The gate must be shut.
 func (l *link) sever() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -355,14 +360,14 @@ func (l *link) sever() {
 	}
 }
 
-// mute is sever with both connections left open. The gate is shut meanwhile.
+// mute is sever without closing the connections. The gate must be shut.
 func (l *link) mute() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.severed, l.deaf = true, true
 }
 
-// interrupt makes writes under way return with what they have written; resume allows writes again.
+// interrupt makes running writes return early; resume allows writes again.
 func (l *link) interrupt() {
 	past := time.Unix(1, 0)
 	_ = l.client.SetWriteDeadline(past)

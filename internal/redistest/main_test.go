@@ -9,7 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// parentVariable, set, turns this test binary into a parent that starts a server, says its pid and port, and waits.
+// parentVariable turns this test binary into a parent that starts a server, prints its pid and
+// port, and waits.
 const parentVariable = "REDISTEST_PARENT"
 
 func beParent() {

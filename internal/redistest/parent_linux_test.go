@@ -47,7 +47,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 	if err := parent.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the server dies with its parent", func() bool {
+	eventually(t, "the server to die with its parent", func() bool {
 		_, err := ask(addr, "PING")
 		return err != nil
 	})

@@ -6,23 +6,22 @@ import (
 	"net"
 )
 
-// Ports come from below the ranges from which Linux (32768 up) and macOS (49152 up) take the local ends of outgoing
-// connections. A port from there could be taken by any client between Kill and Restart, even by a client that dials the
-// killed server itself.
+// Ports are below the ephemeral ranges of Linux (32768 up) and macOS (49152 up). Any client could
+// get an ephemeral port between Kill and Restart, even a client that dials the killed server.
 const (
 	lowestPort  = 10240
 	highestPort = 32767
 )
 
-// claim is the right to use a TCP port of the loopback interface. A UDP socket of the same number stands for it: no other
-// test process can have it as well, it outlives the death of the server on that port, and the kernel takes it back when
-// this process ends.
+// claim reserves a TCP port of the loopback interface by holding the UDP socket of the same number.
+// No other test process can hold it too, it survives a crash of the server on that port, and the
+// kernel frees it when this process ends.
 type claim struct {
 	port int
 	mark net.PacketConn
 }
 
-// claimPort claims a port on which nobody listens at the moment.
+// claimPort claims a port without a listener.
 func claimPort() (claim, error) {
 	var err error
 	for range 100 {

@@ -7,13 +7,13 @@ import (
 	"runtime"
 )
 
-// process is one run of redis-server; a Server has one after the other.
+// process is one run of redis-server. A Server may have several, one after the other.
 type process struct {
 	*os.Process
-	gone chan struct{} // closed when the process has ended and has been waited for
+	gone chan struct{} // closed when the process has ended
 }
 
-// spawn starts redis-server with dir/redis.conf. What it prints before it opens its log goes to dir/output.
+// spawn starts redis-server with dir/redis.conf. Output before it opens its log goes to dir/output.
 func spawn(binary, dir string, flags ...string) (*process, error) {
 	output, err := os.Create(filepath.Join(dir, outputFile))
 	if err != nil {
@@ -27,14 +27,14 @@ func spawn(binary, dir string, flags ...string) (*process, error) {
 	started := make(chan error)
 	gone := make(chan struct{})
 	go func() {
-		// The kernel kills the server when the thread that forked it ends, and Go ends threads as it likes, but not one
-		// that a goroutine has locked: this one is locked until the server is gone.
+		// The kernel kills the server when the thread that forked it ends. Go may end any thread
+		// that is not locked, so lock this one until the server is gone.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the log says how it ended
 			close(gone)
 		}
 	}()
@@ -55,6 +55,6 @@ func (p *process) alive() bool {
 
 // kill ends the process, frozen or not, and waits until it is gone.
 func (p *process) kill() {
-	_ = p.Kill() // fails only when it has ended already
+	_ = p.Kill() // fails only if it has already ended
 	<-p.gone
 }

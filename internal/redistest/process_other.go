@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// dieWithParent has nothing to offer here: a server outlives a test binary that is killed.
+// dieWithParent returns nil: on this system a server outlives a killed test binary.
 func dieWithParent() *syscall.SysProcAttr {
 	return nil
 }
 
-// stopped says whether the process is stopped by a signal.
+// stopped reports whether the process is stopped by a signal.
 func stopped(pid int) (bool, error) {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return bytes.HasPrefix(bytes.TrimSpace(state), []byte("T")), err

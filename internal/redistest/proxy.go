@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Proxy stands between clients and one server. It is safe for concurrent use; see the package documentation.
+// Proxy forwards connections to one server. It is safe for concurrent use; see the package
+// documentation.
 type Proxy struct {
 	t        testing.TB
 	upstream string
@@ -29,12 +30,12 @@ type Proxy struct {
 	mu       sync.Mutex
 	links    map[*link]struct{}
 	refusing bool
-	cuts     int // how often Cut was called: a connection accepted before must not outlive it
+	cuts     int // number of Cuts, which must close connections accepted before
 	closed   bool
 }
 
-// Proxy starts a proxy in front of the server. It is closed, and all its goroutines have ended, when the test ends. It
-// stays usable over [Server.Kill] and [Server.Restart]: while the server is down, it closes every new connection.
+// Proxy starts a proxy in front of the server and closes it when the test ends. It survives
+// [Server.Kill] and [Server.Restart]: while the server is down, it closes every new connection.
 func (s *Server) Proxy(t testing.TB) *Proxy {
 	t.Helper()
 	p := newProxy(t, s.Addr())
@@ -57,10 +58,11 @@ func newProxy(t testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect, as 127.0.0.1:port.
+// Addr returns the address for clients, as 127.0.0.1:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Client is a new client with default options that connects to the proxy; it is closed when the test ends.
+// Client returns a new client with default options that connects to the proxy; it is closed when
+// the test ends.
 func (p *Proxy) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	return newClient(t, p.Addr(), nil)
@@ -72,15 +74,15 @@ func (p *Proxy) ClientWith(t testing.TB, change func(*redis.Options)) *redis.Cli
 	return newClient(t, p.Addr(), change)
 }
 
-// On arms a rule for the n-th command from now (1: the next), over all connections, that has the name cmd in upper or
-// lower case; "" is any command, those with which a client opens a connection (HELLO, CLIENT) included. Each rule counts
-// for itself. On panics if n is less than 1.
+// On arms a rule for the n-th command from now (1: the next) with the name cmd in any case, over
+// all connections. "" means any command, including those with which a client opens a connection
+// (HELLO, CLIENT). Each rule counts separately. On panics if n is less than 1.
 func (p *Proxy) On(cmd string, n int, do Action) *Rule {
 	return p.OnMatch(n, func(args []string) bool { return cmd == "" || strings.EqualFold(args[0], cmd) }, do)
 }
 
-// OnMatch is [Proxy.On] for commands that match accepts; args[0] is the name as the client wrote it. match is called for
-// one command at a time and must neither arm nor remove rules.
+// OnMatch is [Proxy.On] for commands that match accepts. args[0] is the name as the client wrote
+// it. match is called for one command at a time and must not arm or remove rules.
 func (p *Proxy) OnMatch(n int, match func(args []string) bool, do Action) *Rule {
 	if n < 1 {
 		panic(fmt.Sprintf("redistest: a rule for command number %d: the next one is number 1", n))
@@ -93,18 +95,20 @@ func (p *Proxy) OnEvery(match func(args []string) bool, do Action) *Rule {
 	return p.rules.onCommand(match, -1, do)
 }
 
-// SwallowMessages loses the next n published messages (message, pmessage, smessage) towards any client; with n < 0 all
-// until [Rule.Remove]. Confirmations of subscriptions pass. It panics if n is 0.
+// SwallowMessages drops the next n published messages (message, pmessage, smessage) to any client,
+// or with n < 0 all until [Rule.Remove]. It does not drop confirmations of subscriptions. It panics
+// if n is 0.
 func (p *Proxy) SwallowMessages(n int) *Rule { return p.rules.onMessage(n) }
 
-// Count is how many commands with this name have arrived so far, over all connections; "" counts all.
+// Count returns how many commands with this name have arrived so far, over all connections; ""
+// counts all.
 func (p *Proxy) Count(cmd string) int { return p.journal.count(cmd) }
 
-// Commands are the names of the last 100,000 commands in order of arrival, in upper case.
+// Commands returns the names of the last 100,000 commands in order of arrival, in upper case.
 func (p *Proxy) Commands() []string { return p.journal.last() }
 
-// Cut closes every connection, and new ones as soon as they are accepted. Once it has returned, nothing more reaches Redis
-// from before, except the commands that HoldRequest or CutAfter has picked.
+// Cut closes every connection, and new ones as soon as they are accepted. After it returns, no
+// earlier command reaches Redis, except those that HoldRequest or CutAfter has picked.
 func (p *Proxy) Cut() {
 	p.control.Lock()
 	defer p.control.Unlock()
@@ -119,8 +123,8 @@ func (p *Proxy) Cut() {
 	p.open()
 }
 
-// Stall keeps connections open, accepts new ones, and passes nothing on in either direction: a black hole. Once it has
-// returned, no byte passes.
+// Stall keeps connections open and accepts new ones, but forwards nothing in either direction.
+// After it returns, no byte passes.
 func (p *Proxy) Stall() {
 	p.control.Lock()
 	defer p.control.Unlock()
@@ -128,9 +132,9 @@ func (p *Proxy) Stall() {
 	p.shut()
 }
 
-// Mute makes a black hole of every connection that is open now: it stays open, and nothing passes on it any more in either
-// direction, as when a firewall has forgotten it. New connections work. Once it has returned, no byte passes on the old ones,
-// except of the commands that HoldRequest or CutAfter has picked.
+// Mute keeps the current connections open but forwards nothing on them, as when a firewall drops
+// its state. New connections work. After it returns, no byte passes on the old ones, except for
+// commands that HoldRequest or CutAfter has picked.
 func (p *Proxy) Mute() {
 	p.control.Lock()
 	defer p.control.Unlock()
@@ -142,7 +146,7 @@ func (p *Proxy) Mute() {
 	p.open()
 }
 
-// Restore ends Cut or Stall. What was stalled is delivered.
+// Restore ends Cut or Stall. Stalled bytes are delivered.
 func (p *Proxy) Restore() {
 	p.control.Lock()
 	defer p.control.Unlock()
@@ -150,14 +154,15 @@ func (p *Proxy) Restore() {
 	p.open()
 }
 
-// Close ends everything, held commands and replies included, and waits for it. The test's cleanup calls it as well.
+// Close ends all connections, including held commands and replies, and waits for them. The test's
+// cleanup calls it too.
 func (p *Proxy) Close() {
 	p.control.Lock()
 	defer p.control.Unlock()
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.gate.close() // first: what no longer waits from here on must not get through
+	p.gate.close() // first, so that steps released below cannot pass
 	p.close()
 	_ = p.listener.Close()
 	for _, l := range p.all() {
@@ -186,7 +191,7 @@ func (p *Proxy) accept() {
 		client, err := p.listener.Accept()
 		if err != nil {
 			if p.closing.Err() == nil {
-				p.t.Errorf("redistest: the proxy cannot accept connections any more: %v", err)
+				p.t.Errorf("redistest: the proxy cannot accept connections: %v", err)
 			}
 			return
 		}
@@ -226,7 +231,7 @@ func (p *Proxy) refuse(yes bool) {
 	p.refusing = yes
 }
 
-// register lets a link live, unless Cut or Close has been called since its client was accepted.
+// register adds a link, unless Cut or Close was called since its client was accepted.
 func (p *Proxy) register(l *link, cuts int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

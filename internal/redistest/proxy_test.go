@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bothProtocols runs a test with RESP2 and RESP3, each with a server and a proxy of its own.
+// bothProtocols runs a test with RESP2 and RESP3, each with its own server and proxy.
 func bothProtocols(t *testing.T, test func(t *testing.T, s *Server, p *Proxy, protocol int)) {
 	t.Helper()
 	for _, protocol := range []int{2, 3} {
@@ -107,7 +107,7 @@ func TestProxyManyClients(t *testing.T) {
 	}
 }
 
-// What each action does to one command of a go-redis client.
+// Each action on one command of a go-redis client.
 func TestActions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -158,7 +158,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// What each action does to the second of four commands of a pipeline.
+// Each action on the second of four commands of a pipeline.
 func TestActionsInAPipeline(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -211,7 +211,7 @@ func TestHoldRequest(t *testing.T) {
 	})
 }
 
-// A held command arrives late, as a stray, whatever has become of its client.
+// A held command arrives late, as a stray, even if its client is gone.
 func TestHoldRequestOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(*wire, *Proxy){
@@ -238,7 +238,7 @@ func TestHoldRequestOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// Redis forgets the command of a client that has hung up if it has not come to it yet. Not these: they must run.
+// Redis drops an unread command of a client that has hung up. These commands must run all the same.
 func TestPausedCommandOfAClientThatHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]Action{"HoldRequest": HoldRequest, "CutAfter": CutAfter} {
@@ -251,18 +251,18 @@ func TestPausedCommandOfAClientThatHasLeft(t *testing.T) {
 			s.PauseClients(t, 300*time.Millisecond)
 			w.send("SET k late")
 			rule.Release()
-			eventually(t, "it has arrived at the proxy", func() bool { return p.Count("SET") == 1 })
+			eventually(t, "the command at the proxy", func() bool { return p.Count("SET") == 1 })
 			w.hangUp()
 			await(t, "Hit", rule.Hit())
 			if do.kind == holdRequest {
 				await(t, "Done", rule.Done())
 			}
-			eventually(t, "it is executed", func() bool { return direct.Get(t.Context(), "k").Val() == "late" })
+			eventually(t, "the command to be executed", func() bool { return direct.Get(t.Context(), "k").Val() == "late" })
 		})
 	}
 }
 
-// What was behind a held command when Cut came is lost, unless it is held as well.
+// Commands behind a held one are lost when Cut is called, unless they are held too.
 func TestCutKeepsOnlyWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -311,13 +311,13 @@ func TestHoldReply(t *testing.T) {
 		w.want(":1\r\n")
 		await(t, "Hit", rule.Hit())
 		w.wantSilence()
-		eventually(t, "it is executed", func() bool { return direct.Get(t.Context(), "n").Val() == "2" })
+		eventually(t, "the command to be executed", func() bool { return direct.Get(t.Context(), "n").Val() == "2" })
 		rule.Release()
 		w.want(":2\r\n", "$1\r\n2\r\n")
 	})
 }
 
-// What waits for a client ends with it.
+// Whatever waits for a client ends with it.
 func TestReplyOfAClientThatHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]Action{"HoldReply": HoldReply, "Delay": Delay(time.Hour)} {
@@ -336,7 +336,7 @@ func TestReplyOfAClientThatHasLeft(t *testing.T) {
 
 func wantNoLinks(t *testing.T, p *Proxy) {
 	t.Helper()
-	eventually(t, "all links have ended", func() bool { return len(p.all()) == 0 })
+	eventually(t, "all links to end", func() bool { return len(p.all()) == 0 })
 }
 
 func TestReleaseBeforeHit(t *testing.T) {
@@ -427,7 +427,7 @@ func TestSeveralRulesForOneCommand(t *testing.T) {
 	}
 }
 
-// A command can be late on both ways.
+// A command can be delayed in both directions.
 func TestHoldRequestAndReply(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -456,7 +456,7 @@ func TestHoldEvery(t *testing.T) {
 	a, b := dial(t, p.Addr(), 2), dial(t, p.Addr(), 3)
 	a.send("INCR n", "INCR n")
 	b.send("INCR n")
-	eventually(t, "all have arrived", func() bool { return p.Count("INCR") == 3 })
+	eventually(t, "all commands", func() bool { return p.Count("INCR") == 3 })
 	wantValue(t, direct, "n", "")
 	rule.Remove()
 	rule.Release()
@@ -475,9 +475,9 @@ func TestHangUpEndsABlockedCommand(t *testing.T) {
 			return strings.Contains(direct.Info(t.Context(), "clients").Val(), "blocked_clients:"+want)
 		}
 	}
-	eventually(t, "Redis has blocked it", blocked("1"))
+	eventually(t, "Redis to block the client", blocked("1"))
 	w.hangUp()
-	eventually(t, "Redis has forgotten it", blocked("0"))
+	eventually(t, "Redis to drop the client", blocked("0"))
 }
 
 func TestRedisEndsAConnection(t *testing.T) {
@@ -544,9 +544,9 @@ func TestCut(t *testing.T) {
 		defer refused.Close()
 		(&wire{t: t, conn: refused, in: newRESPReader(refused)}).wantEnd()
 		if err := p.ClientWith(t, once).Ping(t.Context()).Err(); err == nil {
-			t.Fatal("PING is answered through a cut")
+			t.Fatal("PING was answered through a cut")
 		}
-		eventually(t, "Redis sees its connections end", func() bool {
+		eventually(t, "Redis to see its connections end", func() bool {
 			return len(strings.Split(strings.TrimSpace(s.Client(t).ClientList(t.Context()).Val()), "\n")) == 1
 		})
 		p.Restore()
@@ -587,7 +587,7 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// Open connections become black holes, new ones work.
+// Open connections stop forwarding; new ones work.
 func TestMute(t *testing.T) {
 	t.Parallel()
 	bothProtocols(t, func(t *testing.T, s *Server, p *Proxy, protocol int) {
@@ -618,7 +618,7 @@ func TestMute(t *testing.T) {
 	})
 }
 
-// Stall interrupts a write that its receiver does not take, and Restore goes on where it stopped.
+// Stall interrupts a blocked write, and Restore continues where it stopped.
 func TestStallInTheMiddleOfAWrite(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -627,10 +627,10 @@ func TestStallInTheMiddleOfAWrite(t *testing.T) {
 	s.Freeze(t)
 	w := dial(t, p.Addr(), 2)
 	go func() { _, _ = w.conn.Write(encode("SET", "k", big)) }()
-	eventually(t, "it has arrived at the proxy", func() bool { return p.Count("SET") == 1 })
+	eventually(t, "the command at the proxy", func() bool { return p.Count("SET") == 1 })
 	for range 2 {
 		writing := 0 // polls in a row; a step that is no blocked write does not last
-		eventually(t, "the write is stuck", func() bool {
+		eventually(t, "the write to block", func() bool {
 			p.gate.mu.Lock()
 			defer p.gate.mu.Unlock()
 			if writing++; p.gate.inside == 0 {
@@ -672,7 +672,8 @@ func TestStallAndCutTakeTurns(t *testing.T) {
 	}
 }
 
-// A connection that was accepted before a Cut and is registered after it, even after Restore, must not live.
+// A connection that was accepted before a Cut and is registered after it, even after Restore, must
+// not live.
 func TestCutMeetsAConnectionInTheMaking(t *testing.T) {
 	t.Parallel()
 	p := Start(t).Proxy(t)
@@ -719,7 +720,7 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// Close ends whatever is going on. That nothing is left of it is what goleak checks.
+// Close ends everything in progress. goleak checks that nothing is left.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*testing.T, *Server, *Proxy){
@@ -758,7 +759,8 @@ func TestClose(t *testing.T) {
 					w.wantEnd()
 				}
 			}
-			eventually(t, "nobody listens", func() bool { // a process that is just being forked holds the socket for a moment
+			// A process that is just being forked holds the socket for a moment.
+			eventually(t, "the port to close", func() bool {
 				conn, err := net.Dial("tcp4", p.Addr())
 				if err == nil {
 					_ = conn.Close()
@@ -822,7 +824,7 @@ func TestWhatTheProxyCannotFollow(t *testing.T) {
 	w.wantEnd()
 }
 
-// A server that does not speak RESP fails the test instead of confusing it.
+// A server that does not speak RESP fails the test.
 func TestServerThatIsNoRedis(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -844,7 +846,7 @@ func TestServerThatIsNoRedis(t *testing.T) {
 	p := newProxy(fake, listener.Addr().String())
 	dial(t, p.Addr(), 2).wantEnd()
 	p.Close()
-	if got := fake.failed(); !strings.Contains(got, "cannot read a reply of Redis") {
+	if got := fake.failed(); !strings.Contains(got, "cannot parse a reply of Redis") {
 		t.Errorf("the test failed with %q", got)
 	}
 }

@@ -2,8 +2,8 @@ package redistest
 
 import "strings"
 
-// confirmations are the frames that answer the commands of the same names: one frame a channel. Redis also sends
-// sunsubscribe unasked, when a slot leaves it.
+// confirmations are the frames that answer the commands of the same names, one frame per channel.
+// Redis also sends sunsubscribe on its own when a slot moves away.
 var confirmations = map[string]struct {
 	what string
 	adds bool
@@ -19,8 +19,9 @@ var confirmations = map[string]struct {
 // messages are the kinds of frames that carry a published message.
 var messages = map[string]bool{"message": true, "pmessage": true, "smessage": true}
 
-// repliesTo is how many frames answer a command: one for each channel of a SUBSCRIBE and its kin. 0: depends on what the
-// connection is subscribed to when Redis executes it.
+// repliesTo returns how many frames answer a command: one per channel for SUBSCRIBE and similar
+// commands. 0 means that it depends on the connection's subscriptions when Redis executes the
+// command.
 func repliesTo(args []string) int {
 	c, ok := confirmations[strings.ToLower(args[0])]
 	if ok && len(args) == 1 && !c.adds {
@@ -32,10 +33,10 @@ func repliesTo(args []string) int {
 	return 1
 }
 
-// subscriptions is what one connection is subscribed to, as far as Redis has confirmed it.
+// subscriptions are a connection's confirmed subscriptions.
 type subscriptions map[string]map[string]bool
 
-// note takes a confirmation in.
+// note records a confirmation.
 func (s subscriptions) note(kind, channel string) {
 	c := confirmations[kind]
 	if !c.adds {
@@ -48,8 +49,8 @@ func (s subscriptions) note(kind, channel string) {
 	s[c.what][channel] = true
 }
 
-// confirmationsOf is how many frames an unsubscribe command of this kind without a channel yields: one a channel, or one
-// that says that there was none.
+// confirmationsOf returns how many frames answer an unsubscribe command of this kind without a
+// channel: one per subscribed channel, or one if there is none.
 func (s subscriptions) confirmationsOf(kind string) int {
 	return max(1, len(s[confirmations[kind].what]))
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// event is a frame of pub/sub as Redis sends it: a push in RESP3, an array in RESP2. A number is sent as one, "" as null.
+// event returns a frame of pub/sub as Redis sends it: a push in RESP3, an array in RESP2. A number
+// is sent as one, "" as null.
 func event(protocol int, elements ...any) string {
 	kind, null := "*", "$-1\r\n"
 	if protocol == 3 {
@@ -38,8 +39,8 @@ func publish(t *testing.T, c *redis.Client, channel, message string) {
 	}
 }
 
-// Confirmations are matched to their commands: were one miscounted, the marked command behind it would not be the one
-// that is cut off.
+// Confirmations are matched to their commands. If one were miscounted, the wrong command would be
+// cut off instead of the marked one.
 func TestConfirmations(t *testing.T) {
 	t.Parallel()
 	type exchange struct {
@@ -137,7 +138,8 @@ func TestSwallowMessages(t *testing.T) {
 				w, direct := dial(t, p.Addr(), protocol), s.Client(t)
 				rule := p.SwallowMessages(test.n)
 				w.send("SUBSCRIBE a b")
-				w.want(event(protocol, "subscribe", "a", 1), event(protocol, "subscribe", "b", 2)) // confirmations pass
+				// Confirmations pass.
+				w.want(event(protocol, "subscribe", "a", 1), event(protocol, "subscribe", "b", 2))
 				if isClosed(rule.Hit()) {
 					t.Fatal("Hit before a message")
 				}
@@ -202,7 +204,7 @@ func TestSwallowTowardsTheClientOfTheLibrary(t *testing.T) {
 	})
 }
 
-// A list that looks like a message is none.
+// A list that looks like a message is not one.
 func TestRepliesThatLookLikeMessages(t *testing.T) {
 	t.Parallel()
 	const list = "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n"
@@ -221,7 +223,7 @@ func TestRepliesThatLookLikeMessages(t *testing.T) {
 	})
 }
 
-// A message towards a connection that DropReply has made deaf is lost anyway: no rule counts it.
+// No rule counts a message to a connection that DropReply has silenced: it is lost anyway.
 func TestDeafConnectionsUseNoRule(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -280,7 +282,7 @@ func TestInvalidations(t *testing.T) {
 
 	rule := p.On("BLPOP", 1, HoldReply)
 	w.send("BLPOP list 0")
-	eventually(t, "it blocks", func() bool {
+	eventually(t, "the command to block", func() bool {
 		return strings.Contains(direct.Info(t.Context(), "clients").Val(), "blocked_clients:1")
 	})
 	set(t, direct, "k", "w")

@@ -2,8 +2,8 @@ package redistest
 
 import "sync"
 
-// queue is an unbounded FIFO for one reader: a test holds little, and a bound would let one direction of a link block the
-// other.
+// queue is an unbounded FIFO for one reader. Tests hold little data, and with a limit one direction
+// of a link could block the other.
 type queue[T any] struct {
 	mu     sync.Mutex
 	more   sync.Cond
@@ -24,7 +24,7 @@ func (q *queue[T]) push(item T) {
 	q.more.Signal()
 }
 
-// pop waits for an item; it reports false when the queue is closed and empty.
+// pop waits for an item. It returns false if the queue is closed and empty.
 func (q *queue[T]) pop() (item T, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -39,7 +39,7 @@ func (q *queue[T]) pop() (item T, ok bool) {
 	return item, true
 }
 
-// close says that nothing more is pushed; what is queued is still popped.
+// close ends the queue. Queued items can still be popped.
 func (q *queue[T]) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

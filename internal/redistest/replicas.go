@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// replicaSettings make replication come up, and notice that a master is gone, as quickly as it can.
+// replicaSettings make replication start, and notice a dead master, as quickly as possible.
 var replicaSettings = []string{
 	"repl-diskless-sync yes",
 	"repl-diskless-sync-delay 0",
@@ -16,14 +16,15 @@ var replicaSettings = []string{
 	"repl-timeout 5",
 }
 
-// Replicas are a master and those that copy it. Nothing promotes a replica when the master dies; see [Sentinel] for that.
+// Replicas is a master with replicas. No replica is promoted when the master dies; see [Sentinel]
+// for that.
 type Replicas struct {
 	Master   *Server
 	Replicas []*Server
 }
 
-// StartReplicas runs a master with n replicas until the test ends, and waits until each has caught up. directives are as
-// for [Start], for all of them.
+// StartReplicas runs a master with n replicas until the test ends, and waits until each has caught
+// up. directives are as for [Start], and apply to all of them.
 func StartReplicas(t testing.TB, n int, directives ...string) *Replicas {
 	t.Helper()
 	directives = append(append([]string(nil), replicaSettings...), directives...)
@@ -37,19 +38,21 @@ func StartReplicas(t testing.TB, n int, directives ...string) *Replicas {
 	return r
 }
 
-// Client is a new client of the master with default options; it is closed when the test ends.
+// Client returns a new client of the master with default options; it is closed when the test ends.
 func (r *Replicas) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	return r.Master.Client(t)
 }
 
-// AwaitReplicas waits until every replica that runs is connected to the master and has all that the master has written.
+// AwaitReplicas waits until every running replica is connected to the master and has all its
+// writes.
 func (r *Replicas) AwaitReplicas(t testing.TB) {
 	t.Helper()
-	awaitOrFail(t, "the replicas do not catch up", func() error { return inSync(r.Master, running(r.Replicas)) })
+	awaitOrFail(t, "the replicas did not catch up", func() error { return inSync(r.Master, running(r.Replicas)) })
 }
 
-// inSync is nil when the master has these replicas, and perhaps others, and each of them has what the master had written.
+// inSync returns nil if the master has at least these replicas, and each has all of the master's
+// writes.
 func inSync(master *Server, replicas []*Server) error {
 	info, err := master.info("replication")
 	if err != nil {
@@ -73,7 +76,7 @@ func inSync(master *Server, replicas []*Server) error {
 	return nil
 }
 
-// follows is nil when a replica copies this master and has everything up to the offset.
+// follows returns nil if a replica replicates this master and has everything up to the offset.
 func follows(s, master *Server, offset int64) error {
 	info, err := s.info("replication")
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// longest is what Redis itself accepts as one bulk string.
+// longest is Redis's own limit for a bulk string.
 const longest = 512 << 20
 
-// errProtocol is in the chain of every error about bytes that are not the RESP this package speaks.
+// errProtocol is wrapped by every error about invalid or unsupported RESP.
 var errProtocol = errors.New("protocol error")
 
 // frame is one complete reply or push frame.
 type frame struct {
-	raw   []byte   // as it came
-	kind  byte     // of the value itself: attributes before it are skipped
-	heads []string // arrays and pushes: the first two elements, "" for what is not a string
+	raw   []byte   // as received
+	kind  byte     // of the value itself, without attributes before it
+	heads []string // of arrays and pushes: the first two elements, "" if not a string
 }
 
-// head is the i-th of the first two elements of an array or push, or "".
+// head returns the i-th of the first two elements of an array or push, or "".
 func (f frame) head(i int) string {
 	if i < len(f.heads) {
 		return f.heads[i]
@@ -32,7 +32,7 @@ func (f frame) head(i int) string {
 	return ""
 }
 
-// respReader cuts a byte stream into requests or replies and keeps the bytes of each as they came.
+// respReader splits a byte stream into requests or replies and keeps their raw bytes.
 type respReader struct {
 	in  *bufio.Reader
 	raw []byte // of the value being read
@@ -84,8 +84,8 @@ func (r *respReader) argument() ([]byte, error) {
 	return r.bulk(n)
 }
 
-// reply reads one reply or push frame, with the attributes before it. Its error is io.EOF only if the stream ends between
-// two frames.
+// reply reads one reply or push frame, with the attributes before it. Its error is io.EOF only if
+// the stream ends between two frames.
 func (r *respReader) reply() (frame, error) {
 	r.raw = nil
 	var f frame
@@ -94,8 +94,8 @@ func (r *respReader) reply() (frame, error) {
 	return f, r.whole(err)
 }
 
-// value reads one value of any kind and returns the text of strings and other scalars. top, if not nil, learns what the
-// value is.
+// value reads one value of any kind and returns the text of strings and other scalars. It describes
+// the value in top, if not nil.
 func (r *respReader) value(top *frame) ([]byte, error) {
 	line, err := r.line()
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *respReader) elements(n int, top *frame) error {
 	return nil
 }
 
-// line reads up to CRLF, which it leaves out; a line has at least its type byte.
+// line reads up to CRLF and returns the line without it. A line has at least its type byte.
 func (r *respReader) line() ([]byte, error) {
 	start := len(r.raw)
 	for {
@@ -164,7 +164,7 @@ func (r *respReader) line() ([]byte, error) {
 	return line, nil
 }
 
-// bulk reads n bytes and CRLF, which it leaves out.
+// bulk reads n bytes and CRLF, and returns the bytes.
 func (r *respReader) bulk(n int) ([]byte, error) {
 	start := len(r.raw)
 	r.raw = slices.Grow(r.raw, n+2)[:start+n+2]
@@ -172,12 +172,12 @@ func (r *respReader) bulk(n int) ([]byte, error) {
 		return nil, err
 	}
 	if string(r.raw[start+n:]) != "\r\n" {
-		return nil, fmt.Errorf("%w: a string of %d bytes does not end after them", errProtocol, n)
+		return nil, fmt.Errorf("%w: a string of %d bytes does not end with CRLF", errProtocol, n)
 	}
 	return r.raw[start : start+n], nil
 }
 
-// whole turns the end of the stream into io.ErrUnexpectedEOF if a part of a value has been read.
+// whole converts io.EOF to io.ErrUnexpectedEOF if part of a value has been read.
 func (r *respReader) whole(err error) error {
 	if errors.Is(err, io.EOF) && len(r.raw) > 0 {
 		return io.ErrUnexpectedEOF
@@ -185,7 +185,7 @@ func (r *respReader) whole(err error) error {
 	return err
 }
 
-// length reads the number behind the type byte; -1 stands for null.
+// length parses the number after the type byte; -1 means null.
 func length(line []byte) (int, error) {
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil || n < -1 || n > longest {
@@ -194,7 +194,7 @@ func length(line []byte) (int, error) {
 	return n, nil
 }
 
-// encode writes a command as Redis wants it.
+// encode returns a command in RESP.
 func encode(args ...string) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, a := range args {

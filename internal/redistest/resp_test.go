@@ -48,7 +48,7 @@ func TestReadReply(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// Twice the same, so that a value that takes too much or too little spoils the next.
+			// Twice, so that a value that reads too much or too little breaks the next.
 			in := newRESPReader(iotest.HalfReader(strings.NewReader(test.raw + test.raw)))
 			for range 2 {
 				f, err := in.reply()

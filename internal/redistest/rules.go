@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Action says what becomes of a command that a rule has picked. Several rules may pick the same command; then CutBefore
-// goes before ReplyWith, which goes before everything else, and the rest adds up.
+// Action says what happens to a command that a rule has picked. Several rules may pick the same
+// command. Then CutBefore beats ReplyWith, which beats all others, and the others add up.
 type Action struct {
 	kind  actionKind
 	delay time.Duration
@@ -31,30 +31,32 @@ const (
 )
 
 var (
-	// DropReply lets Redis execute the command and drops the reply. The connection stays open, but nothing reaches the
-	// client on it any more: it could not tell later replies from the lost one.
+	// DropReply lets Redis execute the command and drops the reply. The connection stays open, but
+	// the client gets nothing more on it, because it could not tell later replies from the lost
+	// one.
 	DropReply = Action{kind: dropReply}
 
-	// CutBefore closes the connection instead of forwarding the command. Redis never sees it, nor what follows it in the
-	// same pipeline. What came before it is executed and answered first.
+	// CutBefore closes the connection instead of forwarding the command. Redis sees neither it nor
+	// later commands of the same pipeline. Earlier ones are executed and answered first.
 	CutBefore = Action{kind: cutBefore}
 
-	// CutAfter lets Redis execute the command, then closes the connection without a reply. What came before it in the same
-	// pipeline is answered first; what follows it never reaches Redis.
+	// CutAfter lets Redis execute the command, then closes the connection without a reply. Earlier
+	// commands of the same pipeline are answered first; later ones never reach Redis.
 	CutAfter = Action{kind: cutAfter}
 
-	// HoldRequest keeps the command, and what follows it on the same connection, until [Rule.Release], then forwards it. It
-	// does so even if the client has hung up or [Proxy.Cut] has closed its connection in the meantime: the command arrives
-	// late, as a stray. Its reply is delivered if the client is still there.
+	// HoldRequest holds the command, and later ones of the same connection, until [Rule.Release],
+	// then forwards it. It does so even if the client has hung up or [Proxy.Cut] has closed its
+	// connection: the command arrives late, as a stray. Its reply is delivered if the client is
+	// still connected.
 	HoldRequest = Action{kind: holdRequest}
 
-	// HoldReply lets Redis execute the command and keeps the reply, and what follows it on the same connection, until
-	// [Rule.Release].
+	// HoldReply lets Redis execute the command and holds its reply, and later ones of the same
+	// connection, until [Rule.Release].
 	HoldReply = Action{kind: holdReply}
 )
 
-// Delay has the reply delivered d after its arrival; what follows it on the same connection waits behind it. It panics if d
-// is not positive.
+// Delay delivers the reply d after its arrival. Later replies on the same connection wait. It
+// panics if d is not positive.
 func Delay(d time.Duration) Action {
 	if d <= 0 {
 		panic(fmt.Sprintf("redistest: Delay(%v): must be longer than 0", d))
@@ -62,8 +64,9 @@ func Delay(d time.Duration) Action {
 	return Action{kind: delayReply, delay: d}
 }
 
-// ReplyWith has the command answered with raw instead of forwarding it, after the replies to what was before it. It panics
-// if raw is not one or more complete RESP replies, such as "-TRYAGAIN busy\r\n".
+// ReplyWith answers the command with raw instead of forwarding it, after the replies to earlier
+// commands. It panics if raw is not one or more complete RESP replies, such as
+// "-TRYAGAIN busy\r\n".
 func ReplyWith(raw string) Action {
 	in := respReader{in: bufio.NewReader(strings.NewReader(raw))}
 	_, err := in.reply()
@@ -75,31 +78,34 @@ func ReplyWith(raw string) Action {
 	panic(fmt.Sprintf(`redistest: ReplyWith(%q): %v; want whole replies, such as "-TRYAGAIN busy\r\n"`, raw, err))
 }
 
-// Rule is one order to the proxy. It is safe for concurrent use.
+// Rule is an instruction to the proxy. It is safe for concurrent use.
 type Rule struct {
 	book   *ruleBook
 	action Action
 
 	// Guarded by the mutex of the book.
 	match func(args []string) bool // nil: published messages
-	left  int                      // takes hold when it gets to 0; in front of messages: how many to swallow; < 0: always
-	owed  int                      // held commands that Redis has not answered
+	// The rule triggers when it reaches 0; for messages: how many to drop; < 0: always.
+	left int
+	owed int // held commands that Redis has not answered
 
 	hit, released, done            chan struct{}
 	hitOnce, releaseOnce, doneOnce sync.Once
 }
 
-// Hit is closed when the rule first took hold: DropReply, CutAfter, HoldReply and Delay when the reply has arrived at the
-// proxy, so Redis has executed the command; the others when the command arrives; SwallowMessages at the first message.
+// Hit returns a channel that is closed when the rule first triggers. DropReply, CutAfter, HoldReply
+// and Delay trigger when the reply arrives at the proxy, so Redis has executed the command;
+// SwallowMessages at the first message; the others when the command arrives.
 func (r *Rule) Hit() <-chan struct{} { return r.hit }
 
-// Release lets go what HoldRequest or HoldReply holds, and whatever they would hold from now on.
+// Release releases what HoldRequest or HoldReply holds, now and from now on.
 func (r *Rule) Release() { r.releaseOnce.Do(func() { close(r.released) }) }
 
-// Done is closed when Redis has answered everything that HoldRequest held. It stays open if Redis dies before.
+// Done returns a channel that is closed when Redis has answered everything that HoldRequest held.
+// It stays open if Redis dies first.
 func (r *Rule) Done() <-chan struct{} { return r.done }
 
-// Remove ends the rule for commands and messages that have not arrived yet. What it holds stays held until Release.
+// Remove disarms the rule for later commands and messages. What it holds stays held until Release.
 func (r *Rule) Remove() { r.book.remove(r) }
 
 func (r *Rule) tookHold() { r.hitOnce.Do(func() { close(r.hit) }) }
@@ -120,7 +126,7 @@ func (b *ruleBook) newRule(match func([]string) bool, n int, do Action) *Rule {
 
 func (b *ruleBook) onCommand(match func([]string) bool, n int, do Action) *Rule {
 	if do.kind == 0 {
-		panic("redistest: the zero Action means nothing: want DropReply, CutBefore, Delay(...) ...")
+		panic("redistest: the zero Action is invalid: want DropReply, CutBefore, Delay(...) ...")
 	}
 	if match == nil {
 		panic("redistest: a rule without a match function")
@@ -143,7 +149,8 @@ func (b *ruleBook) onMessage(n int) *Rule {
 	return r
 }
 
-// take counts a command for every rule and returns those that take hold of it, in the order in which they were armed.
+// take counts a command for every rule and returns those that it triggers, in the order they were
+// armed.
 func (b *ruleBook) take(args []string) []*Rule {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -163,7 +170,7 @@ func (b *ruleBook) take(args []string) []*Rule {
 	return taken
 }
 
-// swallows says whether a message that has just arrived is to vanish.
+// swallows reports whether to drop a message that has just arrived.
 func (b *ruleBook) swallows() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,7 +187,7 @@ func (b *ruleBook) swallows() bool {
 	return true
 }
 
-// owe notes a command that the rule holds, settle that Redis has answered it.
+// owe records a command that the rule holds; settle records that Redis has answered it.
 func (b *ruleBook) owe(r *Rule) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

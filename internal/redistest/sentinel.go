@@ -9,25 +9,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinels is how many watch over one master; two of them decide.
+// sentinels is how many sentinels watch a master. Two of them are a quorum.
 const sentinels = 3
 
-// masterName is what the sentinels call the master.
+// masterName is the master's name in the sentinels.
 const masterName = "redistest"
 
-// sentinelPeriods are those that do not suit a test, in milliseconds (SENTINEL DEBUG): most are too long, and a machine that
-// stands still for two seconds would have Sentinel do nothing for half a minute.
+// sentinelPeriods replaces default periods, in milliseconds (SENTINEL DEBUG). Most defaults are too
+// long for tests, and after a stall of two seconds Sentinel would do nothing for half a minute.
 var sentinelPeriods = []any{"info-period", 1000, "publish-period", 100, "ask-period", 200, "tilt-trigger", 30_000}
 
-// Sentinel is a master with replicas and three sentinels, which make a replica the master when the master has not
-// answered for four seconds: a machine that is busy elsewhere for a moment is to cost nobody its place.
+// Sentinel is a master with replicas and three sentinels. They promote a replica when the master
+// has not answered for four seconds, so that a short stall of the machine causes no failover.
 type Sentinel struct {
 	Servers   []*Server // whose roles change; the first begins as the master
 	Sentinels []*Server
 }
 
-// StartSentinel runs a master with n replicas and three sentinels until the test ends, and waits until all of them know
-// each other. directives are as for [Start], for master and replicas.
+// StartSentinel runs a master with n replicas and three sentinels until the test ends, and waits
+// until they know each other. directives are as for [Start], and apply to master and replicas.
 func StartSentinel(t testing.TB, n int, directives ...string) *Sentinel {
 	t.Helper()
 	r := StartReplicas(t, n, directives...)
@@ -52,7 +52,8 @@ func StartSentinel(t testing.TB, n int, directives ...string) *Sentinel {
 	return s
 }
 
-// Client is a new client that asks the sentinels for the master; it is closed when the test ends.
+// Client returns a new client that asks the sentinels for the master; it is closed when the test
+// ends.
 func (s *Sentinel) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	return s.ClientWith(t, nil)
@@ -69,27 +70,29 @@ func (s *Sentinel) ClientWith(t testing.TB, change func(*redis.FailoverOptions))
 		change(opts)
 	}
 	client := redis.NewFailoverClient(opts)
-	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it itself
+	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it
 	return client
 }
 
-// Failover has the sentinels swap the master, which keeps running, for a replica, and returns the new master when all
-// sentinels know it and all others copy it. What the old master had written last may be lost, as always.
+// Failover makes the sentinels replace the running master by a replica. It returns the new master
+// when all sentinels know it and all other servers replicate it. The old master's last writes may
+// be lost.
 func (s *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	old := s.AwaitMaster(t, nil)
-	awaitOrFail(t, "the sentinels do not swap the master", func() error {
+	awaitOrFail(t, "the sentinels did not replace the master", func() error {
 		_, err := s.Sentinels[0].do("SENTINEL", "FAILOVER", masterName)
 		return err
 	})
 	return s.AwaitMaster(t, old)
 }
 
-// AwaitMaster waits until the sentinels agree on a master other than old, which may be nil, and the servers that run
-// copy it; it returns the master. After [Server.Kill] or [Server.Freeze] of a master, it is how to wait for the next.
+// AwaitMaster waits until the sentinels agree on a master other than old, which may be nil, and the
+// running servers replicate it. It returns that master. Use it after [Server.Kill] or
+// [Server.Freeze] of a master.
 func (s *Sentinel) AwaitMaster(t testing.TB, old *Server) (master *Server) {
 	t.Helper()
-	awaitOrFail(t, "there is no master that all agree on", func() (err error) {
+	awaitOrFail(t, "the sentinels did not agree on a master", func() (err error) {
 		master, err = s.agreed(old)
 		return err
 	})
@@ -121,15 +124,15 @@ func (s *Sentinel) agreed(old *Server) (*Server, error) {
 	return master, inSync(master, others)
 }
 
-// masterBy is the master by the word of one sentinel that knows the others, has no failover under way, and knows who
-// could be the next.
+// masterBy returns the master according to one sentinel, if it knows the other sentinels and the
+// replicas, and no failover is running.
 func (s *Sentinel) masterBy(sentinel *Server, sentinels int) (*Server, error) {
 	ctx := context.Background()
 	c := sentinel.admin()
 	defer c.Close()
 	states, err := records(c.Do(ctx, "SENTINEL", "MASTERS"))
 	if err != nil || len(states) != 1 {
-		return nil, fmt.Errorf("%s watches over %d masters: %w", sentinel.Addr(), len(states), err)
+		return nil, fmt.Errorf("%s watches %d masters: %w", sentinel.Addr(), len(states), err)
 	}
 	m := states[0]
 	if m["flags"] != "master" {
@@ -149,16 +152,17 @@ func (s *Sentinel) masterBy(sentinel *Server, sentinels int) (*Server, error) {
 		}
 	}
 	if want := len(running(s.Servers)) - 1; ready < want {
-		return nil, fmt.Errorf("%s knows %d replicas that are ready, want %d", sentinel.Addr(), ready, want)
+		return nil, fmt.Errorf("%s knows %d ready replicas, want %d", sentinel.Addr(), ready, want)
 	}
 	server := byAddr(s.Servers, net.JoinHostPort(m["ip"], m["port"]))
 	if server == nil || !server.running() {
-		return nil, fmt.Errorf("%s names %s:%s, which does not run", sentinel.Addr(), m["ip"], m["port"])
+		return nil, fmt.Errorf("%s names %s:%s, which is not running", sentinel.Addr(), m["ip"], m["port"])
 	}
 	return server, nil
 }
 
-// records reads the replies of SENTINEL MASTERS and SENTINEL REPLICAS, which come as maps or as lists.
+// records reads the replies of SENTINEL MASTERS and SENTINEL REPLICAS, which come as maps or as
+// lists.
 func records(cmd *redis.Cmd) (all []map[string]string, err error) {
 	list, err := cmd.Slice()
 	if err != nil {

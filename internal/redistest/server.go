@@ -14,11 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience bounds every wait for a server. It is long because tests run many servers on few cores; nothing waits for it
-// to pass.
+// patience bounds every wait for a server. It is long because tests run many servers on few cores.
+// Nothing waits for it to pass.
 const patience = 30 * time.Second
 
-// Server is a redis-server process on a port of 127.0.0.1, with a data directory of its own. It is safe for concurrent use.
+// Server is a redis-server process on a port of 127.0.0.1, with its own data directory. It is safe
+// for concurrent use.
 type Server struct {
 	binary string
 	flags  []string // of the command line, after the configuration
@@ -30,9 +31,9 @@ type Server struct {
 	closed  bool
 }
 
-// Start runs a redis-server until the test ends. directives are lines of redis.conf, such as "appendonly yes"; without any,
-// nothing is persisted. It fails the test if there is no redis-server, or if it does not start. Like all that starts servers
-// here, it skips the test under go test -short.
+// Start runs a redis-server until the test ends. directives are lines of redis.conf, such as
+// "appendonly yes"; without any, nothing is persisted. It fails the test if redis-server is missing
+// or does not start. Like all functions that start servers, it skips the test under go test -short.
 func Start(t testing.TB, directives ...string) *Server {
 	t.Helper()
 	NeedsServer(t)
@@ -48,8 +49,8 @@ func Start(t testing.TB, directives ...string) *Server {
 	return s
 }
 
-// NeedsServer skips the test under go test -short, which starts no servers. Call it in a test that starts one other than
-// by this package's functions with a testing.TB, which call it themselves.
+// NeedsServer skips the test under go test -short. Call it in tests that start a server without
+// this package's functions that take a testing.TB; those call it themselves.
 func NeedsServer(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -57,7 +58,8 @@ func NeedsServer(t testing.TB) {
 	}
 }
 
-// Run is [Start] without a test, for TestMain: the caller calls Close. Should it not, the server dies with this process.
+// Run is [Start] without a test, for TestMain: the caller calls Close. Otherwise the server dies
+// with this process.
 func Run(directives ...string) (*Server, error) {
 	return runWith(nil, directives...)
 }
@@ -79,7 +81,7 @@ func runWith(flags []string, directives ...string) (*Server, error) {
 	return s, nil
 }
 
-// open gives the server a port and a directory and starts it. After an error, both are given back.
+// open gives the server a port and a directory and starts it. It releases both on an error.
 func (s *Server) open(directives []string) (err error) {
 	if s.claim, err = claimPort(); err != nil {
 		return err
@@ -107,10 +109,10 @@ func (s *Server) open(directives []string) (err error) {
 	return s.launch()
 }
 
-// errTryAgain is in the chain when redis-server ended at once and another attempt may succeed.
+// errTryAgain is wrapped if redis-server exited at once and another attempt may succeed.
 var errTryAgain = errors.New("it ended at once")
 
-// launch starts the process and waits until it answers PING. After an error, no process is left.
+// launch starts the process and waits until it answers PING. On an error it leaves no process.
 func (s *Server) launch() error {
 	p, err := spawn(s.binary, s.dir, s.flags...)
 	if err != nil {
@@ -118,7 +120,7 @@ func (s *Server) launch() error {
 	}
 	if err := s.awaitReady(p); err != nil {
 		p.kill()
-		return fmt.Errorf("redistest: redis-server on port %d does not start: %w\n%s", s.claim.port, err, s.lastWords())
+		return fmt.Errorf("redistest: redis-server on port %d did not start: %w\n%s", s.claim.port, err, s.lastWords())
 	}
 	s.process = p
 	return nil
@@ -130,7 +132,7 @@ func (s *Server) awaitReady(p *process) error {
 	for time.Now().Before(deadline) {
 		if !p.alive() {
 			if strings.Contains(s.read(outputFile), "FATAL CONFIG") {
-				return errors.New("it does not accept its configuration")
+				return errors.New("it rejected its configuration")
 			}
 			return errTryAgain
 		}
@@ -145,7 +147,7 @@ func (s *Server) awaitReady(p *process) error {
 	return fmt.Errorf("no PONG within %v: %w", patience, err)
 }
 
-// probe asks for a PONG, and makes sure that it comes from this process and not from another on the same port.
+// probe sends a PING and checks that this process answers, not another one on the same port.
 func (s *Server) probe(pid int) error {
 	if _, err := ask(s.Addr(), "PING"); err != nil {
 		return err
@@ -155,24 +157,24 @@ func (s *Server) probe(pid int) error {
 		return err
 	}
 	if !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", pid)) {
-		return fmt.Errorf("another process than %d answers", pid)
+		return fmt.Errorf("a process other than %d answered", pid)
 	}
 	return nil
 }
 
-// lastWords is what redis-server has said last, for error messages.
+// lastWords returns redis-server's last output, for error messages.
 func (s *Server) lastWords() string {
 	lines := strings.Split(strings.TrimSpace(s.read(outputFile)+s.read(logFile)), "\n")
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
 func (s *Server) read(file string) string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, file)) // no file: it has not said anything
+	text, _ := os.ReadFile(filepath.Join(s.dir, file)) // no file means no output
 	return string(text)
 }
 
-// Close kills the server, in whatever state it is, waits until it is gone, and removes its directory. Further calls do
-// nothing.
+// Close kills the server in any state, waits until it is gone, and removes its directory. Further
+// calls do nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +187,7 @@ func (s *Server) Close() error {
 	return removeAll(s.dir)
 }
 
-// removeAll removes a directory into which a child that Redis forked to save its data may still be writing.
+// removeAll removes a directory even while a child that Redis forked to save its data writes to it.
 func removeAll(dir string) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -197,20 +199,21 @@ func removeAll(dir string) error {
 	}
 }
 
-// Addr is where the server listens, as 127.0.0.1:port. It is the same after a restart.
+// Addr returns the server's address, as 127.0.0.1:port. A restart does not change it.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.claim.port) }
 
-// URL is Addr as a Redis URL.
+// URL returns Addr as a Redis URL.
 func (s *Server) URL() string { return "redis://" + s.Addr() }
 
-// Pid is the id of the process, or of the last one if the server is down.
+// Pid returns the id of the process, or of the last one if the server is down.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process.Pid
 }
 
-// Client is a new client with default options; it is closed when the test ends, before the server stops.
+// Client returns a new client with default options; it is closed when the test ends, before the
+// server stops.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	return newClient(t, s.Addr(), nil)
@@ -222,7 +225,8 @@ func (s *Server) ClientWith(t testing.TB, change func(*redis.Options)) *redis.Cl
 	return newClient(t, s.Addr(), change)
 }
 
-// Kill ends the process as a crash would and waits until it is gone. A server that is down stays down.
+// Kill ends the process like a crash and waits until it is gone. It does nothing if the server is
+// down.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
@@ -230,8 +234,8 @@ func (s *Server) Kill(t testing.TB) {
 	s.process.kill()
 }
 
-// Restart starts the server again, on the same port and data directory, after killing it if it still runs, and waits until
-// it answers PING, its data loaded. What was saved or appended to its file is there again.
+// Restart starts the server again on the same port and data directory. It kills a running server
+// first, and waits until the new one answers PING with its saved or appended data loaded.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
@@ -240,7 +244,7 @@ func (s *Server) Restart(t testing.TB) {
 		t.Fatal("redistest: Restart of a server that has been closed")
 	}
 	s.process.kill()
-	// Nobody else claims the port, but a stranger may hold it for a moment.
+	// No test claims the port, but another program may hold it for a moment.
 	deadline := time.Now().Add(patience)
 	err := s.launch()
 	for errors.Is(err, errTryAgain) && strings.Contains(err.Error(), "in use") && time.Now().Before(deadline) {
@@ -252,14 +256,14 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Save writes the data to the disk (SAVE), so that it is there after Kill and Restart.
+// Save writes the data to the disk (SAVE), so that it survives Kill and Restart.
 func (s *Server) Save(t testing.TB) {
 	t.Helper()
 	s.tell(t, "SAVE")
 }
 
-// Freeze stops the process (SIGSTOP) and returns when it has stopped: connections stay open and can even be opened, but
-// nothing is answered until Thaw.
+// Freeze suspends the process (SIGSTOP) and waits until it has stopped. Connections stay open and
+// new ones can be opened, but get no answer until Thaw.
 func (s *Server) Freeze(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
@@ -272,13 +276,13 @@ func (s *Server) Freeze(t testing.TB) {
 			return
 		}
 		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("redistest: Freeze: the server has not stopped within %v (%v)", patience, err)
+			t.Fatalf("redistest: Freeze: the server did not stop within %v (%v)", patience, err)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// Thaw lets a frozen server go on (SIGCONT). It does nothing to one that runs.
+// Thaw resumes a frozen server (SIGCONT). It does nothing to a running one.
 func (s *Server) Thaw(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
@@ -289,11 +293,12 @@ func (s *Server) Thaw(t testing.TB) {
 func (s *Server) signal(t testing.TB, what string, sig os.Signal) {
 	t.Helper()
 	if err := s.process.Signal(sig); err != nil {
-		t.Fatalf("redistest: %s: the server does not run: %v", what, err)
+		t.Fatalf("redistest: %s: the server is not running: %v", what, err)
 	}
 }
 
-// PauseClients has the server execute and answer no command for d, at least a millisecond (CLIENT PAUSE ALL).
+// PauseClients stops the server from executing commands for d, at least a millisecond (CLIENT PAUSE
+// ALL).
 func (s *Server) PauseClients(t testing.TB, d time.Duration) {
 	t.Helper()
 	if d < time.Millisecond {

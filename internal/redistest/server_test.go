@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// once makes a client show what happens instead of trying again.
+// once disables a client's retries.
 func once(o *redis.Options) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
@@ -34,7 +34,7 @@ func set(t *testing.T, c *redis.Client, key, value string) {
 	}
 }
 
-// wantValue checks a key; "" stands for none.
+// wantValue checks a key; "" means that it is missing.
 func wantValue(t *testing.T, c *redis.Client, key, want string) {
 	t.Helper()
 	got, err := c.Get(t.Context(), key).Result()
@@ -285,7 +285,7 @@ func TestKilledServerRefuses(t *testing.T) {
 	if err := s.ClientWith(t, once).Ping(t.Context()).Err(); err == nil {
 		t.Fatal("a killed server answers")
 	}
-	if failure := failureOf(t, func(t testing.TB) { s.Freeze(t) }); !strings.Contains(failure, "does not run") {
+	if failure := failureOf(t, func(t testing.TB) { s.Freeze(t) }); !strings.Contains(failure, "not running") {
 		t.Errorf("Freeze failed with %q", failure)
 	}
 	if failure := failureOf(t, func(t testing.TB) { s.Save(t) }); !strings.Contains(failure, "SAVE") {
@@ -304,7 +304,7 @@ func TestRestartAfterClose(t *testing.T) {
 	}
 }
 
-// A killed server's port stays its own: no other server of this package gets it.
+// No other server of this package gets a killed server's port.
 func TestPortIsKept(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -320,7 +320,7 @@ func TestPortIsKept(t *testing.T) {
 	wantFreePort(t, s.claim.port)
 }
 
-// A stranger on the port only delays a restart.
+// Another program on the port only delays a restart.
 func TestRestartWaitsForItsPort(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -334,7 +334,7 @@ func TestRestartWaitsForItsPort(t *testing.T) {
 		defer close(restarted)
 		s.Restart(t)
 	}()
-	eventually(t, "redis-server finds its port in use", func() bool { return strings.Contains(s.read(logFile), "in use") })
+	eventually(t, "redis-server to find its port in use", func() bool { return strings.Contains(s.read(logFile), "in use") })
 	if err := stranger.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,8 @@ func TestRestartWaitsForItsPort(t *testing.T) {
 	set(t, s.Client(t), "k", "v")
 }
 
-// wantFreePort waits until a port can be claimed: a process that is just being forked holds our sockets for a moment.
+// wantFreePort waits until a port can be claimed. A process being forked holds our sockets for a
+// moment.
 func wantFreePort(t *testing.T, port int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("port %d is free", port), func() bool {
@@ -394,7 +395,8 @@ func TestPauseClients(t *testing.T) {
 	}
 }
 
-// The kernel kills a server when the thread that forked it ends; that must not be the thread of whoever calls Run.
+// The kernel kills a server when the thread that forked it ends, so that must not be the thread of
+// Run's caller.
 func TestServerOutlivesItsStarter(t *testing.T) {
 	t.Parallel()
 	NeedsServer(t)

@@ -7,9 +7,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Settled is a test run for goleak.VerifyTestMain that ends when the goroutines of closed Redis clients have: those that look
-// whether a dead server is back sleep for a second at a time, and see only then that their client is closed. What does not
-// end is a leak.
+// Settled returns a test run for goleak.VerifyTestMain that waits for the goroutines of closed
+// Redis clients. Those that check for a dead server sleep for a second at a time before they notice
+// that their client is closed. Goroutines that do not end are leaks.
 func Settled(m *testing.M) goleak.TestingM { return settled{m} }
 
 type settled struct{ m *testing.M }

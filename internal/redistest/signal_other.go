@@ -4,7 +4,7 @@ package redistest
 
 import "os"
 
-// There is nothing like that here: to send one fails.
+// This system has no such signals: sending one fails.
 const (
 	StopSignal     = noSignal("stop")
 	ContinueSignal = noSignal("continue")

@@ -4,7 +4,7 @@ package redistest
 
 import "syscall"
 
-// What stops a process, and has it go on.
+// The signals that suspend and resume a process.
 const (
 	StopSignal     = syscall.SIGSTOP
 	ContinueSignal = syscall.SIGCONT

@@ -7,12 +7,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Slot is the cluster slot of a key, as a server of the cluster has it.
+// Slot returns the cluster slot of a key, as computed by a server of the cluster.
 func (c *Cluster) Slot(t testing.TB, key string) int {
 	t.Helper()
 	up := running(c.Servers)
 	if len(up) == 0 {
-		t.Fatal("redistest: Slot: no node runs")
+		t.Fatal("redistest: Slot: no node is running")
 	}
 	slot, err := up[0].do("CLUSTER", "KEYSLOT", key)
 	if err != nil {
@@ -21,8 +21,9 @@ func (c *Cluster) Slot(t testing.TB, key string) int {
 	return int(slot.(int64))
 }
 
-// A SlotMove is a slot on its way from one master to another. Until Finish, the old master serves the keys that it still
-// has and sends clients on (ASK) for all others; a command with several keys that are not all there gets TRYAGAIN.
+// A SlotMove is a slot that is moving from one master to another. Until Finish, the old master
+// serves the keys it still has and redirects clients (ASK) for all others. A command with several
+// keys that are not all on it gets TRYAGAIN.
 type SlotMove struct {
 	From, To *Server
 
@@ -39,7 +40,7 @@ func (c *Cluster) MoveSlot(t testing.TB, slot int, to *Server) *SlotMove {
 	return m
 }
 
-// MoveKeys moves keys of the slot; without any, all that there are. A key that is not there is left out.
+// MoveKeys moves keys of the slot, or all of them if none are given. It ignores missing keys.
 func (m *SlotMove) MoveKeys(t testing.TB, keys ...string) {
 	t.Helper()
 	ctx := context.Background()
@@ -68,12 +69,13 @@ func (m *SlotMove) MoveKeys(t testing.TB, keys ...string) {
 	}
 }
 
-// Finish moves the keys that are left, gives the slot to its new master, and waits until all nodes know.
+// Finish moves the remaining keys, assigns the slot to its new master, and waits until all nodes
+// know.
 func (m *SlotMove) Finish(t testing.TB) {
 	t.Helper()
 	m.MoveKeys(t)
 	owner := id(t, m.To)
-	m.set(t, m.To, "NODE", owner) // first, or both could believe for a moment that the other has it
+	m.set(t, m.To, "NODE", owner) // first, so that the slot always has an owner
 	m.set(t, m.From, "NODE", owner)
 	m.cluster.AwaitMaster(t, m.slot, m.From)
 }

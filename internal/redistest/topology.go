@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// StartMany runs n independent servers until the test ends, started at the same time. directives are as for [Start].
+// StartMany runs n independent servers until the test ends, started at the same time. directives
+// are as for [Start].
 func StartMany(t testing.TB, n int, directives ...string) []*Server {
 	t.Helper()
 	servers, err := startAll(t, n, func(int) []string { return directives })
@@ -22,8 +23,8 @@ func StartMany(t testing.TB, n int, directives ...string) []*Server {
 	return servers
 }
 
-// startAll runs n servers at the same time, each with directives of its own. They are closed when the test ends, also
-// those that have started when another has not.
+// startAll starts n servers at the same time, each with its own directives. It closes them when the
+// test ends, even if others failed to start.
 func startAll(t testing.TB, n int, directives func(i int) []string) ([]*Server, error) {
 	return runAll(t, n, func(i int) (*Server, error) { return Run(directives(i)...) })
 }
@@ -50,7 +51,7 @@ func runAll(t testing.TB, n int, run func(i int) (*Server, error)) ([]*Server, e
 	return servers, errors.Join(errs...)
 }
 
-// running says whether the process is there and has not been frozen.
+// running reports whether the process exists and is not frozen.
 func (s *Server) running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +62,7 @@ func (s *Server) running() bool {
 	return err == nil && !frozen
 }
 
-// running are those of the servers that run.
+// running returns the servers that are running.
 func running(servers []*Server) (up []*Server) {
 	for _, s := range servers {
 		if s.running() {
@@ -80,7 +81,7 @@ func byAddr(servers []*Server, addr string) *Server {
 	return nil
 }
 
-// admin is a client that shows what happens instead of trying again. The caller closes it.
+// admin returns a client that does not retry. The caller closes it.
 func (s *Server) admin() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 2,
@@ -88,7 +89,7 @@ func (s *Server) admin() *redis.Client {
 	})
 }
 
-// do sends one command by a client of its own.
+// do sends one command over a new client.
 func (s *Server) do(args ...any) (any, error) {
 	c := s.admin()
 	defer c.Close()
@@ -99,7 +100,7 @@ func (s *Server) do(args ...any) (any, error) {
 	return reply, nil
 }
 
-// info is a section of INFO, by field.
+// info returns the fields of a section of INFO.
 func (s *Server) info(section string) (map[string]string, error) {
 	reply, err := s.do("INFO", section)
 	if err != nil {
@@ -108,7 +109,7 @@ func (s *Server) info(section string) (map[string]string, error) {
 	return fieldsOf(reply.(string)), nil
 }
 
-// fieldsOf reads lines of name:value.
+// fieldsOf parses lines of name:value.
 func fieldsOf(text string) map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -119,7 +120,8 @@ func fieldsOf(text string) map[string]string {
 	return fields
 }
 
-// until polls a condition that is not met as long as it gives an error, and returns the last of them if it is never met.
+// until polls a condition until it returns no error, and returns the last error if that never
+// happens.
 func until(condition func() error) error {
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

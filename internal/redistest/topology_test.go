@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// writes sets a key until it works, as a program would that rides out a failover.
+// writes sets a key until that succeeds, as a program that waits out a failover would.
 func writes(t *testing.T, c redis.UniversalClient, key, value string) {
 	t.Helper()
-	eventually(t, "a client can write "+key, func() bool {
+	eventually(t, "a client to write "+key, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if cluster, ok := c.(*redis.ClusterClient); ok {
@@ -55,7 +55,8 @@ func TestReplicas(t *testing.T) {
 	frozen := r.Replicas[0]
 	frozen.Freeze(t)
 	set(t, c, "k", "w")
-	for i, timeout := range []time.Duration{patience, 100 * time.Millisecond} { // the first has the other replica answer, however slow
+	// In the first, the other replica answers, however slow it is.
+	for i, timeout := range []time.Duration{patience, 100 * time.Millisecond} {
 		if n, err := c.Wait(t.Context(), i+1, timeout).Result(); n != 1 || err != nil {
 			t.Errorf("WAIT %d: %d replicas (%v) with one of them frozen, want 1", i+1, n, err)
 		}
@@ -130,7 +131,7 @@ func TestCluster(t *testing.T) {
 		}
 		m.MoveKeys(t, "{a}2", "{a}missing")
 		for server, key := range map[*Server]string{from: "a", to: "{a}2"} {
-			// Each node has its half, and sends on for the other.
+			// Each node has half of the keys, and redirects for the others.
 			direct := server.ClientWith(t, once)
 			if server == to {
 				if err := direct.Get(t.Context(), key).Err(); err == nil || !strings.HasPrefix(err.Error(), "MOVED") {
@@ -174,7 +175,7 @@ func TestCluster(t *testing.T) {
 		if cluster.MasterOf(t, slot) != next {
 			t.Error("the master that came back took over again")
 		}
-		eventually(t, "it has what was written meanwhile", func() bool {
+		eventually(t, "it to have the writes made meanwhile", func() bool {
 			replica := old.ClientWith(t, once)
 			conn := replica.Conn()
 			defer conn.Close()

@@ -34,7 +34,7 @@ func dial(t *testing.T, addr string, protocol int) *wire {
 	return w
 }
 
-// send writes commands, their words separated by spaces, in one piece.
+// send writes commands in one piece. Words are separated by spaces.
 func (w *wire) send(commands ...string) {
 	w.t.Helper()
 	var raw []byte
@@ -81,7 +81,8 @@ func (w *wire) wantEnd() {
 	}
 }
 
-// wantSilence expects an open connection on which nothing comes for a moment. It cannot fail because the machine is slow.
+// wantSilence expects an open connection on which nothing arrives for a moment. A slow machine
+// cannot make it fail.
 func (w *wire) wantSilence() {
 	w.t.Helper()
 	_ = w.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))

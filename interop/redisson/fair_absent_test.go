@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// passedOver is how soon a dead waiter at the head of a queue is dropped once the lock is free.
+	// passedOver is how soon a dead first waiter is dropped once the lock is free.
 	passedOver = 15 * time.Second
-	slack      = 30 * time.Second // of the machine; a waiter that is not dropped blocks the queue for 300s
-	alive      = passedOver + time.Second
+	// For a slow machine; a waiter that is not dropped blocks the queue for 300s.
+	slack = 30 * time.Second
+	alive = passedOver + time.Second
 )
 
-// A fairWait is the wait of a goroutine for a fair lock.
+// A fairWait is a goroutine's wait for a fair lock.
 type fairWait chan *core.Lease // closed without a lease if it failed
 
-// queueUp has a goroutine queue up for a fair lock, as number n.
+// queueUp starts a goroutine that queues up for a fair lock as number n.
 func (topo *topology) queueUp(t *testing.T, lock core.Locker, n int64) fairWait {
 	t.Helper()
 	got := make(fairWait, 1)
@@ -48,30 +49,31 @@ func (w fairWait) release(t *testing.T) {
 	}
 }
 
-// A jvmWait is the wait of a thread of a JVM for a fair lock.
+// A jvmWait is a JVM thread's wait for a fair lock.
 type jvmWait struct {
 	*reply
 	peer         *peer
 	thread, name string
 }
 
-// queueUpJVM has a thread of a JVM queue up, as number n, and waits until it listens.
+// queueUpJVM makes a JVM thread queue up as number n, and waits until it has subscribed.
 func (topo *topology) queueUpJVM(t *testing.T, p *peer, name string, n int64) jvmWait {
 	t.Helper()
 	w := jvmWait{peer: p, thread: newName("waiter"), name: name}
 	w.reply = p.send(t, w.thread, "lock", fair.name, name, lease.Milliseconds())
 	topo.awaitQueue(t, name, n)
-	await(t, "the JVM waits", func() bool { return p.ask(t, w.thread, "waits") != "no" })
+	await(t, "the JVM to wait", func() bool { return p.ask(t, w.thread, "waits") != "no" })
 	return w
 }
 
-// release waits until the thread has the lock, and releases it. It must have it before a goroutine does that came later.
+// release waits until the thread has the lock, and releases it. It must come before a later
+// goroutine.
 func (w jvmWait) release(t *testing.T, later fairWait) {
 	t.Helper()
 	select {
 	case <-w.done:
 	case l := <-later:
-		t.Error("the JVM was passed over")
+		t.Error("the JVM was skipped")
 		if l != nil {
 			mustRelease(t, l)
 		}
@@ -82,7 +84,7 @@ func (w jvmWait) release(t *testing.T, later fairWait) {
 	w.peer.ask(t, w.thread, "unlock", fair.name, w.name)
 }
 
-// deadHolder makes an owner that no process has hold a lock for ttl.
+// deadHolder creates a hold of an owner that no process has, for ttl.
 func (topo *topology) deadHolder(t *testing.T, name string, ttl time.Duration) {
 	t.Helper()
 	if err := topo.rdbs[0].HSet(t.Context(), name, "dead:1", 1).Err(); err != nil {
@@ -98,8 +100,8 @@ func (topo *topology) expire(t *testing.T, name string, ttl time.Duration) {
 	}
 }
 
-// testFairDeadJVM kills a JVM whose threads are the first in a queue. We get the lock soon after it is free, whether it was released or
-// its holder is dead too.
+// testFairDeadJVM kills a JVM whose threads are first in a queue. We acquire the lock soon after it
+// is free, whether it was released or its holder died too.
 func (topo *topology) testFairDeadJVM(t *testing.T) {
 	for _, released := range []bool{true, false} {
 		name := newName("dead")
@@ -142,7 +144,8 @@ func wantSoon(t *testing.T, who string, free time.Time) {
 	}
 }
 
-// testFairDeadGo has a process of ours die at the head of a queue, with a thread of the JVM behind it and a goroutine behind that.
+// testFairDeadGo kills one of our processes as the first waiter, with a JVM thread behind it and a
+// goroutine behind that.
 func (topo *topology) testFairDeadGo(t *testing.T) {
 	name := newName("dead")
 	lock := fair.lock(topo.clients(t), name)
@@ -161,7 +164,7 @@ func (topo *topology) testFairDeadGo(t *testing.T) {
 	jvm := topo.queueUpJVM(t, topo.peer, name, 2)
 	ours := topo.queueUp(t, lock, 3)
 
-	proxy.Cut() // Redis hears no more of it
+	proxy.Cut() // Redis gets no more of its commands
 	free := time.Now()
 	mustRelease(t, holder)
 	jvm.release(t, ours)
@@ -174,7 +177,8 @@ func (topo *topology) testFairDeadGo(t *testing.T) {
 	<-died
 }
 
-// testFairReconnecting breaks the JVM's subscriptions again and again when it is its turn. It keeps its place.
+// testFairReconnecting breaks the JVM's subscriptions again and again while it is first. It keeps
+// its place.
 func (topo *topology) testFairReconnecting(t *testing.T) {
 	own := topo.fresh(t)
 	name := newName("reconnecting")
@@ -192,14 +196,14 @@ func (topo *topology) testFairReconnecting(t *testing.T) {
 	}
 	broken()
 	mustRelease(t, holder)
-	await(t, "it is noted that nothing listens", broken)
+	await(t, "Redis to record that nothing listens", broken)
 	for seen := time.Now(); time.Since(seen) < 3*time.Second; broken() {
 	}
 	jvm.release(t, ours)
 	ours.release(t)
 }
 
-// testFairFrozen stops the JVM when it is its turn, with its connections open. It keeps its place.
+// testFairFrozen stops the JVM while it is first, with its connections open. It keeps its place.
 func (topo *topology) testFairFrozen(t *testing.T) {
 	name := newName("frozen")
 	lock := fair.lock(topo.clients(t), name)
@@ -212,7 +216,7 @@ func (topo *topology) testFairFrozen(t *testing.T) {
 	mustRelease(t, holder)
 	select {
 	case <-ours:
-		t.Fatal("the JVM was passed over")
+		t.Fatal("the JVM was skipped")
 	case <-time.After(alive):
 	}
 	p.thaw(t)
@@ -220,8 +224,8 @@ func (topo *topology) testFairFrozen(t *testing.T) {
 	ours.release(t)
 }
 
-// sleeper has a thread of the JVM queue up behind a dead holder and wait for longer than it was first told to. Before 3.32 it does not ask
-// any more then: it sleeps until there is a message.
+// sleeper makes a JVM thread queue up behind a dead holder and wait longer than its first estimate.
+// Before 3.32 the thread then stops asking and sleeps until it gets a message.
 func (topo *topology) sleeper(t *testing.T, name string) jvmWait {
 	t.Helper()
 	const first = 10 * time.Second
@@ -229,7 +233,7 @@ func (topo *topology) sleeper(t *testing.T, name string) jvmWait {
 	began := time.Now()
 	w := topo.queueUpJVM(t, topo.peer, name, 1)
 	topo.expire(t, name, lease)
-	await(t, "the JVM asks again", func() bool {
+	await(t, "the JVM to ask again", func() bool {
 		if topo.version.before(fairAsksAgain) {
 			return topo.peer.ask(t, w.thread, "waits") == "for a message"
 		}
@@ -238,7 +242,8 @@ func (topo *topology) sleeper(t *testing.T, name string) jvmWait {
 	return w
 }
 
-// testFairTakeOver: a thread that sleeps until a message has one when the lock is free because its holder has died.
+// testFairTakeOver: a thread that sleeps until a message gets one when its lock becomes free
+// because the holder died.
 func (topo *topology) testFairTakeOver(t *testing.T) {
 	name := newName("taken")
 	lock := fair.lock(topo.clients(t), name)
@@ -249,7 +254,8 @@ func (topo *topology) testFairTakeOver(t *testing.T) {
 	ours.release(t)
 }
 
-// testFairDropped: a thread that sleeps until a message has one when it is dropped from the queue. It queues up again.
+// testFairDropped: a thread that sleeps until a message gets one when it is dropped from the queue.
+// It queues up again.
 func (topo *topology) testFairDropped(t *testing.T) {
 	name := newName("dropped")
 	list, deadlines := queue(name)
@@ -262,7 +268,7 @@ func (topo *topology) testFairDropped(t *testing.T) {
 	if err := rdb.ZAdd(t.Context(), deadlines, redis.Z{Score: 1, Member: before[0]}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it stands behind us", func() bool {
+	await(t, "it to be behind us in the queue", func() bool {
 		now := rdb.LRange(t.Context(), list, 0, -1).Val()
 		return len(now) == 2 && now[0] == before[1] && now[1] == before[0]
 	})

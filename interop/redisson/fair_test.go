@@ -11,19 +11,19 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// queue are the keys of those who wait for a fair lock.
+// queue returns the keys of a fair lock's queue.
 func queue(name string) (list, deadlines string) {
 	return "redisson_lock_queue:{" + name + "}", "redisson_lock_timeout:{" + name + "}"
 }
 
-// awaitQueue waits until so many wait for a fair lock.
+// awaitQueue waits until a fair lock has n waiters.
 func (topo *topology) awaitQueue(t *testing.T, name string, n int64) {
 	t.Helper()
 	list, _ := queue(name)
-	await(t, fmt.Sprintf("%d wait", n), func() bool { return topo.rdbs[0].LLen(t.Context(), list).Val() == n })
+	await(t, fmt.Sprintf("%d waiters", n), func() bool { return topo.rdbs[0].LLen(t.Context(), list).Val() == n })
 }
 
-// testFairOrder has threads and goroutines queue up by turns; they get the lock as they came.
+// testFairOrder lets threads and goroutines queue up alternately. They acquire in that order.
 func (topo *topology) testFairOrder(t *testing.T) {
 	const turns = 8 // even ones are the JVM's
 	name := newName("order")
@@ -50,10 +50,10 @@ func (topo *topology) testFairOrder(t *testing.T) {
 		release <- struct{}{}
 	}
 	list, deadlines := queue(name)
-	await(t, "all is gone", func() bool { return topo.rdbs[0].Exists(context.Background(), name).Val() == 0 })
+	await(t, "the keys to be gone", func() bool { return topo.rdbs[0].Exists(context.Background(), name).Val() == 0 })
 	for _, key := range []string{list, deadlines} { // a multi-key command would cross slots
 		if topo.rdbs[0].Exists(t.Context(), key).Val() != 0 {
-			t.Errorf("%s is left", key)
+			t.Errorf("%s was left behind", key)
 		}
 	}
 }
@@ -80,25 +80,26 @@ func (topo *topology) turnOfGo(t *testing.T, lock core.Locker, held func()) {
 	}
 }
 
-// wantTurns looks into the queue: owners of two clients by turns, and the same ones in the order of their deadlines.
+// wantTurns checks the queue: owners of two clients alternate, in the same order as their
+// deadlines.
 func (topo *topology) wantTurns(t *testing.T, name string, turns int) {
 	t.Helper()
 	list, deadlines := queue(name)
 	waiting := topo.rdbs[0].LRange(t.Context(), list, 0, -1).Val()
 	scored := topo.rdbs[0].ZRange(t.Context(), deadlines, 0, -1).Val()
 	if len(waiting) != turns || fmt.Sprint(waiting) != fmt.Sprint(scored) {
-		t.Fatalf("the queue is %v, by deadlines %v; want %d, alike", waiting, scored, turns)
+		t.Fatalf("the queue is %v, by deadline %v; want the same %d", waiting, scored, turns)
 	}
 	client := func(i int) string { id, _, _ := strings.Cut(waiting[i], ":"); return id }
 	for i := range waiting {
 		if client(i) != client(i%2) || client(0) == client(1) {
-			t.Errorf("the queue is not by turns: %v", waiting)
+			t.Errorf("the queue does not alternate: %v", waiting)
 			break
 		}
 	}
 }
 
-// testFairLeavers has waiters of both sides leave the middle of a queue: who came after them moves up.
+// testFairLeavers: when waiters of both sides leave the middle of a queue, those behind move up.
 func (topo *topology) testFairLeavers(t *testing.T) {
 	name := newName("leavers")
 	lock := fair.lock(topo.clients(t), name)
@@ -120,7 +121,7 @@ func (topo *topology) testFairLeavers(t *testing.T) {
 
 	cancel()
 	if err := <-left; err == nil {
-		t.Error("we got the lock")
+		t.Error("the lock was granted to us")
 	}
 	if got, err := topo.peer.result(t, leaver); got != "false" || err != nil {
 		t.Errorf("tryLock: %s, %v", got, err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// testTokens takes a fenced lock by turns; tokens rise, whoever gets them.
+// testTokens acquires a fenced lock alternately. Its tokens rise whichever side acquires.
 func (topo *topology) testTokens(t *testing.T) {
 	name, thread := newName("tokens"), newName("thread")
 	lock := fenced.lock(topo.clients(t), name)

@@ -13,7 +13,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// A crew is who works beneath one kind of lock: so many threads of the JVM and as many goroutines.
+// A crew is the workers of one lock kind: a number of JVM threads and goroutines.
 type crew struct {
 	kind kind
 	size int
@@ -21,12 +21,14 @@ type crew struct {
 
 const (
 	hammerRounds = 100
-	// hammerLease bounds what a wake-up costs that Redisson misses: a thread of its own that is not yet asleep when a write
-	// lock is released sleeps until the lease of that is over. It is what a machine may halt for.
+	// hammerLease bounds the cost of a wake-up that Redisson misses: a thread that is not asleep
+	// yet when a write lock is released sleeps until that lease ends. It must also outlast a
+	// machine that stalls.
 	hammerLease = 15 * time.Second
 )
 
-// testHammer has 4 threads and 4 goroutines count under one lock; read locks add those who see that nobody counts meanwhile.
+// testHammer lets 4 threads and 4 goroutines count under one lock. Read locks add readers that
+// check that the count does not change meanwhile.
 func (topo *topology) testHammer(t *testing.T) {
 	for _, crews := range hammers {
 		if topo.without(crews[0].kind) != "" {
@@ -44,7 +46,8 @@ func (topo *topology) hammer(t *testing.T, crews []crew) {
 	if err := topo.rdbs[0].Set(t.Context(), key, 0, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	locks := topo.clients(t, func(o *core.Options) { o.PollInterval = 100 * time.Millisecond }) // releases of a spin lock are silent
+	// Releases of a spin lock are not announced.
+	locks := topo.clients(t, func(o *core.Options) { o.PollInterval = 100 * time.Millisecond })
 	var replies []*reply
 	var ours sync.WaitGroup
 	want := 0
@@ -74,7 +77,7 @@ func (topo *topology) hammer(t *testing.T, crews []crew) {
 	}
 }
 
-// strike does what the JVM's hammer does.
+// strike does the same as the JVM's hammer.
 func (topo *topology) strike(lock core.Locker, shared bool, key string) error {
 	opts := core.AcquireOptions{WaitTime: patience, LeaseTime: hammerLease}
 	for round := range hammerRounds {
@@ -88,7 +91,7 @@ func (topo *topology) strike(lock core.Locker, shared bool, key string) error {
 			}
 			after, err := topo.rdbs[0].Get(ctx, key).Int()
 			if err == nil && after != before {
-				err = fmt.Errorf("somebody wrote under a read lock: %d became %d", before, after)
+				err = fmt.Errorf("a write happened under a read lock: %d became %d", before, after)
 			}
 			return err
 		})

@@ -13,20 +13,21 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// lease is long enough for the slowest machine; it is not renewed, so that what is left of it can only become less.
+// lease is long enough for the slowest machine. It is not renewed, so the rest of it can only
+// shrink.
 const lease = 10 * time.Minute
 
-// inspectable is a lock of ours that can be looked into.
+// inspectable returns a lock of ours with its query methods.
 func inspectable(t *testing.T, k kind, cs clients, name string) *core.Lock {
 	t.Helper()
 	lock, ok := k.lock(cs, name).(*core.Lock)
 	if !ok {
-		t.Fatalf("a %s of ours is no *core.Lock", k.name)
+		t.Fatalf("our %s is not a *core.Lock", k.name)
 	}
 	return lock
 }
 
-// everyKind runs a test for each kind with one lock behind it.
+// everyKind runs a test for each kind that consists of one lock.
 func (topo *topology) everyKind(t *testing.T, test func(t *testing.T, k kind)) {
 	for _, k := range one {
 		if topo.without(k) != "" {
@@ -39,7 +40,7 @@ func (topo *topology) everyKind(t *testing.T, test func(t *testing.T, k kind)) {
 	}
 }
 
-// testHeldByJVM: what the JVM holds, both sides see alike.
+// testHeldByJVM: both sides report a lock held by the JVM alike.
 func (topo *topology) testHeldByJVM(t *testing.T) {
 	topo.everyKind(t, func(t *testing.T, k kind) {
 		name, holder, other := newName("held"), newName("holder"), newName("other")
@@ -53,13 +54,14 @@ func (topo *topology) testHeldByJVM(t *testing.T) {
 		if !k.shared {
 			_, err := lock.Acquire(t.Context(), core.AcquireOptions{})
 			var refused *core.NotAcquiredError
-			if !errors.As(err, &refused) || refused.TTL <= 0 || refused.TTL > 2*lease { // write locks add up their leases
-				t.Errorf("Acquire of what the JVM holds: %v", err)
+			// Redisson adds up the leases of write locks.
+			if !errors.As(err, &refused) || refused.TTL <= 0 || refused.TTL > 2*lease {
+				t.Errorf("Acquire of the JVM's lock: %v", err)
 			}
 		}
 		held, err := lock.IsHeld(core.WithOwner(t.Context()))
 		if held || err != nil {
-			t.Errorf("IsHeld of what the JVM holds: %v, %v", held, err)
+			t.Errorf("IsHeld of the JVM's lock: %v, %v", held, err)
 		}
 
 		topo.peer.ask(t, holder, "unlock", k.name, name)
@@ -69,7 +71,7 @@ func (topo *topology) testHeldByJVM(t *testing.T) {
 	})
 }
 
-// testHeldByGo: what we hold, both sides see alike.
+// testHeldByGo: both sides report a lock held by us alike.
 func (topo *topology) testHeldByGo(t *testing.T) {
 	topo.everyKind(t, func(t *testing.T, k kind) {
 		name, other := newName("held"), newName("other")
@@ -97,7 +99,8 @@ func (topo *topology) testHeldByGo(t *testing.T) {
 	})
 }
 
-// testForced: a lock that one side forces open is free for both, and the holder is told when it lets go.
+// testForced: a lock that one side forces open is free for both, and its holder learns of it on
+// release.
 func (topo *topology) testForced(t *testing.T) {
 	topo.everyKind(t, func(t *testing.T, k kind) {
 		name, thread := newName("forced"), newName("thread")
@@ -106,14 +109,14 @@ func (topo *topology) testForced(t *testing.T) {
 		lost := mustAcquire(t, t.Context(), lock)
 		topo.peer.want(t, true, thread, "forceUnlock", k.name, name)
 		if err := lost.Release(t.Context()); !errors.Is(err, core.ErrLockLost) {
-			t.Errorf("Release after the JVM has forced the lock: %v, want ErrLockLost", err)
+			t.Errorf("Release after the JVM forced the lock: %v, want ErrLockLost", err)
 		}
 		topo.wantFree(t, k, lock, thread)
 		topo.peer.want(t, false, thread, "forceUnlock", k.name, name)
 
 		topo.peer.ask(t, thread, "lock", k.name, name, lease.Milliseconds())
 		if forced, err := lock.ForceUnlock(t.Context()); !forced || err != nil {
-			t.Errorf("ForceUnlock of what the JVM holds: %v, %v", forced, err)
+			t.Errorf("ForceUnlock of the JVM's lock: %v, %v", forced, err)
 		}
 		topo.wantNotTheirs(t, k, name, thread)
 		topo.wantFree(t, k, lock, thread)
@@ -136,7 +139,8 @@ func mustRelease(t *testing.T, l *core.Lease) {
 	}
 }
 
-// wantLocked asks both sides whether a lock is held and for how long, the JVM before and after us.
+// wantLocked checks on both sides that a lock is held and for how long, on the JVM before and after
+// us.
 func (topo *topology) wantLocked(t *testing.T, k kind, lock *core.Lock, thread string) {
 	t.Helper()
 	topo.peer.want(t, true, thread, "isLocked", k.name, lock.Name())
@@ -154,7 +158,7 @@ func (topo *topology) wantLocked(t *testing.T, k kind, lock *core.Lock, thread s
 	}
 }
 
-// wantFree asks both sides whether a lock is free.
+// wantFree checks on both sides that a lock is free.
 func (topo *topology) wantFree(t *testing.T, k kind, lock *core.Lock, thread string) {
 	t.Helper()
 	topo.peer.want(t, false, thread, "isLocked", k.name, lock.Name())
@@ -167,17 +171,17 @@ func (topo *topology) wantFree(t *testing.T, k kind, lock *core.Lock, thread str
 	}
 }
 
-// wantNotTheirs has a thread unlock what it does not hold.
+// wantNotTheirs makes a thread unlock a lock that it does not hold.
 func (topo *topology) wantNotTheirs(t *testing.T, k kind, name, thread string) {
 	t.Helper()
 	_, err := topo.peer.result(t, topo.peer.send(t, thread, "unlock", k.name, name))
-	told := err != nil && strings.Contains(err.Error(), "IllegalMonitorState")
-	if locked := topo.rdbs[k.master].Exists(t.Context(), name).Val() == 1; !told && (locked || !topo.version.before(k.strict)) {
-		t.Errorf("the JVM unlocks what it does not hold: %v", err)
+	refused := err != nil && strings.Contains(err.Error(), "IllegalMonitorState")
+	if locked := topo.rdbs[k.master].Exists(t.Context(), name).Val() == 1; !refused && (locked || !topo.version.before(k.strict)) {
+		t.Errorf("the JVM unlocked a lock that it does not hold: %v", err)
 	}
 }
 
-// wantCount looks into Redis: there is one holder, who has entered so often.
+// wantCount checks in Redis that there is one holder with this hold count.
 func (topo *topology) wantCount(t *testing.T, k kind, name string, want int) {
 	t.Helper()
 	fields, err := topo.rdbs[k.master].HGetAll(t.Context(), name).Result()

@@ -12,17 +12,17 @@ import (
 // clients are ours: one, or one for each of several masters.
 type clients []*core.Client
 
-// A kind of lock, by the name that the JVM side gives it, and what it is on ours.
+// A kind is a lock kind, by its name on the JVM side, and our counterpart.
 type kind struct {
 	name    string
 	since   version // of Redisson
 	lock    func(cs clients, name string) core.Locker
-	master  int     // which of several it is on
-	several bool    // it is made of several
-	votes   bool    // of which more than half is enough
+	master  int     // the index of its master
+	several bool    // it consists of several locks
+	votes   bool    // a majority of them is enough
 	shared  bool    // it has many holders
-	strict  version // from which on Redisson refuses the unlock of one that is free
-	async   bool    // no thread of Redisson's sleeps where one waits for it
+	strict  version // from which on Redisson refuses to unlock a free one
+	async   bool    // no Redisson thread sleeps while it waits for it
 }
 
 var (
@@ -34,11 +34,11 @@ var (
 	multi  = kind{name: "multi", lock: whole(core.MultiLock), several: true}
 	red    = kind{name: "red", lock: whole(core.RedLock), several: true, votes: true}
 
-	// spin is a lock that only Redisson has: it is ours on the wire, but its release is not announced.
+	// spin exists only in Redisson. It is a plain lock on the wire whose release is not announced.
 	spin = kind{name: "spin", since: hasSpinLock, lock: plain.lock}
 )
 
-// plainOn is a plain lock on one of several masters.
+// plainOn returns a plain lock on one of several masters.
 func plainOn(master int) kind {
 	return kind{
 		name:   fmt.Sprintf("lock@%d", master),
@@ -47,7 +47,7 @@ func plainOn(master int) kind {
 	}
 }
 
-// whole makes one lock of its members.
+// whole combines members to one lock.
 func whole(of func(...core.Locker) core.Locker) func(clients, string) core.Locker {
 	return func(cs clients, name string) core.Locker {
 		var locks []core.Locker
@@ -58,14 +58,14 @@ func whole(of func(...core.Locker) core.Locker) func(clients, string) core.Locke
 	}
 }
 
-// A member is a plain lock, by its name, of several that are one.
+// A member is a plain lock that is part of a combined lock.
 type member struct {
 	kind
 	of string
 }
 
-// membersOf are the members of a lock, the same on both sides: one of the same name on each master; or, where we do not tell
-// the masters from each other, names with hash tags, of which each is for another master of a cluster.
+// membersOf returns the members of a combined lock, the same on both sides: one name on each
+// master, or on a cluster names with hash tags whose slots are on different masters.
 func membersOf(name string, masters int) (members []member) {
 	for i, tag := range []string{"{a}", "{b}", "{c}"} {
 		if masters > 1 {
@@ -77,21 +77,22 @@ func membersOf(name string, masters int) (members []member) {
 	return members
 }
 
-// one are the kinds with one lock behind them, which can be looked into; many are those with several.
+// one are the kinds that consist of one lock, whose state can be queried; many are the combined
+// ones.
 var (
 	one  = []kind{plain, fair, fenced, read, write, spin}
 	many = []kind{multi, red}
 )
 
-// redPause is the longest that a waiter for a RedLock of ours pauses between two attempts. It is not told of a release.
+// redPause is the longest pause of our waiters for a RedLock, which are not notified of releases.
 const redPause = 200 * time.Millisecond
 
-// A pairing is a row of the matrix: what somebody holds, and what somebody else waits for.
+// A pairing is a row of the matrix: the lock that one side holds and the lock the other waits for.
 type pairing struct {
 	name         string
 	held, wanted kind
-	polled       bool          // a release is not announced, so our waiter has to ask
-	pause        time.Duration // the longest that our waiter sleeps, whatever is announced
+	polled       bool          // releases are not announced, so our waiter polls
+	pause        time.Duration // the longest sleep of our waiter, whatever is announced
 }
 
 var pairings = []pairing{
@@ -106,7 +107,7 @@ var pairings = []pairing{
 	{name: "spin", held: spin, wanted: spin, polled: true},
 }
 
-// hammers are those who work at the same time beneath one lock.
+// hammers are the crews that work on one lock at the same time.
 var hammers = [][]crew{
 	{{plain, 4}},
 	{{fair, 4}},

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withMatrices{m}) }
 
-// withMatrices prints the matrices when the tests are done.
+// withMatrices prints the matrices after the tests.
 type withMatrices struct{ *testing.M }
 
 func (w withMatrices) Run() int {
@@ -23,7 +23,7 @@ func (w withMatrices) Run() int {
 	return code
 }
 
-// TestRedisson runs all tests with each version of Redisson, in one topology after the other.
+// TestRedisson runs all tests with each version of Redisson, one topology after the other.
 func TestRedisson(t *testing.T) {
 	vs, err := versions()
 	if err != nil {
@@ -45,19 +45,20 @@ func TestRedisson(t *testing.T) {
 				if topo.without(plain) == "" || topo.without(multi) == "" {
 					t.Run(topo.name, func(t *testing.T) {
 						topo.start(t)
-						t.Run("handover", func(t *testing.T) { topo.testHandover(t, m) }) // alone: it measures
+						// Not in parallel, because it measures.
+						t.Run("handover", func(t *testing.T) { topo.testHandover(t, m) })
 						t.Run("others", topo.testOthers)
 					})
 				}
 			}
 			for _, hole := range m.holes() {
-				t.Errorf("the matrix has a hole: %s", hole)
+				t.Errorf("the matrix has no time for %s", hole)
 			}
 		})
 	}
 }
 
-// testOthers runs the tests that spend most of their time waiting, all at once, for the kinds that there are here.
+// testOthers runs the tests that mostly wait, in parallel, for the available kinds.
 func (topo *topology) testOthers(t *testing.T) {
 	single := topo.name == "single"
 	for _, test := range []struct {

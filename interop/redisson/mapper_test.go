@@ -9,7 +9,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// testNameMapper hands locks over whose names are mapped to others on both sides.
+// testNameMapper hands over locks whose names both sides map.
 func (topo *topology) testNameMapper(t *testing.T) {
 	const prefix = "mapped:"
 	mapped := *topo
@@ -28,14 +28,15 @@ func (topo *topology) testNameMapper(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			for _, d := range directions {
 				if took := d.hand(t, &mapped, cs, p); took > limit {
-					t.Errorf("%s in %v; no message woke the waiter", d.name, took)
+					t.Errorf("%s in %v: no message woke the waiter", d.name, took)
 				}
 			}
 		})
 	}
 }
 
-// testTwoQueues: each side has a queue of its own, since Redisson does not map its name. The lock is one all the same.
+// testTwoQueues: each side has its own queue, because Redisson does not map the queue's name. The
+// lock still excludes.
 func (topo *topology) testTwoQueues(t *testing.T, cs clients, prefix string) {
 	name, thread := newName("queues"), newName("waiter")
 	holder, err := fair.lock(cs, name).Acquire(t.Context(), core.AcquireOptions{LeaseTime: 10 * time.Second})
@@ -53,7 +54,7 @@ func (topo *topology) testTwoQueues(t *testing.T, cs clients, prefix string) {
 		t.Fatal(err)
 	}
 	if holder.Err() == nil {
-		t.Error("the JVM has the lock beside us")
+		t.Error("the JVM acquired the lock beside us")
 	}
 	topo.peer.ask(t, thread, "unlock", fair.name, name)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// A direction is who holds a lock and who gets it then.
+// A direction says which side holds a lock and which acquires it next.
 type direction struct {
 	name string
 	hand func(t *testing.T, topo *topology, cs clients, p pairing) time.Duration
@@ -26,20 +26,21 @@ var directions = []direction{
 	{name: "Go to JVM", hand: fromGo},
 }
 
-// A lock is handed over in each cell until half of the times, of so many at least, took no longer than the bound. Where the
-// machine was slow, later times make up for it; but a waiter that nobody wakes takes seconds each time, and it is of no use to
-// go on for longer than the limit.
+// Each cell repeats the hand-over until half of the times, and at least minRounds, are within the
+// bound. So a slow machine can make up for slow rounds. A waiter that is not woken takes seconds
+// each time, so a cell ends after limit.
 const (
 	bound     = 200 * time.Millisecond
 	minRounds = 5
 	maxRounds = 50
-	limit     = 20 * time.Second // of the times together
-	// settling is more than Redisson needs from its subscription to the moment when its asynchronous waiter hears messages. One that
-	// comes in between is lost, and nothing that can be seen from here tells when it is over.
+	limit     = 20 * time.Second // of all times together
+	// settling is longer than Redisson needs from its subscription until its asynchronous waiter
+	// receives messages. A message before that is lost, and there is no way to observe when it is
+	// ready.
 	settling = 50 * time.Millisecond
 )
 
-// testHandover hands every kind of lock over, both ways, and notes how long that takes.
+// testHandover hands over every kind of lock in both directions and records how long that takes.
 func (topo *topology) testHandover(t *testing.T, m *matrix) {
 	m.ran = append(m.ran, topo)
 	for _, p := range pairings {
@@ -64,19 +65,19 @@ func (topo *topology) testHandover(t *testing.T, m *matrix) {
 				}
 				m.times[cell{p.name, d.name, topo.name}] = median(took)
 				if median(took) > bound {
-					t.Errorf("handed over in %v: the median %v is more than %v; nobody was woken", took, median(took), bound)
+					t.Errorf("handed over in %v: the median %v exceeds %v: waiters were not woken", took, median(took), bound)
 				}
 			})
 		}
 	}
 }
 
-// median is the one in the middle; of an even number, the longer of the two.
+// median returns the middle value, or the larger of the two in the middle.
 func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[len(times)/2]
 }
 
-// fromJVM is how long it takes from the JVM's release, which is asked for, until we have the lock.
+// fromJVM returns the time from the request to release on the JVM until we have the lock.
 func fromJVM(t *testing.T, topo *topology, cs clients, p pairing) time.Duration {
 	name, thread := newName("handover"), newName("holder")
 	topo.peer.ask(t, thread, "lock", p.held.name, name, -1)
@@ -94,9 +95,10 @@ func fromJVM(t *testing.T, topo *topology, cs clients, p pairing) time.Duration 
 		got <- at
 	}()
 	if p.pause > 0 {
-		<-time.After(2*p.pause + rand.N(p.pause)) // pauses have their full length by then, and this one began at any time
+		// Until pauses have full length, plus a random part of one.
+		<-time.After(2*p.pause + rand.N(p.pause))
 	} else {
-		await(t, "we wait", func() bool {
+		await(t, "us to wait", func() bool {
 			waiting := cs.sum(func(s core.Stats) int { return s.Waiting })
 			return waiting > 0 && (p.polled || topo.listeners(t, name) > 0)
 		})
@@ -107,7 +109,7 @@ func fromJVM(t *testing.T, topo *topology, cs clients, p pairing) time.Duration 
 	return (<-got).Sub(began)
 }
 
-// fromGo is how long it takes from our release until the JVM tells us that it has the lock.
+// fromGo returns the time from our release until the JVM reports that it has the lock.
 func fromGo(t *testing.T, topo *topology, cs clients, p pairing) time.Duration {
 	name, thread := newName("handover"), newName("waiter")
 	lease, err := p.held.lock(cs, name).Acquire(t.Context(), core.AcquireOptions{WaitTime: patience})
@@ -115,7 +117,7 @@ func fromGo(t *testing.T, topo *topology, cs clients, p pairing) time.Duration {
 		t.Fatal(err)
 	}
 	got := topo.peer.send(t, thread, "lock", p.wanted.name, name, -1)
-	await(t, "the JVM waits", func() bool {
+	await(t, "the JVM to wait", func() bool {
 		if p.wanted.async {
 			return topo.listeners(t, name) > 0
 		}
@@ -136,10 +138,10 @@ func fromGo(t *testing.T, topo *topology, cs clients, p pairing) time.Duration {
 	return got.at.Sub(began)
 }
 
-// A cell is one result of a matrix.
+// A cell is a result of a matrix.
 type cell struct{ pairing, direction, topology string }
 
-// A matrix has the results with one version of Redisson.
+// A matrix holds the results with one version of Redisson.
 type matrix struct {
 	version    version
 	topologies []*topology
@@ -147,7 +149,7 @@ type matrix struct {
 	times      map[cell]time.Duration
 }
 
-// matrices has one for each version that was tested.
+// matrices has one matrix per tested version.
 var matrices []*matrix
 
 func newMatrix(v version, topologies []*topology) *matrix {
@@ -156,7 +158,7 @@ func newMatrix(v version, topologies []*topology) *matrix {
 	return m
 }
 
-// holes lists the cells without a time, of the topologies that were tested.
+// holes returns the cells without a time in the tested topologies.
 func (m *matrix) holes() (holes []string) {
 	for _, p := range pairings {
 		for _, topo := range m.ran {
@@ -173,10 +175,10 @@ func (m *matrix) holes() (holes []string) {
 	return holes
 }
 
-// String is a table: a row for each pairing, a column for each topology and direction.
+// String returns a table with a row for each pairing and a column for each topology and direction.
 func (m *matrix) String() string {
 	if len(m.times) == 0 {
-		return "" // these were other tests
+		return "" // only other tests ran
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "\nRelease on one side, acquired on the other; median of %d or more, in ms\n\n", minRounds)

@@ -21,10 +21,11 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that must happen; nothing waits for it to pass.
+// patience bounds every wait for an event. Nothing waits for it to pass.
 const patience = 3 * time.Minute
 
-// buildPeer compiles the JVM program against a version of Redisson, if its sources are newer than its jar, and returns the jar.
+// buildPeer compiles the JVM program against a version of Redisson, unless its jar is up to date,
+// and returns the jar.
 func buildPeer(v version) (string, error) {
 	jar := filepath.Join("peer", "target", v.String(), "peer.jar")
 	if upToDate(jar, filepath.Join("peer", "pom.xml"), filepath.Join("peer", "src")) {
@@ -35,11 +36,11 @@ func buildPeer(v version) (string, error) {
 	if output, err := mvn.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mvn package with Redisson %v: %w\n%s", v, err, output)
 	}
-	now := time.Now() // Maven leaves a jar alone whose content is the same
+	now := time.Now() // Maven does not touch a jar whose content is unchanged
 	return jar, os.Chtimes(jar, now, now)
 }
 
-// upToDate reports whether the file is no older than any file in the trees.
+// upToDate reports whether the file is at least as new as every file in the trees.
 func upToDate(file string, trees ...string) bool {
 	built, err := os.Stat(file)
 	if err != nil {
@@ -67,8 +68,8 @@ func upToDate(file string, trees ...string) bool {
 type peer struct {
 	cmd    *exec.Cmd
 	input  io.WriteCloser
-	errors strings.Builder // what it has said on standard error; read it when the process has ended
-	ended  chan struct{}   // closed when nothing more can be answered
+	errors strings.Builder // standard error; read it after the process has ended
+	ended  chan struct{}   // closed when no more answers can come
 	killed atomic.Bool
 
 	mu      sync.Mutex
@@ -76,7 +77,7 @@ type peer struct {
 	pending map[string]*reply
 }
 
-// A reply is the answer to a request, once it is there.
+// A reply is the answer to a request, once it has arrived.
 type reply struct {
 	request string
 	done    chan struct{}
@@ -85,16 +86,16 @@ type reply struct {
 	at      time.Time // when it was received
 }
 
-// peerOptions say what a peer connects to, and how.
+// peerOptions configure a peer's connection.
 type peerOptions struct {
 	jar       string
 	topology  string
 	watchdog  time.Duration // Redisson's lockWatchdogTimeout
-	prefix    string        // that its NameMapper puts before names
+	prefix    string        // its NameMapper puts this before names
 	addresses []string
 }
 
-// startPeer starts the program and waits until it is connected.
+// startPeer starts the program and waits until it has connected.
 func startPeer(o peerOptions) (*peer, error) {
 	args := []string{"-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", o.jar,
 		o.topology, strconv.FormatInt(o.watchdog.Milliseconds(), 10), cmp.Or(o.prefix, "-")}
@@ -116,14 +117,14 @@ func startPeer(o peerOptions) (*peer, error) {
 	}
 	lines := bufio.NewScanner(output)
 	if !lines.Scan() || lines.Text() != "ready" {
-		err := fmt.Errorf("the peer is not ready; it said %q", lines.Text())
+		err := fmt.Errorf("the peer is not ready; its output is %q", lines.Text())
 		return nil, errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait(), errors.New(p.errors.String()))
 	}
 	go p.receive(lines)
 	return p, nil
 }
 
-// receive hands answers to those who wait for them, until the output ends.
+// receive delivers answers until the output ends.
 func (p *peer) receive(lines *bufio.Scanner) {
 	defer close(p.ended)
 	for lines.Scan() {
@@ -135,7 +136,7 @@ func (p *peer) receive(lines *bufio.Scanner) {
 		delete(p.pending, id)
 		p.mu.Unlock()
 		if r == nil {
-			continue // a line of something else; whoever waits for an answer says what is missing
+			continue // not an answer; a missing answer fails the test
 		}
 		r.value, r.at = value, at
 		if status != "ok" {
@@ -145,7 +146,7 @@ func (p *peer) receive(lines *bufio.Scanner) {
 	}
 }
 
-// kill ends the JVM as a crash does: it closes nothing and releases nothing.
+// kill ends the JVM like a crash, without closing or releasing anything.
 func (p *peer) kill(t testing.TB) {
 	t.Helper()
 	p.killed.Store(true)
@@ -155,7 +156,7 @@ func (p *peer) kill(t testing.TB) {
 	<-p.ended
 }
 
-// freeze stops the JVM where it is, with its connections open, until thaw.
+// freeze suspends the JVM with its connections open, until thaw.
 func (p *peer) freeze(t testing.TB) { p.signal(t, syscall.SIGSTOP) }
 func (p *peer) thaw(t testing.TB)   { p.signal(t, syscall.SIGCONT) }
 
@@ -166,7 +167,7 @@ func (p *peer) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// close ends the JVM, unless it was killed, and waits until it is gone.
+// close ends the JVM, unless it was killed, and waits for it.
 func (p *peer) close() error {
 	err := p.input.Close()
 	<-p.ended
@@ -176,7 +177,7 @@ func (p *peer) close() error {
 	return err
 }
 
-// send has a thread do something, after what it was told before, and does not wait for the answer.
+// send makes a thread execute a command after its earlier ones. It does not wait for the answer.
 func (p *peer) send(t testing.TB, thread, command string, args ...any) *reply {
 	t.Helper()
 	request := thread + " " + command
@@ -202,14 +203,14 @@ func (p *peer) result(t testing.TB, r *reply) (string, error) {
 	case <-r.done:
 		return r.value, r.err
 	case <-p.ended:
-		t.Fatalf("%s: the JVM has ended", r.request)
+		t.Fatalf("%s: the JVM exited", r.request)
 	case <-time.After(patience):
 		t.Fatalf("%s: no answer", r.request)
 	}
 	return "", nil
 }
 
-// ask is send, and the answer, which must be no error.
+// ask sends a command and returns the answer, which must not be an error.
 func (p *peer) ask(t testing.TB, thread, command string, args ...any) string {
 	t.Helper()
 	value, err := p.result(t, p.send(t, thread, command, args...))
@@ -219,7 +220,7 @@ func (p *peer) ask(t testing.TB, thread, command string, args ...any) string {
 	return value
 }
 
-// want is ask, and the answer must be this one.
+// want is ask with an expected answer.
 func (p *peer) want(t testing.TB, want any, thread, command string, args ...any) {
 	t.Helper()
 	if got := p.ask(t, thread, command, args...); got != fmt.Sprint(want) {
@@ -227,7 +228,7 @@ func (p *peer) want(t testing.TB, want any, thread, command string, args ...any)
 	}
 }
 
-// milliseconds is ask for a number of them.
+// milliseconds is ask for a number of milliseconds.
 func (p *peer) milliseconds(t testing.TB, thread, command string, args ...any) time.Duration {
 	t.Helper()
 	n, err := strconv.ParseInt(p.ask(t, thread, command, args...), 10, 64)

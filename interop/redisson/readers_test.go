@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	readersWatchdog = 9 * time.Second  // of ours: a renewal every 3s, which is what the JVM's times must exceed
-	shortWatchdog   = 8 * time.Second  // of the JVM
-	shortLease      = 8 * time.Second  // of a thread of the JVM
-	readersLease    = 20 * time.Second // of ours, where the watchdog does not keep it
+	// Ours: a renewal every 3s, which the JVM's times must exceed.
+	readersWatchdog = 9 * time.Second
+	shortWatchdog   = 8 * time.Second  // the JVM's
+	shortLease      = 8 * time.Second  // of a JVM thread
+	readersLease    = 20 * time.Second // ours without the watchdog
 )
 
-// A sharedRead is a read lock that we hold beside a thread of the JVM.
+// A sharedRead is a read lock that we hold together with a JVM thread.
 type sharedRead struct {
 	name, thread string
 	held         *core.Lease
@@ -28,8 +29,9 @@ type sharedRead struct {
 	released     atomic.Bool
 }
 
-// testReaders has readers of ours share locks with threads of a JVM. Whenever Redisson renews, it sets the time to live that all
-// readers depend on to its own. No writer of either side may come in before our lease is over, however the thread's hold ends.
+// testReaders shares read locks between our readers and JVM threads. Redisson sets the TTL of all
+// readers to its own whenever it renews. No writer of either side may enter before our lease ends,
+// however the thread's hold ends.
 func (topo *topology) testReaders(t *testing.T) {
 	for name, watchdog := range map[string]time.Duration{
 		"equal watchdogs":        readersWatchdog,
@@ -66,8 +68,9 @@ func (topo *topology) testReaders(t *testing.T) {
 	}
 }
 
-// shareReads acquires the locks on both sides. Each has a second thread of the JVM with a lease that runs out: before 3.44 the watchdog
-// of the first one goes on with that time, since they share a lock object.
+// shareReads acquires the locks on both sides. On each, a second JVM thread has a lease that
+// expires: before 3.44 the first thread's watchdog continues with that time, because they share a
+// lock object.
 func (topo *topology) shareReads(t *testing.T, jvm *peer) (reads []*sharedRead) {
 	t.Helper()
 	ours := topo.clients(t, func(o *core.Options) { o.WatchdogTimeout = readersWatchdog })
@@ -86,11 +89,11 @@ func (topo *topology) shareReads(t *testing.T, jvm *peer) (reads []*sharedRead) 
 	return reads
 }
 
-// awaitRenewed waits until the JVM has shortened the time to live of every lock of which that can be seen.
+// awaitRenewed waits until the JVM has shortened the TTL of every lock where that is visible.
 func (topo *topology) awaitRenewed(t *testing.T, reads []*sharedRead, watchdog time.Duration) {
 	t.Helper()
 	seen := make(map[string]bool)
-	await(t, "the JVM renews", func() bool {
+	await(t, "the JVM to renew", func() bool {
 		all := true
 		for _, r := range reads {
 			if r.fixed && !seen[r.name] {
@@ -102,7 +105,8 @@ func (topo *topology) awaitRenewed(t *testing.T, reads []*sharedRead, watchdog t
 	})
 }
 
-// sendWriters has a writer of either side try to get each lock. They get it in the end, one after the other.
+// sendWriters lets a writer of each side wait for each lock. They acquire it in the end, one after
+// the other.
 func (topo *topology) sendWriters(t *testing.T, reads []*sharedRead, writers *sync.WaitGroup) {
 	t.Helper()
 	ours := topo.clients(t, func(o *core.Options) { o.PollInterval = 50 * time.Millisecond })
@@ -141,6 +145,6 @@ func (topo *topology) sendWriters(t *testing.T, reads []*sharedRead, writers *sy
 func (r *sharedRead) wantOver(t *testing.T, who string) {
 	t.Helper()
 	if left := r.held.Remaining(); left > 0 && !r.released.Load() {
-		t.Errorf("%s comes in beside our reader, whose lease is good for %v more (fixed: %v); the JVM's reader: %s", who, left, r.fixed, r.ending)
+		t.Errorf("%s entered beside our reader, whose lease has %v left (fixed: %v); the JVM's reader: %s", who, left, r.fixed, r.ending)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// testMembers looks at the members of what either side holds as one lock of several: both see each of them held, as often and
-// for as long, and in the end free.
+// testMembers checks the members of a combined lock: both sides see each of them held, with the
+// same count and time, and free in the end.
 func (topo *topology) testMembers(t *testing.T) {
 	for _, k := range many {
 		if topo.without(k) != "" {
@@ -62,7 +62,7 @@ func (topo *topology) testMembers(t *testing.T) {
 	}
 }
 
-// wantHeldAsOne asks whether a thread holds all members.
+// wantHeldAsOne checks whether a thread holds all members.
 func (topo *topology) wantHeldAsOne(t *testing.T, want bool, thread string, k kind, name string) {
 	t.Helper()
 	if !topo.version.before(hasIsHeldOfSeveral) {
@@ -70,11 +70,11 @@ func (topo *topology) wantHeldAsOne(t *testing.T, want bool, thread string, k ki
 	}
 }
 
-// redWait is how long a thread of Redisson waits for a RedLock, a third of it for each member that another has. Old versions take
-// no members at all with a wait of 0 and a lease.
+// redWait is how long a Redisson thread waits for a RedLock, a third of it for each member held by
+// another owner. Old versions acquire no members at all with a wait of 0 and a lease.
 const redWait = 9 * time.Second
 
-// testMajority: whoever has two of three members of a RedLock has it, on both sides; whoever has one gives it back.
+// testMajority: on both sides, two of three members of a RedLock are enough, and one is given back.
 func (topo *topology) testMajority(t *testing.T) {
 	name, holder, other := newName("majority"), newName("holder"), newName("other")
 	cs := topo.clients(t)
@@ -83,7 +83,8 @@ func (topo *topology) testMajority(t *testing.T) {
 	for i, missing := range members {
 		rest := slices.Delete(slices.Clone(members), i, i+1)
 
-		// The JVM has one member as a lock of its own. We have the other two; then it has those as well.
+		// The JVM has one member as its own lock. We have the other two, and then it has those as
+		// well.
 		topo.peer.ask(t, other, "lock", missing.name, missing.of, lease.Milliseconds())
 		held := mustAcquire(t, t.Context(), ours)
 		topo.peer.want(t, false, holder, "tryLock", red.name, name, 0, lease.Milliseconds())
@@ -104,7 +105,7 @@ func (topo *topology) testMajority(t *testing.T) {
 		topo.peer.want(t, true, other, "isHeld", missing.name, missing.of)
 		topo.peer.ask(t, other, "unlock", missing.name, missing.of)
 
-		// We have two members as locks of our own. One is left, for which neither side is content.
+		// We have two members as our own locks. The one left is not enough for either side.
 		var two []*core.Lease
 		for _, m := range rest {
 			two = append(two, mustAcquire(t, t.Context(), m.lock(cs, m.of)))
@@ -119,11 +120,13 @@ func (topo *topology) testMajority(t *testing.T) {
 	}
 }
 
-// redRound is how long a thread of Redisson that calls lock() tries before it gives up its members and starts again.
+// redRound is how long a Redisson thread in lock() tries before it gives up its members and starts
+// again.
 const redRound = 4500 * time.Millisecond
 
-// testMasterDown: with one of three masters down, either side still gets a RedLock, and keeps the other out. We have it at once. Redisson
-// takes longer than a round to give up on the master, so lock() gets it only if the other two come first.
+// testMasterDown: with one of three masters down, each side still acquires a RedLock and keeps the
+// other out. We acquire it at once. Redisson takes longer than a round to give up on the master, so
+// lock() acquires it only if the other two come first.
 func (topo *topology) testMasterDown(t *testing.T) {
 	for down, want := range map[int]bool{1: false, 2: true} {
 		t.Run([]string{"first", "second", "third"}[down], func(t *testing.T) {
@@ -143,7 +146,7 @@ func (topo *topology) testMasterDown(t *testing.T) {
 				own.peer.want(t, true, thread, "tryLock", red.name, name, patience.Milliseconds(), lease.Milliseconds())
 			}
 			if _, err := lock.Acquire(t.Context(), core.AcquireOptions{}); err == nil {
-				t.Error("we have the lock beside the JVM")
+				t.Error("we acquired the lock beside the JVM")
 			}
 			own.peer.ask(t, thread, "unlock", red.name, name)
 			mustRelease(t, mustAcquire(t, t.Context(), lock))
@@ -151,13 +154,13 @@ func (topo *topology) testMasterDown(t *testing.T) {
 	}
 }
 
-// ours is a member as a lock of ours.
+// ours returns a member as a lock of ours.
 func (m member) ours(t *testing.T, cs clients) *core.Lock {
 	t.Helper()
 	return inspectable(t, m.kind, cs, m.of)
 }
 
-// wantApart: no two members are on one master, where there are several.
+// wantApart checks that no two members are on one master, if there are several.
 func (topo *topology) wantApart(t *testing.T, members []member) {
 	t.Helper()
 	places := make(map[string]bool)
@@ -177,19 +180,21 @@ func (topo *topology) wantApart(t *testing.T, members []member) {
 	}
 }
 
-// awaitFree waits until a member is free: what a majority can do without is released in the background.
+// awaitFree waits until a member is free. A majority's surplus members are released in the
+// background.
 func (topo *topology) awaitFree(t *testing.T, m member) {
 	t.Helper()
-	await(t, m.of+" is free", func() bool { return topo.rdbs[m.master].Exists(t.Context(), m.of).Val() == 0 })
+	await(t, m.of+" to be free", func() bool { return topo.rdbs[m.master].Exists(t.Context(), m.of).Val() == 0 })
 }
 
-// wantRefused asks for what others hold, until it is known that they do: a master that is slow is no answer.
+// wantRefused acquires a held lock until it is refused for that reason. A slow master gives another
+// error.
 func wantRefused(t *testing.T, lock core.Locker) {
 	t.Helper()
-	await(t, "we are refused", func() bool {
+	await(t, "a refusal", func() bool {
 		l, err := lock.Acquire(t.Context(), core.AcquireOptions{LeaseTime: lease})
 		if err == nil {
-			t.Errorf("Acquire of what others hold: no error")
+			t.Errorf("Acquire of a held lock: no error")
 			mustRelease(t, l)
 			return true
 		}
@@ -198,16 +203,17 @@ func wantRefused(t *testing.T, lock core.Locker) {
 			return false
 		}
 		if refused.TTL <= 0 || refused.TTL > lease {
-			t.Errorf("Acquire of what others hold: %v", err)
+			t.Errorf("Acquire of a held lock: %v", err)
 		}
 		return true
 	})
 }
 
-// holdAll acquires a lock of several until all of them are ours: the majority does not wait for a master that is slow.
+// holdAll acquires a combined lock until we hold all members. A majority does not wait for a slow
+// master.
 func holdAll(t *testing.T, cs clients, lock core.Locker) (held *core.Lease) {
 	t.Helper()
-	await(t, "we hold all members", func() bool {
+	await(t, "all members", func() bool {
 		held = mustAcquire(t, context.Background(), lock)
 		if cs.sum(func(s core.Stats) int { return s.Held }) == 3 {
 			return true

@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	watchdog = 30 * time.Second // of both sides, unless a test says otherwise
-	poll     = time.Minute      // so that no poll can be what wakes a waiter of ours
+	watchdog = 30 * time.Second // of both sides, unless a test sets another
+	poll     = time.Minute      // so long that polling cannot wake our waiters
 )
 
 // A topology is a way to run Redis and to connect to it.
 type topology struct {
-	name    string // which the JVM knows, too
+	name    string // known to the JVM
 	masters int
-	apart   bool // the masters know nothing of each other, and each has clients of its own
+	apart   bool // independent masters, each with its own clients
 	publish func(version) core.PublishMode
 	serve   func(t *testing.T) served
 
-	// Once it is started:
+	// Set when it is started:
 	version version
 	jar     string
 	served
 	peer *peer
 }
 
-// served are servers that run.
+// served are running servers.
 type served struct {
-	rdbs    []redis.UniversalClient // several: one for each master
-	nodes   []*redis.Client         // every server that a subscriber may be connected to
+	rdbs    []redis.UniversalClient // one per independent master
+	nodes   []*redis.Client         // every server a subscriber may be connected to
 	servers []*redistest.Server
 }
 
@@ -55,7 +55,8 @@ var topologies = []topology{
 
 func auto(version) core.PublishMode { return core.PublishAuto }
 
-// publishInCluster is the PublishMode for a version in a cluster, as docs/redisson.md has it, given the one for new versions.
+// publishInCluster returns a version's PublishMode in a cluster, as in docs/redisson.md, given that
+// of new versions.
 func publishInCluster(latest core.PublishMode) func(version) core.PublishMode {
 	return func(v version) core.PublishMode {
 		switch {
@@ -74,7 +75,8 @@ func serveSingle(t *testing.T) served {
 }
 
 func serveCluster(t *testing.T) served {
-	cluster := redistest.StartCluster(t, "cluster-node-timeout 15000") // however slow the machine is, no master is replaced
+	// A slow machine must not cause a failover.
+	cluster := redistest.StartCluster(t, "cluster-node-timeout 15000")
 	s := served{rdbs: []redis.UniversalClient{cluster.Client(t)}, servers: cluster.Servers}
 	for _, server := range cluster.Servers {
 		s.nodes = append(s.nodes, server.Client(t))
@@ -84,8 +86,9 @@ func serveCluster(t *testing.T) served {
 
 func serveMasters(t *testing.T) (s served) {
 	s.servers = redistest.StartMany(t, 3)
-	// Redisson takes the locks of a MultiLock in the order given, which is the reverse of ours here: we take those of one name in the
-	// order of addresses. Both sides must go on all the same.
+	// Redisson acquires the locks of a MultiLock in the order given, which is the reverse of ours
+	// here: we acquire those of one name in the order of addresses. Both sides must succeed all the
+	// same.
 	slices.SortFunc(s.servers, func(a, b *redistest.Server) int { return cmp.Compare(b.Addr(), a.Addr()) })
 	for _, server := range s.servers {
 		s.rdbs = append(s.rdbs, server.Client(t))
@@ -94,7 +97,7 @@ func serveMasters(t *testing.T) (s served) {
 	return s
 }
 
-// without says in few words why there is nothing to test of a kind; empty: there is.
+// without says briefly why a kind is not tested; empty: it is tested.
 func (topo *topology) without(k kind) string {
 	switch {
 	case topo.version.before(k.since):
@@ -104,31 +107,31 @@ func (topo *topology) without(k kind) string {
 	case topo.apart && !k.several:
 		return "as on single" // it is on one of the masters
 	case topo.masters == 1 && k.votes:
-		return "no majority of one" // members that share a server share its fate
+		return "no majority of one" // members on one server fail together
 	}
 	return ""
 }
 
-// seesListeners reports whether our clients can tell that a waiter for a fair lock is dead.
+// seesListeners reports whether our clients can detect that a waiter for a fair lock is dead.
 func (topo *topology) seesListeners() bool {
 	return topo.masters == 1 || topo.publish(topo.version) == core.PublishAuto
 }
 
-// start starts the servers and the JVM, for as long as the test runs.
+// start starts the servers and the JVM until the test ends.
 func (topo *topology) start(t *testing.T) {
 	t.Helper()
 	topo.served = topo.serve(t)
 	topo.peer = topo.newPeer(t)
 }
 
-// fresh is a topology like this one, with servers and a JVM of its own.
+// fresh returns a topology like this one with its own servers and JVM.
 func (topo topology) fresh(t *testing.T) *topology {
 	t.Helper()
 	topo.start(t)
 	return &topo
 }
 
-// newPeer starts a JVM for as long as the test runs. Its watchdog has our clients' time.
+// newPeer starts a JVM until the test ends. Its watchdog timeout is that of our clients.
 func (topo *topology) newPeer(t *testing.T, change ...func(*peerOptions)) *peer {
 	t.Helper()
 	o := peerOptions{jar: topo.jar, topology: topo.name, watchdog: watchdog}
@@ -150,7 +153,7 @@ func (topo *topology) newPeer(t *testing.T, change ...func(*peerOptions)) *peer 
 	return p
 }
 
-// clients are new clients of ours, which are closed when the test ends and must then have nothing at hand.
+// clients returns new clients of ours. They are closed when the test ends, and must be idle then.
 func (topo *topology) clients(t *testing.T, change ...func(*core.Options)) (cs clients) {
 	t.Helper()
 	opts := core.Options{
@@ -169,7 +172,7 @@ func (topo *topology) clients(t *testing.T, change ...func(*core.Options)) (cs c
 		}
 		cs = append(cs, c)
 		t.Cleanup(func() {
-			await(t, "our client is idle", func() bool { return c.Stats() == core.Stats{} })
+			await(t, "our client to be idle", func() bool { return c.Stats() == core.Stats{} })
 			if err := c.Close(context.Background()); err != nil {
 				t.Errorf("Close: %v", err)
 			}
@@ -178,7 +181,7 @@ func (topo *topology) clients(t *testing.T, change ...func(*core.Options)) (cs c
 	return cs
 }
 
-// sum adds up a number of all clients.
+// sum adds up a statistic of all clients.
 func (cs clients) sum(of func(core.Stats) int) (n int) {
 	for _, c := range cs {
 		n += of(c.Stats())
@@ -186,7 +189,7 @@ func (cs clients) sum(of func(core.Stats) int) (n int) {
 	return n
 }
 
-// listeners is on how many channels of a lock somebody listens, at any node.
+// listeners returns how many channels of a lock have subscribers, on any node.
 func (topo *topology) listeners(t *testing.T, name string) (n int) {
 	t.Helper()
 	for _, node := range topo.nodes {
@@ -202,10 +205,10 @@ func (topo *topology) listeners(t *testing.T, name string) (n int) {
 
 var names atomic.Int64
 
-// newName is a name, of a lock or a thread, that no test has used.
+// newName returns a name of a lock or thread that no test has used.
 func newName(what string) string { return fmt.Sprintf("%s-%d", what, names.Add(1)) }
 
-// await fails the test unless something comes true.
+// await fails the test unless a condition comes true in time.
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)
@@ -215,7 +218,7 @@ func await(t testing.TB, what string, is func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("timed out waiting for this: %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

@@ -15,28 +15,31 @@ var redissons = flag.String("redisson", "4.7.0 3.27.2", "versions of Redisson to
 // A version of Redisson: 3.27.2 is {3, 27, 2}.
 type version [3]int
 
-// Versions that brought something that the tests need to know.
+// Versions with changes that matter to the tests.
 var (
-	oldest             = version{3, 11, 0}
-	fairWaitsLong      = version{3, 14, 0} // before, a waiter keeps its place for 5s, not 300s, after the lease it waits for
+	oldest = version{3, 11, 0}
+	// Older versions: a waiter keeps its place for 5s, not 300s, after the lease it waits for.
+	fairWaitsLong      = version{3, 14, 0}
 	hasSpinLock        = version{3, 15, 0}
 	hasNameMapper      = version{3, 16, 0}
 	hasFencedLock      = version{3, 19, 0}
-	hasSharded         = version{3, 22, 0} // if the node that it asks first owns slot 0
+	hasSharded         = version{3, 22, 0} // if the first node it asks owns slot 0
 	sureOfSharded      = version{3, 28, 0}
 	hasIsHeldOfSeveral = version{3, 27, 2}
-	fairAsksAgain      = version{3, 32, 0} // before, a waiter whose first time to live is over sleeps until a message
-	strictReadWrite    = version{3, 44, 0}
-	fairNameMapper     = version{3, 52, 0} // before, the NameMapper is not applied to the keys of the queue
-	never              = version{math.MaxInt}
+	// Older versions: a waiter sleeps until a message once its first TTL is over.
+	fairAsksAgain   = version{3, 32, 0}
+	strictReadWrite = version{3, 44, 0}
+	// Older versions: the NameMapper is not applied to the keys of the queue.
+	fairNameMapper = version{3, 52, 0}
+	never          = version{math.MaxInt}
 )
 
-// versions are those of the flag.
+// versions returns those of the flag.
 func versions() (vs []version, err error) {
 	for _, text := range strings.Fields(*redissons) {
 		var v version
 		if _, err := fmt.Sscanf(text, "%d.%d.%d", &v[0], &v[1], &v[2]); err != nil || v.String() != text || v.before(oldest) {
-			return nil, fmt.Errorf("-redisson=%q: %q is no version such as 4.7.0, from %v on", *redissons, text, oldest)
+			return nil, fmt.Errorf("-redisson=%q: %q is not a version such as 4.7.0, %v or newer", *redissons, text, oldest)
 		}
 		vs = append(vs, v)
 	}

@@ -1,5 +1,6 @@
-// Package guest is for plugins of reqlock that are written in Go. A plugin is a main package that hands one function to [Handle]
-// when it starts; the function sees each request, and says which locks it needs:
+// Package guest is for reqlock plugins written in Go. A plugin is a main package that passes one
+// function to [Handle] when it starts. The function receives each request and decides which locks
+// it needs:
 //
 //	package main
 //
@@ -13,14 +14,14 @@
 //		lock.AddKey("tenant:" + r.Header("X-Tenant"))
 //	}
 //
-// Build it with Go's own compiler; without c-shared it would end before it is asked:
+// Build it with the standard Go toolchain. Without c-shared it would exit before its first call:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o plugin.wasm .
 //
-// The function is called for one request at a time; a host that needs more makes more instances of the plugin, each with memory
-// of its own. So variables are safe to use, and no two requests are sure to see the same ones. A panic fails the request with
-// 503 and ends the instance.
+// The function runs for one request at a time. A host that needs more creates more instances of the
+// plugin, each with its own memory. So variables need no locking, but two requests may not see the
+// same ones. A panic fails the request with 503 and ends the instance.
 //
-// The package can be compiled, vetted and documented everywhere. Only GOOS=wasip1 has a host to talk to: elsewhere
-// everything that would ask it panics.
+// The package compiles on every platform. Only GOOS=wasip1 has a host; elsewhere every function
+// that needs one panics.
 package guest

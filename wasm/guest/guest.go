@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// A Request is the one that is to be decided on. It is good until the function returns.
+// A Request is the request to decide on. It is valid until the function returns.
 type Request struct{}
 
-// A Lock takes what is decided: at least one key, unless Skip or Deny is called. What is not set is as in the host's Config.
+// A Lock receives the decision: at least one key, unless Skip or Deny is called. Values that are
+// not set are those of the host's Config.
 type Lock struct{}
 
 // A Mode is a kind of lock.
@@ -24,7 +25,7 @@ const (
 	ModeReadWrite Mode = 5 // ModeRead for GET and HEAD, ModeWrite for the rest
 )
 
-// A Level says how much a line in the log matters.
+// A Level is the severity of a log line.
 type Level int32
 
 // The levels, with their numbers in the ABI.
@@ -37,39 +38,43 @@ const (
 
 var decide func(Request, Lock)
 
-// Handle sets the function that decides, once. Call it from an init function: main does not run.
+// Handle sets the function that decides. Call it once, in an init function, because main does not
+// run.
 func Handle(f func(r Request, lock Lock)) {
 	if decide != nil || f == nil {
-		panic("reqlock: guest: Handle takes one function, once")
+		panic("reqlock: guest: call Handle once, with a function")
 	}
 	decide = f
 }
 
-// Settings is the host's Config.Settings. It is there from the start, also in an init function.
+// Settings returns the host's Config.Settings. It also works in an init function.
 func Settings() []byte { return []byte(fetch(getConfig)) }
 
-// Log writes a line to the host's log. Long ones are cut, and too many are dropped.
+// Log writes a line to the host's log. The host truncates long lines and drops lines above its rate
+// limit.
 func Log(level Level, text string) { hostLog(int32(level), text) }
 
-// Method is the request's, such as "GET".
+// Method returns the request's method, such as "GET".
 func (Request) Method() string { return fetch(getMethod) }
 
-// URI is the path, encoded as it came, and the query.
+// URI returns the path, encoded as it was sent, and the query.
 func (Request) URI() string { return fetch(getURI) }
 
-// Path is the URI's, still encoded: /acme and /%61cme, which a router takes for the same, are two keys unless the plugin decodes them.
+// Path returns the path of the URI, still encoded. Decode it before using it in a key: a router
+// treats /acme and /%61cme as the same.
 func (r Request) Path() string {
 	path, _, _ := strings.Cut(r.URI(), "?")
 	return path
 }
 
-// Protocol is the request's version of HTTP, such as "HTTP/1.1".
+// Protocol returns the request's HTTP version, such as "HTTP/1.1".
 func (Request) Protocol() string { return fetch(getProtocolVersion) }
 
-// SourceAddr is the client's address and port, as the host's connection has it.
+// SourceAddr returns the address and port of the host's connection to the client.
 func (Request) SourceAddr() string { return fetch(getSourceAddr) }
 
-// Header is the first value of a header, in any case; empty: there is none. "host" is there as well.
+// Header returns the first value of a header, or "" if there is none. The name may be in any case.
+// "host" is a header here.
 func (r Request) Header(name string) string {
 	if values := r.HeaderValues(name); len(values) > 0 {
 		return values[0]
@@ -77,16 +82,16 @@ func (r Request) Header(name string) string {
 	return ""
 }
 
-// HeaderValues are all the values of a header, one for each time it was sent.
+// HeaderValues returns all values of a header, one for each time it was sent.
 func (Request) HeaderValues(name string) []string {
 	return fetchList(func(buf []byte) uint64 { return getHeaderValues(name, buf) })
 }
 
-// HeaderNames are those of all headers, in lower case.
+// HeaderNames returns the names of all headers in lower case.
 func (Request) HeaderNames() []string { return fetchList(getHeaderNames) }
 
-// Body is what has not been read yet of the request's body. A plugin that calls it makes the host read the body of every request;
-// one that is larger than Config.MaxBody is then answered 413.
+// Body returns the unread rest of the request's body. A plugin that calls it makes the host read
+// the body of every request, and answer 413 if a body is larger than Config.MaxBody.
 func (Request) Body() []byte {
 	body := []byte{}
 	for buf := make([]byte, 4096); ; {
@@ -98,25 +103,29 @@ func (Request) Body() []byte {
 	}
 }
 
-// AddKey adds a key; a request with several gets all of their locks or none. A key has 1 to 4096 bytes of valid UTF-8.
+// AddKey adds a key of 1 to 4096 bytes of valid UTF-8. A request with several keys gets all of
+// their locks or none.
 func (Lock) AddKey(key string) { addKey(key) }
 
-// SetWait sets how long the request waits for others; 0: 409 at once. The host's Config.MaxWait bounds it.
+// SetWait sets how long the request waits for a held lock, up to the host's Config.MaxWait. 0 means
+// 409 at once.
 func (Lock) SetWait(d time.Duration) { setWaitMS(milliseconds(d)) }
 
-// SetLease sets how long the lock is held at most; 0: for as long as the handler runs. The host's Config.MaxLease bounds it.
+// SetLease sets how long the lock is held at most, up to the host's Config.MaxLease. 0 means until
+// the handler returns.
 func (Lock) SetLease(d time.Duration) { setLeaseMS(milliseconds(d)) }
 
 // SetMode sets the kind of lock.
 func (Lock) SetMode(mode Mode) { setMode(int32(mode)) }
 
-// Skip has the handler run without a lock.
+// Skip lets the handler run without a lock.
 func (Lock) Skip() { skip() }
 
-// Deny has the client answered with a status from 400 to 599, and a text of which it sees 256 bytes at most. The handler does not run.
+// Deny answers the client with a status from 400 to 599 and up to 256 bytes of text. The handler
+// does not run.
 func (Lock) Deny(status int, text string) { deny(int32(status), text) }
 
-// milliseconds rounds up: 0 has a meaning of its own.
+// milliseconds rounds up, because 0 has a meaning of its own.
 func milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d > time.Duration(ms)*time.Millisecond {
@@ -125,10 +134,10 @@ func milliseconds(d time.Duration) int64 {
 	return ms
 }
 
-// buffer is what most answers fit into.
+// buffer has room for most values.
 var buffer [2048]byte
 
-// fetch asks again with more room if the answer does not fit.
+// fetch repeats the call with a larger buffer if the value does not fit.
 func fetch(get func(buf []byte) uint32) string {
 	buf := buffer[:]
 	n := get(buf)
@@ -139,7 +148,7 @@ func fetch(get func(buf []byte) uint32) string {
 	return string(buf[:n])
 }
 
-// fetchList is fetch for count<<32|length and values that end in NUL.
+// fetchList is fetch for count<<32|length and values that end with NUL.
 func fetchList(get func(buf []byte) uint64) []string {
 	buf := buffer[:]
 	result := get(buf)

@@ -2,9 +2,9 @@
 
 package guest
 
-// noHost is what a plugin runs into that was not built for a host.
+// noHost panics: this build is not for a host.
 var noHost = func() {
-	panic("reqlock: guest: there is no host to ask; build with GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared")
+	panic("reqlock: guest: no host; build with GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared")
 }
 
 func getConfig([]byte) uint32               { noHost(); return 0 }

@@ -5,10 +5,10 @@ import "unsafe"
 //go:wasmexport handle_request
 func handleRequest() uint64 {
 	if decide == nil {
-		panic("reqlock: guest: guest.Handle has not been called; call it from an init function")
+		panic("reqlock: guest: guest.Handle was not called; call it from an init function")
 	}
 	decide(Request{}, Lock{})
-	return 1 // go on
+	return 1 // let the handler run
 }
 
 const kindRequest = 0

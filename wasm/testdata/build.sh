@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the guests of the tests: build.sh DIRECTORY [go|c|docs|rust|sdk|assemblyscript|wat]...
+# Builds the test guests: build.sh DIRECTORY [go|c|docs|rust|sdk|assemblyscript|wat]...
 #
-# The committed binaries were made by Go 1.26, clang and lld 14, Rust 1.95 with the targets wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript
-# 0.28.20 and wabt 1.0.32. Others make other bytes, with the same behaviour.
+# The committed binaries were built with Go 1.26, clang and lld 14, Rust 1.95 with the targets wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript
+# 0.28.20 and wabt 1.0.32. Other versions produce other bytes with the same behaviour.
 set -euo pipefail
 
-out=$(cd "${1:?build.sh: a directory is needed, to build into}" && pwd)
+out=$(cd "${1:?build.sh: the output directory is missing}" && pwd)
 shift
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -32,7 +32,7 @@ build_sdk() {
 	target=$(mktemp -d)
 	cp -r sdk "$target/source" # cargo leaves a lock file
 	cargo fetch --quiet --manifest-path "$target/source/Cargo.toml"
-	for crates in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do # whose names are in the texts of panics
+	for crates in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do # panic texts contain these paths
 		flags+=("--remap-path-prefix=$crates=crates")
 	done
 	RUSTFLAGS="${flags[*]}" cargo build --quiet --release --target wasm32-wasip1 --manifest-path "$target/source/Cargo.toml" --target-dir "$target"

@@ -9,35 +9,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config says where calls go.
+// Config configures a Batcher.
 type Config struct {
-	// Redis is not closed by the batcher. A *redis.ClusterClient is asked for the master of each call.
+	// Redis is not closed by the batcher. A *redis.ClusterClient provides the master of each call.
 	Redis redis.UniversalClient
-	// Timeout bounds what the library does for one command, waiting for a connection included: it gives up an eighth later at
-	// most. No call has a deadline later than this after it is sent.
+	// Timeout bounds one command in the Redis client, including the wait for a connection. The
+	// client gives up at most an eighth later. No call's deadline is later than Timeout after
+	// it is sent.
 	Timeout time.Duration
-	// Acks is how many replicas must confirm a Replicated call or a renewal, within AckTimeout. 0: none.
+	// Acks is how many replicas must confirm a Replicated call or a renewal within AckTimeout.
+	// 0 means none.
 	Acks       int
 	AckTimeout time.Duration
 }
 
-// A Batcher carries calls to Redis. Its methods may be called from any goroutine.
+// A Batcher sends calls to Redis. Its methods may be called from any goroutine.
 type Batcher struct {
 	cfg     Config
-	cluster *redis.ClusterClient // nil: there is one server
-	wg      sync.WaitGroup       // runners, and timers that are set
+	cluster *redis.ClusterClient // nil for a single server
+	wg      sync.WaitGroup       // runners and pending timers
 
 	single lanes
-	known  atomic.Bool // the cluster client knows its cluster: to ask it for a master does not block
+	// The client has loaded the cluster's slots, so asking for a master does not block.
+	known atomic.Bool
 
 	mu     sync.RWMutex
-	nodes  map[*redis.Client]*lanes // of a cluster; nil: calls that go alone
+	nodes  map[*redis.Client]*lanes // of a cluster; key nil is the lane without a node
 	closed bool
 }
 
 type lanes [purposes]*lane
 
-// New returns a batcher. It talks to Redis when the first call is sent.
+// New returns a batcher. It connects to Redis on the first call.
 func New(cfg Config) *Batcher {
 	b := &Batcher{cfg: cfg}
 	if cluster, ok := cfg.Redis.(*redis.ClusterClient); ok {
@@ -50,8 +53,8 @@ func New(cfg Config) *Batcher {
 	return b
 }
 
-// Send sends a call and returns at once. The reply is given by the deadline at the latest. now is the time, which the caller
-// knows.
+// Send queues a call and returns at once. The reply arrives by the call's deadline at the latest.
+// now is the current time, which callers already have.
 func (b *Batcher) Send(c *Call, now time.Time) {
 	for {
 		l := b.route(c)
@@ -66,16 +69,16 @@ func (b *Batcher) Send(c *Call, now time.Time) {
 			c.Reply <- Reply{Err: ErrClosed}
 			return
 		}
-		// The lanes of its node have just been given up, or all of them.
+		// The lanes of the call's node were just closed, or all of them were.
 	}
 }
 
-// Do sends a call for a caller that stays until it is answered, and returns the reply. Where the call may start at once it
-// does so on the caller's own goroutine: no other need be woken, and wake the caller in turn.
+// Do sends a call and waits for the reply. If the call may start at once, Do runs it on the
+// caller's goroutine, which saves waking a runner and being woken by it.
 func (b *Batcher) Do(c *Call, now time.Time) Reply {
-	if l := b.route(c); l == nil || !l.lends {
+	if l := b.route(c); l == nil || !l.inline {
 		b.Send(c, now)
-	} else if r, sent := l.lend(c, now); r != nil {
+	} else if r, sent := l.sendInline(c, now); r != nil {
 		r.serve()
 	} else if !sent {
 		b.Send(c, now)
@@ -83,7 +86,7 @@ func (b *Batcher) Do(c *Call, now time.Time) Reply {
 	return <-c.Reply
 }
 
-// Withdraw takes back a call that has not been sent to Redis yet, and reports whether it was in time; then there will be
+// Withdraw takes back a call that is still queued and reports whether it did. A withdrawn call gets
 // no reply.
 func (b *Batcher) Withdraw(c *Call) bool {
 	for {
@@ -92,7 +95,7 @@ func (b *Batcher) Withdraw(c *Call) bool {
 			return false
 		}
 		l.mu.Lock()
-		if c.lane.Load() != l { // it has just changed lanes
+		if c.lane.Load() != l { // it just changed lanes
 			l.mu.Unlock()
 			continue
 		}
@@ -105,8 +108,9 @@ func (b *Batcher) Withdraw(c *Call) bool {
 	}
 }
 
-// Close refuses further calls with ErrClosed, and returns when those under way have been answered and every goroutine
-// has ended. That takes no longer than the deadlines of what is queued, and the library's time-outs for what is not.
+// Close refuses further calls with ErrClosed, waits for the calls in flight and ends every
+// goroutine. It takes no longer than the deadlines of queued calls and the Redis client's timeouts
+// for the rest.
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -123,9 +127,9 @@ func (b *Batcher) Close() {
 
 func (b *Batcher) newLanes(rdb redis.UniversalClient, limits limits) *lanes {
 	ls := new(lanes)
-	lends := bind(rdb)
+	inline := bind(rdb)
 	for p := range ls {
-		ls[p] = &lane{b: b, rdb: rdb, lends: lends, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
+		ls[p] = &lane{b: b, rdb: rdb, inline: inline, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
 	}
 	return ls
 }
@@ -138,7 +142,7 @@ func (ls *lanes) close() {
 	}
 }
 
-// route is the lane of a call; nil when the batcher is closed.
+// route returns the lane of a call, or nil if the batcher is closed.
 func (b *Batcher) route(c *Call) *lane {
 	if b.cluster == nil {
 		return b.single[c.Purpose]
@@ -158,7 +162,7 @@ func (b *Batcher) route(c *Call) *lane {
 	return ls[c.Purpose]
 }
 
-// master is the node that has a call's slot; nil: not known.
+// master returns the node that has the call's slot, or nil if it is not known.
 func (b *Batcher) master(c *Call) *redis.Client {
 	if !b.known.Load() {
 		return nil
@@ -170,10 +174,11 @@ func (b *Batcher) master(c *Call) *redis.Client {
 	return node
 }
 
-// forgotten is how long the lanes of a node are kept without use: a cluster that is moved around has ever new nodes.
-const forgotten = time.Minute
+// idleNodeTTL is how long the lanes of an unused node are kept. A cluster that is rebalanced keeps
+// getting new nodes.
+const idleNodeTTL = time.Minute
 
-// open makes the lanes of a node, and gives up those of nodes that have not been used for long.
+// open creates the lanes of a node and closes those of nodes that have been idle for long.
 func (b *Batcher) open(node *redis.Client) *lanes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,7 +188,7 @@ func (b *Batcher) open(node *redis.Client) *lanes {
 	if ls := b.nodes[node]; ls != nil {
 		return ls
 	}
-	since := time.Now().Add(-forgotten)
+	since := time.Now().Add(-idleNodeTTL)
 	for other, ls := range b.nodes {
 		if other != nil && ls.unused(since) {
 			delete(b.nodes, other)

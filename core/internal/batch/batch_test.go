@@ -19,33 +19,33 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A server stands for Redis, without a network, and with a clock that the test turns: it notes what is sent, and answers
-// when it is told to.
+// A server stands in for Redis without a network and on a fake clock. It records what is sent and
+// answers when a test says so.
 type server struct {
 	mu      sync.Mutex
-	flights []*flight // that have not been answered
+	flights []*flight // not answered yet
 	sent    int       // commands
 }
 
-// A flight is one command, or one pipeline.
+// A flight is one command or pipeline in flight.
 type flight struct {
-	ctx  context.Context
-	cmds []redis.Cmder
-	lent bool // on the goroutine of a caller of Do
-	done chan error
+	ctx    context.Context
+	cmds   []redis.Cmder
+	inline bool // on the goroutine of a caller of Do
+	done   chan error
 }
 
 func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *server) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return s.take(ctx, []redis.Cmder{cmd}) }
+	return func(ctx context.Context, cmd redis.Cmder) error { return s.exchange(ctx, []redis.Cmder{cmd}) }
 }
 
 func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return s.take(ctx, slices.Clone(cmds)) }
+	return func(ctx context.Context, cmds []redis.Cmder) error { return s.exchange(ctx, slices.Clone(cmds)) }
 }
 
-func (s *server) take(ctx context.Context, cmds []redis.Cmder) error {
+func (s *server) exchange(ctx context.Context, cmds []redis.Cmder) error {
 	f := &flight{ctx, cmds, onStack("(*Batcher).Do"), make(chan error)}
 	s.mu.Lock()
 	s.flights = append(s.flights, f)
@@ -60,7 +60,7 @@ func onStack(name string) bool {
 	return strings.Contains(string(stack[:runtime.Stack(stack, false)]), name+"(")
 }
 
-// sizes are how many commands each flight has, the eldest first.
+// sizes returns the number of commands of each flight, oldest first.
 func (s *server) sizes() []int {
 	synctest.Wait()
 	s.mu.Lock()
@@ -72,7 +72,7 @@ func (s *server) sizes() []int {
 	return sizes
 }
 
-// answer has the eldest flight answered: each command by its key, or all by an error of the connection.
+// answer answers the oldest flight: each command with its key, or all with a connection error.
 func (s *server) answer(err error) {
 	synctest.Wait()
 	s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *server) answer(err error) {
 	synctest.Wait()
 }
 
-// answerOne has the eldest flight answered, if there is one.
+// answerOne answers the oldest flight, if there is one.
 func (s *server) answerOne() {
 	s.mu.Lock()
 	some := len(s.flights) > 0
@@ -115,13 +115,14 @@ type bench struct {
 
 const timeout = time.Minute
 
-// onClock runs a test on a clock of its own. Everything has been answered, and all goroutines have ended, when it is over.
+// onClock runs a test on a fake clock. Afterwards it answers everything and waits for all
+// goroutines.
 func onClock(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	onClockWith(t, Config{}, test)
 }
 
-// onClockWith is onClock with a batcher of which but the client and its time-out are given.
+// onClockWith is onClock with a given Config, of which it sets the client and the timeout.
 func onClockWith(t *testing.T, cfg Config, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +138,7 @@ func onClockWith(t *testing.T, cfg Config, test func(b *bench)) {
 	})
 }
 
-// calls sends n calls, which are answered with their keys.
+// calls sends n calls. The server answers each with its key.
 func (b *bench) calls(n int) []*Call {
 	calls := make([]*Call, n)
 	for i := range calls {
@@ -147,7 +148,7 @@ func (b *bench) calls(n int) []*Call {
 	return calls
 }
 
-// pass lets time pass, and what is due then happen.
+// pass advances the clock and lets everything due by then happen.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -157,15 +158,15 @@ func newCall(key string) *Call {
 	return &Call{Call: lua.Inspect(key, ""), Deadline: time.Now().Add(timeout), Reply: make(chan Reply, 1)}
 }
 
-// wantSizes fails the test unless these are the flights that have not been answered.
+// wantSizes fails the test unless these are the sizes of the flights.
 func (b *bench) wantSizes(what string, want ...int) {
 	b.t.Helper()
 	if got := b.sizes(); !slices.Equal(got, want) {
-		b.t.Fatalf("%s: under way are %v, want %v", what, got, want)
+		b.t.Fatalf("%s: in flight: %v, want %v", what, got, want)
 	}
 }
 
-// wantReplies fails the test unless each call has been answered, once, with its key.
+// wantReplies fails the test unless each call got its key as its one reply.
 func (b *bench) wantReplies(calls []*Call) {
 	b.t.Helper()
 	synctest.Wait()
@@ -173,10 +174,10 @@ func (b *bench) wantReplies(calls []*Call) {
 		select {
 		case r := <-c.Reply:
 			if r.Err != nil || r.Value != c.Key() {
-				b.t.Fatalf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+				b.t.Fatalf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 			}
 		default:
-			b.t.Fatalf("%s is not answered", c.Key())
+			b.t.Fatalf("%s: no reply", c.Key())
 		}
 	}
 }
@@ -187,14 +188,14 @@ func wantErr(t *testing.T, c *Call, want error) {
 	select {
 	case r := <-c.Reply:
 		if !errors.Is(r.Err, want) {
-			t.Fatalf("%s is answered %v, %v; want %v", c.Key(), r.Value, r.Err, want)
+			t.Fatalf("%s: reply %v, %v; want %v", c.Key(), r.Value, r.Err, want)
 		}
 	default:
-		t.Fatalf("%s is not answered, want %v", c.Key(), want)
+		t.Fatalf("%s: no reply, want %v", c.Key(), want)
 	}
 }
 
-// A lone caller never waits for company, and the first few do not wait for each other.
+// A lone call never waits for others, and the first few do not wait for each other.
 func TestLane_LoneCallerNeverWaits(t *testing.T) {
 	onClock(t, func(b *bench) {
 		began := time.Now()
@@ -207,28 +208,28 @@ func TestLane_LoneCallerNeverWaits(t *testing.T) {
 		few := b.calls(4)
 		b.wantSizes("a few", 1, 1, 1, 1)
 		if took := time.Since(began); took != 0 {
-			t.Errorf("they waited %v", took)
+			t.Errorf("calls waited %v, want 0", took)
 		}
 		b.answerAll()
 		b.wantReplies(few)
 	})
 }
 
-// Beyond the first few, what is queued goes out as one pipeline, two of them at a time.
+// Beyond the first few, queued calls leave as one pipeline, and two pipelines may be in flight.
 func TestLane_TwoPipelines(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(100)
 		b.wantSizes("the first few", 1, 1, 1, 1)
 		b.answer(nil)
 		b.answer(nil)
-		b.wantSizes("with two under way", 1, 1)
+		b.wantSizes("with two in flight", 1, 1)
 		b.answer(nil)
 		b.wantSizes("with room for a pipeline", 1, 96)
 		calls = append(calls, b.calls(10)...)
 		b.answer(nil)
 		b.wantSizes("two pipelines", 96, 10)
 		calls = append(calls, b.calls(20)...)
-		b.wantSizes("with two pipelines under way", 96, 10)
+		b.wantSizes("with two pipelines in flight", 96, 10)
 		b.answer(nil)
 		b.wantSizes("after the first", 10, 20)
 		b.answerAll()
@@ -236,7 +237,7 @@ func TestLane_TwoPipelines(t *testing.T) {
 	})
 }
 
-// dos has n callers stay for their answers, and returns where those arrive.
+// dos starts n callers of Do and returns the channel of their replies.
 func (b *bench) dos(n int) (answers chan Reply) {
 	answers = make(chan Reply, n)
 	for i := range n {
@@ -246,38 +247,39 @@ func (b *bench) dos(n int) (answers chan Reply) {
 	return answers
 }
 
-// wantLent fails the test unless these are the flights, by who does the work: their callers, or not.
-func (b *bench) wantLent(what string, want ...bool) {
+// wantInline fails the test unless these flights run on their callers' goroutines.
+func (b *bench) wantInline(what string, want ...bool) {
 	b.t.Helper()
 	synctest.Wait()
 	b.server.mu.Lock()
 	defer b.server.mu.Unlock()
 	var got []bool
 	for _, f := range b.flights {
-		got = append(got, f.lent)
+		got = append(got, f.inline)
 	}
 	if !slices.Equal(got, want) {
-		b.t.Fatalf("%s: flights on their callers' goroutines %v, want %v", what, got, want)
+		b.t.Fatalf("%s: flights on their callers' goroutines: %v, want %v", what, got, want)
 	}
 }
 
-// A caller that stays sends its call itself where that may start at once. It does no work for others.
+// Do sends a call on the caller's goroutine if it may start at once. It never sends calls of
+// others.
 func TestDo(t *testing.T) {
 	onClock(t, func(b *bench) {
 		alone := b.dos(1)
-		b.wantLent("a lone caller", true)
+		b.wantInline("a lone caller", true)
 		b.answer(nil)
 		if r := <-alone; r.Err != nil || r.Value != "staying 0" {
-			t.Fatalf("the lone caller is answered %v, %v", r.Value, r.Err)
+			t.Fatalf("the lone caller got %v, %v", r.Value, r.Err)
 		}
 
 		many := b.dos(10)
-		b.wantLent("the first few", true, true, true, true)
+		b.wantInline("the first few", true, true, true, true)
 		for range 3 {
 			b.answer(nil)
 		}
 		b.wantSizes("the last of the first few, and all others", 1, 6)
-		b.wantLent("they are not its business", true, false)
+		b.wantInline("they are not its business", true, false)
 		b.answer(nil)
 		for range 4 {
 			<-many
@@ -291,20 +293,21 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// The reply is there by the deadline: what is not answered by then is given up.
+// Do returns by the deadline with ErrUnanswered.
 func TestDo_Deadline(t *testing.T) {
 	onClock(t, func(b *bench) {
 		late := b.dos(1)
 		pass(timeout)
 		b.answer(nil)
 		if r := <-late; r.Err != ErrUnanswered {
-			t.Errorf("a reply after the deadline is %v, %v; want %v", r.Value, r.Err, ErrUnanswered)
+			t.Errorf("a reply after the deadline: %v, %v; want %v", r.Value, r.Err, ErrUnanswered)
 		}
 	})
 }
 
-// What a caller sends itself is given up by the deadline, also where the client has longer time-outs.
-func TestDo_Patience(t *testing.T) {
+// A call sent on the caller's goroutine ends at its deadline, even if the client's timeouts are
+// longer.
+func TestDo_LongClientTimeouts(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
@@ -328,15 +331,15 @@ func TestDo_Patience(t *testing.T) {
 	select {
 	case r := <-answer:
 		if r.Err == nil {
-			t.Errorf("an answer of a server that is silent: %v", r.Value)
+			t.Errorf("got a reply from a silent server: %v", r.Value)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("the caller waits for the client's time-out")
+		t.Fatal("the caller waited for the client's timeout")
 	}
 }
 
-// The derived client has the time-outs of the other, and minds contexts.
-func TestMindful(t *testing.T) {
+// The derived client has the same timeouts and obeys contexts.
+func TestWithContextTimeouts(t *testing.T) {
 	t.Parallel()
 	for own, want := range map[time.Duration]time.Duration{timeout: timeout, -1: 0, -2: 0} {
 		for _, o := range []redis.Options{
@@ -344,12 +347,12 @@ func TestMindful(t *testing.T) {
 			{ReadTimeout: time.Hour, WriteTimeout: own},
 		} {
 			rdb := redis.NewClient(&o)
-			got, before := mindful(rdb).Options(), *rdb.Options()
+			got, before := withContextTimeouts(rdb).Options(), *rdb.Options()
 			if min(got.ReadTimeout, got.WriteTimeout) != want || max(got.ReadTimeout, got.WriteTimeout) != time.Hour || !got.ContextTimeoutEnabled {
 				t.Errorf("with time-outs of %v and %v: %v and %v, contexts %v", o.ReadTimeout, o.WriteTimeout, got.ReadTimeout, got.WriteTimeout, got.ContextTimeoutEnabled)
 			}
 			if before.ContextTimeoutEnabled || (got.ReadTimeout == time.Hour) != (before.ReadTimeout == time.Hour) {
-				t.Errorf("the client itself has changed: %+v", before)
+				t.Errorf("the original client changed: %+v", before)
 			}
 			if err := rdb.Close(); err != nil {
 				t.Error(err)
@@ -358,7 +361,7 @@ func TestMindful(t *testing.T) {
 	}
 }
 
-// A hookCounter counts what passes.
+// A hookCounter counts the commands that pass through it.
 type hookCounter struct{ singles, pipelines atomic.Int32 }
 
 func (h *hookCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -377,11 +380,13 @@ func (h *hookCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
-// The hooks of the user's client see every command, once, however many batchers use the client and whatever its time-outs are.
+// The hooks of the user's client see every command once, however many batchers share the client and
+// whatever its timeouts are.
 func TestBounded_Hooks(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
-	if err := rdb.Ping(t.Context()).Err(); err != nil { // opens the connection, with commands of its own
+	// Opens the connection, which sends commands too.
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	hooks := new(hookCounter)
@@ -389,13 +394,13 @@ func TestBounded_Hooks(t *testing.T) {
 	for range 3 {
 		hooks.singles.Store(0)
 		b := New(Config{Redis: rdb, Timeout: timeout})
-		for range 2 { // the first is told the script
+		for range 2 { // the first also sends the script
 			if r := b.Do(newCall("k"), time.Now()); r.Err != nil {
 				t.Fatal(r.Err)
 			}
 		}
 		if n := hooks.singles.Load(); n != 2 && n != 3 {
-			t.Errorf("the hook has seen %d commands, want 2, or 3 with a script", n)
+			t.Errorf("the hook saw %d commands, want 2, or 3 with a script", n)
 		}
 		b.Close()
 	}
@@ -420,7 +425,7 @@ func TestBounded_Hooks(t *testing.T) {
 	}
 }
 
-// A client that is garbage is forgotten.
+// The list of bound clients does not keep clients alive, nor entries of collected ones.
 func TestBounded_ClientsAreForgotten(t *testing.T) {
 	t.Parallel()
 	keys := func() (keys []any) {
@@ -439,18 +444,18 @@ func TestBounded_ClientsAreForgotten(t *testing.T) {
 		return bound.clients[keys[0]] || bound.clients[keys[1]]
 	}
 	if !known() {
-		t.Fatal("the clients are not known")
+		t.Fatal("the clients are not listed as bound")
 	}
 	for deadline := time.Now().Add(time.Minute); known(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("a client is still known")
+			t.Fatal("a collected client is still listed as bound")
 		}
 		runtime.GC()
 	}
 }
 
-// The time-out is one for all that the library does for a command: the wait for a connection and that for the reply together.
-func TestBounded_ConnectionThatComesLate(t *testing.T) {
+// One timeout covers all of a command: the wait for a connection and the wait for the reply.
+func TestBounded_LateConnection(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = time.Hour, 1 })
@@ -469,14 +474,14 @@ func TestBounded_ConnectionThatComesLate(t *testing.T) {
 	c.Deadline = began.Add(timeout)
 	r := b.Do(c, began)
 	if took := time.Since(began); r.Err != ErrUnanswered || took > timeout*7/4 {
-		t.Errorf("answered %v, %v after %v; want %v after %v", r.Value, r.Err, took, ErrUnanswered, timeout)
+		t.Errorf("got %v, %v after %v; want %v after %v", r.Value, r.Err, took, ErrUnanswered, timeout)
 	}
 	if err := <-got; err != redis.Nil {
 		t.Error(err)
 	}
 }
 
-// Close waits for what callers do themselves, and for what has come meanwhile.
+// Close waits for calls that callers run themselves, and for calls queued meanwhile.
 func TestDo_Close(t *testing.T) {
 	for name, more := range map[string]int{"alone": 0, "with others": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -489,11 +494,11 @@ func TestDo_Close(t *testing.T) {
 				}()
 				synctest.Wait()
 				if r := b.Do(newCall("late"), time.Now()); r.Err != ErrClosed {
-					t.Errorf("a call after Close is answered %v, %v; want %v", r.Value, r.Err, ErrClosed)
+					t.Errorf("a call after Close got %v, %v; want %v", r.Value, r.Err, ErrClosed)
 				}
 				select {
 				case <-closed:
-					t.Error("it has not waited for what is under way")
+					t.Error("Close did not wait for calls in flight")
 				default:
 				}
 				b.answerAll()
@@ -508,7 +513,7 @@ func TestDo_Close(t *testing.T) {
 	}
 }
 
-// A pipeline that takes long does not keep others from Redis, but there is an end to that.
+// A slow pipeline does not block others, up to a limit.
 func TestLane_SlowPipelineDoesNotCount(t *testing.T) {
 	onClock(t, func(b *bench) {
 		var calls []*Call
@@ -533,8 +538,8 @@ func TestLane_SlowPipelineDoesNotCount(t *testing.T) {
 	})
 }
 
-// A flight that was given up does not keep others waiting, though it ends only later.
-func TestGivenUpFlightsDoNotCount(t *testing.T) {
+// An abandoned flight does not block others, even though it ends only later.
+func TestLane_AbandonedFlightDoesNotCount(t *testing.T) {
 	onClock(t, func(b *bench) {
 		for range shared.most {
 			b.calls(1)
@@ -552,8 +557,8 @@ func TestGivenUpFlightsDoNotCount(t *testing.T) {
 	})
 }
 
-// What is slow depends on what is usual.
-func TestLane_WhatIsSlow(t *testing.T) {
+// What counts as slow depends on the usual duration.
+func TestLane_SlowDependsOnUsual(t *testing.T) {
 	onClock(t, func(b *bench) {
 		const usual = 100 * time.Millisecond
 		for range 100 {
@@ -570,7 +575,7 @@ func TestLane_WhatIsSlow(t *testing.T) {
 	})
 }
 
-// Pipelines are bounded in commands and in bytes; a call that is too large for any goes alone.
+// A pipeline is bounded in commands and bytes. A call too large for any pipeline goes alone.
 func TestLane_Bounds(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(4 + 250)
@@ -600,7 +605,8 @@ func TestLane_Bounds(t *testing.T) {
 	})
 }
 
-// A call is answered by its deadline, once: what is still queued by an error that says so, what was sent by another.
+// A call is answered once, by its deadline: ErrUnsent if it is still queued, ErrUnanswered
+// otherwise.
 func TestDeadlines(t *testing.T) {
 	onClock(t, func(b *bench) {
 		sent := b.calls(40)
@@ -612,7 +618,7 @@ func TestDeadlines(t *testing.T) {
 		var queued []*Call
 		for i := range 10 {
 			queued = append(queued, newCall(fmt.Sprint("queued ", i)))
-			queued[i].Deadline = queued[i].Deadline.Add(-2 * leastSlow) // with the first
+			queued[i].Deadline = queued[i].Deadline.Add(-2 * leastSlow) // together with the first
 			b.Send(queued[i], time.Now())
 		}
 		pass(timeout - 2*leastSlow - time.Nanosecond)
@@ -633,7 +639,7 @@ func TestDeadlines(t *testing.T) {
 		b.answerAll()
 		for _, c := range append(sent, queued...) {
 			if len(c.Reply) > 0 {
-				t.Fatal("a call was answered twice")
+				t.Fatal("a call got two replies")
 			}
 		}
 		after := b.calls(1)
@@ -642,8 +648,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// A shorter deadline behind longer ones, in the queue as in a pipeline.
-func TestDeadlines_InAnyOrder(t *testing.T) {
+// A shorter deadline behind longer ones is kept, in the queue and in a pipeline.
+func TestDeadlines_AnyOrder(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(4)
 		var short []*Call
@@ -673,12 +679,13 @@ func TestDeadlines_InAnyOrder(t *testing.T) {
 	})
 }
 
-// A reply that is there is given, also if the deadline passes while others before it are being told.
-func TestDeadlines_WhileRepliesAreGiven(t *testing.T) {
+// A reply that has arrived is delivered, even if the deadline passes while earlier replies are
+// delivered.
+func TestDeadlines_DuringDelivery(t *testing.T) {
 	onClock(t, func(b *bench) {
 		first := b.calls(4)
 		slow := newCall("slow")
-		slow.Reply <- Reply{} // holds up whoever answers it
+		slow.Reply <- Reply{} // blocks the runner that delivers to it
 		b.Send(slow, time.Now())
 		var calls []*Call
 		short := func(name string) *Call {
@@ -703,8 +710,8 @@ func TestDeadlines_WhileRepliesAreGiven(t *testing.T) {
 	})
 }
 
-// The context of a command ends neither before the deadline of a call nor while one is under way, whatever was sent before and
-// after it; and none is left after Close.
+// The context of a command outlives the deadlines of its calls and the command, whatever was sent
+// before and after it. Close leaves no context behind.
 func TestContexts(t *testing.T) {
 	onClock(t, func(b *bench) {
 		var last context.Context
@@ -727,18 +734,18 @@ func TestContexts(t *testing.T) {
 		}
 		b.Close()
 		if last.Err() == nil {
-			t.Error("a context is left after Close")
+			t.Error("Close left a context behind")
 		}
 	})
 }
 
-// A caller that leaves takes back a call that is queued; one that was sent is answered all the same.
+// Withdraw takes back a queued call. A call in flight is answered all the same.
 func TestWithdraw(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(10)
 		for i, want := range map[int]bool{0: false, 3: false, 4: true, 6: true, 9: true} {
 			if b.Withdraw(calls[i]) != want {
-				t.Fatalf("call %d: withdrawn %v", i, !want)
+				t.Fatalf("call %d: Withdraw = %v, want %v", i, !want, want)
 			}
 		}
 		sent := append(slices.Clone(calls[:4]), calls[5], calls[7], calls[8])
@@ -748,20 +755,20 @@ func TestWithdraw(t *testing.T) {
 		b.wantReplies(sent)
 		for _, c := range []*Call{calls[4], calls[6], calls[9]} {
 			if len(c.Reply) > 0 {
-				t.Errorf("%s was withdrawn, and answered", c.Key())
+				t.Errorf("%s was withdrawn but answered", c.Key())
 			}
 		}
 		if b.sent != len(sent) {
 			t.Errorf("%d commands were sent, want %d", b.sent, len(sent))
 		}
 		if b.Withdraw(calls[0]) || b.Withdraw(newCall("never sent")) {
-			t.Error("what is over was withdrawn")
+			t.Error("Withdraw took back a finished call")
 		}
 	})
 }
 
-// Renewals do not queue behind anything else.
-func TestLane_OfRenewals(t *testing.T) {
+// Renewals do not queue behind other calls.
+func TestLane_RenewalsDoNotQueue(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(1)
 		for len(b.sizes()) < shared.most {
@@ -775,7 +782,7 @@ func TestLane_OfRenewals(t *testing.T) {
 			renewal.Purpose = Renewals
 			b.Send(renewal, time.Now())
 			if n := len(b.sizes()); n != before+1 {
-				t.Fatalf("%d flights, want %d: the renewal has to wait", n, before+1)
+				t.Fatalf("%d flights, want %d: the renewal waits", n, before+1)
 			}
 			calls = append(calls, renewal)
 		}
@@ -784,7 +791,7 @@ func TestLane_OfRenewals(t *testing.T) {
 	})
 }
 
-// An error reaches its own caller only; that of a connection reaches all who were on it.
+// An error reply reaches its own caller only. A connection error reaches every caller on it.
 func TestErrors_ReachTheirCallers(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(4 + 3)
@@ -817,7 +824,8 @@ func TestErrors_ReachTheirCallers(t *testing.T) {
 			wantErr(t, c, dead)
 		}
 
-		// A connection that is refused with an error reply: the library tells so of the pipeline, and of no command in it.
+		// A server refuses a connection with an error reply: go-redis returns it for the pipeline
+		// only.
 		calls = b.calls(4 + 3)
 		for range 3 {
 			b.answer(nil)
@@ -834,8 +842,8 @@ func TestErrors_ReachTheirCallers(t *testing.T) {
 	})
 }
 
-// A WAIT speaks for the calls that were sent before it, and for no others: not for those of an earlier pipeline, of which something
-// had to be sent again.
+// A WAIT confirms the calls of its own exchange only, not those of an earlier one of which some
+// calls had to be sent again.
 func TestAcks_WhatAWaitConfirms(t *testing.T) {
 	onClockWith(t, Config{Acks: 2, AckTimeout: time.Second}, func(b *bench) {
 		unknown := ""
@@ -867,7 +875,7 @@ func TestAcks_WhatAWaitConfirms(t *testing.T) {
 		want := func(c *Call, confirmed bool) {
 			t.Helper()
 			if r := <-c.Reply; r.Err != nil || r.Value != c.Key() || (r.Unacked == nil) != confirmed {
-				t.Errorf("%s is answered %v, %v, unacked: %v", c.Key(), r.Value, r.Err, r.Unacked)
+				t.Errorf("%s: reply %v, %v, unacked: %v", c.Key(), r.Value, r.Err, r.Unacked)
 			}
 		}
 
@@ -897,7 +905,7 @@ func TestAcks_WhatAWaitConfirms(t *testing.T) {
 	})
 }
 
-// Close answers what is queued, refuses what comes, and leaves no goroutine.
+// Close answers queued calls, refuses new ones and leaves no goroutine.
 func TestClose_Drains(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(100)
@@ -912,7 +920,7 @@ func TestClose_Drains(t *testing.T) {
 		for n := 0; len(b.sizes()) > 0; n++ {
 			select {
 			case <-closed:
-				t.Fatal("it has not waited for what is under way")
+				t.Fatal("Close did not wait for calls in flight")
 			default:
 			}
 			b.answer(nil)
@@ -923,7 +931,8 @@ func TestClose_Drains(t *testing.T) {
 	})
 }
 
-// What Redis never answers keeps Close no longer than the library waits for it, and its callers no longer than their deadlines.
+// When Redis never answers, Close takes no longer than the client's timeouts, and callers wait no
+// longer than their deadlines.
 func TestClose_WithoutAnswers(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.calls(100)
@@ -941,7 +950,7 @@ func TestClose_WithoutAnswers(t *testing.T) {
 	})
 }
 
-// Close is over when the last reply is there: no timer keeps it.
+// Close returns at the last reply. No timer delays it.
 func TestClose_IsPrompt(t *testing.T) {
 	for name, busy := range map[string]bool{"idle": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
@@ -959,18 +968,18 @@ func TestClose_IsPrompt(t *testing.T) {
 				b.answerAll()
 				<-closed
 				if took := time.Since(began); took != 0 {
-					t.Errorf("Close has waited for %v", took)
+					t.Errorf("Close waited %v", took)
 				}
 			})
 		})
 	}
 }
 
-// A runner that is about to leave a closed lane, and is given calls once more, sends them first.
+// A runner about to leave a closed lane that is loaded once more sends those calls first.
 func TestClose_CallQueuedMeanwhile(t *testing.T) {
 	onClock(t, func(b *bench) {
 		slow := newCall("slow")
-		slow.Reply <- Reply{} // holds up whoever answers it
+		slow.Reply <- Reply{} // blocks the runner that delivers to it
 		b.Send(slow, time.Now())
 		calls := b.calls(3 + 2)
 		closed := make(chan struct{})
@@ -980,7 +989,7 @@ func TestClose_CallQueuedMeanwhile(t *testing.T) {
 		}()
 		b.answer(nil)
 		b.wantSizes("two are queued", 1, 1, 1)
-		pass(leastSlow) // they need not wait any longer; the runner that is held up is the one that is free
+		pass(leastSlow) // the queued calls may start now, on the runner that is blocked
 		<-slow.Reply
 		b.wantSizes("they are sent", 1, 1, 1, 2)
 		b.answerAll()
@@ -989,7 +998,7 @@ func TestClose_CallQueuedMeanwhile(t *testing.T) {
 	})
 }
 
-// Many callers come, go and leave at random: each is answered once or has withdrawn.
+// Many callers come, go and leave at random. Each is answered once or has withdrawn.
 func TestBatcher_RandomCallers(t *testing.T) {
 	onClock(t, func(b *bench) {
 		stop := make(chan struct{})
@@ -1011,7 +1020,7 @@ func TestBatcher_RandomCallers(t *testing.T) {
 					c := newCall(fmt.Sprint(i, " ", round))
 					if i%3 == 0 {
 						if r := b.Do(c, time.Now()); r.Value != c.Key() {
-							t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+							t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 						}
 						continue
 					}
@@ -1019,7 +1028,7 @@ func TestBatcher_RandomCallers(t *testing.T) {
 					select {
 					case r := <-c.Reply:
 						if r.Value != c.Key() {
-							t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+							t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 						}
 					case <-time.After(time.Duration(i%7) * time.Millisecond):
 						if !b.Withdraw(c) {

@@ -8,53 +8,54 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// What is answered to a call that Redis did not answer.
+// Errors of calls that Redis did not answer.
 var (
 	// ErrClosed: the batcher was closed before the call was sent.
 	ErrClosed = errors.New("the batcher is closed")
 	// ErrUnsent: the deadline passed while the call was queued.
-	ErrUnsent = errors.New("not sent in time: Redis did not answer what was sent before")
-	// ErrUnanswered: the deadline passed after the call was sent. It may have been executed, or may yet be.
+	ErrUnsent = errors.New("not sent in time: Redis did not answer earlier commands")
+	// ErrUnanswered: the deadline passed after the call was sent. Redis may have executed it, or
+	// may still do so.
 	ErrUnanswered = errors.New("no reply from Redis in time")
 )
 
-// A Purpose says which lane a call takes.
+// A Purpose selects the lane of a call.
 type Purpose int
 
 const (
 	Ordinary   Purpose = iota
-	Replicated         // with Config.Acks, replicas must confirm what it has written
+	Replicated         // with Config.Acks, replicas must confirm the write
 	Renewals           // likewise
 	purposes
 )
 
-// A Call is one script call. Whoever sends it sets the exported fields. It can be sent again once its reply has been
-// received, unless that was ErrUnanswered.
+// A Call is one script call. The sender sets the exported fields. It may send the call again after
+// receiving its reply, unless that was ErrUnanswered.
 type Call struct {
 	lua.Call
 	Purpose  Purpose
 	Deadline time.Time
-	Reply    chan Reply // holds one
+	Reply    chan Reply // buffered for one reply
 
 	lane       atomic.Pointer[lane]
 	next, prev *Call // in the queue
 	queued     bool
-	over       bool // nobody waits for an answer any more
+	done       bool // timed out in flight; drop the reply
 }
 
-// A Reply is what became of a call.
+// A Reply is the result of a call.
 type Reply struct {
 	Value any
 	Err   error
-	// Unacked says, where replicas were asked for, why the write does not count as confirmed by them; nil: it does.
+	// Unacked says why replicas did not confirm the write. nil means they did, or were not asked.
 	Unacked error
 }
 
-// A queue is calls in the order in which they were sent.
+// A queue holds calls in the order they were sent.
 type queue struct {
 	first, last *Call
 	len         int
-	deadline    time.Time // no call's is earlier
+	deadline    time.Time // a lower bound on all deadlines
 }
 
 func (q *queue) push(c *Call) {
@@ -87,7 +88,7 @@ func (q *queue) remove(c *Call) {
 	q.len--
 }
 
-// expire takes out the calls whose deadline has passed and answers them.
+// expire removes the calls whose deadline has passed and answers them with ErrUnsent.
 func (q *queue) expire(now time.Time) {
 	if q.len == 0 || now.Before(q.deadline) {
 		return

@@ -9,27 +9,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// detour sends a call, to which a node has said that its slot is elsewhere, through the lane of calls that go alone. It
-// reports whether it did.
-func (b *Batcher) detour(from *lane, c *Call, err error) bool {
-	if b.cluster == nil || from.rdb == nil || err == nil || !elsewhere(err) {
+// redirect resends a call through the lane without a node if err says that its slot is on another
+// node. It reports whether it did.
+func (b *Batcher) redirect(from *lane, c *Call, err error) bool {
+	if b.cluster == nil || from.rdb == nil || err == nil || !wrongNode(err) {
 		return false
 	}
 	b.cluster.ReloadState(context.Background())
 	b.mu.RLock()
 	l := b.nodes[nil][c.Purpose]
 	b.mu.RUnlock()
-	return l.send(c, time.Now()) // not, if it is closed: then the reply that there is must do
+	return l.send(c, time.Now()) // false if the lane is closed; the caller gets err then
 }
 
-// elsewhere says that a call was not executed because another node has its slot.
-func elsewhere(err error) bool {
+// wrongNode reports whether err means that the call was not executed because another node has its
+// slot.
+func wrongNode(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "READONLY") ||
-		errors.Is(err, redis.ErrClosed) // the library has given up the node
+		errors.Is(err, redis.ErrClosed) // the client dropped the node
 }
 
-// flyAlone sends the one call of a lane without a node.
-func (r *runner) flyAlone() {
+// executeRouted sends the one call of a lane without a node.
+func (r *runner) executeRouted() {
 	b, s := r.lane.b, &r.slots[0]
 	node, err := b.cluster.MasterForKey(r.ctx, s.call.Key())
 	if err != nil {
@@ -42,25 +43,25 @@ func (r *runner) flyAlone() {
 		return
 	}
 	bind(node)
-	r.ask(b.cluster, false) // follows the slot by itself, also to a node that has no slots yet
+	r.eval(b.cluster, false) // follows redirects itself, even to a node that has no slots yet
 }
 
-// redirections bounds how often a call is sent on.
-const redirections = 5
+// maxRedirects bounds how often a call follows MOVED or ASK.
+const maxRedirects = 5
 
-// follow sends the one call, with its WAIT on the same connection, to wherever its slot is.
+// follow sends the one call and its WAIT on the same connection, and follows redirects.
 func (r *runner) follow(node *redis.Client) {
 	s := &r.slots[0]
 	var asking []redis.Cmder
-	for range redirections {
+	for range maxRedirects {
 		s.due = true
 		bind(node)
-		r.ask(node, false, asking...)
-		if s.reply.Err == nil || !elsewhere(s.reply.Err) {
+		r.eval(node, false, asking...)
+		if s.reply.Err == nil || !wrongNode(s.reply.Err) {
 			return
 		}
 		asking = nil
-		next := r.named(s.reply.Err)
+		next := r.redirectTarget(s.reply.Err)
 		if next == nil {
 			return
 		}
@@ -71,8 +72,9 @@ func (r *runner) follow(node *redis.Client) {
 	}
 }
 
-// named is the node to which an error reply points, by what the cluster says of itself now; nil: there is none.
-func (r *runner) named(err error) (node *redis.Client) {
+// redirectTarget returns the node an error reply points to, by the cluster's current slots. It
+// returns nil if there is none.
+func (r *runner) redirectTarget(err error) (node *redis.Client) {
 	cluster, at := r.lane.b.cluster, ""
 	if words := strings.Fields(err.Error()); len(words) == 3 {
 		at = words[2]
@@ -83,7 +85,7 @@ func (r *runner) named(err error) (node *redis.Client) {
 			found <- master
 		}
 		return nil
-	}) // reads the slots anew; an error leaves what was known
+	}) // reloads the slots; on an error the old ones stay
 	select {
 	case node = <-found:
 		return node

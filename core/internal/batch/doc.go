@@ -1,40 +1,46 @@
-// Package batch carries script calls to Redis: those that many goroutines make at the same time share pipelines.
+// Package batch sends script calls to Redis. Calls that many goroutines make at the same time share
+// pipelines.
 //
-// A [Call] is sent with [Batcher.Send], which returns at once; its [Reply] comes on a channel, exactly once, by the call's
-// deadline at the latest. A call whose caller has left is taken back with [Batcher.Withdraw] if it is still queued. A caller
-// that does not leave uses [Batcher.Do].
+// [Batcher.Send] sends a [Call] and returns at once. Its [Reply] arrives on a channel exactly once,
+// by the call's deadline at the latest. [Batcher.Withdraw] takes back a call that is still queued.
+// A caller that stays for the reply uses [Batcher.Do].
 //
 // # Lanes
 //
-// A lane is a queue and the commands under way from it. There is one for each purpose ([Ordinary], [Replicated],
-// [Renewals]) and master, so that no purpose waits for another and no node for another. The first few calls of a lane go
-// alone, at once. Beyond them calls queue up, and what is queued goes out as one pipeline as soon as fewer than two are
-// under way. A pipeline that takes much longer than usual does not count: one dead connection must not keep the others
-// from Redis. Up to eight may be under way, those that do not count included. One whose calls have all been given up does not
-// count at all. The life of a call, guarded by the mutex of its lane:
+// A lane is a queue and the commands in flight from it. Each pair of purpose ([Ordinary],
+// [Replicated], [Renewals]) and master has its own lane, so that no purpose and no node waits for
+// another. The first few calls of a lane are sent alone, at once. Further calls queue up and leave
+// as one pipeline when fewer than two pipelines are in flight. A pipeline that takes much longer
+// than usual does not count, so that one dead connection does not stall the lane. Up to eight may
+// be in flight, including the slow ones. A pipeline whose calls have all timed out does not count
+// at all. The life of a call, guarded by the mutex of its lane:
 //
-//	queued -> flying     taken by a runner, alone or in a pipeline
-//	queued -> over       withdrawn; or its deadline has passed: ErrUnsent
-//	flying -> over       answered; or its deadline has passed: ErrUnanswered, and what Redis says later is dropped
+//	queued    -> in flight   a runner took it, alone or in a pipeline
+//	queued    -> done        withdrawn, or its deadline passed: ErrUnsent
+//	in flight -> done        answered, or its deadline passed: ErrUnanswered; drops a later reply
 //
-// A runner is a goroutine with one command, or pipeline, under way at a time. Runners are started when they are needed, up
-// to a bound, and stay until the lane is closed: a stack that has grown once serves all calls. [Batcher.Do] lends a runner's
-// place to its caller, for that one call: no goroutine wakes another then. It is for calls for whose reply several goroutines
-// wait, as with a lock that is handed on; else it is no faster.
+// A runner is a goroutine with one command or pipeline in flight at a time. A lane starts runners
+// when it needs them, up to a bound, and keeps them until it is closed, so that a stack that has
+// grown serves all calls. [Batcher.Do] lets its caller run one call in place of a runner, which
+// saves waking a goroutine. That pays off when several goroutines wait for the reply, as with a
+// lock that is handed over. Otherwise it is no faster.
 //
-// A command ends with its context, soon after the deadlines of its calls, and gives its connection up; see [Bounded]. Only a
-// client that is neither a *redis.Client nor a *redis.ClusterClient goes by its own time-outs. It lends no places: a caller there
-// could not be answered before the client gives up.
+// A command ends with its context, soon after the deadlines of its calls, and gives up its
+// connection; see [Bounded]. A client that is neither a *redis.Client nor a *redis.ClusterClient
+// obeys only its own timeouts. Its callers never run calls themselves, because they could not be
+// answered before the client gives up.
 //
 // # Parcels
 //
-// In a pipeline the calls of plain locks, if there are two or more, are not a command each: up to 64 of them are one command, a
-// parcel, by which Redis runs for each lock the script that it would have run anyway. What is wrong with one lock is the
-// reply to that call alone. Where a parcel is refused as a whole, because of its keys, its calls are sent again one by one.
-// A server that does not take keys of several locks in a command gets no other parcel for a minute; a cluster gets none at all.
+// When a pipeline has two or more calls of plain locks, up to 64 of them form one command, a
+// parcel. For each lock Redis runs the script it would have run anyway. An error with one lock is
+// the reply to that call alone. When Redis refuses a parcel because of its keys, its calls are sent
+// again one by one. A server that refuses keys of several locks in one command gets no further
+// parcel for a minute. A cluster gets none at all.
 //
 // # Clusters
 //
-// A call goes to the lane of the master that has its slot, as far as the client knows. What is answered MOVED or ASK, and
-// what is sent before the client knows the cluster, goes through a lane without a node, each call by itself.
+// A call goes to the lane of the master that has its slot, as far as the client knows. A call that
+// is answered MOVED or ASK, or is sent before the client knows the cluster, goes through a lane
+// without a node, which sends each call alone.
 package batch

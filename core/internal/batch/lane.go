@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// limits are how many commands, or pipelines, a lane has under way.
+// limits bound the commands and pipelines a lane has in flight.
 type limits struct {
-	few      int // that many go alone, as long as there is no need for more
+	few      int // commands sent alone while there is no backlog
 	window   int // pipelines
-	most     int // of either, slow ones included, but not those that have been given up
-	commands int // in a pipeline
+	most     int // of both, slow ones included, abandoned ones not
+	commands int // in one pipeline
 	bytes    int
 }
 
@@ -23,95 +23,95 @@ var (
 	alone  = limits{few: 16, window: 1, most: 16, commands: 1, bytes: 1}
 )
 
-// A pipeline older than this, or than slow times what is usual, does not count.
+// A pipeline older than leastSlow and older than slow times the usual is slow: it does not count.
 const (
 	leastSlow = 20 * time.Millisecond
 	slow      = 10
 )
 
-// A lane is a queue of calls, and the runners that serve it.
+// A lane is a queue of calls and the runners that send them.
 type lane struct {
 	b      *Batcher
-	rdb    redis.UniversalClient // nil: the cluster's, for each call anew
-	lends  bool                  // callers may run a command themselves: rdb gives it up in time
+	rdb    redis.UniversalClient // nil: look up the cluster's node for each call
+	inline bool                  // callers may run a command themselves, because rdb obeys contexts
 	limits limits
 	acks   bool
 
-	apartUntil atomic.Int64 // no command has keys of several locks before that, in ns since the epoch
+	noParcelsUntil atomic.Int64 // in ns since the epoch
 
 	mu      sync.Mutex
 	queue   queue
 	runners []*runner
-	usual   time.Duration // that a command takes
+	usual   time.Duration // moving average of a command's duration
 	used    time.Time
 	closed  bool
 
-	timer *time.Timer
-	rings time.Time // zero: the timer is not set
+	timer   *time.Timer
+	timerAt time.Time // zero: the timer is not set
 
-	ctx      context.Context // of the commands that are begun before ctxUntil
+	ctx      context.Context // of commands started before ctxUntil
 	cancel   context.CancelFunc
 	ctxUntil time.Time
 }
 
-// send queues a call, and starts it if it may start. It reports false if the lane is closed.
+// send queues a call and starts it if possible. It returns false if the lane is closed.
 func (l *lane) send(c *Call, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.take(c)
-	l.dispatch(now)
+	l.enqueueLocked(c)
+	l.dispatchLocked(now)
 	return true
 }
 
-// lend queues a call, and if that may start at once returns a runner loaded with it, for the caller to serve. sent is false if
-// the lane is closed.
-func (l *lane) lend(c *Call, now time.Time) (r *runner, sent bool) {
+// sendInline queues a call. If the call may start at once, sendInline returns a runner loaded with
+// it, for the caller to serve. sent is false if the lane is closed.
+func (l *lane) sendInline(c *Call, now time.Time) (r *runner, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, false
 	}
-	l.take(c)
-	if l.queue.len == 1 && l.room(now) {
-		r = l.runner()
-		l.load(r, now)
+	l.enqueueLocked(c)
+	if l.queue.len == 1 && l.canStartLocked(now) {
+		r = l.idleRunnerLocked()
+		l.loadLocked(r, now)
 	}
-	l.dispatch(now)
+	l.dispatchLocked(now)
 	return r, true
 }
 
-// take queues a call. Locked.
-func (l *lane) take(c *Call) {
+// enqueueLocked queues a call.
+func (l *lane) enqueueLocked(c *Call) {
 	c.lane.Store(l)
-	c.over = false
+	c.done = false
 	l.queue.push(c)
 }
 
-// dispatch starts what may be started. Locked, as everything below.
-func (l *lane) dispatch(now time.Time) {
-	for l.room(now) {
-		r := l.runner()
-		l.load(r, now)
+// dispatchLocked starts as many queued calls as the limits allow and sets the timer.
+func (l *lane) dispatchLocked(now time.Time) {
+	for l.canStartLocked(now) {
+		r := l.idleRunnerLocked()
+		l.loadLocked(r, now)
 		r.wake <- true
 	}
-	l.setTimer(now)
+	l.setTimerLocked(now)
 }
 
-// room says whether something may be started now.
-func (l *lane) room(now time.Time) bool {
+// canStartLocked reports whether the limits allow another command or pipeline now.
+func (l *lane) canStartLocked(now time.Time) bool {
 	if l.queue.len == 0 {
 		return false
 	}
-	flying, counted, pipelines := 0, 0, 0
+	inFlight, counted, pipelines := 0, 0, 0
 	for _, r := range l.runners {
-		if !r.busy || r.givenUp {
+		if !r.busy || r.abandoned {
 			continue
 		}
-		flying++
-		if now.Sub(r.started) < l.patience() {
+		inFlight++
+		if now.Sub(r.started) < l.slowAfterLocked() {
 			counted++
 			if len(r.slots) > 1 {
 				pipelines++
@@ -119,7 +119,7 @@ func (l *lane) room(now time.Time) bool {
 		}
 	}
 	switch {
-	case flying >= l.limits.most:
+	case inFlight >= l.limits.most:
 		return false
 	case counted < l.limits.window:
 		return true
@@ -127,11 +127,11 @@ func (l *lane) room(now time.Time) bool {
 	return counted < l.limits.few && pipelines == 0 && (l.queue.len == 1 || l.limits.commands == 1)
 }
 
-// patience is how long a pipeline counts.
-func (l *lane) patience() time.Duration { return max(leastSlow, slow*l.usual) }
+// slowAfterLocked returns the age from which a pipeline is slow.
+func (l *lane) slowAfterLocked() time.Duration { return max(leastSlow, slow*l.usual) }
 
-// runner is one that has nothing to do: the one that was used last, as a rule.
-func (l *lane) runner() *runner {
+// idleRunnerLocked returns an idle runner, usually the one used last, or starts one.
+func (l *lane) idleRunnerLocked() *runner {
 	for _, r := range l.runners {
 		if !r.busy {
 			return r
@@ -143,9 +143,9 @@ func (l *lane) runner() *runner {
 	return r
 }
 
-// load gives a runner as much of the queue as one pipeline may have.
-func (l *lane) load(r *runner, now time.Time) {
-	r.busy, r.givenUp, r.started, r.ctx = true, false, now, l.context(now)
+// loadLocked moves queued calls into a runner, up to the size of one pipeline.
+func (l *lane) loadLocked(r *runner, now time.Time) {
+	r.busy, r.abandoned, r.started, r.ctx = true, false, now, l.contextLocked(now)
 	l.used = now
 	for bytes := 0; l.queue.len > 0 && len(r.slots) < l.limits.commands; {
 		c := l.queue.first
@@ -160,9 +160,9 @@ func (l *lane) load(r *runner, now time.Time) {
 	}
 }
 
-// context is shared by the commands of a moment: a timer for each would cost more than its turn here. It ends only after
-// all their deadlines.
-func (l *lane) context(now time.Time) context.Context {
+// contextLocked returns the context of the commands started about now. They share it, because a
+// timer for each would cost too much here. It ends after all their deadlines.
+func (l *lane) contextLocked(now time.Time) context.Context {
 	if now.After(l.ctxUntil) {
 		more := l.b.cfg.Timeout / 8
 		l.ctxUntil = now.Add(more)
@@ -171,13 +171,13 @@ func (l *lane) context(now time.Time) context.Context {
 	return l.ctx
 }
 
-// took learns from a command that has ended, slowly: a few that took for ever do not make that usual.
-func (l *lane) took(d time.Duration) {
+// observeLocked updates the usual duration of a command. It caps the influence of slow ones.
+func (l *lane) observeLocked(d time.Duration) {
 	l.usual += (min(d, max(2*l.usual, leastSlow/slow)) - l.usual) / 8
 }
 
-// setTimer has the timer ring when something will be due: a deadline, or a pipeline that is getting old.
-func (l *lane) setTimer(now time.Time) {
+// setTimerLocked sets the timer to the next deadline, or to when a pipeline becomes slow.
+func (l *lane) setTimerLocked(now time.Time) {
 	var at time.Time
 	sooner := func(t time.Time) {
 		if at.IsZero() || t.Before(at) {
@@ -185,9 +185,9 @@ func (l *lane) setTimer(now time.Time) {
 		}
 	}
 	for _, r := range l.runners {
-		if r.busy && !r.landing {
+		if r.busy && !r.finishing {
 			sooner(r.deadline)
-			if old := r.started.Add(l.patience()); l.queue.len > 0 && old.After(now) {
+			if old := r.started.Add(l.slowAfterLocked()); l.queue.len > 0 && old.After(now) {
 				sooner(old)
 			}
 		}
@@ -195,32 +195,32 @@ func (l *lane) setTimer(now time.Time) {
 	if l.queue.len > 0 {
 		sooner(l.queue.deadline)
 	}
-	if at.IsZero() || !l.rings.IsZero() && !at.Before(l.rings) {
-		return // it rings in time; should there be nothing to do then, that costs less than to stop it each time
+	if at.IsZero() || !l.timerAt.IsZero() && !at.Before(l.timerAt) {
+		return // it fires in time; a needless firing is cheaper than stopping it each time
 	}
-	l.rings = at
+	l.timerAt = at
 	if l.timer == nil {
 		l.b.wg.Add(1)
-		l.timer = time.AfterFunc(at.Sub(now), l.ring)
+		l.timer = time.AfterFunc(at.Sub(now), l.onTimer)
 	} else if !l.timer.Reset(at.Sub(now)) {
-		l.b.wg.Add(1) // it had rung, or not been set
+		l.b.wg.Add(1) // it had fired, or was not set
 	}
 }
 
-// ring answers the calls whose deadline has passed, and starts what may be started by now.
-func (l *lane) ring() {
+// onTimer answers the calls whose deadline has passed and starts what the limits now allow.
+func (l *lane) onTimer() {
 	defer l.b.wg.Done()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rings = time.Time{}
+	l.timerAt = time.Time{}
 	now := time.Now()
 	l.queue.expire(now)
 	for _, r := range l.runners {
-		if r.busy && !r.landing {
-			r.expire(now)
+		if r.busy && !r.finishing {
+			r.expireLocked(now)
 		}
 	}
-	l.dispatch(now)
+	l.dispatchLocked(now)
 }
 
 func (l *lane) unused(since time.Time) bool {
@@ -237,7 +237,7 @@ func (l *lane) unused(since time.Time) bool {
 	return true
 }
 
-// close refuses further calls. Runners end when nothing is left to do. Not locked.
+// close refuses further calls. Runners end when nothing is left to do.
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,11 +251,11 @@ func (l *lane) close() {
 		}
 	}
 	l.runners = busy
-	l.rest()
+	l.stopTimersLocked()
 }
 
-// rest lets go of timers once a closed lane has nothing to do any more.
-func (l *lane) rest() {
+// stopTimersLocked stops the timer and the context of a closed lane once its runners have ended.
+func (l *lane) stopTimersLocked() {
 	if !l.closed || len(l.runners) > 0 {
 		return
 	}

@@ -10,26 +10,28 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A parcel is one command that does what several calls do.
+// A parcel is one command that executes several calls.
 type parcel struct {
 	slots []*slot
 	cmd   *redis.Cmd
 }
 
-// parcelSize is the most calls that a parcel has: Redis serves nobody else meanwhile.
+// parcelSize limits the calls in a parcel, because Redis serves no other client while it runs.
 const parcelSize = 64
 
-// apartFor is how long a lane sends no parcel after one was refused and its calls were not. A server that never takes them refuses
-// one a minute; one that has refused a single one, for a reason that has passed, has them back soon.
-const apartFor = time.Minute
+// noParcelsFor is how long a lane sends no parcel after Redis refused one but accepted its calls.
+// A server that never accepts parcels then refuses one a minute; one that refused only once soon
+// gets parcels again.
+const noParcelsFor = time.Minute
 
-// joins reports whether the lane sends parcels now. The locks of a cluster's lane are in different slots.
-func (l *lane) joins(now time.Time) bool {
-	return l.b.cluster == nil && now.UnixNano() >= l.apartUntil.Load()
+// canJoin reports whether the lane may send parcels now. In a cluster it may not, because the locks
+// of a lane are in different slots.
+func (l *lane) canJoin(now time.Time) bool {
+	return l.b.cluster == nil && now.UnixNano() >= l.noParcelsUntil.Load()
 }
 
-// join puts the calls of plain locks that are due into parcels, unless there is but one: to Redis one of them is half the work
-// then, and there is less to write and to read here.
+// join puts the due calls of plain locks into parcels if there are at least two. A parcel costs
+// Redis half the work of the single commands, and is less to write and read here.
 func (r *runner) join(args func(lua.Call) []any) {
 	r.joined, r.calls = r.joined[:0], r.calls[:0]
 	for _, of := range []func(lua.Call) bool{lua.Call.Frees, lua.Call.Takes} {
@@ -52,9 +54,10 @@ func (r *runner) join(args func(lua.Call) []any) {
 	}
 }
 
-// open gives each of a parcel's calls its reply. What is wrong with one lock stands in its own: an error reply to all of them is
-// from before anything was executed, and some of these refuse what they would not refuse to each alone. CROSSSLOT is a cluster's;
-// what stands before one in the place of a server has words of its own, behind ERR.
+// open gives each call of a parcel its reply. An error with one lock is in that lock's own reply.
+// An error reply to the whole parcel means that nothing was executed, and some of these errors
+// would not occur for each call alone: CROSSSLOT from a cluster, NOPERM from an ACL, and ERR from a
+// proxy.
 func (p *parcel) open(err error) {
 	value, err := result(p.cmd, err)
 	refused := hasCode(p.cmd.Err(), "CROSSSLOT", "NOPERM", "ERR")
@@ -73,8 +76,8 @@ func (p *parcel) open(err error) {
 	}
 }
 
-// refused marks the calls of parcels that were refused as due, and returns them and why they were.
-func (r *runner) refused() (refused []*slot, why error) {
+// markRefused marks the calls of refused parcels as due. It returns them and the error.
+func (r *runner) markRefused() (refused []*slot, why error) {
 	for i := range r.slots {
 		s := &r.slots[i]
 		if s.due = s.refused; s.due {
@@ -84,7 +87,7 @@ func (r *runner) refused() (refused []*slot, why error) {
 	return refused, why
 }
 
-// hasCode reports whether an error is a reply of Redis with one of these codes.
+// hasCode reports whether err is a Redis error reply with one of the codes.
 func hasCode(err error, codes ...string) bool {
 	if err == nil {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// plain is a call that takes a plain lock, or one that frees it.
+// plain returns a call that takes a plain lock, or one that releases it.
 func plain(key string, take bool) *Call {
 	c := newCall(key)
 	if take {
@@ -23,8 +23,8 @@ func plain(key string, take bool) *Call {
 	return c
 }
 
-// crowd sends a few calls that go alone, and n more behind them: of plain locks, but every fifth. It answers the few, and
-// returns those that are under way together then.
+// crowd sends a few calls that go alone and n more behind them. All but every fifth of the n are of
+// plain locks. It answers the few and returns the calls then in flight together.
 func (b *bench) crowd(n int) (calls []*Call) {
 	first := b.calls(4)
 	for i := range n {
@@ -48,7 +48,7 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 func (e redisError) RedisError()   {}
 
-// keysIn are the keys of a command.
+// keysIn returns the keys of a command.
 func keysIn(cmd redis.Cmder) []string {
 	var keys []string
 	for _, key := range cmd.Args()[3 : 3+cmd.Args()[2].(int)] {
@@ -57,7 +57,8 @@ func keysIn(cmd redis.Cmder) []string {
 	return keys
 }
 
-// answerEach has the eldest flight answered: each command by a function of it, for what has several keys a list.
+// answerEach answers the oldest flight, each command by a call of reply. The reply to a parcel is a
+// list.
 func (b *bench) answerEach(reply func(cmd redis.Cmder) (any, error)) {
 	b.server.mu.Lock()
 	f := b.flights[0]
@@ -76,7 +77,7 @@ func (b *bench) answerEach(reply func(cmd redis.Cmder) (any, error)) {
 	synctest.Wait()
 }
 
-// byKey answers with keys: to each call of a parcel a list of its own, as Redis does to a lock that is held.
+// byKey answers with keys. Each call of a parcel gets a list of its own, as when its lock is held.
 func byKey(cmd redis.Cmder) (any, error) {
 	keys := keysIn(cmd)
 	if len(keys) == 1 {
@@ -98,13 +99,13 @@ func (b *bench) wantKeys(calls []*Call) {
 			r.Value = list[0]
 		}
 		if r.Err != nil || r.Value != c.Key() {
-			b.t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+			b.t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 		}
 	}
 }
 
-// In a pipeline, calls of plain locks are one command, up to a bound; those that free locks come first. All others are
-// what they were.
+// Calls of plain locks in a pipeline form parcels of bounded size, releases first. Other calls stay
+// single commands.
 func TestParcels(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.crowd(120)
@@ -125,19 +126,19 @@ func TestParcels(t *testing.T) {
 			}
 		}
 		if i := slices.Index(order, true); i != 48 || slices.Contains(order[i:], false) {
-			t.Errorf("the first that takes a lock is call %d, after 48 that free one, or those are not together", i)
+			t.Errorf("the first acquire is call %d, want all 48 releases before it", i)
 		}
 		b.answerEach(byKey)
 		b.wantKeys(calls)
 
-		calls = b.crowd(2) // one of each sort
+		calls = b.crowd(2) // one of each kind
 		b.wantSizes("a single plain lock", 2)
 		b.answerEach(byKey)
 		b.wantKeys(calls)
 	})
 }
 
-// What is wrong with one lock is its caller's.
+// An error with one lock reaches that lock's caller only.
 func TestParcels_Errors(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.crowd(20)
@@ -156,7 +157,7 @@ func TestParcels_Errors(t *testing.T) {
 			case redis.HasErrorPrefix(r.Err, "WRONGTYPE") && r.Value == nil:
 				wrong++
 			default:
-				t.Errorf("%s is answered %v, %v", c.Key(), r.Value, r.Err)
+				t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 			}
 		}
 		if wrong != 1 {
@@ -179,10 +180,10 @@ func TestParcels_Errors(t *testing.T) {
 			for _, c := range calls {
 				r := <-c.Reply
 				if plain := c.Frees() || c.Takes(); plain && (r.Err == nil || r.Value != nil) {
-					t.Errorf("%s: %s is answered %v, %v", name, c.Key(), r.Value, r.Err)
+					t.Errorf("%s: %s got %v, %v", name, c.Key(), r.Value, r.Err)
 				}
 				if reply.err != nil && !errors.Is(r.Err, reply.err) {
-					t.Errorf("%s: %s is answered %v", name, c.Key(), r.Err)
+					t.Errorf("%s: %s got %v", name, c.Key(), r.Err)
 				}
 			}
 			b.wantSizes(name + ", afterwards")
@@ -190,7 +191,7 @@ func TestParcels_Errors(t *testing.T) {
 	})
 }
 
-// A server that does not know the script is told it; the others in the pipeline are left alone.
+// A parcel whose script the server does not know is resent with the text; other commands are not.
 func TestParcels_NoScript(t *testing.T) {
 	onClock(t, func(b *bench) {
 		calls := b.crowd(20)
@@ -202,14 +203,15 @@ func TestParcels_NoScript(t *testing.T) {
 		})
 		b.wantSizes("once more", 1)
 		if args := b.flights[0].cmds[0].Args(); args[0] != "EVAL" || args[1] != lua.Many(nil).Script.Source {
-			t.Errorf("sent is %v, want the script", args[0])
+			t.Errorf("sent %v, want the script", args[0])
 		}
 		b.answerEach(byKey)
 		b.wantKeys(calls)
 	})
 }
 
-// What Redis has executed is not sent again with what it did not know the script of: a lock would be freed for the second time.
+// Commands that Redis executed are not resent with those whose script it did not know. That would
+// release a lock twice.
 func TestParcels_NoScriptOfSome(t *testing.T) {
 	for name, unknown := range map[string]func(i int, keys []string) bool{
 		"all but the parcels": func(_ int, keys []string) bool { return len(keys) == 1 },
@@ -242,10 +244,10 @@ func TestParcels_NoScriptOfSome(t *testing.T) {
 	}
 }
 
-// Where keys of several locks are refused in one command each call is sent by itself: for a minute from then on, or if it is a
-// matter of permission, for that time.
+// When Redis refuses keys of several locks in one command, each call is sent alone. No parcels
+// follow for a minute, unless a permission was missing.
 func TestParcels_Refused(t *testing.T) {
-	for refusal, parcels := range map[redisError]int{ // and how many there are the next time
+	for refusal, parcels := range map[redisError]int{ // and the number of parcels next time
 		"CROSSSLOT Keys in request don't hash to the same slot": 0,
 		"ERR 'EVALSHA' command keys must be in one slot":        0,
 		"NOPERM No permissions to access a key":                 1,
@@ -268,7 +270,7 @@ func TestParcels_Refused(t *testing.T) {
 			b.answerEach(byKey)
 			b.wantKeys(calls)
 
-			pass(apartFor)
+			pass(noParcelsFor)
 			calls = b.crowd(20)
 			b.wantSizes("a minute later", 1+4)
 			b.answerEach(byKey)
@@ -282,7 +284,7 @@ func TestParcels_Refused(t *testing.T) {
 		"knowing the parcel's script":   func(keys []string) bool { return len(keys) == 1 },
 		"knowing the other scripts":     func(keys []string) bool { return len(keys) > 1 },
 	} {
-		onClock(t, func(b *bench) { // by a server that has to be told scripts of the pipeline
+		onClock(t, func(b *bench) { // the server must be sent the pipeline's scripts
 			calls := b.crowd(20)
 			answered, executed := 0, make(map[string]int)
 			for ; len(b.sizes()) > 0; answered++ {
@@ -315,7 +317,7 @@ func TestParcels_Refused(t *testing.T) {
 		})
 	}
 
-	onClock(t, func(b *bench) { // it is not that they were together
+	onClock(t, func(b *bench) { // refused for another reason than being together
 		calls := b.crowd(20)
 		full := redisError("ERR max number of clients reached")
 		refuse := func(redis.Cmder) (any, error) { return nil, full }
@@ -331,7 +333,7 @@ func TestParcels_Refused(t *testing.T) {
 		b.wantKeys(calls)
 	})
 
-	onClock(t, func(b *bench) { // it is one lock that was refused
+	onClock(t, func(b *bench) { // only one lock is refused
 		calls := b.crowd(20)
 		b.answerEach(func(cmd redis.Cmder) (any, error) {
 			reply, _ := byKey(cmd)
@@ -353,7 +355,7 @@ func TestParcels_Refused(t *testing.T) {
 	})
 }
 
-// What has been withdrawn is in no parcel; and what passes its deadline in one is answered all the same.
+// A withdrawn call is in no parcel. A call in a parcel that passes its deadline is answered then.
 func TestParcels_Deadlines(t *testing.T) {
 	onClock(t, func(b *bench) {
 		first := b.calls(4)
@@ -364,14 +366,14 @@ func TestParcels_Deadlines(t *testing.T) {
 			b.Send(calls[i], time.Now())
 		}
 		if !b.Withdraw(calls[0]) {
-			t.Fatal("it could not be withdrawn")
+			t.Fatal("a queued call could not be withdrawn")
 		}
 		for range first {
 			b.answer(nil)
 		}
 		b.wantSizes("those that are left", 1)
 		if keys := keysIn(b.flights[0].cmds[0]); len(keys) != 5 {
-			t.Errorf("under way are %v", keys)
+			t.Errorf("in flight: %v", keys)
 		}
 		pass(leastSlow / 2)
 		for _, c := range calls[1:] {

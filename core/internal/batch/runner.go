@@ -12,39 +12,43 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A runner is a goroutine that sends what its lane has loaded. While it has nothing to do, a caller may do its work for one
-// call; see Batcher.Do.
+// A runner is a goroutine that sends the calls its lane loaded into it. While it is idle, a caller
+// of Batcher.Do may do its work for one call.
 type runner struct {
 	lane *lane
-	wake chan bool // holds one: whether it is loaded, or else is to leave its lane, which is closed; closed: it is to end
+	// Buffered for one. true: the runner is loaded. false or closed: leave the lane, which is
+	// closed.
+	wake chan bool
 
 	// Guarded by the lane's mutex.
-	busy     bool
-	landing  bool // it has its replies
-	givenUp  bool // none of its calls is waited for any more
-	started  time.Time
-	deadline time.Time // the earliest of its calls
+	busy      bool
+	finishing bool // it has its replies
+	abandoned bool // all its calls have timed out
+	started   time.Time
+	deadline  time.Time // the earliest of its calls
 
-	// The lane's while it is not busy, then the runner's; what others read of it meanwhile does not change.
+	// The lane owns these while the runner is idle, the runner while it is busy. The lane may read
+	// the calls of a busy runner, because they do not change until it is finishing.
 	slots   []slot
 	ctx     context.Context
 	cmds    []redis.Cmder
 	parcels []parcel
-	joined  []*slot    // that are in parcels
-	calls   []lua.Call // theirs
+	joined  []*slot    // the slots in parcels
+	calls   []lua.Call // their calls
 }
 
-// A slot is one call under way.
+// A slot is one call in flight.
 type slot struct {
 	call    *Call
-	due     bool // it is to be sent, or sent again
-	joined  bool // with others in one command, when it was sent last
-	refused bool // that command, as a whole
+	due     bool // must be sent, or sent again
+	joined  bool // was in a parcel when last sent
+	refused bool // that parcel was refused as a whole
 	cmd     redis.Cmd
 	reply   Reply
 }
 
-// A onceCmd is never repeated by the library, which would do so without a word when a reply was lost.
+// A onceCmd is never retried by go-redis, which would silently resend a command whose reply was
+// lost.
 type onceCmd struct{ *redis.Cmd }
 
 func (onceCmd) NoRetry() bool { return true }
@@ -53,51 +57,54 @@ func (r *runner) run() {
 	for more := range r.wake {
 		closed := !more
 		for more {
-			r.fly()
-			more, closed = r.land()
+			r.execute()
+			more, closed = r.finish()
 		}
-		if closed && r.leaves() {
+		if closed && r.exit() {
 			return
 		}
 	}
 }
 
-// serve is one turn of run, on the goroutine of a caller. What has queued up meanwhile is for the runner's own, and so is
-// leaving a lane that was closed meanwhile.
+// serve does one round of run on a caller's goroutine. If more calls are queued by then, or the
+// lane was closed, it wakes the runner's own goroutine to deal with that.
 func (r *runner) serve() {
-	r.fly()
-	if more, closed := r.land(); more || closed {
+	r.execute()
+	if more, closed := r.finish(); more || closed {
 		r.wake <- more
 	}
 }
 
-// fly sends what is loaded; again and one by one, what Redis does not want together.
-func (r *runner) fly() {
+// execute sends the loaded calls. It resends the calls of refused parcels one by one.
+func (r *runner) execute() {
 	rdb := r.lane.rdb
 	if rdb == nil {
-		r.flyAlone()
+		r.executeRouted()
 		return
 	}
-	r.ask(rdb, r.lane.joins(r.started))
-	if refused, why := r.refused(); why != nil {
-		r.ask(rdb, false)
+	r.eval(rdb, r.lane.canJoin(r.started))
+	if refused, why := r.markRefused(); why != nil {
+		r.eval(rdb, false)
 		if !hasCode(why, "NOPERM") && slices.ContainsFunc(refused, func(s *slot) bool { return s.reply.Err == nil }) {
-			// It seems that this server, or what stands before it, does not want keys of several locks in one command.
-			r.lane.apartUntil.Store(r.started.Add(apartFor).UnixNano())
+			// The server, or a proxy before it, seems to refuse keys of several locks in one
+			// command.
+			r.lane.noParcelsUntil.Store(r.started.Add(noParcelsFor).UnixNano())
 		}
 	}
 }
 
-// ask sends the calls that are due, and those whose scripts Redis did not know once more with their text.
-func (r *runner) ask(rdb redis.UniversalClient, join bool, prelude ...redis.Cmder) {
+// eval sends the due calls by SHA. It resends those whose scripts Redis did not know with their
+// text.
+func (r *runner) eval(rdb redis.UniversalClient, join bool, prelude ...redis.Cmder) {
 	r.exchange(rdb, lua.Call.EvalSHA, join, prelude...)
-	if r.unknown() {
+	if r.markNoScript() {
 		r.exchange(rdb, lua.Call.Eval, join, prelude...)
 	}
 }
 
-// unknown marks the calls of scripts that Redis did not know as due, and reports whether there are any.
-func (r *runner) unknown() (found bool) {
+// markNoScript marks the calls whose scripts Redis did not know as due. It reports whether there
+// are any.
+func (r *runner) markNoScript() (found bool) {
 	for i := range r.slots {
 		s := &r.slots[i]
 		s.due = s.reply.Err != nil && redis.HasErrorPrefix(s.reply.Err, "NOSCRIPT")
@@ -106,7 +113,7 @@ func (r *runner) unknown() (found bool) {
 	return found
 }
 
-// exchange sends the calls that are due and reads their replies. prelude goes before them on the same connection.
+// exchange sends the due calls and reads their replies. prelude goes first on the same connection.
 func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, join bool, prelude ...redis.Cmder) {
 	r.cmds = append(r.cmds[:0], prelude...)
 	for i := range r.slots {
@@ -145,11 +152,11 @@ func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, 
 	}
 }
 
-// result is the reply to a command that was sent with others; err is what the library says of all of them.
+// result returns the reply to a command sent with others. err is the error of the whole pipeline.
 func result(cmd *redis.Cmd, err error) (any, error) {
 	value, own := cmd.Result()
 	if own == nil && value == nil {
-		own = silent(err)
+		own = missingReply(err)
 	}
 	return value, own
 }
@@ -161,16 +168,16 @@ func (r *runner) send(rdb redis.UniversalClient) error {
 	return pipeline(r.ctx, rdb, r.cmds)
 }
 
-// silent is the error of a command that has neither reply nor error: where a connection is refused with an error reply,
-// the library tells so of the pipeline only.
-func silent(err error) error {
+// missingReply returns the error of a command that has neither a reply nor an error. When a server
+// refuses a connection with an error reply, go-redis returns that error only for the pipeline.
+func missingReply(err error) error {
 	if err == nil || err == redis.Nil {
 		return errors.New("the Redis client returned neither a reply nor an error")
 	}
 	return err
 }
 
-// unacked says why the commands before a WAIT do not count as confirmed.
+// unacked returns why the commands before a WAIT do not count as confirmed, or nil.
 func (r *runner) unacked(wait *redis.Cmd) error {
 	if wait == nil {
 		return nil
@@ -180,26 +187,26 @@ func (r *runner) unacked(wait *redis.Cmd) error {
 	case err != nil:
 		return fmt.Errorf("WAIT: %w", err)
 	case n < want:
-		return fmt.Errorf("%d of %d replicas have confirmed it within %s", n, want, r.lane.b.cfg.AckTimeout)
+		return fmt.Errorf("%d of %d replicas confirmed it within %s", n, want, r.lane.b.cfg.AckTimeout)
 	}
 	return nil
 }
 
-// expire answers the calls whose deadline has passed. Locked.
-func (r *runner) expire(now time.Time) {
+// expireLocked answers the calls whose deadline has passed with ErrUnanswered.
+func (r *runner) expireLocked(now time.Time) {
 	if now.Before(r.deadline) {
 		return
 	}
-	r.givenUp, r.deadline = true, now.Add(r.lane.b.cfg.Timeout)
+	r.abandoned, r.deadline = true, now.Add(r.lane.b.cfg.Timeout)
 	for i := range r.slots {
 		c := r.slots[i].call
 		switch {
-		case c.over:
+		case c.done:
 		case !now.Before(c.Deadline):
-			c.over = true
+			c.done = true
 			c.Reply <- Reply{Err: ErrUnanswered}
 		default:
-			r.givenUp = false
+			r.abandoned = false
 			if c.Deadline.Before(r.deadline) {
 				r.deadline = c.Deadline
 			}
@@ -207,17 +214,17 @@ func (r *runner) expire(now time.Time) {
 	}
 }
 
-// land gives the replies and takes what is queued. It reports whether there was anything to take, and whether the lane is
-// closed.
-func (r *runner) land() (more, closed bool) {
+// finish delivers the replies and loads the next calls. It reports whether there were any, and
+// whether the lane is closed.
+func (r *runner) finish() (more, closed bool) {
 	l := r.lane
 	l.mu.Lock()
 	now := time.Now()
-	l.took(now.Sub(r.started))
-	r.landing = true // from here on the calls are not looked at by others
+	l.observeLocked(now.Sub(r.started))
+	r.finishing = true // from here on the timer does not touch the calls
 	if len(r.slots) == 1 {
 		c, reply := r.slots[0].call, r.slots[0].reply
-		more, closed = r.next(now), l.closed
+		more, closed = r.nextLocked(now), l.closed
 		l.mu.Unlock()
 		l.deliver(c, reply)
 		return more, closed
@@ -227,26 +234,27 @@ func (r *runner) land() (more, closed bool) {
 	for i := range r.slots {
 		l.deliver(r.slots[i].call, r.slots[i].reply)
 	}
-	// Those who have just been answered send their next calls now, or never: one pipeline for all of them.
+	// The callers just answered send their next calls now or not at all. Let them run first, so
+	// that those calls share a pipeline.
 	runtime.Gosched()
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return r.next(time.Now()), l.closed
+	return r.nextLocked(time.Now()), l.closed
 }
 
-// deliver gives a call its reply, unless nobody waits for it any more or it has to go elsewhere.
+// deliver answers a call, unless it timed out or must be sent to another node.
 func (l *lane) deliver(c *Call, reply Reply) {
-	if !c.over && !l.b.detour(l, c, reply.Err) {
+	if !c.done && !l.b.redirect(l, c, reply.Err) {
 		c.Reply <- reply
 	}
 }
 
-// kept is how many calls a runner without work keeps room for: what a crowd has needed is not for ever.
+// kept is how many calls an idle runner keeps room for. It frees the memory after a burst.
 const kept = 128
 
-// next unloads the runner and loads it again, if there is anything. Locked.
-func (r *runner) next(now time.Time) (more bool) {
+// nextLocked empties the runner and loads it with queued calls, if it may start them.
+func (r *runner) nextLocked(now time.Time) (more bool) {
 	l := r.lane
 	clear(r.slots)
 	clear(r.cmds)
@@ -254,27 +262,27 @@ func (r *runner) next(now time.Time) (more bool) {
 	clear(r.joined)
 	clear(r.calls)
 	r.slots, r.cmds = r.slots[:0], r.cmds[:0]
-	r.busy, r.landing = false, false
-	if more = l.room(now); more {
-		l.load(r, now)
+	r.busy, r.finishing = false, false
+	if more = l.canStartLocked(now); more {
+		l.loadLocked(r, now)
 	} else if cap(r.slots) > kept {
 		r.slots, r.cmds, r.parcels, r.joined, r.calls = nil, nil, nil, nil, nil
 	}
-	l.dispatch(now)
+	l.dispatchLocked(now)
 	return more
 }
 
-// leaves takes the runner off a lane that is closed, if it has nothing more to do.
-func (r *runner) leaves() bool {
+// exit removes an idle runner from a closed lane and reports whether it did.
+func (r *runner) exit() bool {
 	l := r.lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed || r.busy { // loaded by somebody else since it landed
+	if !l.closed || r.busy { // a caller may have loaded it since it finished
 		return false
 	}
 	if i := slices.Index(l.runners, r); i >= 0 {
 		l.runners = slices.Delete(l.runners, i, i+1)
-		l.rest()
-	} // or else close has taken it off
+		l.stopTimersLocked()
+	} // otherwise close removed it
 	return true
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// names are channels in three different thirds of the slots, the first two of them in one slot.
+// names are channels in three different thirds of the slots. The first two are in one slot.
 var names = []string{"x{a}", "y{a}", "z{b}", "z{c}"}
 
-// subscriptions is where, and how often, the running nodes of a cluster have a channel subscribed to.
+// subscriptions returns the running nodes on which a channel is subscribed, and how often.
 func subscriptions(t *testing.T, cluster *redistest.Cluster, shards bool, channel string) map[*redistest.Server]int64 {
 	t.Helper()
 	found := make(map[*redistest.Server]int64)
@@ -34,7 +34,7 @@ func subscriptions(t *testing.T, cluster *redistest.Cluster, shards bool, channe
 	return found
 }
 
-// announceSharded announces on a sharded channel.
+// announceSharded is announce for a sharded channel.
 func announceSharded(t *testing.T, rdb *redis.ClusterClient, channel string, l *listener) (sent int) {
 	t.Helper()
 	return announce(t, l, func() error {
@@ -43,7 +43,7 @@ func announceSharded(t *testing.T, rdb *redis.ClusterClient, channel string, l *
 	})
 }
 
-// The channels of a cluster are at the masters of their slots, wherever those move.
+// Sharded channels are subscribed on the masters of their slots, wherever those move.
 func TestShardedInCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
@@ -56,11 +56,11 @@ func TestShardedInCluster(t *testing.T) {
 	for _, l := range listeners {
 		awaitHeard(t, l, 1)
 	}
-	// at checks that a channel is at its master and nowhere else.
+	// at checks that a channel is subscribed on its master only.
 	at := func(t *testing.T, i int) *redistest.Server {
 		t.Helper()
 		master := cluster.MasterOf(t, cluster.Slot(t, names[i]))
-		eventually(t, fmt.Sprintf("%s is at its master alone", names[i]), func() bool {
+		eventually(t, fmt.Sprintf("%s on its master only", names[i]), func() bool {
 			found := subscriptions(t, cluster, true, names[i])
 			return len(found) == 1 && found[master] == 1
 		})
@@ -78,7 +78,7 @@ func TestShardedInCluster(t *testing.T) {
 			}
 		}
 		if len(masters) != 3 {
-			t.Errorf("%d masters have the channels", len(masters))
+			t.Errorf("channels on %d masters", len(masters))
 		}
 		for master := range masters {
 			if got := connections(t, master.Client(t)); len(got) != 1 {
@@ -91,13 +91,14 @@ func TestShardedInCluster(t *testing.T) {
 		to := cluster.MasterOf(t, cluster.Slot(t, names[2]))
 		heard, others := listeners[0].heard(), listeners[2].heard()+listeners[3].heard()
 		move := cluster.MoveSlot(t, slot, to)
-		announceSharded(t, rdb, names[0], listeners[0]) // by the old master, as long as it has the slot
+		// Through the old master while it has the slot.
+		announceSharded(t, rdb, names[0], listeners[0])
 		second := listen(h, names[1]+"second")
 		awaitHeard(t, second, 1)
 		move.Finish(t)
-		eventually(t, "there is a confirmation by the new master", func() bool { return listeners[0].heard() >= heard+2 })
+		eventually(t, "a confirmation by the new master", func() bool { return listeners[0].heard() >= heard+2 })
 		if at(t, 0) != to || at(t, 1) != to {
-			t.Error("the channels are not where the slot went")
+			t.Error("the channels did not follow the slot")
 		}
 		for _, i := range []int{0, 1} {
 			announceSharded(t, rdb, names[i], listeners[i])
@@ -106,7 +107,7 @@ func TestShardedInCluster(t *testing.T) {
 			t.Errorf("channels that did not move were notified %d times", now-others)
 		}
 		second.Close()
-		eventually(t, "the second is unsubscribed from", func() bool { return h.Len() == len(names) })
+		eventually(t, "the second to be unsubscribed", func() bool { return h.Len() == len(names) })
 	})
 	t.Run("a master steps back", func(t *testing.T) {
 		cluster.Failover(t, cluster.MasterOf(t, cluster.Slot(t, names[2])))
@@ -119,9 +120,9 @@ func TestShardedInCluster(t *testing.T) {
 		heard := listeners[3].heard()
 		old := cluster.MasterOf(t, slot)
 		old.Kill(t)
-		fresh := listen(h, "fresh{c}") // which nobody serves for a while
+		fresh := listen(h, "fresh{c}") // no node serves it for a while
 		cluster.AwaitMaster(t, slot, old)
-		eventually(t, "there is a confirmation by the new master", func() bool { return listeners[3].heard() > heard && fresh.heard() > 0 })
+		eventually(t, "a confirmation by the new master", func() bool { return listeners[3].heard() > heard && fresh.heard() > 0 })
 		at(t, 3)
 		announceSharded(t, rdb, names[3], listeners[3])
 		announceSharded(t, rdb, "fresh{c}", fresh)
@@ -130,7 +131,7 @@ func TestShardedInCluster(t *testing.T) {
 	for _, l := range listeners {
 		l.Close()
 	}
-	eventually(t, "nothing is left", func() bool {
+	eventually(t, "all subscriptions to end", func() bool {
 		for _, name := range append(names, names[1]+"second", "fresh{c}") {
 			if len(subscriptions(t, cluster, true, name)) > 0 {
 				return false
@@ -140,7 +141,7 @@ func TestShardedInCluster(t *testing.T) {
 	})
 }
 
-// Every node hears of plain messages: one connection is enough, to any of them.
+// Every node gets plain messages, so one connection to any of them is enough.
 func TestPlainInCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
@@ -158,9 +159,9 @@ func TestPlainInCluster(t *testing.T) {
 	}
 	found := subscriptions(t, cluster, false, names[0])
 	if len(found) != 1 {
-		t.Fatalf("%d nodes have the channel", len(found))
+		t.Fatalf("channel on %d nodes", len(found))
 	}
-	a := listen(h, names[0]) // confirmed already
+	a := listen(h, names[0]) // already confirmed
 	heard := a.heard()
 	for node := range found {
 		for _, name := range names {
@@ -170,10 +171,11 @@ func TestPlainInCluster(t *testing.T) {
 		}
 		node.Kill(t)
 	}
-	eventually(t, "it is confirmed by another node", func() bool { return a.heard() > heard })
+	eventually(t, "a confirmation by another node", func() bool { return a.heard() > heard })
 }
 
-// With both commands, a channel is at any node and at its master, and confirmed by both.
+// With both commands, a channel is subscribed on any node and on its master, and confirmed when
+// both are.
 func testBothInCluster(t *testing.T, cluster *redistest.Cluster, rdb *redis.ClusterClient) {
 	h := newHub(t, cluster.Client(t), func(c *Config) { c.Commands = commands(true, true) })
 	for _, name := range names {
@@ -189,7 +191,7 @@ func testBothInCluster(t *testing.T, cluster *redistest.Cluster, rdb *redis.Clus
 		awaitHeard(t, l, 3)
 		l.Close()
 	}
-	eventually(t, "nothing is left", func() bool {
+	eventually(t, "all subscriptions to end", func() bool {
 		for _, name := range names {
 			if len(subscriptions(t, cluster, true, name))+len(subscriptions(t, cluster, false, name)) > 0 {
 				return false
@@ -199,7 +201,7 @@ func testBothInCluster(t *testing.T, cluster *redistest.Cluster, rdb *redis.Clus
 	})
 }
 
-// A hub that cannot be told by which commands to subscribe asks again, and can be closed meanwhile.
+// If Config.Commands fails, the hub retries. It can be closed meanwhile.
 func TestCommandsUnknown(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -226,7 +228,7 @@ func TestCommandsUnknown(t *testing.T) {
 		}
 	})
 	if l := listen(h, "a"); l.confirmed {
-		t.Error("confirmed by no command")
+		t.Error("confirmed without a command")
 	}
 	<-never
 	closes(t, h)

@@ -1,26 +1,26 @@
-// Package hub carries every subscription of a lock client over one pub/sub connection, or in a cluster with sharded
-// channels over one for each master.
+// Package hub multiplexes all subscriptions of a lock client over one pub/sub connection, or over
+// one per master in a cluster with sharded channels.
 //
-// Three kinds of goroutines share the work, and all they share is guarded by Hub.mu:
+// Three kinds of goroutines share the work. Hub.mu guards all state they share:
 //
-//	the router (router.go)   says on which line each channel belongs: one of its own in a cluster with sharded channels,
-//	                         where slots move and masters change; else there is but one line
-//	a line (line.go)         keeps a connection to one node open for as long as channels belong there
-//	a session (session.go)   is one such connection: its writer brings the subscriptions in line with what is wanted, its
-//	                         reader hands on what arrives
+//	the router (router.go)   places each channel on a line. There is only one line, except in a
+//	                         cluster with sharded channels, where slots move and masters change
+//	a line (line.go)         keeps a connection to one node open while channels are placed there
+//	a session (session.go)   is one such connection: its writer subscribes and unsubscribes as
+//	                         wanted, its reader dispatches what arrives
 //
-// A channel has a route for each command that subscribes to it: plain, sharded or both. A route is confirmed when the server
-// has answered as many SUBSCRIBEs as were sent for it, and a channel when its routes are. Every confirmation, the first and
-// those after a reconnect or a move to another node, reaches the listeners as a notification, exactly as a message does: in
-// all cases something may have happened that they have not seen.
+// A channel has one route per command that subscribes to it: plain, sharded or both. A route is
+// confirmed when the server has answered every SUBSCRIBE sent for it, a channel when all its routes
+// are. Every confirmation, the first and those after a reconnect or a move to another node,
+// notifies the listeners just as a message does, because they may have missed something before it.
 //
-// There may be one channel for each lock that is waited for, as a rule with one listener and one route. So a channel has its
-// routes in a list and nothing else for a single listener, and what is to be looked at stands in a list with a mark on it: a map
-// costs more than all of that.
+// There may be a channel for each lock with waiters, usually with one listener and one route. So a
+// channel keeps its routes in a list and stores a single listener directly, and work queues are
+// lists whose entries carry a mark. Maps would cost more than all of that.
 //
-// When a connection breaks, a node says that it does not serve a slot (MOVED), or takes a channel back (an SUNSUBSCRIBE that
-// nobody asked for), the router reads the cluster's slots again and places the channels anew. Should the node it finds not
-// be the right one yet, the same happens again.
+// When a connection breaks, or a node answers MOVED or sends an SUNSUBSCRIBE that was not asked
+// for, the router reloads the cluster's slots and places the channels again. If the new node turns
+// out to be wrong as well, this repeats.
 package hub
 
 import (
@@ -33,44 +33,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config says where the connections lead. All fields are required.
+// Config configures a Hub. All fields are required.
 type Config struct {
 	// Redis is not closed by the hub.
 	Redis redis.UniversalClient
-	// Commands says which commands subscribe to a channel, one of them at least. It is asked once, before the first
-	// connection is opened, and again after a pause when it fails.
+	// Commands returns which commands subscribe to a channel, at least one of them. The hub calls
+	// it before it opens the first connection, and retries after a pause if it fails.
 	Commands func(ctx context.Context) (plain, sharded bool, err error)
-	// PingInterval is how long a silent connection is trusted, and in a cluster what is known of its slots.
+	// PingInterval is how long a silent connection is trusted, and how long the known slots of a
+	// cluster are.
 	PingInterval time.Duration
-	// Lost is called when a connection that subscriptions need is lost, or cannot be opened; for
-	// each node once until it works again.
+	// Lost is called when a connection that has subscriptions is lost or cannot be opened, once per
+	// node until it works again.
 	Lost func(err error)
-	// Back is called after Lost when a subscription is confirmed and no connection is lost any
+	// Back is called after Lost, when a subscription is confirmed and no connection is lost any
 	// more.
 	Back func()
 }
 
-// A Hub opens connections when they are needed, and keeps them until Close.
+// A Hub opens connections as needed and keeps them until Close.
 type Hub struct {
 	cfg     Config
-	cluster *redis.ClusterClient // nil: all channels are at the same server
+	cluster *redis.ClusterClient // nil for a single server
 
-	mu       sync.Mutex
-	kinds    [kinds]bool // of routes that each channel has; none before Config.Commands has told
+	mu sync.Mutex
+	// The kinds of routes of each channel; all false before Config.Commands has returned.
+	kinds    [kinds]bool
 	channels map[string]*Channel
-	changed  []*Channel // to be routed
+	changed  []*Channel // to be placed by the router
 	lines    map[*redis.Client]*line
-	lost     map[*redis.Client]bool // the nodes whose connection is lost
-	stale    bool                   // what is known of the cluster's slots
+	lost     map[*redis.Client]bool // nodes whose connection is lost
+	stale    bool                   // reload the cluster's slots before placing channels
 	started  bool
 	closed   bool
 
-	reported atomic.Bool // Lost was called, and Back is due; changed with mu held
+	reported atomic.Bool // Lost was called and Back is due; changed only with mu held
 
-	wake    chan struct{} // something in changed
+	wake    chan struct{} // signals that changed is not empty
 	ctx     context.Context
 	cancel  context.CancelFunc
-	running sync.WaitGroup // the router, and the lines, which it starts
+	running sync.WaitGroup // the router, and the lines it starts
 }
 
 // The kinds of routes.
@@ -80,23 +82,24 @@ const (
 	kinds
 )
 
-// A Channel is what can be subscribed to. It is guarded by Hub.mu, and known while anybody subscribes to it, or a route of it is
-// not over.
+// A Channel is a pub/sub channel. Hub.mu guards it. The hub keeps it while it has a listener or a
+// route that has not ended.
 type Channel struct {
 	name     string
-	listener Listener // nil: nobody
-	routes   *route   // the first; of each kind one is wanted at most, others, on other lines, come to their end
-	changed  bool     // it stands in Hub.changed
+	listener Listener // nil: none
+	routes   *route   // a list with at most one wanted route per kind; the others are ending
+	changed  bool     // it is in Hub.changed
 }
 
-// A Listener is who subscribes. It is a pointer, which tells it from others.
+// A Listener is notified of a channel's messages. It must be a pointer, which identifies it.
 type Listener interface {
-	// Notify is called on every confirmation of the subscription and on every message, without a mutex of the hub held. It
-	// must not block.
+	// Notify is called on every confirmation of the subscription and on every message, with no
+	// mutex of the hub held. It must not block.
 	Notify()
 }
 
-// several are listeners to one channel. They are not changed: a notification may be under way.
+// several is a list of listeners to one channel. It is immutable, because a notification may be
+// reading it.
 type several []Listener
 
 func (s several) Notify() {
@@ -105,7 +108,7 @@ func (s several) Notify() {
 	}
 }
 
-// New returns a hub. It does nothing until the first Subscribe.
+// New returns a hub. It starts nothing before the first Subscribe.
 func New(cfg Config) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &Hub{
@@ -121,34 +124,34 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// Subscribe registers a listener to a channel and returns at once. A channel that is confirmed already needs no further
-// confirmation.
+// Subscribe adds a listener to a channel and returns at once. confirmed means that the subscription
+// is already active, so that no confirmation will follow.
 func (h *Hub) Subscribe(name string, l Listener) (c *Channel, confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c = h.channel(name)
+	c = h.channelLocked(name)
 	if c.listener == nil {
-		h.touch(c)
+		h.touchLocked(c)
 	}
-	c.add(l)
+	c.addLocked(l)
 	if !h.started && !h.closed {
 		h.started = true
 		h.running.Go(h.run)
 	}
-	return c, h.confirmed(c)
+	return c, h.confirmedLocked(c)
 }
 
-// Unsubscribe ends what Subscribe has begun. A notification under way may still arrive.
+// Unsubscribe removes a listener. A notification that has started may still arrive.
 func (h *Hub) Unsubscribe(c *Channel, l Listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.drop(l) && c.listener == nil {
-		h.touch(c)
+	if c.dropLocked(l) && c.listener == nil {
+		h.touchLocked(c)
 	}
 }
 
-// add has a listener told. Locked.
-func (c *Channel) add(l Listener) {
+// addLocked adds a listener.
+func (c *Channel) addLocked(l Listener) {
 	switch others := c.listener.(type) {
 	case nil:
 		c.listener = l
@@ -159,8 +162,8 @@ func (c *Channel) add(l Listener) {
 	}
 }
 
-// drop has a listener told no longer, and reports whether it was. Locked.
-func (c *Channel) drop(l Listener) bool {
+// dropLocked removes a listener and reports whether it was there.
+func (c *Channel) dropLocked(l Listener) bool {
 	list, ok := c.listener.(several)
 	if !ok {
 		list = several{c.listener}
@@ -180,14 +183,14 @@ func (c *Channel) drop(l Listener) bool {
 	return true
 }
 
-// Len is the number of channels that are wanted, or still subscribed to.
+// Len returns the number of channels that have a listener or a route that has not ended.
 func (h *Hub) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.channels)
 }
 
-// Close ends all connections and waits for them.
+// Close ends all connections and waits until they have ended.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -200,8 +203,8 @@ func (h *Hub) Close() {
 	h.changed = nil
 }
 
-// channel is the channel of a name, which is made if need be. Locked.
-func (h *Hub) channel(name string) *Channel {
+// channelLocked returns the channel of a name, and creates it if necessary.
+func (h *Hub) channelLocked(name string) *Channel {
 	c := h.channels[name]
 	if c == nil {
 		c = &Channel{name: name}
@@ -210,14 +213,14 @@ func (h *Hub) channel(name string) *Channel {
 	return c
 }
 
-// touch has the router look at a channel. Locked.
-func (h *Hub) touch(c *Channel) {
-	h.mark(c)
+// touchLocked makes the router place a channel again.
+func (h *Hub) touchLocked(c *Channel) {
+	h.markLocked(c)
 	wake(h.wake)
 }
 
-// mark has the router look at a channel when it wakes. Locked.
-func (h *Hub) mark(c *Channel) {
+// markLocked queues a channel for the router without waking it.
+func (h *Hub) markLocked(c *Channel) {
 	if !c.changed {
 		c.changed = true
 		h.changed = append(h.changed, c)
@@ -227,19 +230,19 @@ func (h *Hub) mark(c *Channel) {
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it is awake already, or about to be
+	default: // a wake-up is pending
 	}
 }
 
-// Confirmed says whether nothing that is published on a channel can be missed now.
+// Confirmed reports whether the subscription is active, so that no message can be missed.
 func (h *Hub) Confirmed(c *Channel) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.confirmed(c)
+	return h.confirmedLocked(c)
 }
 
-// confirmed is Confirmed, locked.
-func (h *Hub) confirmed(c *Channel) bool {
+// confirmedLocked is Confirmed with the mutex held.
+func (h *Hub) confirmedLocked(c *Channel) bool {
 	subscribed := false
 	for kind, wanted := range h.kinds {
 		if !wanted {
@@ -253,7 +256,7 @@ func (h *Hub) confirmed(c *Channel) bool {
 	return subscribed
 }
 
-// lose reports that the connection to a node is lost.
+// lose records that the connection to a node is lost, and reports it if that is new.
 func (h *Hub) lose(node *redis.Client, err error) {
 	h.mu.Lock()
 	known := h.lost[node]
@@ -265,7 +268,7 @@ func (h *Hub) lose(node *redis.Client, err error) {
 	}
 }
 
-// regain reports that a node has confirmed a subscription.
+// regain records that a node confirmed a subscription, and reports the end of an outage.
 func (h *Hub) regain(node *redis.Client) {
 	if !h.reported.Load() {
 		return
@@ -279,7 +282,7 @@ func (h *Hub) regain(node *redis.Client) {
 	}
 }
 
-// listener is whom to tell of a message, or nil.
+// listener returns the listener of a channel, or nil.
 func (h *Hub) listener(name string) Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -289,7 +292,7 @@ func (h *Hub) listener(name string) Listener {
 	return nil
 }
 
-// wanted is the route of a kind that is wanted, or nil.
+// wanted returns the wanted route of a kind, or nil.
 func (c *Channel) wanted(kind uint8) *route {
 	for r := c.routes; r != nil; r = r.next {
 		if r.kind == kind && r.wanted {
@@ -299,7 +302,7 @@ func (c *Channel) wanted(kind uint8) *route {
 	return nil
 }
 
-// remove takes out a route, and reports whether it was there.
+// remove removes a route and reports whether it was there.
 func (c *Channel) remove(r *route) bool {
 	for at := &c.routes; *at != nil; at = &(*at).next {
 		if *at == r {
@@ -310,8 +313,8 @@ func (c *Channel) remove(r *route) bool {
 	return false
 }
 
-// forget drops a channel of which there is nothing to know any more. Locked.
-func (h *Hub) forget(c *Channel) {
+// forgetLocked removes a channel that has neither a listener nor routes.
+func (h *Hub) forgetLocked(c *Channel) {
 	if c.listener == nil && c.routes == nil && h.channels[c.name] == c {
 		delete(h.channels, c.name)
 	}

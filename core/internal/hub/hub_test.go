@@ -15,10 +15,10 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// patience bounds every wait for something that must happen.
+// patience bounds every wait for an event.
 const patience = 20 * time.Second
 
-// newHub is a hub on a Redis client, closed when the test ends.
+// newHub returns a hub on a Redis client and closes it when the test ends.
 func newHub(t *testing.T, rdb redis.UniversalClient, changes ...func(*Config)) *Hub {
 	t.Helper()
 	cfg := Config{
@@ -62,7 +62,7 @@ func (l *listener) Close() { l.hub.Unsubscribe(l.channel, l) }
 
 func (l *listener) Notify() { l.n.Add(1) }
 
-// A listenerFunc is a listener with a mind of its own.
+// A listenerFunc calls a function on each notification.
 type listenerFunc struct{ f func() }
 
 func (l *listenerFunc) Notify() { l.f() }
@@ -73,12 +73,12 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never happened: %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// awaitHeard waits until the listener has been notified n times in all.
+// awaitHeard waits until the listener has received n notifications in all.
 func awaitHeard(t *testing.T, l *listener, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d notifications", n), func() bool { return l.heard() >= n })
@@ -87,11 +87,12 @@ func awaitHeard(t *testing.T, l *listener, n int) {
 	}
 }
 
-// announce publishes until the listener has heard of it. It returns how many messages may have been on the way.
+// announce publishes until the listener receives a message. It returns how many messages it may
+// receive.
 func announce(t *testing.T, l *listener, publish func() error) (sent int) {
 	t.Helper()
 	before := l.heard()
-	eventually(t, "a message is heard", func() bool {
+	eventually(t, "a message", func() bool {
 		sent++
 		if publish() != nil {
 			return false
@@ -113,7 +114,7 @@ func publish(t *testing.T, rdb *redis.Client, channel string) {
 	}
 }
 
-// channels are those that anybody is subscribed to.
+// channels returns the channels that have subscribers.
 func channels(t *testing.T, rdb *redis.Client) []string {
 	t.Helper()
 	list, err := rdb.PubSubChannels(context.Background(), "*").Result()
@@ -124,7 +125,7 @@ func channels(t *testing.T, rdb *redis.Client) []string {
 	return list
 }
 
-// connections are the lines of CLIENT LIST for subscribed connections.
+// connections returns the lines of CLIENT LIST of subscribed connections.
 func connections(t *testing.T, rdb *redis.Client) []string {
 	t.Helper()
 	list, err := rdb.Do(context.Background(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
@@ -149,7 +150,7 @@ func TestConfirmationAndMessages(t *testing.T) {
 
 	first := listen(h, "a")
 	if first.confirmed {
-		t.Error("confirmed before it was sent")
+		t.Error("confirmed before it was subscribed")
 	}
 	awaitHeard(t, first, 1) // the confirmation
 	other := listen(h, "b")
@@ -157,13 +158,13 @@ func TestConfirmationAndMessages(t *testing.T) {
 
 	second := listen(h, "a")
 	if !second.confirmed {
-		t.Error("a channel that is subscribed to already needs no further confirmation")
+		t.Error("an active subscription must be confirmed at once")
 	}
 	publish(t, rdb, "a")
 	awaitHeard(t, first, 2)
 	awaitHeard(t, second, 1)
 
-	// What comes later on the same connection shows that nothing more had come for the others.
+	// A later message on the same connection shows that the other listeners got nothing more.
 	publish(t, rdb, "b")
 	awaitHeard(t, other, 2)
 	awaitHeard(t, first, 2)
@@ -187,25 +188,25 @@ func TestUnsubscribe(t *testing.T) {
 		t.Error("a closed subscription was notified")
 	}
 	if got := channels(t, rdb); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("channels %q, while a still has a subscriber", got)
+		t.Errorf("channels %q although a still has a listener", got)
 	}
 
 	two.Close()
-	eventually(t, "a is unsubscribed from", func() bool { return slices.Equal(channels(t, rdb), []string{"b"}) })
-	eventually(t, "a is forgotten", func() bool { return h.Len() == 1 })
+	eventually(t, "a to be unsubscribed", func() bool { return slices.Equal(channels(t, rdb), []string{"b"}) })
+	eventually(t, "a to be forgotten", func() bool { return h.Len() == 1 })
 	other.Close()
-	eventually(t, "b is unsubscribed from", func() bool { return len(channels(t, rdb)) == 0 && h.Len() == 0 })
+	eventually(t, "b to be unsubscribed", func() bool { return len(channels(t, rdb)) == 0 && h.Len() == 0 })
 
 	again := listen(h, "a")
 	if again.confirmed {
-		t.Error("confirmed, though it was unsubscribed from")
+		t.Error("confirmed although it is not subscribed")
 	}
 	awaitHeard(t, again, 1)
 	publish(t, rdb, "a")
 	awaitHeard(t, again, 2)
 }
 
-// Of several listeners to a channel each is told as long as it is subscribed, and the last one takes the subscription with it.
+// Each of several listeners is notified until it unsubscribes. The last one ends the subscription.
 func TestSeveralListeners(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -227,7 +228,7 @@ func TestSeveralListeners(t *testing.T) {
 		}
 	}
 	last.Close()
-	eventually(t, "a is unsubscribed from", func() bool { return len(channels(t, rdb)) == 0 && h.Len() == 0 })
+	eventually(t, "a to be unsubscribed", func() bool { return len(channels(t, rdb)) == 0 && h.Len() == 0 })
 }
 
 // Any number of channels needs one connection and few commands.
@@ -238,8 +239,8 @@ func TestManyChannelsOneConnection(t *testing.T) {
 	h := newHub(t, proxy.Client(t))
 
 	const n = 3*ordersAtOnce + 7
-	// How many come together depends on the scheduler; that they come together does not. A machine that has other things to do
-	// may hand each of them on by itself, but not every time.
+	// How many subscriptions share a command depends on the scheduler. On a busy machine each may
+	// get its own command, but not in every attempt.
 	few := false
 	for round := 0; round < 10 && !few; round++ {
 		subscribes, unsubscribes := proxy.Count("SUBSCRIBE"), proxy.Count("UNSUBSCRIBE")
@@ -258,17 +259,17 @@ func TestManyChannelsOneConnection(t *testing.T) {
 		for _, l := range listeners {
 			l.Close()
 		}
-		eventually(t, "all is unsubscribed from", func() bool { return h.Len() == 0 && len(channels(t, rdb)) == 0 })
+		eventually(t, "all channels to be unsubscribed", func() bool { return h.Len() == 0 && len(channels(t, rdb)) == 0 })
 		subscribes, unsubscribes = proxy.Count("SUBSCRIBE")-subscribes, proxy.Count("UNSUBSCRIBE")-unsubscribes
 		t.Logf("%d SUBSCRIBEs and %d UNSUBSCRIBEs for %d channels", subscribes, unsubscribes, n)
 		few = subscribes <= n/20 && unsubscribes <= n/20
 	}
 	if !few {
-		t.Error("every time there were too many commands")
+		t.Error("too many commands in every attempt")
 	}
 }
 
-// The library's own channel drops messages when more than a hundred wait to be read.
+// go-redis's own channel drops messages when more than a hundred are unread. The hub must not.
 func TestNoMessageIsDropped(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -290,10 +291,11 @@ func TestNoMessageIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(slow)
-	eventually(t, "all messages have arrived", func() bool { return n.Load() == messages+1 })
+	eventually(t, "all messages", func() bool { return n.Load() == messages+1 })
 }
 
-// A connection that is killed comes back with all its channels, and everybody is told: a message may have been missed.
+// After a reconnect all channels are subscribed again, and all listeners are notified, because they
+// may have missed a message.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -309,12 +311,13 @@ func TestReconnect(t *testing.T) {
 		publish(t, rdb, "b")
 		awaitHeard(t, a, 2*round+3)
 		awaitHeard(t, b, 2*round+3)
-		eventually(t, "one connection is left", func() bool { return len(connections(t, rdb)) == 1 })
+		eventually(t, "one connection", func() bool { return len(connections(t, rdb)) == 1 })
 	}
 }
 
-// A line that has lost its connection when nobody listens is given up, and whoever comes then has another.
-func TestConnectionLostWhileNobodyListens(t *testing.T) {
+// A line that loses its connection while it has no listeners is removed. A later listener gets a
+// new line.
+func TestReconnect_WithoutListeners(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
 	h := newHub(t, proxy.Client(t))
@@ -322,9 +325,9 @@ func TestConnectionLostWhileNobodyListens(t *testing.T) {
 		a := listen(h, "a")
 		awaitHeard(t, a, 1)
 		a.Close()
-		eventually(t, "a is unsubscribed from", func() bool { return h.Len() == 0 })
+		eventually(t, "a to be unsubscribed", func() bool { return h.Len() == 0 })
 		proxy.Cut()
-		eventually(t, "the line is given up", func() bool {
+		eventually(t, "the line to be removed", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return len(h.lines) == 0
@@ -333,7 +336,7 @@ func TestConnectionLostWhileNobodyListens(t *testing.T) {
 	}
 }
 
-// What changes while there is no connection is right when there is one again.
+// Changes made without a connection take effect on the next one.
 func TestChangesWhileDown(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -344,7 +347,7 @@ func TestChangesWhileDown(t *testing.T) {
 	awaitHeard(t, goes, 1)
 
 	proxy.Cut()
-	eventually(t, "Redis has seen the end of the connection", func() bool { return len(connections(t, rdb)) == 0 })
+	eventually(t, "Redis to notice the end of the connection", func() bool { return len(connections(t, rdb)) == 0 })
 	goes.Close()
 	comes := listen(h, "comes")
 	brief := listen(h, "brief")
@@ -355,19 +358,19 @@ func TestChangesWhileDown(t *testing.T) {
 	proxy.Restore()
 	awaitHeard(t, stays, 2)
 	awaitHeard(t, comes, 1)
-	eventually(t, "only what is wanted is left", func() bool {
+	eventually(t, "only the wanted channels", func() bool {
 		return slices.Equal(channels(t, rdb), []string{"comes", "stays"}) && h.Len() == 2
 	})
 	if brief.heard() != 0 || goes.heard() != 1 {
 		t.Errorf("notifications for closed subscriptions: %d, %d", brief.heard(), goes.heard())
 	}
 	if again := listen(h, "stays"); !again.confirmed {
-		t.Error("stays is subscribed to, but does not count as confirmed")
+		t.Error("stays is subscribed but not confirmed")
 	}
 }
 
-// Subscribing returns at once also when Redis is down, and it works when Redis comes up.
-func TestRedisComesUpLater(t *testing.T) {
+// Subscribe returns at once even if Redis is down, and takes effect when Redis comes up.
+func TestSubscribe_RedisDown(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	srv.Kill(t)
@@ -382,7 +385,7 @@ func TestRedisComesUpLater(t *testing.T) {
 	awaitHeard(t, a, 2)
 }
 
-// A connection on which nothing arrives any more, though it is open, is given up after a ping without an answer.
+// A connection that is open but silent is closed after a ping without a reply.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -393,40 +396,40 @@ func TestSilentConnection(t *testing.T) {
 	a := listen(h, "a")
 	awaitHeard(t, a, 1)
 
-	// From here on the connection is deaf, and stays so; another would be as good as new. A machine that is slower than the
+	// From here on this connection gets no replies. Another one would. A machine slower than the
 	// pings may cost further connections.
 	deaf := proxy.On("PING", 1, redistest.DropReply)
 	<-deaf.Hit()
-	eventually(t, "the subscription is confirmed on another connection", func() bool { return a.heard() >= 2 })
+	eventually(t, "a confirmation on another connection", func() bool { return a.heard() >= 2 })
 	direct := srv.Client(t)
 	announce(t, a, func() error { return direct.Publish(t.Context(), "a", "0").Err() })
 
-	// Now none is.
+	// Now no connection gets replies.
 	gone := lost.Load()
 	proxy.Stall()
-	eventually(t, "the connection is given up", func() bool { return lost.Load() > gone })
+	eventually(t, "the connection to be closed", func() bool { return lost.Load() > gone })
 	heard := a.heard()
 	proxy.Restore()
-	eventually(t, "the subscription is confirmed anew", func() bool { return a.heard() > heard })
-	eventually(t, "one connection is left", func() bool { return len(connections(t, direct)) == 1 })
+	eventually(t, "another confirmation", func() bool { return a.heard() > heard })
+	eventually(t, "one connection", func() bool { return len(connections(t, direct)) == 1 })
 }
 
-// Lost and Back are called once for each outage, also if the last listener leaves during it.
-func TestLostAndBack(t *testing.T) {
+// Lost and Back are called once per outage, even if the last listener leaves during it.
+func TestLost_Back(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	proxy := srv.Proxy(t)
-	told := make(chan string, 100)
+	events := make(chan string, 100)
 	h := newHub(t, proxy.Client(t), func(c *Config) {
-		c.Lost = func(err error) { told <- fmt.Sprint("lost ", err != nil) }
-		c.Back = func() { told <- "back" }
+		c.Lost = func(err error) { events <- fmt.Sprint("lost ", err != nil) }
+		c.Back = func() { events <- "back" }
 	})
 	wantTold := func(want string) {
 		t.Helper()
 		select {
-		case got := <-told:
+		case got := <-events:
 			if got != want {
-				t.Errorf("told %q, want %q", got, want)
+				t.Errorf("event %q, want %q", got, want)
 			}
 		case <-time.After(patience):
 			t.Fatalf("timed out waiting for %q", want)
@@ -439,7 +442,7 @@ func TestLostAndBack(t *testing.T) {
 		wantTold("lost true")
 		if !listens {
 			a.Close()
-			eventually(t, "nobody listens", func() bool { return h.Len() == 0 })
+			eventually(t, "all channels to be forgotten", func() bool { return h.Len() == 0 })
 		}
 		proxy.Restore()
 		if !listens {
@@ -448,14 +451,15 @@ func TestLostAndBack(t *testing.T) {
 		wantTold("back")
 	}
 	a.Close()
-	eventually(t, "nobody listens", func() bool { return h.Len() == 0 })
+	eventually(t, "all channels to be forgotten", func() bool { return h.Len() == 0 })
 	h.Close()
-	if len(told) > 0 {
-		t.Errorf("told %q as well", <-told)
+	if len(events) > 0 {
+		t.Errorf("extra event %q", <-events)
 	}
 }
 
-// Pings keep a connection that has nothing to say, and are not sent where messages do the same, or nobody listens.
+// Pings keep an idle connection alive. They are not sent while messages arrive, or without
+// listeners.
 func TestPings(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -463,8 +467,8 @@ func TestPings(t *testing.T) {
 	h := newHub(t, proxy.Client(t), pingEvery(100*time.Millisecond))
 	a := listen(h, "a")
 	awaitHeard(t, a, 1)
-	// On a machine that stands still for a moment pings are answered too late, and then the connection is given up as it should
-	// be; that does not go on all the time.
+	// If the machine stalls, pings are answered too late and the connection is closed, as it should
+	// be. That cannot happen in every attempt.
 	eventually(t, "a few pings leave everything as it is", func() bool {
 		pings, subscribes, heard := proxy.Count("PING"), proxy.Count("SUBSCRIBE"), a.heard()
 		eventually(t, "a few pings", func() bool { return proxy.Count("PING") >= pings+5 })
@@ -472,11 +476,11 @@ func TestPings(t *testing.T) {
 	})
 
 	a.Close()
-	eventually(t, "nobody listens", func() bool { return h.Len() == 0 })
+	eventually(t, "all channels to be forgotten", func() bool { return h.Len() == 0 })
 	pings := proxy.Count("PING")
 	time.Sleep(600 * time.Millisecond)
-	if n := proxy.Count("PING"); n > pings+1 { // one may have been due just then
-		t.Errorf("%d pings while nobody listens", n-pings)
+	if n := proxy.Count("PING"); n > pings+1 { // one may just have been due
+		t.Errorf("%d pings without listeners", n-pings)
 	}
 	b := listen(h, "b")
 	awaitHeard(t, b, 1)
@@ -493,7 +497,7 @@ func TestSharded(t *testing.T) {
 	a, b := listen(h, "a"), listen(h, "b")
 	awaitHeard(t, a, 1)
 	awaitHeard(t, b, 1)
-	publish(t, rdb, "a") // another namespace
+	publish(t, rdb, "a") // plain and sharded channels are separate
 	for range 2 {
 		if err := rdb.SPublish(ctx, "a", "0").Err(); err != nil {
 			t.Fatal(err)
@@ -503,13 +507,13 @@ func TestSharded(t *testing.T) {
 	awaitHeard(t, b, 1)
 	a.Close()
 	b.Close()
-	eventually(t, "all is unsubscribed from", func() bool {
+	eventually(t, "all channels to be unsubscribed", func() bool {
 		list, err := rdb.PubSubShardChannels(ctx, "*").Result()
 		return err == nil && len(list) == 0 && h.Len() == 0
 	})
 }
 
-// With both, a channel counts as confirmed when both commands are.
+// With both commands, a channel is confirmed when both are.
 func TestBoth(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -519,7 +523,7 @@ func TestBoth(t *testing.T) {
 	held := proxy.On("SSUBSCRIBE", 1, redistest.HoldRequest)
 	a := listen(h, "a")
 	<-held.Hit()
-	eventually(t, "the first command is executed", func() bool { return len(channels(t, rdb)) == 1 })
+	eventually(t, "the first command to be executed", func() bool { return len(channels(t, rdb)) == 1 })
 	if second := listen(h, "a"); second.confirmed || a.heard() != 0 {
 		t.Errorf("confirmed by one of two commands: %v, %d notifications", second.confirmed, a.heard())
 	}
@@ -546,11 +550,11 @@ func TestChurn(t *testing.T) {
 	first := listen(h, "a")
 	<-held.Hit()
 	first.Close()
-	eventually(t, "UNSUBSCRIBE is sent", func() bool { return proxy.Count("UNSUBSCRIBE") == 1 })
+	eventually(t, "an UNSUBSCRIBE", func() bool { return proxy.Count("UNSUBSCRIBE") == 1 })
 	second := listen(h, "a")
-	eventually(t, "SUBSCRIBE is sent again", func() bool { return proxy.Count("SUBSCRIBE") == 2 })
+	eventually(t, "a second SUBSCRIBE", func() bool { return proxy.Count("SUBSCRIBE") == 2 })
 	if third := listen(h, "a"); third.confirmed || second.heard() != 0 {
-		t.Error("confirmed by the answer to a SUBSCRIBE that an UNSUBSCRIBE has followed")
+		t.Error("confirmed by the reply to a SUBSCRIBE before an UNSUBSCRIBE")
 	}
 	held.Release()
 	awaitHeard(t, second, 1)
@@ -560,7 +564,7 @@ func TestChurn(t *testing.T) {
 	publish(t, rdb, "a")
 	awaitHeard(t, second, 2)
 
-	// And many at once.
+	// The same with many at once.
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
@@ -574,15 +578,15 @@ func TestChurn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "only a is left", func() bool { return h.Len() == 1 && slices.Equal(channels(t, rdb), []string{"a"}) })
+	eventually(t, "only a", func() bool { return h.Len() == 1 && slices.Equal(channels(t, rdb), []string{"a"}) })
 	for i := range 5 {
 		l := listen(h, fmt.Sprint("churn:", i))
 		awaitHeard(t, l, 1)
 	}
 }
 
-// Whoever subscribes is told when messages can be missed no longer: at once, or by a notification. That is so also when the
-// end of an earlier subscription has been decided and not been sent.
+// Every subscriber learns when it can miss no more messages: at once, or by a notification. That
+// also holds if an earlier subscription is about to end but its UNSUBSCRIBE is not sent yet.
 func TestEverySubscriptionIsConfirmed(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, redistest.Start(t).Client(t))
@@ -590,12 +594,12 @@ func TestEverySubscriptionIsConfirmed(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 500 {
-				told := make(chan struct{}, 100)
-				l := &listenerFunc{func() { told <- struct{}{} }}
+				notified := make(chan struct{}, 100)
+				l := &listenerFunc{func() { notified <- struct{}{} }}
 				channel, confirmed := h.Subscribe(fmt.Sprint("confirmed:", g), l)
 				if !confirmed {
 					select {
-					case <-told:
+					case <-notified:
 					case <-time.After(patience):
 						t.Errorf("subscription %d was never confirmed", i)
 						return
@@ -611,8 +615,8 @@ func TestEverySubscriptionIsConfirmed(t *testing.T) {
 	wg.Wait()
 }
 
-// Where the server forbids a channel there is an error instead of a confirmation, every time. That must not become a
-// storm of connections, and the other channels' subscribers must not be told to ask Redis all the time.
+// If the server forbids a channel, it answers each attempt with an error. That must not cause a
+// storm of connections, nor make listeners of other channels ask Redis all the time.
 func TestForbiddenChannel(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -626,7 +630,7 @@ func TestForbiddenChannel(t *testing.T) {
 	awaitHeard(t, good, 1)
 	bad := listen(h, "bad:1")
 
-	eventually(t, "it is tried again", func() bool { return proxy.Count("SUBSCRIBE") >= 4 })
+	eventually(t, "retries", func() bool { return proxy.Count("SUBSCRIBE") >= 4 })
 	begun, before := time.Now(), proxy.Count("HELLO")
 	time.Sleep(2 * time.Second)
 	n := proxy.Count("HELLO") - before
@@ -637,7 +641,7 @@ func TestForbiddenChannel(t *testing.T) {
 		t.Error("a forbidden channel was confirmed")
 	}
 	bad.Close()
-	eventually(t, "good is subscribed to again", func() bool {
+	eventually(t, "good to be subscribed again", func() bool {
 		if !slices.Equal(channels(t, rdb), []string{"good:1"}) {
 			return false
 		}
@@ -657,7 +661,7 @@ func TestClose(t *testing.T) {
 		h := newHub(t, rdb)
 		h.Close()
 		h.Close()
-		l := listen(h, "a") // starts nothing; goleak would tell
+		l := listen(h, "a") // starts nothing, or goleak fails
 		l.Close()
 	})
 	t.Run("in use", func(t *testing.T) {
@@ -668,7 +672,7 @@ func TestClose(t *testing.T) {
 		if h.Len() != 0 {
 			t.Errorf("Len = %d after Close", h.Len())
 		}
-		eventually(t, "the connection is gone", func() bool { return len(connections(t, rdb)) == 0 })
+		eventually(t, "the connection to close", func() bool { return len(connections(t, rdb)) == 0 })
 		a.Close()
 		h.Close()
 	})
@@ -693,7 +697,7 @@ func TestClose(t *testing.T) {
 		proxy.Stall()
 		h := newHub(t, proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second }))
 		listen(h, "a")
-		eventually(t, "it connects", func() bool {
+		eventually(t, "a connection", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return len(h.lines) == 1
@@ -703,7 +707,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// closes fails the test unless Close comes to an end by itself.
+// closes fails the test unless Close returns in time.
 func closes(t *testing.T, h *Hub) {
 	t.Helper()
 	begun, closed := time.Now(), make(chan struct{})
@@ -715,6 +719,6 @@ func closes(t *testing.T, h *Hub) {
 	case <-closed:
 		t.Logf("Close took %s", time.Since(begun))
 	case <-time.After(patience):
-		t.Errorf("Close goes on after %s", patience)
+		t.Errorf("Close still runs after %s", patience)
 	}
 }

@@ -7,36 +7,37 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A line keeps a connection to a node open for as long as routes are on it. All its fields but the constant ones are
-// guarded by Hub.mu.
+// A line keeps a connection to a node open while it has routes. Hub.mu guards all fields that
+// change.
 type line struct {
 	hub  *Hub
-	node *redis.Client // nil: the only one, or in a cluster any
+	node *redis.Client // nil: the only server, or any node of a cluster
 
-	routes  int           // how many; the channels have them
+	routes  int           // number of routes; the channels hold them
 	changed []change      // routes that may differ from what is wanted
-	wake    chan struct{} // something in changed
+	wake    chan struct{} // signals that changed is not empty
 }
 
-// A change is a route to look at, with its channel, which it does not know itself.
+// A change is a route to be synchronized, and its channel.
 type change struct {
 	*route
 	channel *Channel
 }
 
-// A route is the subscription to one channel by one command on one line. It is over, and forgotten, when it is not wanted
-// any more and the server has answered everything.
+// A route is the subscription to one channel by one command on one line. It ends when it is not
+// wanted any more and the server has answered everything.
 type route struct {
 	line *line
 	next *route // of the same channel
 	kind uint8
-	slot uint16 // in a cluster, of a sharded channel: one command carries channels of one slot only
+	// The slot of a sharded channel in a cluster, where a command takes channels of one slot only.
+	slot uint16
 
 	wanted     bool
-	subscribed bool  // as far as has been sent on the present connection
-	again      bool  // subscribed or not, another SUBSCRIBE is due, for whom its confirmation tells
-	changed    bool  // it stands in line.changed
-	unanswered int32 // SUBSCRIBEs sent on the present connection and not confirmed
+	subscribed bool  // as sent on the current connection
+	again      bool  // send another SUBSCRIBE in any case: its confirmation notifies new listeners
+	changed    bool  // it is in line.changed
+	unanswered int32 // SUBSCRIBEs sent on the current connection and not confirmed
 	leaving    int32 // UNSUBSCRIBEs, likewise
 }
 
@@ -44,26 +45,26 @@ func (r *route) confirmed() bool {
 	return r.wanted && r.subscribed && !r.again && r.unanswered == 0
 }
 
-// want has a route wanted from now on. One that was not, and is subscribed to all the same since its end has not been sent yet,
-// is subscribed to once more: nobody else would tell those who have come in the meantime.
+// want marks a route as wanted. If it was not, but its UNSUBSCRIBE has not been sent yet, it is
+// subscribed once more: without that confirmation the new listeners would never be notified.
 func (r *route) want() {
 	if !r.wanted {
 		r.wanted, r.again = true, true
 	}
 }
 
-// reject has a route wanted no longer.
+// reject marks a route as not wanted.
 func (r *route) reject() { r.wanted, r.again = false, false }
 
-// disconnect forgets what has been sent: it is of no consequence any more.
+// disconnect resets what was sent on a connection that is gone.
 func (r *route) disconnect() { r.subscribed, r.unanswered, r.leaving = false, 0, 0 }
 
-// run has one session after the other until no route is left when one has ended, or the hub is closed.
+// run runs one session after another, until a session ends and no route is left, or the hub closes.
 func (l *line) run() {
 	for failures := 0; l.needed(); failures++ {
 		s := newSession(l)
 		err := s.run(l.hub.ctx)
-		routes := l.broke()
+		routes := l.disconnected()
 		if s.heard.Load() {
 			failures = 0
 		}
@@ -76,7 +77,7 @@ func (l *line) run() {
 	}
 }
 
-// needed gives the line up if it is not.
+// needed reports whether the line has routes, and removes it from the hub if not.
 func (l *line) needed() bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -85,12 +86,12 @@ func (l *line) needed() bool {
 	}
 	delete(l.hub.lines, l.node)
 	if l.node != nil {
-		delete(l.hub.lost, l.node) // its channels are elsewhere by now, and it may never come back
+		delete(l.hub.lost, l.node) // its channels have moved, and the node may never come back
 	}
 	return false
 }
 
-// open returns a pub/sub object without channels. It does not connect yet.
+// open returns a PubSub without channels. It does not connect yet.
 func (l *line) open() (*redis.PubSub, error) {
 	h := l.hub
 	switch {
@@ -106,28 +107,30 @@ func (l *line) open() (*redis.PubSub, error) {
 	return node.Subscribe(h.ctx), nil
 }
 
-// broke is told when the connection is gone. Whoever is wanted is subscribed to on the next one, unless the router finds by
-// then that it belongs elsewhere. It returns how many there are.
-func (l *line) broke() (wanted int) {
+// disconnected resets all routes after the connection has ended and returns how many are wanted.
+// The next session subscribes to those, unless the router has moved them by then.
+func (l *line) disconnected() (wanted int) {
 	h := l.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.each(func(c *Channel, r *route) {
+	l.eachLocked(func(c *Channel, r *route) {
 		r.disconnect()
 		l.touch(c, r)
 		if r.wanted {
 			wanted++
-			h.mark(c)
+			h.markLocked(c)
 		}
 		l.settle(c, r)
 	})
-	h.distrust()
+	h.distrustLocked()
 	return wanted
 }
 
-// each calls f, which may settle it, for every route on the line. It looks at those of all lines: trouble is rare, and a
-// list of its own would cost each route more than that. Locked, as all that follows.
-func (l *line) each(f func(*Channel, *route)) {
+// eachLocked calls f for every route on the line; f may end the route. It searches the routes of
+// all lines: failures are rare, and a list per line would cost each route more.
+//
+// The functions below need the mutex, unless they say otherwise.
+func (l *line) eachLocked(f func(*Channel, *route)) {
 	for _, c := range l.hub.channels {
 		for r := c.routes; r != nil; {
 			next := r.next
@@ -139,7 +142,7 @@ func (l *line) each(f func(*Channel, *route)) {
 	}
 }
 
-// find is the route of a channel on the line, or nil.
+// find returns the route of a channel on the line, or nil.
 func (l *line) find(c *Channel, kind uint8) *route {
 	for r := c.routes; r != nil; r = r.next {
 		if r.line == l && r.kind == kind {
@@ -149,7 +152,7 @@ func (l *line) find(c *Channel, kind uint8) *route {
 	return nil
 }
 
-// route is the route of a channel on the line, which is made if need be.
+// route returns the route of a channel on the line, and creates it if necessary.
 func (l *line) route(c *Channel, kind uint8) *route {
 	r := l.find(c, kind)
 	if r == nil {
@@ -163,7 +166,7 @@ func (l *line) route(c *Channel, kind uint8) *route {
 	return r
 }
 
-// touch has the session look at a route of a channel.
+// touch makes the session synchronize a route.
 func (l *line) touch(c *Channel, r *route) {
 	if !r.changed {
 		r.changed = true
@@ -172,38 +175,38 @@ func (l *line) touch(c *Channel, r *route) {
 	wake(l.wake)
 }
 
-// settle forgets a route of a channel that is over.
+// settle removes a route that has ended.
 func (l *line) settle(c *Channel, r *route) {
 	if r.wanted || r.subscribed || r.unanswered > 0 || r.leaving > 0 {
 		return
 	}
-	if c.remove(r) { // not for the second time, when the session comes to look at it
+	if c.remove(r) { // the session may come to it a second time
 		l.routes--
-		l.hub.forget(c)
+		l.hub.forgetLocked(c)
 	}
 }
 
-// displace has a channel, a route of which this node does not serve, placed anew.
+// displace makes the router place a channel again whose route this node does not serve.
 func (l *line) displace(c *Channel, r *route) {
 	r.disconnect()
 	if r.wanted {
-		l.hub.mark(c)
-		l.hub.distrust()
+		l.hub.markLocked(c)
+		l.hub.distrustLocked()
 	}
 	l.settle(c, r)
 }
 
-// An order is a command, for the channels of one slot where that matters.
+// An order is a SUBSCRIBE or UNSUBSCRIBE command, for channels of one slot where that matters.
 type order struct {
 	kind      uint8
 	subscribe bool
 	slot      uint16
 }
 
-// ordersAtOnce bounds how many channels are taken, and so the size of a command.
+// ordersAtOnce bounds how many channels takeOrders returns, and so the size of a command.
 const ordersAtOnce = 500
 
-// takeOrders says what to send next, and takes it as sent. Not locked.
+// takeOrders returns the commands to send next and records them as sent. It takes the mutex.
 func (l *line) takeOrders() map[order][]string {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -230,32 +233,33 @@ func (l *line) takeOrders() map[order][]string {
 		n++
 	}
 	if l.changed = l.changed[looked:]; len(l.changed) == 0 {
-		l.changed = nil // what a crowd has needed is not kept
+		l.changed = nil // frees the memory after a burst
 	}
 	return orders
 }
 
-// confirm counts a confirmation and returns whom to tell, or nil. Not locked.
+// confirm records a confirmation and returns the listener to notify, or nil. It takes the mutex.
 func (l *line) confirm(name string, kind uint8) Listener {
 	h := l.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.channel(name)
+	c := h.channelLocked(name)
 	r := l.route(c, kind)
 	if r.unanswered > 0 {
 		r.unanswered--
 	} else if !r.subscribed {
-		r.subscribed = true // it had been given up; what is not wanted is unsubscribed from
+		r.subscribed = true // the route had ended; if it is not wanted, this unsubscribes
 		l.touch(c, r)
 	}
 	l.settle(c, r)
-	if r.wanted && h.confirmed(c) {
+	if r.wanted && h.confirmedLocked(c) {
 		return c.listener
 	}
 	return nil
 }
 
-// left is told of the end of a subscription: one that was asked for, or the node serves the channel no longer. Not locked.
+// left records the end of a subscription, either asked for or because the node no longer serves the
+// channel. It takes the mutex.
 func (l *line) left(name string, kind uint8) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -273,18 +277,18 @@ func (l *line) left(name string, kind uint8) {
 	}
 }
 
-// refused is told of an error of the node that concerns routes. Not locked.
+// refused records an error reply that concerns some routes. It takes the mutex.
 func (l *line) refused(concerns func(*route) bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	l.each(func(c *Channel, r *route) {
+	l.eachLocked(func(c *Channel, r *route) {
 		if concerns(r) {
 			l.displace(c, r)
 		}
 	})
 }
 
-// busy says whether anything is expected on the line. Not locked.
+// busy reports whether the line has routes. It takes the mutex.
 func (l *line) busy() bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()

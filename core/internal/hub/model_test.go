@@ -11,8 +11,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A model is a hub without goroutines, its lines, and the servers at their other ends. What the goroutines would do at any time
-// is done here in an order of chance, one step after another.
+// A model is a hub without goroutines, with its lines and the servers they connect to. It does the
+// goroutines' steps in random order, one at a time.
 type model struct {
 	*testing.T
 	hub       *Hub
@@ -22,7 +22,7 @@ type model struct {
 	homes     map[string]*end // in a cluster, of sharded channels
 }
 
-// An end is a connection to a server, with what is on its way there and back.
+// An end is a connection to a server, with its requests and answers in flight.
 type end struct {
 	*line
 	requests []request
@@ -35,13 +35,13 @@ type subscription struct {
 	kind uint8
 }
 
-// A request subscribes, or unsubscribes.
+// A request is a SUBSCRIBE or UNSUBSCRIBE.
 type request struct {
 	subscription
 	leave bool
 }
 
-// An answer is to a request, unless a server has unsubscribed by itself.
+// An answer is the reply to a request, or an unsubscription by the server.
 type answer struct {
 	request
 	moved bool // MOVED
@@ -49,11 +49,11 @@ type answer struct {
 
 func newModel(t *testing.T, chance *rand.Rand, commands [kinds]bool, nodes int) *model {
 	h := newHub(t, nil)
-	h.started, h.kinds = true, commands // nobody routes but the model
+	h.started, h.kinds = true, commands // only the model routes
 	m := &model{T: t, hub: h, chance: chance, homes: make(map[string]*end)}
 	m.connect(nil)
 	if nodes > 0 {
-		h.cluster = new(redis.ClusterClient) // nobody asks it
+		h.cluster = new(redis.ClusterClient) // never called
 	}
 	for range nodes {
 		m.connect(new(redis.Client))
@@ -95,7 +95,8 @@ func (m *model) leave() {
 	}
 }
 
-// home is where a sharded channel belongs: the only server, or in a cluster a node.
+// home returns the server of a sharded channel: the only one, or in a cluster the owner of its
+// slot.
 func (m *model) home(name string) *end {
 	if len(m.ends) == 1 {
 		return m.ends[0]
@@ -106,7 +107,7 @@ func (m *model) home(name string) *end {
 	return m.homes[name]
 }
 
-// move is what a cluster does with a slot. The node from which it is taken tells those who have subscribed to its channels.
+// move moves a slot as a cluster does. The old node unsubscribes the slot's channels.
 func (m *model) move() {
 	if len(m.ends) == 1 {
 		return
@@ -120,17 +121,17 @@ func (m *model) move() {
 	}
 }
 
-// route is what the router does when it has asked the cluster.
+// route does the router's work after it has read the slots.
 func (m *model) route() {
 	todo := m.hub.changed
 	m.hub.changed = nil
 	for _, c := range todo {
 		c.changed = false
-		m.hub.place(c, m.home(c.name).node)
+		m.hub.placeLocked(c, m.home(c.name).node)
 	}
 }
 
-// send is what a session's writer does.
+// send does the work of a session's writer.
 func (e *end) send() {
 	orders := e.takeOrders()
 	for kind := range uint8(kinds) {
@@ -144,7 +145,7 @@ func (e *end) send() {
 	}
 }
 
-// serve is what a server does.
+// serve does a server's work.
 func (m *model) serve(e *end) {
 	if len(e.requests) == 0 {
 		return
@@ -161,7 +162,7 @@ func (m *model) serve(e *end) {
 	}
 }
 
-// hear is what a session's reader does.
+// hear does the work of a session's reader.
 func (e *end) hear() {
 	if len(e.answers) == 0 {
 		return
@@ -184,10 +185,10 @@ func (e *end) hear() {
 func (e *end) breakOff() {
 	e.requests, e.answers = nil, nil
 	clear(e.served)
-	e.broke()
+	e.disconnected()
 }
 
-// rest does all that is still to be done.
+// rest does all remaining work.
 func (m *model) rest() {
 	for busy := true; busy; {
 		busy = len(m.hub.changed) > 0
@@ -201,7 +202,7 @@ func (m *model) rest() {
 	}
 }
 
-// check looks at what must hold after every step, but when slots move: nobody hears of that at once.
+// check checks what must hold after every step, unless slots move, which clients learn only later.
 func (m *model) check() {
 	m.Helper()
 	if len(m.ends) > 1 {
@@ -211,13 +212,13 @@ func (m *model) check() {
 	for _, l := range m.listeners {
 		for _, s := range m.subscriptions(l) {
 			if m.hub.Confirmed(l.channel) && (!server.served[s] || slices.Contains(server.requests, request{s, true})) {
-				m.Fatalf("%v counts as confirmed; served is %v, and on their way are %v", s, server.served, server.requests)
+				m.Fatalf("%v is confirmed; served: %v, in flight: %v", s, server.served, server.requests)
 			}
 		}
 	}
 }
 
-// subscriptions are what it takes to listen.
+// subscriptions returns the subscriptions that a listener needs.
 func (m *model) subscriptions(l *listener) (list []subscription) {
 	for kind, used := range m.hub.kinds {
 		if used {
@@ -227,7 +228,7 @@ func (m *model) subscriptions(l *listener) (list []subscription) {
 	return list
 }
 
-// checkAtRest looks at what must hold when nothing is left to be done.
+// checkAtRest checks what must hold when no work is left.
 func (m *model) checkAtRest() {
 	m.Helper()
 	wanted := make(map[*end]map[subscription]bool)
@@ -245,7 +246,7 @@ func (m *model) checkAtRest() {
 			wanted[at][s] = true
 		}
 		if !l.confirmed && l.heard() == 0 {
-			m.Errorf("somebody who listens to %s was never told of it", l.channel.name)
+			m.Errorf("a listener of %s was never notified", l.channel.name)
 		}
 		if !m.hub.Confirmed(l.channel) {
 			m.Errorf("%s is not confirmed", l.channel.name)
@@ -253,19 +254,19 @@ func (m *model) checkAtRest() {
 	}
 	for i, e := range m.ends {
 		if !maps.Equal(e.served, wanted[e]) {
-			m.Errorf("server %d has %v, wanted is %v", i, e.served, wanted[e])
+			m.Errorf("server %d has %v, want %v", i, e.served, wanted[e])
 		}
 		if e.routes != len(wanted[e]) {
-			m.Errorf("%d routes to server %d, wanted is %v", e.routes, i, wanted[e])
+			m.Errorf("%d routes to server %d, want %v", e.routes, i, wanted[e])
 		}
 	}
 	if m.hub.Len() != len(channels) {
-		m.Errorf("%d channels, wanted are %v", m.hub.Len(), channels)
+		m.Errorf("%d channels, want %v", m.hub.Len(), channels)
 	}
 }
 
-// Whatever comes in between, the servers have in the end the subscriptions that are wanted and no others, and whoever subscribes
-// is told when messages can be missed no longer.
+// In any order of steps, the servers end up with exactly the wanted subscriptions, and every
+// listener learns when it can miss no more messages.
 func TestAnyOrder(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{0, 3} {

@@ -10,15 +10,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// reloadPause is how long what the cluster says of its slots is believed at least. A node may not know yet what another has
-// just told us.
+// reloadPause is the least time between two reloads of the cluster's slots. A node may not know yet
+// what another has just announced.
 const reloadPause = 200 * time.Millisecond
 
-// secondLook is how long after trouble everything is routed once more: a channel may have ended up at a node that serves
-// it as well, but only as a replica, when the others did not know the new master yet.
+// secondLook is how long after a failure all channels are placed once more. A channel may have been
+// placed at a node that serves it only as a replica, because the others did not know the new
+// master.
 const secondLook = 2 * time.Second
 
-// run is the router. It routes every channel whose listeners, or whose node, may have changed.
+// run is the router. It places every channel whose listeners or node may have changed.
 func (h *Hub) run() {
 	if !h.learnCommands() {
 		return
@@ -49,7 +50,7 @@ func (h *Hub) run() {
 	}
 }
 
-// learnCommands returns false when the hub was closed before.
+// learnCommands calls Config.Commands until it succeeds. It returns false if the hub closes first.
 func (h *Hub) learnCommands() bool {
 	for failures := 0; ; failures++ {
 		plain, sharded, err := h.cfg.Commands(h.ctx)
@@ -65,7 +66,7 @@ func (h *Hub) learnCommands() bool {
 	}
 }
 
-// sleep returns false when the hub was closed meanwhile.
+// sleep waits for d. It returns false if the hub closes first.
 func (h *Hub) sleep(d time.Duration) bool {
 	select {
 	case <-h.ctx.Done():
@@ -75,12 +76,12 @@ func (h *Hub) sleep(d time.Duration) bool {
 	}
 }
 
-// pause grows with the failures in a row, from 10ms to 1s.
+// pause returns the backoff after a number of failures in a row, from 10ms to 1s.
 func pause(failures int) time.Duration {
 	return min(10*time.Millisecond<<min(failures, 7), time.Second)
 }
 
-// review has everything routed again that may be elsewhere by now without a word of its node.
+// review makes the router place every channel again that may have moved without notice.
 func (h *Hub) review() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +90,7 @@ func (h *Hub) review() {
 	}
 	h.stale = true
 	for _, c := range h.channels {
-		h.mark(c)
+		h.markLocked(c)
 	}
 }
 
@@ -99,8 +100,8 @@ func (h *Hub) isStale() bool {
 	return h.stale && h.cluster != nil
 }
 
-// reload reads the cluster's slots anew. When that fails, or takes long, what was known must do until the next trouble: the
-// one node that is asked may be the one that is in trouble.
+// reload reads the cluster's slots again. If that fails or takes long, the old slots must do until
+// the next failure: the node that is asked may be the one in trouble.
 func (h *Hub) reload() {
 	h.mu.Lock()
 	h.stale = false
@@ -117,13 +118,13 @@ func (h *Hub) reload() {
 	}
 }
 
-// distrust has the cluster's slots read again before the next channel is routed. Locked.
-func (h *Hub) distrust() {
+// distrustLocked makes the router reload the cluster's slots before it places the next channel.
+func (h *Hub) distrustLocked() {
 	h.stale = true
 	wake(h.wake)
 }
 
-// masters reads the cluster's slots anew and returns the nodes that have any.
+// masters reloads the cluster's slots and returns the masters.
 func (h *Hub) masters() (nodes []*redis.Client, err error) {
 	ctx, cancel := context.WithTimeout(h.ctx, 3*time.Second)
 	defer cancel()
@@ -140,7 +141,7 @@ func (h *Hub) masters() (nodes []*redis.Client, err error) {
 	return nodes, err
 }
 
-// anyMaster is where a connection for plain channels leads in a cluster: every node hears of every message.
+// anyMaster returns a node for plain channels in a cluster, where every node gets every message.
 func (h *Hub) anyMaster() (*redis.Client, error) {
 	nodes, err := h.masters()
 	if err != nil {
@@ -170,28 +171,28 @@ func (h *Hub) route() {
 			}
 		}
 		h.mu.Lock()
-		h.place(c, node)
+		h.placeLocked(c, node)
 		h.mu.Unlock()
 	}
 }
 
-// postpone has channels routed later: the cluster cannot be asked.
+// postpone queues channels again because the cluster's slots could not be read.
 func (h *Hub) postpone(list []*Channel) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range list {
-		h.mark(c)
+		h.markLocked(c)
 	}
-	h.distrust()
+	h.distrustLocked()
 }
 
-// place gives a channel the routes that it should have, and takes from it those that it should not. node is the master of
-// its slot, in a cluster with sharded channels. Locked.
-func (h *Hub) place(c *Channel, node *redis.Client) {
+// placeLocked gives a channel the routes it needs and ends all others. node is the master of its
+// slot in a cluster with sharded channels.
+func (h *Hub) placeLocked(c *Channel, node *redis.Client) {
 	for i, wanted := range h.kinds {
 		kind := uint8(i)
 		wanted = wanted && c.listener != nil
-		var at *redis.Client // of the line for everything that is not routed by slot
+		var at *redis.Client // nil: the line of everything that is not placed by slot
 		if kind == sharded {
 			at = node
 		}
@@ -200,23 +201,23 @@ func (h *Hub) place(c *Channel, node *redis.Client) {
 			r.reject()
 			r.line.touch(c, r)
 			if wanted {
-				r = nil // the old one ends by itself
+				r = nil // the old route ends on its own
 			}
 		}
 		if !wanted {
 			continue
 		}
 		if r == nil {
-			r = h.lineTo(at).route(c, kind)
+			r = h.lineToLocked(at).route(c, kind)
 		}
 		r.want()
 		r.line.touch(c, r)
 	}
-	h.forget(c)
+	h.forgetLocked(c)
 }
 
-// lineTo is the line to a node. Locked.
-func (h *Hub) lineTo(node *redis.Client) *line {
+// lineToLocked returns the line to a node, and starts it if necessary.
+func (h *Hub) lineToLocked(node *redis.Client) *line {
 	l := h.lines[node]
 	if l == nil {
 		l = &line{

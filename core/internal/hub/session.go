@@ -12,13 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A session is one connection: a writer that subscribes, unsubscribes and pings, and a reader that hands on.
+// A session is one connection: a writer that subscribes, unsubscribes and pings, and a reader that
+// dispatches.
 type session struct {
 	line   *line
 	pubsub *redis.PubSub
-	heard  atomic.Bool   // anything at all
-	recent atomic.Bool   // anything since the last ping
-	ready  chan struct{} // closed by the writer when the connection is there
+	heard  atomic.Bool   // anything arrived
+	recent atomic.Bool   // anything arrived since the last ping
+	ready  chan struct{} // closed by the writer once it has connected
 }
 
 var errSilent = errors.New("no answer to a ping")
@@ -27,7 +28,8 @@ func newSession(l *line) *session {
 	return &session{line: l, ready: make(chan struct{})}
 }
 
-// run returns when the connection has broken or ctx has ended, with both goroutines ended, and why it did.
+// run runs the session until the connection breaks or ctx ends. It waits for both goroutines and
+// returns the cause.
 func (s *session) run(ctx context.Context) (err error) {
 	if s.pubsub, err = s.line.open(); err != nil {
 		return err
@@ -44,14 +46,15 @@ func (s *session) run(ctx context.Context) (err error) {
 		left--
 	}
 	cancel()
-	_ = s.pubsub.Close() // ends a read under way: the library does not watch the context there
+	_ = s.pubsub.Close() // ends a pending read, where go-redis does not watch the context
 	for ; left > 0; left-- {
 		<-ends
 	}
 	return err
 }
 
-// read hands on what arrives. The library's own Channel() drops messages when its reader is slow; Receive does not.
+// read dispatches what arrives. It uses Receive, because go-redis's Channel() drops messages when
+// its reader is slow.
 func (s *session) read(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -65,14 +68,14 @@ func (s *session) read(ctx context.Context) error {
 		}
 		s.heard.Store(true)
 		s.recent.Store(true)
-		if l := s.tell(received); l != nil {
+		if l := s.dispatch(received); l != nil {
 			l.Notify()
 		}
 	}
 }
 
-// tell takes what was received and returns whom it concerns, or nil.
-func (s *session) tell(received any) Listener {
+// dispatch handles what was received and returns the listener to notify, or nil.
+func (s *session) dispatch(received any) Listener {
 	switch m := received.(type) {
 	case *redis.Message:
 		return s.line.hub.listener(m.Channel)
@@ -93,8 +96,8 @@ func (s *session) tell(received any) Listener {
 	return nil
 }
 
-// concernsRoutes takes an error reply of a cluster's node that concerns some channels and leaves the connection as it is:
-// their slot is elsewhere, or nowhere. The reply to a command for a slot does not tell the channels.
+// concernsRoutes handles an error reply of a cluster node that concerns some channels but not the
+// connection: their slot has moved or is not served. Such a reply names the slot, not the channels.
 func (s *session) concernsRoutes(err error) bool {
 	switch {
 	case s.line.hub.cluster == nil:
@@ -114,7 +117,7 @@ func (s *session) concernsRoutes(err error) bool {
 	return false
 }
 
-// write brings the connection in line with what is wanted.
+// write keeps the subscriptions of the connection in line with what is wanted, and pings.
 func (s *session) write(ctx context.Context) error {
 	ping := time.NewTicker(s.line.hub.cfg.PingInterval)
 	defer ping.Stop()
@@ -152,7 +155,7 @@ func (s *session) synchronise(ctx context.Context) error {
 		if len(orders) == 0 {
 			return nil
 		}
-		for kind := range uint8(kinds) { // in one order always
+		for kind := range uint8(kinds) { // in a fixed order
 			for o, channels := range orders {
 				if o.kind != kind {
 					continue

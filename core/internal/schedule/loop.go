@@ -5,30 +5,32 @@ import (
 	"time"
 )
 
-// A Loop is a goroutine that looks whether it is time for something: when it starts, when a pause is over, and when it is nudged.
+// A Loop is a goroutine that calls a function when it starts, when a pause is over, and when
+// nudged.
 type Loop struct {
-	nudge chan struct{} // holds one
+	nudge chan struct{} // buffered for one
 	stop  chan struct{}
 	ended chan struct{}
 	once  sync.Once
 }
 
-// NewLoop starts a loop. look does what is due, and says how long to sleep after it; below 0: until nudged. It must not block.
+// NewLoop starts a loop. look does what is due and returns how long to sleep after it; below 0:
+// until nudged. It must not block.
 func NewLoop(look func() (sleep time.Duration)) *Loop {
 	l := &Loop{nudge: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 	go l.run(look)
 	return l
 }
 
-// Nudge has it look soon: a look begins after this.
+// Nudge wakes the loop: a call of look begins after this.
 func (l *Loop) Nudge() {
 	select {
 	case l.nudge <- struct{}{}:
-	default: // it is about to look
+	default: // a call of look is about to begin
 	}
 }
 
-// Close ends the loop, after a look that is under way.
+// Close stops the loop and waits for a running look.
 func (l *Loop) Close() {
 	l.once.Do(func() { close(l.stop) })
 	<-l.ended

@@ -1,5 +1,5 @@
-// Package schedule calls back at given times: one goroutine and one heap for any number of entries, where a timer
-// each would do the same at a higher price and could not fire neighbours together.
+// Package schedule calls back at given times. It uses one goroutine and one heap for any number of
+// entries. A timer for each would cost more and could not fire neighbours together.
 package schedule
 
 import (
@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// An Entry is one thing to be done at some time; the zero value is not scheduled. It belongs to one Schedule.
+// An Entry is a scheduled value. The zero value is not scheduled. It belongs to one Schedule.
 type Entry[T any] struct {
 	value T
-	place int // in the heap, plus one; 0: not scheduled
+	place int // index in the heap plus one; 0: not scheduled
 }
 
 // A Schedule holds entries and fires them when they are due.
 type Schedule[T any] struct {
 	fire  func(due []T)
 	slack time.Duration
-	began time.Time // 0 by its clock
+	began time.Time // origin of the schedule's clock
 
 	mu      sync.Mutex
 	entries entries[T]
-	sleeps  time.Duration // until when the loop sleeps, unless it is nudged; past: it is about to look
+	sleeps  time.Duration // when the loop wakes, unless it is nudged; past: it is about to look
 
 	loop *Loop
 }
 
-// New starts a schedule. fire is called on the schedule's goroutine with everything that is due, or will be within slack; it must
-// not block.
+// New starts a schedule. It calls fire on its goroutine with all values that are due, or will be
+// within slack. fire must not block.
 func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
 	s := &Schedule[T]{
 		fire:  fire,
@@ -39,15 +39,16 @@ func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
 	return s
 }
 
-// never is later than everything that is due.
+// never is later than any due time.
 const never time.Duration = math.MaxInt64
 
-// after is the time that comes a delay after another; a delay of centuries may be meant as one without end.
+// after returns now + delay without overflow. Callers may pass a delay of centuries to mean
+// forever.
 func after(now, delay time.Duration) time.Duration {
 	return now + min(delay, never-now)
 }
 
-// Set schedules a value to be fired after a delay; an entry that is scheduled already is moved.
+// Set schedules a value to fire after a delay. It moves an entry that is already scheduled.
 func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +61,7 @@ func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
 	}
 }
 
-// Cancel takes an entry out. One that is just being fired is past that.
+// Cancel removes an entry. It does not stop an entry that is being fired.
 func (s *Schedule[T]) Cancel(e *Entry[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,14 +70,14 @@ func (s *Schedule[T]) Cancel(e *Entry[T]) {
 	}
 }
 
-// Len is the number of entries that are scheduled.
+// Len returns the number of scheduled entries.
 func (s *Schedule[T]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.entries)
 }
 
-// Close ends the schedule, after a fire that is under way. Entries that are left are never fired.
+// Close stops the schedule after a running fire. It never fires the remaining entries.
 func (s *Schedule[T]) Close() { s.loop.Close() }
 
 func (s *Schedule[T]) look() (sleep time.Duration) {
@@ -87,7 +88,7 @@ func (s *Schedule[T]) look() (sleep time.Duration) {
 	return sleep
 }
 
-// takeDue takes out what is due and says how long to sleep after it; below 0: until nudged.
+// takeDue removes the due entries and returns how long to sleep next; below 0: until nudged.
 func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +107,8 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	return due, max(0, s.sleeps-now)
 }
 
-// entries is a heap by due time. The times stand in it, and not in the entries: it is looked at in many places for each change,
-// and each entry would have to be fetched from elsewhere for that.
+// entries is a heap by due time. It holds the times itself, because every change compares many of
+// them and each would otherwise be a fetch from an entry elsewhere in memory.
 type entries[T any] []timed[T]
 
 type timed[T any] struct {
@@ -115,10 +116,10 @@ type timed[T any] struct {
 	entry *Entry[T]
 }
 
-// kept is for how many entries an empty heap keeps room: what a crowd has needed is not for ever.
+// kept is how many entries an empty heap keeps room for. It frees the memory after a burst.
 const kept = 1024
 
-// set adds an entry, or moves it.
+// set adds or moves an entry.
 func (h *entries[T]) set(e *Entry[T], at time.Duration) {
 	if e.place == 0 {
 		*h = append(*h, timed[T]{})
@@ -127,7 +128,7 @@ func (h *entries[T]) set(e *Entry[T], at time.Duration) {
 	h.fix(e.place-1, timed[T]{at, e})
 }
 
-// remove takes out what is in a place.
+// remove removes the entry at index i.
 func (h *entries[T]) remove(i int) *Entry[T] {
 	e, last := (*h)[i].entry, len(*h)-1
 	moved := (*h)[last]
@@ -142,7 +143,7 @@ func (h *entries[T]) remove(i int) *Entry[T] {
 	return e
 }
 
-// fix puts an item where it belongs, from a place that is free.
+// fix moves an item from the free index i to where it belongs.
 func (h entries[T]) fix(i int, item timed[T]) {
 	for i > 0 && item.due < h[(i-1)/2].due {
 		h.put(i, h[(i-1)/2])

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A log notes what was fired, and when.
+// A log records what was fired, and when.
 type log struct {
 	mu     sync.Mutex
 	began  time.Time
@@ -43,7 +43,7 @@ func (l *log) want(t *testing.T, values []string, times []time.Duration) {
 	}
 }
 
-// synctest's clock stands still while anything runs: what is fired is fired at exactly the time it is due.
+// synctest's clock stops while anything runs, so values are fired exactly when they are due.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Parallel()
 	synctest.Test(t, test)
@@ -82,7 +82,7 @@ func TestSetMovesAnEntry(t *testing.T) {
 		s.Set(&earlier, "earlier", 2*time.Second)
 		s.Set(&later, "later", 4*time.Second)
 		time.Sleep(3500 * time.Millisecond)
-		s.Set(&again, "second", 2*time.Second) // it has been fired and can be used again
+		s.Set(&again, "second", 2*time.Second) // a fired entry can be reused
 		time.Sleep(time.Hour)
 		l.want(t, []string{"earlier", "first", "later", "second"},
 			[]time.Duration{2 * time.Second, 3 * time.Second, 4 * time.Second, 5500 * time.Millisecond})
@@ -101,7 +101,7 @@ func TestCancel(t *testing.T) {
 		s.Cancel(&first)
 		s.Cancel(&first)
 		time.Sleep(time.Minute)
-		s.Cancel(&kept) // long fired
+		s.Cancel(&kept) // fired long ago
 		l.want(t, []string{"kept"}, []time.Duration{2 * time.Second})
 
 		s.Set(&only, "cancelled", time.Second)
@@ -130,7 +130,7 @@ func TestDueAtOnce(t *testing.T) {
 	})
 }
 
-// A delay that leads beyond the end of time is not one that leads around it.
+// A delay so long that the due time would overflow means forever.
 func TestEndlessDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
@@ -148,7 +148,7 @@ func TestEndlessDelay(t *testing.T) {
 	})
 }
 
-// Neighbours are fired together: those within slack of the first that is due, and no others.
+// Neighbours fire together: those within slack of the first due value, and no others.
 func TestSlack(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
@@ -159,7 +159,7 @@ func TestSlack(t *testing.T) {
 			s.Set(&entries[i], string(rune('a'+i)), d*time.Millisecond)
 		}
 		time.Sleep(9999 * time.Millisecond)
-		l.want(t, nil, nil) // slack makes nobody early who is not in company
+		l.want(t, nil, nil) // slack alone fires nothing early
 		time.Sleep(time.Minute)
 		first, last := 10*time.Second, 11001*time.Millisecond
 		l.want(t, []string{"a", "b", "c", "d"}, []time.Duration{first, first, first, last})
@@ -169,7 +169,7 @@ func TestSlack(t *testing.T) {
 	})
 }
 
-// A schedule that is asleep until a far time wakes for a nearer one, also when that is set while it fires.
+// A sleeping schedule wakes for an earlier time, even one that is set while it fires.
 func TestNearerTimeWhileAsleepAndWhileFiring(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
@@ -210,19 +210,19 @@ func TestCloseWaitsForAFireUnderWay(t *testing.T) {
 		ended := false
 		s := New(0, func([]string) {
 			time.Sleep(time.Minute)
-			ended = true // the race detector watches: Close must come after
+			ended = true // the race detector checks that Close returns later
 		})
 		var e Entry[string]
 		s.Set(&e, "slow", 0)
 		time.Sleep(time.Second)
 		s.Close()
 		if !ended {
-			t.Error("Close has not waited")
+			t.Error("Close did not wait")
 		}
 	})
 }
 
-// A loop that is not to sleep looks again at once, and one that is to sleep for ever does not.
+// A loop with a sleep of 0 looks again at once. One with a negative sleep waits for a nudge.
 func TestLoopWithoutSleep(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		looks := 0
@@ -236,12 +236,12 @@ func TestLoopWithoutSleep(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if looks != 3 {
-			t.Errorf("it has looked %d times, want 3", looks)
+			t.Errorf("looked %d times, want 3", looks)
 		}
 	})
 }
 
-// Against a list of what should happen: thousands of entries, set, moved and cancelled at random.
+// A random test: thousands of entries are set, moved and cancelled.
 func TestManyAtRandom(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const n = 2000
@@ -251,7 +251,7 @@ func TestManyAtRandom(t *testing.T) {
 		s := New(0, func(due []int) {
 			for _, v := range due {
 				if _, twice := got[v]; twice {
-					t.Errorf("entry %d is fired twice", v)
+					t.Errorf("entry %d fired twice", v)
 				}
 				got[v] = time.Since(began)
 			}
@@ -282,7 +282,7 @@ func TestManyAtRandom(t *testing.T) {
 	})
 }
 
-// Many goroutines at once: whatever is set last, and not cancelled, is fired, and nothing is fired after Cancel and Close.
+// Concurrent use: entries whose last call is Set fire, and nothing fires after Cancel and Close.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -324,12 +324,12 @@ func TestConcurrentUse(t *testing.T) {
 	select {
 	case <-all:
 	case <-time.After(20 * time.Second):
-		t.Error("not all have been fired")
+		t.Error("not all values fired")
 	}
 	s.Close()
 	for i := range n {
 		if fired[2*i+1] != 0 {
-			t.Errorf("entry %d was fired though it was cancelled", 2*i+1)
+			t.Errorf("entry %d fired although it was cancelled", 2*i+1)
 		}
 	}
 }

@@ -5,35 +5,36 @@ import (
 	"time"
 )
 
-// A tick is a point in time, counted in the ring's width; a box of the ring has what is due by one.
+// A tick is a point in time in units of the ring's width. Each box of the ring holds the items due
+// in one tick.
 type tick int64
 
 const never tick = math.MaxInt64
 
 const (
-	ticks    = 512  // of an interval
-	ringSize = 1024 // boxes: more than anything is ahead
-	ahead    = 16   // ticks that a renewal may come early, to be in one batch with others
+	ticks    = 512  // per interval
+	ringSize = 1024 // boxes: more ticks than any item is ahead
+	ahead    = 16   // ticks that a renewal may be early, to fill a batch
 )
 
-// everything is more than any batch.
+// everything is larger than any batch.
 const everything = math.MaxInt
 
-// A ring has items by when they are due. To put one in and to take one out touches no more than its neighbours, where a heap
-// would have to move a dozen others. It is guarded by the watchdog's mutex.
+// A ring holds items by due time, as a timing wheel. Adding and removing one touches only its
+// neighbours, where a heap would move a dozen others. The watchdog's mutex guards it.
 type ring[H any] struct {
 	began time.Time // tick 0
 	width time.Duration
-	next  tick // all boxes before that are empty
+	next  tick // all boxes before it are empty
 	len   int
-	boxes [ringSize]*Item[H] // the first of each
+	boxes [ringSize]*Item[H] // the first item of each
 }
 
 func newRing[H any](interval time.Duration) ring[H] {
 	return ring[H]{began: time.Now(), width: max(interval/ticks, 1)}
 }
 
-// add puts in an item that is due after a delay, and returns when that is. It may be a tick early: nothing is to come late.
+// add adds an item and returns its due tick. It rounds down, so that no item is late.
 func (r *ring[H]) add(it *Item[H], delay time.Duration) tick {
 	due := tick((time.Since(r.began) + delay) / r.width)
 	if r.len == 0 || due < r.next {
@@ -50,7 +51,7 @@ func (r *ring[H]) add(it *Item[H], delay time.Duration) tick {
 	return due
 }
 
-// remove takes out an item.
+// remove removes an item.
 func (r *ring[H]) remove(it *Item[H]) {
 	if it.prev == nil {
 		r.boxes[it.box] = it.next
@@ -64,10 +65,11 @@ func (r *ring[H]) remove(it *Item[H]) {
 	r.len--
 }
 
-// take takes out what is due, if anything is, and then as much of what soon will be as makes it fill.
+// take removes all due items. If there are any, it adds items that are due soon, up to fill in
+// total.
 func (r *ring[H]) take(fill int) (due []*Item[H]) {
 	now := tick(time.Since(r.began) / r.width)
-	for t := max(r.next, now-ringSize+1); t <= now; t++ { // what is overdue by more is in the same boxes
+	for t := max(r.next, now-ringSize+1); t <= now; t++ { // older items share these boxes
 		due = r.empty(t, due, everything)
 	}
 	r.next = max(r.next, now+1)
@@ -80,7 +82,7 @@ func (r *ring[H]) take(fill int) (due []*Item[H]) {
 	return due
 }
 
-// takeAll takes out everything.
+// takeAll removes all items.
 func (r *ring[H]) takeAll() (all []*Item[H]) {
 	for t := range tick(ringSize) {
 		all = r.empty(t, all, everything)
@@ -88,7 +90,7 @@ func (r *ring[H]) takeAll() (all []*Item[H]) {
 	return all
 }
 
-// empty adds what is in a box to a list, which is not to be longer than fill.
+// empty moves items from a box to a list, up to fill in total.
 func (r *ring[H]) empty(t tick, list []*Item[H], fill int) []*Item[H] {
 	for len(list) < fill {
 		it := r.boxes[t%ringSize]
@@ -101,7 +103,7 @@ func (r *ring[H]) empty(t tick, list []*Item[H], fill int) []*Item[H] {
 	return list
 }
 
-// pause is until when nothing is due, and how long that is; below 0: for ever.
+// pause returns the next due tick and how long until then; below 0: the ring is empty.
 func (r *ring[H]) pause() (tick, time.Duration) {
 	if r.len == 0 {
 		return never, -1

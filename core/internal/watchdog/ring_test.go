@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Against what should happen, with thousands of items that are put in and taken out at random: each comes out once, no later than it
-// is due, and no earlier than allowed.
+// A random test with thousands of items: each is taken once, not late, and not earlier than
+// allowed.
 func TestRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3000
@@ -32,7 +32,7 @@ func TestRing(t *testing.T) {
 				continue
 			}
 			_, sleep := r.pause()
-			if sleep < 0 || random.IntN(50) == 0 { // nobody has looked for a while
+			if sleep < 0 || random.IntN(50) == 0 { // no look for a while
 				sleep = time.Duration(random.Int64N(int64(3 * interval)))
 			}
 			late := sleep > interval
@@ -43,7 +43,7 @@ func TestRing(t *testing.T) {
 			for _, it := range taken {
 				want, in := due[it]
 				if !in {
-					t.Fatal("an item was taken that is not in the ring")
+					t.Fatal("took an item that is not in the ring")
 				}
 				if early := want - at; early > (ahead+1)*r.width && !late {
 					t.Errorf("taken %s early", early)
@@ -52,7 +52,7 @@ func TestRing(t *testing.T) {
 			}
 			for _, want := range due {
 				if want < at-r.width {
-					t.Fatalf("%s late, and not taken", at-want)
+					t.Fatalf("not taken, %s late", at-want)
 				}
 			}
 			if len(due) != r.len {
@@ -63,12 +63,12 @@ func TestRing(t *testing.T) {
 			t.Errorf("%d items were left, want %d", len(all), len(due))
 		}
 		if until, sleep := r.pause(); until != never || sleep >= 0 {
-			t.Errorf("an empty ring is looked at in %s", sleep)
+			t.Errorf("pause of an empty ring: %s", sleep)
 		}
 	})
 }
 
-// What is overdue by the time that somebody asks how long to sleep is to be looked at now; a pause below 0 would be for ever.
+// If an item is overdue when pause is called, the pause is 0. A negative pause would mean forever.
 func TestRing_Overdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing[string](interval)

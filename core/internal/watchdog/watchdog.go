@@ -1,15 +1,19 @@
-// Package watchdog renews locks: one scheduler for all holds of a client, which sends them in batches, a cluster slot
-// at a time, spread over the interval.
+// Package watchdog renews locks. One scheduler serves all holds of a client. It sends renewals in
+// batches of one cluster slot, spread over the interval.
 //
 // An Item is in one of four states, guarded by the watchdog's mutex:
 //
-//	idle    -> waiting by Arm
-//	waiting -> sent when due; idle by Cancel
-//	sent    -> waiting when the result is there, or idle when the hold is found gone; left by Cancel
-//	left    -> idle when the result is there; sent by Arm
+//	idle      -> waiting    Arm
+//	waiting   -> sent       it is due
+//	waiting   -> idle       Cancel
+//	sent      -> waiting    the result arrived
+//	sent      -> idle       the result arrived: the hold is gone
+//	sent      -> cancelled  Cancel
+//	cancelled -> idle       the result arrived
+//	cancelled -> sent       Arm
 //
-// Cancel does not wait for a renewal under way; whoever reads the result (Config.Send) must ignore it for a hold that
-// has ended, and the renewal script itself changes nothing where the hold is gone.
+// Cancel does not wait for a renewal in flight. Config.Send must ignore the result for a hold that
+// has ended. The renewal script changes nothing if the hold is gone.
 package watchdog
 
 import (
@@ -20,27 +24,27 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
-// A Verdict is what became of one renewal.
+// A Verdict is the result of one renewal.
 type Verdict int
 
 const (
 	Renewed    Verdict = iota
-	Gone               // the hold is not there any more
-	Outdated           // the question was about what the hold has given up since
+	Gone               // the hold no longer exists
+	Outdated           // the renewal was for a state the hold has since left
 	Refused            // Redis answered with an error
 	Unanswered         // Redis did not answer
 )
 
-// An Item is one hold to be renewed. The zero value with Hold and Slot filled in is idle. There is one in every hold: it is
-// kept small.
+// An Item is one hold to renew. The zero value with Hold and Slot set is idle. Every hold contains
+// one, so it is small.
 type Item[H any] struct {
-	Hold H      // what Config.Send knows it by
+	Hold H      // identifies the hold to Config.Send
 	Slot uint16 // items of different slots never share a batch
 
 	state    state
 	failures uint8
-	box      uint16 // of the ring, where it is while it waits
-	era      uint16 // of the latest renewal that was sent; see Watchdog.era
+	box      uint16 // of the ring, while it waits
+	era      uint16 // of the last renewal sent; see Watchdog.era
 
 	next, prev *Item[H] // in the box
 }
@@ -50,21 +54,23 @@ type state uint8
 const (
 	idle state = iota
 	waiting
-	sent // its renewal is under way
-	left // likewise, but it is not to be renewed any more
+	sent      // its renewal is in flight
+	cancelled // likewise, and no further one is wanted
 )
 
-// Config says how to renew. Interval and Send are required.
+// Config configures a Watchdog. Interval and Send are required.
 type Config[H any] struct {
-	// Interval between two renewals of a hold.
+	// Interval is the time between two renewals of a hold.
 	Interval time.Duration
-	// Slots is set where there are several.
+	// Slots is set in a cluster, where holds are in different slots.
 	Slots bool
-	// Send renews a batch and returns a verdict for each item. It may block, and is called on many goroutines.
+	// Send renews a batch and returns a verdict for each item. It may block, and is called from
+	// many goroutines.
 	Send func(batch []*Item[H]) []Verdict
 }
 
-// BatchSize is the most holds that one script renews: Redis serves nobody else meanwhile.
+// BatchSize limits the holds that one script renews, because Redis serves no other client
+// meanwhile.
 const BatchSize = 100
 
 // A Watchdog renews the items that are armed.
@@ -73,10 +79,10 @@ type Watchdog[H any] struct {
 
 	mu     sync.Mutex
 	ring   ring[H]
-	armed  int    // items that wait or are sent
-	era    uint16 // counts RenewAlls: a renewal under way was sent before the latest of them if it is of an earlier one
+	armed  int    // items that are waiting or sent
+	era    uint16 // counts RenewAll calls; a renewal with an older era was sent before the last one
 	rushed bool   // everything in the ring is due
-	sleeps tick   // until when the loop sleeps, unless it is nudged
+	sleeps tick   // when the loop wakes, unless it is nudged
 
 	loop    *schedule.Loop
 	sending sync.WaitGroup
@@ -89,15 +95,16 @@ func New[H any](cfg Config[H]) *Watchdog[H] {
 	return w
 }
 
-// Arm has an item renewed from now on, first after half an interval to a whole one, and at the latest after half of what is left of
-// its lease: an answer may have come late.
+// Arm starts the renewal of an item. The first renewal comes after half an interval to a whole one,
+// and no later than halfway through what remains of the lease: the reply that began it may have
+// come late.
 func (w *Watchdog[H]) Arm(it *Item[H], remaining time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch it.state {
-	case idle: // locks taken together are spread over half an interval; from then on they stay apart
-		w.schedule(it, min(w.cfg.Interval-rand.N(w.cfg.Interval/2+1), remaining/2))
-	case left:
+	case idle: // spread locks taken together over half an interval; they stay apart from then on
+		w.scheduleLocked(it, min(w.cfg.Interval-rand.N(w.cfg.Interval/2+1), remaining/2))
+	case cancelled:
 		it.state = sent
 	default:
 		return
@@ -106,7 +113,7 @@ func (w *Watchdog[H]) Arm(it *Item[H], remaining time.Duration) {
 	w.armed++
 }
 
-// Cancel ends the renewal of an item.
+// Cancel stops the renewal of an item.
 func (w *Watchdog[H]) Cancel(it *Item[H]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,61 +122,61 @@ func (w *Watchdog[H]) Cancel(it *Item[H]) {
 		w.ring.remove(it)
 		it.state = idle
 	case sent:
-		it.state = left
+		it.state = cancelled
 	default:
 		return
 	}
 	w.armed--
 }
 
-// RenewAll has every armed item renewed by a command that is sent from now on, at once: those that are scheduled, and those
-// whose renewal is under way as soon as it has its result.
+// RenewAll renews every armed item with a command sent from now on: the waiting ones at once, those
+// with a renewal in flight as soon as it has its result.
 func (w *Watchdog[H]) RenewAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.era++
 	w.rushed = true
-	w.wake(0)
+	w.wakeLocked(0)
 }
 
-// Len is the number of armed items.
+// Len returns the number of armed items.
 func (w *Watchdog[H]) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.armed
 }
 
-// Close ends the watchdog and waits for renewals under way. Arm must not be called after it.
+// Close stops the watchdog and waits for renewals in flight. Arm must not be called after it.
 func (w *Watchdog[H]) Close() {
 	w.loop.Close()
 	w.sending.Wait()
 }
 
-// schedule has an item renewed after a delay. Locked.
-func (w *Watchdog[H]) schedule(it *Item[H], delay time.Duration) {
+// scheduleLocked puts an item into the ring.
+func (w *Watchdog[H]) scheduleLocked(it *Item[H], delay time.Duration) {
 	it.state = waiting
 	if due := w.ring.add(it, delay); due < w.sleeps {
-		w.wake(due)
+		w.wakeLocked(due)
 	}
 }
 
-// wake has the loop sleep no longer than until a tick. Locked.
-func (w *Watchdog[H]) wake(until tick) {
+// wakeLocked makes the loop sleep no longer than until a tick.
+func (w *Watchdog[H]) wakeLocked(until tick) {
 	w.sleeps = until
 	w.loop.Nudge()
 }
 
-// interval is shortened at random, so that locks that have come together do not stay together.
+// interval returns the interval minus a random part, so that locks taken together drift apart.
 func (w *Watchdog[H]) interval() time.Duration {
 	return w.cfg.Interval - rand.N(w.cfg.Interval/32+1)
 }
 
-// retry is the pause after a failure: a hundredth of the interval at first, an eighth of it at most.
+// retry returns the backoff after failures, from a hundredth of the interval to an eighth.
 func (w *Watchdog[H]) retry(failures uint8) time.Duration {
 	return min(w.cfg.Interval/100<<min(failures-1, 10), w.cfg.Interval/8) + time.Millisecond
 }
 
-// look sends what is due, each batch on a goroutine of its own: a node that hangs must not hold up the others.
+// look sends due items, each batch on its own goroutine, so that a hung node does not delay others.
 func (w *Watchdog[H]) look() (sleep time.Duration) {
 	batches, sleep := w.due()
 	for _, batch := range batches {
@@ -178,14 +185,14 @@ func (w *Watchdog[H]) look() (sleep time.Duration) {
 	return sleep
 }
 
-// due takes what is due out of the ring, and of what will be soon as much as fills a batch. It says how long to sleep then;
-// below 0: until nudged.
+// due takes due items from the ring, and items due soon to fill a batch. It returns how long to
+// sleep next; below 0: until nudged.
 func (w *Watchdog[H]) due() (batches [][]*Item[H], sleep time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fill := BatchSize // one at a time, or others would wait for all of them
+	fill := BatchSize // one batch, so that other commands run in between
 	if w.cfg.Slots {
-		fill = everything // few of those that are due together share a slot
+		fill = everything // few items due together share a slot
 	}
 	var due []*Item[H]
 	if w.rushed {
@@ -195,11 +202,11 @@ func (w *Watchdog[H]) due() (batches [][]*Item[H], sleep time.Duration) {
 		due = w.ring.take(fill)
 	}
 	w.sleeps, sleep = w.ring.pause()
-	return w.batches(due), sleep
+	return w.batchesLocked(due), sleep
 }
 
-// batches notes that items are sent. Locked.
-func (w *Watchdog[H]) batches(due []*Item[H]) [][]*Item[H] {
+// batchesLocked splits due items into batches by slot and marks them as sent.
+func (w *Watchdog[H]) batchesLocked(due []*Item[H]) [][]*Item[H] {
 	bySlot := make(map[uint16][]*Item[H])
 	for _, it := range due {
 		it.state, it.era = sent, w.era
@@ -216,8 +223,8 @@ func (w *Watchdog[H]) batches(due []*Item[H]) [][]*Item[H] {
 	return batches
 }
 
-// renew sends a batch. What Redis refuses in company is sent again alone, so that one bad key, or one bad script call,
-// costs no other hold its lease.
+// renew sends a batch. If Redis refuses it, each item is sent again alone, so that one bad key or
+// script call costs no other hold its lease.
 func (w *Watchdog[H]) renew(batch []*Item[H]) {
 	verdicts := w.cfg.Send(batch)
 	for i, it := range batch {
@@ -231,7 +238,7 @@ func (w *Watchdog[H]) renew(batch []*Item[H]) {
 func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if it.state == left {
+	if it.state == cancelled {
 		it.state = idle
 		return
 	}
@@ -242,12 +249,12 @@ func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {
 		if it.era != w.era {
 			pause = 0
 		}
-		w.schedule(it, pause)
+		w.scheduleLocked(it, pause)
 	case Gone:
 		it.state = idle
 		w.armed--
 	default:
 		it.failures = min(it.failures+1, 100) // more make no difference
-		w.schedule(it, w.retry(it.failures))
+		w.scheduleLocked(it, w.retry(it.failures))
 	}
 }

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// The tests run in bubbles of synctest, whose clock moves only when everybody waits: what they say about time is exact.
+// The tests run in synctest bubbles, whose clock moves only when all goroutines wait, so their
+// times are exact.
 
 const interval = 10 * time.Second
 
-// The holds of the tests are but keys.
+// In these tests a hold is just its key.
 type item = Item[string]
 
-// A kennel is a watchdog with a server that does as the test says.
+// A kennel is a watchdog with a server that answers as the test says.
 type kennel struct {
 	*Watchdog[string]
 	start time.Time
@@ -26,7 +27,7 @@ type kennel struct {
 	mu      sync.Mutex
 	sends   []send
 	answer  func(batch []*item) []Verdict // nil: all renewed
-	under   map[*item]int                 // how many renewals of an item are under way
+	under   map[*item]int                 // renewals of an item in flight
 	overlap bool
 }
 
@@ -66,10 +67,10 @@ func (k *kennel) send(batch []*item) []Verdict {
 	return verdicts
 }
 
-// Arm is for a lease that has just begun.
+// Arm arms an item whose lease has just begun.
 func (k *kennel) Arm(it *item) { k.Watchdog.Arm(it, 3*interval) }
 
-// of returns when a key was sent.
+// of returns the times at which a key was sent.
 func (k *kennel) of(key string) (at []time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,7 +102,7 @@ func items(n int) []*item {
 	return list
 }
 
-// in runs f in a bubble, with a watchdog that is closed at its end.
+// in runs f in a bubble with a watchdog, and closes that afterwards.
 func in(t *testing.T, answer func(batch []*item) []Verdict, f func(t *testing.T, k *kennel)) {
 	t.Helper()
 	t.Parallel()
@@ -115,7 +116,7 @@ func in(t *testing.T, answer func(batch []*item) []Verdict, f func(t *testing.T,
 	})
 }
 
-// pass lets time go by.
+// pass advances the clock.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -160,12 +161,12 @@ func TestArmTwiceIsOnce(t *testing.T) {
 		}
 		pass(interval / 2)
 		if n := len(k.of(it.Hold)); n != 1 {
-			t.Errorf("%d renewals in the first interval, want 1: the second Arm must neither add one nor put it off", n)
+			t.Errorf("%d renewals in the first interval, want 1: the second Arm must not add or delay one", n)
 		}
 	})
 }
 
-// A lease of which little is left cannot wait for its turn.
+// An item whose lease ends soon is renewed in time.
 func TestArmLate(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		list := items(10)
@@ -184,7 +185,7 @@ func TestArmLate(t *testing.T) {
 func TestCancel(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		it := items(1)[0]
-		k.Cancel(it) // of an idle one: nothing
+		k.Cancel(it) // no effect on an idle item
 		k.Arm(it)
 		pass(3 * interval / 2)
 		k.Cancel(it)
@@ -204,7 +205,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A result for an item that was cancelled while its renewal was under way must not put it back; it can be armed again after that.
+// The result of a renewal does not bring back an item that was cancelled meanwhile. The item can be
+// armed again.
 func TestCancelDuringRenewal(t *testing.T) {
 	for name, v := range map[string]Verdict{"renewed": Renewed, "gone": Gone, "refused": Refused, "unanswered": Unanswered} {
 		t.Run(name, func(t *testing.T) {
@@ -217,19 +219,19 @@ func TestCancelDuringRenewal(t *testing.T) {
 				k.Cancel(it)
 				pass(10 * interval)
 				if n := len(k.all()); n != 1 || k.Len() != 0 {
-					t.Errorf("%d renewals, Len %d; want only the one that was under way", n, k.Len())
+					t.Errorf("%d renewals, Len %d; want only the one in flight", n, k.Len())
 				}
 				k.Arm(it)
 				pass(interval)
 				if n := len(k.all()); n < 2 {
-					t.Error("armed again, it is not renewed")
+					t.Error("not renewed after it was armed again")
 				}
 			})
 		})
 	}
 }
 
-// An item that was cancelled and armed again while a renewal was under way goes on, once.
+// An item that is cancelled and armed again during a renewal continues, once.
 func TestArmDuringRenewal(t *testing.T) {
 	in(t, func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
 		it := items(1)[0]
@@ -261,7 +263,7 @@ func TestGoneIsDropped(t *testing.T) {
 		}
 		pass(5 * interval)
 		if n := len(k.of("key001")); n != 1 || k.Len() != 2 {
-			t.Errorf("the item that is gone was sent %d times, Len %d; want 1 and 2", n, k.Len())
+			t.Errorf("the item whose hold is gone was sent %d times, Len %d; want 1 and 2", n, k.Len())
 		}
 		for _, key := range []string{"key000", "key002"} {
 			if n := len(k.of(key)); n < 5 {
@@ -271,14 +273,15 @@ func TestGoneIsDropped(t *testing.T) {
 	})
 }
 
-// What is refused in company is sent again alone at once; only what is refused alone is retried.
+// A refused batch is sent again item by item at once. An item that is refused alone is retried
+// later.
 func TestRefusedInCompany(t *testing.T) {
 	refuse := func(batch []*item) []Verdict {
 		bad := slices.ContainsFunc(batch, func(it *item) bool { return it.Hold == "key002" })
 		verdicts := make([]Verdict, len(batch))
 		for i := range verdicts {
 			if bad {
-				verdicts[i] = Refused // as one script that fails as a whole
+				verdicts[i] = Refused // like a script that fails as a whole
 			}
 		}
 		return verdicts
@@ -326,7 +329,7 @@ func TestUnansweredBacksOff(t *testing.T) {
 			last = at
 		}
 		if len(gaps) < 60 {
-			t.Fatalf("%d retries in 10 intervals; the pause has grown beyond an eighth", len(gaps))
+			t.Fatalf("%d retries in 10 intervals; the backoff exceeds an eighth", len(gaps))
 		}
 		if gaps[0] > interval/50 {
 			t.Errorf("the first retry came after %s, want it soon", gaps[0])
@@ -341,11 +344,11 @@ func TestUnansweredBacksOff(t *testing.T) {
 		}
 		for _, s := range k.all() {
 			if len(s.keys) != 3 {
-				t.Fatalf("a batch that was not answered was taken apart: %v", s)
+				t.Fatalf("an unanswered batch was split: %v", s)
 			}
 		}
 
-		// The first answer ends it.
+		// The first answer ends the backoff.
 		k.mu.Lock()
 		k.answer = nil
 		k.mu.Unlock()
@@ -358,8 +361,8 @@ func TestUnansweredBacksOff(t *testing.T) {
 	})
 }
 
-// Whatever has become of a renewal, unless the hold is gone, another try comes soon: also after a success, or in a second life,
-// when there have been many failures before.
+// A failed renewal is retried soon, even after a success or in a second life that follows many
+// failures.
 func TestFailureIsRetriedSoon(t *testing.T) {
 	for name, v := range map[string]Verdict{"outdated": Outdated, "refused": Refused, "unanswered": Unanswered} {
 		t.Run(name, func(t *testing.T) {
@@ -427,14 +430,14 @@ func TestBatches(t *testing.T) {
 				t.Errorf("%s was sent %d times", key, n)
 			}
 		}
-		// Four; and two more if the first items were taken before the last had been put there.
+		// Four batches, and two more if the first items were taken before the last were added.
 		if n := len(k.all()); n < 4 || n > 6 {
 			t.Errorf("%d batches for 151 items of one slot and 150 of the other", n)
 		}
 	})
 }
 
-// Locks that were taken together are renewed in few scripts, spread over half an interval, and do not come together again.
+// Locks taken together are renewed by few scripts, spread over half an interval, and stay apart.
 func TestSpread(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		const n = 300
@@ -467,7 +470,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// With many locks, batches are full, and there is one at a time: Redis serves others in between.
+// With many locks, batches are full and sent one at a time, so that Redis serves other commands in
+// between.
 func TestOneBatchAtATime(t *testing.T) {
 	in(t, nil, func(t *testing.T, k *kennel) {
 		const n = 50 * BatchSize
@@ -501,7 +505,7 @@ func TestRenewAll(t *testing.T) {
 			k.Arm(it)
 		}
 		k.Cancel(list[1])
-		pass(interval / 4) // nothing is due by itself yet
+		pass(interval / 4) // nothing is due yet
 		k.RenewAll()
 		pass(0)
 		for i, want := range []int{1, 0, 1} {
@@ -512,8 +516,8 @@ func TestRenewAll(t *testing.T) {
 	})
 }
 
-// A renewal that is under way was sent before the clocks parted. Its deadline counts from then, so that it is no
-// substitute for one that is sent now.
+// RenewAll renews items with a renewal in flight once more, because that renewal was sent before
+// the clocks diverged.
 func TestRenewAllDuringRenewal(t *testing.T) {
 	in(t, func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{Renewed} }, func(t *testing.T, k *kennel) {
 		it := items(1)[0]
@@ -523,7 +527,7 @@ func TestRenewAllDuringRenewal(t *testing.T) {
 		k.RenewAll()
 		pass(time.Second)
 		if got := k.of(it.Hold); len(got) != 2 || got[1] != time.Second {
-			t.Errorf("renewals at %v; want a second one as soon as the first has its answer", got)
+			t.Errorf("renewals at %v; want a second one right after the first", got)
 		}
 		pass(3 * interval / 4)
 		if n := len(k.of(it.Hold)); n != 2 {
@@ -532,7 +536,7 @@ func TestRenewAllDuringRenewal(t *testing.T) {
 	})
 }
 
-// A node that hangs holds up nobody but its own.
+// A hung node delays only renewals of its own slots.
 func TestSlotsAreIndependent(t *testing.T) {
 	in(t, func(batch []*item) []Verdict {
 		if batch[0].Slot == 1 {
@@ -547,7 +551,7 @@ func TestSlotsAreIndependent(t *testing.T) {
 		}
 		pass(5 * interval)
 		if good, bad := len(k.of(list[0].Hold)), len(k.of(list[1].Hold)); good < 5 || bad != 1 {
-			t.Errorf("%d renewals of the good slot, %d of the one that hangs; want at least 5 and 1", good, bad)
+			t.Errorf("%d renewals of the good slot, %d of the hung one; want at least 5 and 1", good, bad)
 		}
 	})
 }
@@ -562,7 +566,7 @@ func TestCloseWaits(t *testing.T) {
 		pass(time.Second / 4)
 		k.Close()
 		if at := time.Since(k.start); at != time.Second {
-			t.Errorf("Close returned at %s, while a renewal was under way until 1s", at)
+			t.Errorf("Close returned at %s, before the renewal that ended at 1s", at)
 		}
 		pass(10 * interval)
 		if n := len(k.all()); n != 1 {
@@ -570,12 +574,12 @@ func TestCloseWaits(t *testing.T) {
 		}
 		k.Cancel(it)
 		if k.Len() != 0 {
-			t.Error("Cancel after Close must still take the item out")
+			t.Error("Cancel after Close must still remove the item")
 		}
 	})
 }
 
-// Everybody at once, on the real clock, for the race detector.
+// All methods concurrently on the real clock, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int64

@@ -1,6 +1,6 @@
-// Package wire builds the names that reqlock shares with other programs, Java Redisson above all: lock keys,
-// pub/sub channels, owners, and the cluster slot of a key. Everything in it is a pure function; what it returns is
-// seen by other processes and must not change.
+// Package wire builds the names that reqlock shares with other programs, above all Java Redisson:
+// lock keys, pub/sub channels, owners, and the cluster slot of a key. All its functions are pure.
+// Other processes see what they return, so it must not change.
 package wire
 
 import (
@@ -11,72 +11,75 @@ import (
 // Slots is the number of hash slots of a Redis Cluster.
 const Slots = 16384
 
-// Messages that a release publishes.
+// Messages published by a release.
 const (
 	// Unlocked wakes one waiter in each client. Redisson: LockPubSub.UNLOCK_MESSAGE.
 	Unlocked = "0"
-	// Unblocked wakes all waiters in each client: a writer has left, and readers may come in together. Redisson:
-	// LockPubSub.READ_UNLOCK_MESSAGE.
+	// Unblocked wakes all waiters in each client: a writer has left, and readers may enter
+	// together. Redisson: LockPubSub.READ_UNLOCK_MESSAGE.
 	Unblocked = "1"
 )
 
-// LockChannel is the channel on which the release of a plain lock is announced.
+// LockChannel returns the channel that announces the release of a plain lock.
 func LockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
 
-// FairChannel is the channel on which a waiter for a fair lock is told that it is first; without an owner, what precedes that.
+// FairChannel returns the channel that wakes the first waiter of a fair lock. With an empty owner
+// it returns the prefix of these channels.
 func FairChannel(name, owner string) string { return LockChannel(name) + ":" + owner }
 
-// ReadWriteChannel is the channel on which releases of both sides of a read/write lock are announced.
+// ReadWriteChannel returns the channel that announces releases of both sides of a read/write lock.
 func ReadWriteChannel(name string) string { return prefixed("redisson_rwlock", name) }
 
-// FairQueue is the list of those who wait for a fair lock.
+// FairQueue returns the list of waiters for a fair lock.
 func FairQueue(name string) string { return prefixed("redisson_lock_queue", name) }
 
-// FairDeadlines is the sorted set of the times at which those who wait for a fair lock are taken for dead.
+// FairDeadlines returns the sorted set of the times at which waiters for a fair lock are presumed
+// dead.
 func FairDeadlines(name string) string { return prefixed("redisson_lock_timeout", name) }
 
-// TokenCounter is the counter of a lock's fencing tokens.
+// TokenCounter returns the counter of a lock's fencing tokens.
 func TokenCounter(name string) string { return prefixed("redisson_lock_token", name) }
 
-// ModeField is the field of a read/write lock's hash that says which side is held.
+// ModeField is the field in a read/write lock's hash that names the side that is held.
 const ModeField = "mode"
 
 const writeSuffix = ":write"
 
-// WriteField is the field of an owner in the hash of a read/write lock, for its write side.
+// WriteField returns the field of an owner of the write side in a read/write lock's hash.
 func WriteField(owner string) string { return owner + writeSuffix }
 
-// IsWriteField reports whether a field of a read/write lock's hash is one of the write side.
+// IsWriteField reports whether a field of a read/write lock's hash belongs to the write side.
 func IsWriteField(field string) bool { return strings.HasSuffix(field, writeSuffix) }
 
-// OwnerOf is the owner that has a field of the write side.
+// OwnerOf returns the owner of a write-side field.
 func OwnerOf(writeField string) string { return strings.TrimSuffix(writeField, writeSuffix) }
 
-// ReadTimeout is the key whose time to live is the lease of an owner's n-th read level. Prefix and suffix are what
-// stands before and after the owner, for keys of any owner: prefix + owner + suffix + n.
+// ReadTimeout returns the key whose TTL is the lease of an owner's n-th read level. Its form is
+// prefix + owner + suffix + n; see ReadTimeouts.
 func ReadTimeout(name, owner string, n int) string {
 	prefix, suffix := ReadTimeouts(name)
 	return prefix + owner + suffix + strconv.Itoa(n)
 }
 
-// ReadTimeouts is what stands before and after the owner in ReadTimeout.
+// ReadTimeouts returns the parts of ReadTimeout before and after the owner.
 func ReadTimeouts(name string) (prefix, suffix string) {
 	return suffixed(name, ""), ":rwlock_timeout:"
 }
 
-// RecordKey is the key of the record that a hold may leave under its name. Only reqlock has such records.
+// RecordKey returns the key of the record that a hold may store under its name. Only reqlock has
+// such records.
 func RecordKey(name string) string { return suffixed(name, "record") }
 
-// Owner is the field of a lock hash that stands for one hold of one client. Redisson puts a thread id where reqlock
-// puts the number of the hold; nobody parses it.
+// Owner returns the field in a lock's hash for one hold of one client. Redisson has a thread id
+// where reqlock has the number of the hold. Neither parses it.
 func Owner(client string, hold uint64) string {
 	b := make([]byte, 0, 64)
 	b = append(append(b, client...), ':')
 	return string(strconv.AppendUint(b, hold, 10))
 }
 
-// prefixed puts a prefix before a name so that both fall into one cluster slot. As in Redisson, a name with an opening
-// brace anywhere is taken as it is, even where the braces make no valid hash tag.
+// prefixed puts a prefix before a name so that both are in the same cluster slot. Like Redisson, it
+// leaves a name that contains an opening brace as it is, even if that makes no valid hash tag.
 func prefixed(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
@@ -84,7 +87,7 @@ func prefixed(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// suffixed puts a suffix behind a name; the same is true of its slot.
+// suffixed puts a suffix after a name. The slot is as with prefixed.
 func suffixed(name, suffix string) string {
 	if strings.Contains(name, "{") {
 		return name + ":" + suffix
@@ -92,8 +95,8 @@ func suffixed(name, suffix string) string {
 	return "{" + name + "}:" + suffix
 }
 
-// OneSlot reports whether all keys and channels of a name fall into the cluster slot of the name itself: it has a valid hash
-// tag, or no braces at all.
+// OneSlot reports whether all keys and channels of a name are in the cluster slot of the name
+// itself. That holds if the name has a valid hash tag, or no braces at all.
 func OneSlot(name string) bool {
 	before, after, found := strings.Cut(name, "{")
 	if !found {
@@ -102,7 +105,8 @@ func OneSlot(name string) bool {
 	return strings.IndexByte(after, '}') > 0
 }
 
-// Slot is the cluster slot of a key: CRC16 of its hash tag, or of the whole key where it has no valid one.
+// Slot returns the cluster slot of a key: the CRC16 of its hash tag, or of the whole key if it has
+// no valid one.
 func Slot(key string) int {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if size := strings.IndexByte(key[open+1:], '}'); size > 0 {
@@ -112,7 +116,7 @@ func Slot(key string) int {
 	return int(crc16(key)) % Slots
 }
 
-// crc16 is CRC-16/XMODEM, which the cluster specification prescribes.
+// crc16 returns the CRC-16/XMODEM that the cluster specification prescribes.
 func crc16(s string) (sum uint16) {
 	for i := 0; i < len(s); i++ {
 		sum ^= uint16(s[i]) << 8

@@ -42,7 +42,7 @@ func TestNamesOfTheOtherKinds(t *testing.T) {
 		}
 	}
 	if !IsWriteField(WriteField(owner)) || IsWriteField(owner) || IsWriteField(ModeField) {
-		t.Error("a field is taken for another")
+		t.Error("a field is mistaken for another")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestRecordKey(t *testing.T) {
 	}
 	for _, name := range []string{"order:42", "{order}:42", "a{b}c"} {
 		if Slot(name) != Slot(RecordKey(name)) {
-			t.Errorf("the record of %q is in another slot", name)
+			t.Errorf("the record of %q is in a different slot", name)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestOneSlot(t *testing.T) {
 	}
 }
 
-// The values were read off CLUSTER KEYSLOT of a real server.
+// The values are from CLUSTER KEYSLOT of a real server.
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]int{

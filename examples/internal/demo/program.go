@@ -20,17 +20,18 @@ import (
 
 // A Program is an example.
 type Program struct {
-	Name string // of its folder
-	What string // it is, such as "A shop"
-	// Open makes the locks and the handler of all routes.
+	Name string // of its directory
+	What string // such as "A shop"
+	// Open creates the locks and the handler of all routes.
 	Open func(rdb *redis.Client) (*core.Client, http.Handler, error)
-	// Demonstrate sends requests to the server at base, and prints what becomes of them.
+	// Demonstrate sends requests to the server at base and prints the results.
 	Demonstrate func(ctx context.Context, base string) error
-	// Invite is what to try by hand; an empty line and two spaces come before it.
+	// Invite returns commands to try by hand. It is printed after an empty line and two spaces.
 	Invite func(base string) string
 }
 
-// Main runs a program with the arguments of the process. It returns when all is well and exits with code 1 otherwise.
+// Main runs a program with the process's arguments. It returns on success and exits with code 1
+// otherwise.
 func Main(p Program) {
 	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on; port 0 takes any free one")
 	once := flag.Bool("once", false, "end after the demonstration")
@@ -39,7 +40,7 @@ func Main(p Program) {
 		p.fail(fmt.Errorf("unexpected argument %q; see -help", flag.Arg(0)))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the program
 	if err := p.run(ctx, *addr, *once); err != nil {
 		p.fail(err)
 	}
@@ -50,7 +51,7 @@ func (p Program) fail(err error) {
 	os.Exit(1)
 }
 
-// run serves until ctx ends, or only for the demonstration.
+// run serves until ctx ends, or only during the demonstration.
 func (p Program) run(ctx context.Context, addr string, once bool) error {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -80,25 +81,25 @@ func (p Program) run(ctx context.Context, addr string, once bool) error {
 		select {
 		case <-ctx.Done():
 			fmt.Println("\nShutting down.")
-		case err = <-served: // the listener has failed
+		case err = <-served: // the listener failed
 		}
 	}
 	if ctx.Err() != nil {
-		err = nil // Ctrl-C is how this ends
+		err = nil // Ctrl-C is the normal end
 	}
 	return errors.Join(err, shutdown(server, locks))
 }
 
-// shutdown lets requests that hold a lock finish, and answers 503 to those that wait for one.
+// shutdown lets requests that hold a lock finish, and answers waiting ones with 503.
 func shutdown(server *http.Server, locks *core.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	closed := make(chan error, 1) // Shutdown does not wait for the functions that it runs
+	closed := make(chan error, 1) // Shutdown does not wait for registered functions
 	server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
 	return errors.Join(server.Shutdown(ctx), <-closed)
 }
 
-// introduce says what runs where.
+// introduce prints where the server and Redis run.
 func (p Program) introduce(base string, redis *embedded.Server) {
 	where := "at " + redis.URL()
 	if redis.Embedded() {
@@ -107,7 +108,7 @@ func (p Program) introduce(base string, redis *embedded.Server) {
 	fmt.Printf("%s at %s, its locks in Redis %s.\n", p.What, base, where)
 }
 
-// invite says what to try next.
+// invite prints what to try next.
 func (p Program) invite(base string, redis *embedded.Server) {
 	fmt.Printf("\nTry it by hand, two at the same time:\n\n  %s\n", p.Invite(base))
 	if redis.Embedded() {
@@ -117,7 +118,7 @@ func (p Program) invite(base string, redis *embedded.Server) {
 	fmt.Println("\nServing until Ctrl-C.")
 }
 
-// baseURL is where a listener can be reached from this machine.
+// baseURL returns the URL of a listener on this machine.
 func baseURL(addr net.Addr) string {
 	host, port, _ := net.SplitHostPort(addr.String()) // a TCP listener's address has both
 	if net.ParseIP(host).IsUnspecified() {

@@ -11,28 +11,29 @@ import (
 	"time"
 )
 
-// A Request is one of a demonstration, and what became of it.
+// A Request is one request of a demonstration with its result.
 type Request struct {
 	Name  string // A, B, C …
-	What  string // it asks for, in few words
+	What  string // a short description
 	Path  string
-	JSON  string        // its body; empty: none
-	GET   bool          // instead of POST
-	After time.Duration // when it is sent, from the first of the demonstration on
+	JSON  string        // body; empty: none
+	GET   bool          // GET instead of POST
+	After time.Duration // when to send it, from the start of the demonstration
 
 	Answer *http.Response // its body is closed
 	Body   []byte         // of the answer
-	Waited time.Duration  // until the handler began, or until the request was refused
-	Ran    time.Duration  // the handler, as the server tells
+	Waited time.Duration  // until the handler began or the request was refused
+	Ran    time.Duration  // the handler's time, as reported by the server
 }
 
-// Refused reports whether it was answered by the lock, in the handler's place.
+// Refused reports whether the guard answered in place of the handler.
 func (r *Request) Refused() bool {
 	var problem struct{ Type string }
 	return json.Unmarshal(r.Body, &problem) == nil && strings.HasPrefix(problem.Type, "urn:reqlock:problem:")
 }
 
-// Collide sends requests at the same time, or each at its own, and returns when all are answered.
+// Collide sends requests at the same time, or at their After times, and returns when all are
+// answered.
 func Collide(ctx context.Context, base string, requests []*Request) error {
 	client := &http.Client{Transport: &http.Transport{}} // no proxy in between
 	defer client.CloseIdleConnections()
@@ -42,7 +43,7 @@ func Collide(ctx context.Context, base string, requests []*Request) error {
 	for _, r := range requests {
 		all.Go(func() {
 			if err := r.send(ctx, client, base); err != nil {
-				cancel(err) // the first error is the cause of all others
+				cancel(err) // later errors follow from the first
 			}
 		})
 	}
@@ -90,18 +91,18 @@ const (
 	timingFormat = "handler;dur=%d"
 )
 
-// Time sets the header by which a handler says how long it ran, which is the bar of # in a timeline.
+// Time sets the header with which a handler reports how long it ran: the bar of # in a timeline.
 func Time(answer http.Header, began time.Time) {
 	answer.Set(timing, fmt.Sprintf(timingFormat, time.Since(began).Milliseconds()))
 }
 
-// Work takes its time, as a call to a payment provider would. An error means that the client has left or that the lock is lost:
-// whatever comes next would not be safe.
+// Work takes some time, like a call to a payment provider. An error means that the client
+// disconnected or the lock is lost: continuing would not be safe.
 func Work(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stopped half-way: %w", context.Cause(ctx))
+		return fmt.Errorf("stopped midway: %w", context.Cause(ctx))
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// column is what one character of the timeline stands for.
+// column is the duration of one character of the timeline.
 const column = 50 * time.Millisecond
 
-// Legend says what is what in a timeline.
+// Legend explains the characters of a timeline.
 var Legend = fmt.Sprintf("  . waits   # runs   x is refused   (one for %s)", column)
 
-// Show prints the timeline, a line for each request.
+// Show prints the timeline, one line per request.
 func Show(requests []*Request) {
 	columns := func(d time.Duration) int { return int(d.Round(column) / column) }
 	bars, bar, what := make([]string, len(requests)), 0, 0
@@ -47,7 +47,7 @@ func Quote(r *Request) {
 	}
 	var indented bytes.Buffer
 	if json.Indent(&indented, r.Body, "    ", "  ") != nil {
-		indented.Write(r.Body) // not JSON: as it is
+		indented.Write(r.Body) // not JSON: print it as it is
 	}
 	fmt.Printf("\n    %s\n", indented.Bytes())
 }

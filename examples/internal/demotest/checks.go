@@ -12,12 +12,12 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A Check looks at what a demonstration has printed. It fails the test if there is anything that must not be, and returns what of
-// the show has been missed: on a machine that stands still at the wrong moment, requests do not meet as they are meant to. Empty:
-// nothing.
+// A Check examines the output of a demonstration. It fails the test for anything wrong. It returns
+// what did not happen only because a slow machine kept requests from colliding; empty: nothing.
 type Check func(t *testing.T, output string) (missed string)
 
-// OnEachRedis runs the demonstration on the embedded Redis and on a real one, in which nothing may be left afterwards.
+// OnEachRedis runs the demonstration on the embedded Redis and on a real one, where it must leave
+// nothing.
 func OnEachRedis(t *testing.T, check Check) {
 	for name, redisURL := range map[string]func(*testing.T) string{
 		"embedded": func(*testing.T) string { return "" },
@@ -35,13 +35,13 @@ func OnEachRedis(t *testing.T, check Check) {
 	}
 }
 
-// Demonstrate is OnEachRedis on the embedded one alone.
+// Demonstrate is OnEachRedis on the embedded Redis only.
 func Demonstrate(t *testing.T, check Check) {
 	t.Helper()
 	demonstrate(t, "", check)
 }
 
-// demonstrate runs the program until nothing is missed, a few times at most.
+// demonstrate runs the program until nothing is missed, up to a few times.
 func demonstrate(t *testing.T, redisURL string, check Check) {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -49,10 +49,10 @@ func demonstrate(t *testing.T, redisURL string, check Check) {
 		p.End(t, 0)
 		missed := check(t, p.Stdout())
 		if strings.Contains(p.Stdout(), "Serving until") {
-			t.Error("-once promises to serve on")
+			t.Error("-once announced that it would keep serving")
 		}
 		if missed != "" && try == 5 {
-			t.Errorf("time and again: %s", missed)
+			t.Errorf("in every attempt: %s", missed)
 		}
 		if t.Failed() {
 			t.Logf("the program's output:\n%s", p.Stdout())
@@ -63,18 +63,18 @@ func demonstrate(t *testing.T, redisURL string, check Check) {
 	}
 }
 
-// A Probe is a request to a program: what it asks for, which lock it needs, and what its handler answers.
+// A Probe is a request to a program: its target, the lock it needs, and the handler's answer.
 type Probe struct {
 	Path, JSON, Lock, Want string
 	Write                  bool // the lock is the write side of a read/write lock
 }
 
-// Signals checks that a signal lets the request that holds a lock finish, sends away the one that waits, and ends the program
-// with code 0. No key is left by the demonstration that comes before.
+// Signals checks that a signal lets the request that holds a lock finish, refuses the one that
+// waits, and ends the program with code 0. The demonstration before it must leave no key.
 //
-// Redis has the lock a moment before its holder knows. A signal in between sends the holder away before its handler has begun,
-// as it should, and then this says nothing about handlers that run; nor does it where the handler had ended before the signal. So
-// it is tried again, a few times.
+// Redis grants the lock a moment before the holder knows. A signal in between correctly refuses the
+// holder before its handler begins, and then this shows nothing about running handlers. Neither
+// does a handler that ends before the signal. Signals retries a few times in both cases.
 func Signals(t *testing.T, waiter, holder Probe) {
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -87,12 +87,12 @@ func Signals(t *testing.T, waiter, holder Probe) {
 					return
 				}
 			}
-			t.Error("no handler has run when the signal came: each time the holder of the lock had not begun, or was done")
+			t.Error("no handler was running at the signal in any attempt")
 		})
 	}
 }
 
-// signalWhileServing returns what the holder got, and whether it had that before the signal.
+// signalWhileServing returns what the holder got, and whether it got it before the signal.
 func signalWhileServing(t *testing.T, sig os.Signal, waiter, holder Probe) (answer Answer, early bool) {
 	t.Helper()
 	p := Start(t, "")
@@ -104,7 +104,7 @@ func signalWhileServing(t *testing.T, sig os.Signal, waiter, holder Probe) (answ
 	if waiter.Write {
 		hold = HoldWrite
 	}
-	hold(t, rdb, waiter.Lock) // so that the one who waits does so for as long as need be
+	hold(t, rdb, waiter.Lock) // so that the waiter waits as long as necessary
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	waiting := Post(client, base+waiter.Path, waiter.JSON)
@@ -125,12 +125,12 @@ func signalWhileServing(t *testing.T, sig os.Signal, waiter, holder Probe) (answ
 	return answer, early
 }
 
-// shutDown reports whether the request was sent away, without its handler.
+// shutDown reports whether the guard refused the request because of the shutdown.
 func (a Answer) shutDown() bool {
 	return a.Status == http.StatusServiceUnavailable && strings.Contains(a.Body, "urn:reqlock:problem:shutting-down")
 }
 
-// SignalDuringDemonstration checks that Ctrl-C ends the program in the middle of it, on a Redis in which nothing is left.
+// SignalDuringDemonstration checks that Ctrl-C ends the program midway and leaves nothing in Redis.
 func SignalDuringDemonstration(t *testing.T) {
 	server := redistest.Start(t, "notify-keyspace-events Eh") // a lock is a hash
 	rdb := server.Client(t)
@@ -143,23 +143,23 @@ func SignalDuringDemonstration(t *testing.T) {
 	p := Start(t, server.URL())
 	p.Until(t, " its locks in Redis at ")
 	if _, err := taken.ReceiveTimeout(t.Context(), patience); err != nil {
-		t.Fatalf("nobody takes a lock: %v", err)
+		t.Fatalf("no lock was acquired: %v", err)
 	}
 	p.Signal(t, syscall.SIGINT)
 	_ = taken.Close()
-	await(t, "somebody who listens for "+event, func(ctx context.Context) bool { return rdb.PubSubNumSub(ctx, event).Val()[event] == 0 })
+	await(t, "still a subscriber to "+event, func(ctx context.Context) bool { return rdb.PubSubNumSub(ctx, event).Val()[event] == 0 })
 	p.End(t, 0)
 	checkEmpty(t, rdb)
 }
 
-// Failures checks that what cannot work is said in one line.
+// Failures checks that each start-up failure is reported in one line.
 func Failures(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	const deaf = "127.0.0.1:1" // a port of the system's on which nobody listens
+	const deaf = "127.0.0.1:1" // a system port without a listener
 	for test, c := range map[string]struct {
 		redisURL string
 		args     []string

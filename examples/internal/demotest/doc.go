@@ -1,3 +1,4 @@
-// Package demotest drives the example programs as a newcomer runs them: it builds a binary ([Main]), starts it ([Start]), reads
-// what it prints, and checks what all examples have in common ([OnEachRedis], [Signals], [Failures]).
+// Package demotest drives the examples as a user would. It builds a binary ([Main]), starts it
+// ([Start]), reads its output, and checks what all examples share ([OnEachRedis], [Signals],
+// [Failures]).
 package demotest

@@ -12,11 +12,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// name is that of the program under test, and of its folder; binary is its path.
+// name is the name of the program and its directory. binary is its path.
 var name, binary string
 
-// Main builds the program in the working directory, with further flags if there are any, runs the tests, and looks for goroutines
-// that they have left.
+// Main builds the program in the working directory with optional flags, runs the tests, and checks
+// for leaked goroutines.
 func Main(m *testing.M, flags ...string) {
 	dir, err := os.MkdirTemp("", "example-")
 	if err == nil {
@@ -32,7 +32,7 @@ func Main(m *testing.M, flags ...string) {
 	}))
 }
 
-// build makes the binary, with the race detector if this test has it and no flag says otherwise.
+// build builds the binary, with the race detector if this test has it and flags do not disable it.
 func build(dir string, flags []string) error {
 	source, err := os.Getwd()
 	if err != nil {

@@ -15,19 +15,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience bounds every wait, and the life of a program; nothing waits for it to pass.
+// patience bounds every wait and the life of a program. Nothing waits for it to pass.
 const patience = 3 * time.Minute
 
 // A Program is a run of the binary.
 type Program struct {
 	cmd    *exec.Cmd
-	lines  *bufio.Scanner // of its standard output
-	seen   []string       // lines that were read
-	errors *bytes.Buffer  // its standard error, to be read when it has ended
+	lines  *bufio.Scanner // of standard output
+	seen   []string       // lines read so far
+	errors *bytes.Buffer  // standard error; read it after the program has ended
 	ended  bool
 }
 
-// Start runs the binary on a free port, with REDIS_URL as given; empty: Redis is embedded.
+// Start runs the binary on a free port with the given REDIS_URL. If that is empty, Redis is
+// embedded.
 func Start(t *testing.T, redisURL string, args ...string) *Program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -46,7 +47,7 @@ func Start(t *testing.T, redisURL string, args ...string) *Program {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.kill) // if the test has failed before the end
+	t.Cleanup(p.kill) // in case the test fails early
 	return p
 }
 
@@ -58,13 +59,13 @@ func (p *Program) kill() {
 	}
 }
 
-// stderr ends the program, if it has not ended yet, and returns what it has written to its standard error.
+// stderr kills the program if it still runs, and returns its standard error.
 func (p *Program) stderr() string {
 	p.kill()
 	return p.errors.String()
 }
 
-// Until reads standard output up to a line that holds text.
+// Until reads standard output up to a line that contains text.
 func (p *Program) Until(t *testing.T, text string) {
 	t.Helper()
 	for p.lines.Scan() {
@@ -76,7 +77,7 @@ func (p *Program) Until(t *testing.T, text string) {
 	t.Fatalf("standard output ended before %q:\n%s\nstandard error:\n%s", text, p.Stdout(), p.stderr())
 }
 
-// Stdout is what was read of the standard output.
+// Stdout returns the standard output read so far.
 func (p *Program) Stdout() string { return strings.Join(p.seen, "\n") }
 
 // End reads the rest, waits for the program, and checks how it ended.
@@ -116,7 +117,7 @@ func (p *Program) Find(t *testing.T, pattern string) string {
 	return match[1]
 }
 
-// Redis is a client of the Redis that the program has embedded; the output is to have been read to its end.
+// Redis returns a client of the program's embedded Redis. Read the output that names it first.
 func (p *Program) Redis(t *testing.T) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: p.Find(t, `REDIS_URL=redis://(\S+)`), DisableIdentity: true})

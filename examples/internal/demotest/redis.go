@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hold has another program hold a lock without sides.
+// Hold holds a lock without sides as another program would.
 func Hold(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	hold(t, rdb, name, "another-program:1", 1)
 }
 
-// HoldWrite has another program hold the write side of a read/write lock.
+// HoldWrite holds the write side of a read/write lock as another program would.
 func HoldWrite(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	hold(t, rdb, name, "mode", "write", "another-program:1:write", 1)
@@ -29,7 +29,7 @@ func hold(t *testing.T, rdb *redis.Client, name string, fields ...any) {
 	}
 }
 
-// Free ends what Hold or HoldWrite began, and wakes those who wait.
+// Free releases a lock held by Hold or HoldWrite, and wakes the waiters.
 func Free(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	ctx := context.Background()
@@ -42,28 +42,28 @@ func Free(t *testing.T, rdb *redis.Client, name string) {
 	}
 }
 
-// channelsOf are where the release of a lock may be published, as its kind has it.
+// channelsOf returns the channels on which the release of a lock may be published, by kind.
 func channelsOf(name string) []string {
 	return []string{"redisson_lock__channel:{" + name + "}", "redisson_rwlock:{" + name + "}"}
 }
 
-// AwaitHolder returns when somebody holds a lock, or is done with it already: then there is an answer.
+// AwaitHolder waits until the lock is held, or until there is an answer because it already was.
 func AwaitHolder(t *testing.T, rdb *redis.Client, name string, answer <-chan Answer) {
 	t.Helper()
 	await(t, "no holder of "+name, func(ctx context.Context) bool { return rdb.Exists(ctx, name).Val() == 1 || len(answer) > 0 })
 }
 
-// AwaitWaiter returns when somebody waits for a lock.
+// AwaitWaiter waits until a request waits for the lock.
 func AwaitWaiter(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	channels := channelsOf(name)
-	await(t, "nobody waiting for "+name, func(ctx context.Context) bool {
+	await(t, "no waiter for "+name, func(ctx context.Context) bool {
 		n, err := rdb.PubSubNumSub(ctx, channels...).Result()
 		return err == nil && n[channels[0]]+n[channels[1]] > 0
 	})
 }
 
-// AwaitFree returns when no lock is held: a handler's answer may arrive just before its lock is released.
+// AwaitFree waits until no lock is held. A handler's answer may arrive before its lock is released.
 func AwaitFree(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	await(t, "a key left behind", func(ctx context.Context) bool {
@@ -72,7 +72,7 @@ func AwaitFree(t *testing.T, rdb *redis.Client) {
 	})
 }
 
-// await fails the test if what it waits for does not come.
+// await fails the test if a condition does not hold in time. otherwise describes that.
 func await(t *testing.T, otherwise string, is func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -86,7 +86,7 @@ func await(t *testing.T, otherwise string, is func(context.Context) bool) {
 	}
 }
 
-// checkEmpty fails the test if anything is left in Redis.
+// checkEmpty fails the test if Redis still has keys or channels.
 func checkEmpty(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	ctx := context.Background()

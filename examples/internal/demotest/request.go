@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// An Answer to a request that a test has sent.
+// An Answer is the answer to a request sent by a test.
 type Answer struct {
 	Status int
 	Body   string
 	Err    error
 }
 
-// Post sends a request, and its answer to the channel. A body is JSON.
+// Post sends a request and its answer to the channel. The body is JSON.
 func Post(client *http.Client, url, body string) <-chan Answer {
 	answers := make(chan Answer, 1)
 	go func() {
@@ -32,17 +32,18 @@ func Post(client *http.Client, url, body string) <-chan Answer {
 	return answers
 }
 
-// A Row is one of a timeline.
+// A Row is one row of a timeline.
 type Row struct {
 	Name, What, Bar string
 	Status          int
-	Waited          int // ms, of one that ran
+	Waited          int // ms; 0 for refused requests
 	Refused         bool
 }
 
 var rowPattern = regexp.MustCompile(`(?m)^  ([A-Z])  +(\S.*?) +([.#]*x?) *  (\d{3})  (?:waited +(\d+)ms, ran \d+ms|(refused) after \d+ms)$`)
 
-// Rows are those of a timeline, or of several, from top to bottom. It fails the test if it does not find as many as it should.
+// Rows returns the rows of all timelines in the output. It fails the test unless there are want of
+// them.
 func Rows(t *testing.T, output string, want int) (rows []Row) {
 	t.Helper()
 	for _, m := range rowPattern.FindAllStringSubmatch(output, -1) {
@@ -56,5 +57,5 @@ func Rows(t *testing.T, output string, want int) (rows []Row) {
 	return rows
 }
 
-// IsRow reports whether a line is one of a timeline.
+// IsRow reports whether a line is a row of a timeline.
 func IsRow(line string) bool { return rowPattern.MatchString(line) }

@@ -1,5 +1,6 @@
-// Plugin decides for examples/wasm what is locked: each tenant's lists, for readers together and for writers alone. It is
-// not a part of the service. Change it, build it, and the service that runs goes by the new version within a second or two:
+// Plugin decides what examples/wasm locks: each tenant's lists, shared by readers and exclusive for
+// writers. It is not part of the service. Edit and build it, and the running service loads the new
+// version within two seconds:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o examples/wasm/plugin.wasm ./examples/wasm/plugin
 package main
@@ -27,11 +28,11 @@ func decide(r guest.Request, lock guest.Lock) {
 	}
 }
 
-// canonical is one spelling of what the router takes for the same: acme and %61cme.
+// canonical gives one spelling to segments that the router treats as equal: acme and %61cme.
 func canonical(segment string) string {
 	decoded, err := url.PathUnescape(segment)
 	if err != nil {
-		return segment // no router takes it
+		return segment // no router matches it
 	}
 	return url.PathEscape(decoded)
 }

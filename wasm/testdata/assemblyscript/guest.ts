@@ -1,4 +1,4 @@
-// The guest of the tests in AssemblyScript; see ../README.md for what it decides.
+// The test guest in AssemblyScript; ../README.md describes its policy.
 
 // @ts-ignore: decorators are AssemblyScript's
 @external("http_handler", "get_config")
@@ -48,7 +48,7 @@ const OUTSIDE: usize = 0xfffffff0;
 const buf = new Uint8Array(2048);
 let zero: i32 = 0;
 
-// text is the beginning of buf.
+// text returns the first bytes of buf.
 function text(len: u32): string {
   return String.UTF8.decodeUnsafe(buf.dataStart, len);
 }
@@ -63,7 +63,7 @@ function deny(status: i32, reason: string): void {
   hostDeny(status, changetype<usize>(bytes), bytes.byteLength);
 }
 
-// header is the value of a header that was sent once, if it has at most limit bytes; else it is empty.
+// header returns the value of a header that was sent once, if it has at most limit bytes, or nothing.
 function header(name: string, limit: u32): string {
   const bytes = String.UTF8.encode(name);
   const result = getHeaderValues(REQUEST, changetype<usize>(bytes), bytes.byteLength, buf.dataStart, limit + 1);
@@ -79,7 +79,7 @@ function recurse(depth: i32): i32 {
   return zero == 1 ? 0 : recurse(depth + 1) + depth;
 }
 
-// fault goes wrong, and says whether that was all.
+// fault triggers a fault, and reports whether the request ends with it.
 function fault(code: i32): bool {
   switch (code) {
     case 0x74: // t
@@ -184,7 +184,7 @@ export function handle_request(): i64 {
   return 1;
 }
 
-// The start, which is exported as _initialize.
+// The start function, exported as _initialize.
 if (getConfig(buf.dataStart, 2048) > 0) {
   if (buf[0] == 0x6c) forever();
   if (buf[0] == 0x74) throw new Error("the settings say so");

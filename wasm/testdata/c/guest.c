@@ -1,4 +1,4 @@
-/* The guest of the tests in C; see ../README.md for what it decides. */
+/* The test guest in C; ../README.md describes its policy. */
 #include "reqlock.h"
 
 #define TEXT(text) text, sizeof(text) - 1
@@ -36,7 +36,7 @@ static __attribute__((noinline)) int32_t recurse(int32_t depth) {
 	return recurse(depth + 1) + kept[depth & 63];
 }
 
-/* fault goes wrong, and says whether that was all. */
+/* fault triggers a fault, and reports whether the request ends with it. */
 static int fault(char code) {
 	char *outside = (char *)0xfffffff0;
 	switch (code) {

@@ -1,4 +1,4 @@
-// The guest of the tests in Go; see ../README.md for what it decides.
+// The test guest in Go; ../README.md describes its policy.
 package main
 
 import (
@@ -59,7 +59,7 @@ func decide(r guest.Request, lock guest.Lock) {
 	}
 }
 
-// fault goes wrong, and says whether that was all.
+// fault triggers a fault, and reports whether the request ends with it.
 func fault(code byte, lock guest.Lock) bool {
 	const outside = ^uintptr(15)
 	switch code {
@@ -125,7 +125,7 @@ var (
 //go:noinline
 func recurse(depth int) int { return recurse(depth+1) + depth }
 
-// What package guest does not let happen.
+// Calls that package guest does not allow.
 
 //go:wasmimport reqlock_v1 add_key
 func rawAddKey(ptr uintptr, length uint32)

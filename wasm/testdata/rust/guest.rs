@@ -1,4 +1,4 @@
-//! The guest of the tests in Rust; see ../README.md for what it decides. It needs no crates and no allocator of its own.
+//! The test guest in Rust; ../README.md describes its policy. It needs no crates and no allocator.
 
 use std::hint::black_box;
 
@@ -45,14 +45,14 @@ fn deny(status: i32, text: &str) {
     unsafe { reqlock::deny(status, text.as_ptr(), text.len() as u32) }
 }
 
-/// fetch asks for a value of at most N bytes; None: it is longer.
+/// fetch returns a value of at most N bytes, or None if it is longer.
 fn fetch<const N: usize>(get: unsafe extern "C" fn(*mut u8, u32) -> u32) -> Option<Vec<u8>> {
     let mut buf = [0u8; N];
     let len = unsafe { get(buf.as_mut_ptr(), N as u32) } as usize;
     buf.get(..len).map(<[u8]>::to_vec)
 }
 
-/// header is the value of a header that was sent once, if it has at most N bytes.
+/// header returns the value of a header that was sent once, if it has at most N bytes.
 fn header<const N: usize>(name: &str) -> Option<Vec<u8>> {
     let mut buf = [0u8; N];
     let result = unsafe { http::get_header_values(REQUEST, name.as_ptr(), name.len() as u32, buf.as_mut_ptr(), N as u32) };
@@ -65,7 +65,7 @@ fn recurse(depth: i32) -> i32 {
     black_box(recurse(black_box(depth + 1)) + depth)
 }
 
-/// fault goes wrong, and says whether that was all.
+/// fault triggers a fault, and reports whether the request ends with it.
 fn fault(code: u8) -> bool {
     let outside = 0xffff_fff0u32 as *mut u8;
     unsafe {

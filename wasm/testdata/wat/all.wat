@@ -1,4 +1,4 @@
-;; Sets and calls all that reqlock_v1 has, as the first letter of the method says.
+;; Calls every function of reqlock_v1, selected by the first letter of the method.
 (module
   (import "http_handler" "get_method" (func $get_method (param i32 i32) (result i32)))
   (import "reqlock_v1" "add_key" (func $add_key (param i32 i32)))

@@ -1,4 +1,4 @@
-;; Asks about a request before there is one.
+;; Reads the request before there is one.
 (module
   (import "http_handler" "get_method" (func $get_method (param i32 i32) (result i32)))
   (memory (export "memory") 1)

@@ -1,4 +1,4 @@
-;; Calls a function of its own. The tests damage it: the function's type becomes one that there is not.
+;; Calls its own function. The tests damage it so that the function's type does not exist.
 (module
   (memory (export "memory") 1)
   (func (export "handle_request") (result i64) (call $yes))

@@ -1,4 +1,4 @@
-;; A program rather than a plugin: it ends in _start.
+;; A command, not a reactor: it exits in _start.
 (module
   (import "wasi_snapshot_preview1" "proc_exit" (func $proc_exit (param i32)))
   (memory (export "memory") 1)

@@ -1,4 +1,4 @@
-;; Imports something that is no function.
+;; Imports a global.
 (module
   (import "env" "base" (global i32))
   (memory (export "memory") 1)

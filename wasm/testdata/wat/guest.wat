@@ -1,4 +1,4 @@
-;; The guest of the tests by hand; see ../README.md for what it decides.
+;; The test guest by hand; ../README.md describes its policy.
 (module
   (import "http_handler" "get_config" (func $get_config (param i32 i32) (result i32)))
   (import "http_handler" "log" (func $log (param i32 i32 i32)))
@@ -14,7 +14,7 @@
   (import "reqlock_v1" "deny" (func $deny (param i32 i32 i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $proc_exit (param i32)))
 
-  ;; 0 constants; 256 fault; 512 method; 640 body; 1024 key: the tenant, ":" in the place of its NUL, and the URI; 16384 filler
+  ;; 0 constants; 256 fault; 512 method; 640 body; 1024 key: the tenant, ":" in place of its NUL, and the URI; 16384 filler
   (memory (export "memory") 1)
   (data (i32.const 0) "x-fault")
   (data (i32.const 16) "x-tenant")
@@ -44,7 +44,7 @@
   (func $recurse (param i32) (result i32)
     (i32.add (call $recurse (i32.add (local.get 0) (i32.const 1))) (local.get 0)))
 
-  ;; start: what the settings say
+  ;; start: obey the settings
   (func $start
     (memory.fill (i32.const 16384) (i32.const 107) (i32.const 5000))
     (if (call $get_config (i32.const 1024) (i32.const 1024))
@@ -54,7 +54,7 @@
         (if (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 116)) (then unreachable)))))
   (start $start)
 
-  ;; fault goes wrong, and says whether that was all.
+  ;; fault triggers a fault, and reports whether the request ends with it.
   (func $fault (param $code i32) (result i32) (local $i i32)
     (if (i32.eq (local.get $code) (i32.const 116)) (then unreachable)) ;; t
     (if (i32.eq (local.get $code) (i32.const 111)) (then (drop (i32.load (i32.const 0xfffffff0))))) ;; o

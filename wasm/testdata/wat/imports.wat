@@ -1,4 +1,4 @@
-;; Imports what no host has, and what this one has in another form.
+;; Imports what the host does not have, or has with another signature.
 (module
   (import "http_handler" "set_key" (func (param i32 i32)))
   (import "reqlock_v1" "skip" (func (param i32)))

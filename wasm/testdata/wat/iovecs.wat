@@ -1,4 +1,4 @@
-;; Hands WASI half a million pointers to the same 4 MiB, all to be written in one call.
+;; Passes WASI half a million pointers to the same 4 MiB, to write in one call.
 (module
   (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 129)

@@ -1,4 +1,4 @@
-;; Its key is always "key-a". The tests make others of it by changing the letter.
+;; Its key is always "key-a". The tests change the letter to make other versions.
 (module
   (import "reqlock_v1" "add_key" (func $add_key (param i32 i32)))
   (memory (export "memory") 1)

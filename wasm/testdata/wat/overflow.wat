@@ -1,4 +1,4 @@
-;; Recurses for ever in its start section.
+;; Recurses forever in its start section.
 (module
   (memory (export "memory") 1)
   (func $again (call $again))

@@ -1,4 +1,4 @@
-;; Makes a table grow, which the memory limit would not bound.
+;; Grows a table, which the memory limit would not cover.
 (module
   (memory (export "memory") 1)
   (table 1 funcref)

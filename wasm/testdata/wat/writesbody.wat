@@ -1,4 +1,4 @@
-;; Puts a body of its own into the place of the request's, which it does not read, and makes a key of it.
+;; Replaces the request's body without reading it, and uses the new one as its key.
 (module
   (import "http_handler" "read_body" (func $read_body (param i32 i32 i32) (result i64)))
   (import "http_handler" "write_body" (func $write_body (param i32 i32 i32)))

@@ -1,4 +1,4 @@
-;; Its handle_request is not http-wasm's.
+;; Its handle_request has a wrong signature.
 (module
   (memory (export "memory") 1)
   (func (export "handle_request") (param i32) (result i32) (i32.const 1)))

@@ -1,4 +1,4 @@
-;; Its _initialize wants something.
+;; Its _initialize has a parameter.
 (module
   (memory (export "memory") 1)
   (func (export "_initialize") (param i32))

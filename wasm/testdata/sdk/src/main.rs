@@ -1,4 +1,4 @@
-//! A guest on an SDK that knows nothing of reqlock: its key is the value that it gives the header x-lock-key.
+//! A guest on an SDK that does not know reqlock. It sets its key as the header x-lock-key.
 
 use http_wasm_guest::{
     Guest,

@@ -12,18 +12,18 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
-/** What a thread can be told to do. Durations are milliseconds; a lease of -1 leaves the lock to the watchdog. */
+/** The commands of a thread. Durations are in milliseconds; a lease of -1 leaves the lock to the watchdog. */
 final class Commands {
     private static final long FOR_EVER = TimeUnit.DAYS.toMillis(1);
 
-    private final List<RedissonClient> clients; // several: one for each master
-    private final Map<String, RLock> locks = new ConcurrentHashMap<>(); // a lock object may have state that its threads share
+    private final List<RedissonClient> clients; // one for each independent master
+    private final Map<String, RLock> locks = new ConcurrentHashMap<>(); // threads may share the state of a lock object
 
     Commands(List<RedissonClient> clients) {
         this.clients = clients;
     }
 
-    /** Arguments: kind of lock, its name, and what the command needs. {@code kind@n} is a lock of client n, of several. */
+    /** Arguments: lock kind, name, and those of the command. {@code kind@n} is a lock of client n. */
     String run(String command, String[] args) throws InterruptedException {
         RLock lock = locks.computeIfAbsent(args[0] + " " + args[1], key -> lock(args[0], args[1]));
         switch (command) {
@@ -53,7 +53,7 @@ final class Commands {
         }
     }
 
-    @SuppressWarnings("deprecation") // of getRedLock; it is still what there is for masters that know nothing of each other
+    @SuppressWarnings("deprecation") // getRedLock is still the only lock for independent masters
     private RLock lock(String kind, String name) {
         String[] parts = kind.split("@");
         RedissonClient redisson = clients.get(parts.length == 1 ? 0 : Integer.parseInt(parts[1]));
@@ -70,7 +70,7 @@ final class Commands {
         };
     }
 
-    /** The locks of several as one: one of each client; or of the only one, with hash tags for each master of a cluster. */
+    /** Returns the members of a combined lock: one per client, or with a hash tag for each master of a cluster. */
     private RLock[] members(String name) {
         Stream<RLock> members = clients.size() > 1
                 ? clients.stream().map(client -> client.getLock(name))
@@ -78,7 +78,7 @@ final class Commands {
         return members.toArray(RLock[]::new);
     }
 
-    /** The answer is the token of a fenced lock, and empty for other kinds. */
+    /** Answers with the token of a fenced lock, or nothing for other kinds. */
     private static String lock(String kind, RLock lock, long lease) {
         if (kind.equals("fenced")) {
             return "" + (lease < 0 ? Late.call(lock, "lockAndGetToken")
@@ -88,7 +88,7 @@ final class Commands {
         return "";
     }
 
-    /** The answer is false; or true, and the token of a fenced lock. */
+    /** Answers with false, or with true and the token of a fenced lock. */
     private static String tryLock(String kind, RLock lock, long wait, long lease) throws InterruptedException {
         if (kind.equals("fenced")) {
             Object token = Late.call(lock, "tryLockAndGetToken", wait, lease, MILLISECONDS);
@@ -98,8 +98,8 @@ final class Commands {
     }
 
     /**
-     * Adds one to a number in Redis, by reading and writing it, so many times, each time under the lock; beneath a read lock
-     * it reads the number twice instead. Somebody else under the lock makes the sum too small, or the two reads differ.
+     * Increments a number in Redis several times by reading and writing it under the lock. Under a read lock it reads the
+     * number twice instead. If the lock does not exclude, the sum is too small or the two reads differ.
      */
     private String hammer(String kind, RLock lock, long lease, int rounds, String key) {
         RBucket<String> number = clients.get(0).getBucket(key, StringCodec.INSTANCE);

@@ -13,7 +13,7 @@ final class Late {
         return Arrays.stream(target.getClass().getMethods()).anyMatch(method -> method.getName().equals(name));
     }
 
-    /** Returns the type that a method takes, which has one parameter and one overload. */
+    /** Returns the parameter type of a method with one parameter and no overloads. */
     static Class<?> parameter(Object target, String name) {
         return Arrays.stream(target.getClass().getMethods())
                 .filter(m -> m.getName().equals(name) && m.getParameterCount() == 1 && !m.isBridge())

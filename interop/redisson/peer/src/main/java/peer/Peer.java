@@ -18,19 +18,19 @@ import org.redisson.config.Config;
 import org.redisson.config.ReadMode;
 
 /**
- * A Redisson client, or one for each of several masters, that does what it is told on standard input and answers on standard output.
+ * A Redisson client, or one for each of several masters, that reads requests on standard input and answers on standard output.
  *
  * <p>A request is a line {@code id thread command kind name argument...}; its answer is a line {@code id ok value...} or
- * {@code id error text}. Each thread is made when it is first named, and does one request after another; answers come in the
- * order in which requests end. The first line of the output says {@code ready}. The end of the input ends the process,
- * whatever its threads wait for.
+ * {@code id error text}. A thread is created when it is first named, and executes its requests in order. Answers come in the
+ * order in which requests end. The first line of output is {@code ready}. The process exits at the end of its input, even if
+ * threads wait.
  *
- * <p>{@code waits} is answered by the reader itself, since the thread that it asks about is busy; see {@link Worker#waits}.
+ * <p>The reader answers {@code waits} itself, because the thread in question is busy; see {@link Worker#waits}.
  */
 public final class Peer {
     private static final String SHARDED_MODE = "setShardedSubscriptionMode"; // from 3.28 on
     private static final String SHARDED = "setShardingSupported"; // from 3.22 on
-    private static final String NAME_MAPPER = "setNameMapper"; // of the servers from 3.16 on, of the whole from 4.0 on
+    private static final String NAME_MAPPER = "setNameMapper"; // per server from 3.16 on, global from 4.0 on
     private final Commands commands;
     private final PrintStream out;
     private final Map<String, Worker> workers = new ConcurrentHashMap<>();
@@ -41,8 +41,8 @@ public final class Peer {
     }
 
     /**
-     * Arguments: {@code single}, {@code cluster}, {@code cluster-plain}, or {@code masters} that know nothing of each other;
-     * the watchdog's milliseconds; the prefix that a NameMapper puts before names, {@code -} for none; and addresses.
+     * Arguments: {@code single}, {@code cluster}, {@code cluster-plain}, or independent {@code masters};
+     * the watchdog timeout in milliseconds; the prefix that a NameMapper puts before names, {@code -} for none; and addresses.
      */
     public static void main(String[] args) throws IOException {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -60,18 +60,18 @@ public final class Peer {
         Peer peer = new Peer(clients, out);
         out.println("ready");
         peer.serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
-        Runtime.getRuntime().halt(0); // an orderly shutdown would wait for threads that wait for locks
+        Runtime.getRuntime().halt(0); // a normal shutdown would wait for threads that wait for locks
     }
 
     private static Config config(String topology, long watchdog, String prefix, String... addresses) {
         Config config = new Config();
         config.setThreads(8).setNettyThreads(4).setLockWatchdogTimeout(watchdog);
-        config.setCodec(StringCodec.INSTANCE); // locks use none, and the default of old versions does not work on Java 17
+        config.setCodec(StringCodec.INSTANCE); // locks use no codec, and the default of old versions fails on Java 17
         Object servers = switch (topology) {
             case "single" -> config.useSingleServer().setAddress(addresses[0])
                     .setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);
             case "cluster", "cluster-plain" -> config.useClusterServers().addNodeAddress(addresses)
-                    .setReadMode(ReadMode.MASTER) // a replica may not have heard yet of what is counted
+                    .setReadMode(ReadMode.MASTER) // a replica may lag behind the counter
                     .setMasterConnectionMinimumIdleSize(2).setMasterConnectionPoolSize(16)
                     .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4);
             default -> throw new IllegalArgumentException("unknown topology " + topology);
@@ -94,8 +94,8 @@ public final class Peer {
     }
 
     /**
-     * Chooses sharded or plain channels where Redisson leaves it to chance. From 3.22 to 3.27 it takes sharded ones if the node that
-     * it happens to ask first owns slot 0, and plain ones otherwise.
+     * Chooses sharded or plain channels where Redisson chooses at random. From 3.22 to 3.27 it uses sharded ones if the first node
+     * it asks owns slot 0, and plain ones otherwise.
      */
     private static void chooseChannels(RedissonClient client, boolean sharded) {
         if (Late.has(client.getConfig().useClusterServers(), SHARDED_MODE)) {

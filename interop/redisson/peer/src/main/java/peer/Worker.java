@@ -5,7 +5,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Semaphore;
 
-/** A thread with a name. It is always the same thread, since that is who owns what is locked in it. */
+/** A named thread. It is always the same thread, because the thread owns the locks it acquires. */
 final class Worker {
     private volatile Thread thread;
     private final ExecutorService executor;
@@ -19,8 +19,8 @@ final class Worker {
     }
 
     /**
-     * How the thread waits for a lock: {@code no}, it has something else to do; {@code yes}, on a semaphore, until a release is
-     * announced or its time is over, or, for a spin lock, asleep; {@code for a message}, on a semaphore without a time.
+     * Reports whether the thread waits for a lock: {@code no}; {@code yes}, on a semaphore until a release is announced or its
+     * time is over, or asleep for a spin lock; {@code for a message}, on a semaphore without a timeout.
      */
     String waits() {
         Thread t = thread;
