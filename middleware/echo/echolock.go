@@ -4,9 +4,13 @@
 //	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 //	e.POST("/orders/:id/pay", pay, lock)
 //
-// It works on an Echo, a group and a single route. Requests that no route matches are not locked, nor
-// those that match only the not-found handler of a group. Package guard does the work; see there for
-// Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+// It works on an Echo, a group and a single route. Requests that no route matches are not locked, with
+// one exception: a path may have both a route and a not-found handler, as a group's own path may. There,
+// a request with a method that has no route is locked before it gets its 404. Package guard does the
+// work; see there for Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+//
+// Add routes with the methods of Echo and Group. Echo does not list those of Router.Add: on the path of
+// a not-found handler, their requests are taken for unmatched, and not locked.
 //
 // Echo renders the error that a handler returns after all middleware: the lock is released by then. A
 // handler whose error answer needs the protection of the lock calls c.Error(err) itself.
@@ -17,10 +21,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -71,9 +73,9 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 
 // middle is what New and Idempotent share.
 type middle struct {
-	skip     middleware.Skipper
-	answer   func(c echo.Context, err error) error // of WithErrorHandler
-	notFound sync.Map                              // by *echo.Echo: the paths of its not-found handlers, map[string]bool
+	skip      middleware.Skipper
+	answer    func(c echo.Context, err error) error // of WithErrorHandler
+	unmatched sync.Map                              // by *echo.Echo: its unmatchedPaths at the first request
 }
 
 // newMiddle applies options. It sets errorHandler, that of a Config, if WithErrorHandler is one.
@@ -143,77 +145,56 @@ func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err
 	return serve(c, r, next)
 }
 
-// matched reports whether Echo has matched a route. Inside a group, Echo's handlers for unmatched
-// requests have a path as well, which may be that of a route. Then matched asks the router for a
-// method that no route has: if that finds the same handler, nothing has matched. The method of the
-// request would not do: middleware may have changed it, and no client may bypass a lock that way.
+// matched reports whether Echo has matched a route. It must not miss one, or a client could bypass the
+// lock. So it goes by what the router has found, and not by the request: middleware may have changed
+// that since.
 func (m *middle) matched(c echo.Context) bool {
-	e, r := c.Echo(), c.Request()
-	switch {
+	switch e := c.Echo(); {
 	case c.Path() == "":
-		found := find(e, r, r.Method) // it has a path if the router was not asked yet, in Pre
+		found := find(c) // has a path if the router was not asked yet, in Pre
 		defer e.ReleaseContext(found)
 		return found.Path() != "" && m.matched(found)
-	case c.Get(echo.ContextKeyHeaderAllow) != nil && notAllowed(c.Handler()): // the header stays after middleware asked again
-		return false
-	case !m.notFoundPaths(e)[c.Path()]:
-		return true
+	case c.Get(echo.ContextKeyHeaderAllow) != nil && c.ParamNames() == nil:
+		return false // 405, or the answer to OPTIONS; Allow alone stays if middleware asks the router again
+	case m.maybeUnmatched(e, c.Path()):
+		return !unmatchedPaths(e)[c.Path()] // there may be a route by now
 	}
-	unmatched := find(e, r, echo.RouteNotFound) // no route has this method
-	defer e.ReleaseContext(unmatched)
-	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
+	return true
 }
-
-// notAllowed reports whether h is Echo's handler for methods that a path does not have: 405, or the
-// answer to OPTIONS.
-func notAllowed(h echo.HandlerFunc) bool {
-	return same(h, echo.MethodNotAllowedHandler) || reflect.ValueOf(h).Pointer() == optionsCode
-}
-
-// optionsCode is the address of the code of Echo's OPTIONS handlers: each path has its own closure.
-var optionsCode = func() uintptr {
-	e := echo.New()
-	e.GET("/", echo.NotFoundHandler)
-	c := e.NewContext(nil, nil)
-	e.Router().Find(http.MethodOptions, "/", c)
-	return reflect.ValueOf(c.Handler()).Pointer()
-}()
 
 // find asks the router of the request's host. The caller releases the context.
-func find(e *echo.Echo, r *http.Request, method string) echo.Context {
+func find(c echo.Context) echo.Context {
+	e, r := c.Echo(), c.Request()
 	router, ok := e.Routers()[r.Host]
 	if !ok {
 		router = e.Router()
 	}
 	found := e.AcquireContext()
 	found.Reset(r, nil)
-	router.Find(method, echo.GetPath(r), found)
+	router.Find(r.Method, echo.GetPath(r), found)
 	return found
 }
 
-// notFoundPaths lists the not-found handlers of e once, at the first request: all routes exist then.
-func (m *middle) notFoundPaths(e *echo.Echo) map[string]bool {
-	if paths, ok := m.notFound.Load(e); ok {
-		return paths.(map[string]bool)
+// maybeUnmatched reports whether path was one of unmatchedPaths at the first request to e.
+func (m *middle) maybeUnmatched(e *echo.Echo, path string) bool {
+	paths, ok := m.unmatched.Load(e)
+	if !ok {
+		paths, _ = m.unmatched.LoadOrStore(e, unmatchedPaths(e))
 	}
-	paths := make(map[string]bool)
-	add := func(routes []*echo.Route) {
-		for _, route := range routes {
-			if route.Method == echo.RouteNotFound {
-				paths["/"+strings.TrimPrefix(route.Path, "/")] = true // as in the router
-			}
-		}
-	}
-	add(e.Router().Routes())
-	for _, router := range e.Routers() { // by host
-		add(router.Routes())
-	}
-	m.notFound.Store(e, paths)
-	return paths
+	return paths.(map[string]bool)[path]
 }
 
-// same compares closures, with their captured variables, which Go does not: Echo wraps handlers and
-// their middleware in closures.
-func same(f, g echo.HandlerFunc) bool {
-	return *(*unsafe.Pointer)(unsafe.Pointer(&f)) == *(*unsafe.Pointer)(unsafe.Pointer(&g))
+// unmatchedPaths returns the paths that have a not-found handler and no route.
+func unmatchedPaths(e *echo.Echo) map[string]bool {
+	routes := e.Router().Routes()
+	for _, router := range e.Routers() { // by host
+		routes = append(routes, router.Routes()...)
+	}
+	paths := make(map[string]bool)
+	for _, route := range routes {
+		path := "/" + strings.TrimPrefix(route.Path, "/") // as in the router
+		unmatched, seen := paths[path]
+		paths[path] = route.Method == echo.RouteNotFound && (unmatched || !seen)
+	}
+	return paths
 }

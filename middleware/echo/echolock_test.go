@@ -175,17 +175,19 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 			item.GET("", tell)
 			item.PUT("/*", tell)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 404, "Not Found"}, {"OPTIONS /api", 404, ""}, {"echo_route_not_found /api", 404, ""},
-			{"POST /api/x", 409, refused}, {"GET /api/x", 404, ""}, {"POST /api/", 409, refused},
-			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/1", 404, ""}, {"POST /items/", 404, ""},
-			{"PUT /items/1/x", 409, refused}, {"GET /items/1/x", 404, ""}, {"PUT /items/1/", 409, refused},
+			{"GET /api", 409, refused}, {"POST /api/x", 409, refused}, {"POST /api/", 409, refused},
+			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/", 404, ""},
+			{"PUT /items/1/x", 409, refused}, {"PUT /items/1/", 409, refused},
+			// The path has a route, the method has none: this may be a route whose method was changed since.
+			{"POST /api", 409, refused}, {"OPTIONS /api", 409, refused}, {"echo_route_not_found /api", 409, refused}, {"GET /api/x", 409, refused},
+			{"POST /items/1", 409, refused}, {"GET /items/1/x", 409, refused},
 		}},
 		"a group without a slash": {func(e *echo.Echo) {
 			g := e.Group("api", lock)
 			g.GET("", tell)
 			g.GET("/orders/:id", tell)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 404, ""}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
+			{"GET /api", 409, refused}, {"POST /api", 409, refused}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
 		}},
 		"a group of everything": {func(e *echo.Echo) {
 			g := e.Group("", lock)
@@ -198,7 +200,7 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 			e.Group("/api", lock).GET("", tell)
 			e.POST("/api", tell)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 404, ""},
+			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 409, refused},
 		}},
 		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", tell) }, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /elsewhere", 404, ""},
@@ -216,6 +218,27 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnmatchedOnPathOfRoute shows the answer behind the lock: a method that has no route gets its 404.
+func TestUnmatchedOnPathOfRoute(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.echo.Group("/api", New(newLocks(t), by(keyfuncs.Const("k")))).GET("", tell)
+	s.want("GET", "/api", 200, "reqlock:k")
+	s.want("POST", "/api", 404, "Not Found")
+}
+
+// TestRouteAddedLater adds a route to a path that had only a not-found handler when requests came.
+func TestRouteAddedLater(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	take(t, locks, "reqlock:k")
+	s := newSite(t)
+	g := s.echo.Group("/api", New(locks, by(keyfuncs.Const("k"))))
+	s.want("GET", "/api", 404, "Not Found")
+	g.GET("", tell)
+	s.want("GET", "/api", 409, "locked")
 }
 
 // A middleware that comes after the router may change the method, to one that has no route there, and whatever else the router
@@ -302,8 +325,10 @@ func TestRoutedAgain(t *testing.T) {
 		}
 	})
 	s.echo.PUT("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id"))))
+	s.echo.PUT("/orders", tell, New(locks, by(keyfuncs.Const("1"))))
 	for _, method := range []string{"PUT", "POST", "OPTIONS"} {
 		s.want(method, "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
+		s.want(method, "/orders", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
 	}
 	s.want("POST", "/orders/1", 405, "Method Not Allowed")
 	s.want("OPTIONS", "/orders/1", 204, "")
