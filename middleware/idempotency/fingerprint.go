@@ -45,14 +45,13 @@ const (
 // name in a pointer only in case: encoding/json takes one for the other. Config.Validate refuses an
 // invalid pointer, and no pointers.
 func FingerprintFields(pointers ...string) Fingerprint {
-	f := &fields{pointers: slices.Clone(pointers), tree: &pointerTree{}}
+	f := &fields{pointers: slices.Clone(pointers), paths: make([][]jsontext.Token, len(pointers))}
 	for i, pointer := range pointers {
-		path, problem := jsontext.ParsePointer(pointer)
-		if problem != "" {
+		var problem string
+		if f.paths[i], problem = jsontext.ParsePointer(pointer); problem != "" {
 			f.invalid = fmt.Errorf("Fingerprint has FingerprintFields(%q), which is %s", pointer, problem)
 			return f
 		}
-		f.tree.add(path, i)
 	}
 	if len(pointers) == 0 {
 		f.invalid = errors.New(`Fingerprint is FingerprintFields(); name at least one pointer, such as FingerprintFields("/amount"), or use FingerprintNone`)
@@ -77,8 +76,8 @@ func (f whole) add(s *sum, r *http.Request, body []byte) {
 	case FingerprintNone:
 		s.add("none")
 	case FingerprintJSON:
-		if digests, ok := digestJSON(body, wholeDocument); ok {
-			s.add("json", r.URL.RawQuery, string(digests[0]))
+		if digests, ok := jsontext.Digests(body, nil); ok {
+			s.add("json", r.URL.RawQuery, string(digests[0][:]))
 			return
 		}
 		addBody(s, r, body)
@@ -100,7 +99,7 @@ func addBody(s *sum, r *http.Request, body []byte) {
 // fields is a Fingerprint of some JSON values.
 type fields struct {
 	pointers []string
-	tree     *pointerTree
+	paths    [][]jsontext.Token // the pointers, parsed
 	invalid  error
 }
 
@@ -108,14 +107,18 @@ func (f *fields) readsBody() bool { return true }
 func (f *fields) validate() error { return f.invalid }
 
 func (f *fields) add(s *sum, r *http.Request, body []byte) {
-	digests, ok := digestJSON(body, f.tree)
+	digests, ok := jsontext.Digests(body, f.paths...)
 	if !ok {
 		addBody(s, r, body)
 		return
 	}
 	s.add("fields")
 	for i, pointer := range f.pointers {
-		s.add(pointer, string(digests[i])) // "" if there is no value
+		value := ""
+		if digests[i] != nil {
+			value = string(digests[i][:])
+		}
+		s.add(pointer, value)
 	}
 }
 

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -123,5 +124,42 @@ func TestFingerprintsOfRequests(t *testing.T) {
 	}
 	if printOf(FingerprintJSON, nil, "1") == printOf(FingerprintBody, nil, "1") || printOf(FingerprintFields("/a"), nil, "1") == printOf(FingerprintFields("/b"), nil, "1") {
 		t.Error("two kinds of fingerprints are equal")
+	}
+}
+
+// TestFingerprintFields_PointersWithinEachOther also has two pointers to one value.
+func TestFingerprintFields_PointersWithinEachOther(t *testing.T) {
+	t.Parallel()
+	f := FingerprintFields("", "/a", "/a/b", "/a")
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"a":{"b":1,"c":2}}`, `{"a":{"c":2,"b":1}}`, true},
+		{`{"a":{"b":1,"c":2}}`, `{"a":{"b":1,"c":3}}`, false},
+		{`{"a":{"b":1}}`, `{"a":{"b":2}}`, false},
+		{`{"a":{"b":1}}`, `{"a":{"b":1},"d":1}`, false},
+	} {
+		if same := printOf(f, nil, test.a) == printOf(f, nil, test.b); same != test.same {
+			t.Errorf("%s and %s are the same request: %v, want %v", test.a, test.b, same, test.same)
+		}
+	}
+}
+
+// TestFingerprintJSON_Memory bounds what a fingerprint takes, whatever the body is like.
+func TestFingerprintJSON_Memory(t *testing.T) { // not parallel: it counts what the process allocates
+	r := httptest.NewRequest("POST", "/orders/1", nil)
+	for shape, body := range worstBodies() {
+		document := []byte(body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		sum := fingerprint(FingerprintJSON, r, document)
+		runtime.ReadMemStats(&after)
+		if sum != fingerprint(FingerprintJSON, r, append(document, ' ')) {
+			t.Errorf("%s: the body is compared byte for byte, want it compared as JSON", shape)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 7*uint64(len(document)) {
+			t.Errorf("%s: %d bytes are allocated for a body of %d, want at most 7 times as many", shape, used, len(document))
+		}
 	}
 }
