@@ -9,7 +9,7 @@
 // ginlock.Idempotent and echolock.Idempotent are the same for Gin and Echo.
 //
 // The path of a request: key.go reads the key; name.go combines scope, method, route (route.go) and key
-// to a name; fingerprint.go sums up the request (jsondigest.go does JSON); lock.go asks core.Once for
+// to a name; fingerprint.go sums up the request (internal/jsontext does JSON); lock.go asks core.Once for
 // the record of the name, or else for its lock. With the lock, the handler runs, and recorder.go keeps
 // its answer; record.go encodes it, codec.go seals it, and the step that releases the lock stores it,
 // before the client has the whole answer. With a record, the lock answers the request: by a replay
