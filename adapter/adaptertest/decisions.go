@@ -1,9 +1,11 @@
 package adaptertest
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ var decisions = []scenario{
 	{name: "a CORS preflight does not run beside the holder", run: preflightLocked},
 	{name: "PassPreflight", run: preflightPasses},
 	{name: "HEAD", run: head},
+	{name: "a Config that can never work panics", run: invalidConfig},
 }
 
 func allOrNone(e *env) {
@@ -296,4 +299,38 @@ func head(e *env) {
 			e.Errorf("header %s is %q, of a GET %q", name, got, want.Get(name))
 		}
 	}
+}
+
+func invalidConfig(e *env) {
+	for name, test := range map[string]struct {
+		locks *core.Client
+		cfg   guard.Config
+		says  []string
+	}{
+		"nothing is set":     {e.locks, guard.Config{}, []string{"set exactly one of Key, Keys and Policy"}},
+		"several are wrong":  {e.locks, e.config(func(cfg *guard.Config) { cfg.WaitTime, cfg.MaxHold = core.WaitForever, -1 }), []string{"WaitTime is WaitForever", "MaxHold is -1ns"}},
+		"there is no client": {nil, e.config(), []string{"neither a *core.Client nor a Locker"}},
+	} {
+		route := Route{Pattern: orders, Guards: []guard.Config{test.cfg}, Handler: func(http.ResponseWriter, *http.Request) {}}
+		e.wantPanic(name, func() { e.adapter.Router(test.locks, route) }, guard.ErrInvalidConfig, test.says...)
+	}
+}
+
+// wantPanic fails the test unless f panics with an error that matches want and says all of that.
+func (e *env) wantPanic(name string, f func(), want error, says ...string) {
+	e.Helper()
+	defer func() {
+		e.Helper()
+		err, _ := recover().(error)
+		if !errors.Is(err, want) {
+			e.Errorf("%s: panics with %v, want %v", name, err, want)
+			return
+		}
+		for _, text := range says {
+			if !strings.Contains(err.Error(), text) {
+				e.Errorf("%s: panics with %v, want %q in it", name, err, text)
+			}
+		}
+	}()
+	f()
 }

@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
@@ -38,6 +40,8 @@ var onceRuns = []scenario{
 	{name: "once: mounted twice", run: onceTwice},
 	{name: "once: inside a guard, and around one", run: onceGuarded},
 	{name: "once: KeyFrom, DownstreamKey, NoStore and StoreFor", run: onceHandler},
+	{name: "once: the status in an Outcome", run: onceStatus},
+	{name: "once: a Config that can never work panics", run: onceInvalidConfig},
 }
 
 func onceHundred(e *env) {
@@ -520,5 +524,28 @@ func onceHandler(e *env) {
 	s.pay("x", with("X-User", "bert")).wantOwn(e, 200, "done")
 	if len(downstream) != 4 || downstream[0] != downstream[1] || downstream[1] != downstream[2] || downstream[2] == downstream[3] {
 		e.Errorf("downstream keys %q", downstream)
+	}
+}
+
+func onceStatus(e *env) {
+	s := e.serveOnce(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	for _, ran := range []bool{true, false} {
+		s.pay("x").want(e, http.StatusCreated, "")
+		if o := e.outcome(); o.Status != http.StatusCreated || o.Ran != ran || errors.Is(o.Err, idempotency.ErrReplayed) == ran {
+			e.Errorf("the outcome is %+v, want status 201 and Ran %v", o, ran)
+		}
+	}
+}
+
+func onceInvalidConfig(e *env) {
+	for says, test := range map[string]struct {
+		locks *core.Client
+		cfg   idempotency.Config
+	}{
+		"Scope is nil":             {e.locks, idempotency.Config{}},
+		"there is no *core.Client": {nil, e.once()},
+	} {
+		route := Route{Pattern: orders, Once: []idempotency.Config{test.cfg}, Handler: func(http.ResponseWriter, *http.Request) {}}
+		e.wantPanic(says, func() { e.adapter.Router(test.locks, route) }, idempotency.ErrInvalidConfig, says)
 	}
 }

@@ -2,7 +2,6 @@ package httplock
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,70 +11,30 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// panicOf is what f panics with.
-func panicOf(f func()) (p any) {
-	defer func() { p = recover() }()
-	f()
-	return nil
-}
-
-func TestNewPanics(t *testing.T) {
+// TestHandlers_Panics shows the handlers that no middleware takes.
+func TestHandlers_Panics(t *testing.T) {
 	t.Parallel()
-	key := keyfuncs.Const("k")
-	for name, test := range map[string]struct {
-		make func()
-		says []string
-	}{
-		"nothing set": {func() { New(newLocks(t), Config{}) }, []string{"reqlock: guard: invalid Config", "Key, Keys and Policy"}},
-		"everything wrong": {
-			func() { New(newLocks(t), Config{Key: key, WaitTime: core.WaitForever, MaxHold: -1}) },
-			[]string{"WaitTime is WaitForever", "MaxHold is -1ns"},
-		},
-		"no client":  {func() { New(nil, Config{Key: key}) }, []string{"neither a *core.Client nor a Locker"}},
-		"no handler": {func() { New(newLocks(t), Config{Key: key})(nil) }, []string{"reqlock: httplock: the handler is nil"}},
-		"a TimeoutHandler": {
-			func() {
-				New(newLocks(t), Config{Key: key})(http.TimeoutHandler(http.NotFoundHandler(), time.Second, ""))
-			},
-			[]string{"reqlock: httplock: the handler is an http.TimeoutHandler", "want http.TimeoutHandler(lock(handler), ...)"},
-		},
+	locks := locktest.New(t)
+	for name, middleware := range map[string]func(http.Handler) http.Handler{
+		"New":        New(locks, Config{Key: keyfuncs.Const("k")}),
+		"Idempotent": Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal}),
 	} {
-		text := fmt.Sprint(panicOf(test.make))
-		for _, says := range test.says {
-			if !strings.Contains(text, says) {
-				t.Errorf("%s: panics with %q, want %q in it", name, text, says)
-			}
-		}
+		t.Run(name, func(t *testing.T) {
+			locktest.WantPanic(t, "reqlock: httplock: the handler is nil", func() { middleware(nil) })
+			locktest.WantPanic(t, "reqlock: httplock: the handler is an http.TimeoutHandler, ", func() {
+				middleware(http.TimeoutHandler(http.NotFoundHandler(), time.Second, ""))
+			})
+		})
 	}
-}
-
-// newLocks is a client of the locks of a Redis of its own.
-func newLocks(t *testing.T) *core.Client {
-	t.Helper()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		closing, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := locks.Close(closing); err != nil { // a server waits for no handler that has hijacked its connection
-			t.Error(err)
-		}
-		if stats := locks.Stats(); stats != (core.Stats{}) {
-			t.Errorf("the lock client is not idle: %+v", stats)
-		}
-	})
-	return locks
 }
 
 // Around the router there is no route yet: the mistake that the documentation warns of.
@@ -84,7 +43,7 @@ func TestAroundTheMux(t *testing.T) {
 	var text bytes.Buffer
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /orders/{id}", func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })
-	lock := New(newLocks(t), Config{Key: keyfuncs.PathValue("id"), Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.PathValue("id"), Logger: slog.New(slog.NewTextHandler(&text, nil))})
 	w := httptest.NewRecorder()
 	lock(mux).ServeHTTP(w, httptest.NewRequest("GET", "/orders/42", nil))
 	if w.Code != 500 || !strings.Contains(w.Body.String(), "urn:reqlock:problem:misconfigured") || strings.Contains(w.Body.String(), "mux") {
@@ -103,7 +62,7 @@ func TestAroundTheMuxByHeader(t *testing.T) {
 		lease, ok := guard.LeaseFrom(r.Context())
 		fmt.Fprint(w, ok, lease.Name(), r.PathValue("id"), r.Pattern)
 	})
-	lock := New(newLocks(t), Config{Key: keyfuncs.Header("X-Tenant")})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Header("X-Tenant")})
 	r, w := httptest.NewRequest("GET", "/orders/42", nil), httptest.NewRecorder()
 	r.Header.Set("X-Tenant", "acme")
 	lock(mux).ServeHTTP(w, r)
@@ -115,7 +74,7 @@ func TestAroundTheMuxByHeader(t *testing.T) {
 func TestWriterIsTheSame(t *testing.T) {
 	t.Parallel()
 	var given http.ResponseWriter = httptest.NewRecorder()
-	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), BufferBody: 10, MaxHold: 1e9})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), BufferBody: 10, MaxHold: 1e9})
 	ran := false
 	lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran = true
@@ -132,7 +91,7 @@ func TestWriterIsTheSame(t *testing.T) {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	outcomes := make(chan guard.Outcome, 2)
-	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
 	created := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	panics := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
@@ -177,7 +136,7 @@ func (w unwraps) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func TestMaxHoldIsLoggedOncePerRoute(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
-	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
 	mux := http.NewServeMux()
 	overdue := lock(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	mux.Handle("POST /orders/{id}/pay", overdue)

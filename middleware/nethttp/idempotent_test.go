@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
@@ -50,7 +50,7 @@ func TestIdempotentMounted(t *testing.T) {
 		},
 	} {
 		runs.Store(0)
-		handler := mount(newLocks(t))
+		handler := mount(locktest.New(t))
 		for i, path := range []string{"/v1/pay", "/v2/pay", "/v1/pay", "/v2/pay"} {
 			r := httptest.NewRequest("POST", path, strings.NewReader("{}"))
 			r.Header.Set("Idempotency-Key", "k")
@@ -67,7 +67,7 @@ func TestIdempotentMounted(t *testing.T) {
 // A router keeps its keys when its prefix moves from http.StripPrefix into its patterns.
 func TestIdempotentWithoutStripPrefix(t *testing.T) {
 	t.Parallel()
-	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})
+	once := Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal})
 	runs := 0
 	handler := once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
 	inner, stripped, whole := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
@@ -98,7 +98,7 @@ func pay(h http.Handler) *httptest.ResponseRecorder {
 // A guard further in, for a key that did not come, changes nothing for the one around it.
 func TestIdempotentWithoutKeyInside(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	outer := idempotency.Config{Scope: idempotency.ScopeGlobal}
 	inner := idempotency.Config{Scope: idempotency.ScopeGlobal, Header: "X-Token", Optional: true}
 	runs := 0
@@ -121,7 +121,7 @@ func TestIdempotentWithoutKeyInside(t *testing.T) {
 // A handler that takes away the type that was set around it leaves it to net/http to guess, also in repeats.
 func TestIdempotentGuessedType(t *testing.T) {
 	t.Parallel()
-	h := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("Content-Type")
 		_, _ = io.WriteString(w, "<html>")
 	}))
@@ -182,7 +182,7 @@ func storeOfHijacked(t *testing.T, outer func(http.ResponseWriter) http.Response
 		header.Set("X-Mine", "1")
 		return true
 	}}
-	once := Idempotent(newLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	once := Idempotent(locktest.New(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -212,7 +212,7 @@ func storeOfHijacked(t *testing.T, outer func(http.ResponseWriter) http.Response
 // HTTP/3 ends the context of a request with the cause that the connection is closed, where the others name none.
 func TestIdempotentHangUpWithCause(t *testing.T) {
 	t.Parallel()
-	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})
+	once := Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal})
 	mine := errors.New("mine")
 	for range 20 { // it is noticed on another goroutine, which may be late
 		for _, cause := range []error{fmt.Errorf("closed by the client: %w", net.ErrClosed), mine} {
@@ -240,7 +240,7 @@ func TestIdempotentHangUpWithCause(t *testing.T) {
 func TestIdempotentGoClientResends(t *testing.T) {
 	t.Parallel()
 	var came, runs atomic.Int64
-	once := Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal, Optional: true})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	once := Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal, Optional: true})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, runs.Add(1))
 	}))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -281,39 +281,5 @@ func TestIdempotentGoClientResends(t *testing.T) {
 	}
 	if answer, err := post(""); err == nil || came.Load() != 1 {
 		t.Errorf("without a key: answer %q to %d requests, want an error after one", answer, came.Load())
-	}
-}
-
-func TestIdempotentPanics(t *testing.T) {
-	t.Parallel()
-	locks := newLocks(t)
-	for says, f := range map[string]func(){
-		"Scope is nil":       func() { Idempotent(locks, idempotency.Config{}) },
-		"no *core.Client":    func() { Idempotent(nil, idempotency.Config{Scope: idempotency.ScopeGlobal}) },
-		"the handler is nil": func() { Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})(nil) },
-	} {
-		if text := fmt.Sprint(panicOf(f)); !strings.Contains(text, says) || !strings.HasPrefix(text, "reqlock: ") {
-			t.Errorf("panics with %q, want %q", text, says)
-		}
-	}
-}
-
-// Observe is told the status of a run, and that of a replay.
-func TestIdempotentOutcome(t *testing.T) {
-	t.Parallel()
-	outcomes := make(chan guard.Outcome, 2)
-	handler := Idempotent(newLocks(t), idempotency.Config{
-		Scope:   idempotency.ScopeGlobal,
-		Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o },
-	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
-	mux := http.NewServeMux()
-	mux.Handle("POST /pay", handler)
-	for _, ran := range []bool{true, false} {
-		r := httptest.NewRequest("POST", "/pay", strings.NewReader("{}"))
-		r.Header.Set("Idempotency-Key", "k")
-		mux.ServeHTTP(httptest.NewRecorder(), r)
-		if o := <-outcomes; o.Status != http.StatusCreated || o.Ran != ran {
-			t.Errorf("outcome %+v, want status 201 and Ran %v", o, ran)
-		}
 	}
 }
