@@ -14,9 +14,9 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// The tests of idempotency share once.go. onceruns.go tests that a key runs once, and for which callers
-// and routes; onceanswers.go, replays; oncewriters.go, the writer; oncefailures.go, failures;
-// onceprocesses.go, processes that die; oncesealed.go, sealed records.
+// The tests of idempotency share once.go. onceruns.go tests that a key runs once; onceanswers.go,
+// replays; oncewriters.go, the writer; oncefailures.go, failures; onceprocesses.go, processes that die;
+// oncesealed.go, sealed records; oncekeys_test.go, keys, scopes and fingerprints, with one adapter.
 
 // once is a configuration of idempotency, with the log and outcomes of the env. A key belongs to the X-User.
 func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
