@@ -3,8 +3,6 @@ package guard
 import (
 	"io"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
 )
@@ -55,67 +53,3 @@ func (b *notedBody) Read(p []byte) (int, error) {
 
 // BodyAccount makes it a bodybudget.Owner.
 func (b *notedBody) BodyAccount() *bodybudget.Account { return b.account }
-
-// A watchedBody is a body whose reading can be ended. It knows whether a Read is under way: only then
-// may the connection get a deadline. At any other time net/http may be watching the connection for the
-// client to hang up. It would mistake the deadline for that, and end the contexts of this request and
-// of all that follow on the connection.
-type watchedBody struct {
-	io.ReadCloser
-
-	mu      sync.Mutex
-	reading bool
-	over    bool
-	cut     bool // the connection has a deadline
-}
-
-// watchBody replaces the body by a watchedBody; nil: there is no body, or it has been read.
-func watchBody(r *http.Request) *watchedBody {
-	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
-		return nil
-	}
-	b := &watchedBody{ReadCloser: r.Body}
-	r.Body = b
-	return b
-}
-
-// Read ends with ErrMaxHold once the reading is over.
-func (b *watchedBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	if b.over {
-		b.mu.Unlock()
-		return 0, ErrMaxHold
-	}
-	b.reading = true
-	b.mu.Unlock()
-
-	n, err := b.ReadCloser.Read(p)
-
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reading = false
-	if b.over && err != nil && err != io.EOF {
-		err = ErrMaxHold
-	}
-	return n, err
-}
-
-// end lets no further Read begin, and ends the current one if the writer supports deadlines.
-func (b *watchedBody) end(w http.ResponseWriter) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.over = true
-	if b.reading {
-		b.cut = http.NewResponseController(w).SetReadDeadline(time.Now()) == nil
-	}
-}
-
-// finish closes the connection after the answer if it has a deadline: the Read that the deadline was
-// for may have reached the end of the body at the same moment, and net/http may have begun to watch.
-func (b *watchedBody) finish(w http.ResponseWriter, r *http.Request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cut && r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close")
-	}
-}
