@@ -83,31 +83,3 @@ func (keys aeads) Open(sealed []byte, name string) ([]byte, error) {
 	}
 	return nil, errNoKey
 }
-
-// seal encodes a record for Redis.
-func (a *attempt) seal(rec *record) ([]byte, error) {
-	data := rec.encode()
-	codec := a.g.cfg.Codec
-	if codec == nil {
-		return data, nil
-	}
-	sealed, err := codec.Seal(data, lockName(a.name))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to seal a record: %w", err)
-	case len(sealed) == 0:
-		return nil, errors.New("reqlock: idempotency: Config.Codec sealed a record to nothing; want at least one byte")
-	}
-	return sealed, nil
-}
-
-// unseal decodes a record from Redis.
-func (a *attempt) unseal(data []byte) (*record, error) {
-	if codec := a.g.cfg.Codec; codec != nil {
-		var err error
-		if data, err = codec.Open(data, lockName(a.name)); err != nil {
-			return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to open a record: %w", err)
-		}
-	}
-	return decodeRecord(data)
-}
