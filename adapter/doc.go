@@ -17,7 +17,7 @@
 // pass through. An adapter for idempotency does the same with idempotency.Guard.Serve, and has the
 // handler write to Recorder.Wrap of the writer.
 //
-// A framework whose handlers have a context that does not hand on the values of the request's context
-// needs [RegisterContext] as well. The other functions are for error handlers and for middleware that
-// builds on the guard.
+// A framework whose handlers have a context that does not hand on the values of the request's
+// context needs [RegisterContext] as well. The other functions are for error handlers and for
+// middleware that builds on the guard.
 package adapter

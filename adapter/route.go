@@ -8,10 +8,10 @@ import (
 )
 
 // SetRoute returns a copy of r, with the context ctx, that knows what a router has matched: the
-// pattern, in place of one that an outer router has set, and the values of its wildcards, exactly as
-// the router hands them to its handlers. keyfuncs.Pattern and keyfuncs.PathValue read them. Of two
-// equal names the first counts, as in c.Param of Gin and Echo. It panics if there are more names
-// than values.
+// pattern, in place of one that an outer router has set, and the values of its wildcards, exactly
+// as the router hands them to its handlers. keyfuncs.Pattern and keyfuncs.PathValue read them. Of
+// two equal names the first counts, as in c.Param of Gin and Echo. It panics if there are more
+// names than values.
 //
 // r keeps its own pattern and values.
 func SetRoute(ctx context.Context, r *http.Request, pattern string, names, values []string) *http.Request {
@@ -42,6 +42,6 @@ func withPathValues(ctx context.Context, r *http.Request, names, values []string
 }
 
 // KeepForm gives r the multipart form that a handler parsed with a copy of r, such as the one that
-// SetRoute returned. Without it the temporary files of the form stay: a server removes only those of
-// the request it knows. Call it when the handler has returned.
+// SetRoute returned. Without it the temporary files of the form stay: a server removes only those
+// of the request it knows. Call it when the handler has returned.
 func KeepForm(r, copied *http.Request) { httpreq.KeepForm(r, copied) }

@@ -31,7 +31,8 @@ func TestSetRouteEqualNames(t *testing.T) {
 	}
 }
 
-// A goroutine that a handler has left behind may still read the request further out, whatever is matched further in.
+// A goroutine that a handler has left behind may still read the request further out, whatever is
+// matched further in.
 func TestRouteWithinRoute(t *testing.T) {
 	t.Parallel()
 	echoed := func(pattern, id string) func(*http.Request) *http.Request {

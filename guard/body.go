@@ -7,16 +7,16 @@ import (
 	"github.com/reqlock/reqlock/internal/bodybudget"
 )
 
-// bufferBody reads the body to its end, and puts a copy in its place. From then on, net/http watches
-// for the client to hang up.
+// bufferBody reads the body to its end, and puts a copy in its place. From then on, net/http
+// watches for the client to hang up.
 func bufferBody(r *http.Request, limit int64, account *bodybudget.Account) error {
 	noteBody(r, account)
 	_, err := bodybudget.Read(r, limit)
 	return err
 }
 
-// A notedBody records why reading it failed, so that the error of a key function that only passes it
-// on is not blamed on the key. The account of the guard pays for what is read into memory.
+// A notedBody records why reading it failed, so that the error of a key function that only passes
+// it on is not blamed on the key. The account of the guard pays for what is read into memory.
 type notedBody struct {
 	io.ReadCloser
 	account *bodybudget.Account

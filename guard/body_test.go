@@ -84,7 +84,8 @@ func TestBodyEndsBetweenReads(t *testing.T) {
 	}
 }
 
-// Somebody reads: whatever the read makes of its deadline, the connection is of no further use in HTTP/1.
+// Somebody reads: whatever the read makes of its deadline, the connection is of no further use in
+// HTTP/1.
 func TestBodyEndsDuringRead(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -124,7 +125,8 @@ func TestBodyEndsDuringRead(t *testing.T) {
 	}
 }
 
-// A body that a key function has read is left for the next guard to find; any other is back when the policy is made.
+// A body that a key function has read is left for the next guard to find; any other is back when
+// the policy is made.
 func TestNoteBody(t *testing.T) {
 	t.Parallel()
 	buffered := post(strings.NewReader("hello"))

@@ -52,8 +52,8 @@ func (x *exchange) enter(p Policy) error {
 		return err
 	}
 	refusal := g.lockError(x.r, p.WaitTime, err)
-	// A lease that expired too soon may be the doing of the request, by way of its policy, and so may a
-	// lock lost on the way. A request whose time is over must not begin.
+	// A lease that expired too soon may be the doing of the request, by way of its policy, and so
+	// may a lock lost on the way. A request whose time is over must not begin.
 	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && x.r.Context().Err() == nil {
 		x.outcome.FailedOpen, x.outcome.Err = true, err
 		g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err)

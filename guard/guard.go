@@ -20,8 +20,8 @@ type Guard struct {
 	holds loglimit.Limit // of log lines about MaxHold, by route
 }
 
-// New returns a guard that takes its locks from locks, which may be nil if Config.Locker makes them.
-// It refuses a Config that can never work; see Config.Validate.
+// New returns a guard that takes its locks from locks, which may be nil if Config.Locker makes
+// them. It refuses a Config that can never work; see Config.Validate.
 func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ type Policy struct {
 	LeaseTime time.Duration // 0: the watchdog's
 	Skip      bool          // run the handler without a lock
 
-	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors are
-	// treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.
+	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors
+	// are treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.
 	Lock core.Locker
 }
 

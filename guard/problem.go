@@ -14,7 +14,8 @@ import (
 )
 
 // An Error is a refusal that carries its own answer. Guards pass one to Config.ErrorHandler. A key
-// function, a policy or a lock of Config.Locker may return one, wrapped or not: it is answered as it is.
+// function, a policy or a lock of Config.Locker may return one, wrapped or not: it is answered as
+// it is.
 type Error struct {
 	Status     int           // of the answer
 	Type       string        // RFC 9457 problem type, a URI
@@ -150,8 +151,8 @@ func remedy(err error) string {
 	}
 }
 
-// WriteProblem answers with the application/problem+json (RFC 9457) of an *Error; any other error is
-// answered 500. It is the default of Config.ErrorHandler. The body never holds the key.
+// WriteProblem answers with the application/problem+json (RFC 9457) of an *Error; any other error
+// is answered 500. It is the default of Config.ErrorHandler. The body never holds the key.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	var e *Error
 	if !errors.As(err, &e) || !e.canBeSent() {

@@ -97,8 +97,8 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// An *Error that is no answer, such as a nil one in the place of no error at all, is a mistake in the program, and answered as one: it
-// says nothing about Redis, so that FailOpen does not matter.
+// An *Error that is no answer, such as a nil one in the place of no error at all, is a mistake in
+// the program, and answered as one: it says nothing about Redis, so that FailOpen does not matter.
 func TestErrorThatIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	for _, none := range []*Error{nil, {Title: "no status"}} {
@@ -133,7 +133,8 @@ func (l refusing) Acquire(context.Context, core.AcquireOptions) (*core.Lease, er
 	return nil, l.err
 }
 
-// Where the application's own key function wraps a sentinel, its text stays here; only the package's own words go out.
+// Where the application's own key function wraps a sentinel, its text stays here; only the
+// package's own words go out.
 func TestDetailNeverQuotesForeignText(t *testing.T) {
 	t.Parallel()
 	g := &Guard{cfg: Config{Key: key}.withDefaults()}

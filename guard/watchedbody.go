@@ -9,10 +9,10 @@ import (
 	"github.com/reqlock/reqlock/internal/bodybudget"
 )
 
-// A watchedBody is a body whose reading MaxHold can end. It knows whether a Read is under way: only then
-// may the connection get a deadline. At any other time net/http may be watching the connection for the
-// client to hang up. It would mistake the deadline for that, and end the contexts of this request and
-// of all that follow on the connection.
+// A watchedBody is a body whose reading MaxHold can end. It knows whether a Read is under way: only
+// then may the connection get a deadline. At any other time net/http may be watching the connection
+// for the client to hang up. It would mistake the deadline for that, and end the contexts of this
+// request and of all that follow on the connection.
 type watchedBody struct {
 	io.ReadCloser
 
@@ -77,8 +77,9 @@ func (b *watchedBody) end(w http.ResponseWriter) {
 	b.moveLocked(bodyEnded)
 }
 
-// finish closes the connection after the answer if it has a deadline: the Read that the deadline was
-// for may have reached the end of the body at the same moment, and net/http may have begun to watch.
+// finish closes the connection after the answer if it has a deadline: the Read that the deadline
+// was for may have reached the end of the body at the same moment, and net/http may have begun to
+// watch.
 func (b *watchedBody) finish(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

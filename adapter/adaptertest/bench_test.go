@@ -15,12 +15,13 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// mostAllocations is how many allocations an adapter and the guard may add to core's Acquire and Release.
+// mostAllocations is how many allocations an adapter and the guard may add to core's Acquire and
+// Release.
 const mostAllocations = 10
 
-// BenchmarkAdded is the difference between a route with a guard and a route whose handler acquires the
-// lock from core by itself. Redis is not involved: every Acquire gets the same lease, and the handler
-// detaches it, so that the guard has nothing to release.
+// BenchmarkAdded is the difference between a route with a guard and a route whose handler acquires
+// the lock from core by itself. Redis is not involved: every Acquire gets the same lease, and the
+// handler detaches it, so that the guard has nothing to release.
 func BenchmarkAdded(b *testing.B) {
 	locks, err := core.New(redistest.Start(b).Client(b), core.Options{})
 	if err != nil {

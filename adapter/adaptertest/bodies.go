@@ -183,8 +183,8 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// The server removes the files of the request that it knows, and a guard must not come between the two. Some routers do so
-// by themselves.
+// The server removes the files of the request that it knows, and a guard must not come between the
+// two. Some routers do so by themselves.
 func formFiles(e *env) {
 	names := make(chan string, 1)
 	handler := func(w http.ResponseWriter, r *http.Request) {

@@ -23,8 +23,8 @@ const crowdPatience = 15 * patience
 
 func crowded(s *setup) { s.options.CommandTimeout, s.patience = crowdPatience, crowdPatience }
 
-// goroutinesLeft tests what frameworks reuse for other requests, and what guards share. The race detector
-// makes it strict.
+// goroutinesLeft tests what frameworks reuse for other requests, and what guards share. The race
+// detector makes it strict.
 func goroutinesLeft(e *env) {
 	const requests, keys = 1000, 100
 	var left sync.WaitGroup

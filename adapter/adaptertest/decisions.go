@@ -54,7 +54,8 @@ func allOrNone(e *env) {
 	}
 }
 
-// Requests for (a, b) meet requests for (b, a), and with more than two keys in every order, until all have been inside.
+// Requests for (a, b) meet requests for (b, a), and with more than two keys in every order, until
+// all have been inside.
 func anyOrder(e *env) {
 	var inside sync.Mutex
 	handler := func(w http.ResponseWriter, r *http.Request) {

@@ -16,8 +16,9 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// patience bounds every wait for something that must happen, but in crowds. It is long because machines are slow, and shorter than the
-// lease of a lock: a lock that becomes free within it was released.
+// patience bounds every wait for something that must happen, but in crowds. It is long because
+// machines are slow, and shorter than the lease of a lock: a lock that becomes free within it was
+// released.
 const patience = 20 * time.Second
 
 // background is for work after the test's own context has ended.
@@ -191,7 +192,8 @@ func (e *env) stranger() *core.Client {
 	return e.client(e.redis.Addr(), core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience})
 }
 
-// hold takes a lock as another process would, and keeps it until release is called or the test ends.
+// hold takes a lock as another process would, and keeps it until release is called or the test
+// ends.
 func (e *env) hold(name string) (release func()) {
 	e.Helper()
 	lease, err := e.stranger().Lock(name).Acquire(background, core.AcquireOptions{})
@@ -247,8 +249,8 @@ func (e *env) wantErr(what string, err, target error) {
 	}
 }
 
-// proxied puts a proxy between guards and Redis. A doubtful command is cleaned up after CommandTimeout,
-// so that is short here, but long enough for a slow machine.
+// proxied puts a proxy between guards and Redis. A doubtful command is cleaned up after
+// CommandTimeout, so that is short here, but long enough for a slow machine.
 func proxied(s *setup) { s.proxied, s.options.CommandTimeout = true, 3*time.Second }
 
 func watchdogTimeout(d time.Duration) func(*setup) {

@@ -16,7 +16,8 @@ var failOpen = []scenario{
 	{name: "a refusal releases the locks it acquired", run: failClosedSeveral, setup: []func(*setup){proxied}},
 }
 
-// unavailable has a guard take one of its locks from a Redis that has no memory left, and all others from one that has.
+// unavailable has a guard take one of its locks from a Redis that has no memory left, and all
+// others from one that has.
 func (e *env) unavailable(name string) func(*guard.Config) {
 	e.Helper()
 	e.replyToScripts(outOfMemory)

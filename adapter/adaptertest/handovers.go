@@ -25,7 +25,8 @@ var handovers = []scenario{
 	{name: "a lease that the handler releases by itself", run: leaseReleasedByHandler},
 }
 
-// chat takes the connection over and echoes lines on it, until the client closes it. It tells when ctx has ended.
+// chat takes the connection over and echoes lines on it, until the client closes it. It tells when
+// ctx has ended.
 func chat(e *env, w http.ResponseWriter, ctx context.Context, ended func()) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -105,7 +105,8 @@ func maxHoldAndLoss(e *env) {
 	e.wantErr("the outcome", o.Err, core.ErrLockLost)
 }
 
-// The lock is held for two guards, of which one has a MaxHold: it is renewed for neither any more. That of the guard in between is.
+// The lock is held for two guards, of which one has a MaxHold: it is renewed for neither any more.
+// That of the guard in between is.
 func maxHoldNested(e *env) {
 	g := e.gate()
 	s := e.serve(Route{
@@ -150,8 +151,8 @@ func maxHoldAfterDetach(e *env) {
 	}
 }
 
-// outlivesMaxHold checks that a handler that gave its lock away at once may run for longer than MaxHold,
-// while MaxHold ends a later handler.
+// outlivesMaxHold checks that a handler that gave its lock away at once may run for longer than
+// MaxHold, while MaxHold ends a later handler.
 func outlivesMaxHold(e *env, give func(context.Context)) {
 	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second } // not over before the lock is given away
 	g, later := e.gate(), e.gate()
@@ -188,7 +189,8 @@ func reads(e *env, ends chan<- error) http.HandlerFunc {
 	}
 }
 
-// dribble sends a POST of path whose body never ends: one byte at once and then one now and then, unless silent.
+// dribble sends a POST of path whose body never ends: one byte at once and then one now and then,
+// unless silent.
 func (s *site) dribble(path string, silent bool) net.Conn {
 	s.e.Helper()
 	conn := s.dial()
@@ -227,8 +229,8 @@ func maxHoldBody(e *env, silent bool) {
 	next.answer().want(e, 200, "done")
 }
 
-// A middleware around the guard may hide the deadlines of the server. A blocked Read cannot be ended
-// then, but no other begins.
+// A middleware around the guard may hide the deadlines of the server. A blocked Read cannot be
+// ended then, but no other begins.
 func maxHoldPlainWriter(e *env) {
 	ends := make(chan error, 1)
 	s := e.serveWith(wrapped, Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: reads(e, ends)})

@@ -15,10 +15,12 @@ import (
 )
 
 // The tests of idempotency share once.go. onceruns.go tests that a key runs once; onceanswers.go,
-// replays; oncewriters.go, the writer; oncefailures.go, failures; onceprocesses.go, processes that die;
-// oncesealed.go, sealed records; oncekeys_test.go, keys, scopes and fingerprints, with one adapter.
+// replays; oncewriters.go, the writer; oncefailures.go, failures; onceprocesses.go, processes that
+// die; oncesealed.go, sealed records; oncekeys_test.go, keys, scopes and fingerprints, with one
+// adapter.
 
-// once is a configuration of idempotency, with the log and outcomes of the env. A key belongs to the X-User.
+// once is a configuration of idempotency, with the log and outcomes of the env. A key belongs to
+// the X-User.
 func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
 	e.ends = append(e.ends, func() { // records are meant to stay
 		for _, name := range e.records() {

@@ -264,8 +264,8 @@ func (e *env) wantNotStored(lines int) guard.Outcome {
 	return o
 }
 
-// Redis has no room for the record. The client gets its answer, and the key is free when the lease has
-// expired.
+// Redis has no room for the record. The client gets its answer, and the key is free when the lease
+// has expired.
 func onceStoreRefused(e *env) {
 	refusing := make(chan *redistest.Rule, 1)
 	var runs atomic.Int64

@@ -12,8 +12,8 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// RunKeys runs the tests of which requests are repeats of each other: keys, scopes and fingerprints. They
-// test idempotency and not its adapters, so that one adapter is enough.
+// RunKeys runs the tests of which requests are repeats of each other: keys, scopes and
+// fingerprints. They test idempotency and not its adapters, so that one adapter is enough.
 func RunKeys(t *testing.T, a Adapter) {
 	for _, s := range []scenario{
 		{name: "scopes and methods of a key", run: onceScopes},

@@ -23,7 +23,8 @@ var onceProcesses = []scenario{
 	{name: "once: Redis dies between run and store", run: onceRedisDies, setup: []func(*setup){proxied}},
 }
 
-// leaseVariable is the LeaseTime of a server process, so that the loss of one can be waited for. Empty: none.
+// leaseVariable is the LeaseTime of a server process, so that the loss of one can be waited for.
+// Empty: none.
 const leaseVariable = "REQLOCK_CONFORMANCE_LEASE"
 
 // shortLease is longer than a machine may stand still.
@@ -53,8 +54,8 @@ func processRoutes(rdb *redis.Client) ([]Route, error) {
 	return routes, nil
 }
 
-// runsHandler counts the runs of a path in Redis and answers with their number. It tells when it is inside, and where the
-// client wants it to, it stays there until it is let out; see runs.
+// runsHandler counts the runs of a path in Redis and answers with their number. It tells when it is
+// inside, and where the client wants it to, it stays there until it is let out; see runs.
 func runsHandler(rdb *redis.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n, err := rdb.Incr(background, runsKey(r.URL.Path)).Result()
@@ -75,7 +76,8 @@ const stays = "X-Stay"
 func runsKey(path string) string  { return "test:runs:" + path }
 func leaveKey(path string) string { return "test:leave:" + path }
 
-// A pair is two server processes. The first has its Redis behind the proxy, and leases that soon run out.
+// A pair is two server processes. The first has its Redis behind the proxy, and leases that soon
+// run out.
 type pair struct {
 	e             *env
 	process       *process // the first
@@ -142,8 +144,8 @@ func (p *pair) wantRuns(path string, n int) {
 // letOut lets the handler of a path go on to its end.
 func (p *pair) letOut(path string) { p.e.rdb.LPush(background, leaveKey(path), "go") }
 
-// wantUnknown repeats a request whose first run has no known end, and which had begun so many times, at the second process.
-// It waits until the lease of the first is over.
+// wantUnknown repeats a request whose first run has no known end, and which had begun so many
+// times, at the second process. It waits until the lease of the first is over.
 func (p *pair) wantUnknown(path string, begun int) {
 	e := p.e
 	e.Helper()
@@ -223,8 +225,8 @@ func onceDiesBeforeAnswer(e *env) {
 	})
 }
 
-// The second process goes on without the first, which then wakes up: its client gets its answer, and nothing else comes of
-// that.
+// The second process goes on without the first, which then wakes up: its client gets its answer,
+// and nothing else comes of that.
 func onceStandsStill(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		first := p.first.start(p.first.paying("", to(path), with(stays, "yes")))

@@ -111,7 +111,8 @@ func onceWaitsInVain(e *env) {
 	g.wantRuns(1)
 }
 
-// The record is stored before the answer is sent, so a client with the answer can repeat the request.
+// The record is stored before the answer is sent, so a client with the answer can repeat the
+// request.
 func onceSequential(e *env) {
 	c := &counter{}
 	s := e.serveOnce(c.ServeHTTP)
@@ -159,7 +160,8 @@ func onceRoutes(e *env) {
 	}
 }
 
-// The retry of a payment comes to the next deployment, whose route has another pattern for the same path.
+// The retry of a payment comes to the next deployment, whose route has another pattern for the same
+// path.
 func onceRenamed(e *env) {
 	route := func(name string) func(*idempotency.Config) {
 		return func(cfg *idempotency.Config) { cfg.Route = name }

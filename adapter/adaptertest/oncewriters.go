@@ -77,7 +77,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errExploded }
 
-// http.ResponseController finds its way around whatever only unwraps: the recorder must be on that way.
+// http.ResponseController finds its way around whatever only unwraps: the recorder must be on that
+// way.
 func onceUnwraps(e *env) {
 	s := e.serveWith(func(srv *httptest.Server) {
 		next := srv.Config.Handler
@@ -234,7 +235,8 @@ func onceLong(e *env) {
 	s.pay("x").wantReplay(e, first)
 }
 
-// net/http refuses all that comes after a write beyond Content-Length, and breaks the connection of an answer that is too short then.
+// net/http refuses all that comes after a write beyond Content-Length, and breaks the connection of
+// an answer that is too short then.
 func onceRefusedWrite(e *env) {
 	for name, rest := range map[string]func(http.ResponseWriter) error{
 		"Write":       func(w http.ResponseWriter) error { _, err := w.Write([]byte("six!")); return err },

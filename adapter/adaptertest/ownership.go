@@ -124,8 +124,8 @@ func handlerInBaseContext(e *env) {
 	p.answer().want(e, 200, "done")
 }
 
-// excludes shows that two requests of a server with such a BaseContext exclude each other, and that the lock of the first is
-// no concern of the second.
+// excludes shows that two requests of a server with such a BaseContext exclude each other, and that
+// the lock of the first is no concern of the second.
 func excludes(e *env, base context.Context) {
 	e.Helper()
 	const name = "inside"

@@ -30,8 +30,8 @@ const (
 	adapterVariable = "REQLOCK_CONFORMANCE_ADAPTER"
 )
 
-// serverProcess serves the adapter's routes until its input ends. It says where on its output, and returns an error if
-// anything is left in the end.
+// serverProcess serves the adapter's routes until its input ends. It says where on its output, and
+// returns an error if anything is left in the end.
 func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Writer) error {
 	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
 	defer rdb.Close()
@@ -79,8 +79,8 @@ const (
 	totalKey  = "test:total"
 )
 
-// countingHandler answers 500 if another handler is inside, in whatever process. It counts its runs in a way that would
-// miss some if there were two.
+// countingHandler answers 500 if another handler is inside, in whatever process. It counts its runs
+// in a way that would miss some if there were two.
 func countingHandler(rdb *redis.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -120,8 +120,8 @@ func (p *process) kill(e *env) {
 	}
 }
 
-// startProcess runs a server process that has its Redis at an address. It ends with the test, and must end well unless it
-// was killed before.
+// startProcess runs a server process that has its Redis at an address. It ends with the test, and
+// must end well unless it was killed before.
 func (e *env) startProcess(redisAddr string, environment ...string) *process {
 	e.Helper()
 	binary, err := os.Executable()

@@ -286,7 +286,8 @@ func decidedBy(policy guard.PolicyFunc) func(*guard.Config) {
 	return func(cfg *guard.Config) { cfg.Key, cfg.Policy = nil, policy }
 }
 
-// refusals are the rows of the table, each also with FailOpen: it must make no difference unless Redis is unavailable.
+// refusals are the rows of the table, each also with FailOpen: it must make no difference unless
+// Redis is unavailable.
 func refusals() (list []scenario) {
 	for _, row := range refusalTable {
 		list = append(list,

@@ -26,8 +26,8 @@ var spellings = []scenario{
 	{name: "a path encoded twice does not run beside one that its handler cannot tell it from", run: encodedTwice},
 }
 
-// Each line is one resource in all its spellings. A router may refuse a spelling. An escaped escape is
-// in the line of the text it stands for: some routers hand over a%2Fb for both.
+// Each line is one resource in all its spellings. A router may refuse a spelling. An escaped escape
+// is in the line of the text it stands for: some routers hand over a%2Fb for both.
 var spelled = map[string][][]string{
 	"/u/{id}": {
 		{"/u/42", "/u/%34%32", "/u/4%32", "/u/%2534%2532", "/u/%25%33%34%32", "/u/%252534%32"},
@@ -104,8 +104,8 @@ func oneKey(e *env) {
 	}
 }
 
-// A key function does not know how often its handler decodes the router's value, so the key depends on
-// that value alone.
+// A key function does not know how often its handler decodes the router's value, so the key depends
+// on that value alone.
 func keyOfWhatIsSeen(e *env) {
 	for pattern, resources := range spelled {
 		for name, key := range map[string]keyfuncs.Func{

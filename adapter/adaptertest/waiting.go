@@ -162,8 +162,8 @@ func deadlineWhileWaiting(e *env) {
 	}
 }
 
-// The lock may be free or held. A request must neither run nor get 409: with and without WaitTime, and
-// with several keys.
+// The lock may be free or held. A request must neither run nor get 409: with and without WaitTime,
+// and with several keys.
 func deadlineWhileRedisIsSilent(e *env) {
 	e.proxy.Stall()
 	e.ends = append(e.ends, e.proxy.Restore)

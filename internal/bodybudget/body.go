@@ -12,15 +12,18 @@ import (
 // ErrTooLarge says that a body has more bytes than its reader takes.
 var ErrTooLarge = errors.New("reqlock: the body is too large")
 
-// An Owner is a body that names the account for what is read of it. A body that is none gets an account of its own, which is
-// closed when the context of the request ends, or when the body is garbage.
+// An Owner is a body that names the account for what is read of it. A body that is none gets an
+// account of its own, which is closed when the context of the request ends, or when the body is
+// garbage.
 type Owner interface{ BodyAccount() *Account }
 
-// Read returns the whole body of a request, nil if there is none, and leaves a body in the request that reads the same. The result
-// must not be changed. What one call has read is there for the next.
+// Read returns the whole body of a request, nil if there is none, and leaves a body in the request
+// that reads the same. The result must not be changed. What one call has read is there for the
+// next.
 //
-// The errors are ErrTooLarge, if there are more than limit bytes; *http.MaxBytesError, if there are more than the whole budget;
-// ErrBusy; and those of the body. Afterwards, the request's body still reads the same.
+// The errors are ErrTooLarge, if there are more than limit bytes; *http.MaxBytesError, if there are
+// more than the whole budget; ErrBusy; and those of the body. Afterwards, the request's body still
+// reads the same.
 func Read(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -58,8 +61,8 @@ func admit(length, limit int64) error {
 	return nil
 }
 
-// A body is what was read of another one, and then the rest of that. As with the bodies of net/http, Close may be called at any
-// time, and nothing can be read after it.
+// A body is what was read of another one, and then the rest of that. As with the bodies of
+// net/http, Close may be called at any time, and nothing can be read after it.
 type body struct {
 	original io.ReadCloser
 	length   int64 // of the original; -1: not known
@@ -107,8 +110,9 @@ func (b *body) fill(limit int64) error {
 	return nil
 }
 
-// grow makes room for as much again as is there, but for no more than may come and the one byte that shows that this is all. So a
-// client that stops sending takes no more than twice what it has sent.
+// grow makes room for as much again as is there, but for no more than may come and the one byte
+// that shows that this is all. So a client that stops sending takes no more than twice what it has
+// sent.
 func (b *body) grow(limit int64) error {
 	if b.length >= 0 {
 		limit = min(limit, b.length)

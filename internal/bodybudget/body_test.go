@@ -221,7 +221,8 @@ func eventuallyFree(t *testing.T, help func()) {
 	}
 }
 
-// However many bodies are read at a time, they never take more than the budget, and all is given back.
+// However many bodies are read at a time, they never take more than the budget, and all is given
+// back.
 func TestRead_ManyAtATime(t *testing.T) {
 	const bytes = 300_000
 	within(t, bytes)

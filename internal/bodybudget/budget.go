@@ -1,4 +1,5 @@
-// Package bodybudget reads request bodies into memory, within a budget that the whole process shares.
+// Package bodybudget reads request bodies into memory, within a budget that the whole process
+// shares.
 package bodybudget
 
 import (
@@ -11,8 +12,9 @@ import (
 // Default is the budget in bytes until Set changes it.
 const Default = 64 << 20
 
-// Exempt is how many bytes of each body do not count. net/http has buffers of that size for each connection anyway; and as these
-// bytes are free, clients that stall large uploads do not keep small requests out.
+// Exempt is how many bytes of each body do not count. net/http has buffers of that size for each
+// connection anyway; and as these bytes are free, clients that stall large uploads do not keep
+// small requests out.
 const Exempt = 4 << 10
 
 // ErrBusy says that a body does not fit into the budget beside those that are there.
@@ -25,7 +27,8 @@ var (
 
 func init() { Set(0) }
 
-// Set changes the budget. 0 is Default; -1 is no bound. Bodies that are in memory already stay there.
+// Set changes the budget. 0 is Default; -1 is no bound. Bodies that are in memory already stay
+// there.
 func Set(bytes int64) {
 	switch bytes {
 	case 0:
@@ -57,7 +60,8 @@ func take(bytes int64) error {
 	}
 }
 
-// An Account is what the bodies of one request have taken of the budget. The zero value has taken nothing.
+// An Account is what the bodies of one request have taken of the budget. The zero value has taken
+// nothing.
 type Account struct {
 	mu     sync.Mutex
 	taken  int64

@@ -14,9 +14,9 @@ import (
 // members and in the spelling of strings have equal digests.
 type Digest = [sha256.Size]byte
 
-// Digests returns the digest of the value at each pointer; nil: there is none. ok is false for a document
-// that is not Valid, or that decoders may read in different ways: an object has a name twice, in any
-// case, or has a name of a pointer in another case.
+// Digests returns the digest of the value at each pointer; nil: there is none. ok is false for a
+// document that is not Valid, or that decoders may read in different ways: an object has a name
+// twice, in any case, or has a name of a pointer in another case.
 func Digests(document []byte, pointers ...[]Token) (digests []*Digest, ok bool) {
 	if !Valid(document) {
 		return nil, false
@@ -43,11 +43,13 @@ func Digests(document []byte, pointers ...[]Token) (digests []*Digest, ok bool) 
 	return digests, true
 }
 
-// digest returns the digest of the value. ok is false if an object in it has a name twice, in any case.
+// digest returns the digest of the value. ok is false if an object in it has a name twice, in any
+// case.
 //
-// It reads the value once. It reduces a member to a short digest when the member ends, and sorts only
-// these digests when the object ends. It keeps 24 bytes for each member of the open objects, at most
-// maxTokens bytes and a string for each open value, and nothing of the values that have ended.
+// It reads the value once. It reduces a member to a short digest when the member ends, and sorts
+// only these digests when the object ends. It keeps 24 bytes for each member of the open objects,
+// at most maxTokens bytes and a string for each open value, and nothing of the values that have
+// ended.
 func (t Text) digest() (digest Digest, ok bool) {
 	d := &digester{document: t}
 	defer d.leaveCrowd()
@@ -57,8 +59,8 @@ func (t Text) digest() (digest Digest, ok bool) {
 	return sha256.Sum256(d.tokens), true
 }
 
-// A digester reads a value and writes tokens. The tokens of a value depend only on the value, and never
-// are a prefix of another value's.
+// A digester reads a value and writes tokens. The tokens of a value depend only on the value, and
+// never are a prefix of another value's.
 type digester struct {
 	document   Text
 	containers []container
@@ -208,8 +210,9 @@ func (d *digester) shorten(from int) {
 	}
 }
 
-// addMember adds a member. Capacity doubles while the members are small beside the document. Then it
-// grows at once to as many members as the document can have, because doubling could take twice that.
+// addMember adds a member. Capacity doubles while the members are small beside the document. Then
+// it grows at once to as many members as the document can have, because doubling could take twice
+// that.
 func (d *digester) addMember(m member) {
 	if n := len(d.members); n == cap(d.members) {
 		more := max(n, 16)
@@ -225,8 +228,8 @@ func (d *digester) addMember(m member) {
 
 const memberSize = 24 // bytes
 
-// crowd limits the digesters with many members to the number of processors: more at a time would be no
-// faster, and each takes up to four times the memory of its document.
+// crowd limits the digesters with many members to the number of processors: more at a time would be
+// no faster, and each takes up to four times the memory of its document.
 var crowd = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 func (d *digester) enterCrowd() {

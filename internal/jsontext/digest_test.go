@@ -15,8 +15,8 @@ var (
 	surrogate     = regexp.MustCompile(`(?i)\\ud[89a-f]`)
 )
 
-// reference decodes a document with encoding/json, and encodes it with sorted members. Digests must agree
-// with it.
+// reference decodes a document with encoding/json, and encodes it with sorted members. Digests must
+// agree with it.
 func reference(document []byte) (canonical string, ok bool) {
 	if !utf8.Valid(document) || !json.Valid(document) {
 		return "", false
@@ -116,8 +116,8 @@ func FuzzDigests(f *testing.F) {
 	f.Fuzz(checkDigests)
 }
 
-// TestDigests_RandomDocuments compares random documents with another spelling, and with a document that
-// differs in one bit.
+// TestDigests_RandomDocuments compares random documents with another spelling, and with a document
+// that differs in one bit.
 func TestDigests_RandomDocuments(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

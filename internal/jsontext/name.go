@@ -9,8 +9,8 @@ import (
 // sameName reports whether encoding/json takes two names of members for one: it ignores case.
 func sameName(a, b []byte) bool { return bytes.EqualFold(a, b) }
 
-// hashName returns a FNV-1a hash of a name, which is equal for all names that sameName takes for each
-// other.
+// hashName returns a FNV-1a hash of a name, which is equal for all names that sameName takes for
+// each other.
 func hashName(name []byte) uint64 {
 	hash := uint64(14695981039346656037)
 	for len(name) > 0 {

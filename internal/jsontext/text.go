@@ -1,6 +1,6 @@
-// Package jsontext reads JSON without decoding it: Find returns the value at a JSON pointer, for keys,
-// and Digests sums up values, for fingerprints. Both refuse names that encoding/json may take for one
-// another. The package never recurses, however deep a document is nested.
+// Package jsontext reads JSON without decoding it: Find returns the value at a JSON pointer, for
+// keys, and Digests sums up values, for fingerprints. Both refuse names that encoding/json may take
+// for one another. The package never recurses, however deep a document is nested.
 package jsontext
 
 import (
@@ -176,8 +176,8 @@ func (t Text) element(index int) Text {
 	return nil
 }
 
-// next returns what follows the value in its object or array: the next name or value, or the closing
-// bracket.
+// next returns what follows the value in its object or array: the next name or value, or the
+// closing bracket.
 func (t Text) next() Text {
 	rest := t[t.End():].Trim()
 	if rest[0] == ',' {

@@ -1,5 +1,5 @@
-// Package locktest has the helpers of tests that lock: a client of the locks, a site to send requests
-// to, and the answers.
+// Package locktest has the helpers of tests that lock: a client of the locks, a site to send
+// requests to, and the answers.
 package locktest
 
 import (
@@ -15,7 +15,8 @@ import (
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second
 
-// New returns a client of the locks on a Redis of its own. At the end of the test it must become idle.
+// New returns a client of the locks on a Redis of its own. At the end of the test it must become
+// idle.
 func New(t testing.TB, changes ...func(*core.Options)) *core.Client {
 	t.Helper()
 	opts := core.Options{Logger: slog.New(slog.DiscardHandler)}

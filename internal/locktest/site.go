@@ -72,8 +72,8 @@ func (s *Site) Do(r *http.Request) Answer {
 	return Answer{response.StatusCode, response.Header, string(body)}
 }
 
-// Want sends a request and fails the test unless the answer has the status, and the text in its body.
-// The name of a host may precede the path. headers are names and values.
+// Want sends a request and fails the test unless the answer has the status, and the text in its
+// body. The name of a host may precede the path. headers are names and values.
 func (s *Site) Want(method, path string, status int, text string, headers ...string) {
 	s.Helper()
 	host, path, _ := strings.Cut(path, "/")

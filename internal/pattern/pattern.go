@@ -22,9 +22,9 @@ type Wildcard struct {
 }
 
 // Wildcards yields the wildcards of the path of a pattern: {name}, {name...} and {name:regexp}, or
-// :name and *name, or * for the rest of the path, which Echo allows after a text as well (/files*). A
-// colon begins a wildcard only in paths without braces: no pattern has both. Gin and Echo have \: for a
-// colon that does not. {$} is no wildcard.
+// :name and *name, or * for the rest of the path, which Echo allows after a text as well (/files*).
+// A colon begins a wildcard only in paths without braces: no pattern has both. Gin and Echo have \:
+// for a colon that does not. {$} is no wildcard.
 func Wildcards(path string) iter.Seq[Wildcard] {
 	braces := strings.Contains(path, "{")
 	return func(yield func(Wildcard) bool) {

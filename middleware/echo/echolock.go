@@ -1,19 +1,20 @@
-// Package echolock guards Echo handlers with distributed locks: requests with the same key run one at
-// a time, on however many machines the service runs.
+// Package echolock guards Echo handlers with distributed locks: requests with the same key run one
+// at a time, on however many machines the service runs.
 //
 //	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 //	e.POST("/orders/:id/pay", pay, lock)
 //
-// It works on an Echo, a group and a single route. Requests that no route matches are not locked, with
-// one exception: a path may have both a route and a not-found handler, as a group's own path may. There,
-// a request with a method that has no route is locked before it gets its 404. Package guard does the
-// work; see there for Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+// It works on an Echo, a group and a single route. Requests that no route matches are not locked,
+// with one exception: a path may have both a route and a not-found handler, as a group's own path
+// may. There, a request with a method that has no route is locked before it gets its 404. Package
+// guard does the work; see there for Config, for the answers that clients get, and for LeaseFrom,
+// Release and Detach.
 //
-// Add routes with the methods of Echo and Group. Echo does not list those of Router.Add: on the path of
-// a not-found handler, their requests are taken for unmatched, and not locked.
+// Add routes with the methods of Echo and Group. Echo does not list those of Router.Add: on the
+// path of a not-found handler, their requests are taken for unmatched, and not locked.
 //
-// Echo renders the error that a handler returns after all middleware: the lock is released by then. A
-// handler whose error answer needs the protection of the lock calls c.Error(err) itself.
+// Echo renders the error that a handler returns after all middleware: the lock is released by then.
+// A handler whose error answer needs the protection of the lock calls c.Error(err) itself.
 package echolock
 
 import (
@@ -37,22 +38,22 @@ type Config = guard.Config
 // An Option is what Echo's users expect beside the Config, for New and Idempotent.
 type Option func(*middle)
 
-// WithSkipper passes the requests for which skip returns true, without a lock or a key. The last one
-// counts; nil passes none.
+// WithSkipper passes the requests for which skip returns true, without a lock or a key. The last
+// one counts; nil passes none.
 func WithSkipper(skip middleware.Skipper) Option {
 	return func(m *middle) { m.skip = skip }
 }
 
-// WithErrorHandler answers what the guard refuses with answer, in place of the Config's ErrorHandler;
-// setting both is refused. err is a *guard.Error. What answer returns goes to Echo's HTTPErrorHandler,
-// as a handler's error does; after an answer of its own it returns nil. The last one counts; nil
-// leaves it to the Config.
+// WithErrorHandler answers what the guard refuses with answer, in place of the Config's
+// ErrorHandler; setting both is refused. err is a *guard.Error. What answer returns goes to Echo's
+// HTTPErrorHandler, as a handler's error does; after an answer of its own it returns nil. The last
+// one counts; nil leaves it to the Config.
 func WithErrorHandler(answer func(c echo.Context, err error) error) Option {
 	return func(m *middle) { m.answer = answer }
 }
 
-// New returns a middleware that runs the rest of the chain under the lock of its request, or answers
-// in its place. It panics on a Config that can never work; see guard.New.
+// New returns a middleware that runs the rest of the chain under the lock of its request, or
+// answers in its place. It panics on a Config that can never work; see guard.New.
 func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc {
 	m := newMiddle(options, &cfg.ErrorHandler)
 	g, err := guard.New(locks, cfg)
@@ -102,8 +103,8 @@ func (m *middle) refuse(_ http.ResponseWriter, r *http.Request, err error) {
 	f.err = m.answer(f.c, err)
 }
 
-// A refusal takes the error that WithErrorHandler's function returns. The context of the request leads
-// to it, and may outlive it: Echo reuses its contexts, so c is removed at the end.
+// A refusal takes the error that WithErrorHandler's function returns. The context of the request
+// leads to it, and may outlive it: Echo reuses its contexts, so c is removed at the end.
 type refusal struct {
 	c   echo.Context
 	err error // for Echo's central error handling
@@ -111,8 +112,8 @@ type refusal struct {
 
 type refusalKey struct{}
 
-// A server serves a request that knows what Echo has matched. It returns the error for Echo's central
-// error handling.
+// A server serves a request that knows what Echo has matched. It returns the error for Echo's
+// central error handling.
 type server func(c echo.Context, r *http.Request, next echo.HandlerFunc) error
 
 func (m *middle) around(serve server) echo.MiddlewareFunc {
@@ -145,9 +146,9 @@ func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err
 	return serve(c, r, next)
 }
 
-// matched reports whether Echo has matched a route. It must not miss one, or a client could bypass the
-// lock. So it goes by what the router has found, and not by the request: middleware may have changed
-// that since.
+// matched reports whether Echo has matched a route. It must not miss one, or a client could bypass
+// the lock. So it goes by what the router has found, and not by the request: middleware may have
+// changed that since.
 func (m *middle) matched(c echo.Context) bool {
 	switch e := c.Echo(); {
 	case c.Path() == "":

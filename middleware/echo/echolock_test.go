@@ -112,7 +112,8 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 			{"GET /api", 409, refused}, {"POST /api/x", 409, refused}, {"POST /api/", 409, refused},
 			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/", 404, ""},
 			{"PUT /items/1/x", 409, refused}, {"PUT /items/1/", 409, refused},
-			// The path has a route, the method has none: this may be a route whose method was changed since.
+			// The path has a route, the method has none: this may be a route whose method was
+			// changed since.
 			{"POST /api", 409, refused}, {"OPTIONS /api", 409, refused}, {"echo_route_not_found /api", 409, refused}, {"GET /api/x", 409, refused},
 			{"POST /items/1", 409, refused}, {"GET /items/1/x", 409, refused},
 		}},
@@ -154,7 +155,8 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 	}
 }
 
-// TestUnmatchedOnPathOfRoute shows the answer behind the lock: a method that has no route gets its 404.
+// TestUnmatchedOnPathOfRoute shows the answer behind the lock: a method that has no route gets its
+// 404.
 func TestUnmatchedOnPathOfRoute(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -175,8 +177,8 @@ func TestRouteAddedLater(t *testing.T) {
 	s.Want("GET", "/api", 409, "locked")
 }
 
-// A middleware that comes after the router may change the method, to one that has no route there, and whatever else the router
-// has gone by.
+// A middleware that comes after the router may change the method, to one that has no route there,
+// and whatever else the router has gone by.
 func TestChangedAfterRouting(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
@@ -240,7 +242,8 @@ func TestPreRewrite(t *testing.T) {
 	}
 }
 
-// Middleware that asks the router again, as for another method, gets the route that it asked for, with its lock.
+// Middleware that asks the router again, as for another method, gets the route that it asked for,
+// with its lock.
 func TestRoutedAgain(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
@@ -269,7 +272,8 @@ func TestRoutedAgain(t *testing.T) {
 	s.Want("PUT", "/orders/1", 405, "Method Not Allowed", echo.HeaderXHTTPMethodOverride, "POST")
 }
 
-// With Pre no route has matched yet. No request that one matches gets past the lock because of that.
+// With Pre no route has matched yet. No request that one matches gets past the lock because of
+// that.
 func TestPre(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)

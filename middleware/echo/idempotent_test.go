@@ -81,7 +81,8 @@ func TestReplays(t *testing.T) {
 	}
 }
 
-// What middleware further out has Echo call before an answer is its own affair: once for each answer, and not recorded.
+// What middleware further out has Echo call before an answer is its own affair: once for each
+// answer, and not recorded.
 func TestHooksOutside(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -122,7 +123,8 @@ func TestIdempotentHosts(t *testing.T) {
 	}
 }
 
-// A central error handler that does not look whether there is an answer already is called once, and its answer is kept.
+// A central error handler that does not look whether there is an answer already is called once, and
+// its answer is kept.
 func TestCentralErrorHandlerRunsOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -1,11 +1,11 @@
-// Package ginlock guards Gin handlers with distributed locks: requests with the same key run one at a
-// time, on however many machines the service runs.
+// Package ginlock guards Gin handlers with distributed locks: requests with the same key run one at
+// a time, on however many machines the service runs.
 //
 //	lock := ginlock.New(locks, ginlock.Config{Key: keyfuncs.PathValue("id")})
 //	router.POST("/orders/:id/pay", lock, pay)
 //
-// It works on an engine, a group and a single route; requests that no route matches are not locked. A
-// handler that acquires the same lock may pass *gin.Context itself as the context, and re-enters.
+// It works on an engine, a group and a single route; requests that no route matches are not locked.
+// A handler that acquires the same lock may pass *gin.Context itself as the context, and re-enters.
 // Package guard does the work; see there for Config, for the answers that clients get, and for
 // LeaseFrom, Release and Detach.
 package ginlock
@@ -34,8 +34,8 @@ func init() {
 	})
 }
 
-// New returns a middleware that runs the rest of the chain under the lock of its request, or answers
-// and aborts. It panics on a Config that can never work; see guard.New.
+// New returns a middleware that runs the rest of the chain under the lock of its request, or
+// answers and aborts. It panics on a Config that can never work; see guard.New.
 func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	g, err := guard.New(locks, cfg)
 	if err != nil {
@@ -55,7 +55,8 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 // A chain runs the rest of the handlers. Its writer is ignored: they write to the context's.
 type chain = func(http.ResponseWriter, *http.Request)
 
-// A server runs the rest of the chain with next, or answers in its place. r knows the matched route.
+// A server runs the rest of the chain with next, or answers in its place. r knows the matched
+// route.
 type server func(c *gin.Context, r *http.Request, next chain)
 
 // around returns a middleware that serves matched requests.

@@ -83,7 +83,8 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 	s.Want("GET", "/SLASH/", 301, "")
 }
 
-// The router that is nearest to the handler says what the pattern is, wherever the engine is mounted.
+// The router that is nearest to the handler says what the pattern is, wherever the engine is
+// mounted.
 func TestEngineInsideServeMux(t *testing.T) {
 	t.Parallel()
 	engine := gin.New()
@@ -171,8 +172,8 @@ func TestGinContextReenters(t *testing.T) {
 	s.Want("GET", "/orders/1", 200, "reqlock:1")
 }
 
-// Who waits for a lock with *gin.Context, which has no end, waits no longer than the client does: with a guard around the handler
-// or without.
+// Who waits for a lock with *gin.Context, which has no end, waits no longer than the client does:
+// with a guard around the handler or without.
 func TestGinContextEnds(t *testing.T) {
 	t.Parallel()
 	waits, ended := make(chan struct{}), make(chan error)
@@ -284,7 +285,8 @@ func TestHandleContext(t *testing.T) {
 	s.Want("GET", "/old/1", 200, "multi(/new/:id, same for both), /new/:id")
 }
 
-// A goroutine keeps a copy beyond the request: it sees that the request has ended, and that it holds nothing any more.
+// A goroutine keeps a copy beyond the request: it sees that the request has ended, and that it
+// holds nothing any more.
 func TestCopyOutlivesTheRequest(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)

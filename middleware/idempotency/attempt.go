@@ -54,8 +54,8 @@ const discard = -1
 
 type attemptKey struct{}
 
-// attemptFrom returns the innermost attempt of ctx that has a key of its own; nil: there is none. ctx
-// may be a framework's own context.
+// attemptFrom returns the innermost attempt of ctx that has a key of its own; nil: there is none.
+// ctx may be a framework's own context.
 func attemptFrom(ctx context.Context) *attempt {
 	a, _ := framework.Value(ctx, attemptKey{}).(*attempt)
 	for a != nil && a.state < attemptKeyed {
@@ -107,7 +107,8 @@ func (a *attempt) fingerprint(r *http.Request) (err error) {
 	return nil
 }
 
-// lock returns the lock of a. With OutcomeRefuse, Acquire leaves a marker in the step that takes it.
+// lock returns the lock of a. With OutcomeRefuse, Acquire leaves a marker in the step that takes
+// it.
 func (a *attempt) lock() (core.Locker, error) {
 	l := &lock{a: a, once: a.g.locks.Once(lockName(a.name))}
 	if a.g.cfg.OnUnknown != OutcomeRefuse {
@@ -159,9 +160,9 @@ func (a *attempt) run(r *http.Request, next func(*http.Request, *Recorder)) {
 	a.finish(r, rec)
 }
 
-// finish stores the result, unless it is to be discarded, in the step that releases the lock. Then it
-// sends the answer, so a client that has the answer can repeat the request at once. The client gets the
-// answer even if storing fails.
+// finish stores the result, unless it is to be discarded, in the step that releases the lock. Then
+// it sends the answer, so a client that has the answer can repeat the request at once. The client
+// gets the answer even if storing fails.
 func (a *attempt) finish(r *http.Request, rec *Recorder) {
 	whole := rec.complete()
 	adapter.SetStatus(r.Context(), rec.status)
@@ -188,8 +189,8 @@ func (a *attempt) finish(r *http.Request, rec *Recorder) {
 	rec.release()
 }
 
-// recordRoom is how much larger than Config.MaxResponseBody a record may be, for its headers and for
-// what a Codec adds.
+// recordRoom is how much larger than Config.MaxResponseBody a record may be, for its headers and
+// for what a Codec adds.
 const recordRoom = 64 << 10
 
 // result returns the record of the run as Redis stores it; nil without an error: nothing is stored.

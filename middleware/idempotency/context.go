@@ -9,9 +9,9 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// A runContext is the context of a handler. It has the values of its parent, and goes on when the client
-// hangs up. It ends when the lease is lost, at the parent's deadline, and with end. From follow on, it
-// ends whenever the parent does.
+// A runContext is the context of a handler. It has the values of its parent, and goes on when the
+// client hangs up. It ends when the lease is lost, at the parent's deadline, and with end. From
+// follow on, it ends whenever the parent does.
 type runContext struct {
 	ctx     context.Context
 	parent  context.Context

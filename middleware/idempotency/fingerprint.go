@@ -25,25 +25,25 @@ type Fingerprint interface {
 
 // The Fingerprints without parameters.
 const (
-	// FingerprintBody compares method, path, query, Content-Type, Content-Encoding and the body, byte
-	// for byte. It is the default.
+	// FingerprintBody compares method, path, query, Content-Type, Content-Encoding and the body,
+	// byte for byte. It is the default.
 	FingerprintBody whole = iota
 	// FingerprintJSON compares method, path, query and the JSON value of the body. White space, the
-	// order of members and the spelling of strings do not matter. The spelling of numbers does: 1.0 is
-	// not 1. A body is compared as by FingerprintBody if it is not JSON, if it is nested deeper than
-	// 10,000, or if decoders may read it in different ways because of a duplicate name, a name in two
-	// cases or a lone surrogate.
+	// order of members and the spelling of strings do not matter. The spelling of numbers does: 1.0
+	// is not 1. A body is compared as by FingerprintBody if it is not JSON, if it is nested deeper
+	// than 10,000, or if decoders may read it in different ways because of a duplicate name, a name
+	// in two cases or a lone surrogate.
 	FingerprintJSON
-	// FingerprintNone compares only method and path: another request with the same key on a path gets
-	// the first answer.
+	// FingerprintNone compares only method and path: another request with the same key on a path
+	// gets the first answer.
 	FingerprintNone
 )
 
-// FingerprintFields compares method, path and the JSON values of the body at the pointers, RFC 6901,
-// each as FingerprintJSON does. A missing value differs from null. A body that FingerprintJSON
-// compares byte for byte is compared so here as well, and so is one with a name that differs from a
-// name in a pointer only in case: encoding/json takes one for the other. Config.Validate refuses an
-// invalid pointer, and no pointers.
+// FingerprintFields compares method, path and the JSON values of the body at the pointers, RFC
+// 6901, each as FingerprintJSON does. A missing value differs from null. A body that
+// FingerprintJSON compares byte for byte is compared so here as well, and so is one with a name
+// that differs from a name in a pointer only in case: encoding/json takes one for the other.
+// Config.Validate refuses an invalid pointer, and no pointers.
 func FingerprintFields(pointers ...string) Fingerprint {
 	f := &fields{pointers: slices.Clone(pointers), paths: make([][]jsontext.Token, len(pointers))}
 	for i, pointer := range pointers {

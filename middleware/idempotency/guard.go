@@ -21,8 +21,8 @@ type Guard struct {
 	body  func(*http.Request) ([]byte, error)
 }
 
-// New returns a guard whose locks and records are those of locks. It refuses a Config that can never
-// work; see Config.Validate.
+// New returns a guard whose locks and records are those of locks. It refuses a Config that can
+// never work; see Config.Validate.
 func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -39,8 +39,9 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 }
 
 // Serve runs next for the first request of a key, and answers all others in its place. w takes the
-// answers that are not next's. next gets a copy of r, and the Recorder of its answer: the handler must
-// write to Recorder.Wrap of its usual writer. The Recorder is nil if the request has no key to guard.
+// answers that are not next's. next gets a copy of r, and the Recorder of its answer: the handler
+// must write to Recorder.Wrap of its usual writer. The Recorder is nil if the request has no key to
+// guard.
 func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Request, *Recorder)) {
 	if !slices.Contains(g.cfg.Methods, r.Method) {
 		next(r, nil)

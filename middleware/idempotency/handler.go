@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// KeyFrom returns the idempotency key of the request of ctx, without quotes. false: ctx is not that of
-// an idempotent handler, or the request has no key.
+// KeyFrom returns the idempotency key of the request of ctx, without quotes. false: ctx is not that
+// of an idempotent handler, or the request has no key.
 func KeyFrom(ctx context.Context) (string, bool) {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -15,11 +15,11 @@ func KeyFrom(ctx context.Context) (string, bool) {
 	return a.key, true
 }
 
-// DownstreamKey returns a key for a request to another service, such as
-// DownstreamKey(ctx, "stripe", "charge"). It is the same whenever the handler runs again for the same
-// key of the same caller, so that the other service detects the repeat. Other parts give another key,
-// and so does another Config.Route. It has 64 characters and does not reveal the client's key. "": the
-// request has no key; see KeyFrom.
+// DownstreamKey returns a key for a request to another service, such as DownstreamKey(ctx,
+// "stripe", "charge"). It is the same whenever the handler runs again for the same key of the same
+// caller, so that the other service detects the repeat. Other parts give another key, and so does
+// another Config.Route. It has 64 characters and does not reveal the client's key. "": the request
+// has no key; see KeyFrom.
 func DownstreamKey(ctx context.Context, parts ...string) string {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -39,8 +39,8 @@ func NoStore(ctx context.Context) {
 	}
 }
 
-// StoreFor keeps the result of this run, if it is stored, for d instead of Config.TTL. Less than 1ms
-// means NoStore. Outside an idempotent handler it does nothing.
+// StoreFor keeps the result of this run, if it is stored, for d instead of Config.TTL. Less than
+// 1ms means NoStore. Outside an idempotent handler it does nothing.
 func StoreFor(ctx context.Context, d time.Duration) {
 	if d < time.Millisecond {
 		NoStore(ctx)

@@ -16,7 +16,8 @@ import (
 // A Recorder holds back the answer of one run until it is recorded. What cannot be recorded passes
 // through.
 //
-// It is for adapters; see Guard.Serve. One goroutine uses it at a time, as with the writer it wraps.
+// It is for adapters; see Guard.Serve. One goroutine uses it at a time, as with the writer it
+// wraps.
 type Recorder struct {
 	r      *http.Request
 	limit  int64
@@ -140,8 +141,8 @@ func (rec *Recorder) write(p []byte) (int, error) {
 	return rec.w.Write(p)
 }
 
-// allows returns the error of net/http for writing n bytes. Once the answer passes through, the writer
-// does its own checks.
+// allows returns the error of net/http for writing n bytes. Once the answer passes through, the
+// writer does its own checks.
 func (rec *Recorder) allows(n int) error {
 	if n == 0 {
 		return nil
@@ -169,7 +170,8 @@ func (rec *Recorder) writeString(next httpsnoop.WriteStringFunc, s string) (int,
 	return next(s)
 }
 
-// readFrom reads while the answer is held back, and leaves the rest to the writer, which may be faster.
+// readFrom reads while the answer is held back, and leaves the rest to the writer, which may be
+// faster.
 func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int64, err error) {
 	buf := make([]byte, 32<<10)
 	for rec.recordable() || rec.overrun {
@@ -206,7 +208,8 @@ func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWri
 	return conn, rw, err
 }
 
-// pass sends what was held back, and lets the rest pass through. An answer that was not begun stays so.
+// pass sends what was held back, and lets the rest pass through. An answer that was not begun stays
+// so.
 func (rec *Recorder) pass() {
 	if !rec.move(recorderPassing) {
 		return
@@ -221,8 +224,8 @@ func (rec *Recorder) pass() {
 	rec.body = nil
 }
 
-// pour sends the answer with the header from when it was begun. Then it restores the current header,
-// which may have trailers.
+// pour sends the answer with the header from when it was begun. Then it restores the current
+// header, which may have trailers.
 func (rec *Recorder) pour(send func()) {
 	if rec.status == 0 {
 		return
@@ -239,7 +242,8 @@ func replace(header, by http.Header) {
 	maps.Copy(header, by)
 }
 
-// Bypassed tells the Recorder that an answer with that status was sent past it. It cannot be replayed.
+// Bypassed tells the Recorder that an answer with that status was sent past it. It cannot be
+// replayed.
 func (rec *Recorder) Bypassed(status int) {
 	if !rec.move(recorderPassing) {
 		return
@@ -248,7 +252,8 @@ func (rec *Recorder) Bypassed(status int) {
 	rec.passed()
 }
 
-// complete ends the answer of a handler that has returned, and reports whether it is held back whole.
+// complete ends the answer of a handler that has returned, and reports whether it is held back
+// whole.
 func (rec *Recorder) complete() bool {
 	if rec.w == nil {
 		return false // the adapter did not call Wrap
@@ -285,8 +290,8 @@ func (rec *Recorder) release() {
 	}
 }
 
-// abandon sends what the handler had begun to send, as without a Recorder, if the handler panicked or
-// ended its goroutine.
+// abandon sends what the handler had begun to send, as without a Recorder, if the handler panicked
+// or ended its goroutine.
 func (rec *Recorder) abandon() {
 	if rec.w == nil || !rec.recordable() {
 		return

@@ -13,8 +13,8 @@ type copier struct{ *httptest.ResponseRecorder }
 
 func (c copier) ReadFrom(src io.Reader) (int64, error) { return io.Copy(c.ResponseRecorder, src) }
 
-// TestRecorder_States walks the ways of an answer: what the handler does, the state that this leads to,
-// and what the client has before and after the answer is released.
+// TestRecorder_States walks the ways of an answer: what the handler does, the state that this leads
+// to, and what the client has before and after the answer is released.
 func TestRecorder_States(t *testing.T) {
 	t.Parallel()
 	type writer = http.ResponseWriter

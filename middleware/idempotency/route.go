@@ -9,8 +9,8 @@ import (
 	"github.com/reqlock/reqlock/internal/pattern"
 )
 
-// routeOf returns the default of Config.Route: the pattern of the matched route, in a form that is the
-// same in every framework and for all names of its wildcards. Without a pattern it is the path.
+// routeOf returns the default of Config.Route: the pattern of the matched route, in a form that is
+// the same in every framework and for all names of its wildcards. Without a pattern it is the path.
 func routeOf(r *http.Request) string {
 	if r.Pattern == "" {
 		return mount(r) + r.URL.Path
@@ -19,8 +19,8 @@ func routeOf(r *http.Request) string {
 	return host + mount(r) + unnamed(path)
 }
 
-// unnamed writes each wildcard of a path as {}. A router that takes colons literally may be misread;
-// then two routes share their keys, and a key used on both is refused.
+// unnamed writes each wildcard of a path as {}. A router that takes colons literally may be
+// misread; then two routes share their keys, and a key used on both is refused.
 func unnamed(path string) string {
 	path = strings.TrimSuffix(path, "{$}")
 	var out strings.Builder

@@ -81,7 +81,8 @@ func TestIdempotent_PrefixMovesIntoPattern(t *testing.T) {
 	}
 }
 
-// TestIdempotent_InnerWithoutKey has another middleware inside, for a key that the client did not send.
+// TestIdempotent_InnerWithoutKey has another middleware inside, for a key that the client did not
+// send.
 func TestIdempotent_InnerWithoutKey(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
@@ -103,8 +104,8 @@ func TestIdempotent_InnerWithoutKey(t *testing.T) {
 	}
 }
 
-// TestIdempotent_GuessedType has a handler that deletes the Content-Type of outer middleware: net/http
-// guesses one, for repeats as well.
+// TestIdempotent_GuessedType has a handler that deletes the Content-Type of outer middleware:
+// net/http guesses one, for repeats as well.
 func TestIdempotent_GuessedType(t *testing.T) {
 	t.Parallel()
 	h := Idempotent(locktest.New(t), once())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -122,8 +123,8 @@ func TestIdempotent_GuessedType(t *testing.T) {
 	}
 }
 
-// TestIdempotent_StoreOfHijacked has a Store that changes the header it gets. The connection is hijacked
-// from a writer that can do so itself, or from the one that it unwraps to.
+// TestIdempotent_StoreOfHijacked has a Store that changes the header it gets. The connection is
+// hijacked from a writer that can do so itself, or from the one that it unwraps to.
 func TestIdempotent_StoreOfHijacked(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(http.ResponseWriter) http.ResponseWriter{
@@ -159,8 +160,8 @@ func TestIdempotent_StoreOfHijacked(t *testing.T) {
 	}
 }
 
-// TestIdempotent_HangUpWithCause ends the context of a request as HTTP/3 does, with a cause: net.ErrClosed
-// is a client that hung up, anything else ends the handler's context as well.
+// TestIdempotent_HangUpWithCause ends the context of a request as HTTP/3 does, with a cause:
+// net.ErrClosed is a client that hung up, anything else ends the handler's context as well.
 func TestIdempotent_HangUpWithCause(t *testing.T) {
 	t.Parallel()
 	middleware := Idempotent(locktest.New(t), once())
@@ -188,8 +189,9 @@ func TestIdempotent_HangUpWithCause(t *testing.T) {
 	}
 }
 
-// TestIdempotent_GoClientResends shows what docs/idempotency.md says of net/http's Transport: it sends a
-// POST with an Idempotency-Key again if the connection breaks before the answer. The handler runs once.
+// TestIdempotent_GoClientResends shows what docs/idempotency.md says of net/http's Transport: it
+// sends a POST with an Idempotency-Key again if the connection breaks before the answer. The
+// handler runs once.
 func TestIdempotent_GoClientResends(t *testing.T) {
 	t.Parallel()
 	var requests, runs atomic.Int64
