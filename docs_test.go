@@ -357,8 +357,8 @@ func stream(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, isFree(r.C
 func chat(ctx context.Context, conn net.Conn) { fmt.Fprintln(conn, isFree(ctx)) }
 
 func events(w http.ResponseWriter, r *http.Request) {
-	subscribe(r.Context()) // what the lock is for
-	// The stream needs no protection. Where the guard ran the handler without a lock, that is core.ErrNotHeld.
+	subscribe(r.Context()) // needs the lock
+	// The stream needs no protection. The error is core.ErrNotHeld if the handler runs without a lock.
 	if err := guard.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
 		http.Error(w, "the lock was lost", http.StatusServiceUnavailable)
 		return
@@ -373,7 +373,7 @@ func socket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lease, ok := guard.Detach(r.Context()) // not released when this handler returns
-	if !ok {                               // there is none, as in events
+	if !ok {                               // the handler runs without a lock
 		conn.Close()
 		return
 	}
