@@ -40,8 +40,8 @@ type Route struct {
 	Params  func(Params)         // called before Handler; may be nil
 }
 
-// Params is how handlers of a framework read a wildcard of their route: c.Param in Gin, r.PathValue
-// in net/http.
+// Params reads a wildcard of the route, as handlers of the framework do: c.Param in Gin,
+// r.PathValue in net/http.
 type Params func(name string) string
 
 // Serve runs the handler of the route. The framework's handler calls it, inside the middleware.

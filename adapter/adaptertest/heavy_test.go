@@ -157,8 +157,8 @@ func heapNow() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// It is as in longAnswers; and hardly anyone has to wait for longer than users are told to. Who
-// does has met with a moment in which the machine stood still.
+// manyLongAnswers bounds how many requests wait longer than the 100ms that docs/frameworks.md
+// recommends. A pause of the machine makes a few wait longer.
 func manyLongAnswers(e *env) {
 	const requests = 10_000
 	s := e.serveOrders(answerLong, waits)

@@ -33,7 +33,7 @@ func RunKeys(t *testing.T, a Adapter) {
 	}
 }
 
-// The same key is another one for another user and another method.
+// onceScopes shows that a key is independent for each user and method.
 func onceScopes(e *env) {
 	c := &counter{}
 	s := e.serveOnce(c.ServeHTTP)
@@ -72,7 +72,7 @@ func onceKeySyntax(e *env) {
 		for _, value := range same {
 			a := s.raw("X-User: anna\r\nIdempotency-Key: "+value+"\r\nContent-Length: 0\r\n", "")
 			if a.want(e, 201, fmt.Sprintf("%d ", runs)); a.status != 201 {
-				e.Errorf("of the key %.50q", value)
+				e.Errorf("with the key %.50q", value)
 			}
 		}
 		c.want(e, runs)
@@ -83,7 +83,7 @@ func onceKeySyntax(e *env) {
 	} {
 		a := s.raw("X-User: anna\r\nIdempotency-Key: "+value+"\r\nContent-Length: 0\r\n", "")
 		if a.wantProblem(e, 400, "key-invalid", ""); a.status != 400 {
-			e.Errorf("of the key %.50q", value)
+			e.Errorf("with the key %.50q", value)
 		}
 	}
 	s.raw("X-User: anna\r\nIdempotency-Key: abc\r\nIdempotency-Key: abc\r\nContent-Length: 0\r\n", "").wantProblem(e, 400, "key-invalid", "")
@@ -147,7 +147,7 @@ func onceReused(e *env) {
 	} {
 		a := s.pay(`{"amount":1}`, other)
 		if a.wantProblem(e, 422, "key-reused", ""); a.status != 422 {
-			e.Errorf("of another %s", name)
+			e.Errorf("with another %s", name)
 		}
 		s.pay(`{"amount":1}`).wantReplay(e, first)
 	}
@@ -184,7 +184,7 @@ func onceFingerprints(e *env) {
 	c.want(e, 3)
 }
 
-// 50 MB that differ in their last byte.
+// onceLargeBodies has bodies of 50 MB that differ in their last byte.
 func onceLargeBodies(e *env) {
 	const size = 50_000_000
 	c := &counter{}
@@ -230,7 +230,7 @@ func onceScopeRefuses(e *env) {
 	s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) {
 		cfg.Scope = func(r *http.Request) (string, error) {
 			switch user := r.Header.Get("X-User"); user {
-			case "nobody":
+			case "anonymous":
 				return "", &guard.Error{Status: 401, Type: "urn:reqlock:problem:mine", Title: "Who are you?", Detail: "Log in."}
 			case "broken":
 				return "", fmt.Errorf("of user %w", keyfuncs.ErrInvalid)
@@ -242,7 +242,7 @@ func onceScopeRefuses(e *env) {
 		}
 	})
 	s.pay("x", with("X-User", "")).wantProblem(e, 400, "key-missing", "")
-	s.pay("x", with("X-User", "nobody")).wantProblem(e, 401, "mine", "")
+	s.pay("x", with("X-User", "anonymous")).wantProblem(e, 401, "mine", "")
 	s.pay("x", with("X-User", "broken")).wantProblem(e, 400, "key-invalid", "")
 	c.want(e, 0)
 	s.pay("x", with("X-User", "internal")).wantOwn(e, 201, "1 x")

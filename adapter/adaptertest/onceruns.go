@@ -111,8 +111,8 @@ func onceWaitsInVain(e *env) {
 	g.wantRuns(1)
 }
 
-// The record is stored before the answer is sent, so a client with the answer can repeat the
-// request.
+// onceSequential repeats a request as soon as the client has the answer: the record is stored by
+// then.
 func onceSequential(e *env) {
 	c := &counter{}
 	s := e.serveOnce(c.ServeHTTP)
@@ -124,7 +124,7 @@ func onceSequential(e *env) {
 	}
 }
 
-// A run costs two commands, as with a guard, and a replay one.
+// onceCommands counts two commands for a run, as for a guard, and one for a replay.
 func onceCommands(e *env) {
 	c := &counter{}
 	s := e.serveOnce(c.ServeHTTP)
@@ -160,8 +160,7 @@ func onceRoutes(e *env) {
 	}
 }
 
-// The retry of a payment comes to the next deployment, whose route has another pattern for the same
-// path.
+// onceRenamed retries a payment after a deployment that changed the pattern of the route.
 func onceRenamed(e *env) {
 	route := func(name string) func(*idempotency.Config) {
 		return func(cfg *idempotency.Config) { cfg.Route = name }
@@ -214,10 +213,10 @@ func onceOptional(e *env) {
 	c := &counter{}
 	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := idempotency.KeyFrom(r.Context()); ok != (r.Header.Get("Idempotency-Key") != "") {
-			e.Errorf("KeyFrom says %v", ok)
+			e.Errorf("KeyFrom reports %v", ok)
 		}
 		if _, ok := guard.LeaseFrom(r.Context()); ok != (r.Header.Get("Idempotency-Key") != "") {
-			e.Errorf("LeaseFrom says %v", ok)
+			e.Errorf("LeaseFrom reports %v", ok)
 		}
 		c.ServeHTTP(w, r)
 	}, func(cfg *idempotency.Config) { cfg.Optional = true })
@@ -230,7 +229,7 @@ func onceOptional(e *env) {
 	s.pay("x").wantReplay(e, first)
 }
 
-// A group and one of its routes may both have the middleware.
+// onceTwice has the middleware twice, as on a group and on one of its routes.
 func onceTwice(e *env) {
 	c := &counter{}
 	s := e.serve(Route{Pattern: orders, Once: []idempotency.Config{e.once(), e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
