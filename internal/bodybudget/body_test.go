@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// The budget is the process's: no test of this package is parallel.
+// The process has one budget, so no test of this package is parallel.
 
-// An owned body has an account of its owner's.
+// An owned body has an account.
 type owned struct {
 	io.Reader
 	account Account
@@ -25,7 +25,7 @@ type owned struct {
 func (*owned) Close() error            { return nil }
 func (b *owned) BodyAccount() *Account { return &b.account }
 
-// post is a request whose body is owned. length -1: it is not known.
+// post returns a request whose body is owned. length -1: unknown.
 func post(body io.Reader, length int64) (*http.Request, *owned) {
 	b := &owned{Reader: body}
 	r := httptest.NewRequest(http.MethodPost, "/", b)
@@ -33,7 +33,7 @@ func post(body io.Reader, length int64) (*http.Request, *owned) {
 	return r, b
 }
 
-// within sets the budget for one test, which must give everything back.
+// within sets the budget for one test, which must return all of it.
 func within(t *testing.T, bytes int64) {
 	t.Helper()
 	Set(bytes)
@@ -115,7 +115,7 @@ func TestRead_NoRoom(t *testing.T) {
 	}
 }
 
-// A request that is let through all the same finds its body as it was.
+// A handler that runs after a failed Read reads the unchanged body.
 func TestRead_NoRoomForTheRest(t *testing.T) {
 	within(t, 10_000)
 	text := strings.Repeat("0123456789", 4000)
@@ -136,7 +136,7 @@ func TestRead_NoRoomForTheRest(t *testing.T) {
 	}
 }
 
-// What can never fit is no matter of the moment.
+// A body larger than the budget never fits, however much room there is.
 func TestRead_LargerThanTheBudget(t *testing.T) {
 	const most = 10_000 + Exempt - 1
 	within(t, 10_000)
@@ -163,7 +163,7 @@ func TestSet_NoBound(t *testing.T) {
 	b.account.Close()
 }
 
-// A length that is wrong changes nothing.
+// A wrong Content-Length does not matter.
 func TestRead_WrongLength(t *testing.T) {
 	within(t, 0)
 	for _, length := range []int64{0, 1, 5000} {
@@ -175,7 +175,7 @@ func TestRead_WrongLength(t *testing.T) {
 	}
 }
 
-// Reading on after the request is over takes nothing: it would never be given back.
+// After Close, Read takes no room: nothing would return it.
 func TestAccount_AfterClose(t *testing.T) {
 	within(t, 0)
 	r, b := post(strings.NewReader(strings.Repeat("x", 20_000)), -1)
@@ -185,7 +185,7 @@ func TestAccount_AfterClose(t *testing.T) {
 	}
 }
 
-// Without a guard, the room is given back when the request's context ends.
+// Without a guard, the room is returned when the request's context ends.
 func TestRead_WithoutOwner(t *testing.T) {
 	within(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -198,7 +198,7 @@ func TestRead_WithoutOwner(t *testing.T) {
 	runtime.KeepAlive(r)
 }
 
-// A context that has no end leaves it to the garbage collector.
+// If the context never ends, garbage collection returns the room.
 func TestRead_WithoutOwnerAndEnd(t *testing.T) {
 	within(t, 0)
 	func() {
@@ -221,8 +221,7 @@ func eventuallyFree(t *testing.T, help func()) {
 	}
 }
 
-// However many bodies are read at a time, they never take more than the budget, and all is given
-// back.
+// Concurrent Reads never take more than the budget, and return all of it.
 func TestRead_ManyAtATime(t *testing.T) {
 	const bytes = 300_000
 	within(t, bytes)

@@ -38,8 +38,8 @@ func newSite(t *testing.T) *site {
 	return &site{locktest.Serve(t, e), e}
 }
 
-// tell answers with the name of the lock that is held.
-func tell(c echo.Context) error {
+// answerLock answers with the name of the lock that is held, and the pattern.
+func answerLock(c echo.Context) error {
 	name := "no lock"
 	if lease, ok := guard.LeaseFrom(c.Request().Context()); ok {
 		name = lease.Name()
@@ -49,16 +49,16 @@ func tell(c echo.Context) error {
 
 func by(key keyfuncs.Func) Config { return Config{Key: key} }
 
-func TestWhereItIsMounted(t *testing.T) {
+func TestNew_Mounted(t *testing.T) {
 	t.Parallel()
 	lock := New(locktest.New(t), by(keyfuncs.PathValue("id")))
 	for name, mount := range map[string]func(*echo.Echo){
-		"echo":             func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", tell) },
-		"group":            func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", tell) },
-		"group inside":     func(e *echo.Echo) { e.Group("/api").Group("/orders", lock).GET("/:id", tell) },
-		"route":            func(e *echo.Echo) { e.GET("/api/orders/:id", tell, lock) },
-		"without a slash":  func(e *echo.Echo) { e.GET("api/orders/:id", tell, lock) },
-		"the router's own": func(e *echo.Echo) { e.Router().Add("GET", "/api/orders/:id", lock(tell)) },
+		"echo":             func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
+		"group":            func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", answerLock) },
+		"group inside":     func(e *echo.Echo) { e.Group("/api").Group("/orders", lock).GET("/:id", answerLock) },
+		"route":            func(e *echo.Echo) { e.GET("/api/orders/:id", answerLock, lock) },
+		"without a slash":  func(e *echo.Echo) { e.GET("api/orders/:id", answerLock, lock) },
+		"the router's own": func(e *echo.Echo) { e.Router().Add("GET", "/api/orders/:id", lock(answerLock)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,8 +72,8 @@ func TestWhereItIsMounted(t *testing.T) {
 	}
 }
 
-// Echo runs the middleware of a group for what no route of it matches as well.
-func TestUnmatchedIsNotLocked(t *testing.T) {
+// Echo runs the middleware of a group for requests that none of its routes matches as well.
+func TestNew_Unmatched(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:one for all")
@@ -83,31 +83,34 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 		mount    func(*echo.Echo)
 		requests [][3]any // method and path, status, text
 	}{
-		"echo": {func(e *echo.Echo) { e.Use(lock); e.GET("/orders/:id", tell) }, [][3]any{
+		"echo": {func(e *echo.Echo) { e.Use(lock); e.GET("/orders/:id", answerLock) }, [][3]any{
 			{"GET /orders/1", 409, refused}, {"GET /elsewhere", 404, "Not Found"}, {"POST /orders/1", 405, ""}, {"OPTIONS /orders/1", 204, ""}, {"echo_route_not_found /orders/1", 405, ""},
 		}},
-		"group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", tell) }, [][3]any{
+		"group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", answerLock) }, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /api/elsewhere", 404, "Not Found"}, {"GET /api", 404, ""}, {"POST /api/orders/1", 404, ""}, {"echo_route_not_found /api/x", 404, ""}, {"GET /", 404, ""},
 		}},
 		"RouteNotFound": {func(e *echo.Echo) {
 			mine := func(c echo.Context) error { return c.String(http.StatusNotFound, "mine") }
 			e.RouteNotFound("/*", mine, lock)
 			g := e.Group("/api", lock)
-			g.GET("/orders/:id", tell)
+			g.GET("/orders/:id", answerLock)
 			g.RouteNotFound("/*", mine)
 		}, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /api/elsewhere", 404, "mine"}, {"POST /api/orders/1", 404, "mine"}, {"GET /elsewhere", 404, "mine"},
 		}},
-		"Host": {func(e *echo.Echo) { e.GET("/orders/:id", tell); e.Host("shop.test", lock).GET("/orders/:id/pay", tell) }, [][3]any{
+		"Host": {func(e *echo.Echo) {
+			e.GET("/orders/:id", answerLock)
+			e.Host("shop.test", lock).GET("/orders/:id/pay", answerLock)
+		}, [][3]any{
 			{"GET shop.test/orders/1/pay", 409, refused}, {"GET shop.test/elsewhere", 404, "Not Found"}, {"GET shop.test/orders/1", 404, ""}, {"GET other.test/orders/1", 200, "no lock"},
 		}},
 		"on the path of a group": {func(e *echo.Echo) {
 			g := e.Group("/api", lock)
-			g.GET("", tell)
-			g.POST("/*", tell)
+			g.GET("", answerLock)
+			g.POST("/*", answerLock)
 			item := e.Group("/items/:id", lock)
-			item.GET("", tell)
-			item.PUT("/*", tell)
+			item.GET("", answerLock)
+			item.PUT("/*", answerLock)
 		}, [][3]any{
 			{"GET /api", 409, refused}, {"POST /api/x", 409, refused}, {"POST /api/", 409, refused},
 			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/", 404, ""},
@@ -119,25 +122,25 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 		}},
 		"a group without a slash": {func(e *echo.Echo) {
 			g := e.Group("api", lock)
-			g.GET("", tell)
-			g.GET("/orders/:id", tell)
+			g.GET("", answerLock)
+			g.GET("/orders/:id", answerLock)
 		}, [][3]any{
 			{"GET /api", 409, refused}, {"POST /api", 409, refused}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
 		}},
 		"a group of everything": {func(e *echo.Echo) {
 			g := e.Group("", lock)
-			g.GET("/", tell)
-			g.GET("/orders/:id", tell)
+			g.GET("/", answerLock)
+			g.GET("/orders/:id", answerLock)
 		}, [][3]any{
 			{"GET /", 409, refused}, {"POST /", 404, ""}, {"GET /orders/1", 409, refused}, {"POST /orders/1", 404, ""}, {"GET /x", 404, ""},
 		}},
 		"the same path twice": {func(e *echo.Echo) {
-			e.Group("/api", lock).GET("", tell)
-			e.POST("/api", tell)
+			e.Group("/api", lock).GET("", answerLock)
+			e.POST("/api", answerLock)
 		}, [][3]any{
 			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 409, refused},
 		}},
-		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", tell) }, [][3]any{
+		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", answerLock) }, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /elsewhere", 404, ""},
 		}},
 	} {
@@ -155,31 +158,30 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 	}
 }
 
-// TestUnmatchedOnPathOfRoute shows the answer behind the lock: a method that has no route gets its
-// 404.
-func TestUnmatchedOnPathOfRoute(t *testing.T) {
+// A method without a route gets its 404 behind the lock.
+func TestNew_UnmatchedMethod(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.echo.Group("/api", New(locktest.New(t), by(keyfuncs.Const("k")))).GET("", tell)
+	s.echo.Group("/api", New(locktest.New(t), by(keyfuncs.Const("k")))).GET("", answerLock)
 	s.Want("GET", "/api", 200, "reqlock:k")
 	s.Want("POST", "/api", 404, "Not Found")
 }
 
-// TestRouteAddedLater adds a route to a path that had only a not-found handler when requests came.
-func TestRouteAddedLater(t *testing.T) {
+// A route comes after requests to its path, which had only a not-found handler.
+func TestNew_RouteAddedLater(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:k")
 	s := newSite(t)
 	g := s.echo.Group("/api", New(locks, by(keyfuncs.Const("k"))))
 	s.Want("GET", "/api", 404, "Not Found")
-	g.GET("", tell)
+	g.GET("", answerLock)
 	s.Want("GET", "/api", 409, "locked")
 }
 
-// A middleware that comes after the router may change the method, to one that has no route there,
-// and whatever else the router has gone by.
-func TestChangedAfterRouting(t *testing.T) {
+// Middleware after the router may change what the router has matched: the method, to one without a
+// route, the path and the host.
+func TestNew_ChangedAfterRouting(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:one for all")
@@ -199,9 +201,9 @@ func TestChangedAfterRouting(t *testing.T) {
 	lock := New(locks, by(keyfuncs.Const("one for all")))
 	g := s.echo.Group("/orders", lock)
 	g.GET("/:id", func(c echo.Context) error { return c.String(http.StatusOK, "read") })
-	g.POST("/:id", tell)
-	g.POST("", tell)
-	g.POST("/all/*", tell)
+	g.POST("/:id", answerLock)
+	g.POST("", answerLock)
+	g.POST("/all/*", answerLock)
 	s.echo.Host("shop.test", lock)
 	for _, path := range []string{"/orders/1", "/orders/%31", "/orders", "/orders/all/", "/orders/all/x"} {
 		s.Want("POST", path, 409, "locked")
@@ -215,8 +217,8 @@ func TestChangedAfterRouting(t *testing.T) {
 	}
 }
 
-// What unit tests of handlers do: there is a path, and no router has seen it.
-func TestContextWithoutRouter(t *testing.T) {
+// Unit tests of handlers set a path that no router has matched.
+func TestNew_WithoutRouter(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	w := httptest.NewRecorder()
@@ -224,27 +226,26 @@ func TestContextWithoutRouter(t *testing.T) {
 	c.SetPath("/orders/:id")
 	c.SetParamNames("id")
 	c.SetParamValues("1")
-	if err := New(locks, by(keyfuncs.PathValue("id")))(tell)(c); err != nil || w.Body.String() != "reqlock:1, /orders/:id" {
+	if err := New(locks, by(keyfuncs.PathValue("id")))(answerLock)(c); err != nil || w.Body.String() != "reqlock:1, /orders/:id" {
 		t.Errorf("answer %q (%v)", w.Body, err)
 	}
 }
 
-func TestPreRewrite(t *testing.T) {
+func TestNew_PreRewrite(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:1")
 	s := newSite(t)
 	s.echo.Pre(middleware.Rewrite(map[string]string{"/old/*": "/orders/$1"}))
-	s.echo.GET("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id"))))
+	s.echo.GET("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id"))))
 	s.Want("GET", "/old/2", 200, "reqlock:2, /orders/:id")
 	for _, path := range []string{"/orders/1", "/orders/%31", "/old/1", "/old/%31"} {
 		s.Want("GET", path, 409, "locked")
 	}
 }
 
-// Middleware that asks the router again, as for another method, gets the route that it asked for,
-// with its lock.
-func TestRoutedAgain(t *testing.T) {
+// Middleware that asks the router again, for another method, gets that route with its lock.
+func TestNew_RoutedAgain(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:1")
@@ -261,8 +262,8 @@ func TestRoutedAgain(t *testing.T) {
 			return c.Handler()(c)
 		}
 	})
-	s.echo.PUT("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id"))))
-	s.echo.PUT("/orders", tell, New(locks, by(keyfuncs.Const("1"))))
+	s.echo.PUT("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id"))))
+	s.echo.PUT("/orders", answerLock, New(locks, by(keyfuncs.Const("1"))))
 	for _, method := range []string{"PUT", "POST", "OPTIONS"} {
 		s.Want(method, "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
 		s.Want(method, "/orders", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
@@ -272,9 +273,8 @@ func TestRoutedAgain(t *testing.T) {
 	s.Want("PUT", "/orders/1", 405, "Method Not Allowed", echo.HeaderXHTTPMethodOverride, "POST")
 }
 
-// With Pre no route has matched yet. No request that one matches gets past the lock because of
-// that.
-func TestPre(t *testing.T) {
+// In Pre, no route has matched yet. A request that a route will match does not bypass the lock.
+func TestNew_Pre(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:anna")
@@ -284,9 +284,9 @@ func TestPre(t *testing.T) {
 	byRoute.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	hasUser := func(c echo.Context) bool { return c.Request().Header.Get("X-User") != "" }
 	s.echo.Pre(New(locks, byRoute, WithSkipper(hasUser)), New(locks, by(keyfuncs.Header("X-User"))))
-	s.echo.GET("/orders/:id", tell)
-	s.echo.Group("/shops", func(next echo.HandlerFunc) echo.HandlerFunc { return next }).GET("/:id", tell)
-	s.echo.Host("shop.test").GET("/hosted/:id", tell)
+	s.echo.GET("/orders/:id", answerLock)
+	s.echo.Group("/shops", func(next echo.HandlerFunc) echo.HandlerFunc { return next }).GET("/:id", answerLock)
+	s.echo.Host("shop.test").GET("/hosted/:id", answerLock)
 	for _, path := range []string{"/orders/1", "/shops/1", "shop.test/hosted/1"} {
 		s.Want("GET", path, 500, "misconfigured")
 		s.Want("GET", path, 409, "locked", "X-User", "anna")
@@ -298,35 +298,35 @@ func TestPre(t *testing.T) {
 		s.Want("GET", path, 404, "Not Found", "X-User", "anna")
 	}
 	if !strings.Contains(log.String(), "mount the guard where the route has been matched") {
-		t.Errorf("the log does not say what to change: %s", &log)
+		t.Errorf("the log does not name the change to make: %s", &log)
 	}
 }
 
-func TestSkipper(t *testing.T) {
+func TestWithSkipper(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:1")
 	s := newSite(t)
 	skip := func(c echo.Context) bool { return c.QueryParam("skip") != "" }
-	s.echo.GET("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id")), WithSkipper(skip)))
+	s.echo.GET("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id")), WithSkipper(skip)))
 	s.Want("GET", "/orders/1", 409, "locked")
 	s.Want("GET", "/orders/1?skip=1", 200, "no lock, ")
 }
 
-// central counts what reaches Echo's central error handling, and answers 418.
+// central counts the errors that reach Echo's HTTPErrorHandler, which answers 418.
 func (s *site) central() *atomic.Int64 {
 	var calls atomic.Int64
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
 		calls.Add(1)
 		if c.Response().Committed {
-			s.Errorf("an answer has been written already when the central error handler gets %v", err)
+			s.Errorf("the central error handler gets %v after the answer", err)
 		}
 		_ = c.String(http.StatusTeapot, "central: "+err.Error())
 	}
 	return &calls
 }
 
-func TestAnswersAreWrittenOnce(t *testing.T) {
+func TestWithErrorHandler_AnswersOnce(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:k")
@@ -340,7 +340,7 @@ func TestAnswersAreWrittenOnce(t *testing.T) {
 		"ErrorHandler answers": {func(c echo.Context, err error) error {
 			var e *guard.Error
 			if !errors.As(err, &e) || !errors.Is(err, core.ErrNotAcquired) {
-				t.Errorf("ErrorHandler is given %v", err)
+				t.Errorf("ErrorHandler gets %v", err)
 			}
 			return c.String(http.StatusLocked, "mine: "+c.Path())
 		}, 423, "mine: /orders", 0},
@@ -352,7 +352,7 @@ func TestAnswersAreWrittenOnce(t *testing.T) {
 			s := newSite(t)
 			calls := s.central()
 			lock := New(locks, by(keyfuncs.Const("k")), WithErrorHandler(test.handler))
-			s.echo.GET("/orders", func(echo.Context) error { t.Error("the handler runs"); return nil }, lock)
+			s.echo.GET("/orders", func(echo.Context) error { t.Error("the handler runs without the lock"); return nil }, lock)
 			s.Want("GET", "/orders", test.status, test.text)
 			if n := calls.Load(); n != test.central {
 				t.Errorf("the central error handler is called %d times, want %d", n, test.central)
@@ -361,8 +361,8 @@ func TestAnswersAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// The error of a handler belongs to Echo, and is rendered when the lock has been released.
-func TestHandlersError(t *testing.T) {
+// Echo renders the error of a handler after the lock is released.
+func TestNew_HandlersError(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	s := newSite(t)
@@ -379,8 +379,8 @@ func TestHandlersError(t *testing.T) {
 	}
 }
 
-// Two guards of one request, each with a handler of its own: the one that refuses is asked.
-func TestErrorHandlersNested(t *testing.T) {
+// Two guards of one request have different error handlers: that of the refusing guard answers.
+func TestWithErrorHandler_Nested(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:inner")
@@ -390,11 +390,11 @@ func TestErrorHandlersNested(t *testing.T) {
 			return c.String(http.StatusConflict, "refused by "+key)
 		}))
 	}
-	s.echo.GET("/orders", tell, mount("outer"), mount("inner"))
+	s.echo.GET("/orders", answerLock, mount("outer"), mount("inner"))
 	s.Want("GET", "/orders", 409, "refused by inner")
 }
 
-func TestRequestIsRestored(t *testing.T) {
+func TestNew_RestoresRequest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	type marker struct{}
@@ -427,8 +427,8 @@ func TestRequestIsRestored(t *testing.T) {
 	}
 }
 
-// The context of a request may outlive it, and Echo's own must not be reached through it.
-func TestPoolKeepsNothing(t *testing.T) {
+// The context of a request may outlive it, and must not lead to Echo's pooled context.
+func TestNew_PooledContextsKeepNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var kept context.Context
@@ -445,9 +445,9 @@ func TestPoolKeepsNothing(t *testing.T) {
 	s.echo.GET("/:id", func(c echo.Context) error {
 		kept = c.Request().Context()
 		if kept.Value(refusalKey{}).(*refusal).c != c {
-			t.Error("the refusal does not lead to the context of the request")
+			t.Error("the refusal does not have the context of the request")
 		}
-		return tell(c)
+		return answerLock(c)
 	}, New(locktest.New(t), by(keyfuncs.PathValue("id")), passOn))
 	for range 20 {
 		s.Want("GET", "/1", 200, "reqlock:1")
@@ -471,7 +471,7 @@ func TestOptions_Panics(t *testing.T) {
 	locktest.WantPanic(t, isNil, func() { Idempotent(nil, idempotency.Config{}, answer, nil) })
 }
 
-func TestStatus(t *testing.T) {
+func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	outcomes := make(chan guard.Outcome, 1)
@@ -489,12 +489,12 @@ func TestStatus(t *testing.T) {
 		}
 		return nil
 	}, New(locktest.New(t), cfg))
-	for how, status := range map[string]struct{ sent, told int }{
+	for how, status := range map[string]struct{ sent, observed int }{
 		"answers": {201, 201}, "does-nothing": {200, 200}, "returns-an-error": {418, 0}, "answers-an-error": {418, 418},
 	} {
 		s.Want("GET", "/"+how, status.sent, "")
-		if o := <-outcomes; !o.Ran || o.Status != status.told {
-			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.told)
+		if o := <-outcomes; !o.Ran || o.Status != status.observed {
+			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.observed)
 		}
 	}
 }

@@ -21,8 +21,8 @@ func once() idempotency.Config {
 	return idempotency.Config{Scope: idempotency.ScopeGlobal}
 }
 
-// Echo has many ways to answer, and an error is one of them.
-func TestReplays(t *testing.T) {
+// TestIdempotent_Replays has each of the ways in which Echo answers; an error is one of them.
+func TestIdempotent_Replays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.echo.Logger.SetOutput(io.Discard)
@@ -76,14 +76,13 @@ func TestReplays(t *testing.T) {
 			t.Errorf("%s: the repeat gets\n%v, want\n%v", name, again, first)
 		}
 		if runs.Load() != want {
-			t.Errorf("%s: the handler has run %d times, want %d", name, runs.Load(), want)
+			t.Errorf("%s: the handler ran %d times, want %d", name, runs.Load(), want)
 		}
 	}
 }
 
-// What middleware further out has Echo call before an answer is its own affair: once for each
-// answer, and not recorded.
-func TestHooksOutside(t *testing.T) {
+// Hooks of outer middleware run once for each answer, and their headers are not recorded.
+func TestIdempotent_OuterHooks(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	answers := 0
@@ -104,8 +103,8 @@ func TestHooksOutside(t *testing.T) {
 	}
 }
 
-// Hosts of one Echo have routes of their own, of the same paths.
-func TestIdempotentHosts(t *testing.T) {
+// Two hosts of one Echo have routes with equal paths.
+func TestIdempotent_Hosts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	once := Idempotent(locktest.New(t), once())
@@ -123,9 +122,8 @@ func TestIdempotentHosts(t *testing.T) {
 	}
 }
 
-// A central error handler that does not look whether there is an answer already is called once, and
-// its answer is kept.
-func TestCentralErrorHandlerRunsOnce(t *testing.T) {
+// Echo calls its HTTPErrorHandler once, and the answer is recorded.
+func TestIdempotent_CentralErrorHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var calls atomic.Int64
@@ -142,12 +140,12 @@ func TestCentralErrorHandlerRunsOnce(t *testing.T) {
 		}
 	}
 	if calls.Load() != 1 {
-		t.Errorf("the error handler has run %d times", calls.Load())
+		t.Errorf("the error handler ran %d times", calls.Load())
 	}
 }
 
-// What stands around sees the answer in Echo's response, which is in its place again.
-func TestResponseIsRestored(t *testing.T) {
+// Outer middleware sees the answer in Echo's own response, which is restored.
+func TestIdempotent_RestoresResponse(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.echo.Logger.SetOutput(io.Discard)
@@ -157,7 +155,7 @@ func TestResponseIsRestored(t *testing.T) {
 			own, writer := c.Response(), c.Response().Writer
 			err := next(c)
 			if c.Response() != own || own.Writer != writer {
-				t.Errorf("the response is another, or its writer a %T", c.Response().Writer)
+				t.Errorf("the response is not restored, or its writer is a %T", c.Response().Writer)
 			}
 			seen = append(seen, fmt.Sprint(c.Response().Status, c.Response().Size, c.Response().Committed))
 			return err
@@ -166,10 +164,10 @@ func TestResponseIsRestored(t *testing.T) {
 	s.echo.POST("/:do", func(c echo.Context) error {
 		switch c.Param("do") {
 		case "panic":
-			panic("at the gates")
+			panic("before the answer")
 		case "half":
 			_ = c.String(201, "half")
-			panic("of it")
+			panic("after half of the answer")
 		}
 		return c.String(201, "done")
 	}, Idempotent(locktest.New(t), once()))
@@ -189,13 +187,13 @@ func TestResponseIsRestored(t *testing.T) {
 			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.Status, a.Body, test.status, test.body)
 		}
 		if len(seen) != 1 || seen[0] != test.seen {
-			t.Errorf("%s: outside was seen %q, want %q", test.path, seen, test.seen)
+			t.Errorf("%s: outer middleware sees %q, want %q", test.path, seen, test.seen)
 		}
 	}
 }
 
-// Compression belongs around the guard: then each client gets what it takes.
-func TestGzipOutside(t *testing.T) {
+// Compression around the guard compresses replays as well.
+func TestIdempotent_OuterGzip(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.echo.Use(middleware.Gzip())
@@ -209,7 +207,7 @@ func TestGzipOutside(t *testing.T) {
 	}
 }
 
-func TestIdempotentSkipper(t *testing.T) {
+func TestIdempotent_WithSkipper(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	once := Idempotent(locktest.New(t), once(), WithSkipper(func(c echo.Context) bool { return c.QueryParam("skip") != "" }))
@@ -222,7 +220,7 @@ func TestIdempotentSkipper(t *testing.T) {
 	}
 }
 
-func TestIdempotentErrorHandler(t *testing.T) {
+func TestIdempotent_WithErrorHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	once := Idempotent(locktest.New(t), once(), WithErrorHandler(func(c echo.Context, err error) error {

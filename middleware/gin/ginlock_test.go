@@ -36,8 +36,8 @@ func serve(t *testing.T) *site {
 	return &site{locktest.Serve(t, engine), engine}
 }
 
-// tell answers with the name of the lock that is held.
-func tell(c *gin.Context) {
+// answerLock answers with the name of the lock that is held, and the pattern.
+func answerLock(c *gin.Context) {
 	name := "no lock"
 	if lease, ok := guard.LeaseFrom(c); ok {
 		name = lease.Name()
@@ -45,14 +45,14 @@ func tell(c *gin.Context) {
 	c.String(http.StatusOK, "%s, %s", name, c.Request.Pattern)
 }
 
-func TestWhereItIsMounted(t *testing.T) {
+func TestNew_Mounted(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	lock := New(locks, Config{Key: keyfuncs.PathValue("id")})
 	for name, mount := range map[string]func(*gin.Engine){
-		"engine": func(e *gin.Engine) { e.Use(lock); e.GET("/api/orders/:id", tell) },
-		"group":  func(e *gin.Engine) { e.Group("/api", lock).GET("/orders/:id", tell) },
-		"route":  func(e *gin.Engine) { e.GET("/api/orders/:id", lock, tell) },
+		"engine": func(e *gin.Engine) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
+		"group":  func(e *gin.Engine) { e.Group("/api", lock).GET("/orders/:id", answerLock) },
+		"route":  func(e *gin.Engine) { e.GET("/api/orders/:id", lock, answerLock) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,8 +63,8 @@ func TestWhereItIsMounted(t *testing.T) {
 	}
 }
 
-// An engine's middleware runs for what no route matches as well.
-func TestUnmatchedIsNotLocked(t *testing.T) {
+// Gin runs an engine's middleware for requests that no route matches as well.
+func TestNew_Unmatched(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:one for all")
@@ -72,8 +72,8 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 	s.engine.HandleMethodNotAllowed = true
 	s.engine.RedirectFixedPath = true
 	s.engine.Use(New(locks, Config{Key: keyfuncs.Const("one for all")}))
-	s.engine.GET("/orders/:id", tell)
-	s.engine.GET("/slash/", tell)
+	s.engine.GET("/orders/:id", answerLock)
+	s.engine.GET("/slash/", answerLock)
 	s.engine.NoRoute(func(c *gin.Context) { c.String(http.StatusNotFound, "nothing here") })
 	s.Want("GET", "/orders/1", 409, "urn:reqlock:problem:locked")
 	s.Want("GET", "/elsewhere", 404, "nothing here")
@@ -83,12 +83,11 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 	s.Want("GET", "/SLASH/", 301, "")
 }
 
-// The router that is nearest to the handler says what the pattern is, wherever the engine is
-// mounted.
-func TestEngineInsideServeMux(t *testing.T) {
+// The pattern is that of the innermost router, wherever the engine is mounted.
+func TestNew_EngineInServeMux(t *testing.T) {
 	t.Parallel()
 	engine := gin.New()
-	engine.GET("/orders/:id", New(locktest.New(t), Config{Key: keyfuncs.Pattern()}), tell)
+	engine.GET("/orders/:id", New(locktest.New(t), Config{Key: keyfuncs.Pattern()}), answerLock)
 	mux := http.NewServeMux()
 	mux.Handle("/", engine)
 	w := httptest.NewRecorder()
@@ -98,14 +97,14 @@ func TestEngineInsideServeMux(t *testing.T) {
 	}
 }
 
-func TestRefusalAborts(t *testing.T) {
+func TestNew_RefusalAborts(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	locktest.Hold(t, locks, "reqlock:1")
 	s := serve(t)
 	aborted := make(chan bool, 1)
 	s.engine.Use(func(c *gin.Context) { c.Next(); aborted <- c.IsAborted() })
-	unreachable := func(*gin.Context) { t.Error("it runs after a refusal") }
+	unreachable := func(*gin.Context) { t.Error("a handler runs after a refusal") }
 	s.engine.GET("/orders/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), unreachable, unreachable)
 	s.Want("GET", "/orders/1", 409, "locked")
 	if !<-aborted {
@@ -113,7 +112,7 @@ func TestRefusalAborts(t *testing.T) {
 	}
 }
 
-func TestRequestIsRestored(t *testing.T) {
+func TestNew_RestoresRequest(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	type marker struct{}
@@ -142,8 +141,8 @@ func TestRequestIsRestored(t *testing.T) {
 	}
 }
 
-// A handler may take *gin.Context for a context, as Gin's users do.
-func TestGinContextReenters(t *testing.T) {
+// A handler may pass *gin.Context as its context, as Gin's users do.
+func TestGinContext_Reenters(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	s := serve(t)
@@ -165,16 +164,16 @@ func TestGinContextReenters(t *testing.T) {
 			}
 		}
 		if _, err := locks.Lock("reqlock:1").Acquire(context.Background(), core.AcquireOptions{}); err == nil {
-			t.Error("a context of nobody's gets the lock")
+			t.Error("a context without an owner gets the lock")
 		}
-		tell(c)
+		answerLock(c)
 	})
 	s.Want("GET", "/orders/1", 200, "reqlock:1")
 }
 
-// Who waits for a lock with *gin.Context, which has no end, waits no longer than the client does:
-// with a guard around the handler or without.
-func TestGinContextEnds(t *testing.T) {
+// *gin.Context never ends, but a handler that waits for a lock with it waits no longer than its
+// client, with a guard and without.
+func TestGinContext_Ends(t *testing.T) {
 	t.Parallel()
 	waits, ended := make(chan struct{}), make(chan error)
 	locks := locktest.New(t, func(opts *core.Options) {
@@ -227,8 +226,8 @@ func TestGinContextEnds(t *testing.T) {
 	}
 }
 
-// What lies between two guards has the lock of the outer one, before and after the inner one.
-func TestNestedGuards(t *testing.T) {
+// A handler between two guards has the lock of the outer one, before and after the inner one.
+func TestNew_Nested(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	s := serve(t)
@@ -241,21 +240,21 @@ func TestNestedGuards(t *testing.T) {
 		wantLock(c, "reqlock:outer")
 		c.Next()
 		wantLock(c, "reqlock:outer")
-	}, New(locks, Config{Key: keyfuncs.PathValue("id")}), tell)
+	}, New(locks, Config{Key: keyfuncs.PathValue("id")}), answerLock)
 	s.Want("GET", "/orders/1", 200, "reqlock:1")
 }
 
-// The catch-all of other frameworks has no slash in front.
-func TestCatchAllWithoutSlash(t *testing.T) {
+// The catch-all of other frameworks has no leading slash.
+func TestNew_CatchAllWithoutSlash(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.engine.GET("/files/*rest", New(locktest.New(t), Config{Key: keyfuncs.PathValue("rest")}), tell)
+	s.engine.GET("/files/*rest", New(locktest.New(t), Config{Key: keyfuncs.PathValue("rest")}), answerLock)
 	s.Want("GET", "/files/x/y", 200, "reqlock:x/y")
-	s.engine.GET("/u/:id/*all", New(locktest.New(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), tell)
+	s.engine.GET("/u/:id/*all", New(locktest.New(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), answerLock)
 	s.Want("GET", "/u/1/%61", 200, "reqlock:1:a")
 }
 
-func TestHandleContext(t *testing.T) {
+func TestNew_HandleContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	locks := locktest.New(t)
@@ -281,13 +280,13 @@ func TestHandleContext(t *testing.T) {
 			}
 		}
 	})
-	s.engine.GET("/new/:id", tell)
+	s.engine.GET("/new/:id", answerLock)
 	s.Want("GET", "/old/1", 200, "multi(/new/:id, same for both), /new/:id")
 }
 
-// A goroutine keeps a copy beyond the request: it sees that the request has ended, and that it
-// holds nothing any more.
-func TestCopyOutlivesTheRequest(t *testing.T) {
+// A goroutine that keeps a copy beyond the request sees that the request has ended, and has no
+// lease.
+func TestGinContext_CopyOutlivesRequest(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	s := serve(t)
@@ -309,8 +308,8 @@ func TestCopyOutlivesTheRequest(t *testing.T) {
 	}
 }
 
-// Gin sends such an answer after all middleware, when the lock has gone.
-func TestStatusOnly(t *testing.T) {
+// Gin sends an answer without a body after all middleware, when the lock is released.
+func TestNew_StatusWithoutBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k")})
@@ -322,11 +321,11 @@ func TestStatusOnly(t *testing.T) {
 	}
 }
 
-func TestPoolKeepsNothing(t *testing.T) {
+func TestNew_PooledContextsKeepNothing(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	s := serve(t)
-	s.engine.GET("/locked/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), tell)
+	s.engine.GET("/locked/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), answerLock)
 	s.engine.GET("/free/:id", func(c *gin.Context) {
 		_, held := guard.LeaseFrom(c)
 		c.String(http.StatusOK, "%t %d %q", held, len(c.Keys), c.Request.PathValue("id"))
@@ -337,7 +336,7 @@ func TestPoolKeepsNothing(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	outcomes := make(chan guard.Outcome, 1)
@@ -356,7 +355,7 @@ func TestStatus(t *testing.T) {
 			c.Status(204)
 		case "does-nothing":
 		case "leaves-an-error":
-			_ = c.Error(errors.New("for others"))
+			_ = c.Error(errors.New("left for middleware"))
 		case "answers-an-error":
 			_ = c.Error(errors.New("for the log"))
 			c.String(409, "conflict")
@@ -364,13 +363,13 @@ func TestStatus(t *testing.T) {
 			panic("of the handler")
 		}
 	})
-	for how, status := range map[string]struct{ sent, told int }{
+	for how, status := range map[string]struct{ sent, observed int }{
 		"answers": {201, 201}, "sets": {204, 204}, "does-nothing": {200, 200},
 		"leaves-an-error": {418, 0}, "answers-an-error": {409, 409}, "panics": {500, 0},
 	} {
 		s.Want("GET", "/"+how, status.sent, "")
-		if o := <-outcomes; !o.Ran || o.Status != status.told {
-			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.told)
+		if o := <-outcomes; !o.Ran || o.Status != status.observed {
+			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.observed)
 		}
 	}
 }

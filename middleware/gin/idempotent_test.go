@@ -21,8 +21,8 @@ import (
 
 var once = idempotency.Config{Scope: idempotency.ScopeGlobal}
 
-// Gin has many ways to answer.
-func TestReplays(t *testing.T) {
+// TestIdempotent_Replays has each of the ways in which Gin answers.
+func TestIdempotent_Replays(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	file := filepath.Join(t.TempDir(), "file.txt")
@@ -82,13 +82,13 @@ func TestReplays(t *testing.T) {
 			t.Errorf("%s: the repeat gets\n%v, want\n%v", name, again, first)
 		}
 		if runs.Load() != 1 {
-			t.Errorf("%s: the handler has run %d times", name, runs.Load())
+			t.Errorf("%s: the handler ran %d times", name, runs.Load())
 		}
 	}
 }
 
-// What stands around sees the answer in Gin's own writer, and that one is in its place again.
-func TestWriterIsRestored(t *testing.T) {
+// Outer middleware sees the answer in Gin's own writer, which is restored.
+func TestIdempotent_RestoresWriter(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	var seen []string
@@ -108,10 +108,10 @@ func TestWriterIsRestored(t *testing.T) {
 			c.Status(http.StatusAccepted)
 		case "panic":
 			c.Status(http.StatusCreated)
-			panic("at the gates")
+			panic("before the answer")
 		case "half":
 			c.String(http.StatusCreated, "half")
-			panic("of it")
+			panic("after half of the answer")
 		default:
 			c.String(http.StatusCreated, "done")
 		}
@@ -134,13 +134,13 @@ func TestWriterIsRestored(t *testing.T) {
 			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.Status, a.Body, test.status, test.body)
 		}
 		if len(seen) != 1 || seen[0] != test.seen {
-			t.Errorf("%s: outside was seen %q, want %q", test.path, seen, test.seen)
+			t.Errorf("%s: outer middleware sees %q, want %q", test.path, seen, test.seen)
 		}
 	}
 }
 
-// Gin's handlers leave their errors to middleware, which answers when they have returned.
-func TestErrorsAnsweredFurtherOut(t *testing.T) {
+// Gin's handlers leave errors to middleware, which answers after they return.
+func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	answers := func(c *gin.Context) {
@@ -162,7 +162,7 @@ func TestErrorsAnsweredFurtherOut(t *testing.T) {
 		"outside":        {400, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, fails}},
 		"with a status":  {422, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, func(c *gin.Context) { c.Status(422) }, fails}},
 		"inside":         {400, `{"error":"no"}`, 1, []gin.HandlerFunc{idempotent, counts, answers, fails}},
-		"nobody":         {200, "", 2, []gin.HandlerFunc{idempotent, counts, fails}},
+		"no middleware":  {200, "", 2, []gin.HandlerFunc{idempotent, counts, fails}},
 		"answered":       {200, "done", 1, []gin.HandlerFunc{answers, idempotent, counts, fails, func(c *gin.Context) { c.String(200, "done") }}},
 		"before the run": {204, "", 1, []gin.HandlerFunc{answers, fails, idempotent, counts, func(c *gin.Context) { c.Status(204) }}},
 	} {
@@ -175,18 +175,18 @@ func TestErrorsAnsweredFurtherOut(t *testing.T) {
 			}
 		}
 		if runs.Load() != test.runs {
-			t.Errorf("%s: the handler has run %d times, want %d", name, runs.Load(), test.runs)
+			t.Errorf("%s: the handler ran %d times, want %d", name, runs.Load(), test.runs)
 		}
 	}
 }
 
-func TestStreamIsNotReplayed(t *testing.T) {
+func TestIdempotent_Stream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	var runs, told atomic.Int64
+	var runs atomic.Int64
 	cfg := once
 	done := make(chan struct{}, 10)
-	cfg.Observe = func(*http.Request, guard.Outcome) { told.Add(1); done <- struct{}{} }
+	cfg.Observe = func(*http.Request, guard.Outcome) { done <- struct{}{} }
 	s.engine.POST("/stream", Idempotent(locktest.New(t), cfg), func(c *gin.Context) {
 		n := runs.Add(0)
 		c.Stream(func(io.Writer) bool {
@@ -205,7 +205,7 @@ func TestStreamIsNotReplayed(t *testing.T) {
 	}
 }
 
-func TestHijackAfterBody(t *testing.T) {
+func TestIdempotent_HijackAfterBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.engine.POST("/", Idempotent(locktest.New(t), once), func(c *gin.Context) {
@@ -225,14 +225,14 @@ func TestHijackAfterBody(t *testing.T) {
 	}
 }
 
-// A handler may ask with *gin.Context.
-func TestGinContextKnowsTheKey(t *testing.T) {
+// A handler may pass *gin.Context as its context.
+func TestIdempotent_GinContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.engine.POST("/:id", Idempotent(locktest.New(t), once), func(c *gin.Context) {
 		key, _ := idempotency.KeyFrom(c)
 		if idempotency.DownstreamKey(c, "a") != idempotency.DownstreamKey(c.Request.Context(), "a") {
-			t.Error("two contexts, two keys")
+			t.Error("DownstreamKey depends on which of the two contexts it gets")
 		}
 		idempotency.NoStore(c)
 		c.String(200, key)
@@ -244,8 +244,8 @@ func TestGinContextKnowsTheKey(t *testing.T) {
 	}
 }
 
-// HandleContext has the answer written past the middleware of the first route.
-func TestIdempotentHandleContext(t *testing.T) {
+// HandleContext sends its answer past the middleware of the first route.
+func TestIdempotent_HandleContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	var runs atomic.Int64
@@ -272,7 +272,7 @@ func TestIdempotentHandleContext(t *testing.T) {
 	}
 }
 
-func TestIdempotentUnmatched(t *testing.T) {
+func TestIdempotent_Unmatched(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.engine.Use(Idempotent(locktest.New(t), once))
@@ -281,7 +281,7 @@ func TestIdempotentUnmatched(t *testing.T) {
 	s.Want(http.MethodPost, "/here", 400, "key-missing")
 }
 
-// A sink is as good as Gin's writer for those who look for what it can do.
+// A sink keeps what Gin's writer can do.
 func TestSink(t *testing.T) {
 	t.Parallel()
 	recorder := httptest.NewRecorder()

@@ -17,7 +17,7 @@ func printOf(f Fingerprint, change func(*http.Request), body string) [printSize]
 	return fingerprint(f, r, []byte(body))
 }
 
-func TestFingerprintsOfBodies(t *testing.T) {
+func TestFingerprint_Bodies(t *testing.T) {
 	t.Parallel()
 	fields := FingerprintFields("/amount", "/items/0", "/a~1b/~0")
 	for _, test := range []struct {
@@ -84,7 +84,7 @@ func TestFingerprintsOfBodies(t *testing.T) {
 	}
 }
 
-func TestFingerprintsOfRequests(t *testing.T) {
+func TestFingerprint_Requests(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*http.Request){
 		"method":           func(r *http.Request) { r.Method = "PATCH" },
@@ -127,7 +127,7 @@ func TestFingerprintsOfRequests(t *testing.T) {
 	}
 }
 
-// TestFingerprintFields_PointersWithinEachOther also has two pointers to one value.
+// Pointers may lead through the values of others, and twice to one value.
 func TestFingerprintFields_PointersWithinEachOther(t *testing.T) {
 	t.Parallel()
 	f := FingerprintFields("", "/a", "/a/b", "/a")
@@ -146,7 +146,7 @@ func TestFingerprintFields_PointersWithinEachOther(t *testing.T) {
 	}
 }
 
-// TestFingerprintJSON_Memory bounds what a fingerprint takes, whatever the body is like.
+// No shape of a body takes much more memory than the body.
 func TestFingerprintJSON_Memory(t *testing.T) { // not parallel: it counts what the process allocates
 	r := httptest.NewRequest("POST", "/orders/1", nil)
 	for shape, body := range worstBodies() {

@@ -18,8 +18,8 @@ func someRecord() *record {
 	return rec
 }
 
-// The format is published: what is written today must be read by the next version.
-func TestRecordFormat(t *testing.T) {
+// The format is published: the next version must read records of this one.
+func TestRecord_Format(t *testing.T) {
 	t.Parallel()
 	rec := &record{kind: answered, status: 201, header: http.Header{"B": {"1", "22"}, "A": nil}, body: []byte("body")}
 	zeros := string(make([]byte, printSize))
@@ -37,7 +37,7 @@ func TestRecordFormat(t *testing.T) {
 	}
 }
 
-func TestRecordRoundTrip(t *testing.T) {
+func TestRecord_RoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, rec := range []*record{
 		someRecord(),
@@ -53,7 +53,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-func TestRecordRefused(t *testing.T) {
+func TestRecord_Refused(t *testing.T) {
 	t.Parallel()
 	good := someRecord().encode()
 	changed := func(i int, to byte) []byte {
@@ -87,7 +87,7 @@ func TestRecordRefused(t *testing.T) {
 	}
 }
 
-// Whatever stands in Redis, decoding it does not panic, and what it takes is what encoding writes.
+// Decoding never panics, and accepts only what encode writes.
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add(someRecord().encode())
 	f.Add((&record{kind: begun}).encode())

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestHandlers_Panics shows the handlers that no middleware takes.
-func TestHandlers_Panics(t *testing.T) {
+// No middleware takes these handlers.
+func TestNew_InvalidHandler(t *testing.T) {
 	t.Parallel()
 	locks := locktest.New(t)
 	for name, middleware := range map[string]func(http.Handler) http.Handler{
@@ -37,8 +37,8 @@ func TestHandlers_Panics(t *testing.T) {
 	}
 }
 
-// Around the router there is no route yet: the mistake that the documentation warns of.
-func TestAroundTheMux(t *testing.T) {
+// Around the router, no route has matched yet. The log says where to mount the guard.
+func TestNew_AroundMux(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
 	mux := http.NewServeMux()
@@ -55,7 +55,7 @@ func TestAroundTheMux(t *testing.T) {
 }
 
 // Keys that need no route work around the router.
-func TestAroundTheMuxByHeader(t *testing.T) {
+func TestNew_AroundMuxByHeader(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +71,7 @@ func TestAroundTheMuxByHeader(t *testing.T) {
 	}
 }
 
-func TestWriterIsTheSame(t *testing.T) {
+func TestNew_SameWriter(t *testing.T) {
 	t.Parallel()
 	var given http.ResponseWriter = httptest.NewRecorder()
 	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), BufferBody: 10, MaxHold: 1e9})
@@ -83,12 +83,12 @@ func TestWriterIsTheSame(t *testing.T) {
 		}
 	})).ServeHTTP(given, httptest.NewRequest("POST", "/", strings.NewReader("body")))
 	if !ran {
-		t.Error("the handler has not run")
+		t.Error("the handler did not run")
 	}
 }
 
-// The guard does not wrap the writer, so it knows the status only where a writer tells it.
-func TestStatus(t *testing.T) {
+// The guard does not wrap the writer, so it knows the status only from a writer with a Status method.
+func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	outcomes := make(chan guard.Outcome, 2)
 	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
@@ -97,19 +97,19 @@ func TestStatus(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		panic(http.ErrAbortHandler)
 	}))
-	told := func(w http.ResponseWriter) http.ResponseWriter { return middleware.NewWrapResponseWriter(w, 1) }
+	withStatus := func(w http.ResponseWriter) http.ResponseWriter { return middleware.NewWrapResponseWriter(w, 1) }
 	for name, test := range map[string]struct {
 		handler http.Handler
 		writer  func(http.ResponseWriter) http.ResponseWriter
 		want    int
 	}{
-		"a writer that tells":       {created, told, 201},
-		"a wrapper of one":          {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{told(w)} }, 201},
+		"a writer with Status":      {created, withStatus, 201},
+		"a wrapper of one":          {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{withStatus(w)} }, 201},
 		"a server's writer":         {created, func(w http.ResponseWriter) http.ResponseWriter { return w }, 0},
 		"a wrapper of that":         {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{w} }, 0},
-		"a handler that panics":     {panics, told, 0},
-		"one guard inside another":  {lock(created), told, 201},
-		"an inner handler's writer": {lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { created.ServeHTTP(httptest.NewRecorder(), r) })), told, 0},
+		"a handler that panics":     {panics, withStatus, 0},
+		"one guard inside another":  {lock(created), withStatus, 201},
+		"an inner handler's writer": {lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { created.ServeHTTP(httptest.NewRecorder(), r) })), withStatus, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { test.handler.ServeHTTP(test.writer(w), r) }))
@@ -132,8 +132,8 @@ type unwraps struct{ http.ResponseWriter }
 
 func (w unwraps) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// One middleware may guard many routes, and one of them should not hide another.
-func TestMaxHoldIsLoggedOncePerRoute(t *testing.T) {
+// One middleware may guard several routes, and logs for each of them.
+func TestNew_MaxHoldLoggedOncePerRoute(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
 	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
