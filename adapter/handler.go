@@ -42,9 +42,8 @@ func RegisterContext(find func(ctx context.Context) context.Context) { framework
 // into memory, so that reading it does not wait for the client.
 func Buffered(r *http.Request) bool { return bodybudget.IsRead(r) }
 
-// Detail returns what a function of package keyfuncs says about a request, such as
-// `header X-Tenant is missing`, and reports whether err comes from one. It names the source, never
-// the value, so clients may see it.
+// Detail returns the text of an error of package keyfuncs, such as `header X-Tenant is missing`,
+// and reports whether err is one. It names the source, never the value, so clients may see it.
 func Detail(err error) (detail string, ok bool) { return keyerror.Detail(err) }
 
 // Remedy returns what to change in the program, such as the names of the wildcards that a pattern

@@ -20,9 +20,9 @@ func SetRoute(ctx context.Context, r *http.Request, pattern string, names, value
 	return r
 }
 
-// withPathValues returns a copy of r. A shallow copy shares the path values with r, which a
-// goroutine that a handler left behind may still read. It will do only if nothing is written, or if
-// r has no values because no router has matched before.
+// withPathValues returns a copy of r whose path values may be set. A shallow copy shares them with
+// r, which the goroutine of an earlier handler may still read. So the copy is shallow only if there
+// is nothing to set, or r has no values because no router has matched before.
 func withPathValues(ctx context.Context, r *http.Request, names, values []string) *http.Request {
 	differ := false
 	for i, name := range names {

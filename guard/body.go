@@ -15,15 +15,15 @@ func bufferBody(r *http.Request, limit int64, account *bodybudget.Account) error
 	return err
 }
 
-// A notedBody records why reading it failed, so that the error of a key function that only passes
-// it on is not blamed on the key. The account of the guard pays for what is read into memory.
+// A notedBody records its read error. If a key function returns that error, the body is at fault,
+// and not the key. Room for the body is taken from the account of the guard.
 type notedBody struct {
 	io.ReadCloser
 	account *bodybudget.Account
 	failure error
 }
 
-// unnoted stands for every body that needs no notes. It is never read.
+// unnoted stands for every body that is read already, or missing.
 var unnoted = &notedBody{}
 
 // noteBody replaces a body that may still be read from the client by a notedBody, until restore.
@@ -51,5 +51,5 @@ func (b *notedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// BodyAccount makes it a bodybudget.Owner.
+// BodyAccount implements bodybudget.Owner.
 func (b *notedBody) BodyAccount() *bodybudget.Account { return b.account }

@@ -17,8 +17,7 @@ import (
 // renewed for as long as the handler runs.
 type Config struct {
 	// Key derives one key per request. Braces, percent signs, control characters and invalid UTF-8
-	// in it become %XX before it becomes part of a name. If it is longer than 256 bytes then, its
-	// hash is used.
+	// in it become %XX. A key that is longer than 256 bytes then is replaced by its hash.
 	Key keyfuncs.Func
 	// Keys derive several keys. A request gets all of the locks or none, as one (core.MultiLock),
 	// so requests with the same keys in another order never deadlock. Equal keys count once.
@@ -83,12 +82,11 @@ type Config struct {
 type Outcome struct {
 	// Ran reports whether the handler ran: under its lock, or without one if FailedOpen.
 	Ran bool
-	// Status is the status of the answer. If the handler did not run, it is that of the guard's
-	// answer, or 499 if the client left. Otherwise it is the handler's, as far as the framework
-	// tells. 0: unknown. The guard does not wrap the http.ResponseWriter, and that of net/http does
-	// not tell; one of a middleware further out does if it has a method Status() int, as chi's
-	// middleware.WrapResponseWriter has. Gin and Echo tell, unless the handler leaves an error for
-	// others to answer. A handler that panics has no status.
+	// Status is the status of the answer; 0: unknown. If the handler did not run, it is that of the
+	// guard's answer, or 499 if the client left. Otherwise the guard knows it only from a writer
+	// with a method Status() int, because it does not wrap the http.ResponseWriter: from those of
+	// Gin and Echo, and of middleware such as chi's WrapResponseWriter, but not from those of
+	// net/http. It stays unknown if the handler panics, or leaves its error to middleware.
 	Status int
 	// Waited is how long the request waited for its locks.
 	Waited time.Duration

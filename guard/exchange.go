@@ -52,8 +52,8 @@ func (x *exchange) enter(p Policy) error {
 		return err
 	}
 	refusal := g.lockError(x.r, p.WaitTime, err)
-	// A lease that expired too soon may be the doing of the request, by way of its policy, and so
-	// may a lock lost on the way. A request whose time is over must not begin.
+	// A policy may let a request cause a lease to expire too soon, or a lock to be lost. A request
+	// whose context has ended must not begin.
 	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && x.r.Context().Err() == nil {
 		x.outcome.FailedOpen, x.outcome.Err = true, err
 		g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err)
@@ -91,7 +91,7 @@ func (x *exchange) acquire(p Policy) error {
 	return nil
 }
 
-// answer answers in the handler's place.
+// answer answers in place of the handler.
 func (x *exchange) answer(err error) {
 	x.outcome.Err = err
 	defer x.observe()
@@ -110,8 +110,8 @@ func (x *exchange) answer(err error) {
 	x.g.cfg.ErrorHandler(x.w, x.r, err)
 }
 
-// run runs the handler, then releases what the section still has. That includes a handler that
-// panics or ends its goroutine; both go on.
+// run runs the handler, then releases the lease that the section still has, even if the handler
+// panics or ends its goroutine.
 func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
 	x.outcome.Ran = true
 	returned := false
@@ -137,8 +137,8 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
 	returned = true
 }
 
-// handlerContext returns the request's context, ending when the lease is lost. Without a lease, the
-// handler runs without a lock.
+// handlerContext returns a context that ends when the lease is lost; nil: the handler runs without
+// a lock.
 func (x *exchange) handlerContext(lease *core.Lease) context.Context {
 	ctx := x.ctx
 	if x.g.cfg.MaxHold > 0 || lease == nil { // otherwise unbinding the lease is enough to end it
@@ -174,7 +174,7 @@ func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) func() {
 		if !x.section.StopRenewal() {
 			return // released or detached: there is no lock to give up
 		}
-		x.outcome.Err = ErrMaxHold // endMaxHold makes sure that it is seen
+		x.outcome.Err = ErrMaxHold // endMaxHold waits for this goroutine
 		x.end(ErrMaxHold)
 		if body != nil {
 			body.end(x.w) // a handler blocked on its body does not look at its context
@@ -212,7 +212,7 @@ func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
 	return func() bool { return true }
 }
 
-// leave releases what the handler has neither released nor detached.
+// leave releases the lease, unless the handler has released or detached it.
 func (x *exchange) leave() {
 	err := x.section.Failure()
 	if err != nil {

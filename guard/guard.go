@@ -61,7 +61,7 @@ func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// lockOf returns the lock of the request, which stands for all of them.
+// lockOf returns one lock that stands for all locks of the request.
 func (g *Guard) lockOf(r *http.Request, p Policy) (core.Locker, error) {
 	if p.Lock != nil {
 		return p.Lock, nil
@@ -106,7 +106,7 @@ func (g *Guard) bodyError(r *http.Request, err error) error {
 	return g.refusal(ProblemBodyUnreadable, err)
 }
 
-// checkWriteTimeout warns once if the server would cut the connection before the answer.
+// checkWriteTimeout warns once if the server may cut the connection before the answer.
 func (g *Guard) checkWriteTimeout(srv *http.Server, wait time.Duration) {
 	if srv == nil || srv.WriteTimeout <= 0 || wait < srv.WriteTimeout {
 		return

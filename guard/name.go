@@ -16,10 +16,10 @@ func Exact(key string) string { return key }
 // maxKeyLen is the longest encoded key, in bytes; beyond it, the hash of the key is used.
 const maxKeyLen = 256
 
-// encodeKey makes the key of a request safe as a part of a Redis key. Two keys never become one.
-// Braces would choose the cluster slot, control characters and invalid UTF-8 would garble logs:
-// they become %XX, and so does the percent sign. A key that is too long becomes a hash, after "%s",
-// which no encoded key contains.
+// encodeKey makes the key of a request safe as a part of a Redis key. Different keys stay
+// different. Braces would choose the cluster slot, and control characters and invalid UTF-8 would
+// garble logs: they become %XX, and so does the percent sign. A key that is too long becomes its
+// hash after "%s", which no encoded key contains.
 func encodeKey(key string) string {
 	clean := true
 	for i := 0; i < len(key) && clean; i++ {

@@ -34,7 +34,7 @@ var (
 	errKeysAndLock = errors.New("Policy has set both Keys and Lock; use one of them")
 )
 
-// policy decides how a request is guarded. The account pays for what is read of the body.
+// policy decides how a request is guarded. Room for its body is taken from account.
 func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
@@ -130,7 +130,7 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	}
 }
 
-// ownAnswer returns the *Error in err; nil: there is none.
+// ownAnswer returns the *Error in err; nil: err has none.
 func (g *Guard) ownAnswer(err error) *Error {
 	var own *Error
 	if !errors.As(err, &own) || own.canBeSent() {
@@ -139,7 +139,7 @@ func (g *Guard) ownAnswer(err error) *Error {
 	return g.misconfigured(fmt.Errorf("reqlock: guard: an *Error needs a Status from 200 to 999: %w", err))
 }
 
-// misconfigured logs what must not be sent to a client.
+// misconfigured logs the mistake, which clients must not see.
 func (g *Guard) misconfigured(err error) *Error {
 	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests are answered 500", "error", err, "change", remedy(err))
 	return g.refusal(ProblemMisconfigured, err)

@@ -9,21 +9,20 @@ import (
 	"sync/atomic"
 )
 
-// ErrTooLarge says that a body has more bytes than its reader takes.
+// ErrTooLarge means that a body has more bytes than the limit.
 var ErrTooLarge = errors.New("reqlock: the body is too large")
 
-// An Owner is a body that names the account for what is read of it. A body that is none gets an
-// account of its own, which is closed when the context of the request ends, or when the body is
-// garbage.
+// An Owner is a body with an account, which its room is taken from. Any other body gets an account
+// of its own. That is closed when the context of the request ends, or the body is garbage
+// collected.
 type Owner interface{ BodyAccount() *Account }
 
-// Read returns the whole body of a request, nil if there is none, and leaves a body in the request
-// that reads the same. The result must not be changed. What one call has read is there for the
-// next.
+// Read returns the whole body of a request, nil if there is none, and leaves an equal body in the
+// request. The caller must not change the result. A second call does not read from the client
+// again.
 //
-// The errors are ErrTooLarge, if there are more than limit bytes; *http.MaxBytesError, if there are
-// more than the whole budget; ErrBusy; and those of the body. Afterwards, the request's body still
-// reads the same.
+// It fails with ErrTooLarge beyond limit bytes, *http.MaxBytesError beyond the whole budget,
+// ErrBusy, and the errors of the body. The body of the request still reads the same then.
 func Read(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -48,7 +47,7 @@ func IsRead(r *http.Request) bool {
 	return ok && b.end == io.EOF
 }
 
-// admit refuses a body by its length, before any of it is read. -1: the length is not known.
+// admit refuses a body by its length, before reading it. -1: unknown.
 func admit(length, limit int64) error {
 	switch {
 	case length > limit:
@@ -61,18 +60,18 @@ func admit(length, limit int64) error {
 	return nil
 }
 
-// A body is what was read of another one, and then the rest of that. As with the bodies of
-// net/http, Close may be called at any time, and nothing can be read after it.
+// A body reads first what was read of the original, and then the rest of it. As with the bodies of
+// net/http, Close may be called at any time, and ends the reading.
 type body struct {
 	original io.ReadCloser
-	length   int64 // of the original; -1: not known
+	length   int64 // of the original; -1: unknown
 	account  *Account
 	closed   atomic.Bool
 
-	data   []byte // only appended to: others have it as well
-	end    error  // what comes after data; nil: more of the original
-	off    int    // in data, of what Read returns next
-	passed bool   // Read has returned what is not in data
+	data   []byte // only appended to, because Read returns it
+	end    error  // comes after data; nil: the original goes on
+	off    int    // in data, of the next Read
+	passed bool   // Read has returned bytes that are not in data
 }
 
 func newBody(r *http.Request) *body {
@@ -87,7 +86,7 @@ func newBody(r *http.Request) *body {
 	return b
 }
 
-// BodyAccount makes a body an Owner.
+// BodyAccount implements Owner.
 func (b *body) BodyAccount() *Account { return b.account }
 
 // fill reads the original to its end, or until data has more than limit bytes.
@@ -110,9 +109,8 @@ func (b *body) fill(limit int64) error {
 	return nil
 }
 
-// grow makes room for as much again as is there, but for no more than may come and the one byte
-// that shows that this is all. So a client that stops sending takes no more than twice what it has
-// sent.
+// grow doubles the room, up to the length or the limit of the body and the one byte that detects
+// more. So a client that stops sending takes at most twice what it has sent.
 func (b *body) grow(limit int64) error {
 	if b.length >= 0 {
 		limit = min(limit, b.length)

@@ -13,11 +13,10 @@ import (
 const Default = 64 << 20
 
 // Exempt is how many bytes of each body do not count. net/http has buffers of that size for each
-// connection anyway; and as these bytes are free, clients that stall large uploads do not keep
-// small requests out.
+// connection anyway. Because they are free, stalled large uploads do not keep small requests out.
 const Exempt = 4 << 10
 
-// ErrBusy says that a body does not fit into the budget beside those that are there.
+// ErrBusy means that a body does not fit into the rest of the budget.
 var ErrBusy = errors.New("reqlock: the bodies of other requests leave no room for this one in memory (see guard.SetBodyBudget)")
 
 var (
@@ -39,10 +38,10 @@ func Set(bytes int64) {
 	budget.Store(bytes)
 }
 
-// Used is how many bytes of the budget are taken.
+// Used returns how many bytes of the budget are taken.
 func Used() int64 { return used.Load() }
 
-// largest is how many bytes a body can have that is alone. Its buffer has one more.
+// largest returns the size of the largest body that fits into the whole budget. Its buffer has one byte more.
 func largest() int64 { return budget.Load() + Exempt - 1 }
 
 // hasRoom reports whether a body of so many bytes fits now.
@@ -60,21 +59,20 @@ func take(bytes int64) error {
 	}
 }
 
-// An Account is what the bodies of one request have taken of the budget. The zero value has taken
-// nothing.
+// An Account counts the room that the bodies of one request take. The zero value is ready to use.
 type Account struct {
 	mu     sync.Mutex
 	taken  int64
 	closed bool
 }
 
-// grow takes what a buffer needs to grow.
+// grow takes room for a buffer to grow.
 func (a *Account) grow(from, to int) error {
 	more := int64(max(to, Exempt) - max(from, Exempt))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed || more == 0 {
-		return nil // after Close, nothing would give back what is taken
+		return nil // after Close, nothing would return the room
 	}
 	if err := take(more); err != nil {
 		return err
@@ -83,7 +81,7 @@ func (a *Account) grow(from, to int) error {
 	return nil
 }
 
-// Close gives everything back. It may be called again.
+// Close returns all room. It may be called again.
 func (a *Account) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,8 +16,8 @@ type Token struct {
 	Index int
 }
 
-// ParsePointer parses a JSON pointer, RFC 6901. problem says what is wrong with it, and what would
-// be right; "" means that it is valid.
+// ParsePointer parses a JSON pointer, RFC 6901. problem explains an invalid one, and names a valid
+// form; "": the pointer is valid.
 func ParsePointer(pointer string) (path []Token, problem string) {
 	switch {
 	case pointer == "":

@@ -13,9 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Valid reports whether a document is JSON, in UTF-8, that all decoders read alike as far as its
-// strings go: without lone surrogates, which each decoder replaces by something else. The rest of
-// this package relies on it.
+// Valid reports whether a document is JSON in UTF-8 without lone surrogates, which decoders replace
+// in different ways. The rest of this package relies on it.
 func Valid(document []byte) bool {
 	return json.Valid(document) && utf8.Valid(document) && !hasLoneSurrogate(document)
 }
@@ -88,7 +87,7 @@ func appendUnquoted(dst, text []byte) []byte {
 	}
 }
 
-// A Text begins with a JSON value and goes on with what follows it in its document.
+// A Text is the rest of a document from a JSON value on.
 type Text []byte
 
 // Trim removes white space before the value.

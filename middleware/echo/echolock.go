@@ -35,7 +35,7 @@ import (
 // Config is the guard's.
 type Config = guard.Config
 
-// An Option is what Echo's users expect beside the Config, for New and Idempotent.
+// An Option configures New and Idempotent beside the Config.
 type Option func(*middle)
 
 // WithSkipper passes the requests for which skip returns true, without a lock or a key. The last
@@ -72,14 +72,14 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 	})
 }
 
-// middle is what New and Idempotent share.
+// A middle has the state that New and Idempotent share.
 type middle struct {
 	skip      middleware.Skipper
 	answer    func(c echo.Context, err error) error // of WithErrorHandler
 	unmatched sync.Map                              // by *echo.Echo: its unmatchedPaths at the first request
 }
 
-// newMiddle applies options. It sets errorHandler, that of a Config, if WithErrorHandler is one.
+// newMiddle applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
 func newMiddle(options []Option, errorHandler *func(http.ResponseWriter, *http.Request, error)) *middle {
 	m := &middle{}
 	for i, option := range options {
@@ -97,23 +97,23 @@ func newMiddle(options []Option, errorHandler *func(http.ResponseWriter, *http.R
 	return m
 }
 
-// refuse is a Config's ErrorHandler that asks m.answer.
+// refuse is the ErrorHandler that calls m.answer.
 func (m *middle) refuse(_ http.ResponseWriter, r *http.Request, err error) {
 	f := r.Context().Value(refusalKey{}).(*refusal)
 	f.err = m.answer(f.c, err)
 }
 
-// A refusal takes the error that WithErrorHandler's function returns. The context of the request
-// leads to it, and may outlive it: Echo reuses its contexts, so c is removed at the end.
+// A refusal keeps the error that WithErrorHandler's function returns. The context of the request
+// leads to it, and may outlive the request. Echo reuses c, so c is removed at the end.
 type refusal struct {
 	c   echo.Context
-	err error // for Echo's central error handling
+	err error // for Echo's HTTPErrorHandler
 }
 
 type refusalKey struct{}
 
-// A server serves a request that knows what Echo has matched. It returns the error for Echo's
-// central error handling.
+// A server serves a request that has Echo's route. It returns the error for Echo's
+// HTTPErrorHandler.
 type server func(c echo.Context, r *http.Request, next echo.HandlerFunc) error
 
 func (m *middle) around(serve server) echo.MiddlewareFunc {

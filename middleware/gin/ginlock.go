@@ -24,7 +24,7 @@ import (
 // Config is the guard's.
 type Config = guard.Config
 
-// A *gin.Context has its request under a key of its own, and does not hand on its values.
+// A *gin.Context has its request under a key of its own, but not the values of its context.
 func init() {
 	adapter.RegisterContext(func(ctx context.Context) context.Context {
 		if r, ok := ctx.Value(gin.ContextRequestKey).(*http.Request); ok && r != nil {
@@ -52,7 +52,7 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	})
 }
 
-// A chain runs the rest of the handlers. Its writer is ignored: they write to the context's.
+// A chain runs the rest of the handlers. It ignores the writer: they write to that of the context.
 type chain = func(http.ResponseWriter, *http.Request)
 
 // A server runs the rest of the chain with next, or answers in its place. r knows the matched
@@ -86,8 +86,8 @@ func enter(c *gin.Context, serve server) {
 	}
 }
 
-// withRoute returns a copy of the request that knows what Gin has matched. The value of a catch-all
-// has no leading slash, as in other frameworks.
+// withRoute returns a copy of the request that has Gin's route. The value of a catch-all loses its
+// leading slash, as in other frameworks.
 func withRoute(c *gin.Context) *http.Request {
 	n := len(c.Params)
 	both := make([]string, 2*n) // one allocation in place of two

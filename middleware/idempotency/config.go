@@ -17,20 +17,20 @@ import (
 // Config decides which requests are idempotent by their key, and how. Scope is required; the zero
 // value of every other field is a good start.
 type Config struct {
-	// Scope returns whom a key belongs to, such as the account or the user, as the server knows it:
-	// equal keys of two callers have nothing to do with each other. Any keyfuncs.Func will do;
-	// keyfuncs.Join combines tenant and user. "" is answered 400: authenticate first. Use
-	// ScopeGlobal if all callers share their keys.
+	// Scope returns the owner of a key, such as the account or the user, as the server knows it:
+	// equal keys of two owners are independent. Any keyfuncs.Func works; keyfuncs.Join combines
+	// tenant and user. "" is answered 400: authenticate first. Use ScopeGlobal if all callers share
+	// their keys.
 	Scope func(*http.Request) (string, error)
-	// Route names the route in its keys: the same key on another route is another key. Records are
-	// found, and DownstreamKey stays the same, only as long as Route does. "": the path of the
-	// matched pattern, after what http.StripPrefix has removed, with {} for each wildcard, such as
-	// /pay/{} for "POST /pay/{id}"; if no route has matched, the path of the request. So wildcards
-	// may be renamed. Before a pattern changes in another way, or the middleware moves to where
-	// another pattern is known, set Route to what it was, for a TTL at least. Routes with the same
-	// Route share their keys; a key used on two of them is answered 422.
+	// Route names the route: the same key on another route is another key. Records are found, and
+	// DownstreamKey stays the same, only while Route does. "": the path of the matched pattern with
+	// {} for each wildcard, such as /pay/{} for "POST /pay/{id}", after the prefix that
+	// http.StripPrefix removed; or the path of the request, if no route has matched. So a wildcard
+	// may get another name. Before any other change of the pattern, and before the middleware moves
+	// to where another pattern is known, set Route to the old name, for at least one TTL. Routes
+	// with the same Route share their keys; a key used on two of them is answered 422.
 	Route string
-	// Header is the name of the header that has the key. "": Idempotency-Key.
+	// Header is the name of the header with the key. "": Idempotency-Key.
 	Header string
 	// Optional runs requests without the header unguarded. false: they are answered 400.
 	Optional bool
@@ -58,7 +58,7 @@ type Config struct {
 	// TTL is how long a result is kept, at least 1ms; StoreFor changes it for one answer. 0: 24h.
 	TTL time.Duration
 
-	// Fingerprint decides which requests with one key are the same request; all others are answered
+	// Fingerprint decides whether a request with the same key is a repeat; if not, it is answered
 	// 422. nil: FingerprintBody.
 	Fingerprint Fingerprint
 	// Store reports whether to keep a result. header is a copy of the answer's. nil: DefaultStore.
@@ -201,7 +201,7 @@ func headerProblem(name string) (problem any) {
 	return nil
 }
 
-// withDefaults replaces zero values, but for those that guard replaces.
+// withDefaults replaces zero values, except those that guard replaces.
 func (c Config) withDefaults() Config {
 	c.Header = http.CanonicalHeaderKey(cmp.Or(c.Header, defaultHeader))
 	c.TTL = cmp.Or(c.TTL, defaultTTL)
@@ -228,7 +228,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// guard returns the Config of the guard below.
+// guard returns the Config of the inner guard.
 func (c Config) guard() guard.Config {
 	return guard.Config{
 		Policy:       policy,

@@ -6,7 +6,7 @@
 //	once := httplock.Idempotent(locks, idempotency.Config{Scope: keyfuncs.Context(userKey)})
 //	mux.Handle("POST /payments", once(pay))
 //
-// ginlock.Idempotent and echolock.Idempotent are the same for Gin and Echo.
+// ginlock.Idempotent and echolock.Idempotent do the same for Gin and Echo.
 //
 // The path of a request: key.go reads the key; name.go combines scope, method, route (route.go) and
 // key to a name; fingerprint.go sums up the request (internal/jsontext does JSON); lock.go asks

@@ -12,12 +12,12 @@ import (
 	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// A Fingerprint says what two requests with one key must have in common to be the same request.
-// Method and path always count. FingerprintBody, FingerprintJSON, FingerprintNone and
-// FingerprintFields are the only ones. Only a hash is stored. With another Fingerprint, a route
-// takes the repeats of all requests on record for other requests.
+// A Fingerprint decides what a repeat must have in common with the first request. Method and path
+// always count. FingerprintBody, FingerprintJSON, FingerprintNone and FingerprintFields are the
+// only ones. Only a hash is stored. If a route gets another Fingerprint, repeats of all recorded
+// requests are answered 422.
 type Fingerprint interface {
-	// add adds what counts to s. body is nil if readsBody is false.
+	// add adds the compared parts to s. body is nil if readsBody is false.
 	add(s *sum, r *http.Request, body []byte)
 	readsBody() bool
 	validate() error
@@ -122,7 +122,7 @@ func (f *fields) add(s *sum, r *http.Request, body []byte) {
 	}
 }
 
-// fingerprint returns the hash of what f compares.
+// fingerprint returns the hash of the parts that f compares.
 func fingerprint(f Fingerprint, r *http.Request, body []byte) [printSize]byte {
 	s := newSum("request")
 	prefix := mount(r)

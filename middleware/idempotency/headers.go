@@ -52,9 +52,8 @@ func ofConnection(name string, header http.Header) bool {
 	return false
 }
 
-// recorded returns the changes that the handler made to the header, as far as they are to be
-// replayed. A header that it deleted has no values. Content-Length is kept: it was checked against
-// the body.
+// recorded returns the changes of the handler to the header that replays repeat. A header that it
+// deleted has no values. Content-Length is kept, because it was checked against the body.
 func recorded(before, header http.Header, body []byte, keep HeaderFilter) http.Header {
 	kept := make(http.Header)
 	wanted := func(name string) bool {

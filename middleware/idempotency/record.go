@@ -64,7 +64,7 @@ func appendText(out []byte, text string) []byte {
 	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
 }
 
-// decodeRecord refuses what it does not know: an answer is replayed exactly or not at all.
+// decodeRecord refuses unknown formats: an answer is replayed exactly or not at all.
 func decodeRecord(data []byte) (*record, error) {
 	if bytes.HasPrefix(data, []byte(sealedMagic)) {
 		return nil, errSealedRecord

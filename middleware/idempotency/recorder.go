@@ -13,8 +13,8 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// A Recorder holds back the answer of one run until it is recorded. What cannot be recorded passes
-// through.
+// A Recorder holds back the answer of one run until it is recorded. An answer that cannot be
+// recorded passes through.
 //
 // It is for adapters; see Guard.Serve. One goroutine uses it at a time, as with the writer it
 // wraps.
@@ -208,8 +208,7 @@ func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWri
 	return conn, rw, err
 }
 
-// pass sends what was held back, and lets the rest pass through. An answer that was not begun stays
-// so.
+// pass sends the held part of the answer, and lets the rest pass through.
 func (rec *Recorder) pass() {
 	if !rec.move(recorderPassing) {
 		return
@@ -242,7 +241,7 @@ func replace(header, by http.Header) {
 	maps.Copy(header, by)
 }
 
-// Bypassed tells the Recorder that an answer with that status was sent past it. It cannot be
+// Bypassed records that an answer with that status was sent past the Recorder. It cannot be
 // replayed.
 func (rec *Recorder) Bypassed(status int) {
 	if !rec.move(recorderPassing) {

@@ -37,7 +37,7 @@ func unnamed(path string) string {
 // literal returns the text of a path that a part of a pattern without wildcards stands for.
 func literal(part string) string { return strings.ReplaceAll(part, `\:`, ":") }
 
-// routeProblem says why route cannot be a Config.Route; "": it can.
+// routeProblem explains why route cannot be a Config.Route; "": it can.
 func routeProblem(route string) string {
 	switch {
 	case strings.ContainsFunc(route, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):

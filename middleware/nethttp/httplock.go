@@ -44,8 +44,8 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 // The writers of net/http's server do not.
 func status(w http.ResponseWriter) int {
 	for {
-		if told, ok := w.(interface{ Status() int }); ok {
-			return told.Status()
+		if known, ok := w.(interface{ Status() int }); ok {
+			return known.Status()
 		}
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
