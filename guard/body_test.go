@@ -13,7 +13,7 @@ import (
 )
 
 // A body that a key function read stays for the next guard. Any other is restored after the policy.
-func TestNoteBody(t *testing.T) {
+func TestTrackBody(t *testing.T) {
 	t.Parallel()
 	buffered := post(strings.NewReader("hello"))
 	if _, err := keyfuncs.BodyHash()(buffered); err != nil || !bodybudget.IsRead(buffered) {
@@ -21,19 +21,19 @@ func TestNoteBody(t *testing.T) {
 	}
 	for name, r := range map[string]*http.Request{"unread": post(strings.NewReader("hello")), "buffered": buffered, "none": post(http.NoBody), "nil": {}} {
 		before := r.Body
-		noted := noteBody(r, &bodybudget.Account{})
+		tracked := trackBody(r, &bodybudget.Account{})
 		if bodybudget.IsRead(r) != (r == buffered) {
 			t.Errorf("%s: IsRead = %t", name, bodybudget.IsRead(r))
 		}
-		if noted.restore(r); r.Body != before {
+		if tracked.restore(r); r.Body != before {
 			t.Errorf("%s: the body is another afterwards", name)
 		}
 	}
 
 	r := post(iotest.ErrReader(errReading))
-	noted := noteBody(r, &bodybudget.Account{})
-	if _, err := r.Body.Read(nil); err != errReading || noted.failure != errReading {
-		t.Errorf("Read = %v, noted: %v", err, noted.failure)
+	tracked := trackBody(r, &bodybudget.Account{})
+	if _, err := r.Body.Read(nil); err != errReading || tracked.failure != errReading {
+		t.Errorf("Read = %v, tracked: %v", err, tracked.failure)
 	}
 }
 

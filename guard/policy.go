@@ -38,7 +38,7 @@ var (
 func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
-	body := noteBody(r, account)
+	body := trackBody(r, account)
 	defer body.restore(r) // even after a panic: net/http needs its own body to answer a client that waits for 100 Continue
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap

@@ -52,7 +52,7 @@ func Digests(document []byte, pointers ...[]Token) (digests []*Digest, ok bool) 
 // ended.
 func (t Text) digest() (digest Digest, ok bool) {
 	d := &digester{document: t}
-	defer d.leaveCrowd()
+	defer d.releaseSlot()
 	if !d.read() {
 		return Digest{}, false
 	}
@@ -67,7 +67,7 @@ type digester struct {
 	tokens     []byte   // of all open values, the innermost last
 	members    []member // of all open objects, the innermost last
 	text       []byte   // of the last string with escapes, decoded
-	inCrowd    bool
+	hasSlot    bool
 }
 
 // A container is an open object or array.
@@ -217,7 +217,7 @@ func (d *digester) addMember(m member) {
 	if n := len(d.members); n == cap(d.members) {
 		more := max(n, 16)
 		if size := len(d.document); n > 1024 && (n+more)*memberSize > size/4 {
-			d.enterCrowd()
+			d.acquireSlot()
 			most := min(bytes.Count(d.document, []byte{':'}), size/5) // no member is shorter than {"":}
 			more = most - n
 		}
@@ -228,20 +228,20 @@ func (d *digester) addMember(m member) {
 
 const memberSize = 24 // bytes
 
-// crowd limits the digesters with many members to the number of processors: more at a time would be
+// slots limits the digesters with many members to the number of processors: more at a time would be
 // no faster, and each takes up to four times the memory of its document.
-var crowd = make(chan struct{}, runtime.GOMAXPROCS(0))
+var slots = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-func (d *digester) enterCrowd() {
-	if !d.inCrowd {
-		crowd <- struct{}{}
-		d.inCrowd = true
+func (d *digester) acquireSlot() {
+	if !d.hasSlot {
+		slots <- struct{}{}
+		d.hasSlot = true
 	}
 }
 
-func (d *digester) leaveCrowd() {
-	if d.inCrowd {
-		<-crowd
+func (d *digester) releaseSlot() {
+	if d.hasSlot {
+		<-slots
 	}
 }
 

@@ -36,12 +36,12 @@ import (
 type Config = guard.Config
 
 // An Option configures New and Idempotent beside the Config.
-type Option func(*middle)
+type Option func(*wrapper)
 
 // WithSkipper passes the requests for which skip returns true, without a lock or a key. The last
 // one counts; nil passes none.
 func WithSkipper(skip middleware.Skipper) Option {
-	return func(m *middle) { m.skip = skip }
+	return func(w *wrapper) { w.skip = skip }
 }
 
 // WithErrorHandler answers what the guard refuses with answer, in place of the Config's
@@ -49,18 +49,18 @@ func WithSkipper(skip middleware.Skipper) Option {
 // HTTPErrorHandler, as a handler's error does; after an answer of its own it returns nil. The last
 // one counts; nil leaves it to the Config.
 func WithErrorHandler(answer func(c echo.Context, err error) error) Option {
-	return func(m *middle) { m.answer = answer }
+	return func(w *wrapper) { w.answer = answer }
 }
 
 // New returns a middleware that runs the rest of the chain under the lock of its request, or
 // answers in its place. It panics on a Config that can never work; see guard.New.
 func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc {
-	m := newMiddle(options, &cfg.ErrorHandler)
+	wrap := newWrapper(options, &cfg.ErrorHandler)
 	g, err := guard.New(locks, cfg)
 	if err != nil {
 		panic(err)
 	}
-	return m.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+	return wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetRequest(r)
 			err = next(c)
@@ -72,35 +72,35 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 	})
 }
 
-// A middle has the state that New and Idempotent share.
-type middle struct {
+// A wrapper has the state that New and Idempotent share.
+type wrapper struct {
 	skip      middleware.Skipper
 	answer    func(c echo.Context, err error) error // of WithErrorHandler
 	unmatched sync.Map                              // by *echo.Echo: its unmatchedPaths at the first request
 }
 
-// newMiddle applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
-func newMiddle(options []Option, errorHandler *func(http.ResponseWriter, *http.Request, error)) *middle {
-	m := &middle{}
+// newWrapper applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
+func newWrapper(options []Option, errorHandler *func(http.ResponseWriter, *http.Request, error)) *wrapper {
+	w := &wrapper{}
 	for i, option := range options {
 		if option == nil {
 			panic(fmt.Sprintf("reqlock: echolock: option %d of %d is nil; want one such as WithSkipper(skip)", i+1, len(options)))
 		}
-		option(m)
+		option(w)
 	}
-	if m.answer != nil {
+	if w.answer != nil {
 		if *errorHandler != nil {
 			panic("reqlock: echolock: both WithErrorHandler and the Config's ErrorHandler are set; use one of them")
 		}
-		*errorHandler = m.refuse
+		*errorHandler = w.refuse
 	}
-	return m
+	return w
 }
 
-// refuse is the ErrorHandler that calls m.answer.
-func (m *middle) refuse(_ http.ResponseWriter, r *http.Request, err error) {
+// refuse is the ErrorHandler that calls w.answer.
+func (w *wrapper) refuse(_ http.ResponseWriter, r *http.Request, err error) {
 	f := r.Context().Value(refusalKey{}).(*refusal)
-	f.err = m.answer(f.c, err)
+	f.err = w.answer(f.c, err)
 }
 
 // A refusal keeps the error that WithErrorHandler's function returns. The context of the request
@@ -116,21 +116,21 @@ type refusalKey struct{}
 // HTTPErrorHandler.
 type server func(c echo.Context, r *http.Request, next echo.HandlerFunc) error
 
-func (m *middle) around(serve server) echo.MiddlewareFunc {
+func (w *wrapper) around(serve server) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if m.skip != nil && m.skip(c) || !m.matched(c) {
+			if w.skip != nil && w.skip(c) || !w.matched(c) {
 				return next(c)
 			}
-			return m.enter(c, next, serve)
+			return w.enter(c, next, serve)
 		}
 	}
 }
 
-func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err error) {
+func (w *wrapper) enter(c echo.Context, next echo.HandlerFunc, serve server) (err error) {
 	request := c.Request()
 	ctx := request.Context()
-	if m.answer != nil {
+	if w.answer != nil {
 		f := &refusal{c: c}
 		ctx = context.WithValue(ctx, refusalKey{}, f)
 		defer func() {
@@ -149,15 +149,17 @@ func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err
 // matched reports whether Echo has matched a route. It must not miss one, or a client could bypass
 // the lock. So it goes by what the router has found, and not by the request: middleware may have
 // changed that since.
-func (m *middle) matched(c echo.Context) bool {
+func (w *wrapper) matched(c echo.Context) bool {
 	switch e := c.Echo(); {
 	case c.Path() == "":
 		found := find(c) // has a path if the router was not asked yet, in Pre
 		defer e.ReleaseContext(found)
-		return found.Path() != "" && m.matched(found)
+		return found.Path() != "" && w.matched(found)
 	case c.Get(echo.ContextKeyHeaderAllow) != nil && c.ParamNames() == nil:
-		return false // 405, or the answer to OPTIONS; Allow alone stays if middleware asks the router again
-	case m.maybeUnmatched(e, c.Path()):
+		// 405, or the answer to OPTIONS. Allow alone stays if middleware asks the router again. The
+		// names of a route, or of a not-found handler, are never nil.
+		return false
+	case w.maybeUnmatched(e, c.Path()):
 		return !unmatchedPaths(e)[c.Path()] // there may be a route by now
 	}
 	return true
@@ -177,10 +179,10 @@ func find(c echo.Context) echo.Context {
 }
 
 // maybeUnmatched reports whether path was one of unmatchedPaths at the first request to e.
-func (m *middle) maybeUnmatched(e *echo.Echo, path string) bool {
-	paths, ok := m.unmatched.Load(e)
+func (w *wrapper) maybeUnmatched(e *echo.Echo, path string) bool {
+	paths, ok := w.unmatched.Load(e)
 	if !ok {
-		paths, _ = m.unmatched.LoadOrStore(e, unmatchedPaths(e))
+		paths, _ = w.unmatched.LoadOrStore(e, unmatchedPaths(e))
 	}
 	return paths.(map[string]bool)[path]
 }

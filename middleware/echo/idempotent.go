@@ -13,12 +13,12 @@ import (
 // HTTPErrorHandler at once, so that this answer is recorded as well: middleware further out gets
 // nil. It panics on a Config that can never work; see idempotency.New.
 func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) echo.MiddlewareFunc {
-	m := newMiddle(options, &cfg.ErrorHandler)
+	wrap := newWrapper(options, &cfg.ErrorHandler)
 	g, err := idempotency.New(locks, cfg)
 	if err != nil {
 		panic(err)
 	}
-	return m.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+	return wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		if _, own := c.Echo().Routers()[r.Host]; own { // another host may have routes with the same paths
 			r.Pattern = r.Host + r.Pattern
 		}

@@ -22,9 +22,9 @@ type attempt struct {
 	outer  *attempt     // of a guard around this one
 	state  attemptState
 
-	key   string // that the client sent
-	name  string
-	print [printSize]byte
+	key         string // that the client sent
+	name        string
+	fingerprint [fingerprintSize]byte
 
 	marker []byte          // what OutcomeRefuse leaves of a run, as stored in Redis
 	lease  *core.OnceLease // that the handler runs under
@@ -89,21 +89,21 @@ func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
 		return nil
 	}
 	a.move(attemptKeyed)
-	if err := a.fingerprint(r); err != nil {
+	if err := a.takeFingerprint(r); err != nil {
 		return err
 	}
 	p.Lock, err = a.lock()
 	return err
 }
 
-func (a *attempt) fingerprint(r *http.Request) (err error) {
+func (a *attempt) takeFingerprint(r *http.Request) (err error) {
 	var body []byte
 	if a.g.cfg.Fingerprint.readsBody() {
 		if body, err = a.g.body(r); err != nil {
 			return err
 		}
 	}
-	a.print = fingerprint(a.g.cfg.Fingerprint, r, body)
+	a.fingerprint = fingerprint(a.g.cfg.Fingerprint, r, body)
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (a *attempt) lock() (core.Locker, error) {
 		return l, nil
 	}
 	var err error
-	if a.marker, err = a.seal(&record{kind: begun, print: a.print}); err != nil {
+	if a.marker, err = a.seal(&record{kind: kindBegun, fingerprint: a.fingerprint}); err != nil {
 		a.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request is answered 503", "error", err)
 		return nil, newError(recordUnwritable, "", err)
 	}
@@ -130,13 +130,13 @@ func (a *attempt) reply(data []byte) error {
 		a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request is answered 503", "error", err)
 		return newError(recordUnreadable, "", err)
 	}
-	if subtle.ConstantTimeCompare(rec.print[:], a.print[:]) != 1 {
+	if subtle.ConstantTimeCompare(rec.fingerprint[:], a.fingerprint[:]) != 1 {
 		return newError(keyReused, "", nil)
 	}
 	switch rec.kind {
-	case unrecorded:
+	case kindUnrecorded:
 		return newError(notReplayable, "", nil)
-	case begun:
+	case kindBegun:
 		return newError(outcomeUnknown, "", nil)
 	}
 	return &replay{rec}
@@ -150,7 +150,7 @@ func (a *attempt) run(r *http.Request, next func(*http.Request, *Recorder)) {
 	}
 	ctx := newRunContext(r.Context(), a.lease.Lease)
 	own := r.WithContext(ctx.ctx)
-	rec := &Recorder{r: r, limit: a.g.cfg.MaxResponseBody, passed: ctx.follow}
+	rec := &Recorder{r: r, limit: a.g.cfg.MaxResponseBody, onPass: ctx.follow}
 	defer func() {
 		rec.abandon() // after a panic or runtime.Goexit: the guard releases the lock
 		ctx.end()
@@ -200,14 +200,14 @@ func (a *attempt) result(rec *Recorder, whole bool) ([]byte, error) {
 	}
 	if whole {
 		data, err := a.seal(&record{
-			kind: answered, print: a.print,
+			kind: kindAnswered, fingerprint: a.fingerprint,
 			status: rec.status, header: recorded(rec.before, rec.header, rec.body, a.g.cfg.Headers), body: rec.body,
 		})
 		if err != nil || int64(len(data)-recordRoom) <= a.g.cfg.MaxResponseBody {
 			return data, err
 		}
 	}
-	return a.seal(&record{kind: unrecorded, print: a.print})
+	return a.seal(&record{kind: kindUnrecorded, fingerprint: a.fingerprint})
 }
 
 // stores reports whether the result is to be stored.

@@ -123,7 +123,7 @@ func (f *fields) add(s *sum, r *http.Request, body []byte) {
 }
 
 // fingerprint returns the hash of the parts that f compares.
-func fingerprint(f Fingerprint, r *http.Request, body []byte) [printSize]byte {
+func fingerprint(f Fingerprint, r *http.Request, body []byte) [fingerprintSize]byte {
 	s := newSum("request")
 	prefix := mount(r)
 	s.add(r.Method, prefix+r.URL.Path)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func printOf(f Fingerprint, change func(*http.Request), body string) [printSize]byte {
+func fingerprintOf(f Fingerprint, change func(*http.Request), body string) [fingerprintSize]byte {
 	r := httptest.NewRequest("POST", "/orders/1?a=1", nil)
 	r.Header.Set("Content-Type", "application/json")
 	if change != nil {
@@ -78,7 +78,7 @@ func TestFingerprint_Bodies(t *testing.T) {
 		{"fields, other ones in another case", fields, `{"amount":1,"Note":1}`, `{"amount":1,"Note":2}`, true},
 		{"none", FingerprintNone, `1`, `2`, true},
 	} {
-		if same := printOf(test.f, nil, test.a) == printOf(test.f, nil, test.b); same != test.same {
+		if same := fingerprintOf(test.f, nil, test.a) == fingerprintOf(test.f, nil, test.b); same != test.same {
 			t.Errorf("%s: %.40q and %.40q are the same request: %v", test.name, test.a, test.b, same)
 		}
 	}
@@ -108,12 +108,12 @@ func TestFingerprint_Requests(t *testing.T) {
 			if !known {
 				want = kind == "whole"
 			}
-			if differs := printOf(f, change, `{"a":1}`) != printOf(f, nil, `{"a":1}`); differs != want {
+			if differs := fingerprintOf(f, change, `{"a":1}`) != fingerprintOf(f, nil, `{"a":1}`); differs != want {
 				t.Errorf("%s: another %s is another request: %v", kind, name, differs)
 			}
 		}
 	}
-	at := func(path string) [printSize]byte {
+	at := func(path string) [fingerprintSize]byte {
 		return fingerprint(FingerprintBody, httptest.NewRequest("POST", path, nil), nil)
 	}
 	if at("/x%2Fy/z") == at("/x/y%2Fz") || at("/x%2fy/z") == at("/x/y/z") {
@@ -122,7 +122,7 @@ func TestFingerprint_Requests(t *testing.T) {
 	if at("/x%2Fy/z") != at("/%78%2fy/z") {
 		t.Error("another spelling is another path")
 	}
-	if printOf(FingerprintJSON, nil, "1") == printOf(FingerprintBody, nil, "1") || printOf(FingerprintFields("/a"), nil, "1") == printOf(FingerprintFields("/b"), nil, "1") {
+	if fingerprintOf(FingerprintJSON, nil, "1") == fingerprintOf(FingerprintBody, nil, "1") || fingerprintOf(FingerprintFields("/a"), nil, "1") == fingerprintOf(FingerprintFields("/b"), nil, "1") {
 		t.Error("two kinds of fingerprints are equal")
 	}
 }
@@ -140,7 +140,7 @@ func TestFingerprintFields_PointersWithinEachOther(t *testing.T) {
 		{`{"a":{"b":1}}`, `{"a":{"b":2}}`, false},
 		{`{"a":{"b":1}}`, `{"a":{"b":1},"d":1}`, false},
 	} {
-		if same := printOf(f, nil, test.a) == printOf(f, nil, test.b); same != test.same {
+		if same := fingerprintOf(f, nil, test.a) == fingerprintOf(f, nil, test.b); same != test.same {
 			t.Errorf("%s and %s are the same request: %v, want %v", test.a, test.b, same, test.same)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 type Recorder struct {
 	r      *http.Request
 	limit  int64
-	passed func() // called once, when the answer turns out not to be recordable
+	onPass func() // called once, if the answer cannot be recorded
 
 	w       http.ResponseWriter
 	before  http.Header // when the handler began
@@ -201,7 +201,7 @@ func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWri
 	conn, rw, err := next()
 	if err == nil {
 		if rec.recordable() {
-			rec.passed()
+			rec.onPass()
 		}
 		rec.move(recorderHijacked)
 	}
@@ -213,7 +213,7 @@ func (rec *Recorder) pass() {
 	if !rec.move(recorderPassing) {
 		return
 	}
-	rec.passed()
+	rec.onPass()
 	rec.pour(func() {
 		rec.w.WriteHeader(rec.status)
 		if len(rec.body) > 0 {
@@ -248,7 +248,7 @@ func (rec *Recorder) Bypassed(status int) {
 		return
 	}
 	rec.status, rec.header, rec.body = status, rec.w.Header().Clone(), nil
-	rec.passed()
+	rec.onPass()
 }
 
 // complete ends the answer of a handler that has returned, and reports whether it is held back

@@ -43,7 +43,7 @@ func TestRecorder_States(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			passed := 0
-			rec := &Recorder{r: httptest.NewRequest("POST", "/", nil), limit: 5, passed: func() { passed++ }}
+			rec := &Recorder{r: httptest.NewRequest("POST", "/", nil), limit: 5, onPass: func() { passed++ }}
 			w := httptest.NewRecorder()
 			test.handle(rec.Wrap(copier{w}), rec)
 			if rec.state != test.state || w.Body.String() != test.sent {
@@ -70,7 +70,7 @@ func TestRecorder_States(t *testing.T) {
 func TestRecorder_Abandon(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{"": 0, "half": 1} {
-		rec := &Recorder{r: httptest.NewRequest("POST", "/", nil), limit: 5, passed: func() {}}
+		rec := &Recorder{r: httptest.NewRequest("POST", "/", nil), limit: 5, onPass: func() {}}
 		w := httptest.NewRecorder()
 		if out := rec.Wrap(w); text != "" {
 			out.WriteHeader(201)
