@@ -613,7 +613,7 @@ func TestLogLinesAreExplained(t *testing.T) {
 			for _, match := range logs.FindAllStringSubmatch(read(t, path), -1) {
 				n++
 				message, ours := strings.CutPrefix(match[1], "reqlock: ")
-				message, _, _ = strings.Cut(message, ": a client") // what is said of WriteTimeout is long
+				message, _, _ = strings.Cut(message, ": the server cuts") // the line about WriteTimeout is long
 				if !ours || !strings.Contains(text, "`"+strings.TrimSpace(message)+"`") {
 					t.Errorf("%s: %q has no row, or does not begin with reqlock:", path, match[1])
 				}

@@ -17,7 +17,7 @@ func TestSetRoute(t *testing.T) {
 		t.Errorf("the copy has %s", got)
 	}
 	if before.Pattern != "/of/a/router/further/out" || before.PathValue("id") != "" {
-		t.Errorf("the request further out has the pattern %q, and id %q", before.Pattern, before.PathValue("id"))
+		t.Errorf("the outer request has the pattern %q and id %q", before.Pattern, before.PathValue("id"))
 	}
 }
 

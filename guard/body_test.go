@@ -26,7 +26,7 @@ func TestTrackBody(t *testing.T) {
 			t.Errorf("%s: IsRead = %t", name, bodybudget.IsRead(r))
 		}
 		if tracked.restore(r); r.Body != before {
-			t.Errorf("%s: the body is another afterwards", name)
+			t.Errorf("%s: the body was not restored", name)
 		}
 	}
 

@@ -60,7 +60,7 @@ func TestValidate_Refuses(t *testing.T) {
 			t.Errorf("%s: Validate = %v; want ErrInvalidConfig that says %q", name, err, test.says)
 		}
 		if _, newErr := New(nil, cfg); newErr == nil {
-			t.Errorf("%s: New takes it", name)
+			t.Errorf("%s: New accepts it", name)
 		}
 	}
 }

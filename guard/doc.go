@@ -2,10 +2,9 @@
 // adapters, such as middleware/nethttp, only translate to Guard.Serve.
 //
 // The path of a request: policy.go decides which keys to lock, and how (Config.Key, Keys or
-// Policy); name.go turns the keys into names of locks; guard.go acquires the locks, runs the
-// handler with a context that ends when a lock is lost, and releases them; problem.go answers if
-// the lock is not to be had. The handler uses its lock with LeaseFrom, Release and Detach
-// (request.go).
+// Policy); name.go turns the keys into names of locks; exchange.go acquires the locks, runs the
+// handler with a context that ends when a lock is lost, and releases them; problem.go has the
+// answers of refusals. The handler uses its lock with LeaseFrom, Release and Detach (request.go).
 //
 // # Ownership
 //

@@ -180,7 +180,7 @@ func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) func() {
 			body.end(x.w) // a handler blocked on its body does not look at its context
 		}
 		if x.g.holds.Allow(x.r.Method + " " + x.r.Pattern) {
-			x.g.cfg.Logger.Warn("reqlock: a handler has held its lock for MaxHold: its context has ended, and the lock is not renewed any more",
+			x.g.cfg.Logger.Warn("reqlock: a handler held its lock for MaxHold: its context has ended, and the lock is no longer renewed",
 				"method", x.r.Method, "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
 		}
 	})

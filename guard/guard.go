@@ -112,7 +112,7 @@ func (g *Guard) checkWriteTimeout(srv *http.Server, wait time.Duration) {
 		return
 	}
 	g.warn.Do(func() {
-		g.cfg.Logger.Warn("reqlock: WaitTime exceeds the server's WriteTimeout: a client that waits so long sees its connection cut, and no answer",
+		g.cfg.Logger.Warn("reqlock: WaitTime exceeds the server's WriteTimeout: the server cuts the connection of a client that waits so long",
 			"WaitTime", wait, "WriteTimeout", srv.WriteTimeout)
 	})
 }

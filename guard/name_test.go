@@ -41,7 +41,7 @@ func TestEncodeKey(t *testing.T) {
 		t.Errorf("a key that is long when it is encoded becomes %q; want a hash", got)
 	}
 	if a, b := strings.Repeat("{", 100), strings.Repeat("{", 101); encodeKey(a) == encodeKey(b) {
-		t.Error("two long keys became one")
+		t.Error("two long keys have one encoding")
 	}
 }
 

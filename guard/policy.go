@@ -125,7 +125,7 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	case errors.Is(err, keyfuncs.ErrInvalid):
 		return g.refusal(ProblemKeyInvalid, err)
 	default:
-		g.cfg.Logger.Warn("reqlock: guard: a key function has failed, the request is answered 400", "error", err)
+		g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request is answered 400", "error", err)
 		return g.refusal(ProblemKeyInvalid, err)
 	}
 }

@@ -57,7 +57,7 @@ func TestWatchBody(t *testing.T) {
 	} {
 		before := r.Body
 		if watchBody(r) != nil || r.Body != before {
-			t.Errorf("%s: it is watched", name)
+			t.Errorf("%s: watchBody replaced it", name)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestWatchedBody_EndsBetweenReads(t *testing.T) {
 	}
 	b.finish(w, r)
 	if len(w.deadlines) != 0 || w.Header().Get("Connection") != "" {
-		t.Error("the connection was given a deadline, or is to be closed")
+		t.Error("the connection has a deadline, or will be closed")
 	}
 }
 

@@ -412,7 +412,7 @@ func TestNew_RestoresRequest(t *testing.T) {
 		New(locktest.New(t), by(keyfuncs.Const("k"))))
 	s.echo.GET("/:how", func(c echo.Context) error {
 		if got := c.Request().Context().Value(marker{}); got != "outer" {
-			t.Errorf("the handler's context holds %v, want what was there before", got)
+			t.Errorf("the handler's context has the value %v, want that of outer middleware", got)
 		}
 		if c.Param("how") == "panic" {
 			panic("the handler fails")

@@ -98,7 +98,7 @@ func TestIdempotent_OuterHooks(t *testing.T) {
 	s.echo.POST("/", func(c echo.Context) error { return c.String(200, "done") }, Idempotent(locktest.New(t), once()))
 	for _, want := range []string{"1", "2", "3"} {
 		if a := s.Pay("/", "k"); a.Status != 200 || !slices.Equal(a.Header["X-Answer"], []string{want}) {
-			t.Errorf("answer %s: %v", want, a)
+			t.Errorf("answer %v, want 200 with X-Answer %s", a, want)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestIdempotent_Hosts(t *testing.T) {
 		for _, host := range hosts {
 			a := s.Pay("/pay", "k", func(r *http.Request) { r.Host = host })
 			if a.Body != host || a.Header.Get("Idempotent-Replayed") != replayed {
-				t.Errorf("%s: %v", host, a)
+				t.Errorf("%s: answer %v, want its own, replayed: %q", host, a, replayed)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func TestIdempotent_CentralErrorHandler(t *testing.T) {
 		}
 	}
 	if calls.Load() != 1 {
-		t.Errorf("the error handler ran %d times", calls.Load())
+		t.Errorf("the error handler ran %d times, want once", calls.Load())
 	}
 }
 
@@ -203,7 +203,7 @@ func TestIdempotent_OuterGzip(t *testing.T) {
 	first, again := s.Pay("/", "k", gzip), s.Pay("/", "k", gzip)
 	if first.Header.Get("Content-Encoding") != "gzip" || again.Header.Get("Content-Encoding") != "gzip" || first.Body != again.Body ||
 		again.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("answers %v and %v", first.Header, again.Header)
+		t.Errorf("answers %v and %v, want both compressed, the second a replay", first, again)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestIdempotent_WithSkipper(t *testing.T) {
 	s.echo.POST("/", func(c echo.Context) error { return c.String(200, fmt.Sprint(runs.Add(1))) }, once)
 	for i, path := range []string{"/?skip=1", "/?skip=1", "/", "/"} {
 		if a := s.Pay(path, "k"); a.Body != fmt.Sprint(min(i+1, 3)) {
-			t.Errorf("%d: answer %v", i, a)
+			t.Errorf("request %d: answer %v, want %d", i, a, min(i+1, 3))
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestIdempotent_WithErrorHandler(t *testing.T) {
 	once := Idempotent(locktest.New(t), once(), WithErrorHandler(func(c echo.Context, err error) error {
 		var refusal *guard.Error
 		if !errors.As(err, &refusal) {
-			t.Errorf("err is %v", err)
+			t.Errorf("the error handler gets %v, want a *guard.Error", err)
 		}
 		return echo.NewHTTPError(refusal.Status+1, refusal.Type)
 	}))

@@ -127,7 +127,7 @@ func TestNew_RestoresRequest(t *testing.T) {
 	}, gin.RecoveryWithWriter(io.Discard), New(locktest.New(t), Config{Key: keyfuncs.Const("k")}))
 	s.engine.GET("/:how", func(c *gin.Context) {
 		if got := c.Request.Context().Value(marker{}); got != "outer" {
-			t.Errorf("the handler's context holds %v, want what was there before", got)
+			t.Errorf("the handler's context has the value %v, want that of outer middleware", got)
 		}
 		if c.Param("how") == "panic" {
 			panic("the handler fails")
@@ -215,7 +215,7 @@ func TestGinContext_Ends(t *testing.T) {
 		select {
 		case err := <-ended:
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v, want the end of the request", path, err)
+				t.Errorf("%s: Acquire fails with %v, want context.Canceled", path, err)
 			}
 		case <-time.After(20 * time.Second):
 			t.Fatalf("%s: the handler still waits", path)
@@ -267,7 +267,7 @@ func TestNew_HandleContext(t *testing.T) {
 			t.Error("the request is not restored")
 		}
 		if _, ok := guard.LeaseFrom(c.Request.Context()); !ok {
-			t.Error("the outer lock is gone")
+			t.Error("the outer guard has no lease any more")
 		}
 		for _, ctx := range []context.Context{c.Request.Context(), c} {
 			lease, err := locks.Lock("same for both").Acquire(ctx, core.AcquireOptions{})
@@ -303,7 +303,7 @@ func TestGinContext_CopyOutlivesRequest(t *testing.T) {
 		s.Want("GET", "/1", 200, "")
 		answered <- struct{}{}
 		if got, want := <-seen, "false context canceled 11"; got != want {
-			t.Errorf("the copy says %q, want %q", got, want)
+			t.Errorf("the copy has %q, want %q", got, want)
 		}
 	}
 }

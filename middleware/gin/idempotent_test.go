@@ -96,7 +96,7 @@ func TestIdempotent_RestoresWriter(t *testing.T) {
 		own := c.Writer
 		defer func() {
 			if c.Writer != own {
-				t.Errorf("the writer is a %T", c.Writer)
+				t.Errorf("the writer is not restored, it is a %T", c.Writer)
 			}
 			seen = append(seen, fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written()))
 		}()
@@ -197,11 +197,11 @@ func TestIdempotent_Stream(t *testing.T) {
 		runs.Add(1)
 	})
 	if a := s.Pay("/stream", "k"); a.Status != 200 || strings.Count(a.Body, "event:n") != 3 {
-		t.Errorf("answer %v", a)
+		t.Errorf("answer %v, want three events", a)
 	}
 	<-done
 	if a := s.Pay("/stream", "k"); a.Status != 409 || !strings.Contains(a.Body, "not-replayable") || runs.Load() != 1 {
-		t.Errorf("repeat: %v, %d runs", a, runs.Load())
+		t.Errorf("the repeat gets %v after %d runs, want 409 not-replayable after one", a, runs.Load())
 	}
 }
 
@@ -214,14 +214,14 @@ func TestIdempotent_HijackAfterBody(t *testing.T) {
 			t.Errorf("Hijack: %v", err)
 		}
 		if c.Writer.Pusher() != nil {
-			t.Error("there is a Pusher on HTTP/1")
+			t.Error("Pusher returns one on HTTP/1")
 		}
 	})
 	if a := s.Pay("/", "k"); a.Status != 200 || a.Body != "body" {
-		t.Errorf("answer %v", a)
+		t.Errorf("answer %v, want 200 body", a)
 	}
 	if a := s.Pay("/", "k"); a.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("repeat: %v", a)
+		t.Errorf("the repeat gets %v, want a replay", a)
 	}
 }
 
@@ -238,8 +238,8 @@ func TestIdempotent_GinContext(t *testing.T) {
 		c.String(200, key)
 	})
 	for range 2 {
-		if a := s.Pay("/1", `"k"`); a.Body != "k" || a.Header.Get("Idempotent-Replayed") != "" {
-			t.Errorf("answer %v", a)
+		if a := s.Pay("/1", `"k"`); a.Body != "k" || a.Replayed() {
+			t.Errorf("answer %v, want the key from a run", a)
 		}
 	}
 }

@@ -1,19 +1,20 @@
 // Package idempotency runs a request with an Idempotency-Key once, and answers every repeat with
 // the first result. It follows draft-ietf-httpapi-idempotency-key-header-07, knows no framework,
-// and builds on package guard, which does everything about waiting, limits, shutdown, Redis outages
-// and clients that leave.
+// and builds on package guard, which handles waiting, limits, shutdown, Redis outages and clients
+// that leave.
 //
 //	once := httplock.Idempotent(locks, idempotency.Config{Scope: keyfuncs.Context(userKey)})
 //	mux.Handle("POST /payments", once(pay))
 //
 // ginlock.Idempotent and echolock.Idempotent do the same for Gin and Echo.
 //
-// The path of a request: key.go reads the key; name.go combines scope, method, route (route.go) and
-// key to a name; fingerprint.go sums up the request (internal/jsontext does JSON); lock.go asks
-// core.Once for the record of the name, or else for its lock. With the lock, the handler runs, and
-// recorder.go keeps its answer; record.go encodes it, codec.go seals it, and the step that releases
-// the lock stores it, before the client has the whole answer. With a record, the lock answers the
-// request: by a replay (replay.go) or a refusal (problem.go).
+// The path of a request is in attempt.go. key.go reads the key; name.go makes a name of scope,
+// method, route (route.go) and key; fingerprint.go takes the fingerprint of the request
+// (internal/jsontext that of JSON); lock.go asks core.Once for the record of the name, or else for
+// its lock. With the lock, the handler runs with the context of context.go, and recorder.go holds
+// back its answer; record.go encodes it, codec.go seals it, and the step that releases the lock
+// stores it, before the client has the whole answer. With a record, the lock answers the request:
+// by a replay (replay.go) or a refusal (problem.go).
 //
 // # What the client gets
 //

@@ -13,8 +13,8 @@ type copier struct{ *httptest.ResponseRecorder }
 
 func (c copier) ReadFrom(src io.Reader) (int64, error) { return io.Copy(c.ResponseRecorder, src) }
 
-// TestRecorder_States walks the ways of an answer: what the handler does, the state that this leads
-// to, and what the client has before and after the answer is released.
+// TestRecorder_States has handlers, the states that they lead to, and the body that the client has
+// before and after the answer is released.
 func TestRecorder_States(t *testing.T) {
 	t.Parallel()
 	type writer = http.ResponseWriter
@@ -58,7 +58,7 @@ func TestRecorder_States(t *testing.T) {
 				t.Errorf("the client has %q, want %q", w.Body, test.after)
 			}
 			if want := map[bool]int{false: 1}[test.whole]; passed != want {
-				t.Errorf("passed was called %d times, want %d", passed, want)
+				t.Errorf("onPass was called %d times, want %d", passed, want)
 			}
 			if rec.move(recorderHolding) || test.whole && rec.state != recorderEnded {
 				t.Errorf("the state went back, or is %d in the end", rec.state)
