@@ -358,8 +358,8 @@ func stream(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, isFree(r.C
 func chat(ctx context.Context, conn net.Conn) { fmt.Fprintln(conn, isFree(ctx)) }
 
 func events(w http.ResponseWriter, r *http.Request) {
-	subscribe(r.Context()) // what the lock is for
-	// The stream needs no protection. Where the guard ran the handler without a lock, that is core.ErrNotHeld.
+	subscribe(r.Context()) // needs the lock
+	// The stream needs no protection. The error is core.ErrNotHeld if the handler runs without a lock.
 	if err := guard.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
 		http.Error(w, "the lock was lost", http.StatusServiceUnavailable)
 		return
@@ -374,7 +374,7 @@ func socket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lease, ok := guard.Detach(r.Context()) // not released when this handler returns
-	if !ok {                               // there is none, as in events
+	if !ok {                               // the handler runs without a lock
 		conn.Close()
 		return
 	}
@@ -614,7 +614,7 @@ func TestLogLinesAreExplained(t *testing.T) {
 			for _, match := range logs.FindAllStringSubmatch(read(t, path), -1) {
 				n++
 				message, ours := strings.CutPrefix(match[1], "reqlock: ")
-				message, _, _ = strings.Cut(message, ": a client") // the row omits the rest of the WriteTimeout message
+				message, _, _ = strings.Cut(message, ": the server cuts") // the line about WriteTimeout is long
 				if !ours || !strings.Contains(text, "`"+strings.TrimSpace(message)+"`") {
 					t.Errorf("%s: %q has no row, or does not begin with reqlock:", path, match[1])
 				}

@@ -229,8 +229,8 @@ func Example_idempotency() {
 	mux := http.NewServeMux()
 
 	once := httplock.Idempotent(locks, idempotency.Config{
-		Scope:    keyfuncs.Context(accountKey), // who a key belongs to: what your authentication put there
-		WaitTime: 2 * time.Second,              // 0: a repeat that comes while the first runs gets 409 at once
+		Scope:    keyfuncs.Context(accountKey), // the owner of the keys, as your authentication set it
+		WaitTime: 2 * time.Second,              // 0: a repeat gets 409 at once while the first request runs
 	})
 	mux.Handle("POST /payments", authenticate(once(pay)))
 

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What this module's adapters do, an adapter outside of it can do as well.
+// This module's adapters import nothing internal, so an adapter outside can do what they do.
 func TestAdapters_NeedNothingInternal(t *testing.T) {
 	t.Parallel()
 	files := 0
@@ -71,7 +71,7 @@ func newLocks(t *testing.T) *core.Client {
 	return locks
 }
 
-func TestGuarded(t *testing.T) {
+func TestHandlerFunctions_InGuard(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
 	failure := errors.New("the release failed")
@@ -108,7 +108,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-func TestOutsideAGuard(t *testing.T) {
+func TestHandlerFunctions_OutsideGuard(t *testing.T) {
 	t.Parallel()
 	adapter.SetStatus(t.Context(), 200)
 	if err := adapter.ReleaseBy(t.Context(), nil); !errors.Is(err, core.ErrNotHeld) {
@@ -116,7 +116,7 @@ func TestOutsideAGuard(t *testing.T) {
 	}
 }
 
-// A frameworkContext hides the request's context, as that of Gin does.
+// A frameworkContext hides the request's context, as *gin.Context does.
 type frameworkContext struct {
 	context.Context
 	r *http.Request

@@ -1,6 +1,6 @@
-// Package adapter is for those who write the adapter of a web framework: what an adapter needs
-// beside guard.Guard.Serve and idempotency.Guard.Serve. The adapters for net/http, Gin and Echo are
-// built on it alone. Package adaptertest checks a finished adapter.
+// Package adapter has the functions that the adapter of a web framework needs beside
+// guard.Guard.Serve and idempotency.Guard.Serve. The adapters for net/http, Gin and Echo use
+// nothing else. Package adaptertest checks an adapter.
 //
 // For each request, an adapter for locks
 //
@@ -17,7 +17,7 @@
 // pass through. An adapter for idempotency does the same with idempotency.Guard.Serve, and has the
 // handler write to Recorder.Wrap of the writer.
 //
-// A framework whose handlers have a context that does not hand on the values of the request's context
-// needs [RegisterContext] as well. The other functions are for error handlers and for middleware that
-// builds on the guard.
+// A framework whose handlers have a context that does not hand on the values of the request's
+// context needs [RegisterContext] as well. The other functions are for error handlers and for
+// middleware that builds on the guard.
 package adapter

@@ -44,7 +44,7 @@ func newLock(locks *core.Client, cfg guard.Config) func(pattern string, next han
 	}
 }
 
-// An adapter for a framework that keeps route parameters to itself.
+// An adapter for a framework that does not set path values.
 func Example() {
 	redis, err := embedded.Start() // in production, a Redis that all servers share
 	if err != nil {

@@ -11,16 +11,17 @@ import (
 	"github.com/reqlock/reqlock/internal/section"
 )
 
-// SetStatus tells the innermost guard the status of the handler's answer, for guard.Outcome. Call it
-// in the next of guard.Guard.Serve, after the handler. 0: unknown. Outside a guard it does nothing.
+// SetStatus tells the innermost guard the status of the handler's answer, for guard.Outcome. Call
+// it in the next of guard.Guard.Serve, after the handler. 0: unknown. Outside a guard it does
+// nothing.
 func SetStatus(ctx context.Context, status int) {
 	if s := section.From(ctx); s != nil {
 		s.SetStatus(status)
 	}
 }
 
-// ReleaseBy releases the lock of the innermost guard with a function of the caller, such as one that
-// calls core.OnceLease.ReleaseWith. release must give the lease up. Its error is returned, and
+// ReleaseBy releases the lock of the innermost guard with a function of the caller, such as one
+// that calls core.OnceLease.ReleaseWith. release must give the lease up. Its error is returned, and
 // becomes the guard's Outcome.Err; the guard logs a lost lock as if it had released by itself. If
 // release panics, the guard releases the lock. core.ErrNotHeld: there is no lock to release.
 func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
@@ -33,19 +34,19 @@ func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
 
 // RegisterContext adds a function that finds the request's context in a context of the framework,
 // for handlers that pass the framework's context to core or guard; it returns nil for any other
-// context. Only a framework whose context does not hand on the values of the request's context needs
-// it, such as Gin. Call it from an init function.
+// context. Only a framework whose context does not hand on the values of the request's context
+// needs it, such as Gin. Call it from an init function.
 func RegisterContext(find func(ctx context.Context) context.Context) { framework.Register(find) }
 
 // Buffered reports whether a guard or a function of package keyfuncs has read the whole body of r
 // into memory, so that reading it does not wait for the client.
 func Buffered(r *http.Request) bool { return bodybudget.IsRead(r) }
 
-// Detail returns what a function of package keyfuncs says about a request, such as
-// `header X-Tenant is missing`, and reports whether err comes from one. It names the source, never
-// the value, so clients may see it.
+// Detail returns the text of an error of package keyfuncs, such as `header X-Tenant is missing`,
+// and reports whether err is one. It names the source, never the value, so clients may see it.
 func Detail(err error) (detail string, ok bool) { return keyerror.Detail(err) }
 
 // Remedy returns what to change in the program, such as the names of the wildcards that a pattern
-// has, and reports whether err comes from a function of package keyfuncs that knows. It is for logs.
+// has, and reports whether err comes from a function of package keyfuncs that knows. It is for
+// logs.
 func Remedy(err error) (change string, ok bool) { return keyerror.Remedy(err) }

@@ -8,10 +8,10 @@ import (
 )
 
 // SetRoute returns a copy of r, with the context ctx, that knows what a router has matched: the
-// pattern, in place of one that an outer router has set, and the values of its wildcards, exactly as
-// the router hands them to its handlers. keyfuncs.Pattern and keyfuncs.PathValue read them. Of two
-// equal names the first counts, as in c.Param of Gin and Echo. It panics if there are more names
-// than values.
+// pattern, in place of one that an outer router has set, and the values of its wildcards, exactly
+// as the router hands them to its handlers. keyfuncs.Pattern and keyfuncs.PathValue read them. Of
+// two equal names the first counts, as in c.Param of Gin and Echo. It panics if there are more
+// names than values.
 //
 // r keeps its own pattern and values.
 func SetRoute(ctx context.Context, r *http.Request, pattern string, names, values []string) *http.Request {
@@ -20,9 +20,9 @@ func SetRoute(ctx context.Context, r *http.Request, pattern string, names, value
 	return r
 }
 
-// withPathValues returns a copy of r. A shallow copy shares the path values with r, which a
-// goroutine that a handler left behind may still read. It will do only if nothing is written, or if
-// r has no values because no router has matched before.
+// withPathValues returns a copy of r whose path values may be set. A shallow copy shares them with
+// r, which the goroutine of an earlier handler may still read. So the copy is shallow only if there
+// is nothing to set, or r has no values because no router has matched before.
 func withPathValues(ctx context.Context, r *http.Request, names, values []string) *http.Request {
 	differ := false
 	for i, name := range names {
@@ -42,6 +42,6 @@ func withPathValues(ctx context.Context, r *http.Request, names, values []string
 }
 
 // KeepForm gives r the multipart form that a handler parsed with a copy of r, such as the one that
-// SetRoute returned. Without it the temporary files of the form stay: a server removes only those of
-// the request it knows. Call it when the handler has returned.
+// SetRoute returned. Without it the temporary files of the form stay: a server removes only those
+// of the request it knows. Call it when the handler has returned.
 func KeepForm(r, copied *http.Request) { httpreq.KeepForm(r, copied) }

@@ -17,12 +17,12 @@ func TestSetRoute(t *testing.T) {
 		t.Errorf("the copy has %s", got)
 	}
 	if before.Pattern != "/of/a/router/further/out" || before.PathValue("id") != "" {
-		t.Errorf("the request further out has the pattern %q, and id %q", before.Pattern, before.PathValue("id"))
+		t.Errorf("the outer request has the pattern %q and id %q", before.Pattern, before.PathValue("id"))
 	}
 }
 
-// Gin's and Echo's c.Param has the first of two that have one name.
-func TestSetRouteEqualNames(t *testing.T) {
+// If two wildcards have one name, c.Param of Gin and Echo returns the first.
+func TestSetRoute_EqualNames(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest("GET", "/t/1/o/2", nil)
 	r = SetRoute(r.Context(), r, "/t/:id/o/:id", []string{"id", "id"}, []string{"1", "2"})
@@ -31,8 +31,8 @@ func TestSetRouteEqualNames(t *testing.T) {
 	}
 }
 
-// A goroutine that a handler has left behind may still read the request further out, whatever is matched further in.
-func TestRouteWithinRoute(t *testing.T) {
+// A goroutine of an outer handler may still read its request while an inner router matches.
+func TestSetRoute_Nested(t *testing.T) {
 	t.Parallel()
 	echoed := func(pattern, id string) func(*http.Request) *http.Request {
 		return func(r *http.Request) *http.Request {

@@ -13,14 +13,14 @@ import (
 )
 
 // Config decides which requests exclude each other, and how. It needs exactly one of Key, Keys and
-// Policy. The zero value of every other field is a good start: 409 at once, and a lock that is renewed
-// for as long as the handler runs.
+// Policy. The zero value of every other field is a good start: 409 at once, and a lock that is
+// renewed for as long as the handler runs.
 type Config struct {
-	// Key derives one key per request. Braces, percent signs, control characters and invalid UTF-8 in it
-	// become %XX before it becomes part of a name. If it is longer than 256 bytes then, its hash is used.
+	// Key derives one key per request. Braces, percent signs, control characters and invalid UTF-8
+	// in it become %XX. A key that is longer than 256 bytes then is replaced by its hash.
 	Key keyfuncs.Func
-	// Keys derive several keys. A request gets all of the locks or none, as one (core.MultiLock), so
-	// requests with the same keys in another order never deadlock. Equal keys count once.
+	// Keys derive several keys. A request gets all of the locks or none, as one (core.MultiLock),
+	// so requests with the same keys in another order never deadlock. Equal keys count once.
 	Keys []keyfuncs.Func
 	// Policy decides everything per request.
 	Policy PolicyFunc
@@ -28,32 +28,33 @@ type Config struct {
 	// WaitTime is how long a request waits for a held lock. 0: it is answered 409 at once. Negative
 	// values, core.WaitForever among them, are refused: clients and proxies give up at some point.
 	WaitTime time.Duration
-	// LeaseTime is how long the lock is held at most, at least 1ms. 0: the watchdog renews it for as long
-	// as the handler runs.
+	// LeaseTime is how long the lock is held at most, at least 1ms. 0: the watchdog renews it for
+	// as long as the handler runs.
 	LeaseTime time.Duration
-	// MaxHold bounds how long a handler holds the lock. When it is over, the handler's context ends with
-	// cause ErrMaxHold, its reading of the request body fails, and the lock is no longer renewed. The
-	// lock is released when the handler returns, or expires before. The guard logs it once a minute for
-	// each route. 0: no bound.
+	// MaxHold bounds how long a handler holds the lock. When it is over, the handler's context ends
+	// with cause ErrMaxHold, its reading of the request body fails, and the lock is no longer
+	// renewed. The lock is released when the handler returns, or expires before. The guard logs it
+	// once a minute for each route. 0: no bound.
 	//
-	// It does not suit handlers that call http.ResponseController.EnableFullDuplex. If such a handler has
-	// begun its answer on HTTP/1 when its reading ends, the server takes the rest of the body for the
-	// next request.
+	// It does not suit handlers that call http.ResponseController.EnableFullDuplex. If such a
+	// handler has begun its answer on HTTP/1 when its reading ends, the server takes the rest of
+	// the body for the next request.
 	MaxHold time.Duration
-	// MaxWaiters is how many requests of this process may wait for one lock; the next one is answered
-	// 503. 0: 1024; -1: no bound.
+	// MaxWaiters is how many requests of this process may wait for one lock; the next one is
+	// answered 503. 0: 1024; -1: no bound.
 	MaxWaiters int
-	// BufferBody reads up to so many bytes of the body before the guard acquires the lock. A slow client
-	// then holds no lock, and the guard notices a client that leaves while it waits. A longer body is
-	// answered 413. 0: off; the guard then notices a client that leaves only if it sent no body.
+	// BufferBody reads up to so many bytes of the body before the guard acquires the lock. A slow
+	// client then holds no lock, and the guard notices a client that leaves while it waits. A
+	// longer body is answered 413. 0: off; the guard then notices a client that leaves only if it
+	// sent no body.
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays at
-	// ModeExclusive then. Acquire of such a lock may fail with an *Error, wrapped or not, which is
-	// answered as it is. Or its error, wrapped or not, is an http.Handler: then that answers the request,
-	// in place of the handler and of ErrorHandler. Outcome.Status is its Status() int, if it has that
-	// method.
+	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays
+	// at ModeExclusive then. Acquire of such a lock may fail with an *Error, wrapped or not, which
+	// is answered as it is. Or its error, wrapped or not, is an http.Handler: then that answers the
+	// request, in place of the handler and of ErrorHandler. Outcome.Status is its Status() int, if
+	// it has that method.
 	Locker func(r *http.Request, name string) core.Locker
 	// Name makes the lock's name of a key. nil: "reqlock:" before the key. See Exact.
 	Name func(key string) string
@@ -65,8 +66,8 @@ type Config struct {
 	// preflight, and a handler that does not look at the method would run beside the holder of its
 	// lock. false: a preflight needs the lock like any other request.
 	PassPreflight bool
-	// FailOpen runs the handler without a lock if Redis is unavailable. The guard logs and observes it.
-	// It never applies to an error that the request can cause.
+	// FailOpen runs the handler without a lock if Redis is unavailable. The guard logs and observes
+	// it. It never applies to an error that the request can cause.
 	FailOpen bool
 	// ErrorHandler answers what the guard refuses. err is an *Error. nil: WriteProblem.
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
@@ -81,12 +82,11 @@ type Config struct {
 type Outcome struct {
 	// Ran reports whether the handler ran: under its lock, or without one if FailedOpen.
 	Ran bool
-	// Status is the status of the answer. If the handler did not run, it is that of the guard's answer,
-	// or 499 if the client left. Otherwise it is the handler's, as far as the framework tells. 0:
-	// unknown. The guard does not wrap the http.ResponseWriter, and that of net/http does not tell; one
-	// of a middleware further out does if it has a method Status() int, as chi's
-	// middleware.WrapResponseWriter has. Gin and Echo tell, unless the handler leaves an error for
-	// others to answer. A handler that panics has no status.
+	// Status is the status of the answer; 0: unknown. If the handler did not run, it is that of the
+	// guard's answer, or 499 if the client left. Otherwise the guard knows it only from a writer
+	// with a method Status() int, because it does not wrap the http.ResponseWriter: from those of
+	// Gin and Echo, and of middleware such as chi's WrapResponseWriter, but not from those of
+	// net/http. It stays unknown if the handler panics, or leaves its error to middleware.
 	Status int
 	// Waited is how long the request waited for its locks.
 	Waited time.Duration
@@ -94,10 +94,11 @@ type Outcome struct {
 	Held time.Duration
 	// FailedOpen reports whether the handler ran without a lock; see Config.FailOpen.
 	FailedOpen bool
-	// Err says why the handler did not run or had no lock: an *Error, the cause if FailedOpen, or the
-	// error that answered the request, see Config.Locker. If the handler ran, Err says that MaxHold was
-	// over (ErrMaxHold), that the lock was lost (core.ErrLockLost, core.ErrClosed), or why
-	// adapter.ReleaseBy failed. Test it with errors.Is: it may match two of these. nil: all went well.
+	// Err says why the handler did not run or had no lock: an *Error, the cause if FailedOpen, or
+	// the error that answered the request, see Config.Locker. If the handler ran, Err says that
+	// MaxHold was over (ErrMaxHold), that the lock was lost (core.ErrLockLost, core.ErrClosed), or
+	// why adapter.ReleaseBy failed. Test it with errors.Is: it may match two of these. nil: all
+	// went well.
 	Err error
 }
 

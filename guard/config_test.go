@@ -13,7 +13,7 @@ import (
 
 var key = keyfuncs.Const("k")
 
-func TestValidateAccepts(t *testing.T) {
+func TestValidate_Accepts(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{
 		"one key":      {Key: key},
@@ -31,7 +31,7 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-func TestValidateRefuses(t *testing.T) {
+func TestValidate_Refuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*Config)
@@ -60,12 +60,12 @@ func TestValidateRefuses(t *testing.T) {
 			t.Errorf("%s: Validate = %v; want ErrInvalidConfig that says %q", name, err, test.says)
 		}
 		if _, newErr := New(nil, cfg); newErr == nil {
-			t.Errorf("%s: New takes it", name)
+			t.Errorf("%s: New accepts it", name)
 		}
 	}
 }
 
-func TestValidateNamesAllProblems(t *testing.T) {
+func TestValidate_NamesAllProblems(t *testing.T) {
 	t.Parallel()
 	err := Config{WaitTime: -2, LeaseTime: -3, MaxHold: -4, MaxWaiters: -5, BufferBody: -6, RetryAfter: -7, Mode: 8}.Validate()
 	for _, field := range []string{"Key, Keys", "WaitTime", "LeaseTime", "MaxHold", "MaxWaiters", "BufferBody", "RetryAfter", "Mode"} {
@@ -75,7 +75,7 @@ func TestValidateNamesAllProblems(t *testing.T) {
 	}
 }
 
-func TestNewNeedsLocks(t *testing.T) {
+func TestNew_NeedsLocks(t *testing.T) {
 	t.Parallel()
 	if _, err := New(nil, Config{Key: key}); !errors.Is(err, ErrInvalidConfig) {
 		t.Errorf("New without a client: %v", err)
@@ -85,7 +85,7 @@ func TestNewNeedsLocks(t *testing.T) {
 	}
 }
 
-func TestModeString(t *testing.T) {
+func TestMode_String(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[Mode]string{ModeExclusive: "Exclusive", ModeReadWrite: "ReadWrite", 6: "Mode(6)", -1: "Mode(-1)"} {
 		if got := mode.String(); got != want {
@@ -94,7 +94,7 @@ func TestModeString(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
+func TestConfig_Defaults(t *testing.T) {
 	t.Parallel()
 	keys := []keyfuncs.Func{key, key}
 	cfg := Config{Keys: keys}.withDefaults()

@@ -1,16 +1,16 @@
-// Package guard holds a distributed lock while an HTTP handler runs. It knows no framework:
-// the adapters, such as middleware/nethttp, only translate to Guard.Serve.
+// Package guard holds a distributed lock while an HTTP handler runs. It knows no framework: the
+// adapters, such as middleware/nethttp, only translate to Guard.Serve.
 //
-// The path of a request: policy.go decides which keys to lock, and how (Config.Key, Keys or Policy);
-// name.go turns the keys into names of locks; guard.go acquires the locks, runs the handler with a
-// context that ends when a lock is lost, and releases them; problem.go answers if the lock is not to
-// be had. The handler uses its lock with LeaseFrom, Release and Detach (request.go).
+// The path of a request: policy.go decides which keys to lock, and how (Config.Key, Keys or
+// Policy); name.go turns the keys into names of locks; exchange.go acquires the locks, runs the
+// handler with a context that ends when a lock is lost, and releases them; problem.go has the
+// answers of refusals. The handler uses its lock with LeaseFrom, Release and Detach (request.go).
 //
 // # Ownership
 //
-// Each request is its own owner. A guard inside a guard of the same request re-enters the lock, and so
-// does a handler that acquires the same lock with its request's context. The guard ignores an owner
-// from elsewhere, such as a server's BaseContext: it would let all requests in at once.
+// Each request is its own owner. A guard inside a guard of the same request re-enters the lock, and
+// so does a handler that acquires the same lock with its request's context. The guard ignores an
+// owner from elsewhere, such as a server's BaseContext: it would let all requests in at once.
 //
 // # What the client gets
 //

@@ -51,7 +51,7 @@ func Example() {
 	// 400 "application/problem+json"
 }
 
-// A handler that has done what the lock protects, and has more to do, releases it early.
+// A handler releases the lock early if the rest of its work does not need it.
 func ExampleRelease() {
 	redis, err := embedded.Start()
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Exact is a Config.Name that uses the key as the lock's name, so that other programs, Redisson among
-// them, can share the lock. Characters and length are changed as described at Config.Key.
+// Exact is a Config.Name that uses the key as the lock's name, so that other programs, Redisson
+// among them, can share the lock. Characters and length are changed as described at Config.Key.
 func Exact(key string) string { return key }
 
 // maxKeyLen is the longest encoded key, in bytes; beyond it, the hash of the key is used.
 const maxKeyLen = 256
 
-// encodeKey makes the key of a request safe as a part of a Redis key. Two keys never become one.
-// Braces would choose the cluster slot, control characters and invalid UTF-8 would garble logs: they
-// become %XX, and so does the percent sign. A key that is too long becomes a hash, after "%s", which
-// no encoded key contains.
+// encodeKey makes the key of a request safe as a part of a Redis key. Different keys stay
+// different. Braces would choose the cluster slot, and control characters and invalid UTF-8 would
+// garble logs: they become %XX, and so does the percent sign. A key that is too long becomes its
+// hash after "%s", which no encoded key contains.
 func encodeKey(key string) string {
 	clean := true
 	for i := 0; i < len(key) && clean; i++ {

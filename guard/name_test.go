@@ -41,11 +41,11 @@ func TestEncodeKey(t *testing.T) {
 		t.Errorf("a key that is long when it is encoded becomes %q; want a hash", got)
 	}
 	if a, b := strings.Repeat("{", 100), strings.Repeat("{", 101); encodeKey(a) == encodeKey(b) {
-		t.Error("two long keys became one")
+		t.Error("two long keys have one encoding")
 	}
 }
 
-// Two keys never become one, and what comes out is fit for the key of a lock.
+// Different keys stay different, and an encoded key is safe in the name of a lock.
 func FuzzEncodeKey(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"a", "a"}, {"{", "%7B"}, {"%", "%25"}, {"\xff", "%FF"}, {"%sha256:00", "x"}, {"\uFFFD", "\xef\xbf\xbd"}, {"\u0085", "\xc2\x85"},

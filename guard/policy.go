@@ -24,8 +24,8 @@ type Policy struct {
 	LeaseTime time.Duration // 0: the watchdog's
 	Skip      bool          // run the handler without a lock
 
-	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors are
-	// treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.
+	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors
+	// are treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.
 	Lock core.Locker
 }
 
@@ -34,11 +34,11 @@ var (
 	errKeysAndLock = errors.New("Policy has set both Keys and Lock; use one of them")
 )
 
-// policy decides how a request is guarded. The account pays for what is read of the body.
+// policy decides how a request is guarded. Room for its body is taken from account.
 func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
-	body := noteBody(r, account)
+	body := trackBody(r, account)
 	defer body.restore(r) // even after a panic: net/http needs its own body to answer a client that waits for 100 Continue
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
@@ -125,12 +125,12 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	case errors.Is(err, keyfuncs.ErrInvalid):
 		return g.refusal(ProblemKeyInvalid, err)
 	default:
-		g.cfg.Logger.Warn("reqlock: guard: a key function has failed, the request is answered 400", "error", err)
+		g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request is answered 400", "error", err)
 		return g.refusal(ProblemKeyInvalid, err)
 	}
 }
 
-// ownAnswer returns the *Error in err; nil: there is none.
+// ownAnswer returns the *Error in err; nil: err has none.
 func (g *Guard) ownAnswer(err error) *Error {
 	var own *Error
 	if !errors.As(err, &own) || own.canBeSent() {
@@ -139,7 +139,7 @@ func (g *Guard) ownAnswer(err error) *Error {
 	return g.misconfigured(fmt.Errorf("reqlock: guard: an *Error needs a Status from 200 to 999: %w", err))
 }
 
-// misconfigured logs what must not be sent to a client.
+// misconfigured logs the mistake, which clients must not see.
 func (g *Guard) misconfigured(err error) *Error {
 	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests are answered 500", "error", err, "change", remedy(err))
 	return g.refusal(ProblemMisconfigured, err)

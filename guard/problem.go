@@ -13,8 +13,8 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// An Error is a refusal that carries its own answer. Guards pass one to Config.ErrorHandler. A key
-// function, a policy or a lock of Config.Locker may return one, wrapped or not: it is answered as it is.
+// An Error is a refusal with its answer. Guards pass one to Config.ErrorHandler. A key function, a
+// policy or a lock of Config.Locker may return one, wrapped or not: the guard sends that answer.
 type Error struct {
 	Status     int           // of the answer
 	Type       string        // RFC 9457 problem type, a URI
@@ -150,8 +150,8 @@ func remedy(err error) string {
 	}
 }
 
-// WriteProblem answers with the application/problem+json (RFC 9457) of an *Error; any other error is
-// answered 500. It is the default of Config.ErrorHandler. The body never holds the key.
+// WriteProblem answers with the application/problem+json (RFC 9457) of an *Error; any other error
+// is answered 500. It is the default of Config.ErrorHandler. The body never holds the key.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	var e *Error
 	if !errors.As(err, &e) || !e.canBeSent() {
@@ -178,7 +178,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(body) // the client may be gone
 }
 
-// wholeSeconds rounds up: a client that comes back too early is refused again.
+// wholeSeconds rounds up: a client that retries too early is refused again.
 func wholeSeconds(d time.Duration) int {
 	seconds := int(d / time.Second)
 	if d%time.Second > 0 {

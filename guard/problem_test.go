@@ -30,7 +30,7 @@ func TestWriteProblem(t *testing.T) {
 		"own":             {own, 422, "urn:x", "2"},
 		"wrapped":         {fmt.Errorf("outer: %w", own), 422, "urn:x", "2"},
 		"no retry":        {newError(ProblemKeyMissing, errors.New("secret")), 400, "urn:reqlock:problem:key-missing", ""},
-		"somebody else's": {errors.New("secret"), 500, "urn:reqlock:problem:misconfigured", ""},
+		"another error":   {errors.New("secret"), 500, "urn:reqlock:problem:misconfigured", ""},
 		"no error":        {nil, 500, "urn:reqlock:problem:misconfigured", ""},
 		"no status":       {&Error{Title: "secret", RetryAfter: time.Second}, 500, "urn:reqlock:problem:misconfigured", ""},
 		"no final status": {&Error{Status: 103}, 500, "urn:reqlock:problem:misconfigured", ""},
@@ -60,8 +60,8 @@ func TestWriteProblem(t *testing.T) {
 	}
 }
 
-// What a client or its developer reads first.
-func TestTitles(t *testing.T) {
+// TestProblem_Titles lists what clients read first.
+func TestProblem_Titles(t *testing.T) {
 	t.Parallel()
 	for problem, want := range map[string]string{
 		ProblemLocked:     "Another request is in progress",
@@ -86,7 +86,7 @@ func TestTitles(t *testing.T) {
 	}
 }
 
-func TestErrorText(t *testing.T) {
+func TestError_Text(t *testing.T) {
 	t.Parallel()
 	e := newError(ProblemLocked, core.ErrNotAcquired)
 	if !errors.Is(e, core.ErrNotAcquired) || !strings.HasPrefix(e.Error(), "reqlock: guard: ") || !strings.Contains(e.Error(), "not acquired") {
@@ -97,9 +97,9 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// An *Error that is no answer, such as a nil one in the place of no error at all, is a mistake in the program, and answered as one: it
-// says nothing about Redis, so that FailOpen does not matter.
-func TestErrorThatIsNoAnswer(t *testing.T) {
+// An *Error without a status to send, such as a nil one returned as an error, is a mistake in the
+// program. FailOpen does not apply to it.
+func TestError_WithoutStatus(t *testing.T) {
 	t.Parallel()
 	for _, none := range []*Error{nil, {Title: "no status"}} {
 		for name, cfg := range map[string]Config{
@@ -124,7 +124,7 @@ func TestErrorThatIsNoAnswer(t *testing.T) {
 	}
 }
 
-// A refusing lock gives an error to whoever wants it.
+// A refusing lock fails every Acquire with an error.
 type refusing struct{ err error }
 
 func (l refusing) Name() string { return "refusing" }
@@ -133,8 +133,9 @@ func (l refusing) Acquire(context.Context, core.AcquireOptions) (*core.Lease, er
 	return nil, l.err
 }
 
-// Where the application's own key function wraps a sentinel, its text stays here; only the package's own words go out.
-func TestDetailNeverQuotesForeignText(t *testing.T) {
+// The text of an application's error stays in the log, even if it wraps a sentinel. Clients see
+// only the package's own texts.
+func TestDetail_HidesOtherTexts(t *testing.T) {
 	t.Parallel()
 	g := &Guard{cfg: Config{Key: key}.withDefaults()}
 	_, missing := keyfuncs.Header("X-Tenant")(httptest.NewRequest("GET", "/", nil))

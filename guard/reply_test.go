@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// failing is a lock that fails with an error.
+// failing is a lock whose Acquire fails with err.
 type failing struct{ err error }
 
 func (f failing) Name() string { return "failing" }

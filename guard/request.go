@@ -23,9 +23,9 @@ func LeaseFrom(ctx context.Context) (*core.Lease, bool) {
 	return lease, lease != nil
 }
 
-// Release releases the lock of the innermost guard before the handler returns, such as before a long
-// stream that needs no protection. The handler's context goes on. core.ErrNotHeld: there is no lock
-// to release; other errors are those of core.Lease.Release.
+// Release releases the lock of the innermost guard before the handler returns, such as before a
+// long stream that needs no protection. The handler's context goes on. core.ErrNotHeld: there is no
+// lock to release; other errors are those of core.Lease.Release.
 func Release(ctx context.Context) error {
 	lease, ok := Detach(ctx)
 	if !ok {

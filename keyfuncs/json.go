@@ -1,7 +1,7 @@
 package keyfuncs
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -60,9 +60,14 @@ func JSON(pointer string, options ...BodyOption) Func {
 		if err != nil {
 			return "", err
 		}
-		value, err := v.find(document)
-		if err != nil {
-			return "", err
+		value, err := jsontext.Text(document).Trim().Find(v.path)
+		switch {
+		case errors.Is(err, jsontext.ErrMissing):
+			return "", v.refuse.missing
+		case errors.Is(err, jsontext.ErrMisplaced):
+			return "", v.misplaced
+		case err != nil:
+			return "", v.ambiguous
 		}
 		return v.key(value)
 	}
@@ -103,43 +108,6 @@ func (v *jsonValue) document(r *http.Request) ([]byte, error) {
 func declaresJSON(r *http.Request) bool {
 	media, _, ok := mediaType(r)
 	return ok && (media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json"))
-}
-
-// find returns the text from the value at the pointer on.
-func (v *jsonValue) find(document []byte) (jsontext.Text, error) {
-	at := jsontext.Text(document).Trim()
-	for _, token := range v.path {
-		var found jsontext.Text
-		matches := 0
-		switch at[0] {
-		case '{':
-			for name, value := range at.Members() {
-				if jsontext.SameName(name, token.Name) {
-					matches++
-					if bytes.Equal(name, token.Name) {
-						found = value
-					}
-				}
-			}
-		case '[':
-			if token.Index < 0 {
-				return nil, v.misplaced
-			}
-			found = at.Element(token.Index)
-		case 'n':
-			return nil, v.refuse.missing
-		default:
-			return nil, v.misplaced
-		}
-		switch {
-		case matches > 1, matches == 1 && found == nil:
-			return nil, v.ambiguous
-		case found == nil:
-			return nil, v.refuse.missing
-		}
-		at = found
-	}
-	return at, nil
 }
 
 func (v *jsonValue) key(value jsontext.Text) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/reqlock/reqlock/internal/keyerror"
+	"github.com/reqlock/reqlock/internal/pattern"
 )
 
 // PathValue returns the value of a wildcard in the path of the matched route,
@@ -56,74 +57,30 @@ func notAWildcard(name string) (why string) {
 	return ""
 }
 
-// noWildcard returns an error that lists the route's wildcards, because name may be misspelt.
-func noWildcard(source, pattern, name string) error {
-	err := keyerror.New(ErrNoRoute, "%s is unknown: the route's pattern %q has no wildcard of that name", source, pattern)
-	switch names := wildcards(pattern); len(names) {
+// noWildcard names the wildcards of the route: name may be misspelt.
+func noWildcard(source, route, name string) error {
+	err := keyerror.New(ErrNoRoute, "%s is unknown: the route's pattern %q has no wildcard of that name", source, route)
+	switch names := wildcards(route); len(names) {
 	case 0:
-		return err.WithRemedy("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", pattern, name)
+		return err.WithRemedy("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", route, name)
 	default:
 		for i, name := range names {
 			names[i] = strconv.Quote(name)
 		}
 		return err.WithRemedy("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
-			pattern, strings.Join(names, ", "), name)
+			route, strings.Join(names, ", "), name)
 	}
 }
 
-// wildcards returns the names of the wildcards in a pattern: {name}, {name...} and {name:regexp},
-// or :name and *name, or * for the rest of the path, which Echo allows after a text as well
-// (/files*).
-func wildcards(pattern string) (names []string) {
-	for rest := pattern; rest != ""; {
-		i := strings.IndexAny(rest, "{:*")
-		if i < 0 {
-			break
-		}
-		escaped := i > 0 && rest[i-1] == '\\'
-		mark := rest[i]
-		rest = rest[i+1:]
-		name := ""
-		switch {
-		case escaped: // Gin and Echo have \: for a colon
-			continue
-		case mark == '{':
-			end := closingBrace(rest)
-			name, _, _ = strings.Cut(rest[:end], ":")
-			name = strings.TrimSuffix(name, "...")
-			rest = rest[end:]
-		default:
-			end := strings.IndexByte(rest, '/')
-			if end < 0 {
-				end = len(rest)
-			}
-			name, rest = rest[:end], rest[end:]
-			if mark == '*' && name == "" {
-				name = "*"
-			}
-		}
-		if name != "" && name != "$" {
-			names = append(names, name)
+// wildcards returns the names of the wildcards in the pattern of a route.
+func wildcards(route string) (names []string) {
+	_, path := pattern.Split(route)
+	for w := range pattern.Wildcards(path) {
+		if w.Name != "" {
+			names = append(names, w.Name)
 		}
 	}
 	return names
-}
-
-// closingBrace returns the index of the brace that closes the one before s. A regular expression
-// may have its own braces.
-func closingBrace(s string) int {
-	depth := 1
-	for i := range len(s) {
-		switch s[i] {
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return i
-			}
-		}
-	}
-	return len(s)
 }
 
 // Pattern returns the pattern of the matched route, such as "POST /orders/{id}/pay":

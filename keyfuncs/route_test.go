@@ -164,7 +164,7 @@ func TestRemedy(t *testing.T) {
 		"/o/:id/*":                      `"id", "*"`,
 		"/files*":                       `"*"`,
 		`/v1\:order/:id`:                `"id"`,
-		"/o/{id":                        `"id"`,
+		"/o/{id":                        "has no wildcards",
 	} {
 		r := get("/o/42")
 		r.Pattern = pattern

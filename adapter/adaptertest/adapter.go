@@ -12,9 +12,10 @@ import (
 type Adapter struct {
 	Name string // of the framework; unique among the adapters of Main
 
-	// Router returns a handler that serves the routes. It translates their patterns into the framework's,
-	// and puts the adapter's middleware around Route.Handler: one for each of Route.Guards, and inside
-	// them one for each of Route.Once. It installs nothing else: no recovery, no log.
+	// Router returns a handler that serves the routes. It translates their patterns into the
+	// framework's, and puts the adapter's middleware around Route.Handler: one for each of
+	// Route.Guards, and inside them one for each of Route.Once. It installs nothing else: no
+	// recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
 	// TellsStatus reports whether guard.Outcome has the status of the handler's answer; see
@@ -39,8 +40,8 @@ type Route struct {
 	Params  func(Params)         // called before Handler; may be nil
 }
 
-// Params is how handlers of a framework read a wildcard of their route: c.Param in Gin, r.PathValue
-// in net/http.
+// Params reads a wildcard of the route, as handlers of the framework do: c.Param in Gin,
+// r.PathValue in net/http.
 type Params func(name string) string
 
 // Serve runs the handler of the route. The framework's handler calls it, inside the middleware.

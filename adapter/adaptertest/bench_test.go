@@ -15,12 +15,13 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// mostAllocations is how many allocations an adapter and the guard may add to core's Acquire and Release.
+// mostAllocations bounds the allocations that an adapter and the guard add to core's Acquire and
+// Release.
 const mostAllocations = 10
 
-// BenchmarkAdded is the difference between a route with a guard and a route whose handler acquires the
-// lock from core by itself. Redis is not involved: every Acquire gets the same lease, and the handler
-// detaches it, so that the guard has nothing to release.
+// BenchmarkAdded measures the difference between a route with a guard and a route whose handler
+// acquires the lock from core itself. It needs no Redis: every Acquire gets the same lease, and the
+// handler detaches it, so that the guard has nothing to release.
 func BenchmarkAdded(b *testing.B) {
 	locks, err := core.New(redistest.Start(b).Client(b), core.Options{})
 	if err != nil {
@@ -75,7 +76,7 @@ func BenchmarkAdded(b *testing.B) {
 	}
 }
 
-// requests sends one request to a route, each time it is called.
+// requests returns a function that sends one request to a route.
 func requests(a adaptertest.Adapter, locks *core.Client, handler http.HandlerFunc, guards ...guard.Config) func() {
 	router := a.Router(locks, adaptertest.Route{Method: http.MethodGet, Pattern: "/orders/{id}", Guards: guards, Handler: handler})
 	r, w := httptest.NewRequest(http.MethodGet, "/orders/42", nil), httptest.NewRecorder()

@@ -19,7 +19,7 @@ var bodies = []scenario{
 	{name: "a refusal asks for no body", run: refusalWithoutContinue},
 	{name: "a refusal for its length asks for no body", run: lengthWithoutContinue},
 	{name: "a key function that panics asks for no body", run: panicWithoutContinue},
-	{name: "BufferBody hands the body on as it was", run: bufferedIntact},
+	{name: "BufferBody passes the body on unchanged", run: bufferedIntact},
 	{name: "BufferBody and a client that aborts its upload", run: bufferedBreaksOff},
 	{name: "BufferBody and an outer limit", run: bufferedOuterLimit},
 	{name: "BufferBody with a huge limit", run: bufferedHuge},
@@ -183,8 +183,8 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// The server removes the files of the request that it knows, and a guard must not come between the two. Some routers do so
-// by themselves.
+// The server removes the files of the request it passed on. The guard passes on a copy, and so do
+// some routers.
 func formFiles(e *env) {
 	names := make(chan string, 1)
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -222,7 +222,7 @@ func formFiles(e *env) {
 	}
 }
 
-// upload parses a form, and returns the name of the file that its upload is kept in.
+// upload parses a form and returns the name of its temporary file.
 func upload(r *http.Request) (string, error) {
 	if err := r.ParseMultipartForm(1); err != nil {
 		return "", err

@@ -18,26 +18,26 @@ import (
 )
 
 var bodyKeys = []scenario{
-	{name: "body keys: the handler reads the body as it was", run: bodyKeyIntact},
+	{name: "body keys: the handler reads the unchanged body", run: bodyKeyIntact},
 	{name: "body keys: the limit", run: bodyKeyLimit},
 	{name: "body keys: a body that is too long is not asked for", run: bodyKeyWithoutContinue},
 	{name: "body keys: compressed", run: bodyKeyCompressed},
 	{name: "body keys: a client that aborts its upload", run: bodyKeyBreaksOff},
-	{name: "body keys: an error of the policy's own about an aborted body", run: bodyKeyOwnError},
+	{name: "body keys: a policy's own error about an aborted body", run: bodyKeyOwnError},
 	{name: "body keys: several", run: bodyKeysSeveral},
 	{name: "body keys with BufferBody", run: bodyKeyBuffered},
-	{name: "body keys in guards within each other", run: bodyKeyNested},
-	{name: "body keys and MaxHold: what has been read can be read again", run: bodyKeyMaxHold},
+	{name: "body keys in nested guards", run: bodyKeyNested},
+	{name: "body keys and MaxHold: the handler reads what the guard has read", run: bodyKeyMaxHold},
 	{name: "ClientIP behind a proxy", run: clientIPTrusted},
 }
 
-// by has a guard lock by other keys.
+// by sets the keys of a guard.
 func by(keys ...keyfuncs.Func) func(*guard.Config) {
 	return func(cfg *guard.Config) { cfg.Key, cfg.Keys = nil, keys }
 }
 
-// tellLock answers with the body, and the name of the lock in a header.
-func tellLock(e *env) http.HandlerFunc {
+// answerLock answers with the body, and the name of the lock in a header.
+func answerLock(e *env) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.LeaseFrom(r.Context())
 		if !ok {
@@ -50,7 +50,7 @@ func tellLock(e *env) http.HandlerFunc {
 	}
 }
 
-// postAs sends a body of a type, with its length or in chunks.
+// postAs sends a body with a Content-Type, and with its length or in chunks.
 func (s *site) postAs(contentType, body string, chunked bool, headers ...string) answer {
 	s.e.Helper()
 	var in io.Reader = strings.NewReader(body)
@@ -74,7 +74,7 @@ func bodyKeyIntact(e *env) {
 	var multi bytes.Buffer
 	form := multipart.NewWriter(&multi)
 	_ = form.WriteField("id", "m1")
-	file, _ := form.CreateFormFile("upload", "some.bin") // a bytes.Buffer takes everything
+	file, _ := form.CreateFormFile("upload", "some.bin") // a bytes.Buffer never fails
 	_, _ = file.Write([]byte{0, 0xff, '\r', '\n', 0})
 	_ = form.Close()
 	long := strings.Repeat("blah ", 100_000)
@@ -92,7 +92,7 @@ func bodyKeyIntact(e *env) {
 		{"no bytes", keyfuncs.BodyHash(), "application/octet-stream", "", hexSum("")},
 		{"two of them", keyfuncs.Join(keyfuncs.BodyHash(), keyfuncs.JSON("/id")), "application/json", `{"id":"j3"}`, hexSum(`{"id":"j3"}`) + ":j3"},
 	} {
-		s := e.serveOrders(tellLock(e), by(test.key))
+		s := e.serveOrders(answerLock(e), by(test.key))
 		for _, chunked := range []bool{false, true} {
 			a := s.postAs(test.contentType, test.body, chunked)
 			if a.status != http.StatusOK || a.body != test.body || a.header.Get("X-Lock") != "reqlock:"+test.lock {
@@ -118,7 +118,7 @@ func bodyKeyLimit(e *env) {
 		{keyfuncs.FormValue("id", keyfuncs.MaxBody(limit)), "application/x-www-form-urlencoded", func(n int) string { return fill("id=1&text=", "", n) }},
 		{keyfuncs.BodyHash(keyfuncs.MaxBody(limit)), "text/plain", func(n int) string { return fill("", "", n) }},
 	} {
-		s := e.serveOrders(tellLock(e), by(test.key))
+		s := e.serveOrders(answerLock(e), by(test.key))
 		for _, chunked := range []bool{false, true} {
 			for _, size := range []int{limit - 1, limit} {
 				body := test.body(size)
@@ -147,7 +147,7 @@ func bodyKeyWithoutContinue(e *env) {
 	s.read(in).want(e, http.StatusOK, "hello")
 }
 
-// Handlers may decompress a compressed body or not, so its key would be garbage.
+// A compressed body has no key, because its handler may decompress it or not.
 func bodyKeyCompressed(e *env) {
 	var packed bytes.Buffer
 	out := gzip.NewWriter(&packed)
@@ -157,7 +157,7 @@ func bodyKeyCompressed(e *env) {
 		Route{Pattern: orders, Guards: []guard.Config{e.config(by(keyfuncs.JSON("/id")))}, Handler: func(http.ResponseWriter, *http.Request) {
 			e.Error("the handler ran without the lock")
 		}},
-		Route{Pattern: "/hash/{id}", Guards: []guard.Config{e.config(by(keyfuncs.BodyHash()))}, Handler: tellLock(e)},
+		Route{Pattern: "/hash/{id}", Guards: []guard.Config{e.config(by(keyfuncs.BodyHash()))}, Handler: answerLock(e)},
 	)
 	for _, body := range []string{packed.String(), `{"id":"1"}`} {
 		s.postAs("application/json", body, false, "Content-Encoding", "gzip").wantProblem(e, http.StatusBadRequest, "key-invalid", "")
@@ -171,7 +171,7 @@ func bodyKeyCompressed(e *env) {
 	}
 }
 
-// The program is not at fault, so nothing is logged. A client that still listens gets an answer.
+// A client that aborts is no fault of the program, so the guard logs nothing. It still answers.
 func bodyKeyBreaksOff(e *env) {
 	for what, f := range map[string]keyfuncs.Func{
 		"JSON":            keyfuncs.JSON("/id"),
@@ -264,7 +264,7 @@ func bodyKeysSeveral(e *env) {
 // The smaller of the two limits counts.
 func bodyKeyBuffered(e *env) {
 	for _, test := range []struct{ buffer, limit int64 }{{100, 50}, {50, 100}} {
-		s := e.serveOrders(tellLock(e), by(keyfuncs.BodyHash(keyfuncs.MaxBody(test.limit))), func(cfg *guard.Config) { cfg.BufferBody = test.buffer })
+		s := e.serveOrders(answerLock(e), by(keyfuncs.BodyHash(keyfuncs.MaxBody(test.limit))), func(cfg *guard.Config) { cfg.BufferBody = test.buffer })
 		for _, chunked := range []bool{false, true} {
 			body := strings.Repeat("x", 50)
 			a := s.postAs("text/plain", body, chunked)
@@ -319,8 +319,8 @@ func clientIPTrusted(e *env) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	e.hold("reqlock:203.0.113.7")
 	s := e.serve(
-		Route{Pattern: orders, Guards: []guard.Config{e.config(by(keyfuncs.ClientIP(loopback...)))}, Handler: tellLock(e)},
-		Route{Pattern: "/untrusted/{id}", Guards: []guard.Config{e.config(by(keyfuncs.ClientIP()))}, Handler: tellLock(e)},
+		Route{Pattern: orders, Guards: []guard.Config{e.config(by(keyfuncs.ClientIP(loopback...)))}, Handler: answerLock(e)},
+		Route{Pattern: "/untrusted/{id}", Guards: []guard.Config{e.config(by(keyfuncs.ClientIP()))}, Handler: answerLock(e)},
 	)
 	from := func(path string, forwarded ...string) answer {
 		r := s.request(http.MethodGet, path, nil)

@@ -15,14 +15,14 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// The budget of bodies is the process's, so that each of these runs alone.
+// All guards of a process share the budget of bodies, so each of these tests runs alone.
 var budgets = []scenario{
 	{name: "a body budget: no room for a body", run: budgetBusy, alone: true},
 	{name: "a body budget: room is returned", run: budgetGivenBack, alone: true},
 	{name: "a body budget: the room is taken while the handler runs", run: budgetHeld, alone: true},
 }
 
-// budget changes the budget for one test, which must give everything back.
+// budget sets the budget for one test, which must return all of it.
 func (e *env) budget(bytes int64) {
 	guard.SetBodyBudget(bytes)
 	e.ends = append(e.ends, func() {
@@ -33,7 +33,8 @@ func (e *env) budget(bytes int64) {
 	})
 }
 
-// readers are routes whose guards read the body, each in its own way, by the type of the body.
+// readers returns a route for each way in which a guard reads a body, and the Content-Type for the
+// paths that need one.
 func (e *env) readers(handler http.HandlerFunc) (routes []Route, types map[string]string) {
 	routes = []Route{
 		{Pattern: "/buffer/{id}", Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.BufferBody = 1 << 20 })}},
@@ -56,7 +57,7 @@ func (e *env) readers(handler http.HandlerFunc) (routes []Route, types map[strin
 
 var readerPaths = []string{"/buffer/1", "/json/1", "/form/1", "/hash/1", "/skip/1", "/once/1"}
 
-// reading makes a request with a body of so many bytes, which each of the readers can read.
+// reading returns a request with a body of that size, which each of the readers can read.
 func (s *site) reading(path, contentType string, size int) *http.Request {
 	body := "id=1&x=" + strings.Repeat("x", size-7)
 	if contentType == "application/json" {
@@ -69,7 +70,7 @@ func (s *site) reading(path, contentType string, size int) *http.Request {
 	return r
 }
 
-// stall sends the beginning of a body, and no more.
+// stall sends only the beginning of a body.
 func (s *site) stall(path string, length, sent int) net.Conn {
 	s.e.Helper()
 	conn := s.dial()
@@ -111,11 +112,11 @@ func budgetBusy(e *env) {
 		if _, ran := runs.Load(path); ran {
 			e.Errorf("%s: the handler ran", path)
 		}
-		post(path, 2000, false).want(e, 200, "") // small bodies are not kept out
+		post(path, 2000, false).want(e, 200, "") // small bodies are let in
 		if path != "/skip/1" {
 			e.outcome()
 		}
-		post(path, 200_000, false).wantProblem(e, 413, "body-too-large", "") // that will never fit
+		post(path, 200_000, false).wantProblem(e, 413, "body-too-large", "") // larger than the whole budget
 		e.outcome()
 	}
 	if err := stalled.Close(); err != nil {
@@ -154,7 +155,7 @@ func budgetGivenBack(e *env) {
 	}
 }
 
-// A handler goes on when its client has hung up, and so does its body.
+// A handler goes on after its client hangs up, and keeps its body.
 func budgetHeld(e *env) {
 	const size = 60_000
 	e.budget(100_000)
@@ -195,7 +196,7 @@ func stalledUploads(e *env) {
 		conns <- conn
 		all.Go(func() {
 			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", order, size)
-			_, _ = io.WriteString(conn, text) // fails when it has been refused
+			_, _ = io.WriteString(conn, text) // fails after a refusal
 		})
 	}
 	all.Wait()

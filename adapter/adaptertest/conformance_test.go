@@ -10,7 +10,9 @@ var frameworks = []adaptertest.Adapter{onMux, onChi, onGin, onEcho}
 
 func TestMain(m *testing.M) { adaptertest.Main(m, frameworks...) }
 
-// Every behaviour in every framework; with -v, the table of them is printed in the end.
+// TestConformance logs a table of all results, which -v shows.
 func TestConformance(t *testing.T) { adaptertest.Run(t, frameworks...) }
+
+func TestIdempotencyKeys(t *testing.T) { adaptertest.RunKeys(t, onMux) }
 
 func TestHeavy(t *testing.T) { adaptertest.RunHeavy(t, onMux) }

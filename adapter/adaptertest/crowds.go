@@ -12,19 +12,19 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// Many requests, in every framework. Longer tests are in heavy_test.go.
+// crowds send many requests, in every framework. heavy_test.go has longer tests.
 var crowds = []scenario{
 	{name: "handlers leave goroutines behind that use their contexts", run: goroutinesLeft, alone: true, setup: []func(*setup){crowded}},
 	{name: "long answers to a client that sends one request after another", run: longAnswers, alone: true},
 }
 
-// crowdPatience is for crowds on a machine that has more to do.
+// crowdPatience is the patience of tests with many requests, on a busy machine.
 const crowdPatience = 15 * patience
 
 func crowded(s *setup) { s.options.CommandTimeout, s.patience = crowdPatience, crowdPatience }
 
-// goroutinesLeft tests what frameworks reuse for other requests, and what guards share. The race detector
-// makes it strict.
+// goroutinesLeft tests objects that frameworks reuse for later requests, and state that guards
+// share. The race detector makes it strict.
 func goroutinesLeft(e *env) {
 	const requests, keys = 1000, 100
 	var left sync.WaitGroup
@@ -48,7 +48,7 @@ func goroutinesLeft(e *env) {
 				look()
 			}
 			<-ctx.Done()
-			for range 10 { // the lock goes after the context
+			for range 10 { // the lock is released after the context ends
 				look()
 			}
 			e.wantErr("the cause of the context", context.Cause(ctx), context.Canceled)
@@ -72,7 +72,7 @@ func goroutinesLeft(e *env) {
 			r := s.request(http.MethodGet, "/orders/"+id, nil)
 			r.Header.Set("X-Id", id)
 			a := s.send(r)
-			for try := 0; a.err != nil && try < 3; try++ { // a thousand at the same time may be too many for a connection; that is not tested here
+			for try := 0; a.err != nil && try < 3; try++ { // a thousand connections at a time may fail; this test is not about that
 				a = s.send(r)
 			}
 			a.want(e, http.StatusOK, id)
@@ -82,7 +82,7 @@ func goroutinesLeft(e *env) {
 	left.Wait()
 }
 
-// The client has all of such an answer before its handler returns.
+// The client has all of a long answer before the handler returns.
 func longAnswers(e *env) {
 	s := e.serveOrders(answerLong, waits)
 	for _, o := range s.oneAfterAnother(100) {
@@ -101,7 +101,7 @@ func answerLong(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(long)
 }
 
-// oneAfterAnother sends n requests for order, each after the long answer to the one before.
+// oneAfterAnother sends n requests for order, each after the long answer to the previous one.
 func (s *site) oneAfterAnother(n int) (outcomes []guard.Outcome) {
 	s.e.Helper()
 	request := s.request(http.MethodGet, order, nil)

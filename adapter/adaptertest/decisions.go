@@ -1,9 +1,11 @@
 package adaptertest
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ var decisions = []scenario{
 	{name: "a CORS preflight does not run beside the holder", run: preflightLocked},
 	{name: "PassPreflight", run: preflightPasses},
 	{name: "HEAD", run: head},
+	{name: "a Config that can never work panics", run: invalidConfig},
 }
 
 func allOrNone(e *env) {
@@ -51,7 +54,7 @@ func allOrNone(e *env) {
 	}
 }
 
-// Requests for (a, b) meet requests for (b, a), and with more than two keys in every order, until all have been inside.
+// anyOrder shows that requests for the same keys in any order do not deadlock.
 func anyOrder(e *env) {
 	var inside sync.Mutex
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +62,7 @@ func anyOrder(e *env) {
 			e.Error("two handlers are inside")
 			return
 		}
-		time.Sleep(100 * time.Microsecond) // lets the others in, if they can
+		time.Sleep(100 * time.Microsecond) // time for another handler, if the locks do not exclude it
 		inside.Unlock()
 	}
 	var routes []Route
@@ -102,7 +105,7 @@ func oneWaitTime(e *env) {
 	s := e.serveOrders(g.ServeHTTP, keysAre("a", "b"), func(cfg *guard.Config) { cfg.WaitTime = wait })
 	p := s.startGet(order)
 	e.eventually("the request waits for a", func() bool { return e.locks.Stats().Waiting == 1 })
-	time.Sleep(wait * 8 / 10) // most of the time goes by for the first
+	time.Sleep(wait * 8 / 10) // the first key takes most of WaitTime
 	releaseA()
 	p.answer().wantProblem(e, 409, "wait-timeout", "1")
 	e.wantFree("reqlock:a")
@@ -127,7 +130,7 @@ func skips(e *env) {
 		s.get(path).want(e, 200, "")
 	}
 	if len(e.outcomes) > 0 {
-		e.Errorf("the outcome is %+v of requests that the guard has nothing to do with", <-e.outcomes)
+		e.Errorf("a skipped request has the outcome %+v, want none", <-e.outcomes)
 	}
 }
 
@@ -230,7 +233,7 @@ func errorHandler(e *env) {
 	}
 }
 
-// ErrorHandler gets a wrapped *Error without the wrapping.
+// errorHandlerOwn shows that ErrorHandler gets a wrapped *Error unwrapped.
 func errorHandlerOwn(e *env) {
 	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
 		keyedBy(func(*http.Request) (string, error) { return "", fmt.Errorf("wrapped: %w", paymentRequired) }),
@@ -245,7 +248,7 @@ func errorHandlerOwn(e *env) {
 	s.get(order).want(e, http.StatusPaymentRequired, "")
 }
 
-// The route is for every method, and its handler does not look at it.
+// preflightLocked has a route for every method, whose handler does not check the method.
 func preflightLocked(e *env) {
 	g := e.gate()
 	s := e.serveOrders(g.ServeHTTP)
@@ -296,4 +299,38 @@ func head(e *env) {
 			e.Errorf("header %s is %q, of a GET %q", name, got, want.Get(name))
 		}
 	}
+}
+
+func invalidConfig(e *env) {
+	for name, test := range map[string]struct {
+		locks *core.Client
+		cfg   guard.Config
+		says  []string
+	}{
+		"nothing is set":     {e.locks, guard.Config{}, []string{"set exactly one of Key, Keys and Policy"}},
+		"several are wrong":  {e.locks, e.config(func(cfg *guard.Config) { cfg.WaitTime, cfg.MaxHold = core.WaitForever, -1 }), []string{"WaitTime is WaitForever", "MaxHold is -1ns"}},
+		"there is no client": {nil, e.config(), []string{"neither a *core.Client nor a Locker"}},
+	} {
+		route := Route{Pattern: orders, Guards: []guard.Config{test.cfg}, Handler: func(http.ResponseWriter, *http.Request) {}}
+		e.wantPanic(name, func() { e.adapter.Router(test.locks, route) }, guard.ErrInvalidConfig, test.says...)
+	}
+}
+
+// wantPanic fails the test unless f panics with an error that matches want and says all of that.
+func (e *env) wantPanic(name string, f func(), want error, says ...string) {
+	e.Helper()
+	defer func() {
+		e.Helper()
+		err, _ := recover().(error)
+		if !errors.Is(err, want) {
+			e.Errorf("%s: panics with %v, want %v", name, err, want)
+			return
+		}
+		for _, text := range says {
+			if !strings.Contains(err.Error(), text) {
+				e.Errorf("%s: panics with %v, want %q in it", name, err, text)
+			}
+		}
+	}()
+	f()
 }

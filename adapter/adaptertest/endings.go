@@ -77,12 +77,12 @@ func contextEndsWithHandler(e *env) {
 	e.wantErr("Release with it", guard.Release(ctx), core.ErrNotHeld)
 }
 
-// explode is found in the stack of its panic by name.
+// explode panics. The stack of the panic has its name.
 func explode(http.ResponseWriter, *http.Request) { panic(errExploded) }
 
 var errExploded = errors.New("exploded")
 
-// recovering is an outer middleware that hands panics over and answers 500.
+// recovering is an outer middleware that sends panics to channels and answers 500.
 func recovering(caught chan<- any, stacks chan<- string, look func()) func(*httptest.Server) {
 	return func(srv *httptest.Server) {
 		next := srv.Config.Handler
@@ -226,7 +226,7 @@ func closedWhileRunning(e *env) {
 	})
 }
 
-// loses checks a request that loses its lock.
+// loses tests a request that loses its lock by take.
 func loses(e *env, cause error, take func(), change ...func(*guard.Config)) {
 	e.Helper()
 	g := e.gate()
@@ -246,7 +246,7 @@ func loses(e *env, cause error, take func(), change ...func(*guard.Config)) {
 	}
 }
 
-// The loss is unknown until the next renewal; here the release detects it.
+// lostUnnoticed loses the lock between two renewals: the release detects the loss.
 func lostUnnoticed(e *env) {
 	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		e.rdb.Del(e.Context(), lockName)

@@ -16,11 +16,11 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// patience bounds every wait for something that must happen, but in crowds. It is long because machines are slow, and shorter than the
-// lease of a lock: a lock that becomes free within it was released.
+// patience bounds every wait for something that must happen. It is long enough for a slow machine,
+// and shorter than a lease: a lock that becomes free within it was released, and did not expire.
 const patience = 20 * time.Second
 
-// background is for work after the test's own context has ended.
+// background is for work after the end of the test's context.
 var background = context.Background()
 
 // An env is the environment of one test.
@@ -28,14 +28,14 @@ type env struct {
 	*testing.T
 	adapter  Adapter
 	redis    *redistest.Server
-	proxy    *redistest.Proxy // on the way of the guards to Redis; nil unless the test asked for it
-	rdb      *redis.Client    // to look into Redis
+	proxy    *redistest.Proxy // between the guards and Redis; nil without the setup proxied
+	rdb      *redis.Client    // of the test
 	locks    *core.Client     // of the guards
 	log      *journal         // of the guards
 	patience time.Duration    // the test's own, in place of the constant
 	outcomes chan guard.Outcome
 
-	ends    []func() // servers to stop, then whatever else is to be undone
+	ends    []func() // what to stop and undo at the end
 	clients []*core.Client
 	rdbs    []*redis.Client // of the clients
 }
@@ -85,7 +85,7 @@ func (e *env) finish() {
 	}
 	for _, c := range e.clients {
 		if !within(e.patience, func() bool { return c.Stats() == core.Stats{} }) {
-			e.Errorf("a lock client is not idle: %+v", c.Stats())
+			e.Errorf("timed out waiting until a lock client is idle: %+v", c.Stats())
 		}
 	}
 	ctx := background
@@ -172,8 +172,8 @@ func waits(cfg *guard.Config) { cfg.WaitTime = 3 * patience }
 
 func (e *env) observe(r *http.Request, o guard.Outcome) { e.outcomes <- o }
 
-// told returns the Outcome.Status for a handler's answer with that status.
-func (e *env) told(status int) int {
+// knownStatus returns the Outcome.Status of a handler's answer with that status.
+func (e *env) knownStatus(status int) int {
 	if e.adapter.TellsStatus {
 		return status
 	}
@@ -186,12 +186,13 @@ func (e *env) outcome() guard.Outcome {
 	return await(e, "a guard observes an outcome", e.outcomes)
 }
 
-// stranger returns a lock client of another process.
+// stranger returns another lock client, as another process would have one.
 func (e *env) stranger() *core.Client {
 	return e.client(e.redis.Addr(), core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience})
 }
 
-// hold takes a lock as another process would, and keeps it until release is called or the test ends.
+// hold takes a lock as another process would, and keeps it until release is called or the test
+// ends.
 func (e *env) hold(name string) (release func()) {
 	e.Helper()
 	lease, err := e.stranger().Lock(name).Acquire(background, core.AcquireOptions{})
@@ -247,8 +248,8 @@ func (e *env) wantErr(what string, err, target error) {
 	}
 }
 
-// proxied puts a proxy between guards and Redis. A doubtful command is cleaned up after CommandTimeout,
-// so that is short here, but long enough for a slow machine.
+// proxied puts a proxy between guards and Redis. A doubtful command is cleaned up after
+// CommandTimeout, so that is short here, but long enough for a slow machine.
 func proxied(s *setup) { s.proxied, s.options.CommandTimeout = true, 3*time.Second }
 
 func watchdogTimeout(d time.Duration) func(*setup) {

@@ -16,7 +16,7 @@ var failOpen = []scenario{
 	{name: "a refusal releases the locks it acquired", run: failClosedSeveral, setup: []func(*setup){proxied}},
 }
 
-// unavailable has a guard take one of its locks from a Redis that has no memory left, and all others from one that has.
+// unavailable makes one lock of a guard fail as if Redis had no memory left.
 func (e *env) unavailable(name string) func(*guard.Config) {
 	e.Helper()
 	e.replyToScripts(outOfMemory)
@@ -42,7 +42,7 @@ func failOpenSeveral(e *env) {
 		_, _ = io.WriteString(w, "done")
 	}, keysAre("a", "b"), failsOpen, e.unavailable("reqlock:b"))
 	s.get(order).want(e, 200, "done")
-	if o := e.outcome(); !o.FailedOpen || o.Err == nil || !o.Ran || o.Status != e.told(200) || o.Held <= 0 {
+	if o := e.outcome(); !o.FailedOpen || o.Err == nil || !o.Ran || o.Status != e.knownStatus(200) || o.Held <= 0 {
 		e.Errorf("the outcome is %+v", o)
 	}
 }
@@ -58,7 +58,7 @@ func failOpenNested(e *env) {
 	inner := e.config(keyedBy(keyfuncs.Const("inner")), failsOpen, unavailable)
 	s := e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config(unavailable), inner}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		e.wantHeld(lockName)
-		wantNoLease(e)(w, r) // the outer guard's lock is not the inner handler's to give away
+		wantNoLease(e)(w, r) // LeaseFrom must not return the lease of the outer guard
 		e.wantHeld(lockName)
 		_, _ = io.WriteString(w, "done")
 	}})

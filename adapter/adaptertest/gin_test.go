@@ -15,7 +15,7 @@ func init() { gin.SetMode(gin.TestMode) }
 
 var onGin = adaptertest.Adapter{Name: "Gin", Router: ginRouter(func(*gin.Engine) {}), TellsStatus: true}
 
-// router translates routes for an engine that is set up in some way.
+// ginRouter returns a Router for engines that set has set up.
 func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*rest", "{", ":", "}", "")
 	return func(locks *core.Client, routes ...adaptertest.Route) http.Handler {
@@ -41,7 +41,7 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) h
 	}
 }
 
-// An engine can look at a URL in many ways.
+// TestGinSpellings sets up the engine in every way that changes how it reads a URL.
 func TestGinSpellings(t *testing.T) {
 	for name, set := range map[string]func(*gin.Engine){
 		"UseRawPath":                        func(e *gin.Engine) { e.UseRawPath = true },

@@ -25,7 +25,8 @@ var handovers = []scenario{
 	{name: "a lease that the handler releases by itself", run: leaseReleasedByHandler},
 }
 
-// chat takes the connection over and echoes lines on it, until the client closes it. It tells when ctx has ended.
+// chat hijacks the connection and echoes lines on it until the client closes it. It sends a line
+// when ctx ends.
 func chat(e *env, w http.ResponseWriter, ctx context.Context, ended func()) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -131,7 +132,7 @@ func releaseHijacked(e *env) {
 	await(e, "the chat ends", ended)
 }
 
-// The stream hands its lock to a goroutine that goes on after the client has left.
+// The stream passes its lock to a goroutine that goes on after the client left.
 func detachStream(e *env) {
 	leases := make(chan *core.Lease, 1)
 	tick := make(chan struct{})
@@ -356,7 +357,7 @@ func leaseReleasedByHandler(e *env) {
 
 func skip(*http.Request) (string, error) { return "", keyfuncs.ErrSkip }
 
-// keysAre guards by several keys, the same for all requests.
+// keysAre sets several keys, the same for all requests.
 func keysAre(keys ...string) func(*guard.Config) {
 	return func(cfg *guard.Config) {
 		cfg.Key = nil

@@ -12,8 +12,8 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// RunHeavy runs the tests that need the whole machine, one after another. They test the guard with many
-// requests, and one adapter is enough for that.
+// RunHeavy runs the tests that need the whole machine, one after another. They test the guard with
+// many requests, and one adapter is enough for that.
 func RunHeavy(t *testing.T, a Adapter) {
 	for _, s := range []scenario{
 		{name: "10,000 waiting streams are cancelled", run: streamsCancelled, setup: []func(*setup){crowded}},
@@ -157,8 +157,8 @@ func heapNow() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// It is as in longAnswers; and hardly anyone has to wait for longer than users are told to. Who does has met with a moment in
-// which the machine stood still.
+// manyLongAnswers bounds how many requests wait longer than the 100ms that docs/frameworks.md
+// recommends. A pause of the machine makes a few wait longer.
 func manyLongAnswers(e *env) {
 	const requests = 10_000
 	s := e.serveOrders(answerLong, waits)

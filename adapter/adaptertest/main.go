@@ -10,9 +10,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the TestMain of a package that calls Run, with the same adapters. It runs 8 tests at a time,
-// because most of them wait, and fails if a goroutine is left at the end. In a process that the suite
-// has started it serves instead. It does not return.
+// Main is the TestMain of a package that calls Run, with the same adapters. It runs 8 tests at a
+// time, because most of them wait, and fails if a goroutine is left at the end. In a process that
+// the suite has started it serves instead. It does not return.
 func Main(m *testing.M, adapters ...Adapter) {
 	if addr := os.Getenv(redisVariable); addr != "" {
 		name := os.Getenv(adapterVariable)

@@ -61,7 +61,7 @@ func maxHoldEndsContext(e *env) {
 	}
 }
 
-// A handler that hangs does so for many requests.
+// maxHoldLogged has a handler that hangs for many requests.
 func maxHoldLogged(e *env) {
 	g := e.gate()
 	cfg := e.config(holdsFor)
@@ -90,7 +90,7 @@ func maxHoldLogged(e *env) {
 	}
 }
 
-// The lock can be lost as well, between MaxHold and the end of the handler.
+// maxHoldAndLoss loses the lock between MaxHold and the end of the handler.
 func maxHoldAndLoss(e *env) {
 	g := e.gate()
 	s := e.serveOrders(g.ServeHTTP, holdsFor)
@@ -105,7 +105,8 @@ func maxHoldAndLoss(e *env) {
 	e.wantErr("the outcome", o.Err, core.ErrLockLost)
 }
 
-// The lock is held for two guards, of which one has a MaxHold: it is renewed for neither any more. That of the guard in between is.
+// maxHoldNested has three guards, the outermost with a MaxHold. The innermost has the same lock,
+// which is no longer renewed; the lock of the guard in between is.
 func maxHoldNested(e *env) {
 	g := e.gate()
 	s := e.serve(Route{
@@ -150,10 +151,10 @@ func maxHoldAfterDetach(e *env) {
 	}
 }
 
-// outlivesMaxHold checks that a handler that gave its lock away at once may run for longer than MaxHold,
-// while MaxHold ends a later handler.
+// outlivesMaxHold shows that a handler without its lock may run for longer than MaxHold, while
+// MaxHold ends a later handler that keeps its lock.
 func outlivesMaxHold(e *env, give func(context.Context)) {
-	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second } // not over before the lock is given away
+	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second } // longer than it takes to give up the lock
 	g, later := e.gate(), e.gate()
 	s := e.serve(
 		Route{Pattern: orders, Guards: []guard.Config{e.config(holds)}, Handler: func(w http.ResponseWriter, r *http.Request) {
@@ -188,7 +189,8 @@ func reads(e *env, ends chan<- error) http.HandlerFunc {
 	}
 }
 
-// dribble sends a POST of path whose body never ends: one byte at once and then one now and then, unless silent.
+// dribble sends a POST whose body never ends. After the first byte it sends one byte at a time, or
+// none if silent.
 func (s *site) dribble(path string, silent bool) net.Conn {
 	s.e.Helper()
 	conn := s.dial()
@@ -227,8 +229,8 @@ func maxHoldBody(e *env, silent bool) {
 	next.answer().want(e, 200, "done")
 }
 
-// A middleware around the guard may hide the deadlines of the server. A blocked Read cannot be ended
-// then, but no other begins.
+// maxHoldPlainWriter has a writer without deadlines, as outer middleware may pass on. MaxHold
+// cannot end a blocked Read then, but prevents the next one.
 func maxHoldPlainWriter(e *env) {
 	ends := make(chan error, 1)
 	s := e.serveWith(wrapped, Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: reads(e, ends)})
@@ -237,7 +239,7 @@ func maxHoldPlainWriter(e *env) {
 	e.becomesFree(lockName)
 }
 
-// MaxHold of a request must not affect the next one on the same connection.
+// maxHoldConnection shows that MaxHold does not affect the next request on the connection.
 func maxHoldConnection(e *env) {
 	var runs atomic.Int64
 	s := e.serve(

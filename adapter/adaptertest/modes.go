@@ -26,7 +26,7 @@ func inMode(m guard.Mode) func(*guard.Config) {
 	return func(cfg *guard.Config) { cfg.Mode = m }
 }
 
-// holdLock takes any lock as another process would, until release is called.
+// holdLock holds any lock, as another process would, until release.
 func (e *env) holdLock(lock func(*core.Client) core.Locker) (release func()) {
 	e.Helper()
 	lease, err := lock(e.stranger()).Acquire(background, core.AcquireOptions{})
@@ -71,7 +71,7 @@ func fairTurns(e *env) {
 }
 
 func fencedTokens(e *env) {
-	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") }) // it stays for ever
+	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") }) // Redisson never deletes it
 	var last uint64
 	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.LeaseFrom(r.Context())
@@ -93,7 +93,7 @@ func fencedTokens(e *env) {
 	}
 }
 
-// shares has two requests inside at the same time.
+// shares shows that the handlers of two requests run at the same time.
 func (e *env) shares(s *site, g *gate, one, two *http.Request) {
 	e.Helper()
 	g.most = 2

@@ -33,7 +33,7 @@ func muxRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 	return mux
 }
 
-// chiRouter translates routes for a router that has some middleware.
+// chiRouter returns a Router for chi routers with that middleware.
 func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...adaptertest.Route) http.Handler {
 	return func(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 		mux := chi.NewRouter()
@@ -60,7 +60,7 @@ func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...
 	}
 }
 
-// chi matches the path as it was sent, and its middleware changes what it matches.
+// TestChiSpellings has the middleware of chi that changes the path before it is matched.
 func TestChiSpellings(t *testing.T) {
 	adaptertest.RunSpellings(t, adaptertest.Adapter{Name: "StripSlashes", Router: chiRouter(middleware.StripSlashes), Rest: "*"})
 	adaptertest.RunSpellings(t, adaptertest.Adapter{Name: "CleanPath", Router: chiRouter(middleware.CleanPath), Rest: "*"})

@@ -14,13 +14,14 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// The tests of idempotency share once.go. onceruns.go tests that a key runs once, and for which callers
-// and routes; onceanswers.go, replays; oncewriters.go, the writer; oncefailures.go, failures;
-// onceprocesses.go, processes that die; oncesealed.go, sealed records.
+// The tests of idempotency share once.go. onceruns.go tests that a key runs once; onceanswers.go,
+// replays; oncewriters.go, the writer; oncefailures.go, failures; onceprocesses.go, processes that
+// die; oncesealed.go, sealed records; oncekeys_test.go, keys, scopes and fingerprints, with one
+// adapter.
 
-// once is a configuration of idempotency, with the log and outcomes of the env. A key belongs to the X-User.
+// once returns a Config with the log and outcomes of the env. Its scope is the header X-User.
 func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
-	e.ends = append(e.ends, func() { // records are meant to stay
+	e.ends = append(e.ends, func() { // records outlive the test otherwise
 		for _, name := range e.records() {
 			e.rdb.Del(background, name)
 		}
@@ -36,7 +37,7 @@ func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
 	return cfg
 }
 
-// records are the keys of those in Redis.
+// records returns the Redis keys of all records.
 func (e *env) records() []string {
 	e.Helper()
 	names, err := e.rdb.Keys(background, "*reqlock:idempotency:*:record").Result()
@@ -46,7 +47,7 @@ func (e *env) records() []string {
 	return names
 }
 
-// record is the key of the only one.
+// record returns the Redis key of the only record.
 func (e *env) record() string {
 	e.Helper()
 	names := e.records()
@@ -56,7 +57,7 @@ func (e *env) record() string {
 	return names[0]
 }
 
-// onceLockName is the name of the lock that is held under the only key.
+// onceLockName returns the name of the lock of the only run.
 func (e *env) onceLockName() string {
 	e.Helper()
 	names, err := e.rdb.Keys(background, "reqlock:idempotency:*").Result()

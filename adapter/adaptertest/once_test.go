@@ -1,7 +1,6 @@
 package adaptertest_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,23 +9,14 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/adapter/adaptertest"
-	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // A service that moves from one framework to another keeps its keys.
 func TestOnceAcrossFrameworks(t *testing.T) {
 	t.Parallel()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	locks := locktest.New(t)
 	for i, a := range frameworks {
 		router := a.Router(locks, adaptertest.Route{
 			Method:  http.MethodPost,

@@ -39,7 +39,7 @@ var onceFailures = []scenario{
 	{name: "once: the lock client is closed", run: onceClosed},
 }
 
-// endingsBadly are handlers that do not come to their end.
+// endingsBadly are handlers that do not return.
 var endingsBadly = []http.HandlerFunc{
 	func(http.ResponseWriter, *http.Request) { panic(errExploded) },
 	func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,7 @@ var endingsBadly = []http.HandlerFunc{
 
 func onceFails(e *env) { failsBadly(e) }
 
-// A run that ends badly has ended: nothing of it is unknown.
+// onceFailsRefuse shows that the outcome of a panic is known, even with OutcomeRefuse.
 func onceFailsRefuse(e *env) { failsBadly(e, refuses) }
 
 func failsBadly(e *env, change ...func(*idempotency.Config)) {
@@ -71,7 +71,7 @@ func failsBadly(e *env, change ...func(*idempotency.Config)) {
 			if a := s.send(s.paying("x")); a.err == nil {
 				e.Errorf("the answer is %+v, want none", a)
 			}
-			e.outcome() // the key is free by then
+			e.outcome() // the key is free now
 			if names := e.records(); len(names) > 0 {
 				e.Errorf("left in Redis: %q", names)
 			}
@@ -154,7 +154,7 @@ func onceClientLeavesQueue(e *env) {
 	g.wantRuns(1)
 }
 
-// Outer middleware set a deadline for the handler.
+// onceDeadline has outer middleware that sets a deadline.
 func onceDeadline(e *env) {
 	ends := make(chan context.CancelFunc, 1)
 	s := e.serveWith(func(srv *httptest.Server) {
@@ -182,7 +182,7 @@ func onceDeadline(e *env) {
 // holdsKeyFor is a short MaxHold.
 func holdsKeyFor(cfg *idempotency.Config) { cfg.MaxHold = 50 * time.Millisecond }
 
-// The answer of a handler after MaxHold is an answer like any other.
+// onceMaxHold shows that an answer after MaxHold is stored like any other.
 func onceMaxHold(e *env) {
 	var runs atomic.Int64
 	handle := func(w http.ResponseWriter, r *http.Request) {
@@ -216,7 +216,7 @@ func onceMaxHold(e *env) {
 	}
 }
 
-// A handler that does not heed the end of its context loses its key, and a repeat runs beside it.
+// onceMaxHoldLost has a handler that ignores the end of its context: it loses its key, and a repeat runs beside it.
 func onceMaxHoldLost(e *env) {
 	g := e.gate()
 	g.most = 2
@@ -251,7 +251,7 @@ func onceTooMany(e *env) {
 	g.wantRuns(1)
 }
 
-// wantNotStored waits for the outcome of a run whose result is lost, and looks for the log line.
+// wantNotStored waits for the outcome of a run whose result is not stored, and checks the log.
 func (e *env) wantNotStored(lines int) guard.Outcome {
 	e.Helper()
 	o := e.outcome()
@@ -264,8 +264,8 @@ func (e *env) wantNotStored(lines int) guard.Outcome {
 	return o
 }
 
-// Redis has no room for the record. The client gets its answer, and the key is free when the lease has
-// expired.
+// onceStoreRefused has a Redis without memory for the record. The client gets its answer, and the
+// key is free after the lease.
 func onceStoreRefused(e *env) {
 	refusing := make(chan *redistest.Rule, 1)
 	var runs atomic.Int64
@@ -301,7 +301,7 @@ func onceRedisSilent(e *env) {
 	s.pay("x").wantReplay(e, first)
 }
 
-// redisIsBack repeats a request until it finds a connection on which Redis answers.
+// redisIsBack repeats a request until a connection to Redis works.
 func (e *env) redisIsBack(s *site) {
 	e.Helper()
 	e.eventually("Redis is asked again", func() bool { return s.pay("x").status != http.StatusServiceUnavailable })
@@ -339,7 +339,7 @@ func onceFailsOpen(e *env) {
 	first := s.pay("x")
 	first.wantOwn(e, 201, "1 x")
 	s.pay("x").wantReplay(e, first)
-	s.pay("y").wantProblem(e, 422, "key-reused", "") // a request must not get in by an error it can cause
+	s.pay("y").wantProblem(e, 422, "key-reused", "") // a request must not fail open by an error that it can cause
 	e.outcomesOf(3)
 	e.replyToScripts(outOfMemory)
 	s.pay("x").wantOwn(e, 201, "2 x")
@@ -348,7 +348,7 @@ func onceFailsOpen(e *env) {
 	}
 }
 
-// The first run is paused beyond its lease. The record of the second run stays.
+// onceOvertaken pauses the first run for longer than its lease. The record of the second run stays.
 func onceOvertaken(e *env) {
 	first, release := make(chan context.Context), make(chan struct{})
 	var runs atomic.Int64

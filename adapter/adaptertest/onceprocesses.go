@@ -23,13 +23,14 @@ var onceProcesses = []scenario{
 	{name: "once: Redis dies between run and store", run: onceRedisDies, setup: []func(*setup){proxied}},
 }
 
-// leaseVariable is the LeaseTime of a server process, so that the loss of one can be waited for. Empty: none.
+// leaseVariable has the LeaseTime of a server process, so that a test can wait until a lease
+// expires. "": none.
 const leaseVariable = "REQLOCK_CONFORMANCE_LEASE"
 
-// shortLease is longer than a machine may stand still.
+// shortLease is longer than a machine pauses.
 const shortLease = 4 * time.Second
 
-// The two ways to go on after a run with an unknown end are two routes of a server process.
+// A server process has a route for each UnknownOutcome.
 const (
 	rerun  = "/rerun"
 	refuse = "/refuse"
@@ -53,8 +54,8 @@ func processRoutes(rdb *redis.Client) ([]Route, error) {
 	return routes, nil
 }
 
-// runsHandler counts the runs of a path in Redis and answers with their number. It tells when it is inside, and where the
-// client wants it to, it stays there until it is let out; see runs.
+// runsHandler counts the runs of a path in Redis and answers with their number. If the client asks
+// for it, it stays inside until letOut.
 func runsHandler(rdb *redis.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n, err := rdb.Incr(background, runsKey(r.URL.Path)).Result()
@@ -75,7 +76,7 @@ const stays = "X-Stay"
 func runsKey(path string) string  { return "test:runs:" + path }
 func leaveKey(path string) string { return "test:leave:" + path }
 
-// A pair is two server processes. The first has its Redis behind the proxy, and leases that soon run out.
+// A pair is two server processes. The first reaches Redis through the proxy, and has short leases.
 type pair struct {
 	e             *env
 	process       *process // the first
@@ -93,11 +94,11 @@ func (e *env) pair() *pair {
 			}
 		}
 	})
-	for _, path := range []string{rerun, refuse} { // that loads all scripts
+	for _, path := range []string{rerun, refuse} { // loads all scripts
 		var other func(*http.Request)
 		var first answer
 		tries := 0
-		e.eventually("a lease of the first outlasts its start", func() bool { // a machine may be slower than that
+		e.eventually("a lease of the first outlasts its start", func() bool { // even on a slow machine
 			tries++
 			other = with("Idempotency-Key", fmt.Sprint(p.process.Pid, "-", tries))
 			first = p.first.pay("", to(path), other)
@@ -109,7 +110,7 @@ func (e *env) pair() *pair {
 	return p
 }
 
-// siteOf is the client of a server process.
+// siteOf returns a client of a server process.
 func (e *env) siteOf(p *process) *site {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 4 * patience}
 	e.ends = append(e.ends, client.CloseIdleConnections)
@@ -126,7 +127,7 @@ func stores(args []string) bool   { return isOnce(args) && len(args) == 12 }
 
 func isOnce(args []string) bool { return isScript(args) && len(args) > 2 && args[2] == "2" }
 
-// runs is how often the handler of a path has begun.
+// runs returns how many runs of a path have begun.
 func (p *pair) runs(path string) int {
 	n, _ := strconv.Atoi(p.e.rdb.Get(background, runsKey(path)).Val())
 	return n
@@ -139,11 +140,11 @@ func (p *pair) wantRuns(path string, n int) {
 	}
 }
 
-// letOut lets the handler of a path go on to its end.
+// letOut lets the handler of a path return.
 func (p *pair) letOut(path string) { p.e.rdb.LPush(background, leaveKey(path), "go") }
 
-// wantUnknown repeats a request whose first run has no known end, and which had begun so many times, at the second process.
-// It waits until the lease of the first is over.
+// wantUnknown repeats at the second process a request whose outcome is unknown after that many
+// runs. It waits until the lease of the first process expires.
 func (p *pair) wantUnknown(path string, begun int) {
 	e := p.e
 	e.Helper()
@@ -160,7 +161,7 @@ func (p *pair) wantUnknown(path string, begun int) {
 	p.wantRuns(path, begun+1)
 }
 
-// crash kills the first process when a request to it has reached a step.
+// crash kills the first process when a request reaches a step.
 func (p *pair) crash(request *pending, step *redistest.Rule) {
 	p.e.Helper()
 	await(p.e, "the request has come that far", step.Hit())
@@ -170,7 +171,7 @@ func (p *pair) crash(request *pending, step *redistest.Rule) {
 	}
 }
 
-// eachRoute tests both ways to go on, each with processes of its own.
+// eachRoute runs a test for each UnknownOutcome, with processes of its own.
 func (e *env) eachRoute(test func(p *pair, path string)) {
 	for _, path := range []string{rerun, refuse} {
 		test(e.pair(), path)
@@ -193,7 +194,7 @@ func onceDiesInRun(e *env) {
 	})
 }
 
-// The store arrives after all, when others have gone on: it changes nothing.
+// A store that arrives after others went on changes nothing.
 func onceDiesBeforeStore(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
@@ -223,14 +224,14 @@ func onceDiesBeforeAnswer(e *env) {
 	})
 }
 
-// The second process goes on without the first, which then wakes up: its client gets its answer, and nothing else comes of
-// that.
+// The second process goes on while the first is paused. When the first continues, its client gets
+// its answer, and nothing is stored.
 func onceStandsStill(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		first := p.first.start(p.first.paying("", to(path), with(stays, "yes")))
 		e.eventually("the handler runs", func() bool { return p.runs(path) == 1 })
 		p.signal(redistest.StopSignal)
-		defer p.signal(redistest.ContinueSignal) // or it would not end
+		defer p.signal(redistest.ContinueSignal) // a paused process does not end
 		p.wantUnknown(path, 1)
 		before := p.second.send(p.second.paying("", to(path)))
 		p.signal(redistest.ContinueSignal)
@@ -251,8 +252,8 @@ func (p *pair) signal(sig os.Signal) {
 	}
 }
 
-// Redis dies after the run, and comes back, with the data from during the run, when the lease has
-// expired. The client has its answer; for repeats the outcome is unknown.
+// Redis dies after the run. After the lease it comes back with the data from during the run. The
+// client has its answer; for repeats the outcome is unknown.
 func onceRedisDies(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
@@ -265,6 +266,6 @@ func onceRedisDies(e *env) {
 		e.eventually("the lease is over", func() bool { return time.Since(began) > shortLease })
 		e.redis.Restart(e.T)
 		p.wantUnknown(path, 1)
-		p.process.kill(e) // its retries in the background must not trigger the rule of the next route
+		p.process.kill(e) // its background retries must not trigger the rule of the next route
 	})
 }

@@ -22,7 +22,7 @@ var onceSealed = []scenario{
 	{name: "once: a record that is too large", run: onceLargeRecord},
 }
 
-// aead is a cipher with a key of its own.
+// aead returns a cipher with a key made of that byte.
 func (e *env) aead(key byte) cipher.AEAD {
 	e.Helper()
 	block, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
@@ -36,7 +36,7 @@ func (e *env) aead(key byte) cipher.AEAD {
 	return aead
 }
 
-// sealedBy has records sealed with the first of the keys.
+// sealedBy seals records with current, and opens them with any of the keys.
 func (e *env) sealedBy(current byte, earlier ...byte) func(*idempotency.Config) {
 	var ciphers []cipher.AEAD
 	for _, key := range earlier {
@@ -72,7 +72,7 @@ func onceSealedReplay(e *env) {
 	}
 }
 
-// Each step of a rotation is a deployment, which may run beside the one before it.
+// onceSealedRotation runs each deployment of a rotation beside the previous one.
 func onceSealedRotation(e *env) {
 	c := &counter{}
 	steps := []*site{
@@ -92,7 +92,7 @@ func onceSealedRotation(e *env) {
 	c.want(e, int64(len(steps)))
 }
 
-// A record that cannot be opened still counts: the handler does not run.
+// onceSealedUnreadable shows that the handler does not run if a record cannot be opened.
 func onceSealedUnreadable(e *env) {
 	c := &counter{}
 	sealed, other, plain := e.serveOnce(c.ServeHTTP, e.sealedBy(1)), e.serveOnce(c.ServeHTTP, e.sealedBy(2)), e.serveOnce(c.ServeHTTP)
@@ -133,7 +133,7 @@ func onceSealedUnreadable(e *env) {
 	c.want(e, 3)
 }
 
-// A faultyCodec fails to seal at will.
+// A faultyCodec fails to seal while fails is set.
 type faultyCodec struct {
 	idempotency.Codec
 	fails atomic.Bool
@@ -177,7 +177,7 @@ func onceSealFails(e *env) {
 	if n := e.log.count("is not stored"); n != 3 {
 		e.Errorf("%d log lines say that a result is not stored, want 3: %s", n, e.log.text())
 	}
-	codec.fails.Store(true) // then a run cannot even be marked
+	codec.fails.Store(true) // not even the marker of a run can be sealed
 	bert := with("X-User", "bert")
 	never.pay("x", bert).wantProblem(e, 503, "record-unwritable", "1")
 	if e.log.count("a run cannot be marked") != 1 {
@@ -188,7 +188,7 @@ func onceSealFails(e *env) {
 	c.want(e, 4)
 }
 
-// A growingCodec seals records as something larger.
+// A growingCodec makes records larger.
 type growingCodec struct{}
 
 func (growingCodec) Seal(record []byte, _ string) ([]byte, error) {
@@ -199,7 +199,7 @@ func (growingCodec) Open(sealed []byte, _ string) ([]byte, error) {
 	return hex.DecodeString(string(sealed))
 }
 
-// The size of the record in Redis counts.
+// onceLargeRecord shows that the limit applies to the record as Redis stores it.
 func onceLargeRecord(e *env) {
 	const limit, room = 1000, 64 << 10
 	for name, test := range map[string]struct {

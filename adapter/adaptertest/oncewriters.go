@@ -22,7 +22,7 @@ var onceWriters = []scenario{
 	{name: "once: the writer works", run: onceWriterWorks},
 	{name: "once: a writer that only unwraps", run: onceUnwraps},
 	{name: "once: nothing is sent before it is stored", run: onceHeldBack},
-	{name: "once: a stream streams", run: onceStreams},
+	{name: "once: a stream is not held back", run: onceStreams},
 	{name: "once: early hints", run: onceEarlyHints},
 	{name: "once: a hijacked connection", run: onceHijacked},
 	{name: "once: an answer that is shorter than promised", run: onceShort},
@@ -32,7 +32,7 @@ var onceWriters = []scenario{
 }
 
 func onceWriterKinds(e *env) {
-	tell := func(w http.ResponseWriter, r *http.Request) {
+	describeWriter := func(w http.ResponseWriter, r *http.Request) {
 		_, flusher := w.(http.Flusher)
 		_, hijacker := w.(http.Hijacker)
 		_, readerFrom := w.(io.ReaderFrom)
@@ -41,7 +41,7 @@ func onceWriterKinds(e *env) {
 		_, _ = fmt.Fprintln(w, flusher, hijacker, readerFrom, stringWriter, pusher)
 	}
 	for _, change := range []func(*httptest.Server){func(*httptest.Server) {}, http2, wrapped} {
-		s := e.serveWith(change, Route{Pattern: "/free/{id}", Handler: tell}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: tell})
+		s := e.serveWith(change, Route{Pattern: "/free/{id}", Handler: describeWriter}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: describeWriter})
 		s.pay("x", with("X-User", s.srv.URL)).want(e, 200, s.pay("x", func(r *http.Request) { r.URL.Path = "/free/1" }).body)
 	}
 }
@@ -77,7 +77,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errExploded }
 
-// http.ResponseController finds its way around whatever only unwraps: the recorder must be on that way.
+// onceUnwraps has a writer that only unwraps: http.ResponseController must still reach the
+// recorder.
 func onceUnwraps(e *env) {
 	s := e.serveWith(func(srv *httptest.Server) {
 		next := srv.Config.Handler
@@ -85,7 +86,7 @@ func onceUnwraps(e *env) {
 	}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "one ")
-		_ = http.NewResponseController(w).Flush() // the frameworks' own writers do not get that far
+		_ = http.NewResponseController(w).Flush() // the writers of frameworks may hide this one
 		_, _ = io.WriteString(w, "two")
 	}})
 	first := s.pay("x")
@@ -102,7 +103,7 @@ type unwrapping struct{ http.ResponseWriter }
 
 func (w unwrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client that has the last byte finds the record. Nothing at all is sent before.
+// onceHeldBack shows that no byte is sent before the record is stored.
 func onceHeldBack(e *env) {
 	s := e.serveWith(func(srv *httptest.Server) {
 		next := srv.Config.Handler
@@ -122,7 +123,7 @@ func onceHeldBack(e *env) {
 	}
 }
 
-// A noting writer calls a function before it sends anything.
+// A noting writer calls a function before it sends.
 type noting struct {
 	http.ResponseWriter
 	note func()
@@ -168,7 +169,7 @@ func onceStreams(e *env) {
 
 func onceEarlyHints(e *env) {
 	if e.adapter.Name == "Gin" || e.adapter.Name == "Echo" {
-		return // their writers take 103 for the answer, with or without a guard
+		return // their writers take 103 for the final status, without a guard as well
 	}
 	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>")
@@ -234,7 +235,8 @@ func onceLong(e *env) {
 	s.pay("x").wantReplay(e, first)
 }
 
-// net/http refuses all that comes after a write beyond Content-Length, and breaks the connection of an answer that is too short then.
+// After a write beyond Content-Length, net/http refuses all further writes. It cuts the connection
+// if the answer is too short then.
 func onceRefusedWrite(e *env) {
 	for name, rest := range map[string]func(http.ResponseWriter) error{
 		"Write":       func(w http.ResponseWriter) error { _, err := w.Write([]byte("six!")); return err },

@@ -87,7 +87,7 @@ func handlerLocks(e *env) {
 	e.wantFree(lockName)
 }
 
-// The contexts that a server could be given by mistake: all requests would be one owner.
+// These give a server a BaseContext by mistake that has an owner: all requests would have that owner.
 
 func ownerInBaseContext(e *env) {
 	excludes(e, core.WithOwner(background))
@@ -124,8 +124,8 @@ func handlerInBaseContext(e *env) {
 	p.answer().want(e, 200, "done")
 }
 
-// excludes shows that two requests of a server with such a BaseContext exclude each other, and that the lock of the first is
-// no concern of the second.
+// excludes shows that two requests to a server with that BaseContext exclude each other, and that
+// the second does not have the lease of the first.
 func excludes(e *env, base context.Context) {
 	e.Helper()
 	const name = "inside"

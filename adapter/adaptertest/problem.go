@@ -15,8 +15,8 @@ type problem struct {
 	Detail string `json:"detail"`
 }
 
-// wantProblem fails the test unless the answer is the refusal urn:reqlock:problem:problemType with that
-// Retry-After; "": without the header.
+// wantProblem fails the test unless the answer is the refusal urn:reqlock:problem:problemType with
+// that Retry-After; "": without the header.
 func (a answer) wantProblem(e *env, status int, problemType, retryAfter string) {
 	e.Helper()
 	if a.err != nil {

@@ -24,14 +24,14 @@ var processes = []scenario{
 	{name: "two server processes, requests do not wait", run: processesAtOnce},
 }
 
-// These have [Main] be a server process of one adapter that takes its locks there.
+// With these variables, [Main] runs a server process of one adapter.
 const (
 	redisVariable   = "REQLOCK_CONFORMANCE_REDIS"
 	adapterVariable = "REQLOCK_CONFORMANCE_ADAPTER"
 )
 
-// serverProcess serves the adapter's routes until its input ends. It says where on its output, and returns an error if
-// anything is left in the end.
+// serverProcess serves the adapter's routes until its input ends. It writes its address to its
+// output, and returns an error if anything is left at the end.
 func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Writer) error {
 	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
 	defer rdb.Close()
@@ -73,14 +73,14 @@ func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Write
 	return goleak.Find()
 }
 
-// The keys by which handlers of all processes find each other out, and count.
+// The Redis keys that the handlers of all processes share.
 const (
 	insideKey = "test:inside"
 	totalKey  = "test:total"
 )
 
-// countingHandler answers 500 if another handler is inside, in whatever process. It counts its runs in a way that would
-// miss some if there were two.
+// countingHandler answers 500 if another handler is inside, in any process. It counts runs without
+// atomic commands, so that two at a time would miss one.
 func countingHandler(rdb *redis.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -104,7 +104,7 @@ func countingHandler(rdb *redis.Client) http.HandlerFunc {
 	}
 }
 
-// A process is a server in a process of its own.
+// A process is a server process.
 type process struct {
 	*os.Process
 	url    string
@@ -120,8 +120,8 @@ func (p *process) kill(e *env) {
 	}
 }
 
-// startProcess runs a server process that has its Redis at an address. It ends with the test, and must end well unless it
-// was killed before.
+// startProcess runs a server process with its Redis at an address. It ends with the test, without
+// an error unless it was killed.
 func (e *env) startProcess(redisAddr string, environment ...string) *process {
 	e.Helper()
 	binary, err := os.Executable()

@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// A refusal is a row of the table of answers to requests whose handler does not run.
+// A refusal is a row of the table of refused requests.
 type refusal struct {
 	name    string
 	setup   []func(*setup)
@@ -69,7 +69,7 @@ var refusalTable = []refusal{
 	},
 	{
 		name:    "Redis dies while requests wait",
-		setup:   []func(*setup){commandTimeout(5 * time.Second)}, // some is in doubt for so long
+		setup:   []func(*setup){commandTimeout(5 * time.Second)}, // how long the doubtful command takes
 		config:  waits,
 		arrange: func(e *env, s *site) { e.hold(lockName) },
 		request: func(s *site) answer {
@@ -77,7 +77,7 @@ var refusalTable = []refusal{
 			s.e.eventually("a request waits", func() bool { return s.e.locks.Stats().Waiting == 1 })
 			s.e.redis.Kill(s.e.T)
 			s.e.ends = append(s.e.ends, func() { s.e.redis.Restart(s.e.T) })
-			second := s.startGet(order) // queues up behind the first, or finds out by itself
+			second := s.startGet(order) // waits behind the first, or fails by itself
 			second.answer()
 			s.e.outcome()
 			return waiter.answer()
@@ -286,7 +286,8 @@ func decidedBy(policy guard.PolicyFunc) func(*guard.Config) {
 	return func(cfg *guard.Config) { cfg.Key, cfg.Policy = nil, policy }
 }
 
-// refusals are the rows of the table, each also with FailOpen: it must make no difference unless Redis is unavailable.
+// refusals returns two scenarios for each row: with FailOpen, which must make no difference unless
+// Redis is unavailable, and without.
 func refusals() (list []scenario) {
 	for _, row := range refusalTable {
 		list = append(list,
@@ -348,7 +349,7 @@ func (row refusal) test(e *env, failOpen bool) {
 	}
 }
 
-// queue has n requests wait for the lock of order. They end with the test.
+// queue lets n requests wait for the lock of order, until the test ends.
 func (e *env) queue(s *site, n int) {
 	e.Helper()
 	for range n {
@@ -361,7 +362,7 @@ func isScript(args []string) bool {
 	return strings.EqualFold(args[0], "EVALSHA") || strings.EqualFold(args[0], "EVAL")
 }
 
-// replyToScripts answers every script in Redis's place, until the test ends.
+// replyToScripts answers every script in place of Redis, until the test ends.
 func (e *env) replyToScripts(raw string) {
 	rule := e.proxy.OnEvery(isScript, redistest.ReplyWith(raw))
 	e.ends = append(e.ends, rule.Remove)

@@ -61,14 +61,14 @@ func http2Excludes(e *env) {
 	}
 }
 
-// HTTP/2 tells of a client that has left whether its body has been read or not.
+// HTTP/2 notices a client that left, whether its body was read or not.
 func http2ClientLeaves(e *env) {
 	e.hold(lockName)
 	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(http.ResponseWriter, *http.Request) {
 		e.Error("the handler ran without the lock")
 	}})
 	for range 20 {
-		p := s.start(s.request(http.MethodPost, order, strings.NewReader("a body that nobody has read")))
+		p := s.start(s.request(http.MethodPost, order, strings.NewReader("an unread body")))
 		e.eventually("the request waits", func() bool { return e.locks.Stats().Waiting == 1 })
 		p.hangUp()
 		if o := e.outcome(); o.Status != 499 {
@@ -106,7 +106,7 @@ func timeoutHandler(e *env) {
 	first := s.startGet(order + "?first")
 	inside := g.next()
 	first.answer().want(e, 503, "too late")
-	for range 3 { // the handler still runs, whatever the client was told
+	for range 3 { // the handler still runs, although the client has an answer
 		s.get(order).wantProblem(e, 409, "locked", "1")
 	}
 	inside.leave()
@@ -143,7 +143,7 @@ func writeTimeout(e *env) {
 }
 
 func writerNotWrapped(e *env) {
-	tell := func(w http.ResponseWriter, r *http.Request) {
+	describeWriter := func(w http.ResponseWriter, r *http.Request) {
 		kind := fmt.Sprintf("%T", w)
 		_, flusher := w.(http.Flusher)
 		_, hijacker := w.(http.Hijacker)
@@ -153,10 +153,10 @@ func writerNotWrapped(e *env) {
 		_, _ = fmt.Fprintln(w, kind, flusher, hijacker, readerFrom, stringWriter, unwraps)
 	}
 	s := e.serve(
-		Route{Pattern: "/free/{id}", Handler: tell},
+		Route{Pattern: "/free/{id}", Handler: describeWriter},
 		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) {
 			cfg.MaxHold, cfg.BufferBody = time.Minute, 1000
-		})}, Handler: tell},
+		})}, Handler: describeWriter},
 	)
 	s.get(order).want(e, 200, s.get("/free/"+key).body)
 }

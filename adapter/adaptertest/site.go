@@ -40,7 +40,7 @@ func (e *env) serveWith(change func(*httptest.Server), routes ...Route) *site {
 	s.client = s.srv.Client()
 	s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 100
 	s.client.Timeout = 2 * patience
-	e.ends = append(e.ends, s.srv.Close) // the test's context has ended: that lets all handlers out
+	e.ends = append(e.ends, s.srv.Close) // handlers end with the test's context, which has ended
 	return s
 }
 
@@ -130,7 +130,7 @@ func (p *pending) answer() answer {
 	return a
 }
 
-// want fails the test unless the answer is the one that a handler gave.
+// want fails the test unless the answer has this status and body.
 func (a answer) want(e *env, status int, body string) {
 	e.Helper()
 	if a.err != nil || a.status != status || a.body != body {
@@ -138,7 +138,7 @@ func (a answer) want(e *env, status int, body string) {
 	}
 }
 
-// dial opens a connection of its own to the site, for requests that an http.Client would not send.
+// dial opens a connection to the site, for requests that an http.Client does not send.
 func (s *site) dial() net.Conn {
 	s.e.Helper()
 	conn, err := net.DialTimeout("tcp", s.srv.Listener.Addr().String(), patience)
@@ -152,7 +152,7 @@ func (s *site) dial() net.Conn {
 	return conn
 }
 
-// raw sends a POST of order as it is written, on a connection of its own, and reads the answer.
+// raw sends a POST of order with exactly these headers, on a new connection, and reads the answer.
 func (s *site) raw(headers, body string) answer {
 	s.e.Helper()
 	conn := s.dial()
@@ -162,7 +162,7 @@ func (s *site) raw(headers, body string) answer {
 	return s.read(bufio.NewReader(conn))
 }
 
-// read reads one answer off a connection.
+// read reads one answer from a connection.
 func (s *site) read(in *bufio.Reader) answer {
 	s.e.Helper()
 	response, err := http.ReadResponse(in, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// RunSpellings runs only the tests about the spelling of URLs, for each way to set up a router.
+// RunSpellings runs only the tests of how URLs are spelled, for a router with another set-up.
 func RunSpellings(t *testing.T, a Adapter) {
 	for _, s := range spellings {
 		t.Run(a.Name+"/"+s.name, func(t *testing.T) {
@@ -22,12 +22,12 @@ func RunSpellings(t *testing.T, a Adapter) {
 var spellings = []scenario{
 	{name: "one resource has one key however its URL is spelled", run: oneKey},
 	{name: "handlers that see the same value have the same key", run: keyOfWhatIsSeen},
-	{name: "a spelling does not get past the lock that another holds", run: noWayPast},
-	{name: "a path encoded twice does not run beside one that its handler cannot tell it from", run: encodedTwice},
+	{name: "no spelling bypasses the lock of another", run: noWayPast},
+	{name: "a path encoded twice does not run beside the path that its handler sees", run: encodedTwice},
 }
 
-// Each line is one resource in all its spellings. A router may refuse a spelling. An escaped escape is
-// in the line of the text it stands for: some routers hand over a%2Fb for both.
+// Each line has all spellings of one resource. A router may refuse a spelling. An escaped escape is
+// in the line of its text, because some routers return a%2Fb for both.
 var spelled = map[string][][]string{
 	"/u/{id}": {
 		{"/u/42", "/u/%34%32", "/u/4%32", "/u/%2534%2532", "/u/%25%33%34%32", "/u/%252534%32"},
@@ -45,7 +45,7 @@ var spelled = map[string][][]string{
 	},
 }
 
-// keyed serves a pattern, and sends each key and each value that the handler sees to channels.
+// keyed serves a pattern. It sends each key, and each value that the handler sees, to a channel.
 func (e *env) keyed(pattern string, key keyfuncs.Func) (s *site, keys, seen chan string) {
 	keys, seen = make(chan string, 10), make(chan string, 10)
 	s = e.serve(Route{
@@ -62,7 +62,7 @@ func (e *env) keyed(pattern string, key keyfuncs.Func) (s *site, keys, seen chan
 	return s, keys, seen
 }
 
-// ask sends a request and says whether the handler has run. A router or a key function may refuse
+// ask sends a request and reports whether the handler ran. A router or a key function may refuse
 // it.
 func (s *site) ask(url string) bool {
 	s.e.Helper()
@@ -104,8 +104,8 @@ func oneKey(e *env) {
 	}
 }
 
-// A key function does not know how often its handler decodes the router's value, so the key depends on
-// that value alone.
+// A key function does not know how often its handler decodes the router's value, so the key depends
+// on that value alone.
 func keyOfWhatIsSeen(e *env) {
 	for pattern, resources := range spelled {
 		for name, key := range map[string]keyfuncs.Func{
@@ -137,14 +137,14 @@ func keyOfWhatIsSeen(e *env) {
 func noWayPast(e *env) {
 	g := e.gate()
 	s := e.serve(Route{Pattern: "/u/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
-		if id, err := keyfuncs.PathValue("id")(r); id == "42" && err == nil { // to Echo, "/u//42" is about "/42"
+		if id, err := keyfuncs.PathValue("id")(r); id == "42" && err == nil { // for Echo, the id of "/u//42" is "/42"
 			g.ServeHTTP(w, r)
 		}
 	}})
 	first := s.startGet("/u/42")
 	inside := g.next()
 	for _, url := range []string{"/u/%34%32", "/u/4%32", "/u/%342", "/u//42", "/u/./42", "/u/x/../42", "/u/%2e/42", "/u/%2534%2532"} {
-		_ = s.get(url) // the gate tells of two inside
+		_ = s.get(url) // the gate fails the test if two are inside
 	}
 	inside.leave()
 	first.answer().want(e, http.StatusOK, "done")
@@ -194,7 +194,7 @@ func encodedTwice(e *env) {
 	}
 }
 
-// wildcards is the key of all wildcards of a pattern in spelled.
+// wildcards returns the key of all wildcards of a pattern.
 func (e *env) wildcards(pattern string) keyfuncs.Func {
 	if pattern == "/u/{id}" {
 		return keyfuncs.PathValue("id")
@@ -202,7 +202,7 @@ func (e *env) wildcards(pattern string) keyfuncs.Func {
 	return keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue(e.adapter.restName()))
 }
 
-// restName is the name of the wildcard {rest...}.
+// restName returns the name of the wildcard {rest...}.
 func (a Adapter) restName() string {
 	if a.Rest == "" {
 		return "rest"

@@ -15,9 +15,9 @@ type scenario struct {
 	alone bool // it takes the whole machine: tests beside it would time out
 }
 
-// Run runs the suite with each of the adapters, one after another, and logs the results as a table. It
-// returns when all tests have ended. It needs Main as TestMain. A missing result is a failure, unless
-// -run or -skip chose some of the tests.
+// Run runs the suite with each of the adapters, one after another, and logs the results as a table.
+// It returns when all tests have ended. It needs Main as TestMain. A missing result is a failure,
+// unless -run or -skip chose some of the tests.
 func Run(t *testing.T, adapters ...Adapter) {
 	redistest.NeedsServer(t)
 	suite := slices.Concat(

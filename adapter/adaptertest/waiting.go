@@ -40,7 +40,7 @@ func freeLock(e *env) {
 			e.Errorf("%s: headers %v", method, a.header)
 		}
 		e.wantFree(lockName)
-		if o := e.outcome(); !o.Ran || o.Status != e.told(http.StatusCreated) || o.Err != nil || o.FailedOpen || o.Held <= 0 || o.Waited <= 0 {
+		if o := e.outcome(); !o.Ran || o.Status != e.knownStatus(http.StatusCreated) || o.Err != nil || o.FailedOpen || o.Held <= 0 || o.Waited <= 0 {
 			e.Errorf("%s: the outcome is %+v", method, o)
 		}
 	}
@@ -74,7 +74,7 @@ func waitsItsTurn(e *env) {
 	second := s.startGet(order)
 	e.eventually("the second waits", func() bool { return e.locks.Stats().Waiting == 1 })
 	seen := time.Now()
-	time.Sleep(20 * time.Millisecond) // something to measure
+	time.Sleep(20 * time.Millisecond) // a wait to measure
 	g.wantRuns(1)
 	waited := time.Since(seen)
 	inside.leave()
@@ -95,11 +95,11 @@ func clientLeavesQueue(e *env) {
 
 func clientLeavesQueueWithBody(e *env) {
 	leavesQueue(e, func(s *site) *http.Request {
-		return s.request(http.MethodPost, order, strings.NewReader("a body that nobody has read"))
+		return s.request(http.MethodPost, order, strings.NewReader("an unread body"))
 	}, func(cfg *guard.Config) { waits(cfg); cfg.BufferBody = 1000 })
 }
 
-// leavesQueue hangs up while the request waits, for longer than the test has patience.
+// leavesQueue hangs up while the request waits with a long WaitTime.
 func leavesQueue(e *env, request func(*site) *http.Request, change func(*guard.Config)) {
 	release := e.hold(lockName)
 	g := e.gate()
@@ -122,7 +122,7 @@ func leavesQueue(e *env, request func(*site) *http.Request, change func(*guard.C
 	g.wantRuns(1)
 }
 
-// A key function may fail because the request has ended; that is not the fault of the request.
+// A key function may fail because the request has ended, which is no fault of the request.
 func clientLeavesKey(e *env) {
 	looking := make(chan struct{})
 	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
@@ -139,7 +139,7 @@ func clientLeavesKey(e *env) {
 	}
 }
 
-// withDeadline has all requests end after a while, as an outer middleware does.
+// withDeadline sets a deadline for all requests, as an outer middleware does.
 func withDeadline(d time.Duration) func(*httptest.Server) {
 	return func(srv *httptest.Server) {
 		next := srv.Config.Handler
@@ -162,8 +162,8 @@ func deadlineWhileWaiting(e *env) {
 	}
 }
 
-// The lock may be free or held. A request must neither run nor get 409: with and without WaitTime, and
-// with several keys.
+// Redis is silent, so the lock may be free or held. A request must neither run nor get 409, with
+// and without WaitTime, and with several keys.
 func deadlineWhileRedisIsSilent(e *env) {
 	e.proxy.Stall()
 	e.ends = append(e.ends, e.proxy.Restore)

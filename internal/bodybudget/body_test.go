@@ -33,7 +33,7 @@ func post(body io.Reader, length int64) (*http.Request, *owned) {
 	return r, b
 }
 
-// within sets the budget for one test, which must give everything back.
+// within sets the budget for one test, which must return all of it.
 func within(t *testing.T, bytes int64) {
 	t.Helper()
 	Set(bytes)
@@ -123,7 +123,7 @@ func TestRead_NoRoomForTheRest(t *testing.T) {
 	defer b.account.Close()
 	var tooLarge *http.MaxBytesError
 	if _, err := Read(r, 1<<20); !errors.As(err, &tooLarge) || tooLarge.Limit != 10_000+Exempt-1 {
-		t.Errorf("%v, want that the body is larger than the budget", err)
+		t.Errorf("%v, want *http.MaxBytesError", err)
 	}
 	if got, err := io.ReadAll(r.Body); string(got) != text || err != nil {
 		t.Errorf("the body reads %d bytes, %v", len(got), err)

@@ -1,4 +1,4 @@
-// Package httpreq has what several packages ask of an *http.Request.
+// Package httpreq has functions of *http.Request that several packages need.
 package httpreq
 
 import (
@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Server returns the server that the request of ctx came by; nil: it is unknown.
+// Server returns the server that received the request of ctx; nil: unknown.
 func Server(ctx context.Context) *http.Server {
 	srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
 	return srv

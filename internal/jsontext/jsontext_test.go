@@ -77,11 +77,11 @@ func TestSameName(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]string{"key": into.Key, "s": into.S, "kéy": into.E}[field] == "found"
-			if got := SameName([]byte(name), []byte(field)); got != want {
-				t.Errorf("SameName(%q, %q) = %v, want %v", name, field, got, want)
+			if got := sameName([]byte(name), []byte(field)); got != want {
+				t.Errorf("sameName(%q, %q) = %v, want %v", name, field, got, want)
 			}
-			if got := HashName([]byte(name)) == HashName([]byte(field)); got != want {
-				t.Errorf("HashName(%q) == HashName(%q) is %v, want %v", name, field, got, want)
+			if got := hashName([]byte(name)) == hashName([]byte(field)); got != want {
+				t.Errorf("hashName(%q) == hashName(%q) is %v, want %v", name, field, got, want)
 			}
 		}
 	}

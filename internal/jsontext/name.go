@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// SameName reports whether encoding/json takes one name of a member for the other: it ignores case.
-func SameName(a, b []byte) bool { return bytes.EqualFold(a, b) }
+// sameName reports whether encoding/json takes two names of members for one: it ignores case.
+func sameName(a, b []byte) bool { return bytes.EqualFold(a, b) }
 
-// HashName returns a FNV-1a hash of a name, which is equal for all names that SameName takes for each
-// other.
-func HashName(name []byte) uint64 {
+// hashName returns a FNV-1a hash of a name, which is equal for all names that sameName takes for
+// each other.
+func hashName(name []byte) uint64 {
 	hash := uint64(14695981039346656037)
 	for len(name) > 0 {
 		r, size := utf8.DecodeRune(name)

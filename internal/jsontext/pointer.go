@@ -1,6 +1,8 @@
 package jsontext
 
 import (
+	"bytes"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -14,8 +16,8 @@ type Token struct {
 	Index int
 }
 
-// ParsePointer parses a JSON pointer, RFC 6901. problem says what is wrong with it, and what would be
-// right; "" means that it is valid.
+// ParsePointer parses a JSON pointer, RFC 6901. problem explains an invalid one, and names a valid
+// form; "": the pointer is valid.
 func ParsePointer(pointer string) (path []Token, problem string) {
 	switch {
 	case pointer == "":
@@ -45,4 +47,52 @@ func parseIndex(s string) int {
 		return math.MaxInt
 	}
 	return index
+}
+
+// The errors of Find.
+var (
+	ErrMissing   = errors.New("there is no value")
+	ErrMisplaced = errors.New("there is a scalar, or an array and no index, on the way to the value")
+	ErrAmbiguous = errors.New("a name on the way to the value is given more than once or in another case")
+)
+
+// Find returns the value at a pointer in the value, with all that follows it.
+func (t Text) Find(pointer []Token) (Text, error) {
+	for _, token := range pointer {
+		switch t[0] {
+		case '{':
+			value, err := t.member(token.Name)
+			if err != nil {
+				return nil, err
+			}
+			t = value
+		case '[':
+			if token.Index < 0 {
+				return nil, ErrMisplaced
+			}
+			t = t.element(token.Index)
+		case 'n':
+			return nil, ErrMissing
+		default:
+			return nil, ErrMisplaced
+		}
+		if t == nil {
+			return nil, ErrMissing
+		}
+	}
+	return t, nil
+}
+
+// member returns a member of an object; nil: it has no such member.
+func (t Text) member(name []byte) (found Text, err error) {
+	for other, value := range t.members() {
+		if !sameName(name, other) {
+			continue
+		}
+		if found != nil || !bytes.Equal(name, other) {
+			return nil, ErrAmbiguous
+		}
+		found = value
+	}
+	return found, nil
 }

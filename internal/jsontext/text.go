@@ -1,6 +1,6 @@
-// Package jsontext reads JSON that is known to be valid, without decoding it. Package keyfuncs finds
-// one value with it, package idempotency digests whole documents. It never recurses, however deep a
-// document is nested.
+// Package jsontext reads JSON without decoding it: Find returns the value at a JSON pointer, for
+// keys, and Digests sums up values, for fingerprints. Both refuse names that encoding/json may take
+// for one another. The package never recurses, however deep a document is nested.
 package jsontext
 
 import (
@@ -13,9 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Valid reports whether a document is JSON, in UTF-8, that all decoders read alike as far as its
-// strings go: without lone surrogates, which each decoder replaces by something else. The rest of
-// this package relies on it.
+// Valid reports whether a document is JSON in UTF-8 without lone surrogates, which decoders replace
+// in different ways. The rest of this package relies on it.
 func Valid(document []byte) bool {
 	return json.Valid(document) && utf8.Valid(document) && !hasLoneSurrogate(document)
 }
@@ -51,31 +50,8 @@ func escapedRune(t []byte) rune {
 	return rune(n)
 }
 
-// EndOfString returns the index after the string that begins at start.
-func EndOfString(document []byte, start int) int {
-	for i := start + 1; ; i++ {
-		switch document[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i++
-		}
-	}
-}
-
-// EndOfLiteral returns the index after the number, true, false or null that begins at start.
-func EndOfLiteral(document []byte, start int) int {
-	for i := start; i < len(document); i++ {
-		switch document[i] {
-		case ' ', '\t', '\r', '\n', ',', ']', '}':
-			return i
-		}
-	}
-	return len(document)
-}
-
-// AppendUnquoted decodes the text between the quotes of a string, and appends it to dst.
-func AppendUnquoted(dst, text []byte) []byte {
+// appendUnquoted decodes the text between the quotes of a string, and appends it to dst.
+func appendUnquoted(dst, text []byte) []byte {
 	dst = slices.Grow(dst, len(text)) // no escape is shorter than what it stands for
 	for {
 		i := bytes.IndexByte(text, '\\')
@@ -111,7 +87,7 @@ func AppendUnquoted(dst, text []byte) []byte {
 	}
 }
 
-// A Text begins with a JSON value and goes on with what follows it in its document.
+// A Text is the rest of a document from a JSON value on.
 type Text []byte
 
 // Trim removes white space before the value.
@@ -120,29 +96,62 @@ func (t Text) Trim() Text { return bytes.TrimLeft(t, " \t\r\n") }
 // End returns the length of the value.
 func (t Text) End() int {
 	depth := 0
-	for i := 0; i < len(t); i++ {
-		switch t[i] {
-		case '"':
-			i = EndOfString(t, i) - 1
+	for start, end := t.nextToken(0); start < len(t); start, end = t.nextToken(end) {
+		switch t[start] {
 		case '{', '[':
 			depth++
-			continue
 		case '}', ']':
 			depth--
-		case ' ', '\t', '\r', '\n', ',', ':':
-			continue
-		default:
-			i = EndOfLiteral(t, i) - 1
 		}
 		if depth == 0 {
-			return i + 1
+			return end
 		}
 	}
 	return len(t)
 }
 
-// Members yields the names and values of an object, each value with all that follows it.
-func (t Text) Members() iter.Seq2[[]byte, Text] {
+// nextToken returns where the first token from i on starts and ends: a bracket, a string with its
+// quotes, a number, true, false or null. start is len(t) if there is none.
+func (t Text) nextToken(i int) (start, end int) {
+	for i < len(t) && (isSpace(t[i]) || t[i] == ',' || t[i] == ':') {
+		i++
+	}
+	if i == len(t) {
+		return i, i
+	}
+	switch t[i] {
+	case '{', '[', '}', ']':
+		return i, i + 1
+	case '"':
+		return i, t.endOfString(i)
+	}
+	return i, t.endOfLiteral(i)
+}
+
+func (t Text) endOfString(start int) int {
+	for i := start + 1; ; i++ {
+		switch t[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+	}
+}
+
+func (t Text) endOfLiteral(start int) int {
+	for i := start; i < len(t); i++ {
+		if c := t[i]; isSpace(c) || c == ',' || c == ']' || c == '}' {
+			return i
+		}
+	}
+	return len(t)
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
+// members yields the names and values of an object, each value with all that follows it.
+func (t Text) members() iter.Seq2[[]byte, Text] {
 	return func(yield func([]byte, Text) bool) {
 		for rest := t[1:].Trim(); rest[0] != '}'; rest = rest.next() {
 			name := rest.End()
@@ -155,8 +164,8 @@ func (t Text) Members() iter.Seq2[[]byte, Text] {
 	}
 }
 
-// Element returns an element of an array, with all that follows it; nil: the array is shorter.
-func (t Text) Element(index int) Text {
+// element returns an element of an array, with all that follows it; nil: the array is shorter.
+func (t Text) element(index int) Text {
 	for rest := t[1:].Trim(); rest[0] != ']'; rest = rest.next() {
 		if index == 0 {
 			return rest
@@ -166,8 +175,8 @@ func (t Text) Element(index int) Text {
 	return nil
 }
 
-// next returns what follows the value in its object or array: the next name or value, or the closing
-// bracket.
+// next returns what follows the value in its object or array: the next name or value, or the
+// closing bracket.
 func (t Text) next() Text {
 	rest := t[t.End():].Trim()
 	if rest[0] == ',' {
@@ -178,9 +187,9 @@ func (t Text) next() Text {
 
 // Unquote decodes the value, which is a string. The result may share the memory of t.
 func (t Text) Unquote() []byte {
-	text := t[1 : t.End()-1]
+	text := t[1 : t.endOfString(0)-1]
 	if bytes.IndexByte(text, '\\') < 0 {
 		return text
 	}
-	return AppendUnquoted(nil, text)
+	return appendUnquoted(nil, text)
 }

@@ -9,7 +9,7 @@ import (
 
 const prefix = "reqlock: keyfuncs: "
 
-// An Error wraps one of the errors of package keyfuncs, in the words of one source. A source makes
+// An Error wraps one of the errors of package keyfuncs, with the text of one source. A source makes
 // its errors once, so that a refusal allocates nothing.
 type Error struct {
 	kind   error

@@ -18,12 +18,12 @@ import (
 type Section struct {
 	context.Context
 
-	Server *http.Server // that the request came by; nil: unknown
+	Server *http.Server // that received the request; nil: unknown
 
 	mu      sync.Mutex
 	lease   *core.Lease // of all locks of the request
-	failure error       // what ReleaseBy failed with
-	status  int         // that SetStatus was called with
+	failure error       // of ReleaseBy
+	status  int         // of SetStatus
 }
 
 type contextKey struct{}
@@ -52,7 +52,7 @@ func (s *Section) Hold(lease *core.Lease) {
 	s.lease = lease
 }
 
-// Lease returns the lease; nil: there is none, or not any more.
+// Lease returns the lease; nil: there is none, or none any more.
 func (s *Section) Lease() *core.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Section) ReleaseBy(release func(*core.Lease) error) error {
 	return err
 }
 
-// Failure returns what ReleaseBy failed with.
+// Failure returns the error of ReleaseBy.
 func (s *Section) Failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Section) SetStatus(status int) {
 	s.status = status
 }
 
-// Status returns what SetStatus was called with.
+// Status returns the status that SetStatus set; 0: unknown.
 func (s *Section) Status() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

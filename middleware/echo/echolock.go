@@ -1,15 +1,20 @@
-// Package echolock guards Echo handlers with distributed locks: requests with the same key run one at
-// a time, on however many machines the service runs.
+// Package echolock guards Echo handlers with distributed locks: requests with the same key run one
+// at a time, on however many machines the service runs.
 //
 //	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 //	e.POST("/orders/:id/pay", pay, lock)
 //
-// It works on an Echo, a group and a single route. Requests that no route matches are not locked, nor
-// those that match only the not-found handler of a group. Package guard does the work; see there for
-// Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+// It works on an Echo, a group and a single route. Requests that no route matches are not locked,
+// with one exception: a path may have both a route and a not-found handler, as a group's own path
+// may. There, a request with a method that has no route is locked before it gets its 404. Package
+// guard does the work; see there for Config, for the answers that clients get, and for LeaseFrom,
+// Release and Detach.
 //
-// Echo renders the error that a handler returns after all middleware: the lock is released by then. A
-// handler whose error answer needs the protection of the lock calls c.Error(err) itself.
+// Add routes with the methods of Echo and Group. Echo does not list those of Router.Add: on the
+// path of a not-found handler, their requests are taken for unmatched, and not locked.
+//
+// Echo renders the error that a handler returns after all middleware: the lock is released by then.
+// A handler whose error answer needs the protection of the lock calls c.Error(err) itself.
 package echolock
 
 import (
@@ -17,10 +22,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -32,32 +35,32 @@ import (
 // Config is the guard's.
 type Config = guard.Config
 
-// An Option is what Echo's users expect beside the Config, for New and Idempotent.
-type Option func(*middle)
+// An Option configures New and Idempotent beside the Config.
+type Option func(*wrapper)
 
-// WithSkipper passes the requests for which skip returns true, without a lock or a key. The last one
-// counts; nil passes none.
+// WithSkipper passes the requests for which skip returns true, without a lock or a key. The last
+// one counts; nil passes none.
 func WithSkipper(skip middleware.Skipper) Option {
-	return func(m *middle) { m.skip = skip }
+	return func(w *wrapper) { w.skip = skip }
 }
 
-// WithErrorHandler answers what the guard refuses with answer, in place of the Config's ErrorHandler;
-// setting both is refused. err is a *guard.Error. What answer returns goes to Echo's HTTPErrorHandler,
-// as a handler's error does; after an answer of its own it returns nil. The last one counts; nil
-// leaves it to the Config.
+// WithErrorHandler answers what the guard refuses with answer, in place of the Config's
+// ErrorHandler; setting both is refused. err is a *guard.Error. What answer returns goes to Echo's
+// HTTPErrorHandler, as a handler's error does; after an answer of its own it returns nil. The last
+// one counts; nil leaves it to the Config.
 func WithErrorHandler(answer func(c echo.Context, err error) error) Option {
-	return func(m *middle) { m.answer = answer }
+	return func(w *wrapper) { w.answer = answer }
 }
 
-// New returns a middleware that runs the rest of the chain under the lock of its request, or answers
-// in its place. It panics on a Config that can never work; see guard.New.
+// New returns a middleware that runs the rest of the chain under the lock of its request, or
+// answers in its place. It panics on a Config that can never work; see guard.New.
 func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc {
-	m := newMiddle(options, &cfg.ErrorHandler)
+	wrap := newWrapper(options, &cfg.ErrorHandler)
 	g, err := guard.New(locks, cfg)
 	if err != nil {
 		panic(err)
 	}
-	return m.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+	return wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetRequest(r)
 			err = next(c)
@@ -69,65 +72,65 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 	})
 }
 
-// middle is what New and Idempotent share.
-type middle struct {
-	skip     middleware.Skipper
-	answer   func(c echo.Context, err error) error // of WithErrorHandler
-	notFound sync.Map                              // by *echo.Echo: the paths of its not-found handlers, map[string]bool
+// A wrapper has the state that New and Idempotent share.
+type wrapper struct {
+	skip      middleware.Skipper
+	answer    func(c echo.Context, err error) error // of WithErrorHandler
+	unmatched sync.Map                              // by *echo.Echo: its unmatchedPaths at the first request
 }
 
-// newMiddle applies options. It sets errorHandler, that of a Config, if WithErrorHandler is one.
-func newMiddle(options []Option, errorHandler *func(http.ResponseWriter, *http.Request, error)) *middle {
-	m := &middle{}
+// newWrapper applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
+func newWrapper(options []Option, errorHandler *func(http.ResponseWriter, *http.Request, error)) *wrapper {
+	w := &wrapper{}
 	for i, option := range options {
 		if option == nil {
 			panic(fmt.Sprintf("reqlock: echolock: option %d of %d is nil; want one such as WithSkipper(skip)", i+1, len(options)))
 		}
-		option(m)
+		option(w)
 	}
-	if m.answer != nil {
+	if w.answer != nil {
 		if *errorHandler != nil {
 			panic("reqlock: echolock: both WithErrorHandler and the Config's ErrorHandler are set; use one of them")
 		}
-		*errorHandler = m.refuse
+		*errorHandler = w.refuse
 	}
-	return m
+	return w
 }
 
-// refuse is a Config's ErrorHandler that asks m.answer.
-func (m *middle) refuse(_ http.ResponseWriter, r *http.Request, err error) {
+// refuse is the ErrorHandler that calls w.answer.
+func (w *wrapper) refuse(_ http.ResponseWriter, r *http.Request, err error) {
 	f := r.Context().Value(refusalKey{}).(*refusal)
-	f.err = m.answer(f.c, err)
+	f.err = w.answer(f.c, err)
 }
 
-// A refusal takes the error that WithErrorHandler's function returns. The context of the request leads
-// to it, and may outlive it: Echo reuses its contexts, so c is removed at the end.
+// A refusal keeps the error that WithErrorHandler's function returns. The context of the request
+// leads to it, and may outlive the request. Echo reuses c, so c is removed at the end.
 type refusal struct {
 	c   echo.Context
-	err error // for Echo's central error handling
+	err error // for Echo's HTTPErrorHandler
 }
 
 type refusalKey struct{}
 
-// A server serves a request that knows what Echo has matched. It returns the error for Echo's central
-// error handling.
+// A server serves a request that has Echo's route. It returns the error for Echo's
+// HTTPErrorHandler.
 type server func(c echo.Context, r *http.Request, next echo.HandlerFunc) error
 
-func (m *middle) around(serve server) echo.MiddlewareFunc {
+func (w *wrapper) around(serve server) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if m.skip != nil && m.skip(c) || !m.matched(c) {
+			if w.skip != nil && w.skip(c) || !w.matched(c) {
 				return next(c)
 			}
-			return m.enter(c, next, serve)
+			return w.enter(c, next, serve)
 		}
 	}
 }
 
-func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err error) {
+func (w *wrapper) enter(c echo.Context, next echo.HandlerFunc, serve server) (err error) {
 	request := c.Request()
 	ctx := request.Context()
-	if m.answer != nil {
+	if w.answer != nil {
 		f := &refusal{c: c}
 		ctx = context.WithValue(ctx, refusalKey{}, f)
 		defer func() {
@@ -143,77 +146,58 @@ func (m *middle) enter(c echo.Context, next echo.HandlerFunc, serve server) (err
 	return serve(c, r, next)
 }
 
-// matched reports whether Echo has matched a route. Inside a group, Echo's handlers for unmatched
-// requests have a path as well, which may be that of a route. Then matched asks the router for a
-// method that no route has: if that finds the same handler, nothing has matched. The method of the
-// request would not do: middleware may have changed it, and no client may bypass a lock that way.
-func (m *middle) matched(c echo.Context) bool {
-	e, r := c.Echo(), c.Request()
-	switch {
+// matched reports whether Echo has matched a route. It must not miss one, or a client could bypass
+// the lock. So it goes by what the router has found, and not by the request: middleware may have
+// changed that since.
+func (w *wrapper) matched(c echo.Context) bool {
+	switch e := c.Echo(); {
 	case c.Path() == "":
-		found := find(e, r, r.Method) // it has a path if the router was not asked yet, in Pre
+		found := find(c) // has a path if the router was not asked yet, in Pre
 		defer e.ReleaseContext(found)
-		return found.Path() != "" && m.matched(found)
-	case c.Get(echo.ContextKeyHeaderAllow) != nil && notAllowed(c.Handler()): // the header stays after middleware asked again
+		return found.Path() != "" && w.matched(found)
+	case c.Get(echo.ContextKeyHeaderAllow) != nil && c.ParamNames() == nil:
+		// 405, or the answer to OPTIONS. Allow alone stays if middleware asks the router again. The
+		// names of a route, or of a not-found handler, are never nil.
 		return false
-	case !m.notFoundPaths(e)[c.Path()]:
-		return true
+	case w.maybeUnmatched(e, c.Path()):
+		return !unmatchedPaths(e)[c.Path()] // there may be a route by now
 	}
-	unmatched := find(e, r, echo.RouteNotFound) // no route has this method
-	defer e.ReleaseContext(unmatched)
-	return unmatched.Path() != c.Path() || !same(unmatched.Handler(), c.Handler())
+	return true
 }
-
-// notAllowed reports whether h is Echo's handler for methods that a path does not have: 405, or the
-// answer to OPTIONS.
-func notAllowed(h echo.HandlerFunc) bool {
-	return same(h, echo.MethodNotAllowedHandler) || reflect.ValueOf(h).Pointer() == optionsCode
-}
-
-// optionsCode is the address of the code of Echo's OPTIONS handlers: each path has its own closure.
-var optionsCode = func() uintptr {
-	e := echo.New()
-	e.GET("/", echo.NotFoundHandler)
-	c := e.NewContext(nil, nil)
-	e.Router().Find(http.MethodOptions, "/", c)
-	return reflect.ValueOf(c.Handler()).Pointer()
-}()
 
 // find asks the router of the request's host. The caller releases the context.
-func find(e *echo.Echo, r *http.Request, method string) echo.Context {
+func find(c echo.Context) echo.Context {
+	e, r := c.Echo(), c.Request()
 	router, ok := e.Routers()[r.Host]
 	if !ok {
 		router = e.Router()
 	}
 	found := e.AcquireContext()
 	found.Reset(r, nil)
-	router.Find(method, echo.GetPath(r), found)
+	router.Find(r.Method, echo.GetPath(r), found)
 	return found
 }
 
-// notFoundPaths lists the not-found handlers of e once, at the first request: all routes exist then.
-func (m *middle) notFoundPaths(e *echo.Echo) map[string]bool {
-	if paths, ok := m.notFound.Load(e); ok {
-		return paths.(map[string]bool)
+// maybeUnmatched reports whether path was one of unmatchedPaths at the first request to e.
+func (w *wrapper) maybeUnmatched(e *echo.Echo, path string) bool {
+	paths, ok := w.unmatched.Load(e)
+	if !ok {
+		paths, _ = w.unmatched.LoadOrStore(e, unmatchedPaths(e))
 	}
-	paths := make(map[string]bool)
-	add := func(routes []*echo.Route) {
-		for _, route := range routes {
-			if route.Method == echo.RouteNotFound {
-				paths["/"+strings.TrimPrefix(route.Path, "/")] = true // as in the router
-			}
-		}
-	}
-	add(e.Router().Routes())
-	for _, router := range e.Routers() { // by host
-		add(router.Routes())
-	}
-	m.notFound.Store(e, paths)
-	return paths
+	return paths.(map[string]bool)[path]
 }
 
-// same compares closures, with their captured variables, which Go does not: Echo wraps handlers and
-// their middleware in closures.
-func same(f, g echo.HandlerFunc) bool {
-	return *(*unsafe.Pointer)(unsafe.Pointer(&f)) == *(*unsafe.Pointer)(unsafe.Pointer(&g))
+// unmatchedPaths returns the paths that have a not-found handler and no route.
+func unmatchedPaths(e *echo.Echo) map[string]bool {
+	routes := e.Router().Routes()
+	for _, router := range e.Routers() { // by host
+		routes = append(routes, router.Routes()...)
+	}
+	paths := make(map[string]bool)
+	for _, route := range routes {
+		path := "/" + strings.TrimPrefix(route.Path, "/") // as in the router
+		unmatched, seen := paths[path]
+		paths[path] = route.Method == echo.RouteNotFound && (unmatched || !seen)
+	}
+	return paths
 }

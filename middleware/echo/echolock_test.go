@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,99 +12,34 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newLocks is a client of the locks of a Redis of its own.
-func newLocks(t *testing.T) *core.Client {
-	t.Helper()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stats := locks.Stats(); stats != (core.Stats{}) {
-			t.Errorf("the lock client is not idle: %+v", stats)
-		}
-		if err := locks.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return locks
-}
-
-// take holds a lock as another process would, until the test ends.
-func take(t *testing.T, locks *core.Client, name string) {
-	t.Helper()
-	lease, err := locks.Lock(name).Acquire(context.Background(), core.AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lease.Release(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A site is an Echo that is served.
+// A site serves an Echo.
 type site struct {
-	*testing.T
-	echo   *echo.Echo
-	client *http.Client
-	url    string
+	*locktest.Site
+	echo *echo.Echo
 }
 
 // newSite serves an Echo; its routes may be added until the first request.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	e := echo.New()
-	srv := httptest.NewServer(e)
-	t.Cleanup(srv.Close)
-	client := srv.Client()
-	client.Timeout = 20 * time.Second
-	return &site{t, e, client, srv.URL}
+	return &site{locktest.Serve(t, e), e}
 }
 
-// want sends a request and fails the test unless the answer has the status, and the text in its body. What stands before
-// the path is the name of a host.
-func (s *site) want(method, path string, status int, text string, headers ...string) {
-	s.Helper()
-	host, path, _ := strings.Cut(path, "/")
-	r, err := http.NewRequestWithContext(s.Context(), method, s.url+"/"+path, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	r.Host = host
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := s.client.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	if response.StatusCode != status || !strings.Contains(string(body), text) {
-		s.Errorf("%s %s: answer %d %q, want %d with %q", method, path, response.StatusCode, body, status, text)
-	}
-}
-
-// tell answers with the name of the lock that is held.
-func tell(c echo.Context) error {
+// answerLock answers with the name of the lock that is held, and the pattern.
+func answerLock(c echo.Context) error {
 	name := "no lock"
 	if lease, ok := guard.LeaseFrom(c.Request().Context()); ok {
 		name = lease.Name()
@@ -115,16 +49,16 @@ func tell(c echo.Context) error {
 
 func by(key keyfuncs.Func) Config { return Config{Key: key} }
 
-func TestWhereItIsMounted(t *testing.T) {
+func TestNew_Mounted(t *testing.T) {
 	t.Parallel()
-	lock := New(newLocks(t), by(keyfuncs.PathValue("id")))
+	lock := New(locktest.New(t), by(keyfuncs.PathValue("id")))
 	for name, mount := range map[string]func(*echo.Echo){
-		"echo":             func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", tell) },
-		"group":            func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", tell) },
-		"group inside":     func(e *echo.Echo) { e.Group("/api").Group("/orders", lock).GET("/:id", tell) },
-		"route":            func(e *echo.Echo) { e.GET("/api/orders/:id", tell, lock) },
-		"without a slash":  func(e *echo.Echo) { e.GET("api/orders/:id", tell, lock) },
-		"the router's own": func(e *echo.Echo) { e.Router().Add("GET", "/api/orders/:id", lock(tell)) },
+		"echo":             func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
+		"group":            func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", answerLock) },
+		"group inside":     func(e *echo.Echo) { e.Group("/api").Group("/orders", lock).GET("/:id", answerLock) },
+		"route":            func(e *echo.Echo) { e.GET("/api/orders/:id", answerLock, lock) },
+		"without a slash":  func(e *echo.Echo) { e.GET("api/orders/:id", answerLock, lock) },
+		"the router's own": func(e *echo.Echo) { e.Router().Add("GET", "/api/orders/:id", lock(answerLock)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,75 +66,81 @@ func TestWhereItIsMounted(t *testing.T) {
 			mount(s.echo)
 			id := url.PathEscape(name)
 			for range 2 {
-				s.want("GET", "/api/orders/"+id, 200, "reqlock:"+name+", /api/orders/:id")
+				s.Want("GET", "/api/orders/"+id, 200, "reqlock:"+name+", /api/orders/:id")
 			}
 		})
 	}
 }
 
-// Echo runs the middleware of a group for what no route of it matches as well.
-func TestUnmatchedIsNotLocked(t *testing.T) {
+// Echo runs the middleware of a group for requests that none of its routes matches as well.
+func TestNew_Unmatched(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:one for all")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:one for all")
 	lock := New(locks, by(keyfuncs.Const("one for all")))
 	const refused = "urn:reqlock:problem:locked"
 	for name, test := range map[string]struct {
 		mount    func(*echo.Echo)
 		requests [][3]any // method and path, status, text
 	}{
-		"echo": {func(e *echo.Echo) { e.Use(lock); e.GET("/orders/:id", tell) }, [][3]any{
+		"echo": {func(e *echo.Echo) { e.Use(lock); e.GET("/orders/:id", answerLock) }, [][3]any{
 			{"GET /orders/1", 409, refused}, {"GET /elsewhere", 404, "Not Found"}, {"POST /orders/1", 405, ""}, {"OPTIONS /orders/1", 204, ""}, {"echo_route_not_found /orders/1", 405, ""},
 		}},
-		"group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", tell) }, [][3]any{
+		"group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", answerLock) }, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /api/elsewhere", 404, "Not Found"}, {"GET /api", 404, ""}, {"POST /api/orders/1", 404, ""}, {"echo_route_not_found /api/x", 404, ""}, {"GET /", 404, ""},
 		}},
 		"RouteNotFound": {func(e *echo.Echo) {
 			mine := func(c echo.Context) error { return c.String(http.StatusNotFound, "mine") }
 			e.RouteNotFound("/*", mine, lock)
 			g := e.Group("/api", lock)
-			g.GET("/orders/:id", tell)
+			g.GET("/orders/:id", answerLock)
 			g.RouteNotFound("/*", mine)
 		}, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /api/elsewhere", 404, "mine"}, {"POST /api/orders/1", 404, "mine"}, {"GET /elsewhere", 404, "mine"},
 		}},
-		"Host": {func(e *echo.Echo) { e.GET("/orders/:id", tell); e.Host("shop.test", lock).GET("/orders/:id/pay", tell) }, [][3]any{
+		"Host": {func(e *echo.Echo) {
+			e.GET("/orders/:id", answerLock)
+			e.Host("shop.test", lock).GET("/orders/:id/pay", answerLock)
+		}, [][3]any{
 			{"GET shop.test/orders/1/pay", 409, refused}, {"GET shop.test/elsewhere", 404, "Not Found"}, {"GET shop.test/orders/1", 404, ""}, {"GET other.test/orders/1", 200, "no lock"},
 		}},
 		"on the path of a group": {func(e *echo.Echo) {
 			g := e.Group("/api", lock)
-			g.GET("", tell)
-			g.POST("/*", tell)
+			g.GET("", answerLock)
+			g.POST("/*", answerLock)
 			item := e.Group("/items/:id", lock)
-			item.GET("", tell)
-			item.PUT("/*", tell)
+			item.GET("", answerLock)
+			item.PUT("/*", answerLock)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 404, "Not Found"}, {"OPTIONS /api", 404, ""}, {"echo_route_not_found /api", 404, ""},
-			{"POST /api/x", 409, refused}, {"GET /api/x", 404, ""}, {"POST /api/", 409, refused},
-			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/1", 404, ""}, {"POST /items/", 404, ""},
-			{"PUT /items/1/x", 409, refused}, {"GET /items/1/x", 404, ""}, {"PUT /items/1/", 409, refused},
+			{"GET /api", 409, refused}, {"POST /api/x", 409, refused}, {"POST /api/", 409, refused},
+			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/", 404, ""},
+			{"PUT /items/1/x", 409, refused}, {"PUT /items/1/", 409, refused},
+			// The path has a route, the method has none: this may be a route whose method was
+			// changed since.
+			{"POST /api", 409, refused}, {"OPTIONS /api", 409, refused}, {"echo_route_not_found /api", 409, refused}, {"GET /api/x", 409, refused},
+			{"POST /items/1", 409, refused}, {"GET /items/1/x", 409, refused},
 		}},
 		"a group without a slash": {func(e *echo.Echo) {
 			g := e.Group("api", lock)
-			g.GET("", tell)
-			g.GET("/orders/:id", tell)
+			g.GET("", answerLock)
+			g.GET("/orders/:id", answerLock)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 404, ""}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
+			{"GET /api", 409, refused}, {"POST /api", 409, refused}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
 		}},
 		"a group of everything": {func(e *echo.Echo) {
 			g := e.Group("", lock)
-			g.GET("/", tell)
-			g.GET("/orders/:id", tell)
+			g.GET("/", answerLock)
+			g.GET("/orders/:id", answerLock)
 		}, [][3]any{
 			{"GET /", 409, refused}, {"POST /", 404, ""}, {"GET /orders/1", 409, refused}, {"POST /orders/1", 404, ""}, {"GET /x", 404, ""},
 		}},
 		"the same path twice": {func(e *echo.Echo) {
-			e.Group("/api", lock).GET("", tell)
-			e.POST("/api", tell)
+			e.Group("/api", lock).GET("", answerLock)
+			e.POST("/api", answerLock)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 404, ""},
+			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 409, refused},
 		}},
-		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", tell) }, [][3]any{
+		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", answerLock) }, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /elsewhere", 404, ""},
 		}},
 	} {
@@ -211,19 +151,40 @@ func TestUnmatchedIsNotLocked(t *testing.T) {
 			for range 2 {
 				for _, r := range test.requests {
 					method, path, _ := strings.Cut(r[0].(string), " ")
-					s.want(method, path, r[1].(int), r[2].(string))
+					s.Want(method, path, r[1].(int), r[2].(string))
 				}
 			}
 		})
 	}
 }
 
-// A middleware that comes after the router may change the method, to one that has no route there, and whatever else the router
-// has gone by.
-func TestChangedAfterRouting(t *testing.T) {
+// A method without a route gets its 404 behind the lock.
+func TestNew_UnmatchedMethod(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:one for all")
+	s := newSite(t)
+	s.echo.Group("/api", New(locktest.New(t), by(keyfuncs.Const("k")))).GET("", answerLock)
+	s.Want("GET", "/api", 200, "reqlock:k")
+	s.Want("POST", "/api", 404, "Not Found")
+}
+
+// A route comes after requests to its path, which had only a not-found handler.
+func TestNew_RouteAddedLater(t *testing.T) {
+	t.Parallel()
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:k")
+	s := newSite(t)
+	g := s.echo.Group("/api", New(locks, by(keyfuncs.Const("k"))))
+	s.Want("GET", "/api", 404, "Not Found")
+	g.GET("", answerLock)
+	s.Want("GET", "/api", 409, "locked")
+}
+
+// Middleware after the router may change what the router has matched: the method, to one without a
+// route, the path and the host.
+func TestNew_ChangedAfterRouting(t *testing.T) {
+	t.Parallel()
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:one for all")
 	s := newSite(t)
 	s.echo.Use(middleware.MethodOverride(), func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -240,54 +201,54 @@ func TestChangedAfterRouting(t *testing.T) {
 	lock := New(locks, by(keyfuncs.Const("one for all")))
 	g := s.echo.Group("/orders", lock)
 	g.GET("/:id", func(c echo.Context) error { return c.String(http.StatusOK, "read") })
-	g.POST("/:id", tell)
-	g.POST("", tell)
-	g.POST("/all/*", tell)
+	g.POST("/:id", answerLock)
+	g.POST("", answerLock)
+	g.POST("/all/*", answerLock)
 	s.echo.Host("shop.test", lock)
 	for _, path := range []string{"/orders/1", "/orders/%31", "/orders", "/orders/all/", "/orders/all/x"} {
-		s.want("POST", path, 409, "locked")
+		s.Want("POST", path, 409, "locked")
 		for _, method := range []string{"PUT", "GET", "OPTIONS", "nonsense", echo.RouteNotFound} {
-			s.want("POST", path, 409, "locked", echo.HeaderXHTTPMethodOverride, method)
+			s.Want("POST", path, 409, "locked", echo.HeaderXHTTPMethodOverride, method)
 		}
 		for _, to := range []string{"/elsewhere", "/orders/x/y", "/orders/", "/"} {
-			s.want("POST", path, 409, "locked", "X-Path", to)
+			s.Want("POST", path, 409, "locked", "X-Path", to)
 		}
-		s.want("POST", path, 409, "locked", "X-Host", "shop.test")
+		s.Want("POST", path, 409, "locked", "X-Host", "shop.test")
 	}
 }
 
-// What unit tests of handlers do: there is a path, and no router has seen it.
-func TestContextWithoutRouter(t *testing.T) {
+// Unit tests of handlers set a path that no router has matched.
+func TestNew_WithoutRouter(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	w := httptest.NewRecorder()
 	c := echo.New().NewContext(httptest.NewRequest("GET", "/orders/1", nil), w)
 	c.SetPath("/orders/:id")
 	c.SetParamNames("id")
 	c.SetParamValues("1")
-	if err := New(locks, by(keyfuncs.PathValue("id")))(tell)(c); err != nil || w.Body.String() != "reqlock:1, /orders/:id" {
+	if err := New(locks, by(keyfuncs.PathValue("id")))(answerLock)(c); err != nil || w.Body.String() != "reqlock:1, /orders/:id" {
 		t.Errorf("answer %q (%v)", w.Body, err)
 	}
 }
 
-func TestPreRewrite(t *testing.T) {
+func TestNew_PreRewrite(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:1")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:1")
 	s := newSite(t)
 	s.echo.Pre(middleware.Rewrite(map[string]string{"/old/*": "/orders/$1"}))
-	s.echo.GET("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id"))))
-	s.want("GET", "/old/2", 200, "reqlock:2, /orders/:id")
+	s.echo.GET("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id"))))
+	s.Want("GET", "/old/2", 200, "reqlock:2, /orders/:id")
 	for _, path := range []string{"/orders/1", "/orders/%31", "/old/1", "/old/%31"} {
-		s.want("GET", path, 409, "locked")
+		s.Want("GET", path, 409, "locked")
 	}
 }
 
-// Middleware that asks the router again, as for another method, gets the route that it asked for, with its lock.
-func TestRoutedAgain(t *testing.T) {
+// Middleware that asks the router again, for another method, gets that route with its lock.
+func TestNew_RoutedAgain(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:1")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:1")
 	s := newSite(t)
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -301,72 +262,74 @@ func TestRoutedAgain(t *testing.T) {
 			return c.Handler()(c)
 		}
 	})
-	s.echo.PUT("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id"))))
+	s.echo.PUT("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id"))))
+	s.echo.PUT("/orders", answerLock, New(locks, by(keyfuncs.Const("1"))))
 	for _, method := range []string{"PUT", "POST", "OPTIONS"} {
-		s.want(method, "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
+		s.Want(method, "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
+		s.Want(method, "/orders", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
 	}
-	s.want("POST", "/orders/1", 405, "Method Not Allowed")
-	s.want("OPTIONS", "/orders/1", 204, "")
-	s.want("PUT", "/orders/1", 405, "Method Not Allowed", echo.HeaderXHTTPMethodOverride, "POST")
+	s.Want("POST", "/orders/1", 405, "Method Not Allowed")
+	s.Want("OPTIONS", "/orders/1", 204, "")
+	s.Want("PUT", "/orders/1", 405, "Method Not Allowed", echo.HeaderXHTTPMethodOverride, "POST")
 }
 
-// With Pre no route has matched yet. No request that one matches gets past the lock because of that.
-func TestPre(t *testing.T) {
+// In Pre, no route has matched yet. A request that a route will match does not bypass the lock.
+func TestNew_Pre(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:anna")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:anna")
 	s := newSite(t)
 	var log bytes.Buffer
 	byRoute := by(keyfuncs.PathValue("id"))
 	byRoute.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	hasUser := func(c echo.Context) bool { return c.Request().Header.Get("X-User") != "" }
 	s.echo.Pre(New(locks, byRoute, WithSkipper(hasUser)), New(locks, by(keyfuncs.Header("X-User"))))
-	s.echo.GET("/orders/:id", tell)
-	s.echo.Group("/shops", func(next echo.HandlerFunc) echo.HandlerFunc { return next }).GET("/:id", tell)
-	s.echo.Host("shop.test").GET("/hosted/:id", tell)
+	s.echo.GET("/orders/:id", answerLock)
+	s.echo.Group("/shops", func(next echo.HandlerFunc) echo.HandlerFunc { return next }).GET("/:id", answerLock)
+	s.echo.Host("shop.test").GET("/hosted/:id", answerLock)
 	for _, path := range []string{"/orders/1", "/shops/1", "shop.test/hosted/1"} {
-		s.want("GET", path, 500, "misconfigured")
-		s.want("GET", path, 409, "locked", "X-User", "anna")
-		s.want("GET", path, 200, "reqlock:bert, ", "X-User", "bert")
+		s.Want("GET", path, 500, "misconfigured")
+		s.Want("GET", path, 409, "locked", "X-User", "anna")
+		s.Want("GET", path, 200, "reqlock:bert, ", "X-User", "bert")
 	}
-	s.want("POST", "/orders/1", 405, "Method Not Allowed")
+	s.Want("POST", "/orders/1", 405, "Method Not Allowed")
 	for _, path := range []string{"/elsewhere", "/shops", "shop.test/orders/1"} {
-		s.want("GET", path, 404, "Not Found")
-		s.want("GET", path, 404, "Not Found", "X-User", "anna")
+		s.Want("GET", path, 404, "Not Found")
+		s.Want("GET", path, 404, "Not Found", "X-User", "anna")
 	}
 	if !strings.Contains(log.String(), "mount the guard where the route has been matched") {
-		t.Errorf("the log does not say what to change: %s", &log)
+		t.Errorf("the log does not name the change to make: %s", &log)
 	}
 }
 
-func TestSkipper(t *testing.T) {
+func TestWithSkipper(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:1")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:1")
 	s := newSite(t)
 	skip := func(c echo.Context) bool { return c.QueryParam("skip") != "" }
-	s.echo.GET("/orders/:id", tell, New(locks, by(keyfuncs.PathValue("id")), WithSkipper(skip)))
-	s.want("GET", "/orders/1", 409, "locked")
-	s.want("GET", "/orders/1?skip=1", 200, "no lock, ")
+	s.echo.GET("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id")), WithSkipper(skip)))
+	s.Want("GET", "/orders/1", 409, "locked")
+	s.Want("GET", "/orders/1?skip=1", 200, "no lock, ")
 }
 
-// central counts what reaches Echo's central error handling, and answers 418.
+// central counts the errors that reach Echo's HTTPErrorHandler, which answers 418.
 func (s *site) central() *atomic.Int64 {
 	var calls atomic.Int64
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
 		calls.Add(1)
 		if c.Response().Committed {
-			s.Errorf("an answer has been written already when the central error handler gets %v", err)
+			s.Errorf("the central error handler gets %v after the answer", err)
 		}
 		_ = c.String(http.StatusTeapot, "central: "+err.Error())
 	}
 	return &calls
 }
 
-func TestAnswersAreWrittenOnce(t *testing.T) {
+func TestWithErrorHandler_AnswersOnce(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:k")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:k")
 	for name, test := range map[string]struct {
 		handler func(c echo.Context, err error) error
 		status  int
@@ -377,7 +340,7 @@ func TestAnswersAreWrittenOnce(t *testing.T) {
 		"ErrorHandler answers": {func(c echo.Context, err error) error {
 			var e *guard.Error
 			if !errors.As(err, &e) || !errors.Is(err, core.ErrNotAcquired) {
-				t.Errorf("ErrorHandler is given %v", err)
+				t.Errorf("ErrorHandler gets %v", err)
 			}
 			return c.String(http.StatusLocked, "mine: "+c.Path())
 		}, 423, "mine: /orders", 0},
@@ -389,8 +352,8 @@ func TestAnswersAreWrittenOnce(t *testing.T) {
 			s := newSite(t)
 			calls := s.central()
 			lock := New(locks, by(keyfuncs.Const("k")), WithErrorHandler(test.handler))
-			s.echo.GET("/orders", func(echo.Context) error { t.Error("the handler runs"); return nil }, lock)
-			s.want("GET", "/orders", test.status, test.text)
+			s.echo.GET("/orders", func(echo.Context) error { t.Error("the handler runs without the lock"); return nil }, lock)
+			s.Want("GET", "/orders", test.status, test.text)
 			if n := calls.Load(); n != test.central {
 				t.Errorf("the central error handler is called %d times, want %d", n, test.central)
 			}
@@ -398,10 +361,10 @@ func TestAnswersAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// The error of a handler belongs to Echo, and is rendered when the lock has been released.
-func TestHandlersError(t *testing.T) {
+// Echo renders the error of a handler after the lock is released.
+func TestNew_HandlersError(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	s := newSite(t)
 	var calls atomic.Int64
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
@@ -410,28 +373,28 @@ func TestHandlersError(t *testing.T) {
 		_ = c.String(http.StatusTeapot, fmt.Sprint(err, held, asking))
 	}
 	s.echo.GET("/orders", func(echo.Context) error { return errors.New("the handler's") }, New(locks, by(keyfuncs.Const("k"))))
-	s.want("GET", "/orders", 418, "the handler's false <nil>")
+	s.Want("GET", "/orders", 418, "the handler's false <nil>")
 	if n := calls.Load(); n != 1 {
 		t.Errorf("the central error handler is called %d times, want once", n)
 	}
 }
 
-// Two guards of one request, each with a handler of its own: the one that refuses is asked.
-func TestErrorHandlersNested(t *testing.T) {
+// Two guards of one request have different error handlers: that of the refusing guard answers.
+func TestWithErrorHandler_Nested(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:inner")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:inner")
 	s := newSite(t)
 	mount := func(key string) echo.MiddlewareFunc {
 		return New(locks, by(keyfuncs.Const(key)), WithErrorHandler(func(c echo.Context, _ error) error {
 			return c.String(http.StatusConflict, "refused by "+key)
 		}))
 	}
-	s.echo.GET("/orders", tell, mount("outer"), mount("inner"))
-	s.want("GET", "/orders", 409, "refused by inner")
+	s.echo.GET("/orders", answerLock, mount("outer"), mount("inner"))
+	s.Want("GET", "/orders", 409, "refused by inner")
 }
 
-func TestRequestIsRestored(t *testing.T) {
+func TestNew_RestoresRequest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	type marker struct{}
@@ -446,10 +409,10 @@ func TestRequestIsRestored(t *testing.T) {
 			return err
 		}
 	}, middleware.RecoverWithConfig(middleware.RecoverConfig{LogErrorFunc: func(_ echo.Context, err error, _ []byte) error { return err }}),
-		New(newLocks(t), by(keyfuncs.Const("k"))))
+		New(locktest.New(t), by(keyfuncs.Const("k"))))
 	s.echo.GET("/:how", func(c echo.Context) error {
 		if got := c.Request().Context().Value(marker{}); got != "outer" {
-			t.Errorf("the handler's context holds %v, want what was there before", got)
+			t.Errorf("the handler's context has the value %v, want that of outer middleware", got)
 		}
 		if c.Param("how") == "panic" {
 			panic("the handler fails")
@@ -457,15 +420,15 @@ func TestRequestIsRestored(t *testing.T) {
 		return c.NoContent(http.StatusNoContent)
 	})
 	for path, status := range map[string]int{"/return": 204, "/panic": 500} {
-		s.want("GET", path, status, "")
+		s.Want("GET", path, status, "")
 		if got, want := <-seen, "true false"; got != want {
 			t.Errorf("after %s: the request is the same, a lock is left: %s; want %s", path, got, want)
 		}
 	}
 }
 
-// The context of a request may outlive it, and Echo's own must not be reached through it.
-func TestPoolKeepsNothing(t *testing.T) {
+// The context of a request may outlive it, and must not lead to Echo's pooled context.
+func TestNew_PooledContextsKeepNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var kept context.Context
@@ -482,44 +445,33 @@ func TestPoolKeepsNothing(t *testing.T) {
 	s.echo.GET("/:id", func(c echo.Context) error {
 		kept = c.Request().Context()
 		if kept.Value(refusalKey{}).(*refusal).c != c {
-			t.Error("the refusal does not lead to the context of the request")
+			t.Error("the refusal does not have the context of the request")
 		}
-		return tell(c)
-	}, New(newLocks(t), by(keyfuncs.PathValue("id")), passOn))
+		return answerLock(c)
+	}, New(locktest.New(t), by(keyfuncs.PathValue("id")), passOn))
 	for range 20 {
-		s.want("GET", "/1", 200, "reqlock:1")
+		s.Want("GET", "/1", 200, "reqlock:1")
 		if got, want := <-seen, "false <nil> context canceled"; got != want {
 			t.Errorf("a lock is held, Echo's context, the end: %s, want %s", got, want)
 		}
 	}
 }
 
-func TestNewPanics(t *testing.T) {
+func TestOptions_Panics(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	answered := by(keyfuncs.Const("k"))
-	answered.ErrorHandler = guard.WriteProblem
-	passOn := WithErrorHandler(func(_ echo.Context, err error) error { return err })
-	for says, test := range map[string]struct {
-		cfg     Config
-		options []Option
-	}{
-		"reqlock: echolock: both WithErrorHandler and the Config's ErrorHandler are set": {answered, []Option{passOn}},
-		"reqlock: echolock: option 2 of 2 is nil":                                        {by(keyfuncs.Const("k")), []Option{passOn, nil}},
-		"reqlock: guard: invalid Config":                                                 {},
-	} {
-		func() {
-			defer func() {
-				if text := fmt.Sprint(recover()); !strings.Contains(text, says) {
-					t.Errorf("New panics with %q, want %q in it", text, says)
-				}
-			}()
-			New(locks, test.cfg, test.options...)
-		}()
-	}
+	answer := WithErrorHandler(func(_ echo.Context, err error) error { return err })
+	answered := Config{Key: keyfuncs.Const("k"), ErrorHandler: guard.WriteProblem}
+	once := once()
+	once.ErrorHandler = guard.WriteProblem
+	const both = "reqlock: echolock: both WithErrorHandler and the Config's ErrorHandler are set"
+	locktest.WantPanic(t, both, func() { New(nil, answered, answer) })
+	locktest.WantPanic(t, both, func() { Idempotent(nil, once, answer) })
+	const isNil = "reqlock: echolock: option 2 of 2 is nil"
+	locktest.WantPanic(t, isNil, func() { New(nil, Config{}, answer, nil) })
+	locktest.WantPanic(t, isNil, func() { Idempotent(nil, idempotency.Config{}, answer, nil) })
 }
 
-func TestStatus(t *testing.T) {
+func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	outcomes := make(chan guard.Outcome, 1)
@@ -536,13 +488,13 @@ func TestStatus(t *testing.T) {
 			return errors.New("for the log")
 		}
 		return nil
-	}, New(newLocks(t), cfg))
-	for how, status := range map[string]struct{ sent, told int }{
+	}, New(locktest.New(t), cfg))
+	for how, status := range map[string]struct{ sent, observed int }{
 		"answers": {201, 201}, "does-nothing": {200, 200}, "returns-an-error": {418, 0}, "answers-an-error": {418, 418},
 	} {
-		s.want("GET", "/"+how, status.sent, "")
-		if o := <-outcomes; !o.Ran || o.Status != status.told {
-			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.told)
+		s.Want("GET", "/"+how, status.sent, "")
+		if o := <-outcomes; !o.Ran || o.Status != status.observed {
+			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.observed)
 		}
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key, and
-// answers repeats with the first result. The error that a handler returns is answered by Echo's
-// HTTPErrorHandler at once, so that this answer is recorded as well: middleware further out gets nil.
-// It panics on a Config that can never work; see idempotency.New.
+// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key,
+// and answers repeats with the first result. The error that a handler returns is answered by Echo's
+// HTTPErrorHandler at once, so that this answer is recorded as well: middleware further out gets
+// nil. It panics on a Config that can never work; see idempotency.New.
 func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) echo.MiddlewareFunc {
-	m := newMiddle(options, &cfg.ErrorHandler)
+	wrap := newWrapper(options, &cfg.ErrorHandler)
 	g, err := idempotency.New(locks, cfg)
 	if err != nil {
 		panic(err)
 	}
-	return m.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+	return wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		if _, own := c.Echo().Routers()[r.Host]; own { // another host may have routes with the same paths
 			r.Pattern = r.Host + r.Pattern
 		}
@@ -35,8 +35,8 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 }
 
 // record runs the handler, and Echo's answer to its error, with a response of their own over the
-// recorder. The hooks of the outer response belong to middleware further out, and run when the answer
-// is sent, replayed or not.
+// recorder. The hooks of the outer response belong to middleware further out, and run when the
+// answer is sent, replayed or not.
 func record(c echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
 	outer := c.Response()
 	c.SetResponse(echo.NewResponse(rec.Wrap(outer), c.Echo()))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,52 +13,21 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
-
-type reply struct {
-	status int
-	header http.Header
-	body   string
-}
-
-// post sends a POST with a key.
-func (s *site) post(path, key string, changes ...func(*http.Request)) reply {
-	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url+path, strings.NewReader("{}"))
-	if err != nil {
-		s.Fatal(err)
-	}
-	r.Header.Set("Idempotency-Key", key)
-	r.Header.Set("Accept-Encoding", "gzip")
-	for _, change := range changes {
-		change(r)
-	}
-	response, err := s.client.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	response.Header.Del("Date")
-	return reply{response.StatusCode, response.Header, string(body)}
-}
 
 func once() idempotency.Config {
 	return idempotency.Config{Scope: idempotency.ScopeGlobal}
 }
 
-// Echo has many ways to answer, and an error is one of them.
-func TestReplays(t *testing.T) {
+// TestIdempotent_Replays has each of the ways in which Echo answers; an error is one of them.
+func TestIdempotent_Replays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.echo.Logger.SetOutput(io.Discard)
-	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	var runs atomic.Int64
-	lock := Idempotent(newLocks(t), once())
+	lock := Idempotent(locktest.New(t), once())
 	count := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			runs.Add(1)
@@ -95,26 +63,26 @@ func TestReplays(t *testing.T) {
 	} {
 		s.echo.POST("/"+name, test.handle, lock, count)
 		runs.Store(0)
-		first, again := s.post("/"+name, name), s.post("/"+name, name)
-		if first.status != test.status || first.body != test.body || first.header.Get("X-After") != "" {
+		first, again := s.Pay("/"+name, name), s.Pay("/"+name, name)
+		if first.Status != test.status || first.Body != test.body || first.Header.Get("X-After") != "" {
 			t.Errorf("%s: answer %v, want %d %q", name, first, test.status, test.body)
 		}
 		want := int64(2)
 		if test.stored {
 			want = 1
-			first.header.Set("Idempotent-Replayed", "true")
+			first.Header.Set("Idempotent-Replayed", "true")
 		}
-		if again.status != first.status || again.body != first.body || !maps.EqualFunc(again.header, first.header, slices.Equal) {
-			t.Errorf("%s: repeat\n%v, want\n%v", name, again, first)
+		if !again.Equal(first) {
+			t.Errorf("%s: the repeat gets\n%v, want\n%v", name, again, first)
 		}
 		if runs.Load() != want {
-			t.Errorf("%s: the handler has run %d times, want %d", name, runs.Load(), want)
+			t.Errorf("%s: the handler ran %d times, want %d", name, runs.Load(), want)
 		}
 	}
 }
 
-// What middleware further out has Echo call before an answer is its own affair: once for each answer, and not recorded.
-func TestHooksOutside(t *testing.T) {
+// Hooks of outer middleware run once for each answer, and their headers are not recorded.
+func TestIdempotent_OuterHooks(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	answers := 0
@@ -127,35 +95,35 @@ func TestHooksOutside(t *testing.T) {
 			return next(c)
 		}
 	})
-	s.echo.POST("/", func(c echo.Context) error { return c.String(200, "done") }, Idempotent(newLocks(t), once()))
+	s.echo.POST("/", func(c echo.Context) error { return c.String(200, "done") }, Idempotent(locktest.New(t), once()))
 	for _, want := range []string{"1", "2", "3"} {
-		if a := s.post("/", "k"); a.status != 200 || !slices.Equal(a.header["X-Answer"], []string{want}) {
-			t.Errorf("answer %s: %v", want, a)
+		if a := s.Pay("/", "k"); a.Status != 200 || !slices.Equal(a.Header["X-Answer"], []string{want}) {
+			t.Errorf("answer %v, want 200 with X-Answer %s", a, want)
 		}
 	}
 }
 
-// Hosts of one Echo have routes of their own, of the same paths.
-func TestIdempotentHosts(t *testing.T) {
+// Two hosts of one Echo have routes with equal paths.
+func TestIdempotent_Hosts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	once := Idempotent(newLocks(t), once())
+	once := Idempotent(locktest.New(t), once())
 	hosts := []string{"a.example", "b.example"}
 	for _, host := range hosts {
 		s.echo.Host(host).POST("/pay", func(c echo.Context) error { return c.String(200, host) }, once)
 	}
 	for _, replayed := range []string{"", "true"} {
 		for _, host := range hosts {
-			a := s.post("/pay", "k", func(r *http.Request) { r.Host = host })
-			if a.body != host || a.header.Get("Idempotent-Replayed") != replayed {
-				t.Errorf("%s: %v", host, a)
+			a := s.Pay("/pay", "k", func(r *http.Request) { r.Host = host })
+			if a.Body != host || a.Header.Get("Idempotent-Replayed") != replayed {
+				t.Errorf("%s: answer %v, want its own, replayed: %q", host, a, replayed)
 			}
 		}
 	}
 }
 
-// A central error handler that does not look whether there is an answer already is called once, and its answer is kept.
-func TestCentralErrorHandlerRunsOnce(t *testing.T) {
+// Echo calls its HTTPErrorHandler once, and the answer is recorded.
+func TestIdempotent_CentralErrorHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var calls atomic.Int64
@@ -164,20 +132,20 @@ func TestCentralErrorHandlerRunsOnce(t *testing.T) {
 		c.Response().Header().Add("X-Errors", err.Error())
 		_, _ = fmt.Fprintf(c.Response(), "error %d", calls.Load())
 	}
-	s.echo.POST("/", func(echo.Context) error { return errors.New("mine") }, Idempotent(newLocks(t), once()))
+	s.echo.POST("/", func(echo.Context) error { return errors.New("mine") }, Idempotent(locktest.New(t), once()))
 	for _, replayed := range []string{"", "true"} {
-		a := s.post("/", "k")
-		if a.status != 200 || a.body != "error 1" || a.header.Get("X-Errors") != "mine" || a.header.Get("Idempotent-Replayed") != replayed {
+		a := s.Pay("/", "k")
+		if a.Status != 200 || a.Body != "error 1" || a.Header.Get("X-Errors") != "mine" || a.Header.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("answer %v", a)
 		}
 	}
 	if calls.Load() != 1 {
-		t.Errorf("the error handler has run %d times", calls.Load())
+		t.Errorf("the error handler ran %d times, want once", calls.Load())
 	}
 }
 
-// What stands around sees the answer in Echo's response, which is in its place again.
-func TestResponseIsRestored(t *testing.T) {
+// Outer middleware sees the answer in Echo's own response, which is restored.
+func TestIdempotent_RestoresResponse(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.echo.Logger.SetOutput(io.Discard)
@@ -187,7 +155,7 @@ func TestResponseIsRestored(t *testing.T) {
 			own, writer := c.Response(), c.Response().Writer
 			err := next(c)
 			if c.Response() != own || own.Writer != writer {
-				t.Errorf("the response is another, or its writer a %T", c.Response().Writer)
+				t.Errorf("the response is not restored, or its writer is a %T", c.Response().Writer)
 			}
 			seen = append(seen, fmt.Sprint(c.Response().Status, c.Response().Size, c.Response().Committed))
 			return err
@@ -196,13 +164,13 @@ func TestResponseIsRestored(t *testing.T) {
 	s.echo.POST("/:do", func(c echo.Context) error {
 		switch c.Param("do") {
 		case "panic":
-			panic("at the gates")
+			panic("before the answer")
 		case "half":
 			_ = c.String(201, "half")
-			panic("of it")
+			panic("after half of the answer")
 		}
 		return c.String(201, "done")
-	}, Idempotent(newLocks(t), once()))
+	}, Idempotent(locktest.New(t), once()))
 	for _, test := range []struct {
 		path, body string
 		status     int
@@ -215,86 +183,63 @@ func TestResponseIsRestored(t *testing.T) {
 		{"/half", "half", 201, "201 4 true"},
 	} {
 		seen = nil
-		if a := s.post(test.path, "k"+test.path[1:]); a.status != test.status || a.body != test.body {
-			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.status, a.body, test.status, test.body)
+		if a := s.Pay(test.path, "k"+test.path[1:]); a.Status != test.status || a.Body != test.body {
+			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.Status, a.Body, test.status, test.body)
 		}
 		if len(seen) != 1 || seen[0] != test.seen {
-			t.Errorf("%s: outside was seen %q, want %q", test.path, seen, test.seen)
+			t.Errorf("%s: outer middleware sees %q, want %q", test.path, seen, test.seen)
 		}
 	}
 }
 
-// Compression belongs around the guard: then each client gets what it takes.
-func TestGzipOutside(t *testing.T) {
+// Compression around the guard compresses replays as well.
+func TestIdempotent_OuterGzip(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.echo.Use(middleware.Gzip())
 	text := strings.Repeat("text ", 1000)
-	s.echo.POST("/", func(c echo.Context) error { return c.String(200, text) }, Idempotent(newLocks(t), once()))
-	first, again := s.post("/", "k"), s.post("/", "k")
-	if first.header.Get("Content-Encoding") != "gzip" || again.header.Get("Content-Encoding") != "gzip" || first.body != again.body ||
-		again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("answers %v and %v", first.header, again.header)
+	s.echo.POST("/", func(c echo.Context) error { return c.String(200, text) }, Idempotent(locktest.New(t), once()))
+	gzip := func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") } // and the client decodes nothing
+	first, again := s.Pay("/", "k", gzip), s.Pay("/", "k", gzip)
+	if first.Header.Get("Content-Encoding") != "gzip" || again.Header.Get("Content-Encoding") != "gzip" || first.Body != again.Body ||
+		again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("answers %v and %v, want both compressed, the second a replay", first, again)
 	}
 }
 
-func TestIdempotentSkipper(t *testing.T) {
+func TestIdempotent_WithSkipper(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	once := Idempotent(newLocks(t), once(), WithSkipper(func(c echo.Context) bool { return c.QueryParam("skip") != "" }))
+	once := Idempotent(locktest.New(t), once(), WithSkipper(func(c echo.Context) bool { return c.QueryParam("skip") != "" }))
 	var runs atomic.Int64
 	s.echo.POST("/", func(c echo.Context) error { return c.String(200, fmt.Sprint(runs.Add(1))) }, once)
 	for i, path := range []string{"/?skip=1", "/?skip=1", "/", "/"} {
-		if a := s.post(path, "k"); a.body != fmt.Sprint(min(i+1, 3)) {
-			t.Errorf("%d: answer %v", i, a)
+		if a := s.Pay(path, "k"); a.Body != fmt.Sprint(min(i+1, 3)) {
+			t.Errorf("request %d: answer %v, want %d", i, a, min(i+1, 3))
 		}
 	}
 }
 
-func TestIdempotentErrorHandler(t *testing.T) {
+func TestIdempotent_WithErrorHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	once := Idempotent(newLocks(t), once(), WithErrorHandler(func(c echo.Context, err error) error {
+	once := Idempotent(locktest.New(t), once(), WithErrorHandler(func(c echo.Context, err error) error {
 		var refusal *guard.Error
 		if !errors.As(err, &refusal) {
-			t.Errorf("err is %v", err)
+			t.Errorf("the error handler gets %v, want a *guard.Error", err)
 		}
 		return echo.NewHTTPError(refusal.Status+1, refusal.Type)
 	}))
 	s.echo.POST("/:id", func(c echo.Context) error { return c.String(200, "done") }, once)
-	if a := s.post("/1", ""); a.status != 401 || !strings.Contains(a.body, "key-invalid") {
+	if a := s.Pay("/1", ""); a.Status != 401 || !strings.Contains(a.Body, "key-invalid") {
 		t.Errorf("answer %v", a)
 	}
 	for _, replayed := range []string{"", "true"} { // a replay is no refusal
-		if a := s.post("/1", "k"); a.status != 200 || a.header.Get("Idempotent-Replayed") != replayed {
+		if a := s.Pay("/1", "k"); a.Status != 200 || a.Header.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("answer %v", a)
 		}
 	}
-	if a := s.post("/2", "k"); a.status != 423 || !strings.Contains(a.body, "key-reused") {
+	if a := s.Pay("/2", "k"); a.Status != 423 || !strings.Contains(a.Body, "key-reused") {
 		t.Errorf("answer %v", a)
-	}
-}
-
-func TestIdempotentPanics(t *testing.T) {
-	t.Parallel()
-	answered := once()
-	answered.ErrorHandler = guard.WriteProblem
-	own := WithErrorHandler(func(echo.Context, error) error { return nil })
-	for says, test := range map[string]struct {
-		cfg     idempotency.Config
-		options []Option
-	}{
-		"both WithErrorHandler and the Config's ErrorHandler are set": {answered, []Option{own}},
-		"option 1 of 1 is nil": {once(), []Option{nil}},
-		"Scope is nil":         {},
-	} {
-		func() {
-			defer func() {
-				if p := fmt.Sprint(recover()); !strings.Contains(p, says) {
-					t.Errorf("panics with %s, want %s", p, says)
-				}
-			}()
-			Idempotent(nil, test.cfg, test.options...)
-		}()
 	}
 }

@@ -1,11 +1,11 @@
-// Package ginlock guards Gin handlers with distributed locks: requests with the same key run one at a
-// time, on however many machines the service runs.
+// Package ginlock guards Gin handlers with distributed locks: requests with the same key run one at
+// a time, on however many machines the service runs.
 //
 //	lock := ginlock.New(locks, ginlock.Config{Key: keyfuncs.PathValue("id")})
 //	router.POST("/orders/:id/pay", lock, pay)
 //
-// It works on an engine, a group and a single route; requests that no route matches are not locked. A
-// handler that acquires the same lock may pass *gin.Context itself as the context, and re-enters.
+// It works on an engine, a group and a single route; requests that no route matches are not locked.
+// A handler that acquires the same lock may pass *gin.Context itself as the context, and re-enters.
 // Package guard does the work; see there for Config, for the answers that clients get, and for
 // LeaseFrom, Release and Detach.
 package ginlock
@@ -24,7 +24,7 @@ import (
 // Config is the guard's.
 type Config = guard.Config
 
-// A *gin.Context has its request under a key of its own, and does not hand on its values.
+// A *gin.Context has its request under a key of its own, but not the values of its context.
 func init() {
 	adapter.RegisterContext(func(ctx context.Context) context.Context {
 		if r, ok := ctx.Value(gin.ContextRequestKey).(*http.Request); ok && r != nil {
@@ -34,8 +34,8 @@ func init() {
 	})
 }
 
-// New returns a middleware that runs the rest of the chain under the lock of its request, or answers
-// and aborts. It panics on a Config that can never work; see guard.New.
+// New returns a middleware that runs the rest of the chain under the lock of its request, or
+// answers and aborts. It panics on a Config that can never work; see guard.New.
 func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	g, err := guard.New(locks, cfg)
 	if err != nil {
@@ -52,10 +52,11 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	})
 }
 
-// A chain runs the rest of the handlers. Its writer is ignored: they write to the context's.
+// A chain runs the rest of the handlers. It ignores the writer: they write to that of the context.
 type chain = func(http.ResponseWriter, *http.Request)
 
-// A server runs the rest of the chain with next, or answers in its place. r knows the matched route.
+// A server runs the rest of the chain with next, or answers in its place. r knows the matched
+// route.
 type server func(c *gin.Context, r *http.Request, next chain)
 
 // around returns a middleware that serves matched requests.
@@ -85,8 +86,8 @@ func enter(c *gin.Context, serve server) {
 	}
 }
 
-// withRoute returns a copy of the request that knows what Gin has matched. The value of a catch-all
-// has no leading slash, as in other frameworks.
+// withRoute returns a copy of the request that has Gin's route. The value of a catch-all loses its
+// leading slash, as in other frameworks.
 func withRoute(c *gin.Context) *http.Request {
 	n := len(c.Params)
 	both := make([]string, 2*n) // one allocation in place of two

@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
 )
@@ -25,71 +23,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newLocks is a client of the locks of a Redis of its own.
-func newLocks(t *testing.T, observers ...core.Observer) *core.Client {
-	t.Helper()
-	opts := core.Options{Logger: slog.New(slog.DiscardHandler)}
-	for _, o := range observers {
-		opts.Observer = o
-	}
-	locks, err := core.New(redistest.Start(t).Client(t), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stats := locks.Stats(); stats != (core.Stats{}) {
-			t.Errorf("the lock client is not idle: %+v", stats)
-		}
-		if err := locks.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return locks
-}
-
-// A site is an engine that is served.
+// A site serves an engine.
 type site struct {
-	*testing.T
+	*locktest.Site
 	engine *gin.Engine
-	client *http.Client
-	url    string
 }
 
 // serve serves an engine; its routes may be added until the first request.
 func serve(t *testing.T) *site {
 	t.Helper()
 	engine := gin.New()
-	srv := httptest.NewServer(engine)
-	t.Cleanup(srv.Close)
-	client := srv.Client()
-	client.Timeout = 20 * time.Second
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &site{t, engine, client, srv.URL}
+	return &site{locktest.Serve(t, engine), engine}
 }
 
-// want sends a request and fails the test unless the answer has the status, and the text in its body.
-func (s *site) want(method, path string, status int, text string) {
-	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	response, err := s.client.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	if response.StatusCode != status || !strings.Contains(string(body), text) {
-		s.Errorf("%s %s: answer %d %q, want %d with %q", method, path, response.StatusCode, body, status, text)
-	}
-}
-
-// tell answers with the name of the lock that is held.
-func tell(c *gin.Context) {
+// answerLock answers with the name of the lock that is held, and the pattern.
+func answerLock(c *gin.Context) {
 	name := "no lock"
 	if lease, ok := guard.LeaseFrom(c); ok {
 		name = lease.Name()
@@ -97,63 +45,49 @@ func tell(c *gin.Context) {
 	c.String(http.StatusOK, "%s, %s", name, c.Request.Pattern)
 }
 
-// take holds a lock as another process would, until the test ends.
-func take(t *testing.T, locks *core.Client, name string) {
-	t.Helper()
-	lease, err := locks.Lock(name).Acquire(context.Background(), core.AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lease.Release(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestWhereItIsMounted(t *testing.T) {
+func TestNew_Mounted(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	lock := New(locks, Config{Key: keyfuncs.PathValue("id")})
 	for name, mount := range map[string]func(*gin.Engine){
-		"engine": func(e *gin.Engine) { e.Use(lock); e.GET("/api/orders/:id", tell) },
-		"group":  func(e *gin.Engine) { e.Group("/api", lock).GET("/orders/:id", tell) },
-		"route":  func(e *gin.Engine) { e.GET("/api/orders/:id", lock, tell) },
+		"engine": func(e *gin.Engine) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
+		"group":  func(e *gin.Engine) { e.Group("/api", lock).GET("/orders/:id", answerLock) },
+		"route":  func(e *gin.Engine) { e.GET("/api/orders/:id", lock, answerLock) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			mount(s.engine)
-			s.want("GET", "/api/orders/"+name, 200, "reqlock:"+name+", /api/orders/:id")
+			s.Want("GET", "/api/orders/"+name, 200, "reqlock:"+name+", /api/orders/:id")
 		})
 	}
 }
 
-// An engine's middleware runs for what no route matches as well.
-func TestUnmatchedIsNotLocked(t *testing.T) {
+// Gin runs an engine's middleware for requests that no route matches as well.
+func TestNew_Unmatched(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:one for all")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:one for all")
 	s := serve(t)
 	s.engine.HandleMethodNotAllowed = true
 	s.engine.RedirectFixedPath = true
 	s.engine.Use(New(locks, Config{Key: keyfuncs.Const("one for all")}))
-	s.engine.GET("/orders/:id", tell)
-	s.engine.GET("/slash/", tell)
+	s.engine.GET("/orders/:id", answerLock)
+	s.engine.GET("/slash/", answerLock)
 	s.engine.NoRoute(func(c *gin.Context) { c.String(http.StatusNotFound, "nothing here") })
-	s.want("GET", "/orders/1", 409, "urn:reqlock:problem:locked")
-	s.want("GET", "/elsewhere", 404, "nothing here")
-	s.want("POST", "/orders/1", 405, "")
-	s.want("GET", "/orders/1/", 301, "")
-	s.want("GET", "/slash", 301, "")
-	s.want("GET", "/SLASH/", 301, "")
+	s.Want("GET", "/orders/1", 409, "urn:reqlock:problem:locked")
+	s.Want("GET", "/elsewhere", 404, "nothing here")
+	s.Want("POST", "/orders/1", 405, "")
+	s.Want("GET", "/orders/1/", 301, "")
+	s.Want("GET", "/slash", 301, "")
+	s.Want("GET", "/SLASH/", 301, "")
 }
 
-// The router that is nearest to the handler says what the pattern is, wherever the engine is mounted.
-func TestEngineInsideServeMux(t *testing.T) {
+// The pattern is that of the innermost router, wherever the engine is mounted.
+func TestNew_EngineInServeMux(t *testing.T) {
 	t.Parallel()
 	engine := gin.New()
-	engine.GET("/orders/:id", New(newLocks(t), Config{Key: keyfuncs.Pattern()}), tell)
+	engine.GET("/orders/:id", New(locktest.New(t), Config{Key: keyfuncs.Pattern()}), answerLock)
 	mux := http.NewServeMux()
 	mux.Handle("/", engine)
 	w := httptest.NewRecorder()
@@ -163,22 +97,22 @@ func TestEngineInsideServeMux(t *testing.T) {
 	}
 }
 
-func TestRefusalAborts(t *testing.T) {
+func TestNew_RefusalAborts(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	take(t, locks, "reqlock:1")
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:1")
 	s := serve(t)
 	aborted := make(chan bool, 1)
 	s.engine.Use(func(c *gin.Context) { c.Next(); aborted <- c.IsAborted() })
-	unreachable := func(*gin.Context) { t.Error("it runs after a refusal") }
+	unreachable := func(*gin.Context) { t.Error("a handler runs after a refusal") }
 	s.engine.GET("/orders/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), unreachable, unreachable)
-	s.want("GET", "/orders/1", 409, "locked")
+	s.Want("GET", "/orders/1", 409, "locked")
 	if !<-aborted {
 		t.Error("middleware further out does not see that the chain was aborted")
 	}
 }
 
-func TestRequestIsRestored(t *testing.T) {
+func TestNew_RestoresRequest(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	type marker struct{}
@@ -190,27 +124,27 @@ func TestRequestIsRestored(t *testing.T) {
 		c.Next()
 		_, held := guard.LeaseFrom(c)
 		seen <- fmt.Sprint(c.Request == before, c.Request.Context() == before.Context(), held, len(c.Keys))
-	}, gin.RecoveryWithWriter(io.Discard), New(newLocks(t), Config{Key: keyfuncs.Const("k")}))
+	}, gin.RecoveryWithWriter(io.Discard), New(locktest.New(t), Config{Key: keyfuncs.Const("k")}))
 	s.engine.GET("/:how", func(c *gin.Context) {
 		if got := c.Request.Context().Value(marker{}); got != "outer" {
-			t.Errorf("the handler's context holds %v, want what was there before", got)
+			t.Errorf("the handler's context has the value %v, want that of outer middleware", got)
 		}
 		if c.Param("how") == "panic" {
 			panic("the handler fails")
 		}
 	})
 	for path, status := range map[string]int{"/return": 200, "/panic": 500} {
-		s.want("GET", path, status, "")
+		s.Want("GET", path, status, "")
 		if got, want := <-seen, "true true false 1"; got != want {
 			t.Errorf("after %s: request and context are the same, a lock is left, number of keys: %s; want %s", path, got, want)
 		}
 	}
 }
 
-// A handler may take *gin.Context for a context, as Gin's users do.
-func TestGinContextReenters(t *testing.T) {
+// A handler may pass *gin.Context as its context, as Gin's users do.
+func TestGinContext_Reenters(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	s := serve(t)
 	lock := New(locks, Config{Key: keyfuncs.PathValue("id")})
 	s.engine.GET("/orders/:id", lock, lock, func(c *gin.Context) {
@@ -230,25 +164,27 @@ func TestGinContextReenters(t *testing.T) {
 			}
 		}
 		if _, err := locks.Lock("reqlock:1").Acquire(context.Background(), core.AcquireOptions{}); err == nil {
-			t.Error("a context of nobody's gets the lock")
+			t.Error("a context without an owner gets the lock")
 		}
-		tell(c)
+		answerLock(c)
 	})
-	s.want("GET", "/orders/1", 200, "reqlock:1")
+	s.Want("GET", "/orders/1", 200, "reqlock:1")
 }
 
-// Who waits for a lock with *gin.Context, which has no end, waits no longer than the client does: with a guard around the handler
-// or without.
-func TestGinContextEnds(t *testing.T) {
+// *gin.Context never ends, but a handler that waits for a lock with it waits no longer than its
+// client, with a guard and without.
+func TestGinContext_Ends(t *testing.T) {
 	t.Parallel()
 	waits, ended := make(chan struct{}), make(chan error)
-	locks := newLocks(t, core.Observer{Waiting: func(context.Context, core.Event) { waits <- struct{}{} }})
+	locks := locktest.New(t, func(opts *core.Options) {
+		opts.Observer = core.Observer{Waiting: func(context.Context, core.Event) { waits <- struct{}{} }}
+	})
 	t.Cleanup(func() {
 		if err := locks.Close(context.Background()); err != nil { // or else a channel lingers
 			t.Error(err)
 		}
 	})
-	take(t, locks, "wanted")
+	locktest.Hold(t, locks, "wanted")
 	s := serve(t)
 	wait := func(c *gin.Context) {
 		_, err := locks.Lock("wanted").Acquire(c, core.AcquireOptions{WaitTime: -1})
@@ -258,13 +194,13 @@ func TestGinContextEnds(t *testing.T) {
 	s.engine.GET("/free", wait)
 	for _, path := range []string{"/guarded", "/free"} {
 		ctx, hangUp := context.WithCancel(t.Context())
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answered := make(chan error, 1)
 		go func() {
-			response, err := s.client.Do(r)
+			response, err := s.Client.Do(r)
 			if err == nil {
 				response.Body.Close()
 			}
@@ -279,7 +215,7 @@ func TestGinContextEnds(t *testing.T) {
 		select {
 		case err := <-ended:
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v, want the end of the request", path, err)
+				t.Errorf("%s: Acquire fails with %v, want context.Canceled", path, err)
 			}
 		case <-time.After(20 * time.Second):
 			t.Fatalf("%s: the handler still waits", path)
@@ -290,10 +226,10 @@ func TestGinContextEnds(t *testing.T) {
 	}
 }
 
-// What lies between two guards has the lock of the outer one, before and after the inner one.
-func TestNestedGuards(t *testing.T) {
+// A handler between two guards has the lock of the outer one, before and after the inner one.
+func TestNew_Nested(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	s := serve(t)
 	wantLock := func(c *gin.Context, name string) {
 		if lease, ok := guard.LeaseFrom(c); !ok || lease.Name() != name {
@@ -304,24 +240,24 @@ func TestNestedGuards(t *testing.T) {
 		wantLock(c, "reqlock:outer")
 		c.Next()
 		wantLock(c, "reqlock:outer")
-	}, New(locks, Config{Key: keyfuncs.PathValue("id")}), tell)
-	s.want("GET", "/orders/1", 200, "reqlock:1")
+	}, New(locks, Config{Key: keyfuncs.PathValue("id")}), answerLock)
+	s.Want("GET", "/orders/1", 200, "reqlock:1")
 }
 
-// The catch-all of other frameworks has no slash in front.
-func TestCatchAllWithoutSlash(t *testing.T) {
+// The catch-all of other frameworks has no leading slash.
+func TestNew_CatchAllWithoutSlash(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.engine.GET("/files/*rest", New(newLocks(t), Config{Key: keyfuncs.PathValue("rest")}), tell)
-	s.want("GET", "/files/x/y", 200, "reqlock:x/y")
-	s.engine.GET("/u/:id/*all", New(newLocks(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), tell)
-	s.want("GET", "/u/1/%61", 200, "reqlock:1:a")
+	s.engine.GET("/files/*rest", New(locktest.New(t), Config{Key: keyfuncs.PathValue("rest")}), answerLock)
+	s.Want("GET", "/files/x/y", 200, "reqlock:x/y")
+	s.engine.GET("/u/:id/*all", New(locktest.New(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), answerLock)
+	s.Want("GET", "/u/1/%61", 200, "reqlock:1:a")
 }
 
-func TestHandleContext(t *testing.T) {
+func TestNew_HandleContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	s.engine.Use(New(locks, Config{Keys: []keyfuncs.Func{keyfuncs.Const("same for both"), keyfuncs.Pattern()}, Name: guard.Exact}))
 	s.engine.GET("/old/:id", func(c *gin.Context) {
 		request := c.Request
@@ -331,7 +267,7 @@ func TestHandleContext(t *testing.T) {
 			t.Error("the request is not restored")
 		}
 		if _, ok := guard.LeaseFrom(c.Request.Context()); !ok {
-			t.Error("the outer lock is gone")
+			t.Error("the outer guard has no lease any more")
 		}
 		for _, ctx := range []context.Context{c.Request.Context(), c} {
 			lease, err := locks.Lock("same for both").Acquire(ctx, core.AcquireOptions{})
@@ -344,14 +280,15 @@ func TestHandleContext(t *testing.T) {
 			}
 		}
 	})
-	s.engine.GET("/new/:id", tell)
-	s.want("GET", "/old/1", 200, "multi(/new/:id, same for both), /new/:id")
+	s.engine.GET("/new/:id", answerLock)
+	s.Want("GET", "/old/1", 200, "multi(/new/:id, same for both), /new/:id")
 }
 
-// A goroutine keeps a copy beyond the request: it sees that the request has ended, and that it holds nothing any more.
-func TestCopyOutlivesTheRequest(t *testing.T) {
+// A goroutine that keeps a copy beyond the request sees that the request has ended, and has no
+// lease.
+func TestGinContext_CopyOutlivesRequest(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	s := serve(t)
 	answered, seen := make(chan struct{}), make(chan string)
 	s.engine.GET("/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), func(c *gin.Context) {
@@ -363,58 +300,47 @@ func TestCopyOutlivesTheRequest(t *testing.T) {
 		}()
 	})
 	for range 20 { // with contexts from the pool
-		s.want("GET", "/1", 200, "")
+		s.Want("GET", "/1", 200, "")
 		answered <- struct{}{}
 		if got, want := <-seen, "false context canceled 11"; got != want {
-			t.Errorf("the copy says %q, want %q", got, want)
+			t.Errorf("the copy has %q, want %q", got, want)
 		}
 	}
 }
 
-// Gin sends such an answer after all middleware, when the lock has gone.
-func TestStatusOnly(t *testing.T) {
+// Gin sends an answer without a body after all middleware, when the lock is released.
+func TestNew_StatusWithoutBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k")})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k")})
 	s.engine.DELETE("/status", lock, func(c *gin.Context) { c.Status(http.StatusNoContent) })
 	s.engine.DELETE("/abort", lock, func(c *gin.Context) { c.AbortWithStatus(http.StatusTeapot) })
 	for range 3 {
-		s.want("DELETE", "/status", 204, "")
-		s.want("DELETE", "/abort", 418, "")
+		s.Want("DELETE", "/status", 204, "")
+		s.Want("DELETE", "/abort", 418, "")
 	}
 }
 
-func TestPoolKeepsNothing(t *testing.T) {
+func TestNew_PooledContextsKeepNothing(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
+	locks := locktest.New(t)
 	s := serve(t)
-	s.engine.GET("/locked/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), tell)
+	s.engine.GET("/locked/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), answerLock)
 	s.engine.GET("/free/:id", func(c *gin.Context) {
 		_, held := guard.LeaseFrom(c)
 		c.String(http.StatusOK, "%t %d %q", held, len(c.Keys), c.Request.PathValue("id"))
 	})
 	for range 50 {
-		s.want("GET", "/locked/1", 200, "reqlock:1")
-		s.want("GET", "/free/1", 200, `false 0 ""`)
+		s.Want("GET", "/locked/1", 200, "reqlock:1")
+		s.Want("GET", "/free/1", 200, `false 0 ""`)
 	}
 }
 
-func TestNewPanics(t *testing.T) {
-	t.Parallel()
-	locks := newLocks(t)
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.Contains(text, "reqlock: guard: invalid Config") {
-			t.Errorf("New panics with %q", text)
-		}
-	}()
-	New(locks, Config{})
-}
-
-func TestStatus(t *testing.T) {
+func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	outcomes := make(chan guard.Outcome, 1)
-	lock := New(newLocks(t), Config{Key: keyfuncs.PathValue("how"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.PathValue("how"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
 	s.engine.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.Status(500) }), func(c *gin.Context) {
 		c.Next()
 		if len(c.Errors) > 0 && !c.Writer.Written() {
@@ -429,7 +355,7 @@ func TestStatus(t *testing.T) {
 			c.Status(204)
 		case "does-nothing":
 		case "leaves-an-error":
-			_ = c.Error(errors.New("for others"))
+			_ = c.Error(errors.New("left for middleware"))
 		case "answers-an-error":
 			_ = c.Error(errors.New("for the log"))
 			c.String(409, "conflict")
@@ -437,13 +363,13 @@ func TestStatus(t *testing.T) {
 			panic("of the handler")
 		}
 	})
-	for how, status := range map[string]struct{ sent, told int }{
+	for how, status := range map[string]struct{ sent, observed int }{
 		"answers": {201, 201}, "sets": {204, 204}, "does-nothing": {200, 200},
 		"leaves-an-error": {418, 0}, "answers-an-error": {409, 409}, "panics": {500, 0},
 	} {
-		s.want("GET", "/"+how, status.sent, "")
-		if o := <-outcomes; !o.Ran || o.Status != status.told {
-			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.told)
+		s.Want("GET", "/"+how, status.sent, "")
+		if o := <-outcomes; !o.Ran || o.Status != status.observed {
+			t.Errorf("%s: observed %+v, want Ran and Status %d", how, o, status.observed)
 		}
 	}
 }

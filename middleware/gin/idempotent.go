@@ -8,13 +8,14 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key, and
-// answers repeats with the first result. A status that a handler only sets, such as by c.Status, is
-// sent at the end of the chain. If a run leaves errors with c.Error and no answer, middleware further
-// out answers, and nothing is recorded. It panics on a Config that can never work; see idempotency.New.
+// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key,
+// and answers repeats with the first result. A status that a handler only sets, such as by
+// c.Status, is sent at the end of the chain. If a run leaves errors with c.Error and no answer,
+// middleware further out answers, and nothing is recorded. It panics on a Config that can never
+// work; see idempotency.New.
 //
-// gin.Engine.HandleContext sends its answer past the middleware of the first route, so repeats get 409
-// not-replayable.
+// gin.Engine.HandleContext sends its answer past the middleware of the first route, so repeats get
+// 409 not-replayable.
 func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 	g, err := idempotency.New(locks, cfg)
 	if err != nil {

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,41 +15,14 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// A repeat is a POST with a key, sent twice.
-type repeat struct {
-	status int
-	header http.Header
-	body   string
-}
-
-// post sends a POST with a key.
-func (s *site) post(path, key string) (a repeat) {
-	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url+path, strings.NewReader("{}"))
-	if err != nil {
-		s.Fatal(err)
-	}
-	r.Header.Set("Idempotency-Key", key)
-	response, err := s.client.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	response.Header.Del("Date")
-	return repeat{response.StatusCode, response.Header, string(body)}
-}
-
 var once = idempotency.Config{Scope: idempotency.ScopeGlobal}
 
-// Gin has many ways to answer.
-func TestReplays(t *testing.T) {
+// TestIdempotent_Replays has each of the ways in which Gin answers.
+func TestIdempotent_Replays(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	file := filepath.Join(t.TempDir(), "file.txt")
@@ -59,7 +30,7 @@ func TestReplays(t *testing.T) {
 		t.Fatal(err)
 	}
 	var runs atomic.Int64
-	chain := s.engine.Group("/", Idempotent(newLocks(t), once), func(*gin.Context) { runs.Add(1) })
+	chain := s.engine.Group("/", Idempotent(locktest.New(t), once), func(*gin.Context) { runs.Add(1) })
 	for name, test := range map[string]struct {
 		status int
 		body   string
@@ -101,23 +72,23 @@ func TestReplays(t *testing.T) {
 	} {
 		chain.POST("/"+name, test.handle)
 		runs.Store(0)
-		first := s.post("/"+name, name)
-		if first.status != test.status || first.body != test.body {
-			t.Errorf("%s: answer %d %q, want %d %q", name, first.status, first.body, test.status, test.body)
+		first := s.Pay("/"+name, name)
+		if first.Status != test.status || first.Body != test.body {
+			t.Errorf("%s: answer %d %q, want %d %q", name, first.Status, first.Body, test.status, test.body)
 		}
-		again := s.post("/"+name, name)
-		first.header.Set("Idempotent-Replayed", "true")
-		if again.status != first.status || again.body != first.body || !maps.EqualFunc(again.header, first.header, slices.Equal) {
-			t.Errorf("%s: replay\n%v, want\n%v", name, again, first)
+		again := s.Pay("/"+name, name)
+		first.Header.Set("Idempotent-Replayed", "true")
+		if !again.Equal(first) {
+			t.Errorf("%s: the repeat gets\n%v, want\n%v", name, again, first)
 		}
 		if runs.Load() != 1 {
-			t.Errorf("%s: the handler has run %d times", name, runs.Load())
+			t.Errorf("%s: the handler ran %d times", name, runs.Load())
 		}
 	}
 }
 
-// What stands around sees the answer in Gin's own writer, and that one is in its place again.
-func TestWriterIsRestored(t *testing.T) {
+// Outer middleware sees the answer in Gin's own writer, which is restored.
+func TestIdempotent_RestoresWriter(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	var seen []string
@@ -125,22 +96,22 @@ func TestWriterIsRestored(t *testing.T) {
 		own := c.Writer
 		defer func() {
 			if c.Writer != own {
-				t.Errorf("the writer is a %T", c.Writer)
+				t.Errorf("the writer is not restored, it is a %T", c.Writer)
 			}
 			seen = append(seen, fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written()))
 		}()
 		c.Next()
 	}, gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
-	s.engine.POST("/:do", Idempotent(newLocks(t), once), func(c *gin.Context) {
+	s.engine.POST("/:do", Idempotent(locktest.New(t), once), func(c *gin.Context) {
 		switch c.Param("do") {
 		case "status":
 			c.Status(http.StatusAccepted)
 		case "panic":
 			c.Status(http.StatusCreated)
-			panic("at the gates")
+			panic("before the answer")
 		case "half":
 			c.String(http.StatusCreated, "half")
-			panic("of it")
+			panic("after half of the answer")
 		default:
 			c.String(http.StatusCreated, "done")
 		}
@@ -159,17 +130,17 @@ func TestWriterIsRestored(t *testing.T) {
 		{"/half", "half", 201, "201 4 true"},
 	} {
 		seen = nil
-		if a := s.post(test.path, "k"+test.path[1:]); a.status != test.status || a.body != test.body {
-			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.status, a.body, test.status, test.body)
+		if a := s.Pay(test.path, "k"+test.path[1:]); a.Status != test.status || a.Body != test.body {
+			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.Status, a.Body, test.status, test.body)
 		}
 		if len(seen) != 1 || seen[0] != test.seen {
-			t.Errorf("%s: outside was seen %q, want %q", test.path, seen, test.seen)
+			t.Errorf("%s: outer middleware sees %q, want %q", test.path, seen, test.seen)
 		}
 	}
 }
 
-// Gin's handlers leave their errors to middleware, which answers when they have returned.
-func TestErrorsAnsweredFurtherOut(t *testing.T) {
+// Gin's handlers leave errors to middleware, which answers after they return.
+func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	answers := func(c *gin.Context) {
@@ -180,7 +151,7 @@ func TestErrorsAnsweredFurtherOut(t *testing.T) {
 	}
 	fails := func(c *gin.Context) { _ = c.Error(errors.New("no")) }
 	var runs atomic.Int64
-	idempotent := Idempotent(newLocks(t), once)
+	idempotent := Idempotent(locktest.New(t), once)
 	counts := func(*gin.Context) { runs.Add(1) }
 	for name, test := range map[string]struct {
 		status int
@@ -191,7 +162,7 @@ func TestErrorsAnsweredFurtherOut(t *testing.T) {
 		"outside":        {400, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, fails}},
 		"with a status":  {422, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, func(c *gin.Context) { c.Status(422) }, fails}},
 		"inside":         {400, `{"error":"no"}`, 1, []gin.HandlerFunc{idempotent, counts, answers, fails}},
-		"nobody":         {200, "", 2, []gin.HandlerFunc{idempotent, counts, fails}},
+		"no middleware":  {200, "", 2, []gin.HandlerFunc{idempotent, counts, fails}},
 		"answered":       {200, "done", 1, []gin.HandlerFunc{answers, idempotent, counts, fails, func(c *gin.Context) { c.String(200, "done") }}},
 		"before the run": {204, "", 1, []gin.HandlerFunc{answers, fails, idempotent, counts, func(c *gin.Context) { c.Status(204) }}},
 	} {
@@ -199,24 +170,24 @@ func TestErrorsAnsweredFurtherOut(t *testing.T) {
 		s.engine.POST(path, test.chain...)
 		runs.Store(0)
 		for range 2 {
-			if a := s.post(path, path[1:]); a.status != test.status || a.body != test.body {
-				t.Errorf("%s: answer %d %q, want %d %q", name, a.status, a.body, test.status, test.body)
+			if a := s.Pay(path, path[1:]); a.Status != test.status || a.Body != test.body {
+				t.Errorf("%s: answer %d %q, want %d %q", name, a.Status, a.Body, test.status, test.body)
 			}
 		}
 		if runs.Load() != test.runs {
-			t.Errorf("%s: the handler has run %d times, want %d", name, runs.Load(), test.runs)
+			t.Errorf("%s: the handler ran %d times, want %d", name, runs.Load(), test.runs)
 		}
 	}
 }
 
-func TestStreamIsNotReplayed(t *testing.T) {
+func TestIdempotent_Stream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	var runs, told atomic.Int64
+	var runs atomic.Int64
 	cfg := once
 	done := make(chan struct{}, 10)
-	cfg.Observe = func(*http.Request, guard.Outcome) { told.Add(1); done <- struct{}{} }
-	s.engine.POST("/stream", Idempotent(newLocks(t), cfg), func(c *gin.Context) {
+	cfg.Observe = func(*http.Request, guard.Outcome) { done <- struct{}{} }
+	s.engine.POST("/stream", Idempotent(locktest.New(t), cfg), func(c *gin.Context) {
 		n := runs.Add(0)
 		c.Stream(func(io.Writer) bool {
 			n++
@@ -225,60 +196,60 @@ func TestStreamIsNotReplayed(t *testing.T) {
 		})
 		runs.Add(1)
 	})
-	if a := s.post("/stream", "k"); a.status != 200 || strings.Count(a.body, "event:n") != 3 {
-		t.Errorf("answer %v", a)
+	if a := s.Pay("/stream", "k"); a.Status != 200 || strings.Count(a.Body, "event:n") != 3 {
+		t.Errorf("answer %v, want three events", a)
 	}
 	<-done
-	if a := s.post("/stream", "k"); a.status != 409 || !strings.Contains(a.body, "not-replayable") || runs.Load() != 1 {
-		t.Errorf("repeat: %v, %d runs", a, runs.Load())
+	if a := s.Pay("/stream", "k"); a.Status != 409 || !strings.Contains(a.Body, "not-replayable") || runs.Load() != 1 {
+		t.Errorf("the repeat gets %v after %d runs, want 409 not-replayable after one", a, runs.Load())
 	}
 }
 
-func TestHijackAfterBody(t *testing.T) {
+func TestIdempotent_HijackAfterBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.engine.POST("/", Idempotent(newLocks(t), once), func(c *gin.Context) {
+	s.engine.POST("/", Idempotent(locktest.New(t), once), func(c *gin.Context) {
 		c.String(200, "body")
 		if _, _, err := c.Writer.Hijack(); !errors.Is(err, errAlreadyWritten) {
 			t.Errorf("Hijack: %v", err)
 		}
 		if c.Writer.Pusher() != nil {
-			t.Error("there is a Pusher on HTTP/1")
+			t.Error("Pusher returns one on HTTP/1")
 		}
 	})
-	if a := s.post("/", "k"); a.status != 200 || a.body != "body" {
-		t.Errorf("answer %v", a)
+	if a := s.Pay("/", "k"); a.Status != 200 || a.Body != "body" {
+		t.Errorf("answer %v, want 200 body", a)
 	}
-	if a := s.post("/", "k"); a.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("repeat: %v", a)
+	if a := s.Pay("/", "k"); a.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the repeat gets %v, want a replay", a)
 	}
 }
 
-// A handler may ask with *gin.Context.
-func TestGinContextKnowsTheKey(t *testing.T) {
+// A handler may pass *gin.Context as its context.
+func TestIdempotent_GinContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.engine.POST("/:id", Idempotent(newLocks(t), once), func(c *gin.Context) {
+	s.engine.POST("/:id", Idempotent(locktest.New(t), once), func(c *gin.Context) {
 		key, _ := idempotency.KeyFrom(c)
 		if idempotency.DownstreamKey(c, "a") != idempotency.DownstreamKey(c.Request.Context(), "a") {
-			t.Error("two contexts, two keys")
+			t.Error("DownstreamKey depends on which of the two contexts it gets")
 		}
 		idempotency.NoStore(c)
 		c.String(200, key)
 	})
 	for range 2 {
-		if a := s.post("/1", `"k"`); a.body != "k" || a.header.Get("Idempotent-Replayed") != "" {
-			t.Errorf("answer %v", a)
+		if a := s.Pay("/1", `"k"`); a.Body != "k" || a.Replayed() {
+			t.Errorf("answer %v, want the key from a run", a)
 		}
 	}
 }
 
-// HandleContext has the answer written past the middleware of the first route.
-func TestIdempotentHandleContext(t *testing.T) {
+// HandleContext sends its answer past the middleware of the first route.
+func TestIdempotent_HandleContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	var runs atomic.Int64
-	s.engine.Use(Idempotent(newLocks(t), once))
+	s.engine.Use(Idempotent(locktest.New(t), once))
 	s.engine.POST("/old/:status", func(c *gin.Context) {
 		c.Request.URL.Path = "/new/" + c.Param("status")
 		s.engine.HandleContext(c)
@@ -295,32 +266,22 @@ func TestIdempotentHandleContext(t *testing.T) {
 		{"/old/200", 200, "new 1"}, {"/old/200", 409, "not-replayable"}, {"/new/200", 200, "new 1"},
 		{"/old/500", 500, "new 2"}, {"/old/500", 500, "new 3"},
 	} {
-		if a := s.post(test.path, "k"+test.path[5:]); a.status != test.status || !strings.Contains(a.body, test.body) {
+		if a := s.Pay(test.path, "k"+test.path[5:]); a.Status != test.status || !strings.Contains(a.Body, test.body) {
 			t.Errorf("%s: answer %v, want %d %q", test.path, a, test.status, test.body)
 		}
 	}
 }
 
-func TestIdempotentUnmatched(t *testing.T) {
+func TestIdempotent_Unmatched(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.engine.Use(Idempotent(newLocks(t), once))
+	s.engine.Use(Idempotent(locktest.New(t), once))
 	s.engine.POST("/here", func(c *gin.Context) { c.String(200, "here") })
-	s.want(http.MethodPost, "/there", 404, "404")
-	s.want(http.MethodPost, "/here", 400, "key-missing")
+	s.Want(http.MethodPost, "/there", 404, "404")
+	s.Want(http.MethodPost, "/here", 400, "key-missing")
 }
 
-func TestIdempotentPanics(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if p := recover(); !errors.Is(p.(error), idempotency.ErrInvalidConfig) {
-			t.Errorf("panics with %v", p)
-		}
-	}()
-	Idempotent(nil, once)
-}
-
-// A sink is as good as Gin's writer for those who look for what it can do.
+// A sink keeps what Gin's writer can do.
 func TestSink(t *testing.T) {
 	t.Parallel()
 	recorder := httptest.NewRecorder()

@@ -10,8 +10,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// A sink is Gin's writer with the WriteHeader of net/http, which sends the header; Gin's only sets the
-// status.
+// A sink is Gin's writer with the WriteHeader of net/http, which sends the header. Gin's only sets
+// the status.
 type sink struct{ gin.ResponseWriter }
 
 func (s sink) WriteHeader(status int) {

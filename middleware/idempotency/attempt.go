@@ -2,128 +2,267 @@ package idempotency
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
-	"net"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/framework"
 )
 
 // An attempt is one request in one guard. The context of the request leads to it.
 type attempt struct {
 	g      *Guard
-	server *http.Server // that the request came by
+	server *http.Server // that received the request
 	outer  *attempt     // of a guard around this one
-	nested bool         // outer has the same name, and does everything
+	state  attemptState
 
-	key   string // that the client sent
-	name  string
-	print [printSize]byte
+	key         string // that the client sent
+	name        string
+	fingerprint [fingerprintSize]byte
 
 	marker []byte          // what OutcomeRefuse leaves of a run, as stored in Redis
-	lease  *core.OnceLease // that the handler runs under; nil: it runs without
+	lease  *core.OnceLease // that the handler runs under
 
-	noStore  atomic.Bool
-	storeFor atomic.Int64 // nanoseconds; 0: Config.TTL
+	keepFor atomic.Int64 // nanoseconds; 0: Config.TTL; discard: the result is not stored
 }
+
+type attemptState int
+
+const (
+	attemptUnkeyed attemptState = iota // no key to guard: none was sent, or it is not read yet
+	attemptNested                      // the outer attempt has the same name, and does everything
+	attemptKeyed                       // it has a name; its handler runs without a lock only if Config.FailOpen lets it
+	attemptLocked                      // it has a lease
+)
+
+// move changes the state, which only goes forward.
+func (a *attempt) move(to attemptState) {
+	if to <= a.state {
+		panic(fmt.Sprintf("reqlock: idempotency: an attempt cannot go from state %d to %d", a.state, to))
+	}
+	a.state = to
+}
+
+// discard is a keepFor.
+const discard = -1
 
 type attemptKey struct{}
 
-// attemptFrom returns the innermost attempt of ctx that has a key of its own; nil: there is none. ctx
-// may be a framework's own context.
+// attemptFrom returns the innermost attempt of ctx that has a key of its own; nil: there is none.
+// ctx may be a framework's own context.
 func attemptFrom(ctx context.Context) *attempt {
 	a, _ := framework.Value(ctx, attemptKey{}).(*attempt)
-	for a != nil && (a.nested || a.key == "") {
+	for a != nil && a.state < attemptKeyed {
 		a = a.outer
 	}
 	return a
 }
 
+// decide names the request, takes its fingerprint, and makes its lock.
+func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
+	cfg := &a.g.cfg
+	key, err := cfg.key(r)
+	if err != nil {
+		return err
+	}
+	if key == "" {
+		p.Skip = true
+		return nil
+	}
+	scope, err := cfg.Scope(r)
+	if err != nil {
+		return err
+	}
+	if scope == "" {
+		return newError(keyMissing, "The request does not say on whose behalf it is made.", nil)
+	}
+	a.key, a.name = key, cfg.name(r, scope, key)
+	if outer := a.outer; outer != nil && outer.server == a.server && outer.name == a.name {
+		p.Skip = true
+		a.move(attemptNested) // the middleware is mounted twice
+		return nil
+	}
+	a.move(attemptKeyed)
+	if err := a.takeFingerprint(r); err != nil {
+		return err
+	}
+	p.Lock, err = a.lock()
+	return err
+}
+
+func (a *attempt) takeFingerprint(r *http.Request) (err error) {
+	var body []byte
+	if a.g.cfg.Fingerprint.readsBody() {
+		if body, err = a.g.body(r); err != nil {
+			return err
+		}
+	}
+	a.fingerprint = fingerprint(a.g.cfg.Fingerprint, r, body)
+	return nil
+}
+
+// lock returns the lock of a. With OutcomeRefuse, Acquire leaves a marker in the step that takes
+// it.
+func (a *attempt) lock() (core.Locker, error) {
+	l := &lock{a: a, once: a.g.locks.Once(lockName(a.name))}
+	if a.g.cfg.OnUnknown != OutcomeRefuse {
+		return l, nil
+	}
+	var err error
+	if a.marker, err = a.seal(&record{kind: kindBegun, fingerprint: a.fingerprint}); err != nil {
+		a.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request is answered 503", "error", err)
+		return nil, newError(recordUnwritable, "", err)
+	}
+	l.once = l.once.WithMarker(a.marker, a.g.cfg.TTL)
+	return l, nil
+}
+
+// reply returns the error that answers a repeat with the record in Redis.
+func (a *attempt) reply(data []byte) error {
+	rec, err := a.unseal(data)
+	if err != nil {
+		a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request is answered 503", "error", err)
+		return newError(recordUnreadable, "", err)
+	}
+	if subtle.ConstantTimeCompare(rec.fingerprint[:], a.fingerprint[:]) != 1 {
+		return newError(keyReused, "", nil)
+	}
+	switch rec.kind {
+	case kindUnrecorded:
+		return newError(notReplayable, "", nil)
+	case kindBegun:
+		return newError(outcomeUnknown, "", nil)
+	}
+	return &replay{rec}
+}
+
+// run runs the handler and releases its key.
+func (a *attempt) run(r *http.Request, next func(*http.Request, *Recorder)) {
+	if a.state != attemptLocked {
+		next(r, nil)
+		return
+	}
+	ctx := newRunContext(r.Context(), a.lease.Lease)
+	own := r.WithContext(ctx.ctx)
+	rec := &Recorder{r: r, limit: a.g.cfg.MaxResponseBody, onPass: ctx.follow}
+	defer func() {
+		rec.abandon() // after a panic or runtime.Goexit: the guard releases the lock
+		ctx.end()
+		adapter.KeepForm(r, own)
+	}()
+	next(own, rec)
+	a.finish(r, rec)
+}
+
+// finish stores the result, unless it is to be discarded, in the step that releases the lock. Then
+// it sends the answer, so a client that has the answer can repeat the request at once. The client
+// gets the answer even if storing fails.
+func (a *attempt) finish(r *http.Request, rec *Recorder) {
+	whole := rec.complete()
+	adapter.SetStatus(r.Context(), rec.status)
+	result, failure := a.result(rec, whole)
+	err := adapter.ReleaseBy(r.Context(), func(lease *core.Lease) error {
+		var err error
+		switch {
+		case result != nil:
+			err = a.lease.ReleaseWith(r.Context(), result, a.ttl())
+		case failure != nil && a.marker != nil:
+			err = a.lease.ReleaseWith(r.Context(), a.marker, a.g.cfg.TTL) // Release would delete it
+		default:
+			err = lease.Release(r.Context())
+		}
+		if failure != nil || result != nil && err != nil {
+			return fmt.Errorf("%w: %w", ErrNotStored, errors.Join(failure, err))
+		}
+		return err
+	})
+	if errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
+		a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
+			"method", r.Method, "pattern", r.Pattern, "error", err)
+	}
+	rec.release()
+}
+
+// recordRoom is how much larger than Config.MaxResponseBody a record may be, for its headers and
+// for what a Codec adds.
+const recordRoom = 64 << 10
+
+// result returns the record of the run as Redis stores it; nil without an error: nothing is stored.
+func (a *attempt) result(rec *Recorder, whole bool) ([]byte, error) {
+	if !a.stores(rec) {
+		return nil, nil
+	}
+	if whole {
+		data, err := a.seal(&record{
+			kind: kindAnswered, fingerprint: a.fingerprint,
+			status: rec.status, header: recorded(rec.before, rec.header, rec.body, a.g.cfg.Headers), body: rec.body,
+		})
+		if err != nil || int64(len(data)-recordRoom) <= a.g.cfg.MaxResponseBody {
+			return data, err
+		}
+	}
+	return a.seal(&record{kind: kindUnrecorded, fingerprint: a.fingerprint})
+}
+
+// stores reports whether the result is to be stored.
+func (a *attempt) stores(rec *Recorder) bool {
+	if a.keepFor.Load() == discard {
+		return false
+	}
+	status, header := rec.status, rec.header.Clone()
+	if status == 0 { // only a hijacked connection has neither a status nor a header
+		status, header = http.StatusSwitchingProtocols, make(http.Header)
+	}
+	return a.g.cfg.Store(status, header)
+}
+
+// keep sets how long the result is stored, unless it is to be discarded.
+func (a *attempt) keep(d time.Duration) {
+	for {
+		old := a.keepFor.Load()
+		if old == discard || a.keepFor.CompareAndSwap(old, int64(d)) {
+			return
+		}
+	}
+}
+
 func (a *attempt) ttl() time.Duration {
-	if d := a.storeFor.Load(); d != 0 {
+	if d := a.keepFor.Load(); d != 0 {
 		return time.Duration(d)
 	}
 	return a.g.cfg.TTL
 }
 
-// KeyFrom returns the idempotency key of the request of ctx, without quotes. false: ctx is not that of
-// an idempotent handler, or the request has no key.
-func KeyFrom(ctx context.Context) (string, bool) {
-	a := attemptFrom(ctx)
-	if a == nil {
-		return "", false
+// seal encodes a record for Redis.
+func (a *attempt) seal(rec *record) ([]byte, error) {
+	data := rec.encode()
+	codec := a.g.cfg.Codec
+	if codec == nil {
+		return data, nil
 	}
-	return a.key, true
+	sealed, err := codec.Seal(data, lockName(a.name))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to seal a record: %w", err)
+	case len(sealed) == 0:
+		return nil, errors.New("reqlock: idempotency: Config.Codec sealed a record to nothing; want at least one byte")
+	}
+	return sealed, nil
 }
 
-// DownstreamKey returns a key for a request to another service, such as
-// DownstreamKey(ctx, "stripe", "charge"). It is the same whenever the handler runs again for the same
-// key of the same caller, so that the other service detects the repeat. Other parts give another key,
-// and so does another Config.Route. It has 64 characters and does not reveal the client's key. "": the
-// request has no key; see KeyFrom.
-func DownstreamKey(ctx context.Context, parts ...string) string {
-	if _, ok := KeyFrom(ctx); !ok {
-		return ""
-	}
-	s := newSum("downstream")
-	s.add(attemptFrom(ctx).name)
-	s.add(parts...)
-	return s.hex()
-}
-
-// NoStore prevents the result of this run from being stored, whatever Config.Store says: the key is
-// free when the handler returns. Outside an idempotent handler it does nothing.
-func NoStore(ctx context.Context) {
-	if a := attemptFrom(ctx); a != nil {
-		a.noStore.Store(true)
-	}
-}
-
-// StoreFor keeps the result of this run, if it is stored, for d instead of Config.TTL. Less than 1ms
-// means NoStore. Outside an idempotent handler it does nothing.
-func StoreFor(ctx context.Context, d time.Duration) {
-	if d < time.Millisecond {
-		NoStore(ctx)
-		return
-	}
-	if a := attemptFrom(ctx); a != nil {
-		a.storeFor.Store(int64(d))
-	}
-}
-
-// handlerContext returns a context with the values of parent that goes on when the client hangs up. It
-// ends when the lease is lost, at parent's deadline, and with end. passed is to be called when the
-// answer turns out to be one that cannot be replayed: from then on, ctx ends whenever parent does.
-func handlerContext(parent context.Context, lease *core.Lease) (ctx context.Context, passed, end func()) {
-	ctx, unbind := lease.Bind(context.WithoutCancel(parent))
-	endDeadline := func() {}
-	if deadline, ok := parent.Deadline(); ok {
-		ctx, endDeadline = context.WithDeadline(ctx, deadline)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var follow atomic.Bool
-	stop := context.AfterFunc(parent, func() {
-		if parent.Err() == context.Canceled && (follow.Load() || !hungUp(context.Cause(parent))) {
-			cancel(context.Cause(parent))
-		}
-	})
-	passed = func() {
-		follow.Store(true)
-		if parent.Err() != nil {
-			cancel(context.Cause(parent))
+// unseal decodes a record from Redis.
+func (a *attempt) unseal(data []byte) (*record, error) {
+	if codec := a.g.cfg.Codec; codec != nil {
+		var err error
+		if data, err = codec.Open(data, lockName(a.name)); err != nil {
+			return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to open a record: %w", err)
 		}
 	}
-	return ctx, passed, func() {
-		stop()
-		cancel(context.Canceled)
-		endDeadline()
-		unbind()
-	}
+	return decodeRecord(data)
 }
-
-// hungUp reports whether a context with that cause ended because the client hung up: net/http gives
-// no cause, HTTP/3 servers give net.ErrClosed.
-func hungUp(cause error) bool { return cause == context.Canceled || errors.Is(cause, net.ErrClosed) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// worstBodies are bodies of 1 MiB that ask for the most work or memory, each in its own way.
+// worstBodies returns bodies of 1 MiB, each with a shape that takes much time or memory.
 func worstBodies() map[string]string {
 	const size = 1 << 20
 	repeat := func(begin, part, end string) string {
@@ -41,7 +41,7 @@ func worstBodies() map[string]string {
 	}
 }
 
-// shortName is the i-th of short names that differ in more than their case.
+// shortName returns the i-th of short names that differ in more than case.
 func shortName(i int) string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_.:;,!?#$%&()*+<=>@[]^`{|}~ '/"
 	name := []byte{letters[i%len(letters)]}
@@ -52,7 +52,7 @@ func shortName(i int) string {
 	return string(name)
 }
 
-// BenchmarkFingerprint is what a body of 1 MiB costs before there is a lock.
+// BenchmarkFingerprint measures the fingerprints of bodies of 1 MiB.
 func BenchmarkFingerprint(b *testing.B) {
 	r := httptest.NewRequest("POST", "/orders/1", nil)
 	for shape, body := range worstBodies() {

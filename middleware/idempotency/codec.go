@@ -9,24 +9,25 @@ import (
 	"slices"
 )
 
-// A Codec seals records before they go to Redis, and opens them afterwards: access to Redis is then not
-// enough to read or forge them. AEAD is one.
+// A Codec seals records before they go to Redis, and opens them afterwards: access to Redis is then
+// not enough to read or forge them. AEAD is one.
 //
-// name is the name of the record's lock, the same for Seal and Open. Bind records to their names, or
-// one record can replace another. A Codec is safe for concurrent use, and neither keeps nor changes its
-// arguments.
+// name is the name of the record's lock, the same for Seal and Open. Bind records to their names,
+// or one record can replace another. A Codec is safe for concurrent use, and neither keeps nor
+// changes its arguments.
 //
-// A record that cannot be opened is answered 503 record-unreadable, and logged; the handler does not
-// run. A result that cannot be sealed is not stored, which is logged and observed as ErrNotStored: with
-// OutcomeRerun a repeat runs again, with OutcomeRefuse it is answered 409 outcome-unknown.
+// A record that cannot be opened is answered 503 record-unreadable, and logged; the handler does
+// not run. A result that cannot be sealed is not stored, which is logged and observed as
+// ErrNotStored: with OutcomeRerun a repeat runs again, with OutcomeRefuse it is answered 409
+// outcome-unknown.
 type Codec interface {
 	Seal(record []byte, name string) (sealed []byte, err error)
 	Open(sealed []byte, name string) (record []byte, err error)
 }
 
-// AEAD returns a Codec that seals with current, and opens with current or an earlier one, so that keys
-// can be rotated: give all processes the new key as an earlier one, then make it current, and drop the
-// old one when its last record has expired.
+// AEAD returns a Codec that seals with current, and opens with current or an earlier one, so that
+// keys can be rotated: give all processes the new key as an earlier one, then make it current, and
+// drop the old one when its last record has expired.
 //
 //	block, err := aes.NewCipher(key) // of 32 bytes, for AES-256
 //	…
@@ -45,8 +46,8 @@ func AEAD(current cipher.AEAD, earlier ...cipher.AEAD) Codec {
 	return aeads(keys)
 }
 
-// aeads are the keys of a Codec, the current one first. A sealed record begins with the magic, then a
-// nonce.
+// aeads are the keys of a Codec, the current one first. A sealed record begins with the magic, then
+// a nonce.
 type aeads []cipher.AEAD
 
 const sealedMagic = "RQLS\x01" // the last byte is the version
@@ -82,32 +83,4 @@ func (keys aeads) Open(sealed []byte, name string) ([]byte, error) {
 		}
 	}
 	return nil, errNoKey
-}
-
-// seal encodes a record for Redis.
-func (a *attempt) seal(rec *record) ([]byte, error) {
-	data := rec.encode()
-	codec := a.g.cfg.Codec
-	if codec == nil {
-		return data, nil
-	}
-	sealed, err := codec.Seal(data, lockName(a.name))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to seal a record: %w", err)
-	case len(sealed) == 0:
-		return nil, errors.New("reqlock: idempotency: Config.Codec sealed a record to nothing; want at least one byte")
-	}
-	return sealed, nil
-}
-
-// unseal decodes a record from Redis.
-func (a *attempt) unseal(data []byte) (*record, error) {
-	if codec := a.g.cfg.Codec; codec != nil {
-		var err error
-		if data, err = codec.Open(data, lockName(a.name)); err != nil {
-			return nil, fmt.Errorf("reqlock: idempotency: Config.Codec failed to open a record: %w", err)
-		}
-	}
-	return decodeRecord(data)
 }

@@ -19,7 +19,7 @@ func block(t *testing.T, key byte) cipher.Block {
 	return b
 }
 
-// gcm wants a nonce.
+// gcm returns an AEAD that needs a nonce.
 func gcm(t *testing.T, key byte) cipher.AEAD {
 	t.Helper()
 	aead, err := cipher.NewGCM(block(t, key))
@@ -29,7 +29,7 @@ func gcm(t *testing.T, key byte) cipher.AEAD {
 	return aead
 }
 
-// randomGCM makes nonces by itself.
+// randomGCM returns an AEAD that adds its own nonce.
 func randomGCM(t *testing.T, key byte) cipher.AEAD {
 	t.Helper()
 	aead, err := cipher.NewGCMWithRandomNonce(block(t, key))
@@ -134,7 +134,7 @@ func TestAEAD_NilKey(t *testing.T) {
 	}
 }
 
-// Without a Codec, a sealed record is told from rubbish.
+// Without a Codec, a sealed record has an error of its own.
 func TestDecodeRecord_Sealed(t *testing.T) {
 	t.Parallel()
 	sealed, err := AEAD(gcm(t, 1)).Seal(someRecord().encode(), "name")

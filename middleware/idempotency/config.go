@@ -14,72 +14,73 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// Config decides which requests are idempotent by their key, and how. Scope is required; the zero value
-// of every other field is a good start.
+// Config decides which requests are idempotent by their key, and how. Scope is required; the zero
+// value of every other field is a good start.
 type Config struct {
-	// Scope returns whom a key belongs to, such as the account or the user, as the server knows it: equal
-	// keys of two callers have nothing to do with each other. Any keyfuncs.Func will do;
-	// keyfuncs.Join combines tenant and user. "" is answered 400: authenticate first. Use ScopeGlobal if
-	// all callers share their keys.
+	// Scope returns the owner of a key, such as the account or the user, as the server knows it:
+	// equal keys of two owners are independent. Any keyfuncs.Func works; keyfuncs.Join combines
+	// tenant and user. "" is answered 400: authenticate first. Use ScopeGlobal if all callers share
+	// their keys.
 	Scope func(*http.Request) (string, error)
-	// Route names the route in its keys: the same key on another route is another key. Records are found,
-	// and DownstreamKey stays the same, only as long as Route does. "": the path of the matched pattern,
-	// after what http.StripPrefix has removed, with {} for each wildcard, such as /pay/{} for
-	// "POST /pay/{id}"; if no route has matched, the path of the request. So wildcards may be renamed.
-	// Before a pattern changes in another way, or the middleware moves to where another pattern is known,
-	// set Route to what it was, for a TTL at least. Routes with the same Route share their keys; a key
-	// used on two of them is answered 422.
+	// Route names the route: the same key on another route is another key. Records are found, and
+	// DownstreamKey stays the same, only while Route does. "": the path of the matched pattern with
+	// {} for each wildcard, such as /pay/{} for "POST /pay/{id}", after the prefix that
+	// http.StripPrefix removed; or the path of the request, if no route has matched. So a wildcard
+	// may get another name. Before any other change of the pattern, and before the middleware moves
+	// to where another pattern is known, set Route to the old name, for at least one TTL. Routes
+	// with the same Route share their keys; a key used on two of them is answered 422.
 	Route string
-	// Header is the name of the header that has the key. "": Idempotency-Key.
+	// Header is the name of the header with the key. "": Idempotency-Key.
 	Header string
 	// Optional runs requests without the header unguarded. false: they are answered 400.
 	Optional bool
-	// Strict accepts only the quoted form of RFC 9651, "8e03978e". false: the bare form, 8e03978e, is the
-	// same key.
+	// Strict accepts only the quoted form of RFC 9651, "8e03978e". false: the bare form, 8e03978e,
+	// is the same key.
 	Strict bool
 	// Methods are the guarded methods; all others pass. nil: POST and PATCH.
 	Methods []string
 
-	// WaitTime is how long a repeat waits for the first run, to get its answer. 0: the repeat is answered
-	// 409 at once.
+	// WaitTime is how long a repeat waits for the first run, to get its answer. 0: the repeat is
+	// answered 409 at once.
 	WaitTime time.Duration
-	// LeaseTime is how long a run holds its key at most, at least 1ms. 0: the watchdog renews it for as
-	// long as the handler runs.
+	// LeaseTime is how long a run holds its key at most, at least 1ms. 0: the watchdog renews it
+	// for as long as the handler runs.
 	LeaseTime time.Duration
-	// MaxHold bounds how long a handler holds its key. When it is over, the handler's context ends with
-	// cause guard.ErrMaxHold, and the key is no longer renewed. An answer that the handler gives before
-	// the lease expires is stored like any other; a later one is not (ErrNotStored), and a repeat may run
-	// beside it. At most TTL with OutcomeRefuse. 0: no bound. See guard.Config.MaxHold.
+	// MaxHold bounds how long a handler holds its key. When it is over, the handler's context ends
+	// with cause guard.ErrMaxHold, and the key is no longer renewed. An answer that the handler
+	// gives before the lease expires is stored like any other; a later one is not (ErrNotStored),
+	// and a repeat may run beside it. At most TTL with OutcomeRefuse. 0: no bound. See
+	// guard.Config.MaxHold.
 	MaxHold time.Duration
-	// MaxWaiters is how many repeats of one request may wait in this process; the next one is answered
-	// 503. 0: 1024; -1: no bound.
+	// MaxWaiters is how many repeats of one request may wait in this process; the next one is
+	// answered 503. 0: 1024; -1: no bound.
 	MaxWaiters int
 	// TTL is how long a result is kept, at least 1ms; StoreFor changes it for one answer. 0: 24h.
 	TTL time.Duration
 
-	// Fingerprint decides which requests with one key are the same request; all others are answered 422.
-	// nil: FingerprintBody.
+	// Fingerprint decides whether a request with the same key is a repeat; if not, it is answered
+	// 422. nil: FingerprintBody.
 	Fingerprint Fingerprint
 	// Store reports whether to keep a result. header is a copy of the answer's. nil: DefaultStore.
 	Store func(status int, header http.Header) bool
-	// OnUnknown decides what a repeat gets if the first run ended without a result, so that its outcome
-	// is unknown. Zero: OutcomeRerun.
+	// OnUnknown decides what a repeat gets if the first run ended without a result, so that its
+	// outcome is unknown. Zero: OutcomeRerun.
 	OnUnknown UnknownOutcome
-	// MaxRequestBody is the largest body, in bytes; a longer one is answered 413. The body is read into
-	// memory before the lock is acquired, so that a slow client holds none. FingerprintNone does not read
-	// the body. 0: 1 MiB.
+	// MaxRequestBody is the largest body, in bytes; a longer one is answered 413. The body is read
+	// into memory before the lock is acquired, so that a slow client holds none. FingerprintNone
+	// does not read the body. 0: 1 MiB.
 	MaxRequestBody int64
-	// MaxResponseBody is how many bytes of an answer are held back and recorded. A longer answer is sent
-	// as it comes and cannot be replayed. The same goes for an answer whose record, with its headers and
-	// after Codec, is more than 64 KiB larger than that. 0: 1 MiB.
+	// MaxResponseBody is how many bytes of an answer are held back and recorded. A longer answer is
+	// sent as it comes and cannot be replayed. The same goes for an answer whose record, with its
+	// headers and after Codec, is more than 64 KiB larger than that. 0: 1 MiB.
 	MaxResponseBody int64
-	// Codec seals records, so that Redis does not see the answers. AEAD is one. nil: records are not
-	// sealed. With a Codec, records that are not sealed are answered as those that cannot be opened; see
-	// docs/idempotency.md for how to introduce one.
+	// Codec seals records, so that Redis does not see the answers. AEAD is one. nil: records are
+	// not sealed. With a Codec, records that are not sealed are answered as those that cannot be
+	// opened; see docs/idempotency.md for how to introduce one.
 	Codec Codec
-	// Headers reports which headers of an answer to record, by canonical name. Headers of the connection
-	// never are recorded. Neither are headers that were set before the handler ran: they are set again
-	// before a replay. nil: DefaultHeaders.
+	// Headers reports which headers of an answer to record, by canonical name. Headers of the
+	// connection never are recorded. Neither are headers that were set before the handler ran: they
+	// are set again before a replay. nil: DefaultHeaders.
 	Headers HeaderFilter
 
 	// FailOpen runs the handler, without key and record, if Redis is unavailable. It is logged and
@@ -89,9 +90,9 @@ type Config struct {
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
 	// Logger logs what operators need to know. nil: slog.Default(). Keys are never logged.
 	Logger *slog.Logger
-	// Observe is called with the outcome of every guarded request, at its end. For a replay, Status is
-	// that of the answer, and Err matches ErrReplayed. If a result should have been stored and was not,
-	// Err matches ErrNotStored.
+	// Observe is called with the outcome of every guarded request, at its end. For a replay, Status
+	// is that of the answer, and Err matches ErrReplayed. If a result should have been stored and
+	// was not, Err matches ErrNotStored.
 	Observe func(r *http.Request, o guard.Outcome)
 }
 
@@ -104,12 +105,12 @@ type UnknownOutcome int
 
 // The decisions about an unknown outcome.
 const (
-	// OutcomeRerun runs the handler again once the lock of the first run has expired: at least once in
-	// all. The handler must find out by itself what was done, or pass a DownstreamKey to the service
-	// that acts.
+	// OutcomeRerun runs the handler again once the lock of the first run has expired: at least once
+	// in all. The handler must find out by itself what was done, or pass a DownstreamKey to the
+	// service that acts.
 	OutcomeRerun UnknownOutcome = iota
-	// OutcomeRefuse answers 409 outcome-unknown until TTL is over: at most once in all. The outcome of a
-	// run that panics, or whose answer is not stored, is known: a repeat runs.
+	// OutcomeRefuse answers 409 outcome-unknown until TTL is over: at most once in all. The outcome
+	// of a run that panics, or whose answer is not stored, is known: a repeat runs.
 	OutcomeRefuse
 )
 
@@ -119,13 +120,15 @@ var ErrInvalidConfig = errors.New("reqlock: idempotency: invalid Config")
 // ErrReplayed matches the Err of a guard.Outcome if the request was answered with a record.
 var ErrReplayed = errors.New("reqlock: idempotency: answered with the result of an earlier run")
 
-// ErrNotStored matches the Err of a guard.Outcome, together with the cause, if the handler ran and its
-// result should have been stored, but was not when the answer was sent. The client got the answer.
+// ErrNotStored matches the Err of a guard.Outcome, together with the cause, if the handler ran and
+// its result should have been stored, but was not when the answer was sent. The client got the
+// answer.
 //
 // If Redis was unreachable and comes back before the lease expires, the result is stored after all;
-// until then, repeats are answered 409 or 503. Otherwise the result is gone, and it is gone at once if
-// the lock was lost (core.ErrLockLost), if Redis refused the record, or if Config.Codec failed. Then a
-// repeat runs again with OutcomeRerun, and is answered 409 outcome-unknown with OutcomeRefuse.
+// until then, repeats are answered 409 or 503. Otherwise the result is gone, and it is gone at once
+// if the lock was lost (core.ErrLockLost), if Redis refused the record, or if Config.Codec failed.
+// Then a repeat runs again with OutcomeRerun, and is answered 409 outcome-unknown with
+// OutcomeRefuse.
 var ErrNotStored = errors.New("reqlock: idempotency: the result of a run is not stored")
 
 const (
@@ -198,7 +201,7 @@ func headerProblem(name string) (problem any) {
 	return nil
 }
 
-// withDefaults replaces zero values, but for those that guard replaces.
+// withDefaults replaces zero values, except those that guard replaces.
 func (c Config) withDefaults() Config {
 	c.Header = http.CanonicalHeaderKey(cmp.Or(c.Header, defaultHeader))
 	c.TTL = cmp.Or(c.TTL, defaultTTL)
@@ -225,7 +228,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// guard returns the Config of the guard below.
+// guard returns the Config of the inner guard.
 func (c Config) guard() guard.Config {
 	return guard.Config{
 		Policy:       policy,

@@ -110,8 +110,8 @@ func TestDefaultHeaders(t *testing.T) {
 	}
 }
 
-// What is asked outside a handler has an answer, and does no harm.
-func TestOutside(t *testing.T) {
+// Outside a handler, the functions for handlers do nothing.
+func TestHandlerFunctions_Outside(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	if key, ok := KeyFrom(ctx); ok || key != "" {

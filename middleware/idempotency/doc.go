@@ -1,19 +1,20 @@
-// Package idempotency runs a request with an Idempotency-Key once, and answers every repeat with the
-// first result. It follows draft-ietf-httpapi-idempotency-key-header-07, knows no framework, and builds
-// on package guard, which does everything about waiting, limits, shutdown, Redis outages and clients
+// Package idempotency runs a request with an Idempotency-Key once, and answers every repeat with
+// the first result. It follows draft-ietf-httpapi-idempotency-key-header-07, knows no framework,
+// and builds on package guard, which handles waiting, limits, shutdown, Redis outages and clients
 // that leave.
 //
 //	once := httplock.Idempotent(locks, idempotency.Config{Scope: keyfuncs.Context(userKey)})
 //	mux.Handle("POST /payments", once(pay))
 //
-// ginlock.Idempotent and echolock.Idempotent are the same for Gin and Echo.
+// ginlock.Idempotent and echolock.Idempotent do the same for Gin and Echo.
 //
-// The path of a request: key.go reads the key; name.go combines scope, method, route (route.go) and key
-// to a name; fingerprint.go sums up the request (jsondigest.go does JSON); lock.go asks core.Once for
-// the record of the name, or else for its lock. With the lock, the handler runs, and recorder.go keeps
-// its answer; record.go encodes it, codec.go seals it, and the step that releases the lock stores it,
-// before the client has the whole answer. With a record, the lock answers the request: by a replay
-// (replay.go) or a refusal (problem.go).
+// The path of a request is in attempt.go. key.go reads the key; name.go makes a name of scope,
+// method, route (route.go) and key; fingerprint.go takes the fingerprint of the request
+// (internal/jsontext that of JSON); lock.go asks core.Once for the record of the name, or else for
+// its lock. With the lock, the handler runs with the context of context.go, and recorder.go holds
+// back its answer; record.go encodes it, codec.go seals it, and the step that releases the lock
+// stores it, before the client has the whole answer. With a record, the lock answers the request:
+// by a replay (replay.go) or a refusal (problem.go).
 //
 // # What the client gets
 //
@@ -35,16 +36,17 @@
 //
 // # What runs how often
 //
-// At most one run of a name is under way at any time, unless its lock is lost. A run that ends with an
-// answer that Config.Store keeps is the last one for Config.TTL. A run that died, or whose answer Redis
-// could not store, is repeated with OutcomeRerun, and never with OutcomeRefuse.
+// At most one run of a name is under way at any time, unless its lock is lost. A run that ends with
+// an answer that Config.Store keeps is the last one for Config.TTL. A run that died, or whose
+// answer Redis could not store, is repeated with OutcomeRerun, and never with OutcomeRefuse.
 //
 // # The handler
 //
-// Its context ends when the lock is lost and when a deadline or Config.MaxHold is over, but not when the
-// client hangs up: the client will repeat the request, and should find a result. Once the answer cannot
-// be recorded, as with a stream, a client that hangs up does end the context. guard.Release and
-// guard.Detach give up the key, and nothing is recorded.
+// Its context ends when the lock is lost and when a deadline or Config.MaxHold is over, but not
+// when the client hangs up: the client will repeat the request, and should find a result. Once the
+// answer cannot be recorded, as with a stream, a client that hangs up does end the context.
+// guard.Release and guard.Detach give up the key, and nothing is recorded.
 //
-// The answer is held back until the handler returns, or flushes, or writes more than Config.MaxResponseBody.
+// The answer is held back until the handler returns, or flushes, or writes more than
+// Config.MaxResponseBody.
 package idempotency

@@ -15,7 +15,8 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// A client that repeats a payment gets the answer of the first run. Another payment with the same key is refused.
+// A client that repeats a payment gets the answer of the first run. Another payment with the same
+// key is refused.
 func Example() {
 	redis, err := embedded.Start() // in production, a Redis that all servers share
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// A Fingerprint says what two requests with one key must have in common to be the same request.
-// Method and path always count. FingerprintBody, FingerprintJSON, FingerprintNone and
-// FingerprintFields are the only ones. Only a hash is stored. With another Fingerprint, a route
-// takes the repeats of all requests on record for other requests.
+// A Fingerprint decides what a repeat must have in common with the first request. Method and path
+// always count. FingerprintBody, FingerprintJSON, FingerprintNone and FingerprintFields are the
+// only ones. Only a hash is stored. If a route gets another Fingerprint, repeats of all recorded
+// requests are answered 422.
 type Fingerprint interface {
-	// add adds what counts to s. body is nil if readsBody is false.
+	// add adds the compared parts to s. body is nil if readsBody is false.
 	add(s *sum, r *http.Request, body []byte)
 	readsBody() bool
 	validate() error
@@ -25,34 +25,33 @@ type Fingerprint interface {
 
 // The Fingerprints without parameters.
 const (
-	// FingerprintBody compares method, path, query, Content-Type, Content-Encoding and the body, byte
-	// for byte. It is the default.
+	// FingerprintBody compares method, path, query, Content-Type, Content-Encoding and the body,
+	// byte for byte. It is the default.
 	FingerprintBody whole = iota
 	// FingerprintJSON compares method, path, query and the JSON value of the body. White space, the
-	// order of members and the spelling of strings do not matter. The spelling of numbers does: 1.0 is
-	// not 1. A body is compared as by FingerprintBody if it is not JSON, if it is nested deeper than
-	// 10,000, or if decoders may read it in different ways because of a duplicate name, a name in two
-	// cases or a lone surrogate.
+	// order of members and the spelling of strings do not matter. The spelling of numbers does: 1.0
+	// is not 1. A body is compared as by FingerprintBody if it is not JSON, if it is nested deeper
+	// than 10,000, or if decoders may read it in different ways because of a duplicate name, a name
+	// in two cases or a lone surrogate.
 	FingerprintJSON
-	// FingerprintNone compares only method and path: another request with the same key on a path gets
-	// the first answer.
+	// FingerprintNone compares only method and path: another request with the same key on a path
+	// gets the first answer.
 	FingerprintNone
 )
 
-// FingerprintFields compares method, path and the JSON values of the body at the pointers, RFC 6901,
-// each as FingerprintJSON does. A missing value differs from null. A body that FingerprintJSON
-// compares byte for byte is compared so here as well, and so is one with a name that differs from a
-// name in a pointer only in case: encoding/json takes one for the other. Config.Validate refuses an
-// invalid pointer, and no pointers.
+// FingerprintFields compares method, path and the JSON values of the body at the pointers, RFC
+// 6901, each as FingerprintJSON does. A missing value differs from null. A body that
+// FingerprintJSON compares byte for byte is compared so here as well, and so is one with a name
+// that differs from a name in a pointer only in case: encoding/json takes one for the other.
+// Config.Validate refuses an invalid pointer, and no pointers.
 func FingerprintFields(pointers ...string) Fingerprint {
-	f := &fields{pointers: slices.Clone(pointers), tree: &pointerTree{}}
+	f := &fields{pointers: slices.Clone(pointers), paths: make([][]jsontext.Token, len(pointers))}
 	for i, pointer := range pointers {
-		path, problem := jsontext.ParsePointer(pointer)
-		if problem != "" {
+		var problem string
+		if f.paths[i], problem = jsontext.ParsePointer(pointer); problem != "" {
 			f.invalid = fmt.Errorf("Fingerprint has FingerprintFields(%q), which is %s", pointer, problem)
 			return f
 		}
-		f.tree.add(path, i)
 	}
 	if len(pointers) == 0 {
 		f.invalid = errors.New(`Fingerprint is FingerprintFields(); name at least one pointer, such as FingerprintFields("/amount"), or use FingerprintNone`)
@@ -77,8 +76,8 @@ func (f whole) add(s *sum, r *http.Request, body []byte) {
 	case FingerprintNone:
 		s.add("none")
 	case FingerprintJSON:
-		if digests, ok := digestJSON(body, wholeDocument); ok {
-			s.add("json", r.URL.RawQuery, string(digests[0]))
+		if digests, ok := jsontext.Digests(body, nil); ok {
+			s.add("json", r.URL.RawQuery, string(digests[0][:]))
 			return
 		}
 		addBody(s, r, body)
@@ -100,7 +99,7 @@ func addBody(s *sum, r *http.Request, body []byte) {
 // fields is a Fingerprint of some JSON values.
 type fields struct {
 	pointers []string
-	tree     *pointerTree
+	paths    [][]jsontext.Token // the pointers, parsed
 	invalid  error
 }
 
@@ -108,19 +107,23 @@ func (f *fields) readsBody() bool { return true }
 func (f *fields) validate() error { return f.invalid }
 
 func (f *fields) add(s *sum, r *http.Request, body []byte) {
-	digests, ok := digestJSON(body, f.tree)
+	digests, ok := jsontext.Digests(body, f.paths...)
 	if !ok {
 		addBody(s, r, body)
 		return
 	}
 	s.add("fields")
 	for i, pointer := range f.pointers {
-		s.add(pointer, string(digests[i])) // "" if there is no value
+		value := ""
+		if digests[i] != nil {
+			value = string(digests[i][:])
+		}
+		s.add(pointer, value)
 	}
 }
 
-// fingerprint returns the hash of what f compares.
-func fingerprint(f Fingerprint, r *http.Request, body []byte) [printSize]byte {
+// fingerprint returns the hash of the parts that f compares.
+func fingerprint(f Fingerprint, r *http.Request, body []byte) [fingerprintSize]byte {
 	s := newSum("request")
 	prefix := mount(r)
 	s.add(r.Method, prefix+r.URL.Path)

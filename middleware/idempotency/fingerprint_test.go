@@ -3,11 +3,12 @@ package idempotency
 import (
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 )
 
-func printOf(f Fingerprint, change func(*http.Request), body string) [printSize]byte {
+func fingerprintOf(f Fingerprint, change func(*http.Request), body string) [fingerprintSize]byte {
 	r := httptest.NewRequest("POST", "/orders/1?a=1", nil)
 	r.Header.Set("Content-Type", "application/json")
 	if change != nil {
@@ -16,7 +17,7 @@ func printOf(f Fingerprint, change func(*http.Request), body string) [printSize]
 	return fingerprint(f, r, []byte(body))
 }
 
-func TestFingerprintsOfBodies(t *testing.T) {
+func TestFingerprint_Bodies(t *testing.T) {
 	t.Parallel()
 	fields := FingerprintFields("/amount", "/items/0", "/a~1b/~0")
 	for _, test := range []struct {
@@ -77,13 +78,13 @@ func TestFingerprintsOfBodies(t *testing.T) {
 		{"fields, other ones in another case", fields, `{"amount":1,"Note":1}`, `{"amount":1,"Note":2}`, true},
 		{"none", FingerprintNone, `1`, `2`, true},
 	} {
-		if same := printOf(test.f, nil, test.a) == printOf(test.f, nil, test.b); same != test.same {
+		if same := fingerprintOf(test.f, nil, test.a) == fingerprintOf(test.f, nil, test.b); same != test.same {
 			t.Errorf("%s: %.40q and %.40q are the same request: %v", test.name, test.a, test.b, same)
 		}
 	}
 }
 
-func TestFingerprintsOfRequests(t *testing.T) {
+func TestFingerprint_Requests(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*http.Request){
 		"method":           func(r *http.Request) { r.Method = "PATCH" },
@@ -107,12 +108,12 @@ func TestFingerprintsOfRequests(t *testing.T) {
 			if !known {
 				want = kind == "whole"
 			}
-			if differs := printOf(f, change, `{"a":1}`) != printOf(f, nil, `{"a":1}`); differs != want {
+			if differs := fingerprintOf(f, change, `{"a":1}`) != fingerprintOf(f, nil, `{"a":1}`); differs != want {
 				t.Errorf("%s: another %s is another request: %v", kind, name, differs)
 			}
 		}
 	}
-	at := func(path string) [printSize]byte {
+	at := func(path string) [fingerprintSize]byte {
 		return fingerprint(FingerprintBody, httptest.NewRequest("POST", path, nil), nil)
 	}
 	if at("/x%2Fy/z") == at("/x/y%2Fz") || at("/x%2fy/z") == at("/x/y/z") {
@@ -121,7 +122,44 @@ func TestFingerprintsOfRequests(t *testing.T) {
 	if at("/x%2Fy/z") != at("/%78%2fy/z") {
 		t.Error("another spelling is another path")
 	}
-	if printOf(FingerprintJSON, nil, "1") == printOf(FingerprintBody, nil, "1") || printOf(FingerprintFields("/a"), nil, "1") == printOf(FingerprintFields("/b"), nil, "1") {
+	if fingerprintOf(FingerprintJSON, nil, "1") == fingerprintOf(FingerprintBody, nil, "1") || fingerprintOf(FingerprintFields("/a"), nil, "1") == fingerprintOf(FingerprintFields("/b"), nil, "1") {
 		t.Error("two kinds of fingerprints are equal")
+	}
+}
+
+// Pointers may lead through the values of others, and twice to one value.
+func TestFingerprintFields_PointersWithinEachOther(t *testing.T) {
+	t.Parallel()
+	f := FingerprintFields("", "/a", "/a/b", "/a")
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"a":{"b":1,"c":2}}`, `{"a":{"c":2,"b":1}}`, true},
+		{`{"a":{"b":1,"c":2}}`, `{"a":{"b":1,"c":3}}`, false},
+		{`{"a":{"b":1}}`, `{"a":{"b":2}}`, false},
+		{`{"a":{"b":1}}`, `{"a":{"b":1},"d":1}`, false},
+	} {
+		if same := fingerprintOf(f, nil, test.a) == fingerprintOf(f, nil, test.b); same != test.same {
+			t.Errorf("%s and %s are the same request: %v, want %v", test.a, test.b, same, test.same)
+		}
+	}
+}
+
+// No shape of a body takes much more memory than the body.
+func TestFingerprintJSON_Memory(t *testing.T) { // not parallel: it counts what the process allocates
+	r := httptest.NewRequest("POST", "/orders/1", nil)
+	for shape, body := range worstBodies() {
+		document := []byte(body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		sum := fingerprint(FingerprintJSON, r, document)
+		runtime.ReadMemStats(&after)
+		if sum != fingerprint(FingerprintJSON, r, append(document, ' ')) {
+			t.Errorf("%s: the body is compared byte for byte, want it compared as JSON", shape)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 7*uint64(len(document)) {
+			t.Errorf("%s: %d bytes are allocated for a body of %d, want at most 7 times as many", shape, used, len(document))
+		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 
 // DefaultHeaders keeps the headers that describe the result. It drops those that belong to one
 // exchange: cookies and challenges, Date, Age and Server, limits and Retry-After, and the ids of
-// requests and traces. It also drops secrets, so that they never reach Redis: every header whose name
-// contains, in any case, one of authorization, token, secret, password, credential, session, jwt,
-// apikey and api-key, or the word auth.
+// requests and traces. It also drops secrets, so that they never reach Redis: every header whose
+// name contains, in any case, one of authorization, token, secret, password, credential, session,
+// jwt, apikey and api-key, or the word auth.
 //
 // It is a HeaderFilter for others to build on:
 //
@@ -52,8 +52,8 @@ func ofConnection(name string, header http.Header) bool {
 	return false
 }
 
-// recorded returns the changes that the handler made to the header, as far as they are to be replayed.
-// A header that it deleted has no values. Content-Length is kept: it was checked against the body.
+// recorded returns the changes of the handler to the header that replays repeat. A header that it
+// deleted has no values. Content-Length is kept, because it was checked against the body.
 func recorded(before, header http.Header, body []byte, keep HeaderFilter) http.Header {
 	kept := make(http.Header)
 	wanted := func(name string) bool {

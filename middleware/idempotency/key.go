@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxKeyLen is the bound of most services that take such keys.
+// maxKeyLen is the limit of most services with idempotency keys.
 const maxKeyLen = 255
 
 // key returns the key of a request. "", nil: there is none, and it is optional.
@@ -30,8 +30,8 @@ func (c *Config) keyInvalid(why string) error {
 	return newError(keyInvalid, "The header "+c.Header+" "+why+".", nil)
 }
 
-// parseKey parses a String of RFC 9651 or, unless strict, a bare key; both forms of a key are the same
-// key. why says what is wrong with value; "": it is valid.
+// parseKey parses a String of RFC 9651 or, unless strict, a bare key; both forms of a key are
+// equal. why explains an invalid value; "": it is valid.
 func parseKey(value string, strict bool) (key, why string) {
 	value = strings.Trim(value, " \t")
 	switch {
@@ -59,8 +59,8 @@ func parseKey(value string, strict bool) (key, why string) {
 	return key, ""
 }
 
-// unquote decodes a String of RFC 9651, which begins with a quote. It refuses parameters after it: they
-// might make it another key.
+// unquote decodes a String of RFC 9651, which begins with a quote. It refuses parameters after it:
+// they might make it another key.
 func unquote(value string) (key, why string) {
 	var b strings.Builder
 	for i := 1; i < len(value); i++ {

@@ -40,7 +40,7 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// Whatever comes, a key is 1 to 255 visible characters, and its quoted form is the same key.
+// A key has 1 to 255 visible characters, and its quoted form is the same key.
 func FuzzParseKey(f *testing.F) {
 	for _, seed := range []string{"abc", `"abc"`, `"a\"b\\"`, `"`, "", "\xff"} {
 		f.Add(seed)

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// name identifies what may run once: a key of a scope, method and route.
+// name identifies a run by its scope, method, route and key.
 func (c *Config) name(r *http.Request, scope, key string) string {
 	route := c.Route
 	if route == "" {
@@ -21,7 +21,7 @@ func (c *Config) name(r *http.Request, scope, key string) string {
 // lockName is the name of the lock and the record in Redis.
 func lockName(name string) string { return "reqlock:idempotency:" + name }
 
-// A sum is a SHA-256 of parts. The length precedes each part, so other parts have another sum.
+// A sum is a SHA-256 of parts. The length precedes each part, so different parts have different sums.
 type sum struct{ parts []byte }
 
 func newSum(purpose string) *sum {

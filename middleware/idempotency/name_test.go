@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// No two of these are one.
-func TestNamesDiffer(t *testing.T) {
+// Each of these requests has its own name.
+func TestName_Differs(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]int)
 	for i, parts := range [][5]string{ // scope, method, path, pattern, key
@@ -34,7 +34,7 @@ func TestNamesDiffer(t *testing.T) {
 	}
 }
 
-func TestNamesAgree(t *testing.T) {
+func TestName_SameRoute(t *testing.T) {
 	t.Parallel()
 	request := func(path string) *http.Request {
 		r := httptest.NewRequest("POST", path, nil)
@@ -46,8 +46,8 @@ func TestNamesAgree(t *testing.T) {
 	}
 }
 
-// Two routers with equal patterns can be mounted.
-func TestMount(t *testing.T) {
+// Two routers with equal patterns can be mounted under two prefixes.
+func TestRoute_Mounted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ prefix, path, mount string }{
 		{"", "/orders/1", ""},

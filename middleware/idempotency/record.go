@@ -13,25 +13,25 @@ import (
 
 // A record is what Redis stores of a run. docs/idempotency.md defines its format.
 type record struct {
-	kind   recordKind
-	print  [printSize]byte // the fingerprint of the request
-	status int             // this and the following fields: of an answer
-	header http.Header     // a name without values is a header that the handler took away
-	body   []byte
+	kind        recordKind
+	fingerprint [fingerprintSize]byte // the fingerprint of the request
+	status      int                   // this and the following fields: of an answer
+	header      http.Header           // a name without values is a header that the handler took away
+	body        []byte
 }
 
 type recordKind byte
 
 const (
-	answered   recordKind = 'A' // with the answer
-	unrecorded recordKind = 'N' // the run has ended, its answer cannot be replayed
-	begun      recordKind = 'U' // the outcome is unknown until another record replaces this one
+	kindAnswered   recordKind = 'A' // with the answer
+	kindUnrecorded recordKind = 'N' // the run has ended, its answer cannot be replayed
+	kindBegun      recordKind = 'U' // the outcome is unknown until another record replaces this one
 )
 
 const (
-	recordMagic   = "RQLI"
-	recordVersion = 1
-	printSize     = sha256.Size
+	recordMagic     = "RQLI"
+	recordVersion   = 1
+	fingerprintSize = sha256.Size
 )
 
 var (
@@ -41,11 +41,11 @@ var (
 )
 
 func (rec *record) encode() []byte {
-	out := make([]byte, 0, len(recordMagic)+2+printSize+512+len(rec.body))
+	out := make([]byte, 0, len(recordMagic)+2+fingerprintSize+512+len(rec.body))
 	out = append(out, recordMagic...)
 	out = append(out, recordVersion, byte(rec.kind))
-	out = append(out, rec.print[:]...)
-	if rec.kind != answered {
+	out = append(out, rec.fingerprint[:]...)
+	if rec.kind != kindAnswered {
 		return out
 	}
 	out = binary.AppendUvarint(out, uint64(rec.status))
@@ -64,7 +64,7 @@ func appendText(out []byte, text string) []byte {
 	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
 }
 
-// decodeRecord refuses what it does not know: an answer is replayed exactly or not at all.
+// decodeRecord refuses unknown formats: an answer is replayed exactly or not at all.
 func decodeRecord(data []byte) (*record, error) {
 	if bytes.HasPrefix(data, []byte(sealedMagic)) {
 		return nil, errSealedRecord
@@ -76,16 +76,16 @@ func decodeRecord(data []byte) (*record, error) {
 	if data[0] > recordVersion {
 		return nil, fmt.Errorf("%w: its format is %d, this version knows %d", errNewerRecord, data[0], recordVersion)
 	}
-	if data[0] < recordVersion || len(data) < 2+printSize {
+	if data[0] < recordVersion || len(data) < 2+fingerprintSize {
 		return nil, errNotARecord
 	}
 	rec := &record{kind: recordKind(data[1])}
-	copy(rec.print[:], data[2:])
-	in := decoder{data: data[2+printSize:]}
+	copy(rec.fingerprint[:], data[2:])
+	in := decoder{data: data[2+fingerprintSize:]}
 	switch rec.kind {
-	case unrecorded, begun:
+	case kindUnrecorded, kindBegun:
 		in.bad = len(in.data) > 0
-	case answered:
+	case kindAnswered:
 		rec.status = int(in.number(999))
 		rec.header = in.header()
 		rec.body = in.data
@@ -97,46 +97,4 @@ func decodeRecord(data []byte) (*record, error) {
 		return nil, errNotARecord
 	}
 	return rec, nil
-}
-
-// A decoder decodes its data from the front.
-type decoder struct {
-	data []byte
-	bad  bool
-}
-
-func (d *decoder) number(limit uint64) uint64 {
-	n, size := binary.Uvarint(d.data)
-	if size <= 0 || n > limit {
-		d.bad = true
-		return 0
-	}
-	d.data = d.data[size:]
-	return n
-}
-
-// count decodes a number of things that take at least a byte each.
-func (d *decoder) count() int { return int(d.number(uint64(len(d.data)))) }
-
-func (d *decoder) text() string {
-	n := d.count()
-	if n > len(d.data) {
-		d.bad = true
-		return ""
-	}
-	text := string(d.data[:n])
-	d.data = d.data[n:]
-	return text
-}
-
-func (d *decoder) header() http.Header {
-	header := make(http.Header)
-	for n := d.count(); n > 0 && !d.bad; n-- {
-		name, values := d.text(), []string{}
-		for m := d.count(); m > 0 && !d.bad; m-- {
-			values = append(values, d.text())
-		}
-		header[name] = values
-	}
-	return header
 }

@@ -9,27 +9,27 @@ import (
 )
 
 func someRecord() *record {
-	rec := &record{kind: answered, status: 201, body: []byte("body\x00\xff"), header: http.Header{
+	rec := &record{kind: kindAnswered, status: 201, body: []byte("body\x00\xff"), header: http.Header{
 		"Link": {"<a>", "", "\xff"}, "Gone": {}, "": {"no name"},
 	}}
-	for i := range rec.print {
-		rec.print[i] = byte(i)
+	for i := range rec.fingerprint {
+		rec.fingerprint[i] = byte(i)
 	}
 	return rec
 }
 
-// The format is published: what is written today must be read by the next version.
-func TestRecordFormat(t *testing.T) {
+// The format is published: the next version must read records of this one.
+func TestRecord_Format(t *testing.T) {
 	t.Parallel()
-	rec := &record{kind: answered, status: 201, header: http.Header{"B": {"1", "22"}, "A": nil}, body: []byte("body")}
-	zeros := string(make([]byte, printSize))
+	rec := &record{kind: kindAnswered, status: 201, header: http.Header{"B": {"1", "22"}, "A": nil}, body: []byte("body")}
+	zeros := string(make([]byte, fingerprintSize))
 	for _, test := range []struct {
 		rec  *record
 		want string
 	}{
 		{rec, "RQLI\x01A" + zeros + "\xc9\x01" + "\x02" + "\x01A\x00" + "\x01B\x02\x011\x0222" + "body"},
-		{&record{kind: unrecorded}, "RQLI\x01N" + zeros},
-		{&record{kind: begun}, "RQLI\x01U" + zeros},
+		{&record{kind: kindUnrecorded}, "RQLI\x01N" + zeros},
+		{&record{kind: kindBegun}, "RQLI\x01U" + zeros},
 	} {
 		if got := string(test.rec.encode()); got != test.want {
 			t.Errorf("encoded\n%q, want\n%q", got, test.want)
@@ -37,14 +37,14 @@ func TestRecordFormat(t *testing.T) {
 	}
 }
 
-func TestRecordRoundTrip(t *testing.T) {
+func TestRecord_RoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, rec := range []*record{
 		someRecord(),
-		{kind: answered, status: 204, header: http.Header{}, body: []byte{}},
-		{kind: answered, status: 999, header: http.Header{}, body: bytes.Repeat([]byte("x"), 1<<20)},
-		{kind: unrecorded, print: [printSize]byte{1}},
-		{kind: begun, print: [printSize]byte{2}},
+		{kind: kindAnswered, status: 204, header: http.Header{}, body: []byte{}},
+		{kind: kindAnswered, status: 999, header: http.Header{}, body: bytes.Repeat([]byte("x"), 1<<20)},
+		{kind: kindUnrecorded, fingerprint: [fingerprintSize]byte{1}},
+		{kind: kindBegun, fingerprint: [fingerprintSize]byte{2}},
 	} {
 		got, err := decodeRecord(rec.encode())
 		if err != nil || !reflect.DeepEqual(got, rec) {
@@ -53,7 +53,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-func TestRecordRefused(t *testing.T) {
+func TestRecord_Refused(t *testing.T) {
 	t.Parallel()
 	good := someRecord().encode()
 	changed := func(i int, to byte) []byte {
@@ -72,7 +72,7 @@ func TestRecordRefused(t *testing.T) {
 		"version 2":            {changed(4, 2), errNewerRecord},
 		"version 2, shorter":   {[]byte("RQLI\x02"), errNewerRecord},
 		"another kind":         {changed(5, 'X'), errNotARecord},
-		"a longer marker":      {append((&record{kind: begun}).encode(), 0), errNotARecord},
+		"a longer marker":      {append((&record{kind: kindBegun}).encode(), 0), errNotARecord},
 		"status 100":           {changed(38, 100), errNotARecord},
 		"more headers than is": {changed(40, 200), errNotARecord},
 	} {
@@ -87,10 +87,10 @@ func TestRecordRefused(t *testing.T) {
 	}
 }
 
-// Whatever stands in Redis, decoding it does not panic, and what it takes is what encoding writes.
+// Decoding never panics, and accepts only what encode writes.
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add(someRecord().encode())
-	f.Add((&record{kind: begun}).encode())
+	f.Add((&record{kind: kindBegun}).encode())
 	f.Add([]byte("RQLI\x02"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rec, err := decodeRecord(data)

@@ -13,34 +13,49 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// A Recorder holds back the answer of one run until it is recorded. What cannot be recorded passes
-// through.
+// A Recorder holds back the answer of one run until it is recorded. An answer that cannot be
+// recorded passes through.
 //
-// It is for adapters; see Guard.Serve. One goroutine uses it at a time, as with the writer it wraps.
+// It is for adapters; see Guard.Serve. One goroutine uses it at a time, as with the writer it
+// wraps.
 type Recorder struct {
 	r      *http.Request
 	limit  int64
-	passed func() // called once, when the answer turns out not to be recordable
+	onPass func() // called once, if the answer cannot be recorded
 
-	w        http.ResponseWriter
-	before   http.Header // when the handler began
-	state    recorderState
-	status   int         // 0: not yet known
-	header   http.Header // when the status became known
-	length   int64       // of Content-Length; -1: none
-	overrun  bool        // the handler wrote more than length: as in net/http, all further writes fail
-	body     []byte
-	implicit bool // the handler has written nothing
+	w       http.ResponseWriter
+	before  http.Header // when the handler began
+	state   recorderState
+	status  int         // 0: not yet known
+	header  http.Header // when the status became known
+	length  int64       // of Content-Length; -1: none
+	overrun bool        // the handler wrote more than length: as in net/http, all further writes fail
+	body    []byte
 }
 
+// A recorderState is how far the answer has come. It only goes forward.
 type recorderState int
 
 const (
-	holding recorderState = iota // the answer is held back
-	passing                      // the answer passes through
-	taken                        // the connection was hijacked
-	ended                        // the answer was sent or abandoned
+	recorderIdle     recorderState = iota // the handler has written nothing
+	recorderHolding                       // the answer is held back
+	recorderImplicit                      // the handler returned without an answer: the server will send it
+	recorderPassing                       // the answer passes through
+	recorderHijacked                      // the connection was hijacked
+	recorderEnded                         // the answer was sent
 )
+
+// move changes the state, unless that would go back, and reports whether it did.
+func (rec *Recorder) move(to recorderState) bool {
+	if to <= rec.state {
+		return false
+	}
+	rec.state = to
+	return true
+}
+
+// recordable reports whether nothing of the answer was sent.
+func (rec *Recorder) recordable() bool { return rec.state < recorderPassing }
 
 // Wrap returns a writer that replaces w, with the same optional interfaces. Call it once. A nil
 // Recorder returns w.
@@ -70,59 +85,11 @@ func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 	})
 }
 
-// reveal gives w the methods to flush and to hijack that only a writer inside it has. Otherwise
-// http.ResponseController would unwrap w and bypass the Recorder.
-func reveal(w http.ResponseWriter) http.ResponseWriter {
-	flushes, hijacks := abilities(w)
-	var flushesInside, hijacksInside bool
-	for inner := w; ; {
-		outer, ok := inner.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		inner = outer.Unwrap()
-		f, h := abilities(inner)
-		flushesInside, hijacksInside = flushesInside || f, hijacksInside || h
-	}
-	switch {
-	case hijacksInside && !hijacks:
-		return hijackable{flushable{w}}
-	case flushesInside && !flushes:
-		return flushable{w}
-	}
-	return w
-}
-
-// abilities reports what w can do itself, not by unwrapping it.
-func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
-	switch w.(type) {
-	case interface{ FlushError() error }, http.Flusher:
-		flushes = true
-	}
-	_, hijacks = w.(http.Hijacker)
-	return flushes, hijacks
-}
-
-type flushable struct{ http.ResponseWriter }
-
-// Unwrap gives http.ResponseController everything else.
-func (w flushable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// FlushError flushes the inner writer.
-func (w flushable) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
-
-type hijackable struct{ flushable }
-
-// Hijack hijacks the connection of the inner writer.
-func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
-}
-
 func (rec *Recorder) writeHeader(status int) {
 	switch {
-	case rec.state != holding:
+	case !rec.recordable():
 		rec.w.WriteHeader(status)
-	case rec.status != 0: // too late for another status
+	case rec.state != recorderIdle: // too late for another status
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as in net/http, with the handler in the stack
 	case status == http.StatusSwitchingProtocols:
@@ -137,6 +104,7 @@ func (rec *Recorder) writeHeader(status int) {
 
 // begin records the head of the answer.
 func (rec *Recorder) begin(status int) {
+	rec.move(recorderHolding)
 	rec.status, rec.header = status, rec.w.Header().Clone()
 	if values := rec.header["Content-Length"]; len(values) > 0 {
 		n, err := strconv.ParseUint(strings.TrimSpace(values[0]), 10, 63)
@@ -153,7 +121,7 @@ func (rec *Recorder) begin(status int) {
 
 // begun calls begin with 200, as net/http does, if the handler has not given a status.
 func (rec *Recorder) begun() {
-	if rec.state == holding && rec.status == 0 {
+	if rec.state == recorderIdle {
 		rec.begin(http.StatusOK)
 	}
 }
@@ -163,7 +131,7 @@ func (rec *Recorder) write(p []byte) (int, error) {
 	if err := rec.allows(len(p)); err != nil {
 		return 0, err
 	}
-	if rec.state == holding {
+	if rec.state == recorderHolding {
 		if int64(len(rec.body)+len(p)) <= rec.limit {
 			rec.body = append(rec.body, p...)
 			return len(p), nil
@@ -173,13 +141,13 @@ func (rec *Recorder) write(p []byte) (int, error) {
 	return rec.w.Write(p)
 }
 
-// allows returns the error of net/http for writing n bytes. Once the answer passes through, the writer
-// does its own checks.
+// allows returns the error of net/http for writing n bytes. Once the answer passes through, the
+// writer does its own checks.
 func (rec *Recorder) allows(n int) error {
 	if n == 0 {
 		return nil
 	}
-	if rec.state == holding {
+	if rec.state == recorderHolding {
 		if !allowsBody(rec.status) {
 			return http.ErrBodyNotAllowed
 		}
@@ -193,7 +161,7 @@ func (rec *Recorder) allows(n int) error {
 
 func (rec *Recorder) writeString(next httpsnoop.WriteStringFunc, s string) (int, error) {
 	rec.begun()
-	if rec.state == holding {
+	if rec.state == recorderHolding {
 		return rec.write([]byte(s))
 	}
 	if err := rec.allows(len(s)); err != nil {
@@ -202,10 +170,11 @@ func (rec *Recorder) writeString(next httpsnoop.WriteStringFunc, s string) (int,
 	return next(s)
 }
 
-// readFrom reads while the answer is held back, and leaves the rest to the writer, which may be faster.
+// readFrom reads while the answer is held back, and leaves the rest to the writer, which may be
+// faster.
 func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int64, err error) {
 	buf := make([]byte, 32<<10)
-	for rec.state == holding || rec.overrun {
+	for rec.recordable() || rec.overrun {
 		size, err := src.Read(buf)
 		if size > 0 {
 			written, err := rec.write(buf[:size])
@@ -226,26 +195,25 @@ func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int
 }
 
 func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
-	if rec.state == holding && rec.status != 0 {
+	if rec.state == recorderHolding {
 		rec.pass() // what was written must be sent first
 	}
 	conn, rw, err := next()
 	if err == nil {
-		if rec.state == holding {
-			rec.passed()
+		if rec.recordable() {
+			rec.onPass()
 		}
-		rec.state = taken
+		rec.move(recorderHijacked)
 	}
 	return conn, rw, err
 }
 
-// pass sends what was held back, and lets the rest pass through. An answer that was not begun stays so.
+// pass sends the held part of the answer, and lets the rest pass through.
 func (rec *Recorder) pass() {
-	if rec.state != holding {
+	if !rec.move(recorderPassing) {
 		return
 	}
-	rec.state = passing
-	rec.passed()
+	rec.onPass()
 	rec.pour(func() {
 		rec.w.WriteHeader(rec.status)
 		if len(rec.body) > 0 {
@@ -255,8 +223,8 @@ func (rec *Recorder) pass() {
 	rec.body = nil
 }
 
-// pour sends the answer with the header from when it was begun. Then it restores the current header,
-// which may have trailers.
+// pour sends the answer with the header from when it was begun. Then it restores the current
+// header, which may have trailers.
 func (rec *Recorder) pour(send func()) {
 	if rec.status == 0 {
 		return
@@ -273,26 +241,27 @@ func replace(header, by http.Header) {
 	maps.Copy(header, by)
 }
 
-// Bypassed tells the Recorder that an answer with that status was sent past it. It cannot be replayed.
+// Bypassed records that an answer with that status was sent past the Recorder. It cannot be
+// replayed.
 func (rec *Recorder) Bypassed(status int) {
-	if rec.state != holding {
+	if !rec.move(recorderPassing) {
 		return
 	}
-	rec.state, rec.status, rec.body = passing, status, nil
-	rec.header = rec.w.Header().Clone()
-	rec.passed()
+	rec.status, rec.header, rec.body = status, rec.w.Header().Clone(), nil
+	rec.onPass()
 }
 
-// complete ends the answer of a handler that has returned, and reports whether it is held back whole.
+// complete ends the answer of a handler that has returned, and reports whether it is held back
+// whole.
 func (rec *Recorder) complete() bool {
 	if rec.w == nil {
 		return false // the adapter did not call Wrap
 	}
-	if rec.state == holding && rec.status == 0 {
-		rec.implicit = true
+	if rec.state == recorderIdle {
 		rec.begin(http.StatusOK)
+		rec.move(recorderImplicit)
 	}
-	if rec.state != holding {
+	if !rec.recordable() {
 		return false
 	}
 	for name := range rec.w.Header() {
@@ -308,24 +277,24 @@ func (rec *Recorder) complete() bool {
 	return true
 }
 
-// release sends the answer. An answer that was not begun is left to the server and outer middleware.
+// release sends the answer. An implicit one is left to the server and outer middleware.
 func (rec *Recorder) release() {
-	if rec.state != holding {
+	if !rec.recordable() {
 		return
 	}
-	rec.state = ended
-	if rec.implicit {
-		return
+	held := rec.state == recorderHolding
+	rec.move(recorderEnded)
+	if held {
+		rec.pour(func() { send(rec.w, rec.r, rec.status, rec.body) })
 	}
-	rec.pour(func() { send(rec.w, rec.r, rec.status, rec.body) })
 }
 
-// abandon sends what the handler had begun to send, as without a Recorder, if the handler panicked or
-// ended its goroutine.
+// abandon sends what the handler had begun to send, as without a Recorder, if the handler panicked
+// or ended its goroutine.
 func (rec *Recorder) abandon() {
-	if rec.w == nil || rec.state != holding {
+	if rec.w == nil || !rec.recordable() {
 		return
 	}
 	rec.pass()
-	rec.state = ended
+	rec.move(recorderEnded)
 }

@@ -22,7 +22,7 @@ func (p *replay) Status() int { return p.rec.status }
 func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	for name, values := range p.rec.header {
-		h[name] = slices.Clone(values) // without values, net/http neither sends nor guesses it
+		h[name] = slices.Clone(values) // without values, net/http neither sends the header nor guesses it
 	}
 	h.Set(replayedHeader, "true")
 	send(w, r, p.rec.status, p.rec.body)

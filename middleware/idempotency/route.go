@@ -5,72 +5,39 @@ import (
 	"net/url"
 	"strings"
 	"unicode"
+
+	"github.com/reqlock/reqlock/internal/pattern"
 )
 
-// routeOf returns the default of Config.Route: the pattern of the matched route, in a form that is the
-// same in every framework and for all names of its wildcards. Without a pattern it is the path.
+// routeOf returns the default of Config.Route: the pattern of the matched route, in a form that is
+// the same in every framework and for all names of its wildcards. Without a pattern it is the path.
 func routeOf(r *http.Request) string {
 	if r.Pattern == "" {
 		return mount(r) + r.URL.Path
 	}
-	pattern := r.Pattern
-	if i := strings.LastIndexAny(pattern, " \t"); i >= 0 {
-		pattern = pattern[i+1:] // without the method
-	}
-	path := max(strings.IndexByte(pattern, '/'), 0)
-	return pattern[:path] + mount(r) + unnamed(pattern[path:])
+	host, path := pattern.Split(r.Pattern)
+	return host + mount(r) + unnamed(path)
 }
 
-// unnamed writes each wildcard of a path as {}: {id}, {id...}, {id:[0-9]+}, :id, *path or *. A colon
-// begins a wildcard only in paths without braces: no pattern has both. A router that takes colons
-// literally may be misread so; then two routes share their keys, and a key used on both is refused.
+// unnamed writes each wildcard of a path as {}. A router that takes colons literally may be
+// misread; then two routes share their keys, and a key used on both is refused.
 func unnamed(path string) string {
 	path = strings.TrimSuffix(path, "{$}")
-	braces := strings.Contains(path, "{")
 	var out strings.Builder
-	for i := 0; i < len(path); {
-		end := i
-		switch rest := path[i:]; {
-		case rest[0] == '{':
-			end += closingBrace(rest)
-		case rest[0] == '*', rest[0] == ':' && !braces:
-			if slash := strings.IndexByte(rest, '/'); slash >= 0 {
-				end += slash
-			} else {
-				end = len(path)
-			}
-		case strings.HasPrefix(rest, `\:`):
-			i++
-		}
-		if end > i {
-			out.WriteString("{}")
-			i = end
-			continue
-		}
-		out.WriteByte(path[i])
-		i++
+	end := 0
+	for w := range pattern.Wildcards(path) {
+		out.WriteString(literal(path[end:w.Start]))
+		out.WriteString("{}")
+		end = w.End
 	}
+	out.WriteString(literal(path[end:]))
 	return out.String()
 }
 
-// closingBrace returns the index after the brace that closes the first one; 0: none does. A regular
-// expression in between may have its own braces.
-func closingBrace(path string) int {
-	depth := 0
-	for i := range len(path) {
-		switch path[i] {
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return 0
-}
+// literal returns the text of a path that a part of a pattern without wildcards stands for.
+func literal(part string) string { return strings.ReplaceAll(part, `\:`, ":") }
 
-// routeProblem says why route cannot be a Config.Route; "": it can.
+// routeProblem explains why route cannot be a Config.Route; "": it can.
 func routeProblem(route string) string {
 	switch {
 	case strings.ContainsFunc(route, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRouteOf(t *testing.T) {
+func TestRoute_Default(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ pattern, route string }{
 		{"POST /pay/{id}", "/pay/{}"},

@@ -41,7 +41,7 @@ func Example() {
 
 var server *httptest.Server
 
-// pay shows what becomes of others while the first order is being paid.
+// pay shows the answers to other requests while the payment of the first order runs.
 func pay(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") == "1" {
 		fmt.Println("order 1 once more, meanwhile:", post("/orders/1/pay"))

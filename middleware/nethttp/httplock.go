@@ -1,12 +1,13 @@
-// Package httplock guards net/http handlers with distributed locks: requests with the same key run one
-// at a time, on however many machines the service runs.
+// Package httplock guards net/http handlers with distributed locks: requests with the same key run
+// one at a time, on however many machines the service runs.
 //
 //	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.PathValue("id")})
 //	mux.Handle("POST /orders/{id}/pay", lock(pay))
 //
 // Wrap the handler of a route, not the router: before the router has matched, a request has neither
 // path values nor a pattern. It works with every router for http.Handlers. Package guard does the
-// work; see there for Config, for the answers that clients get, and for LeaseFrom, Release and Detach.
+// work; see there for Config, for the answers that clients get, and for LeaseFrom, Release and
+// Detach.
 package httplock
 
 import (
@@ -23,8 +24,8 @@ type Config = guard.Config
 
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))
 
-// New returns a middleware that runs a handler under the lock of its request. It panics on a Config that
-// can never work; see guard.New. The middleware panics on a nil handler and on a handler of
+// New returns a middleware that runs a handler under the lock of its request. It panics on a Config
+// that can never work; see guard.New. The middleware panics on a nil handler and on a handler of
 // http.TimeoutHandler, which must go around the guard.
 func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	g, err := guard.New(locks, cfg)
@@ -39,12 +40,12 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	})
 }
 
-// status returns the status of the answer if w, or a writer that it wraps, knows it; 0: none does. The
-// writers of net/http's server do not.
+// status returns the status of the answer if w, or a writer that it wraps, knows it; 0: none does.
+// The writers of net/http's server do not.
 func status(w http.ResponseWriter) int {
 	for {
-		if told, ok := w.(interface{ Status() int }); ok {
-			return told.Status()
+		if known, ok := w.(interface{ Status() int }); ok {
+			return known.Status()
 		}
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {

@@ -2,7 +2,6 @@ package httplock
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,79 +11,39 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// panicOf is what f panics with.
-func panicOf(f func()) (p any) {
-	defer func() { p = recover() }()
-	f()
-	return nil
-}
-
-func TestNewPanics(t *testing.T) {
+// No middleware takes these handlers.
+func TestNew_InvalidHandler(t *testing.T) {
 	t.Parallel()
-	key := keyfuncs.Const("k")
-	for name, test := range map[string]struct {
-		make func()
-		says []string
-	}{
-		"nothing set": {func() { New(newLocks(t), Config{}) }, []string{"reqlock: guard: invalid Config", "Key, Keys and Policy"}},
-		"everything wrong": {
-			func() { New(newLocks(t), Config{Key: key, WaitTime: core.WaitForever, MaxHold: -1}) },
-			[]string{"WaitTime is WaitForever", "MaxHold is -1ns"},
-		},
-		"no client":  {func() { New(nil, Config{Key: key}) }, []string{"neither a *core.Client nor a Locker"}},
-		"no handler": {func() { New(newLocks(t), Config{Key: key})(nil) }, []string{"reqlock: httplock: the handler is nil"}},
-		"a TimeoutHandler": {
-			func() {
-				New(newLocks(t), Config{Key: key})(http.TimeoutHandler(http.NotFoundHandler(), time.Second, ""))
-			},
-			[]string{"reqlock: httplock: the handler is an http.TimeoutHandler", "want http.TimeoutHandler(lock(handler), ...)"},
-		},
+	locks := locktest.New(t)
+	for name, middleware := range map[string]func(http.Handler) http.Handler{
+		"New":        New(locks, Config{Key: keyfuncs.Const("k")}),
+		"Idempotent": Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal}),
 	} {
-		text := fmt.Sprint(panicOf(test.make))
-		for _, says := range test.says {
-			if !strings.Contains(text, says) {
-				t.Errorf("%s: panics with %q, want %q in it", name, text, says)
-			}
-		}
+		t.Run(name, func(t *testing.T) {
+			locktest.WantPanic(t, "reqlock: httplock: the handler is nil", func() { middleware(nil) })
+			locktest.WantPanic(t, "reqlock: httplock: the handler is an http.TimeoutHandler, ", func() {
+				middleware(http.TimeoutHandler(http.NotFoundHandler(), time.Second, ""))
+			})
+		})
 	}
 }
 
-// newLocks is a client of the locks of a Redis of its own.
-func newLocks(t *testing.T) *core.Client {
-	t.Helper()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		closing, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := locks.Close(closing); err != nil { // a server waits for no handler that has hijacked its connection
-			t.Error(err)
-		}
-		if stats := locks.Stats(); stats != (core.Stats{}) {
-			t.Errorf("the lock client is not idle: %+v", stats)
-		}
-	})
-	return locks
-}
-
-// Around the router there is no route yet: the mistake that the documentation warns of.
-func TestAroundTheMux(t *testing.T) {
+// Around the router, no route has matched yet. The log says where to mount the guard.
+func TestNew_AroundMux(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /orders/{id}", func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })
-	lock := New(newLocks(t), Config{Key: keyfuncs.PathValue("id"), Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.PathValue("id"), Logger: slog.New(slog.NewTextHandler(&text, nil))})
 	w := httptest.NewRecorder()
 	lock(mux).ServeHTTP(w, httptest.NewRequest("GET", "/orders/42", nil))
 	if w.Code != 500 || !strings.Contains(w.Body.String(), "urn:reqlock:problem:misconfigured") || strings.Contains(w.Body.String(), "mux") {
@@ -96,14 +55,14 @@ func TestAroundTheMux(t *testing.T) {
 }
 
 // Keys that need no route work around the router.
-func TestAroundTheMuxByHeader(t *testing.T) {
+func TestNew_AroundMuxByHeader(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.LeaseFrom(r.Context())
 		fmt.Fprint(w, ok, lease.Name(), r.PathValue("id"), r.Pattern)
 	})
-	lock := New(newLocks(t), Config{Key: keyfuncs.Header("X-Tenant")})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Header("X-Tenant")})
 	r, w := httptest.NewRequest("GET", "/orders/42", nil), httptest.NewRecorder()
 	r.Header.Set("X-Tenant", "acme")
 	lock(mux).ServeHTTP(w, r)
@@ -112,10 +71,10 @@ func TestAroundTheMuxByHeader(t *testing.T) {
 	}
 }
 
-func TestWriterIsTheSame(t *testing.T) {
+func TestNew_SameWriter(t *testing.T) {
 	t.Parallel()
 	var given http.ResponseWriter = httptest.NewRecorder()
-	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), BufferBody: 10, MaxHold: 1e9})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), BufferBody: 10, MaxHold: 1e9})
 	ran := false
 	lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran = true
@@ -124,33 +83,33 @@ func TestWriterIsTheSame(t *testing.T) {
 		}
 	})).ServeHTTP(given, httptest.NewRequest("POST", "/", strings.NewReader("body")))
 	if !ran {
-		t.Error("the handler has not run")
+		t.Error("the handler did not run")
 	}
 }
 
-// The guard does not wrap the writer, so it knows the status only where a writer tells it.
-func TestStatus(t *testing.T) {
+// The guard does not wrap the writer, so it knows the status only from a writer with a Status method.
+func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	outcomes := make(chan guard.Outcome, 2)
-	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
 	created := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	panics := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		panic(http.ErrAbortHandler)
 	}))
-	told := func(w http.ResponseWriter) http.ResponseWriter { return middleware.NewWrapResponseWriter(w, 1) }
+	withStatus := func(w http.ResponseWriter) http.ResponseWriter { return middleware.NewWrapResponseWriter(w, 1) }
 	for name, test := range map[string]struct {
 		handler http.Handler
 		writer  func(http.ResponseWriter) http.ResponseWriter
 		want    int
 	}{
-		"a writer that tells":       {created, told, 201},
-		"a wrapper of one":          {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{told(w)} }, 201},
+		"a writer with Status":      {created, withStatus, 201},
+		"a wrapper of one":          {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{withStatus(w)} }, 201},
 		"a server's writer":         {created, func(w http.ResponseWriter) http.ResponseWriter { return w }, 0},
 		"a wrapper of that":         {created, func(w http.ResponseWriter) http.ResponseWriter { return unwraps{w} }, 0},
-		"a handler that panics":     {panics, told, 0},
-		"one guard inside another":  {lock(created), told, 201},
-		"an inner handler's writer": {lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { created.ServeHTTP(httptest.NewRecorder(), r) })), told, 0},
+		"a handler that panics":     {panics, withStatus, 0},
+		"one guard inside another":  {lock(created), withStatus, 201},
+		"an inner handler's writer": {lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { created.ServeHTTP(httptest.NewRecorder(), r) })), withStatus, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { test.handler.ServeHTTP(test.writer(w), r) }))
@@ -173,11 +132,11 @@ type unwraps struct{ http.ResponseWriter }
 
 func (w unwraps) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// One middleware may guard many routes, and one of them should not hide another.
-func TestMaxHoldIsLoggedOncePerRoute(t *testing.T) {
+// One middleware may guard several routes, and logs for each of them.
+func TestNew_MaxHoldLoggedOncePerRoute(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
-	lock := New(newLocks(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
 	mux := http.NewServeMux()
 	overdue := lock(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	mux.Handle("POST /orders/{id}/pay", overdue)

@@ -7,9 +7,10 @@ import (
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// Idempotent returns a middleware that runs a handler once for each idempotency key, and answers repeats
-// with the first result. Like that of New, it goes around the handler of a route, and panics on the same
-// handlers. Idempotent panics on a Config that can never work; see idempotency.New.
+// Idempotent returns a middleware that runs a handler once for each idempotency key, and answers
+// repeats with the first result. Like that of New, it goes around the handler of a route, and
+// panics on the same handlers. Idempotent panics on a Config that can never work; see
+// idempotency.New.
 func Idempotent(locks *core.Client, cfg idempotency.Config) func(http.Handler) http.Handler {
 	g, err := idempotency.New(locks, cfg)
 	if err != nil {

@@ -1,16 +1,13 @@
-package idempotency
+package jsontext
 
 import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
 var (
@@ -18,7 +15,7 @@ var (
 	surrogate     = regexp.MustCompile(`(?i)\\ud[89a-f]`)
 )
 
-// reference decodes a document with encoding/json, and encodes it with sorted members. digestJSON must
+// reference decodes a document with encoding/json, and encodes it with sorted members. Digests must
 // agree with it.
 func reference(document []byte) (canonical string, ok bool) {
 	if !utf8.Valid(document) || !json.Valid(document) {
@@ -88,25 +85,25 @@ func decodeObject(in *json.Decoder) (any, bool) {
 	return object, err == nil
 }
 
-// checkDigests compares two documents as digestJSON and as the reference do.
+// checkDigests compares two documents as Digests and as the reference do.
 func checkDigests(t *testing.T, a, b []byte) {
 	t.Helper()
 	canonicalA, goodA := reference(a)
 	canonicalB, goodB := reference(b)
-	digestsA, okA := digestJSON(a, wholeDocument)
-	digestsB, okB := digestJSON(b, wholeDocument)
+	digestsA, okA := Digests(a, nil)
+	digestsB, okB := Digests(b, nil)
 	if okA != goodA || okB != goodB {
-		t.Fatalf("%.200q is taken: %v, want %v; %.200q: %v, want %v", a, okA, goodA, b, okB, goodB)
+		t.Fatalf("ok of %.200q: %v, want %v; of %.200q: %v, want %v", a, okA, goodA, b, okB, goodB)
 	}
 	if !okA || !okB {
 		return
 	}
-	if equal := bytes.Equal(digestsA[0], digestsB[0]); equal != (canonicalA == canonicalB) {
+	if equal := *digestsA[0] == *digestsB[0]; equal != (canonicalA == canonicalB) {
 		t.Fatalf("digests of %.200q and %.200q are equal: %v", a, b, equal)
 	}
 }
 
-func FuzzDigestJSON(f *testing.F) {
+func FuzzDigests(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"a":1,"b":[2,{"c":null}]}`, ` {"b":[2,{"c":null}],"a":1} `},
 		{`["\ud834\udd1e\"\\\/\b\f\n\r\t\u00e9"]`, `["𝄞\"\\/\b\f\n\r\té"]`},
@@ -119,8 +116,9 @@ func FuzzDigestJSON(f *testing.F) {
 	f.Fuzz(checkDigests)
 }
 
-// Documents that are made at random, each beside another spelling and beside one that differs somewhere.
-func TestDigestJSON_RandomDocuments(t *testing.T) {
+// TestDigests_RandomDocuments compares random documents with another spelling, and with a document
+// that differs in one bit.
+func TestDigests_RandomDocuments(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -202,8 +200,8 @@ func respell(random *rand.Rand, value any) string {
 	return out.String()
 }
 
-// An element that is added, or moved, changes the digest also where the tokens before it have become a digest already.
-func TestDigestJSON_LongArrays(t *testing.T) {
+// TestDigests_LongArrays shows that an element counts even if the tokens before it were shortened.
+func TestDigests_LongArrays(t *testing.T) {
 	t.Parallel()
 	long := "[" + strings.Repeat(`1,{"a":[2]},`, 5000)
 	for _, other := range []string{
@@ -215,11 +213,11 @@ func TestDigestJSON_LongArrays(t *testing.T) {
 	checkDigests(t, []byte(long+"3]"), []byte(strings.ReplaceAll(long, ",", " ,")+"\n3]"))
 }
 
-// A pointer's digest is that of the value alone, wherever it stands.
-func TestFields_SameValueElsewhere(t *testing.T) {
+// TestDigests_SameValueElsewhere shows that a digest does not depend on where the value stands.
+func TestDigests_SameValueElsewhere(t *testing.T) {
 	t.Parallel()
 	value := `{"x":[1,{"y":"z"}]}`
-	whole, _ := digestJSON([]byte(value), wholeDocument)
+	whole, _ := Digests([]byte(value), nil)
 	long := strings.Repeat("0,", 9000)
 	for pointer, document := range map[string]string{
 		"/a":      `{"b":1,"a":` + value + `}`,
@@ -227,52 +225,47 @@ func TestFields_SameValueElsewhere(t *testing.T) {
 		"/b/1/c":  `{"b":[{"c":1},{"d":2,"c": ` + value + `,"e":[` + long + `1]}]}`,
 		"/a~1b/0": `{"a/b":[` + value + `,1]}`,
 	} {
-		path, problem := jsontext.ParsePointer(pointer)
-		if problem != "" {
-			t.Fatal(problem)
-		}
-		tree := &pointerTree{}
-		tree.add(path, 0)
-		tree.add([]jsontext.Token{{Name: []byte("none"), Index: -1}}, 1)
-		digests, ok := digestJSON([]byte(document), tree)
-		if !ok || !bytes.Equal(digests[0], whole[0]) || digests[1] != nil {
-			t.Errorf("%s in %.100s: %x, %v; want %x", pointer, document, digests, ok, whole)
+		digests, ok := Digests([]byte(document), parse(t, pointer), parse(t, "/none"))
+		if !ok || *digests[0] != *whole[0] || digests[1] != nil {
+			t.Errorf("%s in %.100s: another digest than the value alone", pointer, document)
 		}
 	}
 }
 
-// A pointer may lead through another's value, and two pointers to one value.
-func TestFields_PointersWithinEachOther(t *testing.T) {
+func parse(t *testing.T, pointer string) []Token {
+	t.Helper()
+	path, problem := ParsePointer(pointer)
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	return path
+}
+
+func TestFind(t *testing.T) {
 	t.Parallel()
-	f := FingerprintFields("", "/a", "/a/b", "/a")
 	for _, test := range []struct {
-		a, b string
-		same bool
+		document, pointer string
+		want              string
+		err               error
 	}{
-		{`{"a":{"b":1,"c":2}}`, `{"a":{"c":2,"b":1}}`, true},
-		{`{"a":{"b":1,"c":2}}`, `{"a":{"b":1,"c":3}}`, false},
-		{`{"a":{"b":1}}`, `{"a":{"b":2}}`, false},
-		{`{"a":{"b":1}}`, `{"a":{"b":1},"d":1}`, false},
+		{`{"a":{"b":[1,{"c": "d" }]}}`, "/a/b/1/c", `"d"`, nil},
+		{`{"a":{"b":[1,2]},"c":3}`, "/a/b", `[1,2]`, nil},
+		{` [1] `, "", `[1]`, nil},
+		{`{"\u0061":1}`, "/a", `1`, nil},
+		{`{"0":1}`, "/0", `1`, nil},
+		{`{"b":1}`, "/a", "", ErrMissing},
+		{`[1]`, "/1", "", ErrMissing},
+		{`{"a":null}`, "/a/b", "", ErrMissing},
+		{`[1]`, "/a", "", ErrMisplaced},
+		{`{"a":"text"}`, "/a/b", "", ErrMisplaced},
+		{`{"a":1,"a":2}`, "/a", "", ErrAmbiguous},
+		{`{"a":1,"A":2}`, "/a", "", ErrAmbiguous},
+		{`{"A":1}`, "/a", "", ErrAmbiguous},
+		{`{"b":1,"b":2,"a":3}`, "/a", `3`, nil},
 	} {
-		if same := printOf(f, nil, test.a) == printOf(f, nil, test.b); same != test.same {
-			t.Errorf("%s and %s are the same request: %v", test.a, test.b, same)
-		}
-	}
-}
-
-// Whatever a body is like, its digest takes little more memory than the body.
-func TestDigestJSON_Memory(t *testing.T) { // not parallel: it counts what the process allocates
-	for shape, body := range worstBodies() {
-		document := []byte(body)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, ok := digestJSON(document, wholeDocument)
-		runtime.ReadMemStats(&after)
-		if !ok {
-			t.Errorf("%s: the body is not taken", shape)
-		}
-		if used := after.TotalAlloc - before.TotalAlloc; used > 7*uint64(len(document)) {
-			t.Errorf("%s: %d bytes are allocated in all for a body of %d", shape, used, len(document))
+		value, err := Text(test.document).Trim().Find(parse(t, test.pointer))
+		if err != test.err || err == nil && string(value[:value.End()]) != test.want {
+			t.Errorf("%q in %s: %s, %v; want %s, %v", test.pointer, test.document, value, err, test.want, test.err)
 		}
 	}
 }

@@ -1,0 +1,248 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/section"
+)
+
+// An exchange is one request in one guard.
+type exchange struct {
+	g        *Guard
+	w        http.ResponseWriter
+	r        *http.Request
+	original *http.Request   // that Serve was called with
+	ctx      context.Context // the request's, with its owner
+	section  section.Section
+	bodies   bodybudget.Account // for what this guard reads of the body
+	reply    http.Handler       // the error of the lock, if it answers the request itself
+	outcome  Outcome
+
+	// Of the handler's context; nil if there is nothing to do.
+	cancel context.CancelCauseFunc
+	unbind context.CancelFunc
+}
+
+// enter acquires the locks of the request, all or none.
+func (x *exchange) enter(p Policy) error {
+	g := x.g
+	x.section.Server = httpreq.Server(x.r.Context())
+	g.checkWriteTimeout(x.section.Server, p.WaitTime)
+	x.ctx = ownerContext(x.r.Context())
+	if g.cfg.BufferBody > 0 {
+		x.r = x.r.WithContext(x.ctx) // the buffer stays out of the caller's request
+		if err := bufferBody(x.r, g.cfg.BufferBody, &x.bodies); err != nil {
+			return g.bodyError(x.r, err)
+		}
+	}
+	began := time.Now()
+	err := x.acquire(p)
+	x.outcome.Waited = time.Since(began)
+	if err == nil {
+		return nil
+	}
+	if errors.As(err, &x.reply) {
+		return err
+	}
+	refusal := g.lockError(x.r, p.WaitTime, err)
+	// A policy may let a request cause a lease to expire too soon, or a lock to be lost. A request
+	// whose context has ended must not begin.
+	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && x.r.Context().Err() == nil {
+		x.outcome.FailedOpen, x.outcome.Err = true, err
+		g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err)
+	}
+	return refusal
+}
+
+// ownerContext gives each request its own owner, shared by all guards it passes. A section of
+// another server belongs to a handler whose context became the BaseContext of this server.
+func ownerContext(ctx context.Context) context.Context {
+	if s := section.From(ctx); s != nil && s.Server == httpreq.Server(ctx) {
+		return ctx
+	}
+	return core.WithNewOwner(ctx)
+}
+
+// acquire takes the lock of the request, or all of them as one.
+func (x *exchange) acquire(p Policy) error {
+	lock, err := x.g.lockOf(x.r, p)
+	if err != nil {
+		return err
+	}
+	lease, err := lock.Acquire(x.ctx, core.AcquireOptions{
+		WaitTime:   p.WaitTime,
+		LeaseTime:  p.LeaseTime,
+		MaxWaiters: x.g.cfg.MaxWaiters,
+	})
+	if err != nil {
+		return err
+	}
+	if lease == nil {
+		return fmt.Errorf("%w: a lock of Config.Locker or Policy.Lock returned neither a lease nor an error", core.ErrInvalidOptions)
+	}
+	x.section.Hold(lease)
+	return nil
+}
+
+// answer answers in place of the handler.
+func (x *exchange) answer(err error) {
+	x.outcome.Err = err
+	defer x.observe()
+	if x.reply != nil {
+		if known, ok := x.reply.(interface{ Status() int }); ok {
+			x.outcome.Status = known.Status()
+		}
+		x.reply.ServeHTTP(x.w, x.r)
+		return
+	}
+	x.outcome.Status = http.StatusInternalServerError
+	var e *Error
+	if errors.As(err, &e) {
+		x.outcome.Status = e.Status
+	}
+	x.g.cfg.ErrorHandler(x.w, x.r, err)
+}
+
+// run runs the handler, then releases the lease that the section still has, even if the handler
+// panics or ends its goroutine.
+func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
+	x.outcome.Ran = true
+	returned := false
+	began := time.Now()
+	lease := x.section.Lease()
+	x.section.Context = x.handlerContext(lease)
+	r := x.r.WithContext(&x.section)
+	endMaxHold := x.startMaxHold(r, lease)
+	stopFollowing := x.followMaxHold(lease)
+	defer func() {
+		stopFollowing()
+		x.end(context.Canceled)
+		endMaxHold()
+		x.outcome.Held = time.Since(began)
+		if returned {
+			x.outcome.Status = x.section.Status()
+		}
+		httpreq.KeepForm(x.original, r)
+		x.leave()
+		x.observe()
+	}()
+	next(x.w, r)
+	returned = true
+}
+
+// handlerContext returns a context that ends when the lease is lost; nil: the handler runs without
+// a lock.
+func (x *exchange) handlerContext(lease *core.Lease) context.Context {
+	ctx := x.ctx
+	if x.g.cfg.MaxHold > 0 || lease == nil { // otherwise unbinding the lease is enough to end it
+		ctx, x.cancel = context.WithCancelCause(ctx)
+	}
+	if lease != nil {
+		ctx, x.unbind = lease.Bind(ctx)
+	}
+	return ctx
+}
+
+// end ends the handler's context. With the cause ErrMaxHold the handler still runs, and may still
+// lose the lease.
+func (x *exchange) end(cause error) {
+	if x.cancel != nil {
+		x.cancel(cause)
+	}
+	if x.unbind != nil && cause != ErrMaxHold {
+		x.unbind()
+	}
+}
+
+// startMaxHold starts the timer of MaxHold, if there is one. The returned function stops it, and
+// waits for it if it has fired.
+func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) func() {
+	if x.g.cfg.MaxHold == 0 || lease == nil {
+		return func() {}
+	}
+	body := watchBody(r)
+	done := make(chan struct{})
+	timer := time.AfterFunc(x.g.cfg.MaxHold, func() {
+		defer close(done)
+		if !x.section.StopRenewal() {
+			return // released or detached: there is no lock to give up
+		}
+		x.outcome.Err = ErrMaxHold // endMaxHold waits for this goroutine
+		x.end(ErrMaxHold)
+		if body != nil {
+			body.end(x.w) // a handler blocked on its body does not look at its context
+		}
+		if x.g.holds.Allow(x.r.Method + " " + x.r.Pattern) {
+			x.g.cfg.Logger.Warn("reqlock: a handler held its lock for MaxHold: its context has ended, and the lock is no longer renewed",
+				"method", x.r.Method, "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
+		}
+	})
+	return func() {
+		if timer.Stop() {
+			return
+		}
+		<-done
+		if body != nil {
+			body.finish(x.w, r)
+		}
+	}
+}
+
+// followMaxHold lets the lease expire once an outer guard has held the same lock for its MaxHold.
+// Otherwise the inner lease would keep renewing it.
+func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
+	if lease != nil {
+		for s := section.From(x.ctx); s != nil; s = section.From(s.Context) {
+			if outer := s.Lease(); outer != nil && outer.Name() == lease.Name() {
+				return context.AfterFunc(x.ctx, func() {
+					if errors.Is(context.Cause(x.ctx), ErrMaxHold) {
+						x.section.StopRenewal()
+					}
+				})
+			}
+		}
+	}
+	return func() bool { return true }
+}
+
+// leave releases the lease, unless the handler has released or detached it.
+func (x *exchange) leave() {
+	err := x.section.Failure()
+	if err != nil {
+		x.outcome.Err = join(x.outcome.Err, err)
+	}
+	if lease := x.section.Take(); lease != nil {
+		if err = lease.Release(x.r.Context()); isLoss(err) {
+			x.outcome.Err = join(x.outcome.Err, err)
+		}
+	}
+	if isLoss(err) {
+		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", x.r.Method, "pattern", x.r.Pattern, "held", x.outcome.Held)
+	}
+}
+
+// isLoss reports whether the error of a release means that the lock was lost before.
+func isLoss(err error) bool {
+	return errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrClosed)
+}
+
+// join returns both errors on one line; first may be nil.
+func join(first, second error) error {
+	if first == nil {
+		return second
+	}
+	return fmt.Errorf("%w; %w", first, second)
+}
+
+func (x *exchange) observe() {
+	if x.g.cfg.Observe != nil {
+		x.g.cfg.Observe(x.r, x.outcome)
+	}
+}

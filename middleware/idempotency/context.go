@@ -1,0 +1,59 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// A runContext is the context of a handler. It has the values of its parent, and goes on when the
+// client hangs up. It ends when the lease is lost, at the parent's deadline, and with end. From
+// follow on, it ends whenever the parent does.
+type runContext struct {
+	ctx     context.Context
+	parent  context.Context
+	cancel  context.CancelCauseFunc
+	follows atomic.Bool
+	stops   []func()
+}
+
+func newRunContext(parent context.Context, lease *core.Lease) *runContext {
+	c := &runContext{parent: parent}
+	ctx, unbind := lease.Bind(context.WithoutCancel(parent))
+	c.stops = append(c.stops, unbind)
+	if deadline, ok := parent.Deadline(); ok {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, deadline)
+		c.stops = append(c.stops, stop)
+	}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	stop := context.AfterFunc(parent, func() {
+		if parent.Err() == context.Canceled && (c.follows.Load() || !hungUp(context.Cause(parent))) {
+			c.cancel(context.Cause(parent))
+		}
+	})
+	c.stops = append(c.stops, func() { stop() })
+	return c
+}
+
+// follow is for a run whose answer cannot be replayed: nothing is gained by running it to its end.
+func (c *runContext) follow() {
+	c.follows.Store(true)
+	if c.parent.Err() != nil {
+		c.cancel(context.Cause(c.parent))
+	}
+}
+
+func (c *runContext) end() {
+	c.cancel(context.Canceled)
+	for _, stop := range c.stops {
+		stop()
+	}
+}
+
+// hungUp reports whether a context with that cause ended because the client hung up: net/http gives
+// no cause, HTTP/3 servers give net.ErrClosed.
+func hungUp(cause error) bool { return cause == context.Canceled || errors.Is(cause, net.ErrClosed) }
