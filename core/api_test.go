@@ -123,7 +123,7 @@ func TestLongestDurations(t *testing.T) {
 // A program of another language has given a lock centuries, more than a time.Duration has: that is a lock without an end.
 func TestLockOfManyCenturies(t *testing.T) {
 	t.Parallel()
-	for name, kind := range topologyKinds {
+	for name, kind := range lockKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -273,68 +273,6 @@ func TestNameMapper(t *testing.T) {
 	wantErr(t, "a name that is mapped to nothing", err, ErrInvalidName)
 	if err == nil || !strings.Contains(err.Error(), "NameMapper") {
 		t.Errorf("%v does not say why", err)
-	}
-}
-
-// The key of a lock is somebody's string, list, set: an error of its own, and the key is as it was.
-func TestWrongKind(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	other := AcquireOptions{WaitTime: time.Minute}
-	for kind, put := range map[string]func() error{
-		"string": func() error { return b.rdb.Set(bg, "a", "precious", time.Hour).Err() },
-		"list":   func() error { return b.rdb.RPush(bg, "a", "precious").Err() },
-		"set":    func() error { return b.rdb.SAdd(bg, "a", "precious").Err() },
-		"zset":   func() error { return b.rdb.ZAdd(bg, "a", redis.Z{Member: "precious"}).Err() },
-		"stream": func() error {
-			return b.rdb.XAdd(bg, &redis.XAddArgs{Stream: "a", Values: []any{"f", "precious"}}).Err()
-		},
-	} {
-		for _, held := range []bool{false, true} {
-			what := fmt.Sprintf("%s, held %v", kind, held)
-			var lease *Lease
-			if held {
-				lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-				if err := b.rdb.Del(bg, "a").Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := put(); err != nil {
-				t.Fatal(err)
-			}
-			before := b.rdb.Dump(bg, "a").Val()
-
-			ctx := bg
-			if held {
-				ctx = lease.Context()
-				wantErr(t, what+": extend", lease.Extend(bg, time.Hour), ErrWrongKind)
-			}
-			_, err := c.Lock("a").Acquire(ctx, AcquireOptions{})
-			wantErr(t, what+": acquire", err, ErrWrongKind)
-			_, err = c.Lock("a").Acquire(bg, other)
-			wantErr(t, what+": acquire and wait", err, ErrWrongKind)
-			_, err = c.Lock("a").IsLocked(bg)
-			wantErr(t, what+": IsLocked", err, ErrWrongKind)
-			_, err = c.Lock("a").RemainingTTL(bg)
-			wantErr(t, what+": RemainingTTL", err, ErrWrongKind)
-			if held {
-				_, err = c.Lock("a").IsHeld(ctx)
-				wantErr(t, what+": IsHeld", err, ErrWrongKind)
-				err = lease.Release(bg)
-				wantErr(t, what+": release", err, ErrWrongKind)
-			}
-			_, err = c.Lock("a").ForceUnlock(bg)
-			wantErr(t, what+": ForceUnlock", err, ErrWrongKind)
-
-			eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
-			if after := b.rdb.Dump(bg, "a").Val(); after != before {
-				t.Errorf("%s: the key has changed", what)
-			}
-			if err := b.rdb.Del(bg, "a").Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
 }
 
@@ -708,98 +646,6 @@ func TestCommandTimeoutIsNoContextError(t *testing.T) {
 		}
 	}
 	proxy.Restore()
-}
-
-func TestQueries(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, elsewhere := b.client(t), b.client(t)
-	mine, other := WithOwner(bg), WithOwner(bg)
-	want := func(what string, locked bool, count int, ttl time.Duration) {
-		t.Helper()
-		for _, q := range []struct {
-			who   string
-			c     *Client
-			ctx   context.Context
-			count int
-		}{{"the holder", c, mine, count}, {"another", c, other, 0}, {"nobody", c, bg, 0}, {"the holder's context in another client", elsewhere, mine, 0}} {
-			lock := q.c.Lock("a")
-			if got, err := lock.IsLocked(q.ctx); got != locked || err != nil {
-				t.Errorf("%s, %s: IsLocked %v, %v", what, q.who, got, err)
-			}
-			if got, err := lock.IsHeld(q.ctx); got != (q.count > 0) || err != nil {
-				t.Errorf("%s, %s: IsHeld %v, %v", what, q.who, got, err)
-			}
-			if got, err := lock.HoldCount(q.ctx); got != q.count || err != nil {
-				t.Errorf("%s, %s: HoldCount %d, %v; want %d", what, q.who, got, err, q.count)
-			}
-			if got, err := lock.RemainingTTL(q.ctx); got > ttl || got < ttl-patience || got < 0 || err != nil {
-				t.Errorf("%s, %s: RemainingTTL %v, %v; want %v", what, q.who, got, err, ttl)
-			}
-		}
-	}
-	want("free", false, 0, 0)
-	outer := mustEnter(t, mine, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	want("held", true, 1, time.Hour)
-	inner := mustEnter(t, mine, c, "a", AcquireOptions{})
-	want("entered again", true, 2, time.Hour)
-	mustRelease(t, outer)
-	want("partly released", true, 1, time.Hour)
-	mustRelease(t, inner)
-	want("released", false, 0, 0)
-
-	if err := b.rdb.HSet(bg, "a", "somebody", 1).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if ttl, err := c.Lock("a").RemainingTTL(bg); ttl != -time.Millisecond || err != nil {
-		t.Errorf("without end: RemainingTTL %v, %v; want -1ms", ttl, err)
-	}
-	b.rdb.Del(bg, "a")
-}
-
-// ForceUnlock tells this client's holders before it frees the lock, says that there was one, and frees others' as well.
-func TestForceUnlock(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, elsewhere := b.client(t), b.client(t)
-	if freed, err := c.Lock("a").ForceUnlock(bg); freed || err != nil {
-		t.Errorf("a free lock: %v, %v", freed, err)
-	}
-	for i := range 30 {
-		outer := mustAcquire(t, c, "a", AcquireOptions{})
-		inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: time.Minute})
-		if freed, err := c.Lock("a").ForceUnlock(bg); !freed || err != nil {
-			t.Fatalf("our own lock, round %d: %v, %v", i, freed, err)
-		}
-		for _, lease := range []*Lease{outer, inner} {
-			wantErr(t, "Err", lease.Err(), ErrLockLost)
-			wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
-		}
-		b.wantFields(t, "a", nil)
-	}
-	for range 3 {
-		theirs := mustAcquire(t, elsewhere, "a", AcquireOptions{})
-		if freed, err := c.Lock("a").ForceUnlock(bg); !freed || err != nil {
-			t.Fatalf("another's lock: %v, %v", freed, err)
-		}
-		wantErr(t, "the release of what was taken away", theirs.Release(bg), ErrLockLost)
-	}
-	// Those who wait for it here and elsewhere get it.
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	for _, waiter := range []*Client{c, elsewhere} {
-		result := acquireAsync(bg, waiter.Lock("a"), AcquireOptions{WaitTime: patience})
-		eventually(t, "somebody waits", func() bool { return waiter.Stats().Waiting == 1 && waiter.Stats().Channels == 1 })
-		if freed, err := c.Lock("a").ForceUnlock(bg); !freed || err != nil {
-			t.Fatalf("ForceUnlock: %v, %v", freed, err)
-		}
-		wantErr(t, "the release of what was taken away", lease.Release(bg), ErrLockLost)
-		r := await(t, "the waiter gets it", result)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		lease = r.lease
-	}
-	mustRelease(t, lease)
 }
 
 func TestDo(t *testing.T) {
@@ -1546,35 +1392,4 @@ func TestObserverThatPanics(t *testing.T) {
 		wantHeld(t, lease)
 		mustRelease(t, lease)
 	})
-}
-
-func TestNotAcquiredError(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	holder := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
-		_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: wait})
-		var held *NotAcquiredError
-		if !errors.As(err, &held) {
-			t.Fatalf("wait %v: %v", wait, err)
-		}
-		if held.Name != "a" || held.TTL > time.Hour || held.TTL < time.Hour-patience || held.Waited < wait || held.Waited > wait+patience {
-			t.Errorf("wait %v: %+v", wait, held)
-		}
-	}
-	// Behind somebody who waits, without a command: by the last word of Redis.
-	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "somebody waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
-	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-	var held *NotAcquiredError
-	if !errors.As(err, &held) || held.TTL > time.Hour || held.TTL < time.Hour-patience {
-		t.Errorf("behind a waiter: %v, %+v", err, held)
-	}
-	mustRelease(t, holder)
-	r := await(t, "the waiter gets it", result)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	mustRelease(t, r.lease)
 }

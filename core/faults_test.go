@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -13,56 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
-
-// countTogether has goroutines of each client count up, holding a lock while they read, dawdle and write, in Redis and in
-// a variable. No step may be lost.
-func (b *bundle) countTogether(t *testing.T, clients []*Client, goroutines, rounds int) {
-	t.Helper()
-	ctx := context.Background()
-	var local int // guarded by the lock alone
-	var workers sync.WaitGroup
-	for i := range len(clients) * goroutines {
-		opts := AcquireOptions{WaitTime: WaitForever}
-		if i%2 == 0 {
-			opts.LeaseTime = time.Hour
-		}
-		lock := clients[i%len(clients)].Lock("counted")
-		workers.Go(func() {
-			for range rounds {
-				err := Do(ctx, lock, opts, func(ctx context.Context) error {
-					seen := local
-					n, err := b.rdb.Get(ctx, "count").Int()
-					if err != nil && err != redis.Nil {
-						return err
-					}
-					runtime.Gosched()
-					local = seen + 1
-					return b.rdb.Set(ctx, "count", n+1, 0).Err()
-				})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	workers.Wait()
-	want := len(clients) * goroutines * rounds
-	if n, err := b.rdb.Get(ctx, "count").Int(); n != want || local != want {
-		t.Errorf("counted %d in Redis (%v) and %d here, want %d", n, err, local, want)
-	}
-	b.rdb.Del(ctx, "count")
-}
-
-func TestExclusion(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	clients := make([]*Client, 8)
-	for i := range clients {
-		clients[i] = b.client(t, commandTimeout(patience))
-	}
-	b.countTogether(t, clients, 8, 10)
-}
 
 // The callers of one process are served in the order in which they came, whoever holds the lock at first.
 func TestFirstComeFirstServed(t *testing.T) {
@@ -100,32 +49,6 @@ func TestFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// A release in one client is heard of in another by message, PollInterval being too long, and soon, unless the machine is busy
-// elsewhere all the time.
-func TestHandOverToAnotherClient(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	holder, waiter := b.client(t), b.client(t, pollInterval(time.Hour), commandTimeout(patience))
-	var took []time.Duration
-	for range 11 {
-		lease := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: time.Hour})
-		result := acquireAsync(context.Background(), waiter.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-		eventually(t, "it waits", func() bool { return waiter.Stats().Waiting == 1 })
-		b.eventuallyListens(t, "a")
-		released := time.Now()
-		mustRelease(t, lease)
-		r := await(t, "the waiter gets it", result)
-		took = append(took, time.Since(released))
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		mustRelease(t, r.lease)
-	}
-	if soonest := slices.Min(took); soonest > 100*time.Millisecond {
-		t.Errorf("the waiter had it after %v", took)
-	}
-}
-
 // A waiter whose message was lost asks by itself.
 func TestHandOverWithoutMessage(t *testing.T) {
 	t.Parallel()
@@ -140,53 +63,6 @@ func TestHandOverWithoutMessage(t *testing.T) {
 	next := mustGet(t, "the waiter gets it", result)
 	await(t, "the message was lost", swallow.Hit())
 	mustRelease(t, next)
-}
-
-// Redisson: testTryLockWait.
-func TestWaitTime(t *testing.T) {
-	t.Parallel()
-	const lease = time.Minute
-	for _, where := range []string{"held here", "held elsewhere"} {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			b := newBundle(t)
-			c, holder := b.client(t, pollInterval(100*time.Millisecond), commandTimeout(patience)), b.client(t)
-			if where == "held here" {
-				holder = c
-			}
-			held := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: lease})
-			for _, wait := range []time.Duration{0, time.Millisecond, 350 * time.Millisecond} {
-				began := time.Now()
-				_, err := c.Lock("a").Acquire(ctx, AcquireOptions{WaitTime: wait})
-				took := time.Since(began)
-				var refused *NotAcquiredError
-				if !errors.As(err, &refused) || !errors.Is(err, ErrNotAcquired) {
-					t.Fatalf("WaitTime %v: %v", wait, err)
-				}
-				if took < wait || refused.Waited < wait || refused.Waited > took {
-					t.Errorf("WaitTime %v: took %v, Waited is %v", wait, took, refused.Waited)
-				}
-				if refused.TTL > lease || refused.TTL < lease-patience {
-					t.Errorf("WaitTime %v: TTL is %v", wait, refused.TTL)
-				}
-			}
-			forever := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-			began := time.Now()
-			eventually(t, "several polls have passed", func() bool { return time.Since(began) > 500*time.Millisecond })
-			select {
-			case r := <-forever:
-				t.Fatalf("did not wait for ever: %v", r.err)
-			default:
-			}
-			mustRelease(t, held)
-			r := await(t, "it got the lock", forever)
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
-			mustRelease(t, r.lease)
-		})
-	}
 }
 
 // A caller whose context ends is let go at once, with the error and the cause of its context, whatever is under way, and the

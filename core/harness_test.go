@@ -13,25 +13,40 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // A bundle is what most tests need: a Redis of their own, and a plain client to look into it.
 type bundle struct {
-	srv *redistest.Server
-	rdb *redis.Client
+	srv     *redistest.Server // nil: the embedded server
+	rdb     *redis.Client
+	connect func(t testing.TB) *redis.Client
 }
 
+// newBundle starts a redis-server.
 func newBundle(t testing.TB) *bundle {
 	t.Helper()
 	srv := redistest.Start(t)
-	return &bundle{srv: srv, rdb: srv.Client(t)}
+	return &bundle{srv: srv, rdb: srv.Client(t), connect: srv.Client}
 }
 
-// client is a lock client on the bundle's Redis. When the test ends it must be idle; see idle.
+// newEmbedded starts the Redis that runs inside the process.
+func newEmbedded(t testing.TB) *bundle {
+	t.Helper()
+	srv, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = srv.Close() })
+	return &bundle{rdb: srv.Client(), connect: func(testing.TB) *redis.Client { return srv.Client() }}
+}
+
+// client returns a lock client on the bundle's Redis. It must be idle when the test ends; see idle.
 func (b *bundle) client(t testing.TB, opts ...func(*Options)) *Client {
 	t.Helper()
-	return b.clientOn(t, b.srv.Client(t), opts...)
+	return b.clientOn(t, b.connect(t), opts...)
 }
 
 // proxied is a lock client whose way to Redis leads through a proxy. Its Redis client has its own repeats on, as by default,
@@ -222,7 +237,7 @@ func within(d time.Duration, cond func() bool) bool {
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	if !within(patience, cond) {
-		t.Fatalf("it never happened: %s", what)
+		t.Fatalf("timed out waiting for %s", what)
 	}
 }
 
@@ -232,9 +247,28 @@ func await[T any](t testing.TB, what string, c <-chan T) (v T) {
 	select {
 	case v = <-c:
 	case <-time.After(patience):
-		t.Fatalf("it never happened: %s", what)
+		t.Fatalf("timed out waiting for %s", what)
 	}
 	return v
+}
+
+// eventuallyListens waits until a client has subscribed to the releases of a lock.
+func (b *bundle) eventuallyListens(t testing.TB, name string) {
+	t.Helper()
+	channel := wire.LockChannel(name)
+	eventually(t, "a subscriber to releases of "+name, func() bool {
+		return b.rdb.PubSubNumSub(bg, channel).Val()[channel] > 0
+	})
+}
+
+// awaitWaiter waits until one caller of a client waits and has subscribed to releases. Its first
+// try, which does not subscribe, is over then.
+func awaitWaiter(t testing.TB, c *Client) {
+	t.Helper()
+	eventually(t, "a waiter that has subscribed", func() bool {
+		s := c.Stats()
+		return s.Waiting == 1 && s.Channels == 1
+	})
 }
 
 // acquired is what an Acquire returned.

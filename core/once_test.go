@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -83,63 +82,6 @@ func (b *bundle) forget(t testing.TB, name string) {
 	if err := b.rdb.Del(bg, "{"+name+"}:record").Err(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func contractRecord(t *testing.T, rdb *redis.Client) {
-	c, b := contractClient(t, rdb)
-	other, _ := contractClient(t, rdb)
-	defer b.forget(t, "a")
-	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
-	if lease.Name() != "a" || c.Once("a").Name() != "a" {
-		t.Errorf("names %q, %q", lease.Name(), c.Once("a").Name())
-	}
-	wantBusy(t, other.Once("a"))
-	mustRelease(t, lease)
-	lease = mustBegin(t, other.Once("a"), AcquireOptions{LeaseTime: time.Minute})
-	mustRecord(t, lease, "done\x00\xff", time.Hour)
-	b.wantStored(t, "a", "done\x00\xff", time.Hour)
-	wantRecord(t, c.Once("a"), "done\x00\xff")
-	wantRecord(t, other.Once("a").WithMarker([]byte("running"), time.Hour), "done\x00\xff")
-	b.wantStored(t, "a", "done\x00\xff", time.Hour)
-	wantErr(t, "a second release", lease.ReleaseWith(bg, []byte("again"), time.Hour), ErrReleased)
-
-	b.forget(t, "a")
-	lease = mustBegin(t, c.Once("a"), AcquireOptions{})
-	mustRecord(t, lease, "short", time.Millisecond)
-	eventually(t, "the record is over", func() bool {
-		r := acquireOnce(bg, c.Once("a"), AcquireOptions{})
-		if r.lease != nil {
-			mustRelease(t, r.lease)
-		}
-		return r.lease != nil
-	})
-}
-
-func contractMarker(t *testing.T, rdb *redis.Client) {
-	c, b := contractClient(t, rdb)
-	other, _ := contractClient(t, rdb)
-	defer b.forget(t, "a")
-	once := c.Once("a").WithMarker([]byte("running"), time.Hour)
-
-	lease := mustBegin(t, once, AcquireOptions{})
-	wantBusy(t, other.Once("a"))
-	wantBusy(t, once)
-	mustRelease(t, lease)
-	b.wantStored(t, "a", "", 0)
-
-	lease = mustBegin(t, once, AcquireOptions{})
-	mustRecord(t, lease, "done", time.Minute)
-	b.wantStored(t, "a", "done", time.Minute)
-	wantRecord(t, other.Once("a"), "done")
-	b.forget(t, "a")
-
-	lease = mustBegin(t, once, AcquireOptions{LeaseTime: 3 * time.Second})
-	r := acquireOnce(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
-	if r.record != "running" || r.err != nil {
-		t.Errorf("after a loss: %+v, want the marker", r)
-	}
-	wantErr(t, "the result that comes too late", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
-	b.wantStored(t, "a", "running", time.Hour)
 }
 
 // A first run costs two round trips and a replay one, which takes no lock.

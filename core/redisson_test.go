@@ -16,106 +16,23 @@ import (
 
 // Cases of Redisson's tests that no other test shows, in terms of this package; the comments name them.
 
-// eachRivalry runs a test for every kind of lock, the read side included, with a kind that cannot be held beside it.
-func eachRivalry(t *testing.T, test func(t *testing.T, kind topologyKind)) {
-	for name, kind := range topologyKinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, kind)
-		})
-	}
-}
-
-// waitsAsleep waits until one caller of a client sleeps until it is told, or until its time is over.
-func waitsAsleep(t *testing.T, c *Client) {
-	t.Helper()
-	eventually(t, "somebody waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
-}
-
 // A holder that Redis no longer hears of keeps the lock for the time of the watchdog, and knows by then that it has lost it.
 // Redisson: testAutoExpire.
 func TestRedisson_AHolderIsCutOff(t *testing.T) {
 	t.Parallel()
-	eachRivalry(t, func(t *testing.T, kind topologyKind) {
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		b := newBundle(t)
 		c, proxy := b.proxied(t, watchdogTimeout(4*time.Second))
 		other := b.client(t, pollInterval(never))
 		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		waiter := acquireAsync(bg, kind.rival(other, "a"), AcquireOptions{WaitTime: WaitForever})
-		waitsAsleep(t, other)
+		awaitWaiter(t, other)
 		proxy.Cut()
 		next := mustGet(t, "the lock is free again", waiter)
 		wantErr(t, "the holder", lease.Err(), ErrLockLost)
 		await(t, "its context has ended", lease.Context().Done())
 		mustRelease(t, next)
 		proxy.Restore()
-	})
-}
-
-// A lease that nobody renews ends, a waiter gets in without a message, and a release that comes too late is told so and leaves
-// alone who holds it now. Redisson: testExpire, testExpireRead, testExpireWrite, testUnlockFail.
-func TestRedisson_ALeaseRunsOut(t *testing.T) {
-	t.Parallel()
-	eachRivalry(t, func(t *testing.T, kind topologyKind) {
-		b := newBundle(t)
-		c, other := b.client(t), b.client(t, pollInterval(never))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
-		owner := WithOwner(bg)
-		waiter := acquireAsync(owner, kind.rival(other, "a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
-		next := mustGet(t, "the lease is over", waiter)
-		for range 2 {
-			wantErr(t, "the late release", lease.Release(bg), ErrLockLost)
-		}
-		wantHeld(t, next)
-		wantCount(t, owner, kind.rival(other, "a"), 1)
-		mustRelease(t, next)
-	})
-}
-
-// Of several leases of one hold, the one that ends first takes the lock from nobody. Redisson: testWriteLockExpiration.
-func TestRedisson_AnInnerLeaseRunsOut(t *testing.T) {
-	t.Parallel()
-	eachRivalry(t, func(t *testing.T, kind topologyKind) {
-		b := newBundle(t)
-		c, other := b.client(t), b.client(t)
-		outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
-		inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
-		await(t, "the inner lease is over", inner.Done())
-		wantErr(t, "somebody else", second(kind.rival(other, "a")), ErrNotAcquired)
-		wantHeld(t, outer)
-		wantErr(t, "the release of the inner lease", inner.Release(bg), ErrLockLost)
-		mustRelease(t, outer)
-		mustRelease(t, mustTake(t, bg, kind.rival(other, "a"), AcquireOptions{}))
-	})
-}
-
-// The time to live is that of the lease and not a sum of several; counts go up and down with them.
-// Redisson: testRemainTimeToLive2, testHoldCount.
-func TestRedisson_ThreeLevels(t *testing.T) {
-	t.Parallel()
-	eachRivalry(t, func(t *testing.T, kind topologyKind) {
-		b := newBundle(t)
-		lock := kind.lock(b.client(t), "a")
-		owner := WithOwner(bg)
-		want := func(count int, ttl time.Duration) {
-			t.Helper()
-			wantCount(t, owner, lock, count)
-			if got, err := lock.RemainingTTL(bg); err != nil || got > ttl || got < ttl-patience {
-				t.Errorf("entered %d times: %v to live (%v), want %v", count, got, err, ttl)
-			}
-		}
-		want(0, 0)
-		var leases []*Lease
-		for n := range 3 {
-			leases = append(leases, mustTake(t, owner, lock, AcquireOptions{LeaseTime: time.Minute}))
-			want(n+1, time.Minute)
-		}
-		for n, lease := range leases[:2] {
-			mustRelease(t, lease)
-			want(2-n, time.Minute)
-		}
-		mustRelease(t, leases[2])
-		want(0, 0)
 	})
 }
 
@@ -171,7 +88,7 @@ func TestRedisson_ManyTry(t *testing.T) {
 // Redisson: testLockAfterTimeout, testReadLockAfterTimeout, testWriteLockAfterTimeout.
 func TestRedisson_RedisForgets(t *testing.T) {
 	t.Parallel()
-	eachRivalry(t, func(t *testing.T, kind topologyKind) {
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		b := newBundle(t)
 		c := b.client(t, watchdogTimeout(9*time.Second))
 		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
@@ -223,14 +140,14 @@ func TestRedisson_OneConnectionListens(t *testing.T) {
 // Redisson: testNameMapper, testName.
 func TestRedisson_NamesOfKeys(t *testing.T) {
 	t.Parallel()
-	eachRivalry(t, func(t *testing.T, kind topologyKind) {
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		for name, key := range map[string]string{"a": "shop:a", "{tag}:a:b": "shop:{tag}:a:b"} {
 			b := newBundle(t)
 			mapped := func(o *Options) { o.NameMapper = func(name string) string { return "shop:" + name } }
 			c, other := b.client(t, mapped), b.client(t, mapped)
 			lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
 			waiter := acquireAsync(bg, kind.rival(other, name), AcquireOptions{WaitTime: WaitForever})
-			waitsAsleep(t, other)
+			awaitWaiter(t, other)
 			var channels []string
 			eventually(t, "it listens", func() bool {
 				channels = b.rdb.PubSubChannels(bg, "*").Val()

@@ -16,20 +16,20 @@ import (
 // served at any time, by the node that has the key or would make it. One with several is refused (TRYAGAIN) unless all of them
 // are on one side: a key that is nowhere, such as the hash of a lock that is free, has it wait for the end of the move.
 type slotMoveKind struct {
-	topologyKind
+	lockKind
 	free     bool // the rival is acquired by a script of one key
 	deep     bool // the lock is entered again by a script of several keys
 	handedOn bool // to a rival of the same client
 }
 
 var slotMoveKinds = map[string]slotMoveKind{
-	"lock":        {topologyKinds["lock"], true, false, true},
-	"write":       {topologyKinds["write"], true, false, true},
-	"read":        {topologyKinds["read"], true, true, false},
-	"write, read": {topologyKind{family["write"], topologyKinds["read"].lock}, false, false, false},
-	"fenced":      {topologyKinds["fenced"], false, false, true},
-	"fair":        {topologyKinds["fair"], false, false, true},
-	"once":        {topologyKind{onceLock, onceLock}, false, false, false},
+	"lock":        {lockKinds["lock"], true, false, true},
+	"write":       {lockKinds["write"], true, false, true},
+	"read":        {lockKinds["read"], true, true, false},
+	"write, read": {lockKind{family["write"], lockKinds["read"].lock}, false, false, false},
+	"fenced":      {lockKinds["fenced"], false, false, true},
+	"fair":        {lockKinds["fair"], false, false, true},
+	"once":        {lockKind{onceLock, onceLock}, false, false, false},
 }
 
 func onceLock(c *Client, name string) *Lock { return &c.Once(name).lock }

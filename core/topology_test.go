@@ -15,20 +15,6 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A topologyKind is a kind of lock that must do on every topology what it does on one server.
-type topologyKind struct {
-	lock  func(c *Client, name string) *Lock
-	rival func(c *Client, name string) *Lock // has to wait for it, and for itself
-}
-
-var topologyKinds = map[string]topologyKind{
-	"lock":   {(*Client).Lock, (*Client).Lock},
-	"fenced": {(*Client).FencedLock, (*Client).FencedLock},
-	"fair":   {(*Client).FairLock, (*Client).FairLock},
-	"write":  {family["write"], family["write"]},
-	"read":   {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, family["write"]},
-}
-
 // A topology is more than one server.
 type topology struct {
 	connect func(t testing.TB) redis.UniversalClient
@@ -159,10 +145,10 @@ func mustHave(t testing.TB, what string, c <-chan acquired) {
 
 // Every kind of lock does on sentinels and clusters what it does on a single server. Redisson: testInCluster.
 func (top *topology) testKinds(t *testing.T) {
-	for name, kind := range topologyKinds {
+	for name, kind := range lockKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for what, test := range map[string]func(*testing.T, *topology, string, topologyKind){
+			for what, test := range map[string]func(*testing.T, *topology, string, lockKind){
 				"exclusion": topologyExclusion,
 				"waiting":   topologyWaiting,
 				"renewal":   topologyRenewal,
@@ -177,7 +163,7 @@ func (top *topology) testKinds(t *testing.T) {
 	}
 }
 
-func topologyExclusion(t *testing.T, top *topology, name string, kind topologyKind) {
+func topologyExclusion(t *testing.T, top *topology, name string, kind lockKind) {
 	const names, goroutines, rounds = 3, 3, 15
 	clients := []*Client{top.client(t), top.client(t)}
 	var inside, counts [names]int // each under its lock
@@ -211,7 +197,7 @@ func topologyExclusion(t *testing.T, top *topology, name string, kind topologyKi
 }
 
 // The waiter asks again after a message, or never.
-func topologyWaiting(t *testing.T, top *topology, name string, kind topologyKind) {
+func topologyWaiting(t *testing.T, top *topology, name string, kind lockKind) {
 	holder, waiter := top.client(t), top.client(t, pollInterval(time.Hour))
 	for range 3 {
 		lease := mustTake(t, bg, kind.lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
@@ -222,7 +208,7 @@ func topologyWaiting(t *testing.T, top *topology, name string, kind topologyKind
 	}
 }
 
-func topologyRenewal(t *testing.T, top *topology, name string, kind topologyKind) {
+func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 	const lease = 6 * time.Second
 	c, other := top.client(t, watchdogTimeout(lease)), top.client(t)
 	var leases []*Lease
@@ -240,7 +226,7 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind topologyKind
 	}
 }
 
-func topologyLoss(t *testing.T, top *topology, name string, kind topologyKind) {
+func topologyLoss(t *testing.T, top *topology, name string, kind lockKind) {
 	c := top.client(t, watchdogTimeout(6*time.Second))
 	lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
 	if err := top.connect(t).Del(bg, name).Err(); err != nil {
@@ -310,11 +296,11 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 	holder := top.client(t, commandTimeout(3*time.Second), watchdogTimeout(6*patience)) // failovers may take their time
 	waiter := top.client(t, commandTimeout(time.Second), pollInterval(poll))
 	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquired)
-	for kindName, kind := range topologyKinds {
+	for kindName, kind := range lockKinds {
 		leases[kindName] = mustTake(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
 		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), AcquireOptions{WaitTime: WaitForever})
 	}
-	for kindName := range topologyKinds {
+	for kindName := range lockKinds {
 		top.awaitListener(t, name+kindName)
 	}
 
@@ -358,7 +344,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 	}
 	var doubles []double
 	for waiter, c := range waiters {
-		for kindName, kind := range topologyKinds {
+		for kindName, kind := range lockKinds {
 			name := tag + kindName + " " + waiter
 			mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{})) // the counter of tokens is known everywhere
 			doubles = append(doubles, double{name: name})
@@ -370,12 +356,12 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 	told := mustTake(t, bg, renewed.Lock(tag), AcquireOptions{})
 	for i, d := range doubles {
 		kindName, waiter, _ := strings.Cut(strings.TrimPrefix(d.name, tag), " ")
-		kind := topologyKinds[kindName]
+		kind := lockKinds[kindName]
 		doubles[i].lease = mustTake(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
 		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), AcquireOptions{WaitTime: WaitForever})
 	}
 	for _, c := range waiters {
-		eventually(t, "they wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(topologyKinds) })
+		eventually(t, "they wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(lockKinds) })
 	}
 	old.Kill(t)
 	top.masterOf(t, tag, old)
