@@ -185,20 +185,6 @@ func TestShortestLease(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	for _, name := range []string{"a", " ", "{", "}", "{}", "{a}", "a{b}c", "\x00", "\n", "\xff\xfe", "Schlüssel", strings.Repeat("x", maxNameLen)} {
-		lease := mustAcquire(t, c, name, AcquireOptions{})
-		if lease.Name() != name || c.Lock(name).Name() != name {
-			t.Errorf("the lock %.20q is called %.20q", name, lease.Name())
-		}
-		wantHeldByOther(t, c, name)
-		mustRelease(t, lease)
-	}
-}
-
 func TestNamesRefused(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

@@ -263,6 +263,9 @@ func contractForceUnlock(t *testing.T, b *bundle, kind lockKind) {
 // The watchdog renews a lock for longer than its first lease, and no lock with a LeaseTime. Redisson:
 // testReadWriteTTL, testLockReentrantRenew.
 func contractWatchdog(t *testing.T, b *bundle, kind lockKind) {
+	if testing.Short() {
+		t.Skip("outlives a lease of 6 seconds")
+	}
 	const timeout = 6 * time.Second
 	c, other := b.client(t, watchdogTimeout(timeout)), b.client(t)
 	owner := WithOwner(bg)

@@ -42,14 +42,6 @@ func mustTake(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) 
 	return lease
 }
 
-// shorten sets the time to live of keys that are there.
-func (b *bundle) shorten(t testing.TB, key string, ttl time.Duration) {
-	t.Helper()
-	if ok, err := b.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
-		t.Fatalf("PEXPIRE %s: %v, %v", key, ok, err)
-	}
-}
-
 func TestFencingTokensRise(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -420,7 +412,7 @@ func TestReadersAreRenewed(t *testing.T) {
 	}
 	keys := []string{"a", wire.ReadTimeout("a", leases[0].hold.field, 1), wire.ReadTimeout("a", leases[1].hold.field, 1)}
 	for _, key := range keys {
-		b.shorten(t, key, short)
+		b.expire(t, key, short)
 	}
 	for _, key := range keys {
 		eventually(t, key+" is renewed", func() bool { return b.pttl(t, key) > short })

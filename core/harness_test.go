@@ -355,3 +355,11 @@ func (b *bundle) pttl(t testing.TB, key string) time.Duration {
 	}
 	return d
 }
+
+// expire sets the time to live of a key that is there.
+func (b *bundle) expire(t testing.TB, key string, ttl time.Duration) {
+	t.Helper()
+	if ok, err := b.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
+		t.Fatalf("PEXPIRE %s: %v, %v", key, ok, err)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,38 +132,6 @@ func TestRedisson_OneConnectionListens(t *testing.T) {
 			})
 		}
 		wg.Wait()
-	})
-}
-
-// Every key and every channel of a lock follows the mapper, and the hash tag of the name.
-// Redisson: testNameMapper, testName.
-func TestRedisson_NamesOfKeys(t *testing.T) {
-	t.Parallel()
-	eachLockKind(t, func(t *testing.T, kind lockKind) {
-		for name, key := range map[string]string{"a": "shop:a", "{tag}:a:b": "shop:{tag}:a:b"} {
-			b := newBundle(t)
-			mapped := func(o *Options) { o.NameMapper = func(name string) string { return "shop:" + name } }
-			c, other := b.client(t, mapped), b.client(t, mapped)
-			lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
-			waiter := acquireAsync(bg, kind.rival(other, name), AcquireOptions{WaitTime: WaitForever})
-			awaitWaiter(t, other)
-			var channels []string
-			eventually(t, "it listens", func() bool {
-				channels = b.rdb.PubSubChannels(bg, "*").Val()
-				return len(channels) > 0
-			})
-			keys := b.rdb.Keys(bg, "*").Val()
-			if !slices.Contains(keys, key) {
-				t.Errorf("keys %q", keys)
-			}
-			for _, got := range slices.Concat(keys, channels) {
-				if !strings.Contains(got, key) || wire.Slot(got) != wire.Slot(key) || strings.Count(got, "{") > 1 {
-					t.Errorf("%q is not beside %q", got, key)
-				}
-			}
-			mustRelease(t, lease)
-			mustRelease(t, mustGet(t, "the waiter is told", waiter))
-		}
 	})
 }
 
