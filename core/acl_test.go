@@ -90,7 +90,7 @@ func (s *aclSite) setUser(t *testing.T, rules string) []string {
 		args[i] = word
 	}
 	for _, node := range s.nodes {
-		if err := node.Do(context.Background(), args...).Err(); err != nil {
+		if err := node.Do(bg, args...).Err(); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
 	}
@@ -118,7 +118,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 	}
 	t.Run(fmt.Sprintf("ping, mode %d", publish), func(t *testing.T) {
 		t.Parallel()
-		if err := s.client(t, publish).Ping(context.Background()); err != nil {
+		if err := s.client(t, publish).Ping(bg); err != nil {
 			t.Error(err)
 		}
 	})
@@ -141,7 +141,7 @@ func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 		if !within(patience, func() bool { return c.Stats() == Stats{} }) {
 			t.Errorf("the client is not idle: %+v", c.Stats())
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(bg, patience)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -154,7 +154,7 @@ func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 func (s *aclSite) wantUsed(t *testing.T, rights []string) {
 	t.Helper()
 	for _, node := range s.nodes {
-		denied, err := node.ACLLog(context.Background(), 100).Result()
+		denied, err := node.ACLLog(bg, 100).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func (s *aclSite) wantUsed(t *testing.T, rights []string) {
 // commands is what Redis counts of commands.
 func (s *aclSite) commands() (stats string) {
 	for _, node := range s.nodes {
-		stats += node.Info(context.Background(), "commandstats").Val()
+		stats += node.Info(bg, "commandstats").Val()
 	}
 	return stats
 }
@@ -181,21 +181,15 @@ func (s *aclSite) commands() (stats string) {
 // enterAndLook takes a lock, enters it again, extends it, has the watchdog renew it, and asks all that can be asked.
 func enterAndLook(t *testing.T, lock *Lock) {
 	t.Helper()
-	ctx := WithOwner(context.Background())
-	first, err := lock.Acquire(ctx, AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := WithOwner(bg)
+	first := mustTake(t, ctx, lock, AcquireOptions{})
 	var renewed time.Duration
 	eventually(t, "the watchdog has renewed the lock", func() bool {
 		before := renewed
 		renewed = first.Remaining()
 		return before > 0 && renewed > before
 	})
-	second, err := lock.Acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := mustTake(t, ctx, lock, AcquireOptions{LeaseTime: time.Minute})
 	if err := second.Extend(ctx, 2*time.Minute); err != nil {
 		t.Error(err)
 	}
@@ -221,11 +215,8 @@ func goOn(t *testing.T, s *aclSite, lock *Lock) {
 	}
 	before := counts()
 	eventually(t, "it is counted who listens", func() bool {
-		lease, err := lock.Acquire(context.Background(), AcquireOptions{WaitTime: patience})
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := acquireAsync(context.Background(), lock, AcquireOptions{WaitTime: patience})
+		lease := mustTake(t, bg, lock, AcquireOptions{WaitTime: patience})
+		next := acquireAsync(bg, lock, AcquireOptions{WaitTime: patience})
 		eventually(t, "somebody waits", func() bool { s := lock.c.Stats(); return s.Waiting == 1 && s.Channels > 0 })
 		tire(lock.c, lock.key, 0)
 		mustRelease(t, lease)
@@ -237,14 +228,11 @@ func goOn(t *testing.T, s *aclSite, lock *Lock) {
 // handOver releases a lock to another client, in which two wait for it.
 func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	got := make(chan error, 2)
 	for range 2 {
 		go func() {
-			got <- Do(context.Background(), theirs, AcquireOptions{WaitTime: patience}, func(context.Context) error { return nil })
+			got <- Do(bg, theirs, AcquireOptions{WaitTime: patience}, func(context.Context) error { return nil })
 		}()
 	}
 	eventually(t, "two wait", func() bool { s := theirs.c.Stats(); return s.Waiting == 2 && s.Channels > 0 })
@@ -264,18 +252,15 @@ func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 // waitInVain waits for a lock in vain, behind somebody who gets it.
 func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	waiting := func(n int) {
 		eventually(t, fmt.Sprint(n, " wait"), func() bool {
 			return theirs.c.Stats().Waiting == n && (!theirs.kind.queued || s.length(wire.FairQueue(theirs.key)) == int64(n))
 		})
 	}
-	patient := acquireAsync(context.Background(), theirs, AcquireOptions{WaitTime: patience})
+	patient := acquireAsync(bg, theirs, AcquireOptions{WaitTime: patience})
 	waiting(1)
-	ctx, leave := context.WithCancel(context.Background())
+	ctx, leave := context.WithCancel(bg)
 	defer leave()
 	impatient := acquireAsync(ctx, theirs, AcquireOptions{WaitTime: patience})
 	waiting(2)
@@ -289,7 +274,7 @@ func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 // length is that of a list, wherever it is.
 func (s *aclSite) length(key string) (n int64) {
 	for _, node := range s.nodes {
-		n = max(n, node.LLen(context.Background(), key).Val()) // 0 where it is not
+		n = max(n, node.LLen(bg, key).Val()) // 0 where it is not
 	}
 	return n
 }
@@ -297,15 +282,12 @@ func (s *aclSite) length(key string) (n int64) {
 // force frees a lock that another client holds, as soon as those who gave up have left the queue of a fair lock.
 func force(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := theirs.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if forced, err := mine.ForceUnlock(context.Background()); !forced || err != nil {
+	lease := mustTake(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	if forced, err := mine.ForceUnlock(bg); !forced || err != nil {
 		t.Errorf("ForceUnlock: %v, %v", forced, err)
 	}
-	wantErr(t, "Release after a forced unlock", lease.Release(context.Background()), ErrLockLost)
-	if locked, err := mine.IsLocked(context.Background()); locked || err != nil {
+	wantErr(t, "Release after a forced unlock", lease.Release(bg), ErrLockLost)
+	if locked, err := mine.IsLocked(bg); locked || err != nil {
 		t.Errorf("IsLocked after it: %v, %v", locked, err)
 	}
 }
@@ -313,20 +295,14 @@ func force(t *testing.T, mine, theirs *Lock) {
 // downgrade turns a write lock into a read lock, which it shares then.
 func downgrade(t *testing.T, mine, theirs *ReadWriteLock) {
 	t.Helper()
-	ctx := WithOwner(context.Background())
+	ctx := WithOwner(bg)
 	var leases []*Lease
 	for _, lock := range []*Lock{mine.Write(), mine.Read(), mine.Read()} {
-		lease, err := lock.Acquire(ctx, AcquireOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustTake(t, ctx, lock, AcquireOptions{})
 		leases = append(leases, lease)
 	}
 	mustRelease(t, leases[0])
-	shared, err := theirs.Read().Acquire(context.Background(), AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := mustTake(t, bg, theirs.Read(), AcquireOptions{})
 	mustRelease(t, leases[1])
 	mustRelease(t, leases[2])
 	mustRelease(t, shared)

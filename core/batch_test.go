@@ -55,15 +55,6 @@ func (f *flightCounter) count(cmds ...redis.Cmder) {
 	}
 }
 
-// inParallel calls f on so many goroutines and waits for them.
-func inParallel(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i) })
-	}
-	wg.Wait()
-}
-
 // Calls that share a pipeline, or a command, have nothing else in common: errors, refusals and scripts that Redis does not know are each
 // caller's own.
 func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
@@ -161,14 +152,6 @@ func TestBatch_DeadConnection(t *testing.T) {
 	}
 }
 
-// closeNow closes a client without the patience of idle.
-func closeNow(t *testing.T, c *Client) {
-	t.Helper()
-	if err := c.Close(bg); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-}
-
 // A Redis that stands still for a while delays callers, no more.
 func TestBatch_ClientPause(t *testing.T) {
 	t.Parallel()
@@ -187,12 +170,7 @@ func TestBatch_ClientPause(t *testing.T) {
 					return
 				default:
 				}
-				lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
-				if err != nil {
-					t.Errorf("Acquire: %v", err)
-				} else if err := lease.Release(bg); err != nil {
-					t.Errorf("Release: %v", err)
-				}
+				mustCycle(t, c, fmt.Sprint("k", i))
 				cycles.Add(1)
 			}
 		})
@@ -364,92 +342,6 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 		}
 	}
 	closeNow(t, c)
-}
-
-// mustCycle takes a lock and releases it, on any goroutine.
-func mustCycle(t *testing.T, c *Client, name string) {
-	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
-	if err != nil {
-		t.Errorf("Acquire: %v", err)
-	} else if err := lease.Release(bg); err != nil {
-		t.Errorf("Release: %v", err)
-	}
-}
-
-// startCluster starts three masters, and returns them with a client that has time to wait for a node that is busy.
-func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
-	t.Helper()
-	const n, slots = 3, 16384
-	var servers []*redistest.Server
-	var addrs []string
-	for i := range n {
-		srv := startNode(t, i+1, servers)
-		rdb := srv.Client(t)
-		if err := rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", i*slots/n, (i+1)*slots/n-1).Err(); err != nil {
-			t.Fatal(err)
-		}
-		servers, addrs = append(servers, srv), append(addrs, srv.Addr())
-	}
-	for _, srv := range servers {
-		awaitSlots(t, srv)
-	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: 2 * patience})
-	t.Cleanup(func() { _ = cluster.Close() })
-	return servers, cluster
-}
-
-// awaitSlots waits until a node knows all slots.
-func awaitSlots(t *testing.T, srv *redistest.Server) {
-	t.Helper()
-	rdb := srv.Client(t)
-	eventually(t, "the node knows all slots", func() bool {
-		info := rdb.ClusterInfo(bg).Val()
-		return strings.Contains(info, "cluster_slots_assigned:16384") && strings.Contains(info, "cluster_state:ok")
-	})
-}
-
-// startNode starts a node without slots, with an epoch unless that is 0, and has the first of the others meet it.
-func startNode(t *testing.T, epoch int, others []*redistest.Server) *redistest.Server {
-	t.Helper()
-	bus := freePort(t)
-	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", bus),
-		"cluster-require-full-coverage no", "cluster-node-timeout 60000", "repl-diskless-sync-delay 0")
-	if epoch > 0 { // which is refused once it knows another
-		if err := srv.Client(t).Do(bg, "CLUSTER", "SET-CONFIG-EPOCH", epoch).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(others) > 0 {
-		host, port, _ := strings.Cut(srv.Addr(), ":")
-		if err := others[0].Client(t).Do(bg, "CLUSTER", "MEET", host, port, bus).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return srv
-}
-
-// startReplica starts a replica of one of the masters, and waits until it confirms what is written there. It knows all slots by
-// then: whoever asks it where they are would be told of some that nobody has.
-func startReplica(t *testing.T, servers []*redistest.Server, master *redistest.Server, key string) {
-	t.Helper()
-	id := master.Client(t).ClusterMyID(bg).Val()
-	srv := startNode(t, 0, servers)
-	rdb := srv.Client(t)
-	eventually(t, "the replica knows its master", func() bool { return rdb.ClusterReplicate(bg, id).Err() == nil })
-	awaitSlots(t, srv)
-	conn := master.Client(t).Conn()
-	defer conn.Close()
-	eventually(t, "the replica listens", func() bool {
-		pipe := conn.Pipeline()
-		pipe.Do(bg, "ASKING")
-		pipe.Set(bg, key, 1, time.Minute)
-		pipe.Do(bg, "ASKING")
-		pipe.Del(bg, key)
-		acks := pipe.Do(bg, "WAIT", 1, 100)
-		_, err := pipe.Exec(bg)
-		n, _ := acks.Int()
-		return err == nil && n == 1
-	})
 }
 
 // A slot is on its way to another node, and then there: locks in it are taken, renewed and released all the time.

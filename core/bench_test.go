@@ -139,7 +139,7 @@ func BenchmarkContended(b *testing.B) {
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			cycle(b, lock, AcquireOptions{WaitTime: WaitForever})
+			cycle(b, lock, forever)
 		}
 	})
 }
@@ -148,40 +148,38 @@ func BenchmarkContended(b *testing.B) {
 func BenchmarkTwoClients(b *testing.B) {
 	bundle := newBundle(b)
 	locks := []*Lock{bundle.client(b).Lock("bench"), bundle.client(b).Lock("bench")}
-	ctx := context.Background()
-	lease, err := locks[0].Acquire(ctx, AcquireOptions{})
+	lease, err := locks[0].Acquire(bg, AcquireOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for i := 0; b.Loop(); i++ {
 		next := make(chan *Lease)
 		go func() {
-			got, err := locks[(i+1)%2].Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+			got, err := locks[(i+1)%2].Acquire(bg, forever)
 			if err != nil {
 				b.Error(err)
 			}
 			next <- got
 		}()
-		if err := lease.Release(ctx); err != nil {
+		if err := lease.Release(bg); err != nil {
 			b.Fatal(err)
 		}
 		if lease = <-next; lease == nil {
 			return
 		}
 	}
-	if err := lease.Release(ctx); err != nil {
+	if err := lease.Release(bg); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func cycle(b *testing.B, lock *Lock, opts AcquireOptions) {
-	ctx := context.Background()
-	lease, err := lock.Acquire(ctx, opts)
+	lease, err := lock.Acquire(bg, opts)
 	if err != nil {
 		b.Error(err)
 		return
 	}
-	if err := lease.Release(ctx); err != nil {
+	if err := lease.Release(bg); err != nil {
 		b.Error(err)
 	}
 }

@@ -37,14 +37,13 @@ func (b *bundle) wantClosed(t testing.TB, c *Client) {
 // empty fails the test unless a closed client has left nothing, here and in Redis.
 func empty(t testing.TB, b *bundle, c *Client) {
 	t.Helper()
-	ctx := context.Background()
 	if s := c.Stats(); s != (Stats{}) {
 		t.Errorf("left after Close: %+v", s)
 	}
-	if keys := b.rdb.Keys(ctx, "*").Val(); len(keys) > 0 {
+	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) > 0 {
 		t.Errorf("left in Redis: keys %q", keys)
 	}
-	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(ctx, "*").Val()) == 0 })
+	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
 // loadScripts has Redis know the scripts already, so that each try is one EVALSHA.
@@ -70,8 +69,7 @@ func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	c, proxy := b.proxied(t)
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	reply := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
-	released := make(chan error, 1)
-	go func() { released <- lease.Release(bg) }()
+	released := releaseAsync(lease)
 	await(t, "the release is under way", reply.Hit())
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
@@ -336,8 +334,7 @@ func TestClose_WaitsForReleases(t *testing.T) {
 	b.loadScripts(t)
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	first := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest) // for longer than the connection waits
-	released := make(chan error, 1)
-	go func() { released <- l.Release(bg) }()
+	released := releaseAsync(l)
 	await(t, "the release is on its way", first.Hit())
 	_ = c.Close(soon(t, 100*time.Millisecond)) // whether it calls the lock held is a matter of taste
 	if err := await(t, "Release returns", released); err != nil {
@@ -358,8 +355,7 @@ func TestClose_ReentryUnderWay(t *testing.T) {
 	ctx := l.Context()
 	inner := acquireAsync(WithOwner(context.WithoutCancel(ctx)), c.Lock("a"), AcquireOptions{})
 	await(t, "the re-entry is on its way", entering.Hit())
-	released := make(chan error, 1)
-	go func() { released <- l.Release(bg) }() // waits for its turn
+	released := releaseAsync(l) // waits for its turn
 	await(t, "the outer lease is over", l.Done())
 
 	closing := closeAsync(t, soon(t, 100*time.Millisecond), c)

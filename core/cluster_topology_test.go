@@ -115,41 +115,6 @@ func testClusterUsers(t *testing.T, top *topology) {
 	}
 }
 
-// A name whose keys a cluster would have in different slots is refused before anything is sent, for every kind of lock; one
-// server takes it.
-func TestNamesThatCrossSlots(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	nowhere := []string{"127.0.0.1:1"}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
-	t.Cleanup(func() { _ = cluster.Close() })
-	c := newLooseClient(t, cluster)
-	mapped := newLooseClient(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
-	single := b.client(t)
-	for kind, lock := range family {
-		for _, name := range []string{"a{b", "{}a", "}a", "a}b", "{}{a}"} {
-			_, err := lock(c, name).Acquire(bg, AcquireOptions{})
-			wantErr(t, kind+" "+name, err, ErrInvalidName)
-			if !strings.Contains(err.Error(), "{order}:42") || strings.Contains(err.Error(), name) {
-				t.Errorf("%s %q: %v", kind, name, err)
-			}
-			mustRelease(t, mustTake(t, bg, lock(single, name), AcquireOptions{}))
-		}
-		for _, name := range []string{"a", "{a}b", "a{b}}", "}{a}"} {
-			if err := c.checkSlot(name); err != nil {
-				t.Errorf("%s %q: %v", kind, name, err)
-			}
-		}
-		_, err := lock(mapped, "a").Acquire(bg, AcquireOptions{})
-		wantErr(t, kind+" with a mapper that leaves a brace open", err, ErrInvalidName)
-	}
-	for _, c := range []*Client{c, mapped} {
-		if err := c.Close(bg); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // A server that is busy with a script, and tells nothing else, is asked again.
 func TestAutoWhileBusy(t *testing.T) {
 	t.Parallel()

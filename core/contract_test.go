@@ -183,7 +183,7 @@ func contractExclusion(t *testing.T, b *bundle, kind lockKind) {
 	}
 	var local int // guarded by the lock alone
 	inParallel(goroutines, func(i int) {
-		opts := AcquireOptions{WaitTime: WaitForever}
+		opts := forever
 		if i%2 == 0 {
 			opts.LeaseTime = time.Hour
 		}

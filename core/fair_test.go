@@ -2,12 +2,18 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // inLine has waiters queue up for the fair lock "a" one after the other.
@@ -19,12 +25,207 @@ func (b *bundle) inLine(t testing.TB, clients ...*Client) (results []<-chan acqu
 // inLineWith is inLine for callers with a context, behind those who stand there.
 func (b *bundle) inLineWith(t testing.TB, ctx context.Context, clients ...*Client) (results []<-chan acquired) {
 	t.Helper()
-	before := b.rdb.LLen(bg, wire.FairQueue("a")).Val()
+	before := int(b.rdb.LLen(bg, wire.FairQueue("a")).Val())
 	for i, c := range clients {
-		results = append(results, acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever}))
-		b.awaitQueued(t, "a", before+int64(i+1))
+		results = append(results, acquireAsync(ctx, c.FairLock("a"), forever))
+		b.awaitQueue(t, before+i+1)
 	}
 	return results
+}
+
+// awaitQueue waits until so many stand in the queue of the fair lock "a".
+func (b *bundle) awaitQueue(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " stand in the queue"), func() bool {
+		return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(n) && b.rdb.ZCard(bg, wire.FairDeadlines("a")).Val() == int64(n)
+	})
+}
+
+// Fair is the order of arrival, across processes. Redisson: testConcurrency_MultiInstance_Ordering.
+func TestFairOrder(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clients := []*Client{b.client(t), b.client(t), b.client(t)}
+	lease := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{})
+	const n = 12
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			got, err := clients[i%3].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			if err := got.Release(bg); err != nil {
+				t.Error(err)
+			}
+		})
+		eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(i+1) })
+	}
+	mustRelease(t, lease)
+	wg.Wait()
+	if !slices.IsSorted(order) || len(order) != n {
+		t.Errorf("granted in the order %v", order)
+	}
+}
+
+// Holders that never release come in order as well, each when the lease before it is over. Redisson: testLeaseTimeout.
+func TestRedisson_FairOrderOfLeases(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clients := []*Client{b.client(t, pollInterval(never)), b.client(t, pollInterval(never))}
+	first := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	const n = 5
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			lease, err := clients[i%2].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 2 * patience, LeaseTime: 3 * time.Second})
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			await(t, "the lease is over", lease.Done())
+		})
+		b.awaitQueue(t, i+1)
+	}
+	mustRelease(t, first)
+	wg.Wait()
+	if !slices.IsSorted(order) || len(order) != n {
+		t.Errorf("granted in the order %v", order)
+	}
+}
+
+// Hundreds in one queue all get their turn. Redisson: testMultipleLocks.
+func TestRedisson_ALongFairQueue(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	first := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	const n = 500
+	var inside, passages atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			lease, err := c.FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 5 * patience})
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			if inside.Add(1) != 1 {
+				t.Error("two holders")
+			}
+			passages.Add(1)
+			inside.Add(-1)
+			if err := lease.Release(bg); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		})
+	}
+	b.awaitQueue(t, n)
+	mustRelease(t, first)
+	wg.Wait()
+	if got := passages.Load(); got != n {
+		t.Errorf("%d passages, want %d", got, n)
+	}
+}
+
+// A waiter leaves the queue when its WaitTime or its context ends, and nobody waits for it. Redisson:
+// testTryLockNonDelayed.
+func TestFair_WaiterLeaves(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	_, err := c.FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 200 * time.Millisecond})
+	wantErr(t, "one that waits for a while", err, ErrNotAcquired)
+	b.awaitQueue(t, 0)
+	ctx, cancel := context.WithCancel(bg)
+	leaving := b.inLineWith(t, ctx, c)[0]
+	behind := b.inLine(t, c)[0]
+	cancel()
+	wantErr(t, "the waiter that leaves", await(t, "the waiter to leave", leaving).err, context.Canceled)
+	b.awaitQueue(t, 1)
+	wantErr(t, "one that does not wait", second(c.FairLock("a")), ErrNotAcquired)
+	b.awaitQueue(t, 1)
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter behind", behind))
+}
+
+// A place in the queue outlives the lease that its waiter wanted: it is given back even if Redis was away for longer than that.
+func TestFairWaiterLeavesWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(100*time.Millisecond))
+	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	ctx, cancel := context.WithCancel(bg)
+	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
+	eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+	proxy.Cut()
+	cancel()
+	wantErr(t, "the one who leaves", await(t, "it leaves", leaving).err, context.Canceled)
+	eventually(t, "its place cannot be given back", func() bool {
+		c.cleaner.mu.Lock()
+		defer c.cleaner.mu.Unlock()
+		for u := range c.cleaner.pending {
+			return u.failures >= 3
+		}
+		return true // it was given up
+	})
+	proxy.Restore()
+	eventually(t, "its place is gone", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
+	mustRelease(t, lease)
+}
+
+// A waiter that fails because Redis does not answer is taken out of the queue when it does again.
+// Redisson: testAcquireFailedNotCalledOnRedisTimeout.
+func TestRedisson_FairWaitersWhileRedisPauses(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
+	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	waiter := acquireAsync(bg, c.FairLock("a"), long)
+	b.awaitQueue(t, 1)
+	b.srv.PauseClients(t, 8*time.Second)
+	if got := await(t, "the waiter is told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {
+		t.Errorf("the waiter: %v", got.err)
+	}
+	b.awaitQueue(t, 0)
+	mustRelease(t, lease)
+	mustRelease(t, mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience}))
+}
+
+// A first in the queue that has died is passed over when its time is over, and nobody spins until then.
+func TestFairDeadHead(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	dead := time.Now().Add(4 * time.Second).UnixMilli()
+	if err := errors.Join(
+		b.rdb.RPush(bg, wire.FairQueue("a"), "dead:1").Err(),
+		b.rdb.Do(bg, "ZADD", wire.FairDeadlines("a"), dead, "dead:1").Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	commands := counter(proxy, runs(fairAcquireScript))
+	wantErr(t, "one that does not wait", second(c.FairLock("a")), ErrNotAcquired)
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+	if now := time.Now().UnixMilli(); now < dead {
+		t.Errorf("passed over %d ms too early", dead-now)
+	}
+	if n := commands(); n > 8 {
+		t.Errorf("%d questions while the dead one had its time", n)
+	}
+	mustRelease(t, lease)
 }
 
 // The process of the first waiters dies. The next one gets the lock long before FairWaitTimeout is
@@ -78,14 +279,11 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	eventually(t, "others have seen that nobody listens", func() bool { return b.rdb.HLen(bg, absentees).Val() == 1 })
 	time.Sleep(absentGrace / 3) // it is away for a moment
 	proxy.Restore()
-	r := await(t, "the first", results[0])
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	next := mustGet(t, "the first", results[0])
 	if n := b.rdb.Exists(bg, absentees).Val(); n != 0 {
 		t.Error("it is still taken for absent")
 	}
-	mustRelease(t, r.lease)
+	mustRelease(t, next)
 	mustRelease(t, mustGet(t, "the second", results[1]))
 }
 
@@ -152,4 +350,87 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A place that was asked for long ago is not given: nobody would take it.
+func TestFairStrayDoesNotQueueUp(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	late := time.Now().Add(-time.Second).UnixMilli()
+	x := c.ops.Op(fairLock.acquire(c, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
+	answer, err := x.Run(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told, err := readGrant(x, answer, err); told.Granted || told.Queued || err != nil {
+		t.Errorf("%+v, %v", told, err)
+	}
+	if n := b.rdb.Exists(bg, wire.FairQueue("a"), wire.FairDeadlines("a")).Val(); n != 0 {
+		t.Errorf("%d keys of a queue", n)
+	}
+	mustRelease(t, lease)
+}
+
+// A reply that is lost while a waiter queues up costs it neither its place nor, when it leaves, leaves it one.
+func TestFairLostReplies(t *testing.T) {
+	t.Parallel()
+	for nth := 1; nth <= 3; nth++ {
+		t.Run(fmt.Sprint("question ", nth), func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t)
+			lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+			rule := proxy.OnMatch(nth, runs(fairAcquireScript), redistest.DropReply)
+			waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+			await(t, "the reply is lost", rule.Hit())
+			eventually(t, "it stands in the queue once", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+			mustRelease(t, lease)
+			mustRelease(t, mustGet(t, "the waiter", waiter))
+		})
+	}
+}
+
+// However long PollInterval is: who waits asks early enough not to be taken for dead.
+func TestFairWaiterIsHeardOf(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(never))
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
+	waiter := acquireAsync(bg, c.FairLock("a"), forever)
+	var pause time.Duration
+	eventually(t, "it stands in the queue, and sleeps", func() bool {
+		e := c.lock("a")
+		defer e.unlock()
+		if len(e.queue) == 0 || e.queue[0].asking || !e.queue[0].place.taken {
+			return false
+		}
+		pause = e.queue[0].pollAt.Since(clock.Now())
+		return true
+	})
+	if pause > fairPoll {
+		t.Errorf("it asks again in %v", pause)
+	}
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter", waiter))
+}
+
+// A lock that is held for long does not cost those who wait their place.
+func TestFairPlaceIsKeptAlive(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(50*time.Millisecond))
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+	queue, deadlines := wire.FairQueue("a"), wire.FairDeadlines("a")
+	eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, queue).Val() == 1 })
+	owner := b.rdb.LIndex(bg, queue, 0).Val()
+	soon := float64(time.Now().Add(time.Minute).UnixMilli())
+	if err := b.rdb.Do(bg, "ZADD", deadlines, soon, owner).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its deadline is put off", func() bool { return b.rdb.ZScore(bg, deadlines, owner).Val() > soon+60_000 })
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter", waiter))
 }

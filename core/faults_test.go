@@ -4,152 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
-
-// The callers of one process are served in the order in which they came, whoever holds the lock at first.
-func TestFirstComeFirstServed(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"held here", "held elsewhere"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			c, holder := b.client(t, commandTimeout(patience)), b.client(t)
-			if name == "held here" {
-				holder = c
-			}
-			lease := mustAcquire(t, holder, "a", AcquireOptions{})
-			const n = 30
-			var order []int // guarded by the lock
-			var waiters sync.WaitGroup
-			for i := range n {
-				waiters.Go(func() {
-					err := Do(context.Background(), c.Lock("a"), AcquireOptions{WaitTime: WaitForever}, func(context.Context) error {
-						order = append(order, i)
-						return nil
-					})
-					if err != nil {
-						t.Error(err)
-					}
-				})
-				eventually(t, "it has queued up", func() bool { return c.Stats().Waiting == i+1 })
-			}
-			mustRelease(t, lease)
-			waiters.Wait()
-			if len(order) != n || !slices.IsSorted(order) {
-				t.Errorf("served in the order %v", order)
-			}
-		})
-	}
-}
-
-// A waiter whose message was lost asks by itself.
-func TestHandOverWithoutMessage(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	holder := b.client(t)
-	waiter, proxy := b.proxied(t, pollInterval(700*time.Millisecond), commandTimeout(patience))
-	swallow := proxy.SwallowMessages(-1)
-	lease := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: time.Hour})
-	result := acquireAsync(context.Background(), waiter.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-	b.eventuallyListens(t, "a")
-	mustRelease(t, lease)
-	next := mustGet(t, "the waiter gets it", result)
-	await(t, "the message was lost", swallow.Hit())
-	mustRelease(t, next)
-}
-
-// A caller whose context ends is let go at once, with the error and the cause of its context, whatever is under way, and the
-// lock is not left with it. Redisson: testLockIsNotRenewedAfterInterruptedTryLock.
-func TestContextEnds(t *testing.T) {
-	t.Parallel()
-	request := func(p *redistest.Proxy) *redistest.Rule {
-		return p.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	}
-	reply := func(p *redistest.Proxy) *redistest.Rule {
-		return p.OnMatch(1, runs(acquireScript), redistest.HoldReply)
-	}
-	subscribe := func(p *redistest.Proxy) *redistest.Rule {
-		return p.On("SUBSCRIBE", 1, redistest.HoldRequest)
-	}
-	for moment, test := range map[string]struct {
-		held  bool // by somebody else
-		ahead int  // waiters of the same process
-		stop  func(p *redistest.Proxy) *redistest.Rule
-	}{
-		"first in the queue":     {held: true},
-		"behind others":          {held: true, ahead: 2},
-		"while it subscribes":    {held: true, stop: subscribe},
-		"before Redis is asked":  {stop: request},
-		"before the reply comes": {stop: reply},
-	} {
-		t.Run(moment, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
-			other := b.client(t)
-			var held *Lease
-			if test.held {
-				held = mustAcquire(t, other, "a", AcquireOptions{})
-			}
-			var rule *redistest.Rule
-			if test.stop != nil {
-				rule = test.stop(proxy)
-			}
-			ctx, hangUp := context.WithCancelCause(context.Background())
-			var ahead []<-chan acquired
-			for i := range test.ahead {
-				ahead = append(ahead, acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
-				eventually(t, "one waits", func() bool { return c.Stats().Waiting == i+1 })
-			}
-
-			result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-			switch {
-			case rule != nil:
-				await(t, "it is at that moment", rule.Hit())
-			default:
-				b.eventuallyListens(t, "a")
-				eventually(t, "it waits", func() bool { return c.Stats().Waiting == test.ahead+1 })
-			}
-			why := errors.New("the user has closed the window")
-			hangUp(why)
-			for _, result := range append(ahead, result) {
-				r := await(t, "the caller is let go", result)
-				if !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, why) {
-					t.Errorf("Acquire: %v", r.err)
-				}
-			}
-			if n := c.Stats().Waiting; n != 0 {
-				t.Errorf("%d wait", n)
-			}
-
-			if rule != nil {
-				rule.Release()
-			}
-			if held != nil {
-				mustRelease(t, held)
-			}
-			mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience}))
-		})
-	}
-}
-
-// eventuallyRenewed waits until the time to live of a lock goes up.
-func (b *bundle) eventuallyRenewed(t testing.TB, key string) {
-	t.Helper()
-	lowest := b.pttl(t, key)
-	eventually(t, "a renewal of "+key, func() bool {
-		ttl := b.pttl(t, key)
-		lowest = min(lowest, ttl)
-		return ttl > lowest
-	})
-}
 
 // A Redis that comes back with its data has lost nothing.
 func TestRestartWithData(t *testing.T) {
@@ -170,6 +33,45 @@ func TestRestartWithData(t *testing.T) {
 	mustRelease(t, lease)
 }
 
+// Whoever holds a lock when Redis comes back without it is told, and what it takes then is renewed as ever.
+// Redisson: testLockAfterTimeout, testReadLockAfterTimeout, testWriteLockAfterTimeout.
+func TestRedisson_RedisForgets(t *testing.T) {
+	t.Parallel()
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
+		b := newBundle(t)
+		c := b.client(t, watchdogTimeout(9*time.Second))
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		b.srv.Restart(t)
+		await(t, "the holder is told", lease.Done())
+		wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
+		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
+		next := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		b.eventuallyRenewed(t, "a")
+		wantHeld(t, next)
+		mustRelease(t, next)
+	})
+}
+
+// A holder that Redis no longer hears of keeps the lock for the time of the watchdog, and knows by then that it has lost it.
+// Redisson: testAutoExpire.
+func TestRedisson_AHolderIsCutOff(t *testing.T) {
+	t.Parallel()
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
+		b := newBundle(t)
+		c, proxy := b.proxied(t, watchdogTimeout(4*time.Second))
+		other := b.client(t, pollInterval(never))
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		waiter := acquireAsync(bg, kind.rival(other, "a"), forever)
+		awaitWaiter(t, other)
+		proxy.Cut()
+		next := mustGet(t, "the lock is free again", waiter)
+		wantErr(t, "the holder", lease.Err(), ErrLockLost)
+		await(t, "its context has ended", lease.Context().Done())
+		mustRelease(t, next)
+		proxy.Restore()
+	})
+}
+
 // A Redis that stands still for longer than the lease: the holder is told when its time is over, and when Redis goes on
 // somebody else gets the lock, not both.
 func TestRedisStandsStill(t *testing.T) {
@@ -187,7 +89,7 @@ func TestRedisStandsStill(t *testing.T) {
 			held := mustAcquire(t, c, "a", opts)
 			b.srv.Freeze(t)
 			frozen := time.Now()
-			result := acquireAsync(context.Background(), other.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+			result := acquireAsync(bg, other.Lock("a"), forever)
 
 			await(t, "the holder is told", held.Done())
 			// A renewal that was granted just before cannot count for longer than a lease.
@@ -198,16 +100,13 @@ func TestRedisStandsStill(t *testing.T) {
 				t.Errorf("Err: %v, cause: %v", held.Err(), cause)
 			}
 			b.srv.Thaw(t)
-			r := await(t, "somebody else gets it", result)
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
+			next := mustGet(t, "somebody else gets it", result)
 			// What the old holder still had under way, and its clean-up, have come by the time it is idle.
 			eventually(t, "the old holder has nothing at hand", func() bool { return c.Stats() == Stats{} })
-			if fields := b.fields(t, "a"); len(fields) != 1 || fields[r.lease.hold.field] != "1" {
+			if fields := b.fields(t, "a"); len(fields) != 1 || fields[next.hold.field] != "1" {
 				t.Errorf("fields: %v", fields)
 			}
-			mustRelease(t, r.lease)
+			mustRelease(t, next)
 		})
 	}
 }
@@ -221,7 +120,7 @@ func TestRedisComesUpLater(t *testing.T) {
 	c := b.client(t, commandTimeout(timeout))
 	for _, wait := range []time.Duration{0, time.Hour} {
 		began := time.Now()
-		_, err := c.Lock("a").Acquire(context.Background(), AcquireOptions{WaitTime: wait})
+		_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: wait})
 		if err == nil || errors.Is(err, ErrNotAcquired) {
 			t.Errorf("Acquire without Redis: %v", err)
 		}
@@ -252,24 +151,27 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 		for _, names := range []int{1, waiters} {
 			t.Run(fmt.Sprintf("%s, names: %d", name, names), func(t *testing.T) {
 				t.Parallel()
-				ctx := context.Background()
 				b := newBundle(t)
 				c := b.client(t, pollInterval(poll), commandTimeout(timeout))
-				free := b.holdAll(t, names)
+				held := make([]string, names)
+				for i := range held {
+					held[i] = fmt.Sprint("held:", i)
+				}
+				b.occupy(t, time.Hour, held...)
 
 				results := make([]<-chan acquired, waiters)
 				for i := range results {
-					results[i] = acquireAsync(ctx, c.Lock(heldName(i%names)), long)
+					results[i] = acquireAsync(bg, c.Lock(held[i%names]), long)
 				}
 				if !within(5*patience, func() bool { return c.Stats().Waiting == waiters && c.Stats().Channels == names }) {
-					t.Fatalf("it never happened: all wait; %+v", c.Stats())
+					t.Fatalf("timed out waiting for %d waiters; %+v", waiters, c.Stats())
 				}
 				fault.begin(b.srv, t)
 				began := time.Now()
 				for _, result := range results {
 					r := await(t, "the waiter is told", result)
-					if r.err == nil || errors.Is(r.err, ErrNotAcquired) {
-						t.Fatalf("Acquire: %v, %v", r.lease, r.err)
+					if r.err == nil || errors.Is(r.err, ErrNotAcquired) || errors.Is(r.err, ErrNotHeld) || errors.Is(r.err, context.DeadlineExceeded) {
+						t.Fatalf("Acquire: %v, %v; want the trouble with Redis", r.lease, r.err)
 					}
 				}
 				if took := time.Since(began); took > 3*(poll+timeout) {
@@ -278,9 +180,9 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 
 				fault.end(b.srv, t)
 				eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
-				free()
-				for i := range min(names, 20) {
-					mustRelease(t, acquireSoon(t, c, heldName(i)))
+				b.free(t, held...)
+				for _, name := range held[:min(names, 20)] {
+					mustRelease(t, acquireSoon(t, c, name))
 				}
 			})
 		}
@@ -293,33 +195,158 @@ func acquireSoon(t testing.TB, c *Client, name string) (lease *Lease) {
 	t.Helper()
 	eventually(t, "the client finds Redis again", func() bool {
 		var err error
-		lease, err = c.Lock(name).Acquire(context.Background(), AcquireOptions{WaitTime: patience})
+		lease, err = c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
 		return err == nil
 	})
 	return lease
 }
 
-func heldName(i int) string { return fmt.Sprintf("held:%d", i) }
+// The caller leaves when a try has been executed and not answered, and the next one is not due yet: what that try has taken is
+// freed.
+func TestACallerThatLeavesBetweenTwoTries(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.lossy(t)
+	ctx, leave := context.WithCancel(bg)
+	defer leave()
+	lost := proxy.OnEvery(runs(acquireScript), redistest.CutAfter)
+	tries := counter(proxy, runs(acquireScript))
+	var results []<-chan acquired
+	for _, name := range []string{"a", "b", "c"} {
+		results = append(results, acquireAsync(ctx, c.Lock(name), AcquireOptions{LeaseTime: time.Hour}))
+	}
+	eventually(t, "the pauses are much longer than the tries", func() bool { return tries() >= 21 })
+	leave()
+	for _, r := range results {
+		wantErr(t, "the caller", await(t, "it leaves", r).err, context.Canceled)
+	}
+	lost.Remove()
+	for _, name := range []string{"a", "b", "c"} {
+		mustRelease(t, mustAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
+	}
+}
 
-// holdAll has some names held by another program, for an hour or until free is called.
-func (b *bundle) holdAll(t testing.TB, names int) (free func()) {
-	t.Helper()
-	ctx := context.Background()
-	do := func(f func(p redis.Pipeliner, key string)) {
-		t.Helper()
-		_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := range names {
-				f(p, heldName(i))
+// Many levels of one lock are given back while Redis is silent. None waits for a time-out of each other.
+func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
+	t.Parallel()
+	for name, remain := range map[string]int{"all": 0, "all but one": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const timeout = 3 * time.Second
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(timeout))
+			ctx := WithOwner(bg)
+			var levels []*Lease
+			for range 12 {
+				levels = append(levels, mustEnter(t, ctx, c, "a", AcquireOptions{}))
 			}
-			return nil
+			proxy.Stall()
+			begun := time.Now()
+			var wg sync.WaitGroup
+			for _, l := range levels[remain:] {
+				wg.Go(func() {
+					if err := l.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
+						t.Errorf("Release without Redis: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(begun); took > 4*timeout {
+				t.Errorf("the releases took %s, with a command timeout of %s", took, timeout)
+			}
+			proxy.Restore()
+			for _, l := range levels[:remain] {
+				wantHeld(t, l)
+				mustRelease(t, mustEnter(t, l.Context(), c, "a", AcquireOptions{}))
+				mustRelease(t, l)
+			}
+			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
 		})
-		if err != nil {
+	}
+}
+
+// A firewall has forgotten every pooled connection, and the Redis client would wait long for a reply: CommandTimeout bounds how
+// long a dead connection is in the way of other commands.
+func TestMuteConnections(t *testing.T) {
+	t.Parallel()
+	const connections = 12 // more than a lane has commands under way
+	const readTimeout = 2 * patience
+	for name, connect := range map[string]func(t *testing.T) (*redistest.Server, *redistest.Proxy, redis.UniversalClient){
+		"server": func(t *testing.T) (*redistest.Server, *redistest.Proxy, redis.UniversalClient) {
+			srv := redistest.Start(t)
+			proxy := srv.Proxy(t)
+			return srv, proxy, proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = readTimeout, 2*connections })
+		},
+		"cluster": func(t *testing.T) (*redistest.Server, *redistest.Proxy, redis.UniversalClient) {
+			srv := startClusterOfOne(t)
+			proxy := srv.Proxy(t)
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs:       []string{srv.Addr()},
+				Dialer:      dialInstead(proxy.Addr()),
+				ReadTimeout: readTimeout,
+				PoolSize:    2 * connections,
+			})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return srv, proxy, rdb
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, proxy, rdb := connect(t)
+			const timeout = time.Second
+			c := newLooseClient(t, rdb, commandTimeout(timeout), watchdogTimeout(15*time.Second))
+			t.Cleanup(func() { idle(t, c, srv.Client(t)) })
+			kept := mustAcquire(t, c, "kept", AcquireOptions{})
+			openConnections(t, proxy, rdb, connections)
+
+			proxy.Mute()
+			var passed atomic.Int32
+			inParallel(2*connections, func(i int) {
+				within(patience, func() bool {
+					began := time.Now()
+					lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
+					if took := time.Since(began); took > timeout+patience/4 {
+						t.Errorf("Acquire has taken %s (%v)", took, err)
+					}
+					if err != nil {
+						return false
+					}
+					passed.Add(1)
+					return lease.Release(bg) == nil
+				})
+			})
+			if n := passed.Load(); n < 2*connections {
+				t.Fatalf("%d callers got their locks, want %d", n, 2*connections)
+			}
+			awaitRenewals(t, kept)
+			mustRelease(t, kept)
+		})
+	}
+}
+
+// openConnections has a Redis client open a number of connections through a proxy, which are idle then.
+func openConnections(t *testing.T, proxy *redistest.Proxy, rdb redis.UniversalClient, n int) {
+	t.Helper()
+	held := proxy.OnEvery(func(args []string) bool { return args[0] == "GET" && args[1] == "open" }, redistest.HoldReply)
+	opened := make(chan error, n)
+	before := proxy.Count("GET")
+	for range n {
+		go func() { opened <- rdb.Get(bg, "open").Err() }()
+	}
+	eventually(t, "all are open", func() bool { return proxy.Count("GET") == before+n })
+	held.Remove()
+	held.Release()
+	for range n {
+		if err := <-opened; err != redis.Nil {
 			t.Fatal(err)
 		}
 	}
-	do(func(p redis.Pipeliner, key string) {
-		p.HSet(ctx, key, "another program:1", 1)
-		p.PExpire(ctx, key, time.Hour)
-	})
-	return func() { do(func(p redis.Pipeliner, key string) { p.Del(ctx, key) }) }
+}
+
+// dialInstead is a Dialer that connects to one address, whichever is wanted.
+func dialInstead(addr string) func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
 }

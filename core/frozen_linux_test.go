@@ -85,7 +85,7 @@ func TestHelperHolder(t *testing.T) {
 	bound := make(map[string]context.Context)
 	for name, opts := range holderLocks {
 		leases[name] = mustAcquire(t, c, name, opts)
-		ctx, unbind := leases[name].Bind(context.Background())
+		ctx, unbind := leases[name].Bind(bg)
 		defer unbind()
 		bound[name] = ctx
 	}
@@ -102,11 +102,11 @@ func TestHelperHolder(t *testing.T) {
 		await(t, "the lease's context ends", lease.Context().Done())
 		await(t, "the bound context ends", bound[name].Done())
 		r.Cause, r.Bound = lost(context.Cause(lease.Context())), lost(context.Cause(bound[name]))
-		r.Release = lost(lease.Release(context.Background()))
+		r.Release = lost(lease.Release(bg))
 		report[name] = r
 	}
 	eventually(t, "the clean-ups are done", func() bool { return c.Stats() == Stats{} })
-	if err := c.Close(context.Background()); err != nil {
+	if err := c.Close(bg); err != nil {
 		t.Error(err)
 	}
 	line, err := json.Marshal(report)

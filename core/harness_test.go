@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -186,7 +187,6 @@ const patience = 20 * time.Second
 // Clean-ups that wait for strays need not be over: Close ends them. A test that is about them waits for them itself.
 func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	t.Helper()
-	ctx := context.Background()
 	if !within(patience, func() bool { return atRest(c) }) {
 		t.Errorf("the client is not idle: %+v", c.Stats())
 	}
@@ -194,15 +194,15 @@ func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	var err error
 	if !within(patience, func() bool {
 		var noKeys, noChannels error
-		keys, noKeys = rdb.Keys(ctx, "*").Result()
+		keys, noKeys = rdb.Keys(bg, "*").Result()
 		keys = withoutTokens(keys)
-		channels, noChannels = rdb.PubSubChannels(ctx, "*").Result()
+		channels, noChannels = rdb.PubSubChannels(bg, "*").Result()
 		err = errors.Join(noKeys, noChannels)
 		return err == nil && len(keys)+len(channels) == 0
 	}) {
 		t.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
 	}
-	closing, cancel := context.WithTimeout(ctx, patience)
+	closing, cancel := context.WithTimeout(bg, patience)
 	defer cancel()
 	if err := c.Close(closing); err != nil {
 		t.Errorf("Close: %v", err)
@@ -287,10 +287,26 @@ func acquireAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acq
 	return result
 }
 
+// merge returns a channel that gives the results of several Acquires, in the order in which they return.
+func merge(results ...<-chan acquired) <-chan acquired {
+	all := make(chan acquired, len(results))
+	for _, result := range results {
+		go func() { all <- <-result }()
+	}
+	return all
+}
+
+// releaseAsync calls Release on a goroutine. The channel gives its error.
+func releaseAsync(lease interface{ Release(context.Context) error }) <-chan error {
+	released := make(chan error, 1)
+	go func() { released <- lease.Release(bg) }()
+	return released
+}
+
 // mustAcquire takes a lock for a new owner.
 func mustAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) *Lease {
 	t.Helper()
-	return mustEnter(t, context.Background(), c, name, opts)
+	return mustEnter(t, bg, c, name, opts)
 }
 
 // mustEnter takes a lock for the owner in ctx.
@@ -323,7 +339,7 @@ func awaitRenewals(t testing.TB, leases ...*Lease) {
 
 func mustRelease(t testing.TB, lease interface{ Release(context.Context) error }) {
 	t.Helper()
-	if err := lease.Release(context.Background()); err != nil {
+	if err := lease.Release(bg); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }
@@ -339,7 +355,7 @@ func wantErr(t testing.TB, what string, err, target error) {
 // fields is the hash of a lock in Redis.
 func (b *bundle) fields(t testing.TB, key string) map[string]string {
 	t.Helper()
-	m, err := b.rdb.HGetAll(context.Background(), key).Result()
+	m, err := b.rdb.HGetAll(bg, key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +365,7 @@ func (b *bundle) fields(t testing.TB, key string) map[string]string {
 // pttl is what a key has left to live.
 func (b *bundle) pttl(t testing.TB, key string) time.Duration {
 	t.Helper()
-	d, err := b.rdb.PTTL(context.Background(), key).Result()
+	d, err := b.rdb.PTTL(bg, key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,5 +377,85 @@ func (b *bundle) expire(t testing.TB, key string, ttl time.Duration) {
 	t.Helper()
 	if ok, err := b.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
 		t.Fatalf("PEXPIRE %s: %v, %v", key, ok, err)
+	}
+}
+
+func mustTake(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) *Lease {
+	t.Helper()
+	lease, err := l.Acquire(ctx, opts)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return lease
+}
+
+func second(l Locker) error {
+	lease, err := l.Acquire(bg, AcquireOptions{})
+	if err == nil {
+		return errors.Join(errors.New("acquired"), lease.Release(bg))
+	}
+	return err
+}
+
+// inParallel calls f on so many goroutines and waits for them.
+func inParallel(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// mustCycle takes a lock and releases it, on any goroutine.
+func mustCycle(t *testing.T, c *Client, name string) {
+	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
+	if err != nil {
+		t.Errorf("Acquire: %v", err)
+	} else if err := lease.Release(bg); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// closeNow closes a client without the patience of idle.
+func closeNow(t *testing.T, c *Client) {
+	t.Helper()
+	if err := c.Close(bg); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// eventuallyRenewed waits until the time to live of a lock goes up.
+func (b *bundle) eventuallyRenewed(t testing.TB, key string) {
+	t.Helper()
+	lowest := b.pttl(t, key)
+	eventually(t, "a renewal of "+key, func() bool {
+		ttl := b.pttl(t, key)
+		lowest = min(lowest, ttl)
+		return ttl > lowest
+	})
+}
+
+func (b *bundle) wantFree(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if f := b.fields(t, name); len(f) > 0 {
+			t.Errorf("%s is locked: %v", name, f)
+		}
+	}
+}
+
+func (b *bundle) wantLocked(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if f := b.fields(t, name); len(f) != 1 {
+			t.Errorf("%s is not locked: %v", name, f)
+		}
+	}
+}
+
+func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
+	t.Helper()
+	if n, err := l.HoldCount(ctx); n != want || err != nil {
+		t.Errorf("%s is entered %d times (%v), want %d", l.Name(), n, err, want)
 	}
 }

@@ -29,3 +29,21 @@ func eachLockKind(t *testing.T, test func(t *testing.T, kind lockKind)) {
 		})
 	}
 }
+
+// family is every kind of lock that is held alone. What holds for one holds for all.
+var family = map[string]func(c *Client, name string) *Lock{
+	"lock":   (*Client).Lock,
+	"fenced": (*Client).FencedLock,
+	"fair":   (*Client).FairLock,
+	"write":  func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() },
+}
+
+// each runs a test for every kind that is held alone.
+func eachKind(t *testing.T, test func(t *testing.T, lock func(c *Client, name string) *Lock)) {
+	for name, lock := range family {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, lock)
+		})
+	}
+}

@@ -26,24 +26,6 @@ func bundles(t testing.TB, n int) []*bundle {
 	return all
 }
 
-func (b *bundle) wantFree(t testing.TB, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if f := b.fields(t, name); len(f) > 0 {
-			t.Errorf("%s is locked: %v", name, f)
-		}
-	}
-}
-
-func (b *bundle) wantLocked(t testing.TB, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if f := b.fields(t, name); len(f) != 1 {
-			t.Errorf("%s is not locked: %v", name, f)
-		}
-	}
-}
-
 // All or none, and free again after one Release. RedissonMultiLockTest.testLockUnlock
 func TestMultiLockIsAllOrNone(t *testing.T) {
 	t.Parallel()
@@ -134,7 +116,8 @@ func TestMultiLockOfARedLockAndItsReaders(t *testing.T) {
 
 type silentLocker struct{}
 
-func (silentLocker) Name() string                                            { return "silent" }
+func (silentLocker) Name() string { return "silent" }
+
 func (silentLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { return nil, nil }
 
 // The order is that of the names; the write lock of a name comes first, ties stay as given, what is nested is one of all.
@@ -165,7 +148,7 @@ func TestMultiLockHoldsNothingWhileItWaitsForTheFirst(t *testing.T) {
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "a", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("b"), c.Lock("a")), forever)
-	eventually(t, "the first try is over, and it listens", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+	awaitWaiter(t, c)
 	eventually(t, "b is free", func() bool { return len(b.fields(t, "b")) == 0 })
 	mustRelease(t, mustAcquire(t, other, "b", AcquireOptions{}))
 	mustRelease(t, busy)
@@ -278,7 +261,7 @@ func TestWholesInAContextThatHasEnded(t *testing.T) {
 			busy := mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})
 			ctx, cancel := context.WithCancelCause(bg)
 			waiting := acquireAsync(ctx, l, forever)
-			eventually(t, "it waits, and not for its first try", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+			awaitWaiter(t, c)
 			cancel(cause)
 			r := await(t, "Acquire of "+l.Name()+" returns", waiting)
 			want(l.Name()+" while it waits", l, r.err, cause)
@@ -387,13 +370,6 @@ func TestMultiLockReenters(t *testing.T) {
 		wantCount(t, ctx, a, 3)
 		mustRelease(t, lease)
 		b.wantFree(t, "a", "b")
-	}
-}
-
-func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
-	t.Helper()
-	if n, err := l.HoldCount(ctx); n != want || err != nil {
-		t.Errorf("%s is entered %d times (%v), want %d", l.Name(), n, err, want)
 	}
 }
 
@@ -638,7 +614,7 @@ func TestMultiLockUnderLoad(t *testing.T) {
 			m := MultiLock(locks[mine[0]], locks[mine[1]])
 			work.Go(func() {
 				for range rounds {
-					err := Do(bg, m, AcquireOptions{WaitTime: WaitForever}, func(ctx context.Context) error {
+					err := Do(bg, m, forever, func(ctx context.Context) error {
 						for _, k := range mine {
 							if inside[k].Add(1) != 1 {
 								t.Errorf("two hold %d", k)

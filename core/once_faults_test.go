@@ -511,8 +511,7 @@ func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 	for range 50 {
 		outer := mustBegin(t, once, AcquireOptions{})
 		inner := acquireOnce(outer.Context(), once, AcquireOptions{})
-		other := make(chan error, 1)
-		go func() { other <- outer.Release(bg) }()
+		other := releaseAsync(outer)
 		mustRecord(t, inner.lease, "done", time.Hour)
 		if err := await(t, "the other level is released", other); err != nil {
 			t.Fatal(err)
@@ -528,7 +527,7 @@ func TestOnce_Close(t *testing.T) {
 	b := newBundle(t)
 	c := newLooseClient(t, b.srv.Client(t))
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{})
-	waiter := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: WaitForever})
+	waiter := acquireOnceAsync(bg, c.Once("a"), forever)
 	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
 	if err := c.Close(soon(t, 20*time.Millisecond)); err == nil {
 		t.Error("Close has not noticed the holder")
@@ -573,10 +572,7 @@ func TestOnce_Refused(t *testing.T) {
 		"a fair lock":  c.FairLock("b"),
 		"a write lock": c.ReadWriteLock("b").Write(),
 	} {
-		other, err := l.Acquire(bg, AcquireOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := mustTake(t, bg, l, AcquireOptions{})
 		wantErr(t, name, (&OnceLease{other}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 		mustRelease(t, other)
 	}
@@ -627,14 +623,8 @@ func TestOnce_Observer(t *testing.T) {
 // A cluster takes the scripts: lock and record are in one slot, and are announced there.
 func TestOnce_Cluster(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", freePort(t)))
+	srv := startClusterOfOne(t)
 	b := &bundle{srv: srv, rdb: srv.Client(t)}
-	if err := b.rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the cluster is up", func() bool {
-		return b.rdb.Set(bg, "up", 1, 0).Err() == nil && b.rdb.Del(bg, "up").Err() == nil
-	})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
 	t.Cleanup(func() { _ = cluster.Close() })
 	c := b.clientOn(t, cluster)

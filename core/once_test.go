@@ -273,13 +273,10 @@ func TestOnce_ALockKnowsNoRecords(t *testing.T) {
 	waiters := append(waitOneMore(t, c, 2), waitOneMore(t, c, 3)...)
 	mustRecord(t, lease, "done", time.Hour)
 	wantAll(t, waiters, "done")
-	r := await(t, "the lock is handed on", plain)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	next := mustGet(t, "the lock is handed on", plain)
 	wantBusy(t, c.Once("a")) // the lock comes first
-	wantErr(t, "ReleaseWith of a plain lock", (&OnceLease{r.lease}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
-	mustRelease(t, r.lease)
+	wantErr(t, "ReleaseWith of a plain lock", (&OnceLease{next}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
+	mustRelease(t, next)
 	wantRecord(t, c.Once("a"), "done")
 }
 

@@ -455,7 +455,7 @@ func TestRedLockDoesNotQueue(t *testing.T) {
 	lease := mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
 	eventually(t, "a is held", func() bool { return present(lease) == 3 })
 	stuck.Release()
-	eventually(t, "the other one waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+	awaitWaiter(t, c)
 	mustRelease(t, lease)
 	mustRelease(t, mustGet(t, "a is granted", waiting))
 

@@ -187,7 +187,7 @@ func TestReplicas_WaitersAreTold(t *testing.T) {
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
 	var waiting []<-chan acquired
 	for range 100 {
-		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
+		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), forever))
 	}
 	eventually(t, "all wait", func() bool { return c.Stats().Waiting == len(waiting) })
 	srv.Freeze(t)

@@ -153,7 +153,7 @@ func (s *slotMoveTest) holdAll() {
 			s.enter(l)
 			if l.awaited {
 				awaited = append(awaited, l.name)
-				l.waiting = acquireAsync(bg, l.rival(c, l.name), AcquireOptions{WaitTime: WaitForever})
+				l.waiting = acquireAsync(bg, l.rival(c, l.name), forever)
 			}
 		}
 	}
@@ -291,7 +291,7 @@ func (s *slotMoveTest) holdOnce() (leave func() error, found <-chan string) {
 	}
 	records := make(chan string, 1)
 	go func() {
-		_, record, err := s.waiter.Once(name).Acquire(bg, AcquireOptions{WaitTime: WaitForever})
+		_, record, err := s.waiter.Once(name).Acquire(bg, forever)
 		if err != nil {
 			s.Errorf("the waiter for a record: %v", err)
 		}

@@ -298,7 +298,7 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquired)
 	for kindName, kind := range lockKinds {
 		leases[kindName] = mustTake(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
-		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), AcquireOptions{WaitTime: WaitForever})
+		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), forever)
 	}
 	for kindName := range lockKinds {
 		top.awaitListener(t, name+kindName)
@@ -358,7 +358,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 		kindName, waiter, _ := strings.Cut(strings.TrimPrefix(d.name, tag), " ")
 		kind := lockKinds[kindName]
 		doubles[i].lease = mustTake(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
-		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), AcquireOptions{WaitTime: WaitForever})
+		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), forever)
 	}
 	for _, c := range waiters {
 		eventually(t, "they wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(lockKinds) })

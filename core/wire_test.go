@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -399,6 +400,57 @@ func TestWire_PublishModes(t *testing.T) {
 			})
 			mustRelease(t, lease)
 			mustRelease(t, mustGet(t, "the waiter", waiting))
+		})
+	}
+}
+
+// A lock of another program may have no time to live, or centuries, more than a time.Duration has: both
+// are a lock without an end.
+func TestWire_LockWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	for _, centuries := range []bool{false, true} {
+		t.Run(fmt.Sprint("centuries ", centuries), func(t *testing.T) {
+			t.Parallel()
+			eachLockKind(t, func(t *testing.T, kind lockKind) {
+				b := newBundle(t)
+				c, proxy := b.proxied(t, pollInterval(never))
+				lock, blocker := kind.lock(c, "a"), kind.rival(c, "a")
+				fields := []any{"other", "1"}
+				if blocker.kind.name == "write" {
+					fields = []any{"other:write", "1", "mode", "write"}
+				}
+				err := b.rdb.HSet(bg, "a", fields...).Err()
+				if centuries {
+					err = errors.Join(err, b.rdb.Do(bg, "PEXPIREAT", "a", int64(math.MaxInt64/2)).Err())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var held *NotAcquiredError
+				if err := second(lock); !errors.As(err, &held) || held.TTL != noTTL {
+					t.Errorf("Acquire: %#v, want %v for TTL", err, noTTL)
+				}
+				if ttl, err := lock.RemainingTTL(bg); ttl != noTTL || err != nil {
+					t.Errorf("RemainingTTL: %v, %v; want %v", ttl, err, noTTL)
+				}
+
+				asked := counter(proxy, runs())
+				waiter := acquireAsync(bg, lock, forever)
+				awaitWaiter(t, c)
+				time.Sleep(50 * shortPause)
+				if n := asked(); n > 5 {
+					t.Errorf("the waiter has asked %d times", n)
+				}
+				if lock.kind != blocker.kind {
+					if ok, err := lock.ForceUnlock(bg); ok || err != nil {
+						t.Errorf("ForceUnlock of the other side: %v, %v", ok, err)
+					}
+				}
+				if ok, err := blocker.ForceUnlock(bg); !ok || err != nil {
+					t.Errorf("ForceUnlock: %v, %v", ok, err)
+				}
+				mustRelease(t, mustGet(t, "the waiter", waiter))
+			})
 		})
 	}
 }

@@ -16,100 +16,6 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// The caller leaves when the second try is under way; the first, of which nothing was heard, is still on the road. That the
-// second one is refused says nothing about the first.
-func TestACallerThatLeavesDuringTheSecondTry(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
-	ctx, leave := context.WithCancel(bg)
-	defer leave()
-	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
-	second := proxy.OnMatch(2, runs(acquireScript), redistest.HoldReply)
-	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "the first try is on the road", stray.Hit())
-	b.occupy(t, 0, "a")
-	early.Release()
-	await(t, "the second try is refused", second.Hit())
-	leave()
-	wantErr(t, "the caller", await(t, "it leaves", result).err, context.Canceled)
-	second.Release()
-	eventually(t, "it is known that there may be a stray", func() bool { return c.Stats().Cleanups == 1 })
-	b.free(t, "a")
-	before := b.calls(t)["hset"]
-	stray.Release()
-	await(t, "the stray has its answer", stray.Done())
-	if n := b.calls(t)["hset"] - before; n != 1 { // it may have been freed again by now
-		t.Fatalf("the stray was to take the lock; fields written: %d", n)
-	}
-	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
-}
-
-// The caller leaves when a try has been executed and not answered, and the next one is not due yet: what that try has taken is
-// freed.
-func TestACallerThatLeavesBetweenTwoTries(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
-	ctx, leave := context.WithCancel(bg)
-	defer leave()
-	lost := proxy.OnEvery(runs(acquireScript), redistest.CutAfter)
-	tries := counter(proxy, runs(acquireScript))
-	var results []<-chan acquired
-	for _, name := range []string{"a", "b", "c"} {
-		results = append(results, acquireAsync(ctx, c.Lock(name), AcquireOptions{LeaseTime: time.Hour}))
-	}
-	eventually(t, "the pauses are much longer than the tries", func() bool { return tries() >= 21 })
-	leave()
-	for _, r := range results {
-		wantErr(t, "the caller", await(t, "it leaves", r).err, context.Canceled)
-	}
-	lost.Remove()
-	for _, name := range []string{"a", "b", "c"} {
-		mustRelease(t, mustAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
-	}
-}
-
-// Many levels of one lock are given back while Redis is silent. None waits for a time-out of each other.
-func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
-	t.Parallel()
-	for name, remain := range map[string]int{"all": 0, "all but one": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const timeout = 3 * time.Second
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(timeout))
-			ctx := WithOwner(bg)
-			var levels []*Lease
-			for range 12 {
-				levels = append(levels, mustEnter(t, ctx, c, "a", AcquireOptions{}))
-			}
-			proxy.Stall()
-			begun := time.Now()
-			var wg sync.WaitGroup
-			for _, l := range levels[remain:] {
-				wg.Go(func() {
-					if err := l.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
-						t.Errorf("Release without Redis: %v", err)
-					}
-				})
-			}
-			wg.Wait()
-			if took := time.Since(begun); took > 4*timeout {
-				t.Errorf("the releases took %s, with a command timeout of %s", took, timeout)
-			}
-			proxy.Restore()
-			for _, l := range levels[:remain] {
-				wantHeld(t, l)
-				mustRelease(t, mustEnter(t, l.Context(), c, "a", AcquireOptions{}))
-				mustRelease(t, l)
-			}
-			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
-		})
-	}
-}
-
 // A room is what many try to be in at once: one lock, or several.
 type room struct {
 	names  []string
@@ -323,7 +229,7 @@ func TestClosedInTheMiddle(t *testing.T) {
 				for random := rand.New(rand.NewPCG(round, g)); ; {
 					r := rooms[random.IntN(len(rooms))]
 					ctx, cancel := context.WithTimeout(bg, time.Duration(100+random.IntN(8000))*time.Microsecond)
-					l, err := r.lock(c).Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+					l, err := r.lock(c).Acquire(ctx, forever)
 					cancel()
 					switch {
 					case errors.Is(err, ErrClosed):
@@ -391,7 +297,7 @@ func TestTroubleOfAllKinds(t *testing.T) {
 			for !over() {
 				i := random.IntN(len(names))
 				ctx, cancel := context.WithTimeout(bg, time.Duration(1+random.IntN(1500))*time.Millisecond)
-				opts := AcquireOptions{WaitTime: WaitForever}
+				opts := forever
 				if random.IntN(3) == 0 {
 					opts.LeaseTime = time.Duration(200+random.IntN(1000)) * time.Millisecond
 				}
@@ -487,4 +393,85 @@ func TestTroubleOfAllKinds(t *testing.T) {
 	if n := b.rdb.DBSize(bg).Val(); n != 0 {
 		t.Error(fmt.Sprint("left in Redis: ", b.rdb.Keys(bg, "*").Val()))
 	}
+}
+
+// Many that hardly wait: one at a time gets in, whoever is in is looked after by the watchdog, and nothing of that stays.
+// Redisson: tryLockUnlockRLock, testConcurrencyTryLockUnLock.
+func TestRedisson_ManyTry(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
+		b := newBundle(t)
+		clients := []*Client{b.client(t), b.client(t)}
+		const goroutines, rounds = 16, 8
+		var inside, passages atomic.Int64
+		var wg sync.WaitGroup
+		for i := range goroutines {
+			wg.Go(func() {
+				c := clients[i%2]
+				opts := AcquireOptions{}
+				for done := 0; done < rounds; {
+					lease, err := lock(c, "a").Acquire(bg, opts)
+					if errors.Is(err, ErrNotAcquired) {
+						opts.WaitTime = time.Millisecond // whoever is refused at once asks at once, and leaves nobody else the processor
+						continue
+					}
+					opts.WaitTime = 0
+					if err != nil {
+						t.Errorf("Acquire: %v", err)
+						return
+					}
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d are inside", n)
+					}
+					// One that is handed on is armed before, also if it then goes to somebody else; but not for long.
+					if !within(patience, func() bool { return c.Stats().Renewals == 1 }) {
+						t.Errorf("the watchdog keeps %d locks, want 1", c.Stats().Renewals)
+					}
+					inside.Add(-1)
+					passages.Add(1)
+					done++
+					if err := lease.Release(bg); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := passages.Load(); n != goroutines*rounds {
+			t.Errorf("%d passages, want %d", n, goroutines*rounds)
+		}
+	})
+}
+
+// With several names and many who wait a short time, there is one connection to listen on for each client, nothing but
+// refusals fails, and no channel is left. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
+func TestRedisson_OneConnectionListens(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
+		b := newBundle(t)
+		clients := []*Client{b.client(t), b.client(t)}
+		const goroutines, rounds = 32, 8
+		var wg sync.WaitGroup
+		for i := range goroutines {
+			wg.Go(func() {
+				for n := range rounds {
+					lease, err := lock(clients[i%2], fmt.Sprint("a", (i+n)%5)).Acquire(bg, AcquireOptions{WaitTime: 100 * time.Millisecond})
+					switch {
+					case err == nil:
+						if err := lease.Release(bg); err != nil {
+							t.Errorf("Release: %v", err)
+						}
+					case !errors.Is(err, ErrNotAcquired):
+						t.Errorf("Acquire: %v", err)
+					}
+					if i == 0 {
+						if n := b.pubSubConnections(t); n > len(clients) {
+							t.Errorf("%d connections listen, for %d clients", n, len(clients))
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
 }

@@ -1,0 +1,589 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// Redisson: testMultiRead.
+func TestReadersShareAndWritersExclude(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	var readers []*Lease
+	for i := range 10 {
+		client := c
+		if i%2 == 1 {
+			client = other
+		}
+		readers = append(readers, mustTake(t, bg, client.ReadWriteLock("a").Read(), AcquireOptions{}))
+	}
+	wantErr(t, "a writer among readers", second(c.ReadWriteLock("a").Write()), ErrNotAcquired)
+	writer := acquireAsync(bg, other.ReadWriteLock("a").Write(), forever)
+	awaitWaiter(t, other)
+	for _, r := range readers {
+		mustRelease(t, r)
+	}
+	granted := mustGet(t, "the writer", writer)
+	wantErr(t, "a reader beside a writer", second(c.ReadWriteLock("a").Read()), ErrNotAcquired)
+
+	// Readers that waited come in together: none of them releases before all are in. Redisson: testWriteRead.
+	var waiting []<-chan acquired
+	for i := range 20 {
+		client := c
+		if i%2 == 1 {
+			client = other
+		}
+		waiting = append(waiting, acquireAsync(bg, client.ReadWriteLock("a").Read(), forever))
+	}
+	eventually(t, "all wait", func() bool { return c.Stats().Waiting == 10 && other.Stats().Waiting == 10 && c.Stats().Channels == 1 })
+	mustRelease(t, granted)
+	readers = readers[:0]
+	for _, w := range waiting {
+		next := mustGet(t, "a reader", w)
+		readers = append(readers, next)
+	}
+	for _, r := range readers {
+		mustRelease(t, r)
+	}
+}
+
+// Redisson: testWriteReadReentrancy.
+func TestDowngradeAndUpgrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t, pollInterval(time.Hour))
+	l := c.ReadWriteLock("a")
+	owner := WithOwner(bg)
+	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+	again := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	mustRelease(t, write)
+	wantErr(t, "a reader beside a writer", second(other.ReadWriteLock("a").Read()), ErrNotAcquired)
+
+	reader := acquireAsync(bg, other.ReadWriteLock("a").Read(), forever)
+	awaitWaiter(t, other)
+	mustRelease(t, again) // and the reader is told, though the lock is not free
+	next := mustGet(t, "the downgrade lets readers in", reader)
+	if fields := b.fields(t, "a"); fields["mode"] != "read" || len(fields) != 3 {
+		t.Errorf("after the downgrade: %v", fields)
+	}
+	_, err := l.Write().Acquire(owner, forever)
+	wantErr(t, "an upgrade", err, ErrUpgrade)
+	wantHeld(t, read)
+	mustRelease(t, next)
+	_, err = l.Write().Acquire(owner, AcquireOptions{})
+	wantErr(t, "an upgrade of the only reader", err, ErrUpgrade)
+	mustRelease(t, read)
+	mustRelease(t, mustTake(t, owner, l.Write(), AcquireOptions{}))
+}
+
+// A writer enters as it likes, and others are kept out until it has left as often. Redisson: testWR, testWriteLock.
+func TestRedisson_AWriterOnBothSides(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	l, other := b.client(t).ReadWriteLock("a"), b.client(t).ReadWriteLock("a")
+	owner := WithOwner(bg)
+	wantKeptOut := func(what string, writers int) {
+		t.Helper()
+		wantErr(t, what+": a reader", second(other.Read()), ErrNotAcquired)
+		wantErr(t, what+": a writer", second(other.Write()), ErrNotAcquired)
+		wantCount(t, owner, l.Write(), writers)
+		wantCount(t, WithOwner(bg), l.Write(), 0)
+	}
+	write := mustTake(t, owner, l.Write(), AcquireOptions{})
+	wantKeptOut("written", 1)
+	read := mustTake(t, owner, l.Read(), AcquireOptions{})
+	wantKeptOut("read as well", 1)
+	mustRelease(t, read)
+	wantKeptOut("read no more", 1)
+	again := mustTake(t, owner, l.Write(), AcquireOptions{})
+	wantKeptOut("written twice", 2)
+	mustRelease(t, again)
+	read = mustTake(t, owner, l.Read(), AcquireOptions{})
+	wantKeptOut("read again", 1)
+	mustRelease(t, write)
+	mustRelease(t, mustTake(t, bg, other.Read(), AcquireOptions{})) // readers among themselves
+	wantErr(t, "a writer beside a reader", second(other.Write()), ErrNotAcquired)
+	mustRelease(t, read)
+	mustRelease(t, mustTake(t, bg, other.Write(), AcquireOptions{}))
+}
+
+// A change of the write side that was not answered comes to Redis when its owner reads as well, or only reads: it says nothing of the
+// read side, and must not free it. On the way from a writer to a reader there is nothing else that keeps writers out.
+func TestAStrayOfAWriterLeavesTheReader(t *testing.T) {
+	t.Parallel()
+	for name, early := range map[string]bool{"before the downgrade": true, "after the downgrade": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			other := b.client(t)
+			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+			mustRelease(t, mustTake(t, owner, l.Read(), AcquireOptions{})) // the stray knows of a level
+			stray := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldRequest)
+			if err := write.Extend(bg, 2*time.Hour); err == nil {
+				t.Error("it was answered, and was not to be")
+			}
+			read := mustTake(t, owner, l.Read(), AcquireOptions{})
+			arrives := func() {
+				stray.Release()
+				await(t, "the stray was executed", stray.Done())
+			}
+			if early {
+				arrives()
+			}
+			mustRelease(t, write)
+			if !early {
+				arrives()
+			}
+			levels := b.rdb.Keys(bg, "{a}:*").Val()
+			if len(levels) != 1 || b.pttl(t, levels[0]) < time.Second {
+				t.Errorf("the reader has the time-out keys %q", levels)
+			}
+			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})) // who leaves looks who is alive
+			wantErr(t, "a writer beside a reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// A downgrade that Redis could not be told of when it was due is told as soon as it can be: its owner may read on for hours, and no
+// other reader would come in.
+func TestAFailedDowngradeIsToldAgain(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			down := proxy.OnEvery(runs(readWriteUpdateScript), redistest.CutBefore)
+			if lease == time.Hour {
+				if err := write.Release(bg); err == nil {
+					t.Error("the release was told, and was not to be")
+				}
+			}
+			await(t, "the write side has ended", write.Done())
+			tries := proxy.Count("EVALSHA")
+			eventually(t, "it is told more often than within CommandTimeout", func() bool { return proxy.Count("EVALSHA") > tries+25 })
+			down.Remove()
+			mustRelease(t, mustGet(t, "another reader", acquireAsync(bg, b.client(t).ReadWriteLock("a").Read(), AcquireOptions{WaitTime: patience})))
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// A renewal that was sent when its owner wrote, and comes to Redis when it only reads, finds no writer. That is no loss.
+func TestARenewalComesAfterTheDowngrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	late := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	c.dog.RenewAll()
+	await(t, "a renewal is on its way", late.Hit())
+	mustRelease(t, write)
+	late.Release()
+	awaitRenewals(t, read)
+	mustRelease(t, mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
+	mustRelease(t, read)
+}
+
+// And one that comes when Redis has the downgrade, and nobody has heard of that yet, asks for no writer any more.
+func TestARenewalDuringTheDowngrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	down := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldReply)
+	defer down.Release()
+	released := releaseAsync(write)
+	await(t, "the downgrade is done", down.Hit())
+	c.dog.RenewAll()
+	awaitRenewals(t, read)
+	down.Release()
+	if err := await(t, "the writer has released it", released); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, read)
+}
+
+// A stream of readers in one process does not keep a writer of that process out.
+func TestWriterDoesNotStarve(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	l := c.ReadWriteLock("a")
+	ctx, stop := context.WithCancel(bg)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				one, err := l.Read().Acquire(bg, AcquireOptions{WaitTime: patience})
+				if err != nil {
+					t.Errorf("Acquire: %v", err)
+					return
+				}
+				if err := one.Release(bg); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{WaitTime: patience}))
+	}
+	stop()
+	wg.Wait()
+}
+
+// Redisson: testForceUnlock, testReadLockIsLocked.
+func TestForceUnlockOfOneSide(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	l := c.ReadWriteLock("a")
+	force := func(what string, side *Lock, want bool) {
+		t.Helper()
+		if freed, err := side.ForceUnlock(bg); freed != want || err != nil {
+			t.Errorf("%s: %v, %v; want %v", what, freed, err, want)
+		}
+	}
+	locked := func(side *Lock) bool {
+		t.Helper()
+		is, err := side.IsLocked(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	readers := []*Lease{mustTake(t, bg, l.Read(), AcquireOptions{}), mustTake(t, bg, l.Read(), AcquireOptions{})}
+	if !locked(l.Read()) || locked(l.Write()) {
+		t.Error("read: one side is locked, the other not")
+	}
+	force("the write side of readers", l.Write(), false)
+	force("the read side of readers", l.Read(), true)
+	for _, r := range readers {
+		wantErr(t, "the reader", r.Err(), ErrLockLost)
+	}
+	write := mustTake(t, bg, l.Write(), AcquireOptions{})
+	if locked(l.Read()) || !locked(l.Write()) {
+		t.Error("written: one side is locked, the other not")
+	}
+	both := mustTake(t, write.Context(), l.Read(), AcquireOptions{})
+	if !locked(l.Read()) {
+		t.Error("the writer reads as well")
+	}
+	force("the read side of a writer", l.Read(), false)
+	force("the write side", l.Write(), true)
+	wantErr(t, "the writer", write.Err(), ErrLockLost)
+	wantErr(t, "the writer's read side", both.Err(), ErrLockLost)
+}
+
+// When the reader with the longest lease leaves, the hash lives no longer than the others do. Redisson: testReadLockLeaseTimeout.
+func TestReadersKeepTheHashForTheLongest(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	read := c.ReadWriteLock("a").Read()
+	long := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Hour})
+	short := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Minute})
+	if ttl := b.pttl(t, "a"); ttl < 59*time.Minute {
+		t.Errorf("the shorter lease has shortened the lock to %s", ttl)
+	}
+	mustRelease(t, long)
+	if ttl := b.pttl(t, "a"); ttl > time.Minute || ttl < time.Second {
+		t.Errorf("with a lease of a minute left the lock lives for %s", ttl)
+	}
+	mustRelease(t, short)
+}
+
+// Every change of a read hold gives all its levels the longest lease there is, and drops the keys of those given up.
+func TestLevelsOfAReader(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	read := c.ReadWriteLock("a").Read()
+	owner := WithOwner(bg)
+	one := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	two := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
+	three := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	key := func(n int) string { return wire.ReadTimeout("a", one.hold.field, n) }
+	want := func(levels int) {
+		t.Helper()
+		for n := 1; n <= 3; n++ {
+			ttl := b.pttl(t, key(n))
+			if n <= levels && ttl < 59*time.Minute || n > levels && ttl > 0 {
+				t.Errorf("with %d levels, key %d lives for %s", levels, n, ttl)
+			}
+		}
+		if got := b.fields(t, "a")[one.hold.field]; got != strconv.Itoa(levels) {
+			t.Errorf("the count is %s, want %d", got, levels)
+		}
+	}
+	want(3)
+	mustRelease(t, two)
+	want(2)
+	mustRelease(t, three)
+	want(1)
+	mustRelease(t, one)
+}
+
+// Own readers are renewed, and nobody else's. Redisson: testReadLockExpirationRenewal, testMultiInstanceReadLockZombieCleanup.
+func TestReadersAreRenewed(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const timeout, short = 12 * time.Second, 8 * time.Second
+	c := b.client(t, watchdogTimeout(timeout))
+	read := c.ReadWriteLock("a").Read()
+	leases := []*Lease{mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})}
+	foreign := wire.ReadTimeout("a", "dead:1", 1)
+	if err := errors.Join(b.rdb.HSet(bg, "a", "dead:1", 1).Err(), b.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"a", wire.ReadTimeout("a", leases[0].hold.field, 1), wire.ReadTimeout("a", leases[1].hold.field, 1)}
+	for _, key := range keys {
+		b.expire(t, key, short)
+	}
+	for _, key := range keys {
+		eventually(t, key+" is renewed", func() bool { return b.pttl(t, key) > short })
+	}
+	if ttl := b.pttl(t, foreign); ttl > short {
+		t.Errorf("somebody else's reader was renewed to %s", ttl)
+	}
+	for _, l := range leases {
+		mustRelease(t, l)
+	}
+	b.free(t, "a", foreign)
+}
+
+// A reader whose time-out key is gone (evicted, deleted) has it back with the next renewal. Without
+// it another reader that leaves takes this one for dead, and a writer comes in.
+func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t, watchdogTimeout(900*time.Millisecond))
+			other := b.client(t)
+			l := c.ReadWriteLock("a")
+			read := mustTake(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
+			key := wire.ReadTimeout("a", read.hold.field, 1)
+			if err := b.rdb.Del(bg, key).Err(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the time-out key is put back", func() bool { return b.pttl(t, key) > 0 })
+			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{}))
+			wantErr(t, "a writer beside the reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// Redisson's read renewal sets the time to live that all readers share, whatever others need. A
+// reader of ours asserts what it needs again, with a LeaseTime as well; and after StopRenewal.
+func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
+	t.Parallel()
+	const beat = 300 * time.Millisecond
+	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t, watchdogTimeout(3*beat))
+			read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
+			timeout := wire.ReadTimeout("a", read.hold.field, 1)
+			want := 2 * beat
+			if lease > 0 {
+				want = lease - patience
+			}
+			for _, keys := range [][]string{{"a"}, {"a", timeout}} { // up to 4.3.1 it sets the time-out keys of others, too
+				for _, key := range keys {
+					if err := b.rdb.PExpire(bg, key, 2*beat).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, key := range keys {
+					eventually(t, key+" has its time again", func() bool { return b.pttl(t, key) > want })
+				}
+			}
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// The leases of a hold differ: Redis keeps it for the longest, and it ends when that does.
+func TestRead_BeatWithSeveralLeases(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(900*time.Millisecond))
+	l, owner := c.ReadWriteLock("a").Read(), WithOwner(bg)
+	long := mustTake(t, owner, l, AcquireOptions{LeaseTime: time.Hour})
+	watched := mustTake(t, owner, l, AcquireOptions{})
+	if err := b.rdb.PExpire(bg, "a", 600*time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it has the time of the long one again", func() bool { return b.pttl(t, "a") > time.Minute })
+	awaitRenewals(t, watched)
+	mustRelease(t, long)
+	awaitRenewals(t, watched)
+	if left := watched.Remaining(); left > 900*time.Millisecond {
+		t.Errorf("the lease that the watchdog keeps has %v left, at most 900ms are", left)
+	}
+	watched.StopRenewal()
+	if n := c.Stats().Renewals; n != 1 { // as a reader, for as long as it lasts
+		t.Errorf("%d renewals", n)
+	}
+	await(t, "it ends by itself", watched.Done())
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("%d renewals after the end", n)
+	}
+}
+
+// A fixed lease of a reader that is shorter than a beat needs none.
+func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: time.Second})
+	write := mustTake(t, bg, c.ReadWriteLock("b").Write(), AcquireOptions{LeaseTime: time.Hour})
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("%d renewals", n)
+	}
+	if err := read.Extend(bg, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Stats().Renewals; n != 1 {
+		t.Errorf("%d renewals after it was extended", n)
+	}
+	mustRelease(t, read)
+	mustRelease(t, write)
+}
+
+// Dead readers do not keep a writer out, even if they are more than a release looks at.
+func TestRead_ManyDeadReadersAreRemoved(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	l := c.ReadWriteLock("a")
+	live := mustTake(t, bg, l.Read(), AcquireOptions{})
+	b.addReaders(t, "a", 200, func(int) time.Duration { return time.Millisecond })
+	if err := b.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "their keys to expire", func() bool { return len(b.rdb.Keys(bg, "{a}:*").Val()) == 1 })
+	wantErr(t, "a writer", second(l.Write()), ErrNotAcquired)
+	mustRelease(t, mustTake(t, bg, l.Read(), AcquireOptions{}))
+	wantHeld(t, live)
+	mustRelease(t, live)
+	mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{}))
+}
+
+// What Redis does for a reader does not depend on how many others there are.
+func TestRead_CostsTheSameBesideThousands(t *testing.T) {
+	t.Parallel()
+	work := func(t *testing.T, readers int, leases func(i int) time.Duration) map[string]int {
+		b := newBundle(t)
+		c := b.client(t)
+		lock := c.ReadWriteLock("a").Read()
+		b.addReaders(t, "a", readers, leases)
+		mustRelease(t, mustTake(t, bg, lock, AcquireOptions{})) // loads the scripts
+		before := b.commandStats(t)
+		lease := mustTake(t, bg, lock, AcquireOptions{LeaseTime: time.Hour})
+		if err := lease.Extend(bg, 2*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		mustRelease(t, lease)
+		after := b.commandStats(t)
+		for cmd := range after {
+			after[cmd] -= before[cmd]
+		}
+		b.rdb.FlushAll(bg)
+		return after
+	}
+	for name, leases := range map[string]func(i int) time.Duration{
+		"equal leases":     func(int) time.Duration { return 3 * time.Hour },
+		"shorter leases":   func(int) time.Duration { return time.Minute },
+		"different leases": func(i int) time.Duration { return time.Minute + time.Duration(i)*time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			few, many := work(t, 20, leases), work(t, 5000, leases)
+			for cmd, n := range many {
+				switch cmd {
+				case "info", "config|resetstat", "command", "hello", "client|setinfo":
+					continue
+				case "hgetall", "hkeys", "hvals", "keys", "hscan":
+					if n > 0 {
+						t.Errorf("%s looks at all of them", cmd)
+					}
+				}
+				if n > 2*few[cmd]+20 {
+					t.Errorf("%s is called %d times beside 5,000 readers, %d times beside 20", cmd, n, few[cmd])
+				}
+			}
+		})
+	}
+}
+
+// addReaders puts readers into Redis that other clients have.
+func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) time.Duration) {
+	t.Helper()
+	longest := time.Duration(0)
+	_, err := b.rdb.Pipelined(bg, func(p redis.Pipeliner) error {
+		p.HSet(bg, name, "mode", "read")
+		for i := range n {
+			owner := fmt.Sprint("another client:", i)
+			p.HSet(bg, name, owner, "1")
+			p.Set(bg, wire.ReadTimeout(name, owner, 1), "1", lease(i))
+			longest = max(longest, lease(i))
+		}
+		for _, when := range []string{"NX", "GT"} {
+			p.Do(bg, "PEXPIRE", name, longest.Milliseconds(), when)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commandStats is how often each command was called, by scripts too.
+func (b *bundle) commandStats(t testing.TB) map[string]int {
+	t.Helper()
+	text, err := b.rdb.Info(bg, "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := make(map[string]int)
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"); ok {
+			cmd, values, _ := strings.Cut(rest, ":calls=")
+			calls, _, _ := strings.Cut(values, ",")
+			if stats[cmd], err = strconv.Atoi(calls); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+	}
+	return stats
+}
