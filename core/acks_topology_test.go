@@ -52,7 +52,7 @@ func (top *topology) testAcks(t *testing.T, replicas int) {
 			cutOff(t, old)
 			// Not for long, or Sentinel would take none of the replicas.
 			before := hammers.asked()
-			eventually(t, "they go on asking", func() bool { return hammers.asked() > before+10 })
+			eventually(t, "more attempts", func() bool { return hammers.asked() > before+10 })
 		}
 		var kept []*Lease
 		for i := range 3 {
@@ -75,7 +75,7 @@ func (top *topology) testAcks(t *testing.T, replicas int) {
 // mustStand checks that nobody else gets a lock that is held.
 func mustStand(t *testing.T, lease *Lease, other *Client) {
 	t.Helper()
-	eventually(t, "another asks for what is held", func() bool {
+	eventually(t, "another client to be refused", func() bool {
 		_, err := other.Lock(lease.Name()).Acquire(bg, AcquireOptions{LeaseTime: time.Minute})
 		if err == nil || errors.Is(err, ErrNotReplicated) {
 			t.Fatalf("another gets %s, which is held (%v)", lease.Name(), err)

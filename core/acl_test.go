@@ -184,7 +184,7 @@ func enterAndLook(t *testing.T, lock *Lock) {
 	ctx := WithOwner(bg)
 	first := mustTake(t, ctx, lock, AcquireOptions{})
 	var renewed time.Duration
-	eventually(t, "the watchdog has renewed the lock", func() bool {
+	eventually(t, "a renewal", func() bool {
 		before := renewed
 		renewed = first.Remaining()
 		return before > 0 && renewed > before
@@ -214,13 +214,13 @@ func goOn(t *testing.T, s *aclSite, lock *Lock) {
 		return fmt.Sprint(regexp.MustCompile(`cmdstat_pubsub\|(shard)?numsub:calls=\d+`).FindAllString(s.commands(), -1))
 	}
 	before := counts()
-	eventually(t, "it is counted who listens", func() bool {
+	eventually(t, "the subscribers to be counted", func() bool {
 		lease := mustTake(t, bg, lock, AcquireOptions{WaitTime: patience})
 		next := acquireAsync(bg, lock, AcquireOptions{WaitTime: patience})
-		eventually(t, "somebody waits", func() bool { s := lock.c.Stats(); return s.Waiting == 1 && s.Channels > 0 })
+		eventually(t, "a waiter", func() bool { s := lock.c.Stats(); return s.Waiting == 1 && s.Channels > 0 })
 		tire(lock.c, lock.key, 0)
 		mustRelease(t, lease)
-		mustHave(t, "the one who has waited gets it", next)
+		mustHave(t, "the waiter to get the lock", next)
 		return lock.kind.queued || counts() != before // a queue needs no count
 	})
 }
@@ -235,15 +235,15 @@ func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 			got <- Do(bg, theirs, AcquireOptions{WaitTime: patience}, func(context.Context) error { return nil })
 		}()
 	}
-	eventually(t, "two wait", func() bool { s := theirs.c.Stats(); return s.Waiting == 2 && s.Channels > 0 })
+	eventually(t, "two waiters", func() bool { s := theirs.c.Stats(); return s.Waiting == 2 && s.Channels > 0 })
 	pings := func() string {
 		return fmt.Sprint(regexp.MustCompile(`cmdstat_ping:.*`).FindAllString(s.commands(), -1))
 	}
 	before := pings()
-	eventually(t, "a subscription has been pinged", func() bool { return pings() != before })
+	eventually(t, "a ping on the subscription", func() bool { return pings() != before })
 	mustRelease(t, lease)
 	for range 2 {
-		if err := await(t, "they have had it", got); err != nil {
+		if err := await(t, "both waiters", got); err != nil {
 			t.Error(err)
 		}
 	}
@@ -254,7 +254,7 @@ func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
 	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	waiting := func(n int) {
-		eventually(t, fmt.Sprint(n, " wait"), func() bool {
+		eventually(t, fmt.Sprint(n, " waiters"), func() bool {
 			return theirs.c.Stats().Waiting == n && (!theirs.kind.queued || s.length(wire.FairQueue(theirs.key)) == int64(n))
 		})
 	}
@@ -265,10 +265,10 @@ func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	impatient := acquireAsync(ctx, theirs, AcquireOptions{WaitTime: patience})
 	waiting(2)
 	leave()
-	wantErr(t, "Acquire", await(t, "it has left", impatient).err, context.Canceled)
+	wantErr(t, "Acquire", await(t, "it to leave", impatient).err, context.Canceled)
 	waiting(1)
 	mustRelease(t, lease)
-	mustHave(t, "the one who has waited gets it", patient)
+	mustHave(t, "the waiter to get the lock", patient)
 }
 
 // length is that of a list, wherever it is.

@@ -143,7 +143,7 @@ func TestBatch_DeadConnection(t *testing.T) {
 					}
 				}
 			})
-			eventually(t, "no key is left", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "the keys to go", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
 			proxy.Cut() // or a deaf connection keeps the end of the test
 			proxy.Restore()
 			// Holds in doubt are released once more after CommandTimeout, for which nobody waits here.
@@ -177,11 +177,11 @@ func TestBatch_ClientPause(t *testing.T) {
 	}
 	for range 3 {
 		before := cycles.Load()
-		eventually(t, "locks go round", func() bool { return cycles.Load() > before+100 })
+		eventually(t, "100 cycles", func() bool { return cycles.Load() > before+100 })
 		b.srv.PauseClients(t, 300*time.Millisecond)
 	}
 	before := cycles.Load()
-	eventually(t, "locks go round afterwards", func() bool { return cycles.Load() > before+100 })
+	eventually(t, "100 cycles afterwards", func() bool { return cycles.Load() > before+100 })
 }
 
 // Callers leave while Redis does not answer. Those whose call is still queued have sent nothing and leave nothing; what
@@ -214,10 +214,10 @@ func TestBatch_CallersLeave(t *testing.T) {
 	for i := range 100 {
 		leaving = append(leaving, acquireAsync(ctx, c.Lock(fmt.Sprint("queued", i)), AcquireOptions{}))
 	}
-	eventually(t, "all wait for an answer", func() bool { return c.Stats().Waiting == len(leaving) })
+	eventually(t, "all callers to wait for an answer", func() bool { return c.Stats().Waiting == len(leaving) })
 	hangUp()
 	for _, result := range leaving {
-		if r := await(t, "the caller is let go", result); !errors.Is(r.err, context.Canceled) {
+		if r := await(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Acquire: %v, %v", r.lease, r.err)
 		}
 	}
@@ -226,7 +226,7 @@ func TestBatch_CallersLeave(t *testing.T) {
 	}
 	held.Remove()
 	held.Release()
-	eventually(t, "nothing is left", func() bool { return c.Stats() == Stats{} && b.rdb.DBSize(bg).Val() == 0 })
+	eventually(t, "the client to be idle and Redis empty", func() bool { return c.Stats() == Stats{} && b.rdb.DBSize(bg).Val() == 0 })
 	if n := queued(); n != 0 {
 		t.Errorf("%d commands for callers that had left before theirs was sent", n)
 	}
@@ -244,14 +244,14 @@ func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	for i := range 100 {
 		stuck = append(stuck, acquireAsync(ctx, c.Lock(fmt.Sprint("stuck", i)), AcquireOptions{}))
 	}
-	await(t, "the others are stuck", held.Hit())
+	await(t, "the others to be stuck", held.Hit())
 	for range 3 {
 		awaitRenewals(t, lease)
 	}
 	b.wantCount(t, lease, 1)
 	hangUp()
 	for _, result := range stuck {
-		await(t, "the caller is let go", result)
+		await(t, "the caller to be let go", result)
 	}
 	held.Remove()
 	held.Release()
@@ -288,7 +288,7 @@ func TestBatch_CloseUnderLoad(t *testing.T) {
 			cycles.Add(1)
 		}
 	})
-	await(t, "it is closed", closing)
+	await(t, "the client to be closed", closing)
 	if n := b.rdb.DBSize(bg).Val(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
@@ -337,7 +337,7 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	}
 	frozen.Thaw(t)
 	for _, result := range stuck {
-		if r := await(t, "Redis goes on", result); r.err == nil {
+		if r := await(t, "Redis to go on", result); r.err == nil {
 			mustRelease(t, r.lease)
 		}
 	}

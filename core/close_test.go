@@ -21,7 +21,7 @@ func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
 	go func() { result <- c.Close(ctx) }()
-	await(t, "Close has begun", c.closing)
+	await(t, "Close to begin", c.closing)
 	return result
 }
 
@@ -29,7 +29,7 @@ func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
 func (b *bundle) wantClosed(t testing.TB, c *Client) {
 	t.Helper()
 	empty(t, b, c)
-	eventually(t, "the pub/sub connection is gone", func() bool { return b.pubSubConnections(t) == 0 })
+	eventually(t, "the pub/sub connection to be gone", func() bool { return b.pubSubConnections(t) == 0 })
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	wantErr(t, "Acquire after Close", err, ErrClosed)
 }
@@ -43,7 +43,7 @@ func empty(t testing.TB, b *bundle, c *Client) {
 	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) > 0 {
 		t.Errorf("left in Redis: keys %q", keys)
 	}
-	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
 // loadScripts has Redis know the scripts already, so that each try is one EVALSHA.
@@ -70,16 +70,16 @@ func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	reply := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
 	released := releaseAsync(lease)
-	await(t, "the release is under way", reply.Hit())
+	await(t, "the release to be under way", reply.Hit())
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
 	closing := closeAsync(t, ctx, c)
-	eventually(t, "the client is closed but for that", func() bool { return c.state.Load() == closed })
+	eventually(t, "the client to be closed but for the release", func() bool { return c.state.Load() == closed })
 	reply.Release()
-	if err := await(t, "Close returns", closing); err != nil {
+	if err := await(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if err := await(t, "Release returns", released); err != nil {
+	if err := await(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestClose_RefusesNewWork(t *testing.T) {
 	mustRelease(t, holder)
 	mustRelease(t, fixed)
 	mustRelease(t, inner)
-	if err := await(t, "Close returns", closing); err != nil {
+	if err := await(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	b.wantClosed(t, c)
@@ -149,22 +149,22 @@ func TestClose_WakesWaiters(t *testing.T) {
 	listened(t, c, "asleep")
 	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
 	waiters["subscribing"] = queueUp(t, bg, c, "subscribing", forever)
-	await(t, "one subscribes", subscribing.Hit())
+	await(t, "a waiter to subscribe", subscribing.Hit())
 	asking := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	waiters["asking"] = acquireAsync(bg, c.Lock("asking"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "one has been granted the lock without knowing it", asking.Hit())
+	await(t, "a grant whose reply is held", asking.Hit())
 
 	begun := time.Now()
 	closing := closeAsync(t, bg, c)
 	for what, w := range waiters {
-		wantErr(t, what, await(t, what+" leaves", w).err, ErrClosed)
+		wantErr(t, what, await(t, what+" to leave", w).err, ErrClosed)
 	}
 	if took := time.Since(begun); took > patience/2 {
 		t.Errorf("the last one left after %s", took)
 	}
 	asking.Release()
 	subscribing.Release()
-	if err := await(t, "Close returns", closing); err != nil {
+	if err := await(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	b.free(t, "asleep", "subscribing")
@@ -234,7 +234,7 @@ func TestClose_RunsPendingCleanups(t *testing.T) {
 	released := counter(proxy, runs(releaseScript))
 	lost := proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
 	l := mustAcquire(t, c, "a", AcquireOptions{})
-	await(t, "the first try is lost", lost.Hit())
+	await(t, "the first try to be lost", lost.Hit())
 	mustRelease(t, l)
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups are pending", n)
@@ -314,12 +314,12 @@ func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 			for _, l := range leases {
 				wantEnded(t, l, ErrClosed)
 			}
-			if got := await(t, "the waiter leaves", waiter); got.err == nil {
+			if got := await(t, "the waiter to leave", waiter); got.err == nil {
 				t.Error("a waiter got the lock")
 			}
 			proxy.Restore()
 			b.free(t, "other")
-			eventually(t, "the leases run out", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "the leases to run out", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
 			b.wantClosed(t, c)
 		})
 	}
@@ -335,9 +335,9 @@ func TestClose_WaitsForReleases(t *testing.T) {
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	first := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest) // for longer than the connection waits
 	released := releaseAsync(l)
-	await(t, "the release is on its way", first.Hit())
+	await(t, "the release to be on its way", first.Hit())
 	_ = c.Close(soon(t, 100*time.Millisecond)) // whether it calls the lock held is a matter of taste
-	if err := await(t, "Release returns", released); err != nil {
+	if err := await(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	b.wantClosed(t, c)
@@ -354,20 +354,20 @@ func TestClose_ReentryUnderWay(t *testing.T) {
 	entering := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
 	ctx := l.Context()
 	inner := acquireAsync(WithOwner(context.WithoutCancel(ctx)), c.Lock("a"), AcquireOptions{})
-	await(t, "the re-entry is on its way", entering.Hit())
+	await(t, "the re-entry to be on its way", entering.Hit())
 	released := releaseAsync(l) // waits for its turn
-	await(t, "the outer lease is over", l.Done())
+	await(t, "the outer lease to end", l.Done())
 
 	closing := closeAsync(t, soon(t, 100*time.Millisecond), c)
-	eventually(t, "Close's time is over", func() bool { return c.state.Load() == closed })
+	eventually(t, "Close's time to be over", func() bool { return c.state.Load() == closed })
 	time.Sleep(50 * time.Millisecond)
 	entering.Release()
-	got := await(t, "the re-entry returns", inner)
+	got := await(t, "the re-entry to return", inner)
 	if got.err == nil {
 		t.Errorf("a lease of a client that is closed: %v", got.lease.Err())
 	}
-	_ = await(t, "Close returns", closing)
-	if err := await(t, "Release returns", released); err != nil && !errors.Is(err, ErrClosed) {
+	_ = await(t, "Close to return", closing)
+	if err := await(t, "Release to return", released); err != nil && !errors.Is(err, ErrClosed) {
 		t.Errorf("Release: %v", err)
 	}
 	b.wantClosed(t, c)
@@ -424,7 +424,7 @@ func TestClose_UnderLoad(t *testing.T) {
 					}
 				})
 			}
-			eventually(t, "they are at it", func() bool { return cycles.Load() > 50 })
+			eventually(t, "50 cycles", func() bool { return cycles.Load() > 50 })
 			var closings []<-chan error
 			for i, c := range clients {
 				ctx := soon(t, patience)
@@ -434,7 +434,7 @@ func TestClose_UnderLoad(t *testing.T) {
 				closings = append(closings, closeAsync(t, ctx, c))
 			}
 			for i, closing := range closings {
-				if err := await(t, "Close returns", closing); err != nil && !(hasty(i) && errors.Is(err, context.DeadlineExceeded)) {
+				if err := await(t, "Close to return", closing); err != nil && !(hasty(i) && errors.Is(err, context.DeadlineExceeded)) {
 					t.Errorf("Close: %v", err)
 				}
 			}
@@ -464,7 +464,7 @@ func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	}
 	mustRelease(t, l)
 	for _, closing := range []<-chan error{first, second} {
-		if err := await(t, "Close returns", closing); err != nil {
+		if err := await(t, "Close to return", closing); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	}
@@ -509,7 +509,7 @@ func TestClose_AnnouncesReleases(t *testing.T) {
 		t.Errorf("%d subscribers", n)
 	}
 	wantErr(t, "Close", c.Close(soon(t, time.Millisecond)), context.DeadlineExceeded)
-	mustRelease(t, mustGet(t, "a waiter in another client has it", waiter))
+	mustRelease(t, mustGet(t, "a waiter of another client", waiter))
 }
 
 // When Close returns, no goroutine of the client runs any more. Not in parallel with other tests: it looks at all goroutines.
@@ -528,16 +528,16 @@ func TestClose_LeavesNoGoroutine(t *testing.T) {
 		leaving, leave := context.WithCancel(bg)
 		held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 		leaver := acquireAsync(leaving, c.Lock("c"), AcquireOptions{})
-		await(t, "one is in flight", held.Hit())
+		await(t, "an attempt in flight", held.Hit())
 		leave()
-		wantErr(t, "one who has left", await(t, "it leaves", leaver).err, context.Canceled)
+		wantErr(t, "one who has left", await(t, "it to leave", leaver).err, context.Canceled)
 		trouble()
 		_ = c.Close(soon(t, 50*time.Millisecond)) // the lock is held
 		var left []string
 		if !within(grace, func() bool { left = goroutinesOfClients(); return len(left) == 0 }) {
 			t.Errorf("round %d: goroutines are left:\n%s", round, strings.Join(left, "\n\n"))
 		}
-		await(t, "the waiter leaves", waiter)
+		await(t, "the waiter to leave", waiter)
 		held.Release()
 		proxy.Restore()
 		b.rdb.FlushAll(bg)

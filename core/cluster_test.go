@@ -36,7 +36,7 @@ func TestClusterOfOneNode(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "the other client listens", func() bool {
+	eventually(t, "the other client to listen", func() bool {
 		const channel = "redisson_lock__channel:{cluster:0}"
 		return rdb.PubSubShardNumSub(bg, channel).Val()[channel] == 1 // as a cluster has it, from Redis 7.0 on
 	})
@@ -81,7 +81,7 @@ func startClusterOfOne(t *testing.T) *redistest.Server {
 	if err := rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cluster is up", func() bool {
+	eventually(t, "the cluster to be up", func() bool {
 		return rdb.Set(bg, "up", 1, 0).Err() == nil && rdb.Del(bg, "up").Err() == nil
 	})
 	return srv
@@ -123,7 +123,7 @@ func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
 func awaitSlots(t *testing.T, srv *redistest.Server) {
 	t.Helper()
 	rdb := srv.Client(t)
-	eventually(t, "the node knows all slots", func() bool {
+	eventually(t, "the node to know all slots", func() bool {
 		info := rdb.ClusterInfo(bg).Val()
 		return strings.Contains(info, "cluster_slots_assigned:16384") && strings.Contains(info, "cluster_state:ok")
 	})
@@ -156,11 +156,11 @@ func startReplica(t *testing.T, servers []*redistest.Server, master *redistest.S
 	id := master.Client(t).ClusterMyID(bg).Val()
 	srv := startNode(t, 0, servers)
 	rdb := srv.Client(t)
-	eventually(t, "the replica knows its master", func() bool { return rdb.ClusterReplicate(bg, id).Err() == nil })
+	eventually(t, "the replica to know its master", func() bool { return rdb.ClusterReplicate(bg, id).Err() == nil })
 	awaitSlots(t, srv)
 	conn := master.Client(t).Conn()
 	defer conn.Close()
-	eventually(t, "the replica listens", func() bool {
+	eventually(t, "the replica to listen", func() bool {
 		pipe := conn.Pipeline()
 		pipe.Do(bg, "ASKING")
 		pipe.Set(bg, key, 1, time.Minute)

@@ -63,12 +63,12 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 			top.awaitListener(t, name)
 			// The first release of a client that does not know its mode yet is heard by everybody.
 			mustRelease(t, lease)
-			mustHave(t, "the waiter was not woken", waiting)
+			mustHave(t, "the waiter to be woken", waiting)
 			want := modes[0]
 			if want == PublishAuto {
 				want = PublishSharded
 			}
-			eventually(t, "the mode is known", func() bool { return holder.publishMode() == want })
+			eventually(t, "the mode to be known", func() bool { return holder.publishMode() == want })
 		})
 	}
 }
@@ -107,7 +107,7 @@ func testClusterUsers(t *testing.T, top *topology) {
 			waiting := acquireAsync(bg, waiter.Lock(lock), AcquireOptions{WaitTime: patience})
 			top.awaitListener(t, lock)
 			mustRelease(t, lease)
-			mustHave(t, "the waiter was not woken", waiting)
+			mustHave(t, "the waiter to be woken", waiting)
 			if mode := waiter.publishMode(); mode != user.mode {
 				t.Errorf("mode %d, want %d", mode, user.mode)
 			}
@@ -125,11 +125,11 @@ func TestAutoWhileBusy(t *testing.T) {
 	}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}, MaxRedirects: -1})
 	defer rdb.Close()
-	eventually(t, "the cluster serves", func() bool { return rdb.Get(bg, "x").Err() == redis.Nil })
+	eventually(t, "the cluster to serve", func() bool { return rdb.Get(bg, "x").Err() == redis.Nil })
 	other := srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 3 * patience })
 	killed := make(chan error, 1)
 	go func() { killed <- other.Eval(bg, "while true do end", nil).Err() }()
-	eventually(t, "it is busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
+	eventually(t, "the server to be busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
 
 	h := newPublishProbe(rdb, Options{CommandTimeout: patience})
 	if mode, err := h.ask(bg); mode != PublishAuto || err == nil {
@@ -138,7 +138,7 @@ func TestAutoWhileBusy(t *testing.T) {
 	if err := plain.ScriptKill(bg).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := await(t, "the script has ended", killed); err == nil {
+	if err := await(t, "the script to end", killed); err == nil {
 		t.Error("the script was not killed")
 	}
 	if mode, err := h.ask(bg); mode != PublishSharded || err != nil {

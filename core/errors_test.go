@@ -66,7 +66,7 @@ func TestErrorsOfAnEndedLease(t *testing.T) {
 		if err := lease.Err(); err != want {
 			t.Errorf("%s: Err is %v, want exactly %v", lease.Name(), err, want)
 		}
-		await(t, "Done", lease.Done())
+		await(t, "Done to be closed", lease.Done())
 		await(t, "the end of its context", lease.Context().Done())
 		if cause := context.Cause(lease.Context()); cause != want {
 			t.Errorf("%s: the cause of its context is %v, want exactly %v", lease.Name(), cause, want)
@@ -206,9 +206,9 @@ func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
 			opts.WaitTime = 0
 		}
 		result := acquireAsync(ctx, l, opts)
-		await(t, what+" waits", when)
+		await(t, what+" to wait", when)
 		cancel(gone)
-		err := await(t, what+" leaves", result).err
+		err := await(t, what+" to leave", result).err
 		wantErr(t, what, err, context.Canceled)
 		wantErr(t, what, err, gone)
 		if errors.Is(err, ErrNotAcquired) {
@@ -266,9 +266,9 @@ func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
 	reply := proxy.OnMatch(1, asksFor("e"), redistest.HoldReply)
 	defer reply.Release()
 	result := acquireAsync(ctx, MultiLock(c.Lock("e"), c.Lock("f")), forever)
-	await(t, "it asks", reply.Hit())
+	await(t, "it to ask", reply.Hit())
 	cancel(&NotAcquiredError{Name: "another"})
-	err := await(t, "it leaves", result).err
+	err := await(t, "it to leave", result).err
 	wantErr(t, "with another lock's error", err, ErrNotAcquired)
 	if errors.Is(err, ErrStillHeld) {
 		t.Errorf("with another lock's error: %v; nobody holds this one", err)
@@ -305,12 +305,12 @@ func TestWrongKindWhileWaiting(t *testing.T) {
 	for range 3 {
 		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), forever))
 	}
-	eventually(t, "they wait", func() bool { return c.Stats().Waiting == 3 })
+	eventually(t, "the callers to wait", func() bool { return c.Stats().Waiting == 3 })
 	if err := b.rdb.Set(bg, "a", "precious", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, result := range waiting {
-		r := await(t, "a waiter is told", result)
+		r := await(t, "a waiter to be told", result)
 		wantErr(t, "Acquire", r.err, ErrWrongKind)
 	}
 	if got := b.rdb.GetDel(bg, "a").Val(); got != "precious" {
@@ -370,19 +370,19 @@ func TestTextsHoldNamesOnlyWithLogNames(t *testing.T) {
 			_, err = lock.IsLocked(bg)
 			note(err)
 			b.rdb.Del(bg, secret)
-			eventually(t, "nothing is left of the first lease", func() bool { return c.Stats().Cleanups == 0 })
+			eventually(t, "the clean-up of the first lease", func() bool { return c.Stats().Cleanups == 0 })
 			lease = mustAcquire(t, c, secret, AcquireOptions{LeaseTime: 10 * time.Second}) // longer than the next three take
 			proxy.Cut()
 			note(acquire(lease.Context(), AcquireOptions{LeaseTime: time.Second}))
 			note(acquire(bg, AcquireOptions{LeaseTime: time.Second}))
 			note(lease.Release(bg)) // and log lines: failed, and never freed
-			eventually(t, "the clean-ups are given up", func() bool { return strings.Contains(out.String(), "could not be freed") && c.Stats().Cleanups == 0 })
+			eventually(t, "the clean-ups to be given up", func() bool { return strings.Contains(out.String(), "could not be freed") && c.Stats().Cleanups == 0 })
 			proxy.Restore()
 			// A script that Redis refuses for the key's sake must not name it either.
 			limited := b.clientOn(t, b.user(t, "~something:else", "&*", "+@all"), logged)
 			_, err = limited.Lock(secret).Acquire(bg, AcquireOptions{LeaseTime: time.Second})
 			note(err)
-			eventually(t, "nothing is left to do", func() bool {
+			eventually(t, "the client to be idle", func() bool {
 				b.rdb.Do(bg, "ACL", "SETUSER", "limited", "allkeys")
 				return limited.Stats() == Stats{}
 			})

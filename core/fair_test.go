@@ -36,7 +36,7 @@ func (b *bundle) inLineWith(t testing.TB, ctx context.Context, clients ...*Clien
 // awaitQueue waits until so many stand in the queue of the fair lock "a".
 func (b *bundle) awaitQueue(t testing.TB, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprint(n, " stand in the queue"), func() bool {
+	eventually(t, fmt.Sprint(n, " places in the queue"), func() bool {
 		return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(n) && b.rdb.ZCard(bg, wire.FairDeadlines("a")).Val() == int64(n)
 	})
 }
@@ -65,7 +65,7 @@ func TestFairOrder(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(i+1) })
+		eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(i+1) })
 	}
 	mustRelease(t, lease)
 	wg.Wait()
@@ -94,7 +94,7 @@ func TestRedisson_FairOrderOfLeases(t *testing.T) {
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
-			await(t, "the lease is over", lease.Done())
+			await(t, "the lease to expire", lease.Done())
 		})
 		b.awaitQueue(t, i+1)
 	}
@@ -169,11 +169,11 @@ func TestFairWaiterLeavesWhileRedisIsAway(t *testing.T) {
 	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
 	ctx, cancel := context.WithCancel(bg)
 	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
-	eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+	eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
 	proxy.Cut()
 	cancel()
-	wantErr(t, "the one who leaves", await(t, "it leaves", leaving).err, context.Canceled)
-	eventually(t, "its place cannot be given back", func() bool {
+	wantErr(t, "the one who leaves", await(t, "it to leave", leaving).err, context.Canceled)
+	eventually(t, "three failed clean-ups", func() bool {
 		c.cleaner.mu.Lock()
 		defer c.cleaner.mu.Unlock()
 		for u := range c.cleaner.pending {
@@ -182,7 +182,7 @@ func TestFairWaiterLeavesWhileRedisIsAway(t *testing.T) {
 		return true // it was given up
 	})
 	proxy.Restore()
-	eventually(t, "its place is gone", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
+	eventually(t, "its place to be gone", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
 	mustRelease(t, lease)
 }
 
@@ -196,7 +196,7 @@ func TestRedisson_FairWaitersWhileRedisPauses(t *testing.T) {
 	waiter := acquireAsync(bg, c.FairLock("a"), long)
 	b.awaitQueue(t, 1)
 	b.srv.PauseClients(t, 8*time.Second)
-	if got := await(t, "the waiter is told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {
+	if got := await(t, "the waiter to be told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {
 		t.Errorf("the waiter: %v", got.err)
 	}
 	b.awaitQueue(t, 0)
@@ -273,18 +273,18 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
 	results := b.inLine(t, c, other)
 	proxy.Cut()
-	eventually(t, "Redis has noticed", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+	eventually(t, "Redis to notice", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
 	mustRelease(t, holder)
 	absentees := wire.FairDeadlines("a") + ":absent"
-	eventually(t, "others have seen that nobody listens", func() bool { return b.rdb.HLen(bg, absentees).Val() == 1 })
+	eventually(t, "others to see that nobody listens", func() bool { return b.rdb.HLen(bg, absentees).Val() == 1 })
 	time.Sleep(absentGrace / 3) // it is away for a moment
 	proxy.Restore()
-	next := mustGet(t, "the first", results[0])
+	next := mustGet(t, "the first waiter", results[0])
 	if n := b.rdb.Exists(bg, absentees).Val(); n != 0 {
 		t.Error("it is still taken for absent")
 	}
 	mustRelease(t, next)
-	mustRelease(t, mustGet(t, "the second", results[1]))
+	mustRelease(t, mustGet(t, "the second waiter", results[1]))
 }
 
 // A waiter that is only slow, whose connections stand, is not passed over before FairWaitTimeout.
@@ -304,8 +304,8 @@ func TestFair_SlowHeadIsNotPassedOver(t *testing.T) {
 	case <-time.After(absentGrace + 2*absentPause): // as long as one that is dead would have
 	}
 	proxy.Restore()
-	mustRelease(t, mustGet(t, "the first", results[0]))
-	mustRelease(t, mustGet(t, "the second", results[1]))
+	mustRelease(t, mustGet(t, "the first waiter", results[0]))
+	mustRelease(t, mustGet(t, "the second waiter", results[1]))
 }
 
 // FairWaitTimeout bounds the wait for one that is silent, whatever else is known of it.
@@ -317,11 +317,11 @@ func TestFair_WaitTimeout(t *testing.T) {
 	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: time.Second})
 	results := b.inLine(t, c, other)
 	proxy.Stall()
-	await(t, "the lease is over", holder.Done())
-	r := mustGet(t, "the second", results[1])
+	await(t, "the lease to expire", holder.Done())
+	r := mustGet(t, "the second waiter", results[1])
 	proxy.Restore()
 	mustRelease(t, r)
-	mustRelease(t, mustGet(t, "the first, which has queued up again", results[0]))
+	mustRelease(t, mustGet(t, "the first, which queued up again", results[0]))
 }
 
 // Where those who listen to a channel cannot be counted, only FairWaitTimeout tells that a waiter is dead.
@@ -384,8 +384,8 @@ func TestFairLostReplies(t *testing.T) {
 			lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
 			rule := proxy.OnMatch(nth, runs(fairAcquireScript), redistest.DropReply)
 			waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
-			await(t, "the reply is lost", rule.Hit())
-			eventually(t, "it stands in the queue once", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+			await(t, "the reply to be lost", rule.Hit())
+			eventually(t, "one place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
 			mustRelease(t, lease)
 			mustRelease(t, mustGet(t, "the waiter", waiter))
 		})
@@ -400,7 +400,7 @@ func TestFairWaiterIsHeardOf(t *testing.T) {
 	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
 	waiter := acquireAsync(bg, c.FairLock("a"), forever)
 	var pause time.Duration
-	eventually(t, "it stands in the queue, and sleeps", func() bool {
+	eventually(t, "the waiter to sleep in the queue", func() bool {
 		e := c.lock("a")
 		defer e.unlock()
 		if len(e.queue) == 0 || e.queue[0].asking || !e.queue[0].place.taken {
@@ -424,13 +424,13 @@ func TestFairPlaceIsKeptAlive(t *testing.T) {
 	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
 	queue, deadlines := wire.FairQueue("a"), wire.FairDeadlines("a")
-	eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, queue).Val() == 1 })
+	eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, queue).Val() == 1 })
 	owner := b.rdb.LIndex(bg, queue, 0).Val()
 	soon := float64(time.Now().Add(time.Minute).UnixMilli())
 	if err := b.rdb.Do(bg, "ZADD", deadlines, soon, owner).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its deadline is put off", func() bool { return b.rdb.ZScore(bg, deadlines, owner).Val() > soon+60_000 })
+	eventually(t, "its deadline to be put off", func() bool { return b.rdb.ZScore(bg, deadlines, owner).Val() > soon+60_000 })
 	mustRelease(t, lease)
 	mustRelease(t, mustGet(t, "the waiter", waiter))
 }

@@ -42,7 +42,7 @@ func TestRedisson_RedisForgets(t *testing.T) {
 		c := b.client(t, watchdogTimeout(9*time.Second))
 		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		b.srv.Restart(t)
-		await(t, "the holder is told", lease.Done())
+		await(t, "the holder to be told", lease.Done())
 		wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 		next := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
@@ -64,9 +64,9 @@ func TestRedisson_AHolderIsCutOff(t *testing.T) {
 		waiter := acquireAsync(bg, kind.rival(other, "a"), forever)
 		awaitWaiter(t, other)
 		proxy.Cut()
-		next := mustGet(t, "the lock is free again", waiter)
+		next := mustGet(t, "the lock to be free again", waiter)
 		wantErr(t, "the holder", lease.Err(), ErrLockLost)
-		await(t, "its context has ended", lease.Context().Done())
+		await(t, "its context to end", lease.Context().Done())
 		mustRelease(t, next)
 		proxy.Restore()
 	})
@@ -91,7 +91,7 @@ func TestRedisStandsStill(t *testing.T) {
 			frozen := time.Now()
 			result := acquireAsync(bg, other.Lock("a"), forever)
 
-			await(t, "the holder is told", held.Done())
+			await(t, "the holder to be told", held.Done())
 			// A renewal that was granted just before cannot count for longer than a lease.
 			if late := time.Since(frozen) - lease; late > patience/4 {
 				t.Errorf("told %v after the lease was over", late)
@@ -100,9 +100,9 @@ func TestRedisStandsStill(t *testing.T) {
 				t.Errorf("Err: %v, cause: %v", held.Err(), cause)
 			}
 			b.srv.Thaw(t)
-			next := mustGet(t, "somebody else gets it", result)
+			next := mustGet(t, "another owner to get it", result)
 			// What the old holder still had under way, and its clean-up, have come by the time it is idle.
-			eventually(t, "the old holder has nothing at hand", func() bool { return c.Stats() == Stats{} })
+			eventually(t, "the old holder to have nothing at hand", func() bool { return c.Stats() == Stats{} })
 			if fields := b.fields(t, "a"); len(fields) != 1 || fields[next.hold.field] != "1" {
 				t.Errorf("fields: %v", fields)
 			}
@@ -169,7 +169,7 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 				fault.begin(b.srv, t)
 				began := time.Now()
 				for _, result := range results {
-					r := await(t, "the waiter is told", result)
+					r := await(t, "the waiter to be told", result)
 					if r.err == nil || errors.Is(r.err, ErrNotAcquired) || errors.Is(r.err, ErrNotHeld) || errors.Is(r.err, context.DeadlineExceeded) {
 						t.Fatalf("Acquire: %v, %v; want the trouble with Redis", r.lease, r.err)
 					}
@@ -179,7 +179,7 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 				}
 
 				fault.end(b.srv, t)
-				eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+				eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 				b.free(t, held...)
 				for _, name := range held[:min(names, 20)] {
 					mustRelease(t, acquireSoon(t, c, name))
@@ -193,7 +193,7 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 // another try, until a look it takes once a second finds the server there.
 func acquireSoon(t testing.TB, c *Client, name string) (lease *Lease) {
 	t.Helper()
-	eventually(t, "the client finds Redis again", func() bool {
+	eventually(t, "the client to find Redis again", func() bool {
 		var err error
 		lease, err = c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
 		return err == nil
@@ -215,10 +215,10 @@ func TestACallerThatLeavesBetweenTwoTries(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		results = append(results, acquireAsync(ctx, c.Lock(name), AcquireOptions{LeaseTime: time.Hour}))
 	}
-	eventually(t, "the pauses are much longer than the tries", func() bool { return tries() >= 21 })
+	eventually(t, "21 attempts, so that the pauses are long", func() bool { return tries() >= 21 })
 	leave()
 	for _, r := range results {
-		wantErr(t, "the caller", await(t, "it leaves", r).err, context.Canceled)
+		wantErr(t, "the caller", await(t, "it to leave", r).err, context.Canceled)
 	}
 	lost.Remove()
 	for _, name := range []string{"a", "b", "c"} {
@@ -333,7 +333,7 @@ func openConnections(t *testing.T, proxy *redistest.Proxy, rdb redis.UniversalCl
 	for range n {
 		go func() { opened <- rdb.Get(bg, "open").Err() }()
 	}
-	eventually(t, "all are open", func() bool { return proxy.Count("GET") == before+n })
+	eventually(t, "all connections to be open", func() bool { return proxy.Count("GET") == before+n })
 	held.Remove()
 	held.Release()
 	for range n {

@@ -98,14 +98,14 @@ func TestHelperHolder(t *testing.T) {
 	lost := func(err error) bool { return errors.Is(err, ErrLockLost) }
 	for name, lease := range leases {
 		r := holderReport{Err: lost(lease.Err())} // asked before anything else has had time to notice
-		await(t, "Done", lease.Done())
-		await(t, "the lease's context ends", lease.Context().Done())
-		await(t, "the bound context ends", bound[name].Done())
+		await(t, "Done to be closed", lease.Done())
+		await(t, "the lease's context to end", lease.Context().Done())
+		await(t, "the bound context to end", bound[name].Done())
 		r.Cause, r.Bound = lost(context.Cause(lease.Context())), lost(context.Cause(bound[name]))
 		r.Release = lost(lease.Release(bg))
 		report[name] = r
 	}
-	eventually(t, "the clean-ups are done", func() bool { return c.Stats() == Stats{} })
+	eventually(t, "the clean-ups to be done", func() bool { return c.Stats() == Stats{} })
 	if err := c.Close(bg); err != nil {
 		t.Error(err)
 	}
@@ -166,7 +166,7 @@ func startHolder(t *testing.T, redisAddr string) *holderProcess {
 
 func (h *holderProcess) read(t *testing.T) string {
 	t.Helper()
-	return await(t, "the holder says something", h.lines)
+	return await(t, "a line from the holder", h.lines)
 }
 
 func (h *holderProcess) tell(t *testing.T, line string) {
@@ -181,7 +181,7 @@ func (h *holderProcess) freeze(t *testing.T) {
 	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the holder has stopped", func() bool {
+	eventually(t, "the holder to stop", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.cmd.Process.Pid))
 		if err != nil {
 			t.Fatal(err)

@@ -114,7 +114,7 @@ func TestFaultsAreLogged(t *testing.T) {
 				}
 				wantLines(t, &out, again, round)
 				test.mends(t, b)
-				eventually(t, "the lock is acquired", func() bool {
+				eventually(t, "the lock to be acquired", func() bool {
 					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 					return err == nil && lease.Release(bg) == nil
 				})
@@ -178,11 +178,11 @@ func TestSilenceIsLogged(t *testing.T) {
 	}
 	wantLines(t, &out, `cause="Redis does not answer in time"`, 1)
 	proxy.Restore()
-	eventually(t, "the end is logged", func() bool {
+	eventually(t, "the line in the log", func() bool {
 		_, _ = c.Lock("a").IsLocked(bg)
 		return strings.Contains(out.String(), again)
 	})
-	eventually(t, "the clean-ups are done", func() bool { return c.Stats().Cleanups == 0 })
+	eventually(t, "the clean-ups to be done", func() bool { return c.Stats().Cleanups == 0 })
 }
 
 // In a cluster the other nodes say nothing about the one that fails.
@@ -230,9 +230,9 @@ func TestPubSubIsLogged(t *testing.T) {
 	c := b.client(t, logTo(&out), pollInterval(100*time.Millisecond))
 	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it listens", func() bool { return c.Stats().Channels == 1 })
+	eventually(t, "the waiter to subscribe", func() bool { return c.Stats().Channels == 1 })
 	const lost, back = `"reqlock: pub/sub connection lost, waiters poll until it is back"`, `"reqlock: pub/sub connection is back"`
-	eventually(t, "the channel is subscribed to", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+	eventually(t, "the channel to be subscribed to", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
 	for range 2 { // the second time is less than a minute later
 		before := b.rdb.ClientList(bg).Val()
 		id := regexp.MustCompile(`id=(\d+) .* sub=1 `).FindStringSubmatch(before)
@@ -240,11 +240,11 @@ func TestPubSubIsLogged(t *testing.T) {
 			t.Fatalf("no connection is subscribed to anything: %s", before)
 		}
 		b.rdb.ClientKillByFilter(bg, "ID", id[1])
-		eventually(t, "the channel is subscribed to again", func() bool {
+		eventually(t, "the channel to be subscribed to again", func() bool {
 			clients := b.rdb.ClientList(bg).Val()
 			return !strings.Contains(clients, "id="+id[1]+" ") && strings.Contains(clients, " sub=1 ")
 		})
-		eventually(t, "both are logged", func() bool { return strings.Contains(out.String(), back) })
+		eventually(t, "both lines in the log", func() bool { return strings.Contains(out.String(), back) })
 	}
 	if line := wantLines(t, &out, lost, 1); !strings.Contains(line, "level=WARN") || !strings.Contains(line, "error=") || !strings.Contains(line, "change=") {
 		t.Errorf("the loss is logged as %s", line)
@@ -253,7 +253,7 @@ func TestPubSubIsLogged(t *testing.T) {
 		t.Errorf("the return is logged as %s", line)
 	}
 	mustRelease(t, held)
-	mustHave(t, "the waiter has the lock", waiter)
+	mustHave(t, "the waiter to get the lock", waiter)
 }
 
 // A user that may not subscribe finds the reason in the log.
@@ -264,10 +264,10 @@ func TestSubscribeDeniedIsLogged(t *testing.T) {
 	c := b.clientOn(t, b.user(t, "~*", "&*", "+@all", "-subscribe"), logTo(&out), pollInterval(20*time.Millisecond))
 	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it is logged", func() bool { return strings.Contains(out.String(), "pub/sub connection lost") })
+	eventually(t, "the line in the log", func() bool { return strings.Contains(out.String(), "pub/sub connection lost") })
 	if line := wantLines(t, &out, "pub/sub connection lost", 1); !strings.Contains(line, "lacks a permission") || !strings.Contains(line, "'subscribe'") {
 		t.Errorf("logged: %s", line)
 	}
 	mustRelease(t, held)
-	mustHave(t, "the waiter has the lock", waiter)
+	mustHave(t, "the waiter to get the lock", waiter)
 }

@@ -95,7 +95,7 @@ func TestBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ctx := range []context.Context{bound, other} {
-		await(t, "it ends", ctx.Done())
+		await(t, "it to end", ctx.Done())
 		wantErr(t, "its cause", context.Cause(ctx), ErrLockLost)
 	}
 	wantErr(t, "the cause of the one that was let go", context.Cause(gone), context.Canceled)
@@ -115,7 +115,7 @@ func TestBind(t *testing.T) {
 	// With its parent.
 	cause := errors.New("the parent ends")
 	end(cause)
-	await(t, "it ends with its parent", late.Done())
+	await(t, "it to end with its parent", late.Done())
 	wantErr(t, "its cause", context.Cause(late), cause)
 	freeLate()
 }
@@ -208,7 +208,7 @@ func TestLeaseContext(t *testing.T) {
 	}
 	cause := errors.New("the caller ends")
 	cancel(cause)
-	await(t, "it ends with the caller's", lease.Context().Done())
+	await(t, "it to end with the caller's", lease.Context().Done())
 	wantErr(t, "its cause", context.Cause(lease.Context()), cause)
 	if err := lease.Err(); err != nil {
 		t.Errorf("the end of the caller's context has ended the lease: %v", err)
@@ -224,7 +224,7 @@ func TestLeaseContext(t *testing.T) {
 	}
 	b.wantFields(t, "a", nil)
 	wantErr(t, "Err", lease.Err(), ErrReleased)
-	await(t, "Done", lease.Done())
+	await(t, "Done to be closed", lease.Done())
 }
 
 // The context of a lease is made for the first one who asks: it is one context for all of them, and it ends with the
@@ -253,7 +253,7 @@ func TestLeaseContextOnDemand(t *testing.T) {
 					t.Error("a lease has two contexts")
 				}
 			}
-			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 		}
 	}
 
@@ -316,14 +316,14 @@ func TestStopRenewal(t *testing.T) {
 	if d := lease.Remaining(); d <= watchdog {
 		t.Errorf("%v remaining after an extension", d)
 	}
-	await(t, "it ends", lease.Done())
+	await(t, "it to end", lease.Done())
 	wantErr(t, "Err", lease.Err(), ErrLockLost)
 
 	// Another lease of the same hold goes on being renewed.
 	outer := mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}) // our clock is ahead of Redis's, by the margin
 	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
 	inner.StopRenewal()
-	await(t, "the one ends", inner.Done())
+	await(t, "the one lease to end", inner.Done())
 	if err := outer.Err(); err != nil {
 		t.Errorf("and the other: %v", err)
 	}
@@ -381,7 +381,7 @@ func TestDo(t *testing.T) {
 			if _, err := lock.ForceUnlock(bg); err != nil {
 				t.Error(err)
 			}
-			await(t, "fn's context ends", ctx.Done())
+			await(t, "fn's context to end", ctx.Done())
 			wantErr(t, "its cause", context.Cause(ctx), ErrLockLost)
 			return fnErr
 		})
@@ -399,7 +399,7 @@ func TestDo(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	err = Do(ctx, lock, AcquireOptions{}, func(ctx context.Context) error {
 		cancel()
-		await(t, "fn's context ends", ctx.Done())
+		await(t, "fn's context to end", ctx.Done())
 		return ctx.Err()
 	})
 	wantErr(t, "Do", err, context.Canceled)

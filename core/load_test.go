@@ -264,7 +264,7 @@ func TestClosedInTheMiddle(t *testing.T) {
 		}
 		crowd.Wait()
 	}
-	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
 // Everything goes wrong at once, for a while: connections break and hang, replies and messages get lost, Redis forgets the
@@ -372,7 +372,7 @@ func TestTroubleOfAllKinds(t *testing.T) {
 	// A last stray may have to be waited for.
 	for i, c := range clients {
 		for _, name := range names {
-			eventually(t, fmt.Sprintf("client %d has %s when all is well again", i, name), func() bool {
+			eventually(t, fmt.Sprintf("client %d to get %s when all is well again", i, name), func() bool {
 				l, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
 				if err != nil {
 					return false // rules that are left
@@ -382,7 +382,7 @@ func TestTroubleOfAllKinds(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "nothing is left to do", func() bool {
+	eventually(t, "the client to be idle", func() bool {
 		for _, c := range clients {
 			if c.Stats() != (Stats{}) {
 				return false

@@ -149,10 +149,10 @@ func TestMultiLockHoldsNothingWhileItWaitsForTheFirst(t *testing.T) {
 	busy := mustAcquire(t, other, "a", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("b"), c.Lock("a")), forever)
 	awaitWaiter(t, c)
-	eventually(t, "b is free", func() bool { return len(b.fields(t, "b")) == 0 })
+	eventually(t, "b to be free", func() bool { return len(b.fields(t, "b")) == 0 })
 	mustRelease(t, mustAcquire(t, other, "b", AcquireOptions{}))
 	mustRelease(t, busy)
-	lease := mustGet(t, "the lock is granted", waiting)
+	lease := mustGet(t, "the lock to be granted", waiting)
 	b.wantLocked(t, "a", "b")
 	mustRelease(t, lease)
 }
@@ -170,11 +170,11 @@ func TestMultiLockGivesBackWhatItHoldsTooLong(t *testing.T) {
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "b", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), forever)
-	eventually(t, "it holds a and waits for b", func() bool { return holdsAndWaits(c) })
+	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})) // its holder waits for ever
-	eventually(t, "it holds a and waits for b again", func() bool { return holdsAndWaits(c) })
+	eventually(t, "it to hold a and wait for b again", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
-	mustRelease(t, mustGet(t, "the lock is granted", waiting))
+	mustRelease(t, mustGet(t, "the lock to be granted", waiting))
 }
 
 // The leases of those that were taken first are as long as that of the last, which had to be waited for.
@@ -184,9 +184,9 @@ func TestMultiLockLeaseCountsFromTheLast(t *testing.T) {
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "b", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
-	eventually(t, "it holds a and waits for b", func() bool { return holdsAndWaits(c) })
+	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
-	lease := mustGet(t, "the lock is granted", waiting)
+	lease := mustGet(t, "the lock to be granted", waiting)
 	if a, b := b.pttl(t, "a"), b.pttl(t, "b"); a < b {
 		t.Errorf("a ends in %s, b in %s", a, b)
 	}
@@ -211,23 +211,23 @@ func TestMultiLockGivesUp(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(bg)
 	waiting := acquireAsync(ctx, all, forever)
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	cause := errors.New("no time")
 	cancel(cause)
-	r := await(t, "it gives up", waiting)
+	r := await(t, "it to give up", waiting)
 	wantErr(t, "Acquire", r.err, context.Canceled)
 	wantErr(t, "Acquire", r.err, cause)
-	eventually(t, "a is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "a to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 	_, err = all.Acquire(ctx, AcquireOptions{})
 	wantErr(t, "Acquire with a ctx that has ended", err, context.Canceled)
 
 	first := acquireAsync(bg, c.Lock("b"), forever)
-	eventually(t, "somebody waits for b", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "a waiter for b", func() bool { return c.Stats().Waiting == 1 })
 	_, err = all.Acquire(bg, AcquireOptions{WaitTime: WaitForever, MaxWaiters: 1})
 	wantErr(t, "one more waiter than allowed", err, ErrTooManyWaiters)
 	b.wantFree(t, "a", "c")
 	mustRelease(t, busy)
-	mustRelease(t, mustGet(t, "b is granted", first))
+	mustRelease(t, mustGet(t, "the waiter for b", first))
 }
 
 // A context that ended because another lock was lost, or not to be had, has ended all the same: nobody tries again, and the error
@@ -252,7 +252,7 @@ func TestWholesInAContextThatHasEnded(t *testing.T) {
 		cancel(cause)
 		for _, l := range []Locker{single, multi, red} {
 			for _, opts := range []AcquireOptions{{}, {WaitTime: patience}, forever} {
-				r := await(t, "Acquire of "+l.Name()+" returns", acquireAsync(ctx, l, opts))
+				r := await(t, "Acquire of "+l.Name()+" to return", acquireAsync(ctx, l, opts))
 				want(fmt.Sprintf("%s before, %+v", l.Name(), opts), l, r.err, cause)
 			}
 		}
@@ -263,7 +263,7 @@ func TestWholesInAContextThatHasEnded(t *testing.T) {
 			waiting := acquireAsync(ctx, l, forever)
 			awaitWaiter(t, c)
 			cancel(cause)
-			r := await(t, "Acquire of "+l.Name()+" returns", waiting)
+			r := await(t, "Acquire of "+l.Name()+" to return", waiting)
 			want(l.Name()+" while it waits", l, r.err, cause)
 			mustRelease(t, busy)
 		}
@@ -283,7 +283,7 @@ func TestMultiLockLosesAllWithOne(t *testing.T) {
 			bound, unbind := whole.Bind(context.WithValue(bg, ownerKey{}, nil))
 			defer unbind()
 			next := acquireAsync(bg, other.Lock("a"), forever)
-			eventually(t, "somebody waits for a", func() bool { return other.Stats().Waiting == 1 })
+			eventually(t, "a waiter for a", func() bool { return other.Stats().Waiting == 1 })
 
 			if ok, err := y.Lock("b").ForceUnlock(bg); !ok || err != nil {
 				t.Fatal(ok, err)
@@ -298,7 +298,7 @@ func TestMultiLockLosesAllWithOne(t *testing.T) {
 			wantLost(t, whole)
 			wantErr(t, "Release", whole.Release(bg), ErrLockLost)
 			wantErr(t, "Extend", whole.Extend(bg, time.Minute), ErrLockLost)
-			eventually(t, "c is released", func() bool { return len(all[0].fields(t, "c")) == 0 })
+			eventually(t, "c to be released", func() bool { return len(all[0].fields(t, "c")) == 0 })
 			mustRelease(t, taken)
 		})
 	}
@@ -328,7 +328,7 @@ func TestMultiLockEndsWithTheFirst(t *testing.T) {
 	hands.move(lease, lease)
 	wantErr(t, "Err", whole.Err(), ErrLockLost) // without waiting for any timer
 	wantLost(t, whole)
-	eventually(t, "both are free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })
+	eventually(t, "both to be free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })
 }
 
 // A lease that nobody extends ends without anybody looking, and so does one whose renewal was stopped.
@@ -404,11 +404,11 @@ func TestWholesOfEveryKind(t *testing.T) {
 			for i, l := range others {
 				waiting[i] = acquireAsync(bg, l, forever)
 			}
-			eventually(t, "they wait", func() bool { return other.Stats().Waiting == len(others) })
+			eventually(t, "the callers to wait", func() bool { return other.Stats().Waiting == len(others) })
 			mustRelease(t, lease)
 			var leases []*Lease
 			for i, l := range others {
-				leases = append(leases, mustGet(t, l.Name()+" is granted", waiting[i]))
+				leases = append(leases, mustGet(t, l.Name()+" to be granted", waiting[i]))
 			}
 			_, err := whole(c).Acquire(bg, AcquireOptions{WaitTime: time.Millisecond})
 			wantErr(t, "Acquire", err, ErrNotAcquired)
@@ -536,7 +536,7 @@ func TestMultiLockOfAClientThatCloses(t *testing.T) {
 	}
 	wantEnded(t, lease, ErrClosed)
 	wantErr(t, "Release", lease.Release(bg), ErrClosed)
-	eventually(t, "a is released", func() bool { return len(all[0].fields(t, "a")) == 0 })
+	eventually(t, "a to be released", func() bool { return len(all[0].fields(t, "a")) == 0 })
 	all[1].wantFree(t, "b")
 	for _, wait := range []time.Duration{0, WaitForever} {
 		_, err := m.Acquire(bg, AcquireOptions{WaitTime: wait})

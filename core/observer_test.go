@@ -53,7 +53,7 @@ func TestObserver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := await(t, "the waiter gets it", result)
+	r := await(t, "the waiter to get it", result)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
@@ -79,7 +79,7 @@ func TestObserver(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse.Remove()
-	eventually(t, "the loss is told", func() bool {
+	eventually(t, "the loss to be told", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		for len(log.kinds) > 1 && log.kinds[0] == "renew failed" {
@@ -137,7 +137,7 @@ func TestObserverMayCallBack(t *testing.T) {
 	wantErr(t, "Acquire", err, ErrNotAcquired)
 	mustRelease(t, lease)
 	lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
-	await(t, "it is lost", lease.Done())
+	await(t, "the lease to be lost", lease.Done())
 	for _, want := range []string{"acquired", "waiting", "not acquired", "released", "acquired", "lost"} {
 		if got := await(t, want, calls); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -224,7 +224,7 @@ func TestObserverThatPanics(t *testing.T) {
 			_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{})
 			t.Errorf("Acquire has returned: %v", err)
 		}()
-		eventually(t, "it is entered once", func() bool { return b.fields(t, "a")[lease.hold.field] == "1" })
+		eventually(t, "a hold count of 1", func() bool { return b.fields(t, "a")[lease.hold.field] == "1" })
 		wantHeld(t, lease)
 		mustRelease(t, lease)
 	})

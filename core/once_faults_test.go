@@ -49,7 +49,7 @@ func TestOnce_LostReplies(t *testing.T) {
 					}
 				}
 				wantRecord(t, once, "done")
-				await(t, "the reply was lost", rule.Hit())
+				await(t, "the reply to be lost", rule.Hit())
 			})
 		}
 	}
@@ -77,8 +77,8 @@ func TestOnce_ALostReplay(t *testing.T) {
 	mustRecord(t, mustBegin(t, c.Once("a"), AcquireOptions{}), "done", time.Hour)
 	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.CutAfter)
 	wantRecord(t, c.Once("a"), "done")
-	await(t, "the reply was lost", rule.Hit())
-	eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+	await(t, "the reply to be lost", rule.Hit())
+	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 	wantRecord(t, c.Once("a"), "done")
 }
 
@@ -137,9 +137,9 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 		},
 		"the next has died": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: 3 * time.Second})
-			await(t, "its lease is over", lease.Done())
+			await(t, "its lease to expire", lease.Done())
 			return func(t *testing.T, b *bundle) {
-				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+				eventually(t, "the lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
 				b.wantStored(t, "a", "running", time.Hour)
 			}
 		},
@@ -162,14 +162,14 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 						once = once.WithMarker(running, 50*time.Millisecond)
 					}
 					lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
-					eventually(t, "its lock is over, and its marker", func() bool {
+					eventually(t, "its lock and its marker to expire", func() bool {
 						return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0
 					})
 					check := take(t, b.client(t).Once("a"))
 					if wake == nil {
 						clock.move(time.Hour, time.Hour)
 						wantErr(t, "the late one", lease.Err(), ErrLockLost)
-						eventually(t, "its clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+						eventually(t, "its clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 					} else {
 						wantErr(t, "the late one", wake(lease), ErrLockLost)
 					}
@@ -197,7 +197,7 @@ func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
 			defer b.forget(t, "a")
 			once := c.Once("a").WithMarker(running, time.Hour)
 			lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
-			eventually(t, "its lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "its lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
 			wantRecord(t, once, "running")
 			wantErr(t, "the late one", tc.wake(lease), ErrLockLost)
 			b.wantStored(t, "a", tc.left, time.Hour)
@@ -237,11 +237,11 @@ func TestOnce_AStrayAcquire(t *testing.T) {
 				t.Fatalf("%d clean-ups, want one for the hold", n)
 			}
 			stray.Release()
-			await(t, "the stray was executed", stray.Done())
+			await(t, "the stray to be executed", stray.Done())
 			if taken := len(b.fields(t, "a")) == 1; taken != tc.taken {
 				t.Errorf("the stray has taken the lock: %v", taken)
 			}
-			eventually(t, "the clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+			eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 			b.wantStored(t, "a", tc.left, time.Hour)
 		})
 	}
@@ -286,7 +286,7 @@ func TestOnce_AStrayRecord(t *testing.T) {
 	b.forget(t, "a")
 	next := mustBegin(t, once, AcquireOptions{})
 	stray.Release()
-	await(t, "the stray was executed", stray.Done())
+	await(t, "the stray to be executed", stray.Done())
 	b.wantCount(t, next.Lease, 1)
 	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": next.hold.field})
 	mustRecord(t, next, "second", time.Hour)
@@ -306,19 +306,19 @@ func TestOnce_AGrantForNobody(t *testing.T) {
 			rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
 			ctx, cancel := context.WithCancel(bg)
 			result := acquireOnceAsync(ctx, once, AcquireOptions{LeaseTime: lease})
-			await(t, "Redis has granted it", rule.Hit())
+			await(t, "Redis to grant it", rule.Hit())
 			cancel()
-			if r := await(t, "the caller is let go", result); !errors.Is(r.err, context.Canceled) {
+			if r := await(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
 				t.Fatalf("Acquire: %+v", r)
 			}
 			if b.stored(t, "a")["record"] != "running" {
 				t.Fatal("there is no marker")
 			}
 			if name == "over" {
-				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+				eventually(t, "the lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
 			}
 			rule.Release()
-			eventually(t, "lock and marker are gone", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+			eventually(t, "the lock and the marker to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 		})
 	}
 }
@@ -333,12 +333,12 @@ func TestOnce_AGrantAfterARecord(t *testing.T) {
 	lease := mustBegin(t, once, AcquireOptions{})
 	late := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
 	waiter := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
-	await(t, "the waiter asks", late.Hit())
+	await(t, "the waiter to ask", late.Hit())
 	mustRecord(t, lease, "done", time.Hour)
 	b.forget(t, "a")
 	late.Release()
 	wantAll(t, []<-chan outcome{waiter}, "done")
-	eventually(t, "lock and marker are gone", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+	eventually(t, "the lock and the marker to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 }
 
 // Redis is not to be reached when the holder is done: its record is left as soon as it is back.
@@ -356,7 +356,7 @@ func TestOnce_ARecordIsLeftLater(t *testing.T) {
 	}
 	proxy.Restore()
 	wantAll(t, []<-chan outcome{waiter}, "done")
-	eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 	b.wantStored(t, "a", "done", time.Hour)
 }
 
@@ -379,7 +379,7 @@ func TestOnce_ARecordThatRedisRefuses(t *testing.T) {
 			if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
 				t.Errorf("ReleaseWith on a full Redis: %v", err)
 			}
-			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 			b.rdb.ConfigSet(bg, "maxmemory", "0")
 			b.wantStored(t, "a", marker, time.Hour)
 		})
@@ -395,7 +395,7 @@ func TestOnce_WrongKind(t *testing.T) {
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{LeaseTime: time.Hour})
 	b.rdb.Set(bg, "{a}:record", "something else", 0)
 	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrWrongKind)
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{WaitTime: patience}).err, ErrWrongKind)
 	if v := b.rdb.Get(bg, "{a}:record").Val(); v != "something else" {
 		t.Errorf("the key is %q now", v)
@@ -412,7 +412,7 @@ func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	commands := counter(proxy, runs())
 	proxy.Cut()
 	for _, w := range waiters {
-		if r := await(t, "a waiter is told", w); r.err == nil || errors.Is(r.err, ErrNotAcquired) {
+		if r := await(t, "a waiter to be told", w); r.err == nil || errors.Is(r.err, ErrNotAcquired) {
 			t.Fatalf("a waiter has got %+v", r)
 		}
 	}
@@ -433,7 +433,7 @@ func TestOnce_Levels(t *testing.T) {
 	}{
 		"release": {func(t *testing.T, outer *OnceLease) { mustRelease(t, outer) }, "inner"},
 		"record":  {func(t *testing.T, outer *OnceLease) { mustRecord(t, outer, "outer", time.Minute) }, "outer"},
-		"loss":    {func(t *testing.T, outer *OnceLease) { await(t, "it runs out", outer.Done()) }, "inner"},
+		"loss":    {func(t *testing.T, outer *OnceLease) { await(t, "it to run out", outer.Done()) }, "inner"},
 	} {
 		for _, marker := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, marker %v", name, marker), func(t *testing.T) {
@@ -465,7 +465,7 @@ func TestOnce_Levels(t *testing.T) {
 					mustRelease(t, again.lease)
 				}
 				tc.end(t, outer)
-				eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+				eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 				b.wantStored(t, "a", tc.want, time.Minute)
 				wantRecord(t, once, tc.want)
 			})
@@ -513,7 +513,7 @@ func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 		inner := acquireOnce(outer.Context(), once, AcquireOptions{})
 		other := releaseAsync(outer)
 		mustRecord(t, inner.lease, "done", time.Hour)
-		if err := await(t, "the other level is released", other); err != nil {
+		if err := await(t, "the other level to be released", other); err != nil {
 			t.Fatal(err)
 		}
 		b.wantStored(t, "a", "done", time.Hour)
@@ -528,11 +528,11 @@ func TestOnce_Close(t *testing.T) {
 	c := newLooseClient(t, b.srv.Client(t))
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{})
 	waiter := acquireOnceAsync(bg, c.Once("a"), forever)
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	if err := c.Close(soon(t, 20*time.Millisecond)); err == nil {
 		t.Error("Close has not noticed the holder")
 	}
-	wantErr(t, "the waiter", await(t, "the waiter is let go", waiter).err, ErrClosed)
+	wantErr(t, "the waiter", await(t, "the waiter to be let go", waiter).err, ErrClosed)
 	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrClosed)
 	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{}).err, ErrClosed)
 	b.wantStored(t, "a", "running", time.Hour)

@@ -135,15 +135,15 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	released := make(chan error, 1)
 	before := epochOf(c, "a")
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
-	await(t, "Redis has the record", rule.Hit())
-	eventually(t, "the message is here, and the first waiter has looked at it", func() bool {
+	await(t, "Redis to have the record", rule.Hit())
+	eventually(t, "the first waiter to see the message", func() bool {
 		e := c.lock("a")
 		defer e.unlock()
 		return e.epoch != before && len(e.queue[0].signal) == 0
 	})
 	waiters = append(waiters, waitForRecord(t, c, once, 10)...)
 	rule.Release()
-	if err := await(t, "ReleaseWith returns", released); err != nil {
+	if err := await(t, "ReleaseWith to return", released); err != nil {
 		t.Fatal(err)
 	}
 	wantAll(t, waiters, "done")
@@ -156,11 +156,11 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	lease = mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
 	rule = proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
-	await(t, "Redis has the record", rule.Hit())
+	await(t, "Redis to have the record", rule.Hit())
 	b.forget(t, "a") // whoever asks gets the lock
 	waiters = waitForRecord(t, c, once, 10)
 	rule.Release()
-	if err := await(t, "ReleaseWith returns", released); err != nil {
+	if err := await(t, "ReleaseWith to return", released); err != nil {
 		t.Fatal(err)
 	}
 	wantAll(t, waiters, "done")
@@ -178,14 +178,14 @@ func waitForRecordWith(t *testing.T, c *Client, once *Once, n int, wait time.Dur
 	for range n {
 		waiters = append(waiters, acquireOnceAsync(bg, once, AcquireOptions{WaitTime: wait, LeaseTime: time.Hour}))
 	}
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == all })
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == all })
 	return waiters
 }
 
 func wantAll(t *testing.T, waiters []<-chan outcome, want string) {
 	t.Helper()
 	for _, w := range waiters {
-		if r := await(t, "a waiter is told", w); r.err != nil || r.record != want {
+		if r := await(t, "a waiter to be told", w); r.err != nil || r.record != want {
 			t.Fatalf("a waiter has got %+v, want the record %q", r, want)
 		}
 	}
@@ -239,10 +239,10 @@ func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 
 	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
 	first := acquireOnceAsync(bg, once, AcquireOptions{})
-	await(t, "the first asks", rule.Hit())
+	await(t, "the first to ask", rule.Hit())
 	wantRecord(t, once, "done")
 	second := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
-	eventually(t, "the second waits", func() bool { return c.Stats().Waiting == 2 })
+	eventually(t, "the second to wait", func() bool { return c.Stats().Waiting == 2 })
 	if r := acquireOnce(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1}); r.record != "done" {
 		t.Errorf("one too many: %+v", r)
 	}
@@ -269,11 +269,11 @@ func TestOnce_ALockKnowsNoRecords(t *testing.T) {
 	defer b.forget(t, "a")
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 	plain := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	waiters := append(waitOneMore(t, c, 2), waitOneMore(t, c, 3)...)
 	mustRecord(t, lease, "done", time.Hour)
 	wantAll(t, waiters, "done")
-	next := mustGet(t, "the lock is handed on", plain)
+	next := mustGet(t, "the waiter to be handed the lock", plain)
 	wantBusy(t, c.Once("a")) // the lock comes first
 	wantErr(t, "ReleaseWith of a plain lock", (&OnceLease{next}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 	mustRelease(t, next)
@@ -283,7 +283,7 @@ func TestOnce_ALockKnowsNoRecords(t *testing.T) {
 func waitOneMore(t *testing.T, c *Client, total int) []<-chan outcome {
 	t.Helper()
 	w := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == total })
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == total })
 	return []<-chan outcome{w}
 }
 

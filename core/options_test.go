@@ -96,7 +96,7 @@ func TestLongestDurations(t *testing.T) {
 		t.Errorf("%v remaining", d)
 	}
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: forever})
-	eventually(t, "somebody waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "a waiter", func() bool { return c.Stats().Waiting == 1 })
 	if err := lease.Extend(bg, forever); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestLongestDurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRelease(t, lease)
-	next := mustGet(t, "the waiter gets it", result)
+	next := mustGet(t, "the waiter to get it", result)
 	if err := next.Extend(bg, time.Minute); !errors.Is(err, ErrInvalidOptions) {
 		t.Errorf("Extend of a watchdog lease: %v", err)
 	}
@@ -122,7 +122,7 @@ func TestShortestLease(t *testing.T) {
 			wantErr(t, "Acquire", err, errLate)
 			continue
 		}
-		await(t, "it is over", lease.Done())
+		await(t, "the lease to end", lease.Done())
 		wantErr(t, "Err", lease.Err(), ErrLockLost)
 	}
 }

@@ -122,14 +122,14 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 			"hand-over": func(t *testing.T, b *bundle, c *Client, o *absence) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
-				eventually(t, "the waiter listens, has asked once more, and sleeps", func() bool {
+				eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
 					e := c.lock("a")
 					defer e.unlock()
 					return e.epoch > 0 && len(e.queue) == 1 && e.queue[0].seen == e.epoch && !e.queue[0].asking
 				})
 				o.begin()
 				mustRelease(t, lease)
-				mustRelease(t, mustGet(t, "the lock is handed on", waiting))
+				mustRelease(t, mustGet(t, "the waiter to be handed the lock", waiting))
 			},
 			"extension": func(t *testing.T, b *bundle, c *Client, o *absence) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
@@ -148,7 +148,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 						t.Fatalf("Acquire %d: %v, %v, after %d refusals", i+1, lease, err, n)
 					}
 				}
-				eventually(t, "Redis is back", func() bool {
+				eventually(t, "Redis to be back", func() bool {
 					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 					return err == nil && lease.Release(bg) == nil
 				})
@@ -181,7 +181,7 @@ func TestRedisStaysAway(t *testing.T) {
 		t.Errorf("Release: %v after %s", err, took)
 	}
 	rule.Remove()
-	eventually(t, "it is released", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
 // retrying counts the questions that a caller that waits for ever asks in vain.
@@ -252,15 +252,15 @@ func TestWaitForever_Replies(t *testing.T) {
 			rule := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith("-"+reply+"\r\n"))
 			result := acquireAsync(bg, c.Lock("a"), forever)
 			if !passes {
-				r := await(t, "it is told", result)
+				r := await(t, "the caller to be told", result)
 				if r.err == nil || retries.Load() != 0 {
 					t.Fatalf("%v after %d retries", r.err, retries.Load())
 				}
 				return
 			}
-			eventually(t, "it asks again", func() bool { return retries.Load() >= 3 })
+			eventually(t, "a retry", func() bool { return retries.Load() >= 3 })
 			rule.Remove()
-			mustRelease(t, mustGet(t, "it", result))
+			mustRelease(t, mustGet(t, "the waiter", result))
 		})
 	}
 }
@@ -276,13 +276,13 @@ func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	leaving := acquireAsync(ctx, c.Lock("a"), forever)
 	staying := acquireAsync(bg, c.Lock("b"), forever)
-	eventually(t, "they ask again", func() bool { return retries.Load() >= 4 })
+	eventually(t, "retries", func() bool { return retries.Load() >= 4 })
 	cancel()
-	wantErr(t, "the one whose context ends", await(t, "it leaves", leaving).err, context.Canceled)
+	wantErr(t, "the one whose context ends", await(t, "it to leave", leaving).err, context.Canceled)
 	if err := c.Close(bg); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	wantErr(t, "the other one", await(t, "it ends", staying).err, ErrClosed)
+	wantErr(t, "the other one", await(t, "it to end", staying).err, ErrClosed)
 }
 
 // Several locks as one wait through an outage as well, of the first server and of another.
@@ -303,13 +303,13 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 			proxy.Cut()
 			other := map[string]string{"a": "b", "b": "a"}[cut]
 			result := acquireAsync(bg, MultiLock(here.Lock(other), away.Lock(cut)), forever)
-			eventually(t, "it asks again", func() bool { return retries.Load()+refused.Load() >= 4 })
+			eventually(t, "a retry", func() bool { return retries.Load()+refused.Load() >= 4 })
 			_, err := MultiLock(here.Lock("c"), away.Lock("d")).Acquire(bg, AcquireOptions{WaitTime: time.Minute})
 			if f := faultOf(err); f == nil || !f.Heals {
 				t.Errorf("one that waits for a minute: %v, want the trouble with Redis", err)
 			}
 			proxy.Restore()
-			mustRelease(t, mustGet(t, "all of them", result))
+			mustRelease(t, mustGet(t, "all the locks", result))
 		})
 	}
 }

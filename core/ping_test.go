@@ -180,7 +180,7 @@ func TestPing_WhatIsWrong(t *testing.T) {
 			test.breaks(t, b)
 			wantPing(t, c, test.says...)
 			test.mends(t, b)
-			eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+			eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 		})
 	}
 }
@@ -206,7 +206,7 @@ func TestPing_NoAnswer(t *testing.T) {
 	defer cancel()
 	wantErr(t, "Ping with a short deadline", c.Ping(ctx), context.DeadlineExceeded)
 	proxy.Restore()
-	eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+	eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 }
 
 // Redis answers the scripts of locks, but not a command that Ping tries beside them.
@@ -216,7 +216,7 @@ func TestPing_NoAnswerToCommands(t *testing.T) {
 	for _, command := range []string{"HKEYS", "SUBSCRIBE"} {
 		c, proxy := b.proxiedWith(t, readTimeout(2*time.Second), commandTimeout(2*time.Second))
 		held := proxy.On(command, 1, redistest.HoldReply)
-		eventually(t, "the reply is held", func() bool {
+		eventually(t, "the reply to be held", func() bool {
 			wantPing(t, c, "Redis does not answer in time")
 			select {
 			case <-held.Hit():
@@ -226,7 +226,7 @@ func TestPing_NoAnswerToCommands(t *testing.T) {
 			}
 		})
 		held.Release()
-		eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+		eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 	}
 }
 

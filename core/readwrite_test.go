@@ -46,7 +46,7 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 		}
 		waiting = append(waiting, acquireAsync(bg, client.ReadWriteLock("a").Read(), forever))
 	}
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == 10 && other.Stats().Waiting == 10 && c.Stats().Channels == 1 })
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == 10 && other.Stats().Waiting == 10 && c.Stats().Channels == 1 })
 	mustRelease(t, granted)
 	readers = readers[:0]
 	for _, w := range waiting {
@@ -74,7 +74,7 @@ func TestDowngradeAndUpgrade(t *testing.T) {
 	reader := acquireAsync(bg, other.ReadWriteLock("a").Read(), forever)
 	awaitWaiter(t, other)
 	mustRelease(t, again) // and the reader is told, though the lock is not free
-	next := mustGet(t, "the downgrade lets readers in", reader)
+	next := mustGet(t, "the reader that waited for the downgrade", reader)
 	if fields := b.fields(t, "a"); fields["mode"] != "read" || len(fields) != 3 {
 		t.Errorf("after the downgrade: %v", fields)
 	}
@@ -139,7 +139,7 @@ func TestAStrayOfAWriterLeavesTheReader(t *testing.T) {
 			read := mustTake(t, owner, l.Read(), AcquireOptions{})
 			arrives := func() {
 				stray.Release()
-				await(t, "the stray was executed", stray.Done())
+				await(t, "the stray to be executed", stray.Done())
 			}
 			if early {
 				arrives()
@@ -178,9 +178,9 @@ func TestAFailedDowngradeIsToldAgain(t *testing.T) {
 					t.Error("the release was told, and was not to be")
 				}
 			}
-			await(t, "the write side has ended", write.Done())
+			await(t, "the write side to end", write.Done())
 			tries := proxy.Count("EVALSHA")
-			eventually(t, "it is told more often than within CommandTimeout", func() bool { return proxy.Count("EVALSHA") > tries+25 })
+			eventually(t, "more retries than fit in CommandTimeout", func() bool { return proxy.Count("EVALSHA") > tries+25 })
 			down.Remove()
 			mustRelease(t, mustGet(t, "another reader", acquireAsync(bg, b.client(t).ReadWriteLock("a").Read(), AcquireOptions{WaitTime: patience})))
 			wantHeld(t, read)
@@ -198,7 +198,7 @@ func TestARenewalComesAfterTheDowngrade(t *testing.T) {
 	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
 	late := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
 	c.dog.RenewAll()
-	await(t, "a renewal is on its way", late.Hit())
+	await(t, "a renewal to be on its way", late.Hit())
 	mustRelease(t, write)
 	late.Release()
 	awaitRenewals(t, read)
@@ -216,11 +216,11 @@ func TestARenewalDuringTheDowngrade(t *testing.T) {
 	down := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldReply)
 	defer down.Release()
 	released := releaseAsync(write)
-	await(t, "the downgrade is done", down.Hit())
+	await(t, "the downgrade to be done", down.Hit())
 	c.dog.RenewAll()
 	awaitRenewals(t, read)
 	down.Release()
-	if err := await(t, "the writer has released it", released); err != nil {
+	if err := await(t, "the writer to release it", released); err != nil {
 		t.Error(err)
 	}
 	mustRelease(t, read)
@@ -364,7 +364,7 @@ func TestReadersAreRenewed(t *testing.T) {
 		b.expire(t, key, short)
 	}
 	for _, key := range keys {
-		eventually(t, key+" is renewed", func() bool { return b.pttl(t, key) > short })
+		eventually(t, key+" to be renewed", func() bool { return b.pttl(t, key) > short })
 	}
 	if ttl := b.pttl(t, foreign); ttl > short {
 		t.Errorf("somebody else's reader was renewed to %s", ttl)
@@ -391,7 +391,7 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 			if err := b.rdb.Del(bg, key).Err(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the time-out key is put back", func() bool { return b.pttl(t, key) > 0 })
+			eventually(t, "the time-out key to be put back", func() bool { return b.pttl(t, key) > 0 })
 			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{}))
 			wantErr(t, "a writer beside the reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			wantHeld(t, read)
@@ -423,7 +423,7 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 					}
 				}
 				for _, key := range keys {
-					eventually(t, key+" has its time again", func() bool { return b.pttl(t, key) > want })
+					eventually(t, key+" to have its time again", func() bool { return b.pttl(t, key) > want })
 				}
 			}
 			wantHeld(t, read)
@@ -443,7 +443,7 @@ func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	if err := b.rdb.PExpire(bg, "a", 600*time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it has the time of the long one again", func() bool { return b.pttl(t, "a") > time.Minute })
+	eventually(t, "the long lease's time to live", func() bool { return b.pttl(t, "a") > time.Minute })
 	awaitRenewals(t, watched)
 	mustRelease(t, long)
 	awaitRenewals(t, watched)
@@ -454,7 +454,7 @@ func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	if n := c.Stats().Renewals; n != 1 { // as a reader, for as long as it lasts
 		t.Errorf("%d renewals", n)
 	}
-	await(t, "it ends by itself", watched.Done())
+	await(t, "it to end by itself", watched.Done())
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("%d renewals after the end", n)
 	}

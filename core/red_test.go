@@ -67,8 +67,8 @@ func (v *voters) wantFree(t testing.TB, name string, down ...int) {
 		if slices.Contains(down, i) {
 			continue
 		}
-		eventually(t, fmt.Sprintf("%s is free on master %d", name, i), func() bool { return len(b.fields(t, name)) == 0 })
-		eventually(t, fmt.Sprintf("client %d is idle", i), func() bool { return v.clients[i].Stats() == Stats{} })
+		eventually(t, fmt.Sprintf("%s to be free on master %d", name, i), func() bool { return len(b.fields(t, name)) == 0 })
+		eventually(t, fmt.Sprintf("client %d to be idle", i), func() bool { return v.clients[i].Stats() == Stats{} })
 	}
 }
 
@@ -97,7 +97,7 @@ func askRed(ctx context.Context, red Locker, opts AcquireOptions) (lease *Lease,
 // takeAll acquires until all members are held: on a slow machine one may have answered too late.
 func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
-	eventually(t, "all members are held", func() bool {
+	eventually(t, "all members to be held", func() bool {
 		lease = mustTake(t, bg, l, opts)
 		if allPresent(lease) {
 			return true
@@ -265,14 +265,14 @@ func TestRedLockOutlivesMasters(t *testing.T) {
 			}
 			stop(0)
 			stop(1)
-			eventually(t, "two members are lost", func() bool { return present(lease) == 3 })
+			eventually(t, "two members to be lost", func() bool { return present(lease) == 3 })
 			for i := 2; i < 5; i++ {
 				v.bundles[i].eventuallyRenewed(t, "r")
 			}
 			wantHeld(t, lease)
 			stop(2)
 			wantLost(t, lease)
-			await(t, "a bound context ends", bound.Done())
+			await(t, "a bound context to end", bound.Done())
 			if cause := context.Cause(bound); cause != ErrLockLost {
 				t.Errorf("cause of a bound context: %v", cause)
 			}
@@ -299,14 +299,14 @@ func TestRedLockComesBackToMasters(t *testing.T) {
 	lease := mustTake(t, ctx, v.red("r"), AcquireOptions{WaitTime: patience})
 	cancel() // the caller's affair: the lease is held until its release
 	mustRelease(t, busy)
-	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	v.bundles[1].srv.Kill(t)
-	eventually(t, "one is lost", func() bool { return present(lease) == 2 })
+	eventually(t, "one member to be lost", func() bool { return present(lease) == 2 })
 	v.bundles[1].srv.Restart(t)
-	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	v.bundles[1].wantLocked(t, "r")
 	v.bundles[2].free(t, "r")
-	eventually(t, "the third is lost and acquired again", func() bool { return present(lease) == 3 && len(v.bundles[2].fields(t, "r")) == 1 })
+	eventually(t, "the third member to be acquired again", func() bool { return present(lease) == 3 && len(v.bundles[2].fields(t, "r")) == 1 })
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err() = %v", err)
 	}
@@ -314,7 +314,7 @@ func TestRedLockComesBackToMasters(t *testing.T) {
 	// Without renewal there is nothing to come back to.
 	lease.StopRenewal()
 	v.bundles[0].free(t, "r")
-	eventually(t, "the lease ends", func() bool { return lease.Err() != nil })
+	eventually(t, "the lease to end", func() bool { return lease.Err() != nil })
 	v.wantFree(t, "r")
 }
 
@@ -390,7 +390,7 @@ func TestRedLockWaits(t *testing.T) {
 
 	waiting := acquireAsync(bg, other.red("r"), forever)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the lock is granted", waiting))
+	mustRelease(t, mustGet(t, "the lock to be granted", waiting))
 	v.wantFree(t, "r")
 	other.wantFree(t, "r")
 }
@@ -430,7 +430,7 @@ func TestRedLockOfClientsThatClose(t *testing.T) {
 		clients = append(clients, newLooseClient(t, b.srv.Client(t)))
 	}
 	lease := mustTake(t, bg, RedLock((&voters{clients: clients}).locks("r")...), AcquireOptions{WaitTime: patience})
-	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	gone, cancel := context.WithCancel(bg)
 	cancel()
 	_ = clients[0].Close(gone)
@@ -451,13 +451,13 @@ func TestRedLockDoesNotQueue(t *testing.T) {
 	plain := b.client(t)
 	stuck := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 	waiting := acquireAsync(bg, c.Lock("a"), forever)
-	await(t, "the first in the queue asks", stuck.Hit())
+	await(t, "the first in the queue to ask", stuck.Hit())
 	lease := mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
-	eventually(t, "a is held", func() bool { return present(lease) == 3 })
+	eventually(t, "a to be held", func() bool { return present(lease) == 3 })
 	stuck.Release()
 	awaitWaiter(t, c)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "a is granted", waiting))
+	mustRelease(t, mustGet(t, "the waiter for a", waiting))
 
 	// Nobody else is here: the name is remembered for as long as it takes.
 	for range 5 {
@@ -489,7 +489,7 @@ func TestRedLockNested(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		if opts.LeaseTime == 0 {
-			eventually(t, "all six are held again", func() bool { return allPresent(lease) })
+			eventually(t, "all six to be held again", func() bool { return allPresent(lease) })
 			mustRelease(t, lease)
 		} else {
 			if _, err := c.Lock("d").ForceUnlock(bg); err != nil {
@@ -497,7 +497,7 @@ func TestRedLockNested(t *testing.T) {
 			}
 			wantLost(t, lease)
 		}
-		eventually(t, "nothing is held", func() bool { return c.Stats().Held == 0 })
+		eventually(t, "all locks to be released", func() bool { return c.Stats().Held == 0 })
 	}
 }
 

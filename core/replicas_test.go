@@ -39,7 +39,7 @@ func (b *bundle) replica(t *testing.T) (*redistest.Server, *redis.Client) {
 // awaitReplica waits until a replica confirms what is written.
 func (b *bundle) awaitReplica(t *testing.T) {
 	t.Helper()
-	eventually(t, "a replica listens", func() bool {
+	eventually(t, "a replica to listen", func() bool {
 		pipe := b.rdb.Pipeline()
 		pipe.Set(bg, "up", 1, time.Minute)
 		pipe.Del(bg, "up")
@@ -150,8 +150,8 @@ func TestReplicas_TooFew(t *testing.T) {
 					t.Errorf("Acquire: %v, %v", lease, err)
 				}
 			})
-			eventually(t, "what was granted is released", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
-			eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+			eventually(t, "what was granted to be released", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 		})
 	}
 }
@@ -167,7 +167,7 @@ func TestReplicas_ComeBack(t *testing.T) {
 	wantErr(t, "Acquire", err, ErrNotReplicated)
 	srv.Restart(t)
 	b.awaitReplica(t)
-	eventually(t, "a lock is granted", func() bool {
+	eventually(t, "a lock to be granted", func() bool {
 		lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
 		if err != nil {
 			return false // 200ms are not much on a slow machine
@@ -189,12 +189,12 @@ func TestReplicas_WaitersAreTold(t *testing.T) {
 	for range 100 {
 		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), forever))
 	}
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == len(waiting) })
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == len(waiting) })
 	srv.Freeze(t)
 	began := time.Now()
 	mustRelease(t, theirs)
 	for _, result := range waiting {
-		wantErr(t, "Acquire", await(t, "the waiter is told", result).err, ErrNotReplicated)
+		wantErr(t, "Acquire", await(t, "the waiter to be told", result).err, ErrNotReplicated)
 	}
 	if took := time.Since(began); took > 100*200*time.Millisecond/2 {
 		t.Errorf("it took %v: one after another", took)
@@ -208,7 +208,7 @@ func TestReplicas_ReentryAndExtension(t *testing.T) {
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1))
 	var lease *Lease
-	eventually(t, "a lock is granted", func() (ok bool) {
+	eventually(t, "a lock to be granted", func() (ok bool) {
 		var err error
 		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 		return err == nil
@@ -239,13 +239,13 @@ func TestReplicas_Renewals(t *testing.T) {
 		o.Observer.RenewFailed = func(_ context.Context, e Event) { failed <- e.Err }
 	})
 	var lease *Lease
-	eventually(t, "a lock is granted", func() (ok bool) {
+	eventually(t, "a lock to be granted", func() (ok bool) {
 		var err error
 		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
 		return err == nil
 	})
 	deadline := lease.Remaining()
-	eventually(t, "it is renewed while the replica confirms it", func() bool {
+	eventually(t, "a renewal that the replica confirms", func() bool {
 		left := lease.Remaining()
 		longer := left > deadline
 		deadline = left
@@ -255,7 +255,7 @@ func TestReplicas_Renewals(t *testing.T) {
 	srv.Freeze(t)
 	wantErr(t, "a renewal", await(t, "a renewal fails", failed), ErrNotReplicated)
 	b.wantCount(t, lease, 1) // Redis has renewed it
-	await(t, "the lease ends", lease.Done())
+	await(t, "the lease to end", lease.Done())
 	wantErr(t, "Err", lease.Err(), ErrLockLost)
 	wantErr(t, "Context", context.Cause(lease.Context()), ErrLockLost)
 }
@@ -273,10 +273,10 @@ func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	srv.Freeze(t)
 	proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	eventually(t, "Redis has granted it", func() bool { return len(b.fields(t, "a")) == 1 })
+	eventually(t, "Redis to grant it", func() bool { return len(b.fields(t, "a")) == 1 })
 	srv.Thaw(t)
-	wantErr(t, "Acquire", await(t, "Acquire returns", result).err, ErrNotReplicated)
-	eventually(t, "it is released", func() bool { return len(b.fields(t, "a")) == 0 })
+	wantErr(t, "Acquire", await(t, "Acquire to return", result).err, ErrNotReplicated)
+	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
 	closeNow(t, c) // the hold is in doubt, and its second release would be awaited
 }
 
@@ -291,7 +291,7 @@ func TestReplicas_Cluster(t *testing.T) {
 			t.Errorf("Acquire: %v, %v", lease, err)
 		}
 	})
-	eventually(t, "what was granted is released", func() bool { return c.Stats() == Stats{} })
+	eventually(t, "what was granted to be released", func() bool { return c.Stats() == Stats{} })
 	for i := range 50 {
 		if n := cluster.Exists(bg, fmt.Sprint("k", i)).Val(); n != 0 {
 			t.Errorf("k%d is left", i)
@@ -339,7 +339,7 @@ func TestReplicas_HandOver(t *testing.T) {
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1), pollInterval(time.Hour))
 	var lease *Lease
-	eventually(t, "a lock is granted", func() (ok bool) {
+	eventually(t, "a lock to be granted", func() (ok bool) {
 		var err error
 		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 		return err == nil
@@ -352,7 +352,7 @@ func TestReplicas_HandOver(t *testing.T) {
 	srv.Freeze(t)
 	mustRelease(t, lease)
 	for _, result := range waiting {
-		wantErr(t, "Acquire", await(t, "the waiter is told", result).err, ErrNotReplicated)
+		wantErr(t, "Acquire", await(t, "the waiter to be told", result).err, ErrNotReplicated)
 	}
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }

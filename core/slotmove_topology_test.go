@@ -118,7 +118,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	})
 	s.refuseOthers()
 	s.takeFresh()
-	eventually(t, "a lease and a half is over", func() bool { return time.Since(begun) > 3*lease/2 })
+	eventually(t, "more than a lease to pass", func() bool { return time.Since(begun) > 3*lease/2 })
 	s.stayHeld()
 	s.release(false)
 	s.mustHave((*slotMoveLock).heard)
@@ -130,7 +130,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	s.release(true)
 	s.mustHave(func(l *slotMoveLock) bool { return l.outlasts })
 	s.releaseFresh()
-	if record := await(t, "the record is left in the background", found); record != "done" {
+	if record := await(t, "the record to be left in the background", found); record != "done" {
 		t.Errorf("the waiter found %q", record)
 	}
 }

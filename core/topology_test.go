@@ -92,7 +92,7 @@ func (top *topology) listening(t testing.TB) (channels []string) {
 // awaitListener waits until there is a subscriber of a lock's channel.
 func (top *topology) awaitListener(t testing.TB, name string) {
 	t.Helper()
-	eventually(t, "somebody listens for "+name, func() bool {
+	eventually(t, "a subscriber to "+name, func() bool {
 		return slices.ContainsFunc(top.listening(t), func(c string) bool { return strings.Contains(c, name) })
 	})
 }
@@ -204,7 +204,7 @@ func topologyWaiting(t *testing.T, top *topology, name string, kind lockKind) {
 		waiting := acquireAsync(bg, kind.rival(waiter, name), AcquireOptions{WaitTime: patience})
 		top.awaitListener(t, name)
 		mustRelease(t, lease)
-		mustHave(t, "the waiter was not woken", waiting)
+		mustHave(t, "the waiter to be woken", waiting)
 	}
 }
 
@@ -216,7 +216,7 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 		leases = append(leases, mustTake(t, bg, kind.lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
 	}
 	begun := time.Now()
-	eventually(t, "more than a lease is over", func() bool { return time.Since(begun) > lease*5/4 })
+	eventually(t, "more than a lease to pass", func() bool { return time.Since(begun) > lease*5/4 })
 	for i := range leases {
 		_, err := kind.rival(other, fmt.Sprint(name, i)).Acquire(bg, AcquireOptions{})
 		wantErr(t, "Acquire of a lock that is renewed", err, ErrNotAcquired)
@@ -232,7 +232,7 @@ func topologyLoss(t *testing.T, top *topology, name string, kind lockKind) {
 	if err := top.connect(t).Del(bg, name).Err(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the loss is noticed", lease.Done())
+	await(t, "the loss to be noticed", lease.Done())
 	wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{}))
@@ -318,7 +318,7 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 		default:
 		}
 		_ = lease.Release(bg) // an error says that it is released in the background
-		mustHave(t, kindName+": the waiter was not woken after the failover", waiting[kindName])
+		mustHave(t, kindName+": the waiter to be woken after the failover", waiting[kindName])
 	}
 	load.end()
 }
@@ -361,17 +361,17 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), forever)
 	}
 	for _, c := range waiters {
-		eventually(t, "they wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(lockKinds) })
+		eventually(t, "the callers to wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(lockKinds) })
 	}
 	old.Kill(t)
 	top.masterOf(t, tag, old)
-	eventually(t, "the holder finds the new master", func() bool {
+	eventually(t, "the holder to find the new master", func() bool {
 		_, err := holder.Lock(tag).IsLocked(bg)
 		return err == nil
 	})
 
 	for _, d := range doubles {
-		got := await(t, d.name+": the waiter asks the new master", d.waiting)
+		got := await(t, d.name+": the waiter to ask the new master", d.waiting)
 		if got.err != nil {
 			t.Fatalf("%s: %v", d.name, got.err)
 		}
@@ -389,7 +389,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 		mustRelease(t, got.lease)
 		wantErr(t, d.name+": Release by who had it from the old master", d.lease.Release(bg), ErrLockLost)
 	}
-	await(t, "the first holder is told", told.Done())
+	await(t, "the first holder to be told", told.Done())
 	wantErr(t, "cause of its context", context.Cause(told.Context()), ErrLockLost)
 	return old
 }

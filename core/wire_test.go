@@ -284,7 +284,7 @@ func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 			return err
 		},
 		"its end": func(l *Lease) error {
-			await(t, "its time is over", l.Done())
+			await(t, "its time to be over", l.Done())
 			return l.Err()
 		},
 	} {
@@ -311,13 +311,13 @@ func TestWire_OneWaiterOfEachClient(t *testing.T) {
 		waiting = append(waiting, acquireAsync(ctx, c.Lock("a"), forever))
 	}
 	channel := "redisson_lock__channel:{a}"
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == 5 })
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == 5 })
 	listened(t, c, "a") // it has asked again after the subscription
 	for i, message := range []string{"0", "1", "gibberish"} {
 		if err := b.rdb.Publish(bg, channel, message).Err(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the first asks again", func() bool { return tries() >= 3+i })
+		eventually(t, "the first to ask again", func() bool { return tries() >= 3+i })
 		listened(t, c, "a")
 	}
 	if n := tries(); n != 5 {
@@ -325,7 +325,7 @@ func TestWire_OneWaiterOfEachClient(t *testing.T) {
 	}
 	cancel()
 	for _, result := range waiting {
-		await(t, "a waiter goes", result)
+		await(t, "a waiter to leave", result)
 	}
 	j.mustUnlock(t, "a", 1)
 }
@@ -343,7 +343,7 @@ func TestWire_NameMapper(t *testing.T) {
 			waiter := acquireAsync(bg, kind.rival(other, name), forever)
 			awaitWaiter(t, other)
 			var channels []string
-			eventually(t, "it listens", func() bool {
+			eventually(t, "the waiter to subscribe", func() bool {
 				channels = b.rdb.PubSubChannels(bg, "*").Val()
 				return len(channels) > 0
 			})
@@ -357,7 +357,7 @@ func TestWire_NameMapper(t *testing.T) {
 				}
 			}
 			mustRelease(t, lease)
-			mustRelease(t, mustGet(t, "the waiter is told", waiter))
+			mustRelease(t, mustGet(t, "the waiter to be told", waiter))
 		}
 	})
 }
@@ -386,7 +386,7 @@ func TestWire_PublishModes(t *testing.T) {
 			}
 			holder, waiter := b.client(t, mode(test.holder)), b.client(t, mode(test.waiter))
 			t.Cleanup(func() {
-				eventually(t, "no sharded channel is left", func() bool {
+				eventually(t, "the sharded channels to go", func() bool {
 					return len(b.rdb.PubSubShardChannels(bg, "*").Val()) == 0
 				})
 			})
@@ -394,7 +394,7 @@ func TestWire_PublishModes(t *testing.T) {
 			lease := mustAcquire(t, holder, "order", AcquireOptions{LeaseTime: time.Hour})
 			waiting := acquireAsync(bg, waiter.Lock("order"), forever)
 			const channel = "redisson_lock__channel:{order}"
-			eventually(t, "the waiter listens where it should", func() bool {
+			eventually(t, "the waiter to subscribe to the right channels", func() bool {
 				return (b.rdb.PubSubNumSub(bg, channel).Val()[channel] == 1) == test.plain &&
 					(b.rdb.PubSubShardNumSub(bg, channel).Val()[channel] == 1) == test.sharded
 			})
