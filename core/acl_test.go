@@ -15,7 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// aclKinds are the locks that the user of docs/redisson.md may use: what one holds, and what another waits for.
+// aclKinds are the locks that the user of docs/redisson.md may use: one that is held, and one that
+// has to wait for it.
 var aclKinds = map[string]struct {
 	held, wanted func(c *Client, name string) *Lock
 }{
@@ -35,8 +36,9 @@ type aclSite struct {
 	connect func(t *testing.T) redis.UniversalClient // as that user
 }
 
-// The user that docs/redisson.md shows is allowed all that locks do, of each kind and with each way to publish: nothing is
-// denied, not even what would have been ignored. And it is allowed no command that none of them needs.
+// The user in docs/redisson.md may do all that locks do, for every kind and publish mode: Redis
+// denies nothing, not even what would have been ignored. The user has no command that locks do not
+// need.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -54,8 +56,8 @@ func TestACL(t *testing.T) {
 	site.wantUsed(t, rights)
 }
 
-// In a cluster it is allowed what the Redis client wants to know of that, too.
-func TestACLInACluster(t *testing.T) {
+// In a cluster the user may also run what the Redis client runs to find the slots.
+func TestACL_Cluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	site := &aclSite{connect: func(t *testing.T) redis.UniversalClient {
@@ -97,7 +99,7 @@ func (s *aclSite) setUser(t *testing.T, rules string) []string {
 	return words[3:]
 }
 
-// useEverything does with locks of each kind what can be done.
+// useEverything does all that can be done with locks of each kind.
 func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 	for kind, lock := range aclKinds {
 		t.Run(fmt.Sprintf("%s, mode %d", kind, publish), func(t *testing.T) {
@@ -129,7 +131,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 	})
 }
 
-// client is a client of that user. It is closed, and idle, when the test ends.
+// client returns a lock client of that user. It must be idle when the test ends.
 func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 	t.Helper()
 	c := newLooseClient(t, s.connect(t), func(o *Options) {
@@ -150,7 +152,8 @@ func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 	return c
 }
 
-// wantUsed fails the test if the user was denied anything, or if it has not used one of its commands.
+// wantUsed fails the test if Redis denied the user anything, or if a command of the user was not
+// used.
 func (s *aclSite) wantUsed(t *testing.T, rights []string) {
 	t.Helper()
 	for _, node := range s.nodes {
@@ -170,7 +173,7 @@ func (s *aclSite) wantUsed(t *testing.T, rights []string) {
 	}
 }
 
-// commands is what Redis counts of commands.
+// commands returns Redis's statistics of commands.
 func (s *aclSite) commands() (stats string) {
 	for _, node := range s.nodes {
 		stats += node.Info(bg, "commandstats").Val()
@@ -178,7 +181,8 @@ func (s *aclSite) commands() (stats string) {
 	return stats
 }
 
-// enterAndLook takes a lock, enters it again, extends it, has the watchdog renew it, and asks all that can be asked.
+// enterAndLook acquires a lock, waits for a renewal, enters it again, extends it, and calls the
+// queries.
 func enterAndLook(t *testing.T, lock *Lock) {
 	t.Helper()
 	ctx := WithOwner(bg)
@@ -203,8 +207,9 @@ func enterAndLook(t *testing.T, lock *Lock) {
 	mustRelease(t, first)
 }
 
-// goOn hands a lock on within a client, after a streak, for which somebody counts who listens. A waiter that is just asking is
-// not handed it: then there is a next time.
+// goOn hands a lock over within a client at the end of a streak, when the client counts the
+// subscribers. It tries again if the waiter was asking at that moment, and so was not handed the
+// lock.
 func goOn(t *testing.T, s *aclSite, lock *Lock) {
 	t.Helper()
 	if lock.kind.shared {
@@ -225,7 +230,7 @@ func goOn(t *testing.T, s *aclSite, lock *Lock) {
 	})
 }
 
-// handOver releases a lock to another client, in which two wait for it.
+// handOver releases a lock to another client, which has two waiters.
 func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
 	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
@@ -249,7 +254,7 @@ func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	}
 }
 
-// waitInVain waits for a lock in vain, behind somebody who gets it.
+// waitInVain has a waiter leave the queue behind another one, which gets the lock.
 func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
 	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
@@ -271,7 +276,7 @@ func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	mustHave(t, "the waiter to get the lock", patient)
 }
 
-// length is that of a list, wherever it is.
+// length returns the length of a list on whichever node has it.
 func (s *aclSite) length(key string) (n int64) {
 	for _, node := range s.nodes {
 		n = max(n, node.LLen(bg, key).Val()) // 0 where it is not
@@ -279,7 +284,7 @@ func (s *aclSite) length(key string) (n int64) {
 	return n
 }
 
-// force frees a lock that another client holds, as soon as those who gave up have left the queue of a fair lock.
+// force unlocks a lock of another client, once all waiters have left the queue of a fair lock.
 func force(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
 	lease := mustTake(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
@@ -292,7 +297,7 @@ func force(t *testing.T, mine, theirs *Lock) {
 	}
 }
 
-// downgrade turns a write lock into a read lock, which it shares then.
+// downgrade turns a write lock into a read lock, which another client then shares.
 func downgrade(t *testing.T, mine, theirs *ReadWriteLock) {
 	t.Helper()
 	ctx := WithOwner(bg)

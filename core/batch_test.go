@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A flightCounter is a hook that counts round trips with scripts.
+// A flightCounter is a hook that counts round trips of scripts.
 type flightCounter struct {
 	flying    atomic.Int64
 	pipelines atomic.Int64 // of more than one command, so far
@@ -55,8 +55,8 @@ func (f *flightCounter) count(cmds ...redis.Cmder) {
 	}
 }
 
-// Calls that share a pipeline, or a command, have nothing else in common: errors, refusals and scripts that Redis does not know are each
-// caller's own.
+// Calls that share a pipeline or a command share nothing else: each caller gets its own error,
+// refusal or NOSCRIPT.
 func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -116,7 +116,8 @@ func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	}
 }
 
-// A connection that dies or goes deaf under a pipeline makes all of it unknown, and each of its calls is repeated.
+// A connection that breaks or goes mute under a pipeline leaves the outcome of every call in it
+// unknown. Each call is retried.
 func TestBatch_DeadConnection(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
@@ -152,7 +153,7 @@ func TestBatch_DeadConnection(t *testing.T) {
 	}
 }
 
-// A Redis that stands still for a while delays callers, no more.
+// A Redis that pauses delays its callers, and does no other harm.
 func TestBatch_ClientPause(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -184,8 +185,8 @@ func TestBatch_ClientPause(t *testing.T) {
 	eventually(t, "100 cycles afterwards", func() bool { return cycles.Load() > before+100 })
 }
 
-// Callers leave while Redis does not answer. Those whose call is still queued have sent nothing and leave nothing; what
-// was sent is found out about behind them, and released.
+// Callers leave while Redis does not answer. A call that was still queued is never sent. A call
+// that was sent is cleaned up in the background.
 func TestBatch_CallersLeave(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -232,7 +233,7 @@ func TestBatch_CallersLeave(t *testing.T) {
 	}
 }
 
-// Renewals go on when no other call gets through.
+// Renewals get through when no other call does.
 func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -258,7 +259,8 @@ func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// Close comes while hundreds are at it: each gets an answer, and nothing is left, neither here nor in Redis.
+// Close under the load of hundreds of callers answers each of them, and leaves nothing here or in
+// Redis.
 func TestBatch_CloseUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -294,7 +296,7 @@ func TestBatch_CloseUnderLoad(t *testing.T) {
 	}
 }
 
-// One master of three does not answer: locks of the others are taken and released as ever.
+// While one of three masters does not answer, locks on the other two work.
 func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	t.Parallel()
 	servers, cluster := startCluster(t)
@@ -344,7 +346,7 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	closeNow(t, c)
 }
 
-// A slot is on its way to another node, and then there: locks in it are taken, renewed and released all the time.
+// Locks in a slot work before, while and after it moves to another node.
 func TestBatch_SlotMoves(t *testing.T) {
 	t.Parallel()
 	for name, acks := range map[string]int{"alone": 0, "with replicas": 1} {

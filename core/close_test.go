@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// closeAsync calls Close on a goroutine and returns when it has begun.
+// closeAsync calls Close on a goroutine and returns once Close has begun.
 func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
@@ -25,7 +25,7 @@ func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
 	return result
 }
 
-// wantClosed checks that a closed client has nothing at hand, and Redis nothing of it.
+// wantClosed checks that a closed client has nothing left to do and has left nothing in Redis.
 func (b *bundle) wantClosed(t testing.TB, c *Client) {
 	t.Helper()
 	empty(t, b, c)
@@ -34,7 +34,7 @@ func (b *bundle) wantClosed(t testing.TB, c *Client) {
 	wantErr(t, "Acquire after Close", err, ErrClosed)
 }
 
-// empty fails the test unless a closed client has left nothing, here and in Redis.
+// empty fails the test if a closed client has left anything here or in Redis.
 func empty(t testing.TB, b *bundle, c *Client) {
 	t.Helper()
 	if s := c.Stats(); s != (Stats{}) {
@@ -46,7 +46,7 @@ func empty(t testing.TB, b *bundle, c *Client) {
 	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
-// loadScripts has Redis know the scripts already, so that each try is one EVALSHA.
+// loadScripts loads every script into Redis, so that each attempt is one EVALSHA.
 func (b *bundle) loadScripts(t testing.TB) {
 	t.Helper()
 	for _, s := range allScripts {
@@ -62,7 +62,8 @@ func soon(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// A release that is under way when the context of Close ends is waited for, and no lock was left held then.
+// Close waits for a release that is under way when its context ends, and does not count that lock
+// as held.
 func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -84,7 +85,7 @@ func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	}
 }
 
-// While Close waits, holders go on as before, and nobody new gets in.
+// While Close waits, holders go on as before and nothing new is acquired.
 func TestClose_RefusesNewWork(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -134,7 +135,7 @@ func TestClose_RefusesNewWork(t *testing.T) {
 	}
 }
 
-// Waiters of every kind leave at once, and what they may have been granted is freed.
+// Waiters in every state leave at once, and what they may have been granted is released.
 func TestClose_WakesWaiters(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -171,7 +172,8 @@ func TestClose_WakesWaiters(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// What is still held when Close's ctx ends is taken away: the holders know it before Redis does.
+// Close ends the leases that are still held when its context ends. The holders know before Redis
+// does.
 func TestClose_EndsTheRest(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -225,7 +227,7 @@ func TestClose_EndsTheRest(t *testing.T) {
 	}
 }
 
-// A clean-up that waits for a stray is run once, at once.
+// A clean-up that waits for a stray runs once more, at once.
 func TestClose_RunsPendingCleanups(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -253,7 +255,7 @@ func TestClose_RunsPendingCleanups(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// What could not be told to Redis before is told when it is there again, at the latest now.
+// Close sends what Redis could not be sent before.
 func TestClose_RunsFailedCleanups(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -283,7 +285,7 @@ func TestClose_RunsFailedCleanups(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// Without Redis, Close does not wait for it for ever; the leases run out.
+// Without Redis, Close gives up after a while, and the leases expire.
 func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*redistest.Proxy){
@@ -325,7 +327,7 @@ func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 	}
 }
 
-// A release that is on its way when Close's time is over gets its chance to arrive.
+// A release that is in flight when Close's context ends gets the chance to arrive.
 func TestClose_WaitsForReleases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -344,7 +346,7 @@ func TestClose_WaitsForReleases(t *testing.T) {
 	first.Release()
 }
 
-// A re-entry whose answer comes after Close does not bring the hold back to life.
+// A re-entry that is answered after Close does not revive the hold.
 func TestClose_ReentryUnderWay(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -373,8 +375,7 @@ func TestClose_ReentryUnderWay(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// Many goroutines at work when Close comes: each of them ends, nothing stays behind, and nobody was inside together with
-// another at any time.
+// Close under load ends every goroutine, leaves nothing, and never lets two owners in.
 func TestClose_UnderLoad(t *testing.T) {
 	t.Parallel()
 	for round := range 6 {
@@ -446,6 +447,7 @@ func TestClose_UnderLoad(t *testing.T) {
 	}
 }
 
+// A second Close waits for the first one, until its own context ends.
 func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -474,7 +476,7 @@ func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// An ended ctx means: at once. Where nothing is held that is no error.
+// An ended context means: close at once. That is no error if nothing is held.
 func TestClose_EndedContext(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -496,7 +498,7 @@ func TestClose_EndedContext(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// The release that Close sends for the rest is announced, as every other.
+// Close announces the locks that it releases.
 func TestClose_AnnouncesReleases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -512,7 +514,8 @@ func TestClose_AnnouncesReleases(t *testing.T) {
 	mustRelease(t, mustGet(t, "a waiter of another client", waiter))
 }
 
-// When Close returns, no goroutine of the client runs any more. Not in parallel with other tests: it looks at all goroutines.
+// When Close returns, no goroutine of the client is left. This test is not parallel: it looks at
+// all goroutines.
 func TestClose_LeavesNoGoroutine(t *testing.T) {
 	b := newBundle(t)
 	b.loadScripts(t)
@@ -544,7 +547,7 @@ func TestClose_LeavesNoGoroutine(t *testing.T) {
 	}
 }
 
-// goroutinesOfClients are the stacks of goroutines that the engine has started.
+// goroutinesOfClients returns the stacks of the goroutines that core has started.
 func goroutinesOfClients() (list []string) {
 	buf := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {

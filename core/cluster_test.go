@@ -11,7 +11,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A cluster of one node refuses what crosses slots, as a larger one does: locks, waiting and batched renewals must not.
+// A cluster of one node refuses commands that cross slots, as a larger one does. Locks, waiters and
+// batched renewals send none.
 func TestClusterOfOneNode(t *testing.T) {
 	t.Parallel()
 	srv := startClusterOfOne(t)
@@ -55,8 +56,9 @@ func TestClusterOfOneNode(t *testing.T) {
 	}
 }
 
-// Some services are a cluster of one node, and are used as if they were none. It refuses a command for locks of several slots
-// all the same: then each call goes by itself, and nobody notices.
+// Some services run a cluster of one node and are used through a client for a single server. Once
+// Redis refuses a command for several slots, each call goes by itself, and the callers do not
+// notice.
 func TestClusterOfOneNode_AsAServer(t *testing.T) {
 	t.Parallel()
 	rdb := startClusterOfOne(t).Client(t)
@@ -97,7 +99,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// startCluster starts three masters, and returns them with a client that has time to wait for a node that is busy.
+// startCluster starts three masters and returns them with a client that is patient with a busy
+// node.
 func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
 	t.Helper()
 	const n, slots = 3, 16384
@@ -129,7 +132,8 @@ func awaitSlots(t *testing.T, srv *redistest.Server) {
 	})
 }
 
-// startNode starts a node without slots, with an epoch unless that is 0, and has the first of the others meet it.
+// startNode starts a node without slots, with an epoch unless that is 0, and introduces it to the
+// first of the others.
 func startNode(t *testing.T, epoch int, others []*redistest.Server) *redistest.Server {
 	t.Helper()
 	bus := freePort(t)
@@ -149,8 +153,8 @@ func startNode(t *testing.T, epoch int, others []*redistest.Server) *redistest.S
 	return srv
 }
 
-// startReplica starts a replica of one of the masters, and waits until it confirms what is written there. It knows all slots by
-// then: whoever asks it where they are would be told of some that nobody has.
+// startReplica starts a replica of a master, and waits until it knows all slots and acknowledges
+// writes.
 func startReplica(t *testing.T, servers []*redistest.Server, master *redistest.Server, key string) {
 	t.Helper()
 	id := master.Client(t).ClusterMyID(bg).Val()

@@ -39,7 +39,8 @@ func TestCluster(t *testing.T) {
 	top.empty(t)
 }
 
-// Whoever agrees on a mode, or listens to both, hears of a release, in a cluster as on one server. PublishAuto is PublishSharded.
+// Clients that share a publish mode, or listen to both, hear of a release, as on one server.
+// PublishAuto is PublishSharded.
 func testClusterPublishModes(t *testing.T, top *topology) {
 	for name, modes := range map[string][2]PublishMode{
 		"auto, sharded":  {PublishAuto, PublishSharded},
@@ -73,8 +74,7 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 	}
 }
 
-// A user who may ask finds sharded channels. Where the servers do not tell whether
-// they have any, releases are announced, and listened for, on plain ones.
+// PublishAuto finds sharded channels if the user may ask for them. Otherwise it uses plain ones.
 func testClusterUsers(t *testing.T, top *topology) {
 	const basics = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del +cluster|slots"
 	for name, user := range map[string]struct {
@@ -115,8 +115,8 @@ func testClusterUsers(t *testing.T, top *topology) {
 	}
 }
 
-// A server that is busy with a script, and tells nothing else, is asked again.
-func TestAutoWhileBusy(t *testing.T) {
+// A server that is busy with a script does not settle the mode, and is asked again.
+func TestPublishAuto_Busy(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, "cluster-enabled yes", "lua-time-limit 10", "cluster-announce-ip 127.0.0.1")
 	plain := srv.Client(t)
@@ -146,8 +146,9 @@ func TestAutoWhileBusy(t *testing.T) {
 	}
 }
 
-// What is not about the command decides nothing for good: a password that is wrong for now, or a replica without its master.
-func TestAutoIsDecidedByAnAnswer(t *testing.T) {
+// Only an answer about the command settles the mode. A password that is wrong for now does not, nor
+// does a replica without its master.
+func TestPublishAuto_Answers(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
 	for text, want := range map[string]PublishMode{
@@ -166,8 +167,8 @@ func TestAutoIsDecidedByAnAnswer(t *testing.T) {
 	}
 }
 
-// Only a real cluster in PublishAuto has to be asked.
-func TestAutoWithoutCluster(t *testing.T) {
+// Only a real cluster is asked.
+func TestPublishAuto_WithoutCluster(t *testing.T) {
 	t.Parallel()
 	nowhere := []string{"127.0.0.1:1"}
 	clients := map[string]redis.UniversalClient{

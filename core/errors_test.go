@@ -15,8 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// Which error is which.
-func TestErrorMatrix(t *testing.T) {
+// Each error matches itself, and ErrNotHeld matches all ways to lose a lease.
+func TestErrors_Is(t *testing.T) {
 	t.Parallel()
 	all := map[string]error{
 		"ErrNotAcquired": ErrNotAcquired, "ErrNotHeld": ErrNotHeld, "ErrLockLost": ErrLockLost, "ErrReleased": ErrReleased,
@@ -44,8 +44,8 @@ func TestErrorMatrix(t *testing.T) {
 	}
 }
 
-// What operations return, by what has become of the lease.
-func TestErrorsOfAnEndedLease(t *testing.T) {
+// A lease that has ended says why, in every method.
+func TestErrors_EndedLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -83,8 +83,8 @@ func TestErrorsOfAnEndedLease(t *testing.T) {
 	}
 }
 
-// The end of the caller's context is the caller's own error, with its cause.
-func TestErrorsOfContexts(t *testing.T) {
+// When the caller's context ends, the error is the context's, with its cause.
+func TestErrors_Context(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -141,9 +141,9 @@ func TestErrorsOfContexts(t *testing.T) {
 	mustRelease(t, holder)
 }
 
-// A caller whose context ends is let go at once, with the error and the cause of its context, whatever is under way, and the
-// lock is not left with it. Redisson: testLockIsNotRenewedAfterInterruptedTryLock.
-func TestContextEnds(t *testing.T) {
+// A caller whose context ends stops waiting at once, with the context's error and cause, and leaves
+// no lock behind. Redisson: testLockIsNotRenewedAfterInterruptedTryLock.
+func TestErrors_ContextWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for moment, test := range map[string]struct {
 		waiters      int // of one client
@@ -187,9 +187,9 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// Whoever gives up learns whether it waited for somebody else, or only for Redis to say something; it is no refusal in either
-// case, by which a MultiLock or RedLock around it would try again.
-func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
+// The error of a caller that gives up tells whether another owner held the lock or Redis had not
+// answered. Neither is a refusal, which a MultiLock or RedLock would retry.
+func TestErrors_StillHeld(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	waiting := make(chan struct{}, 10)
@@ -275,8 +275,8 @@ func TestAContextThatEndsTellsWhetherTheLockWasHeld(t *testing.T) {
 	}
 }
 
-// A time-out of ours must not look like the caller's.
-func TestCommandTimeoutIsNoContextError(t *testing.T) {
+// CommandTimeout does not look like the end of the caller's context.
+func TestErrors_CommandTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(2*time.Second))
@@ -293,8 +293,8 @@ func TestCommandTimeoutIsNoContextError(t *testing.T) {
 	proxy.Restore()
 }
 
-// A key that turns into something else while somebody waits for the lock: the waiter is told.
-func TestWrongKindWhileWaiting(t *testing.T) {
+// A waiter is told if the key turns into something that is not a lock.
+func TestErrors_WrongKindWhileWaiting(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(50*time.Millisecond))
@@ -318,9 +318,8 @@ func TestWrongKindWhileWaiting(t *testing.T) {
 	}
 }
 
-// Names may hold what must not be logged: no error text, and no log line, has them unless LogNames
-// is set.
-func TestTextsHoldNamesOnlyWithLogNames(t *testing.T) {
+// Lock names may be secret: errors and log lines contain them only if LogNames is set.
+func TestErrors_LogNames(t *testing.T) {
 	t.Parallel()
 	const secret = "patient-4711"
 	for _, logNames := range []bool{false, true} {
@@ -411,7 +410,7 @@ func TestTextsHoldNamesOnlyWithLogNames(t *testing.T) {
 	}
 }
 
-// A lockedBuffer is a bytes.Buffer for many goroutines.
+// A lockedBuffer is a bytes.Buffer for several goroutines.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	b    bytes.Buffer

@@ -16,13 +16,13 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// inLine has waiters queue up for the fair lock "a" one after the other.
+// inLine has waiters queue for the fair lock "a", one after the other.
 func (b *bundle) inLine(t testing.TB, clients ...*Client) (results []<-chan acquired) {
 	t.Helper()
 	return b.inLineWith(t, bg, clients...)
 }
 
-// inLineWith is inLine for callers with a context, behind those who stand there.
+// inLineWith is inLine with a context.
 func (b *bundle) inLineWith(t testing.TB, ctx context.Context, clients ...*Client) (results []<-chan acquired) {
 	t.Helper()
 	before := int(b.rdb.LLen(bg, wire.FairQueue("a")).Val())
@@ -33,7 +33,7 @@ func (b *bundle) inLineWith(t testing.TB, ctx context.Context, clients ...*Clien
 	return results
 }
 
-// awaitQueue waits until so many stand in the queue of the fair lock "a".
+// awaitQueue waits until n waiters are in the queue of the fair lock "a".
 func (b *bundle) awaitQueue(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " places in the queue"), func() bool {
@@ -41,8 +41,9 @@ func (b *bundle) awaitQueue(t testing.TB, n int) {
 	})
 }
 
-// Fair is the order of arrival, across processes. Redisson: testConcurrency_MultiInstance_Ordering.
-func TestFairOrder(t *testing.T) {
+// A fair lock is granted in the order of arrival, across processes. Redisson:
+// testConcurrency_MultiInstance_Ordering.
+func TestFair_Order(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clients := []*Client{b.client(t), b.client(t), b.client(t)}
@@ -74,8 +75,9 @@ func TestFairOrder(t *testing.T) {
 	}
 }
 
-// Holders that never release come in order as well, each when the lease before it is over. Redisson: testLeaseTimeout.
-func TestRedisson_FairOrderOfLeases(t *testing.T) {
+// Holders that never release are followed in order as well, each when the lease before it expires.
+// Redisson: testLeaseTimeout.
+func TestFair_OrderOfExpiringLeases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clients := []*Client{b.client(t, pollInterval(never)), b.client(t, pollInterval(never))}
@@ -105,8 +107,8 @@ func TestRedisson_FairOrderOfLeases(t *testing.T) {
 	}
 }
 
-// Hundreds in one queue all get their turn. Redisson: testMultipleLocks.
-func TestRedisson_ALongFairQueue(t *testing.T) {
+// Each of 500 waiters gets its turn. Redisson: testMultipleLocks.
+func TestFair_LongQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -139,7 +141,7 @@ func TestRedisson_ALongFairQueue(t *testing.T) {
 	}
 }
 
-// A waiter leaves the queue when its WaitTime or its context ends, and nobody waits for it. Redisson:
+// A waiter leaves the queue when its WaitTime or its context ends, and holds up no one. Redisson:
 // testTryLockNonDelayed.
 func TestFair_WaiterLeaves(t *testing.T) {
 	t.Parallel()
@@ -161,8 +163,9 @@ func TestFair_WaiterLeaves(t *testing.T) {
 	mustRelease(t, mustGet(t, "the waiter behind", behind))
 }
 
-// A place in the queue outlives the lease that its waiter wanted: it is given back even if Redis was away for longer than that.
-func TestFairWaiterLeavesWhileRedisIsAway(t *testing.T) {
+// A place in the queue outlives the lease that its waiter asked for. It is given up even after an
+// outage that was longer.
+func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(100*time.Millisecond))
@@ -186,9 +189,9 @@ func TestFairWaiterLeavesWhileRedisIsAway(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// A waiter that fails because Redis does not answer is taken out of the queue when it does again.
-// Redisson: testAcquireFailedNotCalledOnRedisTimeout.
-func TestRedisson_FairWaitersWhileRedisPauses(t *testing.T) {
+// A waiter that fails because Redis does not answer is taken out of the queue later. Redisson:
+// testAcquireFailedNotCalledOnRedisTimeout.
+func TestFair_WaiterFailsDuringAPause(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
@@ -204,8 +207,9 @@ func TestRedisson_FairWaitersWhileRedisPauses(t *testing.T) {
 	mustRelease(t, mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience}))
 }
 
-// A first in the queue that has died is passed over when its time is over, and nobody spins until then.
-func TestFairDeadHead(t *testing.T) {
+// A dead head of the queue is passed over once its deadline passes, and the waiters behind it
+// hardly ask before.
+func TestFair_HeadPastItsDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -228,8 +232,8 @@ func TestFairDeadHead(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// The process of the first waiters dies. The next one gets the lock long before FairWaitTimeout is
-// over, whether the lock is released or its holder died too.
+// When the process of the first waiters dies, the next one gets the lock long before
+// FairWaitTimeout, whether the holder releases it or dies too.
 func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"released": 0, "expired": 3 * time.Second} {
@@ -287,7 +291,7 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	mustRelease(t, mustGet(t, "the second waiter", results[1]))
 }
 
-// A waiter that is only slow, whose connections stand, is not passed over before FairWaitTimeout.
+// A slow waiter whose connections stand is not passed over before FairWaitTimeout.
 func TestFair_SlowHeadIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -308,7 +312,7 @@ func TestFair_SlowHeadIsNotPassedOver(t *testing.T) {
 	mustRelease(t, mustGet(t, "the second waiter", results[1]))
 }
 
-// FairWaitTimeout bounds the wait for one that is silent, whatever else is known of it.
+// FairWaitTimeout bounds the wait for a silent head.
 func TestFair_WaitTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -324,7 +328,7 @@ func TestFair_WaitTimeout(t *testing.T) {
 	mustRelease(t, mustGet(t, "the first, which queued up again", results[0]))
 }
 
-// Where those who listen to a channel cannot be counted, only FairWaitTimeout tells that a waiter is dead.
+// Where subscribers cannot be counted, only FairWaitTimeout tells that a waiter is dead.
 func TestFair_WhereListenersAreCounted(t *testing.T) {
 	t.Parallel()
 	single := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Second, WriteTimeout: time.Second})
@@ -352,8 +356,8 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 	}
 }
 
-// A place that was asked for long ago is not given: nobody would take it.
-func TestFairStrayDoesNotQueueUp(t *testing.T) {
+// An attempt that arrives too late does not get a place, which no one would take.
+func TestFair_StrayDoesNotQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -373,8 +377,8 @@ func TestFairStrayDoesNotQueueUp(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// A reply that is lost while a waiter queues up costs it neither its place nor, when it leaves, leaves it one.
-func TestFairLostReplies(t *testing.T) {
+// A lost reply neither costs a waiter its place nor leaves a second one behind.
+func TestFair_LostReply(t *testing.T) {
 	t.Parallel()
 	for nth := 1; nth <= 3; nth++ {
 		t.Run(fmt.Sprint("question ", nth), func(t *testing.T) {
@@ -392,8 +396,8 @@ func TestFairLostReplies(t *testing.T) {
 	}
 }
 
-// However long PollInterval is: who waits asks early enough not to be taken for dead.
-func TestFairWaiterIsHeardOf(t *testing.T) {
+// However long PollInterval is, a waiter asks early enough not to be taken for dead.
+func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(never))
@@ -416,8 +420,8 @@ func TestFairWaiterIsHeardOf(t *testing.T) {
 	mustRelease(t, mustGet(t, "the waiter", waiter))
 }
 
-// A lock that is held for long does not cost those who wait their place.
-func TestFairPlaceIsKeptAlive(t *testing.T) {
+// A waiter keeps its place while the lock is held for long.
+func TestFair_KeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(50*time.Millisecond))

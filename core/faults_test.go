@@ -15,7 +15,7 @@ import (
 )
 
 // A Redis that comes back with its data has lost nothing.
-func TestRestartWithData(t *testing.T) {
+func TestFaults_RestartWithData(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(15*time.Second))
@@ -33,9 +33,10 @@ func TestRestartWithData(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// Whoever holds a lock when Redis comes back without it is told, and what it takes then is renewed as ever.
-// Redisson: testLockAfterTimeout, testReadLockAfterTimeout, testWriteLockAfterTimeout.
-func TestRedisson_RedisForgets(t *testing.T) {
+// A Redis that comes back without its data has lost the lock. The holder finds out, and its next
+// lock is renewed. Redisson: testLockAfterTimeout, testReadLockAfterTimeout,
+// testWriteLockAfterTimeout.
+func TestFaults_RestartWithoutData(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		b := newBundle(t)
@@ -52,9 +53,9 @@ func TestRedisson_RedisForgets(t *testing.T) {
 	})
 }
 
-// A holder that Redis no longer hears of keeps the lock for the time of the watchdog, and knows by then that it has lost it.
-// Redisson: testAutoExpire.
-func TestRedisson_AHolderIsCutOff(t *testing.T) {
+// A holder that cannot reach Redis keeps the lock until its lease ends, and knows by then that it
+// has lost it. Redisson: testAutoExpire.
+func TestFaults_HolderCutOff(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		b := newBundle(t)
@@ -72,9 +73,9 @@ func TestRedisson_AHolderIsCutOff(t *testing.T) {
 	})
 }
 
-// A Redis that stands still for longer than the lease: the holder is told when its time is over, and when Redis goes on
-// somebody else gets the lock, not both.
-func TestRedisStandsStill(t *testing.T) {
+// When Redis freezes for longer than a lease, the holder is told on time. Once Redis thaws another
+// owner gets the lock, and it alone.
+func TestFaults_Frozen(t *testing.T) {
 	t.Parallel()
 	const lease = 4 * time.Second
 	for name, opts := range map[string]AcquireOptions{
@@ -111,8 +112,8 @@ func TestRedisStandsStill(t *testing.T) {
 	}
 }
 
-// A client may be there before its Redis. Redisson: testRedisFailed.
-func TestRedisComesUpLater(t *testing.T) {
+// A client may be made before its Redis starts. Redisson: testRedisFailed.
+func TestFaults_NotStartedYet(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond
 	b := newBundle(t)
@@ -132,8 +133,9 @@ func TestRedisComesUpLater(t *testing.T) {
 	mustRelease(t, acquireSoon(t, c, "a"))
 }
 
-// A thousand waiters and no Redis: each is told in time, and when Redis is back the client works as before.
-func TestRedisGoesWhileManyWait(t *testing.T) {
+// A thousand waiters are told in time that Redis is gone. When it is back the client works as
+// before.
+func TestFaults_ThousandWaiters(t *testing.T) {
 	t.Parallel()
 	const (
 		waiters = 1000
@@ -189,8 +191,8 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 	}
 }
 
-// acquireSoon takes a lock from a Redis that is back. The Redis client goes on answering with its last dial error, without
-// another try, until a look it takes once a second finds the server there.
+// acquireSoon acquires a lock from a Redis that is back. The Redis client returns its last dial
+// error until its probe, once a second, finds the server.
 func acquireSoon(t testing.TB, c *Client, name string) (lease *Lease) {
 	t.Helper()
 	eventually(t, "the client to find Redis again", func() bool {
@@ -201,9 +203,9 @@ func acquireSoon(t testing.TB, c *Client, name string) (lease *Lease) {
 	return lease
 }
 
-// The caller leaves when a try has been executed and not answered, and the next one is not due yet: what that try has taken is
-// freed.
-func TestACallerThatLeavesBetweenTwoTries(t *testing.T) {
+// A caller leaves after an attempt whose reply was lost and before the next one. What the attempt
+// acquired is released.
+func TestFaults_CallerLeavesBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t)
@@ -226,8 +228,8 @@ func TestACallerThatLeavesBetweenTwoTries(t *testing.T) {
 	}
 }
 
-// Many levels of one lock are given back while Redis is silent. None waits for a time-out of each other.
-func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
+// Releases of many levels while Redis is silent do not wait for each other's time-out.
+func TestFaults_ManyLevelsReleased(t *testing.T) {
 	t.Parallel()
 	for name, remain := range map[string]int{"all": 0, "all but one": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -265,9 +267,9 @@ func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
 	}
 }
 
-// A firewall has forgotten every pooled connection, and the Redis client would wait long for a reply: CommandTimeout bounds how
-// long a dead connection is in the way of other commands.
-func TestMuteConnections(t *testing.T) {
+// A firewall drops every pooled connection silently, and the Redis client would wait long for a
+// reply. CommandTimeout bounds how long a dead connection blocks other commands.
+func TestFaults_MuteConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 12 // more than a lane has commands under way
 	const readTimeout = 2 * patience
@@ -324,7 +326,7 @@ func TestMuteConnections(t *testing.T) {
 	}
 }
 
-// openConnections has a Redis client open a number of connections through a proxy, which are idle then.
+// openConnections has a Redis client open a number of idle connections through a proxy.
 func openConnections(t *testing.T, proxy *redistest.Proxy, rdb redis.UniversalClient, n int) {
 	t.Helper()
 	held := proxy.OnEvery(func(args []string) bool { return args[0] == "GET" && args[1] == "open" }, redistest.HoldReply)
@@ -343,7 +345,7 @@ func openConnections(t *testing.T, proxy *redistest.Proxy, rdb redis.UniversalCl
 	}
 }
 
-// dialInstead is a Dialer that connects to one address, whichever is wanted.
+// dialInstead returns a Dialer that connects to one address, whatever it is asked for.
 func dialInstead(addr string) func(ctx context.Context, network, _ string) (net.Conn, error) {
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer

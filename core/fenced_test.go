@@ -59,7 +59,7 @@ func TestFenced_EachAcquisitionDrawsTheNextToken(t *testing.T) {
 	mustRelease(t, plain)
 }
 
-// A retry after a lost reply draws another token, and the lease has the one that was read.
+// A retry after a lost reply draws another token, and the lease has the last one.
 func TestFenced_TokenAfterALostReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A holder process that stands still for longer than its leases, while others take its locks, knows when it runs again, and
-// does the others no harm.
+// A holder process that is stopped for longer than its leases, while others take its locks, knows
+// when it continues, and does the others no harm.
 func TestHolderStandsStill(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -61,18 +61,18 @@ func TestHolderStandsStill(t *testing.T) {
 
 const holderWatchdog = 6 * time.Second
 
-// holderLocks are what the holder process takes.
+// holderLocks are the locks of the holder process.
 var holderLocks = map[string]AcquireOptions{
 	"watched": {},
 	"fixed":   {LeaseTime: holderWatchdog},
 }
 
-// A holderReport says where the holder process has found ErrLockLost.
+// A holderReport says where the holder process found ErrLockLost.
 type holderReport struct{ Err, Cause, Bound, Release bool }
 
 const holderRedis = "REQLOCK_TEST_HOLDER_REDIS"
 
-// TestHelperHolder is no test but the holder process of TestHolderStandsStill.
+// TestHelperHolder is the holder process of TestHolderStandsStill, and no test.
 func TestHelperHolder(t *testing.T) {
 	addr := os.Getenv(holderRedis)
 	if addr == "" {
@@ -116,7 +116,7 @@ func TestHelperHolder(t *testing.T) {
 	fmt.Println(string(line))
 }
 
-// A holderProcess is this test binary once more, running TestHelperHolder.
+// A holderProcess is this test binary, running TestHelperHolder.
 type holderProcess struct {
 	cmd   *exec.Cmd
 	in    *os.File

@@ -19,7 +19,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A bundle is what most tests need: a Redis of their own, and a plain client to look into it.
+// A bundle is a Redis of the test's own, with a plain client to look into it.
 type bundle struct {
 	srv     *redistest.Server // nil: the embedded server
 	rdb     *redis.Client
@@ -50,16 +50,16 @@ func (b *bundle) client(t testing.TB, opts ...func(*Options)) *Client {
 	return b.clientOn(t, b.connect(t), opts...)
 }
 
-// proxied is a lock client whose way to Redis leads through a proxy. Its Redis client has its own repeats on, as by default,
-// and waits for a reply for as long as it takes, so that commands can be counted: none is repeated because the machine was
-// slow. Redis knows the scripts already, so that each try is one EVALSHA.
+// proxied returns a lock client that reaches Redis through a proxy. Its Redis client retries, as it
+// does by default, and waits for replies as long as it takes, so that a slow machine does not
+// change the number of commands. The scripts are loaded, so that each attempt is one EVALSHA.
 func (b *bundle) proxied(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
 	return b.proxiedWith(t, readTimeout(2*patience), opts...)
 }
 
-// lossy is proxied where replies get lost: the Redis client gives them up after two seconds, and then the next try comes. So
-// it does with a reply that is only late, and there may be more tries than the test has asked for.
+// lossy is proxied for tests that lose replies: the Redis client gives up a reply after two
+// seconds. A late reply looks lost too, so there may be more attempts than the test wants.
 func (b *bundle) lossy(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
 	return b.proxiedWith(t, readTimeout(2*time.Second), opts...)
@@ -73,7 +73,8 @@ func (b *bundle) proxiedWith(t testing.TB, change func(*redis.Options), opts ...
 	return b.clientOn(t, proxy.ClientWith(t, change), opts...), proxy
 }
 
-// clientOn is a lock client on any Redis client. Its log is thrown away unless an option says otherwise.
+// clientOn returns a lock client on a Redis client. It discards its log unless an option says
+// otherwise.
 func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
 	c := newLooseClient(t, rdb, opts...)
@@ -81,7 +82,7 @@ func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(
 	return c
 }
 
-// newLooseClient is a lock client that the test closes itself.
+// newLooseClient returns a lock client that the test closes itself.
 func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
 	c, err := New(rdb, testOptions(opts))
@@ -91,8 +92,7 @@ func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Optio
 	return c
 }
 
-// testOptions are options for a machine that is slow: a command is given up after ten seconds, where a test does not want
-// it otherwise.
+// testOptions allows for slow machines: CommandTimeout is ten seconds unless a test changes it.
 func testOptions(changes []func(*Options)) Options {
 	o := Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience / 2}
 	for _, change := range changes {
@@ -101,7 +101,7 @@ func testOptions(changes []func(*Options)) Options {
 	return o
 }
 
-// readTimeout is how long a Redis client waits for a reply.
+// readTimeout sets how long a Redis client waits for a reply.
 func readTimeout(d time.Duration) func(*redis.Options) {
 	return func(o *redis.Options) { o.ReadTimeout = d }
 }
@@ -118,7 +118,7 @@ func pollInterval(d time.Duration) func(*Options) {
 	return func(o *Options) { o.PollInterval = d }
 }
 
-// What rules of a proxy match.
+// Scripts that rules of a proxy match.
 var (
 	acquireScript = lua.Acquire("", "", 0).Script
 	updateScript  = lua.Update("", "", 0, 0).Script
@@ -153,7 +153,7 @@ var (
 	}, onceScripts...)
 )
 
-// runs matches the commands that run one of the scripts; without any, all scripts.
+// runs matches commands that run one of the scripts, or any script.
 func runs(scripts ...*lua.Script) func(args []string) bool {
 	if len(scripts) == 0 {
 		scripts = allScripts
@@ -165,7 +165,7 @@ func runs(scripts ...*lua.Script) func(args []string) bool {
 	}
 }
 
-// counter counts the commands from now on that match.
+// counter counts the commands that match from now on.
 func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int {
 	var n atomic.Int64
 	proxy.OnEvery(func(args []string) bool {
@@ -177,14 +177,16 @@ func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int 
 	return func() int { return int(n.Load()) }
 }
 
-// patience bounds every wait for something that must happen. It is long because machines are slow; nothing waits for it
-// to pass.
+// patience bounds every wait for something that must happen. It is long because machines are slow;
+// no test waits for it to pass.
 const patience = 20 * time.Second
 
-// idle fails the test unless the client soon has nothing at hand and has left nothing in Redis, neither subscriptions nor keys,
-// but for the counters of fencing tokens, which stay for ever. It closes the client. A test that writes keys of its own deletes them.
+// idle closes a client. It fails the test unless the client soon has nothing to do and has left
+// nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for ever. A
+// test deletes the keys that it wrote itself.
 //
-// Clean-ups that wait for strays need not be over: Close ends them. A test that is about them waits for them itself.
+// Clean-ups that wait for strays may be pending: Close ends them. A test of clean-ups waits for
+// them itself.
 func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	t.Helper()
 	if !within(patience, func() bool { return atRest(c) }) {
@@ -209,19 +211,19 @@ func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	}
 }
 
-// withoutTokens are keys but for the counters of fencing tokens, which stay for ever.
+// withoutTokens drops the counters of fencing tokens, which stay for ever.
 func withoutTokens(keys []string) []string {
 	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
 }
 
-// atRest reports whether a client has nothing at hand but clean-ups.
+// atRest reports whether a client has nothing to do but clean-ups.
 func atRest(c *Client) bool {
 	s := c.Stats()
 	s.Cleanups = 0
 	return s == Stats{}
 }
 
-// within reports whether cond came true in time.
+// within reports whether cond becomes true in time.
 func within(d time.Duration, cond func() bool) bool {
 	for deadline := time.Now().Add(d); ; time.Sleep(2 * time.Millisecond) {
 		if cond() {
@@ -233,7 +235,7 @@ func within(d time.Duration, cond func() bool) bool {
 	}
 }
 
-// eventually fails the test unless cond comes true.
+// eventually fails the test unless cond becomes true.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	if !within(patience, cond) {
@@ -241,7 +243,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// await fails the test unless the channel is closed, or gives something.
+// await fails the test unless the channel is closed or gives a value.
 func await[T any](t testing.TB, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -261,8 +263,8 @@ func (b *bundle) eventuallyListens(t testing.TB, name string) {
 	})
 }
 
-// awaitWaiter waits until one caller of a client waits and has subscribed to releases. Its first
-// try, which does not subscribe, is over then.
+// awaitWaiter waits until a client has one waiter, which has subscribed to releases. Its first
+// attempt, which does not subscribe, is over then.
 func awaitWaiter(t testing.TB, c *Client) {
 	t.Helper()
 	eventually(t, "a waiter that has subscribed", func() bool {
@@ -271,7 +273,7 @@ func awaitWaiter(t testing.TB, c *Client) {
 	})
 }
 
-// acquired is what an Acquire returned.
+// acquired is what Acquire returned.
 type acquired struct {
 	lease *Lease
 	err   error
@@ -287,7 +289,7 @@ func acquireAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acq
 	return result
 }
 
-// merge returns a channel that gives the results of several Acquires, in the order in which they return.
+// merge returns a channel that gives the results of several Acquires as they return.
 func merge(results ...<-chan acquired) <-chan acquired {
 	all := make(chan acquired, len(results))
 	for _, result := range results {
@@ -303,13 +305,13 @@ func releaseAsync(lease interface{ Release(context.Context) error }) <-chan erro
 	return released
 }
 
-// mustAcquire takes a lock for a new owner.
+// mustAcquire acquires a plain lock for a new owner.
 func mustAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) *Lease {
 	t.Helper()
 	return mustEnter(t, bg, c, name, opts)
 }
 
-// mustEnter takes a lock for the owner in ctx.
+// mustEnter acquires a plain lock for the owner in ctx.
 func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) *Lease {
 	t.Helper()
 	lease, err := c.Lock(name).Acquire(ctx, opts)
@@ -319,7 +321,7 @@ func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts A
 	return lease
 }
 
-// awaitRenewals waits until the watchdog has renewed each of the leases once more, and fails the test if one of them is lost.
+// awaitRenewals waits for one more renewal of each lease, and fails the test if one is lost.
 func awaitRenewals(t testing.TB, leases ...*Lease) {
 	t.Helper()
 	renewed := func(l *Lease) clock.Instant {
@@ -352,7 +354,7 @@ func wantErr(t testing.TB, what string, err, target error) {
 	}
 }
 
-// fields is the hash of a lock in Redis.
+// fields returns the hash of a lock in Redis.
 func (b *bundle) fields(t testing.TB, key string) map[string]string {
 	t.Helper()
 	m, err := b.rdb.HGetAll(bg, key).Result()
@@ -362,7 +364,7 @@ func (b *bundle) fields(t testing.TB, key string) map[string]string {
 	return m
 }
 
-// pttl is what a key has left to live.
+// pttl returns the time to live of a key.
 func (b *bundle) pttl(t testing.TB, key string) time.Duration {
 	t.Helper()
 	d, err := b.rdb.PTTL(bg, key).Result()
@@ -372,7 +374,7 @@ func (b *bundle) pttl(t testing.TB, key string) time.Duration {
 	return d
 }
 
-// expire sets the time to live of a key that is there.
+// expire sets the time to live of a key, which must exist.
 func (b *bundle) expire(t testing.TB, key string, ttl time.Duration) {
 	t.Helper()
 	if ok, err := b.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
@@ -380,6 +382,7 @@ func (b *bundle) expire(t testing.TB, key string, ttl time.Duration) {
 	}
 }
 
+// mustTake acquires a lock of any kind.
 func mustTake(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) *Lease {
 	t.Helper()
 	lease, err := l.Acquire(ctx, opts)
@@ -389,6 +392,7 @@ func mustTake(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) 
 	return lease
 }
 
+// second tries to acquire a lock for another owner, without waiting.
 func second(l Locker) error {
 	lease, err := l.Acquire(bg, AcquireOptions{})
 	if err == nil {
@@ -397,7 +401,7 @@ func second(l Locker) error {
 	return err
 }
 
-// inParallel calls f on so many goroutines and waits for them.
+// inParallel calls f on n goroutines and waits for them.
 func inParallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -406,7 +410,7 @@ func inParallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// mustCycle takes a lock and releases it, on any goroutine.
+// mustCycle acquires and releases a lock, on any goroutine.
 func mustCycle(t *testing.T, c *Client, name string) {
 	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
 	if err != nil {
@@ -416,7 +420,7 @@ func mustCycle(t *testing.T, c *Client, name string) {
 	}
 }
 
-// closeNow closes a client without the patience of idle.
+// closeNow closes a client that need not be idle.
 func closeNow(t *testing.T, c *Client) {
 	t.Helper()
 	if err := c.Close(bg); err != nil {

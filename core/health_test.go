@@ -13,13 +13,12 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// logTo has a client log into a buffer.
+// logTo makes a client log into a buffer.
 func logTo(out *lockedBuffer) func(*Options) {
 	return func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(out, nil)) }
 }
 
-// wantLines fails the test unless the log has so many lines with a text, and returns the last of
-// them.
+// wantLines fails the test unless n lines of the log contain a text, and returns the last of them.
 func wantLines(t *testing.T, out *lockedBuffer, text string, n int) (last string) {
 	t.Helper()
 	found := 0
@@ -40,8 +39,8 @@ const (
 	again   = `"reqlock: locks work again"`
 )
 
-// A fault that lasts is one warning with what to change, and its end one line.
-func TestFaultsAreLogged(t *testing.T) {
+// A fault that lasts is one warning that says what to change, and its end is one line.
+func TestLog_Faults(t *testing.T) {
 	t.Parallel()
 	config := func(args ...any) func(*testing.T, *bundle) {
 		return func(t *testing.T, b *bundle) {
@@ -127,9 +126,8 @@ func TestFaultsAreLogged(t *testing.T) {
 	}
 }
 
-// A Redis without memory still answers who holds a lock, and takes releases: none of that is the
-// end of the fault.
-func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
+// A Redis without memory still answers queries and releases. That does not end the fault.
+func TestLog_FaultOfWrites(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
@@ -153,8 +151,8 @@ func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// A retry that succeeds leaves nothing for an operator to do.
-func TestLostRepliesAreNotLogged(t *testing.T) {
+// A retry that succeeds is not logged: an operator has nothing to do.
+func TestLog_LostReplies(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
@@ -166,8 +164,8 @@ func TestLostRepliesAreNotLogged(t *testing.T) {
 	wantLines(t, &out, "locks", 0)
 }
 
-// Redis that does not answer at all is reported when a command is given up.
-func TestSilenceIsLogged(t *testing.T) {
+// A Redis that does not answer is logged when a command is given up.
+func TestLog_Silence(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
@@ -185,8 +183,8 @@ func TestSilenceIsLogged(t *testing.T) {
 	eventually(t, "the clean-ups to be done", func() bool { return c.Stats().Cleanups == 0 })
 }
 
-// In a cluster the other nodes say nothing about the one that fails.
-func TestFaultOfOneNode(t *testing.T) {
+// In a cluster the other nodes say nothing about the failing one.
+func TestLog_FaultOfOneNode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	rdb := cluster.Client(t)
@@ -222,8 +220,8 @@ func TestFaultOfOneNode(t *testing.T) {
 	}
 }
 
-// The loss of the subscriptions is one line, and so is their return.
-func TestPubSubIsLogged(t *testing.T) {
+// The loss of the subscriptions is one line, and their return is another.
+func TestLog_PubSub(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
@@ -256,8 +254,8 @@ func TestPubSubIsLogged(t *testing.T) {
 	mustHave(t, "the waiter to get the lock", waiter)
 }
 
-// A user that may not subscribe finds the reason in the log.
-func TestSubscribeDeniedIsLogged(t *testing.T) {
+// If the user may not subscribe, the log says so.
+func TestLog_SubscribeDenied(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-func TestOwners(t *testing.T) {
+// The owner is in the context: a derived context enters again, any other does not.
+func TestOwner_Contexts(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -57,6 +58,8 @@ func TestOwners(t *testing.T) {
 	mustRelease(t, other)
 }
 
+// A bound context ends with its parent, when the lease is lost, and when it is freed, but not when
+// the lease is released.
 func TestBind(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -120,8 +123,8 @@ func TestBind(t *testing.T) {
 	freeLate()
 }
 
-// A bound context that nobody asks for its end is not known to anybody. Whoever asks for it at last, in whatever way, gets to
-// know what has happened.
+// The lease does not know of a bound context until the context is asked for its end. A late
+// question gets the same answer.
 func TestBind_AskedLate(t *testing.T) {
 	t.Parallel()
 	c := newBundle(t).client(t)
@@ -181,7 +184,7 @@ func TestBind_AskedLate(t *testing.T) {
 	}
 }
 
-// A child of a bound context ends in the same moment: no goroutine has to wait for that.
+// A child of a bound context ends at the same moment, without a goroutine.
 func TestBind_Children(t *testing.T) {
 	t.Parallel()
 	c := newBundle(t).client(t)
@@ -195,7 +198,8 @@ func TestBind_Children(t *testing.T) {
 	wantErr(t, "its cause", context.Cause(child), ErrLockLost)
 }
 
-// The context of a lease is Acquire's: its values, its end. That it ends is no loss.
+// The context of a lease has the values and the end of the context of Acquire. Its end does not end
+// the lease.
 func TestLeaseContext(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -227,9 +231,9 @@ func TestLeaseContext(t *testing.T) {
 	await(t, "Done to be closed", lease.Done())
 }
 
-// The context of a lease is made for the first one who asks: it is one context for all of them, and it ends with the
-// lease whenever that is.
-func TestLeaseContextOnDemand(t *testing.T) {
+// The first call of Context makes the context. All calls return the same one, which ends with the
+// lease.
+func TestLeaseContext_OnDemand(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -264,8 +268,8 @@ func TestLeaseContextOnDemand(t *testing.T) {
 	wantErr(t, "the cause, where the caller's context has ended as well", context.Cause(lease.Context()), ErrReleased)
 }
 
-// Release is what happens first: a second one changes nothing, whoever calls it, and at what time.
-func TestReleaseTwice(t *testing.T) {
+// Of several releases of a lease one succeeds, and the others get ErrReleased.
+func TestRelease_Twice(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -297,6 +301,7 @@ func TestReleaseTwice(t *testing.T) {
 	}
 }
 
+// StopRenewal leaves a lease that ends by itself, and does not touch other leases of the hold.
 func TestStopRenewal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -330,9 +335,9 @@ func TestStopRenewal(t *testing.T) {
 	mustRelease(t, outer)
 }
 
-// A re-entry does not wait, so that MaxWaiters does not refuse it. Other names have waiters of their
-// own.
-func TestMaxWaiters_OfAnotherOwner(t *testing.T) {
+// MaxWaiters does not refuse a re-entry, which does not wait, and does not count waiters of other
+// names.
+func TestMaxWaiters_Reentry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -348,6 +353,7 @@ func TestMaxWaiters_OfAnotherOwner(t *testing.T) {
 	mustRelease(t, mustGet(t, "the waiter", waiter))
 }
 
+// Do holds the lock while fn runs, and joins the errors of fn and of the lease.
 func TestDo(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -409,7 +415,8 @@ func TestDo(t *testing.T) {
 	b.wantFields(t, "a", nil)
 }
 
-func TestDoPanicAndGoexit(t *testing.T) {
+// Do releases the lock when fn panics or calls Goexit.
+func TestDo_PanicAndGoexit(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)

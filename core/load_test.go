@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A room is what many try to be in at once: one lock, or several.
+// A room is what many callers try to enter: one lock, or several.
 type room struct {
 	names  []string
 	lock   func(c *Client) Locker
@@ -24,7 +24,7 @@ type room struct {
 	inner  func(c *Client) Locker // what is entered inside; nil: the same lock
 }
 
-// crowdedRooms are of every kind. Some have their locks in common.
+// crowdedRooms are rooms of every kind. Some share a lock.
 func crowdedRooms() []room {
 	var rooms []room
 	for _, kind := range slices.Sorted(maps.Keys(family)) {
@@ -42,11 +42,11 @@ func crowdedRooms() []room {
 	)
 }
 
-// Nothing goes wrong, and there is a lot to do: many callers of two processes on a few locks, some of whom leave, come again,
-// prolong and stop the renewal, and everything is renewed all the time, as it is when the clocks have parted. Nobody holds a lock
-// together with another, tokens grow, no lease is lost, no release fails, nothing is left, and everybody is woken who is to be:
-// nobody asks Redis again on his own.
-func TestNoTroubleAtAll(t *testing.T) {
+// Many callers of two processes share a few locks without any fault. Some leave, re-enter, extend
+// and stop renewals, and every lock is renewed all the time, as it is when the clocks have parted.
+// No lock has two holders, tokens rise, no lease is lost, no release fails, nothing is left, and
+// every waiter is woken: none polls.
+func TestLoad_NoFaults(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []PublishMode{PublishPlain, PublishSharded, PublishBoth} {
 		t.Run(fmt.Sprint("mode ", int(mode)), func(t *testing.T) {
@@ -57,9 +57,9 @@ func TestNoTroubleAtAll(t *testing.T) {
 	}
 }
 
-// Connections break all the time, before a script comes to Redis and after it was executed. All the same is true as if they did not:
-// every command is safe to repeat.
-func TestConnectionsBreakAllTheTime(t *testing.T) {
+// The same holds while connections break all the time, before and after Redis runs a script: every
+// command is safe to repeat.
+func TestLoad_BrokenConnections(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var clients []*Client
@@ -93,7 +93,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 	breaking.Wait()
 }
 
-// asleep has waiters sleep until they are woken: neither a poll nor the end of a lease is to come.
+// asleep makes waiters sleep until they are woken, by neither a poll nor the end of a lease.
 func asleep(o *Options) { o.PollInterval, o.WatchdogTimeout = time.Hour, time.Hour }
 
 func noTroubleAtAll(t *testing.T, clients ...*Client) {
@@ -213,9 +213,9 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 	renewing.Wait()
 }
 
-// Clients are closed in the middle of everything: while locks are asked for, given up, handed on and freed. No release fails by that,
-// and nothing is left in Redis when Close returns.
-func TestClosedInTheMiddle(t *testing.T) {
+// Clients are closed while locks are acquired, given up, handed over and released. No release
+// fails, and nothing is left in Redis when Close returns.
+func TestLoad_Close(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	rooms := crowdedRooms()
@@ -267,9 +267,9 @@ func TestClosedInTheMiddle(t *testing.T) {
 	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
-// Everything goes wrong at once, for a while: connections break and hang, replies and messages get lost, Redis forgets the
-// scripts and stands still. Nobody ever holds a lock together with another, and when it is over all is as it was before.
-func TestTroubleOfAllKinds(t *testing.T) {
+// For a while connections break and hang, replies and messages are lost, and Redis forgets its
+// scripts and freezes. No lock ever has two holders, and afterwards everything works as before.
+func TestLoad_AllFaults(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	const duration = 5 * time.Second
@@ -395,9 +395,9 @@ func TestTroubleOfAllKinds(t *testing.T) {
 	}
 }
 
-// Many that hardly wait: one at a time gets in, whoever is in is looked after by the watchdog, and nothing of that stays.
-// Redisson: tryLockUnlockRLock, testConcurrencyTryLockUnLock.
-func TestRedisson_ManyTry(t *testing.T) {
+// Of many callers that hardly wait one at a time gets in, the watchdog renews its lock, and nothing
+// is left. Redisson: tryLockUnlockRLock, testConcurrencyTryLockUnLock.
+func TestLoad_ShortWaits(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
 		b := newBundle(t)
@@ -443,9 +443,9 @@ func TestRedisson_ManyTry(t *testing.T) {
 	})
 }
 
-// With several names and many who wait a short time, there is one connection to listen on for each client, nothing but
-// refusals fails, and no channel is left. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
-func TestRedisson_OneConnectionListens(t *testing.T) {
+// Many short waits for several names use one subscribing connection per client. Only refusals fail,
+// and no channel is left. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
+func TestLoad_OneConnectionPerClient(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
 		b := newBundle(t)

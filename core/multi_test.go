@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
-// bundles are several servers that know nothing of each other.
+// bundles starts several servers that do not know each other.
 func bundles(t testing.TB, n int) []*bundle {
 	t.Helper()
 	all := make([]*bundle, n)
@@ -26,8 +26,9 @@ func bundles(t testing.TB, n int) []*bundle {
 	return all
 }
 
-// All or none, and free again after one Release. RedissonMultiLockTest.testLockUnlock
-func TestMultiLockIsAllOrNone(t *testing.T) {
+// A MultiLock is acquired as a whole or not at all, and one Release frees it.
+// RedissonMultiLockTest: testLockUnlock.
+func TestMulti_AllOrNone(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -59,8 +60,8 @@ func TestMultiLockIsAllOrNone(t *testing.T) {
 	mustRelease(t, busy)
 }
 
-// What can never work is an error of Acquire, which says what is wrong.
-func TestMultiLockRefusesNonsense(t *testing.T) {
+// Acquire says what is wrong with a MultiLock or RedLock that can never work.
+func TestMulti_Refused(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -101,8 +102,8 @@ func TestMultiLockRefusesNonsense(t *testing.T) {
 	}
 }
 
-// Readers do not exclude each other, whoever they are.
-func TestMultiLockOfARedLockAndItsReaders(t *testing.T) {
+// Readers do not exclude each other, so a lock may be read by several members.
+func TestMulti_RedLockAndItsReaders(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	var readers []Locker
@@ -120,8 +121,9 @@ func (silentLocker) Name() string { return "silent" }
 
 func (silentLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { return nil, nil }
 
-// The order is that of the names; the write lock of a name comes first, ties stay as given, what is nested is one of all.
-func TestMultiLockOrder(t *testing.T) {
+// Members are acquired in the order of their names, the write side first. Ties stay as given, and
+// nested members are sorted in.
+func TestMulti_Order(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -141,8 +143,8 @@ func TestMultiLockOrder(t *testing.T) {
 	}
 }
 
-// Whoever waits for the first lock holds none of the others.
-func TestMultiLockHoldsNothingWhileItWaitsForTheFirst(t *testing.T) {
+// A MultiLock that waits for its first member holds none of the others.
+func TestMulti_WaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -157,14 +159,16 @@ func TestMultiLockHoldsNothingWhileItWaitsForTheFirst(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// holdsAndWaits: the first try, which does not listen, is over.
+// holdsAndWaits reports whether a client holds one lock and waits for another. Its first attempt,
+// which does not subscribe, is over then.
 func holdsAndWaits(c *Client) bool {
 	s := c.Stats()
 	return s.Held == 1 && s.Waiting == 1 && s.Channels == 1
 }
 
-// Whoever holds the first and waits for the second gives the first back after a while, lets others at it, and comes back.
-func TestMultiLockGivesBackWhatItHoldsTooLong(t *testing.T) {
+// A MultiLock that holds its first member and waits for the second releases the first after a
+// while, lets others acquire it, and tries again.
+func TestMulti_GivesUpTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -177,8 +181,8 @@ func TestMultiLockGivesBackWhatItHoldsTooLong(t *testing.T) {
 	mustRelease(t, mustGet(t, "the lock to be granted", waiting))
 }
 
-// The leases of those that were taken first are as long as that of the last, which had to be waited for.
-func TestMultiLockLeaseCountsFromTheLast(t *testing.T) {
+// The lease of every member counts from the last one, which had to be waited for.
+func TestMulti_LeaseCountsFromTheLast(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -193,8 +197,9 @@ func TestMultiLockLeaseCountsFromTheLast(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// WaitTime ends with the error of the lock that was in the way; ctx with its own. Nothing stays locked.
-func TestMultiLockGivesUp(t *testing.T) {
+// After WaitTime the error names the member that was held. After ctx it is the context's. Nothing
+// stays locked.
+func TestMulti_GivesUp(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -230,9 +235,9 @@ func TestMultiLockGivesUp(t *testing.T) {
 	mustRelease(t, mustGet(t, "the waiter for b", first))
 }
 
-// A context that ended because another lock was lost, or not to be had, has ended all the same: nobody tries again, and the error
-// is about the lock that was asked for.
-func TestWholesInAContextThatHasEnded(t *testing.T) {
+// A context that ended because another lock was lost or refused ends Acquire as any other does: it
+// does not retry, and its error is about the lock that was asked for.
+func TestMulti_EndedContext(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -270,8 +275,8 @@ func TestWholesInAContextThatHasEnded(t *testing.T) {
 	}
 }
 
-// One lost, all lost: the contexts end before the rest is anybody else's.
-func TestMultiLockLosesAllWithOne(t *testing.T) {
+// When one member is lost all are: the contexts end before another owner gets the rest.
+func TestMulti_LosesAllWithOne(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{0, time.Minute} {
 		t.Run(fmt.Sprint("LeaseTime ", lease), func(t *testing.T) {
@@ -304,8 +309,8 @@ func TestMultiLockLosesAllWithOne(t *testing.T) {
 	}
 }
 
-// The whole ends with the first of its members, by itself.
-func TestMultiLockEndsWithTheFirst(t *testing.T) {
+// A MultiLock ends with the first of its members, without a timer.
+func TestMulti_EndsWithTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	hands := stoppedClock()
@@ -331,8 +336,8 @@ func TestMultiLockEndsWithTheFirst(t *testing.T) {
 	eventually(t, "both to be free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })
 }
 
-// A lease that nobody extends ends without anybody looking, and so does one whose renewal was stopped.
-func TestMultiLockRunsOut(t *testing.T) {
+// A lease that is not extended ends by itself, and so does one whose renewal was stopped.
+func TestMulti_Expires(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(6*time.Second))
@@ -348,8 +353,9 @@ func TestMultiLockRunsOut(t *testing.T) {
 	wantLost(t, watched)
 }
 
-// The members have one owner: what is named twice is entered twice, and whoever has the lease's context re-enters.
-func TestMultiLockReenters(t *testing.T) {
+// The members share an owner: a member that is named twice is entered twice, and the lease's
+// context re-enters.
+func TestMulti_Reentry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -373,9 +379,8 @@ func TestMultiLockReenters(t *testing.T) {
 	}
 }
 
-// Locks of all kinds can be members, those on which others queue up in Redis too. What one lease of several cannot do, it
-// refuses.
-func TestWholesOfEveryKind(t *testing.T) {
+// Locks of all kinds can be members, also those whose queue is in Redis.
+func TestMulti_EveryKind(t *testing.T) {
 	t.Parallel()
 	for name, whole := range map[string]func(c *Client) Locker{
 		"multi": func(c *Client) Locker {
@@ -420,8 +425,8 @@ func TestWholesOfEveryKind(t *testing.T) {
 	}
 }
 
-// Lockers of others may hide the same lock: they are asked one after another.
-func TestMultiLockOfOtherLockers(t *testing.T) {
+// Lockers of other packages may hide the same lock, so they are acquired one after another.
+func TestMulti_OtherLockers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -447,8 +452,8 @@ type panicLocker struct{ silentLocker }
 
 func (panicLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { panic("not today") }
 
-// Release tries every member, and tells what became of each.
-func TestMultiLockReleaseJoinsErrors(t *testing.T) {
+// Release tries every member and joins their errors.
+func TestMulti_ReleaseJoinsErrors(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 3)
 	var clients []*Client
@@ -476,8 +481,8 @@ func TestMultiLockReleaseJoinsErrors(t *testing.T) {
 	_ = clients[2].Close(bg)
 }
 
-// The errors of several locks show names if each client of theirs would.
-func TestSeveralLocksAndLogNames(t *testing.T) {
+// The errors of several locks show names if all their clients do.
+func TestMulti_LogNames(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	shows, hides := b.client(t, func(o *Options) { o.LogNames = true }), b.client(t)
@@ -504,8 +509,8 @@ func TestSeveralLocksAndLogNames(t *testing.T) {
 	}
 }
 
-// A server that is down is not somebody who holds the lock, and not waited for.
-func TestMultiLockOfADeadServer(t *testing.T) {
+// A server that is down is an error, and is not waited for.
+func TestMulti_DeadServer(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 2)
 	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t), commandTimeout(time.Second))
@@ -522,8 +527,9 @@ func TestMultiLockOfADeadServer(t *testing.T) {
 	}
 }
 
-// A client that closes ends the whole, and the others' locks are freed; one that is closed takes part in none.
-func TestMultiLockOfAClientThatCloses(t *testing.T) {
+// A client that closes ends the whole, and the other members are released. A closed client cannot
+// take part.
+func TestMulti_ClosedClient(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 2)
 	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t))
@@ -545,8 +551,8 @@ func TestMultiLockOfAClientThatCloses(t *testing.T) {
 	all[0].wantFree(t, "a")
 }
 
-// Exactly one of many that do not wait gets it. RedissonMultiLockTest.testWaitAndLeaseTimeouts
-func TestMultiLockOneOfManyWins(t *testing.T) {
+// One of many callers acquires it, and one only. RedissonMultiLockTest: testWaitAndLeaseTimeouts.
+func TestMulti_OneOfManyWins(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -579,8 +585,8 @@ func TestMultiLockOneOfManyWins(t *testing.T) {
 	mustRelease(t, got.Load())
 }
 
-// A member that somebody else has, for the length of a lease, is waited for. RedissonMultiLockTest.testMultiThreads
-func TestMultiLockWaitsForALeaseToEnd(t *testing.T) {
+// A MultiLock waits for the lease of a member to end. RedissonMultiLockTest: testMultiThreads.
+func TestMulti_WaitsForALeaseToEnd(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -590,8 +596,9 @@ func TestMultiLockWaitsForALeaseToEnd(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// In any order, of any clients and on several servers: never two at a time, nobody stuck. RedissonMultiLockTest.test
-func TestMultiLockUnderLoad(t *testing.T) {
+// Members in any order, of any client and several servers: never two holders, and no deadlock.
+// RedissonMultiLockTest: test.
+func TestMulti_Load(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 3)
 	var clients [2][3]*Client
@@ -635,9 +642,9 @@ func TestMultiLockUnderLoad(t *testing.T) {
 	work.Wait()
 }
 
-// Processes know the servers of one lock by different addresses, so that they cannot agree on which comes first: each holds what
-// the next one waits for. All get it all the same, and soon.
-func TestMultiLockOfOneNameOnSeveralServers(t *testing.T) {
+// Processes that know the servers of one lock by different addresses cannot agree on an order, so
+// each holds what the next one waits for. All get the lock all the same, and soon.
+func TestMulti_OneNameOnSeveralServers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		orders          [][]int // of the servers, by process
@@ -698,8 +705,9 @@ func TestMultiLockOfOneNameOnSeveralServers(t *testing.T) {
 	}
 }
 
-// Locks of one name on several servers: by address, which is only a preference. Names are compared as Redis has them.
-func TestMultiLockOrderOfEqualNames(t *testing.T) {
+// Locks of one name on several servers are sorted by address. Names are compared as they are in
+// Redis.
+func TestMulti_OrderOfEqualNames(t *testing.T) {
 	t.Parallel()
 	at := func(rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 		t.Cleanup(func() { _ = rdb.Close() })

@@ -14,6 +14,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
+// An observer hears of every step, with the caller's context.
 func TestObserver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -111,8 +112,8 @@ func TestObserver(t *testing.T) {
 	proxy.Restore()
 }
 
-// An observer may use the lock it is told of: no mutex is held.
-func TestObserverMayCallBack(t *testing.T) {
+// An observer may use the lock that it hears of: core holds no mutex.
+func TestObserver_MayCallBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var c *Client
@@ -145,8 +146,8 @@ func TestObserverMayCallBack(t *testing.T) {
 	}
 }
 
-// A caller that an observer's panic keeps from its lease has none, also where it recovers, and nobody waits in its name.
-func TestObserverThatPanics(t *testing.T) {
+// If an observer panics, the caller has no lease, even if it recovers, and no waiter is left.
+func TestObserver_Panics(t *testing.T) {
 	t.Parallel()
 	lock := func(c *Client) Locker { return c.Lock("a") }
 	several := func(c *Client) []Locker { return []Locker{c.Lock("a"), c.Lock("b"), c.Lock("c")} }
@@ -230,7 +231,7 @@ func TestObserverThatPanics(t *testing.T) {
 	})
 }
 
-// An eventLog is an Observer that notes everything.
+// An eventLog is an Observer that records every event.
 type eventLog struct {
 	mu     sync.Mutex
 	events []Event
@@ -258,8 +259,8 @@ func (l *eventLog) list() []Event {
 	return slices.Clone(l.events)
 }
 
-// settle waits for n events and swaps the last two if need be: whoever gets a lock may report that before the one who
-// gave it back has.
+// settle waits for n events and puts the last two in order: the next holder may report before the
+// one that released.
 func (l *eventLog) settle(t *testing.T, n int, last string) {
 	t.Helper()
 	eventually(t, "events", func() bool { return len(l.list()) >= n })
@@ -272,7 +273,7 @@ func (l *eventLog) settle(t *testing.T, n int, last string) {
 	}
 }
 
-// take waits for as many events, and returns the first of them with their kinds.
+// take waits for events and removes the first of them, which must be of these kinds.
 func (l *eventLog) take(t *testing.T, kinds ...string) []Event {
 	t.Helper()
 	eventually(t, fmt.Sprint("events ", kinds), func() bool { return len(l.list()) >= len(kinds) })

@@ -13,12 +13,13 @@ import (
 
 var running = []byte("running")
 
+// stored returns what Redis has beside the lock.
 func (b *bundle) stored(t testing.TB, name string) map[string]string {
 	t.Helper()
 	return b.fields(t, "{"+name+"}:record")
 }
 
-// A first try whose reply is lost, executed or not, is repeated; each step has happened once.
+// A lost reply is retried, whether Redis ran the script or not, and each step happens once.
 func TestOnce_LostReplies(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
@@ -55,7 +56,7 @@ func TestOnce_LostReplies(t *testing.T) {
 	}
 }
 
-// look asks for the record as a caller does whom the queue refuses.
+// look asks for the record like a caller that the queue refuses.
 func look(c *Client, name string) (string, error) {
 	r := newRequest(bg, &c.Once(name).lock, AcquireOptions{})
 	w := c.newWaiter(&r)
@@ -68,8 +69,8 @@ func look(c *Client, name string) (string, error) {
 	return "", err
 }
 
-// The answer to a replay may be lost as well.
-func TestOnce_ALostReplay(t *testing.T) {
+// A lost reply to a replay is retried.
+func TestOnce_LostReplay(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -82,9 +83,9 @@ func TestOnce_ALostReplay(t *testing.T) {
 	wantRecord(t, c.Once("a"), "done")
 }
 
-// A ReleaseWith whose first try was lost does not take the loss of the lock for its own work: the record is there, or it was
-// not written.
-func TestOnce_ARecordThatIsNotThereIsNotClaimed(t *testing.T) {
+// A ReleaseWith that is retried does not mistake the loss of the lock for its own work, and reports
+// a record only if it wrote one.
+func TestOnce_UnwrittenRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -96,8 +97,8 @@ func TestOnce_ARecordThatIsNotThereIsNotClaimed(t *testing.T) {
 	b.wantStored(t, "a", "running", time.Hour)
 }
 
-// A record that has come and gone before the repeat was written nevertheless.
-func TestOnce_ARecordThatIsOverWasWritten(t *testing.T) {
+// A record that was written and expired before the retry counts as written.
+func TestOnce_ExpiredRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t, commandTimeout(patience))
@@ -107,9 +108,9 @@ func TestOnce_ARecordThatIsOverWasWritten(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
-// A holder that was paused beyond its lease does not know it. It neither overwrites nor deletes what the next one has, or
-// has left, whatever it does when it wakes up.
-func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
+// A holder that was paused beyond its lease neither overwrites nor deletes what the next holder has
+// or has left.
+func TestOnce_PausedHolder(t *testing.T) {
 	t.Parallel()
 	next := map[string]func(t *testing.T, o *Once) (check func(t *testing.T, b *bundle)){
 		"the next holds": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
@@ -180,8 +181,8 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 	}
 }
 
-// What a paused holder does with its own marker: a clean failure takes it away, a result comes too late.
-func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
+// A paused holder removes its own marker when it releases. Its record comes too late.
+func TestOnce_PausedHolderAndItsMarker(t *testing.T) {
 	t.Parallel()
 	for what, tc := range map[string]struct {
 		wake func(l *OnceLease) error
@@ -205,9 +206,9 @@ func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
 	}
 }
 
-// A try to acquire that arrives when all is over takes nothing while a record is there; otherwise what it takes, marker
-// included, is taken back.
-func TestOnce_AStrayAcquire(t *testing.T) {
+// A stray acquire takes nothing while there is a record. Otherwise what it takes is released,
+// marker included.
+func TestOnce_StrayAcquire(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		end   func(t *testing.T, b *bundle, l *OnceLease)
@@ -247,8 +248,8 @@ func TestOnce_AStrayAcquire(t *testing.T) {
 	}
 }
 
-// Who waits in the process of a holder that fails gets the lock with a marker of its own.
-func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
+// A waiter in the process of a holder that fails gets the lock with a marker of its own.
+func TestOnce_NextHasItsOwnMarker(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -273,8 +274,8 @@ func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
-// A ReleaseWith that arrives when all is over changes nothing for those who came later.
-func TestOnce_AStrayRecord(t *testing.T) {
+// A stray ReleaseWith changes nothing for later holders.
+func TestOnce_StrayRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t)
@@ -293,9 +294,9 @@ func TestOnce_AStrayRecord(t *testing.T) {
 	b.wantStored(t, "a", "second", time.Hour)
 }
 
-// A caller that has left is granted the lock: nothing was done, so that its marker goes as well, even where the lock
-// is over before it can be freed.
-func TestOnce_AGrantForNobody(t *testing.T) {
+// A grant for a caller that has left is undone with its marker, because nothing ran, even if the
+// lock expires before.
+func TestOnce_CallerHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"in time": time.Hour, "over": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -323,9 +324,9 @@ func TestOnce_AGrantForNobody(t *testing.T) {
 	}
 }
 
-// A waiter is granted the lock by a question that was on its way for long, and has been given a record in the meantime: the
-// record it is, and the grant is undone.
-func TestOnce_AGrantAfterARecord(t *testing.T) {
+// A waiter whose late attempt is granted after it was given a record returns the record, and the
+// grant is undone.
+func TestOnce_GrantAfterTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(patience))
@@ -341,8 +342,8 @@ func TestOnce_AGrantAfterARecord(t *testing.T) {
 	eventually(t, "the lock and the marker to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 }
 
-// Redis is not to be reached when the holder is done: its record is left as soon as it is back.
-func TestOnce_ARecordIsLeftLater(t *testing.T) {
+// If Redis is away when the holder is done, its record is written as soon as Redis is back.
+func TestOnce_RecordLeftLater(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
@@ -360,8 +361,8 @@ func TestOnce_ARecordIsLeftLater(t *testing.T) {
 	b.wantStored(t, "a", "done", time.Hour)
 }
 
-// Redis will not have the record: the lock goes at once all the same, and a marker stays.
-func TestOnce_ARecordThatRedisRefuses(t *testing.T) {
+// If Redis refuses the record, the lock is released at once all the same, and a marker stays.
+func TestOnce_RecordRefused(t *testing.T) {
 	t.Parallel()
 	for name, marker := range map[string]string{"marker": "running", "no marker": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -386,7 +387,7 @@ func TestOnce_ARecordThatRedisRefuses(t *testing.T) {
 	}
 }
 
-// A key that holds something else is left as it is.
+// A record key of another type stays as it is.
 func TestOnce_WrongKind(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -402,7 +403,7 @@ func TestOnce_WrongKind(t *testing.T) {
 	}
 }
 
-// With Redis down, all who wait hear it at once.
+// When Redis goes down all waiters are told at once.
 func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -423,8 +424,8 @@ func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// An inner level's record is there at once, seen by nobody before the last level has gone, and stays, unless an outer one
-// leaves its own.
+// The record of an inner level is written at once, seen when the last level is released, and
+// replaced by the record of an outer one.
 func TestOnce_Levels(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -473,8 +474,8 @@ func TestOnce_Levels(t *testing.T) {
 	}
 }
 
-// An inner level's record is written once: what has become of it since is not undone by the outer level.
-func TestOnce_AnInnerRecordIsWrittenOnce(t *testing.T) {
+// The record of an inner level is written once: the outer level does not restore it.
+func TestOnce_InnerRecordWrittenOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -486,8 +487,8 @@ func TestOnce_AnInnerRecordIsWrittenOnce(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
-// An inner level's record whose writing failed goes with the next level.
-func TestOnce_AnInnerRecordIsCarriedOn(t *testing.T) {
+// A record of an inner level that could not be written goes with the next level.
+func TestOnce_InnerRecordCarriedOn(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -502,7 +503,8 @@ func TestOnce_AnInnerRecordIsCarriedOn(t *testing.T) {
 	b.wantStored(t, "a", "inner", time.Hour)
 }
 
-// Levels that are released at the same time: whoever is the last to reach Redis frees the lock, and the record is left.
+// When two levels are released at the same time, the last one to reach Redis frees the lock, and
+// the record stays.
 func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -521,7 +523,8 @@ func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A client that is closed with the lock held leaves the marker: what the holder does is not known.
+// Closing a client that holds the lock leaves the marker, because what the holder does is not
+// known.
 func TestOnce_Close(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -579,7 +582,8 @@ func TestOnce_Refused(t *testing.T) {
 	wantErr(t, "after the release", lease.ReleaseWith(bg, []byte("x"), time.Hour), ErrReleased)
 }
 
-// In a cluster lock and record are in one slot; names for which they cannot be are refused before anything is sent.
+// In a cluster lock and record are in one slot. Names that do not allow it are refused before
+// anything is sent.
 func TestOnce_ClusterNames(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -593,7 +597,7 @@ func TestOnce_ClusterNames(t *testing.T) {
 	}
 }
 
-// What an Observer is told: a record is not the lock.
+// For an observer a record is not the lock.
 func TestOnce_Observer(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -620,7 +624,7 @@ func TestOnce_Observer(t *testing.T) {
 	}
 }
 
-// A cluster takes the scripts: lock and record are in one slot, and are announced there.
+// Scripts, record and messages work in a cluster.
 func TestOnce_Cluster(t *testing.T) {
 	t.Parallel()
 	srv := startClusterOfOne(t)

@@ -31,7 +31,7 @@ func acquireOnceAsync(ctx context.Context, o *Once, opts AcquireOptions) <-chan 
 	return result
 }
 
-// mustBegin takes the lock of a Once, for a new owner.
+// mustBegin acquires the lock of a Once for a new owner.
 func mustBegin(t testing.TB, o *Once, opts AcquireOptions) *OnceLease {
 	t.Helper()
 	r := acquireOnce(bg, o, opts)
@@ -56,7 +56,7 @@ func wantRecord(t testing.TB, o *Once, want string) {
 	}
 }
 
-// wantBusy checks that somebody holds the lock.
+// wantBusy checks that the lock is held.
 func wantBusy(t testing.TB, o *Once) {
 	t.Helper()
 	if r := acquireOnce(bg, o, AcquireOptions{}); !errors.Is(r.err, ErrNotAcquired) || r.lease != nil || r.record != "" {
@@ -64,7 +64,8 @@ func wantBusy(t testing.TB, o *Once) {
 	}
 }
 
-// wantStored checks what is in Redis beside the lock, which nobody holds; forget ends it.
+// wantStored checks what is in Redis beside the lock, which must be free. A test calls forget at
+// its end.
 func (b *bundle) wantStored(t testing.TB, name, want string, ttl time.Duration) {
 	t.Helper()
 	b.wantFields(t, name, nil)
@@ -84,7 +85,7 @@ func (b *bundle) forget(t testing.TB, name string) {
 	}
 }
 
-// A first run costs two round trips and a replay one, which takes no lock.
+// A first run costs two round trips. A replay costs one, and takes no lock.
 func TestOnce_RoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, marker := range []bool{false, true} {
@@ -119,9 +120,9 @@ func TestOnce_RoundTrips(t *testing.T) {
 	}
 }
 
-// Those who wait in the holder's process get the record from the holder, without a command. The message about the release, which
-// comes to this process as well, and here before the reply, has nobody ask either.
-func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
+// Waiters in the holder's process get the record from the holder, without a command, even if the
+// message about the release comes before the reply.
+func TestOnce_WaitersOfTheHoldersProcess(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never), commandTimeout(patience))
@@ -166,7 +167,7 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	wantAll(t, waiters, "done")
 }
 
-// waitForRecord has callers wait for a lock that is held, behind those who do already.
+// waitForRecord adds n waiters for a held lock.
 func waitForRecord(t *testing.T, c *Client, once *Once, n int) (waiters []<-chan outcome) {
 	t.Helper()
 	return waitForRecordWith(t, c, once, n, WaitForever)
@@ -191,8 +192,8 @@ func wantAll(t *testing.T, waiters []<-chan outcome, want string) {
 	}
 }
 
-// Those who wait in another process get the record by one message and one question.
-func TestOnce_OneQuestionForAllWaiters(t *testing.T) {
+// Waiters in another process get the record by one message and one command.
+func TestOnce_WaitersOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	holder := b.client(t)
@@ -209,7 +210,7 @@ func TestOnce_OneQuestionForAllWaiters(t *testing.T) {
 	}
 }
 
-// What waiters have got is theirs to change.
+// Each caller may change the record that it gets.
 func TestOnce_EachHasItsOwnCopy(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -228,7 +229,7 @@ func TestOnce_EachHasItsOwnCopy(t *testing.T) {
 	wantRecord(t, c.Once("a"), "done")
 }
 
-// Callers who do not want to wait, or may not, get a record also while others of their process are asking for it.
+// Callers that do not wait get a record also while others of their process are asking for it.
 func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -261,8 +262,8 @@ func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 	wantAll(t, waiters, "done")
 }
 
-// Who waits for the plain lock of the same name gets the lock, and not the record.
-func TestOnce_ALockKnowsNoRecords(t *testing.T) {
+// A waiter for the plain lock of the same name gets the lock, and not the record.
+func TestOnce_PlainLock(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -287,8 +288,8 @@ func waitOneMore(t *testing.T, c *Client, total int) []<-chan outcome {
 	return []<-chan outcome{w}
 }
 
-// A clean failure passes the lock on: the next waiter runs, and its record goes to the rest.
-func TestOnce_AFailureHandsTheLockOn(t *testing.T) {
+// When a holder fails the next waiter runs, and the rest gets its record.
+func TestOnce_Failure(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	defer b.forget(t, "a")

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Every Options field that is no good is refused, by name.
-func TestOptionsRefused(t *testing.T) {
+// New names the field of Options that it refuses.
+func TestOptions_Refused(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
@@ -49,7 +49,8 @@ func TestOptionsDefaults(t *testing.T) {
 	}
 }
 
-func TestAcquireOptionsRefused(t *testing.T) {
+// Acquire names the field of AcquireOptions that it refuses, and sends nothing.
+func TestAcquireOptions_Refused(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -75,8 +76,8 @@ func TestAcquireOptionsRefused(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// The longest durations there are work: for ever is what people mean by them.
-func TestLongestDurations(t *testing.T) {
+// The longest durations work: people mean "for ever" by them.
+func TestOptions_LongestDurations(t *testing.T) {
 	t.Parallel()
 	const forever = time.Duration(math.MaxInt64)
 	b := newBundle(t)
@@ -111,8 +112,8 @@ func TestLongestDurations(t *testing.T) {
 	mustRelease(t, next)
 }
 
-// The shortest lease is one millisecond; it is granted or too late, and leaves nothing.
-func TestShortestLease(t *testing.T) {
+// The shortest lease is one millisecond. It is granted or comes too late, and leaves nothing.
+func TestAcquireOptions_ShortestLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -127,7 +128,8 @@ func TestShortestLease(t *testing.T) {
 	}
 }
 
-func TestNamesRefused(t *testing.T) {
+// Names that cannot work are refused before anything is sent, with a short error.
+func TestNames_Refused(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -159,9 +161,9 @@ func TestNamesRefused(t *testing.T) {
 	}
 }
 
-// A name whose keys a cluster would have in different slots is refused before anything is sent, for every kind of lock; one
-// server takes it.
-func TestNamesThatCrossSlots(t *testing.T) {
+// A name whose keys are in different slots of a cluster is refused before anything is sent, for
+// every kind of lock. A single server takes it.
+func TestNames_CrossSlots(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	nowhere := []string{"127.0.0.1:1"}
@@ -194,8 +196,8 @@ func TestNamesThatCrossSlots(t *testing.T) {
 	}
 }
 
-// The mapper makes the key; everything on the wire is made of that, and everything that is told says the name.
-func TestNameMapper(t *testing.T) {
+// The mapper makes the key. Errors, events and Name have the name.
+func TestNames_Mapper(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var events eventLog

@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// An absence is a way to have Redis refuse the next scripts without running them. It is over when it has refused a number.
+// An absence makes Redis refuse a number of scripts without running them.
 type absence struct {
 	begin   func()
 	refused func() int
@@ -51,7 +51,7 @@ var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
 	},
 }
 
-// A downtime refuses connections until that has failed a number of commands.
+// A downtime refuses connections until a number of commands has failed.
 type downtime struct{ left atomic.Int32 }
 
 func (d *downtime) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -77,7 +77,7 @@ func (d *downtime) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// refuseBy is an absence in which the next scripts are answered with an error.
+// refuseBy is an absence that answers scripts with an error.
 func refuseBy(proxy *redistest.Proxy, reply string) *absence {
 	left := new(atomic.Int32)
 	return &absence{
@@ -89,7 +89,8 @@ func refuseBy(proxy *redistest.Proxy, reply string) *absence {
 	}
 }
 
-// Releases and extensions are repeated until Redis has them. Acquire fails at once while Redis is away.
+// Releases and extensions are retried until Redis takes them. Acquire fails at once while Redis is
+// away.
 func TestRedisIsAwayForAMoment(t *testing.T) {
 	t.Parallel()
 	for name, outageOf := range outages {
@@ -167,7 +168,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 	}
 }
 
-// A release is given up when its time is over, and goes on in the background.
+// A release fails after CommandTimeout, and goes on in the background.
 func TestRedisStaysAway(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -184,7 +185,7 @@ func TestRedisStaysAway(t *testing.T) {
 	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// retrying counts the questions that a caller that waits for ever asks in vain.
+// retrying counts the failed attempts of callers that wait for ever.
 func retrying(n *atomic.Int64) func(*Options) {
 	return func(o *Options) {
 		o.Observer.Retrying = func(_ context.Context, e Event) {
@@ -195,7 +196,7 @@ func retrying(n *atomic.Int64) func(*Options) {
 	}
 }
 
-// A caller that waits for ever waits through an outage, whether it came before or during it.
+// A caller that waits for ever outlasts an outage, whether it came before or during it.
 func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
@@ -223,8 +224,7 @@ func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// What Redis answers may pass, or not: a caller that waits for ever waits for the one, and is told of
-// the other at once.
+// A caller that waits for ever retries after an error that may pass, and returns any other at once.
 func TestWaitForever_Replies(t *testing.T) {
 	t.Parallel()
 	for reply, passes := range map[string]bool{
@@ -265,7 +265,7 @@ func TestWaitForever_Replies(t *testing.T) {
 	}
 }
 
-// Its context ends the wait in an outage too, and so does Close.
+// The end of its context ends the wait during an outage, and so does Close.
 func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -285,7 +285,7 @@ func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	wantErr(t, "the other one", await(t, "it to end", staying).err, ErrClosed)
 }
 
-// Several locks as one wait through an outage as well, of the first server and of another.
+// A MultiLock outlasts an outage of the first server and of another one.
 func TestWaitForever_SeveralLocks(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []string{"a", "b"} {
@@ -314,7 +314,7 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 	}
 }
 
-// What waiting cannot heal ends the wait for several locks at once.
+// Errors that waiting cannot heal end the wait for several locks at once.
 func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	const denied = "-NOPERM User limited has no permissions to run the 'evalsha' command\r\n"

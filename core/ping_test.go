@@ -39,7 +39,7 @@ func wantPing(t *testing.T, c *Client, says ...string) {
 	}
 }
 
-// It leaves nothing: the client that is made by the bundle makes sure of that.
+// Ping leaves nothing in Redis, and observers do not hear of it.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -62,7 +62,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// Without any of what docs/operations.md grants, Ping says which rule is missing.
+// Ping names each rule of docs/operations.md that the user lacks.
 func TestPing_MissingPermission(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -106,7 +106,7 @@ func TestPing_MissingPermission(t *testing.T) {
 	wantPing(t, none, "ACL SETUSER orders +publish +hset &redisson_lock__channel:* (")
 }
 
-// The other ways to publish need permissions of their own.
+// Sharded channels need permissions of their own.
 func TestPing_ShardedPermissions(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -209,7 +209,7 @@ func TestPing_NoAnswer(t *testing.T) {
 	eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 }
 
-// Redis answers the scripts of locks, but not a command that Ping tries beside them.
+// Redis answers the scripts, but not a command that Ping tries beside them.
 func TestPing_NoAnswerToCommands(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

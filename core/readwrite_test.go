@@ -15,8 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// Redisson: testMultiRead.
-func TestReadersShareAndWritersExclude(t *testing.T) {
+// Readers share, and a writer excludes everyone. Redisson: testMultiRead.
+func TestReadWrite_Share(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -58,8 +58,9 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 	}
 }
 
+// A writer that reads becomes a reader, which wakes other readers. A reader cannot become a writer.
 // Redisson: testWriteReadReentrancy.
-func TestDowngradeAndUpgrade(t *testing.T) {
+func TestReadWrite_DowngradeAndUpgrade(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t, pollInterval(time.Hour))
@@ -88,8 +89,9 @@ func TestDowngradeAndUpgrade(t *testing.T) {
 	mustRelease(t, mustTake(t, owner, l.Write(), AcquireOptions{}))
 }
 
-// A writer enters as it likes, and others are kept out until it has left as often. Redisson: testWR, testWriteLock.
-func TestRedisson_AWriterOnBothSides(t *testing.T) {
+// A writer enters both sides as it likes, and keeps others out until it has left the write side as
+// often. Redisson: testWR, testWriteLock.
+func TestReadWrite_BothSides(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	l, other := b.client(t).ReadWriteLock("a"), b.client(t).ReadWriteLock("a")
@@ -119,9 +121,9 @@ func TestRedisson_AWriterOnBothSides(t *testing.T) {
 	mustRelease(t, mustTake(t, bg, other.Write(), AcquireOptions{}))
 }
 
-// A change of the write side that was not answered comes to Redis when its owner reads as well, or only reads: it says nothing of the
-// read side, and must not free it. On the way from a writer to a reader there is nothing else that keeps writers out.
-func TestAStrayOfAWriterLeavesTheReader(t *testing.T) {
+// A stray change of the write side arrives when its owner also reads, or only reads. It must not
+// free the read side, which alone keeps writers out then.
+func TestReadWrite_StrayOfTheWriter(t *testing.T) {
 	t.Parallel()
 	for name, early := range map[string]bool{"before the downgrade": true, "after the downgrade": false} {
 		t.Run(name, func(t *testing.T) {
@@ -160,9 +162,9 @@ func TestAStrayOfAWriterLeavesTheReader(t *testing.T) {
 	}
 }
 
-// A downgrade that Redis could not be told of when it was due is told as soon as it can be: its owner may read on for hours, and no
-// other reader would come in.
-func TestAFailedDowngradeIsToldAgain(t *testing.T) {
+// A downgrade that Redis did not get is retried until it does: the owner may read on for hours, and
+// other readers could not come in.
+func TestReadWrite_DowngradeIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +191,9 @@ func TestAFailedDowngradeIsToldAgain(t *testing.T) {
 	}
 }
 
-// A renewal that was sent when its owner wrote, and comes to Redis when it only reads, finds no writer. That is no loss.
-func TestARenewalComesAfterTheDowngrade(t *testing.T) {
+// A renewal that was sent before the downgrade, and arrives after it, finds no writer. That is not
+// a loss.
+func TestReadWrite_RenewalAfterTheDowngrade(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -206,8 +209,9 @@ func TestARenewalComesAfterTheDowngrade(t *testing.T) {
 	mustRelease(t, read)
 }
 
-// And one that comes when Redis has the downgrade, and nobody has heard of that yet, asks for no writer any more.
-func TestARenewalDuringTheDowngrade(t *testing.T) {
+// A renewal that is sent when Redis has downgraded, and the reply is on its way, does not ask for a
+// writer.
+func TestReadWrite_RenewalDuringTheDowngrade(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -226,8 +230,8 @@ func TestARenewalDuringTheDowngrade(t *testing.T) {
 	mustRelease(t, read)
 }
 
-// A stream of readers in one process does not keep a writer of that process out.
-func TestWriterDoesNotStarve(t *testing.T) {
+// A stream of readers does not keep out a writer of the same process.
+func TestReadWrite_WriterDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -255,8 +259,9 @@ func TestWriterDoesNotStarve(t *testing.T) {
 	wg.Wait()
 }
 
-// Redisson: testForceUnlock, testReadLockIsLocked.
-func TestForceUnlockOfOneSide(t *testing.T) {
+// ForceUnlock and IsLocked are about one side. A forced writer loses its read side too. Redisson:
+// testForceUnlock, testReadLockIsLocked.
+func TestReadWrite_ForceUnlock(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -298,8 +303,9 @@ func TestForceUnlockOfOneSide(t *testing.T) {
 	wantErr(t, "the writer's read side", both.Err(), ErrLockLost)
 }
 
-// When the reader with the longest lease leaves, the hash lives no longer than the others do. Redisson: testReadLockLeaseTimeout.
-func TestReadersKeepTheHashForTheLongest(t *testing.T) {
+// When the reader with the longest lease leaves, the hash lives no longer than the others need.
+// Redisson: testReadLockLeaseTimeout.
+func TestRead_HashLivesForTheLongest(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -316,8 +322,9 @@ func TestReadersKeepTheHashForTheLongest(t *testing.T) {
 	mustRelease(t, short)
 }
 
-// Every change of a read hold gives all its levels the longest lease there is, and drops the keys of those given up.
-func TestLevelsOfAReader(t *testing.T) {
+// Every change of a read hold gives all its levels the longest lease, and drops the keys of
+// released levels.
+func TestRead_Levels(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -347,8 +354,9 @@ func TestLevelsOfAReader(t *testing.T) {
 	mustRelease(t, one)
 }
 
-// Own readers are renewed, and nobody else's. Redisson: testReadLockExpirationRenewal, testMultiInstanceReadLockZombieCleanup.
-func TestReadersAreRenewed(t *testing.T) {
+// The watchdog renews its own readers and no others. Redisson: testReadLockExpirationRenewal,
+// testMultiInstanceReadLockZombieCleanup.
+func TestRead_Renewal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	const timeout, short = 12 * time.Second, 8 * time.Second
@@ -375,8 +383,8 @@ func TestReadersAreRenewed(t *testing.T) {
 	b.free(t, "a", foreign)
 }
 
-// A reader whose time-out key is gone (evicted, deleted) has it back with the next renewal. Without
-// it another reader that leaves takes this one for dead, and a writer comes in.
+// A renewal puts back the time-out key of a reader that was evicted or deleted. Without it another
+// reader that leaves would take this one for dead, and let a writer in.
 func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
@@ -400,8 +408,8 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 	}
 }
 
-// Redisson's read renewal sets the time to live that all readers share, whatever others need. A
-// reader of ours asserts what it needs again, with a LeaseTime as well; and after StopRenewal.
+// Redisson's read renewal sets the time to live that all readers share, whatever others need. Our
+// readers assert what they need again, also with a LeaseTime.
 func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 	t.Parallel()
 	const beat = 300 * time.Millisecond
@@ -432,7 +440,7 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 	}
 }
 
-// The leases of a hold differ: Redis keeps it for the longest, and it ends when that does.
+// If the leases of a hold differ, Redis keeps it for the longest, and it ends when that does.
 func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -460,7 +468,7 @@ func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	}
 }
 
-// A fixed lease of a reader that is shorter than a beat needs none.
+// A reader whose LeaseTime is shorter than a beat is not renewed.
 func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -480,7 +488,8 @@ func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
 	mustRelease(t, write)
 }
 
-// Dead readers do not keep a writer out, even if they are more than a release looks at.
+// Dead readers keep a writer out while a reader lives, and no longer, even if there are more than
+// one release looks at.
 func TestRead_ManyDeadReadersAreRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -499,7 +508,7 @@ func TestRead_ManyDeadReadersAreRemoved(t *testing.T) {
 	mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{}))
 }
 
-// What Redis does for a reader does not depend on how many others there are.
+// The cost of a reader in Redis does not depend on the number of readers.
 func TestRead_CostsTheSameBesideThousands(t *testing.T) {
 	t.Parallel()
 	work := func(t *testing.T, readers int, leases func(i int) time.Duration) map[string]int {
@@ -546,7 +555,7 @@ func TestRead_CostsTheSameBesideThousands(t *testing.T) {
 	}
 }
 
-// addReaders puts readers into Redis that other clients have.
+// addReaders adds readers of other clients to Redis.
 func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) time.Duration) {
 	t.Helper()
 	longest := time.Duration(0)
@@ -568,7 +577,7 @@ func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) 
 	}
 }
 
-// commandStats is how often each command was called, by scripts too.
+// commandStats returns how often each command was called, by scripts too.
 func (b *bundle) commandStats(t testing.TB) map[string]int {
 	t.Helper()
 	text, err := b.rdb.Info(bg, "commandstats").Result()

@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// Voters are independent masters, with a client on each; some of them may be down in the end.
+// voters are independent masters with a client on each. Some may be down in the end.
 type voters struct {
 	bundles []*bundle
 	clients []*Client
@@ -28,7 +28,7 @@ func newVoters(t testing.TB, n int, opts ...func(*Options)) *voters {
 	return v
 }
 
-// others are more clients on the same masters.
+// others returns more clients on the same masters.
 func (v *voters) others(t testing.TB, opts ...func(*Options)) *voters {
 	t.Helper()
 	o := &voters{bundles: v.bundles}
@@ -60,7 +60,7 @@ func (v *voters) locks(name string) (all []Locker) {
 
 func (v *voters) red(name string) Locker { return RedLock(v.locks(name)...) }
 
-// wantFree waits until the lock is free, there is nothing at hand for it, on all masters but those that are down.
+// wantFree waits until the lock is free and the clients are idle on all masters that are not down.
 func (v *voters) wantFree(t testing.TB, name string, down ...int) {
 	t.Helper()
 	for i, b := range v.bundles {
@@ -72,7 +72,7 @@ func (v *voters) wantFree(t testing.TB, name string, down ...int) {
 	}
 }
 
-// present are the members of a RedLock's lease that are held.
+// present returns how many members of a RedLock's lease are held.
 func present(lease *Lease) (n int) {
 	s := lease.set
 	s.mu.Lock()
@@ -85,7 +85,7 @@ func present(lease *Lease) (n int) {
 	return n
 }
 
-// askRed acquires until a majority has answered in time: a slow machine is no dead master.
+// askRed tries until a majority has answered in time: a slow machine is not a dead master.
 func askRed(ctx context.Context, red Locker, opts AcquireOptions) (lease *Lease, err error) {
 	within(patience, func() bool {
 		lease, err = red.Acquire(ctx, opts)
@@ -108,7 +108,7 @@ func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	return lease
 }
 
-// allPresent reports whether all members of a lease are held, and all of theirs.
+// allPresent reports whether all members of a lease are held, nested ones included.
 func allPresent(lease *Lease) bool {
 	s := lease.set
 	if s == nil {
@@ -120,8 +120,8 @@ func allPresent(lease *Lease) bool {
 	return !slices.ContainsFunc(members, func(m *Lease) bool { return m == nil || !allPresent(m) })
 }
 
-// A majority holds the lock; whoever has fewer gives them back.
-func TestRedLockIsTheMajority(t *testing.T) {
+// A majority holds the lock. A minority gives its members back.
+func TestRed_Majority(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	other := v.others(t)
@@ -159,8 +159,9 @@ func TestRedLockIsTheMajority(t *testing.T) {
 	mustRelease(t, second)
 }
 
-// A caller whose context ends while some members have not answered yet is not left with those that have, though they be a majority.
-func TestRedLockInAContextThatEndsAfterTheMajority(t *testing.T) {
+// If the context ends before all members have answered, the caller keeps none, even if a majority
+// was granted.
+func TestRed_ContextEndsAfterTheMajority(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 2)
 	ctx, cancel := context.WithCancel(bg)
@@ -195,8 +196,8 @@ func (f lockerFunc) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, e
 	return f(ctx, opts)
 }
 
-// As many masters as the majority can spare may be dead or frozen; one more, and there is no lock.
-func TestRedLockAcquiresWithoutSomeMasters(t *testing.T) {
+// A minority of masters may be dead or frozen. With one more down there is no lock.
+func TestRed_MastersDown(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []bool{false, true} {
 		for down := 1; down <= 3; down++ {
@@ -246,8 +247,9 @@ func TestRedLockAcquiresWithoutSomeMasters(t *testing.T) {
 	}
 }
 
-// While it is held, as many masters may go as the majority can spare. With one more the whole is lost, and the rest is free.
-func TestRedLockOutlivesMasters(t *testing.T) {
+// A held RedLock outlives a minority of its masters. With one more it is lost, and the rest is
+// released.
+func TestRed_MastersGoWhileHeld(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []bool{false, true} {
 		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
@@ -289,8 +291,8 @@ func TestRedLockOutlivesMasters(t *testing.T) {
 	}
 }
 
-// A member that was lost, or not to be had, is acquired again, so that others can be lost after it.
-func TestRedLockComesBackToMasters(t *testing.T) {
+// A member that was lost or refused is acquired again, so that others may be lost after it.
+func TestRed_RefillsMembers(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3, watchdogTimeout(6*time.Second))
 	other := v.others(t)
@@ -318,8 +320,8 @@ func TestRedLockComesBackToMasters(t *testing.T) {
 	v.wantFree(t, "r")
 }
 
-// At any time the deadline is the one that a majority reaches.
-func TestRedLockDeadlineIsTheMajoritys(t *testing.T) {
+// The deadline is the latest that a majority reaches.
+func TestRed_Deadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var clocks []*testClock
@@ -356,7 +358,7 @@ func TestRedLockDeadlineIsTheMajoritys(t *testing.T) {
 }
 
 // A fixed lease ends by itself, before it does in Redis.
-func TestRedLockRunsOut(t *testing.T) {
+func TestRed_Expires(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: time.Second, WaitTime: patience})
@@ -368,8 +370,9 @@ func TestRedLockRunsOut(t *testing.T) {
 	v.wantFree(t, "r")
 }
 
-// Whoever waits gets it when the holder leaves, or when the holder's lease is over; until WaitTime or ctx end.
-func TestRedLockWaits(t *testing.T) {
+// A waiter gets the lock when the holder releases it, and gives up when WaitTime or its context
+// ends.
+func TestRed_Waits(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	other := v.others(t)
@@ -395,8 +398,8 @@ func TestRedLockWaits(t *testing.T) {
 	other.wantFree(t, "r")
 }
 
-// What will not change is not waited for.
-func TestRedLockKnowsWhenItIsHopeless(t *testing.T) {
+// What cannot change is not waited for.
+func TestRed_Hopeless(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	for i := range 2 {
@@ -421,8 +424,8 @@ func TestRedLockKnowsWhenItIsHopeless(t *testing.T) {
 	v.wantFree(t, "r", 0, 1)
 }
 
-// The whole stands without a client that was closed, and ends with the majority of them.
-func TestRedLockOfClientsThatClose(t *testing.T) {
+// A RedLock outlives the close of one client of three, and ends with the second.
+func TestRed_ClosedClients(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	var clients []*Client
@@ -443,8 +446,9 @@ func TestRedLockOfClientsThatClose(t *testing.T) {
 	}
 }
 
-// A member passes those of this process that wait for its name: their question may take long. They are told of it all the same.
-func TestRedLockDoesNotQueue(t *testing.T) {
+// A member passes the waiters of its process, whose attempt may take long. It wakes them when it is
+// released.
+func TestRed_DoesNotQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(2*patience), pollInterval(time.Hour), watchdogTimeout(9*time.Second))
@@ -465,8 +469,8 @@ func TestRedLockDoesNotQueue(t *testing.T) {
 	}
 }
 
-// Wholes can be members of wholes.
-func TestRedLockNested(t *testing.T) {
+// MultiLocks and RedLocks can be members of each other.
+func TestRed_Nested(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(9*time.Second))
@@ -501,8 +505,8 @@ func TestRedLockNested(t *testing.T) {
 	}
 }
 
-// Never two at a time, whoever asks on whichever way, and everybody has a turn.
-func TestRedLockUnderLoad(t *testing.T) {
+// Under load there are never two holders, and every caller gets its turns.
+func TestRed_Load(t *testing.T) {
 	t.Parallel()
 	one := newVoters(t, 3)
 	two := one.others(t)

@@ -13,19 +13,19 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// replicaAcks wants a replica's word, and gives it little time.
+// replicaAcks asks for n acks and waits a short time for them.
 func replicaAcks(n int) func(*Options) {
 	return func(o *Options) {
 		o.ReplicaAcks, o.ReplicaTimeout, o.CommandTimeout = n, 200*time.Millisecond, patience
 	}
 }
 
-// patientAcks wants a replica's word, and waits for it.
+// patientAcks asks for one ack and waits long for it.
 func patientAcks(o *Options) {
 	o.ReplicaAcks, o.ReplicaTimeout, o.CommandTimeout, o.WatchdogTimeout = 1, patience, 2*patience, 4*patience
 }
 
-// replica starts a replica of the bundle's Redis, which has everything from now on.
+// replica starts a replica of the bundle's Redis.
 func (b *bundle) replica(t *testing.T) (*redistest.Server, *redis.Client) {
 	t.Helper()
 	srv := redistest.Start(t, "replicaof "+strings.Replace(b.srv.Addr(), ":", " ", 1), "repl-diskless-sync-delay 0")
@@ -36,7 +36,7 @@ func (b *bundle) replica(t *testing.T) (*redistest.Server, *redis.Client) {
 	return srv, srv.Client(t)
 }
 
-// awaitReplica waits until a replica confirms what is written.
+// awaitReplica waits until a replica acknowledges writes.
 func (b *bundle) awaitReplica(t *testing.T) {
 	t.Helper()
 	eventually(t, "a replica to listen", func() bool {
@@ -55,7 +55,7 @@ func (b *bundle) slowClient(t *testing.T) *redis.Client {
 	return b.srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
 }
 
-// A waitSpy notes scripts that were not followed by a WAIT on their connection.
+// A waitSpy counts scripts that are not followed by a WAIT on their connection.
 type waitSpy struct {
 	waits  atomic.Int64
 	missed atomic.Int64
@@ -93,8 +93,8 @@ func (w *waitSpy) look(cmds []redis.Cmder) {
 	}
 }
 
-// What Acquire returns is on the replica. The replicas are asked on the connection of the scripts, once for all of them: on
-// another connection their answer proves nothing.
+// What Acquire returns is on the replica. One WAIT on the connection of the scripts asks for all of
+// them: on another connection it would prove nothing.
 func TestReplicas_Confirm(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -127,7 +127,7 @@ func TestReplicas_Confirm(t *testing.T) {
 	}
 }
 
-// Too few acks: whoever was in that pipeline is told, and has nothing.
+// With too few acks every caller of the pipeline gets an error, and no lock stays.
 func TestReplicas_TooFew(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -156,7 +156,7 @@ func TestReplicas_TooFew(t *testing.T) {
 	}
 }
 
-// When the replica is back, so are the locks.
+// When the replica is back, locks are granted again.
 func TestReplicas_ComeBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -177,7 +177,7 @@ func TestReplicas_ComeBack(t *testing.T) {
 	})
 }
 
-// Those who wait behind one whose grant was not confirmed do not find out one after another.
+// Waiters behind a grant that was not acknowledged are told together, not one after another.
 func TestReplicas_WaitersAreTold(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -201,7 +201,8 @@ func TestReplicas_WaitersAreTold(t *testing.T) {
 	}
 }
 
-// Re-entry and extension count when they are confirmed; until then all stays as it was. Releases do not ask.
+// A re-entry or extension counts when it is acknowledged. Until then all stays as it was. Releases
+// need no ack.
 func TestReplicas_ReentryAndExtension(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -228,7 +229,8 @@ func TestReplicas_ReentryAndExtension(t *testing.T) {
 	b.wantFields(t, "a", nil)
 }
 
-// A renewal that is not confirmed does not move the deadline: the holder stops when the replica would let others in.
+// A renewal that is not acknowledged does not move the deadline: the holder stops when the replica
+// would let others in.
 func TestReplicas_Renewals(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -260,7 +262,8 @@ func TestReplicas_Renewals(t *testing.T) {
 	wantErr(t, "Context", context.Cause(lease.Context()), ErrLockLost)
 }
 
-// A grant by a second try proves nothing, if the first has written what this one only finds: the replica may not have it.
+// An ack of a second attempt proves nothing if the first one wrote the lock: the replica may not
+// have it.
 func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -280,7 +283,7 @@ func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	closeNow(t, c) // the hold is in doubt, and its second release would be awaited
 }
 
-// In a cluster each call is confirmed by the replicas of its own master.
+// In a cluster the replicas of each master acknowledge its calls.
 func TestReplicas_Cluster(t *testing.T) {
 	t.Parallel()
 	_, cluster := startCluster(t)
@@ -300,7 +303,7 @@ func TestReplicas_Cluster(t *testing.T) {
 	closeNow(t, c)
 }
 
-// Options that cannot work are refused by New.
+// New refuses options that cannot work.
 func TestReplicas_BadOptions(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Second})
@@ -332,7 +335,8 @@ func TestReplicas_BadOptions(t *testing.T) {
 	}
 }
 
-// A hand-over that is not confirmed is one for the holder, who is rid of the lock, and none for those who wait, who are told.
+// A hand-over that is not acknowledged counts as a release for the holder. The waiters are told
+// that they do not have the lock.
 func TestReplicas_HandOver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

@@ -46,7 +46,7 @@ func onCluster(c *redistest.Cluster) *topology {
 	}
 }
 
-// client is a lock client of its own. When the test ends it must be idle, and closed.
+// client returns a lock client, which must be idle when the test ends.
 func (top *topology) client(t testing.TB, opts ...func(*Options)) *Client {
 	t.Helper()
 	c := newLooseClient(t, top.connect(t), opts...)
@@ -74,7 +74,7 @@ func (top *topology) look(t testing.TB, question func(ctx context.Context, rdb *
 	return all
 }
 
-// listening is the channels that any master has subscribers for.
+// listening returns the channels with subscribers on any master.
 func (top *topology) listening(t testing.TB) (channels []string) {
 	t.Helper()
 	err := top.look(t, func(ctx context.Context, rdb *redis.Client) error {
@@ -89,7 +89,7 @@ func (top *topology) listening(t testing.TB) (channels []string) {
 	return channels
 }
 
-// awaitListener waits until there is a subscriber of a lock's channel.
+// awaitListener waits for a subscriber to a lock's channel.
 func (top *topology) awaitListener(t testing.TB, name string) {
 	t.Helper()
 	eventually(t, "a subscriber to "+name, func() bool {
@@ -97,7 +97,7 @@ func (top *topology) awaitListener(t testing.TB, name string) {
 	})
 }
 
-// empty fails the test unless nothing is left, but the counters of tokens, which are for ever.
+// empty fails the test if anything but counters of tokens is left.
 func (top *topology) empty(t testing.TB) {
 	t.Helper()
 	var left []string
@@ -113,7 +113,7 @@ func (top *topology) empty(t testing.TB) {
 	}
 }
 
-// insist takes a lock like a caller who tries again after an error, for as long as it takes.
+// insist acquires a lock like a caller that retries after every error.
 func insist(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
 	for {
 		lease, err := l.Acquire(ctx, opts)
@@ -133,7 +133,7 @@ func insistAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acqu
 	return result
 }
 
-// mustHave waits for a lock that was asked for, and releases it.
+// mustHave waits for a lock and releases it.
 func mustHave(t testing.TB, what string, c <-chan acquired) {
 	t.Helper()
 	got := await(t, what, c)
@@ -143,7 +143,8 @@ func mustHave(t testing.TB, what string, c <-chan acquired) {
 	mustRelease(t, got.lease)
 }
 
-// Every kind of lock does on sentinels and clusters what it does on a single server. Redisson: testInCluster.
+// Every kind of lock works on sentinels and clusters as on a single server. Redisson:
+// testInCluster.
 func (top *topology) testKinds(t *testing.T) {
 	for name, kind := range lockKinds {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +197,7 @@ func topologyExclusion(t *testing.T, top *topology, name string, kind lockKind) 
 	}
 }
 
-// The waiter asks again after a message, or never.
+// The waiter is woken by a message: it does not poll.
 func topologyWaiting(t *testing.T, top *topology, name string, kind lockKind) {
 	holder, waiter := top.client(t), top.client(t, pollInterval(time.Hour))
 	for range 3 {
@@ -238,7 +239,8 @@ func topologyLoss(t *testing.T, top *topology, name string, kind lockKind) {
 	mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{}))
 }
 
-// A load is goroutines of several clients that take locks and release them until they are told to stop.
+// A load is goroutines of several clients that acquire and release locks until they are told to
+// stop.
 type load struct {
 	done   atomic.Int64 // passages
 	stop   context.CancelFunc
@@ -270,7 +272,7 @@ func (l *load) end() {
 	l.ending.Wait()
 }
 
-// flows waits until many more locks have been taken.
+// flows waits for another hundred locks.
 func (l *load) flows(t testing.TB) {
 	t.Helper()
 	from := l.done.Load()
@@ -279,7 +281,7 @@ func (l *load) flows(t testing.TB) {
 	}
 }
 
-// die is a fault: the master of a name's keys is gone, and a replica, which has all that it had, takes over.
+// die ends the master of a name's keys. A replica that has all its data takes over.
 func (top *topology) die(name string, end func(*redistest.Server, testing.TB)) func(testing.TB) {
 	return func(t testing.TB) {
 		old := top.masterOf(t, name, nil)
@@ -288,8 +290,9 @@ func (top *topology) die(name string, end func(*redistest.Server, testing.TB)) f
 	}
 }
 
-// A failover, while locks of each kind are held and waited for: a replica that has the lock keeps it for its holder, the
-// waiter's subscription follows, and everybody else goes on as well. Redisson: testLockFailoverInCluster.
+// A failover happens while locks of each kind are held and waited for: a replica that has a lock
+// keeps it for its holder, the waiter's subscription follows, and everyone else goes on. Redisson:
+// testLockFailoverInCluster.
 func (top *topology) testFailover(t *testing.T, name string, poll time.Duration, failover func(t testing.TB)) {
 	load := top.load(t, 3)
 	load.flows(t)
@@ -323,10 +326,11 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 	load.end()
 }
 
-// What a master has confirmed, and no replica has heard of, is gone with it: the new one gives the lock to the next, whose
-// fencing token may be one that was given before. This is what asynchronous replicas cannot promise. No waiter hangs for it:
-// those who sleep ask again when they listen to the new master, or with their next poll. The holders go by what they have, a
-// LeaseTime, or are told with the next renewal. It returns the old master, which is dead.
+// What a master granted, and no replica has, is gone with it: the new master gives the lock to the
+// next owner, with a fencing token that may have been used before. Asynchronous replicas cannot
+// promise more. No waiter hangs: those who sleep ask again when they subscribe to the new master,
+// or with their next poll. The holders believe their LeaseTime, or are told with the next renewal.
+// It returns the old master, which is dead.
 func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Server {
 	// A Redis client that could not connect returns that error for up to a second more, also when there is a new master. A release
 	// outlasts that.
