@@ -11,51 +11,6 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A cluster of one node refuses commands that cross slots, as a larger one does. Locks, waiters and
-// batched renewals send none.
-func TestClusterOfOneNode(t *testing.T) {
-	t.Parallel()
-	srv := startClusterOfOne(t)
-	rdb := srv.Client(t)
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
-	t.Cleanup(func() { _ = cluster.Close() })
-
-	c := newLooseClient(t, cluster, watchdogTimeout(6*time.Second))
-	t.Cleanup(func() { idle(t, c, rdb) })
-	var leases []*Lease
-	for i := range 50 {
-		leases = append(leases, mustAcquire(t, c, fmt.Sprint("cluster:", i), AcquireOptions{}))
-	}
-
-	other := newLooseClient(t, cluster)
-	t.Cleanup(func() { idle(t, other, rdb) })
-	got := make(chan error, 1)
-	go func() {
-		lease, err := other.Lock("cluster:0").Acquire(bg, AcquireOptions{WaitTime: patience})
-		if err == nil {
-			err = lease.Release(bg)
-		}
-		got <- err
-	}()
-	eventually(t, "the other client to listen", func() bool {
-		const channel = "redisson_lock__channel:{cluster:0}"
-		return rdb.PubSubShardNumSub(bg, channel).Val()[channel] == 1 // as a cluster has it, from Redis 7.0 on
-	})
-
-	// They live on renewals, which go slot by slot.
-	for range 2 {
-		awaitRenewals(t, leases...)
-	}
-	for _, lease := range leases {
-		if err := lease.Release(bg); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
-}
-
 // Some services run a cluster of one node and are used through a client for a single server. Once
 // Redis refuses a command for several slots, each call goes by itself, and the callers do not
 // notice.

@@ -63,17 +63,10 @@ func TestErrors_EndedLease(t *testing.T) {
 		t.Fatalf("Close: %v", err)
 	}
 	for lease, want := range map[*Lease]error{released: ErrReleased, lost: ErrLockLost, ended: ErrClosed} {
-		if err := lease.Err(); err != want {
+		if err := lease.Err(); err != want { // at once
 			t.Errorf("%s: Err is %v, want exactly %v", lease.Name(), err, want)
 		}
-		await(t, "Done to be closed", lease.Done())
-		await(t, "the end of its context", lease.Context().Done())
-		if cause := context.Cause(lease.Context()); cause != want {
-			t.Errorf("%s: the cause of its context is %v, want exactly %v", lease.Name(), cause, want)
-		}
-		if d := lease.Remaining(); d != 0 {
-			t.Errorf("%s: %v remaining", lease.Name(), d)
-		}
+		wantEnded(t, lease, want)
 		for what, err := range map[string]error{"release": lease.Release(bg), "extend": lease.Extend(bg, time.Minute)} {
 			if !errors.Is(err, want) || !errors.Is(err, ErrNotHeld) {
 				t.Errorf("%s: %s: %v, want %v", lease.Name(), what, err, want)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,31 +113,14 @@ func TestFair_LongQueue(t *testing.T) {
 	c := b.client(t)
 	first := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	const n = 500
-	var inside, passages atomic.Int64
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			lease, err := c.FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 5 * patience})
-			if err != nil {
-				t.Errorf("Acquire: %v", err)
-				return
-			}
-			if inside.Add(1) != 1 {
-				t.Error("two holders")
-			}
-			passages.Add(1)
-			inside.Add(-1)
-			if err := lease.Release(bg); err != nil {
-				t.Errorf("Release: %v", err)
-			}
-		})
-	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		exclude(t, n, 1, AcquireOptions{WaitTime: 5 * patience}, func(int) Locker { return c.FairLock("a") })
+	}()
 	b.awaitQueue(t, n)
 	mustRelease(t, first)
-	wg.Wait()
-	if got := passages.Load(); got != n {
-		t.Errorf("%d passages, want %d", got, n)
-	}
+	<-done
 }
 
 // A waiter leaves the queue when its WaitTime or its context ends, and holds up no one. Redisson:

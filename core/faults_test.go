@@ -130,7 +130,7 @@ func TestFaults_NotStartedYet(t *testing.T) {
 		}
 	}
 	b.srv.Restart(t)
-	mustRelease(t, acquireSoon(t, c, "a"))
+	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience}))
 }
 
 // A thousand waiters are told in time that Redis is gone. When it is back the client works as
@@ -184,23 +184,11 @@ func TestFaults_ThousandWaiters(t *testing.T) {
 				eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 				b.free(t, held...)
 				for _, name := range held[:min(names, 20)] {
-					mustRelease(t, acquireSoon(t, c, name))
+					mustRelease(t, acquireSoon(t, c, name, AcquireOptions{WaitTime: patience}))
 				}
 			})
 		}
 	}
-}
-
-// acquireSoon acquires a lock from a Redis that is back. The Redis client returns its last dial
-// error until its probe, once a second, finds the server.
-func acquireSoon(t testing.TB, c *Client, name string) (lease *Lease) {
-	t.Helper()
-	eventually(t, "the client to find Redis again", func() bool {
-		var err error
-		lease, err = c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
-		return err == nil
-	})
-	return lease
 }
 
 // A caller leaves after an attempt whose reply was lost and before the next one. What the attempt

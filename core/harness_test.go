@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -410,6 +411,27 @@ func inParallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
+// exclude has goroutines acquire a lock in rounds, and fails the test if two of them hold it at once.
+func exclude(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock func(i int) Locker) {
+	t.Helper()
+	var inside atomic.Int32
+	inParallel(goroutines, func(i int) {
+		for range rounds {
+			err := Do(bg, lock(i), opts, func(ctx context.Context) error {
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				inside.Add(-1)
+				return ctx.Err()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // mustCycle acquires and releases a lock, on any goroutine.
 func mustCycle(t *testing.T, c *Client, name string) {
 	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
@@ -462,4 +484,16 @@ func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
 	if n, err := l.HoldCount(ctx); n != want || err != nil {
 		t.Errorf("%s is entered %d times (%v), want %d", l.Name(), n, err, want)
 	}
+}
+
+// acquireSoon acquires a plain lock once Redis is well. The Redis client returns its last dial error
+// until its probe, once a second, finds the server, and a slow machine may be too slow for an ack.
+func acquireSoon(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
+	t.Helper()
+	eventually(t, "a lock to be granted", func() bool {
+		var err error
+		lease, err = c.Lock(name).Acquire(bg, opts)
+		return err == nil
+	})
+	return lease
 }

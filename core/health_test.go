@@ -39,59 +39,88 @@ const (
 	again   = `"reqlock: locks work again"`
 )
 
+// A redisFault is something that is wrong with Redis, or with the user "limited" of a client.
+type redisFault struct {
+	breaks, mends func(t *testing.T, b *bundle)
+	logged        []string
+	ping          []string // what Ping of the default user says; nil: nothing is wrong
+}
+
+var redisFaults = map[string]redisFault{
+	"out of memory": {
+		tell("CONFIG", "SET", "maxmemory", 1), tell("CONFIG", "SET", "maxmemory", 0),
+		[]string{`cause="Redis is out of memory"`, `error="OOM command`, `change="raise maxmemory`},
+		[]string{"Redis is out of memory: OOM", "raise maxmemory"},
+	},
+	"a replica": {
+		tell("REPLICAOF", "127.0.0.1", 1), tell("REPLICAOF", "NO", "ONE"),
+		[]string{`cause="Redis is a read-only replica"`, "READONLY", "master"},
+		[]string{"Redis is a read-only replica: READONLY", "connect to the master"},
+	},
+	"no replicas": {
+		tell("CONFIG", "SET", "min-replicas-to-write", 1), tell("CONFIG", "SET", "min-replicas-to-write", 0),
+		[]string{"too few replicas", "NOREPLICAS", "min-replicas-to-write"},
+		[]string{"too few replicas: NOREPLICAS", "min-replicas-to-write"},
+	},
+	"another password": {
+		func(t *testing.T, b *bundle) {
+			tell("ACL", "SETUSER", "limited", "resetpass", ">other")(t, b)
+			tell("CLIENT", "KILL", "USER", "limited")(t, b)
+		},
+		setLimited,
+		[]string{"refuses the user name or the password", "WRONGPASS", `change="correct Username and Password`}, nil,
+	},
+	"a password": {
+		func(t *testing.T, b *bundle) {
+			tell("CONFIG", "SET", "requirepass", "secret")(t, b)
+			tell("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")(t, b)
+		},
+		tell("CONFIG", "SET", "requirepass", ""),
+		nil, []string{"refuses the user name or the password: NOAUTH", "correct Username and Password"},
+	},
+	"a permission": {
+		tell("ACL", "SETUSER", "limited", "-evalsha"), setLimited,
+		[]string{"lacks a permission", "NOPERM", "evalsha", "docs/operations.md"}, nil,
+	},
+	"a permission of scripts": {
+		tell("ACL", "SETUSER", "limited", "-hset"), setLimited,
+		[]string{"lacks a permission", "The user executing the script", "Client.Ping"}, nil,
+	},
+	"a stopped Redis": {
+		func(t *testing.T, b *bundle) { b.srv.Kill(t) },
+		func(t *testing.T, b *bundle) { b.srv.Restart(t); setLimited(t, b) },
+		[]string{"cannot be reached", "dial tcp", "start Redis"},
+		[]string{"Redis cannot be reached: dial tcp", "start Redis"},
+	},
+}
+
+// tell returns a function that runs a command.
+func tell(args ...any) func(*testing.T, *bundle) {
+	return func(t *testing.T, b *bundle) {
+		t.Helper()
+		if err := b.rdb.Do(bg, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// setLimited gives the user "limited" its password and all permissions.
+func setLimited(t *testing.T, b *bundle) {
+	t.Helper()
+	tell("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")(t, b)
+}
+
 // A fault that lasts is one warning that says what to change, and its end is one line.
 func TestLog_Faults(t *testing.T) {
 	t.Parallel()
-	config := func(args ...any) func(*testing.T, *bundle) {
-		return func(t *testing.T, b *bundle) {
-			t.Helper()
-			if err := b.rdb.Do(bg, args...).Err(); err != nil {
-				t.Fatal(err)
-			}
+	for name, fault := range redisFaults {
+		if fault.logged == nil {
+			continue
 		}
-	}
-	user := config("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")
-	for name, test := range map[string]struct {
-		breaks, mends func(*testing.T, *bundle)
-		says          []string
-	}{
-		"out of memory": {
-			config("CONFIG", "SET", "maxmemory", 1), config("CONFIG", "SET", "maxmemory", 0),
-			[]string{`cause="Redis is out of memory"`, `error="OOM command`, `change="raise maxmemory`},
-		},
-		"a replica": {
-			config("REPLICAOF", "127.0.0.1", 1), config("REPLICAOF", "NO", "ONE"),
-			[]string{`cause="Redis is a read-only replica"`, "READONLY", "master"},
-		},
-		"no replicas": {
-			config("CONFIG", "SET", "min-replicas-to-write", 1), config("CONFIG", "SET", "min-replicas-to-write", 0),
-			[]string{"too few replicas", "NOREPLICAS", "min-replicas-to-write"},
-		},
-		"another password": {
-			func(t *testing.T, b *bundle) {
-				config("ACL", "SETUSER", "limited", "resetpass", ">other")(t, b)
-				config("CLIENT", "KILL", "USER", "limited")(t, b)
-			}, user,
-			[]string{"refuses the user name or the password", "WRONGPASS", `change="correct Username and Password`},
-		},
-		"a permission": {
-			config("ACL", "SETUSER", "limited", "-evalsha"), user,
-			[]string{"lacks a permission", "NOPERM", "evalsha", "docs/operations.md"},
-		},
-		"a permission of scripts": {
-			config("ACL", "SETUSER", "limited", "-hset"), user,
-			[]string{"lacks a permission", "The user executing the script", "Client.Ping"},
-		},
-		"a stopped Redis": {
-			func(t *testing.T, b *bundle) { b.srv.Kill(t) },
-			func(t *testing.T, b *bundle) { b.srv.Restart(t); user(t, b) },
-			[]string{"cannot be reached", "dial tcp", "start Redis"},
-		},
-	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			user(t, b)
+			setLimited(t, b)
 			var out lockedBuffer
 			c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out))
 			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
@@ -99,24 +128,22 @@ func TestLog_Faults(t *testing.T) {
 				t.Fatalf("logged while all is well: %s", text)
 			}
 			for round := range 2 {
-				test.breaks(t, b)
+				fault.breaks(t, b)
 				for range 3 {
 					if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil || errors.Is(err, ErrNotAcquired) {
 						t.Fatalf("Acquire: %v, want a fault of Redis", err)
 					}
 				}
 				line := wantLines(t, &out, failing, 1) // also in the second round, which is less than a minute later
-				for _, part := range append(test.says, "level=WARN") {
+				for _, part := range append(fault.logged, "level=WARN") {
 					if !strings.Contains(line, part) {
 						t.Errorf("the warning lacks %q: %s", part, line)
 					}
 				}
 				wantLines(t, &out, again, round)
-				test.mends(t, b)
-				eventually(t, "the lock to be acquired", func() bool {
-					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-					return err == nil && lease.Release(bg) == nil
-				})
+				fault.mends(t, b)
+				mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
+				eventually(t, "the end of the fault in the log", func() bool { return strings.Contains(out.String(), again) })
 				line = wantLines(t, &out, again, 1)
 				if !strings.Contains(line, "level=INFO") || !strings.Contains(line, "cause=") || !strings.Contains(line, "after=") {
 					t.Errorf("the end is logged as %s", line)

@@ -132,54 +132,16 @@ func TestPing_NameMapper(t *testing.T) {
 
 func TestPing_WhatIsWrong(t *testing.T) {
 	t.Parallel()
-	config := func(t *testing.T, b *bundle, args ...any) {
-		t.Helper()
-		if err := b.rdb.Do(bg, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, test := range map[string]struct {
-		breaks func(t *testing.T, b *bundle)
-		mends  func(t *testing.T, b *bundle)
-		says   []string
-	}{
-		"out of memory": {
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "maxmemory", 1) },
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "maxmemory", 0) },
-			[]string{"Redis is out of memory: OOM", "raise maxmemory"},
-		},
-		"a replica": {
-			func(t *testing.T, b *bundle) { config(t, b, "REPLICAOF", "127.0.0.1", 1) },
-			func(t *testing.T, b *bundle) { config(t, b, "REPLICAOF", "NO", "ONE") },
-			[]string{"Redis is a read-only replica: READONLY", "connect to the master"},
-		},
-		"no replicas": {
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "min-replicas-to-write", 1) },
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "min-replicas-to-write", 0) },
-			[]string{"too few replicas: NOREPLICAS", "min-replicas-to-write"},
-		},
-		"a password": {
-			func(t *testing.T, b *bundle) {
-				config(t, b, "CONFIG", "SET", "requirepass", "secret")
-				config(t, b, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-			},
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "requirepass", "") },
-			[]string{"refuses the user name or the password: NOAUTH", "correct Username and Password"},
-		},
-		"a stopped Redis": {
-			func(t *testing.T, b *bundle) { b.srv.Kill(t) },
-			func(t *testing.T, b *bundle) { b.srv.Restart(t) },
-			[]string{"Redis cannot be reached: dial tcp", "start Redis"},
-		},
-	} {
+	for name, fault := range redisFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
+			setLimited(t, b)
 			c := b.client(t)
 			wantPing(t, c)
-			test.breaks(t, b)
-			wantPing(t, c, test.says...)
-			test.mends(t, b)
+			fault.breaks(t, b)
+			wantPing(t, c, fault.ping...)
+			fault.mends(t, b)
 			eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -510,32 +509,9 @@ func TestRed_Load(t *testing.T) {
 	t.Parallel()
 	one := newVoters(t, 3)
 	two := one.others(t)
-	var inside, turns atomic.Int32
-	var work sync.WaitGroup
-	const workers, rounds = 3, 5
-	for _, v := range []*voters{one, two} {
-		for range workers {
-			work.Go(func() {
-				for range rounds {
-					err := Do(bg, v.red("r"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute}, func(ctx context.Context) error {
-						if inside.Add(1) != 1 {
-							t.Error("two hold it")
-						}
-						turns.Add(1)
-						inside.Add(-1)
-						return ctx.Err()
-					})
-					if err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-	}
-	work.Wait()
-	if n := turns.Load(); n != 2*workers*rounds {
-		t.Errorf("%d turns", n)
-	}
+	exclude(t, 6, 5, AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute}, func(i int) Locker {
+		return []*voters{one, two}[i%2].red("r")
+	})
 	one.wantFree(t, "r")
 	two.wantFree(t, "r")
 }

@@ -167,14 +167,7 @@ func TestReplicas_ComeBack(t *testing.T) {
 	wantErr(t, "Acquire", err, ErrNotReplicated)
 	srv.Restart(t)
 	b.awaitReplica(t)
-	eventually(t, "a lock to be granted", func() bool {
-		lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
-		if err != nil {
-			return false // 200ms are not much on a slow machine
-		}
-		mustRelease(t, lease)
-		return true
-	})
+	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience}))
 }
 
 // Waiters behind a grant that was not acknowledged are told together, not one after another.
@@ -208,12 +201,7 @@ func TestReplicas_ReentryAndExtension(t *testing.T) {
 	b := newBundle(t)
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1))
-	var lease *Lease
-	eventually(t, "a lock to be granted", func() (ok bool) {
-		var err error
-		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
-		return err == nil
-	})
+	lease := acquireSoon(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 	srv.Freeze(t)
 	_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{LeaseTime: 2 * time.Hour})
 	wantErr(t, "re-entry", err, ErrNotReplicated)
@@ -240,12 +228,7 @@ func TestReplicas_Renewals(t *testing.T) {
 	c := b.clientOn(t, rdb, replicaAcks(1), watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(_ context.Context, e Event) { failed <- e.Err }
 	})
-	var lease *Lease
-	eventually(t, "a lock to be granted", func() (ok bool) {
-		var err error
-		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
-		return err == nil
-	})
+	lease := acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience})
 	deadline := lease.Remaining()
 	eventually(t, "a renewal that the replica confirms", func() bool {
 		left := lease.Remaining()
@@ -342,12 +325,7 @@ func TestReplicas_HandOver(t *testing.T) {
 	b := newBundle(t)
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1), pollInterval(time.Hour))
-	var lease *Lease
-	eventually(t, "a lock to be granted", func() (ok bool) {
-		var err error
-		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
-		return err == nil
-	})
+	lease := acquireSoon(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 	var waiting []<-chan acquired
 	for range 10 {
 		waiting = append(waiting, queueUp(t, bg, c, "a", forever))

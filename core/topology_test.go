@@ -165,36 +165,12 @@ func (top *topology) testKinds(t *testing.T) {
 }
 
 func topologyExclusion(t *testing.T, top *topology, name string, kind lockKind) {
-	const names, goroutines, rounds = 3, 3, 15
 	clients := []*Client{top.client(t), top.client(t)}
-	var inside, counts [names]int // each under its lock
-	var wg sync.WaitGroup
-	for _, c := range clients {
-		for range goroutines {
-			wg.Go(func() {
-				for i := range rounds * names {
-					n := i % names
-					lease, err := kind.rival(c, fmt.Sprint(name, n)).Acquire(bg, AcquireOptions{WaitTime: patience})
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if inside[n]++; inside[n] > 1 {
-						t.Errorf("%d are inside", inside[n])
-					}
-					counts[n]++
-					inside[n]--
-					mustRelease(t, lease)
-				}
-			})
-		}
-	}
-	wg.Wait()
-	for n, count := range counts {
-		if want := len(clients) * goroutines * rounds; count != want {
-			t.Errorf("counted to %d under lock %d, want %d", count, n, want)
-		}
-	}
+	inParallel(3, func(n int) {
+		exclude(t, 6, 45, AcquireOptions{WaitTime: patience}, func(i int) Locker {
+			return kind.rival(clients[i%2], fmt.Sprint(name, n))
+		})
+	})
 }
 
 // The waiter is woken by a message: it does not poll.
