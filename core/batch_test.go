@@ -147,7 +147,8 @@ func TestBatch_DeadConnection(t *testing.T) {
 			eventually(t, "the keys to go", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
 			proxy.Cut() // or a deaf connection keeps the end of the test
 			proxy.Restore()
-			// Holds in doubt are released once more after CommandTimeout, for which nobody waits here.
+			// Do not wait for the second release of holds in doubt, which comes after
+			// CommandTimeout.
 			closeNow(t, c)
 		})
 	}
@@ -333,7 +334,7 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	for _, result := range stuck {
 		select {
 		case <-result:
-			t.Error("what is on the frozen node was over before the others: this test shows nothing")
+			t.Error("a lock on the frozen node was answered before the others: this test shows nothing")
 		default:
 		}
 	}

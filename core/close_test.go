@@ -217,7 +217,7 @@ func TestClose_EndsTheRest(t *testing.T) {
 	for _, l := range leases {
 		wantEnded(t, l, ErrClosed)
 		wantErr(t, "Release", l.Release(bg), ErrClosed)
-		wantErr(t, "Extend or Release of what is over", l.Release(bg), ErrNotHeld)
+		wantErr(t, "a second Release", l.Release(bg), ErrNotHeld)
 	}
 	if cause := context.Cause(bound); cause != ErrClosed {
 		t.Errorf("cause of a bound context: %v", cause)
@@ -520,7 +520,7 @@ func TestClose_LeavesNoGoroutine(t *testing.T) {
 	b := newBundle(t)
 	b.loadScripts(t)
 	proxy := b.srv.Proxy(t)
-	const grace = 4 * time.Second // the last steps of goroutines may take a moment; what is stuck takes longer
+	const grace = 4 * time.Second // goroutines may take a moment to end; stuck ones take longer
 	rdb := proxy.ClientWith(t, readTimeout(grace+2*time.Second))
 	for round, trouble := range []func(){func() {}, proxy.Stall, proxy.Cut} {
 		c := newLooseClient(t, rdb, commandTimeout(2*time.Second), watchdogTimeout(9*time.Second), pollInterval(never))

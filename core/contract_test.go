@@ -27,8 +27,8 @@ func eachServer(t *testing.T, test func(t *testing.T, b *bundle)) {
 	}
 }
 
-// TestContract tests what every kind of lock promises, on both servers. Under -short the slow part is
-// left to plain locks.
+// TestContract tests what every kind of lock promises, on both servers. Under -short the slow part
+// is left to plain locks.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for promise, p := range map[string]struct {
@@ -60,10 +60,10 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// The queries follow the levels of the owner, and nobody else enters until the last one is released.
-// Redisson: testLockUnlock, testReentrancy, testGetHoldCount, testHoldCount, testIsLocked,
-// testIsLockedOtherThread, testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread,
-// testRemainTimeToLive, testRemainTimeToLive2.
+// The queries follow the levels of the owner, and no other owner enters until the last one is
+// released. Redisson: testLockUnlock, testReentrancy, testGetHoldCount, testHoldCount,
+// testIsLocked, testIsLockedOtherThread, testIsHeldByCurrentThread,
+// testIsHeldByCurrentThreadOtherThread, testRemainTimeToLive, testRemainTimeToLive2.
 func contractState(t *testing.T, b *bundle, kind lockKind) {
 	c, other := b.client(t), b.client(t)
 	lock, owner := kind.lock(c, "a"), WithOwner(bg)
@@ -260,8 +260,8 @@ func contractForceUnlock(t *testing.T, b *bundle, kind lockKind) {
 	force(c, false)
 }
 
-// The watchdog renews a lock for longer than its first lease, and no lock with a LeaseTime. Redisson:
-// testReadWriteTTL, testLockReentrantRenew.
+// The watchdog renews a lock for longer than its first lease, and no lock with a LeaseTime.
+// Redisson: testReadWriteTTL, testLockReentrantRenew.
 func contractWatchdog(t *testing.T, b *bundle, kind lockKind) {
 	if testing.Short() {
 		t.Skip("outlives a lease of 6 seconds")
@@ -402,9 +402,9 @@ func contractWrongKind(t *testing.T, b *bundle) {
 	}
 }
 
-// Redis can tell a read/write lock from the other kinds, which are all alike to it; docs/redisson.md
-// has this table. Redisson grants a read/write lock on the name of a plain one. Here that must not
-// lead to two holders.
+// Redis can tell a read/write lock from the other kinds, which are all alike to it;
+// docs/redisson.md has this table. Redisson grants a read/write lock on the name of a plain one.
+// Here that must not lead to two holders.
 func contractKinds(t *testing.T, b *bundle) {
 	holder, asker := b.client(t), b.client(t)
 	kinds := map[string]func(c *Client) Locker{

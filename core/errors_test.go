@@ -221,7 +221,7 @@ func TestErrors_StillHeld(t *testing.T) {
 	b.free(t, "theirs")
 	b.free(t, "endless")
 
-	// By its name: what asks for a lock may travel with what is still under way for those before it, in a script of several.
+	// Match by the name: the attempt may share a script with commands for the locks before it.
 	asksFor := func(name string) func([]string) bool {
 		return func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") && slices.Contains(args, name) }
 	}
@@ -230,14 +230,14 @@ func TestErrors_StillHeld(t *testing.T) {
 		reply := proxy.OnMatch(1, asksFor(name), redistest.HoldReply)
 		defer reply.Release()
 		if err := leave(what, l, wait, reply.Hit()); errors.Is(err, ErrStillHeld) {
-			t.Errorf("%s: %v; nobody holds it", what, err)
+			t.Errorf("%s: %v; no owner holds it", what, err)
 		}
 	}
 	silent("silence", c.Lock("a"), "a", true)
 	silent("silence, without waiting", c.Lock("b"), "b", false)
 	silent("silence of several", MultiLock(c.Lock("c"), c.Lock("d")), "c", true)
 
-	// Readers are in nobody's way but a writer's.
+	// Readers only block writers.
 	rw := c.ReadWriteLock("read")
 	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
 	for _, wait := range []bool{true, false} {
@@ -254,7 +254,7 @@ func TestErrors_StillHeld(t *testing.T) {
 	wantErr(t, "a reader", leave("a reader", rw.Read(), true, waiting), ErrStillHeld)
 	mustRelease(t, write)
 
-	// What somebody ended the context for is another lock's matter.
+	// The cause of the context may be the refusal of another lock.
 	ctx, cancel := context.WithCancelCause(bg)
 	reply := proxy.OnMatch(1, asksFor("e"), redistest.HoldReply)
 	defer reply.Release()
@@ -264,7 +264,7 @@ func TestErrors_StillHeld(t *testing.T) {
 	err := await(t, "it to leave", result).err
 	wantErr(t, "with another lock's error", err, ErrNotAcquired)
 	if errors.Is(err, ErrStillHeld) {
-		t.Errorf("with another lock's error: %v; nobody holds this one", err)
+		t.Errorf("with another lock's error: %v; no owner holds this one", err)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestErrors_WrongKindWhileWaiting(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(50*time.Millisecond))
-	if err := b.rdb.HSet(bg, "a", "somebody", 1).Err(); err != nil {
+	if err := b.rdb.HSet(bg, "a", "another:1", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
 	var waiting []<-chan acquired

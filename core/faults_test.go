@@ -102,7 +102,7 @@ func TestFaults_Frozen(t *testing.T) {
 			}
 			b.srv.Thaw(t)
 			next := mustGet(t, "another owner to get it", result)
-			// What the old holder still had under way, and its clean-up, have come by the time it is idle.
+			// Once the old holder is idle, its last commands and clean-ups have reached Redis.
 			eventually(t, "the old holder to have nothing at hand", func() bool { return c.Stats() == Stats{} })
 			if fields := b.fields(t, "a"); len(fields) != 1 || fields[next.hold.field] != "1" {
 				t.Errorf("fields: %v", fields)

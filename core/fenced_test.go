@@ -73,6 +73,6 @@ func TestFenced_TokenAfterALostReply(t *testing.T) {
 	if counter := b.rdb.Get(bg, wire.TokenCounter("a")).Val(); token <= before || counter != strconv.FormatUint(token, 10) {
 		t.Errorf("token %d after %d, with the counter at %s", token, before, counter)
 	}
-	wantErr(t, "somebody else", second(b.client(t).FencedLock("a")), ErrNotAcquired)
+	wantErr(t, "another owner", second(b.client(t).FencedLock("a")), ErrNotAcquired)
 	mustRelease(t, lease)
 }

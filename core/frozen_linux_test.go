@@ -127,7 +127,8 @@ func startHolder(t *testing.T, redisAddr string) *holderProcess {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHelperHolder$")
 	cmd.Env = append(os.Environ(), holderRedis+"="+redisAddr)
-	// The kernel kills it with the thread that has started it, stopped or not; this one lives as long as the test.
+	// The kernel kills it, even if stopped, with the thread that started it. This thread lives as
+	// long as the test.
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -411,7 +411,8 @@ func inParallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// exclude has goroutines acquire a lock in rounds, and fails the test if two of them hold it at once.
+// exclude has goroutines acquire a lock in rounds, and fails the test if two of them hold it at
+// once.
 func exclude(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock func(i int) Locker) {
 	t.Helper()
 	var inside atomic.Int32
@@ -486,8 +487,9 @@ func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
 	}
 }
 
-// acquireSoon acquires a plain lock once Redis is well. The Redis client returns its last dial error
-// until its probe, once a second, finds the server, and a slow machine may be too slow for an ack.
+// acquireSoon acquires a plain lock once Redis is well. The Redis client returns its last dial
+// error until its probe, once a second, finds the server, and a slow machine may be too slow for an
+// ack.
 func acquireSoon(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
 	eventually(t, "a lock to be granted", func() bool {

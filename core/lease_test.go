@@ -88,7 +88,7 @@ func TestBind(t *testing.T) {
 	wantErr(t, "after the function was called", bound.Err(), context.Canceled)
 	free() // a second time does nothing
 
-	// On loss, with the cause; whoever was let go before is left alone.
+	// On loss, with the cause, unless it was freed before.
 	lease = mustAcquire(t, c, "a", AcquireOptions{})
 	bound, free = lease.Bind(parent)
 	other, freeOther := lease.Bind(bg)

@@ -21,7 +21,7 @@ type room struct {
 	names  []string
 	lock   func(c *Client) Locker
 	shared bool
-	inner  func(c *Client) Locker // what is entered inside; nil: the same lock
+	inner  func(c *Client) Locker // the lock to enter inside; nil: the same one
 }
 
 // crowdedRooms are rooms of every kind. Some share a lock.
@@ -115,7 +115,7 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 				try, free = m.TryRLock, m.RUnlock
 			}
 			if !try() {
-				t.Errorf("somebody else is in %s", name)
+				t.Errorf("%s has another holder", name)
 				continue
 			}
 			unlock = append(unlock, free)
@@ -412,7 +412,7 @@ func TestLoad_ShortWaits(t *testing.T) {
 				for done := 0; done < rounds; {
 					lease, err := lock(c, "a").Acquire(bg, opts)
 					if errors.Is(err, ErrNotAcquired) {
-						opts.WaitTime = time.Millisecond // whoever is refused at once asks at once, and leaves nobody else the processor
+						opts.WaitTime = time.Millisecond // a refusal at once would keep the processor busy
 						continue
 					}
 					opts.WaitTime = 0
@@ -423,7 +423,8 @@ func TestLoad_ShortWaits(t *testing.T) {
 					if n := inside.Add(1); n != 1 {
 						t.Errorf("%d are inside", n)
 					}
-					// One that is handed on is armed before, also if it then goes to somebody else; but not for long.
+					// A hand-over arms the watchdog before the grant, and disarms it soon if it
+					// fails.
 					if !within(patience, func() bool { return c.Stats().Renewals == 1 }) {
 						t.Errorf("the watchdog keeps %d locks, want 1", c.Stats().Renewals)
 					}

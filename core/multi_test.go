@@ -295,7 +295,7 @@ func TestMulti_LosesAllWithOne(t *testing.T) {
 			}
 			taken := mustGet(t, "the next holder of a", next)
 			if cause := context.Cause(whole.Context()); cause != ErrLockLost {
-				t.Errorf("a is somebody else's, and the cause of the whole's context is %v", cause)
+				t.Errorf("another owner has a, and the cause of the whole's context is %v", cause)
 			}
 			if cause := context.Cause(bound); cause != ErrLockLost {
 				t.Errorf("cause of a bound context: %v", cause)

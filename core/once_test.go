@@ -158,7 +158,7 @@ func TestOnce_WaitersOfTheHoldersProcess(t *testing.T) {
 	rule = proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
 	await(t, "Redis to have the record", rule.Hit())
-	b.forget(t, "a") // whoever asks gets the lock
+	b.forget(t, "a") // another attempt would get the lock
 	waiters = waitForRecord(t, c, once, 10)
 	rule.Release()
 	if err := await(t, "ReleaseWith to return", released); err != nil {

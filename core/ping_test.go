@@ -54,7 +54,7 @@ func TestPing(t *testing.T) {
 		b.rdb.ScriptFlush(bg)
 		wantPing(t, c)
 		if len(events) > 0 {
-			t.Errorf("an observer is told of %q", events)
+			t.Errorf("an observer heard of %q", events)
 		}
 	}
 	if n := b.rdb.Exists(bg, "reqlock:ping").Val(); n != 0 {

@@ -37,7 +37,8 @@ func TestReadWrite_Share(t *testing.T) {
 	granted := mustGet(t, "the writer", writer)
 	wantErr(t, "a reader beside a writer", second(c.ReadWriteLock("a").Read()), ErrNotAcquired)
 
-	// Readers that waited come in together: none of them releases before all are in. Redisson: testWriteRead.
+	// Readers that waited come in together: none of them releases before all are in. Redisson:
+	// testWriteRead.
 	var waiting []<-chan acquired
 	for i := range 20 {
 		client := c
@@ -74,7 +75,7 @@ func TestReadWrite_DowngradeAndUpgrade(t *testing.T) {
 
 	reader := acquireAsync(bg, other.ReadWriteLock("a").Read(), forever)
 	awaitWaiter(t, other)
-	mustRelease(t, again) // and the reader is told, though the lock is not free
+	mustRelease(t, again) // which wakes the reader, though the lock is not free
 	next := mustGet(t, "the reader that waited for the downgrade", reader)
 	if fields := b.fields(t, "a"); fields["mode"] != "read" || len(fields) != 3 {
 		t.Errorf("after the downgrade: %v", fields)
@@ -375,7 +376,7 @@ func TestRead_Renewal(t *testing.T) {
 		eventually(t, key+" to be renewed", func() bool { return b.pttl(t, key) > short })
 	}
 	if ttl := b.pttl(t, foreign); ttl > short {
-		t.Errorf("somebody else's reader was renewed to %s", ttl)
+		t.Errorf("the reader of another client was renewed to %s", ttl)
 	}
 	for _, l := range leases {
 		mustRelease(t, l)

@@ -462,7 +462,7 @@ func TestRed_DoesNotQueue(t *testing.T) {
 	mustRelease(t, lease)
 	mustRelease(t, mustGet(t, "the waiter for a", waiting))
 
-	// Nobody else is here: the name is remembered for as long as it takes.
+	// No one else uses the name: it is remembered for as long as it takes.
 	for range 5 {
 		mustRelease(t, mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience}))
 	}

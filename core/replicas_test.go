@@ -304,7 +304,7 @@ func TestReplicas_BadOptions(t *testing.T) {
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2, WatchdogTimeout: 3 * time.Second / 2}, "WatchdogTimeout"},
 		{struct{ *redis.Client }{rdb}, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, "*redis.Client"},
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, ""},
-		{rdb, Options{ReplicaTimeout: time.Hour}, ""}, // nobody is asked
+		{rdb, Options{ReplicaTimeout: time.Hour}, ""}, // no ack is wanted
 	} {
 		c, err := New(tc.rdb, tc.opts)
 		switch {

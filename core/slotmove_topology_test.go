@@ -39,8 +39,8 @@ func onceLock(c *Client, name string) *Lock { return &c.Once(name).lock }
 type slotMoveFate struct {
 	name     string
 	moves    func(name, key string) bool // which of its keys are on the new node before the move ends; nil: none
-	awaited  bool                        // somebody waits for it
-	fixed    bool                        // nobody renews it, and whoever waits for it hears of its release, or never asks again
+	awaited  bool                        // it has a waiter
+	fixed    bool                        // it is not renewed, and its waiter hears of the release or never asks again
 	outlasts bool                        // it is held until the move is over
 	inside   bool                        // the one who waits is of the holder's client
 }
@@ -86,7 +86,7 @@ type slotMoveTest struct {
 	top                            *topology
 	holder, waiter, polling, hasty *Client
 	locks                          []*slotMoveLock
-	fresh                          map[string]<-chan acquired // of each kind, one that nobody has held before
+	fresh                          map[string]<-chan acquired // of each kind, one that was never held
 	asking                         sync.WaitGroup             // those who are refused
 }
 

@@ -19,7 +19,8 @@ import (
 type topology struct {
 	connect func(t testing.TB) redis.UniversalClient
 	masters func(t testing.TB) []*redistest.Server
-	// masterOf waits until the master of a name's keys is another than old, which may be nil, and its replicas have all it has.
+	// masterOf waits until the master of a name's keys is not old, which may be nil, and its
+	// replicas have all its data.
 	masterOf func(t testing.TB, name string, old *redistest.Server) *redistest.Server
 }
 
@@ -308,8 +309,8 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 // or with their next poll. The holders believe their LeaseTime, or are told with the next renewal.
 // It returns the old master, which is dead.
 func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Server {
-	// A Redis client that could not connect returns that error for up to a second more, also when there is a new master. A release
-	// outlasts that.
+	// After a failed dial a Redis client returns that error for up to a second, even if there is a
+	// new master. A release outlasts that.
 	patient := commandTimeout(patience)
 	renewed := top.client(t, patient, watchdogTimeout(15*time.Second))
 	holder := top.client(t, patient)
@@ -357,7 +358,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 		}
 		first, second := d.lease.Err(), got.lease.Err()
 		if d.lease.kind.shared && errors.Is(first, ErrLockLost) {
-			first = nil // a reader asserts what it needs, and is told by that
+			first = nil // a reader asserts what it needs, and so finds out
 		}
 		if first != nil || second != nil {
 			t.Errorf("%s: the holders have %v and %v, and each should believe to be the only one", d.name, first, second)

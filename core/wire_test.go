@@ -74,8 +74,8 @@ func wireNames(t *testing.T, b *bundle) {
 	}
 }
 
-// A lock is a hash of one field, <uuid>:<number>, with the hold count in ASCII and a time to live in
-// milliseconds. There is no other key. A lock without a LeaseTime has Redisson's default.
+// A lock is a hash of one field, <uuid>:<number>, with the hold count in ASCII and a time to live
+// in milliseconds. There is no other key. A lock without a LeaseTime has Redisson's default.
 func wireKeys(t *testing.T, b *bundle) {
 	c := b.client(t)
 	owner := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[1-9][0-9]*$`)
@@ -164,7 +164,7 @@ func wireMessages(t *testing.T, b *bundle) {
 	l.done(t)
 }
 
-// Each keeps the other out, and is told for how long.
+// Each keeps the other out, and learns for how long.
 func wireExclusion(t *testing.T, b *bundle) {
 	c, j := b.client(t), newJVM(b)
 
@@ -270,8 +270,8 @@ func TestWire_PlainPublishByDefault(t *testing.T) {
 	}
 }
 
-// A lease with a LeaseTime is not renewed. It learns that it was taken away when it is used, or at its
-// end, as ForceUnlock's doc says.
+// A lease with a LeaseTime is not renewed. It learns that it was taken away when it is used, or at
+// its end, as ForceUnlock's doc says.
 func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -404,8 +404,8 @@ func TestWire_PublishModes(t *testing.T) {
 	}
 }
 
-// A lock of another program may have no time to live, or centuries, more than a time.Duration has: both
-// are a lock without an end.
+// A lock of another program may have no time to live, or centuries, more than a time.Duration has:
+// both are a lock without an end.
 func TestWire_LockWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	for _, centuries := range []bool{false, true} {
