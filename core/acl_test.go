@@ -17,18 +17,13 @@ import (
 
 // aclKinds are the locks that the user of docs/redisson.md may use: one that is held, and one that
 // has to wait for it.
-var aclKinds = map[string]struct {
-	held, wanted func(c *Client, name string) *Lock
-}{
+var aclKinds = map[string]lockKind{
 	"lock":              {(*Client).Lock, (*Client).Lock},
 	"fair":              {(*Client).FairLock, (*Client).FairLock},
 	"fenced":            {(*Client).FencedLock, (*Client).FencedLock},
-	"write behind read": {aclRead, aclWrite},
-	"read behind write": {aclWrite, aclRead},
+	"write behind read": {readSide, writeSide},
+	"read behind write": {writeSide, readSide},
 }
-
-func aclRead(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }
-func aclWrite(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }
 
 // An aclSite is a Redis with the user that docs/redisson.md shows.
 type aclSite struct {
@@ -101,21 +96,21 @@ func (s *aclSite) setUser(t *testing.T, rules string) []string {
 
 // useEverything does all that can be done with locks of each kind.
 func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
-	for kind, lock := range aclKinds {
-		t.Run(fmt.Sprintf("%s, mode %d", kind, publish), func(t *testing.T) {
+	for kindName, kind := range aclKinds {
+		t.Run(fmt.Sprintf("%s, mode %d", kindName, publish), func(t *testing.T) {
 			t.Parallel()
 			mine, theirs := s.client(t, publish), s.client(t, publish)
-			name := fmt.Sprintf("order:%s:%d", kind, publish)
-			if kind == "fenced" { // tokens that are too large for Lua take another command
+			name := fmt.Sprintf("order:%s:%d", kindName, publish)
+			if kindName == "fenced" { // tokens that are too large for Lua take another command
 				if err := s.connect(t).Set(bg, wire.TokenCounter(name), int64(1)<<53, 0).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			enterAndLook(t, lock.held(mine, name))
-			goOn(t, s, lock.held(mine, name))
-			handOver(t, s, lock.held(mine, name), lock.wanted(theirs, name))
-			waitInVain(t, s, lock.held(mine, name), lock.wanted(theirs, name))
-			force(t, lock.held(mine, name), lock.held(theirs, name))
+			enterAndLook(t, kind.lock(mine, name))
+			goOn(t, s, kind.lock(mine, name))
+			handOver(t, s, kind.lock(mine, name), kind.rival(theirs, name))
+			waitInVain(t, s, kind.lock(mine, name), kind.rival(theirs, name))
+			force(t, kind.lock(mine, name), kind.lock(theirs, name))
 		})
 	}
 	t.Run(fmt.Sprintf("ping, mode %d", publish), func(t *testing.T) {
@@ -288,9 +283,7 @@ func (s *aclSite) length(key string) (n int64) {
 func force(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
 	lease := mustTake(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
-	if forced, err := mine.ForceUnlock(bg); !forced || err != nil {
-		t.Errorf("ForceUnlock: %v, %v", forced, err)
-	}
+	mustForce(t, mine)
 	wantErr(t, "Release after a forced unlock", lease.Release(bg), ErrLockLost)
 	if locked, err := mine.IsLocked(bg); locked || err != nil {
 		t.Errorf("IsLocked after it: %v, %v", locked, err)

@@ -30,8 +30,7 @@ func (b *bundle) wantClosed(t testing.TB, c *Client) {
 	t.Helper()
 	empty(t, b, c)
 	eventually(t, "the pub/sub connection to be gone", func() bool { return b.pubSubConnections(t) == 0 })
-	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-	wantErr(t, "Acquire after Close", err, ErrClosed)
+	wantErr(t, "Acquire after Close", second(c.Lock("a")), ErrClosed)
 }
 
 // empty fails the test if a closed client has left anything here or in Redis.

@@ -52,9 +52,7 @@ func TestErrors_EndedLease(t *testing.T) {
 	released := mustAcquire(t, c, "released", AcquireOptions{LeaseTime: time.Minute})
 	mustRelease(t, released)
 	lost := mustAcquire(t, c, "lost", AcquireOptions{LeaseTime: time.Minute})
-	if freed, err := c.Lock("lost").ForceUnlock(bg); !freed || err != nil {
-		t.Fatalf("ForceUnlock: %v, %v", freed, err)
-	}
+	mustForce(t, c.Lock("lost"))
 	closing := newLooseClient(t, b.srv.Client(t))
 	ended := mustAcquire(t, closing, "closed", AcquireOptions{LeaseTime: time.Minute})
 	over, cancel := context.WithCancel(bg)

@@ -94,9 +94,7 @@ func TestBind(t *testing.T) {
 	other, freeOther := lease.Bind(bg)
 	gone, freeGone := lease.Bind(bg)
 	freeGone()
-	if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
-		t.Fatal(err)
-	}
+	mustForce(t, c.Lock("a"))
 	for _, ctx := range []context.Context{bound, other} {
 		await(t, "it to end", ctx.Done())
 		wantErr(t, "its cause", context.Cause(ctx), ErrLockLost)
@@ -384,9 +382,7 @@ func TestDo(t *testing.T) {
 	// Lost on the way: fn's context ends, and the error says so even if fn does not.
 	for _, fnErr := range []error{nil, failure} {
 		err = Do(bg, lock, AcquireOptions{}, func(ctx context.Context) error {
-			if _, err := lock.ForceUnlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustForce(t, lock)
 			await(t, "fn's context to end", ctx.Done())
 			wantErr(t, "its cause", context.Cause(ctx), ErrLockLost)
 			return fnErr

@@ -76,9 +76,7 @@ func TestObserver(t *testing.T) {
 	if e := events[0]; e.Owner != r.lease.hold.field || e.Err == nil || !strings.Contains(e.Err.Error(), "not today") {
 		t.Errorf("renew failed: %+v", e)
 	}
-	if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
-		t.Fatal(err)
-	}
+	mustForce(t, c.Lock("a"))
 	refuse.Remove()
 	eventually(t, "the loss to be told", func() bool {
 		log.mu.Lock()

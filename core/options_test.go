@@ -83,8 +83,7 @@ func TestOptions_LongestDurations(t *testing.T) {
 	b := newBundle(t)
 	c := b.client(t, pollInterval(forever), commandTimeout(forever), watchdogTimeout(forever))
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: forever})
-	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-	wantErr(t, "another's Acquire", err, ErrNotAcquired)
+	wantErr(t, "another's Acquire", second(c.Lock("a")), ErrNotAcquired)
 	for what, d := range map[string]time.Duration{"a waiter's pause": c.pause(forever), "the time until a renewal is over": c.twoLooks()} {
 		if d < 1000*24*time.Hour {
 			t.Errorf("%s: %v", what, d)
@@ -172,22 +171,21 @@ func TestNames_CrossSlots(t *testing.T) {
 	c := newLooseClient(t, cluster)
 	mapped := newLooseClient(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
 	single := b.client(t)
-	for kind, lock := range family {
+	for kindName, kind := range lockKinds {
 		for _, name := range []string{"a{b", "{}a", "}a", "a}b", "{}{a}"} {
-			_, err := lock(c, name).Acquire(bg, AcquireOptions{})
-			wantErr(t, kind+" "+name, err, ErrInvalidName)
+			err := second(kind.lock(c, name))
+			wantErr(t, kindName+" "+name, err, ErrInvalidName)
 			if !strings.Contains(err.Error(), "{order}:42") || strings.Contains(err.Error(), name) {
-				t.Errorf("%s %q: %v", kind, name, err)
+				t.Errorf("%s %q: %v", kindName, name, err)
 			}
-			mustRelease(t, mustTake(t, bg, lock(single, name), AcquireOptions{}))
+			mustRelease(t, mustTake(t, bg, kind.lock(single, name), AcquireOptions{}))
 		}
 		for _, name := range []string{"a", "{a}b", "a{b}}", "}{a}"} {
 			if err := c.checkSlot(name); err != nil {
-				t.Errorf("%s %q: %v", kind, name, err)
+				t.Errorf("%s %q: %v", kindName, name, err)
 			}
 		}
-		_, err := lock(mapped, "a").Acquire(bg, AcquireOptions{})
-		wantErr(t, kind+" with a mapper that leaves a brace open", err, ErrInvalidName)
+		wantErr(t, kindName+" with a mapper that leaves a brace open", second(kind.lock(mapped, "a")), ErrInvalidName)
 	}
 	for _, c := range []*Client{c, mapped} {
 		if err := c.Close(bg); err != nil {
@@ -234,7 +232,7 @@ func TestNames_Mapper(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 	}
-	_, err = c.Lock("nothing").Acquire(bg, AcquireOptions{})
+	err = second(c.Lock("nothing"))
 	wantErr(t, "a name that is mapped to nothing", err, ErrInvalidName)
 	if err == nil || !strings.Contains(err.Error(), "NameMapper") {
 		t.Errorf("%v does not say why", err)

@@ -484,9 +484,7 @@ func TestRed_Nested(t *testing.T) {
 				t.Errorf("Remaining() = %s, want up to %s", got, most)
 			}
 		}
-		if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
-			t.Fatal(err)
-		}
+		mustForce(t, c.Lock("a"))
 		if n := present(inner); n > 2 && opts.LeaseTime > 0 {
 			t.Errorf("%d pairs are held", n)
 		}
@@ -495,9 +493,7 @@ func TestRed_Nested(t *testing.T) {
 			eventually(t, "all six to be held again", func() bool { return allPresent(lease) })
 			mustRelease(t, lease)
 		} else {
-			if _, err := c.Lock("d").ForceUnlock(bg); err != nil {
-				t.Fatal(err)
-			}
+			mustForce(t, c.Lock("d"))
 			wantLost(t, lease)
 		}
 		eventually(t, "all locks to be released", func() bool { return c.Stats().Held == 0 })

@@ -27,7 +27,7 @@ var slotMoveKinds = map[string]slotMoveKind{
 	"lock":        {lockKinds["lock"], true, false, true},
 	"write":       {lockKinds["write"], true, false, true},
 	"read":        {lockKinds["read"], true, true, false},
-	"write, read": {lockKind{family["write"], lockKinds["read"].lock}, false, false, false},
+	"write, read": {lockKind{writeSide, readSide}, false, false, false},
 	"fenced":      {lockKinds["fenced"], false, false, true},
 	"fair":        {lockKinds["fair"], false, false, true},
 	"once":        {lockKind{onceLock, onceLock}, false, false, false},

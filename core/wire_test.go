@@ -156,9 +156,7 @@ func wireMessages(t *testing.T, b *bundle) {
 	want("ForceUnlock of a free lock", "[]")
 	j.mustLock(t, "a")
 	j.mustLock(t, "a")
-	if freed, err := c.Lock("a").ForceUnlock(bg); !freed || err != nil {
-		t.Errorf("ForceUnlock: %v, %v", freed, err)
-	}
+	mustForce(t, c.Lock("a"))
 	want("ForceUnlock of Redisson's lock", "[0]")
 	b.wantFields(t, "a", nil) // with all its levels
 	l.done(t)
@@ -446,9 +444,7 @@ func TestWire_LockWithoutAnEnd(t *testing.T) {
 						t.Errorf("ForceUnlock of the other side: %v, %v", ok, err)
 					}
 				}
-				if ok, err := blocker.ForceUnlock(bg); !ok || err != nil {
-					t.Errorf("ForceUnlock: %v, %v", ok, err)
-				}
+				mustForce(t, blocker)
 				mustRelease(t, mustGet(t, "the waiter", waiter))
 			})
 		})
