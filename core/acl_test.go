@@ -135,14 +135,8 @@ func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 		o.WatchdogTimeout = 9 * time.Second
 	})
 	t.Cleanup(func() {
-		if !within(patience, func() bool { return c.Stats() == Stats{} }) {
-			t.Errorf("the client is not idle: %+v", c.Stats())
-		}
-		ctx, cancel := context.WithTimeout(bg, patience)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+		mustClose(t, c)
 	})
 	return c
 }
@@ -220,7 +214,7 @@ func goOn(t *testing.T, s *aclSite, lock *Lock) {
 		eventually(t, "a waiter", func() bool { s := lock.c.Stats(); return s.Waiting == 1 && s.Channels > 0 })
 		tire(lock.c, lock.key, 0)
 		mustRelease(t, lease)
-		mustHave(t, "the waiter to get the lock", next)
+		mustRelease(t, mustGet(t, "the waiter to get the lock", next))
 		return lock.kind.queued || counts() != before // a queue needs no count
 	})
 }
@@ -268,7 +262,7 @@ func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	wantErr(t, "Acquire", await(t, "it to leave", impatient).err, context.Canceled)
 	waiting(1)
 	mustRelease(t, lease)
-	mustHave(t, "the waiter to get the lock", patient)
+	mustRelease(t, mustGet(t, "the waiter to get the lock", patient))
 }
 
 // length returns the length of a list on whichever node has it.

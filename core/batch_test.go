@@ -149,7 +149,7 @@ func TestBatch_DeadConnection(t *testing.T) {
 			proxy.Restore()
 			// Do not wait for the second release of holds in doubt, which comes after
 			// CommandTimeout.
-			closeNow(t, c)
+			mustClose(t, c)
 		})
 	}
 }
@@ -273,7 +273,7 @@ func TestBatch_CloseUnderLoad(t *testing.T) {
 		if !within(patience, func() bool { return cycles.Load() > 300 }) {
 			t.Error("locks do not go round")
 		}
-		closeNow(t, c)
+		mustClose(t, c)
 	}()
 	inParallel(200, func(i int) {
 		for {
@@ -344,7 +344,7 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 			mustRelease(t, r.lease)
 		}
 	}
-	closeNow(t, c)
+	mustClose(t, c)
 }
 
 // Locks in a slot work before, while and after it moves to another node.
@@ -400,7 +400,7 @@ func TestBatch_SlotMoves(t *testing.T) {
 			setSlot(source, "NODE", ids[target])
 			all("moved")
 			all("known to have moved")
-			closeNow(t, c)
+			mustClose(t, c)
 			if n := target.Client(t).DBSize(bg).Val(); n != 0 {
 				t.Errorf("%d keys are left", n)
 			}

@@ -242,9 +242,7 @@ func TestClose_RunsPendingCleanups(t *testing.T) {
 	}
 	before := released()
 	begun := time.Now()
-	if err := c.Close(soon(t, patience)); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	mustClose(t, c)
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("Close took %s", took)
 	}
@@ -278,9 +276,7 @@ func TestClose_RunsFailedCleanups(t *testing.T) {
 		t.Errorf("%d clean-ups are pending", n)
 	}
 	proxy.Restore()
-	if err := c.Close(soon(t, patience)); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	mustClose(t, c)
 	b.wantClosed(t, c)
 }
 

@@ -64,7 +64,7 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 			top.awaitListener(t, name)
 			// The first release of a client that does not know its mode yet is heard by everybody.
 			mustRelease(t, lease)
-			mustHave(t, "the waiter to be woken", waiting)
+			mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
 			want := modes[0]
 			if want == PublishAuto {
 				want = PublishSharded
@@ -107,7 +107,7 @@ func testClusterUsers(t *testing.T, top *topology) {
 			waiting := acquireAsync(bg, waiter.Lock(lock), AcquireOptions{WaitTime: patience})
 			top.awaitListener(t, lock)
 			mustRelease(t, lease)
-			mustHave(t, "the waiter to be woken", waiting)
+			mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
 			if mode := waiter.publishMode(); mode != user.mode {
 				t.Errorf("mode %d, want %d", mode, user.mode)
 			}

@@ -106,9 +106,7 @@ func TestHelperHolder(t *testing.T) {
 		report[name] = r
 	}
 	eventually(t, "the clean-ups to be done", func() bool { return c.Stats() == Stats{} })
-	if err := c.Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, c)
 	line, err := json.Marshal(report)
 	if err != nil {
 		t.Fatal(err)

@@ -190,9 +190,7 @@ const patience = 20 * time.Second
 // them itself.
 func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	t.Helper()
-	if !within(patience, func() bool { return atRest(c) }) {
-		t.Errorf("the client is not idle: %+v", c.Stats())
-	}
+	wantRest(t, c)
 	var keys, channels []string
 	var err error
 	if !within(patience, func() bool {
@@ -205,11 +203,7 @@ func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	}) {
 		t.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
 	}
-	closing, cancel := context.WithTimeout(bg, patience)
-	defer cancel()
-	if err := c.Close(closing); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	mustClose(t, c)
 }
 
 // withoutTokens drops the counters of fencing tokens, which stay for ever.
@@ -222,6 +216,14 @@ func atRest(c *Client) bool {
 	s := c.Stats()
 	s.Cleanups = 0
 	return s == Stats{}
+}
+
+// wantRest fails the test unless a client soon has nothing to do but clean-ups.
+func wantRest(t testing.TB, c *Client) {
+	t.Helper()
+	if !within(patience, func() bool { return atRest(c) }) {
+		t.Errorf("the client is not idle: %+v", c.Stats())
+	}
 }
 
 // within reports whether cond becomes true in time.
@@ -443,10 +445,10 @@ func mustCycle(t *testing.T, c *Client, name string) {
 	}
 }
 
-// closeNow closes a client that need not be idle.
-func closeNow(t *testing.T, c *Client) {
+// mustClose closes a client, which need not be idle but holds no lock.
+func mustClose(t testing.TB, c *Client) {
 	t.Helper()
-	if err := c.Close(bg); err != nil {
+	if err := c.Close(soon(t, patience)); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 }

@@ -241,9 +241,7 @@ func TestLog_FaultOfOneNode(t *testing.T) {
 	wantLines(t, &out, again, 0)
 	mustRelease(t, mustAcquire(t, c, here, AcquireOptions{}))
 	wantLines(t, &out, again, 1)
-	if err := c.Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, c)
 }
 
 // The loss of the subscriptions is one line, and their return is another.
@@ -277,7 +275,7 @@ func TestLog_PubSub(t *testing.T) {
 		t.Errorf("the return is logged as %s", line)
 	}
 	mustRelease(t, held)
-	mustHave(t, "the waiter to get the lock", waiter)
+	mustRelease(t, mustGet(t, "the waiter to get the lock", waiter))
 }
 
 // If the user may not subscribe, the log says so.
@@ -293,5 +291,5 @@ func TestLog_SubscribeDenied(t *testing.T) {
 		t.Errorf("logged: %s", line)
 	}
 	mustRelease(t, held)
-	mustHave(t, "the waiter to get the lock", waiter)
+	mustRelease(t, mustGet(t, "the waiter to get the lock", waiter))
 }

@@ -253,11 +253,7 @@ func TestLoad_Close(t *testing.T) {
 			})
 		}
 		await(t, "one more lock than in the round before", enough)
-		ctx, cancel := context.WithTimeout(bg, patience)
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		cancel()
+		mustClose(t, c)
 		keys := withoutTokens(b.rdb.Keys(bg, "*").Val())
 		if s := c.Stats(); len(keys) > 0 || s != (Stats{}) {
 			t.Fatalf("round %d: left in Redis: %q, and in the client: %+v", round, keys, s)

@@ -518,9 +518,7 @@ func TestMulti_DeadServer(t *testing.T) {
 		}
 		all[0].wantFree(t, "a")
 	}
-	if err := y.Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, y)
 }
 
 // A client that closes ends the whole, and the other members are released. A closed client cannot

@@ -44,9 +44,7 @@ func TestOptionsDefaults(t *testing.T) {
 	if o := c.opts; o.WatchdogTimeout != 30*time.Second || o.PollInterval != 5*time.Second || o.CommandTimeout != 3*time.Second || o.Logger != slog.Default() {
 		t.Errorf("defaults %+v", o)
 	}
-	if err := c.Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, c)
 }
 
 // Acquire names the field of AcquireOptions that it refuses, and sends nothing.
@@ -188,9 +186,7 @@ func TestNames_CrossSlots(t *testing.T) {
 		wantErr(t, kindName+" with a mapper that leaves a brace open", second(kind.lock(mapped, "a")), ErrInvalidName)
 	}
 	for _, c := range []*Client{c, mapped} {
-		if err := c.Close(bg); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, c)
 	}
 }
 

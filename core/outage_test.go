@@ -279,9 +279,7 @@ func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	eventually(t, "retries", func() bool { return retries.Load() >= 4 })
 	cancel()
 	wantErr(t, "the one whose context ends", await(t, "it to leave", leaving).err, context.Canceled)
-	if err := c.Close(bg); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	mustClose(t, c)
 	wantErr(t, "the other one", await(t, "it to end", staying).err, ErrClosed)
 }
 

@@ -202,9 +202,7 @@ func TestPing_Ends(t *testing.T) {
 	err := c.Ping(ctx)
 	wantErr(t, "Ping", err, context.Canceled)
 	wantErr(t, "Ping", err, reason)
-	if err := c.Close(bg); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, c)
 	wantErr(t, "Ping of a closed client", c.Ping(bg), ErrClosed)
 }
 
@@ -248,9 +246,7 @@ func TestPing_Cluster(t *testing.T) {
 		wantPing(t, c, master.Addr()+`: the Redis user "orders" lacks permissions: ACL SETUSER orders +hset (`)
 		limit("+hset")
 		wantPing(t, c)
-		if err := c.Close(bg); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, c)
 	}
 	for _, node := range nodes {
 		if keys := node.Keys(bg, "*").Val(); len(keys) > 0 {

@@ -40,13 +40,7 @@ func (v *voters) join(t testing.TB, opts ...func(*Options)) {
 	for _, b := range v.bundles {
 		c := newLooseClient(t, b.srv.Client(t), append([]func(*Options){commandTimeout(3 * time.Second)}, opts...)...)
 		v.clients = append(v.clients, c)
-		t.Cleanup(func() {
-			closing, cancel := context.WithTimeout(bg, patience)
-			defer cancel()
-			if err := c.Close(closing); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { mustClose(t, c) })
 	}
 }
 
@@ -440,9 +434,7 @@ func TestRed_ClosedClients(t *testing.T) {
 	_ = clients[1].Close(gone)
 	wantEnded(t, lease, ErrClosed)
 	v.wantFree(t, "r")
-	if err := clients[2].Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, clients[2])
 }
 
 // A member passes the waiters of its process, whose attempt may take long. It wakes them when it is

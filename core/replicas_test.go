@@ -262,7 +262,7 @@ func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	srv.Thaw(t)
 	wantErr(t, "Acquire", await(t, "Acquire to return", result).err, ErrNotReplicated)
 	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
-	closeNow(t, c) // the hold is in doubt, and its second release would be awaited
+	mustClose(t, c) // the hold is in doubt, and its second release would be awaited
 }
 
 // In a cluster the replicas of each master acknowledge its calls.
@@ -282,7 +282,7 @@ func TestReplicas_Cluster(t *testing.T) {
 			t.Errorf("k%d is left", i)
 		}
 	}
-	closeNow(t, c)
+	mustClose(t, c)
 }
 
 // New refuses options that cannot work.
@@ -310,7 +310,7 @@ func TestReplicas_BadOptions(t *testing.T) {
 		case tc.says == "" && err != nil:
 			t.Errorf("%+v: %v", tc.opts, err)
 		case tc.says == "":
-			closeNow(t, c)
+			mustClose(t, c)
 		case c != nil || !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), "reqlock:"):
 			t.Errorf("%+v: %v, want an error that says %s", tc.opts, err, tc.says)
 		}

@@ -52,14 +52,8 @@ func (top *topology) client(t testing.TB, opts ...func(*Options)) *Client {
 	t.Helper()
 	c := newLooseClient(t, top.connect(t), opts...)
 	t.Cleanup(func() {
-		if !within(patience, func() bool { return atRest(c) }) {
-			t.Errorf("the client is not idle: %+v", c.Stats())
-		}
-		ctx, cancel := context.WithTimeout(bg, patience)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		wantRest(t, c)
+		mustClose(t, c)
 	})
 	return c
 }
@@ -134,16 +128,6 @@ func insistAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acqu
 	return result
 }
 
-// mustHave waits for a lock and releases it.
-func mustHave(t testing.TB, what string, c <-chan acquired) {
-	t.Helper()
-	got := await(t, what, c)
-	if got.err != nil {
-		t.Fatalf("%s: %v", what, got.err)
-	}
-	mustRelease(t, got.lease)
-}
-
 // Every kind of lock works on sentinels and clusters as on a single server. Redisson:
 // testInCluster.
 func (top *topology) testKinds(t *testing.T) {
@@ -182,7 +166,7 @@ func topologyWaiting(t *testing.T, top *topology, name string, kind lockKind) {
 		waiting := acquireAsync(bg, kind.rival(waiter, name), AcquireOptions{WaitTime: patience})
 		top.awaitListener(t, name)
 		mustRelease(t, lease)
-		mustHave(t, "the waiter to be woken", waiting)
+		mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
 	}
 }
 
@@ -297,7 +281,7 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 		default:
 		}
 		_ = lease.Release(bg) // an error says that it is released in the background
-		mustHave(t, kindName+": the waiter to be woken after the failover", waiting[kindName])
+		mustRelease(t, mustGet(t, kindName+": the waiter to be woken after the failover", waiting[kindName]))
 	}
 	load.end()
 }
