@@ -18,11 +18,11 @@ import (
 // aclKinds are the locks that the user of docs/redisson.md may use: one that is held, and one that
 // has to wait for it.
 var aclKinds = map[string]lockKind{
-	"lock":              {(*Client).Lock, (*Client).Lock},
-	"fair":              {(*Client).FairLock, (*Client).FairLock},
-	"fenced":            {(*Client).FencedLock, (*Client).FencedLock},
-	"write behind read": {readSide, writeSide},
-	"read behind write": {writeSide, readSide},
+	"lock":              {lock: (*Client).Lock, rival: (*Client).Lock},
+	"fair":              {lock: (*Client).FairLock, rival: (*Client).FairLock},
+	"fenced":            {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
+	"write behind read": {lock: readSide, rival: writeSide},
+	"read behind write": {lock: writeSide, rival: readSide},
 }
 
 // An aclSite is a Redis with the user that docs/redisson.md shows.

@@ -4,17 +4,18 @@ import "testing"
 
 // A lockKind is a kind of lock.
 type lockKind struct {
-	lock  func(c *Client, name string) *Lock
-	rival func(c *Client, name string) *Lock // has to wait while lock is held, and while rival is
+	lock   func(c *Client, name string) *Lock
+	rival  func(c *Client, name string) *Lock // has to wait while lock is held, and while rival is
+	shared bool                               // lock may have several holders
 }
 
-// lockKinds is every kind of lock.
+// lockKinds is every kind of lock. A test of what all kinds share runs for each of them.
 var lockKinds = map[string]lockKind{
-	"lock":   {(*Client).Lock, (*Client).Lock},
-	"fenced": {(*Client).FencedLock, (*Client).FencedLock},
-	"fair":   {(*Client).FairLock, (*Client).FairLock},
-	"write":  {writeSide, writeSide},
-	"read":   {readSide, writeSide},
+	"lock":   {lock: (*Client).Lock, rival: (*Client).Lock},
+	"fenced": {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
+	"fair":   {lock: (*Client).FairLock, rival: (*Client).FairLock},
+	"write":  {lock: writeSide, rival: writeSide},
+	"read":   {lock: readSide, rival: writeSide, shared: true},
 }
 
 func readSide(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }
@@ -30,20 +31,15 @@ func eachLockKind(t *testing.T, test func(t *testing.T, kind lockKind)) {
 	}
 }
 
-// family is every kind of lock that is held alone. What holds for one holds for all.
-var family = map[string]func(c *Client, name string) *Lock{
-	"lock":   (*Client).Lock,
-	"fenced": (*Client).FencedLock,
-	"fair":   (*Client).FairLock,
-	"write":  func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() },
-}
-
-// each runs a test for every kind that is held alone.
-func eachKind(t *testing.T, test func(t *testing.T, lock func(c *Client, name string) *Lock)) {
-	for name, lock := range family {
+// eachExclusiveKind runs a test for every kind of lock that has one holder.
+func eachExclusiveKind(t *testing.T, test func(t *testing.T, lock func(c *Client, name string) *Lock)) {
+	for name, kind := range lockKinds {
+		if kind.shared {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, lock)
+			test(t, kind.lock)
 		})
 	}
 }

@@ -27,8 +27,10 @@ type room struct {
 // crowdedRooms are rooms of every kind. Some share a lock.
 func crowdedRooms() []room {
 	var rooms []room
-	for _, kind := range slices.Sorted(maps.Keys(family)) {
-		rooms = append(rooms, room{names: []string{kind}, lock: func(c *Client) Locker { return family[kind](c, kind) }})
+	for _, name := range slices.Sorted(maps.Keys(lockKinds)) {
+		if kind := lockKinds[name]; !kind.shared {
+			rooms = append(rooms, room{names: []string{name}, lock: func(c *Client) Locker { return kind.lock(c, name) }})
+		}
 	}
 	return append(rooms,
 		room{names: []string{"write"}, lock: func(c *Client) Locker { return c.ReadWriteLock("write").Read() }, shared: true},
@@ -395,7 +397,7 @@ func TestLoad_AllFaults(t *testing.T) {
 // is left. Redisson: tryLockUnlockRLock, testConcurrencyTryLockUnLock.
 func TestLoad_ShortWaits(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
+	eachExclusiveKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
 		b := newBundle(t)
 		clients := []*Client{b.client(t), b.client(t)}
 		const goroutines, rounds = 16, 8
@@ -444,7 +446,7 @@ func TestLoad_ShortWaits(t *testing.T) {
 // and no channel is left. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
 func TestLoad_OneConnectionPerClient(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
+	eachExclusiveKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
 		b := newBundle(t)
 		clients := []*Client{b.client(t), b.client(t)}
 		const goroutines, rounds = 32, 8

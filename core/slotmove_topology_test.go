@@ -27,10 +27,10 @@ var slotMoveKinds = map[string]slotMoveKind{
 	"lock":        {lockKinds["lock"], true, false, true},
 	"write":       {lockKinds["write"], true, false, true},
 	"read":        {lockKinds["read"], true, true, false},
-	"write, read": {lockKind{writeSide, readSide}, false, false, false},
+	"write, read": {lockKind{lock: writeSide, rival: readSide}, false, false, false},
 	"fenced":      {lockKinds["fenced"], false, false, true},
 	"fair":        {lockKinds["fair"], false, false, true},
-	"once":        {lockKind{onceLock, onceLock}, false, false, false},
+	"once":        {lockKind{lock: onceLock, rival: onceLock}, false, false, false},
 }
 
 func onceLock(c *Client, name string) *Lock { return &c.Once(name).lock }
