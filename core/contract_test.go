@@ -137,7 +137,7 @@ func contractRefusal(t *testing.T, b *bundle, kind lockKind) {
 			want(place, wait)
 		}
 		waiter := acquireAsync(bg, kind.rival(c, "a"), forever)
-		awaitWaiter(t, c)
+		eventually(t, "the waiter to be refused", func() bool { return sleeping(c, "a") == 1 })
 		want(place+", behind a waiter", 0)
 		began := time.Now()
 		eventually(t, "several polls", func() bool { return time.Since(began) > 500*time.Millisecond })
