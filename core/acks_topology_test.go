@@ -24,10 +24,11 @@ func TestClusterWithAcksHasOneHolder(t *testing.T) {
 	onCluster(cluster).testAcks(t, 1)
 }
 
-// With the word of every replica that can be promoted, the death of the master gives no lock to two: whatever it has confirmed to a
-// holder is there on the new one. That is so when it dies in the midst of all, and when it loses its replicas first: then it
-// confirms nothing. What is not confirmed is a release: such a lock is there on the new one until its lease is over. Without
-// acks this test finds two holders; see testUnreplicated for who they are.
+// If every replica that can be promoted has to acknowledge a grant, the death of the master does
+// not give a lock to two owners: the new master has every lock that a holder was promised. That
+// holds whether the master dies at once or loses its replicas first, when it promises nothing. A
+// release is not acknowledged, so the new master may keep a released lock until its lease ends.
+// Without acks this test finds two holders; testUnreplicated shows who they are.
 func (top *topology) testAcks(t *testing.T, replicas int) {
 	const name = "{one}"
 	ctx, stop := context.WithCancel(bg)
@@ -52,7 +53,7 @@ func (top *topology) testAcks(t *testing.T, replicas int) {
 			cutOff(t, old)
 			// Not for long, or Sentinel would take none of the replicas.
 			before := hammers.asked()
-			eventually(t, "they go on asking", func() bool { return hammers.asked() > before+10 })
+			eventually(t, "more attempts", func() bool { return hammers.asked() > before+10 })
 		}
 		var kept []*Lease
 		for i := range 3 {
@@ -72,10 +73,10 @@ func (top *topology) testAcks(t *testing.T, replicas int) {
 	top.empty(t)
 }
 
-// mustStand checks that nobody else gets a lock that is held.
+// mustStand checks that no other client gets a held lock.
 func mustStand(t *testing.T, lease *Lease, other *Client) {
 	t.Helper()
-	eventually(t, "another asks for what is held", func() bool {
+	eventually(t, "another client to be refused", func() bool {
 		_, err := other.Lock(lease.Name()).Acquire(bg, AcquireOptions{LeaseTime: time.Minute})
 		if err == nil || errors.Is(err, ErrNotReplicated) {
 			t.Fatalf("another gets %s, which is held (%v)", lease.Name(), err)
@@ -85,7 +86,7 @@ func mustStand(t *testing.T, lease *Lease, other *Client) {
 	_ = lease.Release(bg) // an error says that it is released in the background
 }
 
-// hammers take one lock as often as they can.
+// hammers acquire one lock as often as they can.
 type hammers struct {
 	load
 	t       *testing.T

@@ -15,19 +15,15 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// aclKinds are the locks that the user of docs/redisson.md may use: what one holds, and what another waits for.
-var aclKinds = map[string]struct {
-	held, wanted func(c *Client, name string) *Lock
-}{
-	"lock":              {(*Client).Lock, (*Client).Lock},
-	"fair":              {(*Client).FairLock, (*Client).FairLock},
-	"fenced":            {(*Client).FencedLock, (*Client).FencedLock},
-	"write behind read": {aclRead, aclWrite},
-	"read behind write": {aclWrite, aclRead},
+// aclKinds are the locks that the user of docs/redisson.md may use: one that is held, and one that
+// has to wait for it.
+var aclKinds = map[string]lockKind{
+	"lock":              {lock: (*Client).Lock, rival: (*Client).Lock},
+	"fair":              {lock: (*Client).FairLock, rival: (*Client).FairLock},
+	"fenced":            {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
+	"write behind read": {lock: readSide, rival: writeSide},
+	"read behind write": {lock: writeSide, rival: readSide},
 }
-
-func aclRead(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }
-func aclWrite(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }
 
 // An aclSite is a Redis with the user that docs/redisson.md shows.
 type aclSite struct {
@@ -35,8 +31,9 @@ type aclSite struct {
 	connect func(t *testing.T) redis.UniversalClient // as that user
 }
 
-// The user that docs/redisson.md shows is allowed all that locks do, of each kind and with each way to publish: nothing is
-// denied, not even what would have been ignored. And it is allowed no command that none of them needs.
+// The user in docs/redisson.md may do all that locks do, for every kind and publish mode: Redis
+// denies nothing, not even what would have been ignored. The user has no command that locks do not
+// need.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -54,8 +51,8 @@ func TestACL(t *testing.T) {
 	site.wantUsed(t, rights)
 }
 
-// In a cluster it is allowed what the Redis client wants to know of that, too.
-func TestACLInACluster(t *testing.T) {
+// In a cluster the user may also run what the Redis client runs to find the slots.
+func TestACL_Cluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	site := &aclSite{connect: func(t *testing.T) redis.UniversalClient {
@@ -90,34 +87,34 @@ func (s *aclSite) setUser(t *testing.T, rules string) []string {
 		args[i] = word
 	}
 	for _, node := range s.nodes {
-		if err := node.Do(context.Background(), args...).Err(); err != nil {
+		if err := node.Do(bg, args...).Err(); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
 	}
 	return words[3:]
 }
 
-// useEverything does with locks of each kind what can be done.
+// useEverything does all that can be done with locks of each kind.
 func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
-	for kind, lock := range aclKinds {
-		t.Run(fmt.Sprintf("%s, mode %d", kind, publish), func(t *testing.T) {
+	for kindName, kind := range aclKinds {
+		t.Run(fmt.Sprintf("%s, mode %d", kindName, publish), func(t *testing.T) {
 			t.Parallel()
 			mine, theirs := s.client(t, publish), s.client(t, publish)
-			name := fmt.Sprintf("order:%s:%d", kind, publish)
-			if kind == "fenced" { // tokens that are too large for Lua take another command
+			name := fmt.Sprintf("order:%s:%d", kindName, publish)
+			if kindName == "fenced" { // tokens that are too large for Lua take another command
 				if err := s.connect(t).Set(bg, wire.TokenCounter(name), int64(1)<<53, 0).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			enterAndLook(t, lock.held(mine, name))
-			handOver(t, s, lock.held(mine, name), lock.wanted(theirs, name))
-			waitInVain(t, s, lock.held(mine, name), lock.wanted(theirs, name))
-			force(t, lock.held(mine, name), lock.held(theirs, name))
+			enterAndLook(t, kind.lock(mine, name))
+			handOver(t, s, kind.lock(mine, name), kind.rival(theirs, name))
+			waitInVain(t, s, kind.lock(mine, name), kind.rival(theirs, name))
+			force(t, kind.lock(mine, name), kind.lock(theirs, name))
 		})
 	}
 	t.Run(fmt.Sprintf("ping, mode %d", publish), func(t *testing.T) {
 		t.Parallel()
-		if err := s.client(t, publish).Ping(context.Background()); err != nil {
+		if err := s.client(t, publish).Ping(bg); err != nil {
 			t.Error(err)
 		}
 	})
@@ -128,7 +125,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 	})
 }
 
-// client is a client of that user. It is closed, and idle, when the test ends.
+// client returns a lock client of that user. It must be idle when the test ends.
 func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 	t.Helper()
 	c := newLooseClient(t, s.connect(t), func(o *Options) {
@@ -137,23 +134,18 @@ func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 		o.WatchdogTimeout = 9 * time.Second
 	})
 	t.Cleanup(func() {
-		if !within(patience, func() bool { return c.Stats() == Stats{} }) {
-			t.Errorf("the client is not idle: %+v", c.Stats())
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+		mustClose(t, c)
 	})
 	return c
 }
 
-// wantUsed fails the test if the user was denied anything, or if it has not used one of its commands.
+// wantUsed fails the test if Redis denied the user anything, or if a command of the user was not
+// used.
 func (s *aclSite) wantUsed(t *testing.T, rights []string) {
 	t.Helper()
 	for _, node := range s.nodes {
-		denied, err := node.ACLLog(context.Background(), 100).Result()
+		denied, err := node.ACLLog(bg, 100).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,32 +161,27 @@ func (s *aclSite) wantUsed(t *testing.T, rights []string) {
 	}
 }
 
-// commands is what Redis counts of commands.
+// commands returns Redis's statistics of commands.
 func (s *aclSite) commands() (stats string) {
 	for _, node := range s.nodes {
-		stats += node.Info(context.Background(), "commandstats").Val()
+		stats += node.Info(bg, "commandstats").Val()
 	}
 	return stats
 }
 
-// enterAndLook takes a lock, enters it again, extends it, has the watchdog renew it, and asks all that can be asked.
+// enterAndLook acquires a lock, waits for a renewal, enters it again, extends it, and calls the
+// queries.
 func enterAndLook(t *testing.T, lock *Lock) {
 	t.Helper()
-	ctx := WithOwner(context.Background())
-	first, err := lock.Acquire(ctx, AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := WithOwner(bg)
+	first := mustTake(t, ctx, lock, AcquireOptions{})
 	var renewed time.Duration
-	eventually(t, "the watchdog has renewed the lock", func() bool {
+	eventually(t, "a renewal", func() bool {
 		before := renewed
 		renewed = first.Remaining()
 		return before > 0 && renewed > before
 	})
-	second, err := lock.Acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := mustTake(t, ctx, lock, AcquireOptions{LeaseTime: time.Minute})
 	if err := second.Extend(ctx, 2*time.Minute); err != nil {
 		t.Error(err)
 	}
@@ -208,99 +195,82 @@ func enterAndLook(t *testing.T, lock *Lock) {
 	mustRelease(t, first)
 }
 
-// handOver releases a lock to another client, in which two wait for it.
+// handOver releases a lock to another client, which has two waiters.
 func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	got := make(chan error, 2)
 	for range 2 {
 		go func() {
-			got <- Do(context.Background(), theirs, AcquireOptions{WaitTime: patience}, func(context.Context) error { return nil })
+			got <- Do(bg, theirs, AcquireOptions{WaitTime: patience}, func(context.Context) error { return nil })
 		}()
 	}
-	eventually(t, "two wait", func() bool { s := theirs.c.Stats(); return s.Waiting == 2 && s.Channels > 0 })
+	eventually(t, "two waiters", func() bool { s := theirs.c.Stats(); return s.Waiting == 2 && s.Channels > 0 })
 	pings := func() string {
 		return fmt.Sprint(regexp.MustCompile(`cmdstat_ping:.*`).FindAllString(s.commands(), -1))
 	}
 	before := pings()
-	eventually(t, "a subscription has been pinged", func() bool { return pings() != before })
+	eventually(t, "a ping on the subscription", func() bool { return pings() != before })
 	mustRelease(t, lease)
 	for range 2 {
-		if err := await(t, "they have had it", got); err != nil {
+		if err := await(t, "both waiters", got); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// waitInVain waits for a lock in vain, behind somebody who gets it.
+// waitInVain has a waiter leave the queue behind another one, which gets the lock.
 func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := mine.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	waiting := func(n int) {
-		eventually(t, fmt.Sprint(n, " wait"), func() bool {
+		eventually(t, fmt.Sprint(n, " waiters"), func() bool {
 			return theirs.c.Stats().Waiting == n && (!theirs.kind.queued || s.length(wire.FairQueue(theirs.key)) == int64(n))
 		})
 	}
-	patient := acquireAsync(context.Background(), theirs, AcquireOptions{WaitTime: patience})
+	patient := acquireAsync(bg, theirs, AcquireOptions{WaitTime: patience})
 	waiting(1)
-	ctx, leave := context.WithCancel(context.Background())
+	ctx, leave := context.WithCancel(bg)
 	defer leave()
 	impatient := acquireAsync(ctx, theirs, AcquireOptions{WaitTime: patience})
 	waiting(2)
 	leave()
-	wantErr(t, "Acquire", await(t, "it has left", impatient).err, context.Canceled)
+	wantErr(t, "Acquire", await(t, "it to leave", impatient).err, context.Canceled)
 	waiting(1)
 	mustRelease(t, lease)
-	mustHave(t, "the one who has waited gets it", patient)
+	mustRelease(t, mustGet(t, "the waiter to get the lock", patient))
 }
 
-// length is that of a list, wherever it is.
+// length returns the length of a list on whichever node has it.
 func (s *aclSite) length(key string) (n int64) {
 	for _, node := range s.nodes {
-		n = max(n, node.LLen(context.Background(), key).Val()) // 0 where it is not
+		n = max(n, node.LLen(bg, key).Val()) // 0 where it is not
 	}
 	return n
 }
 
-// force frees a lock that another client holds, as soon as those who gave up have left the queue of a fair lock.
+// force unlocks a lock of another client, once all waiters have left the queue of a fair lock.
 func force(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
-	lease, err := theirs.Acquire(context.Background(), AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if forced, err := mine.ForceUnlock(context.Background()); !forced || err != nil {
-		t.Errorf("ForceUnlock: %v, %v", forced, err)
-	}
-	wantErr(t, "Release after a forced unlock", lease.Release(context.Background()), ErrLockLost)
-	if locked, err := mine.IsLocked(context.Background()); locked || err != nil {
+	lease := mustTake(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	mustForce(t, mine)
+	wantErr(t, "Release after a forced unlock", lease.Release(bg), ErrLockLost)
+	if locked, err := mine.IsLocked(bg); locked || err != nil {
 		t.Errorf("IsLocked after it: %v, %v", locked, err)
 	}
 }
 
-// downgrade turns a write lock into a read lock, which it shares then.
+// downgrade turns a write lock into a read lock, which another client then shares.
 func downgrade(t *testing.T, mine, theirs *ReadWriteLock) {
 	t.Helper()
-	ctx := WithOwner(context.Background())
+	ctx := WithOwner(bg)
 	var leases []*Lease
 	for _, lock := range []*Lock{mine.Write(), mine.Read(), mine.Read()} {
-		lease, err := lock.Acquire(ctx, AcquireOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustTake(t, ctx, lock, AcquireOptions{})
 		leases = append(leases, lease)
 	}
 	mustRelease(t, leases[0])
-	shared, err := theirs.Read().Acquire(context.Background(), AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := mustTake(t, bg, theirs.Read(), AcquireOptions{})
 	mustRelease(t, leases[1])
 	mustRelease(t, leases[2])
 	mustRelease(t, shared)

@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A flightCounter is a hook that counts round trips with scripts.
+// A flightCounter is a hook that counts round trips of scripts.
 type flightCounter struct {
 	flying    atomic.Int64
 	pipelines atomic.Int64 // of more than one command, so far
@@ -55,17 +55,8 @@ func (f *flightCounter) count(cmds ...redis.Cmder) {
 	}
 }
 
-// inParallel calls f on so many goroutines and waits for them.
-func inParallel(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i) })
-	}
-	wg.Wait()
-}
-
-// Calls that share a pipeline, or a command, have nothing else in common: errors, refusals and scripts that Redis does not know are each
-// caller's own.
+// Calls that share a pipeline or a command share nothing else: each caller gets its own error,
+// refusal or NOSCRIPT.
 func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -125,7 +116,8 @@ func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	}
 }
 
-// A connection that dies or goes deaf under a pipeline makes all of it unknown, and each of its calls is repeated.
+// A connection that breaks or goes mute under a pipeline leaves the outcome of every call in it
+// unknown. Each call is retried.
 func TestBatch_DeadConnection(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
@@ -152,24 +144,17 @@ func TestBatch_DeadConnection(t *testing.T) {
 					}
 				}
 			})
-			eventually(t, "no key is left", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "the keys to go", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
 			proxy.Cut() // or a deaf connection keeps the end of the test
 			proxy.Restore()
-			// Holds in doubt are released once more after CommandTimeout, for which nobody waits here.
-			closeNow(t, c)
+			// Do not wait for the second release of holds in doubt, which comes after
+			// CommandTimeout.
+			mustClose(t, c)
 		})
 	}
 }
 
-// closeNow closes a client without the patience of idle.
-func closeNow(t *testing.T, c *Client) {
-	t.Helper()
-	if err := c.Close(bg); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-}
-
-// A Redis that stands still for a while delays callers, no more.
+// A Redis that pauses delays its callers, and does no other harm.
 func TestBatch_ClientPause(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -187,27 +172,22 @@ func TestBatch_ClientPause(t *testing.T) {
 					return
 				default:
 				}
-				lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
-				if err != nil {
-					t.Errorf("Acquire: %v", err)
-				} else if err := lease.Release(bg); err != nil {
-					t.Errorf("Release: %v", err)
-				}
+				mustCycle(t, c, fmt.Sprint("k", i))
 				cycles.Add(1)
 			}
 		})
 	}
 	for range 3 {
 		before := cycles.Load()
-		eventually(t, "locks go round", func() bool { return cycles.Load() > before+100 })
+		eventually(t, "100 cycles", func() bool { return cycles.Load() > before+100 })
 		b.srv.PauseClients(t, 300*time.Millisecond)
 	}
 	before := cycles.Load()
-	eventually(t, "locks go round afterwards", func() bool { return cycles.Load() > before+100 })
+	eventually(t, "100 cycles afterwards", func() bool { return cycles.Load() > before+100 })
 }
 
-// Callers leave while Redis does not answer. Those whose call is still queued have sent nothing and leave nothing; what
-// was sent is found out about behind them, and released.
+// Callers leave while Redis does not answer. A call that was still queued is never sent. A call
+// that was sent is cleaned up in the background.
 func TestBatch_CallersLeave(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -236,10 +216,10 @@ func TestBatch_CallersLeave(t *testing.T) {
 	for i := range 100 {
 		leaving = append(leaving, acquireAsync(ctx, c.Lock(fmt.Sprint("queued", i)), AcquireOptions{}))
 	}
-	eventually(t, "all wait for an answer", func() bool { return c.Stats().Waiting == len(leaving) })
+	eventually(t, "all callers to wait for an answer", func() bool { return c.Stats().Waiting == len(leaving) })
 	hangUp()
 	for _, result := range leaving {
-		if r := await(t, "the caller is let go", result); !errors.Is(r.err, context.Canceled) {
+		if r := await(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Acquire: %v, %v", r.lease, r.err)
 		}
 	}
@@ -248,13 +228,13 @@ func TestBatch_CallersLeave(t *testing.T) {
 	}
 	held.Remove()
 	held.Release()
-	eventually(t, "nothing is left", func() bool { return c.Stats() == Stats{} && b.rdb.DBSize(bg).Val() == 0 })
+	eventually(t, "the client to be idle and Redis empty", func() bool { return c.Stats() == Stats{} && b.rdb.DBSize(bg).Val() == 0 })
 	if n := queued(); n != 0 {
 		t.Errorf("%d commands for callers that had left before theirs was sent", n)
 	}
 }
 
-// Renewals go on when no other call gets through.
+// Renewals get through when no other call does.
 func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -266,21 +246,22 @@ func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	for i := range 100 {
 		stuck = append(stuck, acquireAsync(ctx, c.Lock(fmt.Sprint("stuck", i)), AcquireOptions{}))
 	}
-	await(t, "the others are stuck", held.Hit())
+	await(t, "the others to be stuck", held.Hit())
 	for range 3 {
 		awaitRenewals(t, lease)
 	}
 	b.wantCount(t, lease, 1)
 	hangUp()
 	for _, result := range stuck {
-		await(t, "the caller is let go", result)
+		await(t, "the caller to be let go", result)
 	}
 	held.Remove()
 	held.Release()
 	mustRelease(t, lease)
 }
 
-// Close comes while hundreds are at it: each gets an answer, and nothing is left, neither here nor in Redis.
+// Close under the load of hundreds of callers answers each of them, and leaves nothing here or in
+// Redis.
 func TestBatch_CloseUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -292,7 +273,7 @@ func TestBatch_CloseUnderLoad(t *testing.T) {
 		if !within(patience, func() bool { return cycles.Load() > 300 }) {
 			t.Error("locks do not go round")
 		}
-		closeNow(t, c)
+		mustClose(t, c)
 	}()
 	inParallel(200, func(i int) {
 		for {
@@ -310,13 +291,13 @@ func TestBatch_CloseUnderLoad(t *testing.T) {
 			cycles.Add(1)
 		}
 	})
-	await(t, "it is closed", closing)
+	await(t, "the client to be closed", closing)
 	if n := b.rdb.DBSize(bg).Val(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
 }
 
-// One master of three does not answer: locks of the others are taken and released as ever.
+// While one of three masters does not answer, locks on the other two work.
 func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	t.Parallel()
 	servers, cluster := startCluster(t)
@@ -353,106 +334,20 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	for _, result := range stuck {
 		select {
 		case <-result:
-			t.Error("what is on the frozen node was over before the others: this test shows nothing")
+			t.Error("a lock on the frozen node was answered before the others: this test shows nothing")
 		default:
 		}
 	}
 	frozen.Thaw(t)
 	for _, result := range stuck {
-		if r := await(t, "Redis goes on", result); r.err == nil {
+		if r := await(t, "Redis to go on", result); r.err == nil {
 			mustRelease(t, r.lease)
 		}
 	}
-	closeNow(t, c)
+	mustClose(t, c)
 }
 
-// mustCycle takes a lock and releases it, on any goroutine.
-func mustCycle(t *testing.T, c *Client, name string) {
-	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
-	if err != nil {
-		t.Errorf("Acquire: %v", err)
-	} else if err := lease.Release(bg); err != nil {
-		t.Errorf("Release: %v", err)
-	}
-}
-
-// startCluster starts three masters, and returns them with a client that has time to wait for a node that is busy.
-func startCluster(t *testing.T) ([]*redistest.Server, *redis.ClusterClient) {
-	t.Helper()
-	const n, slots = 3, 16384
-	var servers []*redistest.Server
-	var addrs []string
-	for i := range n {
-		srv := startNode(t, i+1, servers)
-		rdb := srv.Client(t)
-		if err := rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", i*slots/n, (i+1)*slots/n-1).Err(); err != nil {
-			t.Fatal(err)
-		}
-		servers, addrs = append(servers, srv), append(addrs, srv.Addr())
-	}
-	for _, srv := range servers {
-		awaitSlots(t, srv)
-	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: 2 * patience})
-	t.Cleanup(func() { _ = cluster.Close() })
-	return servers, cluster
-}
-
-// awaitSlots waits until a node knows all slots.
-func awaitSlots(t *testing.T, srv *redistest.Server) {
-	t.Helper()
-	rdb := srv.Client(t)
-	eventually(t, "the node knows all slots", func() bool {
-		info := rdb.ClusterInfo(bg).Val()
-		return strings.Contains(info, "cluster_slots_assigned:16384") && strings.Contains(info, "cluster_state:ok")
-	})
-}
-
-// startNode starts a node without slots, with an epoch unless that is 0, and has the first of the others meet it.
-func startNode(t *testing.T, epoch int, others []*redistest.Server) *redistest.Server {
-	t.Helper()
-	bus := freePort(t)
-	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", bus),
-		"cluster-require-full-coverage no", "cluster-node-timeout 60000", "repl-diskless-sync-delay 0")
-	if epoch > 0 { // which is refused once it knows another
-		if err := srv.Client(t).Do(bg, "CLUSTER", "SET-CONFIG-EPOCH", epoch).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(others) > 0 {
-		host, port, _ := strings.Cut(srv.Addr(), ":")
-		if err := others[0].Client(t).Do(bg, "CLUSTER", "MEET", host, port, bus).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return srv
-}
-
-// startReplica starts a replica of one of the masters, and waits until it confirms what is written there. It knows all slots by
-// then: whoever asks it where they are would be told of some that nobody has.
-func startReplica(t *testing.T, servers []*redistest.Server, master *redistest.Server, key string) {
-	t.Helper()
-	id := master.Client(t).ClusterMyID(bg).Val()
-	srv := startNode(t, 0, servers)
-	rdb := srv.Client(t)
-	eventually(t, "the replica knows its master", func() bool { return rdb.ClusterReplicate(bg, id).Err() == nil })
-	awaitSlots(t, srv)
-	conn := master.Client(t).Conn()
-	defer conn.Close()
-	eventually(t, "the replica listens", func() bool {
-		pipe := conn.Pipeline()
-		pipe.Do(bg, "ASKING")
-		pipe.Set(bg, key, 1, time.Minute)
-		pipe.Do(bg, "ASKING")
-		pipe.Del(bg, key)
-		acks := pipe.Do(bg, "WAIT", 1, 100)
-		_, err := pipe.Exec(bg)
-		n, _ := acks.Int()
-		return err == nil && n == 1
-	})
-}
-
-// A slot is on its way to another node, and then there: locks in it are taken, renewed and released all the time.
+// Locks in a slot work before, while and after it moves to another node.
 func TestBatch_SlotMoves(t *testing.T) {
 	t.Parallel()
 	for name, acks := range map[string]int{"alone": 0, "with replicas": 1} {
@@ -505,7 +400,7 @@ func TestBatch_SlotMoves(t *testing.T) {
 			setSlot(source, "NODE", ids[target])
 			all("moved")
 			all("known to have moved")
-			closeNow(t, c)
+			mustClose(t, c)
 			if n := target.Client(t).DBSize(bg).Val(); n != 0 {
 				t.Errorf("%d keys are left", n)
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A lock that nobody else wants, acquired and released; and the two commands of that sent by hand, one at a time, which is
-// the floor for few goroutines.
+// BenchmarkUncontended acquires and releases a lock that no one else wants, and, for comparison,
+// sends the two commands by hand, one at a time: the floor for few goroutines.
 func BenchmarkUncontended(b *testing.B) {
 	for _, goroutines := range []int{1, 2, 4, 16, 64, 256, 1024, 4096} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
@@ -48,7 +48,8 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// A run that leaves a record of 1 KiB, beside the plain cycle that it replaces; and a replay of one.
+// BenchmarkOnce runs once and leaves a record of 1 KiB, beside the plain cycle that it replaces,
+// and replays a record.
 func BenchmarkOnce(b *testing.B) {
 	record := make([]byte, 1<<10)
 	for _, goroutines := range []int{1, 64} {
@@ -103,8 +104,8 @@ func BenchmarkOnce(b *testing.B) {
 	}
 }
 
-// spread runs b.N rounds on so many goroutines. each makes the round of one of them. cpu-ns/op is what this process
-// computes in a round, Redis not included.
+// spread runs b.N rounds on a number of goroutines; each returns the round of one goroutine.
+// cpu-ns/op is the CPU time of this process per round, without Redis.
 func spread(b *testing.B, goroutines int, each func(i int) func()) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
@@ -131,7 +132,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// A lock that all goroutines of one process want.
+// BenchmarkContended has all goroutines of one process take the same lock.
 func BenchmarkContended(b *testing.B) {
 	bundle := newBundle(b)
 	lock := bundle.client(b).Lock("bench")
@@ -139,55 +140,53 @@ func BenchmarkContended(b *testing.B) {
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			cycle(b, lock, AcquireOptions{WaitTime: WaitForever})
+			cycle(b, lock, forever)
 		}
 	})
 }
 
-// A lock that goes from one client to the other and back.
+// BenchmarkTwoClients passes a lock back and forth between two clients.
 func BenchmarkTwoClients(b *testing.B) {
 	bundle := newBundle(b)
 	locks := []*Lock{bundle.client(b).Lock("bench"), bundle.client(b).Lock("bench")}
-	ctx := context.Background()
-	lease, err := locks[0].Acquire(ctx, AcquireOptions{})
+	lease, err := locks[0].Acquire(bg, AcquireOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for i := 0; b.Loop(); i++ {
 		next := make(chan *Lease)
 		go func() {
-			got, err := locks[(i+1)%2].Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+			got, err := locks[(i+1)%2].Acquire(bg, forever)
 			if err != nil {
 				b.Error(err)
 			}
 			next <- got
 		}()
-		if err := lease.Release(ctx); err != nil {
+		if err := lease.Release(bg); err != nil {
 			b.Fatal(err)
 		}
 		if lease = <-next; lease == nil {
 			return
 		}
 	}
-	if err := lease.Release(ctx); err != nil {
+	if err := lease.Release(bg); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func cycle(b *testing.B, lock *Lock, opts AcquireOptions) {
-	ctx := context.Background()
-	lease, err := lock.Acquire(ctx, opts)
+	lease, err := lock.Acquire(bg, opts)
 	if err != nil {
 		b.Error(err)
 		return
 	}
-	if err := lease.Release(ctx); err != nil {
+	if err := lease.Release(bg); err != nil {
 		b.Error(err)
 	}
 }
 
-// BenchmarkReadPair is an acquire and a release of a read lock beside other readers: of this process,
-// or of another one.
+// BenchmarkReadPair acquires and releases a read lock beside other readers of this process or of
+// another one.
 func BenchmarkReadPair(b *testing.B) {
 	for _, readers := range []int{0, 1000, 5000} {
 		for _, where := range []string{"here", "elsewhere"} {

@@ -16,38 +16,36 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// closeAsync calls Close on a goroutine and returns when it has begun.
+// closeAsync calls Close on a goroutine and returns once Close has begun.
 func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
 	go func() { result <- c.Close(ctx) }()
-	await(t, "Close has begun", c.closing)
+	await(t, "Close to begin", c.closing)
 	return result
 }
 
-// wantClosed checks that a closed client has nothing at hand, and Redis nothing of it.
+// wantClosed checks that a closed client has nothing left to do and has left nothing in Redis.
 func (b *bundle) wantClosed(t testing.TB, c *Client) {
 	t.Helper()
 	empty(t, b, c)
-	eventually(t, "the pub/sub connection is gone", func() bool { return b.pubSubConnections(t) == 0 })
-	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-	wantErr(t, "Acquire after Close", err, ErrClosed)
+	eventually(t, "the pub/sub connection to be gone", func() bool { return b.pubSubConnections(t) == 0 })
+	wantErr(t, "Acquire after Close", second(c.Lock("a")), ErrClosed)
 }
 
-// empty fails the test unless a closed client has left nothing, here and in Redis.
+// empty fails the test if a closed client has left anything here or in Redis.
 func empty(t testing.TB, b *bundle, c *Client) {
 	t.Helper()
-	ctx := context.Background()
 	if s := c.Stats(); s != (Stats{}) {
 		t.Errorf("left after Close: %+v", s)
 	}
-	if keys := b.rdb.Keys(ctx, "*").Val(); len(keys) > 0 {
+	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) > 0 {
 		t.Errorf("left in Redis: keys %q", keys)
 	}
-	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(ctx, "*").Val()) == 0 })
+	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
-// loadScripts has Redis know the scripts already, so that each try is one EVALSHA.
+// loadScripts loads every script into Redis, so that each attempt is one EVALSHA.
 func (b *bundle) loadScripts(t testing.TB) {
 	t.Helper()
 	for _, s := range allScripts {
@@ -63,30 +61,30 @@ func soon(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// A release that is under way when the context of Close ends is waited for, and no lock was left held then.
+// Close waits for a release that is under way when its context ends, and does not count that lock
+// as held.
 func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	reply := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
-	released := make(chan error, 1)
-	go func() { released <- lease.Release(bg) }()
-	await(t, "the release is under way", reply.Hit())
+	released := releaseAsync(lease)
+	await(t, "the release to be under way", reply.Hit())
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
 	closing := closeAsync(t, ctx, c)
-	eventually(t, "the client is closed but for that", func() bool { return c.state.Load() == closed })
+	eventually(t, "the client to be closed but for the release", func() bool { return c.state.Load() == closed })
 	reply.Release()
-	if err := await(t, "Close returns", closing); err != nil {
+	if err := await(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if err := await(t, "Release returns", released); err != nil {
+	if err := await(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 }
 
-// While Close waits, holders go on as before, and nobody new gets in.
+// While Close waits, holders go on as before and nothing new is acquired.
 func TestClose_RefusesNewWork(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -121,7 +119,7 @@ func TestClose_RefusesNewWork(t *testing.T) {
 	mustRelease(t, holder)
 	mustRelease(t, fixed)
 	mustRelease(t, inner)
-	if err := await(t, "Close returns", closing); err != nil {
+	if err := await(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	b.wantClosed(t, c)
@@ -136,7 +134,7 @@ func TestClose_RefusesNewWork(t *testing.T) {
 	}
 }
 
-// Waiters of every kind leave at once, and what they may have been granted is freed.
+// Waiters in every state leave at once, and what they may have been granted is released.
 func TestClose_WakesWaiters(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -151,29 +149,30 @@ func TestClose_WakesWaiters(t *testing.T) {
 	listened(t, c, "asleep")
 	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
 	waiters["subscribing"] = queueUp(t, bg, c, "subscribing", forever)
-	await(t, "one subscribes", subscribing.Hit())
+	await(t, "a waiter to subscribe", subscribing.Hit())
 	asking := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	waiters["asking"] = acquireAsync(bg, c.Lock("asking"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "one has been granted the lock without knowing it", asking.Hit())
+	await(t, "a grant whose reply is held", asking.Hit())
 
 	begun := time.Now()
 	closing := closeAsync(t, bg, c)
 	for what, w := range waiters {
-		wantErr(t, what, await(t, what+" leaves", w).err, ErrClosed)
+		wantErr(t, what, await(t, what+" to leave", w).err, ErrClosed)
 	}
 	if took := time.Since(begun); took > patience/2 {
 		t.Errorf("the last one left after %s", took)
 	}
 	asking.Release()
 	subscribing.Release()
-	if err := await(t, "Close returns", closing); err != nil {
+	if err := await(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	b.free(t, "asleep", "subscribing")
 	b.wantClosed(t, c)
 }
 
-// What is still held when Close's ctx ends is taken away: the holders know it before Redis does.
+// Close ends the leases that are still held when its context ends. The holders know before Redis
+// does.
 func TestClose_EndsTheRest(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -217,7 +216,7 @@ func TestClose_EndsTheRest(t *testing.T) {
 	for _, l := range leases {
 		wantEnded(t, l, ErrClosed)
 		wantErr(t, "Release", l.Release(bg), ErrClosed)
-		wantErr(t, "Extend or Release of what is over", l.Release(bg), ErrNotHeld)
+		wantErr(t, "a second Release", l.Release(bg), ErrNotHeld)
 	}
 	if cause := context.Cause(bound); cause != ErrClosed {
 		t.Errorf("cause of a bound context: %v", cause)
@@ -227,7 +226,7 @@ func TestClose_EndsTheRest(t *testing.T) {
 	}
 }
 
-// A clean-up that waits for a stray is run once, at once.
+// A clean-up that waits for a stray runs once more, at once.
 func TestClose_RunsPendingCleanups(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -236,16 +235,14 @@ func TestClose_RunsPendingCleanups(t *testing.T) {
 	released := counter(proxy, runs(releaseScript))
 	lost := proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
 	l := mustAcquire(t, c, "a", AcquireOptions{})
-	await(t, "the first try is lost", lost.Hit())
+	await(t, "the first try to be lost", lost.Hit())
 	mustRelease(t, l)
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups are pending", n)
 	}
 	before := released()
 	begun := time.Now()
-	if err := c.Close(soon(t, patience)); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	mustClose(t, c)
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("Close took %s", took)
 	}
@@ -255,7 +252,7 @@ func TestClose_RunsPendingCleanups(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// What could not be told to Redis before is told when it is there again, at the latest now.
+// Close sends what Redis could not be sent before.
 func TestClose_RunsFailedCleanups(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -279,13 +276,11 @@ func TestClose_RunsFailedCleanups(t *testing.T) {
 		t.Errorf("%d clean-ups are pending", n)
 	}
 	proxy.Restore()
-	if err := c.Close(soon(t, patience)); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	mustClose(t, c)
 	b.wantClosed(t, c)
 }
 
-// Without Redis, Close does not wait for it for ever; the leases run out.
+// Without Redis, Close gives up after a while, and the leases expire.
 func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*redistest.Proxy){
@@ -316,18 +311,18 @@ func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 			for _, l := range leases {
 				wantEnded(t, l, ErrClosed)
 			}
-			if got := await(t, "the waiter leaves", waiter); got.err == nil {
+			if got := await(t, "the waiter to leave", waiter); got.err == nil {
 				t.Error("a waiter got the lock")
 			}
 			proxy.Restore()
 			b.free(t, "other")
-			eventually(t, "the leases run out", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "the leases to run out", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
 			b.wantClosed(t, c)
 		})
 	}
 }
 
-// A release that is on its way when Close's time is over gets its chance to arrive.
+// A release that is in flight when Close's context ends gets the chance to arrive.
 func TestClose_WaitsForReleases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -336,18 +331,17 @@ func TestClose_WaitsForReleases(t *testing.T) {
 	b.loadScripts(t)
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	first := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest) // for longer than the connection waits
-	released := make(chan error, 1)
-	go func() { released <- l.Release(bg) }()
-	await(t, "the release is on its way", first.Hit())
+	released := releaseAsync(l)
+	await(t, "the release to be on its way", first.Hit())
 	_ = c.Close(soon(t, 100*time.Millisecond)) // whether it calls the lock held is a matter of taste
-	if err := await(t, "Release returns", released); err != nil {
+	if err := await(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	b.wantClosed(t, c)
 	first.Release()
 }
 
-// A re-entry whose answer comes after Close does not bring the hold back to life.
+// A re-entry that is answered after Close does not revive the hold.
 func TestClose_ReentryUnderWay(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -357,28 +351,26 @@ func TestClose_ReentryUnderWay(t *testing.T) {
 	entering := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
 	ctx := l.Context()
 	inner := acquireAsync(WithOwner(context.WithoutCancel(ctx)), c.Lock("a"), AcquireOptions{})
-	await(t, "the re-entry is on its way", entering.Hit())
-	released := make(chan error, 1)
-	go func() { released <- l.Release(bg) }() // waits for its turn
-	await(t, "the outer lease is over", l.Done())
+	await(t, "the re-entry to be on its way", entering.Hit())
+	released := releaseAsync(l) // waits for its turn
+	await(t, "the outer lease to end", l.Done())
 
 	closing := closeAsync(t, soon(t, 100*time.Millisecond), c)
-	eventually(t, "Close's time is over", func() bool { return c.state.Load() == closed })
+	eventually(t, "Close's time to be over", func() bool { return c.state.Load() == closed })
 	time.Sleep(50 * time.Millisecond)
 	entering.Release()
-	got := await(t, "the re-entry returns", inner)
+	got := await(t, "the re-entry to return", inner)
 	if got.err == nil {
 		t.Errorf("a lease of a client that is closed: %v", got.lease.Err())
 	}
-	_ = await(t, "Close returns", closing)
-	if err := await(t, "Release returns", released); err != nil && !errors.Is(err, ErrClosed) {
+	_ = await(t, "Close to return", closing)
+	if err := await(t, "Release to return", released); err != nil && !errors.Is(err, ErrClosed) {
 		t.Errorf("Release: %v", err)
 	}
 	b.wantClosed(t, c)
 }
 
-// Many goroutines at work when Close comes: each of them ends, nothing stays behind, and nobody was inside together with
-// another at any time.
+// Close under load ends every goroutine, leaves nothing, and never lets two owners in.
 func TestClose_UnderLoad(t *testing.T) {
 	t.Parallel()
 	for round := range 6 {
@@ -428,7 +420,7 @@ func TestClose_UnderLoad(t *testing.T) {
 					}
 				})
 			}
-			eventually(t, "they are at it", func() bool { return cycles.Load() > 50 })
+			eventually(t, "50 cycles", func() bool { return cycles.Load() > 50 })
 			var closings []<-chan error
 			for i, c := range clients {
 				ctx := soon(t, patience)
@@ -438,7 +430,7 @@ func TestClose_UnderLoad(t *testing.T) {
 				closings = append(closings, closeAsync(t, ctx, c))
 			}
 			for i, closing := range closings {
-				if err := await(t, "Close returns", closing); err != nil && !(hasty(i) && errors.Is(err, context.DeadlineExceeded)) {
+				if err := await(t, "Close to return", closing); err != nil && !(hasty(i) && errors.Is(err, context.DeadlineExceeded)) {
 					t.Errorf("Close: %v", err)
 				}
 			}
@@ -450,6 +442,7 @@ func TestClose_UnderLoad(t *testing.T) {
 	}
 }
 
+// A second Close waits for the first one, until its own context ends.
 func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -468,7 +461,7 @@ func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	}
 	mustRelease(t, l)
 	for _, closing := range []<-chan error{first, second} {
-		if err := await(t, "Close returns", closing); err != nil {
+		if err := await(t, "Close to return", closing); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	}
@@ -478,7 +471,7 @@ func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// An ended ctx means: at once. Where nothing is held that is no error.
+// An ended context means: close at once. That is no error if nothing is held.
 func TestClose_EndedContext(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -500,7 +493,7 @@ func TestClose_EndedContext(t *testing.T) {
 	b.wantClosed(t, c)
 }
 
-// The release that Close sends for the rest is announced, as every other.
+// Close announces the locks that it releases.
 func TestClose_AnnouncesReleases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -513,15 +506,16 @@ func TestClose_AnnouncesReleases(t *testing.T) {
 		t.Errorf("%d subscribers", n)
 	}
 	wantErr(t, "Close", c.Close(soon(t, time.Millisecond)), context.DeadlineExceeded)
-	mustRelease(t, mustGet(t, "a waiter in another client has it", waiter))
+	mustRelease(t, mustGet(t, "a waiter of another client", waiter))
 }
 
-// When Close returns, no goroutine of the client runs any more. Not in parallel with other tests: it looks at all goroutines.
+// When Close returns, no goroutine of the client is left. This test is not parallel: it looks at
+// all goroutines.
 func TestClose_LeavesNoGoroutine(t *testing.T) {
 	b := newBundle(t)
 	b.loadScripts(t)
 	proxy := b.srv.Proxy(t)
-	const grace = 4 * time.Second // the last steps of goroutines may take a moment; what is stuck takes longer
+	const grace = 4 * time.Second // goroutines may take a moment to end; stuck ones take longer
 	rdb := proxy.ClientWith(t, readTimeout(grace+2*time.Second))
 	for round, trouble := range []func(){func() {}, proxy.Stall, proxy.Cut} {
 		c := newLooseClient(t, rdb, commandTimeout(2*time.Second), watchdogTimeout(9*time.Second), pollInterval(never))
@@ -532,23 +526,23 @@ func TestClose_LeavesNoGoroutine(t *testing.T) {
 		leaving, leave := context.WithCancel(bg)
 		held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 		leaver := acquireAsync(leaving, c.Lock("c"), AcquireOptions{})
-		await(t, "one is in flight", held.Hit())
+		await(t, "an attempt in flight", held.Hit())
 		leave()
-		wantErr(t, "one who has left", await(t, "it leaves", leaver).err, context.Canceled)
+		wantErr(t, "one who has left", await(t, "it to leave", leaver).err, context.Canceled)
 		trouble()
 		_ = c.Close(soon(t, 50*time.Millisecond)) // the lock is held
 		var left []string
 		if !within(grace, func() bool { left = goroutinesOfClients(); return len(left) == 0 }) {
 			t.Errorf("round %d: goroutines are left:\n%s", round, strings.Join(left, "\n\n"))
 		}
-		await(t, "the waiter leaves", waiter)
+		await(t, "the waiter to leave", waiter)
 		held.Release()
 		proxy.Restore()
 		b.rdb.FlushAll(bg)
 	}
 }
 
-// goroutinesOfClients are the stacks of goroutines that the engine has started.
+// goroutinesOfClients returns the stacks of the goroutines that core has started.
 func goroutinesOfClients() (list []string) {
 	buf := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {

@@ -39,7 +39,8 @@ func TestCluster(t *testing.T) {
 	top.empty(t)
 }
 
-// Whoever agrees on a mode, or listens to both, hears of a release, in a cluster as on one server. PublishAuto is PublishSharded.
+// Clients that share a publish mode, or listen to both, hear of a release, as on one server.
+// PublishAuto is PublishSharded.
 func testClusterPublishModes(t *testing.T, top *topology) {
 	for name, modes := range map[string][2]PublishMode{
 		"auto, sharded":  {PublishAuto, PublishSharded},
@@ -63,18 +64,17 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 			top.awaitListener(t, name)
 			// The first release of a client that does not know its mode yet is heard by everybody.
 			mustRelease(t, lease)
-			mustHave(t, "the waiter was not woken", waiting)
+			mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
 			want := modes[0]
 			if want == PublishAuto {
 				want = PublishSharded
 			}
-			eventually(t, "the mode is known", func() bool { return holder.publishMode() == want })
+			eventually(t, "the mode to be known", func() bool { return holder.publishMode() == want })
 		})
 	}
 }
 
-// A user who may ask finds sharded channels. Where the servers do not tell whether
-// they have any, releases are announced, and listened for, on plain ones.
+// PublishAuto finds sharded channels if the user may ask for them. Otherwise it uses plain ones.
 func testClusterUsers(t *testing.T, top *topology) {
 	const basics = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del +cluster|slots"
 	for name, user := range map[string]struct {
@@ -107,7 +107,7 @@ func testClusterUsers(t *testing.T, top *topology) {
 			waiting := acquireAsync(bg, waiter.Lock(lock), AcquireOptions{WaitTime: patience})
 			top.awaitListener(t, lock)
 			mustRelease(t, lease)
-			mustHave(t, "the waiter was not woken", waiting)
+			mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
 			if mode := waiter.publishMode(); mode != user.mode {
 				t.Errorf("mode %d, want %d", mode, user.mode)
 			}
@@ -115,43 +115,8 @@ func testClusterUsers(t *testing.T, top *topology) {
 	}
 }
 
-// A name whose keys a cluster would have in different slots is refused before anything is sent, for every kind of lock; one
-// server takes it.
-func TestNamesThatCrossSlots(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	nowhere := []string{"127.0.0.1:1"}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
-	t.Cleanup(func() { _ = cluster.Close() })
-	c := newLooseClient(t, cluster)
-	mapped := newLooseClient(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
-	single := b.client(t)
-	for kind, lock := range family {
-		for _, name := range []string{"a{b", "{}a", "}a", "a}b", "{}{a}"} {
-			_, err := lock(c, name).Acquire(bg, AcquireOptions{})
-			wantErr(t, kind+" "+name, err, ErrInvalidName)
-			if !strings.Contains(err.Error(), "{order}:42") || strings.Contains(err.Error(), name) {
-				t.Errorf("%s %q: %v", kind, name, err)
-			}
-			mustRelease(t, mustTake(t, bg, lock(single, name), AcquireOptions{}))
-		}
-		for _, name := range []string{"a", "{a}b", "a{b}}", "}{a}"} {
-			if err := c.checkSlot(name); err != nil {
-				t.Errorf("%s %q: %v", kind, name, err)
-			}
-		}
-		_, err := lock(mapped, "a").Acquire(bg, AcquireOptions{})
-		wantErr(t, kind+" with a mapper that leaves a brace open", err, ErrInvalidName)
-	}
-	for _, c := range []*Client{c, mapped} {
-		if err := c.Close(bg); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// A server that is busy with a script, and tells nothing else, is asked again.
-func TestAutoWhileBusy(t *testing.T) {
+// A server that is busy with a script does not settle the mode, and is asked again.
+func TestPublishAuto_Busy(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, "cluster-enabled yes", "lua-time-limit 10", "cluster-announce-ip 127.0.0.1")
 	plain := srv.Client(t)
@@ -160,11 +125,11 @@ func TestAutoWhileBusy(t *testing.T) {
 	}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}, MaxRedirects: -1})
 	defer rdb.Close()
-	eventually(t, "the cluster serves", func() bool { return rdb.Get(bg, "x").Err() == redis.Nil })
+	eventually(t, "the cluster to serve", func() bool { return rdb.Get(bg, "x").Err() == redis.Nil })
 	other := srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 3 * patience })
 	killed := make(chan error, 1)
 	go func() { killed <- other.Eval(bg, "while true do end", nil).Err() }()
-	eventually(t, "it is busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
+	eventually(t, "the server to be busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
 
 	h := newPublishProbe(rdb, Options{CommandTimeout: patience})
 	if mode, err := h.ask(bg); mode != PublishAuto || err == nil {
@@ -173,7 +138,7 @@ func TestAutoWhileBusy(t *testing.T) {
 	if err := plain.ScriptKill(bg).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := await(t, "the script has ended", killed); err == nil {
+	if err := await(t, "the script to end", killed); err == nil {
 		t.Error("the script was not killed")
 	}
 	if mode, err := h.ask(bg); mode != PublishSharded || err != nil {
@@ -181,8 +146,9 @@ func TestAutoWhileBusy(t *testing.T) {
 	}
 }
 
-// What is not about the command decides nothing for good: a password that is wrong for now, or a replica without its master.
-func TestAutoIsDecidedByAnAnswer(t *testing.T) {
+// Only an answer about the command settles the mode. A password that is wrong for now does not, nor
+// does a replica without its master.
+func TestPublishAuto_Answers(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
 	for text, want := range map[string]PublishMode{
@@ -201,8 +167,8 @@ func TestAutoIsDecidedByAnAnswer(t *testing.T) {
 	}
 }
 
-// Only a real cluster in PublishAuto has to be asked.
-func TestAutoWithoutCluster(t *testing.T) {
+// Only a real cluster is asked.
+func TestPublishAuto_WithoutCluster(t *testing.T) {
 	t.Parallel()
 	nowhere := []string{"127.0.0.1:1"}
 	clients := map[string]redis.UniversalClient{

@@ -3,300 +3,415 @@ package core
 import (
 	"context"
 	"errors"
-	"regexp"
+	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/embedded"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// What is promised on a real Redis holds on the one in the process as well, so that examples and users' tests see the same
-// locks as production.
+// servers are the two that core promises the same on: a real Redis, as in production, and the
+// embedded one, for examples and users' tests.
+var servers = map[string]func(t testing.TB) *bundle{"redis": newBundle, "embedded": newEmbedded}
+
+// eachServer runs a test on both servers.
+func eachServer(t *testing.T, test func(t *testing.T, b *bundle)) {
+	for name, start := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, start(t))
+		})
+	}
+}
+
+// TestContract tests what every kind of lock promises, on both servers. Under -short the slow part
+// is left to plain locks.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	servers := map[string]func(t *testing.T) *redis.Client{
-		"redis": func(t *testing.T) *redis.Client { return redistest.Start(t).Client(t) },
-		"embedded": func(t *testing.T) *redis.Client {
-			srv, err := embedded.Start()
-			if err != nil {
-				t.Fatal(err)
+	for promise, p := range map[string]struct {
+		test func(t *testing.T, b *bundle, kind lockKind)
+		slow bool
+	}{
+		"state":             {contractState, false},
+		"refusal":           {contractRefusal, false},
+		"wake-up":           {contractWakeUp, false},
+		"exclusion":         {contractExclusion, true},
+		"extend":            {contractExtend, false},
+		"force unlock":      {contractForceUnlock, true},
+		"watchdog":          {contractWatchdog, true},
+		"lost":              {contractLost, false},
+		"expiry":            {contractExpiry, true},
+		"expiry of a level": {contractExpiryOfALevel, true},
+	} {
+		for kindName, kind := range lockKinds {
+			if testing.Short() && p.slow && kindName != "lock" {
+				continue
 			}
-			t.Cleanup(func() { _ = srv.Close() })
-			return srv.Client()
-		},
-	}
-	for server, start := range servers {
-		for name, test := range contract {
-			t.Run(server+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				test(t, start(t))
-			})
+			for server, start := range servers {
+				t.Run(promise+"/"+kindName+"/"+server, func(t *testing.T) {
+					t.Parallel()
+					p.test(t, start(t), kind)
+				})
+			}
 		}
 	}
 }
 
-var contract = map[string]func(t *testing.T, rdb *redis.Client){
-	"the wire content":            contractWire,
-	"re-entry":                    contractReentry,
-	"a refusal":                   contractRefusal,
-	"a release wakes a waiter":    contractWake,
-	"a lease runs out":            contractLeaseRunsOut,
-	"an extension":                contractExtend,
-	"the watchdog renews":         contractWatchdog,
-	"a hold that is gone is told": contractGone,
-	"force unlock":                contractForceUnlock,
-	"a key of another type":       contractWrongKind,
-	"kinds on one name":           contractKinds,
-	"queries":                     contractQueries,
-	"close":                       contractClose,
-	"no step is lost":             contractExclusion,
-	"a record":                    contractRecord,
-	"a marker":                    contractMarker,
-}
-
-// contractClient is a lock client on a server of either sort.
-func contractClient(t *testing.T, rdb *redis.Client, opts ...func(*Options)) (*Client, *bundle) {
-	b := &bundle{rdb: rdb}
-	return b.clientOn(t, rdb, append(opts, commandTimeout(patience))...), b
-}
-
-func contractWire(t *testing.T, rdb *redis.Client) {
-	ctx := context.Background()
-	c, b := contractClient(t, rdb)
-	sub := rdb.Subscribe(ctx, "redisson_lock__channel:{order:42}")
-	defer sub.Close()
-	if _, err := sub.Receive(ctx); err != nil {
-		t.Fatal(err)
-	}
-
-	lease := mustAcquire(t, c, "order:42", AcquireOptions{LeaseTime: time.Minute})
-	if typ := rdb.Type(ctx, "order:42").Val(); typ != "hash" {
-		t.Errorf("the key is a %s", typ)
-	}
-	fields := b.fields(t, "order:42")
-	if len(fields) != 1 {
-		t.Errorf("fields: %v", fields)
-	}
-	form := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:[1-9][0-9]*$`)
-	for field, count := range fields {
-		if !form.MatchString(field) || count != "1" {
-			t.Errorf("field %q is %q", field, count)
-		}
-	}
-	if ttl := b.pttl(t, "order:42"); ttl > time.Minute || ttl < time.Minute-patience {
-		t.Errorf("%v to live", ttl)
-	}
-
-	mustRelease(t, lease)
-	if n := rdb.Exists(ctx, "order:42").Val(); n != 0 {
-		t.Error("the key is still there")
-	}
-	select {
-	case m := <-sub.Channel():
-		if m.Payload != "0" {
-			t.Errorf("published %q", m.Payload)
-		}
-	case <-time.After(patience):
-		t.Error("nothing was published")
-	}
-	if err := lease.Release(ctx); !errors.Is(err, ErrReleased) {
-		t.Errorf("a second Release: %v", err)
-	}
-}
-
-func contractReentry(t *testing.T, rdb *redis.Client) {
-	c, b := contractClient(t, rdb)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
-	count := func(want string) {
+// The queries follow the levels of the owner, and no other owner enters until the last one is
+// released. Redisson: testLockUnlock, testReentrancy, testGetHoldCount, testHoldCount,
+// testIsLocked, testIsLockedOtherThread, testIsHeldByCurrentThread,
+// testIsHeldByCurrentThreadOtherThread, testRemainTimeToLive, testRemainTimeToLive2.
+func contractState(t *testing.T, b *bundle, kind lockKind) {
+	c, other := b.client(t), b.client(t)
+	lock, owner := kind.lock(c, "a"), WithOwner(bg)
+	want := func(state string, locked bool, count int, ttl time.Duration) {
 		t.Helper()
-		fields := b.fields(t, "a")
-		if len(fields) != 1 || fields[holdOf(outer).field] != want {
-			t.Errorf("fields: %v, want the count %s", fields, want)
+		for asker, q := range map[string]struct {
+			c     *Client
+			ctx   context.Context
+			count int
+		}{
+			"the owner":                   {c, owner, count},
+			"another owner":               {c, WithOwner(bg), 0},
+			"no owner":                    {c, bg, 0},
+			"the owner in another client": {other, owner, 0},
+		} {
+			lock := kind.lock(q.c, "a")
+			if got, err := lock.IsLocked(q.ctx); got != locked || err != nil {
+				t.Errorf("%s, %s: IsLocked %v, %v", state, asker, got, err)
+			}
+			if got, err := lock.IsHeld(q.ctx); got != (q.count > 0) || err != nil {
+				t.Errorf("%s, %s: IsHeld %v, %v", state, asker, got, err)
+			}
+			if got, err := lock.HoldCount(q.ctx); got != q.count || err != nil {
+				t.Errorf("%s, %s: HoldCount %d, %v; want %d", state, asker, got, err, q.count)
+			}
+			if got, err := lock.RemainingTTL(q.ctx); got > ttl || got < max(0, ttl-patience) || err != nil {
+				t.Errorf("%s, %s: RemainingTTL %v, %v; want %v", state, asker, got, err, ttl)
+			}
+		}
+		if locked {
+			wantErr(t, state+": a rival", second(kind.rival(other, "a")), ErrNotAcquired)
 		}
 	}
-	count("2")
+	want("free", false, 0, 0)
+	outer := mustTake(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
+	want("held", true, 1, time.Minute)
+	again := mustTake(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
+	want("entered twice", true, 2, time.Minute)
+	inner := mustTake(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Hour})
+	want("entered three times", true, 3, time.Hour)
 	mustRelease(t, outer)
-	count("1")
+	want("outer level released", true, 2, time.Hour)
+	mustRelease(t, again)
+	want("two levels released", true, 1, time.Hour)
 	mustRelease(t, inner)
-	if fields := b.fields(t, "a"); len(fields) != 0 {
-		t.Errorf("left: %v", fields)
-	}
+	want("released", false, 0, 0)
+	wantErr(t, "a second Release", inner.Release(bg), ErrReleased)
+	mustRelease(t, mustTake(t, bg, kind.rival(other, "a"), AcquireOptions{}))
 }
 
-func contractRefusal(t *testing.T, rdb *redis.Client) {
-	c, _ := contractClient(t, rdb)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	for _, wait := range []time.Duration{0, 50 * time.Millisecond} {
-		_, err := c.Lock("a").Acquire(context.Background(), AcquireOptions{WaitTime: wait})
-		var held *NotAcquiredError
-		if !errors.As(err, &held) {
-			t.Fatalf("Acquire: %v", err)
+// A refusal tells who holds what for how long, after WaitTime; WaitForever is never refused.
+// Redisson: testTryLockWait.
+func contractRefusal(t *testing.T, b *bundle, kind lockKind) {
+	holder := b.client(t, pollInterval(100*time.Millisecond))
+	for place, c := range map[string]*Client{"same client": holder, "other client": b.client(t, pollInterval(100*time.Millisecond))} {
+		lease := mustTake(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Minute})
+		want := func(place string, wait time.Duration) {
+			t.Helper()
+			began := time.Now()
+			_, err := kind.rival(c, "a").Acquire(bg, AcquireOptions{WaitTime: wait})
+			took := time.Since(began)
+			var refused *NotAcquiredError
+			if !errors.As(err, &refused) || !errors.Is(err, ErrNotAcquired) {
+				t.Fatalf("%s, WaitTime %v: %v, want a NotAcquiredError", place, wait, err)
+			}
+			if refused.Name != "a" || refused.TTL > time.Minute || refused.TTL <= time.Minute-patience || refused.Waited < wait || refused.Waited > took {
+				t.Errorf("%s, WaitTime %v: %+v after %v", place, wait, refused, took)
+			}
 		}
-		if held.Name != "a" || held.TTL <= time.Minute-patience || held.TTL > time.Minute || held.Waited < wait {
-			t.Errorf("WaitTime %v: %+v", wait, held)
+		for _, wait := range []time.Duration{0, time.Millisecond, 350 * time.Millisecond} {
+			want(place, wait)
 		}
+		waiter := acquireAsync(bg, kind.rival(c, "a"), forever)
+		eventually(t, "the waiter to be refused", func() bool { return sleeping(c, "a") == 1 })
+		want(place+", behind a waiter", 0)
+		began := time.Now()
+		eventually(t, "several polls", func() bool { return time.Since(began) > 500*time.Millisecond })
+		select {
+		case got := <-waiter:
+			t.Fatalf("%s: WaitForever ended: %v", place, got.err)
+		default:
+		}
+		mustRelease(t, lease)
+		mustRelease(t, mustGet(t, "the waiter", waiter))
 	}
-	mustRelease(t, lease)
 }
 
-func contractWake(t *testing.T, rdb *redis.Client) {
-	ctx := context.Background()
-	holder, b := contractClient(t, rdb)
-	waiter, _ := contractClient(t, rdb, pollInterval(time.Hour))
-	lease := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: time.Hour})
-	result := acquireAsync(ctx, waiter.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-	b.eventuallyListens(t, "a")
-	mustRelease(t, lease)
-	r := await(t, "the waiter gets it", result)
-	if r.err != nil {
-		t.Fatal(r.err)
+// A release wakes a waiter of another client by message, at once unless the machine is busy.
+func contractWakeUp(t *testing.T, b *bundle, kind lockKind) {
+	holder, waiter := b.client(t, pollInterval(never)), b.client(t, pollInterval(never))
+	var took []time.Duration
+	for range 11 {
+		lease := mustTake(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Hour})
+		result := acquireAsync(bg, kind.rival(waiter, "a"), forever)
+		eventually(t, "the waiter to sleep", func() bool {
+			return sleeping(waiter, "a") == 1 && len(b.rdb.PubSubChannels(bg, "*").Val()) == 1
+		})
+		released := time.Now()
+		mustRelease(t, lease)
+		next := mustGet(t, "the waiter", result)
+		took = append(took, time.Since(released))
+		mustRelease(t, next)
 	}
-	mustRelease(t, r.lease)
+	if slices.Min(took) > 100*time.Millisecond {
+		t.Errorf("the waiter got the lock after %v", took)
+	}
 }
 
-// eventuallyListens waits until some client has subscribed to the releases of a lock.
-func (b *bundle) eventuallyListens(t testing.TB, name string) {
-	t.Helper()
-	channel := plainLock.channel(name, "")
-	eventually(t, "somebody listens for releases of "+name, func() bool {
-		return b.rdb.PubSubNumSub(context.Background(), channel).Val()[channel] > 0
+// No step of a counter is lost that is read and written under the lock. Redisson:
+// testConcurrency_SingleInstance, testConcurrencyLoop_MultiInstance, testConcurrency_MultiInstance,
+// lockUnlockRLock.
+func contractExclusion(t *testing.T, b *bundle, kind lockKind) {
+	const goroutines, rounds = 64, 10
+	clients := make([]*Client, 8)
+	for i := range clients {
+		clients[i] = b.client(t, commandTimeout(patience))
+	}
+	var local int // guarded by the lock alone
+	inParallel(goroutines, func(i int) {
+		opts := forever
+		if i%2 == 0 {
+			opts.LeaseTime = time.Hour
+		}
+		for range rounds {
+			err := Do(bg, kind.rival(clients[i%len(clients)], "a"), opts, func(ctx context.Context) error {
+				seen := local
+				n, err := b.rdb.Get(ctx, "count").Int()
+				if err != nil && err != redis.Nil {
+					return err
+				}
+				runtime.Gosched()
+				local = seen + 1
+				return b.rdb.Set(ctx, "count", n+1, 0).Err()
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
 	})
+	if n, err := b.rdb.Get(bg, "count").Int(); n != goroutines*rounds || local != n {
+		t.Errorf("counted %d in Redis (%v) and %d here, want %d", n, err, local, goroutines*rounds)
+	}
+	b.free(t, "count")
 }
 
-func contractLeaseRunsOut(t *testing.T, rdb *redis.Client) {
-	ctx := context.Background()
-	c, _ := contractClient(t, rdb)
-	other, _ := contractClient(t, rdb)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
-	next := mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})
-	if err := lease.Err(); err != ErrLockLost {
-		t.Errorf("somebody else has it, Err is %v", err)
-	}
-	await(t, "the holder is told", lease.Done())
-	if cause := context.Cause(lease.Context()); cause != ErrLockLost {
-		t.Errorf("cause: %v", cause)
-	}
-	if err := lease.Release(ctx); !errors.Is(err, ErrLockLost) {
-		t.Errorf("Release: %v", err)
-	}
-	if err := next.Err(); err != nil {
-		t.Errorf("the next holder: %v", err)
-	}
-	mustRelease(t, next)
-}
-
-func contractExtend(t *testing.T, rdb *redis.Client) {
-	c, b := contractClient(t, rdb)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	if err := lease.Extend(context.Background(), time.Hour); err != nil {
+// Extend counts from now on, in Redis and here.
+func contractExtend(t *testing.T, b *bundle, kind lockKind) {
+	lease := mustTake(t, bg, kind.lock(b.client(t), "a"), AcquireOptions{LeaseTime: time.Minute})
+	if err := lease.Extend(bg, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if ttl := b.pttl(t, "a"); ttl > time.Hour || ttl < time.Hour-patience {
-		t.Errorf("%v to live", ttl)
-	}
+	b.wantPTTL(t, "a", time.Hour)
 	if left := lease.Remaining(); left > time.Hour || left < 59*time.Minute-patience {
-		t.Errorf("%v remain", left)
+		t.Errorf("%v remaining", left)
 	}
 	mustRelease(t, lease)
 }
 
-func contractWatchdog(t *testing.T, rdb *redis.Client) {
+// ForceUnlock reports whether the lock was held, ends every lease, and wakes waiters. Redisson:
+// testForceUnlock.
+func contractForceUnlock(t *testing.T, b *bundle, kind lockKind) {
+	c, other := b.client(t, pollInterval(never), watchdogTimeout(6*time.Second)), b.client(t, pollInterval(never))
+	force := func(c *Client, want bool) {
+		t.Helper()
+		if freed, err := kind.lock(c, "a").ForceUnlock(bg); freed != want || err != nil {
+			t.Fatalf("ForceUnlock: %v, %v; want %v", freed, err, want)
+		}
+	}
+	force(c, false)
+	for range 30 { // a holder of this client knows before Redis does
+		outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Minute})
+		force(c, true)
+		for _, lease := range []*Lease{outer, inner} {
+			wantErr(t, "Err", lease.Err(), ErrLockLost)
+			wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
+		}
+		b.wantFields(t, "a", nil)
+	}
+	for range 3 { // another client's holder finds out when it releases
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		force(other, true)
+		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
+	}
+	for _, waiter := range []*Client{c, other} { // or from the watchdog
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		result := acquireAsync(bg, kind.rival(waiter, "a"), forever)
+		awaitWaiter(t, waiter)
+		force(other, true)
+		mustRelease(t, mustGet(t, "the waiter", result))
+		wantLost(t, lease)
+	}
+	force(c, false)
+}
+
+// The watchdog renews a lock for longer than its first lease, and no lock with a LeaseTime.
+// Redisson: testReadWriteTTL, testLockReentrantRenew.
+func contractWatchdog(t *testing.T, b *bundle, kind lockKind) {
 	if testing.Short() {
 		t.Skip("outlives a lease of 6 seconds")
 	}
-	const watchdog = 6 * time.Second
-	c, b := contractClient(t, rdb, watchdogTimeout(watchdog))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	const timeout = 6 * time.Second
+	c, other := b.client(t, watchdogTimeout(timeout)), b.client(t)
+	owner := WithOwner(bg)
+	watched := mustTake(t, owner, kind.lock(c, "watched"), AcquireOptions{})
+	fixed := mustTake(t, bg, kind.lock(c, "fixed"), AcquireOptions{LeaseTime: timeout})
+	if ttl := b.pttl(t, "watched"); ttl > timeout {
+		t.Errorf("%v to live, more than the watchdog's time-out", ttl)
+	}
 	began := time.Now()
-	eventually(t, "more than the lease has passed", func() bool { return time.Since(began) > watchdog*5/4 })
-	if err := lease.Err(); err != nil {
-		t.Errorf("Err: %v", err)
+	wantLost(t, fixed)
+	eventually(t, "more than a lease to pass", func() bool { return time.Since(began) > timeout*5/4 })
+	wantHeld(t, watched)
+	wantCount(t, owner, kind.lock(c, "watched"), 1)
+	wantErr(t, "a rival", second(kind.rival(other, "watched")), ErrNotAcquired)
+	eventually(t, "the fixed lease to end in Redis", func() bool { return len(b.fields(t, "fixed")) == 0 })
+	mustRelease(t, watched)
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("the watchdog renews %d locks, and none is held", n)
 	}
-	if fields := b.fields(t, "a"); fields[holdOf(lease).field] != "1" {
-		t.Errorf("fields: %v", fields)
-	}
-	mustRelease(t, lease)
 }
 
-func contractGone(t *testing.T, rdb *redis.Client) {
-	c, _ := contractClient(t, rdb, watchdogTimeout(6*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	rdb.Del(context.Background(), "a")
-	await(t, "the holder is told", lease.Done())
+// The watchdog finds out that a lock is gone.
+func contractLost(t *testing.T, b *bundle, kind lockKind) {
+	c := b.client(t, watchdogTimeout(6*time.Second))
+	lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+	b.free(t, "a")
+	wantLost(t, lease)
+	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
+	mustRelease(t, mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{}))
+}
+
+// A lease that is not renewed ends, a waiter gets the lock without a message, and a late release
+// leaves it alone. Redisson: testExpire, testExpireRead, testExpireWrite, testUnlockFail.
+func contractExpiry(t *testing.T, b *bundle, kind lockKind) {
+	c, other := b.client(t), b.client(t, pollInterval(never))
+	lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	owner := WithOwner(bg)
+	waiter := acquireAsync(owner, kind.rival(other, "a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
+	next := mustGet(t, "the lease to end", waiter)
 	if err := lease.Err(); err != ErrLockLost {
-		t.Errorf("Err: %v", err)
+		t.Errorf("another owner has the lock, and Err is %v", err)
+	}
+	wantLost(t, lease)
+	for range 2 {
+		wantErr(t, "a late Release", lease.Release(bg), ErrLockLost)
+	}
+	wantHeld(t, next)
+	wantCount(t, owner, kind.rival(other, "a"), 1)
+	mustRelease(t, next)
+}
+
+// A level that expires does not end the others. Redisson: testWriteLockExpiration.
+func contractExpiryOfALevel(t *testing.T, b *bundle, kind lockKind) {
+	c, other := b.client(t), b.client(t)
+	outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+	inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	await(t, "the inner lease to end", inner.Done())
+	wantErr(t, "a rival", second(kind.rival(other, "a")), ErrNotAcquired)
+	wantHeld(t, outer)
+	wantErr(t, "Release of the inner lease", inner.Release(bg), ErrLockLost)
+	mustRelease(t, outer)
+	mustRelease(t, mustTake(t, bg, kind.rival(other, "a"), AcquireOptions{}))
+}
+
+// TestContract_Client tests what a client promises, whatever the kind of lock, on both servers.
+func TestContract_Client(t *testing.T) {
+	t.Parallel()
+	for promise, test := range map[string]func(t *testing.T, b *bundle){
+		"wrong type of key": contractWrongKind,
+		"kinds on one name": contractKinds,
+		"close":             contractClose,
+		"record":            contractRecord,
+		"marker":            contractMarker,
+	} {
+		t.Run(promise, func(t *testing.T) {
+			t.Parallel()
+			eachServer(t, test)
+		})
 	}
 }
 
-func contractForceUnlock(t *testing.T, rdb *redis.Client) {
-	ctx := context.Background()
-	holder, b := contractClient(t, rdb, watchdogTimeout(6*time.Second))
-	other, _ := contractClient(t, rdb, pollInterval(time.Hour))
-	lease := mustAcquire(t, holder, "a", AcquireOptions{})
-	result := acquireAsync(ctx, other.Lock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour})
-	b.eventuallyListens(t, "a")
-	if freed, err := other.Lock("a").ForceUnlock(ctx); !freed || err != nil {
-		t.Fatalf("ForceUnlock: %v, %v", freed, err)
-	}
-	r := await(t, "a waiter gets it", result)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	await(t, "the holder is told", lease.Done())
-	if err := lease.Err(); err != ErrLockLost {
-		t.Errorf("Err: %v", err)
-	}
-	mustRelease(t, r.lease)
-	if freed, err := other.Lock("a").ForceUnlock(ctx); freed || err != nil {
-		t.Errorf("ForceUnlock of a free lock: %v, %v", freed, err)
-	}
-}
+// A key that is not a lock gives ErrWrongKind, and stays as it is.
+func contractWrongKind(t *testing.T, b *bundle) {
+	c := b.client(t)
+	for kind, key := range map[string]struct{ put, read []any }{
+		"string": {[]any{"SET", "a", "precious"}, []any{"GET", "a"}},
+		"list":   {[]any{"RPUSH", "a", "precious"}, []any{"LRANGE", "a", 0, -1}},
+		"set":    {[]any{"SADD", "a", "precious"}, []any{"SMEMBERS", "a"}},
+		"zset":   {[]any{"ZADD", "a", 1, "precious"}, []any{"ZRANGE", "a", 0, -1, "WITHSCORES"}},
+		"stream": {[]any{"XADD", "a", "*", "f", "precious"}, []any{"XRANGE", "a", "-", "+"}},
+	} {
+		for _, held := range []bool{false, true} {
+			what := fmt.Sprintf("%s, held %v: ", kind, held)
+			var lease *Lease
+			if held {
+				lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+				b.free(t, "a")
+			}
+			if err := b.rdb.Do(bg, key.put...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			before := fmt.Sprint(b.rdb.Do(bg, key.read...).Val())
 
-func contractWrongKind(t *testing.T, rdb *redis.Client) {
-	ctx := context.Background()
-	c, b := contractClient(t, rdb)
-	rdb.Set(ctx, "a", "something else", 0)
-	lock := c.Lock("a")
-	_, acquire := lock.Acquire(ctx, AcquireOptions{WaitTime: patience})
-	_, query := lock.IsLocked(ctx)
-	_, force := lock.ForceUnlock(ctx)
-	for what, err := range map[string]error{"Acquire": acquire, "IsLocked": query, "ForceUnlock": force} {
-		if !errors.Is(err, ErrWrongKind) {
-			t.Errorf("%s: %v", what, err)
+			ctx, lock := bg, c.Lock("a")
+			if held {
+				ctx = lease.Context()
+				wantErr(t, what+"Extend", lease.Extend(bg, time.Hour), ErrWrongKind)
+			}
+			_, err := lock.Acquire(ctx, AcquireOptions{})
+			wantErr(t, what+"Acquire", err, ErrWrongKind)
+			_, err = lock.Acquire(bg, AcquireOptions{WaitTime: time.Minute})
+			wantErr(t, what+"Acquire and wait", err, ErrWrongKind)
+			_, err = lock.IsLocked(bg)
+			wantErr(t, what+"IsLocked", err, ErrWrongKind)
+			_, err = lock.RemainingTTL(bg)
+			wantErr(t, what+"RemainingTTL", err, ErrWrongKind)
+			if held {
+				_, err = lock.IsHeld(ctx)
+				wantErr(t, what+"IsHeld", err, ErrWrongKind)
+				wantErr(t, what+"Release", lease.Release(bg), ErrWrongKind)
+			}
+			_, err = lock.ForceUnlock(bg)
+			wantErr(t, what+"ForceUnlock", err, ErrWrongKind)
+
+			eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+			if after := fmt.Sprint(b.rdb.Do(bg, key.read...).Val()); after != before || !strings.Contains(after, "precious") {
+				t.Errorf("%sthe key was %s, and is %s", what, before, after)
+			}
+			if ttl := b.pttl(t, "a"); ttl != -1 {
+				t.Errorf("%sthe key has %v to live", what, ttl)
+			}
+			b.free(t, "a")
 		}
 	}
-	if v := rdb.Get(ctx, "a").Val(); v != "something else" {
-		t.Errorf("the key is %q now", v)
-	}
-	rdb.Del(ctx, "a")
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	rdb.Del(ctx, "a")
-	rdb.Set(ctx, "a", "something else", 0)
-	if err := lease.Release(ctx); !errors.Is(err, ErrWrongKind) {
-		t.Errorf("Release: %v", err)
-	}
-	if ttl := b.pttl(t, "a"); ttl != -1 {
-		t.Errorf("the key of somebody else has %v to live", ttl)
-	}
-	rdb.Del(ctx, "a")
 }
 
-// Redis can tell a read/write lock from the others, which are all alike to it; docs/redisson.md has this table. Redisson grants a
-// read/write lock on the name of a plain one. Two holders must not come of that here.
-func contractKinds(t *testing.T, rdb *redis.Client) {
-	holder, _ := contractClient(t, rdb)
-	asker, _ := contractClient(t, rdb)
+// Redis can tell a read/write lock from the other kinds, which are all alike to it;
+// docs/redisson.md has this table. Redisson grants a read/write lock on the name of a plain one.
+// Here that must not lead to two holders.
+func contractKinds(t *testing.T, b *bundle) {
+	holder, asker := b.client(t), b.client(t)
 	kinds := map[string]func(c *Client) Locker{
-		"lock":   func(c *Client) Locker { return c.Lock("a") },
-		"fair":   func(c *Client) Locker { return c.FairLock("a") },
-		"fenced": func(c *Client) Locker { return c.FencedLock("a") },
-		"once":   func(c *Client) Locker { return onceLocker{c.Once("a")} },
-		"read":   func(c *Client) Locker { return c.ReadWriteLock("a").Read() },
-		"write":  func(c *Client) Locker { return c.ReadWriteLock("a").Write() },
+		"once": func(c *Client) Locker { return onceLocker{c.Once("a")} },
+	}
+	for name, kind := range lockKinds {
+		kinds[name] = func(c *Client) Locker { return kind.lock(c, "a") }
 	}
 	hasSides := func(kind string) bool { return kind == "read" || kind == "write" }
 	for held, hold := range kinds {
@@ -327,9 +442,6 @@ func contractKinds(t *testing.T, rdb *redis.Client) {
 			mustRelease(t, lease)
 		}
 	}
-	if n := rdb.Exists(bg, "a").Val(); n != 0 {
-		t.Error("the lock is left")
-	}
 }
 
 // A onceLocker is a Once that has no record.
@@ -345,62 +457,75 @@ func (l onceLocker) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, e
 	return lease.Lease, nil
 }
 
-func contractQueries(t *testing.T, rdb *redis.Client) {
-	c, _ := contractClient(t, rdb)
-	ctx := context.Background()
-	lock := c.Lock("a")
-	check := func(state string, owner context.Context, locked, held bool, count int, ttl time.Duration) {
-		t.Helper()
-		gotLocked, err1 := lock.IsLocked(owner)
-		gotHeld, err2 := lock.IsHeld(owner)
-		gotCount, err3 := lock.HoldCount(owner)
-		gotTTL, err4 := lock.RemainingTTL(owner)
-		if err := errors.Join(err1, err2, err3, err4); err != nil {
-			t.Fatal(err)
-		}
-		if gotLocked != locked || gotHeld != held || gotCount != count || gotTTL > ttl || gotTTL < max(0, ttl-patience) {
-			t.Errorf("%s: locked %v, held %v, count %d, %v to live", state, gotLocked, gotHeld, gotCount, gotTTL)
-		}
-	}
-	check("free", ctx, false, false, 0, 0)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	owner := context.WithoutCancel(lease.Context())
-	again := mustEnter(t, owner, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	check("held twice", owner, true, true, 2, time.Minute)
-	check("held by somebody else", ctx, true, false, 0, time.Minute)
-	mustRelease(t, again)
-	check("held once", owner, true, true, 1, time.Minute)
-	mustRelease(t, lease)
-	check("released", owner, false, false, 0, 0)
-}
-
-func contractClose(t *testing.T, rdb *redis.Client) {
-	c := newLooseClient(t, rdb)
+// Close says what was still held, ends it, and lets waiters go.
+func contractClose(t *testing.T, b *bundle) {
+	c := newLooseClient(t, b.rdb)
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	ctx := context.Background()
-	waiter := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
-	closing, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	waiter := acquireAsync(bg, c.Lock("a"), forever)
+	eventually(t, "a waiter", func() bool { return c.Stats().Waiting == 1 })
+	closing, cancel := context.WithTimeout(bg, 20*time.Millisecond)
 	defer cancel()
 	if err := c.Close(closing); err == nil || !strings.Contains(err.Error(), "1 locks were still held") {
 		t.Errorf("Close: %v", err)
 	}
-	if r := await(t, "the waiter is let go", waiter); !errors.Is(r.err, ErrClosed) {
-		t.Errorf("Acquire: %v", r.err)
-	}
-	if cause := context.Cause(lease.Context()); cause != ErrClosed {
-		t.Errorf("cause: %v", cause)
-	}
-	if s := c.Stats(); s != (Stats{}) {
-		t.Errorf("left in the client: %+v", s)
-	}
-	if keys := rdb.Keys(ctx, "*").Val(); len(keys) != 0 {
-		t.Errorf("left in Redis: %q", keys)
-	}
+	wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, ErrClosed)
+	wantEnded(t, lease, ErrClosed)
+	empty(t, b, c)
 }
 
-func contractExclusion(t *testing.T, rdb *redis.Client) {
-	first, b := contractClient(t, rdb)
-	second, _ := contractClient(t, rdb)
-	b.countTogether(t, []*Client{first, second}, 4, 10)
+// A Once leaves a record in place of its lock.
+func contractRecord(t *testing.T, b *bundle) {
+	c, other := b.client(t), b.client(t)
+	defer b.forget(t, "a")
+	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
+	if lease.Name() != "a" || c.Once("a").Name() != "a" {
+		t.Errorf("names %q, %q", lease.Name(), c.Once("a").Name())
+	}
+	wantBusy(t, other.Once("a"))
+	mustRelease(t, lease)
+	lease = mustBegin(t, other.Once("a"), AcquireOptions{LeaseTime: time.Minute})
+	mustRecord(t, lease, "done\x00\xff", time.Hour)
+	b.wantStored(t, "a", "done\x00\xff", time.Hour)
+	wantRecord(t, c.Once("a"), "done\x00\xff")
+	wantRecord(t, other.Once("a").WithMarker([]byte("running"), time.Hour), "done\x00\xff")
+	b.wantStored(t, "a", "done\x00\xff", time.Hour)
+	wantErr(t, "a second release", lease.ReleaseWith(bg, []byte("again"), time.Hour), ErrReleased)
+
+	b.forget(t, "a")
+	lease = mustBegin(t, c.Once("a"), AcquireOptions{})
+	mustRecord(t, lease, "short", time.Millisecond)
+	eventually(t, "the record to expire", func() bool {
+		r := acquireOnce(bg, c.Once("a"), AcquireOptions{})
+		if r.lease != nil {
+			mustRelease(t, r.lease)
+		}
+		return r.lease != nil
+	})
+}
+
+// A Once with a marker leaves the marker if its holder is lost.
+func contractMarker(t *testing.T, b *bundle) {
+	c, other := b.client(t), b.client(t)
+	defer b.forget(t, "a")
+	once := c.Once("a").WithMarker([]byte("running"), time.Hour)
+
+	lease := mustBegin(t, once, AcquireOptions{})
+	wantBusy(t, other.Once("a"))
+	wantBusy(t, once)
+	mustRelease(t, lease)
+	b.wantStored(t, "a", "", 0)
+
+	lease = mustBegin(t, once, AcquireOptions{})
+	mustRecord(t, lease, "done", time.Minute)
+	b.wantStored(t, "a", "done", time.Minute)
+	wantRecord(t, other.Once("a"), "done")
+	b.forget(t, "a")
+
+	lease = mustBegin(t, once, AcquireOptions{LeaseTime: 3 * time.Second})
+	r := acquireOnce(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
+	if r.record != "running" || r.err != nil {
+		t.Errorf("after a loss: %+v, want the marker", r)
+	}
+	wantErr(t, "a result that comes too late", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
+	b.wantStored(t, "a", "running", time.Hour)
 }

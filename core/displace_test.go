@@ -14,7 +14,7 @@ import (
 // first lease has ended by the time the second one is there.
 func TestAcquire_EndsAnOtherHoldOfTheName(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
+	eachExclusiveKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
 		b := newBundle(t)
 		c := b.client(t)
 		old := mustTake(t, bg, lock(c, "a"), AcquireOptions{})

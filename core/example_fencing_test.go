@@ -12,10 +12,11 @@ import (
 	"github.com/reqlock/reqlock/embedded"
 )
 
-var errStale = errors.New("stale token: somebody else has had the lock since")
+var errStale = errors.New("stale token: another holder has had the lock since")
 
-// An account is what the lock protects. It takes part in that: it remembers the greatest token it has seen, and refuses a
-// write with a smaller one. A database does the same with a column and a condition: UPDATE ... WHERE token <= $1.
+// An account is protected by the lock. It helps: it remembers the greatest token that it has seen,
+// and refuses a write with a smaller one. A database does the same with a column and a condition:
+// UPDATE ... WHERE token <= $1.
 type account struct {
 	mu      sync.Mutex
 	token   uint64
@@ -32,8 +33,8 @@ func (a *account) write(token uint64, balance int) error {
 	return nil
 }
 
-// A holder that stands still for longer than its lease, and then goes on as if nothing had happened, does no harm: what it
-// writes to carries a greater token by then.
+// A holder that pauses for longer than its lease, and then goes on as if nothing had happened, does
+// no harm: the account has seen a greater token by then.
 func ExampleLease_Token() {
 	server, err := embedded.Start() // in production, a Redis that all processes share
 	if err != nil {
@@ -56,7 +57,7 @@ func ExampleLease_Token() {
 	slowToken, _ := slow.Token()
 	fmt.Println("slow writes with", slowToken, stored.write(slowToken, 100))
 
-	// It stands still, its lease runs out, and somebody else gets the lock.
+	// It pauses, its lease expires, and another holder gets the lock.
 	quick, err := lock.Acquire(ctx, core.AcquireOptions{WaitTime: time.Minute})
 	if err != nil {
 		log.Fatal(err)
@@ -71,7 +72,7 @@ func ExampleLease_Token() {
 	// Output:
 	// slow writes with 1 <nil>
 	// quick writes with 2 <nil>
-	// slow writes with 1 stale token: somebody else has had the lock since
+	// slow writes with 1 stale token: another holder has had the lock since
 	// balance 70
 	// lost: true
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/reqlock/reqlock/embedded"
 )
 
-// One owner holds a lock at a time. Its context carries the ownership: a call with it enters the lock again.
+// One owner holds a lock at a time. Its context carries the ownership: a call with it enters the
+// lock again.
 func Example() {
 	redis, err := embedded.Start() // in production, a Redis that all processes share
 	if err != nil {

@@ -2,33 +2,221 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// inLine has waiters queue up for the fair lock "a" one after the other.
+// inLine has waiters queue for the fair lock "a", one after the other.
 func (b *bundle) inLine(t testing.TB, clients ...*Client) (results []<-chan acquired) {
 	t.Helper()
 	return b.inLineWith(t, bg, clients...)
 }
 
-// inLineWith is inLine for callers with a context, behind those who stand there.
+// inLineWith is inLine with a context.
 func (b *bundle) inLineWith(t testing.TB, ctx context.Context, clients ...*Client) (results []<-chan acquired) {
 	t.Helper()
-	before := b.rdb.LLen(bg, wire.FairQueue("a")).Val()
+	before := int(b.rdb.LLen(bg, wire.FairQueue("a")).Val())
 	for i, c := range clients {
-		results = append(results, acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever}))
-		b.awaitQueued(t, "a", before+int64(i+1))
+		results = append(results, acquireAsync(ctx, c.FairLock("a"), forever))
+		b.awaitQueue(t, before+i+1)
 	}
 	return results
 }
 
-// The process of the first waiters dies. The next one gets the lock long before FairWaitTimeout is
-// over, whether the lock is released or its holder died too.
+// awaitQueue waits until n waiters are in the queue of the fair lock "a".
+func (b *bundle) awaitQueue(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " places in the queue"), func() bool {
+		return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(n) && b.rdb.ZCard(bg, wire.FairDeadlines("a")).Val() == int64(n)
+	})
+}
+
+// A fair lock is granted in the order of arrival, across processes. Redisson:
+// testConcurrency_MultiInstance_Ordering.
+func TestFair_Order(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clients := []*Client{b.client(t), b.client(t), b.client(t)}
+	lease := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{})
+	const n = 12
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			got, err := clients[i%3].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			if err := got.Release(bg); err != nil {
+				t.Error(err)
+			}
+		})
+		eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(i+1) })
+	}
+	mustRelease(t, lease)
+	wg.Wait()
+	if !slices.IsSorted(order) || len(order) != n {
+		t.Errorf("granted in the order %v", order)
+	}
+}
+
+// Holders that never release are followed in order as well, each when the lease before it expires.
+// Redisson: testLeaseTimeout.
+func TestFair_OrderOfExpiringLeases(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	clients := []*Client{b.client(t, pollInterval(never)), b.client(t, pollInterval(never))}
+	first := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	const n = 5
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			lease, err := clients[i%2].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 2 * patience, LeaseTime: 3 * time.Second})
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			await(t, "the lease to expire", lease.Done())
+		})
+		b.awaitQueue(t, i+1)
+	}
+	mustRelease(t, first)
+	wg.Wait()
+	if !slices.IsSorted(order) || len(order) != n {
+		t.Errorf("granted in the order %v", order)
+	}
+}
+
+// Each of 500 waiters gets its turn. Redisson: testMultipleLocks.
+func TestFair_LongQueue(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	first := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	const n = 500
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		exclude(t, n, 1, AcquireOptions{WaitTime: 5 * patience}, func(int) Locker { return c.FairLock("a") })
+	}()
+	b.awaitQueue(t, n)
+	mustRelease(t, first)
+	<-done
+}
+
+// A waiter leaves the queue when its WaitTime or its context ends, and holds up no one. Redisson:
+// testTryLockNonDelayed.
+func TestFair_WaiterLeaves(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	_, err := c.FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 200 * time.Millisecond})
+	wantErr(t, "one that waits for a while", err, ErrNotAcquired)
+	b.awaitQueue(t, 0)
+	ctx, cancel := context.WithCancel(bg)
+	leaving := b.inLineWith(t, ctx, c)[0]
+	behind := b.inLine(t, c)[0]
+	cancel()
+	wantErr(t, "the waiter that leaves", await(t, "the waiter to leave", leaving).err, context.Canceled)
+	b.awaitQueue(t, 1)
+	wantErr(t, "one that does not wait", second(c.FairLock("a")), ErrNotAcquired)
+	b.awaitQueue(t, 1)
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter behind", behind))
+}
+
+// A place in the queue outlives the lease that its waiter asked for. It is given up even after an
+// outage that was longer.
+func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(100*time.Millisecond))
+	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	ctx, cancel := context.WithCancel(bg)
+	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
+	eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+	proxy.Cut()
+	cancel()
+	wantErr(t, "the one who leaves", await(t, "it to leave", leaving).err, context.Canceled)
+	eventually(t, "three failed clean-ups", func() bool {
+		c.cleaner.mu.Lock()
+		defer c.cleaner.mu.Unlock()
+		for u := range c.cleaner.pending {
+			return u.failures >= 3
+		}
+		return true // it was given up
+	})
+	proxy.Restore()
+	eventually(t, "its place to be gone", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
+	mustRelease(t, lease)
+}
+
+// A waiter that fails because Redis does not answer is taken out of the queue later. Redisson:
+// testAcquireFailedNotCalledOnRedisTimeout.
+func TestFair_WaiterFailsDuringAPause(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
+	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	waiter := acquireAsync(bg, c.FairLock("a"), long)
+	b.awaitQueue(t, 1)
+	b.srv.PauseClients(t, 8*time.Second)
+	if got := await(t, "the waiter to be told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {
+		t.Errorf("the waiter: %v", got.err)
+	}
+	b.awaitQueue(t, 0)
+	mustRelease(t, lease)
+	mustRelease(t, mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience}))
+}
+
+// A dead head of the queue is passed over once its deadline passes, and the waiters behind it
+// hardly ask before.
+func TestFair_HeadPastItsDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	dead := time.Now().Add(4 * time.Second).UnixMilli()
+	if err := errors.Join(
+		b.rdb.RPush(bg, wire.FairQueue("a"), "dead:1").Err(),
+		b.rdb.Do(bg, "ZADD", wire.FairDeadlines("a"), dead, "dead:1").Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	commands := counter(proxy, runs(fairAcquireScript))
+	wantErr(t, "one that does not wait", second(c.FairLock("a")), ErrNotAcquired)
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+	if now := time.Now().UnixMilli(); now < dead {
+		t.Errorf("passed over %d ms too early", dead-now)
+	}
+	if n := commands(); n > 8 {
+		t.Errorf("%d questions while the dead one had its time", n)
+	}
+	mustRelease(t, lease)
+}
+
+// When the process of the first waiters dies, the next one gets the lock long before
+// FairWaitTimeout, whether the holder releases it or dies too.
 func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"released": 0, "expired": 3 * time.Second} {
@@ -72,24 +260,21 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
 	results := b.inLine(t, c, other)
 	proxy.Cut()
-	eventually(t, "Redis has noticed", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+	eventually(t, "Redis to notice", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
 	mustRelease(t, holder)
 	absentees := wire.FairDeadlines("a") + ":absent"
-	eventually(t, "others have seen that nobody listens", func() bool { return b.rdb.HLen(bg, absentees).Val() == 1 })
+	eventually(t, "others to see that nobody listens", func() bool { return b.rdb.HLen(bg, absentees).Val() == 1 })
 	time.Sleep(absentGrace / 3) // it is away for a moment
 	proxy.Restore()
-	r := await(t, "the first", results[0])
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	next := mustGet(t, "the first waiter", results[0])
 	if n := b.rdb.Exists(bg, absentees).Val(); n != 0 {
 		t.Error("it is still taken for absent")
 	}
-	mustRelease(t, r.lease)
-	mustRelease(t, mustGet(t, "the second", results[1]))
+	mustRelease(t, next)
+	mustRelease(t, mustGet(t, "the second waiter", results[1]))
 }
 
-// A waiter that is only slow, whose connections stand, is not passed over before FairWaitTimeout.
+// A slow waiter whose connections stand is not passed over before FairWaitTimeout.
 func TestFair_SlowHeadIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -106,11 +291,11 @@ func TestFair_SlowHeadIsNotPassedOver(t *testing.T) {
 	case <-time.After(absentGrace + 2*absentPause): // as long as one that is dead would have
 	}
 	proxy.Restore()
-	mustRelease(t, mustGet(t, "the first", results[0]))
-	mustRelease(t, mustGet(t, "the second", results[1]))
+	mustRelease(t, mustGet(t, "the first waiter", results[0]))
+	mustRelease(t, mustGet(t, "the second waiter", results[1]))
 }
 
-// FairWaitTimeout bounds the wait for one that is silent, whatever else is known of it.
+// FairWaitTimeout bounds the wait for a silent head.
 func TestFair_WaitTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -119,14 +304,14 @@ func TestFair_WaitTimeout(t *testing.T) {
 	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: time.Second})
 	results := b.inLine(t, c, other)
 	proxy.Stall()
-	await(t, "the lease is over", holder.Done())
-	r := mustGet(t, "the second", results[1])
+	await(t, "the lease to expire", holder.Done())
+	r := mustGet(t, "the second waiter", results[1])
 	proxy.Restore()
 	mustRelease(t, r)
-	mustRelease(t, mustGet(t, "the first, which has queued up again", results[0]))
+	mustRelease(t, mustGet(t, "the first, which queued up again", results[0]))
 }
 
-// Where those who listen to a channel cannot be counted, only FairWaitTimeout tells that a waiter is dead.
+// Where subscribers cannot be counted, only FairWaitTimeout tells that a waiter is dead.
 func TestFair_WhereListenersAreCounted(t *testing.T) {
 	t.Parallel()
 	single := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Second, WriteTimeout: time.Second})
@@ -153,4 +338,91 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An attempt that arrives too late does not get a place, which no one would take.
+func TestFair_StrayDoesNotQueue(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	late := time.Now().Add(-time.Second).UnixMilli()
+	x := c.ops.Op(fairLock.acquire(c.engine, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
+	answer, err := x.Run(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told, err := readGrant(x, answer, err); told.Granted || told.Queued || err != nil {
+		t.Errorf("%+v, %v", told, err)
+	}
+	if n := b.rdb.Exists(bg, wire.FairQueue("a"), wire.FairDeadlines("a")).Val(); n != 0 {
+		t.Errorf("%d keys of a queue", n)
+	}
+	mustRelease(t, lease)
+}
+
+// A lost reply neither costs a waiter its place nor leaves a second one behind.
+func TestFair_LostReply(t *testing.T) {
+	t.Parallel()
+	for nth := 1; nth <= 3; nth++ {
+		t.Run(fmt.Sprint("question ", nth), func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t)
+			lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+			rule := proxy.OnMatch(nth, runs(fairAcquireScript), redistest.DropReply)
+			waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+			await(t, "the reply to be lost", rule.Hit())
+			eventually(t, "one place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+			mustRelease(t, lease)
+			mustRelease(t, mustGet(t, "the waiter", waiter))
+		})
+	}
+}
+
+// However long PollInterval is, a waiter asks early enough not to be taken for dead.
+func TestFair_PollsBeforeItsDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(never))
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
+	waiter := acquireAsync(bg, c.FairLock("a"), forever)
+	var pause time.Duration
+	eventually(t, "the waiter to sleep in the queue", func() bool {
+		e := c.names.lock("a")
+		defer e.unlock()
+		if e.queue.Len() == 0 {
+			return false
+		}
+		w := e.queue.Waiters()[0]
+		if w.State() != waitqueue.Asleep || !w.Item.place.left.there {
+			return false
+		}
+		pause = w.PollAt.Since(clock.Now())
+		return true
+	})
+	if pause > fairPoll {
+		t.Errorf("it asks again in %v", pause)
+	}
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter", waiter))
+}
+
+// A waiter keeps its place while the lock is held for long.
+func TestFair_KeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(50*time.Millisecond))
+	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+	queue, deadlines := wire.FairQueue("a"), wire.FairDeadlines("a")
+	eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, queue).Val() == 1 })
+	owner := b.rdb.LIndex(bg, queue, 0).Val()
+	soon := float64(time.Now().Add(time.Minute).UnixMilli())
+	if err := b.rdb.Do(bg, "ZADD", deadlines, soon, owner).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its deadline to be put off", func() bool { return b.rdb.ZScore(bg, deadlines, owner).Val() > soon+60_000 })
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter", waiter))
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,269 +14,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// countTogether has goroutines of each client count up, holding a lock while they read, dawdle and write, in Redis and in
-// a variable. No step may be lost.
-func (b *bundle) countTogether(t *testing.T, clients []*Client, goroutines, rounds int) {
-	t.Helper()
-	ctx := context.Background()
-	var local int // guarded by the lock alone
-	var workers sync.WaitGroup
-	for i := range len(clients) * goroutines {
-		opts := AcquireOptions{WaitTime: WaitForever}
-		if i%2 == 0 {
-			opts.LeaseTime = time.Hour
-		}
-		lock := clients[i%len(clients)].Lock("counted")
-		workers.Go(func() {
-			for range rounds {
-				err := Do(ctx, lock, opts, func(ctx context.Context) error {
-					seen := local
-					n, err := b.rdb.Get(ctx, "count").Int()
-					if err != nil && err != redis.Nil {
-						return err
-					}
-					runtime.Gosched()
-					local = seen + 1
-					return b.rdb.Set(ctx, "count", n+1, 0).Err()
-				})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	workers.Wait()
-	want := len(clients) * goroutines * rounds
-	if n, err := b.rdb.Get(ctx, "count").Int(); n != want || local != want {
-		t.Errorf("counted %d in Redis (%v) and %d here, want %d", n, err, local, want)
-	}
-	b.rdb.Del(ctx, "count")
-}
-
-func TestExclusion(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	clients := make([]*Client, 8)
-	for i := range clients {
-		clients[i] = b.client(t, commandTimeout(patience))
-	}
-	b.countTogether(t, clients, 8, 10)
-}
-
-// The callers of one process are served in the order in which they came, whoever holds the lock at first.
-func TestFirstComeFirstServed(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"held here", "held elsewhere"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			c, holder := b.client(t, commandTimeout(patience)), b.client(t)
-			if name == "held here" {
-				holder = c
-			}
-			lease := mustAcquire(t, holder, "a", AcquireOptions{})
-			const n = 30
-			var order []int // guarded by the lock
-			var waiters sync.WaitGroup
-			for i := range n {
-				waiters.Go(func() {
-					err := Do(context.Background(), c.Lock("a"), AcquireOptions{WaitTime: WaitForever}, func(context.Context) error {
-						order = append(order, i)
-						return nil
-					})
-					if err != nil {
-						t.Error(err)
-					}
-				})
-				eventually(t, "it has queued up", func() bool { return c.Stats().Waiting == i+1 })
-			}
-			mustRelease(t, lease)
-			waiters.Wait()
-			if len(order) != n || !slices.IsSorted(order) {
-				t.Errorf("served in the order %v", order)
-			}
-		})
-	}
-}
-
-// A release in one client is heard of in another by message, PollInterval being too long, and soon, unless the machine is busy
-// elsewhere all the time.
-func TestHandOverToAnotherClient(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	holder, waiter := b.client(t), b.client(t, pollInterval(time.Hour), commandTimeout(patience))
-	var took []time.Duration
-	for range 11 {
-		lease := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: time.Hour})
-		result := acquireAsync(context.Background(), waiter.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-		eventually(t, "it waits", func() bool { return waiter.Stats().Waiting == 1 })
-		b.eventuallyListens(t, "a")
-		released := time.Now()
-		mustRelease(t, lease)
-		r := await(t, "the waiter gets it", result)
-		took = append(took, time.Since(released))
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		mustRelease(t, r.lease)
-	}
-	if soonest := slices.Min(took); soonest > 100*time.Millisecond {
-		t.Errorf("the waiter had it after %v", took)
-	}
-}
-
-// A waiter whose message was lost asks by itself.
-func TestHandOverWithoutMessage(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	holder := b.client(t)
-	waiter, proxy := b.proxied(t, pollInterval(700*time.Millisecond), commandTimeout(patience))
-	swallow := proxy.SwallowMessages(-1)
-	lease := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: time.Hour})
-	result := acquireAsync(context.Background(), waiter.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-	b.eventuallyListens(t, "a")
-	mustRelease(t, lease)
-	next := mustGet(t, "the waiter gets it", result)
-	await(t, "the message was lost", swallow.Hit())
-	mustRelease(t, next)
-}
-
-// Redisson: testTryLockWait.
-func TestWaitTime(t *testing.T) {
-	t.Parallel()
-	const lease = time.Minute
-	for _, where := range []string{"held here", "held elsewhere"} {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			b := newBundle(t)
-			c, holder := b.client(t, pollInterval(100*time.Millisecond), commandTimeout(patience)), b.client(t)
-			if where == "held here" {
-				holder = c
-			}
-			held := mustAcquire(t, holder, "a", AcquireOptions{LeaseTime: lease})
-			for _, wait := range []time.Duration{0, time.Millisecond, 350 * time.Millisecond} {
-				began := time.Now()
-				_, err := c.Lock("a").Acquire(ctx, AcquireOptions{WaitTime: wait})
-				took := time.Since(began)
-				var refused *NotAcquiredError
-				if !errors.As(err, &refused) || !errors.Is(err, ErrNotAcquired) {
-					t.Fatalf("WaitTime %v: %v", wait, err)
-				}
-				if took < wait || refused.Waited < wait || refused.Waited > took {
-					t.Errorf("WaitTime %v: took %v, Waited is %v", wait, took, refused.Waited)
-				}
-				if refused.TTL > lease || refused.TTL < lease-patience {
-					t.Errorf("WaitTime %v: TTL is %v", wait, refused.TTL)
-				}
-			}
-			forever := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-			began := time.Now()
-			eventually(t, "several polls have passed", func() bool { return time.Since(began) > 500*time.Millisecond })
-			select {
-			case r := <-forever:
-				t.Fatalf("did not wait for ever: %v", r.err)
-			default:
-			}
-			mustRelease(t, held)
-			r := await(t, "it got the lock", forever)
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
-			mustRelease(t, r.lease)
-		})
-	}
-}
-
-// A caller whose context ends is let go at once, with the error and the cause of its context, whatever is under way, and the
-// lock is not left with it. Redisson: testLockIsNotRenewedAfterInterruptedTryLock.
-func TestContextEnds(t *testing.T) {
-	t.Parallel()
-	request := func(p *redistest.Proxy) *redistest.Rule {
-		return p.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	}
-	reply := func(p *redistest.Proxy) *redistest.Rule {
-		return p.OnMatch(1, runs(acquireScript), redistest.HoldReply)
-	}
-	subscribe := func(p *redistest.Proxy) *redistest.Rule {
-		return p.On("SUBSCRIBE", 1, redistest.HoldRequest)
-	}
-	for moment, test := range map[string]struct {
-		held  bool // by somebody else
-		ahead int  // waiters of the same process
-		stop  func(p *redistest.Proxy) *redistest.Rule
-	}{
-		"first in the queue":     {held: true},
-		"behind others":          {held: true, ahead: 2},
-		"while it subscribes":    {held: true, stop: subscribe},
-		"before Redis is asked":  {stop: request},
-		"before the reply comes": {stop: reply},
-	} {
-		t.Run(moment, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
-			other := b.client(t)
-			var held *Lease
-			if test.held {
-				held = mustAcquire(t, other, "a", AcquireOptions{})
-			}
-			var rule *redistest.Rule
-			if test.stop != nil {
-				rule = test.stop(proxy)
-			}
-			ctx, hangUp := context.WithCancelCause(context.Background())
-			var ahead []<-chan acquired
-			for i := range test.ahead {
-				ahead = append(ahead, acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
-				eventually(t, "one waits", func() bool { return c.Stats().Waiting == i+1 })
-			}
-
-			result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-			switch {
-			case rule != nil:
-				await(t, "it is at that moment", rule.Hit())
-			default:
-				b.eventuallyListens(t, "a")
-				eventually(t, "it waits", func() bool { return c.Stats().Waiting == test.ahead+1 })
-			}
-			why := errors.New("the user has closed the window")
-			hangUp(why)
-			for _, result := range append(ahead, result) {
-				r := await(t, "the caller is let go", result)
-				if !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, why) {
-					t.Errorf("Acquire: %v", r.err)
-				}
-			}
-			if n := c.Stats().Waiting; n != 0 {
-				t.Errorf("%d wait", n)
-			}
-
-			if rule != nil {
-				rule.Release()
-			}
-			if held != nil {
-				mustRelease(t, held)
-			}
-			mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience}))
-		})
-	}
-}
-
-// eventuallyRenewed waits until the time to live of a lock goes up.
-func (b *bundle) eventuallyRenewed(t testing.TB, key string) {
-	t.Helper()
-	lowest := b.pttl(t, key)
-	eventually(t, "a renewal of "+key, func() bool {
-		ttl := b.pttl(t, key)
-		lowest = min(lowest, ttl)
-		return ttl > lowest
-	})
-}
-
 // A Redis that comes back with its data has lost nothing.
-func TestRestartWithData(t *testing.T) {
+func TestFaults_RestartWithData(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(15*time.Second))
@@ -294,9 +33,49 @@ func TestRestartWithData(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// A Redis that stands still for longer than the lease: the holder is told when its time is over, and when Redis goes on
-// somebody else gets the lock, not both.
-func TestRedisStandsStill(t *testing.T) {
+// A Redis that comes back without its data has lost the lock. The holder finds out, and its next
+// lock is renewed. Redisson: testLockAfterTimeout, testReadLockAfterTimeout,
+// testWriteLockAfterTimeout.
+func TestFaults_RestartWithoutData(t *testing.T) {
+	t.Parallel()
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
+		b := newBundle(t)
+		c := b.client(t, watchdogTimeout(9*time.Second))
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		b.srv.Restart(t)
+		await(t, "the holder to be told", lease.Done())
+		wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
+		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
+		next := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		b.eventuallyRenewed(t, "a")
+		wantHeld(t, next)
+		mustRelease(t, next)
+	})
+}
+
+// A holder that cannot reach Redis keeps the lock until its lease ends, and knows by then that it
+// has lost it. Redisson: testAutoExpire.
+func TestFaults_HolderCutOff(t *testing.T) {
+	t.Parallel()
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
+		b := newBundle(t)
+		c, proxy := b.proxied(t, watchdogTimeout(4*time.Second))
+		other := b.client(t, pollInterval(never))
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		waiter := acquireAsync(bg, kind.rival(other, "a"), forever)
+		awaitWaiter(t, other)
+		proxy.Cut()
+		next := mustGet(t, "the lock to be free again", waiter)
+		wantErr(t, "the holder", lease.Err(), ErrLockLost)
+		await(t, "its context to end", lease.Context().Done())
+		mustRelease(t, next)
+		proxy.Restore()
+	})
+}
+
+// When Redis freezes for longer than a lease, the holder is told on time. Once Redis thaws another
+// owner gets the lock, and it alone.
+func TestFaults_Frozen(t *testing.T) {
 	t.Parallel()
 	const lease = 4 * time.Second
 	for name, opts := range map[string]AcquireOptions{
@@ -311,9 +90,9 @@ func TestRedisStandsStill(t *testing.T) {
 			held := mustAcquire(t, c, "a", opts)
 			b.srv.Freeze(t)
 			frozen := time.Now()
-			result := acquireAsync(context.Background(), other.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+			result := acquireAsync(bg, other.Lock("a"), forever)
 
-			await(t, "the holder is told", held.Done())
+			await(t, "the holder to be told", held.Done())
 			// A renewal that was granted just before cannot count for longer than a lease.
 			if late := time.Since(frozen) - lease; late > patience/4 {
 				t.Errorf("told %v after the lease was over", late)
@@ -322,22 +101,19 @@ func TestRedisStandsStill(t *testing.T) {
 				t.Errorf("Err: %v, cause: %v", held.Err(), cause)
 			}
 			b.srv.Thaw(t)
-			r := await(t, "somebody else gets it", result)
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
-			// What the old holder still had under way, and its clean-up, have come by the time it is idle.
-			eventually(t, "the old holder has nothing at hand", func() bool { return c.Stats() == Stats{} })
-			if fields := b.fields(t, "a"); len(fields) != 1 || fields[holdOf(r.lease).field] != "1" {
+			next := mustGet(t, "another owner to get it", result)
+			// Once the old holder is idle, its last commands and clean-ups have reached Redis.
+			eventually(t, "the old holder to have nothing at hand", func() bool { return c.Stats() == Stats{} })
+			if fields := b.fields(t, "a"); len(fields) != 1 || fields[holdOf(next).field] != "1" {
 				t.Errorf("fields: %v", fields)
 			}
-			mustRelease(t, r.lease)
+			mustRelease(t, next)
 		})
 	}
 }
 
-// A client may be there before its Redis. Redisson: testRedisFailed.
-func TestRedisComesUpLater(t *testing.T) {
+// A client may be made before its Redis starts. Redisson: testRedisFailed.
+func TestFaults_NotStartedYet(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond
 	b := newBundle(t)
@@ -345,7 +121,7 @@ func TestRedisComesUpLater(t *testing.T) {
 	c := b.client(t, commandTimeout(timeout))
 	for _, wait := range []time.Duration{0, time.Hour} {
 		began := time.Now()
-		_, err := c.Lock("a").Acquire(context.Background(), AcquireOptions{WaitTime: wait})
+		_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: wait})
 		if err == nil || errors.Is(err, ErrNotAcquired) {
 			t.Errorf("Acquire without Redis: %v", err)
 		}
@@ -354,11 +130,12 @@ func TestRedisComesUpLater(t *testing.T) {
 		}
 	}
 	b.srv.Restart(t)
-	mustRelease(t, acquireSoon(t, c, "a"))
+	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience}))
 }
 
-// A thousand waiters and no Redis: each is told in time, and when Redis is back the client works as before.
-func TestRedisGoesWhileManyWait(t *testing.T) {
+// A thousand waiters are told in time that Redis is gone. When it is back the client works as
+// before.
+func TestFaults_ThousandWaiters(t *testing.T) {
 	t.Parallel()
 	const (
 		waiters = 1000
@@ -376,24 +153,27 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 		for _, names := range []int{1, waiters} {
 			t.Run(fmt.Sprintf("%s, names: %d", name, names), func(t *testing.T) {
 				t.Parallel()
-				ctx := context.Background()
 				b := newBundle(t)
 				c := b.client(t, pollInterval(poll), commandTimeout(timeout))
-				free := b.holdAll(t, names)
+				held := make([]string, names)
+				for i := range held {
+					held[i] = fmt.Sprint("held:", i)
+				}
+				b.occupy(t, time.Hour, held...)
 
 				results := make([]<-chan acquired, waiters)
 				for i := range results {
-					results[i] = acquireAsync(ctx, c.Lock(heldName(i%names)), long)
+					results[i] = acquireAsync(bg, c.Lock(held[i%names]), long)
 				}
 				if !within(5*patience, func() bool { return c.Stats().Waiting == waiters && c.Stats().Channels == names }) {
-					t.Fatalf("it never happened: all wait; %+v", c.Stats())
+					t.Fatalf("timed out waiting for %d waiters; %+v", waiters, c.Stats())
 				}
 				fault.begin(b.srv, t)
 				began := time.Now()
 				for _, result := range results {
-					r := await(t, "the waiter is told", result)
-					if r.err == nil || errors.Is(r.err, ErrNotAcquired) {
-						t.Fatalf("Acquire: %v, %v", r.lease, r.err)
+					r := await(t, "the waiter to be told", result)
+					if r.err == nil || errors.Is(r.err, ErrNotAcquired) || errors.Is(r.err, ErrNotHeld) || errors.Is(r.err, context.DeadlineExceeded) {
+						t.Fatalf("Acquire: %v, %v; want the trouble with Redis", r.lease, r.err)
 					}
 				}
 				if took := time.Since(began); took > 3*(poll+timeout) {
@@ -401,49 +181,162 @@ func TestRedisGoesWhileManyWait(t *testing.T) {
 				}
 
 				fault.end(b.srv, t)
-				eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
-				free()
-				for i := range min(names, 20) {
-					mustRelease(t, acquireSoon(t, c, heldName(i)))
+				eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+				b.free(t, held...)
+				for _, name := range held[:min(names, 20)] {
+					mustRelease(t, acquireSoon(t, c, name, AcquireOptions{WaitTime: patience}))
 				}
 			})
 		}
 	}
 }
 
-// acquireSoon takes a lock from a Redis that is back. The Redis client goes on answering with its last dial error, without
-// another try, until a look it takes once a second finds the server there.
-func acquireSoon(t testing.TB, c *Client, name string) (lease *Lease) {
-	t.Helper()
-	eventually(t, "the client finds Redis again", func() bool {
-		var err error
-		lease, err = c.Lock(name).Acquire(context.Background(), AcquireOptions{WaitTime: patience})
-		return err == nil
-	})
-	return lease
+// A caller leaves after an attempt whose reply was lost and before the next one. What the attempt
+// acquired is released.
+func TestFaults_CallerLeavesBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.lossy(t)
+	ctx, leave := context.WithCancel(bg)
+	defer leave()
+	lost := proxy.OnEvery(runs(acquireScript), redistest.CutAfter)
+	tries := counter(proxy, runs(acquireScript))
+	var results []<-chan acquired
+	for _, name := range []string{"a", "b", "c"} {
+		results = append(results, acquireAsync(ctx, c.Lock(name), AcquireOptions{LeaseTime: time.Hour}))
+	}
+	eventually(t, "21 attempts, so that the pauses are long", func() bool { return tries() >= 21 })
+	leave()
+	for _, r := range results {
+		wantErr(t, "the caller", await(t, "it to leave", r).err, context.Canceled)
+	}
+	lost.Remove()
+	for _, name := range []string{"a", "b", "c"} {
+		mustRelease(t, mustAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
+	}
 }
 
-func heldName(i int) string { return fmt.Sprintf("held:%d", i) }
-
-// holdAll has some names held by another program, for an hour or until free is called.
-func (b *bundle) holdAll(t testing.TB, names int) (free func()) {
-	t.Helper()
-	ctx := context.Background()
-	do := func(f func(p redis.Pipeliner, key string)) {
-		t.Helper()
-		_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := range names {
-				f(p, heldName(i))
+// Releases of many levels while Redis is silent do not wait for each other's time-out.
+func TestFaults_ManyLevelsReleased(t *testing.T) {
+	t.Parallel()
+	for name, remain := range map[string]int{"all": 0, "all but one": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const timeout = 3 * time.Second
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(timeout))
+			ctx := WithOwner(bg)
+			var levels []*Lease
+			for range 12 {
+				levels = append(levels, mustEnter(t, ctx, c, "a", AcquireOptions{}))
 			}
-			return nil
+			proxy.Stall()
+			begun := time.Now()
+			var wg sync.WaitGroup
+			for _, l := range levels[remain:] {
+				wg.Go(func() {
+					if err := l.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
+						t.Errorf("Release without Redis: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(begun); took > 4*timeout {
+				t.Errorf("the releases took %s, with a command timeout of %s", took, timeout)
+			}
+			proxy.Restore()
+			for _, l := range levels[:remain] {
+				wantHeld(t, l)
+				mustRelease(t, mustEnter(t, l.Context(), c, "a", AcquireOptions{}))
+				mustRelease(t, l)
+			}
+			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
 		})
-		if err != nil {
+	}
+}
+
+// A firewall drops every pooled connection silently, and the Redis client would wait long for a
+// reply. CommandTimeout bounds how long a dead connection blocks other commands.
+func TestFaults_MuteConnections(t *testing.T) {
+	t.Parallel()
+	const connections = 12 // more than a lane has commands under way
+	const readTimeout = 2 * patience
+	for name, connect := range map[string]func(t *testing.T) (*redistest.Server, *redistest.Proxy, redis.UniversalClient){
+		"server": func(t *testing.T) (*redistest.Server, *redistest.Proxy, redis.UniversalClient) {
+			srv := redistest.Start(t)
+			proxy := srv.Proxy(t)
+			return srv, proxy, proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = readTimeout, 2*connections })
+		},
+		"cluster": func(t *testing.T) (*redistest.Server, *redistest.Proxy, redis.UniversalClient) {
+			srv := startClusterOfOne(t)
+			proxy := srv.Proxy(t)
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs:       []string{srv.Addr()},
+				Dialer:      dialInstead(proxy.Addr()),
+				ReadTimeout: readTimeout,
+				PoolSize:    2 * connections,
+			})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return srv, proxy, rdb
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, proxy, rdb := connect(t)
+			const timeout = time.Second
+			c := newLooseClient(t, rdb, commandTimeout(timeout), watchdogTimeout(15*time.Second))
+			t.Cleanup(func() { idle(t, c, srv.Client(t)) })
+			kept := mustAcquire(t, c, "kept", AcquireOptions{})
+			openConnections(t, proxy, rdb, connections)
+
+			proxy.Mute()
+			var passed atomic.Int32
+			inParallel(2*connections, func(i int) {
+				within(patience, func() bool {
+					began := time.Now()
+					lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{})
+					if took := time.Since(began); took > timeout+patience/4 {
+						t.Errorf("Acquire has taken %s (%v)", took, err)
+					}
+					if err != nil {
+						return false
+					}
+					passed.Add(1)
+					return lease.Release(bg) == nil
+				})
+			})
+			if n := passed.Load(); n < 2*connections {
+				t.Fatalf("%d callers got their locks, want %d", n, 2*connections)
+			}
+			awaitRenewals(t, kept)
+			mustRelease(t, kept)
+		})
+	}
+}
+
+// openConnections has a Redis client open a number of idle connections through a proxy.
+func openConnections(t *testing.T, proxy *redistest.Proxy, rdb redis.UniversalClient, n int) {
+	t.Helper()
+	held := proxy.OnEvery(func(args []string) bool { return args[0] == "GET" && args[1] == "open" }, redistest.HoldReply)
+	opened := make(chan error, n)
+	before := proxy.Count("GET")
+	for range n {
+		go func() { opened <- rdb.Get(bg, "open").Err() }()
+	}
+	eventually(t, "all connections to be open", func() bool { return proxy.Count("GET") == before+n })
+	held.Remove()
+	held.Release()
+	for range n {
+		if err := <-opened; err != redis.Nil {
 			t.Fatal(err)
 		}
 	}
-	do(func(p redis.Pipeliner, key string) {
-		p.HSet(ctx, key, "another program:1", 1)
-		p.PExpire(ctx, key, time.Hour)
-	})
-	return func() { do(func(p redis.Pipeliner, key string) { p.Del(ctx, key) }) }
+}
+
+// dialInstead returns a Dialer that connects to one address, whatever it is asked for.
+func dialInstead(addr string) func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A holder process that stands still for longer than its leases, while others take its locks, knows when it runs again, and
-// does the others no harm.
+// A holder process that is stopped for longer than its leases, while others take its locks, knows
+// when it continues, and does the others no harm.
 func TestHolderStandsStill(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -61,18 +61,18 @@ func TestHolderStandsStill(t *testing.T) {
 
 const holderWatchdog = 6 * time.Second
 
-// holderLocks are what the holder process takes.
+// holderLocks are the locks of the holder process.
 var holderLocks = map[string]AcquireOptions{
 	"watched": {},
 	"fixed":   {LeaseTime: holderWatchdog},
 }
 
-// A holderReport says where the holder process has found ErrLockLost.
+// A holderReport says where the holder process found ErrLockLost.
 type holderReport struct{ Err, Cause, Bound, Release bool }
 
 const holderRedis = "REQLOCK_TEST_HOLDER_REDIS"
 
-// TestHelperHolder is no test but the holder process of TestHolderStandsStill.
+// TestHelperHolder is the holder process of TestHolderStandsStill, and no test.
 func TestHelperHolder(t *testing.T) {
 	addr := os.Getenv(holderRedis)
 	if addr == "" {
@@ -85,7 +85,7 @@ func TestHelperHolder(t *testing.T) {
 	bound := make(map[string]context.Context)
 	for name, opts := range holderLocks {
 		leases[name] = mustAcquire(t, c, name, opts)
-		ctx, unbind := leases[name].Bind(context.Background())
+		ctx, unbind := leases[name].Bind(bg)
 		defer unbind()
 		bound[name] = ctx
 	}
@@ -98,17 +98,15 @@ func TestHelperHolder(t *testing.T) {
 	lost := func(err error) bool { return errors.Is(err, ErrLockLost) }
 	for name, lease := range leases {
 		r := holderReport{Err: lost(lease.Err())} // asked before anything else has had time to notice
-		await(t, "Done", lease.Done())
-		await(t, "the lease's context ends", lease.Context().Done())
-		await(t, "the bound context ends", bound[name].Done())
+		await(t, "Done to be closed", lease.Done())
+		await(t, "the lease's context to end", lease.Context().Done())
+		await(t, "the bound context to end", bound[name].Done())
 		r.Cause, r.Bound = lost(context.Cause(lease.Context())), lost(context.Cause(bound[name]))
-		r.Release = lost(lease.Release(context.Background()))
+		r.Release = lost(lease.Release(bg))
 		report[name] = r
 	}
-	eventually(t, "the clean-ups are done", func() bool { return c.Stats() == Stats{} })
-	if err := c.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
+	eventually(t, "the clean-ups to be done", func() bool { return c.Stats() == Stats{} })
+	mustClose(t, c)
 	line, err := json.Marshal(report)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +114,7 @@ func TestHelperHolder(t *testing.T) {
 	fmt.Println(string(line))
 }
 
-// A holderProcess is this test binary once more, running TestHelperHolder.
+// A holderProcess is this test binary, running TestHelperHolder.
 type holderProcess struct {
 	cmd   *exec.Cmd
 	in    *os.File
@@ -127,7 +125,8 @@ func startHolder(t *testing.T, redisAddr string) *holderProcess {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHelperHolder$")
 	cmd.Env = append(os.Environ(), holderRedis+"="+redisAddr)
-	// The kernel kills it with the thread that has started it, stopped or not; this one lives as long as the test.
+	// The kernel kills it, even if stopped, with the thread that started it. This thread lives as
+	// long as the test.
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -166,7 +165,7 @@ func startHolder(t *testing.T, redisAddr string) *holderProcess {
 
 func (h *holderProcess) read(t *testing.T) string {
 	t.Helper()
-	return await(t, "the holder says something", h.lines)
+	return await(t, "a line from the holder", h.lines)
 }
 
 func (h *holderProcess) tell(t *testing.T, line string) {
@@ -181,7 +180,7 @@ func (h *holderProcess) freeze(t *testing.T) {
 	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the holder has stopped", func() bool {
+	eventually(t, "the holder to stop", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.cmd.Process.Pid))
 		if err != nil {
 			t.Fatal(err)

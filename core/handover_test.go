@@ -39,7 +39,7 @@ func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *hando
 func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handoverSite {
 	s := &handoverSite{bundle: newBundle(t)}
 	s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
-	s.lock = func(c *Client) *Lock { return family[kind](c, "a") }
+	s.lock = func(c *Client) *Lock { return lockKinds[kind].lock(c, "a") }
 	s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
 	ctx, leave := context.WithCancel(bg)
 	t.Cleanup(leave)
@@ -214,7 +214,7 @@ func TestHandOver_TwoProcessesShare(t *testing.T) {
 			for i := range 16 {
 				wg.Go(func() {
 					for ctx.Err() == nil {
-						lease, err := family[name](clients[i%2], "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+						lease, err := lockKinds[name].lock(clients[i%2], "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
 						if err != nil {
 							return
 						}
@@ -270,7 +270,7 @@ func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
 				c := []*Client{slow, quick}[i%2]
 				wg.Go(func() {
 					for ctx.Err() == nil {
-						lease, err := family[name](c, "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+						lease, err := lockKinds[name].lock(c, "a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
 						if err != nil {
 							return
 						}
@@ -703,7 +703,7 @@ type outcomeSite struct {
 func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	b := newBundle(t)
 	c := newLooseClient(t, b.srv.Client(t), pollInterval(time.Hour))
-	s := &handoverSite{bundle: b, c: c, lock: func(c *Client) *Lock { return family[kind](c, "a") }}
+	s := &handoverSite{bundle: b, c: c, lock: func(c *Client) *Lock { return lockKinds[kind].lock(c, "a") }}
 	s.holder = mustTake(t, bg, s.lock(c), AcquireOptions{LeaseTime: time.Minute})
 	ctx, leave := context.WithCancel(bg)
 	s.leave = leave

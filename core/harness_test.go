@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,37 +15,52 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A bundle is what most tests need: a Redis of their own, and a plain client to look into it.
+// A bundle is a Redis of the test's own, with a plain client to look into it.
 type bundle struct {
-	srv *redistest.Server
-	rdb *redis.Client
+	srv     *redistest.Server // nil: the embedded server
+	rdb     *redis.Client
+	connect func(t testing.TB) *redis.Client
 }
 
+// newBundle starts a redis-server.
 func newBundle(t testing.TB) *bundle {
 	t.Helper()
 	srv := redistest.Start(t)
-	return &bundle{srv: srv, rdb: srv.Client(t)}
+	return &bundle{srv: srv, rdb: srv.Client(t), connect: srv.Client}
 }
 
-// client is a lock client on the bundle's Redis. When the test ends it must be idle; see idle.
+// newEmbedded starts the Redis that runs inside the process.
+func newEmbedded(t testing.TB) *bundle {
+	t.Helper()
+	srv, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = srv.Close() })
+	return &bundle{rdb: srv.Client(), connect: func(testing.TB) *redis.Client { return srv.Client() }}
+}
+
+// client returns a lock client on the bundle's Redis. It must be idle when the test ends; see idle.
 func (b *bundle) client(t testing.TB, opts ...func(*Options)) *Client {
 	t.Helper()
-	return b.clientOn(t, b.srv.Client(t), opts...)
+	return b.clientOn(t, b.connect(t), opts...)
 }
 
-// proxied is a lock client whose way to Redis leads through a proxy. Its Redis client has its own repeats on, as by default,
-// and waits for a reply for as long as it takes, so that commands can be counted: none is repeated because the machine was
-// slow. Redis knows the scripts already, so that each try is one EVALSHA.
+// proxied returns a lock client that reaches Redis through a proxy. Its Redis client retries, as it
+// does by default, and waits for replies as long as it takes, so that a slow machine does not
+// change the number of commands. The scripts are loaded, so that each attempt is one EVALSHA.
 func (b *bundle) proxied(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
 	return b.proxiedWith(t, readTimeout(2*patience), opts...)
 }
 
-// lossy is proxied where replies get lost: the Redis client gives them up after two seconds, and then the next try comes. So
-// it does with a reply that is only late, and there may be more tries than the test has asked for.
+// lossy is proxied for tests that lose replies: the Redis client gives up a reply after two
+// seconds. A late reply looks lost too, so there may be more attempts than the test wants.
 func (b *bundle) lossy(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
 	return b.proxiedWith(t, readTimeout(2*time.Second), opts...)
@@ -57,7 +74,8 @@ func (b *bundle) proxiedWith(t testing.TB, change func(*redis.Options), opts ...
 	return b.clientOn(t, proxy.ClientWith(t, change), opts...), proxy
 }
 
-// clientOn is a lock client on any Redis client. Its log is thrown away unless an option says otherwise.
+// clientOn returns a lock client on a Redis client. It discards its log unless an option says
+// otherwise.
 func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
 	c := newLooseClient(t, rdb, opts...)
@@ -65,7 +83,7 @@ func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(
 	return c
 }
 
-// newLooseClient is a lock client that the test closes itself.
+// newLooseClient returns a lock client that the test closes itself.
 func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
 	c, err := New(rdb, testOptions(opts))
@@ -75,8 +93,7 @@ func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Optio
 	return c
 }
 
-// testOptions are options for a machine that is slow: a command is given up after ten seconds, where a test does not want
-// it otherwise.
+// testOptions allows for slow machines: CommandTimeout is ten seconds unless a test changes it.
 func testOptions(changes []func(*Options)) Options {
 	o := Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience / 2}
 	for _, change := range changes {
@@ -85,7 +102,7 @@ func testOptions(changes []func(*Options)) Options {
 	return o
 }
 
-// readTimeout is how long a Redis client waits for a reply.
+// readTimeout sets how long a Redis client waits for a reply.
 func readTimeout(d time.Duration) func(*redis.Options) {
 	return func(o *redis.Options) { o.ReadTimeout = d }
 }
@@ -102,7 +119,7 @@ func pollInterval(d time.Duration) func(*Options) {
 	return func(o *Options) { o.PollInterval = d }
 }
 
-// What rules of a proxy match.
+// Scripts that rules of a proxy match.
 var (
 	acquireScript = lua.Acquire("", "", 0).Script
 	updateScript  = lua.Update("", "", 0, 0).Script
@@ -137,7 +154,7 @@ var (
 	}, onceScripts...)
 )
 
-// runs matches the commands that run one of the scripts; without any, all scripts.
+// runs matches commands that run one of the scripts, or any script.
 func runs(scripts ...*lua.Script) func(args []string) bool {
 	if len(scripts) == 0 {
 		scripts = allScripts
@@ -149,7 +166,7 @@ func runs(scripts ...*lua.Script) func(args []string) bool {
 	}
 }
 
-// counter counts the commands from now on that match.
+// counter counts the commands that match from now on.
 func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int {
 	var n atomic.Int64
 	proxy.OnEvery(func(args []string) bool {
@@ -161,52 +178,55 @@ func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int 
 	return func() int { return int(n.Load()) }
 }
 
-// patience bounds every wait for something that must happen. It is long because machines are slow; nothing waits for it
-// to pass.
+// patience bounds every wait for something that must happen. It is long because machines are slow;
+// no test waits for it to pass.
 const patience = 20 * time.Second
 
-// idle fails the test unless the client soon has nothing at hand and has left nothing in Redis, neither subscriptions nor keys,
-// but for the counters of fencing tokens, which stay for ever. It closes the client. A test that writes keys of its own deletes them.
+// idle closes a client. It fails the test unless the client soon has nothing to do and has left
+// nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for ever. A
+// test deletes the keys that it wrote itself.
 //
-// Clean-ups that wait for strays need not be over: Close ends them. A test that is about them waits for them itself.
+// Clean-ups that wait for strays may be pending: Close ends them. A test of clean-ups waits for
+// them itself.
 func idle(t testing.TB, c *Client, rdb *redis.Client) {
 	t.Helper()
-	ctx := context.Background()
-	if !within(patience, func() bool { return atRest(c) }) {
-		t.Errorf("the client is not idle: %+v", c.Stats())
-	}
+	wantRest(t, c)
 	var keys, channels []string
 	var err error
 	if !within(patience, func() bool {
 		var noKeys, noChannels error
-		keys, noKeys = rdb.Keys(ctx, "*").Result()
+		keys, noKeys = rdb.Keys(bg, "*").Result()
 		keys = withoutTokens(keys)
-		channels, noChannels = rdb.PubSubChannels(ctx, "*").Result()
+		channels, noChannels = rdb.PubSubChannels(bg, "*").Result()
 		err = errors.Join(noKeys, noChannels)
 		return err == nil && len(keys)+len(channels) == 0
 	}) {
 		t.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
 	}
-	closing, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := c.Close(closing); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	mustClose(t, c)
 }
 
-// withoutTokens are keys but for the counters of fencing tokens, which stay for ever.
+// withoutTokens drops the counters of fencing tokens, which stay for ever.
 func withoutTokens(keys []string) []string {
 	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
 }
 
-// atRest reports whether a client has nothing at hand but clean-ups.
+// atRest reports whether a client has nothing to do but clean-ups.
 func atRest(c *Client) bool {
 	s := c.Stats()
 	s.Cleanups = 0
 	return s == Stats{}
 }
 
-// within reports whether cond came true in time.
+// wantRest fails the test unless a client soon has nothing to do but clean-ups.
+func wantRest(t testing.TB, c *Client) {
+	t.Helper()
+	if !within(patience, func() bool { return atRest(c) }) {
+		t.Errorf("the client is not idle: %+v", c.Stats())
+	}
+}
+
+// within reports whether cond becomes true in time.
 func within(d time.Duration, cond func() bool) bool {
 	for deadline := time.Now().Add(d); ; time.Sleep(2 * time.Millisecond) {
 		if cond() {
@@ -218,26 +238,45 @@ func within(d time.Duration, cond func() bool) bool {
 	}
 }
 
-// eventually fails the test unless cond comes true.
+// eventually fails the test unless cond becomes true.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	if !within(patience, cond) {
-		t.Fatalf("it never happened: %s", what)
+		t.Fatalf("timed out waiting for %s", what)
 	}
 }
 
-// await fails the test unless the channel is closed, or gives something.
+// await fails the test unless the channel is closed or gives a value.
 func await[T any](t testing.TB, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(patience):
-		t.Fatalf("it never happened: %s", what)
+		t.Fatalf("timed out waiting for %s", what)
 	}
 	return v
 }
 
-// acquired is what an Acquire returned.
+// eventuallyListens waits until a client has subscribed to the releases of a lock.
+func (b *bundle) eventuallyListens(t testing.TB, name string) {
+	t.Helper()
+	channel := wire.LockChannel(name)
+	eventually(t, "a subscriber to releases of "+name, func() bool {
+		return b.rdb.PubSubNumSub(bg, channel).Val()[channel] > 0
+	})
+}
+
+// awaitWaiter waits until a client has one waiter, which has subscribed to releases. Its first
+// attempt, which does not subscribe, is over then.
+func awaitWaiter(t testing.TB, c *Client) {
+	t.Helper()
+	eventually(t, "a waiter that has subscribed", func() bool {
+		s := c.Stats()
+		return s.Waiting == 1 && s.Channels == 1
+	})
+}
+
+// acquired is what Acquire returned.
 type acquired struct {
 	lease *Lease
 	err   error
@@ -253,13 +292,29 @@ func acquireAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acq
 	return result
 }
 
-// mustAcquire takes a lock for a new owner.
-func mustAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) *Lease {
-	t.Helper()
-	return mustEnter(t, context.Background(), c, name, opts)
+// merge returns a channel that gives the results of several Acquires as they return.
+func merge(results ...<-chan acquired) <-chan acquired {
+	all := make(chan acquired, len(results))
+	for _, result := range results {
+		go func() { all <- <-result }()
+	}
+	return all
 }
 
-// mustEnter takes a lock for the owner in ctx.
+// releaseAsync calls Release on a goroutine. The channel gives its error.
+func releaseAsync(lease interface{ Release(context.Context) error }) <-chan error {
+	released := make(chan error, 1)
+	go func() { released <- lease.Release(bg) }()
+	return released
+}
+
+// mustAcquire acquires a plain lock for a new owner.
+func mustAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) *Lease {
+	t.Helper()
+	return mustEnter(t, bg, c, name, opts)
+}
+
+// mustEnter acquires a plain lock for the owner in ctx.
 func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) *Lease {
 	t.Helper()
 	lease, err := c.Lock(name).Acquire(ctx, opts)
@@ -269,7 +324,7 @@ func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts A
 	return lease
 }
 
-// awaitRenewals waits until the watchdog has renewed each of the leases once more, and fails the test if one of them is lost.
+// awaitRenewals waits for one more renewal of each lease, and fails the test if one is lost.
 func awaitRenewals(t testing.TB, leases ...*Lease) {
 	t.Helper()
 	renewed := func(l *Lease) clock.Instant {
@@ -289,7 +344,7 @@ func awaitRenewals(t testing.TB, leases ...*Lease) {
 
 func mustRelease(t testing.TB, lease interface{ Release(context.Context) error }) {
 	t.Helper()
-	if err := lease.Release(context.Background()); err != nil {
+	if err := lease.Release(bg); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }
@@ -302,25 +357,150 @@ func wantErr(t testing.TB, what string, err, target error) {
 	}
 }
 
-// fields is the hash of a lock in Redis.
+// fields returns the hash of a lock in Redis.
 func (b *bundle) fields(t testing.TB, key string) map[string]string {
 	t.Helper()
-	m, err := b.rdb.HGetAll(context.Background(), key).Result()
+	m, err := b.rdb.HGetAll(bg, key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-// pttl is what a key has left to live.
+// pttl returns the time to live of a key.
 func (b *bundle) pttl(t testing.TB, key string) time.Duration {
 	t.Helper()
-	d, err := b.rdb.PTTL(context.Background(), key).Result()
+	d, err := b.rdb.PTTL(bg, key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-// holdOf is the hold that a lease of one lock stands for.
+// expire sets the time to live of a key, which must exist.
+func (b *bundle) expire(t testing.TB, key string, ttl time.Duration) {
+	t.Helper()
+	if ok, err := b.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
+		t.Fatalf("PEXPIRE %s: %v, %v", key, ok, err)
+	}
+}
+
+// mustTake acquires a lock of any kind.
+func mustTake(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) *Lease {
+	t.Helper()
+	lease, err := l.Acquire(ctx, opts)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return lease
+}
+
+// second tries to acquire a lock for another owner, without waiting.
+func second(l Locker) error {
+	lease, err := l.Acquire(bg, AcquireOptions{})
+	if err == nil {
+		return errors.Join(errors.New("acquired"), lease.Release(bg))
+	}
+	return err
+}
+
+// inParallel calls f on n goroutines and waits for them.
+func inParallel(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// exclude has goroutines acquire a lock in rounds, and fails the test if two of them hold it at
+// once.
+func exclude(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock func(i int) Locker) {
+	t.Helper()
+	var inside atomic.Int32
+	inParallel(goroutines, func(i int) {
+		for range rounds {
+			err := Do(bg, lock(i), opts, func(ctx context.Context) error {
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				inside.Add(-1)
+				return ctx.Err()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// mustCycle acquires and releases a lock, on any goroutine.
+func mustCycle(t *testing.T, c *Client, name string) {
+	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
+	if err != nil {
+		t.Errorf("Acquire: %v", err)
+	} else if err := lease.Release(bg); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// mustClose closes a client, which need not be idle but holds no lock.
+func mustClose(t testing.TB, c *Client) {
+	t.Helper()
+	if err := c.Close(soon(t, patience)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// eventuallyRenewed waits until the time to live of a lock goes up.
+func (b *bundle) eventuallyRenewed(t testing.TB, key string) {
+	t.Helper()
+	lowest := b.pttl(t, key)
+	eventually(t, "a renewal of "+key, func() bool {
+		ttl := b.pttl(t, key)
+		lowest = min(lowest, ttl)
+		return ttl > lowest
+	})
+}
+
+func (b *bundle) wantFree(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if f := b.fields(t, name); len(f) > 0 {
+			t.Errorf("%s is locked: %v", name, f)
+		}
+	}
+}
+
+func (b *bundle) wantLocked(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if f := b.fields(t, name); len(f) != 1 {
+			t.Errorf("%s is not locked: %v", name, f)
+		}
+	}
+}
+
+func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
+	t.Helper()
+	if n, err := l.HoldCount(ctx); n != want || err != nil {
+		t.Errorf("%s is entered %d times (%v), want %d", l.Name(), n, err, want)
+	}
+}
+
+// acquireSoon acquires a plain lock once Redis is well. The Redis client returns its last dial
+// error until its probe, once a second, finds the server, and a slow machine may be too slow for an
+// ack.
+func acquireSoon(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
+	t.Helper()
+	eventually(t, "a lock to be granted", func() bool {
+		var err error
+		lease, err = c.Lock(name).Acquire(bg, opts)
+		return err == nil
+	})
+	return lease
+}
+
+// holdOf returns the hold behind a lease of one lock.
 func holdOf(l *Lease) *hold { return l.backend.(*level).hold }

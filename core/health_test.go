@@ -13,13 +13,12 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// logTo has a client log into a buffer.
+// logTo makes a client log into a buffer.
 func logTo(out *lockedBuffer) func(*Options) {
 	return func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(out, nil)) }
 }
 
-// wantLines fails the test unless the log has so many lines with a text, and returns the last of
-// them.
+// wantLines fails the test unless n lines of the log contain a text, and returns the last of them.
 func wantLines(t *testing.T, out *lockedBuffer, text string, n int) (last string) {
 	t.Helper()
 	found := 0
@@ -40,59 +39,88 @@ const (
 	again   = `"reqlock: locks work again"`
 )
 
-// A fault that lasts is one warning with what to change, and its end one line.
-func TestFaultsAreLogged(t *testing.T) {
-	t.Parallel()
-	config := func(args ...any) func(*testing.T, *bundle) {
-		return func(t *testing.T, b *bundle) {
-			t.Helper()
-			if err := b.rdb.Do(bg, args...).Err(); err != nil {
-				t.Fatal(err)
-			}
+// A redisFault is something that is wrong with Redis, or with the user "limited" of a client.
+type redisFault struct {
+	breaks, mends func(t *testing.T, b *bundle)
+	logged        []string
+	ping          []string // what Ping of the default user says; nil: nothing is wrong
+}
+
+var redisFaults = map[string]redisFault{
+	"out of memory": {
+		tell("CONFIG", "SET", "maxmemory", 1), tell("CONFIG", "SET", "maxmemory", 0),
+		[]string{`cause="Redis is out of memory"`, `error="OOM command`, `change="raise maxmemory`},
+		[]string{"Redis is out of memory: OOM", "raise maxmemory"},
+	},
+	"a replica": {
+		tell("REPLICAOF", "127.0.0.1", 1), tell("REPLICAOF", "NO", "ONE"),
+		[]string{`cause="Redis is a read-only replica"`, "READONLY", "master"},
+		[]string{"Redis is a read-only replica: READONLY", "connect to the master"},
+	},
+	"no replicas": {
+		tell("CONFIG", "SET", "min-replicas-to-write", 1), tell("CONFIG", "SET", "min-replicas-to-write", 0),
+		[]string{"too few replicas", "NOREPLICAS", "min-replicas-to-write"},
+		[]string{"too few replicas: NOREPLICAS", "min-replicas-to-write"},
+	},
+	"another password": {
+		func(t *testing.T, b *bundle) {
+			tell("ACL", "SETUSER", "limited", "resetpass", ">other")(t, b)
+			tell("CLIENT", "KILL", "USER", "limited")(t, b)
+		},
+		setLimited,
+		[]string{"refuses the user name or the password", "WRONGPASS", `change="correct Username and Password`}, nil,
+	},
+	"a password": {
+		func(t *testing.T, b *bundle) {
+			tell("CONFIG", "SET", "requirepass", "secret")(t, b)
+			tell("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")(t, b)
+		},
+		tell("CONFIG", "SET", "requirepass", ""),
+		nil, []string{"refuses the user name or the password: NOAUTH", "correct Username and Password"},
+	},
+	"a permission": {
+		tell("ACL", "SETUSER", "limited", "-evalsha"), setLimited,
+		[]string{"lacks a permission", "NOPERM", "evalsha", "docs/operations.md"}, nil,
+	},
+	"a permission of scripts": {
+		tell("ACL", "SETUSER", "limited", "-hset"), setLimited,
+		[]string{"lacks a permission", "The user executing the script", "Client.Ping"}, nil,
+	},
+	"a stopped Redis": {
+		func(t *testing.T, b *bundle) { b.srv.Kill(t) },
+		func(t *testing.T, b *bundle) { b.srv.Restart(t); setLimited(t, b) },
+		[]string{"cannot be reached", "dial tcp", "start Redis"},
+		[]string{"Redis cannot be reached: dial tcp", "start Redis"},
+	},
+}
+
+// tell returns a function that runs a command.
+func tell(args ...any) func(*testing.T, *bundle) {
+	return func(t *testing.T, b *bundle) {
+		t.Helper()
+		if err := b.rdb.Do(bg, args...).Err(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	user := config("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")
-	for name, test := range map[string]struct {
-		breaks, mends func(*testing.T, *bundle)
-		says          []string
-	}{
-		"out of memory": {
-			config("CONFIG", "SET", "maxmemory", 1), config("CONFIG", "SET", "maxmemory", 0),
-			[]string{`cause="Redis is out of memory"`, `error="OOM command`, `change="raise maxmemory`},
-		},
-		"a replica": {
-			config("REPLICAOF", "127.0.0.1", 1), config("REPLICAOF", "NO", "ONE"),
-			[]string{`cause="Redis is a read-only replica"`, "READONLY", "master"},
-		},
-		"no replicas": {
-			config("CONFIG", "SET", "min-replicas-to-write", 1), config("CONFIG", "SET", "min-replicas-to-write", 0),
-			[]string{"too few replicas", "NOREPLICAS", "min-replicas-to-write"},
-		},
-		"another password": {
-			func(t *testing.T, b *bundle) {
-				config("ACL", "SETUSER", "limited", "resetpass", ">other")(t, b)
-				config("CLIENT", "KILL", "USER", "limited")(t, b)
-			}, user,
-			[]string{"refuses the user name or the password", "WRONGPASS", `change="correct Username and Password`},
-		},
-		"a permission": {
-			config("ACL", "SETUSER", "limited", "-evalsha"), user,
-			[]string{"lacks a permission", "NOPERM", "evalsha", "docs/operations.md"},
-		},
-		"a permission of scripts": {
-			config("ACL", "SETUSER", "limited", "-hset"), user,
-			[]string{"lacks a permission", "The user executing the script", "Client.Ping"},
-		},
-		"a stopped Redis": {
-			func(t *testing.T, b *bundle) { b.srv.Kill(t) },
-			func(t *testing.T, b *bundle) { b.srv.Restart(t); user(t, b) },
-			[]string{"cannot be reached", "dial tcp", "start Redis"},
-		},
-	} {
+}
+
+// setLimited gives the user "limited" its password and all permissions.
+func setLimited(t *testing.T, b *bundle) {
+	t.Helper()
+	tell("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")(t, b)
+}
+
+// A fault that lasts is one warning that says what to change, and its end is one line.
+func TestLog_Faults(t *testing.T) {
+	t.Parallel()
+	for name, fault := range redisFaults {
+		if fault.logged == nil {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			user(t, b)
+			setLimited(t, b)
 			var out lockedBuffer
 			c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out))
 			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
@@ -100,24 +128,22 @@ func TestFaultsAreLogged(t *testing.T) {
 				t.Fatalf("logged while all is well: %s", text)
 			}
 			for round := range 2 {
-				test.breaks(t, b)
+				fault.breaks(t, b)
 				for range 3 {
 					if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil || errors.Is(err, ErrNotAcquired) {
 						t.Fatalf("Acquire: %v, want a fault of Redis", err)
 					}
 				}
 				line := wantLines(t, &out, failing, 1) // also in the second round, which is less than a minute later
-				for _, part := range append(test.says, "level=WARN") {
+				for _, part := range append(fault.logged, "level=WARN") {
 					if !strings.Contains(line, part) {
 						t.Errorf("the warning lacks %q: %s", part, line)
 					}
 				}
 				wantLines(t, &out, again, round)
-				test.mends(t, b)
-				eventually(t, "the lock is acquired", func() bool {
-					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-					return err == nil && lease.Release(bg) == nil
-				})
+				fault.mends(t, b)
+				mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
+				eventually(t, "the end of the fault in the log", func() bool { return strings.Contains(out.String(), again) })
 				line = wantLines(t, &out, again, 1)
 				if !strings.Contains(line, "level=INFO") || !strings.Contains(line, "cause=") || !strings.Contains(line, "after=") {
 					t.Errorf("the end is logged as %s", line)
@@ -127,9 +153,8 @@ func TestFaultsAreLogged(t *testing.T) {
 	}
 }
 
-// A Redis without memory still answers who holds a lock, and takes releases: none of that is the
-// end of the fault.
-func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
+// A Redis without memory still answers queries and releases. That does not end the fault.
+func TestLog_FaultOfWrites(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
@@ -139,8 +164,7 @@ func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
 		t.Fatal("the lock was acquired")
 	}
-	_, err := c.Lock("held").Acquire(bg, AcquireOptions{})
-	wantErr(t, "Acquire of a lock that is held", err, ErrNotAcquired)
+	wantErr(t, "Acquire of a lock that is held", second(c.Lock("held")), ErrNotAcquired)
 	if _, err := c.Lock("held").IsLocked(bg); err != nil {
 		t.Error(err)
 	}
@@ -153,8 +177,8 @@ func TestFaultOfWritesOutlastsOtherAnswers(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// A retry that succeeds leaves nothing for an operator to do.
-func TestLostRepliesAreNotLogged(t *testing.T) {
+// A retry that succeeds is not logged: an operator has nothing to do.
+func TestLog_LostReplies(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
@@ -166,8 +190,8 @@ func TestLostRepliesAreNotLogged(t *testing.T) {
 	wantLines(t, &out, "locks", 0)
 }
 
-// Redis that does not answer at all is reported when a command is given up.
-func TestSilenceIsLogged(t *testing.T) {
+// A Redis that does not answer is logged when a command is given up.
+func TestLog_Silence(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
@@ -178,15 +202,15 @@ func TestSilenceIsLogged(t *testing.T) {
 	}
 	wantLines(t, &out, `cause="Redis does not answer in time"`, 1)
 	proxy.Restore()
-	eventually(t, "the end is logged", func() bool {
+	eventually(t, "the line in the log", func() bool {
 		_, _ = c.Lock("a").IsLocked(bg)
 		return strings.Contains(out.String(), again)
 	})
-	eventually(t, "the clean-ups are done", func() bool { return c.Stats().Cleanups == 0 })
+	eventually(t, "the clean-ups to be done", func() bool { return c.Stats().Cleanups == 0 })
 }
 
-// In a cluster the other nodes say nothing about the one that fails.
-func TestFaultOfOneNode(t *testing.T) {
+// In a cluster the other nodes say nothing about the failing one.
+func TestLog_FaultOfOneNode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	rdb := cluster.Client(t)
@@ -217,22 +241,20 @@ func TestFaultOfOneNode(t *testing.T) {
 	wantLines(t, &out, again, 0)
 	mustRelease(t, mustAcquire(t, c, here, AcquireOptions{}))
 	wantLines(t, &out, again, 1)
-	if err := c.Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, c)
 }
 
-// The loss of the subscriptions is one line, and so is their return.
-func TestPubSubIsLogged(t *testing.T) {
+// The loss of the subscriptions is one line, and their return is another.
+func TestLog_PubSub(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
 	c := b.client(t, logTo(&out), pollInterval(100*time.Millisecond))
 	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it listens", func() bool { return c.Stats().Channels == 1 })
+	eventually(t, "the waiter to subscribe", func() bool { return c.Stats().Channels == 1 })
 	const lost, back = `"reqlock: pub/sub connection lost, waiters poll until it is back"`, `"reqlock: pub/sub connection is back"`
-	eventually(t, "the channel is subscribed to", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+	eventually(t, "the channel to be subscribed to", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
 	for range 2 { // the second time is less than a minute later
 		before := b.rdb.ClientList(bg).Val()
 		id := regexp.MustCompile(`id=(\d+) .* sub=1 `).FindStringSubmatch(before)
@@ -240,11 +262,11 @@ func TestPubSubIsLogged(t *testing.T) {
 			t.Fatalf("no connection is subscribed to anything: %s", before)
 		}
 		b.rdb.ClientKillByFilter(bg, "ID", id[1])
-		eventually(t, "the channel is subscribed to again", func() bool {
+		eventually(t, "the channel to be subscribed to again", func() bool {
 			clients := b.rdb.ClientList(bg).Val()
 			return !strings.Contains(clients, "id="+id[1]+" ") && strings.Contains(clients, " sub=1 ")
 		})
-		eventually(t, "both are logged", func() bool { return strings.Contains(out.String(), back) })
+		eventually(t, "both lines in the log", func() bool { return strings.Contains(out.String(), back) })
 	}
 	if line := wantLines(t, &out, lost, 1); !strings.Contains(line, "level=WARN") || !strings.Contains(line, "error=") || !strings.Contains(line, "change=") {
 		t.Errorf("the loss is logged as %s", line)
@@ -253,21 +275,21 @@ func TestPubSubIsLogged(t *testing.T) {
 		t.Errorf("the return is logged as %s", line)
 	}
 	mustRelease(t, held)
-	mustHave(t, "the waiter has the lock", waiter)
+	mustRelease(t, mustGet(t, "the waiter to get the lock", waiter))
 }
 
-// A user that may not subscribe finds the reason in the log.
-func TestSubscribeDeniedIsLogged(t *testing.T) {
+// If the user may not subscribe, the log says so.
+func TestLog_SubscribeDenied(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var out lockedBuffer
 	c := b.clientOn(t, b.user(t, "~*", "&*", "+@all", "-subscribe"), logTo(&out), pollInterval(20*time.Millisecond))
 	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it is logged", func() bool { return strings.Contains(out.String(), "pub/sub connection lost") })
+	eventually(t, "the line in the log", func() bool { return strings.Contains(out.String(), "pub/sub connection lost") })
 	if line := wantLines(t, &out, "pub/sub connection lost", 1); !strings.Contains(line, "lacks a permission") || !strings.Contains(line, "'subscribe'") {
 		t.Errorf("logged: %s", line)
 	}
 	mustRelease(t, held)
-	mustHave(t, "the waiter has the lock", waiter)
+	mustRelease(t, mustGet(t, "the waiter to get the lock", waiter))
 }

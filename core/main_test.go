@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain runs more tests at a time than there are processors: nearly all that they do is wait. Afterwards no goroutine
-// may be left.
+// TestMain runs more tests at a time than there are processors, because nearly all of them wait. No
+// goroutine may be left afterwards.
 func TestMain(m *testing.M) {
 	strict, waitqueue.Strict = true, true
 	flag.Parse()

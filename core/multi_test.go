@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
-// bundles are several servers that know nothing of each other.
+// bundles starts several servers that do not know each other.
 func bundles(t testing.TB, n int) []*bundle {
 	t.Helper()
 	all := make([]*bundle, n)
@@ -26,26 +26,9 @@ func bundles(t testing.TB, n int) []*bundle {
 	return all
 }
 
-func (b *bundle) wantFree(t testing.TB, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if f := b.fields(t, name); len(f) > 0 {
-			t.Errorf("%s is locked: %v", name, f)
-		}
-	}
-}
-
-func (b *bundle) wantLocked(t testing.TB, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if f := b.fields(t, name); len(f) != 1 {
-			t.Errorf("%s is not locked: %v", name, f)
-		}
-	}
-}
-
-// All or none, and free again after one Release. RedissonMultiLockTest.testLockUnlock
-func TestMultiLockIsAllOrNone(t *testing.T) {
+// A MultiLock is acquired as a whole or not at all, and one Release frees it.
+// RedissonMultiLockTest: testLockUnlock.
+func TestMulti_AllOrNone(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -58,8 +41,7 @@ func TestMultiLockIsAllOrNone(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := other.Lock(name).Acquire(bg, AcquireOptions{})
-			wantErr(t, "another's Acquire of "+name, err, ErrNotAcquired)
+			wantErr(t, "another's Acquire of "+name, second(other.Lock(name)), ErrNotAcquired)
 		}
 		mustRelease(t, lease)
 		b.wantFree(t, "a", "b", "c")
@@ -77,8 +59,8 @@ func TestMultiLockIsAllOrNone(t *testing.T) {
 	mustRelease(t, busy)
 }
 
-// What can never work is an error of Acquire, which says what is wrong.
-func TestMultiLockRefusesNonsense(t *testing.T) {
+// Acquire says what is wrong with a MultiLock or RedLock that can never work.
+func TestMulti_Refused(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -119,8 +101,8 @@ func TestMultiLockRefusesNonsense(t *testing.T) {
 	}
 }
 
-// Readers do not exclude each other, whoever they are.
-func TestMultiLockOfARedLockAndItsReaders(t *testing.T) {
+// Readers do not exclude each other, so a lock may be read by several members.
+func TestMulti_RedLockAndItsReaders(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	var readers []Locker
@@ -134,11 +116,13 @@ func TestMultiLockOfARedLockAndItsReaders(t *testing.T) {
 
 type silentLocker struct{}
 
-func (silentLocker) Name() string                                            { return "silent" }
+func (silentLocker) Name() string { return "silent" }
+
 func (silentLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { return nil, nil }
 
-// The order is that of the names; the write lock of a name comes first, ties stay as given, what is nested is one of all.
-func TestMultiLockOrder(t *testing.T) {
+// Members are acquired in the order of their names, the write side first. Ties stay as given, and
+// nested members are sorted in.
+func TestMulti_Order(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -158,60 +142,63 @@ func TestMultiLockOrder(t *testing.T) {
 	}
 }
 
-// Whoever waits for the first lock holds none of the others.
-func TestMultiLockHoldsNothingWhileItWaitsForTheFirst(t *testing.T) {
+// A MultiLock that waits for its first member holds none of the others.
+func TestMulti_WaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "a", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("b"), c.Lock("a")), forever)
-	eventually(t, "the first try is over, and it listens", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
-	eventually(t, "b is free", func() bool { return len(b.fields(t, "b")) == 0 })
+	awaitWaiter(t, c)
+	eventually(t, "b to be free", func() bool { return len(b.fields(t, "b")) == 0 })
 	mustRelease(t, mustAcquire(t, other, "b", AcquireOptions{}))
 	mustRelease(t, busy)
-	lease := mustGet(t, "the lock is granted", waiting)
+	lease := mustGet(t, "the lock to be granted", waiting)
 	b.wantLocked(t, "a", "b")
 	mustRelease(t, lease)
 }
 
-// holdsAndWaits: the first try, which does not listen, is over.
+// holdsAndWaits reports whether a client holds one lock and waits for another. Its first attempt,
+// which does not subscribe, is over then.
 func holdsAndWaits(c *Client) bool {
 	s := c.Stats()
 	return s.Held == 1 && s.Waiting == 1 && s.Channels == 1
 }
 
-// Whoever holds the first and waits for the second gives the first back after a while, lets others at it, and comes back.
-func TestMultiLockGivesBackWhatItHoldsTooLong(t *testing.T) {
+// A MultiLock that holds its first member and waits for the second releases the first after a
+// while, lets others acquire it, and tries again.
+func TestMulti_GivesUpTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "b", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), forever)
-	eventually(t, "it holds a and waits for b", func() bool { return holdsAndWaits(c) })
+	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})) // its holder waits for ever
-	eventually(t, "it holds a and waits for b again", func() bool { return holdsAndWaits(c) })
+	eventually(t, "it to hold a and wait for b again", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
-	mustRelease(t, mustGet(t, "the lock is granted", waiting))
+	mustRelease(t, mustGet(t, "the lock to be granted", waiting))
 }
 
-// The leases of those that were taken first are as long as that of the last, which had to be waited for.
-func TestMultiLockLeaseCountsFromTheLast(t *testing.T) {
+// The lease of every member counts from the last one, which had to be waited for.
+func TestMulti_LeaseCountsFromTheLast(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
 	busy := mustAcquire(t, other, "b", AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
-	eventually(t, "it holds a and waits for b", func() bool { return holdsAndWaits(c) })
+	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
-	lease := mustGet(t, "the lock is granted", waiting)
+	lease := mustGet(t, "the lock to be granted", waiting)
 	if a, b := b.pttl(t, "a"), b.pttl(t, "b"); a < b {
 		t.Errorf("a ends in %s, b in %s", a, b)
 	}
 	mustRelease(t, lease)
 }
 
-// WaitTime ends with the error of the lock that was in the way; ctx with its own. Nothing stays locked.
-func TestMultiLockGivesUp(t *testing.T) {
+// After WaitTime the error names the member that was held. After ctx it is the context's. Nothing
+// stays locked.
+func TestMulti_GivesUp(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -228,28 +215,28 @@ func TestMultiLockGivesUp(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(bg)
 	waiting := acquireAsync(ctx, all, forever)
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	cause := errors.New("no time")
 	cancel(cause)
-	r := await(t, "it gives up", waiting)
+	r := await(t, "it to give up", waiting)
 	wantErr(t, "Acquire", r.err, context.Canceled)
 	wantErr(t, "Acquire", r.err, cause)
-	eventually(t, "a is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "a to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 	_, err = all.Acquire(ctx, AcquireOptions{})
 	wantErr(t, "Acquire with a ctx that has ended", err, context.Canceled)
 
 	first := acquireAsync(bg, c.Lock("b"), forever)
-	eventually(t, "somebody waits for b", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "a waiter for b", func() bool { return c.Stats().Waiting == 1 })
 	_, err = all.Acquire(bg, AcquireOptions{WaitTime: WaitForever, MaxWaiters: 1})
 	wantErr(t, "one more waiter than allowed", err, ErrTooManyWaiters)
 	b.wantFree(t, "a", "c")
 	mustRelease(t, busy)
-	mustRelease(t, mustGet(t, "b is granted", first))
+	mustRelease(t, mustGet(t, "the waiter for b", first))
 }
 
-// A context that ended because another lock was lost, or not to be had, has ended all the same: nobody tries again, and the error
-// is about the lock that was asked for.
-func TestWholesInAContextThatHasEnded(t *testing.T) {
+// A context that ended because another lock was lost or refused ends Acquire as any other does: it
+// does not retry, and its error is about the lock that was asked for.
+func TestMulti_EndedContext(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -269,7 +256,7 @@ func TestWholesInAContextThatHasEnded(t *testing.T) {
 		cancel(cause)
 		for _, l := range []Locker{single, multi, red} {
 			for _, opts := range []AcquireOptions{{}, {WaitTime: patience}, forever} {
-				r := await(t, "Acquire of "+l.Name()+" returns", acquireAsync(ctx, l, opts))
+				r := await(t, "Acquire of "+l.Name()+" to return", acquireAsync(ctx, l, opts))
 				want(fmt.Sprintf("%s before, %+v", l.Name(), opts), l, r.err, cause)
 			}
 		}
@@ -278,17 +265,17 @@ func TestWholesInAContextThatHasEnded(t *testing.T) {
 			busy := mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})
 			ctx, cancel := context.WithCancelCause(bg)
 			waiting := acquireAsync(ctx, l, forever)
-			eventually(t, "it waits, and not for its first try", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+			awaitWaiter(t, c)
 			cancel(cause)
-			r := await(t, "Acquire of "+l.Name()+" returns", waiting)
+			r := await(t, "Acquire of "+l.Name()+" to return", waiting)
 			want(l.Name()+" while it waits", l, r.err, cause)
 			mustRelease(t, busy)
 		}
 	}
 }
 
-// One lost, all lost: the contexts end before the rest is anybody else's.
-func TestMultiLockLosesAllWithOne(t *testing.T) {
+// When one member is lost all are: the contexts end before another owner gets the rest.
+func TestMulti_LosesAllWithOne(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{0, time.Minute} {
 		t.Run(fmt.Sprint("LeaseTime ", lease), func(t *testing.T) {
@@ -300,14 +287,12 @@ func TestMultiLockLosesAllWithOne(t *testing.T) {
 			bound, unbind := whole.Bind(context.WithValue(bg, identityKey{}, nil))
 			defer unbind()
 			next := acquireAsync(bg, other.Lock("a"), forever)
-			eventually(t, "somebody waits for a", func() bool { return other.Stats().Waiting == 1 })
+			eventually(t, "a waiter for a", func() bool { return other.Stats().Waiting == 1 })
 
-			if ok, err := y.Lock("b").ForceUnlock(bg); !ok || err != nil {
-				t.Fatal(ok, err)
-			}
+			mustForce(t, y.Lock("b"))
 			taken := mustGet(t, "the next holder of a", next)
 			if cause := context.Cause(whole.Context()); cause != ErrLockLost {
-				t.Errorf("a is somebody else's, and the cause of the whole's context is %v", cause)
+				t.Errorf("another owner has a, and the cause of the whole's context is %v", cause)
 			}
 			if cause := context.Cause(bound); cause != ErrLockLost {
 				t.Errorf("cause of a bound context: %v", cause)
@@ -315,14 +300,14 @@ func TestMultiLockLosesAllWithOne(t *testing.T) {
 			wantLost(t, whole)
 			wantErr(t, "Release", whole.Release(bg), ErrLockLost)
 			wantErr(t, "Extend", whole.Extend(bg, time.Minute), ErrLockLost)
-			eventually(t, "c is released", func() bool { return len(all[0].fields(t, "c")) == 0 })
+			eventually(t, "c to be released", func() bool { return len(all[0].fields(t, "c")) == 0 })
 			mustRelease(t, taken)
 		})
 	}
 }
 
-// The whole ends with the first of its members, by itself.
-func TestMultiLockEndsWithTheFirst(t *testing.T) {
+// A MultiLock ends with the first of its members, without a timer.
+func TestMulti_EndsWithTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	hands := stoppedClock()
@@ -345,11 +330,11 @@ func TestMultiLockEndsWithTheFirst(t *testing.T) {
 	hands.move(lease, lease)
 	wantErr(t, "Err", whole.Err(), ErrLockLost) // without waiting for any timer
 	wantLost(t, whole)
-	eventually(t, "both are free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })
+	eventually(t, "both to be free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })
 }
 
-// A lease that nobody extends ends without anybody looking, and so does one whose renewal was stopped.
-func TestMultiLockRunsOut(t *testing.T) {
+// A lease that is not extended ends by itself, and so does one whose renewal was stopped.
+func TestMulti_Expires(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(6*time.Second))
@@ -365,8 +350,9 @@ func TestMultiLockRunsOut(t *testing.T) {
 	wantLost(t, watched)
 }
 
-// The members have one owner: what is named twice is entered twice, and whoever has the lease's context re-enters.
-func TestMultiLockReenters(t *testing.T) {
+// The members share an owner: a member that is named twice is entered twice, and the lease's
+// context re-enters.
+func TestMulti_Reentry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -390,16 +376,8 @@ func TestMultiLockReenters(t *testing.T) {
 	}
 }
 
-func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
-	t.Helper()
-	if n, err := l.HoldCount(ctx); n != want || err != nil {
-		t.Errorf("%s is entered %d times (%v), want %d", l.Name(), n, err, want)
-	}
-}
-
-// Locks of all kinds can be members, those on which others queue up in Redis too. What one lease of several cannot do, it
-// refuses.
-func TestWholesOfEveryKind(t *testing.T) {
+// Locks of all kinds can be members, also those whose queue is in Redis.
+func TestMulti_EveryKind(t *testing.T) {
 	t.Parallel()
 	for name, whole := range map[string]func(c *Client) Locker{
 		"multi": func(c *Client) Locker {
@@ -417,8 +395,7 @@ func TestWholesOfEveryKind(t *testing.T) {
 			lease := takeAll(t, whole(c), AcquireOptions{WaitTime: patience})
 			others := []*Lock{other.FairLock("fair"), other.FencedLock("fenced"), other.ReadWriteLock("rw").Read()}
 			for _, l := range others {
-				_, err := l.Acquire(bg, AcquireOptions{})
-				wantErr(t, "another's "+l.Name(), err, ErrNotAcquired)
+				wantErr(t, "another's "+l.Name(), second(l), ErrNotAcquired)
 			}
 			if token, ok := lease.Token(); ok {
 				t.Errorf("it has token %d", token)
@@ -428,11 +405,11 @@ func TestWholesOfEveryKind(t *testing.T) {
 			for i, l := range others {
 				waiting[i] = acquireAsync(bg, l, forever)
 			}
-			eventually(t, "they wait", func() bool { return other.Stats().Waiting == len(others) })
+			eventually(t, "the callers to wait", func() bool { return other.Stats().Waiting == len(others) })
 			mustRelease(t, lease)
 			var leases []*Lease
 			for i, l := range others {
-				leases = append(leases, mustGet(t, l.Name()+" is granted", waiting[i]))
+				leases = append(leases, mustGet(t, l.Name()+" to be granted", waiting[i]))
 			}
 			_, err := whole(c).Acquire(bg, AcquireOptions{WaitTime: time.Millisecond})
 			wantErr(t, "Acquire", err, ErrNotAcquired)
@@ -444,8 +421,8 @@ func TestWholesOfEveryKind(t *testing.T) {
 	}
 }
 
-// Lockers of others may hide the same lock: they are asked one after another.
-func TestMultiLockOfOtherLockers(t *testing.T) {
+// Lockers of other packages may hide the same lock, so they are acquired one after another.
+func TestMulti_OtherLockers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -471,8 +448,8 @@ type panicLocker struct{ silentLocker }
 
 func (panicLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { panic("not today") }
 
-// Release tries every member, and tells what became of each.
-func TestMultiLockReleaseJoinsErrors(t *testing.T) {
+// Release tries every member and joins their errors.
+func TestMulti_ReleaseJoinsErrors(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 3)
 	var clients []*Client
@@ -500,8 +477,8 @@ func TestMultiLockReleaseJoinsErrors(t *testing.T) {
 	_ = clients[2].Close(bg)
 }
 
-// The errors of several locks show names if each client of theirs would.
-func TestSeveralLocksAndLogNames(t *testing.T) {
+// The errors of several locks show names if all their clients do.
+func TestMulti_LogNames(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	shows, hides := b.client(t, func(o *Options) { o.LogNames = true }), b.client(t)
@@ -528,8 +505,8 @@ func TestSeveralLocksAndLogNames(t *testing.T) {
 	}
 }
 
-// A server that is down is not somebody who holds the lock, and not waited for.
-func TestMultiLockOfADeadServer(t *testing.T) {
+// A server that is down is an error, and is not waited for.
+func TestMulti_DeadServer(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 2)
 	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t), commandTimeout(time.Second))
@@ -541,13 +518,12 @@ func TestMultiLockOfADeadServer(t *testing.T) {
 		}
 		all[0].wantFree(t, "a")
 	}
-	if err := y.Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, y)
 }
 
-// A client that closes ends the whole, and the others' locks are freed; one that is closed takes part in none.
-func TestMultiLockOfAClientThatCloses(t *testing.T) {
+// A client that closes ends the whole, and the other members are released. A closed client cannot
+// take part.
+func TestMulti_ClosedClient(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 2)
 	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t))
@@ -560,7 +536,7 @@ func TestMultiLockOfAClientThatCloses(t *testing.T) {
 	}
 	wantEnded(t, lease, ErrClosed)
 	wantErr(t, "Release", lease.Release(bg), ErrClosed)
-	eventually(t, "a is released", func() bool { return len(all[0].fields(t, "a")) == 0 })
+	eventually(t, "a to be released", func() bool { return len(all[0].fields(t, "a")) == 0 })
 	all[1].wantFree(t, "b")
 	for _, wait := range []time.Duration{0, WaitForever} {
 		_, err := m.Acquire(bg, AcquireOptions{WaitTime: wait})
@@ -569,8 +545,8 @@ func TestMultiLockOfAClientThatCloses(t *testing.T) {
 	all[0].wantFree(t, "a")
 }
 
-// Exactly one of many that do not wait gets it. RedissonMultiLockTest.testWaitAndLeaseTimeouts
-func TestMultiLockOneOfManyWins(t *testing.T) {
+// One of many callers acquires it, and one only. RedissonMultiLockTest: testWaitAndLeaseTimeouts.
+func TestMulti_OneOfManyWins(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -603,8 +579,8 @@ func TestMultiLockOneOfManyWins(t *testing.T) {
 	mustRelease(t, got.Load())
 }
 
-// A member that somebody else has, for the length of a lease, is waited for. RedissonMultiLockTest.testMultiThreads
-func TestMultiLockWaitsForALeaseToEnd(t *testing.T) {
+// A MultiLock waits for the lease of a member to end. RedissonMultiLockTest: testMultiThreads.
+func TestMulti_WaitsForALeaseToEnd(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
@@ -614,8 +590,9 @@ func TestMultiLockWaitsForALeaseToEnd(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// In any order, of any clients and on several servers: never two at a time, nobody stuck. RedissonMultiLockTest.test
-func TestMultiLockUnderLoad(t *testing.T) {
+// Members in any order, of any client and several servers: never two holders, and no deadlock.
+// RedissonMultiLockTest: test.
+func TestMulti_Load(t *testing.T) {
 	t.Parallel()
 	all := bundles(t, 3)
 	var clients [2][3]*Client
@@ -638,7 +615,7 @@ func TestMultiLockUnderLoad(t *testing.T) {
 			m := MultiLock(locks[mine[0]], locks[mine[1]])
 			work.Go(func() {
 				for range rounds {
-					err := Do(bg, m, AcquireOptions{WaitTime: WaitForever}, func(ctx context.Context) error {
+					err := Do(bg, m, forever, func(ctx context.Context) error {
 						for _, k := range mine {
 							if inside[k].Add(1) != 1 {
 								t.Errorf("two hold %d", k)
@@ -659,9 +636,9 @@ func TestMultiLockUnderLoad(t *testing.T) {
 	work.Wait()
 }
 
-// Processes know the servers of one lock by different addresses, so that they cannot agree on which comes first: each holds what
-// the next one waits for. All get it all the same, and soon.
-func TestMultiLockOfOneNameOnSeveralServers(t *testing.T) {
+// Processes that know the servers of one lock by different addresses cannot agree on an order, so
+// each holds what the next one waits for. All get the lock all the same, and soon.
+func TestMulti_OneNameOnSeveralServers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		orders          [][]int // of the servers, by process
@@ -722,8 +699,9 @@ func TestMultiLockOfOneNameOnSeveralServers(t *testing.T) {
 	}
 }
 
-// Locks of one name on several servers: by address, which is only a preference. Names are compared as Redis has them.
-func TestMultiLockOrderOfEqualNames(t *testing.T) {
+// Locks of one name on several servers are sorted by address. Names are compared as they are in
+// Redis.
+func TestMulti_OrderOfEqualNames(t *testing.T) {
 	t.Parallel()
 	at := func(rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 		t.Cleanup(func() { _ = rdb.Close() })

@@ -13,12 +13,13 @@ import (
 
 var running = []byte("running")
 
+// stored returns what Redis has beside the lock.
 func (b *bundle) stored(t testing.TB, name string) map[string]string {
 	t.Helper()
 	return b.fields(t, "{"+name+"}:record")
 }
 
-// A first try whose reply is lost, executed or not, is repeated; each step has happened once.
+// A lost reply is retried, whether Redis ran the script or not, and each step happens once.
 func TestOnce_LostReplies(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
@@ -49,13 +50,13 @@ func TestOnce_LostReplies(t *testing.T) {
 					}
 				}
 				wantRecord(t, once, "done")
-				await(t, "the reply was lost", rule.Hit())
+				await(t, "the reply to be lost", rule.Hit())
 			})
 		}
 	}
 }
 
-// look asks for the record as a caller does whom the queue refuses.
+// look asks for the record like a caller that the queue refuses.
 func look(c *Client, name string) (string, error) {
 	w := newWaiter(bg, c.engine, name, c.Once(name).lock.kind, newOwner(), AcquireOptions{})
 	w.entry = c.names.lock(name)
@@ -67,8 +68,8 @@ func look(c *Client, name string) (string, error) {
 	return "", err
 }
 
-// The answer to a replay may be lost as well.
-func TestOnce_ALostReplay(t *testing.T) {
+// A lost reply to a replay is retried.
+func TestOnce_LostReplay(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -76,14 +77,14 @@ func TestOnce_ALostReplay(t *testing.T) {
 	mustRecord(t, mustBegin(t, c.Once("a"), AcquireOptions{}), "done", time.Hour)
 	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.CutAfter)
 	wantRecord(t, c.Once("a"), "done")
-	await(t, "the reply was lost", rule.Hit())
-	eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+	await(t, "the reply to be lost", rule.Hit())
+	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 	wantRecord(t, c.Once("a"), "done")
 }
 
-// A ReleaseWith whose first try was lost does not take the loss of the lock for its own work: the record is there, or it was
-// not written.
-func TestOnce_ARecordThatIsNotThereIsNotClaimed(t *testing.T) {
+// A ReleaseWith that is retried does not mistake the loss of the lock for its own work, and reports
+// a record only if it wrote one.
+func TestOnce_UnwrittenRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -95,8 +96,8 @@ func TestOnce_ARecordThatIsNotThereIsNotClaimed(t *testing.T) {
 	b.wantStored(t, "a", "running", time.Hour)
 }
 
-// A record that has come and gone before the repeat was written nevertheless.
-func TestOnce_ARecordThatIsOverWasWritten(t *testing.T) {
+// A record that was written and expired before the retry counts as written.
+func TestOnce_ExpiredRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t, commandTimeout(patience))
@@ -106,9 +107,9 @@ func TestOnce_ARecordThatIsOverWasWritten(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
-// A holder that was paused beyond its lease does not know it. It neither overwrites nor deletes what the next one has, or
-// has left, whatever it does when it wakes up.
-func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
+// A holder that was paused beyond its lease neither overwrites nor deletes what the next holder has
+// or has left.
+func TestOnce_PausedHolder(t *testing.T) {
 	t.Parallel()
 	next := map[string]func(t *testing.T, o *Once) (check func(t *testing.T, b *bundle)){
 		"the next holds": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
@@ -136,9 +137,9 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 		},
 		"the next has died": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: 3 * time.Second})
-			await(t, "its lease is over", lease.Done())
+			await(t, "its lease to expire", lease.Done())
 			return func(t *testing.T, b *bundle) {
-				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+				eventually(t, "the lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
 				b.wantStored(t, "a", "running", time.Hour)
 			}
 		},
@@ -161,14 +162,14 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 						once = once.WithMarker(running, 50*time.Millisecond)
 					}
 					lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
-					eventually(t, "its lock is over, and its marker", func() bool {
+					eventually(t, "its lock and its marker to expire", func() bool {
 						return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0
 					})
 					check := take(t, b.client(t).Once("a"))
 					if wake == nil {
 						clock.move(time.Hour, time.Hour)
 						wantErr(t, "the late one", lease.Err(), ErrLockLost)
-						eventually(t, "its clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+						eventually(t, "its clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 					} else {
 						wantErr(t, "the late one", wake(lease), ErrLockLost)
 					}
@@ -179,8 +180,8 @@ func TestOnce_AHolderPausedBeyondItsLease(t *testing.T) {
 	}
 }
 
-// What a paused holder does with its own marker: a clean failure takes it away, a result comes too late.
-func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
+// A paused holder removes its own marker when it releases. Its record comes too late.
+func TestOnce_PausedHolderAndItsMarker(t *testing.T) {
 	t.Parallel()
 	for what, tc := range map[string]struct {
 		wake func(l *OnceLease) error
@@ -196,7 +197,7 @@ func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
 			defer b.forget(t, "a")
 			once := c.Once("a").WithMarker(running, time.Hour)
 			lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
-			eventually(t, "its lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "its lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
 			wantRecord(t, once, "running")
 			wantErr(t, "the late one", tc.wake(lease), ErrLockLost)
 			b.wantStored(t, "a", tc.left, time.Hour)
@@ -204,9 +205,9 @@ func TestOnce_AHolderPausedBeyondItsLeaseAndItsMarker(t *testing.T) {
 	}
 }
 
-// A try to acquire that arrives when all is over takes nothing while a record is there; otherwise what it takes, marker
-// included, is taken back.
-func TestOnce_AStrayAcquire(t *testing.T) {
+// A stray acquire takes nothing while there is a record. Otherwise what it takes is released,
+// marker included.
+func TestOnce_StrayAcquire(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		end   func(t *testing.T, b *bundle, l *OnceLease)
@@ -236,18 +237,18 @@ func TestOnce_AStrayAcquire(t *testing.T) {
 				t.Fatalf("%d clean-ups, want one for the hold", n)
 			}
 			stray.Release()
-			await(t, "the stray was executed", stray.Done())
+			await(t, "the stray to be executed", stray.Done())
 			if taken := len(b.fields(t, "a")) == 1; taken != tc.taken {
 				t.Errorf("the stray has taken the lock: %v", taken)
 			}
-			eventually(t, "the clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+			eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 			b.wantStored(t, "a", tc.left, time.Hour)
 		})
 	}
 }
 
-// Who waits in the process of a holder that fails gets the lock with a marker of its own.
-func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
+// A waiter in the process of a holder that fails gets the lock with a marker of its own.
+func TestOnce_NextHasItsOwnMarker(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -272,8 +273,8 @@ func TestOnce_TheNextHasItsOwnMarker(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
-// A ReleaseWith that arrives when all is over changes nothing for those who came later.
-func TestOnce_AStrayRecord(t *testing.T) {
+// A stray ReleaseWith changes nothing for later holders.
+func TestOnce_StrayRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t)
@@ -285,16 +286,16 @@ func TestOnce_AStrayRecord(t *testing.T) {
 	b.forget(t, "a")
 	next := mustBegin(t, once, AcquireOptions{})
 	stray.Release()
-	await(t, "the stray was executed", stray.Done())
+	await(t, "the stray to be executed", stray.Done())
 	b.wantCount(t, next.Lease, 1)
 	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).field})
 	mustRecord(t, next, "second", time.Hour)
 	b.wantStored(t, "a", "second", time.Hour)
 }
 
-// A caller that has left is granted the lock: nothing was done, so that its marker goes as well, even where the lock
-// is over before it can be freed.
-func TestOnce_AGrantForNobody(t *testing.T) {
+// A grant for a caller that has left is undone with its marker, because nothing ran, even if the
+// lock expires before.
+func TestOnce_CallerHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"in time": time.Hour, "over": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -305,26 +306,26 @@ func TestOnce_AGrantForNobody(t *testing.T) {
 			rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
 			ctx, cancel := context.WithCancel(bg)
 			result := acquireOnceAsync(ctx, once, AcquireOptions{LeaseTime: lease})
-			await(t, "Redis has granted it", rule.Hit())
+			await(t, "Redis to grant it", rule.Hit())
 			cancel()
-			if r := await(t, "the caller is let go", result); !errors.Is(r.err, context.Canceled) {
+			if r := await(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
 				t.Fatalf("Acquire: %+v", r)
 			}
 			if b.stored(t, "a")["record"] != "running" {
 				t.Fatal("there is no marker")
 			}
 			if name == "over" {
-				eventually(t, "the lock is over", func() bool { return len(b.fields(t, "a")) == 0 })
+				eventually(t, "the lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
 			}
 			rule.Release()
-			eventually(t, "lock and marker are gone", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+			eventually(t, "the lock and the marker to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 		})
 	}
 }
 
-// A waiter is granted the lock by a question that was on its way for long, and has been given a record in the meantime: the
-// record it is, and the grant is undone.
-func TestOnce_AGrantAfterARecord(t *testing.T) {
+// A waiter whose late attempt is granted after it was given a record returns the record, and the
+// grant is undone.
+func TestOnce_GrantAfterTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(patience))
@@ -332,16 +333,16 @@ func TestOnce_AGrantAfterARecord(t *testing.T) {
 	lease := mustBegin(t, once, AcquireOptions{})
 	late := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
 	waiter := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
-	await(t, "the waiter asks", late.Hit())
+	await(t, "the waiter to ask", late.Hit())
 	mustRecord(t, lease, "done", time.Hour)
 	b.forget(t, "a")
 	late.Release()
 	wantAll(t, []<-chan outcome{waiter}, "done")
-	eventually(t, "lock and marker are gone", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+	eventually(t, "the lock and the marker to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 }
 
-// Redis is not to be reached when the holder is done: its record is left as soon as it is back.
-func TestOnce_ARecordIsLeftLater(t *testing.T) {
+// If Redis is away when the holder is done, its record is written as soon as Redis is back.
+func TestOnce_RecordLeftLater(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
@@ -355,12 +356,12 @@ func TestOnce_ARecordIsLeftLater(t *testing.T) {
 	}
 	proxy.Restore()
 	wantAll(t, []<-chan outcome{waiter}, "done")
-	eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 	b.wantStored(t, "a", "done", time.Hour)
 }
 
-// Redis will not have the record: the lock goes at once all the same, and a marker stays.
-func TestOnce_ARecordThatRedisRefuses(t *testing.T) {
+// If Redis refuses the record, the lock is released at once all the same, and a marker stays.
+func TestOnce_RecordRefused(t *testing.T) {
 	t.Parallel()
 	for name, marker := range map[string]string{"marker": "running", "no marker": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -378,14 +379,14 @@ func TestOnce_ARecordThatRedisRefuses(t *testing.T) {
 			if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
 				t.Errorf("ReleaseWith on a full Redis: %v", err)
 			}
-			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 			b.rdb.ConfigSet(bg, "maxmemory", "0")
 			b.wantStored(t, "a", marker, time.Hour)
 		})
 	}
 }
 
-// A key that holds something else is left as it is.
+// A record key of another type stays as it is.
 func TestOnce_WrongKind(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -394,14 +395,14 @@ func TestOnce_WrongKind(t *testing.T) {
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{LeaseTime: time.Hour})
 	b.rdb.Set(bg, "{a}:record", "something else", 0)
 	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrWrongKind)
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{WaitTime: patience}).err, ErrWrongKind)
 	if v := b.rdb.Get(bg, "{a}:record").Val(); v != "something else" {
 		t.Errorf("the key is %q now", v)
 	}
 }
 
-// With Redis down, all who wait hear it at once.
+// When Redis goes down all waiters are told at once.
 func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -411,7 +412,7 @@ func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	commands := counter(proxy, runs())
 	proxy.Cut()
 	for _, w := range waiters {
-		if r := await(t, "a waiter is told", w); r.err == nil || errors.Is(r.err, ErrNotAcquired) {
+		if r := await(t, "a waiter to be told", w); r.err == nil || errors.Is(r.err, ErrNotAcquired) {
 			t.Fatalf("a waiter has got %+v", r)
 		}
 	}
@@ -422,8 +423,8 @@ func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// An inner level's record is there at once, seen by nobody before the last level has gone, and stays, unless an outer one
-// leaves its own.
+// The record of an inner level is written at once, seen when the last level is released, and
+// replaced by the record of an outer one.
 func TestOnce_Levels(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -432,7 +433,7 @@ func TestOnce_Levels(t *testing.T) {
 	}{
 		"release": {func(t *testing.T, outer *OnceLease) { mustRelease(t, outer) }, "inner"},
 		"record":  {func(t *testing.T, outer *OnceLease) { mustRecord(t, outer, "outer", time.Minute) }, "outer"},
-		"loss":    {func(t *testing.T, outer *OnceLease) { await(t, "it runs out", outer.Done()) }, "inner"},
+		"loss":    {func(t *testing.T, outer *OnceLease) { await(t, "it to run out", outer.Done()) }, "inner"},
 	} {
 		for _, marker := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, marker %v", name, marker), func(t *testing.T) {
@@ -464,7 +465,7 @@ func TestOnce_Levels(t *testing.T) {
 					mustRelease(t, again.lease)
 				}
 				tc.end(t, outer)
-				eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+				eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 				b.wantStored(t, "a", tc.want, time.Minute)
 				wantRecord(t, once, tc.want)
 			})
@@ -472,8 +473,8 @@ func TestOnce_Levels(t *testing.T) {
 	}
 }
 
-// An inner level's record is written once: what has become of it since is not undone by the outer level.
-func TestOnce_AnInnerRecordIsWrittenOnce(t *testing.T) {
+// The record of an inner level is written once: the outer level does not restore it.
+func TestOnce_InnerRecordWrittenOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
@@ -485,8 +486,8 @@ func TestOnce_AnInnerRecordIsWrittenOnce(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
-// An inner level's record whose writing failed goes with the next level.
-func TestOnce_AnInnerRecordIsCarriedOn(t *testing.T) {
+// A record of an inner level that could not be written goes with the next level.
+func TestOnce_InnerRecordCarriedOn(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
@@ -501,7 +502,8 @@ func TestOnce_AnInnerRecordIsCarriedOn(t *testing.T) {
 	b.wantStored(t, "a", "inner", time.Hour)
 }
 
-// Levels that are released at the same time: whoever is the last to reach Redis frees the lock, and the record is left.
+// When two levels are released at the same time, the last one to reach Redis frees the lock, and
+// the record stays.
 func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -510,10 +512,9 @@ func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 	for range 50 {
 		outer := mustBegin(t, once, AcquireOptions{})
 		inner := acquireOnce(outer.Context(), once, AcquireOptions{})
-		other := make(chan error, 1)
-		go func() { other <- outer.Release(bg) }()
+		other := releaseAsync(outer)
 		mustRecord(t, inner.lease, "done", time.Hour)
-		if err := await(t, "the other level is released", other); err != nil {
+		if err := await(t, "the other level to be released", other); err != nil {
 			t.Fatal(err)
 		}
 		b.wantStored(t, "a", "done", time.Hour)
@@ -521,18 +522,19 @@ func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A client that is closed with the lock held leaves the marker: what the holder does is not known.
+// Closing a client that holds the lock leaves the marker, because what the holder does is not
+// known.
 func TestOnce_Close(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := newLooseClient(t, b.srv.Client(t))
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{})
-	waiter := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: WaitForever})
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	waiter := acquireOnceAsync(bg, c.Once("a"), forever)
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	if err := c.Close(soon(t, 20*time.Millisecond)); err == nil {
 		t.Error("Close has not noticed the holder")
 	}
-	wantErr(t, "the waiter", await(t, "the waiter is let go", waiter).err, ErrClosed)
+	wantErr(t, "the waiter", await(t, "the waiter to be let go", waiter).err, ErrClosed)
 	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrClosed)
 	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{}).err, ErrClosed)
 	b.wantStored(t, "a", "running", time.Hour)
@@ -572,17 +574,15 @@ func TestOnce_Refused(t *testing.T) {
 		"a fair lock":  c.FairLock("b"),
 		"a write lock": c.ReadWriteLock("b").Write(),
 	} {
-		other, err := l.Acquire(bg, AcquireOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := mustTake(t, bg, l, AcquireOptions{})
 		wantErr(t, name, (&OnceLease{other}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 		mustRelease(t, other)
 	}
 	wantErr(t, "after the release", lease.ReleaseWith(bg, []byte("x"), time.Hour), ErrReleased)
 }
 
-// In a cluster lock and record are in one slot; names for which they cannot be are refused before anything is sent.
+// In a cluster lock and record are in one slot. Names that do not allow it are refused before
+// anything is sent.
 func TestOnce_ClusterNames(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -596,7 +596,7 @@ func TestOnce_ClusterNames(t *testing.T) {
 	}
 }
 
-// What an Observer is told: a record is not the lock.
+// For an observer a record is not the lock.
 func TestOnce_Observer(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -623,17 +623,11 @@ func TestOnce_Observer(t *testing.T) {
 	}
 }
 
-// A cluster takes the scripts: lock and record are in one slot, and are announced there.
+// Scripts, record and messages work in a cluster.
 func TestOnce_Cluster(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t, "cluster-enabled yes", fmt.Sprintf("cluster-port %d", freePort(t)))
+	srv := startClusterOfOne(t)
 	b := &bundle{srv: srv, rdb: srv.Client(t)}
-	if err := b.rdb.Do(bg, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the cluster is up", func() bool {
-		return b.rdb.Set(bg, "up", 1, 0).Err() == nil && b.rdb.Del(bg, "up").Err() == nil
-	})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
 	t.Cleanup(func() { _ = cluster.Close() })
 	c := b.clientOn(t, cluster)

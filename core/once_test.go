@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -32,7 +31,7 @@ func acquireOnceAsync(ctx context.Context, o *Once, opts AcquireOptions) <-chan 
 	return result
 }
 
-// mustBegin takes the lock of a Once, for a new owner.
+// mustBegin acquires the lock of a Once for a new owner.
 func mustBegin(t testing.TB, o *Once, opts AcquireOptions) *OnceLease {
 	t.Helper()
 	r := acquireOnce(bg, o, opts)
@@ -57,7 +56,7 @@ func wantRecord(t testing.TB, o *Once, want string) {
 	}
 }
 
-// wantBusy checks that somebody holds the lock.
+// wantBusy checks that the lock is held.
 func wantBusy(t testing.TB, o *Once) {
 	t.Helper()
 	if r := acquireOnce(bg, o, AcquireOptions{}); !errors.Is(r.err, ErrNotAcquired) || r.lease != nil || r.record != "" {
@@ -65,7 +64,8 @@ func wantBusy(t testing.TB, o *Once) {
 	}
 }
 
-// wantStored checks what is in Redis beside the lock, which nobody holds; forget ends it.
+// wantStored checks what is in Redis beside the lock, which must be free. A test calls forget at
+// its end.
 func (b *bundle) wantStored(t testing.TB, name, want string, ttl time.Duration) {
 	t.Helper()
 	b.wantFields(t, name, nil)
@@ -85,64 +85,7 @@ func (b *bundle) forget(t testing.TB, name string) {
 	}
 }
 
-func contractRecord(t *testing.T, rdb *redis.Client) {
-	c, b := contractClient(t, rdb)
-	other, _ := contractClient(t, rdb)
-	defer b.forget(t, "a")
-	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
-	if lease.Name() != "a" || c.Once("a").Name() != "a" {
-		t.Errorf("names %q, %q", lease.Name(), c.Once("a").Name())
-	}
-	wantBusy(t, other.Once("a"))
-	mustRelease(t, lease)
-	lease = mustBegin(t, other.Once("a"), AcquireOptions{LeaseTime: time.Minute})
-	mustRecord(t, lease, "done\x00\xff", time.Hour)
-	b.wantStored(t, "a", "done\x00\xff", time.Hour)
-	wantRecord(t, c.Once("a"), "done\x00\xff")
-	wantRecord(t, other.Once("a").WithMarker([]byte("running"), time.Hour), "done\x00\xff")
-	b.wantStored(t, "a", "done\x00\xff", time.Hour)
-	wantErr(t, "a second release", lease.ReleaseWith(bg, []byte("again"), time.Hour), ErrReleased)
-
-	b.forget(t, "a")
-	lease = mustBegin(t, c.Once("a"), AcquireOptions{})
-	mustRecord(t, lease, "short", time.Millisecond)
-	eventually(t, "the record is over", func() bool {
-		r := acquireOnce(bg, c.Once("a"), AcquireOptions{})
-		if r.lease != nil {
-			mustRelease(t, r.lease)
-		}
-		return r.lease != nil
-	})
-}
-
-func contractMarker(t *testing.T, rdb *redis.Client) {
-	c, b := contractClient(t, rdb)
-	other, _ := contractClient(t, rdb)
-	defer b.forget(t, "a")
-	once := c.Once("a").WithMarker([]byte("running"), time.Hour)
-
-	lease := mustBegin(t, once, AcquireOptions{})
-	wantBusy(t, other.Once("a"))
-	wantBusy(t, once)
-	mustRelease(t, lease)
-	b.wantStored(t, "a", "", 0)
-
-	lease = mustBegin(t, once, AcquireOptions{})
-	mustRecord(t, lease, "done", time.Minute)
-	b.wantStored(t, "a", "done", time.Minute)
-	wantRecord(t, other.Once("a"), "done")
-	b.forget(t, "a")
-
-	lease = mustBegin(t, once, AcquireOptions{LeaseTime: 3 * time.Second})
-	r := acquireOnce(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
-	if r.record != "running" || r.err != nil {
-		t.Errorf("after a loss: %+v, want the marker", r)
-	}
-	wantErr(t, "the result that comes too late", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
-	b.wantStored(t, "a", "running", time.Hour)
-}
-
-// A first run costs two round trips and a replay one, which takes no lock.
+// A first run costs two round trips. A replay costs one, and takes no lock.
 func TestOnce_RoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, marker := range []bool{false, true} {
@@ -177,9 +120,9 @@ func TestOnce_RoundTrips(t *testing.T) {
 	}
 }
 
-// Those who wait in the holder's process get the record from the holder, without a command. The message about the release, which
-// comes to this process as well, and here before the reply, has nobody ask either.
-func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
+// Waiters in the holder's process get the record from the holder, without a command, even if the
+// message about the release comes before the reply.
+func TestOnce_WaitersOfTheHoldersProcess(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never), commandTimeout(patience))
@@ -193,8 +136,8 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	released := make(chan error, 1)
 	before := wakesOf(c, "a")
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
-	await(t, "Redis has the record", rule.Hit())
-	eventually(t, "the message is here, and the first waiter has looked at it", func() bool {
+	await(t, "Redis to have the record", rule.Hit())
+	eventually(t, "the first waiter to see the message", func() bool {
 		e := c.names.lock("a")
 		defer e.unlock()
 		first := e.queue.Waiters()[0]
@@ -203,7 +146,7 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	})
 	waiters = append(waiters, waitForRecord(t, c, once, 10)...)
 	rule.Release()
-	if err := await(t, "ReleaseWith returns", released); err != nil {
+	if err := await(t, "ReleaseWith to return", released); err != nil {
 		t.Fatal(err)
 	}
 	wantAll(t, waiters, "done")
@@ -216,17 +159,17 @@ func TestOnce_TheHolderTellsItsOwnProcess(t *testing.T) {
 	lease = mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
 	rule = proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
-	await(t, "Redis has the record", rule.Hit())
-	b.forget(t, "a") // whoever asks gets the lock
+	await(t, "Redis to have the record", rule.Hit())
+	b.forget(t, "a") // another attempt would get the lock
 	waiters = waitForRecord(t, c, once, 10)
 	rule.Release()
-	if err := await(t, "ReleaseWith returns", released); err != nil {
+	if err := await(t, "ReleaseWith to return", released); err != nil {
 		t.Fatal(err)
 	}
 	wantAll(t, waiters, "done")
 }
 
-// waitForRecord has callers wait for a lock that is held, behind those who do already.
+// waitForRecord adds n waiters for a held lock.
 func waitForRecord(t *testing.T, c *Client, once *Once, n int) (waiters []<-chan outcome) {
 	t.Helper()
 	return waitForRecordWith(t, c, once, n, WaitForever)
@@ -238,21 +181,21 @@ func waitForRecordWith(t *testing.T, c *Client, once *Once, n int, wait time.Dur
 	for range n {
 		waiters = append(waiters, acquireOnceAsync(bg, once, AcquireOptions{WaitTime: wait, LeaseTime: time.Hour}))
 	}
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == all })
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == all })
 	return waiters
 }
 
 func wantAll(t *testing.T, waiters []<-chan outcome, want string) {
 	t.Helper()
 	for _, w := range waiters {
-		if r := await(t, "a waiter is told", w); r.err != nil || r.record != want {
+		if r := await(t, "a waiter to be told", w); r.err != nil || r.record != want {
 			t.Fatalf("a waiter has got %+v, want the record %q", r, want)
 		}
 	}
 }
 
-// Those who wait in another process get the record by one message and one question.
-func TestOnce_OneQuestionForAllWaiters(t *testing.T) {
+// Waiters in another process get the record by one message and one command.
+func TestOnce_WaitersOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	holder := b.client(t)
@@ -269,7 +212,7 @@ func TestOnce_OneQuestionForAllWaiters(t *testing.T) {
 	}
 }
 
-// What waiters have got is theirs to change.
+// Each caller may change the record that it gets.
 func TestOnce_EachHasItsOwnCopy(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -288,7 +231,7 @@ func TestOnce_EachHasItsOwnCopy(t *testing.T) {
 	wantRecord(t, c.Once("a"), "done")
 }
 
-// Callers who do not want to wait, or may not, get a record also while others of their process are asking for it.
+// Callers that do not wait get a record also while others of their process are asking for it.
 func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -299,10 +242,10 @@ func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 
 	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
 	first := acquireOnceAsync(bg, once, AcquireOptions{})
-	await(t, "the first asks", rule.Hit())
+	await(t, "the first to ask", rule.Hit())
 	wantRecord(t, once, "done")
 	second := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
-	eventually(t, "the second waits", func() bool { return c.Stats().Waiting == 2 })
+	eventually(t, "the second to wait", func() bool { return c.Stats().Waiting == 2 })
 	if r := acquireOnce(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1}); r.record != "done" {
 		t.Errorf("one too many: %+v", r)
 	}
@@ -321,37 +264,34 @@ func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 	wantAll(t, waiters, "done")
 }
 
-// Who waits for the plain lock of the same name gets the lock, and not the record.
-func TestOnce_ALockKnowsNoRecords(t *testing.T) {
+// A waiter for the plain lock of the same name gets the lock, and not the record.
+func TestOnce_PlainLock(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
 	defer b.forget(t, "a")
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 	plain := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	waiters := append(waitOneMore(t, c, 2), waitOneMore(t, c, 3)...)
 	mustRecord(t, lease, "done", time.Hour)
 	wantAll(t, waiters, "done")
-	r := await(t, "the lock is handed on", plain)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	next := mustGet(t, "the waiter to be handed the lock", plain)
 	wantBusy(t, c.Once("a")) // the lock comes first
-	wantErr(t, "ReleaseWith of a plain lock", (&OnceLease{r.lease}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
-	mustRelease(t, r.lease)
+	wantErr(t, "ReleaseWith of a plain lock", (&OnceLease{next}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
+	mustRelease(t, next)
 	wantRecord(t, c.Once("a"), "done")
 }
 
 func waitOneMore(t *testing.T, c *Client, total int) []<-chan outcome {
 	t.Helper()
 	w := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == total })
+	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == total })
 	return []<-chan outcome{w}
 }
 
-// A clean failure passes the lock on: the next waiter runs, and its record goes to the rest.
-func TestOnce_AFailureHandsTheLockOn(t *testing.T) {
+// When a holder fails the next waiter runs, and the rest gets its record.
+func TestOnce_Failure(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	defer b.forget(t, "a")

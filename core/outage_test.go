@@ -2,15 +2,190 @@ package core
 
 import (
 	"context"
+	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// retrying counts the questions that a caller that waits for ever asks in vain.
+// An absence makes Redis refuse a number of scripts without running them.
+type absence struct {
+	begin   func()
+	refused func() int
+}
+
+const refusals = 3
+
+var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
+	"no connection": func(b *bundle, t *testing.T) (*Client, *absence) {
+		b.loadScripts(t)
+		d := &downtime{}
+		proxy := b.srv.Proxy(t)
+		rdb := proxy.ClientWith(t, func(o *redis.Options) {
+			o.Dialer, o.DialerRetries = d.dial, 1
+			o.PoolSize = 1 // then the library returns an old dial error until it has dialed again by itself
+		})
+		rdb.AddHook(d)
+		return b.clientOn(t, rdb, pollInterval(time.Hour)), &absence{
+			begin: func() {
+				d.left.Store(refusals)
+				proxy.Cut()
+				proxy.Restore()
+			},
+			refused: func() int { return int(refusals - d.left.Load()) },
+		}
+	},
+	"a master that has become a replica": func(b *bundle, t *testing.T) (*Client, *absence) {
+		c, proxy := b.proxied(t, pollInterval(time.Hour))
+		return c, refuseBy(proxy, "-READONLY You can't write against a read only replica.\r\n")
+	},
+	"a cluster without a master": func(b *bundle, t *testing.T) (*Client, *absence) {
+		c, proxy := b.proxied(t, pollInterval(time.Hour))
+		return c, refuseBy(proxy, "-CLUSTERDOWN The cluster is down\r\n")
+	},
+}
+
+// A downtime refuses connections until a number of commands has failed.
+type downtime struct{ left atomic.Int32 }
+
+func (d *downtime) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if d.left.Load() > 0 {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, addr)
+}
+
+func (d *downtime) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *downtime) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if redisop.IsDial(err) && strings.HasPrefix(cmd.Name(), "eval") {
+			d.left.Add(-1)
+		}
+		return err
+	}
+}
+
+func (d *downtime) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// refuseBy is an absence that answers scripts with an error.
+func refuseBy(proxy *redistest.Proxy, reply string) *absence {
+	left := new(atomic.Int32)
+	return &absence{
+		begin: func() {
+			left.Store(refusals)
+			proxy.OnEvery(func(args []string) bool { return runs()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(reply))
+		},
+		refused: func() int { return int(refusals - max(0, left.Load())) },
+	}
+}
+
+// Releases and extensions are retried until Redis takes them. Acquire fails at once while Redis is
+// away.
+func TestRedisIsAwayForAMoment(t *testing.T) {
+	t.Parallel()
+	for name, outageOf := range outages {
+		for what, test := range map[string]func(t *testing.T, b *bundle, c *Client, o *absence){
+			"release": func(t *testing.T, b *bundle, c *Client, o *absence) {
+				lease := mustAcquire(t, c, "a", AcquireOptions{})
+				o.begin()
+				mustRelease(t, lease)
+				b.wantFree(t, "a")
+			},
+			"release of a level": func(t *testing.T, b *bundle, c *Client, o *absence) {
+				outer := mustAcquire(t, c, "a", AcquireOptions{})
+				inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+				o.begin()
+				mustRelease(t, inner)
+				wantCount(t, outer.Context(), c.Lock("a"), 1)
+				mustRelease(t, outer)
+			},
+			"release with a record": func(t *testing.T, b *bundle, c *Client, o *absence) {
+				lease := mustBegin(t, c.Once("a"), AcquireOptions{})
+				o.begin()
+				if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if r := acquireOnce(bg, c.Once("a"), AcquireOptions{}); r.record != "done" {
+					t.Errorf("the record is %+v", r)
+				}
+				b.rdb.FlushAll(bg)
+			},
+			"hand-over": func(t *testing.T, b *bundle, c *Client, o *absence) {
+				lease := mustAcquire(t, c, "a", AcquireOptions{})
+				waiting := acquireAsync(bg, c.Lock("a"), forever)
+				eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
+					e := c.names.lock("a")
+					defer e.unlock()
+					return e.queue.Len() == 1 && e.firstSleepsLocked()
+				})
+				o.begin()
+				mustRelease(t, lease)
+				mustRelease(t, mustGet(t, "the waiter to be handed the lock", waiting))
+			},
+			"extension": func(t *testing.T, b *bundle, c *Client, o *absence) {
+				lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+				o.begin()
+				if err := lease.Extend(bg, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				mustRelease(t, lease)
+			},
+			"acquire": func(t *testing.T, b *bundle, c *Client, o *absence) {
+				mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+				o.begin()
+				for i := range refusals {
+					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
+					if n := o.refused(); err == nil || n != i+1 {
+						t.Fatalf("Acquire %d: %v, %v, after %d refusals", i+1, lease, err, n)
+					}
+				}
+				eventually(t, "Redis to be back", func() bool {
+					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+					return err == nil && lease.Release(bg) == nil
+				})
+			},
+		} {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				b := newBundle(t)
+				c, o := outageOf(b, t)
+				test(t, b, c, o)
+				if n := o.refused(); n < refusals {
+					t.Errorf("%d commands were refused, want %d at least", n, refusals)
+				}
+			})
+		}
+	}
+}
+
+// A release fails after CommandTimeout, and goes on in the background.
+func TestRedisStaysAway(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const timeout = time.Second
+	c, proxy := b.proxied(t, commandTimeout(timeout))
+	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	rule := proxy.OnEvery(runs(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
+	began := time.Now()
+	err := lease.Release(bg)
+	if took := time.Since(began); !redisop.HasCode(err, "READONLY") || took < timeout/2 {
+		t.Errorf("Release: %v after %s", err, took)
+	}
+	rule.Remove()
+	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
+}
+
+// retrying counts the failed attempts of callers that wait for ever.
 func retrying(n *atomic.Int64) func(*Options) {
 	return func(o *Options) {
 		o.Observer.Retrying = func(_ context.Context, e Event) {
@@ -21,61 +196,35 @@ func retrying(n *atomic.Int64) func(*Options) {
 	}
 }
 
-// mustBe fails the test unless a lock was acquired.
-func mustBe(t testing.TB, r acquired) *Lease {
-	t.Helper()
-	if r.err != nil {
-		t.Fatalf("Acquire: %v", r.err)
-	}
-	return r.lease
-}
-
-// A caller that waits for ever waits through an outage, whether it came before or during it.
+// A caller that waits for ever outlasts an outage, whether it came before or during it.
 func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 	t.Parallel()
-	for name, kind := range allKinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			var retries atomic.Int64
-			c, proxy := b.proxied(t, retrying(&retries), commandTimeout(time.Second))
-			lock, blocks := kind.lock, kind.lock
-			if name == "read" {
-				blocks = allKinds["write"].lock
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
+		b := newBundle(t)
+		var retries atomic.Int64
+		c, proxy := b.proxied(t, retrying(&retries), commandTimeout(time.Second))
+		holder := mustTake(t, bg, kind.rival(b.client(t), "a"), AcquireOptions{})
+		before := acquireAsync(bg, kind.lock(c, "a"), forever)
+		eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+		proxy.Cut()
+		during := merge(acquireAsync(bg, kind.lock(c, "b"), forever), acquireAsync(bg, kind.lock(c, "b"), forever))
+		eventually(t, "four retries", func() bool { return retries.Load() >= 4 })
+		for what, wait := range map[string]time.Duration{"does not wait": 0, "waits for a while": time.Minute} {
+			_, err := kind.lock(c, "b").Acquire(bg, AcquireOptions{WaitTime: wait})
+			if f := faultOf(err); f == nil || !f.Heals {
+				t.Errorf("one that %s: %v, want the trouble with Redis", what, err)
 			}
-			holder := mustTake(t, bg, blocks(b.client(t), "a"), AcquireOptions{})
-			forever := AcquireOptions{WaitTime: WaitForever}
-			before := acquireAsync(bg, lock(c, "a"), forever)
-			eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
-			proxy.Cut()
-			during := acquireAsync(bg, lock(c, "b"), forever)
-			behind := acquireAsync(bg, lock(c, "b"), forever)
-			eventually(t, "they ask in vain, and again", func() bool { return retries.Load() >= 4 })
-			for what, wait := range map[string]time.Duration{"does not wait": 0, "waits for a while": time.Minute} {
-				_, err := lock(c, "b").Acquire(bg, AcquireOptions{WaitTime: wait})
-				if f := faultOf(err); f == nil || !f.Heals {
-					t.Errorf("one that %s: %v, want the trouble with Redis", what, err)
-				}
-			}
-			mustRelease(t, holder) // its message is missed
-			proxy.Restore()
-			mustRelease(t, mustGet(t, "the one that waited", before))
-			for range 2 { // in either order
-				select {
-				case r := <-during:
-					mustRelease(t, mustBe(t, r))
-				case r := <-behind:
-					mustRelease(t, mustBe(t, r))
-				case <-time.After(patience):
-					t.Fatal("timed out waiting for those that came during the outage")
-				}
-			}
-		})
-	}
+		}
+		mustRelease(t, holder) // its message is missed
+		proxy.Restore()
+		mustRelease(t, mustGet(t, "the waiter that came before the outage", before))
+		for range 2 {
+			mustRelease(t, mustGet(t, "those that came during the outage", during))
+		}
+	})
 }
 
-// What Redis answers may pass, or not: a caller that waits for ever waits for the one, and is told of
-// the other at once.
+// A caller that waits for ever retries after an error that may pass, and returns any other at once.
 func TestWaitForever_Replies(t *testing.T) {
 	t.Parallel()
 	for reply, passes := range map[string]bool{
@@ -105,22 +254,22 @@ func TestWaitForever_Replies(t *testing.T) {
 			}
 			c, proxy := b.proxied(t, retrying(&retries), commandTimeout(timeout))
 			rule := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith("-"+reply+"\r\n"))
-			result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+			result := acquireAsync(bg, c.Lock("a"), forever)
 			if !passes {
-				r := await(t, "it is told", result)
+				r := await(t, "the caller to be told", result)
 				if r.err == nil || retries.Load() != 0 {
 					t.Fatalf("%v after %d retries", r.err, retries.Load())
 				}
 				return
 			}
-			eventually(t, "it asks again", func() bool { return retries.Load() >= 3 })
+			eventually(t, "a retry", func() bool { return retries.Load() >= 3 })
 			rule.Remove()
-			mustRelease(t, mustGet(t, "it", result))
+			mustRelease(t, mustGet(t, "the waiter", result))
 		})
 	}
 }
 
-// Its context ends the wait in an outage too, and so does Close.
+// The end of its context ends the wait during an outage, and so does Close.
 func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -129,18 +278,16 @@ func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	c := newLooseClient(t, proxy.Client(t), retrying(&retries), commandTimeout(200*time.Millisecond))
 	proxy.Cut()
 	ctx, cancel := context.WithCancel(bg)
-	leaving := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-	staying := acquireAsync(bg, c.Lock("b"), AcquireOptions{WaitTime: WaitForever})
-	eventually(t, "they ask again", func() bool { return retries.Load() >= 4 })
+	leaving := acquireAsync(ctx, c.Lock("a"), forever)
+	staying := acquireAsync(bg, c.Lock("b"), forever)
+	eventually(t, "retries", func() bool { return retries.Load() >= 4 })
 	cancel()
-	wantErr(t, "the one whose context ends", await(t, "it leaves", leaving).err, context.Canceled)
-	if err := c.Close(bg); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	wantErr(t, "the other one", await(t, "it ends", staying).err, ErrClosed)
+	wantErr(t, "the one whose context ends", await(t, "it to leave", leaving).err, context.Canceled)
+	mustClose(t, c)
+	wantErr(t, "the other one", await(t, "it to end", staying).err, ErrClosed)
 }
 
-// Several locks as one wait through an outage as well, of the first server and of another.
+// A MultiLock outlasts an outage of the first server and of another one.
 func TestWaitForever_SeveralLocks(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []string{"a", "b"} {
@@ -157,19 +304,19 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 			here := up.client(t)
 			proxy.Cut()
 			other := map[string]string{"a": "b", "b": "a"}[cut]
-			result := acquireAsync(bg, MultiLock(here.Lock(other), away.Lock(cut)), AcquireOptions{WaitTime: WaitForever})
-			eventually(t, "it asks again", func() bool { return retries.Load()+refused.Load() >= 4 })
+			result := acquireAsync(bg, MultiLock(here.Lock(other), away.Lock(cut)), forever)
+			eventually(t, "a retry", func() bool { return retries.Load()+refused.Load() >= 4 })
 			_, err := MultiLock(here.Lock("c"), away.Lock("d")).Acquire(bg, AcquireOptions{WaitTime: time.Minute})
 			if f := faultOf(err); f == nil || !f.Heals {
 				t.Errorf("one that waits for a minute: %v, want the trouble with Redis", err)
 			}
 			proxy.Restore()
-			mustRelease(t, mustGet(t, "all of them", result))
+			mustRelease(t, mustGet(t, "all the locks", result))
 		})
 	}
 }
 
-// What waiting cannot heal ends the wait for several locks at once.
+// Errors that waiting cannot heal end the wait for several locks at once.
 func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	const denied = "-NOPERM User limited has no permissions to run the 'evalsha' command\r\n"
@@ -195,7 +342,7 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 		"no permission for two of three":   {bg, RedLock(members...), "NOPERM"},
 		"the write side beside a reader's": {read.Context(), MultiLock(rw.Write(), c.Lock("b")), ErrUpgrade.Error()},
 	} {
-		r := await(t, what, acquireAsync(test.ctx, test.lock, AcquireOptions{WaitTime: WaitForever}))
+		r := await(t, what, acquireAsync(test.ctx, test.lock, forever))
 		if r.err == nil || !strings.Contains(r.err.Error(), strings.TrimPrefix(test.want, "reqlock: ")) {
 			t.Errorf("%s: %v, want %s", what, r.err, test.want)
 		}

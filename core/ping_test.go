@@ -39,7 +39,7 @@ func wantPing(t *testing.T, c *Client, says ...string) {
 	}
 }
 
-// It leaves nothing: the client that is made by the bundle makes sure of that.
+// Ping leaves nothing in Redis, and observers do not hear of it.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -54,7 +54,7 @@ func TestPing(t *testing.T) {
 		b.rdb.ScriptFlush(bg)
 		wantPing(t, c)
 		if len(events) > 0 {
-			t.Errorf("an observer is told of %q", events)
+			t.Errorf("an observer heard of %q", events)
 		}
 	}
 	if n := b.rdb.Exists(bg, "reqlock:ping").Val(); n != 0 {
@@ -62,7 +62,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// Without any of what docs/operations.md grants, Ping says which rule is missing.
+// Ping names each rule of docs/operations.md that the user lacks.
 func TestPing_MissingPermission(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -106,7 +106,7 @@ func TestPing_MissingPermission(t *testing.T) {
 	wantPing(t, none, "ACL SETUSER orders +publish +hset &redisson_lock__channel:* (")
 }
 
-// The other ways to publish need permissions of their own.
+// Sharded channels need permissions of their own.
 func TestPing_ShardedPermissions(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -132,55 +132,17 @@ func TestPing_NameMapper(t *testing.T) {
 
 func TestPing_WhatIsWrong(t *testing.T) {
 	t.Parallel()
-	config := func(t *testing.T, b *bundle, args ...any) {
-		t.Helper()
-		if err := b.rdb.Do(bg, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, test := range map[string]struct {
-		breaks func(t *testing.T, b *bundle)
-		mends  func(t *testing.T, b *bundle)
-		says   []string
-	}{
-		"out of memory": {
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "maxmemory", 1) },
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "maxmemory", 0) },
-			[]string{"Redis is out of memory: OOM", "raise maxmemory"},
-		},
-		"a replica": {
-			func(t *testing.T, b *bundle) { config(t, b, "REPLICAOF", "127.0.0.1", 1) },
-			func(t *testing.T, b *bundle) { config(t, b, "REPLICAOF", "NO", "ONE") },
-			[]string{"Redis is a read-only replica: READONLY", "connect to the master"},
-		},
-		"no replicas": {
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "min-replicas-to-write", 1) },
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "min-replicas-to-write", 0) },
-			[]string{"too few replicas: NOREPLICAS", "min-replicas-to-write"},
-		},
-		"a password": {
-			func(t *testing.T, b *bundle) {
-				config(t, b, "CONFIG", "SET", "requirepass", "secret")
-				config(t, b, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-			},
-			func(t *testing.T, b *bundle) { config(t, b, "CONFIG", "SET", "requirepass", "") },
-			[]string{"refuses the user name or the password: NOAUTH", "correct Username and Password"},
-		},
-		"a stopped Redis": {
-			func(t *testing.T, b *bundle) { b.srv.Kill(t) },
-			func(t *testing.T, b *bundle) { b.srv.Restart(t) },
-			[]string{"Redis cannot be reached: dial tcp", "start Redis"},
-		},
-	} {
+	for name, fault := range redisFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
+			setLimited(t, b)
 			c := b.client(t)
 			wantPing(t, c)
-			test.breaks(t, b)
-			wantPing(t, c, test.says...)
-			test.mends(t, b)
-			eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+			fault.breaks(t, b)
+			wantPing(t, c, fault.ping...)
+			fault.mends(t, b)
+			eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 		})
 	}
 }
@@ -206,17 +168,17 @@ func TestPing_NoAnswer(t *testing.T) {
 	defer cancel()
 	wantErr(t, "Ping with a short deadline", c.Ping(ctx), context.DeadlineExceeded)
 	proxy.Restore()
-	eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+	eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 }
 
-// Redis answers the scripts of locks, but not a command that Ping tries beside them.
+// Redis answers the scripts, but not a command that Ping tries beside them.
 func TestPing_NoAnswerToCommands(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	for _, command := range []string{"HKEYS", "SUBSCRIBE"} {
 		c, proxy := b.proxiedWith(t, readTimeout(2*time.Second), commandTimeout(2*time.Second))
 		held := proxy.On(command, 1, redistest.HoldReply)
-		eventually(t, "the reply is held", func() bool {
+		eventually(t, "the reply to be held", func() bool {
 			wantPing(t, c, "Redis does not answer in time")
 			select {
 			case <-held.Hit():
@@ -226,7 +188,7 @@ func TestPing_NoAnswerToCommands(t *testing.T) {
 			}
 		})
 		held.Release()
-		eventually(t, "Ping finds nothing wrong", func() bool { return c.Ping(bg) == nil })
+		eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 	}
 }
 
@@ -240,9 +202,7 @@ func TestPing_Ends(t *testing.T) {
 	err := c.Ping(ctx)
 	wantErr(t, "Ping", err, context.Canceled)
 	wantErr(t, "Ping", err, reason)
-	if err := c.Close(bg); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, c)
 	wantErr(t, "Ping of a closed client", c.Ping(bg), ErrClosed)
 }
 
@@ -286,9 +246,7 @@ func TestPing_Cluster(t *testing.T) {
 		wantPing(t, c, master.Addr()+`: the Redis user "orders" lacks permissions: ACL SETUSER orders +hset (`)
 		limit("+hset")
 		wantPing(t, c)
-		if err := c.Close(bg); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, c)
 	}
 	for _, node := range nodes {
 		if keys := node.Keys(bg, "*").Val(); len(keys) > 0 {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// Voters are independent masters, with a client on each; some of them may be down in the end.
+// voters are independent masters with a client on each. Some may be down in the end.
 type voters struct {
 	bundles []*bundle
 	clients []*Client
@@ -28,7 +27,7 @@ func newVoters(t testing.TB, n int, opts ...func(*Options)) *voters {
 	return v
 }
 
-// others are more clients on the same masters.
+// others returns more clients on the same masters.
 func (v *voters) others(t testing.TB, opts ...func(*Options)) *voters {
 	t.Helper()
 	o := &voters{bundles: v.bundles}
@@ -41,13 +40,7 @@ func (v *voters) join(t testing.TB, opts ...func(*Options)) {
 	for _, b := range v.bundles {
 		c := newLooseClient(t, b.srv.Client(t), append([]func(*Options){commandTimeout(3 * time.Second)}, opts...)...)
 		v.clients = append(v.clients, c)
-		t.Cleanup(func() {
-			closing, cancel := context.WithTimeout(bg, patience)
-			defer cancel()
-			if err := c.Close(closing); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { mustClose(t, c) })
 	}
 }
 
@@ -60,19 +53,19 @@ func (v *voters) locks(name string) (all []Locker) {
 
 func (v *voters) red(name string) Locker { return RedLock(v.locks(name)...) }
 
-// wantFree waits until the lock is free, there is nothing at hand for it, on all masters but those that are down.
+// wantFree waits until the lock is free and the clients are idle on all masters that are not down.
 func (v *voters) wantFree(t testing.TB, name string, down ...int) {
 	t.Helper()
 	for i, b := range v.bundles {
 		if slices.Contains(down, i) {
 			continue
 		}
-		eventually(t, fmt.Sprintf("%s is free on master %d", name, i), func() bool { return len(b.fields(t, name)) == 0 })
-		eventually(t, fmt.Sprintf("client %d is idle", i), func() bool { return v.clients[i].Stats() == Stats{} })
+		eventually(t, fmt.Sprintf("%s to be free on master %d", name, i), func() bool { return len(b.fields(t, name)) == 0 })
+		eventually(t, fmt.Sprintf("client %d to be idle", i), func() bool { return v.clients[i].Stats() == Stats{} })
 	}
 }
 
-// present are the members of a RedLock's lease that are held.
+// present returns how many members of a RedLock's lease are held.
 func present(lease *Lease) (n int) {
 	s := lease.backend.(*set)
 	s.mu.Lock()
@@ -85,7 +78,7 @@ func present(lease *Lease) (n int) {
 	return n
 }
 
-// askRed acquires until a majority has answered in time: a slow machine is no dead master.
+// askRed tries until a majority has answered in time: a slow machine is not a dead master.
 func askRed(ctx context.Context, red Locker, opts AcquireOptions) (lease *Lease, err error) {
 	within(patience, func() bool {
 		lease, err = red.Acquire(ctx, opts)
@@ -97,7 +90,7 @@ func askRed(ctx context.Context, red Locker, opts AcquireOptions) (lease *Lease,
 // takeAll acquires until all members are held: on a slow machine one may have answered too late.
 func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
-	eventually(t, "all members are held", func() bool {
+	eventually(t, "all members to be held", func() bool {
 		lease = mustTake(t, bg, l, opts)
 		if allPresent(lease) {
 			return true
@@ -108,7 +101,7 @@ func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	return lease
 }
 
-// allPresent reports whether all members of a lease are held, and all of theirs.
+// allPresent reports whether all members of a lease are held, nested ones included.
 func allPresent(lease *Lease) bool {
 	s, ok := lease.backend.(*set)
 	if !ok {
@@ -120,8 +113,8 @@ func allPresent(lease *Lease) bool {
 	return !slices.ContainsFunc(members, func(m *Lease) bool { return m == nil || !allPresent(m) })
 }
 
-// A majority holds the lock; whoever has fewer gives them back.
-func TestRedLockIsTheMajority(t *testing.T) {
+// A majority holds the lock. A minority gives its members back.
+func TestRed_Majority(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	other := v.others(t)
@@ -159,8 +152,9 @@ func TestRedLockIsTheMajority(t *testing.T) {
 	mustRelease(t, second)
 }
 
-// A caller whose context ends while some members have not answered yet is not left with those that have, though they be a majority.
-func TestRedLockInAContextThatEndsAfterTheMajority(t *testing.T) {
+// If the context ends before all members have answered, the caller keeps none, even if a majority
+// was granted.
+func TestRed_ContextEndsAfterTheMajority(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 2)
 	ctx, cancel := context.WithCancel(bg)
@@ -195,8 +189,8 @@ func (f lockerFunc) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, e
 	return f(ctx, opts)
 }
 
-// As many masters as the majority can spare may be dead or frozen; one more, and there is no lock.
-func TestRedLockAcquiresWithoutSomeMasters(t *testing.T) {
+// A minority of masters may be dead or frozen. With one more down there is no lock.
+func TestRed_MastersDown(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []bool{false, true} {
 		for down := 1; down <= 3; down++ {
@@ -246,8 +240,9 @@ func TestRedLockAcquiresWithoutSomeMasters(t *testing.T) {
 	}
 }
 
-// While it is held, as many masters may go as the majority can spare. With one more the whole is lost, and the rest is free.
-func TestRedLockOutlivesMasters(t *testing.T) {
+// A held RedLock outlives a minority of its masters. With one more it is lost, and the rest is
+// released.
+func TestRed_MastersGoWhileHeld(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []bool{false, true} {
 		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
@@ -265,14 +260,14 @@ func TestRedLockOutlivesMasters(t *testing.T) {
 			}
 			stop(0)
 			stop(1)
-			eventually(t, "two members are lost", func() bool { return present(lease) == 3 })
+			eventually(t, "two members to be lost", func() bool { return present(lease) == 3 })
 			for i := 2; i < 5; i++ {
 				v.bundles[i].eventuallyRenewed(t, "r")
 			}
 			wantHeld(t, lease)
 			stop(2)
 			wantLost(t, lease)
-			await(t, "a bound context ends", bound.Done())
+			await(t, "a bound context to end", bound.Done())
 			if cause := context.Cause(bound); cause != ErrLockLost {
 				t.Errorf("cause of a bound context: %v", cause)
 			}
@@ -289,8 +284,8 @@ func TestRedLockOutlivesMasters(t *testing.T) {
 	}
 }
 
-// A member that was lost, or not to be had, is acquired again, so that others can be lost after it.
-func TestRedLockComesBackToMasters(t *testing.T) {
+// A member that was lost or refused is acquired again, so that others may be lost after it.
+func TestRed_RefillsMembers(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3, watchdogTimeout(6*time.Second))
 	other := v.others(t)
@@ -299,14 +294,14 @@ func TestRedLockComesBackToMasters(t *testing.T) {
 	lease := mustTake(t, ctx, v.red("r"), AcquireOptions{WaitTime: patience})
 	cancel() // the caller's affair: the lease is held until its release
 	mustRelease(t, busy)
-	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	v.bundles[1].srv.Kill(t)
-	eventually(t, "one is lost", func() bool { return present(lease) == 2 })
+	eventually(t, "one member to be lost", func() bool { return present(lease) == 2 })
 	v.bundles[1].srv.Restart(t)
-	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	v.bundles[1].wantLocked(t, "r")
 	v.bundles[2].free(t, "r")
-	eventually(t, "the third is lost and acquired again", func() bool { return present(lease) == 3 && len(v.bundles[2].fields(t, "r")) == 1 })
+	eventually(t, "the third member to be acquired again", func() bool { return present(lease) == 3 && len(v.bundles[2].fields(t, "r")) == 1 })
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err() = %v", err)
 	}
@@ -314,12 +309,12 @@ func TestRedLockComesBackToMasters(t *testing.T) {
 	// Without renewal there is nothing to come back to.
 	lease.StopRenewal()
 	v.bundles[0].free(t, "r")
-	eventually(t, "the lease ends", func() bool { return lease.Err() != nil })
+	eventually(t, "the lease to end", func() bool { return lease.Err() != nil })
 	v.wantFree(t, "r")
 }
 
-// At any time the deadline is the one that a majority reaches.
-func TestRedLockDeadlineIsTheMajoritys(t *testing.T) {
+// The deadline is the latest that a majority reaches.
+func TestRed_Deadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var clocks []*testClock
@@ -356,7 +351,7 @@ func TestRedLockDeadlineIsTheMajoritys(t *testing.T) {
 }
 
 // A fixed lease ends by itself, before it does in Redis.
-func TestRedLockRunsOut(t *testing.T) {
+func TestRed_Expires(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: time.Second, WaitTime: patience})
@@ -368,8 +363,9 @@ func TestRedLockRunsOut(t *testing.T) {
 	v.wantFree(t, "r")
 }
 
-// Whoever waits gets it when the holder leaves, or when the holder's lease is over; until WaitTime or ctx end.
-func TestRedLockWaits(t *testing.T) {
+// A waiter gets the lock when the holder releases it, and gives up when WaitTime or its context
+// ends.
+func TestRed_Waits(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	other := v.others(t)
@@ -390,13 +386,13 @@ func TestRedLockWaits(t *testing.T) {
 
 	waiting := acquireAsync(bg, other.red("r"), forever)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the lock is granted", waiting))
+	mustRelease(t, mustGet(t, "the lock to be granted", waiting))
 	v.wantFree(t, "r")
 	other.wantFree(t, "r")
 }
 
-// What will not change is not waited for.
-func TestRedLockKnowsWhenItIsHopeless(t *testing.T) {
+// What cannot change is not waited for.
+func TestRed_Hopeless(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	for i := range 2 {
@@ -421,8 +417,8 @@ func TestRedLockKnowsWhenItIsHopeless(t *testing.T) {
 	v.wantFree(t, "r", 0, 1)
 }
 
-// The whole stands without a client that was closed, and ends with the majority of them.
-func TestRedLockOfClientsThatClose(t *testing.T) {
+// A RedLock outlives the close of one client of three, and ends with the second.
+func TestRed_ClosedClients(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	var clients []*Client
@@ -430,7 +426,7 @@ func TestRedLockOfClientsThatClose(t *testing.T) {
 		clients = append(clients, newLooseClient(t, b.srv.Client(t)))
 	}
 	lease := mustTake(t, bg, RedLock((&voters{clients: clients}).locks("r")...), AcquireOptions{WaitTime: patience})
-	eventually(t, "all three are held", func() bool { return present(lease) == 3 })
+	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	gone, cancel := context.WithCancel(bg)
 	cancel()
 	_ = clients[0].Close(gone)
@@ -438,35 +434,34 @@ func TestRedLockOfClientsThatClose(t *testing.T) {
 	_ = clients[1].Close(gone)
 	wantEnded(t, lease, ErrClosed)
 	v.wantFree(t, "r")
-	if err := clients[2].Close(bg); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, clients[2])
 }
 
-// A member passes those of this process that wait for its name: their question may take long. They are told of it all the same.
-func TestRedLockDoesNotQueue(t *testing.T) {
+// A member passes the waiters of its process, whose attempt may take long. It wakes them when it is
+// released.
+func TestRed_DoesNotQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(2*patience), pollInterval(time.Hour), watchdogTimeout(9*time.Second))
 	plain := b.client(t)
 	stuck := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 	waiting := acquireAsync(bg, c.Lock("a"), forever)
-	await(t, "the first in the queue asks", stuck.Hit())
+	await(t, "the first in the queue to ask", stuck.Hit())
 	lease := mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
-	eventually(t, "a is held", func() bool { return present(lease) == 3 })
+	eventually(t, "a to be held", func() bool { return present(lease) == 3 })
 	stuck.Release()
-	eventually(t, "the other one waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+	awaitWaiter(t, c)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "a is granted", waiting))
+	mustRelease(t, mustGet(t, "the waiter for a", waiting))
 
-	// Nobody else is here: the name is remembered for as long as it takes.
+	// No one else uses the name: it is remembered for as long as it takes.
 	for range 5 {
 		mustRelease(t, mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience}))
 	}
 }
 
-// Wholes can be members of wholes.
-func TestRedLockNested(t *testing.T) {
+// MultiLocks and RedLocks can be members of each other.
+func TestRed_Nested(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(9*time.Second))
@@ -481,57 +476,30 @@ func TestRedLockNested(t *testing.T) {
 				t.Errorf("Remaining() = %s, want up to %s", got, most)
 			}
 		}
-		if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
-			t.Fatal(err)
-		}
+		mustForce(t, c.Lock("a"))
 		if n := present(inner); n > 2 && opts.LeaseTime > 0 {
 			t.Errorf("%d pairs are held", n)
 		}
 		wantHeld(t, lease)
 		if opts.LeaseTime == 0 {
-			eventually(t, "all six are held again", func() bool { return allPresent(lease) })
+			eventually(t, "all six to be held again", func() bool { return allPresent(lease) })
 			mustRelease(t, lease)
 		} else {
-			if _, err := c.Lock("d").ForceUnlock(bg); err != nil {
-				t.Fatal(err)
-			}
+			mustForce(t, c.Lock("d"))
 			wantLost(t, lease)
 		}
-		eventually(t, "nothing is held", func() bool { return c.Stats().Held == 0 })
+		eventually(t, "all locks to be released", func() bool { return c.Stats().Held == 0 })
 	}
 }
 
-// Never two at a time, whoever asks on whichever way, and everybody has a turn.
-func TestRedLockUnderLoad(t *testing.T) {
+// Under load there are never two holders, and every caller gets its turns.
+func TestRed_Load(t *testing.T) {
 	t.Parallel()
 	one := newVoters(t, 3)
 	two := one.others(t)
-	var inside, turns atomic.Int32
-	var work sync.WaitGroup
-	const workers, rounds = 3, 5
-	for _, v := range []*voters{one, two} {
-		for range workers {
-			work.Go(func() {
-				for range rounds {
-					err := Do(bg, v.red("r"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute}, func(ctx context.Context) error {
-						if inside.Add(1) != 1 {
-							t.Error("two hold it")
-						}
-						turns.Add(1)
-						inside.Add(-1)
-						return ctx.Err()
-					})
-					if err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-	}
-	work.Wait()
-	if n := turns.Load(); n != 2*workers*rounds {
-		t.Errorf("%d turns", n)
-	}
+	exclude(t, 6, 5, AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute}, func(i int) Locker {
+		return []*voters{one, two}[i%2].red("r")
+	})
 	one.wantFree(t, "r")
 	two.wantFree(t, "r")
 }

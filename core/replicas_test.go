@@ -13,19 +13,19 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// replicaAcks wants a replica's word, and gives it little time.
+// replicaAcks asks for n acks and waits a short time for them.
 func replicaAcks(n int) func(*Options) {
 	return func(o *Options) {
 		o.ReplicaAcks, o.ReplicaTimeout, o.CommandTimeout = n, 200*time.Millisecond, patience
 	}
 }
 
-// patientAcks wants a replica's word, and waits for it.
+// patientAcks asks for one ack and waits long for it.
 func patientAcks(o *Options) {
 	o.ReplicaAcks, o.ReplicaTimeout, o.CommandTimeout, o.WatchdogTimeout = 1, patience, 2*patience, 4*patience
 }
 
-// replica starts a replica of the bundle's Redis, which has everything from now on.
+// replica starts a replica of the bundle's Redis.
 func (b *bundle) replica(t *testing.T) (*redistest.Server, *redis.Client) {
 	t.Helper()
 	srv := redistest.Start(t, "replicaof "+strings.Replace(b.srv.Addr(), ":", " ", 1), "repl-diskless-sync-delay 0")
@@ -36,10 +36,10 @@ func (b *bundle) replica(t *testing.T) (*redistest.Server, *redis.Client) {
 	return srv, srv.Client(t)
 }
 
-// awaitReplica waits until a replica confirms what is written.
+// awaitReplica waits until a replica acknowledges writes.
 func (b *bundle) awaitReplica(t *testing.T) {
 	t.Helper()
-	eventually(t, "a replica listens", func() bool {
+	eventually(t, "a replica to listen", func() bool {
 		pipe := b.rdb.Pipeline()
 		pipe.Set(bg, "up", 1, time.Minute)
 		pipe.Del(bg, "up")
@@ -55,7 +55,7 @@ func (b *bundle) slowClient(t *testing.T) *redis.Client {
 	return b.srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
 }
 
-// A waitSpy notes scripts that were not followed by a WAIT on their connection.
+// A waitSpy counts scripts that are not followed by a WAIT on their connection.
 type waitSpy struct {
 	waits  atomic.Int64
 	missed atomic.Int64
@@ -93,8 +93,8 @@ func (w *waitSpy) look(cmds []redis.Cmder) {
 	}
 }
 
-// What Acquire returns is on the replica. The replicas are asked on the connection of the scripts, once for all of them: on
-// another connection their answer proves nothing.
+// What Acquire returns is on the replica. One WAIT on the connection of the scripts asks for all of
+// them: on another connection it would prove nothing.
 func TestReplicas_Confirm(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -127,7 +127,7 @@ func TestReplicas_Confirm(t *testing.T) {
 	}
 }
 
-// Too few acks: whoever was in that pipeline is told, and has nothing.
+// With too few acks every caller of the pipeline gets an error, and no lock stays.
 func TestReplicas_TooFew(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -150,34 +150,26 @@ func TestReplicas_TooFew(t *testing.T) {
 					t.Errorf("Acquire: %v, %v", lease, err)
 				}
 			})
-			eventually(t, "what was granted is released", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
-			eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
+			eventually(t, "what was granted to be released", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 		})
 	}
 }
 
-// When the replica is back, so are the locks.
+// When the replica is back, locks are granted again.
 func TestReplicas_ComeBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1))
 	srv.Kill(t)
-	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-	wantErr(t, "Acquire", err, ErrNotReplicated)
+	wantErr(t, "Acquire", second(c.Lock("a")), ErrNotReplicated)
 	srv.Restart(t)
 	b.awaitReplica(t)
-	eventually(t, "a lock is granted", func() bool {
-		lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
-		if err != nil {
-			return false // 200ms are not much on a slow machine
-		}
-		mustRelease(t, lease)
-		return true
-	})
+	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience}))
 }
 
-// Those who wait behind one whose grant was not confirmed do not find out one after another.
+// Waiters behind a grant that was not acknowledged are told together, not one after another.
 func TestReplicas_WaitersAreTold(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -187,32 +179,28 @@ func TestReplicas_WaitersAreTold(t *testing.T) {
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
 	var waiting []<-chan acquired
 	for range 100 {
-		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
+		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), forever))
 	}
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == len(waiting) })
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == len(waiting) })
 	srv.Freeze(t)
 	began := time.Now()
 	mustRelease(t, theirs)
 	for _, result := range waiting {
-		wantErr(t, "Acquire", await(t, "the waiter is told", result).err, ErrNotReplicated)
+		wantErr(t, "Acquire", await(t, "the waiter to be told", result).err, ErrNotReplicated)
 	}
 	if took := time.Since(began); took > 100*200*time.Millisecond/2 {
 		t.Errorf("it took %v: one after another", took)
 	}
 }
 
-// Re-entry and extension count when they are confirmed; until then all stays as it was. Releases do not ask.
+// A re-entry or extension counts when it is acknowledged. Until then all stays as it was. Releases
+// need no ack.
 func TestReplicas_ReentryAndExtension(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1))
-	var lease *Lease
-	eventually(t, "a lock is granted", func() (ok bool) {
-		var err error
-		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
-		return err == nil
-	})
+	lease := acquireSoon(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 	srv.Freeze(t)
 	_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{LeaseTime: 2 * time.Hour})
 	wantErr(t, "re-entry", err, ErrNotReplicated)
@@ -228,7 +216,8 @@ func TestReplicas_ReentryAndExtension(t *testing.T) {
 	b.wantFields(t, "a", nil)
 }
 
-// A renewal that is not confirmed does not move the deadline: the holder stops when the replica would let others in.
+// A renewal that is not acknowledged does not move the deadline: the holder stops when the replica
+// would let others in.
 func TestReplicas_Renewals(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -238,14 +227,9 @@ func TestReplicas_Renewals(t *testing.T) {
 	c := b.clientOn(t, rdb, replicaAcks(1), watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(_ context.Context, e Event) { failed <- e.Err }
 	})
-	var lease *Lease
-	eventually(t, "a lock is granted", func() (ok bool) {
-		var err error
-		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
-		return err == nil
-	})
+	lease := acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience})
 	deadline := lease.Remaining()
-	eventually(t, "it is renewed while the replica confirms it", func() bool {
+	eventually(t, "a renewal that the replica confirms", func() bool {
 		left := lease.Remaining()
 		longer := left > deadline
 		deadline = left
@@ -255,12 +239,13 @@ func TestReplicas_Renewals(t *testing.T) {
 	srv.Freeze(t)
 	wantErr(t, "a renewal", await(t, "a renewal fails", failed), ErrNotReplicated)
 	b.wantCount(t, lease, 1) // Redis has renewed it
-	await(t, "the lease ends", lease.Done())
+	await(t, "the lease to end", lease.Done())
 	wantErr(t, "Err", lease.Err(), ErrLockLost)
 	wantErr(t, "Context", context.Cause(lease.Context()), ErrLockLost)
 }
 
-// A grant by a second try proves nothing, if the first has written what this one only finds: the replica may not have it.
+// An ack of a second attempt proves nothing if the first one wrote the lock: the replica may not
+// have it.
 func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -273,14 +258,14 @@ func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	srv.Freeze(t)
 	proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	eventually(t, "Redis has granted it", func() bool { return len(b.fields(t, "a")) == 1 })
+	eventually(t, "Redis to grant it", func() bool { return len(b.fields(t, "a")) == 1 })
 	srv.Thaw(t)
-	wantErr(t, "Acquire", await(t, "Acquire returns", result).err, ErrNotReplicated)
-	eventually(t, "it is released", func() bool { return len(b.fields(t, "a")) == 0 })
-	closeNow(t, c) // the hold is in doubt, and its second release would be awaited
+	wantErr(t, "Acquire", await(t, "Acquire to return", result).err, ErrNotReplicated)
+	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
+	mustClose(t, c) // the hold is in doubt, and its second release would be awaited
 }
 
-// In a cluster each call is confirmed by the replicas of its own master.
+// In a cluster the replicas of each master acknowledge its calls.
 func TestReplicas_Cluster(t *testing.T) {
 	t.Parallel()
 	_, cluster := startCluster(t)
@@ -291,16 +276,16 @@ func TestReplicas_Cluster(t *testing.T) {
 			t.Errorf("Acquire: %v, %v", lease, err)
 		}
 	})
-	eventually(t, "what was granted is released", func() bool { return c.Stats() == Stats{} })
+	eventually(t, "what was granted to be released", func() bool { return c.Stats() == Stats{} })
 	for i := range 50 {
 		if n := cluster.Exists(bg, fmt.Sprint("k", i)).Val(); n != 0 {
 			t.Errorf("k%d is left", i)
 		}
 	}
-	closeNow(t, c)
+	mustClose(t, c)
 }
 
-// Options that cannot work are refused by New.
+// New refuses options that cannot work.
 func TestReplicas_BadOptions(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Second})
@@ -318,32 +303,28 @@ func TestReplicas_BadOptions(t *testing.T) {
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2, WatchdogTimeout: 3 * time.Second / 2}, "WatchdogTimeout"},
 		{struct{ *redis.Client }{rdb}, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, "*redis.Client"},
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, ""},
-		{rdb, Options{ReplicaTimeout: time.Hour}, ""}, // nobody is asked
+		{rdb, Options{ReplicaTimeout: time.Hour}, ""}, // no ack is wanted
 	} {
 		c, err := New(tc.rdb, tc.opts)
 		switch {
 		case tc.says == "" && err != nil:
 			t.Errorf("%+v: %v", tc.opts, err)
 		case tc.says == "":
-			closeNow(t, c)
+			mustClose(t, c)
 		case c != nil || !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), "reqlock:"):
 			t.Errorf("%+v: %v, want an error that says %s", tc.opts, err, tc.says)
 		}
 	}
 }
 
-// A hand-over that is not confirmed is one for the holder, who is rid of the lock, and none for those who wait, who are told.
+// A hand-over that is not acknowledged counts as a release for the holder. The waiters are told
+// that they do not have the lock.
 func TestReplicas_HandOver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1), pollInterval(time.Hour))
-	var lease *Lease
-	eventually(t, "a lock is granted", func() (ok bool) {
-		var err error
-		lease, err = c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
-		return err == nil
-	})
+	lease := acquireSoon(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 	var waiting []<-chan acquired
 	for range 10 {
 		waiting = append(waiting, queueUp(t, bg, c, "a", forever))
@@ -352,7 +333,7 @@ func TestReplicas_HandOver(t *testing.T) {
 	srv.Freeze(t)
 	mustRelease(t, lease)
 	for _, result := range waiting {
-		wantErr(t, "Acquire", await(t, "the waiter is told", result).err, ErrNotReplicated)
+		wantErr(t, "Acquire", await(t, "the waiter to be told", result).err, ErrNotReplicated)
 	}
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }

@@ -462,7 +462,7 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			c, proxy := b.lossy(t, commandTimeout(6*time.Second), pollInterval(never))
-			l := family[kind](c, "a")
+			l := lockKinds[kind].lock(c, "a")
 			opts := AcquireOptions{LeaseTime: time.Hour, WaitTime: WaitForever}
 			acquires := runs(acquireScript, fairAcquireScript)
 			nth := 1

@@ -22,7 +22,7 @@ func TestSentinel(t *testing.T) {
 	top.empty(t)
 }
 
-// cutOff has a master go on without its replicas.
+// cutOff separates a master from its replicas.
 func cutOff(t *testing.T, master *redistest.Server) {
 	t.Helper()
 	rdb := master.Client(t)

@@ -12,24 +12,25 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// What a slot on its way to another node does to a lock depends on how many keys its scripts have. One with a single key is
-// served at any time, by the node that has the key or would make it. One with several is refused (TRYAGAIN) unless all of them
-// are on one side: a key that is nowhere, such as the hash of a lock that is free, has it wait for the end of the move.
+// What a moving slot does to a lock depends on how many keys its scripts have. A script of one key
+// always runs, on the node that has the key or would make it. A script of several is refused
+// (TRYAGAIN) unless all of them are on one side: a key that does not exist, such as the hash of a
+// free lock, has it wait for the end of the move.
 type slotMoveKind struct {
-	topologyKind
+	lockKind
 	free     bool // the rival is acquired by a script of one key
 	deep     bool // the lock is entered again by a script of several keys
 	handedOn bool // to a rival of the same client
 }
 
 var slotMoveKinds = map[string]slotMoveKind{
-	"lock":        {topologyKinds["lock"], true, false, true},
-	"write":       {topologyKinds["write"], true, false, true},
-	"read":        {topologyKinds["read"], true, true, false},
-	"write, read": {topologyKind{family["write"], topologyKinds["read"].lock}, false, false, false},
-	"fenced":      {topologyKinds["fenced"], false, false, true},
-	"fair":        {topologyKinds["fair"], false, false, true},
-	"once":        {topologyKind{onceLock, onceLock}, false, false, false},
+	"lock":        {lockKinds["lock"], true, false, true},
+	"write":       {lockKinds["write"], true, false, true},
+	"read":        {lockKinds["read"], true, true, false},
+	"write, read": {lockKind{lock: writeSide, rival: readSide}, false, false, false},
+	"fenced":      {lockKinds["fenced"], false, false, true},
+	"fair":        {lockKinds["fair"], false, false, true},
+	"once":        {lockKind{lock: onceLock, rival: onceLock}, false, false, false},
 }
 
 func onceLock(c *Client, name string) *Lock { return &c.Once(name).lock }
@@ -38,8 +39,8 @@ func onceLock(c *Client, name string) *Lock { return &c.Once(name).lock }
 type slotMoveFate struct {
 	name     string
 	moves    func(name, key string) bool // which of its keys are on the new node before the move ends; nil: none
-	awaited  bool                        // somebody waits for it
-	fixed    bool                        // nobody renews it, and whoever waits for it hears of its release, or never asks again
+	awaited  bool                        // it has a waiter
+	fixed    bool                        // it is not renewed, and its waiter hears of the release or never asks again
 	outlasts bool                        // it is held until the move is over
 	inside   bool                        // the one who waits is of the holder's client
 }
@@ -63,7 +64,7 @@ var slotMoveFates = []slotMoveFate{
 	{name: "outlasts it there", awaited: true, outlasts: true, moves: anyKey},
 }
 
-// heard says that the waiter gets the lock while the slot moves.
+// heard reports whether the waiter gets the lock while the slot moves.
 func (l *slotMoveLock) heard() bool {
 	if l.inside && l.handedOn {
 		return true
@@ -79,21 +80,22 @@ type slotMoveLock struct {
 	waiting <-chan acquired
 }
 
-// A slotMoveTest is locks of all kinds and fates in one slot.
+// A slotMoveTest has locks of all kinds and fates in one slot.
 type slotMoveTest struct {
 	*testing.T
 	top                            *topology
 	holder, waiter, polling, hasty *Client
 	locks                          []*slotMoveLock
-	fresh                          map[string]<-chan acquired // of each kind, one that nobody has held before
+	fresh                          map[string]<-chan acquired // of each kind, one that was never held
 	asking                         sync.WaitGroup             // those who are refused
 }
 
 const slotMoveTag = "{moves}"
 
-// While a slot moves, its locks are renewed, released and waited for as ever, and those with scripts of one key are acquired;
-// others are when the move is over. A message is lost where the lock was on the new node already and the channel still on the
-// old one, or its queue elsewhere than its hash: then the waiter asks again with the end of the move, or after PollInterval.
+// While a slot moves, its locks are renewed, released and waited for, and those with scripts of one
+// key are acquired. Others are acquired after the move. A message is lost if the lock was on the
+// new node already and the channel still on the old one, or its queue elsewhere than its hash: then
+// the waiter asks again at the end of the move, or after PollInterval.
 func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	const lease = 1500 * time.Millisecond
 	s := &slotMoveTest{
@@ -118,7 +120,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	})
 	s.refuseOthers()
 	s.takeFresh()
-	eventually(t, "a lease and a half is over", func() bool { return time.Since(begun) > 3*lease/2 })
+	eventually(t, "more than a lease to pass", func() bool { return time.Since(begun) > 3*lease/2 })
 	s.stayHeld()
 	s.release(false)
 	s.mustHave((*slotMoveLock).heard)
@@ -130,12 +132,12 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	s.release(true)
 	s.mustHave(func(l *slotMoveLock) bool { return l.outlasts })
 	s.releaseFresh()
-	if record := await(t, "the record is left in the background", found); record != "done" {
+	if record := await(t, "the record to be left in the background", found); record != "done" {
 		t.Errorf("the waiter found %q", record)
 	}
 }
 
-// holdAll takes all locks, enters each for a moment, and has somebody wait.
+// holdAll acquires all locks, enters each for a moment, and adds a waiter.
 func (s *slotMoveTest) holdAll() {
 	var awaited []string
 	for kindName, kind := range slotMoveKinds {
@@ -153,7 +155,7 @@ func (s *slotMoveTest) holdAll() {
 			s.enter(l)
 			if l.awaited {
 				awaited = append(awaited, l.name)
-				l.waiting = acquireAsync(bg, l.rival(c, l.name), AcquireOptions{WaitTime: WaitForever})
+				l.waiting = acquireAsync(bg, l.rival(c, l.name), forever)
 			}
 		}
 	}
@@ -167,7 +169,7 @@ func (s *slotMoveTest) enter(l *slotMoveLock) {
 	mustRelease(s, mustTake(s, l.lease.Context(), l.lock(s.holder, l.name), AcquireOptions{}))
 }
 
-// begin has the slot on its way, and some of its keys there.
+// begin starts the move of the slot, and moves some of its keys.
 func (s *slotMoveTest) begin(cluster *redistest.Cluster) *redistest.SlotMove {
 	slot := cluster.Slot(s, slotMoveTag)
 	from, masters := cluster.MasterOf(s, slot), cluster.Masters(s)
@@ -192,7 +194,7 @@ func (s *slotMoveTest) begin(cluster *redistest.Cluster) *redistest.SlotMove {
 	return move
 }
 
-// refuseOthers has somebody else ask for what nobody waits for.
+// refuseOthers tries to acquire the locks that have no waiter.
 func (s *slotMoveTest) refuseOthers() {
 	for _, l := range s.locks {
 		if l.awaited {
@@ -207,7 +209,8 @@ func (s *slotMoveTest) refuseOthers() {
 	}
 }
 
-// takeFresh takes locks that nobody has held before. Where that needs several keys, only the patient get them.
+// takeFresh acquires locks that were never held. Where that needs several keys, only patient
+// callers get them.
 func (s *slotMoveTest) takeFresh() {
 	for name, kind := range slotMoveKinds {
 		s.fresh[name] = acquireAsync(bg, kind.rival(s.waiter, slotMoveTag+name), AcquireOptions{})
@@ -238,7 +241,7 @@ func (s *slotMoveTest) releaseFresh() {
 	}
 }
 
-// stayHeld checks that the locks that have not been released are held, and enters them again.
+// stayHeld checks that the locks that were not released are held, and enters them again.
 func (s *slotMoveTest) stayHeld() {
 	for _, l := range s.locks {
 		switch err := l.lease.Err(); {
@@ -261,7 +264,7 @@ func (s *slotMoveTest) release(outlasts bool) {
 	}
 }
 
-// mustHave has the waiters get some of the locks.
+// mustHave waits until the waiters have some of the locks.
 func (s *slotMoveTest) mustHave(which func(*slotMoveLock) bool) {
 	for _, l := range s.locks {
 		if l.waiting == nil || l.lease.Err() != ErrReleased || !which(l) {
@@ -281,8 +284,9 @@ func (s *slotMoveTest) mustHave(which func(*slotMoveLock) bool) {
 	}
 }
 
-// holdOnce takes a lock that is to leave a record, for which somebody waits. A record needs two keys, and is not left before
-// the move is over: leave says what its holder is told, and found what the waiter finds.
+// holdOnce acquires a Once that is to leave a record, and adds a waiter. A record needs two keys,
+// and is not written before the end of the move: leave returns what the holder is told, and found
+// gives what the waiter finds.
 func (s *slotMoveTest) holdOnce() (leave func() error, found <-chan string) {
 	const name = slotMoveTag + "record"
 	lease, _, err := s.hasty.Once(name).Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
@@ -291,7 +295,7 @@ func (s *slotMoveTest) holdOnce() (leave func() error, found <-chan string) {
 	}
 	records := make(chan string, 1)
 	go func() {
-		_, record, err := s.waiter.Once(name).Acquire(bg, AcquireOptions{WaitTime: WaitForever})
+		_, record, err := s.waiter.Once(name).Acquire(bg, forever)
 		if err != nil {
 			s.Errorf("the waiter for a record: %v", err)
 		}

@@ -15,25 +15,12 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A topologyKind is a kind of lock that must do on every topology what it does on one server.
-type topologyKind struct {
-	lock  func(c *Client, name string) *Lock
-	rival func(c *Client, name string) *Lock // has to wait for it, and for itself
-}
-
-var topologyKinds = map[string]topologyKind{
-	"lock":   {(*Client).Lock, (*Client).Lock},
-	"fenced": {(*Client).FencedLock, (*Client).FencedLock},
-	"fair":   {(*Client).FairLock, (*Client).FairLock},
-	"write":  {family["write"], family["write"]},
-	"read":   {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, family["write"]},
-}
-
 // A topology is more than one server.
 type topology struct {
 	connect func(t testing.TB) redis.UniversalClient
 	masters func(t testing.TB) []*redistest.Server
-	// masterOf waits until the master of a name's keys is another than old, which may be nil, and its replicas have all it has.
+	// masterOf waits until the master of a name's keys is not old, which may be nil, and its
+	// replicas have all its data.
 	masterOf func(t testing.TB, name string, old *redistest.Server) *redistest.Server
 }
 
@@ -60,19 +47,13 @@ func onCluster(c *redistest.Cluster) *topology {
 	}
 }
 
-// client is a lock client of its own. When the test ends it must be idle, and closed.
+// client returns a lock client, which must be idle when the test ends.
 func (top *topology) client(t testing.TB, opts ...func(*Options)) *Client {
 	t.Helper()
 	c := newLooseClient(t, top.connect(t), opts...)
 	t.Cleanup(func() {
-		if !within(patience, func() bool { return atRest(c) }) {
-			t.Errorf("the client is not idle: %+v", c.Stats())
-		}
-		ctx, cancel := context.WithTimeout(bg, patience)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		wantRest(t, c)
+		mustClose(t, c)
 	})
 	return c
 }
@@ -88,7 +69,7 @@ func (top *topology) look(t testing.TB, question func(ctx context.Context, rdb *
 	return all
 }
 
-// listening is the channels that any master has subscribers for.
+// listening returns the channels with subscribers on any master.
 func (top *topology) listening(t testing.TB) (channels []string) {
 	t.Helper()
 	err := top.look(t, func(ctx context.Context, rdb *redis.Client) error {
@@ -103,15 +84,15 @@ func (top *topology) listening(t testing.TB) (channels []string) {
 	return channels
 }
 
-// awaitListener waits until there is a subscriber of a lock's channel.
+// awaitListener waits for a subscriber to a lock's channel.
 func (top *topology) awaitListener(t testing.TB, name string) {
 	t.Helper()
-	eventually(t, "somebody listens for "+name, func() bool {
+	eventually(t, "a subscriber to "+name, func() bool {
 		return slices.ContainsFunc(top.listening(t), func(c string) bool { return strings.Contains(c, name) })
 	})
 }
 
-// empty fails the test unless nothing is left, but the counters of tokens, which are for ever.
+// empty fails the test if anything but counters of tokens is left.
 func (top *topology) empty(t testing.TB) {
 	t.Helper()
 	var left []string
@@ -127,7 +108,7 @@ func (top *topology) empty(t testing.TB) {
 	}
 }
 
-// insist takes a lock like a caller who tries again after an error, for as long as it takes.
+// insist acquires a lock like a caller that retries after every error.
 func insist(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
 	for {
 		lease, err := l.Acquire(ctx, opts)
@@ -147,22 +128,13 @@ func insistAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acqu
 	return result
 }
 
-// mustHave waits for a lock that was asked for, and releases it.
-func mustHave(t testing.TB, what string, c <-chan acquired) {
-	t.Helper()
-	got := await(t, what, c)
-	if got.err != nil {
-		t.Fatalf("%s: %v", what, got.err)
-	}
-	mustRelease(t, got.lease)
-}
-
-// Every kind of lock does on sentinels and clusters what it does on a single server. Redisson: testInCluster.
+// Every kind of lock works on sentinels and clusters as on a single server. Redisson:
+// testInCluster.
 func (top *topology) testKinds(t *testing.T) {
-	for name, kind := range topologyKinds {
+	for name, kind := range lockKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for what, test := range map[string]func(*testing.T, *topology, string, topologyKind){
+			for what, test := range map[string]func(*testing.T, *topology, string, lockKind){
 				"exclusion": topologyExclusion,
 				"waiting":   topologyWaiting,
 				"renewal":   topologyRenewal,
@@ -177,52 +149,28 @@ func (top *topology) testKinds(t *testing.T) {
 	}
 }
 
-func topologyExclusion(t *testing.T, top *topology, name string, kind topologyKind) {
-	const names, goroutines, rounds = 3, 3, 15
+func topologyExclusion(t *testing.T, top *topology, name string, kind lockKind) {
 	clients := []*Client{top.client(t), top.client(t)}
-	var inside, counts [names]int // each under its lock
-	var wg sync.WaitGroup
-	for _, c := range clients {
-		for range goroutines {
-			wg.Go(func() {
-				for i := range rounds * names {
-					n := i % names
-					lease, err := kind.rival(c, fmt.Sprint(name, n)).Acquire(bg, AcquireOptions{WaitTime: patience})
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if inside[n]++; inside[n] > 1 {
-						t.Errorf("%d are inside", inside[n])
-					}
-					counts[n]++
-					inside[n]--
-					mustRelease(t, lease)
-				}
-			})
-		}
-	}
-	wg.Wait()
-	for n, count := range counts {
-		if want := len(clients) * goroutines * rounds; count != want {
-			t.Errorf("counted to %d under lock %d, want %d", count, n, want)
-		}
-	}
+	inParallel(3, func(n int) {
+		exclude(t, 6, 45, AcquireOptions{WaitTime: patience}, func(i int) Locker {
+			return kind.rival(clients[i%2], fmt.Sprint(name, n))
+		})
+	})
 }
 
-// The waiter asks again after a message, or never.
-func topologyWaiting(t *testing.T, top *topology, name string, kind topologyKind) {
+// The waiter is woken by a message: it does not poll.
+func topologyWaiting(t *testing.T, top *topology, name string, kind lockKind) {
 	holder, waiter := top.client(t), top.client(t, pollInterval(time.Hour))
 	for range 3 {
 		lease := mustTake(t, bg, kind.lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
 		waiting := acquireAsync(bg, kind.rival(waiter, name), AcquireOptions{WaitTime: patience})
 		top.awaitListener(t, name)
 		mustRelease(t, lease)
-		mustHave(t, "the waiter was not woken", waiting)
+		mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
 	}
 }
 
-func topologyRenewal(t *testing.T, top *topology, name string, kind topologyKind) {
+func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 	const lease = 6 * time.Second
 	c, other := top.client(t, watchdogTimeout(lease)), top.client(t)
 	var leases []*Lease
@@ -230,29 +178,29 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind topologyKind
 		leases = append(leases, mustTake(t, bg, kind.lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
 	}
 	begun := time.Now()
-	eventually(t, "more than a lease is over", func() bool { return time.Since(begun) > lease*5/4 })
+	eventually(t, "more than a lease to pass", func() bool { return time.Since(begun) > lease*5/4 })
 	for i := range leases {
-		_, err := kind.rival(other, fmt.Sprint(name, i)).Acquire(bg, AcquireOptions{})
-		wantErr(t, "Acquire of a lock that is renewed", err, ErrNotAcquired)
+		wantErr(t, "Acquire of a lock that is renewed", second(kind.rival(other, fmt.Sprint(name, i))), ErrNotAcquired)
 	}
 	for _, lease := range leases {
 		mustRelease(t, lease)
 	}
 }
 
-func topologyLoss(t *testing.T, top *topology, name string, kind topologyKind) {
+func topologyLoss(t *testing.T, top *topology, name string, kind lockKind) {
 	c := top.client(t, watchdogTimeout(6*time.Second))
 	lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
 	if err := top.connect(t).Del(bg, name).Err(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the loss is noticed", lease.Done())
+	await(t, "the loss to be noticed", lease.Done())
 	wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{}))
 }
 
-// A load is goroutines of several clients that take locks and release them until they are told to stop.
+// A load is goroutines of several clients that acquire and release locks until they are told to
+// stop.
 type load struct {
 	done   atomic.Int64 // passages
 	stop   context.CancelFunc
@@ -284,7 +232,7 @@ func (l *load) end() {
 	l.ending.Wait()
 }
 
-// flows waits until many more locks have been taken.
+// flows waits for another hundred locks.
 func (l *load) flows(t testing.TB) {
 	t.Helper()
 	from := l.done.Load()
@@ -293,7 +241,7 @@ func (l *load) flows(t testing.TB) {
 	}
 }
 
-// die is a fault: the master of a name's keys is gone, and a replica, which has all that it had, takes over.
+// die ends the master of a name's keys. A replica that has all its data takes over.
 func (top *topology) die(name string, end func(*redistest.Server, testing.TB)) func(testing.TB) {
 	return func(t testing.TB) {
 		old := top.masterOf(t, name, nil)
@@ -302,19 +250,20 @@ func (top *topology) die(name string, end func(*redistest.Server, testing.TB)) f
 	}
 }
 
-// A failover, while locks of each kind are held and waited for: a replica that has the lock keeps it for its holder, the
-// waiter's subscription follows, and everybody else goes on as well. Redisson: testLockFailoverInCluster.
+// A failover happens while locks of each kind are held and waited for: a replica that has a lock
+// keeps it for its holder, the waiter's subscription follows, and everyone else goes on. Redisson:
+// testLockFailoverInCluster.
 func (top *topology) testFailover(t *testing.T, name string, poll time.Duration, failover func(t testing.TB)) {
 	load := top.load(t, 3)
 	load.flows(t)
 	holder := top.client(t, commandTimeout(3*time.Second), watchdogTimeout(6*patience)) // failovers may take their time
 	waiter := top.client(t, commandTimeout(time.Second), pollInterval(poll))
 	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquired)
-	for kindName, kind := range topologyKinds {
+	for kindName, kind := range lockKinds {
 		leases[kindName] = mustTake(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
-		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), AcquireOptions{WaitTime: WaitForever})
+		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), forever)
 	}
-	for kindName := range topologyKinds {
+	for kindName := range lockKinds {
 		top.awaitListener(t, name+kindName)
 	}
 
@@ -332,18 +281,19 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 		default:
 		}
 		_ = lease.Release(bg) // an error says that it is released in the background
-		mustHave(t, kindName+": the waiter was not woken after the failover", waiting[kindName])
+		mustRelease(t, mustGet(t, kindName+": the waiter to be woken after the failover", waiting[kindName]))
 	}
 	load.end()
 }
 
-// What a master has confirmed, and no replica has heard of, is gone with it: the new one gives the lock to the next, whose
-// fencing token may be one that was given before. This is what asynchronous replicas cannot promise. No waiter hangs for it:
-// those who sleep ask again when they listen to the new master, or with their next poll. The holders go by what they have, a
-// LeaseTime, or are told with the next renewal. It returns the old master, which is dead.
+// What a master granted, and no replica has, is gone with it: the new master gives the lock to the
+// next owner, with a fencing token that may have been used before. Asynchronous replicas cannot
+// promise more. No waiter hangs: those who sleep ask again when they subscribe to the new master,
+// or with their next poll. The holders believe their LeaseTime, or are told with the next renewal.
+// It returns the old master, which is dead.
 func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Server {
-	// A Redis client that could not connect returns that error for up to a second more, also when there is a new master. A release
-	// outlasts that.
+	// After a failed dial a Redis client returns that error for up to a second, even if there is a
+	// new master. A release outlasts that.
 	patient := commandTimeout(patience)
 	renewed := top.client(t, patient, watchdogTimeout(15*time.Second))
 	holder := top.client(t, patient)
@@ -358,7 +308,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 	}
 	var doubles []double
 	for waiter, c := range waiters {
-		for kindName, kind := range topologyKinds {
+		for kindName, kind := range lockKinds {
 			name := tag + kindName + " " + waiter
 			mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{})) // the counter of tokens is known everywhere
 			doubles = append(doubles, double{name: name})
@@ -370,28 +320,28 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 	told := mustTake(t, bg, renewed.Lock(tag), AcquireOptions{})
 	for i, d := range doubles {
 		kindName, waiter, _ := strings.Cut(strings.TrimPrefix(d.name, tag), " ")
-		kind := topologyKinds[kindName]
+		kind := lockKinds[kindName]
 		doubles[i].lease = mustTake(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
-		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), AcquireOptions{WaitTime: WaitForever})
+		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), forever)
 	}
 	for _, c := range waiters {
-		eventually(t, "they wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(topologyKinds) })
+		eventually(t, "the callers to wait", func() bool { s := c.Stats(); return s.Waiting == s.Channels && s.Waiting == len(lockKinds) })
 	}
 	old.Kill(t)
 	top.masterOf(t, tag, old)
-	eventually(t, "the holder finds the new master", func() bool {
+	eventually(t, "the holder to find the new master", func() bool {
 		_, err := holder.Lock(tag).IsLocked(bg)
 		return err == nil
 	})
 
 	for _, d := range doubles {
-		got := await(t, d.name+": the waiter asks the new master", d.waiting)
+		got := await(t, d.name+": the waiter to ask the new master", d.waiting)
 		if got.err != nil {
 			t.Fatalf("%s: %v", d.name, got.err)
 		}
 		first, second := d.lease.Err(), got.lease.Err()
 		if holdOf(d.lease).kind.shared && errors.Is(first, ErrLockLost) {
-			first = nil // a reader asserts what it needs, and is told by that
+			first = nil // a reader asserts what it needs, and so finds out
 		}
 		if first != nil || second != nil {
 			t.Errorf("%s: the holders have %v and %v, and each should believe to be the only one", d.name, first, second)
@@ -403,7 +353,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 		mustRelease(t, got.lease)
 		wantErr(t, d.name+": Release by who had it from the old master", d.lease.Release(bg), ErrLockLost)
 	}
-	await(t, "the first holder is told", told.Done())
+	await(t, "the first holder to be told", told.Done())
 	wantErr(t, "cause of its context", context.Cause(told.Context()), ErrLockLost)
 	return old
 }

@@ -16,113 +16,21 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// The caller leaves when the second try is under way; the first, of which nothing was heard, is still on the road. That the
-// second one is refused says nothing about the first.
-func TestACallerThatLeavesDuringTheSecondTry(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
-	ctx, leave := context.WithCancel(bg)
-	defer leave()
-	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
-	second := proxy.OnMatch(2, runs(acquireScript), redistest.HoldReply)
-	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "the first try is on the road", stray.Hit())
-	b.occupy(t, 0, "a")
-	early.Release()
-	await(t, "the second try is refused", second.Hit())
-	leave()
-	wantErr(t, "the caller", await(t, "it leaves", result).err, context.Canceled)
-	second.Release()
-	eventually(t, "it is known that there may be a stray", func() bool { return c.Stats().Cleanups == 1 })
-	b.free(t, "a")
-	before := b.calls(t)["hset"]
-	stray.Release()
-	await(t, "the stray has its answer", stray.Done())
-	if n := b.calls(t)["hset"] - before; n != 1 { // it may have been freed again by now
-		t.Fatalf("the stray was to take the lock; fields written: %d", n)
-	}
-	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
-}
-
-// The caller leaves when a try has been executed and not answered, and the next one is not due yet: what that try has taken is
-// freed.
-func TestACallerThatLeavesBetweenTwoTries(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
-	ctx, leave := context.WithCancel(bg)
-	defer leave()
-	lost := proxy.OnEvery(runs(acquireScript), redistest.CutAfter)
-	tries := counter(proxy, runs(acquireScript))
-	var results []<-chan acquired
-	for _, name := range []string{"a", "b", "c"} {
-		results = append(results, acquireAsync(ctx, c.Lock(name), AcquireOptions{LeaseTime: time.Hour}))
-	}
-	eventually(t, "the pauses are much longer than the tries", func() bool { return tries() >= 21 })
-	leave()
-	for _, r := range results {
-		wantErr(t, "the caller", await(t, "it leaves", r).err, context.Canceled)
-	}
-	lost.Remove()
-	for _, name := range []string{"a", "b", "c"} {
-		mustRelease(t, mustAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
-	}
-}
-
-// Many levels of one lock are given back while Redis is silent. None waits for a time-out of each other.
-func TestManyLevelsReleasedWithoutRedis(t *testing.T) {
-	t.Parallel()
-	for name, remain := range map[string]int{"all": 0, "all but one": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const timeout = 3 * time.Second
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(timeout))
-			ctx := WithOwner(bg)
-			var levels []*Lease
-			for range 12 {
-				levels = append(levels, mustEnter(t, ctx, c, "a", AcquireOptions{}))
-			}
-			proxy.Stall()
-			begun := time.Now()
-			var wg sync.WaitGroup
-			for _, l := range levels[remain:] {
-				wg.Go(func() {
-					if err := l.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
-						t.Errorf("Release without Redis: %v", err)
-					}
-				})
-			}
-			wg.Wait()
-			if took := time.Since(begun); took > 4*timeout {
-				t.Errorf("the releases took %s, with a command timeout of %s", took, timeout)
-			}
-			proxy.Restore()
-			for _, l := range levels[:remain] {
-				wantHeld(t, l)
-				mustRelease(t, mustEnter(t, l.Context(), c, "a", AcquireOptions{}))
-				mustRelease(t, l)
-			}
-			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
-		})
-	}
-}
-
-// A room is what many try to be in at once: one lock, or several.
+// A room is what many callers try to enter: one lock, or several.
 type room struct {
 	names  []string
 	lock   func(c *Client) Locker
 	shared bool
-	inner  func(c *Client) Locker // what is entered inside; nil: the same lock
+	inner  func(c *Client) Locker // the lock to enter inside; nil: the same one
 }
 
-// crowdedRooms are of every kind. Some have their locks in common.
+// crowdedRooms are rooms of every kind. Some share a lock.
 func crowdedRooms() []room {
 	var rooms []room
-	for _, kind := range slices.Sorted(maps.Keys(family)) {
-		rooms = append(rooms, room{names: []string{kind}, lock: func(c *Client) Locker { return family[kind](c, kind) }})
+	for _, name := range slices.Sorted(maps.Keys(lockKinds)) {
+		if kind := lockKinds[name]; !kind.shared {
+			rooms = append(rooms, room{names: []string{name}, lock: func(c *Client) Locker { return kind.lock(c, name) }})
+		}
 	}
 	return append(rooms,
 		room{names: []string{"write"}, lock: func(c *Client) Locker { return c.ReadWriteLock("write").Read() }, shared: true},
@@ -136,11 +44,11 @@ func crowdedRooms() []room {
 	)
 }
 
-// Nothing goes wrong, and there is a lot to do: many callers of two processes on a few locks, some of whom leave, come again,
-// prolong and stop the renewal, and everything is renewed all the time, as it is when the clocks have parted. Nobody holds a lock
-// together with another, tokens grow, no lease is lost, no release fails, nothing is left, and everybody is woken who is to be:
-// nobody asks Redis again on his own.
-func TestNoTroubleAtAll(t *testing.T) {
+// Many callers of two processes share a few locks without any fault. Some leave, re-enter, extend
+// and stop renewals, and every lock is renewed all the time, as it is when the clocks have parted.
+// No lock has two holders, tokens rise, no lease is lost, no release fails, nothing is left, and
+// every waiter is woken: none polls.
+func TestLoad_NoFaults(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []PublishMode{PublishPlain, PublishSharded, PublishBoth} {
 		t.Run(fmt.Sprint("mode ", int(mode)), func(t *testing.T) {
@@ -151,9 +59,9 @@ func TestNoTroubleAtAll(t *testing.T) {
 	}
 }
 
-// Connections break all the time, before a script comes to Redis and after it was executed. All the same is true as if they did not:
-// every command is safe to repeat.
-func TestConnectionsBreakAllTheTime(t *testing.T) {
+// The same holds while connections break all the time, before and after Redis runs a script: every
+// command is safe to repeat.
+func TestLoad_BrokenConnections(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var clients []*Client
@@ -187,7 +95,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 	breaking.Wait()
 }
 
-// asleep has waiters sleep until they are woken: neither a poll nor the end of a lease is to come.
+// asleep makes waiters sleep until they are woken, by neither a poll nor the end of a lease.
 func asleep(o *Options) { o.PollInterval, o.WatchdogTimeout = time.Hour, time.Hour }
 
 func noTroubleAtAll(t *testing.T, clients ...*Client) {
@@ -209,7 +117,7 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 				try, free = m.TryRLock, m.RUnlock
 			}
 			if !try() {
-				t.Errorf("somebody else is in %s", name)
+				t.Errorf("%s has another holder", name)
 				continue
 			}
 			unlock = append(unlock, free)
@@ -307,9 +215,9 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 	renewing.Wait()
 }
 
-// Clients are closed in the middle of everything: while locks are asked for, given up, handed on and freed. No release fails by that,
-// and nothing is left in Redis when Close returns.
-func TestClosedInTheMiddle(t *testing.T) {
+// Clients are closed while locks are acquired, given up, handed over and released. No release
+// fails, and nothing is left in Redis when Close returns.
+func TestLoad_Close(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	rooms := crowdedRooms()
@@ -323,7 +231,7 @@ func TestClosedInTheMiddle(t *testing.T) {
 				for random := rand.New(rand.NewPCG(round, g)); ; {
 					r := rooms[random.IntN(len(rooms))]
 					ctx, cancel := context.WithTimeout(bg, time.Duration(100+random.IntN(8000))*time.Microsecond)
-					l, err := r.lock(c).Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
+					l, err := r.lock(c).Acquire(ctx, forever)
 					cancel()
 					switch {
 					case errors.Is(err, ErrClosed):
@@ -347,23 +255,19 @@ func TestClosedInTheMiddle(t *testing.T) {
 			})
 		}
 		await(t, "one more lock than in the round before", enough)
-		ctx, cancel := context.WithTimeout(bg, patience)
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		cancel()
+		mustClose(t, c)
 		keys := withoutTokens(b.rdb.Keys(bg, "*").Val())
 		if s := c.Stats(); len(keys) > 0 || s != (Stats{}) {
 			t.Fatalf("round %d: left in Redis: %q, and in the client: %+v", round, keys, s)
 		}
 		crowd.Wait()
 	}
-	eventually(t, "no channel is left", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
-// Everything goes wrong at once, for a while: connections break and hang, replies and messages get lost, Redis forgets the
-// scripts and stands still. Nobody ever holds a lock together with another, and when it is over all is as it was before.
-func TestTroubleOfAllKinds(t *testing.T) {
+// For a while connections break and hang, replies and messages are lost, and Redis forgets its
+// scripts and freezes. No lock ever has two holders, and afterwards everything works as before.
+func TestLoad_AllFaults(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	const duration = 5 * time.Second
@@ -391,7 +295,7 @@ func TestTroubleOfAllKinds(t *testing.T) {
 			for !over() {
 				i := random.IntN(len(names))
 				ctx, cancel := context.WithTimeout(bg, time.Duration(1+random.IntN(1500))*time.Millisecond)
-				opts := AcquireOptions{WaitTime: WaitForever}
+				opts := forever
 				if random.IntN(3) == 0 {
 					opts.LeaseTime = time.Duration(200+random.IntN(1000)) * time.Millisecond
 				}
@@ -466,7 +370,7 @@ func TestTroubleOfAllKinds(t *testing.T) {
 	// A last stray may have to be waited for.
 	for i, c := range clients {
 		for _, name := range names {
-			eventually(t, fmt.Sprintf("client %d has %s when all is well again", i, name), func() bool {
+			eventually(t, fmt.Sprintf("client %d to get %s when all is well again", i, name), func() bool {
 				l, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
 				if err != nil {
 					return false // rules that are left
@@ -476,7 +380,7 @@ func TestTroubleOfAllKinds(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "nothing is left to do", func() bool {
+	eventually(t, "the client to be idle", func() bool {
 		for _, c := range clients {
 			if c.Stats() != (Stats{}) {
 				return false
@@ -487,4 +391,86 @@ func TestTroubleOfAllKinds(t *testing.T) {
 	if n := b.rdb.DBSize(bg).Val(); n != 0 {
 		t.Error(fmt.Sprint("left in Redis: ", b.rdb.Keys(bg, "*").Val()))
 	}
+}
+
+// Of many callers that hardly wait one at a time gets in, the watchdog renews its lock, and nothing
+// is left. Redisson: tryLockUnlockRLock, testConcurrencyTryLockUnLock.
+func TestLoad_ShortWaits(t *testing.T) {
+	t.Parallel()
+	eachExclusiveKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
+		b := newBundle(t)
+		clients := []*Client{b.client(t), b.client(t)}
+		const goroutines, rounds = 16, 8
+		var inside, passages atomic.Int64
+		var wg sync.WaitGroup
+		for i := range goroutines {
+			wg.Go(func() {
+				c := clients[i%2]
+				opts := AcquireOptions{}
+				for done := 0; done < rounds; {
+					lease, err := lock(c, "a").Acquire(bg, opts)
+					if errors.Is(err, ErrNotAcquired) {
+						opts.WaitTime = time.Millisecond // a refusal at once would keep the processor busy
+						continue
+					}
+					opts.WaitTime = 0
+					if err != nil {
+						t.Errorf("Acquire: %v", err)
+						return
+					}
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d are inside", n)
+					}
+					// A hand-over arms the watchdog before the grant, and disarms it soon if it
+					// fails.
+					if !within(patience, func() bool { return c.Stats().Renewals == 1 }) {
+						t.Errorf("the watchdog keeps %d locks, want 1", c.Stats().Renewals)
+					}
+					inside.Add(-1)
+					passages.Add(1)
+					done++
+					if err := lease.Release(bg); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := passages.Load(); n != goroutines*rounds {
+			t.Errorf("%d passages, want %d", n, goroutines*rounds)
+		}
+	})
+}
+
+// Many short waits for several names use one subscribing connection per client. Only refusals fail,
+// and no channel is left. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
+func TestLoad_OneConnectionPerClient(t *testing.T) {
+	t.Parallel()
+	eachExclusiveKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
+		b := newBundle(t)
+		clients := []*Client{b.client(t), b.client(t)}
+		const goroutines, rounds = 32, 8
+		var wg sync.WaitGroup
+		for i := range goroutines {
+			wg.Go(func() {
+				for n := range rounds {
+					lease, err := lock(clients[i%2], fmt.Sprint("a", (i+n)%5)).Acquire(bg, AcquireOptions{WaitTime: 100 * time.Millisecond})
+					switch {
+					case err == nil:
+						if err := lease.Release(bg); err != nil {
+							t.Errorf("Release: %v", err)
+						}
+					case !errors.Is(err, ErrNotAcquired):
+						t.Errorf("Acquire: %v", err)
+					}
+					if i == 0 {
+						if n := b.pubSubConnections(t); n > len(clients) {
+							t.Errorf("%d connections listen, for %d clients", n, len(clients))
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
 }

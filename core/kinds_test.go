@@ -1,0 +1,45 @@
+package core
+
+import "testing"
+
+// A lockKind is a kind of lock.
+type lockKind struct {
+	lock   func(c *Client, name string) *Lock
+	rival  func(c *Client, name string) *Lock // has to wait while lock is held, and while rival is
+	shared bool                               // lock may have several holders
+}
+
+// lockKinds is every kind of lock. A test of what all kinds share runs for each of them.
+var lockKinds = map[string]lockKind{
+	"lock":   {lock: (*Client).Lock, rival: (*Client).Lock},
+	"fenced": {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
+	"fair":   {lock: (*Client).FairLock, rival: (*Client).FairLock},
+	"write":  {lock: writeSide, rival: writeSide},
+	"read":   {lock: readSide, rival: writeSide, shared: true},
+}
+
+func readSide(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }
+func writeSide(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }
+
+// eachLockKind runs a test for every kind of lock.
+func eachLockKind(t *testing.T, test func(t *testing.T, kind lockKind)) {
+	for name, kind := range lockKinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, kind)
+		})
+	}
+}
+
+// eachExclusiveKind runs a test for every kind of lock that has one holder.
+func eachExclusiveKind(t *testing.T, test func(t *testing.T, lock func(c *Client, name string) *Lock)) {
+	for name, kind := range lockKinds {
+		if kind.shared {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, kind.lock)
+		})
+	}
+}

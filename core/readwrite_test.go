@@ -1,0 +1,599 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// Readers share, and a writer excludes everyone. Redisson: testMultiRead.
+func TestReadWrite_Share(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	var readers []*Lease
+	for i := range 10 {
+		client := c
+		if i%2 == 1 {
+			client = other
+		}
+		readers = append(readers, mustTake(t, bg, client.ReadWriteLock("a").Read(), AcquireOptions{}))
+	}
+	wantErr(t, "a writer among readers", second(c.ReadWriteLock("a").Write()), ErrNotAcquired)
+	writer := acquireAsync(bg, other.ReadWriteLock("a").Write(), forever)
+	awaitWaiter(t, other)
+	for _, r := range readers {
+		mustRelease(t, r)
+	}
+	granted := mustGet(t, "the writer", writer)
+	wantErr(t, "a reader beside a writer", second(c.ReadWriteLock("a").Read()), ErrNotAcquired)
+
+	// Readers that waited come in together: none of them releases before all are in. Redisson:
+	// testWriteRead.
+	var waiting []<-chan acquired
+	for i := range 20 {
+		client := c
+		if i%2 == 1 {
+			client = other
+		}
+		waiting = append(waiting, acquireAsync(bg, client.ReadWriteLock("a").Read(), forever))
+	}
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == 10 && other.Stats().Waiting == 10 && c.Stats().Channels == 1 })
+	mustRelease(t, granted)
+	readers = readers[:0]
+	for _, w := range waiting {
+		next := mustGet(t, "a reader", w)
+		readers = append(readers, next)
+	}
+	for _, r := range readers {
+		mustRelease(t, r)
+	}
+}
+
+// A writer that reads becomes a reader, which wakes other readers. A reader cannot become a writer.
+// Redisson: testWriteReadReentrancy.
+func TestReadWrite_DowngradeAndUpgrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t, pollInterval(time.Hour))
+	l := c.ReadWriteLock("a")
+	owner := WithOwner(bg)
+	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+	again := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	mustRelease(t, write)
+	wantErr(t, "a reader beside a writer", second(other.ReadWriteLock("a").Read()), ErrNotAcquired)
+
+	reader := acquireAsync(bg, other.ReadWriteLock("a").Read(), forever)
+	awaitWaiter(t, other)
+	mustRelease(t, again) // which wakes the reader, though the lock is not free
+	next := mustGet(t, "the reader that waited for the downgrade", reader)
+	if fields := b.fields(t, "a"); fields["mode"] != "read" || len(fields) != 3 {
+		t.Errorf("after the downgrade: %v", fields)
+	}
+	_, err := l.Write().Acquire(owner, forever)
+	wantErr(t, "an upgrade", err, ErrUpgrade)
+	wantHeld(t, read)
+	mustRelease(t, next)
+	_, err = l.Write().Acquire(owner, AcquireOptions{})
+	wantErr(t, "an upgrade of the only reader", err, ErrUpgrade)
+	mustRelease(t, read)
+	mustRelease(t, mustTake(t, owner, l.Write(), AcquireOptions{}))
+}
+
+// A writer enters both sides as it likes, and keeps others out until it has left the write side as
+// often. Redisson: testWR, testWriteLock.
+func TestReadWrite_BothSides(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	l, other := b.client(t).ReadWriteLock("a"), b.client(t).ReadWriteLock("a")
+	owner := WithOwner(bg)
+	wantKeptOut := func(what string, writers int) {
+		t.Helper()
+		wantErr(t, what+": a reader", second(other.Read()), ErrNotAcquired)
+		wantErr(t, what+": a writer", second(other.Write()), ErrNotAcquired)
+		wantCount(t, owner, l.Write(), writers)
+		wantCount(t, WithOwner(bg), l.Write(), 0)
+	}
+	write := mustTake(t, owner, l.Write(), AcquireOptions{})
+	wantKeptOut("written", 1)
+	read := mustTake(t, owner, l.Read(), AcquireOptions{})
+	wantKeptOut("read as well", 1)
+	mustRelease(t, read)
+	wantKeptOut("read no more", 1)
+	again := mustTake(t, owner, l.Write(), AcquireOptions{})
+	wantKeptOut("written twice", 2)
+	mustRelease(t, again)
+	read = mustTake(t, owner, l.Read(), AcquireOptions{})
+	wantKeptOut("read again", 1)
+	mustRelease(t, write)
+	mustRelease(t, mustTake(t, bg, other.Read(), AcquireOptions{})) // readers among themselves
+	wantErr(t, "a writer beside a reader", second(other.Write()), ErrNotAcquired)
+	mustRelease(t, read)
+	mustRelease(t, mustTake(t, bg, other.Write(), AcquireOptions{}))
+}
+
+// A stray change of the write side arrives when its owner also reads, or only reads. It must not
+// free the read side, which alone keeps writers out then.
+func TestReadWrite_StrayOfTheWriter(t *testing.T) {
+	t.Parallel()
+	for name, early := range map[string]bool{"before the downgrade": true, "after the downgrade": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			other := b.client(t)
+			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+			mustRelease(t, mustTake(t, owner, l.Read(), AcquireOptions{})) // the stray knows of a level
+			stray := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldRequest)
+			if err := write.Extend(bg, 2*time.Hour); err == nil {
+				t.Error("it was answered, and was not to be")
+			}
+			read := mustTake(t, owner, l.Read(), AcquireOptions{})
+			arrives := func() {
+				stray.Release()
+				await(t, "the stray to be executed", stray.Done())
+			}
+			if early {
+				arrives()
+			}
+			mustRelease(t, write)
+			if !early {
+				arrives()
+			}
+			levels := b.rdb.Keys(bg, "{a}:*").Val()
+			if len(levels) != 1 || b.pttl(t, levels[0]) < time.Second {
+				t.Errorf("the reader has the time-out keys %q", levels)
+			}
+			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})) // who leaves looks who is alive
+			wantErr(t, "a writer beside a reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// A downgrade that Redis did not get is retried until it does: the owner may read on for hours, and
+// other readers could not come in.
+func TestReadWrite_DowngradeIsRetried(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			down := proxy.OnEvery(runs(readWriteUpdateScript), redistest.CutBefore)
+			if lease == time.Hour {
+				if err := write.Release(bg); err == nil {
+					t.Error("the release was told, and was not to be")
+				}
+			}
+			await(t, "the write side to end", write.Done())
+			tries := proxy.Count("EVALSHA")
+			eventually(t, "more retries than fit in CommandTimeout", func() bool { return proxy.Count("EVALSHA") > tries+25 })
+			down.Remove()
+			mustRelease(t, mustGet(t, "another reader", acquireAsync(bg, b.client(t).ReadWriteLock("a").Read(), AcquireOptions{WaitTime: patience})))
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// A renewal that was sent before the downgrade, and arrives after it, finds no writer. That is not
+// a loss.
+func TestReadWrite_RenewalAfterTheDowngrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	late := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	c.dog.RenewAll()
+	await(t, "a renewal to be on its way", late.Hit())
+	mustRelease(t, write)
+	late.Release()
+	awaitRenewals(t, read)
+	mustRelease(t, mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
+	mustRelease(t, read)
+}
+
+// A renewal that is sent when Redis has downgraded, and the reply is on its way, does not ask for a
+// writer.
+func TestReadWrite_RenewalDuringTheDowngrade(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	down := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldReply)
+	defer down.Release()
+	released := releaseAsync(write)
+	await(t, "the downgrade to be done", down.Hit())
+	c.dog.RenewAll()
+	awaitRenewals(t, read)
+	down.Release()
+	if err := await(t, "the writer to release it", released); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, read)
+}
+
+// A stream of readers does not keep out a writer of the same process.
+func TestReadWrite_WriterDoesNotStarve(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	l := c.ReadWriteLock("a")
+	ctx, stop := context.WithCancel(bg)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				one, err := l.Read().Acquire(bg, AcquireOptions{WaitTime: patience})
+				if err != nil {
+					t.Errorf("Acquire: %v", err)
+					return
+				}
+				if err := one.Release(bg); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{WaitTime: patience}))
+	}
+	stop()
+	wg.Wait()
+}
+
+// ForceUnlock and IsLocked are about one side. A forced writer loses its read side too. Redisson:
+// testForceUnlock, testReadLockIsLocked.
+func TestReadWrite_ForceUnlock(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	l := c.ReadWriteLock("a")
+	force := func(what string, side *Lock, want bool) {
+		t.Helper()
+		if freed, err := side.ForceUnlock(bg); freed != want || err != nil {
+			t.Errorf("%s: %v, %v; want %v", what, freed, err, want)
+		}
+	}
+	locked := func(side *Lock) bool {
+		t.Helper()
+		is, err := side.IsLocked(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	readers := []*Lease{mustTake(t, bg, l.Read(), AcquireOptions{}), mustTake(t, bg, l.Read(), AcquireOptions{})}
+	if !locked(l.Read()) || locked(l.Write()) {
+		t.Error("read: one side is locked, the other not")
+	}
+	force("the write side of readers", l.Write(), false)
+	force("the read side of readers", l.Read(), true)
+	for _, r := range readers {
+		wantErr(t, "the reader", r.Err(), ErrLockLost)
+	}
+	write := mustTake(t, bg, l.Write(), AcquireOptions{})
+	if locked(l.Read()) || !locked(l.Write()) {
+		t.Error("written: one side is locked, the other not")
+	}
+	both := mustTake(t, write.Context(), l.Read(), AcquireOptions{})
+	if !locked(l.Read()) {
+		t.Error("the writer reads as well")
+	}
+	force("the read side of a writer", l.Read(), false)
+	force("the write side", l.Write(), true)
+	wantErr(t, "the writer", write.Err(), ErrLockLost)
+	wantErr(t, "the writer's read side", both.Err(), ErrLockLost)
+}
+
+// When the reader with the longest lease leaves, the hash lives no longer than the others need.
+// Redisson: testReadLockLeaseTimeout.
+func TestRead_HashLivesForTheLongest(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	read := c.ReadWriteLock("a").Read()
+	long := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Hour})
+	short := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Minute})
+	if ttl := b.pttl(t, "a"); ttl < 59*time.Minute {
+		t.Errorf("the shorter lease has shortened the lock to %s", ttl)
+	}
+	mustRelease(t, long)
+	if ttl := b.pttl(t, "a"); ttl > time.Minute || ttl < time.Second {
+		t.Errorf("with a lease of a minute left the lock lives for %s", ttl)
+	}
+	mustRelease(t, short)
+}
+
+// Every change of a read hold gives all its levels the longest lease, and drops the keys of
+// released levels.
+func TestRead_Levels(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	read := c.ReadWriteLock("a").Read()
+	owner := WithOwner(bg)
+	one := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	two := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
+	three := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	key := func(n int) string { return wire.ReadTimeout("a", holdOf(one).field, n) }
+	want := func(levels int) {
+		t.Helper()
+		for n := 1; n <= 3; n++ {
+			ttl := b.pttl(t, key(n))
+			if n <= levels && ttl < 59*time.Minute || n > levels && ttl > 0 {
+				t.Errorf("with %d levels, key %d lives for %s", levels, n, ttl)
+			}
+		}
+		if got := b.fields(t, "a")[holdOf(one).field]; got != strconv.Itoa(levels) {
+			t.Errorf("the count is %s, want %d", got, levels)
+		}
+	}
+	want(3)
+	mustRelease(t, two)
+	want(2)
+	mustRelease(t, three)
+	want(1)
+	mustRelease(t, one)
+}
+
+// The watchdog renews its own readers and no others. Redisson: testReadLockExpirationRenewal,
+// testMultiInstanceReadLockZombieCleanup.
+func TestRead_Renewal(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const timeout, short = 12 * time.Second, 8 * time.Second
+	c := b.client(t, watchdogTimeout(timeout))
+	read := c.ReadWriteLock("a").Read()
+	leases := []*Lease{mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})}
+	foreign := wire.ReadTimeout("a", "dead:1", 1)
+	if err := errors.Join(b.rdb.HSet(bg, "a", "dead:1", 1).Err(), b.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"a", wire.ReadTimeout("a", holdOf(leases[0]).field, 1), wire.ReadTimeout("a", holdOf(leases[1]).field, 1)}
+	for _, key := range keys {
+		b.expire(t, key, short)
+	}
+	for _, key := range keys {
+		eventually(t, key+" to be renewed", func() bool { return b.pttl(t, key) > short })
+	}
+	if ttl := b.pttl(t, foreign); ttl > short {
+		t.Errorf("the reader of another client was renewed to %s", ttl)
+	}
+	for _, l := range leases {
+		mustRelease(t, l)
+	}
+	b.free(t, "a", foreign)
+}
+
+// A renewal puts back the time-out key of a reader that was evicted or deleted. Without it another
+// reader that leaves would take this one for dead, and let a writer in.
+func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t, watchdogTimeout(900*time.Millisecond))
+			other := b.client(t)
+			l := c.ReadWriteLock("a")
+			read := mustTake(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
+			key := wire.ReadTimeout("a", holdOf(read).field, 1)
+			if err := b.rdb.Del(bg, key).Err(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the time-out key to be put back", func() bool { return b.pttl(t, key) > 0 })
+			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{}))
+			wantErr(t, "a writer beside the reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// Redisson's read renewal sets the time to live that all readers share, whatever others need. Our
+// readers assert what they need again, also with a LeaseTime.
+func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
+	t.Parallel()
+	const beat = 300 * time.Millisecond
+	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c := b.client(t, watchdogTimeout(3*beat))
+			read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
+			timeout := wire.ReadTimeout("a", holdOf(read).field, 1)
+			want := 2 * beat
+			if lease > 0 {
+				want = lease - patience
+			}
+			for _, keys := range [][]string{{"a"}, {"a", timeout}} { // up to 4.3.1 it sets the time-out keys of others, too
+				for _, key := range keys {
+					if err := b.rdb.PExpire(bg, key, 2*beat).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, key := range keys {
+					eventually(t, key+" to have its time again", func() bool { return b.pttl(t, key) > want })
+				}
+			}
+			wantHeld(t, read)
+			mustRelease(t, read)
+		})
+	}
+}
+
+// If the leases of a hold differ, Redis keeps it for the longest, and it ends when that does.
+func TestRead_BeatWithSeveralLeases(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(900*time.Millisecond))
+	l, owner := c.ReadWriteLock("a").Read(), WithOwner(bg)
+	long := mustTake(t, owner, l, AcquireOptions{LeaseTime: time.Hour})
+	watched := mustTake(t, owner, l, AcquireOptions{})
+	if err := b.rdb.PExpire(bg, "a", 600*time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the long lease's time to live", func() bool { return b.pttl(t, "a") > time.Minute })
+	awaitRenewals(t, watched)
+	mustRelease(t, long)
+	awaitRenewals(t, watched)
+	if left := watched.Remaining(); left > 900*time.Millisecond {
+		t.Errorf("the lease that the watchdog keeps has %v left, at most 900ms are", left)
+	}
+	watched.StopRenewal()
+	if n := c.Stats().Renewals; n != 1 { // as a reader, for as long as it lasts
+		t.Errorf("%d renewals", n)
+	}
+	await(t, "it to end by itself", watched.Done())
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("%d renewals after the end", n)
+	}
+}
+
+// A reader whose LeaseTime is shorter than a beat is not renewed.
+func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: time.Second})
+	write := mustTake(t, bg, c.ReadWriteLock("b").Write(), AcquireOptions{LeaseTime: time.Hour})
+	if n := c.Stats().Renewals; n != 0 {
+		t.Errorf("%d renewals", n)
+	}
+	if err := read.Extend(bg, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Stats().Renewals; n != 1 {
+		t.Errorf("%d renewals after it was extended", n)
+	}
+	mustRelease(t, read)
+	mustRelease(t, write)
+}
+
+// Dead readers keep a writer out while a reader lives, and no longer, even if there are more than
+// one release looks at.
+func TestRead_ManyDeadReadersAreRemoved(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	l := c.ReadWriteLock("a")
+	live := mustTake(t, bg, l.Read(), AcquireOptions{})
+	b.addReaders(t, "a", 200, func(int) time.Duration { return time.Millisecond })
+	if err := b.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "their keys to expire", func() bool { return len(b.rdb.Keys(bg, "{a}:*").Val()) == 1 })
+	wantErr(t, "a writer", second(l.Write()), ErrNotAcquired)
+	mustRelease(t, mustTake(t, bg, l.Read(), AcquireOptions{}))
+	wantHeld(t, live)
+	mustRelease(t, live)
+	mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{}))
+}
+
+// The cost of a reader in Redis does not depend on the number of readers.
+func TestRead_CostsTheSameBesideThousands(t *testing.T) {
+	t.Parallel()
+	work := func(t *testing.T, readers int, leases func(i int) time.Duration) map[string]int {
+		b := newBundle(t)
+		c := b.client(t)
+		lock := c.ReadWriteLock("a").Read()
+		b.addReaders(t, "a", readers, leases)
+		mustRelease(t, mustTake(t, bg, lock, AcquireOptions{})) // loads the scripts
+		before := b.commandStats(t)
+		lease := mustTake(t, bg, lock, AcquireOptions{LeaseTime: time.Hour})
+		if err := lease.Extend(bg, 2*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		mustRelease(t, lease)
+		after := b.commandStats(t)
+		for cmd := range after {
+			after[cmd] -= before[cmd]
+		}
+		b.rdb.FlushAll(bg)
+		return after
+	}
+	for name, leases := range map[string]func(i int) time.Duration{
+		"equal leases":     func(int) time.Duration { return 3 * time.Hour },
+		"shorter leases":   func(int) time.Duration { return time.Minute },
+		"different leases": func(i int) time.Duration { return time.Minute + time.Duration(i)*time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			few, many := work(t, 20, leases), work(t, 5000, leases)
+			for cmd, n := range many {
+				switch cmd {
+				case "info", "config|resetstat", "command", "hello", "client|setinfo":
+					continue
+				case "hgetall", "hkeys", "hvals", "keys", "hscan":
+					if n > 0 {
+						t.Errorf("%s looks at all of them", cmd)
+					}
+				}
+				if n > 2*few[cmd]+20 {
+					t.Errorf("%s is called %d times beside 5,000 readers, %d times beside 20", cmd, n, few[cmd])
+				}
+			}
+		})
+	}
+}
+
+// addReaders adds readers of other clients to Redis.
+func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) time.Duration) {
+	t.Helper()
+	longest := time.Duration(0)
+	_, err := b.rdb.Pipelined(bg, func(p redis.Pipeliner) error {
+		p.HSet(bg, name, "mode", "read")
+		for i := range n {
+			owner := fmt.Sprint("another client:", i)
+			p.HSet(bg, name, owner, "1")
+			p.Set(bg, wire.ReadTimeout(name, owner, 1), "1", lease(i))
+			longest = max(longest, lease(i))
+		}
+		for _, when := range []string{"NX", "GT"} {
+			p.Do(bg, "PEXPIRE", name, longest.Milliseconds(), when)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commandStats returns how often each command was called, by scripts too.
+func (b *bundle) commandStats(t testing.TB) map[string]int {
+	t.Helper()
+	text, err := b.rdb.Info(bg, "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := make(map[string]int)
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"); ok {
+			cmd, values, _ := strings.Cut(rest, ":calls=")
+			calls, _, _ := strings.Cut(values, ",")
+			if stats[cmd], err = strconv.Atoi(calls); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+	}
+	return stats
+}
