@@ -255,16 +255,35 @@ func TestOffer(t *testing.T) {
 	}
 }
 
+// A waiter changes its state as docs/engine.md says. In tests, any other change panics.
 func TestMove_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
 	t.Parallel()
-	defer func() {
-		if recover() == nil {
-			t.Error("a waiter that has left asks")
+	allowed := map[State][]State{
+		New:    {Ready, Queued, Out},
+		Queued: {Ready, Out},
+		Ready:  {Asking, Asleep, Heir, Out},
+		Asking: {Asleep, Out},
+		Asleep: {Asking, Heir, Out},
+		Heir:   {Asleep, Out},
+	}
+	for from := New; from <= Out; from++ {
+		for to := New; to <= Out; to++ {
+			w := &Waiter[int]{state: from}
+			refused := panics(func() { w.move(to) })
+			if want := !slices.Contains(allowed[from], to); refused != want {
+				t.Errorf("%s to %s: refused %v, want %v", from, to, refused, want)
+			}
+			if refused && w.State() != from || !refused && w.State() != to {
+				t.Errorf("%s to %s: the waiter is %s", from, to, w.State())
+			}
 		}
-	}()
-	q, all := newQueue(t, Exclusive)
-	q.Leave(all[0])
-	q.Asks(all[0])
+	}
+}
+
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
 }
 
 // endStreak hands the lock on until that is enough.
