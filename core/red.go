@@ -134,12 +134,12 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 	defer timer.Stop()
 
 	opts.WaitTime, opts.MaxWaiters = 0, 0
-	results, thrown := make(chan result, len(r.locks)), make([]any, len(r.locks))
+	results, panics := make(chan result, len(r.locks)), make([]any, len(r.locks))
 	for i, l := range r.locks {
 		go func() { // it ends with ctx, and is waited for below
 			v := result{place: i}
 			defer func() {
-				thrown[i] = recover()
+				panics[i] = recover()
 				results <- v
 			}()
 			v.lease, v.err = acquireMember(ctx, l, opts)
@@ -166,10 +166,10 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 			timer.Reset(min(timeout, 2*spent+redGrace) - spent)
 		}
 	}
-	if slices.ContainsFunc(thrown, func(p any) bool { return p != nil }) {
+	if slices.ContainsFunc(panics, func(p any) bool { return p != nil }) {
 		releaseAll(ctx, members)
 	}
-	rethrow(thrown)
+	repanic(panics)
 	return members, errs
 }
 
