@@ -49,7 +49,11 @@ func MultiLock(locks ...Locker) Locker {
 		}
 	}
 	slices.SortStableFunc(m.locks, func(a, b Locker) int {
-		return cmp.Or(cmp.Compare(keyOf(a), keyOf(b)), cmp.Compare(addressOf(a), addressOf(b)), cmp.Compare(rank(a), rank(b)))
+		return cmp.Or(
+			cmp.Compare(keyOf(a), keyOf(b)),
+			cmp.Compare(addressOf(a), addressOf(b)),
+			cmp.Compare(rank(a), rank(b)),
+		)
 	})
 	m.whole = joinLabels("multi", m.locks)
 	return m
@@ -114,14 +118,16 @@ func checkMembers(what string, locks []Locker) error {
 }
 
 // checkOverlaps refuses a lock that is part of a RedLock and of another member too. Each attempt at
-// a RedLock has a new owner, so the two would exclude each other.
+// a RedLock has a new owner, so the two would exclude each other, unless both are read locks.
 func checkOverlaps(locks []Locker) error {
 	if !slices.ContainsFunc(locks, hasRed) {
 		return nil
 	}
 	for i, l := range locks {
 		for j, other := range locks[:i] {
-			shared := overlap(other, l, func(a, b part) bool { return (a.ofRed || b.ofRed) && !(a.lock.kind.shared && b.lock.kind.shared) })
+			shared := overlap(other, l, func(a, b part) bool {
+				return (a.ofRed || b.ofRed) && !(a.lock.kind.shared && b.lock.kind.shared)
+			})
 			if shared != nil {
 				return invalid(ErrInvalidOptions, "locks %d and %d of core.MultiLock both contain the lock %s, "+
 					"one of them as part of a core.RedLock, which cannot share it; use it in one of them", j+1, i+1, shared.label())
@@ -261,7 +267,9 @@ func retryable(err error) bool {
 
 // all makes one attempt. way acquires the locks and fills in their leases. If it fails or panics,
 // all releases these leases.
-func (m *multi) all(ctx context.Context, opts AcquireOptions, way func(context.Context, AcquireOptions, []*Lease) error) (s *set, err error) {
+func (m *multi) all(
+	ctx context.Context, opts AcquireOptions, way func(context.Context, AcquireOptions, []*Lease) error,
+) (s *set, err error) {
 	got := make([]*Lease, len(m.locks))
 	defer func() {
 		if s == nil {
@@ -404,7 +412,10 @@ func (m *multi) patience(i, try int) time.Duration {
 // same name, but are different locks.
 func (m *multi) tied(i int) bool {
 	return slices.ContainsFunc(m.locks[:i], func(before Locker) bool {
-		return keyOf(before) == keyOf(m.locks[i]) && (clientOf(before) == nil || clientOf(before) != clientOf(m.locks[i]))
+		if keyOf(before) != keyOf(m.locks[i]) {
+			return false
+		}
+		return clientOf(before) == nil || clientOf(before) != clientOf(m.locks[i])
 	})
 }
 
@@ -415,7 +426,8 @@ func acquireMember(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, 
 	case err != nil:
 		return nil, err
 	case lease == nil:
-		return nil, opErr("acquire", labelOf(l), invalid(ErrInvalidOptions, "a %T returned neither a lease nor an error", l))
+		err := invalid(ErrInvalidOptions, "a %T returned neither a lease nor an error", l)
+		return nil, opErr("acquire", labelOf(l), err)
 	}
 	return lease, nil
 }
