@@ -114,7 +114,7 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 		return nil, true, ended(ctx)
 	}
 	ctx = withVoter(ctx)
-	members, errs := r.ask(ctx, opts)
+	members, errs := r.tryMembers(ctx, opts)
 	s, err := newSet(ctx, r.whole, opts.LeaseTime, members, r.quorum())
 	if err != nil {
 		releaseAll(ctx, members)
@@ -131,9 +131,9 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 	return &s.Lease, false, nil
 }
 
-// ask tries every member once, all at the same time. It returns when all have replied, or have
-// given up because the time-out is over.
-func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, errs []error) {
+// tryMembers tries every member once, all at the same time. It returns when all have replied, or
+// have given up because the time-out is over.
+func (r *red) tryMembers(ctx context.Context, opts AcquireOptions) (members []*Lease, errs []error) {
 	timeout := r.timeout(opts.LeaseTime)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
