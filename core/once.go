@@ -115,8 +115,8 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
 	if kind := l.backend.(*level).hold.kind; kind.record == nil {
-		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which stores no records; acquire it as a core.Once first",
-			kind.name)
+		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which stores no records; "+
+			"acquire it as a core.Once first", kind.name)
 	}
 	if err != nil {
 		return opErr("release", l.label(), err)

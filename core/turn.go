@@ -14,8 +14,8 @@ type candidate struct {
 	next   *candidate
 }
 
-// tryLocked takes the turn and returns nil if the turn is free. Otherwise it queues the caller up and
-// returns its place.
+// tryLocked takes the turn and returns nil if the turn is free. Otherwise it queues the caller up
+// and returns its place.
 func (t *turn) tryLocked() *candidate {
 	if !t.taken {
 		t.taken = true

@@ -345,7 +345,8 @@ func (c Call) WithoutRest() (_ Call, ok bool) {
 	return Call{}, false
 }
 
-// Holders returns the fields of a lock's hash: its wire owners, and the mode of a read/write lock; see holders.lua. ReadHolders reads its reply.
+// Holders returns the fields of a lock's hash: its wire owners, and 'mode' for a read/write lock;
+// see holders.lua. ReadHolders reads its reply.
 func Holders(key string) Call {
 	c := call(holders, 1, 0)
 	c.add(key)
