@@ -24,10 +24,10 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		if _, held := err.(*NotAcquiredError); !held { // one that is wrapped is why ctx has ended, and another lock's
 			err = opErr("acquire", l.label(), err)
 		}
-		notify(c.opts.Observer.NotAcquired, w.ctx, func() Event { return w.event("", err) })
+		notify(w.ctx, c.opts.Observer.NotAcquired, func() Event { return w.event("", err) })
 		return nil, err
 	}
-	notifyOr(lease.disown, c.opts.Observer.Acquired, w.ctx, func() Event { return w.event(lease.hold.field, nil) })
+	notifyOr(w.ctx, lease.disown, c.opts.Observer.Acquired, func() Event { return w.event(lease.hold.field, nil) })
 	w.recycle()
 	return &lease.Lease, nil
 }

@@ -303,7 +303,7 @@ func (w *waiter) wait(p plan) (*level, error) {
 
 // notifyWaiting tells the Observer. A callback that panics takes the waiter out, as its caller does not come back to it.
 func (w *waiter) notifyWaiting() {
-	notifyOr(w.abandon, w.entry.engine().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
+	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event { return w.event("", nil) })
 }
 
 // sleep returns false when the caller's context has ended.
@@ -412,7 +412,7 @@ func (w *waiter) ask(arrivals uint32) (*level, error) {
 		w.cleanUp(field, left)
 	}
 	if stays {
-		notifyOr(w.abandon, c.opts.Observer.Retrying, w.ctx, func() Event { return w.event("", err) })
+		notifyOr(w.ctx, w.abandon, c.opts.Observer.Retrying, func() Event { return w.event("", err) })
 		return nil, nil
 	}
 	return nil, err
