@@ -13,7 +13,7 @@ type Observer struct {
 	Acquired    func(ctx context.Context, e Event) // re-entries included
 	NotAcquired func(ctx context.Context, e Event) // Err has the reason
 	Retrying    func(ctx context.Context, e Event) // an attempt with WaitForever failed with Err and will be retried
-	Released    func(ctx context.Context, e Event) // by its holder; Err: the release failed, or the lock was already lost
+	Released    func(ctx context.Context, e Event) // by its holder; Err: the release failed or the lock was lost
 	Lost        func(ctx context.Context, e Event) // Err is ErrLockLost or ErrClosed
 	RenewFailed func(ctx context.Context, e Event) // a renewal failed with Err; it is retried until the lease ends
 }
@@ -36,7 +36,7 @@ func notify(ctx context.Context, f func(context.Context, Event), event func() Ev
 	}
 }
 
-// notifyOr calls f like notify, and undo if f panics: the caller will not return what it acquired.
+// notifyOr calls f like notify. If f panics it calls undo, because Acquire will not return.
 func notifyOr(ctx context.Context, undo func(), f func(context.Context, Event), event func() Event) {
 	returned := false
 	defer func() {
