@@ -129,10 +129,10 @@ func (e *engine) pollPause() time.Duration {
 	return e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)
 }
 
-// troublePause is how long a waiter without a time limit pauses after so many questions that Redis did not answer. When the pub/sub
+// outagePause is how long a waiter without a time limit pauses after so many questions that Redis did not answer. When the pub/sub
 // connection is back it asks at once.
-func (e *engine) troublePause(troubles uint8) time.Duration {
-	pause := min(20*time.Millisecond<<min(troubles, 8), e.opts.PollInterval)
+func (e *engine) outagePause(failures uint8) time.Duration {
+	pause := min(20*time.Millisecond<<min(failures, 8), e.opts.PollInterval)
 	return pause - rand.N(pause/2+1)
 }
 

@@ -35,8 +35,8 @@ type shard struct {
 	acquiring sync.WaitGroup // callers in Acquire; Add is called only while the client is open
 
 	// For all entries of the shard, to keep an entry small.
-	voters  []*waiter // members of RedLocks, which try once without queueing
-	trouble error     // the last error of a waiter that retries through an outage
+	voters []*waiter // members of RedLocks, which try once without queueing
+	outage error     // the last error of a waiter that retries through an outage
 
 	_ [24]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
 }
@@ -342,7 +342,7 @@ func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 		}
 	}
 	force := func(w *waiter) {
-		if w.coming != "" && match(w.coming) {
+		if w.pending != "" && match(w.pending) {
 			w.forced = true
 		}
 	}
