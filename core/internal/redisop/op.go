@@ -31,7 +31,7 @@ type Op struct {
 
 	err     error // of the last try that has ended
 	end     end   // how that try ended
-	stray   bool  // a try whose reply was not read may have been executed, or may be yet
+	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
 	unacked error // why the replicas did not confirm the answered try
 
 	retryBusy bool // retry if the try ends busy
@@ -119,7 +119,8 @@ func (x *Op) Sent() clock.Instant { return x.sent }
 // InFlight reports whether a try is in flight, whose reply Await reads.
 func (x *Op) InFlight() bool { return x.inFlight }
 
-// Stray reports whether a try whose reply was not read may have been executed, or may be yet.
+// Stray reports whether a try may have been executed, or may be yet, although its reply was lost or
+// was an error of a kind that may follow a write.
 func (x *Op) Stray() bool { return x.stray }
 
 // Unreadable records that the caller could not parse the reply, which may mean anything.
