@@ -448,9 +448,9 @@ func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 }
 
 // notAfter returns the latest time, by the server's clock in ms, at which an attempt may queue up
-// in Redis. A command that arrives later would add a place for a waiter that is gone. notAfter
-// returns 0, which is not to queue up, until the server's clock is known. Otherwise it also records
-// that Redis may have the place from now on.
+// in Redis. A command that arrives later would add a place for a waiter that is gone. Until the
+// server's clock is known, notAfter returns 0, and the script does not queue up. Otherwise it also
+// records that Redis may have the place from now on.
 func (w *waiter) notAfter() int64 {
 	p, c := w.place, w.entry.engine()
 	if p == nil || p.clock == 0 {
@@ -491,7 +491,7 @@ var (
 	errOutrun = fmt.Errorf("%w: another owner in this process was granted it before the reply arrived", ErrLockLost)
 )
 
-// late reports whether the lease of a command that was sent at sent has expired at at.
+// late reports whether a lease has expired by at, if its command was queued at sent.
 func (w *waiter) late(sent, at clock.Instant) bool {
 	return at.Until(clock.LeaseEnd(sent, w.entry.engine().leaseTime(w.fixed))) <= 0
 }
@@ -617,10 +617,11 @@ func (w *waiter) queueUpLocked(answer lua.Answer) {
 	}
 }
 
-// fail handles the error of an attempt. A waiter with WaitForever stays if the error may heal.
-// Otherwise the waiter fails, and so does every waiter that had joined before the command was sent:
-// they would only run into the same error one after another, each for a CommandTimeout. A record
-// goes to all of them as well. ErrWrongKind concerns this waiter only.
+// fail handles the error of an attempt. It fails every waiter that had joined before the command
+// was sent, this one included. The others would only run into the same error one after another,
+// each for a CommandTimeout. A record goes to all of them, too. Waiters with WaitForever stay if
+// the error may heal, and fail reports whether this one does. ErrWrongKind concerns this waiter
+// only.
 func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
 	e.lock()
