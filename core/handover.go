@@ -56,8 +56,8 @@ func (h *hold) handOverLocked(l *level, g holdCounts) *handover {
 		return nil
 	}
 	e.queue.Offer(first)
-	w.coming = w.field()
-	next, lease := w.newHold(w.coming, false, clock.Now())
+	w.pending = w.field()
+	next, lease := w.newHold(w.pending, false, clock.Now())
 	return &handover{hold: h, last: l, counts: g, heir: w, next: next, lease: lease, arrivals: e.queue.Arrivals()}
 }
 

@@ -679,5 +679,5 @@ func (h *hold) reportRenewFailed(err error) {
 	}
 	c.opts.Logger.Warn("reqlock: renewal failed; it is retried until the lease ends",
 		"lock", c.logged(l.name), "owner", h.field, "error", err)
-	notify(c.opts.Observer.RenewFailed, l.caller, func() Event { return l.event(err) })
+	notify(l.caller, c.opts.Observer.RenewFailed, func() Event { return l.event(err) })
 }

@@ -151,7 +151,7 @@ func (l *level) giveBack(ctx context.Context) error {
 		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, others are corrected by the next change",
 			"lock", c.logged(l.name), "owner", l.hold.field, "error", err)
 	}
-	notify(c.opts.Observer.Released, ctx, func() Event { return l.event(err) })
+	notify(ctx, c.opts.Observer.Released, func() Event { return l.event(err) })
 	if err != nil {
 		return opErr("release", l.label(), err)
 	}
@@ -207,7 +207,7 @@ func (l *level) reportLoss(cause error) {
 	c := l.hold.engine()
 	c.opts.Logger.Warn("reqlock: lock lost while it was held",
 		"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
-	notify(c.opts.Observer.Lost, l.caller, func() Event { return l.event(cause) })
+	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })
 }
 
 func (l *level) event(err error) Event {
