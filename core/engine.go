@@ -77,8 +77,8 @@ var holds atomic.Uint64
 
 func (e *engine) newField() string { return wire.Owner(e.id, holds.Add(1)) }
 
-// ask sends a call and returns its reply, or the error of ctx if that ends first.
-func (e *engine) ask(ctx context.Context, call lua.Call) (any, error) {
+// run sends a call and returns its reply, or the error of ctx if that ends first.
+func (e *engine) run(ctx context.Context, call lua.Call) (any, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}

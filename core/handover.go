@@ -83,7 +83,7 @@ func (o *handover) send() {
 	}
 	o.token, o.err = result.Token, err
 	switch {
-	case err != nil && o.op.Stray():
+	case o.op.Outcome() == redisop.Unknown:
 		o.reply = outcomeUnknown
 	case err != nil:
 		o.reply = notExecuted

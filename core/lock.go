@@ -160,7 +160,7 @@ func (l *Lock) field(ctx context.Context) string {
 }
 
 func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
-	answer, err := l.ask(ctx, lua.Inspect(l.key, field))
+	answer, err := l.run(ctx, lua.Inspect(l.key, field))
 	if err == nil {
 		var state lua.State
 		if state, err = lua.ReadInspect(answer); err == nil {
@@ -186,7 +186,7 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 		l.lose(fields)
 		call := l.kind.force(l.c.engine, l.key, l.bothSides(fields))
 		var answer any
-		if answer, err = l.ask(ctx, call); err == nil {
+		if answer, err = l.run(ctx, call); err == nil {
 			_, err = call.ReadFlag(answer) // 0: released meanwhile, or freed by an earlier try whose reply was lost
 		}
 	}
@@ -199,7 +199,7 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 
 // holders returns the fields of all holders of the lock, or of this side of it, in Redis.
 func (l *Lock) holders(ctx context.Context) ([]string, error) {
-	answer, err := l.ask(ctx, lua.Holders(l.key))
+	answer, err := l.run(ctx, lua.Holders(l.key))
 	if err != nil {
 		return nil, err
 	}
@@ -232,11 +232,11 @@ func (l *Lock) lose(fields []string) {
 	}
 }
 
-func (l *Lock) ask(ctx context.Context, call lua.Call) (any, error) {
+func (l *Lock) run(ctx context.Context, call lua.Call) (any, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	return l.c.ask(ctx, call)
+	return l.c.run(ctx, call)
 }
 
 // Do acquires a lock, calls fn with the context of the lease, and releases the lock, even if fn

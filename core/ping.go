@@ -152,7 +152,7 @@ func (p *probe) run(ctx context.Context) error {
 // check first runs the commands that change nothing, and writes a lock only if they are permitted.
 // Without permission for PEXPIRE, the lock would never expire.
 func (p *probe) check(ctx context.Context) error {
-	_, err := p.c.ask(ctx, lua.Inspect(p.key, ""))
+	_, err := p.c.run(ctx, lua.Inspect(p.key, ""))
 	if err != nil && !redisop.IsPermission(err) {
 		return explain(err)
 	}
@@ -196,7 +196,7 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	results := make(chan result, 1)
 	if !p.c.background.Go(func() {
 		r := result{}
-		if p.mode, r.err = p.c.publish.ask(over); r.err == nil {
+		if p.mode, r.err = p.c.publish.detect(over); r.err == nil {
 			r.denied, r.err = p.pipeline(over)
 		}
 		if r.err == nil {
@@ -313,7 +313,7 @@ func (p *probe) useLock(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	_, err := p.c.ask(context.WithoutCancel(ctx), lua.Release(p.key, field, p.c.announce(p.channel)))
+	_, err := p.c.run(context.WithoutCancel(ctx), lua.Release(p.key, field, p.c.announce(p.channel)))
 	return cmp.Or(x.Proven(), err)
 }
 

@@ -40,10 +40,10 @@ func isCluster(rdb redis.UniversalClient) bool {
 	return ok && cluster.Options().ClusterSlots == nil
 }
 
-// ask returns the mode. If it is unknown, ask sends PUBSUB SHARDNUMSUB. A server that answers it
+// detect returns the mode. If it is unknown, detect sends PUBSUB SHARDNUMSUB. A server that answers it
 // has sharded channels. If the server does not know the command or denies it, the mode is
 // PublishPlain, as in Redisson. After any other error the next call asks again.
-func (p *publishProbe) ask(ctx context.Context) (PublishMode, error) {
+func (p *publishProbe) detect(ctx context.Context) (PublishMode, error) {
 	if mode := PublishMode(p.mode.Load()); mode != PublishAuto {
 		return mode, nil
 	}
@@ -63,7 +63,7 @@ func (p *publishProbe) ask(ctx context.Context) (PublishMode, error) {
 
 // subscribeCommands reports which kinds of channels the hub subscribes to.
 func (p *publishProbe) subscribeCommands(ctx context.Context) (plain, sharded bool, err error) {
-	mode, err := p.ask(ctx)
+	mode, err := p.detect(ctx)
 	return mode != PublishSharded, mode == PublishSharded || mode == PublishBoth, err
 }
 
@@ -75,7 +75,7 @@ func (e *engine) publishMode() PublishMode {
 	}
 	if p.asking.CompareAndSwap(false, true) {
 		if !e.background.Go(func() {
-			_, _ = p.ask(context.Background()) // after an error the next release asks again
+			_, _ = p.detect(context.Background()) // after an error the next release asks again
 			p.asking.Store(false)
 		}) {
 			p.asking.Store(false)

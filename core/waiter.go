@@ -395,7 +395,10 @@ func (w *waiter) abandon() {
 func (w *waiter) attempt(arrivals uint32) (*level, error) {
 	e, c := w.entry, w.entry.engine()
 	field := w.pending
-	t := try{key: e.key, field: field, lease: c.leaseTime(w.fixed), notAfter: w.notAfter()}
+	t := try{key: e.key, field: field, lease: c.leaseTime(w.fixed)}
+	if p := w.place; p != nil && p.clock != 0 {
+		t.notAfter, p.left.there = w.notAfter(), true
+	}
 	x := c.ops.Op(w.kind.acquire(c, t), c.opts.CommandTimeout).Replicated()
 	reply, err := x.Run(w.ctx.Done(), c.closing)
 	if err == redisop.ErrLeft {
@@ -448,15 +451,10 @@ func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 }
 
 // notAfter returns the latest time, by the server's clock in ms, at which an attempt may queue up
-// in Redis. A command that arrives later would add a place for a waiter that is gone. Until the
-// server's clock is known, notAfter returns 0, and the script does not queue up. Otherwise it also
-// records that Redis may have the place from now on.
+// in Redis. A command that arrives later would add a place for a waiter that is gone. The server's
+// clock must be known; until then the script does not queue up.
 func (w *waiter) notAfter() int64 {
 	p, c := w.place, w.entry.engine()
-	if p == nil || p.clock == 0 {
-		return 0
-	}
-	p.left.there = true
 	return p.clock + (c.clock().Since(p.read) + c.opts.CommandTimeout).Milliseconds()
 }
 
@@ -694,7 +692,7 @@ func (w *waiter) recordOr(refusal error) error {
 		return refusal
 	}
 	call := w.kind.look(w.entry.key)
-	reply, err := w.entry.engine().ask(w.ctx, call)
+	reply, err := w.entry.engine().run(w.ctx, call)
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (x *Op) InFlight() bool { return x.inFlight }
 func (x *Op) Stray() bool { return x.stray }
 
 // Unreadable records that the caller could not parse the reply, which may mean anything.
-func (x *Op) Unreadable() { x.stray = true }
+func (x *Op) Unreadable() { x.stray, x.end = true, failed }
 
 // Outcome returns the outcome of an operation that has ended.
 func (x *Op) Outcome() Outcome {
