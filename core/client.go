@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
@@ -51,13 +50,9 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	if err := checkRedis(rdb, opts); err != nil {
 		return nil, err
 	}
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
-	}
 	e := &engine{
 		opts:        opts,
-		id:          id.String(),
+		id:          newClientID(opts.ClientID),
 		at:          at,
 		slot:        func(string) int { return 0 },
 		publish:     newPublishProbe(rdb, opts),

@@ -44,6 +44,11 @@ type Options struct {
 	// PublishMode selects the pub/sub commands for releases. All programs that share locks must use
 	// the same mode.
 	PublishMode PublishMode
+	// ClientID names this client in Redis and in logs, to show which process holds a lock: letters,
+	// digits, '.', '_' and '-', at most 28. A random part follows it, so clients may have the same
+	// name. Empty: the host name, of which it keeps the last part, and the process ID. The owner of
+	// a hold is then web-1.4242.k3j9x2ab:7. Redisson: the client's UUID.
+	ClientID string
 	// NameMapper, if set, maps the name of a lock to its key. It must be a pure function. Redisson:
 	// NameMapper.
 	NameMapper func(name string) string
@@ -136,6 +141,10 @@ func (o Options) withDefaults() (Options, error) {
 		return o, invalid(ErrInvalidOptions,
 			"core.Options.PublishMode is %d; use PublishAuto, PublishPlain, PublishSharded or PublishBoth",
 			o.PublishMode)
+	}
+	if why := checkClientName(o.ClientID); why != "" {
+		return o, invalid(ErrInvalidOptions,
+			"core.Options.ClientID %q %s; use a short name such as the pod's, or none", o.ClientID, why)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
