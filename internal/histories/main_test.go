@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // topologies, which mostly wait
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}

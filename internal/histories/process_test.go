@@ -251,5 +251,8 @@ func serve() (done bool, err error) {
 	if site := os.Getenv(siteVariable); site != "" {
 		return true, runProcess(site, os.Stdin, os.Stdout)
 	}
+	if addr := os.Getenv(serverVariable); addr != "" {
+		return true, runServer(addr, os.Stdin, os.Stdout)
+	}
 	return false, nil
 }
