@@ -36,6 +36,18 @@ test-fast: ## run the tests that need no server, except the examples, for the in
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
 
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some
+	@GO=$(GO) FUZZTIME=$(or $(FUZZTIME),20s) scripts/fuzz.sh $(FUZZ)
+
+.PHONY: histories
+histories: test-tools ## check what processes do with locks on failing servers, for DUR (50s) or longer
+	$(GO) test -C internal/histories -count=1 -timeout 0 -run 'TestCheck|TestHistories' -v -dur $(or $(DUR),50s) $(if $(OUT),-out "$(abspath $(OUT))")
+
+.PHONY: soak
+soak: test-tools ## send requests of every mode for DUR (30s), and plot what servers and Redis use into OUT
+	$(GO) test -C internal/histories -count=1 -timeout 0 -run 'TestSoak' -v -dur $(or $(DUR),30s) $(if $(OUT),-out "$(abspath $(OUT))")
+
 # The tests mostly wait for leases and dead waiters, so many run in parallel.
 .PHONY: interop
 interop: test-tools ## test sharing locks with Java Redisson, and print hand-over times; REDISSON=4.7.0 picks the version
@@ -70,15 +82,18 @@ vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./interop/...
 	$(GO) vet -C bench ./...
+	$(GO) vet -C internal/histories ./...
 
 .PHONY: golangci
 golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangci.yml
 	$(TOOL) golangci-lint run ./...
 	$(TOOL) golangci-lint run --build-tags interop ./interop/...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+	cd internal/histories && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum match the imports
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd bench && $(GO) mod tidy -diff
+	cd internal/histories && $(GO) mod tidy -diff
