@@ -221,8 +221,7 @@ func (s *soaked) stop(t *testing.T) {
 		}
 	case <-time.After(2 * time.Minute):
 		_ = s.cmd.Process.Kill()
-		t.Errorf("%s does not end", s.name)
-		<-s.ended
+		t.Errorf("%s does not end: %v", s.name, <-s.ended)
 	}
 	if err := s.cmd.Wait(); err != nil {
 		t.Fatalf("%s ended badly: %v\n%s", s.name, err, &s.stderr)

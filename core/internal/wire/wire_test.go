@@ -87,6 +87,7 @@ func TestOneSlot(t *testing.T) {
 		"{}a":          false,
 		"{}{a}":        false,
 		"closing}only": false,
+		"":             false,
 		"}a{b}":        true,
 	} {
 		if got := OneSlot(name); got != want {
