@@ -71,7 +71,7 @@ bench-short: test-tools ## check that all benchmarks run: each for a moment, the
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 3 -out "$$dir"
 
 .PHONY: lint
-lint: format vet golangci tidy ## run format, vet, golangci and tidy
+lint: format vet golangci filemap tidy ## run format, vet, golangci, filemap and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -82,6 +82,7 @@ vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./interop/...
 	$(GO) vet -C bench ./...
+	$(GO) vet -C tools ./...
 	$(GO) vet -C internal/histories ./...
 
 .PHONY: golangci
@@ -90,6 +91,11 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 	$(TOOL) golangci-lint run --build-tags interop ./interop/...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 	cd internal/histories && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
+
+.PHONY: filemap
+filemap: ## check that core's files depend on each other as docs/engine.md shows; WRITE=1 redraws it
+	$(GO) test -C tools ./filemap
+	$(GO) run -C tools ./filemap -package ../core -document ../docs/engine.md -circle 6 $(if $(WRITE),-write)
 
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum match the imports
