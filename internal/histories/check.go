@@ -139,6 +139,9 @@ func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 			add(0, step{what: wipe}, f.Begin, f.End)
 		}
 	}
+	for text, seen := range p.survivors() {
+		add(0, step{what: survive, record: text}, p.from, seen)
+	}
 	for _, d := range p.holds {
 		g := d.grant
 		if !p.has(g.Begin, g.End) {
@@ -177,6 +180,25 @@ func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 		}
 	}
 	return ops
+}
+
+// survivors returns the records that were found in the part and left before it, with the time at which
+// each was found first. The fault before the part did not lose them.
+func (p *part) survivors() map[string]int64 {
+	found := make(map[string]int64)
+	for _, c := range p.others {
+		if c.Result == Found && p.from > math.MinInt64 && p.has(c.Begin, c.End) {
+			if seen, again := found[c.Record]; !again || c.End < seen {
+				found[c.Record] = c.End
+			}
+		}
+	}
+	for _, d := range p.holds {
+		if d.release != nil && p.has(d.grant.Begin, d.grant.End) {
+			delete(found, d.release.Record)
+		}
+	}
+	return found
 }
 
 // mayBeInTheWay reports whether something other than a holder may be the reason of a refusal: a lock

@@ -100,6 +100,13 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 5, 6, nil)}},
 		"a lease outlives the data for too long": {says: "more than it may be", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 70, 70, lost(60))}},
+		"a record survives a failover that loses data": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 21, 22, finds("r")), call(Acquire, "c", 23, 24, finds("r"))}},
+		"two records survive a failover": {says: "no order", faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 21, 22, finds("r")), call(Acquire, "c", 23, 24, finds("s"))}},
+		"a grant in spite of a record that survived": {says: "no order", faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 21, 22, finds("r")),
+			call(Acquire, "c", 23, 24, nil), call(Release, "c", 25, 26, nil)}},
 		"two holders across a failover that loses data": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 21, 22, nil), call(Release, "a", 23, 24, nil), call(Release, "b", 25, 26, nil)}},
 		"two holders after a failover that loses data": {says: "no order", faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{

@@ -54,6 +54,8 @@ const (
 	gone   stepKind = "end"     // without a confirmed release
 	record stepKind = "leave a record"
 	wipe   stepKind = "lose all data"
+	// the lock begins with a record
+	survive stepKind = "keep a record"
 )
 
 func (s step) String() string {
@@ -92,6 +94,8 @@ func (s state) step(op step) (bool, state) {
 		next := s
 		next.record = op.record
 		return len(s.levels) == 0, next
+	case survive:
+		return s.record == "" && len(s.levels) == 0, state{token: s.token, record: op.record}
 	case wipe:
 		return true, state{}
 	}
