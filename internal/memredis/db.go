@@ -191,7 +191,7 @@ func (d *DB) Score(name, member string) (float64, bool) {
 	return 0, false
 }
 
-// String returns a string value.
+// Value returns a string value.
 func (d *DB) Value(name string) string {
 	if k, _ := d.get(name, stringKind); k != nil {
 		return k.str
@@ -199,11 +199,11 @@ func (d *DB) Value(name string) string {
 	return ""
 }
 
-// ShiftScores adds to all scores of a sorted set.
-func (d *DB) ShiftScores(name string, by float64) {
+// ShiftScores adds to all scores of a sorted set. They do not become less than least.
+func (d *DB) ShiftScores(name string, by, least float64) {
 	if k, _ := d.get(name, zsetKind); k != nil {
 		for i := range k.pairs {
-			k.pairs[i].score += by
+			k.pairs[i].score = max(k.pairs[i].score+by, least)
 		}
 	}
 }
