@@ -6,8 +6,9 @@ import (
 	"hash/maphash"
 )
 
-// patience is how many ticks a quiet world may take to become empty.
-const patience = 40
+// patience is how many ticks a quiet world may take to become empty: TTLs end, and those who are dead are
+// found absent when it is their turn.
+func (m *Model) patience() int { return int(m.maxLease) + 4*grace }
 
 // settle returns an error unless a quiet world that goes on from s becomes free and empty: with all
 // leaving at once, and with all being served first.
@@ -162,7 +163,7 @@ func (q *quiet) rest() (done bool, err error) {
 		return false, nil
 	case q.mood == leaving && !q.crashed() && q.holders(l) > 0:
 		return false, errors.New("all have left, and Redis still has a hold")
-	case q.ticks == patience:
+	case q.ticks == q.patience():
 		return false, fmt.Errorf("after %d ticks it is not free and empty", q.ticks)
 	}
 	q.ticks++

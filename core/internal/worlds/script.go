@@ -525,6 +525,8 @@ func (r *run) checkRecord() error {
 		if _, ok := r.after.Field(key, "marker"); ok {
 			return errors.New("the record is still a marker")
 		}
+	case c.op == opUndo && is && marker == r.wireName(c.from):
+		return errors.New("the marker of a hold that did nothing stays")
 	case was && !is && (c.op != opUndo || marker != r.wireName(c.from)):
 		return errors.New("the record is gone")
 	case was && is && (record != after || r.after.TTL(key) < r.before.TTL(key)):

@@ -63,9 +63,13 @@ var worlds = []struct {
 		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Losses: 1},
 		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1, Losses: 2},
 	}, {
+		"fair/held-for-long",
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2},
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2, Pass: true},
+	}, {
 		"fair/faults",
-		World{Kind: Fair, Budget: 4, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Evictions: 1, Forces: 1, Crashes: 1, Deaf: 1},
-		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Pass: true, Evictions: 1, Crashes: 1},
+		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Evictions: 1, Forces: 1, Crashes: 1, Deaf: 1},
+		World{Kind: Fair, Budget: 8, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Pass: true, Evictions: 1, Crashes: 1},
 	}, {
 		"readwrite/levels",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1},
