@@ -172,6 +172,17 @@ func TestFairDeadlinesWhenOneGivesUp(t *testing.T) {
 	wantHash(t, f.rdb, key, map[string]string{owner(0): "1"})
 }
 
+// A newcomer behind a waiter whose time is nearly over keeps its place when that one leaves.
+func TestFairQueueUp_BehindOneWhoseTimeIsNearlyOver(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 1)
+	soonOver := f.rdb.Time(ctx()).Val().Add(lease).UnixMilli()
+	f.rdb.ZAdd(ctx(), deadlines, redis.Z{Score: float64(soonOver), Member: owner(1)})
+	f.queueUp(2)
+	f.leave(1)
+	f.wantQueue(budget, 2)
+}
+
 // The first that gets the lock brings all behind it forward by a budget. Redisson: testLockAcquiredTimeoutDrift_Descrete.
 func TestFairDeadlinesWhenTheLockIsTaken(t *testing.T) {
 	t.Parallel()
@@ -386,12 +397,12 @@ func TestFairQueueUp(t *testing.T) {
 		t.Errorf("a lock without end: %+v", told)
 	}
 	f.wantQueue(budget, 1)
-	// Behind one of whom there is no deadline, which only a fault leaves, it counts from the lock's end.
+	// Behind one without a deadline, which only a fault leaves, it has a budget for each before it too.
 	if err := f.rdb.RPush(ctx(), queue, "nobody:1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	f.queueUp(2)
-	f.wantLeft(2, budget)
+	f.wantLeft(2, 3*budget)
 }
 
 // Whoever is first is told that the lock is free, on a channel of its own, and nobody else. A repeat may tell it again.
