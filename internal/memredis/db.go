@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -223,6 +224,32 @@ func (d *DB) Rename(names *strings.Replacer) {
 		}
 	}
 	sort.Slice(d.keys, func(a, b int) bool { return d.keys[a].name < d.keys[b].name })
+}
+
+// Commands returns commands that give an empty server the same content.
+func (d *DB) Commands() (commands [][]string) {
+	add := func(args ...string) { commands = append(commands, args) }
+	for i := range d.keys {
+		k := &d.keys[i]
+		switch k.kind {
+		case stringKind:
+			add("SET", k.name, k.str)
+		case listKind:
+			add(append([]string{"RPUSH", k.name}, k.list...)...)
+		case hashKind:
+			for _, p := range k.pairs {
+				add("HSET", k.name, p.name, p.value)
+			}
+		case zsetKind:
+			for _, p := range k.pairs {
+				add("ZADD", k.name, formatFloat(p.score), p.name)
+			}
+		}
+		if k.ttl != NoTTL {
+			add("PEXPIRE", k.name, strconv.FormatInt(k.ttl, 10))
+		}
+	}
+	return commands
 }
 
 // Encode returns the content, equal for equal databases.

@@ -148,6 +148,15 @@ func TestCommands_LikeRedis(t *testing.T) {
 		if again := Decode(db.Encode(), db.Now); again.Encode() != db.Encode() || again.String() != db.String() {
 			t.Fatalf("after command %d, %v: Decode returns\n%s, want\n%s", i, c, again, db)
 		}
+		if i%50 == 0 {
+			again := &DB{}
+			for _, c := range db.Commands() {
+				again.Do(c...)
+			}
+			if again.Encode() != db.Encode() {
+				t.Fatalf("after command %d, %v: Commands give\n%s, want\n%s", i, c, again, db)
+			}
+		}
 		if i%200 == 199 {
 			db = &DB{}
 			rdb.FlushAll(context.Background())
