@@ -184,9 +184,12 @@ func (m *Model) writes(db *memredis.DB, w uint8) bool {
 	return m.Kind == ReadWrite && m.hasField(db, wire.WriteField(m.wireName(w)))
 }
 
-// readerLeft is the longest TTL of the time-out keys of a wire owner, in ms; 0: it has none.
+// readerLeft is the longest TTL of the time-out keys of the read levels of a wire owner, in ms; 0: it has
+// none. A late renewal may put back the key of a level that was released; that does not count.
 func (m *Model) readerLeft(db *memredis.DB, w uint8) (longest int64) {
-	for level := 1; level <= int(m.Levels)+1; level++ {
+	count, _ := db.Field(m.lock, m.wireName(w))
+	levels, _ := strconv.Atoi(count)
+	for level := 1; level <= levels; level++ {
 		longest = max(longest, db.TTL(wire.ReadTimeout(m.lock, m.wireName(w), level)))
 	}
 	return longest
@@ -198,7 +201,7 @@ func (r *run) checkRepeat() error {
 	told := r.told
 	again := memredis.Decode(r.after.Encode(), now)
 	r.resetCounter(again)
-	once := r.withoutDeadline(again)
+	once := r.stable(again)
 	drew, publishedOnce := r.token, slices.Clone(r.published)
 	if err := r.eval(again); err != nil {
 		return fmt.Errorf("a repeat fails: %w", err)
@@ -207,7 +210,7 @@ func (r *run) checkRepeat() error {
 		return fmt.Errorf("the reply to a repeat: %w", err)
 	}
 	r.resetCounter(again)
-	if r.withoutDeadline(again) != once {
+	if r.stable(again) != once {
 		return fmt.Errorf("a repeat changes something. After the first run:\n%safter the second:\n%s", r.after, again)
 	}
 	was, _ := r.after.Score(r.keys.deadlines, r.wireName(r.command.from))
@@ -222,26 +225,29 @@ func (r *run) checkRepeat() error {
 	return nil
 }
 
-// withoutDeadline is a content but for the time at which a waiter for a fair lock that asks is taken for
-// dead: each question makes that later. Nor do the deadlines of others count, if Redis has lost some: each
-// script that finds the first one missing puts it back.
-func (r *run) withoutDeadline(db *memredis.DB) string {
-	without := memredis.Decode(db.Encode(), now)
+// stable is a content without what a repeat may change in the queue of a fair lock. It makes the deadline
+// of a waiter that asks later. It puts back a deadline that Redis has lost, and drops a waiter that does not
+// listen, if that has become the first by the first run.
+func (r *run) stable(db *memredis.DB) string {
 	if r.Kind != Fair {
-		return without.Encode()
+		return db.Encode()
+	}
+	settled := memredis.Decode(db.Encode(), now)
+	settled.Delete(r.keys.absent)
+	mine := r.wireName(r.command.from)
+	if _, ok := db.Score(r.keys.deadlines, mine); ok && r.command.op == opAcquire {
+		settled.Do("ZADD", r.keys.deadlines, "0", mine)
 	}
 	for _, waiter := range r.before.List(r.keys.queue) {
 		if _, ok := r.before.Score(r.keys.deadlines, waiter); !ok {
-			without.Delete(r.keys.deadlines)
-			return without.Encode()
+			settled.Delete(r.keys.deadlines)
+		}
+		if waiter != mine && !r.alive(waiter) {
+			settled.Do("LREM", r.keys.queue, "0", waiter)
+			settled.Do("ZREM", r.keys.deadlines, waiter)
 		}
 	}
-	if r.command.op == opAcquire {
-		if _, ok := db.Score(r.keys.deadlines, r.wireName(r.command.from)); ok {
-			without.Do("ZADD", r.keys.deadlines, "0", r.wireName(r.command.from))
-		}
-	}
-	return without.Encode()
+	return settled.Encode()
 }
 
 // check returns the promise that the execution breaks.

@@ -61,7 +61,7 @@ var worlds = []struct {
 	}, {
 		"fair/losses",
 		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Losses: 1},
-		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1, Losses: 2},
+		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Spares: 1, Losses: 2},
 	}, {
 		"fair/held-for-long",
 		World{Kind: Fair, Budget: 4, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2},
