@@ -35,20 +35,20 @@ func randomCommand(r *rand.Rand) []string {
 	n := strconv.Itoa(r.IntN(5) - 2)
 	// No two TTLs are equal: in Redis the earlier one is a little less by the time they are compared.
 	ttl := strconv.FormatInt(int64(1+r.IntN(4))*hour+r.Int64N(hour/4), 10)
-	any := of(pick("s", "h", "l", "z"))
+	anyKey := of(pick("s", "h", "l", "z"))
 	switch r.IntN(30) {
 	case 0:
-		return []string{"DEL", any, of("h")}
+		return []string{"DEL", anyKey, of("h")}
 	case 1:
-		return []string{"EXISTS", any, any}
+		return []string{"EXISTS", anyKey, anyKey}
 	case 2, 3:
-		return []string{"PTTL", any}
+		return []string{"PTTL", anyKey}
 	case 4:
-		return []string{"PEXPIRE", any, ttl}
+		return []string{"PEXPIRE", anyKey, ttl}
 	case 5:
-		return []string{"PEXPIRE", any, ttl, "GT"}
+		return []string{"PEXPIRE", anyKey, ttl, "GT"}
 	case 6:
-		return []string{"PEXPIRE", any, pick("0", "-1", "nonsense", ttl)}
+		return []string{"PEXPIRE", anyKey, pick("0", "-1", "nonsense", ttl)}
 	case 7:
 		return []string{"GET", of("s")}
 	case 8:

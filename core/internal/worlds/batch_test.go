@@ -16,7 +16,7 @@ import (
 // what the calls do one by one.
 func TestBatches_DoWhatSingleCallsDo(t *testing.T) {
 	t.Parallel()
-	m := New(World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1, Losses: 1})
+	m := New(World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1})
 	defer m.Close()
 	if v := explore.Run(m, 20_000).Violation; v != nil {
 		t.Fatal(v)

@@ -67,10 +67,8 @@ func (m *Model) Describe(s State) string {
 				b.WriteString(", " + flag.name)
 			}
 		}
-		for slot := 1; slot < wiresEach; slot++ {
-			if own.uses[slot] == unclean {
-				fmt.Fprintf(&b, ", has to clean up %s", m.wireName(wireOf(o, slot)))
-			}
+		if own.uses[spare] == unclean {
+			fmt.Fprintf(&b, ", has to clean up %s", m.wireName(wireOf(o, spare)))
 		}
 		b.WriteString("; ")
 	}

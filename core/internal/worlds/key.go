@@ -68,9 +68,7 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 		own := &s.owners[o]
 		b = append(b, notes[o], byte(own.phase), own.lease, own.left, own.leftShared, own.silent, own.excl, own.shared, own.sure[0], own.sure[1], own.deepest,
 			bits(own.reads, own.queued, own.known, own.deaf, own.forced, own.stray, own.robbed, own.unsure))
-		for slot, u := range own.uses {
-			b = append(b, byte(u)|own.depths[slot]<<4)
-		}
+		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth)
 	}
 	first := len(b)
 	for _, msg := range s.messages[:s.n] {

@@ -91,10 +91,8 @@ func (q *quiet) step() (done bool, err error) {
 		if own.phase == dead {
 			continue
 		}
-		for slot := 1; slot < wiresEach; slot++ {
-			if own.uses[slot] == unclean {
-				return false, q.cleanUp(&q.State, o, slot)
-			}
+		if own.uses[spare] == unclean {
+			return false, q.cleanUp(&q.State, o)
 		}
 		if q.moves(o) {
 			return false, nil

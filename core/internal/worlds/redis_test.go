@@ -38,6 +38,7 @@ func TestEffects_LikeRedis(t *testing.T) {
 			})
 			r := rand.New(rand.NewPCG(1, 2))
 			r.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
+			samples = slices.DeleteFunc(samples, m.onEdge)
 			samples = samples[:min(len(samples), 80)]
 			slices.SortStableFunc(samples, func(a, b effectKey) int { return cmp.Compare(a.listen, b.listen) })
 			srv := newServer(t, m)
@@ -46,6 +47,16 @@ func TestEffects_LikeRedis(t *testing.T) {
 			}
 		})
 	}
+}
+
+// onEdge reports whether a script does something else a millisecond later: then a server, whose clock does
+// not stand still, may differ.
+func (m *Model) onEdge(key effectKey) bool {
+	db, waiter := m.db(key.redis), m.wireName(key.command.from)
+	deadline, _ := db.Score(m.keys.deadlines, waiter)
+	place := slices.Index(db.List(m.keys.queue), waiter)
+	budget := int(m.Budget) * tick
+	return m.Kind == Fair && key.command.op == opAcquire && int(deadline) == now+place*budget+budget/2
 }
 
 // A server is a real one that executes what a model has executed.

@@ -88,7 +88,6 @@ func (m *Model) run(key effectKey) effect {
 
 // eval runs the script on a database.
 func (r *run) eval(db *memredis.DB) (err error) {
-	r.Runs++
 	r.published = r.published[:0]
 	db.Publish = func(_, channel, message string) int {
 		r.published = append(r.published, published{channel, message})

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxOwners   = 3
-	wiresEach   = 3 // wire owners of one owner that may be in use at a time: one of a hold, others of what it has left
+	wiresEach   = 2 // wire owners of one owner that may be in use at a time: one of a hold, one of what an earlier one has left
 	maxMessages = 6
 
 	tick = 30_000 // ms
@@ -43,7 +43,6 @@ type World struct {
 	Leases  []uint8 // of acquires and re-entries
 	Renewal uint8   // lease of renewals; 0: there are none
 	Levels  uint8   // how often an owner may enter
-	Spares  int     // wire owners of an owner that may be left to clean up at the same time, 1 or 2
 	Extend  bool    // owners may extend their leases by the longest of Leases
 	Pass    bool    // owners may hand the lock over
 	Marker  bool    // acquires of a Once leave a marker
@@ -68,7 +67,7 @@ const (
 	asking        // an acquire is under way
 	waiting       // it was refused
 	heir          // a hand-over to it is under way
-	held          //
+	held          // it has the lock, as far as it knows
 	freeing       // its release is under way
 	passing       // its hand-over is under way
 	dead          // its client has crashed
@@ -83,7 +82,7 @@ type use uint8
 
 const (
 	free    use = iota
-	current     // the hold or the question of its owner; only number 0
+	current     // the hold or the question of its owner; only the first of its two
 	unclean     // something of it may be in Redis
 	late        // nothing is to be cleaned up, but a message names it
 )
@@ -108,7 +107,7 @@ type owner struct {
 	robbed     bool     // not known to it: Redis has lost its hold, or it was taken by force
 	unsure     bool     // an update was given up, so Redis may have another count
 	uses       [wiresEach]use
-	depths     [wiresEach]uint8 // deepest, of what is unclean
+	depth      uint8 // deepest, of what is unclean
 }
 
 // An opcode is a kind of command.
@@ -149,7 +148,7 @@ type role uint8
 
 const (
 	change  role = iota // the one change of a hold that may be under way
-	renewal             //
+	renewal             // of the same hold, beside the change
 	stray               // given up: nothing reads its reply
 )
 
@@ -207,9 +206,6 @@ type Model struct {
 	maxLease uint8
 	key      []byte
 	key2     []byte
-
-	// Runs counts scripts that were run, and not found among those run before.
-	Runs int
 }
 
 type keys struct {
@@ -279,11 +275,13 @@ func (m *Model) client(o int) int { return m.Clients[o] }
 // wires is how many wire owners there are.
 func (m *Model) wires() uint8 { return uint8(len(m.Clients) * wiresEach) }
 
+// spare is the second wire owner of an owner: of an earlier hold.
+const spare = 1
+
 // wireOf returns the number of a wire owner of an owner.
 func wireOf(o, slot int) uint8 { return uint8(o*wiresEach + slot) }
 
 func ownerOf(w uint8) int { return int(w) / wiresEach }
-func slotOf(w uint8) int  { return int(w) % wiresEach }
 
 // wireName is the wire owner as Redis has it. All have the same length.
 func (m *Model) wireName(w uint8) string {

@@ -32,68 +32,68 @@ var worlds = []struct {
 }{
 	{
 		"plain/handover",
-		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Pass: true, Losses: 1},
-		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Pass: true, Losses: 2, Forces: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 2, Forces: 1},
 	}, {
 		"plain/reentry",
-		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1, Extend: true, Losses: 1},
-		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 3}, Levels: 3, Spares: 1, Extend: true, Losses: 2},
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Extend: true, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 3}, Levels: 3, Extend: true, Losses: 2},
 	}, {
 		"plain/renewal",
-		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2, Losses: 1},
-		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2, Pass: true, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Pass: true, Losses: 1},
 	}, {
 		"plain/faults",
-		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Pass: true, Evictions: 1, Forces: 1, Crashes: 1},
-		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Pass: true, Losses: 1, Evictions: 1, Forces: 1, Crashes: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Evictions: 1, Forces: 1, Crashes: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1, Evictions: 1, Forces: 1, Crashes: 1},
 	}, {
 		"fenced/handover",
-		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Pass: true, Losses: 1},
-		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Pass: true, Losses: 2, Evictions: 1},
+		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
+		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 2, Evictions: 1},
 	}, {
 		"fenced/huge-tokens",
-		World{Kind: Fenced, Token: hugeToken, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Losses: 1, Forces: 1},
-		World{Kind: Fenced, Token: hugeToken, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 2, Spares: 1, Pass: true, Losses: 1, Forces: 1},
+		World{Kind: Fenced, Token: hugeToken, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1, Forces: 1},
+		World{Kind: Fenced, Token: hugeToken, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 2, Pass: true, Losses: 1, Forces: 1},
 	}, {
 		"fair/queue",
-		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Pass: true},
-		World{Kind: Fair, Budget: 6, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Pass: true, Losses: 1},
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true},
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Losses: 1},
 	}, {
 		"fair/losses",
-		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Losses: 1},
-		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Spares: 1, Losses: 2},
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1},
+		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 2},
 	}, {
 		"fair/held-for-long",
-		World{Kind: Fair, Budget: 4, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2},
-		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2, Pass: true},
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2},
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Pass: true},
 	}, {
 		"fair/faults",
-		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Evictions: 1, Forces: 1, Crashes: 1, Deaf: 1},
-		World{Kind: Fair, Budget: 8, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Spares: 1, Pass: true, Evictions: 1, Crashes: 1},
+		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Evictions: 1, Forces: 1, Crashes: 1, Deaf: 1},
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Crashes: 1},
 	}, {
 		"readwrite/levels",
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1},
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1, Losses: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1},
 	}, {
 		"readwrite/three",
-		World{Kind: ReadWrite, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Pass: true},
-		World{Kind: ReadWrite, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Pass: true, Losses: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true},
+		World{Kind: ReadWrite, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
 	}, {
 		"readwrite/renewal",
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Renewal: 2, Evictions: 1},
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Spares: 1, Renewal: 2, Evictions: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Evictions: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Renewal: 2, Evictions: 1},
 	}, {
 		"readwrite/faults",
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Evictions: 1, Forces: 1, Crashes: 1},
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1, Evictions: 1, Forces: 1, Crashes: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Evictions: 1, Forces: 1, Crashes: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Evictions: 1, Forces: 1, Crashes: 1},
 	}, {
 		"once/records",
-		World{Kind: Once, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Spares: 1, Losses: 1},
-		World{Kind: Once, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 2, Spares: 1, Losses: 1},
+		World{Kind: Once, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 1},
+		World{Kind: Once, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 1},
 	}, {
 		"once/markers",
-		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Spares: 1, Losses: 1, Crashes: 1},
-		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Spares: 1, Losses: 1, Crashes: 1, Evictions: 1},
+		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1, Crashes: 1},
+		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1, Crashes: 1, Evictions: 1},
 	},
 }
 
