@@ -27,7 +27,7 @@ func TestEffects_LikeRedis(t *testing.T) {
 			t.Parallel()
 			m := New(w.small)
 			defer m.Close()
-			explore.Run(m, 5000)
+			explore.Run(m, 3000)
 			samples := make([]effectKey, 0, len(m.effects))
 			for key := range m.effects {
 				samples = append(samples, key)
@@ -39,7 +39,7 @@ func TestEffects_LikeRedis(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			r.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
 			samples = slices.DeleteFunc(samples, m.onEdge)
-			samples = samples[:min(len(samples), 80)]
+			samples = samples[:min(len(samples), 40)]
 			slices.SortStableFunc(samples, func(a, b effectKey) int { return cmp.Compare(a.listen, b.listen) })
 			srv := newServer(t, m)
 			for _, key := range samples {

@@ -85,7 +85,7 @@ var worlds = []struct {
 	}, {
 		"readwrite/faults",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Evictions: 1, Forces: 1, Crashes: 1},
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Evictions: 1, Forces: 1, Crashes: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Evictions: 1, Forces: 1, Crashes: 1},
 	}, {
 		"once/records",
 		World{Kind: Once, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 1},
@@ -106,7 +106,7 @@ func TestWorlds(t *testing.T) {
 			if *full {
 				world, flags = w.full, " -full"
 			} else if raceDetector || testing.Short() {
-				limit = 5000
+				limit = 2000
 			}
 			m := New(world)
 			defer m.Close()
