@@ -10,6 +10,9 @@ import (
 // found absent when it is their turn.
 func (m *Model) patience() int { return int(m.maxLease) + 4*grace }
 
+// endless is more steps than a quiet world has.
+const endless = 10_000
+
 // settle returns an error unless a quiet world that goes on from s becomes free and empty: with all
 // leaving at once, and with all being served first.
 func (m *Model) settle(s State) error {
@@ -51,6 +54,9 @@ func (m *Model) follow(s State, how mood) error {
 		}
 		way = append(way, key)
 		done, err := q.step()
+		if err == nil && len(way) == endless {
+			err = errors.New("it goes on for ever")
+		}
 		if err != nil {
 			return fmt.Errorf("in a quiet world: %w\n%s", err, m.Describe(q.State))
 		}
