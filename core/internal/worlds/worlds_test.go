@@ -81,7 +81,7 @@ var worlds = []struct {
 	}, {
 		"readwrite/renewal",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Evictions: 1},
-		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Renewal: 2, Evictions: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 0}, Leases: []uint8{2}, Levels: 2, Renewal: 2, Evictions: 1},
 	}, {
 		"readwrite/faults",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Evictions: 1, Forces: 1, Crashes: 1},
