@@ -56,7 +56,8 @@ func (m *Model) onEdge(key effectKey) bool {
 	deadline, _ := db.Score(m.keys.deadlines, waiter)
 	place := slices.Index(db.List(m.keys.queue), waiter)
 	budget := int(m.Budget) * tick
-	return m.Kind == Fair && key.command.op == opAcquire && int(deadline) == now+place*budget+budget/2
+	prolongs, queuesUp := int(deadline) == now+place*budget+budget/2, key.command.notAfter == 0
+	return m.Kind == Fair && key.command.op == opAcquire && (prolongs || queuesUp)
 }
 
 // A server is a real one that executes what a model has executed.
