@@ -32,6 +32,11 @@ test: test-tools ## run all tests under the race detector: the two large package
 test-fast: ## run the tests that need no server, except the examples, for the inner loop
 	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
 
+# Without a package argument, go test prints the states of each world as they are found.
+.PHONY: explore
+explore: ## search all states of small worlds of every kind of lock, for some minutes and in some GB; make test searches smaller ones
+	$(GO) test -C core/internal/worlds -count=1 -timeout 2h -run '^TestWorlds$$' -full
+
 .PHONY: examples
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
