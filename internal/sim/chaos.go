@@ -214,6 +214,9 @@ func (c *chaos) heal() {
 		m.frozenUntil = min(m.frozenUntil, now)
 		clear(m.cutOff)
 	}
+	for _, c := range w.lines {
+		c.flush()
+	}
 	back = w.uneasyTill - now
 	w.mu.Unlock()
 	time.Sleep(back) // restarts run their course

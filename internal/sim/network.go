@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -112,7 +114,7 @@ type conn struct {
 	deadline time.Time     // of reads
 	reading  bool          // a reader sleeps
 
-	asking     bool // ASKING was the last command
+	greets     bool // it is for subscriptions, and has none yet
 	subscribed map[string]bool
 }
 
@@ -133,6 +135,15 @@ func (w *world) dial(ctx context.Context, m *machine, addr string) (net.Conn, er
 	c := &conn{world: w, client: m, node: n, id: w.conns, signal: make(chan struct{}, 1)}
 	c.name = m.name + "#" + itoa(c.id)
 	c.rng = w.stream("conn", uint64(c.id))
+	if forPubSub() {
+		defer w.mu.Unlock()
+		if m.dead || n.down || c.heldUntil() > w.now() {
+			return nil, netError("dial", syscall.ECONNREFUSED)
+		}
+		c.greets = true
+		n.conns, w.lines = append(n.conns, c), append(w.lines, c)
+		return c, nil
+	}
 	done := make(chan error, 1)
 	arrive := func() {}
 	arrive = func() {
@@ -144,6 +155,7 @@ func (w *world) dial(ctx context.Context, m *machine, addr string) (net.Conn, er
 			done <- syscall.ECONNREFUSED
 		default:
 			n.conns = append(n.conns, c)
+			w.lines = append(w.lines, c)
 			done <- nil
 		}
 	}
@@ -157,6 +169,32 @@ func (w *world) dial(ctx context.Context, m *machine, addr string) (net.Conn, er
 		return c, nil
 	case <-ctx.Done():
 		return nil, netError("dial", os.ErrDeadlineExceeded)
+	}
+}
+
+// forPubSub reports whether a connection is for subscriptions. go-redis makes those with a mutex held, for which others may wait;
+// and while a goroutine waits for a mutex, the clock of a bubble stands still. So they are made, and greeted, at once, or refused
+// at once.
+func forPubSub() bool {
+	var callers [32]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.Contains(frame.Function, "(*PubSub)") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// greet answers the first commands of a connection for subscriptions at once.
+func (c *conn) greet(commands [][]string) {
+	for _, args := range commands {
+		for _, reply := range c.node.execute(c, args) {
+			c.unread = appendReply(c.unread, reply)
+		}
 	}
 }
 
@@ -193,7 +231,12 @@ func (c *conn) Write(b []byte) (int, error) {
 	c.unparsed = append(c.unparsed, b...)
 	commands, rest := parseCommands(c.unparsed)
 	c.unparsed = append(c.unparsed[:0], rest...)
-	if len(commands) > 0 {
+	switch {
+	case len(commands) == 0:
+	case c.greets && !strings.HasSuffix(strings.ToLower(commands[0][0]), "subscribe"):
+		c.greet(commands)
+	default:
+		c.greets = false
 		c.send(commands)
 	}
 	return len(b), nil
@@ -311,6 +354,13 @@ func (c *conn) cut() {
 	c.lastDown = at
 	c.down = append(c.down, packet{at: at, then: func() { c.fail(io.EOF) }})
 	w.at(at, c.pumpDown)
+}
+
+// flush delivers what a fault has held back that was to last longer.
+func (c *conn) flush() {
+	w := c.world
+	w.at(w.now()+c.jitter(), c.pumpUp)
+	w.at(w.now()+c.jitter(), c.pumpDown)
 }
 
 // fail ends the client's end with an error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -335,10 +336,10 @@ func (o *oracle) checkLoss(c *claim, err error) {
 	w := o.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c.machine.dead || c.machine.closing || !errors.Is(err, core.ErrLockLost) || o.disturbedSince(c) {
+	now := w.now()
+	if c.machine.dead || c.machine.closing || !errors.Is(err, core.ErrLockLost) || o.disturbedSince(c) || o.outlived(c, now) {
 		return
 	}
-	now := w.now()
 	switch {
 	case c.fixed > 0:
 		if least := c.op.began + c.fixed*97/100 - 5*time.Millisecond; now < least && w.calm(c.op.began) {
@@ -349,6 +350,23 @@ func (o *oracle) checkLoss(c *claim, err error) {
 	case w.calm(max(c.got, now-w.cfg.options.WatchdogTimeout)):
 		o.violate(c.parts[0].name, "%s lost its lease, and the last fault is longer ago than a lease lasts", c.op)
 	}
+}
+
+// outlived reports whether another lease of the same owner has ended with its LeaseTime. If it was the last one, the lock went with
+// it, while the release of this one was under way.
+func (o *oracle) outlived(c *claim, now time.Duration) bool {
+	for _, p := range c.parts {
+		for _, other := range o.claims[p.name] {
+			if other != c && other.fixed > 0 && c.released && other.op.began+other.fixed*97/100 <= now+5*time.Millisecond && other.owns(p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *claim) owns(p part) bool {
+	return slices.ContainsFunc(c.parts, func(q part) bool { return q.name == p.name && q.owner == p.owner })
 }
 
 // checkReleased checks what Release has returned.

@@ -1,14 +1,14 @@
 package sim
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"github.com/redis/go-redis/v9"
 	"io"
 	"os"
 	"runtime"
 	"strings"
-	"context"
-	"github.com/redis/go-redis/v9"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +17,12 @@ import (
 var seedFlag = flag.Uint64("seed", 0, "run this seed alone")
 
 type quiet struct{}
-func (quiet) Printf(context.Context,string,...any){}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 func init() {
 	ScriptName = scriptName()
- redis.SetLogger(quiet{}) }
+	redis.SetLogger(quiet{})
+}
 func simulate(t *testing.T, seed uint64) (r Result) {
 	runtime.GC()
 	runtime.GC()
@@ -64,13 +66,17 @@ func scriptName() func(string) string {
 		if isLua {
 			for _, prefix := range []string{"", "fair_queue", "fenced_draw"} {
 				text := read(name)
-				if prefix != "" { text = read(prefix) + text }
+				if prefix != "" {
+					text = read(prefix) + text
+				}
 				names[digest(text)] = name
 			}
 		}
 	}
 	return func(sha string) string {
-		if n, ok := names[sha]; ok { return n }
-		return "script-"+sha[:8]
+		if n, ok := names[sha]; ok {
+			return n
+		}
+		return "script-" + sha[:8]
 	}
 }

@@ -36,6 +36,7 @@ type world struct {
 	nodes    []*node
 	machines []*machine // all there ever were
 	conns    int
+	lines    []*conn  // that were ever made
 	changed  []string // names whose keys were written, or have expired, since the last check
 
 	// Faults that are going on.
@@ -134,6 +135,7 @@ func (w *world) newMachine(name string) *machine {
 		Protocol:                 2,
 		PoolSize:                 w.cfg.poolSize,
 		DisableIdentity:          true,
+		DialerRetries:            1, // more would sleep with a mutex held; see forPubSub
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return w.dial(ctx, m, addr)
