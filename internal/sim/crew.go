@@ -246,7 +246,7 @@ func (k *caller) turn() {
 		opts.WaitTime = core.WaitForever
 	}
 	if k.chance(0.4) {
-		opts.LeaseTime = max(10*time.Millisecond, time.Duration(k.rng.Float64()*maxLeasePaces*float64(w.cfg.pace)))
+		opts.LeaseTime = max(k.leastLease(), time.Duration(k.rng.Float64()*maxLeasePaces*float64(w.cfg.pace)))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -272,6 +272,9 @@ func (k *caller) turn() {
 	k.hold(c, k.span(1))
 	k.release(c)
 }
+
+// leastLease is what a lease must have to outlast the way to the server and back.
+func (k *caller) leastLease() time.Duration { return 10*time.Millisecond + 20*k.world.cfg.latency }
 
 // recordTime is for how long a record lives.
 func (k *caller) recordTime() time.Duration { return max(time.Millisecond, k.span(3)) }
@@ -401,7 +404,7 @@ func (k *caller) reenter(c *grant, d time.Duration) {
 	}
 	opts := core.AcquireOptions{WaitTime: k.span(1)}
 	if k.chance(0.3) {
-		opts.LeaseTime = max(10*time.Millisecond, k.span(1))
+		opts.LeaseTime = max(k.leastLease(), k.span(1))
 	}
 	again, err := k.acquire(c.lease.Context(), p, opts, func(ctx context.Context) (*core.Lease, *core.OnceLease, []byte, error) {
 		lease, err := locker.Acquire(ctx, opts)
@@ -423,7 +426,7 @@ func (k *caller) extend(c *grant) {
 		return
 	}
 	began := w.now()
-	d := max(10*time.Millisecond, k.span(2))
+	d := max(k.leastLease(), k.span(2))
 	w.mu.Lock() // it may be good from before Extend returns
 	before := c.ends
 	c.ends = max(c.ends, began+d+w.cfg.options.CommandTimeout)

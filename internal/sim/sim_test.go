@@ -14,6 +14,8 @@ import (
 	"time"
 )
 
+var fromFlag = flag.Uint64("from", 1, "")
+var toFlag = flag.Uint64("to", 30, "")
 var seedFlag = flag.Uint64("seed", 0, "run this seed alone")
 
 type quiet struct{}
@@ -31,7 +33,7 @@ func simulate(t *testing.T, seed uint64) (r Result) {
 }
 
 func TestTry(t *testing.T) {
-	from, to := uint64(1), uint64(30)
+	from, to := *fromFlag, *toFlag
 	if *seedFlag != 0 {
 		from, to = *seedFlag, *seedFlag
 	}

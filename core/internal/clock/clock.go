@@ -9,15 +9,17 @@ import (
 // An Instant is a point in time on both clocks of the machine. The monotonic clock stops while a machine is
 // suspended, and the wall clock can be set by hand. A lease has expired when either of them says so.
 type Instant struct {
-	Mono time.Duration // since an arbitrary point of this process
+	Mono time.Duration // since origin
 	Wall time.Duration // since the epoch
 }
 
-var processStart = time.Now().Add(-50 * 365 * 24 * time.Hour)
+// origin is where the monotonic clock counts from. It lies half a century before the process, so that every time is after it: that
+// of a testing/synctest bubble begins in 2000. The zero Instant and the zero Moment are before all others.
+var origin = time.Now().Add(-50 * 365 * 24 * time.Hour)
 
 // At is the instant of a reading of time.Now, which has both clocks.
 func At(now time.Time) Instant {
-	return Instant{Mono: now.Sub(processStart), Wall: time.Duration(now.UnixNano())}
+	return Instant{Mono: now.Sub(origin), Wall: time.Duration(now.UnixNano())}
 }
 
 // Add is the instant a duration later.
@@ -48,13 +50,13 @@ func (i Instant) Drift(earlier Instant) time.Duration {
 
 // A Moment is a point in time on the monotonic clock alone. It is for what no lock relies on: how long to wait, and when to
 // ask again. It is a third of the size of a time.Time. 0: none.
-type Moment time.Duration // since processStart
+type Moment time.Duration // since origin
 
 // Now is the present moment.
-func Now() Moment { return Moment(time.Since(processStart)) }
+func Now() Moment { return Moment(time.Since(origin)) }
 
 // MomentOf is the moment of a reading of time.Now.
-func MomentOf(now time.Time) Moment { return Moment(now.Sub(processStart)) }
+func MomentOf(now time.Time) Moment { return Moment(now.Sub(origin)) }
 
 // In is the moment a duration from now.
 func In(d time.Duration) Moment { return Now().Add(d) }
