@@ -1,84 +1,171 @@
 package sim
 
 import (
+	"bufio"
 	"context"
 	"flag"
 	"fmt"
-	"github.com/redis/go-redis/v9"
-	"io"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-var fromFlag = flag.Uint64("from", 1, "")
-var toFlag = flag.Uint64("to", 30, "")
-var seedFlag = flag.Uint64("seed", 0, "run this seed alone")
+var (
+	seedFlag   = flag.Uint64("seed", 0, "simulate this seed alone, and print its trace")
+	timesFlag  = flag.Int("times", 1, "simulate the seed of -seed so many times")
+	fromFlag   = flag.Uint64("from", 0, "the first of the fresh seeds; 0: any")
+	strideFlag = flag.Uint64("stride", 1, "the distance between two fresh seeds")
+	forFlag    = flag.Duration("for", 0, "simulate fresh seeds for so long; 0: 30 seconds, under -short 3")
+)
 
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-func init() {
-	ScriptName = scriptName()
-	redis.SetLogger(quiet{})
-}
-func simulate(t *testing.T, seed uint64) (r Result) {
-	runtime.GC()
-	runtime.GC()
-	synctest.Test(t, func(t *testing.T) { r = Run(seed) })
-	return r
+func TestMain(m *testing.M) {
+	flag.Parse()
+	redis.SetLogger(silent{})
+	ScriptName = scriptNames()
+	debug.SetMemoryLimit(2 << 30)
+	os.Exit(m.Run())
 }
 
-func TestTry(t *testing.T) {
-	from, to := *fromFlag, *toFlag
-	if *seedFlag != 0 {
-		from, to = *seedFlag, *seedFlag
-	}
-	bad := 0
-	var sim, wall time.Duration
-	for seed := from; seed <= to; seed++ {
-		began := time.Now()
-		r := simulate(t, seed)
-		took := time.Since(began)
-		sim, wall = sim+r.Simulated, wall+took
-		fmt.Printf("%d: %s in %s, %.0fx, %d ops, %d commands, %d faults, %x, %d bad\n", seed, r.Simulated, took, r.Simulated.Seconds()/took.Seconds(), r.Operations, r.Commands, r.Faults, r.Digest, len(r.Violations))
-		if len(r.Violations) > 0 {
-			for _, v := range r.Violations[:min(3, len(r.Violations))] {
-				fmt.Println("   ", v)
-			}
-			bad++
-			f, _ := os.Create(fmt.Sprintf("/tmp/sim-%d.txt", seed))
-			r.Trace(io.Writer(f))
-			f.Close()
-		}
-	}
-	fmt.Printf("%d bad; %.0fx\n", bad, sim.Seconds()/wall.Seconds())
-}
+// silent drops go-redis's log: every outage fills it.
+type silent struct{}
 
-func scriptName() func(string) string {
-	dir := "../../core/internal/lua/"
-	files, _ := os.ReadDir(dir)
-	read := func(name string) string { b, _ := os.ReadFile(dir + name + ".lua"); return string(b) }
+func (silent) Printf(context.Context, string, ...any) {}
+
+// scriptNames reads the scripts of core, to name them in traces.
+func scriptNames() func(sha string) string {
+	dir := filepath.Join("..", "..", "core", "internal", "lua")
 	names := make(map[string]string)
-	for _, f := range files {
-		name, isLua := strings.CutSuffix(f.Name(), ".lua")
-		if isLua {
-			for _, prefix := range []string{"", "fair_queue", "fenced_draw"} {
-				text := read(name)
-				if prefix != "" {
-					text = read(prefix) + text
-				}
-				names[digest(text)] = name
-			}
+	files, _ := filepath.Glob(filepath.Join(dir, "*.lua"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, beginning := range []string{"", "fair_queue.lua", "fenced_draw.lua"} {
+			begins, _ := os.ReadFile(filepath.Join(dir, beginning))
+			names[digest(string(begins)+string(text))] = strings.TrimSuffix(filepath.Base(file), ".lua")
 		}
 	}
 	return func(sha string) string {
-		if n, ok := names[sha]; ok {
-			return n
+		if name, known := names[sha]; known {
+			return name
 		}
 		return "script-" + sha[:8]
+	}
+}
+
+// longestRun bounds the wall time of one seed, also under the race detector on a busy machine. A bubble in which a goroutine waits
+// for a mutex that another holds asleep stands still for ever.
+const longestRun = 5 * time.Minute
+
+// simulate runs a seed in a bubble of its own.
+func simulate(t *testing.T, seed uint64) (r Result) {
+	fmt.Printf("seed %d\n", seed) // a crash prints nothing else of it
+	stuck := time.AfterFunc(longestRun, func() {
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("seed %d stands still", seed))
+	})
+	defer stuck.Stop()
+	// A sync.Pool must not bring a channel of one bubble into another. It is empty after two collections.
+	runtime.GC()
+	runtime.GC()
+	if Deterministic { // the collector would change the order of goroutines
+		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	}
+	synctest.Test(t, func(*testing.T) { r = Run(seed) })
+	return r
+}
+
+// report fails the test if a seed has violated an invariant.
+func report(t *testing.T, r Result) {
+	t.Helper()
+	if len(r.Violations) == 0 {
+		return
+	}
+	var trace strings.Builder
+	r.Trace(&trace)
+	t.Errorf("seed %d violates:\n\t%s\nReplay it with\n\tmake sim SEED=%d\n%s", r.Seed, strings.Join(r.Violations, "\n\t"), r.Seed, trace.String())
+}
+
+// Seeds that failed once. testdata/seeds.txt says of each what it found.
+func TestSeeds_ThatFailed(t *testing.T) {
+	file, err := os.Open(filepath.Join("testdata", "seeds.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, simulate(t, seed))
+	}
+}
+
+// Seeds that were never simulated before, for a given time.
+func TestSeeds_Fresh(t *testing.T) {
+	budget := *forFlag
+	switch {
+	case budget > 0:
+	case testing.Short():
+		budget = 3 * time.Second
+	default:
+		budget = 30 * time.Second
+	}
+	from := *fromFlag
+	if from == 0 {
+		from = rand.Uint64N(1 << 40)
+	}
+	var total Result
+	began := time.Now()
+	seeds := 0
+	for seed := from; time.Since(began) < budget && !t.Failed(); seed += *strideFlag {
+		r := simulate(t, seed)
+		report(t, r)
+		seeds++
+		total.Simulated += r.Simulated
+		total.Operations += r.Operations
+		total.Commands += r.Commands
+		total.Faults += r.Faults
+	}
+	took := time.Since(began)
+	fmt.Printf("total seeds=%d simulated=%s took=%s rate=%.0f acquires=%d commands=%d faults=%d\n",
+		seeds, total.Simulated, took, total.Simulated.Seconds()/took.Seconds(), total.Operations, total.Commands, total.Faults)
+	if seeds == 0 {
+		t.Error("no seed was simulated")
+	}
+}
+
+// The seed of -seed, with its trace. Run several times, it prints how many runs were the same.
+func TestSeed_Given(t *testing.T) {
+	if *seedFlag == 0 {
+		*seedFlag = 5
+	} else {
+		defer func(all int) { tracedLines = all }(tracedLines)
+		tracedLines = 1 << 30
+	}
+	digests := make(map[uint64]int)
+	for range *timesFlag {
+		r := simulate(t, *seedFlag)
+		digests[r.Digest]++
+		report(t, r)
+		fmt.Printf("seed %d: %s simulated, %d acquires, %d commands, %d faults, trace %x\n", r.Seed, r.Simulated, r.Operations, r.Commands, r.Faults, r.Digest)
+		if *timesFlag == 1 && testing.Verbose() && !t.Failed() {
+			r.Trace(os.Stdout)
+		}
+	}
+	if Deterministic && len(digests) > 1 {
+		t.Errorf("%d runs of seed %d were of %d kinds", *timesFlag, *seedFlag, len(digests))
 	}
 }

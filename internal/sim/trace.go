@@ -57,8 +57,8 @@ func (t *trace) print(to io.Writer, about []string) {
 	}
 }
 
-// tracedLines is how many lines of a trace are printed.
-const tracedLines = 400
+// tracedLines is how many lines of a trace are printed at most.
+var tracedLines = 400
 
 // concerns reports whether a line names one of some locks, or no lock at all.
 func concerns(text string, about []string) bool {

@@ -313,3 +313,7 @@ func (m *machine) close(ctx context.Context) error {
 	err := m.locks.Close(ctx)
 	return errors.Join(err, m.redis.Close())
 }
+
+// Deterministic is set in binaries that were built with the changed runtime of package replay, in which a seed gives the same run
+// every time.
+var Deterministic = false
