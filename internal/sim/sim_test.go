@@ -20,11 +20,9 @@ import (
 )
 
 var (
-	seedFlag   = flag.Uint64("seed", 0, "simulate this seed alone, and print its trace")
-	timesFlag  = flag.Int("times", 1, "simulate the seed of -seed so many times")
-	fromFlag   = flag.Uint64("from", 0, "the first of the fresh seeds; 0: any")
-	strideFlag = flag.Uint64("stride", 1, "the distance between two fresh seeds")
-	forFlag    = flag.Duration("for", 0, "simulate fresh seeds for so long; 0: 30 seconds, under -short 3")
+	seedFlag = flag.Uint64("seed", 0, "simulate this seed alone, and print its trace")
+	fromFlag = flag.Uint64("from", 0, "the first of the fresh seeds; 0: any")
+	forFlag  = flag.Duration("for", 0, "simulate fresh seeds for so long; 0: 30 seconds, under -short 3")
 )
 
 func TestMain(m *testing.M) {
@@ -130,7 +128,7 @@ func TestSeeds_Fresh(t *testing.T) {
 	var total Result
 	began := time.Now()
 	seeds := 0
-	for seed := from; time.Since(began) < budget && !t.Failed(); seed += *strideFlag {
+	for seed := from; time.Since(began) < budget && !t.Failed(); seed++ {
 		r := simulate(t, seed)
 		report(t, r)
 		seeds++
@@ -147,25 +145,17 @@ func TestSeeds_Fresh(t *testing.T) {
 	}
 }
 
-// The seed of -seed, with its trace. Run several times, it prints how many runs were the same.
+// The seed of -seed, with all of its trace.
 func TestSeed_Given(t *testing.T) {
 	if *seedFlag == 0 {
 		*seedFlag = 5
 	} else {
-		defer func(all int) { tracedLines = all }(tracedLines)
 		tracedLines = 1 << 30
 	}
-	digests := make(map[uint64]int)
-	for range *timesFlag {
-		r := simulate(t, *seedFlag)
-		digests[r.Digest]++
-		report(t, r)
-		fmt.Printf("seed %d: %s simulated, %d acquires, %d commands, %d faults, trace %x\n", r.Seed, r.Simulated, r.Operations, r.Commands, r.Faults, r.Digest)
-		if *timesFlag == 1 && testing.Verbose() && !t.Failed() {
-			r.Trace(os.Stdout)
-		}
-	}
-	if Deterministic && len(digests) > 1 {
-		t.Errorf("%d runs of seed %d were of %d kinds", *timesFlag, *seedFlag, len(digests))
+	r := simulate(t, *seedFlag)
+	report(t, r)
+	fmt.Printf("seed %d: %s simulated, %d acquires, %d commands, %d faults, trace %x\n", r.Seed, r.Simulated, r.Operations, r.Commands, r.Faults, r.Digest)
+	if testing.Verbose() && !t.Failed() {
+		r.Trace(os.Stdout)
 	}
 }

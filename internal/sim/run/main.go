@@ -1,16 +1,17 @@
-// Command run simulates many seeds, one process for each processor, or replays one.
+// Command run simulates many seeds, or replays one.
 //
 //	go run ./internal/sim/run -for 1h
 //	go run ./internal/sim/run -seed 42
+//	go run ./internal/sim/run -defects
 //
 // It builds the tests of package sim with a changed Go runtime, so that a seed gives the same run every time: what the runtime draws
 // at random within a bubble (the order of select, of maps, of timers of one instant, math/rand/v2) comes from the bubble, and nothing
-// preempts its goroutines. Each process has one processor, and no garbage collector while a seed runs. The changes go in by
-// -overlay; the Go installation stays as it is.
+// preempts its goroutines. The changes go in by -overlay; the Go installation stays as it is. Each seed has a process of its own,
+// with one processor and without a garbage collector.
 package main
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -30,143 +32,186 @@ func main() {
 	seed := flag.Uint64("seed", 0, "replay this seed, and print its trace")
 	times := flag.Int("times", 1, "replay it so many times, and say whether the runs were the same")
 	length := flag.Duration("for", 2*time.Minute, "simulate fresh seeds for so long")
-	from := flag.Uint64("from", rand.Uint64N(1<<40), "the first of them")
+	from := flag.Uint64("from", rand.Uint64N(1<<40)+1, "the first of them")
 	processes := flag.Int("processes", runtime.NumCPU(), "how many to run at a time")
-	overlaid := flag.String("overlay", "", "a JSON file with an overlay of its own, as go build takes it, such as a defect to be found")
+	plant := flag.Bool("defects", false, "plant the defects of defects.go one by one, and print how long each takes to be found")
+	only := flag.String("defect", "", "plant this defect")
 	flag.Parse()
-	if err := run(*seed, *times, *length, *from, *processes, *overlaid); err != nil {
+	c := &campaign{next: *from, processes: *processes}
+	var err error
+	if c.dir, err = os.MkdirTemp("", "sim"); err == nil {
+		err = c.run(*seed, *times, *length, *plant, *only)
+		_ = os.RemoveAll(c.dir)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(seed uint64, times int, length time.Duration, from uint64, processes int, overlaid string) error {
-	dir, err := os.MkdirTemp("", "sim")
-	if err != nil {
-		return err
+// A campaign is a run of the command.
+type campaign struct {
+	dir       string
+	binary    string
+	processes int
+
+	mu    sync.Mutex
+	next  uint64
+	total figures
+}
+
+// figures sum up what was simulated.
+type figures struct {
+	seeds, acquires, commands, faults int
+	simulated                         time.Duration
+}
+
+func (c *campaign) run(seed uint64, times int, length time.Duration, plant bool, only string) (err error) {
+	if plant {
+		return c.plantAll(length)
 	}
-	defer os.RemoveAll(dir)
-	binary, err := build(dir, overlaid)
-	if err != nil {
+	var planted []edit
+	if only != "" {
+		d, err := findDefect(only)
+		if err != nil {
+			return err
+		}
+		planted = d.edits
+	}
+	if err := c.build(planted); err != nil {
 		return err
 	}
 	if seed != 0 {
-		return simulate(binary, os.Stdout, "-test.run=^TestSeed_Given$", "-test.v", "-seed="+strconv.FormatUint(seed, 10), "-times="+strconv.Itoa(times))
+		return c.replay(seed, times)
 	}
+	began := time.Now()
+	output, err := c.search(length)
+	took := time.Since(began)
+	if err != nil {
+		fmt.Print(output)
+	}
+	t := c.total
+	fmt.Printf("%d seeds: %s simulated in %s, %.0f simulated seconds a second; %d acquires, %d commands, %d faults\n",
+		t.seeds, t.simulated.Round(time.Second), took.Round(time.Second), t.simulated.Seconds()/took.Seconds(), t.acquires, t.commands, t.faults)
+	return err
+}
+
+// replay runs one seed.
+func (c *campaign) replay(seed uint64, times int) error {
+	lines := make(map[string]bool)
+	for range times {
+		output, err := c.simulate(context.Background(), seed, "-test.v")
+		if err != nil || times == 1 {
+			fmt.Print(output)
+			return err
+		}
+		lines[resultLine.FindString(output)] = true
+		fmt.Println(resultLine.FindString(output))
+	}
+	if len(lines) > 1 {
+		return fmt.Errorf("sim: %d runs of seed %d were of %d kinds", times, seed, len(lines))
+	}
+	return nil
+}
+
+// search simulates fresh seeds until one fails, and returns what that printed.
+func (c *campaign) search(length time.Duration) (output string, failed error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	end := time.Now().Add(length)
 	var all sync.WaitGroup
-	errs := make([]error, processes)
-	outputs := make([]output, processes)
-	for i := range processes {
+	for range c.processes {
 		all.Go(func() {
-			errs[i] = simulate(binary, &outputs[i], "-test.run=^TestSeeds_Fresh$", "-test.timeout=0", "-for="+length.String(),
-				"-from="+strconv.FormatUint(from+uint64(i), 10), "-stride="+strconv.Itoa(processes))
+			for ctx.Err() == nil && time.Now().Before(end) {
+				c.mu.Lock()
+				seed := c.next
+				c.next++
+				c.mu.Unlock()
+				printed, err := c.simulate(ctx, seed)
+				c.mu.Lock()
+				if err == nil {
+					c.total.add(printed)
+				} else if ctx.Err() == nil {
+					output, failed = printed, fmt.Errorf("sim: seed %d: %w", seed, err)
+					cancel()
+				}
+				c.mu.Unlock()
+			}
 		})
 	}
 	all.Wait()
-	return summarize(outputs, errs)
+	return output, failed
 }
 
-// simulate runs the tests with one processor each.
-func simulate(binary string, to io.Writer, args ...string) error {
-	cmd := exec.Command(binary, args...)
+// resultLine is what a test prints of a seed.
+var resultLine = regexp.MustCompile(`seed \d+: (\S+) simulated, (\d+) acquires, (\d+) commands, (\d+) faults, trace \w+`)
+
+func (f *figures) add(output string) {
+	words := resultLine.FindStringSubmatch(output)
+	if words == nil {
+		return
+	}
+	simulated, _ := time.ParseDuration(words[1])
+	f.simulated += simulated
+	f.seeds++
+	for i, n := range []*int{&f.acquires, &f.commands, &f.faults} {
+		one, _ := strconv.Atoi(words[2+i])
+		*n += one
+	}
+}
+
+// simulate runs one seed in a process of its own.
+func (c *campaign) simulate(ctx context.Context, seed uint64, args ...string) (output string, err error) {
+	args = append([]string{"-test.run=^TestSeed_Given$", "-seed=" + strconv.FormatUint(seed, 10)}, args...)
+	cmd := exec.CommandContext(ctx, c.binary, args...)
 	cmd.Dir = filepath.Join("internal", "sim")
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOTRACEBACK=all")
-	cmd.Stdout, cmd.Stderr = to, to
-	return cmd.Run()
+	text, err := cmd.CombinedOutput()
+	return string(text), err
 }
 
-// An output keeps what a process has printed since its last seed began, and its figures.
-type output struct {
-	text  strings.Builder
-	total string
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	if strings.HasPrefix(string(b), "seed ") && len(b) < 40 {
-		o.text.Reset()
-	}
-	return o.text.Write(b)
-}
-
-// summarize prints failures, and the figures of all processes together.
-func summarize(outputs []output, errs []error) (failed error) {
-	sums := make(map[string]float64)
-	for i := range outputs {
-		for lines := bufio.NewScanner(strings.NewReader(outputs[i].text.String())); lines.Scan(); {
-			if !strings.HasPrefix(lines.Text(), "total ") {
-				continue
-			}
-			for _, word := range strings.Fields(lines.Text())[1:] {
-				name, value, _ := strings.Cut(word, "=")
-				if d, err := time.ParseDuration(value); err == nil {
-					sums[name] += d.Seconds()
-				} else if n, err := strconv.ParseFloat(value, 64); err == nil {
-					sums[name] += n
-				}
-			}
-		}
-		if errs[i] != nil {
-			fmt.Println(outputs[i].text.String())
-			failed = fmt.Errorf("sim: a seed has failed: %w", errs[i])
-		}
-	}
-	processes := float64(len(outputs))
-	fmt.Printf("%.0f seeds: %s simulated in %s by %.0f processes, %.0f simulated seconds a second; %.0f acquires, %.0f commands, %.0f faults\n",
-		sums["seeds"], seconds(sums["simulated"]), seconds(sums["took"]/processes), processes, sums["simulated"]/max(1, sums["took"])*processes,
-		sums["acquires"], sums["commands"], sums["faults"])
-	return failed
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)).Round(time.Second) }
-
-// build makes the test binary.
-func build(dir, overlaid string) (binary string, err error) {
-	replace := make(map[string]string)
-	if overlaid != "" {
-		var given struct{ Replace map[string]string }
-		text, err := os.ReadFile(overlaid)
-		if err != nil {
-			return "", err
-		}
-		if err := json.Unmarshal(text, &given); err != nil {
-			return "", err
-		}
-		replace = given.Replace
-	}
+// build makes the test binary, with edits of this module beside those of the runtime.
+func (c *campaign) build(planted []edit) error {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return "", err
+		return err
 	}
-	for i, c := range runtimeChanges {
-		file := filepath.Join(strings.TrimSpace(string(root)), "src", "runtime", c.file)
-		if err := change(replace, dir, i, file, c); err != nil {
-			return "", err
+	runtimeDir := filepath.Join(strings.TrimSpace(string(root)), "src", "runtime")
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	replace := make(map[string]string)
+	for _, e := range runtimeChanges {
+		e.file = filepath.Join(runtimeDir, e.file)
+		if err := change(replace, c.dir, e); err != nil {
+			return err
 		}
 	}
-	world, err := filepath.Abs(filepath.Join("internal", "sim", "world.go"))
-	if err != nil {
-		return "", err
-	}
-	if err := change(replace, dir, len(runtimeChanges), world, edit{old: "var Deterministic = false", text: "var Deterministic = true"}); err != nil {
-		return "", err
+	for _, e := range append(planted, edit{"internal/sim/world.go", "var Deterministic = false", "var Deterministic = true"}) {
+		e.file = filepath.Join(here, filepath.FromSlash(e.file))
+		if err := change(replace, c.dir, e); err != nil {
+			return err
+		}
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
-		return "", err
+	file := filepath.Join(c.dir, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		return err
 	}
-	binary = filepath.Join(dir, "sim.test")
-	cmd := exec.Command("go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, "./internal/sim")
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	return binary, cmd.Run()
+	c.binary = filepath.Join(c.dir, "sim.test")
+	cmd := exec.Command("go", "test", "-c", "-overlay", file, "-o", c.binary, "./internal/sim")
+	cmd.Stdout, cmd.Stderr = io.Writer(os.Stderr), os.Stderr
+	return cmd.Run()
 }
 
 // change puts an edited file into the overlay. It edits what the overlay has already.
-func change(replace map[string]string, dir string, n int, file string, e edit) error {
-	from := file
-	if already, ok := replace[file]; ok {
+func change(replace map[string]string, dir string, e edit) error {
+	from := e.file
+	if already, ok := replace[e.file]; ok {
 		from = already
 	}
 	text, err := os.ReadFile(from)
@@ -174,10 +219,11 @@ func change(replace map[string]string, dir string, n int, file string, e edit) e
 		return err
 	}
 	if strings.Count(string(text), e.old) != 1 {
-		return fmt.Errorf("sim: %s does not have %q once; adapt internal/sim/run to this Go", file, e.old)
+		return fmt.Errorf("sim: %s does not have %q once; adapt internal/sim/run to it", e.file, e.old)
 	}
-	changed := filepath.Join(dir, fmt.Sprintf("%d-%s", n, filepath.Base(file)))
-	replace[file] = changed
+	// The name must stay the same between runs: it is part of what the build cache knows a file by.
+	changed := filepath.Join(dir, strings.ReplaceAll(e.file, string(filepath.Separator), "_"))
+	replace[e.file] = changed
 	return os.WriteFile(changed, []byte(strings.Replace(string(text), e.old, e.text, 1)), 0o600)
 }
 
