@@ -189,13 +189,20 @@ func forPubSub() bool {
 	}
 }
 
-// greet answers the first commands of a connection for subscriptions at once.
+// greet answers the first commands of a connection for subscriptions at once, also where the server refuses all others: go-redis
+// would pause and try again.
 func (c *conn) greet(commands [][]string) {
 	for _, args := range commands {
-		for _, reply := range c.node.execute(c, args) {
-			c.unread = appendReply(c.unread, reply)
-		}
+		c.unread = appendReply(c.unread, hail(strings.ToUpper(args[0])))
 	}
+}
+
+// hail is the reply to what a client sends first.
+func hail(command string) any {
+	if command == "HELLO" {
+		return errorReply("ERR unknown command 'HELLO'")
+	}
+	return status("OK")
 }
 
 // latency is that of one packet.

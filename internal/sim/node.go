@@ -122,10 +122,8 @@ func (n *node) execute(c *conn, args []string) []any {
 			return []any{[]any{"pong", ""}}
 		}
 		return []any{status("PONG")}
-	case "CLIENT", "SELECT", "READONLY":
-		return []any{status("OK")}
-	case "HELLO":
-		return []any{errorReply("ERR unknown command 'HELLO'")}
+	case "HELLO", "CLIENT", "SELECT":
+		return []any{hail(name)}
 	}
 	return []any{n.store.do(name, args[1:])}
 }

@@ -60,7 +60,7 @@ func scriptNames() func(sha string) string {
 
 // longestRun bounds the wall time of one seed, also under the race detector on a busy machine. A bubble in which a goroutine waits
 // for a mutex that another holds asleep stands still for ever.
-const longestRun = 5 * time.Minute
+const longestRun = 3 * time.Minute
 
 // simulate runs a seed in a bubble of its own.
 func simulate(t *testing.T, seed uint64) (r Result) {
