@@ -50,7 +50,7 @@ func (c *chaos) run(length time.Duration) {
 		for pause > 0 { // in steps, to look for callers that nothing wakes
 			step := min(pause, time.Second)
 			time.Sleep(step)
-			w.oracle.checkWaiters()
+			w.oracle.checkRest()
 			pause -= step
 		}
 		if len(w.cfg.faults) > 0 && w.now() < end {
@@ -62,8 +62,11 @@ func (c *chaos) run(length time.Duration) {
 
 // span is how long a fault lasts: mostly short beside a lease, sometimes longer.
 func (c *chaos) span() time.Duration {
-	longest := c.world.cfg.options.WatchdogTimeout * 3 / 2
-	return time.Duration(c.rng.Float64() * c.rng.Float64() * c.rng.Float64() * float64(longest))
+	leases := 1.5 * c.rng.Float64() * c.rng.Float64() * c.rng.Float64()
+	if c.rng.IntN(5) == 0 {
+		leases = 0.5 + 1.5*c.rng.Float64()
+	}
+	return time.Duration(leases * float64(c.world.cfg.options.WatchdogTimeout))
 }
 
 // strike brings a fault about.
@@ -133,7 +136,13 @@ func (c *chaos) strike(f fault) {
 			c.crew.replace(m, func() {
 				ctx, cancel := context.WithTimeout(context.Background(), span)
 				defer cancel()
+				began := w.now()
 				_ = m.close(ctx)
+				w.mu.Lock()
+				if w.outageTill > began { // what it could not free ends with its lease
+					w.oracle.hereafter = max(w.oracle.hereafter, w.now()+w.oracle.longestLease())
+				}
+				w.mu.Unlock()
 			})
 		}
 	case kills:
@@ -152,6 +161,9 @@ func (c *chaos) strike(f fault) {
 		})
 	}
 	w.unrest(until)
+	if f != closes && f != forces && f != evictions && f != flushes {
+		w.outageTill = w.uneasyTill
+	}
 }
 
 // unrest notes until when a fault lasts. Its consequences last longer: connections have to be made again, and what was given up

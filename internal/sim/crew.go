@@ -81,7 +81,7 @@ func (c *crew) finish() {
 		case <-done:
 			return
 		case <-time.After(time.Second):
-			w.oracle.checkWaiters()
+			w.oracle.checkRest()
 		case <-w.oracle.stop:
 			return
 		}
@@ -163,6 +163,13 @@ func (p *op) granted(e core.Event) {
 	defer p.mu.Unlock()
 	kept := slices.DeleteFunc(p.parts, func(other part) bool { return other.name == e.Name && other.kind == e.Kind }) // an earlier try of a MultiLock
 	p.parts = append(kept, part{e.Name, e.Kind, e.Owner})
+}
+
+// held is what the call has got so far.
+func (p *op) held() []part {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.parts)
 }
 
 func (k *caller) working() bool {
@@ -312,9 +319,7 @@ func (k *caller) acquire(ctx context.Context, p *op, opts core.AcquireOptions, c
 		o.checkRefused(p, err)
 		return nil, err
 	}
-	p.mu.Lock()
-	c := &claim{op: p, lease: lease, machine: k.machine, parts: slices.Clone(p.parts), fixed: opts.LeaseTime}
-	p.mu.Unlock()
+	c := &claim{op: p, lease: lease, machine: k.machine, parts: p.held(), fixed: opts.LeaseTime}
 	c.ends = w.now() + opts.LeaseTime
 	w.note(p.name, "has the lock of %v", c.parts)
 	if len(c.parts) < len(p.names) {

@@ -26,6 +26,8 @@ import (
 //   - a Once is not granted while a record or a marker stands;
 //   - in a world at rest calls return no errors but those of a lock that is held, and no caller waits for a lock that is free.
 //     After a fault the world is at rest again when its consequences must be over; see unrest;
+//   - what a caller does not get, or a release does not reach, is freed in the background: soon after a fault no field is left that
+//     nobody holds;
 //   - in the end all locks are free, no key is left but counters of tokens, Stats are zero, and no goroutine runs.
 type oracle struct {
 	world *world
@@ -42,7 +44,8 @@ type oracle struct {
 	tokens    map[string][]tokenGiven // by name
 	records   map[string]recordLeft   // by name
 	freeSince map[string]time.Duration
-	hereafter time.Duration // until when Redis may have locks of the dead, and such that a rollback has brought back
+	orphans   map[string]time.Duration // fields of locks that nobody holds, since when
+	hereafter time.Duration            // until when Redis may have locks of the dead, and such that a rollback has brought back
 }
 
 // A disturbance is the time within which a fault took keys of a lock away, or may have.
@@ -81,6 +84,7 @@ func newOracle(w *world) *oracle {
 		tokens:    make(map[string][]tokenGiven),
 		records:   make(map[string]recordLeft),
 		freeSince: make(map[string]time.Duration),
+		orphans:   make(map[string]time.Duration),
 	}
 }
 
@@ -415,6 +419,12 @@ func (o *oracle) disturbedName(p *op) bool {
 	return false
 }
 
+// checkRest looks for what should not last while the world is at rest.
+func (o *oracle) checkRest() {
+	o.checkWaiters()
+	o.checkOrphans()
+}
+
 // checkWaiters looks for callers that wait for a lock that has been free for long.
 func (o *oracle) checkWaiters() {
 	w := o.world
@@ -434,6 +444,53 @@ func (o *oracle) checkWaiters() {
 			o.violate(p.names[0], "%s waits, and %s has been free since %s", p, p.names[0], stamp(free))
 		}
 	}
+}
+
+// checkOrphans looks for fields that nobody holds.
+func (o *oracle) checkOrphans() {
+	w := o.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	known := make(map[string]time.Duration, len(o.orphans))
+	for _, name := range w.cfg.names {
+		n := w.nodeOf(name.name)
+		n.tick()
+		v := n.store.get(name.name)
+		if v == nil {
+			continue
+		}
+		for _, f := range v.fields {
+			owner := strings.TrimSuffix(f.name, ":write")
+			if f.name == "mode" || o.owned(name.name, owner) {
+				continue
+			}
+			since, old := o.orphans[name.name+" "+owner]
+			if !old {
+				since = now
+			}
+			known[name.name+" "+owner] = since
+			if left := now - max(since, w.uneasyTill, o.hereafter); left > 2*w.cfg.options.CommandTimeout+2*time.Second {
+				o.violate(name.name, "nobody has held %s as %s since %s, and the server has it still", name.name, owner, stamp(since))
+			}
+		}
+	}
+	o.orphans = known
+}
+
+// owned reports whether somebody holds a lock as an owner, is about to, or has died with it.
+func (o *oracle) owned(name, owner string) bool {
+	for _, c := range o.claims[name] {
+		if slices.ContainsFunc(c.parts, func(p part) bool { return p.owner == owner }) {
+			return true
+		}
+	}
+	for p := range o.pending {
+		if slices.ContainsFunc(p.held(), func(p part) bool { return p.owner == owner }) {
+			return true
+		}
+	}
+	return false
 }
 
 // patience is how long a caller may wait for a lock that is free: until it polls, and for a fair lock until those who are dead have

@@ -47,6 +47,7 @@ type world struct {
 	flakyFor   *machine // nil: all
 	deafUntil  time.Duration
 	uneasyTill time.Duration // until when a fault may have consequences; see unrest
+	outageTill time.Duration // the same, of faults for which a command may fail
 
 	stopping   bool // no new work
 	operations int
