@@ -27,6 +27,11 @@ test: test-tools ## run all tests under the race detector, one package at a time
 test-fast: ## run the tests that need no server, except the examples, for the inner loop
 	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
 
+# One process for each processor. The first build compiles a changed Go runtime for a minute or two.
+.PHONY: sim
+sim: ## simulate clients, network and Redis in virtual time, for DUR=2m; SEED=42 replays one seed, DEFECTS=1 plants defects to be found
+	$(GO) run ./internal/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m) $(if $(DEFECTS),-defects))
+
 .PHONY: examples
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...

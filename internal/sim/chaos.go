@@ -138,6 +138,9 @@ func (c *chaos) strike(f fault) {
 				defer cancel()
 				began := w.now()
 				_ = m.close(ctx)
+				if took := w.now() - began; took > span+5*w.cfg.options.CommandTimeout+time.Second {
+					w.oracle.violate("", "closing %s took %s, with %s for its holders", m.name, took, span)
+				}
 				w.mu.Lock()
 				if w.outageTill > began { // what it could not free ends with its lease
 					w.oracle.hereafter = max(w.oracle.hereafter, w.now()+w.oracle.longestLease())
@@ -169,6 +172,7 @@ func (c *chaos) strike(f fault) {
 // unrest notes until when a fault lasts. Its consequences last longer: connections have to be made again, and what was given up
 // is tried again after pauses of up to PollInterval.
 func (w *world) unrest(until time.Duration) {
+	w.faultTill = max(w.faultTill, until)
 	w.uneasyTill = max(w.uneasyTill, until+2*w.cfg.options.CommandTimeout+w.cfg.options.PollInterval+5*time.Second)
 }
 

@@ -42,7 +42,7 @@ func newConfig(rng *rand.Rand) config {
 	c := config{
 		machines: 2 + rng.IntN(3),
 		workers:  1 + rng.IntN(6),
-		latency:  pick(100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 20*time.Millisecond),
+		latency:  pick(100*time.Microsecond, 2*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond),
 		poolSize: []int{1, 2, 3, 10}[rng.IntN(4)],
 		nodes:    1,
 	}
@@ -51,7 +51,7 @@ func newConfig(rng *rand.Rand) config {
 		c.names = append(c.names, lockName{fmt.Sprintf("lock-%c", 'a'+i), kind})
 	}
 	c.options = core.Options{
-		WatchdogTimeout: pick(30*time.Second, 30*time.Second, 10*time.Second, 3*time.Second),
+		WatchdogTimeout: pick(30*time.Second, 10*time.Second, 3*time.Second, 3*time.Second),
 		PollInterval:    pick(5*time.Second, 5*time.Second, time.Second),
 		CommandTimeout:  pick(3*time.Second, 3*time.Second, time.Second),
 		FairWaitTimeout: pick(300*time.Second, 60*time.Second, 20*time.Second),

@@ -446,7 +446,8 @@ func (o *oracle) checkWaiters() {
 	}
 }
 
-// checkOrphans looks for fields that nobody holds.
+// checkOrphans looks for fields that nobody holds. A command that was given up at the end of a fault is cleaned up after when Redis
+// answers, a CommandTimeout later, and once more after another.
 func (o *oracle) checkOrphans() {
 	w := o.world
 	w.mu.Lock()
@@ -470,7 +471,7 @@ func (o *oracle) checkOrphans() {
 				since = now
 			}
 			known[name.name+" "+owner] = since
-			if left := now - max(since, w.uneasyTill, o.hereafter); left > 2*w.cfg.options.CommandTimeout+2*time.Second {
+			if left := now - max(since, w.faultTill, o.hereafter); left > 2*w.cfg.options.CommandTimeout+2*time.Second {
 				o.violate(name.name, "nobody has held %s as %s since %s, and the server has it still", name.name, owner, stamp(since))
 			}
 		}

@@ -46,6 +46,7 @@ type world struct {
 	flakyPart  float64
 	flakyFor   *machine // nil: all
 	deafUntil  time.Duration
+	faultTill  time.Duration // until when a fault lasts
 	uneasyTill time.Duration // until when a fault may have consequences; see unrest
 	outageTill time.Duration // the same, of faults for which a command may fail
 
@@ -272,7 +273,8 @@ func (w *world) live() {
 func (w *world) settle(crew *crew) {
 	o, opts := w.oracle, w.cfg.options
 	// What core frees in the background is free once strays have had their time.
-	time.Sleep(3*opts.CommandTimeout + 3*time.Second)
+	// A subscription on a dead line is gone after three pings, each after twice PollInterval.
+	time.Sleep(3*opts.CommandTimeout + 7*opts.PollInterval + 3*time.Second)
 	for _, m := range crew.living() {
 		if s := m.locks.Stats(); s != (core.Stats{}) {
 			o.violate("", "%s is idle, and its Stats are %+v", m.name, s)
