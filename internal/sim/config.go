@@ -66,6 +66,9 @@ func newConfig(rng *rand.Rand) config {
 	all := slices.Clone(allFaults)
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	c.faults = all[:[]int{0, 1, 1, 2, 2, 3, 5, len(all)}[rng.IntN(8)]]
+	if rng.IntN(3) == 0 && !slices.Contains(c.faults, flakyLines) { // where most defects show
+		c.faults = append(slices.Clone(c.faults), flakyLines)
+	}
 	slices.Sort(c.faults)
 	c.gap = min(max(time.Duration(float64(c.pace)*(1+9*rng.Float64())), 3*time.Second), c.length/8)
 	return c

@@ -271,7 +271,7 @@ func (c *conn) send(commands [][]string) {
 // mishap decides what becomes of a packet on a bad line.
 func (c *conn) mishap(p *packet) {
 	w := c.world
-	switch what := c.rng.IntN(7); what {
+	switch c.rng.IntN(8) {
 	case 0:
 		w.note("network", "%s: the request is lost, and the line is silent", c.name)
 		p.commands, c.silent = nil, true
@@ -290,7 +290,7 @@ func (c *conn) mishap(p *packet) {
 		w.note("network", "%s: %d of %d commands will arrive, and the line is cut", c.name, keep, len(p.commands))
 		p.commands = p.commands[:keep]
 		p.then = func() { c.cut() }
-	case 5:
+	case 5, 7:
 		p.at += time.Duration(c.rng.Int64N(int64(w.straggle() / 2)))
 		w.note("network", "%s: the line is cut, and the request arrives at %s all the same", c.name, stamp(p.at))
 		c.fail(io.EOF)

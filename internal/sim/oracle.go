@@ -19,6 +19,7 @@ import (
 //   - a lease whose Err is nil is held: its field is in the lock's hash, and of a reader a time-out key as well. Where a fault
 //     has disturbed the keys of the lock (a deletion, a restart with other data, a ForceUnlock), the leases that were acquired
 //     or being acquired by then may err for as long as that lease lasts: WatchdogTimeout, or LeaseTime;
+//   - two leases of one process that exclude each other are never good together, not even then;
 //   - the hash of a lock has one holder, or readers only;
 //   - fencing tokens rise, while the counter is not disturbed;
 //   - a lease is lost only after a fault;
@@ -267,9 +268,32 @@ func (o *oracle) claim(c *claim) {
 		o.checkRecord(p.name, c)
 	}
 	names := w.changed
+	rivals := o.rivals(c)
 	w.mu.Unlock()
+	for _, other := range rivals {
+		if c.lease.Err() == nil && other.lease.Err() == nil && o.stillClaimed(other) {
+			o.violate(c.parts[0].name, "%s got what %s of the same process believes to hold", c.op, other.op)
+		}
+	}
 	o.checkToken(c)
 	o.check(names)
+}
+
+// rivals are the claims of the same process that a claim excludes. They have ended before it is granted, whatever the server has lost.
+func (o *oracle) rivals(c *claim) (all []*claim) {
+	for _, p := range c.parts {
+		for _, other := range o.claims[p.name] {
+			if other == c || other.released || other.machine != c.machine || other.owns(p) {
+				continue
+			}
+			for _, q := range other.parts {
+				if q.name == p.name && (p.kind != "read" || q.kind != "read") {
+					all = append(all, other)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // checkToken checks that a fencing token is greater than all that were given before it was asked for.

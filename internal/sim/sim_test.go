@@ -22,7 +22,7 @@ import (
 var (
 	seedFlag = flag.Uint64("seed", 0, "simulate this seed alone, and print its trace")
 	fromFlag = flag.Uint64("from", 0, "the first of the fresh seeds; 0: any")
-	forFlag  = flag.Duration("for", 0, "simulate fresh seeds for so long; 0: 30 seconds, under -short 3")
+	forFlag  = flag.Duration("for", 0, "simulate fresh seeds for so long; 0: 20 seconds, under -short 3")
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +60,7 @@ func scriptNames() func(sha string) string {
 
 // longestRun bounds the wall time of one seed, also under the race detector on a busy machine. A bubble in which a goroutine waits
 // for a mutex that another holds asleep stands still for ever.
-const longestRun = 3 * time.Minute
+const longestRun = 10 * time.Minute
 
 // simulate runs a seed in a bubble of its own.
 func simulate(t *testing.T, seed uint64) (r Result) {
@@ -119,7 +119,7 @@ func TestSeeds_Fresh(t *testing.T) {
 	case testing.Short():
 		budget = 3 * time.Second
 	default:
-		budget = 30 * time.Second
+		budget = 20 * time.Second
 	}
 	from := *fromFlag
 	if from == 0 {
