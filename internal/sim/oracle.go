@@ -463,7 +463,7 @@ func (o *oracle) checkWaiters() {
 		if !isFree {
 			continue
 		}
-		since := max(free, p.began, w.uneasyTill)
+		since := max(free, p.began, w.faultTill)
 		if waited := now - since; waited > o.patience(p.kind) {
 			o.violate(p.names[0], "%s waits, and %s has been free since %s", p, p.names[0], stamp(free))
 		}
