@@ -56,7 +56,7 @@ func TestStore_AgreesWithRedis(t *testing.T) {
 			refused[args[0]]++
 			continue
 		}
-		if got, want := comparable(args[0], ours), comparable(args[0], theirs); !reflect.DeepEqual(got, want) {
+		if got, want := alike(args[0], ours), alike(args[0], theirs); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%q by %q: Redis says %#v, the store %#v", args, source, want, got)
 		}
 	}
@@ -73,8 +73,8 @@ func anys(texts []string) []any {
 	return all
 }
 
-// comparable makes replies of both sides alike. Of times only their kind counts: one of them passes.
-func comparable(command string, reply any) any {
+// alike makes replies of both sides alike. Of times only their kind counts: one of them passes.
+func alike(command string, reply any) any {
 	switch r := reply.(type) {
 	case status:
 		return string(r)
@@ -95,7 +95,7 @@ func comparable(command string, reply any) any {
 	case []any:
 		items := []any{}
 		for _, item := range r {
-			items = append(items, comparable(command, item))
+			items = append(items, alike(command, item))
 		}
 		return items
 	}
@@ -161,7 +161,7 @@ func TestScripter_Refuses(t *testing.T) {
 		if err != nil {
 			theirs = errorReply(err.Error())
 		}
-		if got, want := comparable("", ours), comparable("", theirs); got != want {
+		if got, want := alike("", ours), alike("", theirs); got != want {
 			t.Errorf("%q with a full memory: Redis says %v, the scripter %v", source, theirs, ours)
 		}
 	}

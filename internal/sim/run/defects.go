@@ -26,7 +26,7 @@ var defects = []defect{
 	{"a renewal counts from the reply", []edit{{"core/client.go", "			h.handleRenewed(x.Sent(), lease, holds[i])\n		case h.handle", "			h.handleRenewed(c.clock(), lease, holds[i])\n		case h.handle"}}},
 	{"what a caller that left was granted is not freed", []edit{{"core/waiter.go", "			w.cleanUp(field, left.or(afterGrant(x, told.Granted)))\n", "			_, _, _ = field, left, told\n"}}},
 	{"a grant that may be a stray is forgotten", []edit{{"core/residue.go", "	return residue{there: granted || x.Stray(), stray: x.Stray()}\n", "	return residue{there: granted}\n"}}},
-	{"a heir that left keeps what it was handed", []edit{{"core/handover.go", "; !accepted && !o.kept && !left.none() {", "; !accepted && !o.kept && !left.none() && false {"}}},
+	{"an heir that left keeps what it was handed", []edit{{"core/handover.go", "; !accepted && !o.kept && !left.none() {", "; !accepted && !o.kept && !left.none() && false {"}}},
 	{"a hold that Redis cannot have is not ended", []edit{{"core/entry.go", "	if h.kind.shared && e.holds.exclusive == 0 {\n		return nil\n	}\n", "	if h.kind != nil {\n		return nil\n	}\n"}}},
 	{"a message wakes nobody", []edit{{"core/entry.go", "	wake(e.queue.Message())\n", ""}, {"core/engine.go", "	return e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)\n", "	return 100*e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)\n"}}},
 	{"a waiter does not poll", []edit{{"core/engine.go", "	return e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)\n", "	return 100*e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)\n"}}},

@@ -93,6 +93,9 @@ func (c *campaign) run(seed uint64, times int, length time.Duration, plant bool,
 	t := c.total
 	fmt.Printf("%d seeds: %s simulated in %s, %.0f simulated seconds a second; %d acquires, %d commands, %d faults\n",
 		t.seeds, t.simulated.Round(time.Second), took.Round(time.Second), t.simulated.Seconds()/took.Seconds(), t.acquires, t.commands, t.faults)
+	if err == nil {
+		err = c.replay(c.next-1, 3) // it must be the same run again, or a seed that fails could not be replayed
+	}
 	return err
 }
 
