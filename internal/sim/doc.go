@@ -23,7 +23,7 @@
 // A packet that is late on its own line arrives within CommandTimeout, as core takes for granted. What a whole process or the whole
 // server holds back may be as late as it likes. A frozen process is one whose connections are; its timers go on. Connections for
 // subscriptions are made without latency, see forPubSub; what they carry has it. There is one server: no cluster, no replicas, no
-// sentinel. WAIT and RedLock are not simulated.
+// sentinel. WAIT and RedLock are not simulated, and nothing checks that a Release takes a marker of a Once away.
 //
 // # The same run again
 //
