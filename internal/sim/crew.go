@@ -216,7 +216,7 @@ func (k *caller) turn() {
 	locks := k.machine.locks
 	var locker core.Locker
 	var once *core.Once
-	marked := false
+	var marker time.Duration
 	switch {
 	case len(w.cfg.names) > 1 && k.chance(0.15):
 		p.kind = "multi"
@@ -237,8 +237,8 @@ func (k *caller) turn() {
 		p.kind, p.names = "once", []string{name.name}
 		once = locks.Once(name.name)
 		if k.chance(0.5) {
-			marked = true
-			once = once.WithMarker([]byte("marker"), k.recordTime())
+			marker = k.recordTime()
+			once = once.WithMarker([]byte("marker"), marker)
 		}
 	default:
 		p.kind, p.names = name.kind, []string{name.name}
@@ -275,7 +275,7 @@ func (k *caller) turn() {
 	if err != nil || c == nil {
 		return
 	}
-	c.claim.marked = marked
+	c.claim.marker = marker
 	k.hold(c, k.span(1))
 	k.release(c)
 }

@@ -69,7 +69,7 @@ type claim struct {
 	fixed    time.Duration // LeaseTime; 0: the watchdog's
 	ends     time.Duration // with LeaseTime: it cannot be good after that
 	released bool          // its release has begun
-	marked   bool          // a Once with a marker
+	marker   time.Duration // a Once's: how long its marker lives from the grant on; 0: none
 }
 
 // A part is a lock that a claim holds, with its field in Redis.
@@ -134,7 +134,7 @@ func (o *oracle) disturbUntil(name string, until time.Duration) {
 	delete(o.tokens, name)
 	delete(o.records, name)
 	for _, c := range o.claims[name] {
-		c.marked = false
+		c.marker = 0
 	}
 	w.change(name)
 }
@@ -327,7 +327,8 @@ func (o *oracle) checkRecord(name string, c *claim) {
 		o.violate(name, "%s got the lock of %s although a record was left at %s that lives until %s", c.op, name, stamp(r.from), stamp(r.until))
 	}
 	for _, other := range o.claims[name] {
-		if other != c && other.marked && !other.released && other.got < c.op.began {
+		stands := other.op.began + other.marker // at the least: the grant came later
+		if other != c && other.marker > 0 && !other.released && other.got < c.op.began && c.got < stands {
 			o.violate(name, "%s got the lock of %s although the marker of %s stands", c.op, name, other.op)
 		}
 	}
