@@ -95,14 +95,14 @@ var httpMutants = []mutant{
 		file:    "guard/exchange.go",
 		old:     "refusal.Type == ProblemBackendUnavailable && ",
 		new:     "",
-		nets:    []string{"adapter/adaptertest TestConformance/net/http"},
+		nets:    []string{conformance + "failing open/locked", conformance + "failing open/shutting down"},
 	},
 	{
 		promise: "a request whose context has ended does not fail open",
 		file:    "guard/exchange.go",
 		old:     " && x.r.Context().Err() == nil {",
 		new:     " {",
-		nets:    []string{"adapter/adaptertest TestConformance/net/http"},
+		nets:    []string{conformance + "a deadline ends while Redis is silent"},
 	},
 	{
 		promise: "the body is read before the lock is asked for",
@@ -186,7 +186,7 @@ var httpMutants = []mutant{
 		file:    "guard/exchange.go",
 		old:     "x.outcome.Status = e.Status",
 		new:     "_ = e.Status",
-		nets:    []string{"adapter/adaptertest TestConformance/net/http"},
+		nets:    []string{conformance + "refused/locked"},
 	},
 
 	// Bodies in memory.

@@ -181,7 +181,7 @@ type outcome struct {
 	log    string
 }
 
-// run runs tests of a package; nil: all of them. Unless every is set, it ends them at the first
+// run runs tests of a package; nil: all of them. Unless every is set, it ends them after the first
 // failure. The tests have a directory for temporary files of their own, since they cannot remove
 // theirs then.
 func (t *tester) run(ctx context.Context, binary, pkg string, tests []string, timeout time.Duration, every bool) (o outcome, err error) {
@@ -190,7 +190,11 @@ func (t *tester) run(ctx context.Context, binary, pkg string, tests []string, ti
 		return o, err
 	}
 	defer os.RemoveAll(temp)
-	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.count=1", "-test.timeout="+timeout.String(), "-test.run="+pattern(tests))
+	args := []string{"-test.v", "-test.count=1", "-test.timeout=" + timeout.String(), "-test.run=" + pattern(tests)}
+	if !every {
+		args = append(args, "-test.failfast")
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir, cmd.Env = filepath.Join(t.root, pkg), append(os.Environ(), "TMPDIR="+temp)
 	cmd.WaitDelay = 5 * time.Second // a helper process may have the output open
 	out, in := io.Pipe()
@@ -204,8 +208,8 @@ func (t *tester) run(ctx context.Context, binary, pkg string, tests []string, ti
 		_ = in.Close()
 	}()
 	p := parse(out, func() {
-		if !every {
-			_ = cmd.Process.Kill()
+		if !every { // the lines of its subtests follow at once
+			time.AfterFunc(time.Second, func() { _ = cmd.Process.Kill() })
 		}
 	})
 	failure := <-ended
@@ -258,11 +262,12 @@ func parse(out io.Reader, first func()) *parser {
 		if m == nil {
 			continue
 		}
-		// A test fails with its subtests. They are what one wants to know.
-		if !slices.ContainsFunc(p.failed, func(known string) bool { return strings.HasPrefix(known, m[1]+"/") }) {
-			p.failed = append(p.failed, m[1])
+		if len(p.failed) == 0 {
+			first()
 		}
-		first()
+		// A test fails with its subtests, which tell more and come after it.
+		p.failed = slices.DeleteFunc(p.failed, func(known string) bool { return strings.HasPrefix(m[1], known+"/") })
+		p.failed = append(p.failed, m[1])
 	}
 	p.log = log.String()
 	return p
