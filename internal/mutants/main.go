@@ -51,6 +51,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	day := flags.Int("day", int(began.Unix()/(24*60*60)), "which sample; the default changes every day")
 	workers := flags.Int("workers", 2, "how many mutants to test at a time")
 	every := flags.Bool("every", false, "run all nets of a mutant, and name each that catches it")
+	whole := flags.Bool("whole", true, "run all tests of the packages of its nets, if none of them catches a mutant")
 	markdown := flags.String("markdown", "", "also write the table as Markdown to this `file`")
 	flags.Var(&nets, "net", "run this `net`, a package and a test, in place of those of each mutant; may be repeated")
 	if err := flags.Parse(args); err != nil {
@@ -73,7 +74,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 			chosen[i].nets = nets
 		}
 	}
-	t, err := newTester(*every, nets == nil)
+	t, err := newTester(*every, *whole && nets == nil)
 	if err != nil {
 		return err
 	}
@@ -82,6 +83,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if *sample > 0 {
 		fmt.Fprintf(out, "Sample %d of %d mutants; repeat it with -sample %d -day %d.\n", *day, len(chosen), *sample, *day)
 	}
+
 	if err := t.baseline(ctx, chosen); err != nil {
 		return err
 	}
