@@ -83,8 +83,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if *sample > 0 {
 		fmt.Fprintf(out, "Sample %d of %d mutants; repeat it with -sample %d -day %d.\n", *day, len(chosen), *sample, *day)
 	}
-
-	if err := t.baseline(ctx, chosen); err != nil {
+	if err := t.baseline(ctx, chosen, *workers); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "All nets of %d mutants pass without a mutant (%.0f s).\n", len(chosen), time.Since(began).Seconds())
@@ -120,30 +119,39 @@ func choose(all []mutant, matching *regexp.Regexp, sample, day int) (chosen []mu
 // all tests the mutants, several at a time, and prints a line for each as soon as its result is
 // there.
 func (t *tester) all(ctx context.Context, out io.Writer, mutants []mutant, workers int) ([]result, error) {
+	results := make([]result, len(mutants))
+	var printing sync.Mutex
+	err := parallel(ctx, workers, len(mutants), func(ctx context.Context, i int) error {
+		r, err := t.test(ctx, mutants[i])
+		if err != nil {
+			return fmt.Errorf("%s: %w", mutants[i].promise, err)
+		}
+		results[i] = r
+		printing.Lock()
+		defer printing.Unlock()
+		fmt.Fprintln(out, r)
+		return nil
+	})
+	return results, err
+}
+
+// parallel calls f for each number below n, on so many goroutines. It returns the first error, and
+// begins nothing after that.
+func parallel(ctx context.Context, workers, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	results := make([]result, len(mutants))
+	var running sync.WaitGroup
 	next := make(chan int)
-	var (
-		running  sync.WaitGroup
-		printing sync.Mutex
-	)
 	for range workers {
 		running.Go(func() {
 			for i := range next {
-				r, err := t.test(ctx, mutants[i])
-				if err != nil {
-					cancel(fmt.Errorf("%s: %w", mutants[i].promise, err))
-					continue
+				if err := f(ctx, i); err != nil {
+					cancel(err)
 				}
-				results[i] = r
-				printing.Lock()
-				fmt.Fprintln(out, r)
-				printing.Unlock()
 			}
 		})
 	}
-	for i := range mutants {
+	for i := range n {
 		select {
 		case next <- i:
 		case <-ctx.Done():
@@ -151,7 +159,7 @@ func (t *tester) all(ctx context.Context, out io.Writer, mutants []mutant, worke
 	}
 	close(next)
 	running.Wait()
-	return results, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 // summarize prints the totals. A mutant that survived is an error.

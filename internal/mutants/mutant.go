@@ -97,9 +97,18 @@ func (r result) by() string {
 	case len(r.caught) == 0:
 		return "by no test"
 	case r.whole:
-		return "by another test than its nets: " + strings.Join(r.caught, ", ")
+		return "by none of its nets, but by " + r.tests()
 	}
-	return "by " + strings.Join(r.caught, ", ")
+	return "by " + r.tests()
+}
+
+// tests names the first tests that caught the mutant.
+func (r result) tests() string {
+	const most = 3
+	if more := len(r.caught) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(r.caught[:most], ", "), more)
+	}
+	return strings.Join(r.caught, ", ")
 }
 
 // toMarkdown returns the table for the docs.
@@ -107,7 +116,7 @@ func toMarkdown(results []result) string {
 	var b strings.Builder
 	b.WriteString("| Promise | Broken in | Caught by | Seconds |\n|---|---|---|---|\n")
 	for _, r := range results {
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %.0f |\n", r.promise, r.file, "`"+strings.Join(r.caught, "`, `")+"`", r.took.Seconds())
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %.0f |\n", r.promise, r.file, r.tests(), r.took.Seconds())
 	}
 	return b.String()
 }

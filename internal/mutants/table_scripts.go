@@ -31,7 +31,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "acquire.lua",
 		old:     "held[2] and redis.error_reply('WRONGKIND the key is a read/write lock') or {ttl}",
 		new:     "{ttl}",
-		nets:    []string{"core/internal/lua TestReadWriteOnAPlainLock", "core TestErrors_WrongKindWhileWaiting"},
+		nets:    []string{"core/internal/lua TestManyWithAReadWriteLock", "core TestContract_Client/kinds on one name"},
 	},
 	{
 		promise: "a release frees the hold of its owner only",
@@ -305,7 +305,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "fair_acquire.lua",
 		old:     "elseif held[2] then",
 		new:     "elseif false then",
-		nets:    []string{"core/internal/lua TestReadWriteOnAPlainLock", "core TestErrors_WrongKindWhileWaiting"},
+		nets:    []string{"core TestContract_Client/kinds on one name"},
 	},
 	{
 		promise: "a stray try takes no place in the queue",

@@ -46,7 +46,7 @@ func (t *tester) close() { _ = os.RemoveAll(t.dir) }
 
 // baseline runs all nets without a mutant. Each must exist and pass, or a mutant would be caught by
 // a test that fails anyway, or by none.
-func (t *tester) baseline(ctx context.Context, mutants []mutant) error {
+func (t *tester) baseline(ctx context.Context, mutants []mutant, workers int) error {
 	var nets []string
 	for _, m := range mutants {
 		if _, _, err := m.apply(t.root); err != nil {
@@ -59,22 +59,27 @@ func (t *tester) baseline(ctx context.Context, mutants []mutant) error {
 	if err != nil {
 		return err
 	}
-	for _, pkg := range packages {
-		binary, err := t.build(ctx, pkg, "")
-		if err != nil {
-			return err
-		}
-		o, err := t.run(ctx, binary, pkg, tests[pkg], 2*netTimeout, true)
-		switch {
-		case err != nil:
-			return err
-		case len(o.failed) > 0:
-			return fmt.Errorf("%s fails without a mutant:\n%s", strings.Join(o.failed, ", "), o.log)
-		}
-		for _, test := range tests[pkg] {
-			if !o.ran[spelled(test)] {
-				return fmt.Errorf("there is no test %s in %s", test, pkg)
-			}
+	return parallel(ctx, workers, len(packages), func(ctx context.Context, i int) error {
+		return t.pass(ctx, packages[i], tests[packages[i]])
+	})
+}
+
+// pass is baseline for one package.
+func (t *tester) pass(ctx context.Context, pkg string, tests []string) error {
+	binary, err := t.build(ctx, pkg, "")
+	if err != nil {
+		return err
+	}
+	o, err := t.run(ctx, binary, pkg, tests, 2*netTimeout, true)
+	switch {
+	case err != nil:
+		return err
+	case len(o.failed) > 0:
+		return fmt.Errorf("%s in %s fails without a mutant:\n%s", strings.Join(o.failed, ", "), pkg, o.log)
+	}
+	for _, test := range tests {
+		if !o.ran[spelled(test)] {
+			return fmt.Errorf("there is no test %s in %s", test, pkg)
 		}
 	}
 	return nil

@@ -124,7 +124,7 @@ func TestTester(t *testing.T) {
 		own.fallback = true
 		minus.nets = []string{"demo TestAdd"}
 		r, err := own.test(t.Context(), minus)
-		if err != nil || !r.whole || !strings.Contains(r.by(), "another test") {
+		if err != nil || !r.whole || !strings.Contains(r.by(), "none of its nets") {
 			t.Errorf("caught by %q (%v), want another test than the nets", r.caught, err)
 		}
 	})
@@ -161,14 +161,14 @@ func TestBaseline(t *testing.T) {
 	d := newDemo(t)
 	for nets, want := range map[string]string{
 		"demo TestAdd, demo TestAdd/one/two": "",
-		"demo TestAdd, demo TestBroken":      "TestBroken fails without a mutant",
+		"demo TestAdd, demo TestBroken":      "TestBroken in demo fails without a mutant",
 		"demo TestNone":                      "there is no test TestNone",
 		"demo TestAdd/large numbers":         "there is no test TestAdd/large numbers",
 	} {
 		t.Run(nets, func(t *testing.T) {
 			t.Parallel()
 			m := mutant{file: "demo/demo.go", old: "a + b", new: "a * b", nets: strings.Split(nets, ", ")}
-			err := d.baseline(t.Context(), []mutant{m})
+			err := d.baseline(t.Context(), []mutant{m}, 1)
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q", err, want)
 			}
@@ -198,7 +198,7 @@ func TestSurvivor(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, &out)
 		}
 	}
-	if text := toMarkdown(results); !strings.Contains(text, "| adds | `demo/demo.go` | `demo TestAdd/small_numbers` |") {
+	if text := toMarkdown(results); !strings.Contains(text, "| adds | `demo/demo.go` | demo TestAdd/small_numbers |") {
 		t.Errorf("the table is\n%s", text)
 	}
 }
