@@ -123,9 +123,10 @@ func (t *tester) all(ctx context.Context, out io.Writer, mutants []mutant, worke
 	var printing sync.Mutex
 	err := parallel(ctx, workers, len(mutants), func(ctx context.Context, i int) error {
 		r, err := t.test(ctx, mutants[i])
-		if err != nil {
-			return fmt.Errorf("%s: %w", mutants[i].promise, err)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
+		r.err = err
 		results[i] = r
 		printing.Lock()
 		defer printing.Unlock()
@@ -162,18 +163,25 @@ func parallel(ctx context.Context, workers, n int, f func(ctx context.Context, i
 	return context.Cause(ctx)
 }
 
-// summarize prints the totals. A mutant that survived is an error.
+// summarize prints the totals. A mutant that survived is an error, and so is a mistake in the table.
 func summarize(out io.Writer, results []result, took time.Duration) error {
-	survivors, sum := 0, 0.0
+	caught, mistakes, sum := 0, 0, 0.0
 	for _, r := range results {
-		if len(r.caught) == 0 {
-			survivors++
+		switch {
+		case r.err != nil:
+			mistakes++
+		case len(r.caught) > 0:
+			caught++
 		}
 		sum += r.took.Seconds()
 	}
+	survivors := len(results) - caught - mistakes
 	fmt.Fprintf(out, "%d mutants, %d caught, %d survived. %.1f s for each on average, %.0f s in all.\n",
-		len(results), len(results)-survivors, survivors, sum/float64(len(results)), took.Seconds())
-	if survivors > 0 {
+		len(results), caught, survivors, sum/float64(len(results)), took.Seconds())
+	switch {
+	case mistakes > 0:
+		return fmt.Errorf("%d mutants could not be tested: correct the table", mistakes)
+	case survivors > 0:
 		return fmt.Errorf("%d mutants survived: write the tests that catch them", survivors)
 	}
 	return nil

@@ -81,11 +81,15 @@ type result struct {
 	caught []string // the tests that failed; none: it survived
 	whole  bool     // caught, but by none of its nets
 	took   time.Duration
+	err    error // why it could not be tested
 }
 
 func (r result) String() string {
 	verdict := "caught  "
-	if len(r.caught) == 0 {
+	switch {
+	case r.err != nil:
+		return fmt.Sprintf("MISTAKE %s  [%s]  %v", r.promise, r.file, r.err)
+	case len(r.caught) == 0:
 		verdict = "SURVIVED"
 	}
 	return fmt.Sprintf("%s %6.1f s  %s  [%s:%d]  %s", verdict, r.took.Seconds(), r.promise, r.file, r.line, r.by())

@@ -50,7 +50,7 @@ var coreMutants = []mutant{
 		file:    "core/entry.go",
 		old:     "if w.entry == e {\n\t\t\tforce(w)",
 		new:     "if w.entry == nil {\n\t\t\tforce(w)",
-		nets:    []string{"core TestForceUnlock_GrantOnItsWay"},
+		nets:    []string{"core TestForceUnlock_VoteOnItsWay"},
 	},
 	{
 		promise: "ForceUnlock tells the holders of this client",
@@ -84,8 +84,8 @@ var coreMutants = []mutant{
 		promise: "a release of a lost lock is an error",
 		file:    "core/hold.go",
 		old:     "if err == nil && !there && !mine {",
-		new:     "if false {",
-		nets:    []string{"core TestRelease_ExpiredLock"},
+		new:     "if err == nil && !there && !mine && false {",
+		nets:    []string{"core TestRelease_RetryFindsNothing", "core TestRelease_ExpiredLock", "core TestForceUnlock_FixedLeaseElsewhere"},
 	},
 	{
 		promise: "a downgrade is resent until Redis accepts it",

@@ -115,7 +115,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "many.lua",
 		old:     "pcall(script, key, args)",
 		new:     "true, script(key, args)",
-		nets:    []string{"core/internal/lua TestManyRepliesAlike", "core/internal/batch TestParcels_Errors"},
+		nets:    []string{"core/internal/lua TestMany", "core TestBatch_EachCallerGetsItsOwnReply"},
 	},
 	{
 		promise: "a parcel frees before it takes",
@@ -298,7 +298,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "fair_acquire.lua",
 		old:     "if ttl == -2 and (not first or first == owner) then",
 		new:     "if ttl == -2 then",
-		nets:    []string{"core/internal/lua TestFairQueueUp", "core TestFair_Order"},
+		nets:    []string{"core/internal/lua TestFairAbsentWaiters"},
 	},
 	{
 		promise: "a fair lock tells a read/write lock from a held one",
@@ -361,7 +361,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "fair_queue.lua",
 		old:     "  if tell(owner) ~= 0 then\n    redis.pcall('HDEL', absentees, owner)",
 		new:     "  if tell(owner) ~= 0 then",
-		nets:    []string{"core/internal/lua TestFairAbsentWaiters", "core TestFair_ReconnectingHeadIsNotPassedOver"},
+		nets:    []string{"core/internal/lua TestFairAbsentWaiterThatIsBack"},
 	},
 	{
 		promise: "the note of absent waiters ends by itself",
@@ -375,7 +375,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "fair_queue.lua",
 		old:     "redis.pcall('ZADD', KEYS[3], deadline, first)",
 		new:     "",
-		nets:    []string{"core/internal/lua TestFairHealsWhateverIsLost"},
+		nets:    []string{"core/internal/lua TestFairWaiterInTheQueueTwice", "core/internal/lua TestFairHealsWhateverIsLost"},
 	},
 	{
 		promise: "a waiter that is in the queue twice leaves it whole",

@@ -18,6 +18,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("there are %d mutants, want at least 60", len(all))
 	}
 	known := make(map[string]bool)
+	tests := make(map[string]map[string]bool) // of each package
 	for _, m := range all {
 		if known[m.promise] {
 			t.Errorf("two mutants break the promise %q", m.promise)
@@ -33,30 +34,36 @@ func TestTable(t *testing.T) {
 			n, err := parseNet(s)
 			if err != nil {
 				t.Errorf("%q: %v", m.promise, err)
-			} else if !hasTest(t, n) {
+				continue
+			}
+			if tests[n.pkg] == nil {
+				tests[n.pkg] = testsOf(t, n.pkg)
+			}
+			if function, _, _ := strings.Cut(n.test, "/"); !tests[n.pkg][function] {
 				t.Errorf("%q: there is no test %s", m.promise, s)
 			}
 		}
 	}
 }
 
-// hasTest reports whether the package has the test function of a net.
-func hasTest(t *testing.T, n net) bool {
+// testsOf returns the test functions of a package.
+func testsOf(t *testing.T, pkg string) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, n.pkg, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	function, _, _ := strings.Cut(n.test, "/")
-	declared := regexp.MustCompile(`(?m)^func ` + regexp.QuoteMeta(function) + `\(`)
+	tests := make(map[string]bool)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if declared.Match(text) {
-			return true
+		for _, m := range declaration.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
 		}
 	}
-	return false
+	return tests
 }
+
+var declaration = regexp.MustCompile(`(?m)^func (Test\w*)\(`)

@@ -66,7 +66,7 @@ func (t *tester) baseline(ctx context.Context, mutants []mutant, workers int) er
 
 // pass is baseline for one package.
 func (t *tester) pass(ctx context.Context, pkg string, tests []string) error {
-	binary, err := t.build(ctx, pkg, "")
+	binary, err := t.build(ctx, pkg, "", quick...)
 	if err != nil {
 		return err
 	}
@@ -103,26 +103,20 @@ func (t *tester) test(ctx context.Context, m mutant) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	binaries := make(map[string]string)
-	try := func(pkg string, tests []string, timeout time.Duration) (err error) {
-		if binaries[pkg] == "" {
-			if binaries[pkg], err = t.build(ctx, pkg, overlay); err != nil {
-				return err
-			}
+	try := func(pkg string, tests []string, timeout time.Duration, flags ...string) error {
+		binary, err := t.build(ctx, pkg, overlay, flags...)
+		if err != nil {
+			return err
 		}
-		o, err := t.run(ctx, binaries[pkg], pkg, tests, timeout, t.every)
+		defer os.Remove(binary)
+		o, err := t.run(ctx, binary, pkg, tests, timeout, t.every)
 		for _, test := range o.failed {
 			r.caught = append(r.caught, pkg+" "+test)
 		}
 		return err
 	}
-	defer func() {
-		for _, binary := range binaries {
-			_ = os.Remove(binary)
-		}
-	}()
 	for _, pkg := range packages {
-		if err := try(pkg, tests[pkg], netTimeout); err != nil {
+		if err := try(pkg, tests[pkg], netTimeout, quick...); err != nil {
 			return r, err
 		}
 		if len(r.caught) > 0 && !t.every {
@@ -160,14 +154,18 @@ func (t *tester) overlay(file, text string) (overlay string, remove func(), err 
 	return overlay, func() { _ = os.RemoveAll(dir) }, nil
 }
 
+// quick compiles in half the time what a mutant changes. Tests of speed and of allocations do not
+// suit it.
+var quick = []string{"-gcflags=./...=-N -l -dwarf=false", "-ldflags=-s -w"}
+
 // build compiles the tests of a package. A mutant that does not compile is a mistake in the table.
-func (t *tester) build(ctx context.Context, pkg, overlay string) (binary string, err error) {
+func (t *tester) build(ctx context.Context, pkg, overlay string, flags ...string) (binary string, err error) {
 	out, err := os.CreateTemp(t.dir, "*.test")
 	if err != nil {
 		return "", err
 	}
 	_ = out.Close()
-	args := []string{"test", "-c", "-vet=off", "-o", out.Name()}
+	args := append([]string{"test", "-c", "-vet=off", "-o", out.Name()}, flags...)
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
