@@ -477,7 +477,7 @@ var coreMutants = []mutant{
 		file:    "core/entry.go",
 		old:     "if e.engine().clock().Since(sent) < r.TTL {",
 		new:     "if true {",
-		nets:    []string{"core TestOnce_ExpiredRecord"},
+		nets:    []string{"core TestOnce_ExpiredRecordIsNotDelivered"},
 	},
 	{
 		promise: "the queue of this process does not hide a record",
@@ -507,7 +507,7 @@ var coreMutants = []mutant{
 		file:    "core/publish.go",
 		old:     "return PublishBoth",
 		new:     "return PublishPlain",
-		nets:    []string{"core TestPublishAuto_Busy"},
+		nets:    []string{"core TestPublishAuto_Unknown"},
 	},
 	{
 		promise: "a release in a slot on the move frees the lock at once",

@@ -172,7 +172,7 @@ var engineMutants = []mutant{
 		promise: "only the first waiter asks Redis",
 		file:    "core/internal/waitqueue/queue.go",
 		old:     "front = w.Class == Remote || last.atFront() && last.joins(w.Class)",
-		new:     "front = true",
+		new:     "front = last != nil",
 		nets:    []string{"core/internal/waitqueue TestJoin_WhoMayAsk", "core TestQueue_OnlyTheFirstAsks"},
 	},
 	{
@@ -302,7 +302,7 @@ var engineMutants = []mutant{
 		promise: "a new connection subscribes to all channels again",
 		file:    "core/internal/hub/line.go",
 		old:     "\t\tr.disconnect()\n\t\tl.touch(c, r)",
-		new:     "\t\tr.disconnect()",
+		new:     "\t\tl.touch(c, r)",
 		nets:    []string{"core/internal/hub TestReconnect", "core TestWaiting_ResubscriptionWakes"},
 	},
 	{
