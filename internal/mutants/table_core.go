@@ -405,7 +405,7 @@ var coreMutants = []mutant{
 		file:    "core/multi.go",
 		old:     "if !m.tied(i) {",
 		new:     "if true {",
-		nets:    []string{"core TestMulti_OneNameOnSeveralServers"},
+		nets:    []string{"core TestMulti_OneNameOnSeveralServers/two callers"},
 	},
 	{
 		promise: "every process takes equal names in the order of their servers",
@@ -514,6 +514,6 @@ var coreMutants = []mutant{
 		file:    "core/engine.go",
 		old:     "divisible = divisible && e.cluster != nil",
 		new:     "divisible = false",
-		nets:    []string{"core TestSlotMigration_LocksWork", "core TestCluster"},
+		nets:    []string{"core TestCluster/a slot moves"},
 	},
 }
