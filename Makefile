@@ -67,7 +67,7 @@ gremlins: ## mutate every operator of the pure packages, and print the mutants t
 	done
 
 .PHONY: lint
-lint: format vet golangci tidy ## run format, vet, golangci and tidy
+lint: format vet golangci filemap tidy ## run format, vet, golangci, filemap and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -78,12 +78,18 @@ vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./interop/...
 	$(GO) vet -C bench ./...
+	$(GO) vet -C tools ./...
 
 .PHONY: golangci
 golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangci.yml
 	$(TOOL) golangci-lint run ./...
 	$(TOOL) golangci-lint run --build-tags interop ./interop/...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+
+.PHONY: filemap
+filemap: ## check that core's files depend on each other as docs/engine.md shows; WRITE=1 redraws it
+	$(GO) test -C tools ./filemap
+	$(GO) run -C tools ./filemap -package ../core -document ../docs/engine.md -circle 6 $(if $(WRITE),-write)
 
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum match the imports

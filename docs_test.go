@@ -578,26 +578,34 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// Every test that docs/engine.md names exists.
-func TestEngineRulesHaveTests(t *testing.T) {
+// docs/engine.md names tests and methods of core that exist.
+func TestEngineNamesExist(t *testing.T) {
 	t.Parallel()
-	var tests strings.Builder
+	var source strings.Builder
 	if err := filepath.WalkDir("core", func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") {
-			tests.WriteString(read(t, path))
+		if err == nil && strings.HasSuffix(path, ".go") {
+			source.WriteString(read(t, path))
 		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(read(t, "docs/engine.md"), -1)
-	for _, name := range names {
-		if !strings.Contains(tests.String(), "\nfunc "+name[1]+"(") {
+	engine := read(t, "docs/engine.md")
+	tests := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(engine, -1)
+	for _, name := range tests {
+		if !strings.Contains(source.String(), "\nfunc "+name[1]+"(") {
 			t.Errorf("docs/engine.md names %s, which does not exist", name[1])
 		}
 	}
-	if len(names) < 40 {
-		t.Errorf("found only %d test names", len(names))
+	methods := regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(engine, -1)
+	for _, name := range methods {
+		declaration := regexp.MustCompile(`\nfunc \(\w+ \*?` + name[1] + `(\[\w+\])?\) ` + name[2] + `\(`)
+		if !declaration.MatchString(source.String()) && name[2] != "go" {
+			t.Errorf("docs/engine.md names the method %s.%s, which does not exist", name[1], name[2])
+		}
+	}
+	if len(tests) < 40 || len(methods) < 20 {
+		t.Errorf("found only %d tests and %d methods", len(tests), len(methods))
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
-// acquire is Lock.Acquire.
+// acquire implements Lock.Acquire.
 func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Lease, error) {
 	if err := opts.check(); err != nil {
 		return nil, opErr("acquire", l.label(), err)
@@ -21,19 +21,21 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	w := newWaiter(effective(ctx), c.engine, l.name, l.kind, id.owner, opts)
 	lease, w, err := c.enter(w, l.key, id.voter)
 	if err != nil {
-		if _, held := err.(*NotAcquiredError); !held { // one that is wrapped is why ctx has ended, and another lock's
+		// A NotAcquiredError already names the lock. A wrapped one is the cause of ctx and names
+		// another lock.
+		if _, held := err.(*NotAcquiredError); !held {
 			err = opErr("acquire", l.label(), err)
 		}
-		notify(c.opts.Observer.NotAcquired, w.ctx, func() Event { return w.event("", err) })
+		notify(w.ctx, c.opts.Observer.NotAcquired, func() Event { return w.event("", err) })
 		return nil, err
 	}
-	notifyOr(lease.disown, c.opts.Observer.Acquired, w.ctx, func() Event { return w.event(lease.hold.field, nil) })
+	notifyOr(w.ctx, lease.disown, c.opts.Observer.Acquired, func() Event { return w.event(lease.hold.field, nil) })
 	w.recycle()
 	return &lease.Lease, nil
 }
 
-// enter gets a waiter what it wants: by entering a hold of its owner again, or by queueing up. It starts over where the owner has
-// got the lock, or given it back, in the meantime.
+// enter acquires the lock for w: it re-enters a hold of w's owner, or queues up. It starts over if
+// the owner gets or releases the lock meanwhile. It returns the waiter it ended with.
 func (c *Client) enter(w *waiter, key string, voter bool) (*level, *waiter, error) {
 	for at := w.began; ; at = clock.Now() {
 		if w.ctx.Err() != nil {

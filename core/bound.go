@@ -8,25 +8,26 @@ import (
 	"sync/atomic"
 )
 
-// A boundContext is what Bind makes: ctx with the lease's owner, and an end of its own. Most handlers of requests never ask for that
-// end. Until one does, neither ctx nor the lease knows of it: to register with both, and to leave them again, would be a good part
-// of what a lock around a handler costs.
+// A boundContext is the context that Bind returns: ctx with the lease's owner, which also ends when
+// the lease is lost. It registers with ctx and with the lease only when its Done, Err or cause is
+// first needed. Most request handlers never need them, and registering would be a large part of the
+// cost of a lock around a handler.
 type boundContext struct {
-	context.Context // which was bound
+	context.Context // the argument of Bind
 	lease           *Lease
 	id              identity
 
 	once   sync.Once
-	end    context.Context         // ends when this one does; made when it is first asked for
-	made   atomic.Bool             // end is
-	cancel context.CancelCauseFunc // of end; nil: it was not asked for before it was over
+	end    context.Context         // provides Done and Err; created on demand
+	made   atomic.Bool             // end is set
+	cancel context.CancelCauseFunc // of end; nil: end was not needed before free
 }
 
 func (c *boundContext) Done() <-chan struct{} { return c.ending().Done() }
 func (c *boundContext) Err() error            { return c.ending().Err() }
 
-// Value asks end for all but the owner, if there is one or the lease is lost: context.Cause, and contexts made of this one, look
-// there for what can be cancelled.
+// Value returns the lease's owner. For other keys it first looks in end, if end is set or the lease
+// is lost, because context.Cause and child contexts find the cancellable context by Value.
 func (c *boundContext) Value(key any) any {
 	if key == (identityKey{}) {
 		return &c.id
@@ -39,10 +40,11 @@ func (c *boundContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// String follows the contexts of package context. Without it, fmt would read fields that other goroutines write.
+// String follows the format of package context. Without it, fmt would print the fields, which races
+// with goroutines that write them.
 func (c *boundContext) String() string { return fmt.Sprint(c.Context, ".Bind") }
 
-// ending is end.
+// ending returns end, and creates it if necessary.
 func (c *boundContext) ending() context.Context {
 	c.once.Do(func() {
 		c.end, c.cancel = context.WithCancelCause(c.Context)
@@ -57,7 +59,7 @@ func (c *boundContext) ending() context.Context {
 // free is the function that Bind returns.
 func (c *boundContext) free() {
 	c.once.Do(func() {
-		c.end = c.over()
+		c.end = c.endedContext()
 		c.made.Store(true)
 	})
 	if c.cancel != nil {
@@ -66,8 +68,9 @@ func (c *boundContext) free() {
 	}
 }
 
-// over is a context that has ended, for the reason why this one has, or else now.
-func (c *boundContext) over() context.Context {
+// endedContext returns a context that has ended, with the cause of this one if it has one,
+// otherwise with context.Canceled.
+func (c *boundContext) endedContext() context.Context {
 	if c.Context.Err() != nil {
 		return c.Context
 	}
@@ -85,7 +88,7 @@ func endedBy(cause error) context.Context {
 	return ctx
 }
 
-// bind has a context end when the lease is lost. The error is why it is lost already.
+// bind makes the loss of the lease end a context. It returns an error if the lease is lost already.
 func (l *Lease) bind(c *boundContext) error {
 	l.lock()
 	defer l.unlock()
@@ -96,7 +99,7 @@ func (l *Lease) bind(c *boundContext) error {
 	return l.lossLocked()
 }
 
-// unbind forgets a context.
+// unbind undoes bind.
 func (l *Lease) unbind(c *boundContext) {
 	l.lock()
 	defer l.unlock()

@@ -10,21 +10,22 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
-// The cleaner frees in the background what may have been left in Redis: holds whose release did not get through, whose
-// acquire was granted when it was not wanted any more, or for whom a stray try may yet arrive. Since the field of a hold is
-// never used again, freeing it once more does no harm.
+// The cleaner frees in the background what may be left in Redis: holds whose release failed, holds
+// granted to a caller that has left, and holds that a stray try may still create. The field of a
+// hold is never used again, so freeing it twice does no harm.
 //
 // A cleanup is pending from add until one of these:
 //
 //	Redis has answered, and no stray can be on its way
-//	Redis has answered, CommandTimeout after it was first known to answer again: strays have arrived by then
-//	the lease is over
+//	CommandTimeout has passed since Redis first answered again: strays have arrived by then
+//	the lease has expired
 //
-// An outage holds strays back: commands that were given up, on connections that are closed by now, are executed when it ends, in
-// any order. So it is not the time since a command was given up that counts, but the time since Redis answers again.
+// An outage holds strays back. Redis executes commands that were given up, on connections that are
+// closed by now, when the outage ends, and in any order. So the wait counts from the first answer
+// after the outage, not from the command that was given up.
 type cleaner struct {
 	c        *engine
-	freed    func(key string) // wakes those who wait for a lock that was freed
+	freed    func(key string) // wakes the waiters for a lock that was freed
 	schedule *schedule.Schedule[*cleanup]
 
 	mu      sync.Mutex
@@ -35,9 +36,9 @@ type cleaner struct {
 type cleanup struct {
 	call     lua.Call
 	counts   holdCounts
-	strays   bool      // may be on their way
-	calm     time.Time // when Redis was first heard of since the last command that was not answered; zero: not yet
-	expires  time.Time // when Redis has dropped the hold by itself
+	strays   bool      // strays may be on their way
+	calm     time.Time // first answer since the last command without one; zero: none yet
+	expires  time.Time // when the hold has expired in Redis
 	failures int
 	entry    schedule.Entry[*cleanup]
 }
@@ -52,8 +53,9 @@ func newCleaner(c *engine, freed func(key string)) *cleaner {
 	return cl
 }
 
-// add has a call free what may be left of a wire owner: soon if something may be there, or else, as Redis has just answered, when
-// strays have had their time.
+// add schedules a call that frees what may be left of a wire owner. It runs at once if something
+// may be there now. If only strays may be coming, Redis has just answered, and the call runs after
+// CommandTimeout.
 func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left residue) {
 	if left.none() {
 		return
@@ -82,15 +84,16 @@ func (cl *cleaner) len() int {
 	return len(cl.pending)
 }
 
-// run tries once and decides what comes next.
+// run makes one attempt and schedules the next.
 func (cl *cleaner) run(u *cleanup) {
 	sure, err := cl.free(u)
-	if cl.next(u, sure, err) { // without the mutex: the log's handler may be code of its own, and slow
-		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed in time, its lease has ended it", "lock", cl.c.logged(u.counts.key), "owner", u.counts.field, "error", err)
+	if cl.next(u, sure, err) { // logs without the mutex, because the log handler may be slow
+		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed before its lease expired",
+			"lock", cl.c.logged(u.counts.key), "owner", u.counts.field, "error", err)
 	}
 }
 
-// next decides what comes after a try. It reports whether the cleanup was given up.
+// next decides what follows an attempt. It reports whether the cleanup was given up.
 func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	now := time.Now()
 	cl.mu.Lock()
@@ -108,7 +111,8 @@ func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	return false
 }
 
-// settle takes the outcome of a try, and returns whether it was the last, or else when to try again.
+// settle handles the outcome of an attempt. It reports whether the cleanup is done. If not, it
+// returns the pause before the next attempt.
 func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err error) (done bool, pause time.Duration) {
 	if !sure {
 		u.strays, u.calm = true, time.Time{}
@@ -127,10 +131,10 @@ func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err er
 	return pause <= 0, pause
 }
 
-// errApart: the lock is free, and something beside its hash may be left.
-var errApart = errors.New("the slot of the lock is on its way to another node")
+// errSlotMoving means that the lock is free, but keys beside its hash may be left.
+var errSlotMoving = errors.New("the lock's slot is migrating to another node")
 
-// free sends the release. sure is false when a try of it had no answer.
+// free sends the release. sure is false if one of its tries had no reply.
 func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 	c := cl.c
 	x := c.ops.Op(u.call, c.opts.CommandTimeout)
@@ -139,13 +143,14 @@ func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 		cl.freed(u.counts.key)
 	}
 	if err == nil && rest {
-		err = errApart
+		err = errSlotMoving
 	}
 	return !x.Stray(), err
 }
 
-// close ends the schedule and runs what is pending once more: each until it succeeds, or ctx is over, and no try begins after
-// CommandTimeout. What is left then ends with its lease. The client's background goroutines have ended.
+// close stops the schedule and runs each pending cleanup until it succeeds, ctx ends, or
+// CommandTimeout has passed. What is left expires with its lease. The client's background
+// goroutines must have ended.
 func (cl *cleaner) close(ctx context.Context) {
 	cl.schedule.Close()
 	cl.mu.Lock()
@@ -170,7 +175,7 @@ func (cl *cleaner) close(ctx context.Context) {
 	workers.Wait()
 }
 
-// freeUntil frees what is left of a hold for close.
+// freeUntil repeats a cleanup until it succeeds, ctx ends, or the deadline has passed.
 func (cl *cleaner) freeUntil(ctx context.Context, deadline time.Time, u *cleanup) {
 	for pause := 5 * time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 100*time.Millisecond) {
 		if _, err := cl.free(u); err == nil || err == ErrWrongKind {

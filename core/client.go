@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
@@ -19,22 +18,26 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A Client makes locks on one Redis. It needs one pub/sub connection beside those of the Redis client it is given, in a cluster
-// with sharded channels one for each master, and no goroutine for a lock or a waiter. Its methods may be called from any goroutine.
+// A Client creates locks on one Redis. Besides the connections of its Redis client it uses one for
+// pub/sub, or one per master in a cluster with sharded channels. It uses no goroutine per lock or
+// waiter. Its methods may be called from any goroutine.
 type Client struct {
 	*engine
 	names      *names
 	dog        *watchdog.Watchdog[*hold]
-	address    string        // where Redis is; see MultiLock
-	clockWatch chan struct{} // closed when its goroutine has ended
+	address    string        // of Redis; orders the locks of a MultiLock
+	clockWatch chan struct{} // closed when watchClock has returned
 }
 
-// New returns a client that keeps locks on rdb, which it does not close. It does not talk to Redis. It refuses, with
-// ErrInvalidOptions, what can never work: negative durations, a client without ReadTimeout or WriteTimeout, a *redis.Ring.
+// New returns a client that keeps locks on rdb. It neither sends a command nor closes rdb. It
+// returns ErrInvalidOptions for anything that can never work: negative durations, an rdb without
+// ReadTimeout or WriteTimeout, a *redis.Ring.
 //
-// New adds a hook to rdb, or to each node of a cluster, by which the commands of locks mind CommandTimeout where the time-outs of
-// rdb are longer. Other commands pass it unchanged. Add hooks of your own before: those added later do not see the commands of
-// locks. A client that is neither a *redis.Client nor a *redis.ClusterClient gets no hook, and its own time-outs apply.
+// New adds a hook to rdb, or to each node of a cluster, that bounds the commands of locks by
+// CommandTimeout even if the timeouts of rdb are longer. Other commands pass through it unchanged.
+// Add your own hooks before New: the commands of locks bypass hooks that are added later. A client
+// that is neither a *redis.Client nor a *redis.ClusterClient gets no hook, so only its own timeouts
+// apply.
 func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
 	return newClient(rdb, opts, clock.At)
 }
@@ -47,13 +50,9 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	if err := checkRedis(rdb, opts); err != nil {
 		return nil, err
 	}
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return nil, fmt.Errorf("reqlock: core.New: no random numbers for the client's id: %w", err)
-	}
 	e := &engine{
 		opts:        opts,
-		id:          id.String(),
+		id:          newClientID(opts.ClientID),
 		at:          at,
 		slot:        func(string) int { return 0 },
 		publish:     newPublishProbe(rdb, opts),
@@ -97,8 +96,8 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	return c, nil
 }
 
-// addressIn is the address of the server that a Redis client is for, and the number of the database. One that asks sentinels does
-// not tell which.
+// addressIn returns the address and database of the server that rdb connects to. For a client of
+// Sentinel it is not known which server that is.
 func addressIn(rdb redis.UniversalClient) string {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -109,20 +108,22 @@ func addressIn(rdb redis.UniversalClient) string {
 	return ""
 }
 
-// leastPing is how long the subscriptions' connection has for an answer to a ping at least, however often waiters ask.
+// leastPing is the least time that the pub/sub connection has to answer a ping, however short
+// PollInterval is.
 const leastPing = time.Second
 
-// Stats counts what a client has at hand. All of it is 0 when nobody holds or waits, a moment after the last one did.
+// Stats counts what a client is doing. All fields return to 0 shortly after the last lock is
+// released and the last waiter has left.
 type Stats struct {
-	Held     int // locks held, each counted once however often it was entered
-	Waiting  int // callers of Acquire
-	Names    int // names of which anything is known
+	Held     int // locks held; a lock that is held several times by one owner counts once
+	Waiting  int // callers waiting in Acquire
+	Names    int // lock names in use
 	Channels int // pub/sub channels
-	Renewals int // locks that the watchdog keeps
-	Cleanups int // releases to be sent, or to be repeated, in the background
+	Renewals int // locks that the watchdog renews
+	Cleanups int // releases to be sent or retried in the background
 }
 
-// Stats returns the numbers of this moment.
+// Stats returns the current counts.
 func (c *Client) Stats() Stats {
 	s := Stats{Channels: c.hub.Len(), Renewals: c.dog.Len(), Cleanups: c.cleaner.len()}
 	c.names.each(func(e *entry) {
@@ -133,19 +134,20 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
-// renew is how the watchdog renews a batch of holds.
+// renew renews a batch of holds for the watchdog.
 func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	holds := make([]lua.Renewable, len(items))
 	for i, item := range items {
 		holds[i] = item.Hold.renewable()
 	}
 	lease := c.leaseTime(0)
-	// Hasty: a slot in migration answers TRYAGAIN to a batch for as long as it takes, and serves each key alone.
+	// Hasty: during a slot's migration Redis answers TRYAGAIN to a batch, but serves each key
+	// alone.
 	x := c.ops.Op(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.beat())).Renewing().Hasty()
-	answer, err := x.Run(nil, nil)
+	reply, err := x.Run(nil, nil)
 	var results []lua.Renewal
 	if err == nil {
-		results, err = lua.ReadRenew(answer, len(items))
+		results, err = lua.ReadRenew(reply, len(items))
 	}
 
 	verdicts := make([]watchdog.Verdict, len(items))
@@ -180,8 +182,8 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	return verdicts
 }
 
-// watchClock looks out for a clock that was set, or a machine that was asleep: then every lease is looked at, and renewed
-// at once if it is still good.
+// watchClock detects that a clock was set or that the machine was suspended. It then ends every
+// lease that has expired, and renews the others at once.
 func (c *Client) watchClock() {
 	defer close(c.clockWatch)
 	tick := time.NewTicker(min(time.Second, c.opts.WatchdogTimeout/10))
@@ -198,7 +200,7 @@ func (c *Client) watchClock() {
 			continue
 		}
 		last = now
-		c.opts.Logger.Warn("reqlock: the clocks have parted, all leases are looked at")
+		c.opts.Logger.Warn("reqlock: the clocks have diverged, checking all leases")
 		var leases []*level
 		c.names.each(func(e *entry) {
 			for h := e.holds.first; h != nil; h = h.next {
@@ -208,16 +210,17 @@ func (c *Client) watchClock() {
 			}
 		})
 		for _, l := range leases {
-			l.expire() // ends it if its time is over, or else has it looked at again in time
+			l.expire() // ends the lease if it has expired, otherwise sets its alarm again
 		}
 		c.dog.RenewAll()
 	}
 }
 
-// Close ends the client. New Acquires and those that wait fail with ErrClosed at once, but for those of owners that have the lock, who
-// may enter it again until they have released it. Then it waits until all locks are released or ctx ends; the locks that are left end
-// with cause ErrClosed and are released, and the error says how many there were. No goroutine of the client is left when it returns. In a
-// server, whose Shutdown does not wait for what it runs:
+// Close closes the client. New calls of Acquire and those that wait fail with ErrClosed at once,
+// except that an owner may re-enter a lock until it has released it. Close then waits until all
+// locks are released or ctx ends. It ends the locks that are left with cause ErrClosed, releases
+// them, and returns an error with their number. When Close returns, no goroutine of the client is
+// left. In a server, whose Shutdown does not wait for the functions it calls:
 //
 //	closed := make(chan error, 1)
 //	srv.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
@@ -227,7 +230,7 @@ func (c *Client) watchClock() {
 func (c *Client) Close(ctx context.Context) error {
 	if !c.state.CompareAndSwap(open, draining) {
 		select {
-		case <-c.clockWatch: // the last goroutine to end; where it has, it does not matter that ctx has as well
+		case <-c.clockWatch: // the last goroutine to end; checked first, as ctx may have ended as well
 			return nil
 		default:
 		}
@@ -242,7 +245,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.names.each(func(e *entry) { e.dismissLocked(e.queue.Arrivals(), ErrClosed) })
 	c.names.awaitAcquires()
 
-	err := c.noneHeld(ctx)
+	err := c.awaitNoneHeld(ctx)
 	c.state.Store(closed)
 	left, late := c.endHolds(), c.awaitReleases()
 	switch {
@@ -252,7 +255,7 @@ func (c *Client) Close(ctx context.Context) error {
 	case late != nil:
 		err = fmt.Errorf("reqlock: close: releases were still under way: %w", late)
 	default:
-		err = nil // what was under way when ctx ended has been released
+		err = nil // the releases in flight when ctx ended have finished
 	}
 
 	c.alarms.Close()
@@ -267,8 +270,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return err
 }
 
-// noneHeld waits until no lock is held.
-func (c *Client) noneHeld(ctx context.Context) error {
+// awaitNoneHeld waits until no lock is held. It returns an error if ctx ends first.
+func (c *Client) awaitNoneHeld(ctx context.Context) error {
 	for {
 		if c.names.held() == 0 {
 			return nil
@@ -281,14 +284,16 @@ func (c *Client) noneHeld(ctx context.Context) error {
 	}
 }
 
-// awaitReleases gives the releases that are on their way the time they have anyway, before nothing can be sent any more.
+// awaitReleases waits for the releases in flight, for CommandTimeout at most, which bounds them
+// anyway.
 func (c *Client) awaitReleases() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CommandTimeout)
 	defer cancel()
-	return c.noneHeld(ctx) // what is left then runs out
+	return c.awaitNoneHeld(ctx) // any lock left after that expires
 }
 
-// endHolds ends every hold that has leases; the cleaner frees it. A hold without one is on its way out already.
+// endHolds ends every hold that has leases and returns their number. The cleaner frees them. A hold
+// without leases is being released already.
 func (c *Client) endHolds() (n int) {
 	var all []loss
 	c.names.each(func(e *entry) {

@@ -144,7 +144,7 @@ func TestPublishAuto_Busy(t *testing.T) {
 	eventually(t, "the server to be busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
 
 	h := newPublishProbe(rdb, Options{CommandTimeout: patience})
-	if mode, err := h.ask(bg); mode != PublishAuto || err == nil {
+	if mode, err := h.detect(bg); mode != PublishAuto || err == nil {
 		t.Errorf("while it is busy: mode %d, %v; nothing is known yet", mode, err)
 	}
 	if err := plain.ScriptKill(bg).Err(); err != nil {
@@ -153,7 +153,7 @@ func TestPublishAuto_Busy(t *testing.T) {
 	if err := await(t, "the script to end", killed); err == nil {
 		t.Error("the script was not killed")
 	}
-	if mode, err := h.ask(bg); mode != PublishSharded || err != nil {
+	if mode, err := h.detect(bg); mode != PublishSharded || err != nil {
 		t.Errorf("afterwards: mode %d, %v", mode, err)
 	}
 }
@@ -170,10 +170,10 @@ func TestPublishAuto_Answers(t *testing.T) {
 	} {
 		proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "PUBSUB") }, redistest.ReplyWith("-"+text+"\r\n"))
 		h := &publishProbe{rdb: proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }), timeout: patience}
-		if mode, err := h.ask(bg); mode != want || (err == nil) == (want == PublishAuto) {
+		if mode, err := h.detect(bg); mode != want || (err == nil) == (want == PublishAuto) {
 			t.Errorf("%s: mode %d, %v; want %d", text, mode, err, want)
 		}
-		if mode, err := h.ask(bg); want == PublishAuto && (mode != PublishSharded || err != nil) {
+		if mode, err := h.detect(bg); want == PublishAuto && (mode != PublishSharded || err != nil) {
 			t.Errorf("%s, afterwards: mode %d, %v", text, mode, err)
 		}
 	}
@@ -190,7 +190,7 @@ func TestPublishAuto_WithoutCluster(t *testing.T) {
 	}
 	for name, rdb := range clients {
 		h := newPublishProbe(rdb, Options{})
-		if mode, err := h.ask(bg); mode != PublishPlain || err != nil {
+		if mode, err := h.detect(bg); mode != PublishPlain || err != nil {
 			t.Errorf("%s: mode %d, %v", name, mode, err)
 		}
 		_ = rdb.Close()
@@ -198,7 +198,7 @@ func TestPublishAuto_WithoutCluster(t *testing.T) {
 	down := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
 	defer down.Close()
 	h := newPublishProbe(down, Options{CommandTimeout: time.Second})
-	if mode, err := h.ask(bg); mode != PublishAuto || err == nil || errors.Is(err, ErrClosed) {
+	if mode, err := h.detect(bg); mode != PublishAuto || err == nil || errors.Is(err, ErrClosed) {
 		t.Errorf("a cluster that is down: mode %d, %v; nothing is known yet", mode, err)
 	}
 }

@@ -2,19 +2,20 @@ package core
 
 import "github.com/reqlock/reqlock/core/internal/wire"
 
-// holdCounts is what Redis has of a hold, or is to have. Without levels it is nothing.
+// holdCounts is how often a hold is entered, in Redis or as it should be there. Without levels,
+// Redis has no hold.
 type holdCounts struct {
 	key, field string
 	levels
-	deepest int32 // the most shared levels it has ever had
+	deepest int32 // highest number of shared levels it has ever had
 }
 
-// levels are how often a hold was entered.
+// levels counts the entries into a hold.
 type levels struct{ exclusive, shared int32 }
 
 func (n levels) total() int { return int(n.exclusive + n.shared) }
 
-// plus returns n with one level more.
+// plus returns n with one more level.
 func (n levels) plus(shared bool) levels {
 	if shared {
 		n.shared++
@@ -24,7 +25,7 @@ func (n levels) plus(shared bool) levels {
 	return n
 }
 
-// timeouts are the keys of the shared levels that the hold has ever had.
+// timeouts returns the keys of all shared levels that the hold has ever had.
 func (g holdCounts) timeouts() []string {
 	keys := make([]string, g.deepest)
 	for i := range keys {

@@ -15,12 +15,13 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// An engine is what all locks of a client share: the ways to Redis and back, alarms and clean-ups. It knows no particular lock.
+// An engine holds what all locks of a client share: the way to Redis, pub/sub, alarms and
+// clean-ups. It knows no particular lock.
 type engine struct {
 	opts    Options
 	id      string // the first part of every wire owner
 	at      func(time.Time) clock.Instant
-	cluster *redis.ClusterClient // nil: there is one server
+	cluster *redis.ClusterClient // nil for a single server
 	slot    func(key string) int
 	publish *publishProbe
 	ops     *redisop.Runner
@@ -31,35 +32,39 @@ type engine struct {
 	background group
 
 	state   atomic.Int32
-	gone    chan struct{} // holds one hint for Close, that a shard has no hold any more
+	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one
 	closing chan struct{} // closed when Close begins
-	closed  chan struct{} // closed when it is done
+	closed  chan struct{} // closed when Close has ended everything but watchClock
 
-	firstChance time.Duration // that other processes have of a lock after a streak of hand-overs here
-	linger      time.Duration // of a channel; see entry.go
+	// The constants of the same names, or what tests set instead.
+	firstChance time.Duration // see entry.go
+	linger      time.Duration // see entry.go
 	absentGrace time.Duration // see kind.go
 }
 
 // The states of a client.
 const (
 	open     int32 = iota
-	draining       // holders may go on and enter again, other callers get in no more
+	draining       // Close waits: holders may re-enter their locks, other callers are refused
 	closed
 )
 
-// An alarm rings at a time set in engine.alarms, on the goroutine of those. What may take long it does elsewhere.
+// An alarm rings at the time set in engine.alarms, on the goroutine of the schedule. ring must not
+// block.
 type alarm interface{ ring() }
 
-// clock reads both clocks.
+// clock returns the current time of both clocks.
 func (e *engine) clock() clock.Instant { return e.at(time.Now()) }
 
-// beat is the time between two renewals of a hold.
+// beat returns the time between two renewals of a hold.
 func (e *engine) beat() time.Duration { return e.opts.WatchdogTimeout / 3 }
 
-// twoBeats is the longest time until the watchdog has renewed a lease, or has had to give that up.
+// twoBeats returns the longest time until the next renewal of a lease has ended: a beat until it is
+// sent, and a beat for its reply.
 func (e *engine) twoBeats() time.Duration { return 2 * e.beat() }
 
-// leaseTime is a lease as Redis is told. 0 is the watchdog's.
+// leaseTime returns a lease as it is sent to Redis, in whole milliseconds. A d of 0 is the
+// watchdog's lease.
 func (e *engine) leaseTime(d time.Duration) time.Duration {
 	if d == 0 {
 		d = e.opts.WatchdogTimeout
@@ -72,48 +77,49 @@ var holds atomic.Uint64
 
 func (e *engine) newField() string { return wire.Owner(e.id, holds.Add(1)) }
 
-// ask sends one call for a caller that may leave.
-func (e *engine) ask(ctx context.Context, call lua.Call) (any, error) {
+// run sends a call and returns its reply, or the error of ctx if that ends first.
+func (e *engine) run(ctx context.Context, call lua.Call) (any, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
 	x := e.ops.Op(call, e.opts.CommandTimeout)
-	answer, err := x.Run(ctx.Done(), nil)
+	reply, err := x.Run(ctx.Done(), nil)
 	if err == redisop.ErrLeft {
 		return nil, ended(ctx)
 	}
-	return answer, err
+	return reply, err
 }
 
-// sendRelease sends a release and reads its reply. In a slot on its way to another node, a release whose keys are not all on one
-// side is refused for as long as that takes, and some are never there. Then the hash goes alone, so that others can have the lock,
-// and there is a rest, for which the call has to be sent once more.
+// sendRelease sends a release and reads its reply. While a slot migrates, a cluster refuses calls
+// whose keys are not all on one node, and some keys of a release may not exist at all. sendRelease
+// then frees the lock's hash alone, so that others can acquire the lock, and reports a rest: the
+// caller must arrange to send the whole call again.
 func (e *engine) sendRelease(x *redisop.Op) (freed, rest bool, listeners int, err error) {
 	alone, divisible := x.Call().WithoutRest()
 	divisible = divisible && e.cluster != nil
 	if divisible {
 		x.Hasty()
 	}
-	answer, err := x.Run(nil, nil)
+	reply, err := x.Run(nil, nil)
 	if divisible && x.Busy() {
 		x.Replace(alone)
 		rest = true
-		answer, err = x.Run(nil, nil)
+		reply, err = x.Run(nil, nil)
 	}
 	if err == nil {
-		freed, listeners, err = x.Call().ReadRelease(answer)
+		freed, listeners, err = x.Call().ReadRelease(reply)
 	}
 	return freed, rest, listeners, err
 }
 
-// noTTL is the time to live of a key that never expires, as Redis tells it.
+// noTTL is the TTL of a key that never expires, as Redis reports it.
 const noTTL = -time.Millisecond
 
-// shortPause is the least that a waiter sleeps between two questions. A key that is about to expire, or just has, leaves no time
-// to sleep for.
+// shortPause is the shortest sleep between two attempts of a waiter, for a key that is about to
+// expire or just has.
 const shortPause = 5 * time.Millisecond
 
-// pause is how long to sleep after a refusal, unless something happens first.
+// pause returns how long a waiter sleeps after a refusal if nothing wakes it.
 func (e *engine) pause(ttl time.Duration) time.Duration {
 	switch {
 	case ttl == noTTL:
@@ -121,23 +127,24 @@ func (e *engine) pause(ttl time.Duration) time.Duration {
 	case ttl <= 0:
 		return shortPause
 	}
-	return min(ttl, e.pollPause()-time.Millisecond) + time.Millisecond // ttl may be the longest there is
+	return min(ttl, e.pollPause()-time.Millisecond) + time.Millisecond // ttl+1ms could overflow
 }
 
-// pollPause is PollInterval less a random part, so that waiters of many processes do not ask together.
+// pollPause returns PollInterval minus a random part, so that waiters of many processes do not poll
+// together.
 func (e *engine) pollPause() time.Duration {
 	return e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)
 }
 
-// troublePause is how long a waiter without a time limit pauses after so many questions that Redis did not answer. When the pub/sub
-// connection is back it asks at once.
-func (e *engine) troublePause(troubles uint8) time.Duration {
-	pause := min(20*time.Millisecond<<min(troubles, 8), e.opts.PollInterval)
+// outagePause returns how long a waiter with WaitForever sleeps after a number of failed attempts
+// in a row. It retries earlier when the pub/sub connection is back.
+func (e *engine) outagePause(failures uint8) time.Duration {
+	pause := min(20*time.Millisecond<<min(failures, 8), e.opts.PollInterval)
 	return pause - rand.N(pause/2+1)
 }
 
-// label is the name of one of the client's locks.
+// label returns the name of one of the client's locks for errors and logs.
 func (e *engine) label(name string) label { return label{name, e.opts.LogNames} }
 
-// logged is a name as it may be logged.
+// logged returns a name as it may be logged.
 func (e *engine) logged(name string) string { return e.label(name).String() }

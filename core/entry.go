@@ -15,29 +15,30 @@ import (
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 )
 
-// names has an entry for each lock name that this process holds or waits for. They are spread over shards so that callers with
-// different names hardly ever meet.
+// names holds an entry for each lock key that this process holds or waits for. It spreads them over
+// shards, so that callers with different keys rarely contend.
 type names struct{ shards []shard }
 
 const shardCount = 64
 
-// A shard is some of the names. Its mutex guards all that is known about them. It is held for a few instructions at a time, never
-// while Redis, the caller's code or another shard is involved. The mutexes of hub, watchdog, schedules and cleaner are taken inside
-// it, never around it.
+// A shard holds some of the entries. Its mutex guards them, their holds and their waiters. It is
+// held for a few instructions only: never during a call to Redis or to the caller's code, and never
+// together with the mutex of another shard. The mutexes of the hub, the watchdog, the schedules and
+// the cleaner are taken inside it, never around it.
 type shard struct {
 	engine  *engine
 	dog     *watchdog.Watchdog[*hold]
 	mu      sync.Mutex
 	entries map[string]*entry
-	held    int // holds that Redis may have
+	held    int // number of holds that Redis may have
 
-	acquiring sync.WaitGroup // callers of Acquire; joined only while the client is open
+	acquiring sync.WaitGroup // callers in Acquire; Add is called only while the client is open
 
-	// Of all entries together, since an entry is kept small.
-	voters  []*waiter // callers that ask past the queue
-	trouble error     // why Redis did not answer the latest waiter that asks again in an outage
+	// For all entries of the shard, to keep an entry small.
+	voters []*waiter // members of RedLocks, which try once without queueing
+	outage error     // the last error of a waiter that retries through an outage
 
-	_ [24]byte // fills two cache lines, so that processors at work on different shards do not wait for each other
+	_ [24]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
 }
 
 func newNames(e *engine, dog *watchdog.Watchdog[*hold]) *names {
@@ -55,7 +56,7 @@ func (n *names) shard(key string) *shard {
 	return &n.shards[maphash.String(hashSeed, key)%shardCount]
 }
 
-// lock returns the entry of a key, locked. It makes one if need be.
+// lock returns the entry of a key, locked, and creates it if necessary.
 func (n *names) lock(key string) *entry {
 	s := n.shard(key)
 	s.mu.Lock()
@@ -68,7 +69,7 @@ func (n *names) lock(key string) *entry {
 	return e
 }
 
-// wake has those at the front of a key's queue ask Redis again.
+// wake makes the waiters at the front of a key's queue retry.
 func (n *names) wake(key string) {
 	s := n.shard(key)
 	s.mu.Lock()
@@ -78,7 +79,7 @@ func (n *names) wake(key string) {
 	}
 }
 
-// each calls f for every entry, its shard locked.
+// each calls f for every entry, with its shard locked.
 func (n *names) each(f func(*entry)) {
 	for i := range n.shards {
 		s := &n.shards[i]
@@ -90,7 +91,7 @@ func (n *names) each(f func(*entry)) {
 	}
 }
 
-// held is the number of holds that Redis may have.
+// held returns the number of holds that Redis may have.
 func (n *names) held() (held int) {
 	for i := range n.shards {
 		s := &n.shards[i]
@@ -101,14 +102,14 @@ func (n *names) held() (held int) {
 	return held
 }
 
-// awaitAcquires waits until no caller of Acquire is left.
+// awaitAcquires waits until no caller is in Acquire.
 func (n *names) awaitAcquires() {
 	for i := range n.shards {
 		n.shards[i].acquiring.Wait()
 	}
 }
 
-// clear forgets all entries.
+// clear drops all entries.
 func (n *names) clear() {
 	for i := range n.shards {
 		n.shards[i].mu.Lock()
@@ -117,24 +118,26 @@ func (n *names) clear() {
 	}
 }
 
-// An entry is what this process knows about one lock key: its holds and its waiters. It exists while there is anything to know. The
-// shard's mutex guards all of it. There is one for every lock that is held: it is kept small.
+// An entry holds the state of one lock key in this process: its holds and its waiters. It exists
+// while it has any. The shard's mutex guards all fields. It is small, because every held lock has
+// one.
 type entry struct {
 	shard *shard
 	key   string
 
-	holds    holdSet // those that have ended stay until all has been told
-	queue    waitqueue.Queue[*waiter]
-	channel  *hub.Channel // subscribed to while there are waiters, and for linger after that
-	heldTill clock.Moment // by the last reply of Redis, and by another owner; 0: not known; endless
-	lingers  bool         // an unsubscribeTimer is set
+	holds     holdSet // a hold that has ended stays until its release or loss has been handled
+	queue     waitqueue.Queue[*waiter]
+	channel   *hub.Channel // subscribed while there are waiters, and for engine.linger after that
+	heldUntil clock.Moment // when the holder's key expires, by the last reply; 0: unknown; or endless
+	lingers   bool         // an unsubscribeTimer is set
 }
 
 func (e *entry) engine() *engine { return e.shard.engine }
 
 func (e *entry) lock() { e.shard.mu.Lock() }
 
-// unlock forgets the entry if there is nothing to know any more, and unlocks its shard.
+// unlock unlocks the shard. It first drops the entry if nothing uses it any more, and starts the
+// timer to unsubscribe if no waiter is left.
 func (e *entry) unlock() {
 	switch {
 	case e.queue.Len() > 0:
@@ -150,7 +153,7 @@ func (e *entry) unlock() {
 	e.shard.mu.Unlock()
 }
 
-// removeVoter forgets a caller that asked past the queue. Until then the entry is kept.
+// removeVoter removes a member of a RedLock that has tried. Until then the entry is kept.
 func (e *entry) removeVoter(w *waiter) {
 	e.lock()
 	i := slices.Index(e.shard.voters, w)
@@ -162,11 +165,12 @@ func (e *entry) hasVotersLocked() bool {
 	return slices.ContainsFunc(e.shard.voters, func(w *waiter) bool { return w.entry == e })
 }
 
-// linger is how long a channel stays subscribed after its last waiter. A hot lock has waiters again at once. With any other, to
-// stay for longer would wake this process for releases that it does not wait for, its own among them.
+// linger is how long a channel stays subscribed after its last waiter has left. A hot lock gets its
+// next waiter within that time. For any other lock, a longer subscription would only wake this
+// process for releases that it does not wait for, its own included.
 const linger = 2 * time.Millisecond
 
-// An unsubscribeTimer ends the subscription of an entry unless a waiter comes first.
+// An unsubscribeTimer ends the subscription of an entry, unless a waiter joins first.
 type unsubscribeTimer struct {
 	entry *entry
 	alarm schedule.Entry[alarm]
@@ -183,8 +187,8 @@ func (t *unsubscribeTimer) ring() {
 	e.unlock()
 }
 
-// subscribeLocked makes sure that releases elsewhere are heard: by all waiters together, or, where Redis keeps the queue, by each
-// on a channel of its own.
+// subscribeLocked subscribes to the releases of other processes. All waiters of an entry share one
+// channel. If Redis keeps the queue, each waiter has its own.
 func (e *entry) subscribeLocked(w *waiter) {
 	if p := w.place; p != nil {
 		if p.channel == nil {
@@ -198,38 +202,38 @@ func (e *entry) subscribeLocked(w *waiter) {
 	channel, confirmed := e.engine().hub.Subscribe(w.kind.channel(e.key, ""), e)
 	e.channel = channel
 	if confirmed {
-		wake(e.queue.Wake()) // there will be no confirmation to do it
+		wake(e.queue.Wake()) // no confirmation will follow that would wake them
 	}
 }
 
-// Notify takes a message on the channel of the name. The hub also calls it when it has subscribed, and when messages may have been
-// lost.
+// Notify handles a message on the channel of the lock. The hub also calls it when it confirms the
+// subscription, the first time and after a reconnect that may have lost messages.
 func (e *entry) Notify() {
 	e.lock()
 	wake(e.queue.Message())
 	e.unlock()
 }
 
-// grantLocked puts a hold in the place of the waiter that got it.
+// grantLocked adds the hold that w was granted, and removes w from the queue.
 func (e *entry) grantLocked(w *waiter, h *hold) {
 	e.holds.add(h)
 	e.shard.held++
-	e.heldTill = 0
+	e.heldUntil = 0
 	next, woken := e.queue.Granted(&w.Waiter, clock.In(e.engine().pollPause()))
 	wake(woken)
 	if next != nil {
 		e.subscribeLocked(next.Item)
 	}
 	for _, other := range e.queue.Waiters() {
-		if other.Item.owner == w.owner { // it enters the hold
+		if other.Item.owner == w.owner { // it re-enters the hold
 			other.Item.poke()
 		}
 	}
 }
 
-// displaceLocked ends the holds that Redis cannot have beside h, whatever this client believed: the key was deleted, evicted, or
-// lost in a failover. They end before the grant of h is returned, so that no two leases of one client are good at the same time. The
-// caller passes the result to finishLosses.
+// displaceLocked ends every other hold that the grant of h proves lost: its key was deleted,
+// evicted, or lost in a failover. Acquire returns h only after that, so that two leases of one
+// client are never valid at the same time. The caller passes the result to finishLosses.
 func (e *entry) displaceLocked(h *hold) (displaced []loss) {
 	if h.kind.shared && e.holds.exclusive == 0 {
 		return nil
@@ -246,8 +250,8 @@ func (e *entry) displaceLocked(h *hold) (displaced []loss) {
 	return displaced
 }
 
-// removeLocked takes off a hold that has ended. What may be left of it has been handed to the cleaner before: Close waits until no
-// hold is there, and then for the cleaner.
+// removeLocked removes a hold that has ended. If the hold needs a clean-up, the caller has already
+// passed it to the cleaner: Close waits until there are no holds, and then for the cleaner.
 func (e *entry) removeLocked(h *hold) {
 	if !e.holds.remove(h) {
 		return
@@ -260,19 +264,22 @@ func (e *entry) removeLocked(h *hold) {
 	}
 }
 
-// freeingLocked notes that a hold is about to be freed. The message of that may be here before the reply.
+// freeingLocked tells the queue that the last hold is about to be freed. The message of the release
+// may arrive before the reply.
 func (e *entry) freeingLocked() {
 	if e.holds.len > 1 {
-		return // the lock is not free by that
+		return // the others keep the lock
 	}
 	e.queue.Freeing(clock.Now(), e.echoes())
 }
 
-// firstChance is how long other processes have the first chance of a lock after a streak of hand-overs here.
+// firstChance is how long the waiters of this process rest after a streak of hand-overs, so that
+// other processes can get the lock first.
 const firstChance = 2 * time.Millisecond
 
-// freedLocked takes the reply to a release, or the loss of a hold. listeners is how many clients have received the message of the
-// release; lost: there was none.
+// freedLocked handles the reply to a release, or the loss of a hold. listeners is the number of
+// clients that received the message of the release. It is 0 after a loss, which publishes no
+// message.
 func (e *entry) freedLocked(listeners int) {
 	others := waitqueue.NoListeners
 	switch {
@@ -284,7 +291,8 @@ func (e *entry) freedLocked(listeners int) {
 	wake(e.queue.Freed(clock.In(e.engine().firstChance), others))
 }
 
-// echoes is how many messages of a release come back to this process, where Redis counts who receives them.
+// echoes returns how many messages of its own release this process receives. It returns 0 if Redis
+// does not count the receivers of a message.
 func (e *entry) echoes() int {
 	c := e.engine()
 	if e.channel == nil || !c.countsListeners() || !c.hub.Confirmed(e.channel) {
@@ -293,8 +301,8 @@ func (e *entry) echoes() int {
 	return len(c.publishMode().publishCommands())
 }
 
-// dismissLocked takes out every waiter that had joined when arrivals was read, with an error. A record is only for those that wait
-// for one, and what may heal is nothing to those that wait for ever.
+// dismissLocked fails every waiter that had joined when arrivals was read. If err is a record, only
+// waiters of a Once get it. If err may heal, waiters with WaitForever stay.
 func (e *entry) dismissLocked(arrivals uint32, err error) {
 	_, isRecord := err.(*recorded)
 	passing := heals(err)
@@ -305,16 +313,17 @@ func (e *entry) dismissLocked(arrivals uint32, err error) {
 	wake(woken)
 }
 
-// deliverLocked gives a record that was left here to all who wait for it. sent is when the command was queued. Where the record may
-// have expired by now, they have to ask.
+// deliverLocked gives the waiters of a Once the record that a holder in this process has left. sent
+// is when the command was queued. If the record may have expired since, the waiters stay and try
+// Redis.
 func (e *entry) deliverLocked(r *lua.Record, sent clock.Instant) {
 	if e.engine().clock().Since(sent) < r.TTL {
 		e.dismissLocked(e.queue.Arrivals(), &recorded{r.Value})
 	}
 }
 
-// recordingLocked reports whether a hold of ours is being released with a record right now. Those who wait for it need not ask: the
-// record will be delivered.
+// recordingLocked reports whether a hold of this process is being released with a record. Its
+// waiters need not try Redis, because deliverLocked will give them the record.
 func (e *entry) recordingLocked() bool {
 	for h := e.holds.first; h != nil; h = h.next {
 		if h.record != nil && h.state == freeing {
@@ -324,8 +333,8 @@ func (e *entry) recordingLocked() bool {
 	return false
 }
 
-// forceLocked returns the holds of these fields, for which match says yes, and marks the grants of them that are on their way: Redis
-// has executed an acquire or a hand-over, and its reply has not been read.
+// forceLocked returns the holds whose field matches. It also marks the waiters whose pending field
+// matches: Redis has executed their acquire or hand-over, but the reply has not been read yet.
 func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 	for h := e.holds.first; h != nil; h = h.next {
 		if match(h.field) {
@@ -333,7 +342,7 @@ func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 		}
 	}
 	force := func(w *waiter) {
-		if w.coming != "" && match(w.coming) {
+		if w.pending != "" && match(w.pending) {
 			w.forced = true
 		}
 	}
@@ -348,33 +357,35 @@ func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 	return taken
 }
 
-// endless is the heldTill of a key that never expires.
+// endless is heldUntil of a key that never expires.
 const endless clock.Moment = math.MaxInt64
 
-// noteLocked remembers what Redis told about the holder's key.
+// noteLocked records the TTL of the holder's key.
 func (e *entry) noteLocked(ttl time.Duration) {
 	switch {
 	case ttl == noTTL:
-		e.heldTill = endless
+		e.heldUntil = endless
 	case ttl > 0:
-		e.heldTill = clock.In(ttl)
+		e.heldUntil = clock.In(ttl)
 	default:
-		e.heldTill = 0
+		e.heldUntil = 0
 	}
 }
 
-// ttlLocked is what is left of the holder's key by the last reply of Redis; 0: not known; noTTL: it has no end.
+// ttlLocked returns how long the holder's key has left, by the last reply of Redis. 0: unknown;
+// noTTL: it never expires.
 func (e *entry) ttlLocked() time.Duration {
-	switch e.heldTill {
+	switch e.heldUntil {
 	case 0:
 		return 0
 	case endless:
 		return noTTL
 	}
-	return max(0, e.heldTill.Since(clock.Now()))
+	return max(0, e.heldUntil.Since(clock.Now()))
 }
 
-// heldLocked reports whether an owner who excludes a kind has the lock, here or elsewhere, by what is known.
+// heldLocked reports whether an owner that excludes k holds the lock, in this process or, by the
+// last reply of Redis, elsewhere.
 func (e *entry) heldLocked(k *kind) bool {
 	if k.shared && e.holds.exclusive == 0 {
 		return e.ttlLocked() != 0

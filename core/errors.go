@@ -13,75 +13,84 @@ import (
 	"github.com/reqlock/reqlock/core/internal/redisop"
 )
 
-// The errors of this package; test for them with errors.Is. What is returned names the operation
-// and the lock, by a short hash, since names come from requests and may hold what must not be
-// logged. With Options.LogNames it is the name itself.
+// The errors of this package. Test for them with errors.Is. The text of a returned error names the
+// operation and the lock. It has a short hash of the lock's name, because names come from requests
+// and may contain what must not be logged. With Options.LogNames it has the name itself.
 //
-// An error that is none of these, and not the error of the caller's own context, comes from Redis
-// or the way there.
+// An error that matches none of these, and not the error of the caller's context, comes from Redis
+// or from the connection to it.
 var (
-	// ErrNotAcquired: somebody else held the lock for as long as the caller was willing to wait. The error is a
+	// ErrNotAcquired: another owner held the lock for all of WaitTime. The error is a
 	// *NotAcquiredError.
 	ErrNotAcquired = errors.New("reqlock: lock not acquired")
-	// ErrStillHeld: the caller's context ended while it waited, and by the last that was known somebody else held the lock. It
-	// comes together with the context's error, which alone says that Redis had not answered yet who has the lock, if anybody.
-	ErrStillHeld = errors.New("reqlock: lock still held by somebody else")
-	// ErrNotHeld: the lease is not held any more. ErrLockLost, ErrReleased and, for a lease, ErrClosed all match it.
+	// ErrStillHeld: the caller's context ended while another owner held the lock, as far as this
+	// process knew. The error also matches the context's error. An error that matches only the
+	// context's means that no reply had said yet whether the lock is held.
+	ErrStillHeld = errors.New("reqlock: lock still held by another owner")
+	// ErrNotHeld: the lease is not held any more. ErrLockLost, ErrReleased and ErrClosed all match
+	// it.
 	ErrNotHeld = errors.New("reqlock: lock not held")
-	// ErrLockLost: the lock was held and is so no longer, without a release: its lease ran out, or somebody took it away.
+	// ErrLockLost: the lock was lost without a release: its lease expired, or it was taken away in
+	// Redis.
 	ErrLockLost error = &notHeldError{"reqlock: lock lost"}
 	// ErrReleased: the lease has been released.
 	ErrReleased error = &notHeldError{"reqlock: lock released"}
 	// ErrClosed: the client is closing or closed.
 	ErrClosed error = &notHeldError{"reqlock: client closed"}
-	// ErrTooManyWaiters: AcquireOptions.MaxWaiters callers of this process are waiting for the name already.
+	// ErrTooManyWaiters: AcquireOptions.MaxWaiters callers of this process already wait for the
+	// name.
 	ErrTooManyWaiters = errors.New("reqlock: too many waiters")
 	// ErrInvalidName: the lock's name can never work.
 	ErrInvalidName = errors.New("reqlock: invalid lock name")
 	// ErrInvalidOptions: the options can never work.
 	ErrInvalidOptions = errors.New("reqlock: invalid options")
-	// ErrUpgrade: the owner holds the read side of a read/write lock and asks for the write side, for which it would wait for
-	// itself. Take the write side first; the read side can be entered from it.
+	// ErrUpgrade: the owner holds the read side of a read/write lock and tried to acquire the write
+	// side, which would wait for its own read lock. Acquire the write side first: its holder may
+	// also acquire the read side.
 	ErrUpgrade = errors.New("reqlock: a read lock cannot be upgraded to a write lock")
-	// ErrRecorded: a Once had a record instead of the lock. Only an Observer sees it: Once.Acquire returns the record.
+	// ErrRecorded: a Once has a record, so the lock was not acquired. Only an Observer sees this
+	// error, because Once.Acquire returns the record.
 	ErrRecorded = errors.New("reqlock: there is a record instead of the lock")
-	// ErrNotReplicated: Redis granted it, but too few replicas confirmed that in time; see Options.ReplicaAcks. A lock that was
-	// granted has been released again, or is being so.
+	// ErrNotReplicated: Redis executed the operation, but too few replicas confirmed it in time;
+	// see Options.ReplicaAcks. A lock that was granted is released again, in the background if
+	// necessary.
 	ErrNotReplicated = redisop.ErrNotReplicated
-	// ErrWrongKind: the key of the lock holds something else in Redis; or a read/write lock where another kind was asked for, or
-	// the other way round. Locks without sides look alike there: for one of them, another is just held.
+	// ErrWrongKind: the key in Redis is not a lock of this kind. It has another type, or it is a
+	// read/write lock and another kind was requested, or vice versa. Redis cannot tell the other
+	// kinds apart: to one of them, a lock of another is a held lock.
 	ErrWrongKind = redisop.ErrWrongKind
 )
 
-// Why an attempt at a RedLock failed.
+// Reasons why an attempt at a RedLock failed.
 var (
 	errNoVote     = errors.New("no answer in time")
 	errNoMajority = errors.New("no majority of the members has answered")
 )
 
-// A notHeldError is one of the ways in which a lease can have ended.
+// A notHeldError is a reason why a lease has ended. It matches ErrNotHeld.
 type notHeldError struct{ text string }
 
 func (e *notHeldError) Error() string        { return e.text }
 func (e *notHeldError) Is(target error) bool { return target == ErrNotHeld }
 
-// A NotAcquiredError says that a lock was held by somebody else. It matches ErrNotAcquired.
+// A NotAcquiredError reports that another owner held the lock. It matches ErrNotAcquired.
 type NotAcquiredError struct {
-	Name   string        // the lock's name, in full; the text holds a hash of it, unless Options.LogNames is set
-	TTL    time.Duration // what the holder's key had left when Redis last told; -1ms: no end; 0: not known
+	Name   string        // in full; the text has a hash of it, unless Options.LogNames is set
+	TTL    time.Duration // of the holder's key, by the last reply of Redis; -1ms: no expiry; 0: unknown
 	Waited time.Duration // since Acquire was called
 
-	shown bool // the text may hold the name
+	shown bool // the text may contain the name
 }
 
 func (e *NotAcquiredError) Error() string {
-	return fmt.Sprintf("reqlock: acquire lock %s: held by somebody else, waited %s", label{e.Name, e.shown}, e.Waited.Round(time.Millisecond))
+	return fmt.Sprintf("reqlock: acquire lock %s: held by another owner, waited %s",
+		label{e.Name, e.shown}, e.Waited.Round(time.Millisecond))
 }
 
 // Is reports whether target is [ErrNotAcquired].
 func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
 
-// An opError says what was being done to which lock.
+// An opError adds the operation and the lock to an error.
 type opError struct {
 	op   string
 	lock label
@@ -94,10 +103,10 @@ func (e *opError) Error() string {
 
 func (e *opError) Unwrap() error { return e.err }
 
-// A memberError is what is wrong with one of the locks that were to be one.
+// A memberError reports a member of a MultiLock or RedLock that can never work.
 type memberError struct {
-	place int // from 1
-	whole string
+	place int    // from 1
+	whole string // the function that was called
 	err   error
 }
 
@@ -107,17 +116,18 @@ func (e *memberError) Error() string {
 
 func (e *memberError) Unwrap() error { return e.err }
 
-// bare is the text of an error that stands within another's.
+// bare returns the text of an error for use within another error's text.
 func bare(err error) string { return strings.TrimPrefix(err.Error(), "reqlock: ") }
 
 func opErr(op string, lock label, err error) error { return &opError{op, lock, err} }
 
-// invalid wraps one of the sentinels with what is wrong and what would be right.
+// invalid wraps one of the errors above with a text that says what is wrong and how to correct it.
 func invalid(sentinel error, format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{sentinel}, args...)...)
 }
 
-// ended is the error of a context that has ended: its Err, and its cause where that says more.
+// ended returns the error of a context that has ended: its Err, and its cause if that is another
+// error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == err {
@@ -126,17 +136,18 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// A stillHeldError is the end of a context whose caller was waiting for somebody else.
+// A stillHeldError is the error of a context that ended while another owner held the lock. It
+// matches ErrStillHeld.
 type stillHeldError struct{ end error }
 
-func (e *stillHeldError) Error() string        { return "still held by somebody else: " + e.end.Error() }
+func (e *stillHeldError) Error() string        { return "still held by another owner: " + e.end.Error() }
 func (e *stillHeldError) Is(target error) bool { return target == ErrStillHeld }
 func (e *stillHeldError) Unwrap() error        { return e.end }
 
-// endedAfter is ended for a context whose caller has made several attempts, the last of which came to err.
+// endedAfter is ended for a caller that made several attempts. err is the error of the last one.
 func endedAfter(ctx context.Context, err error) error {
 	end := ended(ctx)
-	if saysHeld(err) && !saysHeld(end) { // or else that is what somebody ended the context for
+	if saysHeld(err) && !saysHeld(end) { // an end that says so has it from the context's cause
 		return &stillHeldError{end}
 	}
 	return end
@@ -144,17 +155,17 @@ func endedAfter(ctx context.Context, err error) error {
 
 func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrStillHeld) }
 
-// ownErrors do not come from Redis or the way there.
+// ownErrors are the errors that do not come from Redis or from the connection to it.
 var ownErrors = []error{
-	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions, ErrUpgrade, ErrRecorded,
-	errNoMajority, context.Canceled, context.DeadlineExceeded,
+	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions,
+	ErrUpgrade, ErrRecorded, errNoMajority, context.Canceled, context.DeadlineExceeded,
 }
 
 func isOwn(err error) bool {
 	return slices.ContainsFunc(ownErrors, func(own error) bool { return errors.Is(err, own) })
 }
 
-// faultOf returns the fault of Redis that an error is due to; nil: none.
+// faultOf returns the fault of Redis that caused an error, or nil if none did.
 func faultOf(err error) *redisop.Fault {
 	if isOwn(err) {
 		return nil
@@ -162,10 +173,12 @@ func faultOf(err error) *redisop.Fault {
 	return redisop.FaultOf(err)
 }
 
-// heals reports whether an error is due to Redis or the way there, and may pass without a change to this program.
+// heals reports whether an error comes from Redis or from the connection to it, and may pass
+// without a change to this program.
 func heals(err error) bool { return !isOwn(err) && redisop.Heals(err) }
 
-// A label is a lock's name for errors and logs: itself if it may be shown, or else a short hash.
+// A label is a lock's name in errors and logs: the name itself if it may be shown, otherwise a
+// short hash.
 type label struct {
 	name  string
 	shown bool
@@ -178,13 +191,13 @@ func (l label) String() string {
 	return hashed(l.name)
 }
 
-// hashed is a short hash of a name.
+// hashed returns a short hash of a name.
 func hashed(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return "#" + hex.EncodeToString(sum[:4])
 }
 
-// recorded carries a record through the engine, as the reason why the lock was not acquired.
+// recorded carries a record from the engine to Once.Acquire, as the error of an attempt.
 type recorded struct{ record string }
 
 func (*recorded) Error() string        { return ErrRecorded.Error() }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
@@ -83,4 +84,38 @@ func ExampleClient_ReadWriteLock() {
 	// reading
 	// reading
 	// a writer is refused: true
+}
+
+// One of two processes sends the report; the other waits, and runs when the first is done.
+func ExampleRunWhileHeld() {
+	redis, err := embedded.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	ctx := context.Background()
+	running := 0
+	var processes sync.WaitGroup
+	for range 2 {
+		processes.Go(func() {
+			locks, err := core.New(redis.Client(), core.Options{})
+			if err != nil {
+				log.Fatal(err)
+			}
+			defer locks.Close(ctx)
+			err = core.RunWhileHeld(ctx, locks.Lock("reports"), func(ctx context.Context) error {
+				running++
+				fmt.Println("running:", running)
+				running--
+				return ctx.Err() // it would have ended if the lock had been lost
+			})
+			if err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	processes.Wait()
+	// Output:
+	// running: 1
+	// running: 1
 }

@@ -2,7 +2,8 @@ package core
 
 import "sync"
 
-// A group is the goroutines of one purpose. Unlike a bare sync.WaitGroup it can be closed while others still start some.
+// A group runs goroutines and waits for them. Unlike a sync.WaitGroup, it can be closed while
+// others still call Go.
 type group struct {
 	mu     sync.Mutex
 	closed bool
@@ -20,7 +21,7 @@ func (g *group) Go(f func()) bool {
 	return true
 }
 
-// close refuses further goroutines and waits for those there are.
+// close refuses further goroutines and waits for the running ones.
 func (g *group) close() {
 	g.mu.Lock()
 	g.closed = true

@@ -7,40 +7,41 @@ import (
 	"github.com/reqlock/reqlock/core/internal/waitqueue"
 )
 
-// A handover gives a hold whose last lease was released to the first waiter of this process, by one command. ask sends it, settle
-// decides what becomes of the hold and of the waiter, and cleanUp frees what may be left in Redis. docs/engine.md has the table of all
-// outcomes.
+// A handover moves a hold whose last lease was released to the first waiter of this process, in one
+// command. send sends it, settle decides about the hold and the waiter, and cleanUpLocked frees
+// what may be left in Redis. docs/engine.md has a table of all outcomes.
 type handover struct {
 	hold     *hold
-	last     *level     // of hold
-	counts   holdCounts // what Redis has of hold
+	last     *level     // the last lease of hold
+	counts   holdCounts // of hold, with no level left
 	heir     *waiter
-	next     *hold  // the heir's; it takes effect only if Redis accepts the hand-over
+	next     *hold  // the heir's hold; it takes effect only if Redis accepts the hand-over
 	lease    *level // of next
-	arrivals uint32 // the waiters there were when the command was sent
+	arrivals uint32 // waitqueue.Queue.Arrivals when the command was sent
 
-	// From ask on.
+	// Set by send and settle.
 	op       *redisop.Op
 	reply    handoverReply
 	token    uint64
-	err      error // of notExecuted and outcomeUnknown
-	unproven error // of handedOver: why it does not count
-	kept     bool  // the heir is still here, and has its place in Redis's queue
+	err      error // if notExecuted or outcomeUnknown
+	unproven error // if handedOver: why the replicas may not have it, so it does not count
+	kept     bool  // the heir still waits, and keeps its place in Redis's queue
 }
 
-// A handoverReply is what Redis says to a hand-over.
+// A handoverReply is the outcome of a hand-over in Redis.
 type handoverReply uint8
 
 const (
 	handedOver     handoverReply = iota
 	freedInstead                 // another process is first in Redis's queue
 	notHeld                      // the hold was lost
-	notExecuted                  // and will not be
+	notExecuted                  // and never will be
 	outcomeUnknown               // a try may have been executed, or may yet be
 )
 
-// handOverLocked prepares a hand-over of a hold to the first waiter; nil: the hold is to be freed. Where Redis keeps the queue, the
-// waiter is the first of this process, and Redis says whether it is the first of all.
+// handOverLocked prepares a hand-over to the first waiter. It returns nil if the hold must be freed
+// instead. If Redis keeps the queue, the waiter is the first of this process, and Redis decides
+// whether it is the first of all.
 func (h *hold) handOverLocked(l *level, g holdCounts) *handover {
 	e := h.entry
 	if h.kind.handOver == nil || h.deepest > 0 || h.engine().state.Load() != open {
@@ -55,45 +56,47 @@ func (h *hold) handOverLocked(l *level, g holdCounts) *handover {
 		return nil
 	}
 	e.queue.Offer(first)
-	w.coming = w.field()
-	next, lease := w.newHold(w.coming, false, clock.Now())
+	w.pending = w.field()
+	next, lease := w.newHold(w.pending, false, clock.Now())
 	return &handover{hold: h, last: l, counts: g, heir: w, next: next, lease: lease, arrivals: e.queue.Arrivals()}
 }
 
-// run hands the hold on. If over is false Redis has not executed that, and the hold is to be freed by a plain release. Otherwise the
-// hold has ended, and err is what its release returns.
+// run hands the hold over. If over is false, Redis has not done so, and the caller must free the
+// hold with a plain release. Otherwise the hold has ended, and err is the result of its release.
 func (o *handover) run() (over bool, err error) {
-	o.ask()
+	o.send()
 	return o.settle(o.hold.engine().clock())
 }
 
-// ask sends the command and reads its reply. It is hasty: what Redis does not execute at once is a plain release.
-func (o *handover) ask() {
+// send sends the command and reads the reply. It does not retry a busy reply, because a plain
+// release can take the command's place.
+func (o *handover) send() {
 	c, h := o.hold.engine(), o.hold
-	o.op = c.ops.Op(h.kind.handOver(c, o.counts, o.next.field, o.lease.duration()), c.opts.CommandTimeout).Replicated().Hasty()
+	call := h.kind.handOver(c, o.counts, o.next.field, o.lease.duration())
+	o.op = c.ops.Op(call, c.opts.CommandTimeout).Replicated().Hasty()
 	answer, err := o.op.RunHere()
-	var told lua.Answer
+	var result lua.Answer
 	if err == nil {
-		if told, err = o.op.Call().ReadPass(answer); err != nil {
+		if result, err = o.op.Call().ReadPass(answer); err != nil {
 			o.op.Unreadable()
 		}
 	}
-	o.token, o.err = told.Token, err
+	o.token, o.err = result.Token, err
 	switch {
-	case err != nil && o.op.Stray():
+	case o.op.Outcome() == redisop.Unknown:
 		o.reply = outcomeUnknown
 	case err != nil:
 		o.reply = notExecuted
-	case told.Granted:
+	case result.Granted:
 		o.reply, o.unproven = handedOver, o.op.Proven()
-	case told.Freed:
+	case result.Freed:
 		o.reply = freedInstead
 	default:
 		o.reply = notHeld
 	}
 }
 
-// settle takes the reply, which was read at some time.
+// settle handles the reply, which was read at the given time.
 func (o *handover) settle(at clock.Instant) (over bool, err error) {
 	e := o.hold.entry
 	e.lock()
@@ -101,7 +104,7 @@ func (o *handover) settle(at clock.Instant) (over bool, err error) {
 	over, err = o.settleHoldLocked()
 	o.cleanUpLocked(accepted, over)
 	if over && !accepted && o.reply != freedInstead {
-		wake(e.queue.Wake()) // the first waiter asks; an heir has slept through all that happened meanwhile
+		wake(e.queue.Wake()) // the first waiter tries; an heir could not try meanwhile
 	}
 	o.heir.poke()
 	e.unlock()
@@ -109,7 +112,7 @@ func (o *handover) settle(at clock.Instant) (over bool, err error) {
 	return over, err
 }
 
-// settleHeirLocked gives the heir its lease, or tells it why not, or lets it wait on.
+// settleHeirLocked gives the heir its lease or an error, or lets it wait on.
 func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced []loss) {
 	e, w := o.hold.entry, o.heir
 	here := w.State() == waitqueue.Heir
@@ -149,7 +152,8 @@ func (o *handover) acceptLocked(at clock.Instant) (displaced []loss) {
 	return e.displaceLocked(o.next)
 }
 
-// settleHoldLocked ends the hold, unless it is to be freed by a plain release. The error is what Release returns.
+// settleHoldLocked ends the hold, unless it must be freed with a plain release. err is the result
+// of Release.
 func (o *handover) settleHoldLocked() (over bool, err error) {
 	h := o.hold
 	switch {
@@ -160,7 +164,7 @@ func (o *handover) settleHoldLocked() (over bool, err error) {
 		return false, nil
 	}
 	err = o.err
-	// After a retry, nothing to hand on may mean that the try before has done it.
+	// After a retry, a missing hold may mean that an earlier try handed it over.
 	if o.reply == notHeld && !(o.op.Stray() && o.last.leftLocked() > 0) {
 		err = ErrLockLost
 	}
@@ -169,8 +173,8 @@ func (o *handover) settleHoldLocked() (over bool, err error) {
 	return true, err
 }
 
-// cleanUpLocked has freed what may be left in Redis. What an heir that is still here has there is its own to clean up, where it has
-// its wire owner of before.
+// cleanUpLocked frees what may be left in Redis. An heir that still waits in Redis's queue keeps
+// its wire owner and cleans up by itself.
 func (o *handover) cleanUpLocked(accepted, over bool) {
 	c, h := o.hold.engine(), o.hold
 	if left := afterGrant(o.op, o.reply == handedOver); !accepted && !o.kept && !left.none() {

@@ -12,10 +12,11 @@ import (
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 )
 
-// A hold is one passage of an owner from not holding a lock to holding it and back. It has one field in Redis, whose name is never
-// used again, so that a late command of an earlier hold finds nothing to spoil.
+// A hold is the time from an owner acquiring a lock to its last release or its loss. It has one
+// field in Redis. The name of that field is never used again, so a late command of an earlier hold
+// finds nothing to change.
 //
-// There may be a hundred thousand of them, each with its lease: both are kept small.
+// A process may have a hundred thousand holds, each with its lease, so both are kept small.
 type hold struct {
 	entry *entry
 	kind  *kind // of the first lease; the sides of a read/write lock share a hold
@@ -25,35 +26,36 @@ type hold struct {
 	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
-	next    *hold // of the entry; see holdSet
+	next    *hold // in the entry's holdSet
 	prev    *hold
-	leases  *level // neither released nor expired: their number is the hold count
-	sure    levels // what Redis has at the least
-	deepest int32  // the most shared levels that Redis was told
+	leases  *level // neither released nor expired; their number is the hold count
+	sure    levels // Redis has at least these levels
+	deepest int32  // highest number of shared levels ever sent to Redis
 	state   holdState
-	armed   bool // the watchdog has it
-	stray   bool // a try to acquire may still arrive at Redis
+	armed   bool // the watchdog renews the hold
+	stray   bool // an acquire may still arrive at Redis
 	turn    turn
-	err     error         // lost: why; released: what Redis said to that
-	renewed clock.Instant // the local deadline of leases that the watchdog keeps
-	longest time.Duration // of the leases so far: nothing of the hold can be in Redis later than that after its last command
-	record  *lua.Record   // a Once's: what the next command that changes the number of leases is to leave
+	err     error         // lost: the cause; released: the error of the release
+	renewed clock.Instant // local deadline of the leases that the watchdog renews
+	longest time.Duration // longest lease so far; after its last command Redis drops the hold within it
+	record  *lua.Record   // of a Once: the next command that lowers the hold count stores it
 
 	first level // most holds have no other lease
 }
 
-// A holdState is where a hold stands. holdMoves lists how it changes.
+// A holdState is the state of a hold. holdMoves lists the transitions.
 type holdState uint8
 
 const (
-	held     holdState = iota // it has leases, or is about to have its first
-	freeing                   // its last lease was released, and Redis is to be told
-	released                  // Redis has answered that, or will not
-	lost                      // a reply said so, its last lease expired, it was taken by force, or the client was closed
+	held     holdState = iota // has leases, or is about to have its first
+	freeing                   // the last lease was released; Redis does not know yet
+	released                  // Redis confirmed the release, or the release failed
+	lost                      // missing in Redis, expired, force-unlocked, or the client was closed
 )
 
-// holdMoves has, for each state, those that may follow. A re-entry that gets the turn before the release of the last lease makes
-// that an ordinary partial one.
+// holdMoves lists the states that may follow each state. A re-entry may get the turn before the
+// release of the last lease does. The hold is then held again, and that release only lowers the
+// count.
 var holdMoves = [...][]holdState{
 	held:     {freeing, lost},
 	freeing:  {held, released, lost},
@@ -63,7 +65,8 @@ var holdMoves = [...][]holdState{
 
 func (s holdState) String() string { return [...]string{"held", "freeing", "released", "lost"}[s] }
 
-// moveLocked is the only place where the state changes. It refuses what holdMoves does not have.
+// moveLocked is the only place that changes the state. It refuses a transition that holdMoves
+// lacks.
 func (h *hold) moveLocked(to holdState) bool {
 	for _, next := range holdMoves[h.state] {
 		if next == to {
@@ -77,13 +80,13 @@ func (h *hold) moveLocked(to holdState) bool {
 	return false
 }
 
-// strict makes a move that the machine does not have a panic. Tests set it.
+// strict makes an illegal transition panic. Tests set it.
 var strict bool
 
 // over reports whether the hold has ended.
 func (h *hold) over() bool { return h.state >= released }
 
-// causeLocked is why it has.
+// causeLocked returns why the hold has ended.
 func (h *hold) causeLocked() error {
 	if h.state == released {
 		return ErrReleased
@@ -91,7 +94,7 @@ func (h *hold) causeLocked() error {
 	return h.err
 }
 
-// newHold is the hold that a waiter is to have, with its first lease.
+// newHold makes the hold that w gets if Redis grants it the lock, and its first lease.
 func (w *waiter) newHold(field string, stray bool, acquired clock.Moment) (*hold, *level) {
 	h := &hold{
 		entry: w.entry,
@@ -112,7 +115,7 @@ func (h *hold) engine() *engine { return h.entry.shard.engine }
 func (h *hold) lock()   { h.entry.lock() }
 func (h *hold) unlock() { h.entry.unlock() }
 
-// addLocked puts a lease on the hold that Redis has granted by a command sent at some time.
+// addLocked adds a lease that Redis granted. sent is when its command was sent.
 func (h *hold) addLocked(l *level, sent, at clock.Instant) {
 	l.next, h.leases = h.leases, l
 	if h.state == freeing {
@@ -121,7 +124,7 @@ func (h *hold) addLocked(l *level, sent, at clock.Instant) {
 	h.prolongLocked(l, sent, at, l.duration())
 }
 
-// prolongLocked moves a lease's deadline, never back.
+// prolongLocked moves the deadline of a lease, but never to an earlier time.
 func (h *hold) prolongLocked(l *level, sent, at clock.Instant, d time.Duration) {
 	h.longest = max(h.longest, d)
 	if l.watched {
@@ -130,13 +133,13 @@ func (h *hold) prolongLocked(l *level, sent, at clock.Instant, d time.Duration) 
 		l.deadline = clock.Later(l.deadline, clock.LeaseEnd(sent, d))
 	}
 	l.setAlarmLocked(at)
-	if !h.armed && l.beatsLocked(at) {
+	if !h.armed && l.needsRenewalLocked(at) {
 		h.armed = true
 		h.entry.shard.dog.Arm(&h.item, l.leftAtLocked(at))
 	}
 }
 
-// dropLocked takes a lease off the hold.
+// dropLocked removes a lease. A hold without leases is freeing.
 func (h *hold) dropLocked(l *level) {
 	for at := &h.leases; *at != nil; at = &(*at).next {
 		if *at == l {
@@ -151,27 +154,27 @@ func (h *hold) dropLocked(l *level) {
 	h.cancelRenewalLocked()
 }
 
-// cancelRenewalLocked ends the renewal when no lease wants it any more.
+// cancelRenewalLocked stops the renewal if no lease needs it any more.
 func (h *hold) cancelRenewalLocked() {
-	if h.armed && !h.beatsLocked() {
+	if h.armed && !h.needsRenewalLocked() {
 		h.armed = false
 		h.entry.shard.dog.Cancel(&h.item)
 	}
 }
 
-// beatsLocked reports whether a lease needs the watchdog.
-func (h *hold) beatsLocked() bool {
+// needsRenewalLocked reports whether any lease needs the watchdog.
+func (h *hold) needsRenewalLocked() bool {
 	at := h.engine().clock()
 	for l := h.leases; l != nil; l = l.next {
-		if l.beatsLocked(at) {
+		if l.needsRenewalLocked(at) {
 			return true
 		}
 	}
 	return false
 }
 
-// needLocked is what Redis is to have left of the hold, for the longest of its leases.
-func (h *hold) needLocked() (longest time.Duration) {
+// neededTTLLocked returns the TTL that the longest lease needs in Redis.
+func (h *hold) neededTTLLocked() (longest time.Duration) {
 	at := h.engine().clock()
 	for l := h.leases; l != nil; l = l.next {
 		need := l.duration()
@@ -184,7 +187,7 @@ func (h *hold) needLocked() (longest time.Duration) {
 	return max(longest, minLease)
 }
 
-// countsLocked is what Redis is to have of the leases there are.
+// countsLocked returns the hold's counts by its current leases.
 func (h *hold) countsLocked() holdCounts {
 	g := holdCounts{key: h.entry.key, field: h.field, deepest: h.deepest}
 	for l := h.leases; l != nil; l = l.next {
@@ -193,8 +196,9 @@ func (h *hold) countsLocked() holdCounts {
 	return g
 }
 
-// planCountsLocked returns what Redis is to have of the hold: a level for each lease, and one more if more is not nil. The caller has
-// the turn. The error says why the hold has ended, or that more cannot be entered.
+// planCountsLocked returns the counts to send to Redis: one level for each lease, plus one of kind
+// more unless it is nil. The caller has the turn. The error says why the hold has ended, or that
+// the owner may not enter more.
 func (h *hold) planCountsLocked(more *kind) (holdCounts, error) {
 	if h.over() {
 		return holdCounts{}, h.causeLocked()
@@ -206,7 +210,7 @@ func (h *hold) planCountsLocked(more *kind) (holdCounts, error) {
 	if more != nil {
 		g.levels = g.plus(more.shared)
 	}
-	if g.total() > 0 { // a level that is given up may be gone from now on, whatever the outcome of the command
+	if g.total() > 0 { // a level given up here may be gone from now on, whatever the command's outcome
 		h.sure = levels{min(h.sure.exclusive, g.exclusive), min(h.sure.shared, g.shared)}
 	}
 	h.deepest = max(h.deepest, g.shared)
@@ -220,7 +224,7 @@ func (h *hold) planCounts(more *kind) (holdCounts, error) {
 	return h.planCountsLocked(more)
 }
 
-// downgraded reports whether a hold that was a writer's is to have levels of the read side only.
+// downgraded reports whether g turns a writer's hold into a reader's.
 func (h *hold) downgraded(g holdCounts) bool {
 	return !h.kind.shared && g.exclusive == 0 && g.shared > 0
 }
@@ -244,22 +248,25 @@ func (h *hold) lockTurn(ctx context.Context) error {
 	}
 }
 
-// unlockTurn gives the turn to the next in its queue.
+// unlockTurn passes the turn to the next in line.
 func (h *hold) unlockTurn() {
 	h.lock()
 	h.turn.passLocked()
 	h.unlock()
 }
 
-// update sends the number of leases, with one more of a kind or not, and the lease wanted. It calls applied, locked, when Redis has
-// done it. A caller that leaves does not give the turn back before the reply is there.
-func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, applied func(sent clock.Instant) error) error {
+// update sends the hold count and the wanted lease. more, unless nil, adds a level of that kind.
+// update calls applied, with the mutex locked, once Redis has accepted the command. If ctx ends
+// first, the turn is kept until the reply has arrived.
+func (h *hold) update(
+	ctx context.Context, more *kind, lease time.Duration, applied func(sent clock.Instant) error,
+) error {
 	c := h.engine()
 	if err := h.lockTurn(ctx); err != nil {
 		return err
 	}
 	g, err := h.planCounts(more)
-	if err == nil && g.total() == 0 { // what was to be extended has been released, and that release has the next turn
+	if err == nil && g.total() == 0 { // an extension, but the lease was released; that release has the next turn
 		err = ErrReleased
 	}
 	if err != nil {
@@ -279,27 +286,28 @@ func (h *hold) update(ctx context.Context, more *kind, lease time.Duration, appl
 	}
 	defer h.unlockTurn()
 	err = h.apply(x, g, answer, err, func(sent clock.Instant) error {
-		if x.Unacked() != nil { // it always writes
+		if x.Unacked() != nil { // the script always writes, so there is something to confirm
 			return x.Unacked()
 		}
 		return applied(sent)
 	})
 	if err == errLate || errors.Is(err, ErrNotReplicated) {
-		h.sendCount() // without it
+		h.sendCount() // take the new level back
 	}
 	return err
 }
 
-// finishUpdate ends an update whose caller has left: if Redis did it, the count is set right again.
+// finishUpdate waits for an update whose caller has left. If Redis applied it, finishUpdate
+// restores the count.
 func (h *hold) finishUpdate(x *redisop.Op, g holdCounts) {
 	defer h.unlockTurn()
 	answer, err := x.Await()
-	if h.apply(x, g, answer, err, nothing) == nil {
+	if h.apply(x, g, answer, err, noop) == nil {
 		h.sendCount()
 	}
 }
 
-// apply reads the reply of an update.
+// apply handles the reply to an update.
 func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied func(sent clock.Instant) error) error {
 	if err != nil {
 		return err
@@ -310,7 +318,7 @@ func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied
 	}
 	if !there {
 		h.lose(ErrLockLost)
-		_, err := h.planCounts(nil) // ErrLockLost, or else why it was freed already
+		_, err := h.planCounts(nil) // ErrLockLost, or why the hold ended before
 		return err
 	}
 	h.lock()
@@ -320,23 +328,23 @@ func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied
 	}
 	h.sure = g.levels
 	if h.downgraded(g) {
-		wake(h.entry.queue.Wake()) // readers may come in
+		wake(h.entry.queue.Wake()) // readers may enter now
 	}
 	return applied(x.Sent())
 }
 
-func nothing(clock.Instant) error { return nil }
+func noop(clock.Instant) error { return nil }
 
-// sendCount tells Redis the hold count. The caller has the turn. A failure is of no consequence, as the next change sets the count;
-// except for that of a downgrade.
+// sendCount sends the hold count. The caller has the turn. A failed downgrade is retried. Any other
+// failure is ignored, because the next change sends the count again.
 func (h *hold) sendCount() {
-	if g, err := h.tryCount(); err != nil {
+	if g, err := h.trySendCount(); err != nil {
 		h.retryDowngrade(g)
 	}
 }
 
-// tryCount is one try of that. It returns what it sent.
-func (h *hold) tryCount() (holdCounts, error) {
+// trySendCount makes one attempt and returns the counts it sent.
+func (h *hold) trySendCount() (holdCounts, error) {
 	c := h.engine()
 	g, err := h.planCounts(nil)
 	if err != nil || g.total() == 0 {
@@ -344,11 +352,11 @@ func (h *hold) tryCount() (holdCounts, error) {
 	}
 	x := c.ops.Op(h.kind.update(c, g, 0), c.opts.CommandTimeout).UntilSent()
 	answer, err := x.Run(nil, nil)
-	return g, h.apply(x, g, answer, err, nothing)
+	return g, h.apply(x, g, answer, err, noop)
 }
 
-// retryDowngrade resends the count in the background until Redis accepts it, if it is that of a downgrade. Until then no reader gets
-// in, and there may be no other change for hours.
+// retryDowngrade resends the count in the background until Redis accepts it, if it is that of a
+// downgrade. Until then no reader can enter, and the next change may be hours away.
 func (h *hold) retryDowngrade(g holdCounts) {
 	if !h.downgraded(g) {
 		return
@@ -362,16 +370,16 @@ func (h *hold) retryDowngrade(g holdCounts) {
 				return
 			}
 			_ = h.lockTurn(context.Background())
-			_, err := h.tryCount()
+			_, err := h.trySendCount()
 			h.unlockTurn()
-			if err == nil { // done, or not needed any more
+			if err == nil { // accepted, or no longer needed
 				return
 			}
 		}
 	})
 }
 
-// A releasePlan is how the release of a lease is told to Redis.
+// A releasePlan is how to release a lease in Redis.
 type releasePlan struct {
 	way      releaseWay
 	counts   holdCounts
@@ -383,23 +391,24 @@ type releasePlan struct {
 type releaseWay uint8
 
 const (
-	isOver    releaseWay = iota // there is nothing to tell; plan.err
-	lowers                      // other leases are left: the hold count goes down
-	handsOver                   // the last lease goes, and a waiter gets the hold
-	frees                       // the last lease goes
+	alreadyOver releaseWay = iota // nothing to send; the result is plan.err
+	lowersCount                   // other leases remain
+	handsOver                     // the last lease; a waiter gets the lock
+	freesHold                     // the last lease
 )
 
-// planReleaseLocked decides that for a lease that was dropped. The caller has the turn, which execute gives back.
+// planReleaseLocked decides how to release l, which was dropped. The caller has the turn; execute
+// passes it on.
 func (h *hold) planReleaseLocked(l *level) releasePlan {
 	g, err := h.planCountsLocked(nil)
 	if err != nil {
-		if err == ErrReleased { // another lease that was released at the same time freed it for both
+		if err == ErrReleased { // a concurrent release of another lease freed the hold for both
 			err = h.err
 		}
 		h.turn.passLocked()
-		return releasePlan{way: isOver, err: err}
+		return releasePlan{way: alreadyOver, err: err}
 	}
-	p := releasePlan{way: lowers, counts: g, record: h.record}
+	p := releasePlan{way: lowersCount, counts: g, record: h.record}
 	if g.total() > 0 {
 		return p
 	}
@@ -408,13 +417,13 @@ func (h *hold) planReleaseLocked(l *level) releasePlan {
 		return p
 	}
 	h.entry.freeingLocked()
-	p.way = frees
+	p.way = freesHold
 	return p
 }
 
 func (h *hold) execute(p releasePlan, l *level) error {
 	switch p.way {
-	case lowers:
+	case lowersCount:
 		return h.lower(p.counts, p.record)
 	case handsOver:
 		over, err := p.handover.run()
@@ -424,18 +433,18 @@ func (h *hold) execute(p releasePlan, l *level) error {
 		}
 		h.unlockTurn()
 		return err
-	case frees:
+	case freesHold:
 		return h.free(l, p.counts, p.record)
 	}
 	return p.err
 }
 
-// release tells Redis that a lease has been released: by the new count, or by freeing the hold with its last lease. It waits for the
-// turn no longer than CommandTimeout.
+// release releases a dropped lease in Redis: it lowers the count, or frees the hold with its last
+// lease. It waits for the turn for up to CommandTimeout.
 func (h *hold) release(l *level) error {
 	h.lock()
 	turn := h.turn.tryLocked()
-	if turn == nil { // most often it is free
+	if turn == nil { // the common case
 		p := h.planReleaseLocked(l)
 		h.unlock()
 		return h.execute(p, l)
@@ -457,15 +466,15 @@ func (h *hold) release(l *level) error {
 	}
 	later := func() {
 		<-turn.called
-		_ = inTurn() // the caller has an error already; a hold is cleaned up, a count set right by the next change
+		_ = inTurn() // the caller has its error; the cleaner or the next change repairs Redis
 	}
 	if !c.background.Go(later) {
-		later() // the client is closed, and no command takes long any more
+		later() // the client is closed, so commands fail fast
 	}
 	return redisop.ErrTimeout
 }
 
-// lower tells Redis the count of the leases that are left, with the record to be left, if there is one.
+// lower sends the count of the remaining leases, with the record r unless it is nil.
 func (h *hold) lower(g holdCounts, r *lua.Record) error {
 	defer h.unlockTurn()
 	c := h.engine()
@@ -487,8 +496,8 @@ func (h *hold) lower(g holdCounts, r *lua.Record) error {
 	return err
 }
 
-// free frees the hold in Redis, l being its last lease, and gives the turn back. The hold has ended when this returns, whatever
-// Redis said; what may be left there is cleaned up.
+// free frees the hold in Redis and passes the turn on. l is its last lease. On return the hold has
+// ended, whatever Redis replied. The cleaner frees what may be left.
 func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	c := h.engine()
 	call := h.kind.undoing(c, g)
@@ -506,11 +515,11 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	if h.over() { // lost while the release was under way
 		return h.causeLocked()
 	}
-	mine := x.Stray() && l.leftLocked() > 0 // an earlier try of this very release whose reply was lost
+	freedEarlier := x.Stray() && l.leftLocked() > 0 // by a try of this release whose reply was lost
 	if r != nil {
-		mine = x.Stray() && c.clock().Since(began) >= r.TTL // what it had left would be there otherwise
+		freedEarlier = x.Stray() && c.clock().Since(began) >= r.TTL // before the TTL, the script finds the record
 	}
-	if err == nil && !there && !mine {
+	if err == nil && !there && !freedEarlier {
 		err = ErrLockLost
 	}
 	if err == nil && r != nil {
@@ -520,7 +529,7 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	if left := afterRelease(answered, rest, h.stray); !left.none() {
 		switch {
 		case r != nil && (err == ErrLockLost || x.Failed() || err == ErrWrongKind):
-			call = h.kind.release(c, g) // Redis will not have the record: a marker stays
+			call = h.kind.release(c, g) // Redis will not store the record, so a marker must stay
 		case answered:
 			call = h.kind.undoing(c, g)
 		}
@@ -532,14 +541,13 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	return err
 }
 
-// endReleasedLocked ends a hold whose last lease was released. err is what Redis said.
+// endReleasedLocked ends a hold whose last lease was released. err is the result of the release.
 func (h *hold) endReleasedLocked(err error) {
 	h.moveLocked(released)
 	h.err = err
 }
 
-// lose ends the hold and all its leases. The contexts end first; then others may have the lock, and what may be left of the hold in
-// Redis is freed.
+// lose ends the hold and all its leases. Their contexts end before anything is freed in Redis.
 func (h *hold) lose(cause error) {
 	h.lock()
 	l := h.endLocked(cause)
@@ -547,7 +555,8 @@ func (h *hold) lose(cause error) {
 	l.finish()
 }
 
-// endLocked marks the hold and its leases as lost. The caller finishes the loss. One that is over already has none.
+// endLocked marks the hold and its leases as lost. It returns no loss if the hold has ended before.
+// The caller must call finish on the result.
 func (h *hold) endLocked(cause error) loss {
 	if h.over() {
 		return loss{}
@@ -564,13 +573,14 @@ func (h *hold) endLocked(cause error) loss {
 	return l
 }
 
-// A loss is a hold that was ended under the mutex, with its leases, whose contexts are still to be ended.
+// A loss is a hold that was just marked lost. The contexts of its leases have yet to end.
 type loss struct {
-	hold   *hold // nil: there was nothing to lose
+	hold   *hold // nil: nothing was lost
 	leases *level
 }
 
-// finish ends the contexts first, then frees what may be left in Redis, and reports the loss. The caller does not have the mutex.
+// finish ends the contexts, then frees what may be left in Redis, then reports the loss. The caller
+// must not hold the mutex.
 func (l loss) finish() {
 	h := l.hold
 	if h == nil {
@@ -596,8 +606,9 @@ func finishLosses(all []loss) {
 	}
 }
 
-// renewable is the hold as it is renewed. Levels that come or go meanwhile do no harm: their own commands set their times. It may be
-// late, where the process was stopped for a while, and then its leases may end before there is an answer.
+// renewable returns the renewal to send. Levels added or dropped while it is under way do no harm,
+// because their own commands set the TTL. The process may have been stopped for a while, so a lease
+// may expire before the reply arrives: renewable sets the alarms of those that are close.
 func (h *hold) renewable() lua.Renewable {
 	h.lock()
 	defer h.unlock()
@@ -605,21 +616,21 @@ func (h *hold) renewable() lua.Renewable {
 	return h.renewalLocked()
 }
 
-// renewalLocked is what Redis is to have at the least.
+// renewalLocked returns a renewal of the levels that Redis has for certain.
 func (h *hold) renewalLocked() lua.Renewable {
 	g := h.countsLocked()
 	g.levels = h.sure
 	r := h.kind.renew(g)
 	if len(r.Timeouts) > 0 {
-		r.Lease = h.needLocked()
+		r.Lease = h.neededTTLLocked()
 	}
 	return r
 }
 
-// handleRenewed moves the local deadline of the leases that the watchdog keeps.
+// handleRenewed moves the local deadline of the leases that the watchdog renews.
 func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) {
 	if len(asked.Timeouts) > 0 && asked.Lease < lease {
-		return // there were none
+		return // no lease was renewed by the watchdog when the renewal was sent
 	}
 	h.lock()
 	defer h.unlock()
@@ -627,8 +638,9 @@ func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.
 	h.setAlarmsLocked(h.engine().twoBeats())
 }
 
-// handleMissing marks the hold lost, unless its last lease was just released. It returns false if the hold has another field by now:
-// a renewal on another connection may have arrived after a writer became a reader.
+// handleMissing marks the hold lost, unless its last lease was just released. It returns false if
+// the hold has another field by now: the writer became a reader, and a renewal on another
+// connection arrived after that.
 func (h *hold) handleMissing(asked lua.Renewable) bool {
 	h.lock()
 	wasReleased, same := h.state != held, h.renewalLocked().Field == asked.Field
@@ -639,14 +651,16 @@ func (h *hold) handleMissing(asked lua.Renewable) bool {
 	return wasReleased || same
 }
 
-// watchDeadlines sets the alarms of all leases: they may expire before the next renewal succeeds.
+// watchDeadlines sets the alarms of all leases that the watchdog renews: they may expire before a
+// renewal succeeds.
 func (h *hold) watchDeadlines() {
 	h.lock()
 	defer h.unlock()
 	h.setAlarmsLocked(math.MaxInt64)
 }
 
-// setAlarmsLocked sets the alarms of the leases that the watchdog keeps, if no more than a time is left.
+// setAlarmsLocked sets the alarms of the leases that the watchdog renews and that expire within a
+// duration.
 func (h *hold) setAlarmsLocked(within time.Duration) {
 	for l := h.leases; l != nil; l = l.next {
 		if left := l.leftLocked(); l.watched && left <= within {
@@ -663,6 +677,7 @@ func (h *hold) reportRenewFailed(err error) {
 	if l == nil {
 		return
 	}
-	c.opts.Logger.Warn("reqlock: renewal failed; it is retried until the lease ends", "lock", c.logged(l.name), "owner", h.field, "error", err)
-	notify(c.opts.Observer.RenewFailed, l.caller, func() Event { return l.event(err) })
+	c.opts.Logger.Warn("reqlock: renewal failed; it is retried until the lease ends",
+		"lock", c.logged(l.name), "owner", h.field, "error", err)
+	notify(l.caller, c.opts.Observer.RenewFailed, func() Event { return l.event(err) })
 }

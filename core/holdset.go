@@ -1,15 +1,16 @@
 package core
 
-// A holdSet is the holds of one lock in this process: most often one, or thousands where there are readers. To add, to remove and
-// to find one takes the same time however many there are. The shard's mutex guards it.
+// A holdSet is the set of holds of one lock in this process. Most have one hold; a read lock may
+// have thousands. Adding, removing and finding a hold takes constant time. The shard's mutex guards
+// it.
 type holdSet struct {
-	first     *hold // of a list
+	first     *hold // head of a linked list
 	len       int32
-	exclusive int32           // holds of the write side, and of kinds without sides
-	byOwner   map[owner]*hold // the latest of each owner; nil while there are few
+	exclusive int32           // number of holds that are not read holds
+	byOwner   map[owner]*hold // the latest hold of each owner; nil while there are few
 }
 
-// fewHolds is how many holds are looked through one by one.
+// fewHolds is how many holds a linear search goes through.
 const fewHolds = 8
 
 func (s *holdSet) add(h *hold) {
@@ -35,7 +36,7 @@ func (s *holdSet) add(h *hold) {
 	}
 }
 
-// remove reports whether h was there.
+// remove removes h. It reports whether h was in the set.
 func (s *holdSet) remove(h *hold) bool {
 	switch {
 	case h.prev != nil:
@@ -62,7 +63,7 @@ func (s *holdSet) remove(h *hold) bool {
 	return true
 }
 
-// of returns the hold of an owner that is not over, or nil.
+// of returns the owner's hold that has not ended, or nil.
 func (s *holdSet) of(o owner) *hold {
 	if s.byOwner != nil {
 		if h := s.byOwner[o]; h != nil && !h.over() {

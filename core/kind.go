@@ -8,22 +8,23 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A kind is what sets one kind of lock apart from the others; the engine is the same for all.
+// A kind describes one kind of lock. The engine is the same for all of them.
 type kind struct {
-	name     string
-	rank     int  // of locks of one name, those of a lower rank are acquired first
-	shared   bool // owners of it do not exclude each other
-	queued   bool // Redis keeps the queue, and every waiter asks for itself
-	channel  func(key, field string) string
-	acquire  func(c *engine, t try) lua.Call
-	handOver func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call // to another hold; nil: it is not handed on
+	name    string
+	rank    int  // among locks of one name, a MultiLock acquires lower ranks first
+	shared  bool // several owners may hold it at once
+	queued  bool // Redis keeps the queue, so every waiter tries by itself
+	channel func(key, field string) string
+	acquire func(c *engine, t try) lua.Call
+	// handOver moves the lock to another hold; nil: the kind has no hand-over.
+	handOver func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call
 	update   func(c *engine, g holdCounts, lease time.Duration) lua.Call
 	release  func(c *engine, g holdCounts) lua.Call
-	undo     func(c *engine, g holdCounts) lua.Call // release of a hold of which nothing is to be remembered; nil: the same
+	undo     func(c *engine, g holdCounts) lua.Call // a release that also removes the marker; nil: release
 	renew    func(g holdCounts) lua.Renewable
 	force    func(c *engine, key string, fields []string) lua.Call
-	field    func(owner string) string // in the lock's hash
-	holds    func(field string) bool   // whether a field of the lock's hash is a hold of this kind
+	field    func(owner string) string // of an owner in the lock's hash
+	holds    func(field string) bool   // reports whether a field of the lock's hash is a hold of this kind
 	locked   func(lua.State) bool
 
 	// Of a Once; nil for other kinds.
@@ -31,7 +32,7 @@ type kind struct {
 	record func(c *engine, g holdCounts, r lua.Record) lua.Call
 }
 
-// class is how a waiter for it stands to the others of the name.
+// class returns the class of its waiters.
 func (k *kind) class() waitqueue.Class {
 	switch {
 	case k.shared:
@@ -42,7 +43,7 @@ func (k *kind) class() waitqueue.Class {
 	return waitqueue.Exclusive
 }
 
-// undoing is the call that frees a hold as if it had never been.
+// undoing returns the call that frees a hold and leaves no marker behind.
 func (k *kind) undoing(c *engine, g holdCounts) lua.Call {
 	if k.undo == nil {
 		return k.release(c, g)
@@ -54,16 +55,17 @@ func (k *kind) undoing(c *engine, g holdCounts) lua.Call {
 type try struct {
 	key, field string
 	lease      time.Duration
-	notAfter   int64 // queued kinds: when to queue up at the latest, by the server's clock in ms; 0: not at all
+	notAfter   int64 // queued kinds: last moment to enter the queue, by the server's clock in ms; 0: do not
 }
 
-// A waiter for a fair lock that dies leaves its place in Redis's queue. Each waiter listens on a channel of its own, so whoever
-// asks for the lock while it is free can see that nobody listens for the one whose turn it is. If that is so for absentGrace,
-// it is dropped. A waiter that lives asks more often than that, so it is safe even while it cannot subscribe.
+// A waiter for a fair lock that dies leaves its place in Redis's queue behind. Each waiter listens
+// on its own channel, so an attempt that finds the lock free can see whether the first in the queue
+// still listens. If it has not listened for absentGrace, it is dropped. A live waiter tries more
+// often than that, so it keeps its place even while it cannot subscribe.
 const (
 	absentGrace = 7 * time.Second
-	absentPause = 2 * time.Second // between two looks
-	fairPoll    = 5 * time.Second // between two questions of a waiter, at most
+	absentPause = 2 * time.Second // between two checks of an absent waiter
+	fairPoll    = 5 * time.Second // longest time between two attempts of a waiter
 )
 
 var (
@@ -166,12 +168,12 @@ func ownerField(owner string) string        { return owner }
 func anyField(string) bool                  { return true }
 func anyLocked(s lua.State) bool            { return s.Fields > 0 }
 
-// announce is what a release publishes.
+// announce returns what a release publishes on a channel.
 func (c *engine) announce(channel string) lua.Announcement {
 	return lua.Announcement{Channel: channel, Message: wire.Unlocked, Commands: c.publishMode().publishCommands()}
 }
 
-// Locks of one hash field a hold.
+// Locks with one hash field per hold.
 
 func updateHash(_ *engine, g holdCounts, lease time.Duration) lua.Call {
 	return lua.Update(g.key, g.field, g.total(), lease)
@@ -187,7 +189,7 @@ func forceHash(c *engine, key string, fields []string) lua.Call {
 	return lua.ForceRelease(key, fields, c.announce(wire.LockChannel(key)))
 }
 
-// fair is what scripts of a fair lock are given.
+// fair returns a fair lock for its scripts.
 func (c *engine) fair(key string) *lua.Fair {
 	f := &lua.Fair{
 		Lock:         key,
@@ -202,7 +204,7 @@ func (c *engine) fair(key string) *lua.Fair {
 	return f
 }
 
-// Read/write locks: both sides are one hold.
+// Read/write locks. Both sides of an owner are one hold.
 
 func updateReadWrite(c *engine, g holdCounts, lease time.Duration) lua.Call {
 	h := lua.ReadWriteHold{

@@ -8,54 +8,58 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A Lease is a lock that was acquired, until it is released or lost. Its methods may be called from any goroutine.
+// A Lease is an acquired lock, until it is released or lost. Its methods are safe for concurrent
+// use.
 //
-// The lease ends by itself when its LeaseTime is over, counted from before the command that took it was sent, less a small
-// margin; or, without a LeaseTime, when the watchdog has not been able to renew it for as long as WatchdogTimeout. It
-// also ends when Redis is found not to know it any more. All of that is a loss: Context, Bind and Done tell of it at once.
+// A lease with a LeaseTime expires after it, counted from before the command that acquired the lock
+// was sent, less a small margin. A lease without one expires if the watchdog cannot renew it for
+// WatchdogTimeout. A lease also ends when Redis turns out not to have it any more. In all these
+// cases the lock is lost: Context, Bind and Done report it at once.
 //
-// The lease of a MultiLock or a RedLock stands for those of all its members, which nobody else sees.
+// The lease of a MultiLock or a RedLock stands for the leases of its members, which only it can
+// use.
 type Lease struct {
 	backend backend
 	name    string
-	caller  context.Context // Acquire's
-	fixed   time.Duration   // LeaseTime; 0: the watchdog's
+	caller  context.Context // of Acquire
+	fixed   time.Duration   // LeaseTime; 0: the watchdog renews it
 
 	// Guarded by the backend's mutex.
 	err       error
 	listeners *listeners
 }
 
-// A backend is what a Lease stands for: a level of a hold, or a set of other leases.
+// A backend is what a Lease delegates to: a level of a hold, or a set of other leases.
 type backend interface {
 	mutex() *sync.Mutex
-	// leftLocked is the time until the lease ends unless it is prolonged.
+	// leftLocked returns the time until the lease ends unless it is prolonged.
 	leftLocked() time.Duration
-	// expire ends the lease if its time is over.
+	// expire ends the lease if its deadline has passed.
 	expire()
-	// detachLocked begins a release; giveBack follows. r is the record to be left; nil: none.
+	// detachLocked begins a release; giveBack follows. r is the record to store; nil: none.
 	detachLocked(r *lua.Record)
-	// giveBack tells Redis of the release.
+	// giveBack sends the release to Redis.
 	giveBack(ctx context.Context) error
 	extend(ctx context.Context, d time.Duration) error
-	// renewedLocked reports whether the watchdog keeps the lease.
+	// renewedLocked reports whether the watchdog renews the lease.
 	renewedLocked() bool
 	stopRenewalLocked()
-	// background runs f on a goroutine that Client.Close waits for; where that is over, on the caller's.
+	// background runs f on a goroutine that Client.Close waits for. If Close has already waited for
+	// them, it runs f on the caller's goroutine.
 	background(f func())
 
 	holder() owner
 	token() uint64 // 0: none
-	shown() bool   // errors may hold the name
+	shown() bool   // errors may include the name
 }
 
-// listeners hear of the end of a lease. They are made on demand.
+// listeners are notified when a lease ends. They are made on demand.
 type listeners struct {
 	ctx    context.Context // Lease.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	bound  []*boundContext             // those that were asked for their end
-	set    func(l *Lease, cause error) // that the lease is a member of
+	bound  []*boundContext             // contexts of Bind whose Done or Err was called
+	set    func(l *Lease, cause error) // of the set that the lease is a member of
 }
 
 func (l *Lease) lock()   { l.backend.mutex().Lock() }
@@ -63,12 +67,14 @@ func (l *Lease) unlock() { l.backend.mutex().Unlock() }
 
 func (l *Lease) label() label { return label{l.name, l.backend.shown()} }
 
-// Name is the name of the lock, as it was given to the client; of a MultiLock or a RedLock it is what their Name says.
+// Name returns the name of the lock as it was given to the client. For a MultiLock or a RedLock it
+// returns the name of that.
 func (l *Lease) Name() string { return l.name }
 
-// Context is Acquire's context with the lease's owner. It ends when that one does, when the lease is lost (cause ErrLockLost),
-// when it is released (ErrReleased), and when the client is closed in the meantime (ErrClosed). Where it is asked for only
-// after that, it has ended, with the same cause.
+// Context returns Acquire's context with the lease's owner. It ends when Acquire's context ends,
+// when the lease is lost (cause ErrLockLost), when it is released (ErrReleased), and when the
+// client is closed before that (ErrClosed). Called after the lease has ended, it returns a context
+// that has ended with the same cause.
 func (l *Lease) Context() context.Context {
 	l.lock()
 	ctx, err := l.contextLocked(), l.err
@@ -78,14 +84,14 @@ func (l *Lease) Context() context.Context {
 	}
 	parent := l.caller
 	if err != nil {
-		parent = context.WithoutCancel(parent) // which may have ended since then, and is not the cause
+		parent = context.WithoutCancel(parent) // it may have ended since, but the cause is err
 	}
-	// This is done without the mutex: the caller's context may be code of its own. Nobody knows the new one before it is adopted.
+	// The mutex is not held here, because the caller's context may run the caller's code.
 	ctx, cancel := context.WithCancelCause(withOwner(parent, l.backend.holder()))
 	return l.adopt(ctx, cancel)
 }
 
-// contextLocked is the lease's context, or nil if nobody has asked for it.
+// contextLocked returns the lease's context, or nil if it has not been made.
 func (l *Lease) contextLocked() context.Context {
 	if l.listeners == nil {
 		return nil
@@ -93,7 +99,8 @@ func (l *Lease) contextLocked() context.Context {
 	return l.listeners.ctx
 }
 
-// adopt makes a new context the lease's, unless it has one by now, and returns the lease's.
+// adopt makes ctx the lease's context unless the lease has one by now. It returns the lease's
+// context.
 func (l *Lease) adopt(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
 	l.lock()
 	a, err := l.listenedLocked(), l.err
@@ -109,7 +116,7 @@ func (l *Lease) adopt(ctx context.Context, cancel context.CancelCauseFunc) conte
 	return ctx
 }
 
-// listenedLocked returns the lease's listeners, and makes them on demand.
+// listenedLocked returns the lease's listeners. It makes them on demand.
 func (l *Lease) listenedLocked() *listeners {
 	if l.listeners == nil {
 		l.listeners = new(listeners)
@@ -117,21 +124,23 @@ func (l *Lease) listenedLocked() *listeners {
 	return l.listeners
 }
 
-// Bind returns ctx with the lease's owner, so that it re-enters the lock, ending when the lease is lost (cause ErrLockLost,
-// or ErrClosed). It does not end on release. Call the function when done with it.
+// Bind returns ctx with the lease's owner, so that code using it re-enters the lock. It ends when
+// ctx ends, or when the lease is lost (cause ErrLockLost or ErrClosed). It does not end on release.
+// Call the function when done with the context.
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	c := &boundContext{Context: ctx, lease: l, id: identity{owner: l.backend.holder()}}
 	return c, c.free
 }
 
-// Token is the fencing token of a lease of a FencedLock: greater than that of every hold of the lock before it, in any process.
-// Re-entries share their hold's. ok is false for other locks, and for several. Redisson: lockAndGetToken.
+// Token returns the fencing token of a lease of a FencedLock. It is greater than the token of every
+// earlier hold of the lock, in any process. Re-entries share the token of their hold. ok is false
+// for all other locks. Redisson: lockAndGetToken.
 func (l *Lease) Token() (token uint64, ok bool) {
 	token = l.backend.token()
 	return token, token > 0
 }
 
-// Done is closed when the lease is released or lost.
+// Done returns a channel that is closed when the lease is released or lost.
 func (l *Lease) Done() <-chan struct{} {
 	l.lock()
 	defer l.unlock()
@@ -151,8 +160,8 @@ var closedChannel = func() chan struct{} {
 	return c
 }()
 
-// Err is nil while the lease is held, and then ErrLockLost, ErrReleased or ErrClosed. It looks at the clock, and is right
-// also when the process, or the machine, has been stopped for a while.
+// Err returns nil while the lease is held, then ErrLockLost, ErrReleased or ErrClosed. It compares
+// the clock with the deadline, so it is right even after the process or the machine was suspended.
 func (l *Lease) Err() error {
 	l.lock()
 	err, over := l.err, l.backend.leftLocked() <= 0
@@ -166,8 +175,9 @@ func (l *Lease) Err() error {
 	return err
 }
 
-// Remaining is how long the lease is good for if nothing prolongs it: by this process's clocks, less a margin, so that it is
-// over here before it is over in Redis. 0 when it is over.
+// Remaining returns how long the lease lasts if nothing prolongs it, by this process's clocks and
+// less a margin: the lease ends here before it expires in Redis. It returns 0 if the lease has
+// ended.
 func (l *Lease) Remaining() time.Duration {
 	if l.Err() != nil {
 		return 0
@@ -177,15 +187,20 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, l.backend.leftLocked())
 }
 
-// Release gives the lock back: one level of it, if it was entered again. It returns nil when Redis has confirmed it;
-// ErrLockLost when the lock had been lost; ErrReleased when it was released before; another error when Redis could not be
-// told. While Redis is not reached, or only a server that is no master, Release tries again until CommandTimeout is over. After
-// that the last level is released in the background, for as long as the lease would have lasted; what Redis counts of the levels
-// before it is put right by the next change. The lease is over in any case. That ctx has ended does not stop a Release; it is
-// bounded by CommandTimeout, and by as much again where another call is just changing the lock for the same owner. Redisson: unlock.
+// Release releases the lock. If the owner has entered the lock several times, it releases one
+// level. It returns nil when Redis has confirmed the release, ErrLockLost if the lock was lost
+// before, ErrReleased if the lease was released before, and another error if Redis could not
+// confirm. The lease has ended in any case.
+//
+// Release retries until CommandTimeout while Redis cannot be reached, or only as a replica. After
+// that, the release of the last level is retried in the background for as long as the lease would
+// have lasted. The count of the levels before it is corrected by the next change.
+//
+// Release does not stop when ctx ends. It takes up to CommandTimeout, and up to twice that if
+// another call for the same owner is changing the lock. Redisson: unlock.
 func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) }
 
-// release is Release, with a record or without.
+// release is Release, with a record unless r is nil.
 func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	l.lock()
 	if l.err == nil && l.backend.leftLocked() <= 0 {
@@ -199,7 +214,7 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	}
 	l.err = ErrReleased
 	l.backend.detachLocked(r)
-	heard := l.listeners != nil // who asks from now on has the answer at once
+	heard := l.listeners != nil // a listener added later sees the error at once
 	l.unlock()
 
 	if heard {
@@ -208,12 +223,14 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 	return l.backend.giveBack(ctx)
 }
 
-// Extend has the lease last for d from now, unless it lasts longer already. A lease that the watchdog keeps needs no
-// extension: ErrInvalidOptions, as for a d below 1ms. ErrLockLost, ErrReleased: it was too late. While Redis is not reached, Extend
-// tries again as Release does, unless ctx ends. Redisson: expire.
+// Extend makes the lease last for d from now, unless it already lasts longer. It fails with
+// ErrInvalidOptions if d is below 1ms, or if the watchdog renews the lease: that needs no
+// extension. It fails with ErrLockLost or ErrReleased if the lease has ended. While Redis cannot be
+// reached, Extend retries as Release does, unless ctx ends. Redisson: expire.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease {
-		return opErr("extend", l.label(), invalid(ErrInvalidOptions, "cannot extend by %s; use at least %s", d, minLease))
+		err := invalid(ErrInvalidOptions, "cannot extend by %s; use at least %s", d, minLease)
+		return opErr("extend", l.label(), err)
 	}
 	if err := l.Err(); err != nil {
 		return opErr("extend", l.label(), err)
@@ -222,13 +239,15 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	watched := l.backend.renewedLocked()
 	l.unlock()
 	if watched {
-		return opErr("extend", l.label(), invalid(ErrInvalidOptions, "the watchdog keeps this lease; acquire with a LeaseTime to extend it by hand"))
+		return opErr("extend", l.label(), invalid(ErrInvalidOptions,
+			"the watchdog renews this lease; acquire with a LeaseTime to use Extend"))
 	}
 	return l.backend.extend(ctx, d.Truncate(time.Millisecond))
 }
 
-// StopRenewal has the watchdog keep the lease no longer: it ends when what it has left is over, unless it is released
-// or extended before. On a lease that the watchdog does not keep it does nothing.
+// StopRenewal stops the renewal of the lease by the watchdog. The lease then expires when its
+// remaining time is over, unless it is released or extended before that. StopRenewal has no effect
+// on a lease that the watchdog does not renew.
 func (l *Lease) StopRenewal() {
 	l.lock()
 	defer l.unlock()
@@ -237,14 +256,15 @@ func (l *Lease) StopRenewal() {
 	}
 }
 
-// endContexts ends all that listens to the lease. It is called once, by the function that set err.
+// endContexts ends the contexts and channels of the lease. The function that set err calls it,
+// once.
 func (l *Lease) endContexts(cause error) {
 	l.lock()
 	if l.listeners == nil {
 		l.unlock()
 		return
 	}
-	a := *l.listeners // from now on nothing is added but a context, which is adopted as one that has ended
+	a := *l.listeners // from now on only a context can be added, and adopt ends it
 	l.listeners.bound = nil
 	l.unlock()
 	if a.cancel != nil {
@@ -268,7 +288,7 @@ func (l *Lease) abandon() {
 	l.backend.background(func() { _ = l.Release(context.Background()) })
 }
 
-// remaining is Remaining of a lease that may be over, without a look at whether it is.
+// remaining is Remaining without ending a lease whose deadline has passed.
 func (l *Lease) remaining() time.Duration {
 	l.lock()
 	defer l.unlock()
@@ -278,7 +298,7 @@ func (l *Lease) remaining() time.Duration {
 	return max(0, l.backend.leftLocked())
 }
 
-// lossLocked is why the lease was lost; nil: it was not.
+// lossLocked returns why the lease was lost; nil: it was not.
 func (l *Lease) lossLocked() error {
 	if l.err == ErrReleased {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
-// A level is a Lease of one lock: one entry of its owner. The hold count is the number of its levels.
+// A level is the Lease of one entry into a lock. The hold count is the number of levels.
 type level struct {
 	Lease
 	hold     *hold
@@ -18,20 +18,20 @@ type level struct {
 	acquired clock.Moment
 
 	// Guarded by the shard's mutex.
-	deadline clock.Instant // where the watchdog does not keep it
+	deadline clock.Instant // of a lease that the watchdog does not renew; see hold.renewed
 	alarm    schedule.Entry[alarm]
-	next     *level // of the hold
-	watched  bool   // the watchdog keeps it
+	next     *level // in hold.leases
+	watched  bool   // the watchdog renews it
 	alarmed  bool   // the alarm may be set
 }
 
-// init makes l a lease of h, which is not among its leases yet.
+// init makes l a lease of h. The caller adds it to the leases of h later.
 func (l *level) init(h *hold, r *request, acquired clock.Moment) {
 	l.Lease = Lease{backend: l, name: r.name, caller: r.ctx, fixed: r.fixed}
 	l.hold, l.kind, l.acquired, l.watched = h, r.kind, acquired, r.fixed == 0
 }
 
-// newLevel is init for a re-entry.
+// newLevel returns a new level, for a re-entry.
 func (h *hold) newLevel(r *request, acquired clock.Moment) *level {
 	l := new(level)
 	l.init(h, r, acquired)
@@ -43,10 +43,10 @@ func (l *level) holder() owner      { return l.hold.owner }
 func (l *level) token() uint64      { return l.hold.token }
 func (l *level) shown() bool        { return l.hold.engine().opts.LogNames }
 
-// duration is the lease as Redis is told.
+// duration returns the lease that is sent to Redis.
 func (l *level) duration() time.Duration { return l.hold.engine().leaseTime(l.fixed) }
 
-// leftLocked is the time to the local deadline.
+// leftLocked returns the time left until the local deadline.
 func (l *level) leftLocked() time.Duration { return l.leftAtLocked(l.hold.engine().clock()) }
 
 func (l *level) leftAtLocked(at clock.Instant) time.Duration {
@@ -56,34 +56,37 @@ func (l *level) leftAtLocked(at clock.Instant) time.Duration {
 	return at.Until(l.deadline)
 }
 
-// beatsLocked reports whether the lease needs the watchdog. One without a LeaseTime does; and so does a reader's that lasts for longer
-// than a beat: Redisson sets the time to live that all readers share to its own whenever it renews a reader of its own.
-func (l *level) beatsLocked(at clock.Instant) bool {
+// needsRenewalLocked reports whether the lease needs the watchdog. A lease without a LeaseTime
+// does. So does a read lease with more than a renewal interval left: all readers share one TTL, and
+// each renewal by Redisson sets it to Redisson's own value.
+func (l *level) needsRenewalLocked(at clock.Instant) bool {
 	return l.watched || l.kind.shared && l.leftAtLocked(at) > l.hold.engine().beat()
 }
 
-// setAlarmLocked has the lease looked at when its time is over. Most leases never need that: one that the watchdog keeps is renewed
-// within a third of WatchdogTimeout, that renewal has ended within another, and then there is another look.
+// setAlarmLocked sets the alarm to when the lease expires, unless the watchdog will look at the
+// lease before that. It starts a renewal within a third of WatchdogTimeout and learns the result
+// within another.
 func (l *level) setAlarmLocked(at clock.Instant) {
 	if left := l.leftAtLocked(at); !l.watched || left <= l.hold.engine().twoBeats() {
 		l.ringInLocked(left)
 	}
 }
 
-// ringInLocked sets the alarm.
+// ringInLocked sets the alarm to ring after d.
 func (l *level) ringInLocked(d time.Duration) {
 	l.alarmed = true
 	l.hold.engine().alarms.Set(&l.alarm, l, d)
 }
 
-// stopAlarmLocked is for a lease that has ended.
+// stopAlarmLocked cancels the alarm of a lease that has ended.
 func (l *level) stopAlarmLocked() {
 	if l.alarmed {
 		l.hold.engine().alarms.Cancel(&l.alarm)
 	}
 }
 
-// ring ends the lease if its time is over. Most often it is not: the lease was prolonged since its alarm was set.
+// ring expires the lease if its deadline has passed. Usually the lease was prolonged since the
+// alarm was set.
 func (l *level) ring() {
 	l.lock()
 	at := l.hold.engine().clock()
@@ -97,9 +100,9 @@ func (l *level) ring() {
 	}
 }
 
-// expire ends the lease if its time is over, and sets the alarm again if it was prolonged.
+// expire ends the lease if its deadline has passed. Otherwise it sets the alarm again.
 func (l *level) expire() {
-	ended, lost := l.expireLocking()
+	ended, lost := l.endIfExpired()
 	lost.finish()
 	if !ended {
 		return
@@ -114,8 +117,9 @@ func (l *level) expire() {
 	})
 }
 
-// expireLocking decides that. The last lease takes its hold along. ended: it was another one.
-func (l *level) expireLocking() (ended bool, _ loss) {
+// endIfExpired ends the lease if its deadline has passed. With its last lease the hold is lost,
+// which is the loss. Otherwise ended reports whether this lease alone has ended.
+func (l *level) endIfExpired() (ended bool, _ loss) {
 	l.lock()
 	defer l.unlock()
 	if l.err != nil {
@@ -144,9 +148,10 @@ func (l *level) giveBack(ctx context.Context) error {
 	err := l.hold.release(l)
 	c := l.hold.engine()
 	if err != nil && err != ErrLockLost {
-		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, another with the next change", "lock", c.logged(l.name), "owner", l.hold.field, "error", err)
+		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, others are corrected by the next change",
+			"lock", c.logged(l.name), "owner", l.hold.field, "error", err)
 	}
-	notify(c.opts.Observer.Released, ctx, func() Event { return l.event(err) })
+	notify(ctx, c.opts.Observer.Released, func() Event { return l.event(err) })
 	if err != nil {
 		return opErr("release", l.label(), err)
 	}
@@ -181,7 +186,7 @@ func (l *level) background(f func()) {
 	}
 }
 
-// disown gives back a lease that its caller did not get, because it had left.
+// disown releases a lease whose caller has left before Acquire returned it.
 func (l *level) disown() {
 	l.background(func() {
 		l.lock()
@@ -193,15 +198,16 @@ func (l *level) disown() {
 		l.detachLocked(nil)
 		l.unlock()
 		l.endContexts(ErrReleased)
-		_ = l.hold.release(l) // what fails is cleaned up
+		_ = l.hold.release(l) // the cleaner retries it
 	})
 }
 
-// reportLoss tells log and observer.
+// reportLoss logs the loss and calls the Observer.
 func (l *level) reportLoss(cause error) {
 	c := l.hold.engine()
-	c.opts.Logger.Warn("reqlock: lock lost while it was held", "lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
-	notify(c.opts.Observer.Lost, l.caller, func() Event { return l.event(cause) })
+	c.opts.Logger.Warn("reqlock: lock lost while it was held",
+		"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
+	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })
 }
 
 func (l *level) event(err error) Event {

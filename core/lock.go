@@ -10,13 +10,14 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A Locker is anything that can be acquired: a lock, or several of them as one.
+// A Locker is a lock, or several locks that are acquired as one.
 type Locker interface {
 	Name() string
 	Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error)
 }
 
-// A Lock is a reentrant lock with a name. It holds no state of its own: all Locks of one client and name are one lock.
+// A Lock is a reentrant lock with a name. It has no state of its own: all Locks of one client, kind
+// and name are the same lock.
 type Lock struct {
 	c    *Client
 	kind *kind
@@ -25,49 +26,60 @@ type Lock struct {
 	err  error // why the name cannot work
 }
 
-// Lock returns the reentrant lock of a name. The name is not empty and no longer than 64 KiB; what else is in it is yours,
-// except for braces in a cluster: there they must make a hash tag, as in {order}:42, or be left out. See also
-// Options.NameMapper. A name stands for one kind of lock. Redis tells a read/write lock from the other kinds, and asking for the
-// wrong one is ErrWrongKind while it is held. The others exclude each other, but may not hear of each other's releases.
+// Lock returns the reentrant lock of a name. The name must not be empty or longer than 64 KiB.
+// Otherwise it may contain anything, except that in a cluster any braces must form a hash tag, as
+// in {order}:42. See also Options.NameMapper.
 //
-// A lease of the lock is told of its loss, if another program takes the lock away: with its next renewal, or, with a LeaseTime, when
-// it is next used or its time is over. Redisson: getLock.
+// Use each name for one kind of lock only. While a read/write lock is held, acquiring another kind
+// of lock with its name returns ErrWrongKind, and vice versa. The other kinds exclude each other,
+// but waiters may miss the releases of another kind.
+//
+// If another program takes the lock away, the holder loses its lease at the next renewal. A lease
+// with a LeaseTime is not renewed: it is lost when it is next used, or when it expires. Redisson:
+// getLock.
 func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 
-// FairLock returns the lock of a name that is granted in the order in which it was asked for, by all processes together. Each waiter
-// stands in a queue in Redis. One that dies is passed over within 15s of the lock being free: when it is its turn, others see that
-// nothing listens on its channel. In a cluster only sharded channels show that. With others it is passed over after
-// Options.FairWaitTimeout, counted from the end of the lease that the holder had when it queued up, and as much again for each waiter
+// FairLock returns the lock of a name that is granted in order of arrival, across all processes.
+// The waiters queue up in Redis.
+//
+// A dead waiter is skipped within 15s of the lock being free: when it is its turn, other waiters
+// see that no client listens on its channel. In a cluster only sharded channels show that. With
+// plain ones, a dead waiter is skipped after Options.FairWaitTimeout, counted from the end of the
+// lease that the holder had when the waiter queued up, plus the same time again for each waiter
 // before it. Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
 
-// FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. What the lock protects remembers
-// the greatest token it has seen, and refuses smaller ones: then a holder that lost the lock without noticing can do no
-// harm. The counter, redisson_lock_token:{name}, stays in Redis for ever. Where a replica that has not heard of the latest tokens
-// takes over, they are given again: see Options.ReplicaAcks. After a loss of all data it begins at 1, unless it is set to more
-// than was ever given, such as the nanoseconds of a clock. Redisson: getFencedLock.
+// FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. The
+// resource that the lock protects must remember the greatest token it has seen and reject smaller
+// ones. A holder that lost the lock without noticing can then do no harm.
+//
+// The counter of tokens, redisson_lock_token:{name}, stays in Redis forever. After a failover to a
+// replica that lacks the latest tokens, they are issued again; see Options.ReplicaAcks. If Redis
+// loses all data, the counter restarts at 1, unless you set it to more than any token issued so
+// far, such as the current time in nanoseconds. Redisson: getFencedLock.
 func (c *Client) FencedLock(name string) *Lock { return c.newLock(fencedLock, name) }
 
-// A ReadWriteLock is held by one writer, or else by any number of readers.
+// A ReadWriteLock is held by one writer or by any number of readers.
 type ReadWriteLock struct{ read, write *Lock }
 
-// ReadWriteLock returns the read/write lock of a name. A holder of the write side may enter the read
-// side, and keeps that when it releases the write side; the other way round is ErrUpgrade. Readers and
-// writers of one process take turns as they come.
+// ReadWriteLock returns the read/write lock of a name. The holder of the write side may also
+// acquire the read side, and keeps it after releasing the write side. The reverse returns
+// ErrUpgrade. Readers and writers of one process are served in order of arrival.
 //
-// All readers of a name share one time to live in Redis, and Redisson sets it to what its own readers
-// need. Clients set it back every third of WatchdogTimeout. Beside Redisson, its lockWatchdogTimeout
-// and the leases of its readers must therefore be longer than a third of our WatchdogTimeout plus a
-// round trip to Redis, or a writer may get in beside a reader. Clients of this package never shorten
-// that time, so their WatchdogTimeouts may differ. Redisson: getReadWriteLock.
+// All readers of a name share one TTL in Redis. Redisson sets it to what its own readers need, and
+// clients of this package restore it every third of WatchdogTimeout. If you share read locks with
+// Redisson, its lockWatchdogTimeout and the leases of its readers must therefore be longer than a
+// third of our WatchdogTimeout plus a round trip to Redis. Otherwise a writer may get the lock
+// while a reader holds it. Clients of this package never shorten the TTL, so their WatchdogTimeouts
+// may differ. Redisson: getReadWriteLock.
 func (c *Client) ReadWriteLock(name string) *ReadWriteLock {
 	return &ReadWriteLock{read: c.newLock(readLock, name), write: c.newLock(writeLock, name)}
 }
 
-// Read is the side that readers share. Redisson: readLock.
+// Read returns the side that readers share. Redisson: readLock.
 func (l *ReadWriteLock) Read() *Lock { return l.read }
 
-// Write is the side of the writer. Redisson: writeLock.
+// Write returns the side of the writer. Redisson: writeLock.
 func (l *ReadWriteLock) Write() *Lock { return l.write }
 
 func (c *Client) newLock(k *kind, name string) *Lock {
@@ -79,28 +91,30 @@ func (c *Client) newLock(k *kind, name string) *Lock {
 	case name == "":
 		l.err = invalid(ErrInvalidName, "it is empty")
 	case l.key == "":
-		l.err = invalid(ErrInvalidName, "Options.NameMapper has made it empty")
+		l.err = invalid(ErrInvalidName, "Options.NameMapper returned an empty key")
 	case len(l.key) > maxNameLen:
-		l.err = invalid(ErrInvalidName, "it has %d bytes, at most %d are taken; use a hash of it", len(l.key), maxNameLen)
+		l.err = invalid(ErrInvalidName, "it has %d bytes, the limit is %d; use a hash of it", len(l.key), maxNameLen)
 	default:
 		l.err = c.checkSlot(l.key)
 	}
 	return l
 }
 
-// Name is the name that was given to the client.
+// Name returns the name that was given to the client.
 func (l *Lock) Name() string { return l.name }
 
 func (l *Lock) label() label { return l.c.label(l.name) }
 
-// Acquire takes the lock, or enters it again if the owner in ctx holds it. When somebody else holds it for longer than
-// WaitTime, the error is a *NotAcquiredError; when ctx ends first, it matches ctx's error; see the errors of this package
-// for the others. A caller whose ctx has ended is never left with the lock. Redisson: lock, tryLock.
+// Acquire acquires the lock, or re-enters it if the owner in ctx holds it. If another owner holds
+// it for longer than WaitTime, Acquire returns a *NotAcquiredError. If ctx ends first, the error
+// matches ctx's error. See the errors of this package for the others. If ctx has ended, Acquire
+// never returns a lease. Redisson: lock, tryLock.
 func (l *Lock) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
 	return l.c.acquire(ctx, l, opts)
 }
 
-// IsLocked reports whether anybody holds the lock, or this side of it. Redisson: is.
+// IsLocked reports whether any owner holds the lock, or this side of a read/write lock. Redisson:
+// isLocked.
 func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
 	state, err := l.inspect(ctx, "")
 	return l.kind.locked(state), err
@@ -112,8 +126,8 @@ func (l *Lock) IsHeld(ctx context.Context) (bool, error) {
 	return n > 0, err
 }
 
-// HoldCount is how often the owner in ctx has entered the lock, as Redis has it; 0 where it does not hold it.
-// Redisson: getHoldCount.
+// HoldCount returns how many levels of the lock the owner in ctx holds, as counted in Redis, or 0
+// if it does not hold the lock. Redisson: getHoldCount.
 func (l *Lock) HoldCount(ctx context.Context) (int, error) {
 	field := l.field(ctx)
 	if field == "" && l.err == nil {
@@ -123,14 +137,15 @@ func (l *Lock) HoldCount(ctx context.Context) (int, error) {
 	return state.Count, err
 }
 
-// RemainingTTL is what is left until the lock ends by itself unless it is renewed; 0: nobody holds it; negative: it has no
-// end, which no lock of reqlock or Redisson has. Redisson: remainTimeToLive.
+// RemainingTTL returns the time until the lock expires if it is not renewed. 0: the lock is not
+// held. Negative: it never expires, which is true of no lock of reqlock or Redisson. Redisson:
+// remainTimeToLive.
 func (l *Lock) RemainingTTL(ctx context.Context) (time.Duration, error) {
 	state, err := l.inspect(ctx, "")
 	return state.TTL, err
 }
 
-// field is the wire owner of the hold that the owner in ctx has, or empty.
+// field returns the wire owner of the hold of the owner in ctx, or "" if there is none.
 func (l *Lock) field(ctx context.Context) string {
 	o := ownerFrom(ctx)
 	if o == 0 {
@@ -145,7 +160,7 @@ func (l *Lock) field(ctx context.Context) string {
 }
 
 func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
-	answer, err := l.ask(ctx, lua.Inspect(l.key, field))
+	answer, err := l.run(ctx, lua.Inspect(l.key, field))
 	if err == nil {
 		var state lua.State
 		if state, err = lua.ReadInspect(answer); err == nil {
@@ -155,20 +170,24 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 	return lua.State{}, opErr("inspect", l.label(), err)
 }
 
-// ForceUnlock frees the lock, no matter who holds it, and reports whether it was held. Holders in this client are told first
-// (ErrLockLost), also those whose Acquire has not returned yet. Holders elsewhere find out with their next renewal. A lease with a
-// LeaseTime is not renewed: elsewhere, it finds out when it is entered again, extended or released, or else when its time is over;
-// the same goes for a lease here when another program, or a JVM, frees its lock by force. Until then two may believe to hold the
-// lock. A lock that is taken in the meantime stays taken. Of a read/write lock, ForceUnlock frees all readers, or the writer with
-// what it has of the read side; not those of the other side. Redisson: forceUnlock.
+// ForceUnlock frees the lock, whichever owner holds it, and reports whether it was held. Leases of
+// this client end first, with ErrLockLost, including those that Acquire has not returned yet.
+// Holders in other clients lose the lock at their next renewal. A lease there with a LeaseTime is
+// not renewed: it is lost when it is re-entered, extended or released, or when it expires. The same
+// applies to the leases of this client if another program frees their lock. Until then two owners
+// may both believe that they hold the lock.
+//
+// ForceUnlock does not free a lock that another owner acquires meanwhile. On the read side of a
+// read/write lock it frees all readers, but not a writer. On the write side it frees the writer and
+// the read levels that the writer holds. Redisson: forceUnlock.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	fields, err := l.holders(ctx)
 	if err == nil && len(fields) > 0 {
 		l.lose(fields)
 		call := l.kind.force(l.c.engine, l.key, l.bothSides(fields))
 		var answer any
-		if answer, err = l.ask(ctx, call); err == nil {
-			_, err = call.ReadFlag(answer) // 0: they have released it since, or this is the echo of a try whose reply was lost
+		if answer, err = l.run(ctx, call); err == nil {
+			_, err = call.ReadFlag(answer) // 0: released meanwhile, or freed by an earlier try whose reply was lost
 		}
 	}
 	if err != nil {
@@ -178,20 +197,20 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	return len(fields) > 0, nil
 }
 
-// holders are the fields in Redis of those who hold the lock, or this side of it.
+// holders returns the fields of all holders of the lock, or of this side of it, in Redis.
 func (l *Lock) holders(ctx context.Context) ([]string, error) {
-	answer, err := l.ask(ctx, lua.Holders(l.key))
+	answer, err := l.run(ctx, lua.Holders(l.key))
 	if err != nil {
 		return nil, err
 	}
 	fields, err := lua.ReadHolders(answer)
 	if l.kind.shared && slices.ContainsFunc(fields, wire.IsWriteField) {
-		return nil, err // the readers are a writer
+		return nil, err // the read levels belong to a writer
 	}
 	return slices.DeleteFunc(fields, func(f string) bool { return !l.kind.holds(f) }), err
 }
 
-// bothSides adds the read side of writers: a writer that loses the lock loses both.
+// bothSides adds the fields of the read side of writers, because a writer loses both sides.
 func (l *Lock) bothSides(fields []string) []string {
 	if l.kind != writeLock {
 		return fields
@@ -202,8 +221,8 @@ func (l *Lock) bothSides(fields []string) []string {
 	return fields
 }
 
-// lose ends the holds of this client that have these fields, and the grants of them that are on
-// their way: Redis has executed an acquire or a hand-over, and its reply has not been read.
+// lose ends the holds of this client that have these fields, including those that Redis has granted
+// but whose reply has not been read yet.
 func (l *Lock) lose(fields []string) {
 	e := l.c.names.lock(l.key)
 	taken := e.forceLocked(func(field string) bool { return slices.Contains(fields, l.kind.field(field)) })
@@ -213,16 +232,16 @@ func (l *Lock) lose(fields []string) {
 	}
 }
 
-func (l *Lock) ask(ctx context.Context, call lua.Call) (any, error) {
+func (l *Lock) run(ctx context.Context, call lua.Call) (any, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	return l.c.ask(ctx, call)
+	return l.c.run(ctx, call)
 }
 
-// Do acquires a lock, calls fn with the context of the lease, and releases the lock, also when fn panics. The error is
-// Acquire's; or else fn's, joined with that of the release: a lock that was lost on the way is ErrLockLost, even if fn
-// did not notice.
+// Do acquires a lock, calls fn with the context of the lease, and releases the lock, even if fn
+// panics. It returns Acquire's error, or else fn's error joined with Release's. If the lock was
+// lost, that is ErrLockLost, even if fn did not notice.
 func Do(ctx context.Context, l Locker, opts AcquireOptions, fn func(context.Context) error) (err error) {
 	lease, err := l.Acquire(ctx, opts)
 	if err != nil {

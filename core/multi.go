@@ -11,22 +11,27 @@ import (
 	"time"
 )
 
-// MultiLock returns several locks as one: all of them are acquired, or none. They may be of different kinds and of different
-// clients, on different servers; a lock that is named twice counts as entered twice. Redisson: getMultiLock.
+// MultiLock returns several locks as one: Acquire takes all of them or none. They may be of
+// different kinds, clients and servers. A lock that is named twice is entered twice. Redisson:
+// getMultiLock.
 //
-// All processes take them in the order of their names, whatever the order here, so that two MultiLocks never wait for each
-// other; the write lock of a name comes before its read lock. Without waiting, and as a first try with, all are asked at once.
-// Where one is refused and there is WaitTime, they are taken one after another. A caller that holds some of them waits for the
-// next at most as many times 1.5s as there are locks; then it gives back what it has, pauses for a moment and starts over.
+// All processes take the locks in the order of their names, whatever the order here, so that two
+// MultiLocks cannot deadlock. The write lock of a name comes before its read lock. The first
+// attempt tries all locks at once, without waiting. If one is refused and WaitTime is set, the next
+// attempts take one lock after another. A caller that holds some of the locks waits for the next
+// one for up to 1.5s times the number of locks. Then it releases what it has, pauses for a random
+// time and starts over.
 //
-// Locks of one name on several servers are taken in the order of the servers' addresses, as the Redis clients have them, if the
-// clients have any. Processes may know a server by different addresses and disagree, and each may then hold what the other waits
-// for. So a caller that holds one of these locks waits for the next for a short random time only: up to 20 ms at first, and up to
-// 320 ms in the end. One of them gives way in time.
+// Locks of one name on several servers are taken in the order of the servers' addresses, as
+// configured in the Redis clients, if these have one. Processes may use different addresses for a
+// server and so disagree on the order. Each may then hold what the other waits for. So a caller
+// that holds one of these locks waits for the next for a short random time only: up to 20 ms at
+// first, and up to 320 ms after more attempts. One of the callers soon gives way.
 //
-// The lease stands for all of them: it ends when the first of them does, and if one is lost, the rest is released.
-// LeaseTime is given to each. Release tries each, and joins the errors. Acquire fails with the error of the lock that could not be had,
-// a *NotAcquiredError with its name among them. Observers and Stats know the members, not the whole.
+// The lease stands for all members. It ends when the first of them ends. If one is lost, the others
+// are released. Each member gets LeaseTime. Release releases every member and joins the errors.
+// Acquire fails with the error of the member that it did not get, such as a *NotAcquiredError with
+// its name. Observers and Stats see the members only.
 func MultiLock(locks ...Locker) Locker {
 	m := &multi{err: checkMembers("core.MultiLock", locks)}
 	if m.err == nil {
@@ -44,19 +49,24 @@ func MultiLock(locks ...Locker) Locker {
 		}
 	}
 	slices.SortStableFunc(m.locks, func(a, b Locker) int {
-		return cmp.Or(cmp.Compare(keyOf(a), keyOf(b)), cmp.Compare(addressOf(a), addressOf(b)), cmp.Compare(rank(a), rank(b)))
+		return cmp.Or(
+			cmp.Compare(keyOf(a), keyOf(b)),
+			cmp.Compare(addressOf(a), addressOf(b)),
+			cmp.Compare(rank(a), rank(b)),
+		)
 	})
 	m.whole = joinLabels("multi", m.locks)
 	return m
 }
 
 type multi struct {
-	locks []Locker // in the order in which they are taken
-	whole label
-	err   error // why it cannot work
+	locks []Locker // in the order of acquisition
+	whole label    // of all locks together
+	err   error    // why it can never work
 }
 
-// keyOf is what all processes call a lock; its name may have been mapped to that.
+// keyOf returns what all processes call a lock: its key, to which the client may have mapped its
+// name.
 func keyOf(l Locker) string {
 	if l, ok := l.(*Lock); ok {
 		return l.key
@@ -64,7 +74,7 @@ func keyOf(l Locker) string {
 	return l.Name()
 }
 
-// addressOf is where a lock is, in the words of its Redis client; "": not known.
+// addressOf returns the address of a lock's server as its Redis client has it; "": unknown.
 func addressOf(l Locker) string {
 	if c := clientOf(l); c != nil {
 		return c.address
@@ -72,7 +82,7 @@ func addressOf(l Locker) string {
 	return ""
 }
 
-// rank orders locks of one name: whoever reads cannot have the write lock any more.
+// rank orders the locks of one name. A reader cannot take the write lock, so that comes first.
 func rank(l Locker) int {
 	if l, ok := l.(*Lock); ok {
 		return l.kind.rank
@@ -80,7 +90,7 @@ func rank(l Locker) int {
 	return 0
 }
 
-// checkMembers refuses what can never be a whole.
+// checkMembers refuses locks that can never be acquired together.
 func checkMembers(what string, locks []Locker) error {
 	if len(locks) == 0 {
 		return invalid(ErrInvalidOptions, "%s has no locks; give it at least one", what)
@@ -107,17 +117,20 @@ func checkMembers(what string, locks []Locker) error {
 	return nil
 }
 
-// checkOverlaps refuses a lock that the owner of a RedLock and somebody else are both to have: each attempt at a RedLock has an owner
-// of its own.
+// checkOverlaps refuses a lock that is part of a RedLock and of another member too. Each attempt at
+// a RedLock has a new owner, so the two would exclude each other, unless both are read locks.
 func checkOverlaps(locks []Locker) error {
 	if !slices.ContainsFunc(locks, hasRed) {
 		return nil
 	}
 	for i, l := range locks {
 		for j, other := range locks[:i] {
-			shared := overlap(other, l, func(a, b part) bool { return (a.ofRed || b.ofRed) && !(a.lock.kind.shared && b.lock.kind.shared) })
+			shared := overlap(other, l, func(a, b part) bool {
+				return (a.ofRed || b.ofRed) && !(a.lock.kind.shared && b.lock.kind.shared)
+			})
 			if shared != nil {
-				return invalid(ErrInvalidOptions, "locks %d and %d of core.MultiLock both contain the lock %s, one of them as part of a core.RedLock, which has it alone; use it in one of them", j+1, i+1, shared.label())
+				return invalid(ErrInvalidOptions, "locks %d and %d of core.MultiLock both contain the lock %s, "+
+					"one of them as part of a core.RedLock, which cannot share it; use it in one of them", j+1, i+1, shared.label())
 			}
 		}
 	}
@@ -134,13 +147,13 @@ func hasRed(l Locker) bool {
 	return false
 }
 
-// A part is a lock that another stands for, alone or with others.
+// A part is a lock that a Locker consists of.
 type part struct {
 	lock  *Lock
 	ofRed bool
 }
 
-// parts are the locks of this package that l stands for.
+// parts returns the locks of this package that l consists of.
 func parts(l Locker) (all []part) {
 	switch l := l.(type) {
 	case *Lock:
@@ -159,7 +172,7 @@ func parts(l Locker) (all []part) {
 	return all
 }
 
-// overlap returns a lock that two others both stand for in a way that matters, or nil.
+// overlap returns a lock that is part of both a and b and for which matters reports true, or nil.
 func overlap(a, b Locker, matters func(a, b part) bool) *Lock {
 	for _, x := range parts(a) {
 		for _, y := range parts(b) {
@@ -171,7 +184,7 @@ func overlap(a, b Locker, matters func(a, b part) bool) *Lock {
 	return nil
 }
 
-// labelOf is the label of a lock that need not be one of ours: a stranger's name is not shown.
+// labelOf returns the label of a lock. The name of a foreign Locker is not shown.
 func labelOf(l Locker) label {
 	if ours, ok := l.(interface{ label() label }); ok {
 		return ours.label()
@@ -179,7 +192,8 @@ func labelOf(l Locker) label {
 	return label{name: l.Name()}
 }
 
-// joinLabels is a label for several locks, each name once. It is shown if each of theirs is.
+// joinLabels returns a label for several locks, with each name once. It is shown if all of theirs
+// are.
 func joinLabels(what string, locks []Locker) label {
 	var names []string
 	shown := true
@@ -193,20 +207,21 @@ func joinLabels(what string, locks []Locker) label {
 	return label{what + "(" + strings.Join(names, ", ") + ")", shown}
 }
 
-// Name is that of the locks, in the order in which they are taken, each once.
+// Name returns the names of the locks in the order of acquisition, each once.
 func (m *multi) Name() string { return m.whole.name }
 
 func (m *multi) label() label { return m.whole }
 
 const (
-	// waitPerMember is how long a caller that holds some of the locks waits for the next, for each lock that there is. Redisson waits
-	// as long.
+	// waitPerMember times the number of locks is how long a caller that holds some of them waits
+	// for the next. Redisson's value.
 	waitPerMember = 1500 * time.Millisecond
-	// leastTieWait bounds the same at first where the locks are of one name. It doubles tieDoublings times. A longer wait would help
-	// neither side: whoever holds the rest gives nothing back meanwhile.
+	// leastTieWait bounds the first wait of that kind for a lock of the same name as another. It
+	// doubles tieDoublings times. A longer wait helps neither caller, because the holder of the
+	// other lock releases nothing while it waits too.
 	leastTieWait = 20 * time.Millisecond
 	tieDoublings = 4
-	// maxPause bounds the pause after that was not enough. In an outage it doubles, up to 3.2 s.
+	// maxPause bounds the pause between attempts. In an outage it doubles, up to 3.2 s.
 	maxPause = 100 * time.Millisecond
 )
 
@@ -217,42 +232,44 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	ctx = WithOwner(effective(ctx))
 	b := newBudget(opts.WaitTime)
 	s, err := m.all(ctx, opts, m.tryAll)
-	for try := 0; err != nil && b.mayPass(err) && !b.over() && ctx.Err() == nil; try++ {
+	for try := 0; err != nil && b.retryable(err) && !b.over() && ctx.Err() == nil; try++ {
 		s, err = m.all(ctx, opts, func(ctx context.Context, opts AcquireOptions, got []*Lease) error {
 			return m.waitForAll(ctx, opts, b, try, got)
 		})
 		switch {
 		case err == nil:
-		case mayPass(err):
+		case retryable(err):
 			b.pause(ctx, rand.N(maxPause))
-		case b.mayPass(err):
+		case b.retryable(err):
 			b.pause(ctx, rand.N(maxPause<<min(try, 5)))
 		}
 	}
 	switch {
 	case err == nil:
 		return &s.Lease, nil
-	case ctx.Err() != nil: // its cause may be that another lock was lost, or not to be had: that passes no more
+	case ctx.Err() != nil: // its cause may be the loss of another lock, which is not retryable
 		return nil, opErr("acquire", m.whole, endedAfter(ctx, err))
 	}
 	return nil, b.explain(m, err)
 }
 
-// mayPass reports whether another attempt makes sense after an error. A caller that waits for ever waits through an outage, as it
-// does with one lock: it asks for the first of them, whose wait outlasts that.
-func (b *budget) mayPass(err error) bool {
-	return mayPass(err) || b.wait == WaitForever && heals(err)
+// retryable reports whether another attempt may succeed after err. A caller with WaitForever waits
+// out an outage, as it does with a single lock: its wait for the first lock lasts that long.
+func (b *budget) retryable(err error) bool {
+	return retryable(err) || b.wait == WaitForever && heals(err)
 }
 
-// mayPass reports whether another owner has the lock, a lease was over before the whole was there, or masters of a RedLock may
-// come back.
-func mayPass(err error) bool {
+// retryable reports whether another owner has the lock, a lease expired before all members were
+// acquired, or masters of a RedLock may come back.
+func retryable(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLockLost) || errors.Is(err, errNoMajority)
 }
 
-// all makes one attempt to get all locks in a way that fills in the leases it got. Those of a failed attempt are given back, also
-// when a Locker panics.
-func (m *multi) all(ctx context.Context, opts AcquireOptions, way func(context.Context, AcquireOptions, []*Lease) error) (s *set, err error) {
+// all makes one attempt. way acquires the locks and fills in their leases. If it fails or panics,
+// all releases these leases.
+func (m *multi) all(
+	ctx context.Context, opts AcquireOptions, way func(context.Context, AcquireOptions, []*Lease) error,
+) (s *set, err error) {
 	got := make([]*Lease, len(m.locks))
 	defer func() {
 		if s == nil {
@@ -265,8 +282,9 @@ func (m *multi) all(ctx context.Context, opts AcquireOptions, way func(context.C
 	return newSet(ctx, m.whole, opts.LeaseTime, got, len(got))
 }
 
-// tryAll asks for all locks at once, without waiting. What is one lock is asked for once at a time, since whoever asks is in
-// the way of others for that moment; what is not known to be a lock of its own comes last, on the caller's goroutine.
+// tryAll tries all locks at once, without waiting. Several entries of one lock are tried in order:
+// at the same time, they would refuse each other. Foreign Lockers, which may share a lock with
+// others, come last, on the caller's goroutine.
 func (m *multi) tryAll(ctx context.Context, opts AcquireOptions, got []*Lease) error {
 	opts.WaitTime = 0
 	errs := make([]error, len(m.locks))
@@ -278,35 +296,37 @@ func (m *multi) tryAll(ctx context.Context, opts AcquireOptions, got []*Lease) e
 		}
 	}
 	lanes, rest := m.lanes()
-	thrown := make([]any, len(lanes))
+	panics := make([]any, len(lanes))
 	var others sync.WaitGroup
-	defer others.Wait() // also where the caller's own lane panics
+	defer others.Wait() // even if the caller's own lane panics
 	for i, lane := range lanes {
 		if i == len(lanes)-1 && len(rest) == 0 {
 			take(lane)
 		} else {
 			others.Go(func() {
-				defer func() { thrown[i] = recover() }()
+				defer func() { panics[i] = recover() }()
 				take(lane)
 			})
 		}
 	}
 	others.Wait()
-	rethrow(thrown)
+	repanic(panics)
 	take(rest)
 	return worst(errs)
 }
 
-// rethrow has the caller see the panics of members, which others have recovered from: it may recover, as net/http does.
-func rethrow(thrown []any) {
-	for _, p := range thrown {
+// repanic raises a panic of a member on the caller's goroutine, where the caller may recover it, as
+// net/http does.
+func repanic(panics []any) {
+	for _, p := range panics {
 		if p != nil {
 			panic(p)
 		}
 	}
 }
 
-// lanes are the places of locks that can be asked for at the same time, and those that cannot.
+// lanes returns the indexes of the locks, grouped so that groups can be tried at the same time, and
+// the rest, which cannot.
 func (m *multi) lanes() (lanes [][]int, rest []int) {
 	type one struct {
 		c   *Client
@@ -330,13 +350,14 @@ func (m *multi) lanes() (lanes [][]int, rest []int) {
 	return lanes, rest
 }
 
-// worst is the error that waiting helps least: the first that stays, or else the first of an outage, or else the first.
+// worst returns the error that waiting helps least: the first that is permanent, else the first of
+// an outage, else the first.
 func worst(errs []error) error {
 	var first, outage error
 	for _, err := range errs {
 		switch {
 		case err == nil:
-		case mayPass(err):
+		case retryable(err):
 			first = cmp.Or(first, err)
 		case heals(err):
 			outage = cmp.Or(outage, err)
@@ -347,8 +368,9 @@ func worst(errs []error) error {
 	return cmp.Or(outage, first)
 }
 
-// waitForAll takes one lock after another. The wait for the first is in nobody's way and may take all the time there is. The
-// leases of those taken first have gone on by the time the last is there; they are set to their full length again.
+// waitForAll takes one lock after another. The wait for the first may use all of the budget,
+// because the caller holds no lock meanwhile. When the last is acquired, the leases of the others
+// have run for a while, so waitForAll extends them to their full length.
 func (m *multi) waitForAll(ctx context.Context, opts AcquireOptions, b *budget, try int, got []*Lease) (err error) {
 	for i, l := range m.locks {
 		opts.WaitTime = b.left()
@@ -377,7 +399,7 @@ func (m *multi) waitForAll(ctx context.Context, opts AcquireOptions, b *budget, 
 	return worst(errs)
 }
 
-// patience is how long a caller that holds the locks before the i-th waits for that.
+// patience returns how long a caller that holds the locks before the i-th waits for it.
 func (m *multi) patience(i, try int) time.Duration {
 	longest := time.Duration(len(m.locks)) * waitPerMember
 	if !m.tied(i) {
@@ -386,27 +408,31 @@ func (m *multi) patience(i, try int) time.Duration {
 	return time.Millisecond + rand.N(min(leastTieWait<<min(try, tieDoublings), longest))
 }
 
-// tied reports whether some process may take the i-th lock before one that comes first here: a lock of the same name that is
-// another lock.
+// tied reports whether another process may take the i-th lock before an earlier one: both have the
+// same name, but are different locks.
 func (m *multi) tied(i int) bool {
 	return slices.ContainsFunc(m.locks[:i], func(before Locker) bool {
-		return keyOf(before) == keyOf(m.locks[i]) && (clientOf(before) == nil || clientOf(before) != clientOf(m.locks[i]))
+		if keyOf(before) != keyOf(m.locks[i]) {
+			return false
+		}
+		return clientOf(before) == nil || clientOf(before) != clientOf(m.locks[i])
 	})
 }
 
-// acquireMember acquires a lock that need not be one of ours.
+// acquireMember acquires a lock, which may be a foreign Locker.
 func acquireMember(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
 	lease, err := l.Acquire(ctx, opts)
 	switch {
 	case err != nil:
 		return nil, err
 	case lease == nil:
-		return nil, opErr("acquire", labelOf(l), invalid(ErrInvalidOptions, "a %T returned neither a lease nor an error", l))
+		err := invalid(ErrInvalidOptions, "a %T returned neither a lease nor an error", l)
+		return nil, opErr("acquire", labelOf(l), err)
 	}
 	return lease, nil
 }
 
-// A budget is the WaitTime of one Acquire that makes several attempts.
+// A budget is the WaitTime of an Acquire that makes several attempts.
 type budget struct {
 	began time.Time
 	wait  time.Duration
@@ -414,7 +440,7 @@ type budget struct {
 
 func newBudget(wait time.Duration) *budget { return &budget{time.Now(), wait} }
 
-// left is a WaitTime: what is left of the budget.
+// left returns the rest of the budget, as a WaitTime.
 func (b *budget) left() time.Duration {
 	if b.wait == WaitForever {
 		return WaitForever
@@ -424,7 +450,7 @@ func (b *budget) left() time.Duration {
 
 func (b *budget) over() bool { return b.left() == 0 }
 
-// atMost is a WaitTime no longer than d.
+// atMost returns a WaitTime within the budget that is no longer than d.
 func (b *budget) atMost(d time.Duration) time.Duration {
 	if b.wait == WaitForever {
 		return d
@@ -432,7 +458,7 @@ func (b *budget) atMost(d time.Duration) time.Duration {
 	return min(d, b.left())
 }
 
-// pause sleeps, within the budget, unless ctx ends.
+// pause sleeps for d, but not beyond the budget or the end of ctx.
 func (b *budget) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(b.atMost(d))
 	defer timer.Stop()

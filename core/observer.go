@@ -5,45 +5,45 @@ import (
 	"time"
 )
 
-// An Observer is told what becomes of locks. Every field may be nil. The callbacks run on the goroutine on which the thing
-// happened, without any mutex held; they should return soon, and must not close their client, which waits for them. ctx is the
-// one that Acquire was called with; Released has that of Release.
+// An Observer receives events of locks. Every field may be nil. A callback runs on the goroutine of
+// its event, with no mutex held. It should return soon and must not close the client, because Close
+// waits for it. ctx is the context of Acquire, except in Released, where it is the one of Release.
 type Observer struct {
-	Waiting     func(ctx context.Context, e Event) // the lock is held by somebody else, and the caller begins to wait
+	Waiting     func(ctx context.Context, e Event) // another owner holds the lock; the caller starts waiting
 	Acquired    func(ctx context.Context, e Event) // re-entries included
-	NotAcquired func(ctx context.Context, e Event) // Err says why
-	Retrying    func(ctx context.Context, e Event) // a caller that waits for ever was kept from asking by Err, and asks again
-	Released    func(ctx context.Context, e Event) // by its holder; Err where Redis could not be told, or had lost it
-	Lost        func(ctx context.Context, e Event) // Err is ErrLockLost, or ErrClosed
-	RenewFailed func(ctx context.Context, e Event) // a renewal failed with Err; it is tried again until the lease ends
+	NotAcquired func(ctx context.Context, e Event) // Err has the reason
+	Retrying    func(ctx context.Context, e Event) // an attempt with WaitForever failed with Err and will be retried
+	Released    func(ctx context.Context, e Event) // by its holder; Err: the release failed or the lock was lost
+	Lost        func(ctx context.Context, e Event) // Err is ErrLockLost or ErrClosed
+	RenewFailed func(ctx context.Context, e Event) // a renewal failed with Err; it is retried until the lease ends
 }
 
-// An Event is one thing that happened to one lock.
+// An Event describes what happened to a lock.
 type Event struct {
 	Name   string        // of the lock, in full
 	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
-	Owner  string        // wire owner, the field in Redis; empty while there is none
-	Waited time.Duration // since Acquire was called; of Waiting, Acquired, NotAcquired and Retrying
-	Held   time.Duration // since it was acquired; of Released, Lost and RenewFailed
-	Lease  time.Duration // LeaseTime; 0: the watchdog's
+	Owner  string        // wire owner, the field in Redis; empty if there is none yet
+	Waited time.Duration // since Acquire was called; in Waiting, Acquired, NotAcquired and Retrying
+	Held   time.Duration // since the lock was acquired; in Released, Lost and RenewFailed
+	Lease  time.Duration // LeaseTime; 0: the watchdog renews the lease
 	Err    error
 }
 
-// notify makes the event only if somebody wants it.
-func notify(f func(context.Context, Event), ctx context.Context, event func() Event) {
+// notify calls f, if set, with the event.
+func notify(ctx context.Context, f func(context.Context, Event), event func() Event) {
 	if f != nil {
 		f(ctx, event())
 	}
 }
 
-// notifyOr is notify where the caller is to get something afterwards. A callback that panics keeps it from that: undo takes it back.
-func notifyOr(undo func(), f func(context.Context, Event), ctx context.Context, event func() Event) {
-	told := false
+// notifyOr calls f like notify. If f panics it calls undo, because Acquire will not return.
+func notifyOr(ctx context.Context, undo func(), f func(context.Context, Event), event func() Event) {
+	returned := false
 	defer func() {
-		if !told {
+		if !returned {
 			undo()
 		}
 	}()
-	notify(f, ctx, event)
-	told = true
+	notify(ctx, f, event)
+	returned = true
 }

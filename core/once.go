@@ -9,14 +9,14 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A Once is a lock whose holder may leave a record when it goes, such as the result of what it did. As long as the record
-// lives, whoever comes gets it in place of the lock, in one round trip; those who wait get it the moment the holder leaves
-// it, all of them at once. Idempotency stands on it.
+// A Once is a lock whose holder may store a record on release, such as the result of its work.
+// While the record lives, Acquire returns it instead of the lock, in one round trip. Waiters get
+// it, all at once, the moment it is stored. The idempotency middleware is built on it.
 //
 //	lease, record, err := once.Acquire(ctx, core.AcquireOptions{WaitTime: time.Second})
 //	switch {
 //	case err != nil: …
-//	case record != nil: answer(record) // somebody has done it
+//	case record != nil: answer(record) // the work is done
 //	default:
 //		result, err := work(lease.Context())
 //		if err != nil {
@@ -26,29 +26,33 @@ import (
 //		}
 //	}
 //
-// The lock is the one that Client.Lock has under the same name; the record stands beside it, under a key of its own in
-// the same slot of a cluster. Lock knows nothing of records: use a name for one or the other. Like a Lock it holds no state.
+// The lock is the same as that of Client.Lock for the name. The record has a key of its own, in the
+// same slot of a cluster. Lock ignores records, so use a name for one or the other. Like a Lock, a
+// Once holds no state.
 type Once struct {
 	lock   Lock
-	record string // key
+	record string // its key
 }
 
-// Once returns the lock with records of a name, to which the same applies as for Lock. In a cluster the braces in a name, if
-// there are any, must make a valid hash tag.
+// Once returns the lock with records for a name. What Lock says about names applies here as well.
+// In a cluster, braces in the name must form a valid hash tag.
 func (c *Client) Once(name string) *Once {
 	o := &Once{lock: *c.Lock(name)}
 	o.record = wire.RecordKey(o.lock.key)
 	if o.lock.err == nil && c.slot(o.lock.key) != c.slot(o.record) {
-		o.lock.err = invalid(ErrInvalidName, "its braces make no hash tag, and in a cluster its record would be on another node; put the whole name into braces, or none of it")
+		o.lock.err = invalid(ErrInvalidName, "its braces are not a valid hash tag, so in a cluster its record would be "+
+			"in another slot; put the whole name in braces, or leave them out")
 	}
 	o.lock.kind = o.kind(lua.Record{})
 	return o
 }
 
-// WithMarker returns the same lock for callers that must know of a crash. Each grant leaves the marker in the same step, as
-// a record that lives for ttl: ReleaseWith replaces it, Release takes it away, and if the lock is lost, or its holder dies, it
-// stays and is what the next Acquire returns. Its content must tell it from a result. Nobody sees it while the lock is
-// held. ttl should outlast every hold; ttl below 1ms, or an empty marker, makes Acquire fail with ErrInvalidOptions.
+// WithMarker returns the same lock for callers that must detect a crash. Each grant stores the
+// marker in the same step, as a record that lives for ttl. ReleaseWith replaces the marker and
+// Release removes it. If the lock is lost or its holder dies, the marker stays, and the next
+// Acquire returns it. Callers must be able to tell it from a result by its content. It is not
+// visible while the lock is held. ttl should be longer than any hold. A ttl below 1ms or an empty
+// marker makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 	marked := *o
 	if err := checkRecord("marker", marker, ttl); err != nil && marked.lock.err == nil {
@@ -58,7 +62,7 @@ func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 	return &marked
 }
 
-// kind is what the engine needs to know.
+// kind returns the kind of the lock. An empty marker stores none.
 func (o *Once) kind(marker lua.Record) *kind {
 	k := *plainLock
 	k.name, k.handOver = "once", nil
@@ -75,18 +79,19 @@ func (o *Once) kind(marker lua.Record) *kind {
 	return &k
 }
 
-// Name is the name that was given to the client.
+// Name returns the name that was given to the client.
 func (o *Once) Name() string { return o.lock.name }
 
 // A OnceLease is the lease of a Once.
 type OnceLease struct{ *Lease }
 
-// Acquire returns the record, if one lives and nobody holds the lock, or else takes the lock as Lock.Acquire does, with the
-// same errors. Exactly one of the three results is set. A caller that waits for the lock gets what its holder leaves: the
-// record, or its turn. Whoever has the lock enters it again, also when an inner level has left a record already.
-// The record is the caller's own copy.
+// Acquire returns the record if there is one and the lock is not held. Otherwise it acquires the
+// lock as Lock.Acquire does, with the same errors. Exactly one of the three results is set. A
+// waiter gets the record or the lock, depending on how the holder releases. The owner that holds
+// the lock re-enters it, even if an inner level has stored a record. The record is the caller's own
+// copy.
 //
-// To an Observer, a record is a NotAcquired whose Err matches ErrRecorded.
+// An Observer sees a record as a NotAcquired event whose Err matches ErrRecorded.
 func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLease, record []byte, err error) {
 	held, err := o.lock.Acquire(ctx, opts)
 	if r := (*recorded)(nil); errors.As(err, &r) {
@@ -98,18 +103,20 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 	return &OnceLease{held}, nil, nil
 }
 
-// ReleaseWith leaves a record that lives for ttl, and gives the lock back, in one step: one level of it, if it was entered again.
-// The record is then there at once, though nobody sees it before the last level is released, and stays whatever those
-// outer levels do, unless one of them leaves another. Its errors are those of Release; with ErrLockLost nothing was
-// written: neither a record nor a marker of whoever has had the lock since. Where Redis could not be told, the
-// last level's record is left in the background, if that succeeds before the lease would have been over.
+// ReleaseWith stores a record that lives for ttl and releases the lock, in one step. If the owner
+// has entered the lock several times, it releases one level. The record is then stored at once but
+// not visible before the last level is released. Outer levels leave it alone, unless one of them
+// stores another. The errors are those of Release. On ErrLockLost nothing was written: any record
+// or marker of a later holder is unchanged. If Redis could not confirm the release of the last
+// level, storing the record is retried in the background until the lease would have expired.
 //
-// An empty record and a ttl below 1ms are ErrInvalidOptions, and so is a lock that its owner took as a Lock of the same name and
-// entered again as a Once. The lock stays held.
+// It fails with ErrInvalidOptions if the record is empty or ttl is below 1ms. It does so too if the
+// owner acquired the lock as a Lock and re-entered it as a Once. The lock stays held.
 func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
 	if kind := l.backend.(*level).hold.kind; kind.record == nil {
-		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which leaves no records; take it as a core.Once first", kind.name)
+		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which stores no records; "+
+			"acquire it as a core.Once first", kind.name)
 	}
 	if err != nil {
 		return opErr("release", l.label(), err)

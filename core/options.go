@@ -8,61 +8,76 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Options configure a Client. The zero value is the one to start with; negative durations are refused by New.
+// Options configures a Client. The zero value is a good default. New refuses negative durations.
 type Options struct {
-	// WatchdogTimeout is the lease of a lock that was acquired without one; it is renewed every third of it for as
-	// long as the lock is held. 0: 30s, at least 10ms. Redisson: lockWatchdogTimeout.
+	// WatchdogTimeout is the lease of a lock that is acquired without a LeaseTime. While the lock
+	// is held, the watchdog renews the lease every third of this time. 0: 30s, at least 10ms.
+	// Redisson: lockWatchdogTimeout.
 	WatchdogTimeout time.Duration
-	// PollInterval is the longest that a waiter sleeps without a message before it asks Redis again. 0: 5s, at least 1ms. A waiter
-	// for a fair lock sleeps 5s at most, to keep its place.
+	// PollInterval is how long a waiter sleeps at most before it retries without a message. A
+	// waiter for a fair lock sleeps 5s at most, to keep its place. 0: 5s, at least 1ms.
 	PollInterval time.Duration
-	// FairWaitTimeout is how long a waiter for a fair lock may be silent before others drop it from the queue. It is the bound
-	// where nothing else tells that a waiter is dead: in a cluster, unless its channels are sharded. Elsewhere a waiter for whom
-	// nothing listens is dropped when it has been its turn for some 10s. All programs that share fair locks should agree on it. 0:
+	// FairWaitTimeout is how long a waiter for a fair lock may be silent before other waiters drop
+	// it from the queue. It matters in a cluster with plain channels, where nothing else shows that
+	// a waiter is dead. Otherwise a waiter without a listener is dropped when it has been first in
+	// the queue for about 10s. All programs that share fair locks should use the same value. 0:
 	// 300s, at least 1s. Redisson: fairLockWaitTimeout.
 	FairWaitTimeout time.Duration
-	// CommandTimeout bounds each operation on Redis, repeats and the wait for a connection included, whatever the time-outs of the
-	// Redis client are. A command that was given up holds its connection for an eighth longer at most. A shorter ReadTimeout of
-	// the Redis client bounds the wait for one reply. Acquire fails as soon as Redis is found to be away, without a connection or
-	// without a master, while Release and Extend try again until then. 0: 3s, at least 1ms. A release
-	// that hands the lock on to a waiter of this process may take as long again, where it has to wait for a connection first.
+	// CommandTimeout bounds each operation on Redis, including retries and the wait for a
+	// connection, whatever the timeouts of the Redis client are. An abandoned command keeps its
+	// connection for an eighth longer at most. If the ReadTimeout of the Redis client is shorter,
+	// it bounds the wait for one reply. If Redis has no master or cannot be connected to, Acquire
+	// fails at once, while Release and Extend retry until CommandTimeout is over. A release that
+	// hands the lock to a waiter of this process may take twice as long if it has to wait for a
+	// connection first. 0: 3s, at least 1ms.
 	CommandTimeout time.Duration
-	// ReplicaAcks is how many replicas must have a lock before Acquire returns it, so that it is there after a failover to one
-	// of them; and its prolongation before it counts. With fewer: ErrNotReplicated. It costs each of these operations a round
-	// trip to the replicas. 0: none is asked. Redisson: checkLockSyncedSlaves.
+	// ReplicaAcks is how many replicas must confirm a lock before Acquire returns it, so that the
+	// lock survives a failover to one of them. They must also confirm re-entries, extensions and
+	// renewals. With fewer acks, the operation fails with ErrNotReplicated. Each of these
+	// operations costs a round trip to the replicas. 0: replicas need not confirm anything.
+	// Redisson: checkLockSyncedSlaves.
 	ReplicaAcks int
-	// ReplicaTimeout is how long the replicas have, if ReplicaAcks is set. 0: 1s, at least 1ms. It must be shorter than
-	// CommandTimeout, than a third of WatchdogTimeout, and than the Redis client's ReadTimeout. Redisson: slavesSyncTimeout.
+	// ReplicaTimeout is how long to wait for ReplicaAcks. It must be shorter than CommandTimeout, a
+	// third of WatchdogTimeout, and the Redis client's ReadTimeout. 0: 1s, at least 1ms. Redisson:
+	// slavesSyncTimeout.
 	ReplicaTimeout time.Duration
-	// PublishMode says how releases are announced and listened for. All programs that share locks must agree on it.
+	// PublishMode selects the pub/sub commands for releases. All programs that share locks must use
+	// the same mode.
 	PublishMode PublishMode
-	// NameMapper, if set, turns the name of a lock into its key; it must be a pure function. Redisson: NameMapper.
+	// ClientID names this client in Redis and in logs, to show which process holds a lock: letters,
+	// digits, '.', '_' and '-', at most 28. A random part follows it, so clients may have the same
+	// name. Empty: the host name, of which it keeps the last part, and the process ID. The owner of
+	// a hold is then web-1.4242.k3j9x2ab:7. Redisson: the client's UUID.
+	ClientID string
+	// NameMapper, if set, maps the name of a lock to its key. It must be a pure function. Redisson:
+	// NameMapper.
 	NameMapper func(name string) string
-	// Logger takes what operators should know: lost locks, renewals and clean-ups that fail, and
-	// that Redis fails locks and works again, with the cause and what to change. nil:
-	// slog.Default().
+	// Logger receives lost locks, failed renewals and clean-ups, and faults of Redis, with the
+	// cause and what to change. nil: slog.Default().
 	Logger *slog.Logger
-	// LogNames puts the names of locks into the log, and into the texts of errors, as they are;
-	// false: short hashes of them.
+	// LogNames puts the names of locks into logs and error texts. Without it, they have short
+	// hashes of the names.
 	LogNames bool
-	// Observer is told what becomes of locks.
+	// Observer receives events of locks.
 	Observer Observer
 }
 
-// PublishMode says which pub/sub commands announce a release.
+// A PublishMode selects the pub/sub commands that announce a release.
 type PublishMode int
 
 const (
-	// PublishAuto is PublishSharded on a *redis.ClusterClient whose servers can do it, as those from Redis 7.0 on can, and PublishPlain everywhere
-	// else, as Redisson has it. The servers are asked (PUBSUB SHARDNUMSUB) when it matters for the first time; one that
-	// refuses to tell is PublishPlain. Until the answer is there, releases are announced as with PublishBoth.
+	// PublishAuto is PublishSharded on a *redis.ClusterClient whose servers support it (Redis 7.0
+	// and newer), and PublishPlain everywhere else, as in Redisson. The client asks a server when
+	// it first needs the mode, with PUBSUB SHARDNUMSUB. If the server refuses that command, the
+	// mode is PublishPlain. Until the server has answered, releases are announced as with
+	// PublishBoth.
 	PublishAuto PublishMode = iota
 	// PublishPlain uses PUBLISH and SUBSCRIBE.
 	PublishPlain
 	// PublishSharded uses SPUBLISH and SSUBSCRIBE.
 	PublishSharded
-	// PublishBoth publishes with both and listens to both: for fleets in which some use one and some the
-	// other, such as clusters shared with Redisson 3.22 to 3.27, which chooses by chance.
+	// PublishBoth publishes with both and subscribes to both. Use it if programs use different
+	// modes, such as in a cluster shared with Redisson 3.22 to 3.27, which picks one at random.
 	PublishBoth
 )
 
@@ -85,14 +100,14 @@ func (m PublishMode) publishCommands() []string {
 
 // The shortest durations that can work.
 const (
-	minLease    = time.Millisecond // Redis counts in milliseconds
+	minLease    = time.Millisecond // TTLs in Redis are whole milliseconds
 	minWatchdog = 10 * time.Millisecond
 )
 
-// maxNameLen bounds the key of a lock, in bytes. Every command carries it.
+// maxNameLen limits the key of a lock, in bytes. Every command contains it.
 const maxNameLen = 64 << 10
 
-// withDefaults fills in what was left at zero and refuses what can never work.
+// withDefaults replaces zero values by defaults and refuses options that can never work.
 func (o Options) withDefaults() (Options, error) {
 	for _, d := range []struct {
 		field      string
@@ -109,17 +124,27 @@ func (o Options) withDefaults() (Options, error) {
 			*d.value = d.std
 		}
 		if *d.value < d.least {
-			return o, invalid(ErrInvalidOptions, "core.Options.%s is %s; it must be at least %s, or 0 for %s", d.field, *d.value, d.least, d.std)
+			return o, invalid(ErrInvalidOptions,
+				"core.Options.%s is %s; it must be at least %s, or 0 for %s", d.field, *d.value, d.least, d.std)
 		}
 	}
 	if o.ReplicaAcks < 0 {
-		return o, invalid(ErrInvalidOptions, "core.Options.ReplicaAcks is %d; use 0 for none, or the number of replicas", o.ReplicaAcks)
+		return o, invalid(ErrInvalidOptions,
+			"core.Options.ReplicaAcks is %d; use 0 for none, or the number of replicas", o.ReplicaAcks)
 	}
 	if most := min(o.CommandTimeout, o.WatchdogTimeout/3); o.ReplicaAcks > 0 && o.ReplicaTimeout >= most {
-		return o, invalid(ErrInvalidOptions, "core.Options.ReplicaTimeout is %s; it must be shorter than CommandTimeout and a third of WatchdogTimeout: %s", o.ReplicaTimeout, most)
+		return o, invalid(ErrInvalidOptions,
+			"core.Options.ReplicaTimeout is %s; it must be shorter than CommandTimeout and a third of WatchdogTimeout: %s",
+			o.ReplicaTimeout, most)
 	}
 	if o.PublishMode < PublishAuto || o.PublishMode > PublishBoth {
-		return o, invalid(ErrInvalidOptions, "core.Options.PublishMode is %d; use PublishAuto, PublishPlain, PublishSharded or PublishBoth", o.PublishMode)
+		return o, invalid(ErrInvalidOptions,
+			"core.Options.PublishMode is %d; use PublishAuto, PublishPlain, PublishSharded or PublishBoth",
+			o.PublishMode)
+	}
+	if why := checkClientName(o.ClientID); why != "" {
+		return o, invalid(ErrInvalidOptions,
+			"core.Options.ClientID %q %s; use a short name such as the pod's, or none", o.ClientID, why)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -127,13 +152,15 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// checkRedis refuses clients on which locks cannot be kept.
+// checkRedis refuses Redis clients that cannot keep locks safely.
 func checkRedis(rdb redis.UniversalClient, opts Options) error {
 	switch c := rdb.(type) {
 	case nil:
 		return invalid(ErrInvalidOptions, "core.New needs a Redis client, not nil")
 	case *redis.Ring:
-		return invalid(ErrInvalidOptions, "core.New takes no *redis.Ring: it moves keys to other servers when one is down, and a lock would have two holders; use *redis.Client or *redis.ClusterClient")
+		return invalid(ErrInvalidOptions,
+			"core.New does not accept a *redis.Ring: it moves keys to other servers when one is down, "+
+				"so a lock could have two holders; use a *redis.Client or *redis.ClusterClient")
 	case *redis.Client:
 		if c == nil {
 			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.Client")
@@ -146,7 +173,9 @@ func checkRedis(rdb redis.UniversalClient, opts Options) error {
 		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout, opts)
 	}
 	if opts.ReplicaAcks > 0 {
-		return invalid(ErrInvalidOptions, "core.Options.ReplicaAcks needs a *redis.Client or *redis.ClusterClient, not a %T: the replicas must be asked on the connection of the command", rdb)
+		return invalid(ErrInvalidOptions,
+			"core.Options.ReplicaAcks needs a *redis.Client or *redis.ClusterClient, not a %T: "+
+				"the replicas must be asked on the connection of the command", rdb)
 	}
 	return nil
 }
@@ -157,50 +186,63 @@ func checkTimeouts(read, write time.Duration, opts Options) error {
 		name, off = "ReadTimeout", true
 	}
 	if off {
-		return invalid(ErrInvalidOptions, "core.New: the Redis client's %s is off; a command on a dead connection would hang for ever; set one, such as 3s", name)
+		return invalid(ErrInvalidOptions, "core.New: the Redis client's %s is off, "+
+			"so a command on a dead connection would hang forever; set it, for example to 3s", name)
 	}
 	if opts.ReplicaAcks > 0 && read <= opts.ReplicaTimeout {
-		return invalid(ErrInvalidOptions, "core.Options.ReplicaTimeout is %s; it must be shorter than the Redis client's ReadTimeout, which is %s", opts.ReplicaTimeout, read)
+		return invalid(ErrInvalidOptions,
+			"core.Options.ReplicaTimeout is %s; it must be shorter than the Redis client's ReadTimeout, which is %s",
+			opts.ReplicaTimeout, read)
 	}
 	return nil
 }
 
-// WaitForever as a WaitTime waits until the context ends, also through an outage of Redis.
+// WaitForever is a WaitTime without limit: Acquire waits until its context ends, also through an
+// outage of Redis.
 const WaitForever time.Duration = -1
 
-// AcquireOptions say how long a caller waits for a lock, and how long it keeps it.
+// AcquireOptions configures one call of Acquire.
 type AcquireOptions struct {
-	// WaitTime bounds the time spent waiting behind other holders. 0: one attempt; WaitForever: until ctx ends. Other
-	// negative values are refused. Redisson: waitTime.
+	// WaitTime bounds how long Acquire waits while other owners hold the lock. 0: one attempt;
+	// WaitForever: until ctx ends. Other negative values are refused. Redisson: waitTime.
 	//
-	// Acquire fails at once when Redis cannot be reached or refuses for a reason that may pass: it is loading, read-only after a
-	// failover, out of memory, or its cluster is down. With WaitForever, Acquire waits through that. It asks again with growing
-	// pauses, of one lock up to PollInterval, and calls Observer.Retrying. What does not pass by itself is returned at once: a wrong
-	// password, a missing permission, ErrWrongKind.
+	// Acquire does not wait any longer if Redis cannot be reached, or refuses for a reason that may
+	// pass: it is loading, read-only after a failover, out of memory, or its cluster is down. It
+	// fails within CommandTimeout. With WaitForever, Acquire waits until that is over. It retries
+	// after growing pauses, up to PollInterval for a single lock, and calls Observer.Retrying.
+	// Errors that do not pass by themselves are returned at once: a wrong password, a missing
+	// permission, ErrWrongKind.
 	WaitTime time.Duration
-	// LeaseTime is how long the lock is held at most. 0: for as long as the holder wants, renewed by the watchdog. Whole
-	// milliseconds count; between 0 and 1ms, and below 0, is refused. Redisson: leaseTime.
+	// LeaseTime is how long the lock is held at most, in whole milliseconds. 0: the watchdog renews
+	// the lease until it is released. Negative values and values between 0 and 1ms are refused.
+	// Redisson: leaseTime.
 	LeaseTime time.Duration
-	// MaxWaiters bounds how many callers of this process wait for the name: one more is refused with ErrTooManyWaiters. It does not
-	// matter without WaitTime. 0: 1024; -1: no bound; other negative values are refused.
+	// MaxWaiters bounds how many callers of this process wait for the name. One more gets
+	// ErrTooManyWaiters. It has no effect without a WaitTime. 0: 1024; -1: no bound; other negative
+	// values are refused.
 	MaxWaiters int
 }
 
 func (o AcquireOptions) check() error {
 	switch {
 	case o.WaitTime < 0 && o.WaitTime != WaitForever:
-		return invalid(ErrInvalidOptions, "core.AcquireOptions.WaitTime is %s; use 0 for one attempt, core.WaitForever, or a positive duration", o.WaitTime)
+		return invalid(ErrInvalidOptions,
+			"core.AcquireOptions.WaitTime is %s; use 0 for one attempt, core.WaitForever, or a positive duration",
+			o.WaitTime)
 	case o.LeaseTime != 0 && o.LeaseTime < minLease:
-		return invalid(ErrInvalidOptions, "core.AcquireOptions.LeaseTime is %s; use 0 for the watchdog, or at least %s", o.LeaseTime, minLease)
+		return invalid(ErrInvalidOptions,
+			"core.AcquireOptions.LeaseTime is %s; use 0 for the watchdog, or at least %s", o.LeaseTime, minLease)
 	case o.MaxWaiters < -1:
-		return invalid(ErrInvalidOptions, "core.AcquireOptions.MaxWaiters is %d; use 0 for %d, -1 for no bound, or a positive number", o.MaxWaiters, defaultMaxWaiters)
+		return invalid(ErrInvalidOptions,
+			"core.AcquireOptions.MaxWaiters is %d; use 0 for %d, -1 for no bound, or a positive number",
+			o.MaxWaiters, defaultMaxWaiters)
 	}
 	return nil
 }
 
 const defaultMaxWaiters = 1024
 
-// waiters is MaxWaiters as a number that can be compared.
+// waiters returns MaxWaiters with its special values replaced.
 func (o AcquireOptions) waiters() int32 {
 	switch o.MaxWaiters {
 	case 0:

@@ -7,18 +7,19 @@ import (
 	"github.com/reqlock/reqlock/internal/framework"
 )
 
-// An owner holds locks, as this process sees it. Code that carries it in its context enters what it holds again. Redis never sees
-// it: there, each hold has a wire owner of its own. 0: none.
+// An owner identifies a holder of locks within this process. Code whose context has the owner
+// re-enters the locks that it holds. Redis never sees owners: there, each hold has its own wire
+// owner. 0 means none.
 type owner uint64
 
 var owners atomic.Uint64
 
 func newOwner() owner { return owner(owners.Add(1)) }
 
-// An identity is what a context says of a caller.
+// An identity is what a context tells about the caller of Acquire.
 type identity struct {
 	owner owner
-	voter bool // it acquires a member of a RedLock
+	voter bool // it acquires a member of a RedLock, and never queues
 }
 
 type identityKey struct{}
@@ -32,8 +33,8 @@ func identityFrom(ctx context.Context) identity {
 
 func ownerFrom(ctx context.Context) owner { return identityFrom(ctx).owner }
 
-// effective is the context that Acquire watches: where a framework's own never ends by itself, which Gin's does not, it is the
-// request's.
+// effective returns the context that Acquire watches. The context of some frameworks never ends,
+// such as Gin's by default. For them it is the request's context.
 func effective(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
 		if request := framework.RequestContext(ctx); request != nil {
@@ -47,12 +48,13 @@ func withOwner(ctx context.Context, o owner) context.Context {
 	return &identityContext{ctx, identity{owner: o}}
 }
 
-// withVoter returns a context with a new owner, for one attempt at a RedLock.
+// withVoter returns a context with a new owner for one attempt at a RedLock.
 func withVoter(ctx context.Context) context.Context {
 	return &identityContext{ctx, identity{newOwner(), true}}
 }
 
-// An identityContext is like one of context.WithValue, without an allocation for the value.
+// An identityContext is like the context of context.WithValue, without the allocation for the
+// value.
 type identityContext struct {
 	context.Context
 	id identity
@@ -65,9 +67,10 @@ func (c *identityContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// WithOwner returns a context with an owner, which is ctx itself where it has one already. Acquires with contexts of one
-// owner re-enter the locks that it holds. Without it every Acquire has an owner of its own, which is found in the context of
-// its Lease: ownership is never taken from the goroutine.
+// WithOwner returns a context with an owner: ctx itself if it has one, otherwise a child of ctx
+// with a new owner. Acquire with contexts of one owner re-enters the locks that the owner holds.
+// Without an owner in its context, each Acquire creates one, which the context of its Lease
+// carries. Ownership never depends on the goroutine.
 func WithOwner(ctx context.Context) context.Context {
 	if ownerFrom(ctx) != 0 {
 		return ctx
@@ -75,6 +78,6 @@ func WithOwner(ctx context.Context) context.Context {
 	return WithNewOwner(ctx)
 }
 
-// WithNewOwner returns a context with a new owner, whatever ctx has: for work that must not share the locks of the
-// code that started it.
+// WithNewOwner returns a context with a new owner, even if ctx has one. Use it for work that must
+// not share the locks of the code that starts it.
 func WithNewOwner(ctx context.Context) context.Context { return withOwner(ctx, newOwner()) }

@@ -18,22 +18,23 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// Ping reports whether locks work: nil if a lock can be acquired, released, announced and waited
-// for. It is for start-up checks and health checks. It acquires and releases a plain lock named
-// reqlock:ping:RANDOM (by NameMapper) with the scripts of the locks and with ReplicaAcks; runs, to
-// no effect, each command that docs/operations.md asks for under Access; and subscribes to the
-// channel of that lock, and publishes there. In a cluster it does so on each master that has slots.
+// Ping checks that locks work: that a lock can be acquired, released, announced and waited for. Use
+// it for start-up checks and health checks. It acquires and releases a plain lock named
+// reqlock:ping:RANDOM (after NameMapper) with the scripts of the locks and with ReplicaAcks. It
+// runs each command that docs/operations.md lists under Access in a way that changes nothing. It
+// subscribes to the channel of that lock and publishes there. In a cluster it does all of this on
+// each master that has slots.
 //
-// The error says what is wrong and what to change: Redis cannot be reached or does not answer; it
-// refuses the password; it is out of memory, a read-only replica, or cannot save. Where the Redis
-// user lacks permissions it has the rules to add, as in
+// The error says what is wrong and what to change: Redis cannot be reached or does not answer, it
+// refuses the password, it is out of memory, it is a read-only replica, or it cannot save. If the
+// Redis user lacks permissions, the error has the rules to add, such as
 //
 //	reqlock: ping: the Redis user "orders" lacks permissions: ACL SETUSER orders +publish &redisson_lock__channel:*
 //
-// It also matches ctx's error, if ctx ends first, ErrClosed and ErrNotReplicated. A Redis that does
-// not answer is reported after CommandTimeout. Not checked are the permissions that only other
-// kinds of lock need (fair, read/write, fenced), and those for names that do not begin with
-// "reqlock:", as those of the guard do.
+// The error matches ctx's error if ctx ends first, and ErrClosed or ErrNotReplicated if they are
+// the cause. If Redis does not answer, Ping returns after CommandTimeout. It does not check the
+// permissions that only other kinds of lock need (fair, read/write, fenced), or those for names
+// without the prefix "reqlock:", which names of the guard have.
 func (c *Client) Ping(ctx context.Context) error {
 	if c.state.Load() != open {
 		return pingError(ErrClosed)
@@ -58,24 +59,25 @@ func pingError(err error) error {
 	return fmt.Errorf("reqlock: ping: %w", bareError{err})
 }
 
-// A bareError is an error within another's text.
+// A bareError has an error's text for use within another error's text: on one line, without the
+// prefix "reqlock: ".
 type bareError struct{ error }
 
 func (e bareError) Error() string { return strings.ReplaceAll(bare(e.error), "\n", "; ") }
 func (e bareError) Unwrap() error { return e.error }
 
-// A probe is what Ping does with one server.
+// A probe checks one server for Ping.
 type probe struct {
 	c       *Client
 	server  redis.UniversalClient
-	where   string // in a cluster, which server it is
+	where   string // in a cluster, the address of the server
 	user    string
 	key     string
 	channel string
 	mode    PublishMode
 }
 
-// probes makes a probe for the server, or for each master of a cluster.
+// probes returns a probe for the server, or for each master of a cluster.
 func (c *Client) probes(ctx context.Context) ([]*probe, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CommandTimeout)
 	defer cancel()
@@ -93,7 +95,8 @@ func (c *Client) probes(ctx context.Context) ([]*probe, error) {
 	return c.clusterProbes(ctx)
 }
 
-// clusterProbes finds a key for each master. One that has no slots has no locks either.
+// clusterProbes returns a probe for each master, with a key in one of its slots. A master without
+// slots has no locks.
 func (c *Client) clusterProbes(ctx context.Context) (probes []*probe, err error) {
 	cluster := c.cluster
 	masters := 0
@@ -146,10 +149,10 @@ func (p *probe) run(ctx context.Context) error {
 	return err
 }
 
-// check goes from what changes nothing to what writes: a lock that could not be given a time to
-// live would stay.
+// check first runs the commands that change nothing, and writes a lock only if they are permitted.
+// Without permission for PEXPIRE, the lock would never expire.
 func (p *probe) check(ctx context.Context) error {
-	_, err := p.c.ask(ctx, lua.Inspect(p.key, ""))
+	_, err := p.c.run(ctx, lua.Inspect(p.key, ""))
 	if err != nil && !redisop.IsPermission(err) {
 		return explain(err)
 	}
@@ -168,19 +171,21 @@ func (p *probe) check(ctx context.Context) error {
 	return nil
 }
 
-// explain completes an error of Redis, or of the way there, by what is wrong and what to change.
+// explain adds to an error of Redis, or of the connection to it, what is wrong and what to change.
 func explain(err error) error {
 	f := faultOf(err)
-	own := strings.HasPrefix(err.Error(), "reqlock: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	own := strings.HasPrefix(err.Error(), "reqlock: ") ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	if f == nil || own {
 		return err
 	}
 	return fmt.Errorf("%s: %w (%s)", f.Cause, err, f.Change)
 }
 
-// useCommands uses each command directly, as far as that changes nothing, and subscribes. It
-// returns what was denied. The Redis client does not watch ctx while it reads, so that the caller
-// may leave before; Close waits.
+// useCommands runs each command directly, in a way that changes nothing, and subscribes. It returns
+// the errors of the commands that were denied. The Redis client does not watch ctx while it reads.
+// So the commands run in the background, where Close waits for them, and the caller may return
+// earlier.
 func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	type result struct {
 		denied []error
@@ -191,7 +196,7 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	results := make(chan result, 1)
 	if !p.c.background.Go(func() {
 		r := result{}
-		if p.mode, r.err = p.c.publish.ask(over); r.err == nil {
+		if p.mode, r.err = p.c.publish.detect(over); r.err == nil {
 			r.denied, r.err = p.pipeline(over)
 		}
 		if r.err == nil {
@@ -217,15 +222,16 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	}
 }
 
-// noScript is the digest of no script. To run it is refused for that reason, or for lack of
-// permission.
+// noScript is the digest of no script. Redis refuses to run it for that reason, or because the
+// permission is missing.
 const noScript = "0000000000000000000000000000000000000000"
 
-// mayWrite asks whether the user may use HSET, which cannot be tried without writing.
+// mayWrite returns 1 if the user may run HSET, which cannot be tried without writing. A Redis that
+// cannot tell returns 1.
 const mayWrite = "if redis.acl_check_cmd then return redis.acl_check_cmd('HSET', KEYS[1], 'f', '1') and 1 or 0 end return 1"
 
-// pipeline tries all commands that the documented user of the guard may run, on a key that is not
-// there.
+// pipeline runs all commands that the ACL user in docs/operations.md may run, on a key that does
+// not exist.
 func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 	commands := [][]any{
 		{"PING"},
@@ -272,7 +278,7 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 
 var errNoHSET = errors.New("NOPERM this user has no permissions to run the 'hset' command")
 
-// subscribe subscribes to the channel as the hub does, and ends that.
+// subscribe subscribes to the channel as the hub does, and unsubscribes.
 func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
 	connection := p.server.Subscribe(ctx)
 	defer connection.Close()
@@ -297,7 +303,8 @@ func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
 	return denied, nil
 }
 
-// useLock acquires and releases the lock. If Ping ends in between, the lease bounds what is left.
+// useLock acquires and releases the lock. If ctx ends meanwhile or the release fails, the lock
+// expires after pingLease.
 func (p *probe) useLock(ctx context.Context) error {
 	field := p.c.newField()
 	x := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), p.c.opts.CommandTimeout).Replicated()
@@ -306,7 +313,7 @@ func (p *probe) useLock(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	_, err := p.c.ask(context.WithoutCancel(ctx), lua.Release(p.key, field, p.c.announce(p.channel)))
+	_, err := p.c.run(context.WithoutCancel(ctx), lua.Release(p.key, field, p.c.announce(p.channel)))
 	return cmp.Or(x.Proven(), err)
 }
 
@@ -314,7 +321,7 @@ const pingLease = 10 * time.Second
 
 var deniedCommand = regexp.MustCompile(`'([a-z|]+)' command`)
 
-// lacks says which rules the user needs.
+// lacks returns an error with the ACL rules that the user needs.
 func (p *probe) lacks(denied []error) error {
 	var rules []string
 	for _, err := range denied {
@@ -326,10 +333,11 @@ func (p *probe) lacks(denied []error) error {
 	if user == "" {
 		user = "default"
 	}
-	return fmt.Errorf("the Redis user %q lacks permissions: ACL SETUSER %s %s (%w)", user, user, strings.Join(rules, " "), bareError{denied[0]})
+	return fmt.Errorf("the Redis user %q lacks permissions: ACL SETUSER %s %s (%w)",
+		user, user, strings.Join(rules, " "), bareError{denied[0]})
 }
 
-// rule is the ACL rule that allows what was denied.
+// rule returns the ACL rule that permits what was denied.
 func (p *probe) rule(denial string) string {
 	command := deniedCommand.FindStringSubmatch(denial)
 	switch {
@@ -337,10 +345,10 @@ func (p *probe) rule(denial string) string {
 		return "+" + command[1]
 	case strings.Contains(denial, "channel"):
 		return "&redisson_lock__channel:*"
-	case strings.Contains(denial, "can't run this command"): // in a script, and all others have been tried
+	case strings.Contains(denial, "can't run this command"): // in a script; all other commands were permitted
 		return "+hset"
 	case strings.HasPrefix(p.key, pingName):
 		return "~reqlock:*"
 	}
-	return "~" + p.key[:len(p.key)-16] + "*" // by NameMapper
+	return "~" + p.key[:len(p.key)-16] + "*" // from NameMapper
 }

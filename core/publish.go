@@ -12,14 +12,15 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A publishProbe finds out which commands announce releases. With PublishAuto on a cluster, that depends on the servers. New does not
-// ask them; the first to need the mode does. The hub waits for the answer before it subscribes. A release does not wait: until the
-// answer is there, both commands announce it, and waiters hear one of them.
+// A publishProbe determines which commands announce releases. With PublishAuto on a cluster that
+// depends on the servers, so it asks one when the mode is first needed. The hub waits for the reply
+// before it subscribes. A release does not wait: until the reply is there it is announced with both
+// commands, and waiters receive one of the messages.
 type publishProbe struct {
 	rdb     redis.UniversalClient
 	timeout time.Duration
-	mode    atomic.Int32 // a PublishMode; PublishAuto: not known yet
-	asking  atomic.Bool  // on behalf of releases
+	mode    atomic.Int32 // a PublishMode; PublishAuto: unknown yet
+	asking  atomic.Bool  // a release has started a goroutine that asks
 }
 
 func newPublishProbe(rdb redis.UniversalClient, opts Options) *publishProbe {
@@ -32,15 +33,17 @@ func newPublishProbe(rdb redis.UniversalClient, opts Options) *publishProbe {
 	return p
 }
 
-// isCluster reports whether rdb is for a real cluster. A client with ClusterSlots is for one master and its replicas.
+// isCluster reports whether rdb connects to a real cluster. A cluster client with ClusterSlots is
+// used for one master and its replicas.
 func isCluster(rdb redis.UniversalClient) bool {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	return ok && cluster.Options().ClusterSlots == nil
 }
 
-// ask returns the mode, and asks a server if it is not known. A server that answers PUBSUB SHARDNUMSUB has sharded channels. One that
-// does not know the command, or forbids it, gets plain ones, as with Redisson. After any other error the next call asks again.
-func (p *publishProbe) ask(ctx context.Context) (PublishMode, error) {
+// detect returns the mode. If it is unknown, detect sends PUBSUB SHARDNUMSUB. A server that answers it
+// has sharded channels. If the server does not know the command or denies it, the mode is
+// PublishPlain, as in Redisson. After any other error the next call asks again.
+func (p *publishProbe) detect(ctx context.Context) (PublishMode, error) {
 	if mode := PublishMode(p.mode.Load()); mode != PublishAuto {
 		return mode, nil
 	}
@@ -58,21 +61,21 @@ func (p *publishProbe) ask(ctx context.Context) (PublishMode, error) {
 	return mode, nil
 }
 
-// subscribeCommands reports which channels the hub listens to.
+// subscribeCommands reports which kinds of channels the hub subscribes to.
 func (p *publishProbe) subscribeCommands(ctx context.Context) (plain, sharded bool, err error) {
-	mode, err := p.ask(ctx)
+	mode, err := p.detect(ctx)
 	return mode != PublishSharded, mode == PublishSharded || mode == PublishBoth, err
 }
 
-// publishMode returns how to announce a release now. It does not block.
-func (c *engine) publishMode() PublishMode {
-	p := c.publish
+// publishMode returns the mode for announcing a release now. It does not block.
+func (e *engine) publishMode() PublishMode {
+	p := e.publish
 	if mode := PublishMode(p.mode.Load()); mode != PublishAuto {
 		return mode
 	}
 	if p.asking.CompareAndSwap(false, true) {
-		if !c.background.Go(func() {
-			_, _ = p.ask(context.Background()) // after an error the next release asks again
+		if !e.background.Go(func() {
+			_, _ = p.detect(context.Background()) // after an error the next release asks again
 			p.asking.Store(false)
 		}) {
 			p.asking.Store(false)
@@ -81,14 +84,16 @@ func (c *engine) publishMode() PublishMode {
 	return PublishBoth
 }
 
-// countsListeners reports whether a PUBLISH returns how many clients have received the message. Those that listen to a plain channel
-// of a cluster may be at any node.
-func (c *engine) countsListeners() bool { return c.cluster == nil || c.publishMode() == PublishSharded }
+// countsListeners reports whether PUBLISH returns how many clients received the message. It does
+// not for plain channels of a cluster, whose subscribers may be connected to any node.
+func (e *engine) countsListeners() bool { return e.cluster == nil || e.publishMode() == PublishSharded }
 
-// checkSlot refuses names whose keys a cluster would keep in different slots.
-func (c *engine) checkSlot(key string) error {
-	if c.cluster == nil || wire.OneSlot(key) {
+// checkSlot refuses keys that would give the keys of one lock different slots in a cluster.
+func (e *engine) checkSlot(key string) error {
+	if e.cluster == nil || wire.OneSlot(key) {
 		return nil
 	}
-	return invalid(ErrInvalidName, "its braces make no hash tag, and a cluster would have the keys of the lock in different slots; use a name without braces, or with a part of it in braces, such as {order}:42")
+	return invalid(ErrInvalidName, "its braces form no hash tag, "+
+		"so a cluster would keep the keys of the lock in different slots; "+
+		"use a name without braces, or with one part in braces, such as {order}:42")
 }

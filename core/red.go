@@ -10,24 +10,29 @@ import (
 	"time"
 )
 
-// RedLock returns several locks, each on a master of its own that knows nothing of the others, as one lock. Holding more than half
-// of them is holding it: any smaller number of masters may be down. There must be three or more; an even number tolerates no more
-// failures than the odd one below it. With fewer than three no master may fail, and a Lock does better. Redisson: RedissonRedLock,
-// which knows neither the deadlines nor the time-outs below.
+// RedLock returns several locks as one. Each must be on an independent master. Holding the RedLock
+// means holding more than half of the locks, so a minority of the masters may be down. There must
+// be at least three locks. An even number tolerates no more failures than the odd number below it.
+// With fewer than three, no master may fail, and a plain Lock does better. Redisson:
+// RedissonRedLock, which has neither the deadlines nor the time-outs below.
 //
-// An attempt asks all masters at once, each once, for a tenth of the lease or half a second, whichever is shorter. As soon as a
-// majority is there, or out of reach, the rest has only as long again. A member never queues behind others that wait for its name.
-// Without a majority all members are given back, also those granted late. After a random pause the next attempt has a new owner,
-// until WaitTime is over. A RedLock is therefore not reentrant. Waiting for it means asking again, five times a second at least.
+// An attempt tries each member once, all at the same time. It takes up to a tenth of the lease or
+// half a second, whichever is shorter. Once a majority is acquired or out of reach, the other
+// members get only as long again, plus 20ms. A member is tried at once, past the waiters for its
+// name in this process. Without a majority all members are released, including those granted late.
+// Until WaitTime is over, the next attempt follows after a random pause of up to 200ms. Each
+// attempt has a new owner, so a RedLock is not reentrant.
 //
-// The lease ends when less than a majority of the members is left. Each of them ends lease/100 + 2ms earlier here than on its
-// master, as every lease does, so that clocks of different speed do no harm. Without a LeaseTime the watchdogs of the clients keep
-// the members, and as long as the majority stands, members that were lost or not granted are acquired again, every third of the
-// WatchdogTimeout of their client. Release and Extend succeed when a majority has confirmed. The rest is released in the
-// background. Observers and Stats know the members, not the whole.
+// The lease ends when fewer members than a majority are left. As with every lease, a member ends
+// lease/100 + 2ms earlier here than on its master, which makes up for clocks that differ in speed.
+// Without a LeaseTime, the watchdogs of the clients renew the members. While the majority stands, a
+// member that was lost or not granted is acquired again, every third of its client's
+// WatchdogTimeout. Release and Extend succeed when a majority has confirmed; the other members are
+// released in the background. Observers and Stats see the members only.
 //
-// Two hold the lock at the same time if enough masters forget: a master that restarts without its data must stay away for one lease
-// (LeaseTime, or WatchdogTimeout), or else write every command to its disk (appendfsync always).
+// Two owners hold the lock at the same time if enough masters lose their data. A master that
+// restarts without its data must stay away for one lease (LeaseTime or WatchdogTimeout), or must
+// write every command to disk (appendfsync always).
 func RedLock(locks ...Locker) Locker {
 	r := &red{locks: slices.Clone(locks)}
 	if r.err = checkVoters(locks); r.err == nil {
@@ -38,8 +43,8 @@ func RedLock(locks ...Locker) Locker {
 
 type red struct {
 	locks []Locker
-	whole label
-	err   error // why it cannot work
+	whole label // of all locks together
+	err   error // why it can never work
 }
 
 const minVoters = 3
@@ -49,29 +54,31 @@ func checkVoters(locks []Locker) error {
 		return err
 	}
 	if len(locks) < minVoters {
-		return invalid(ErrInvalidOptions, "core.RedLock has %d locks; use %d or more, each on a master of its own, or a plain Lock", len(locks), minVoters)
+		return invalid(ErrInvalidOptions, "core.RedLock has %d locks; "+
+			"use %d or more, each on a master of its own, or a plain Lock", len(locks), minVoters)
 	}
 	for i, l := range locks {
 		for j, other := range locks[:i] {
 			if shared := overlap(other, l, func(part, part) bool { return true }); shared != nil {
-				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock both are, or contain, the lock %s; each needs a master of its own", j+1, i+1, shared.label())
+				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock both are, or contain, the lock %s; "+
+					"each needs a master of its own", j+1, i+1, shared.label())
 			}
 		}
 	}
 	return nil
 }
 
-// Name is that of the locks, each name once.
+// Name returns the names of the locks, each once.
 func (r *red) Name() string { return r.whole.name }
 
 func (r *red) label() label { return r.whole }
 
 func (r *red) quorum() int { return len(r.locks)/2 + 1 }
 
-// spare is how many members may fail.
+// spare returns how many members may fail.
 func (r *red) spare() int { return len(r.locks) - r.quorum() }
 
-// Between two attempts there is a pause of a random length, up to an upper bound that doubles: 200 ms in the end.
+// The pause between two attempts is random. Its upper bound doubles, up to 200 ms.
 const (
 	redPause    = 20 * time.Millisecond
 	redMaxPause = 160 * time.Millisecond
@@ -101,20 +108,20 @@ func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) 
 	}
 }
 
-// attempt asks every member once. final says that no other attempt will do better.
+// attempt tries every member once. final reports that no other attempt can do better.
 func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, final bool, err error) {
 	if ctx.Err() != nil {
 		return nil, true, ended(ctx)
 	}
 	ctx = withVoter(ctx)
-	members, errs := r.ask(ctx, opts)
+	members, errs := r.tryMembers(ctx, opts)
 	s, err := newSet(ctx, r.whole, opts.LeaseTime, members, r.quorum())
 	if err != nil {
 		releaseAll(ctx, members)
 		final, err = r.verdict(errs)
 		return nil, final, err
 	}
-	if ctx.Err() != nil { // when the majority was there, and others had not answered yet
+	if ctx.Err() != nil { // it ended between the majority and the last reply
 		s.abandon()
 		return nil, true, ended(ctx)
 	}
@@ -124,9 +131,9 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 	return &s.Lease, false, nil
 }
 
-// ask asks every member once, all at the same time, for no longer than the time-out. All have answered when it returns, if
-// only that they will not in time.
-func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, errs []error) {
+// tryMembers tries every member once, all at the same time. It returns when all have replied, or
+// have given up because the time-out is over.
+func (r *red) tryMembers(ctx context.Context, opts AcquireOptions) (members []*Lease, errs []error) {
 	timeout := r.timeout(opts.LeaseTime)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -134,12 +141,12 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 	defer timer.Stop()
 
 	opts.WaitTime, opts.MaxWaiters = 0, 0
-	results, thrown := make(chan result, len(r.locks)), make([]any, len(r.locks))
+	results, panics := make(chan result, len(r.locks)), make([]any, len(r.locks))
 	for i, l := range r.locks {
-		go func() { // it ends with ctx, and is waited for below
+		go func() { // ends with ctx; the loop below waits for it
 			v := result{place: i}
 			defer func() {
-				thrown[i] = recover()
+				panics[i] = recover()
 				results <- v
 			}()
 			v.lease, v.err = acquireMember(ctx, l, opts)
@@ -152,7 +159,7 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 	for range r.locks {
 		v := <-results
 		members[v.place], errs[v.place] = v.lease, v.err
-		if errors.Is(v.err, errNoVote) { // which is no matter of the caller's context
+		if errors.Is(v.err, errNoVote) { // replace the error of ctx, which is not the caller's
 			errs[v.place] = opErr("acquire", labelOf(r.locks[v.place]), errNoVote)
 		}
 		if v.err == nil {
@@ -166,10 +173,10 @@ func (r *red) ask(ctx context.Context, opts AcquireOptions) (members []*Lease, e
 			timer.Reset(min(timeout, 2*spent+redGrace) - spent)
 		}
 	}
-	if slices.ContainsFunc(thrown, func(p any) bool { return p != nil }) {
+	if slices.ContainsFunc(panics, func(p any) bool { return p != nil }) {
 		releaseAll(ctx, members)
 	}
-	rethrow(thrown)
+	repanic(panics)
 	return members, errs
 }
 
@@ -178,7 +185,7 @@ const (
 	redGrace   = 20 * time.Millisecond
 )
 
-// timeout is how long a member has to answer.
+// timeout returns how long a member has to reply.
 func (r *red) timeout(lease time.Duration) time.Duration {
 	timeout := redTimeout
 	for _, l := range r.locks {
@@ -189,7 +196,7 @@ func (r *red) timeout(lease time.Duration) time.Duration {
 	return timeout
 }
 
-// clientOf is the client of a lock, or of one of its members; nil: it is not known.
+// clientOf returns the client of a lock, or of its first member; nil: unknown.
 func clientOf(l Locker) *Client {
 	switch l := l.(type) {
 	case *Lock:
@@ -202,10 +209,10 @@ func clientOf(l Locker) *Client {
 	return nil
 }
 
-// verdict says why there was no majority: too many members failed, for ever or this time; or somebody else has the lock; or
-// the majority came too late.
+// verdict returns why there was no majority: too many members failed, permanently or this time;
+// another owner has the lock; or the majority came too late.
 func (r *red) verdict(errs []error) (final bool, _ error) {
-	var failed, hopeless []error
+	var failed, permanent []error
 	var refusal *NotAcquiredError
 	for _, err := range errs {
 		var held *NotAcquiredError
@@ -216,23 +223,24 @@ func (r *red) verdict(errs []error) (final bool, _ error) {
 				refusal = held
 			}
 		case isFinal(err):
-			hopeless = append(hopeless, err)
+			permanent = append(permanent, err)
 		default:
 			failed = append(failed, err)
 		}
 	}
 	switch {
-	case len(hopeless) > r.spare():
-		return true, opErr("acquire", r.whole, errors.Join(hopeless...))
-	case len(hopeless)+len(failed) > r.spare():
-		return false, opErr("acquire", r.whole, fmt.Errorf("%w: %w", errNoMajority, errors.Join(append(failed, hopeless...)...)))
+	case len(permanent) > r.spare():
+		return true, opErr("acquire", r.whole, errors.Join(permanent...))
+	case len(permanent)+len(failed) > r.spare():
+		err := fmt.Errorf("%w: %w", errNoMajority, errors.Join(append(failed, permanent...)...))
+		return false, opErr("acquire", r.whole, err)
 	case refusal != nil:
 		return false, &NotAcquiredError{Name: r.whole.name, TTL: refusal.TTL, shown: r.whole.shown}
 	}
 	return false, errLate
 }
 
-// isFinal reports whether a member will do no better another time.
+// isFinal reports whether a member will fail again in another attempt.
 func isFinal(err error) bool {
 	for _, target := range []error{ErrClosed, ErrWrongKind, ErrInvalidName, ErrInvalidOptions} {
 		if errors.Is(err, target) {
@@ -243,7 +251,7 @@ func isFinal(err error) bool {
 	return f != nil && !f.Heals
 }
 
-// fillVacancies has the places of members that are not there filled, now and later.
+// fillVacancies schedules the acquisition of members that are missing, now or later.
 func (r *red) fillVacancies(s *set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

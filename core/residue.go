@@ -2,26 +2,29 @@ package core
 
 import "github.com/reqlock/reqlock/core/internal/redisop"
 
-// A residue says what Redis may have of a wire owner that has no lease, or has one no more. It follows from how the owner's commands
-// ended, and from nothing else. The cleaner frees it. A wire owner is never used again, so freeing what is not there does no harm.
+// A residue says what Redis may still have for a wire owner without a lease. It depends only on how
+// the owner's commands ended. The cleaner frees it. A wire owner is never used again, so a free
+// that finds nothing does no harm.
 type residue struct {
 	there bool // Redis may have it now
-	stray bool // a command that was given up may still put it there
+	stray bool // a command that was given up may still create it
 }
 
-// afterGrant is what an acquire or a hand-over may have left for an owner that does not get the lock by it. granted: the reply
-// says that Redis has it. Tries that were not answered may have been executed, or may yet be, whatever the last reply says.
+// afterGrant returns the residue of an acquire or a hand-over that gave its owner no lease. granted
+// reports whether the reply granted the lock. A try without a reply may have been executed, or may
+// yet be, whatever the reply to the last one.
 func afterGrant(x *redisop.Op, granted bool) residue {
 	return residue{there: granted || x.Stray(), stray: x.Stray()}
 }
 
-// afterRelease is what a release may have left. answered: Redis says that it is freed, or that it was gone. rest: something beside
-// the hash may still be there. stray: a try to acquire it had no answer.
+// afterRelease returns the residue of a release. answered reports whether Redis replied that the
+// hold was freed or missing. rest reports whether keys beside the hash may be left. stray reports
+// whether an acquire of the hold had no reply.
 func afterRelease(answered, rest, stray bool) residue {
 	return residue{there: !answered || rest, stray: stray}
 }
 
-// afterLoss is what a hold may have left that was found lost, or was given up.
+// afterLoss returns the residue of a hold that was lost or that Close ended.
 func afterLoss(stray bool) residue { return residue{there: true, stray: stray} }
 
 func (r residue) or(other residue) residue {

@@ -10,23 +10,25 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A set is leases that stand for one: those of a MultiLock, which needs them all, or of a RedLock, which needs a majority. It
-// has no goroutine and no timer of its own: its members tell it when they end. It is lost when fewer of them are left than
-// it needs; then its contexts end, and after that the rest of the members is released.
+// A set is several leases as one: those of a MultiLock, which needs them all, or those of a
+// RedLock, which needs a majority. It has no goroutine and no timer. Its members call it when they
+// end. It is lost when too few of them are left. Then its contexts end first, and the other members
+// are released after that.
 //
-// The mutexes of members are taken inside that of their set. A member tells of its end without holding any.
+// Lock order: the mutex of a set, then those of its members. A member calls its set without holding
+// any.
 type set struct {
-	Lease     // the whole
+	Lease     // of the whole set
 	quorum    int
-	nameShown bool // errors may hold the name
+	nameShown bool // errors may include the name
 	unrenewed bool // LeaseTime was given, or StopRenewal called
 	mu        sync.Mutex
 	members   []*Lease
-	vacancies []*vacancy // places to be filled again; see RedLock
+	vacancies []*vacancy // one for each member; see RedLock
 }
 
-// newSet makes one lease of several, for the owner in ctx. A nil member is a place that is empty. The lease may be over already:
-// errLate says so, and what is left of the members is still the caller's to release.
+// newSet makes one lease of several, for the owner in ctx. A nil member is missing. If the lease
+// has expired by now, newSet returns errLate, and the caller must release the members.
 func newSet(ctx context.Context, name label, lease time.Duration, members []*Lease, quorum int) (*set, error) {
 	s := &set{quorum: quorum, nameShown: name.shown, unrenewed: lease > 0, members: members}
 	s.Lease = Lease{backend: s, name: name.name, caller: ctx, fixed: lease}
@@ -44,8 +46,8 @@ func newSet(ctx context.Context, name label, lease time.Duration, members []*Lea
 	return nil, errLate
 }
 
-// adopt has the set hear of a member's end. It does not hear of the end of one that is over already: its time is, as the set sees
-// when it looks.
+// adopt makes m call the set when it ends. A lease that has ended before makes no call, but the set
+// notices when it looks at its deadline.
 func (s *set) adopt(m *Lease) {
 	m.lock()
 	defer m.unlock()
@@ -57,7 +59,7 @@ func (s *set) holder() owner      { return ownerFrom(s.caller) }
 func (s *set) token() uint64      { return 0 }
 func (s *set) shown() bool        { return s.nameShown }
 
-// leftLocked is the deadline that as many members reach as are needed.
+// leftLocked returns the time for which a quorum of members lasts.
 func (s *set) leftLocked() time.Duration {
 	var left []time.Duration
 	for _, m := range s.members {
@@ -72,19 +74,19 @@ func (s *set) leftLocked() time.Duration {
 	return left[len(left)-s.quorum]
 }
 
-// memberEnded hears from a member that it has ended.
+// memberEnded handles the end of a member.
 func (s *set) memberEnded(m *Lease, cause error) {
 	if cause == ErrReleased {
-		cause = ErrLockLost // not by the set, or it would have ended before
+		cause = ErrLockLost // released by another: a release of the set would have set s.err
 	}
-	s.lapse(cause)
+	s.checkQuorum(cause)
 	s.vacate(m)
 }
 
-func (s *set) expire() { s.lapse(ErrLockLost) }
+func (s *set) expire() { s.checkQuorum(ErrLockLost) }
 
-// lapse ends the whole if too few members are left.
-func (s *set) lapse(cause error) {
+// checkQuorum ends the set if too few members are left.
+func (s *set) checkQuorum(cause error) {
 	s.mu.Lock()
 	if s.err != nil || s.leftLocked() > 0 {
 		s.mu.Unlock()
@@ -102,7 +104,7 @@ func (s *set) lapse(cause error) {
 	}
 }
 
-// detachLocked: from now on members and vacancies stay as they are.
+// detachLocked freezes the members and vacancies.
 func (s *set) detachLocked(*lua.Record) {
 	for _, v := range s.vacancies {
 		v.closeLocked()
@@ -117,8 +119,8 @@ func (s *set) extend(ctx context.Context, d time.Duration) error {
 	return s.each(func(m *Lease) error { return m.Extend(ctx, d) })
 }
 
-// each calls f for all members at the same time. It returns nil as soon as it has succeeded for as many as are needed,
-// while it goes on for the others; and where that is not to be, the errors of all.
+// each calls f for all members at the same time. It returns nil once f has succeeded for a quorum,
+// and lets the other calls finish in the background. Without a quorum it returns all errors.
 func (s *set) each(f func(*Lease) error) error {
 	s.mu.Lock()
 	members := slices.DeleteFunc(slices.Clone(s.members), func(m *Lease) bool { return m == nil })
@@ -138,14 +140,15 @@ func (s *set) each(f func(*Lease) error) error {
 	return errors.Join(errs...)
 }
 
-// A result is what became of one member.
+// A result is the result of a call for one member.
 type result struct {
 	place int
 	lease *Lease
 	err   error
 }
 
-// start calls f for each lease, on goroutines that the clients of the leases wait for. The channel gives as many results.
+// start calls f for each lease, on goroutines that the leases' clients wait for in Close. The
+// channel delivers one result for each.
 func start(leases []*Lease, f func(*Lease) error) <-chan result {
 	results := make(chan result, len(leases))
 	for i, l := range leases {
@@ -154,8 +157,8 @@ func start(leases []*Lease, f func(*Lease) error) <-chan result {
 	return results
 }
 
-// releaseAll releases what did not become a whole. It waits for that, so that whoever comes next finds the locks free, but
-// not longer than the caller does.
+// releaseAll releases the members of a failed attempt. It waits for the releases, so that the next
+// caller finds the locks free, but only until ctx ends.
 func releaseAll(ctx context.Context, leases []*Lease) {
 	leases = slices.DeleteFunc(slices.Clone(leases), func(l *Lease) bool { return l == nil })
 	results := start(leases, func(l *Lease) error { return l.Release(ctx) })
@@ -179,6 +182,8 @@ func (s *set) stopRenewalLocked() {
 	}
 }
 
+// background uses the client of a member. There is one: a set that stands has a quorum, and one that
+// has ended keeps its members.
 func (s *set) background(f func()) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.members, func(m *Lease) bool { return m != nil })
@@ -187,7 +192,7 @@ func (s *set) background(f func()) {
 	member.backend.background(f)
 }
 
-// vacate has the place of a member that was lost filled again, if the whole still stands.
+// vacate schedules the acquisition of a lost member, if the set still stands.
 func (s *set) vacate(m *Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,5 +204,5 @@ func (s *set) vacate(m *Lease) {
 	s.vacancies[i].fillLaterLocked()
 }
 
-// wantsMembersLocked reports whether lost members are acquired again.
+// wantsMembersLocked reports whether to acquire lost members again.
 func (s *set) wantsMembersLocked() bool { return s.err == nil && s.renewedLocked() }

@@ -1,7 +1,8 @@
 package core
 
-// A turn lets one command at a time change a hold, first come, first served. It is not a mutex, because a caller may stop waiting
-// for it, and not a channel, because every hold would need one and few are ever waited for. The shard's mutex guards it.
+// A turn lets one command at a time change a hold, in the order of arrival. A mutex would not let a
+// caller stop waiting. A channel would cost every hold memory, and few turns are ever waited for.
+// The shard's mutex guards it.
 type turn struct {
 	taken bool
 	queue *candidate
@@ -9,11 +10,12 @@ type turn struct {
 
 // A candidate waits for the turn.
 type candidate struct {
-	called chan struct{} // closed when it has the turn
+	called chan struct{} // closed when the candidate gets the turn
 	next   *candidate
 }
 
-// tryLocked takes the turn if it is free and returns nil. Otherwise it returns the caller's place in the queue.
+// tryLocked takes the turn and returns nil if the turn is free. Otherwise it queues the caller up
+// and returns its place.
 func (t *turn) tryLocked() *candidate {
 	if !t.taken {
 		t.taken = true
@@ -28,7 +30,7 @@ func (t *turn) tryLocked() *candidate {
 	return c
 }
 
-// passLocked gives the turn to the next in the queue.
+// passLocked passes the turn to the next candidate.
 func (t *turn) passLocked() {
 	first := t.queue
 	if first == nil {
@@ -39,7 +41,7 @@ func (t *turn) passLocked() {
 	close(first.called)
 }
 
-// leaveLocked leaves the queue. If the turn has come meanwhile, the next in the queue gets it.
+// leaveLocked takes c out of the queue. If c has the turn by now, the next candidate gets it.
 func (t *turn) leaveLocked(c *candidate) {
 	for at := &t.queue; *at != nil; at = &(*at).next {
 		if *at == c {

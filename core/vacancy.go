@@ -7,8 +7,9 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
-// A vacancy is a place of a RedLock's set, to be filled again when its member was lost. It waits in the alarms of the client of its
-// lock, on whose background goroutines it asks: closing that client ends it, as does the end of the set.
+// A vacancy is the place of a RedLock's member, which is acquired again when it was lost. It is
+// scheduled in the alarms of its lock's client and runs on that client's background goroutines.
+// Closing the client ends it, and so does the end of the set.
 type vacancy struct {
 	set     *set
 	place   int
@@ -18,14 +19,14 @@ type vacancy struct {
 	entry   schedule.Entry[alarm]
 }
 
-// fillLaterLocked sets the next attempt. A lock of an unknown client is not acquired again.
+// fillLaterLocked schedules the next attempt. A lock of an unknown client is not acquired again.
 func (v *vacancy) fillLaterLocked() {
 	if v.c != nil {
 		v.c.alarms.Set(&v.entry, v, v.c.opts.WatchdogTimeout/3)
 	}
 }
 
-// closeLocked calls the next attempt off.
+// closeLocked cancels the next attempt.
 func (v *vacancy) closeLocked() {
 	if v.c != nil {
 		v.c.alarms.Cancel(&v.entry)
@@ -34,7 +35,8 @@ func (v *vacancy) closeLocked() {
 
 func (v *vacancy) ring() { v.c.background.Go(v.fill) }
 
-// fill makes one attempt. The whole is held even where the context that it was acquired with has ended.
+// fill makes one attempt. It does not use the context of Acquire, because the lease may outlast
+// that.
 func (v *vacancy) fill() {
 	s := v.set
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.caller), v.timeout)
@@ -59,7 +61,7 @@ func (v *vacancy) fill() {
 	switch {
 	case !wanted:
 		_ = lease.Release(ctx)
-	case lease.Err() != nil: // perhaps before it had the place
+	case lease.Err() != nil: // possibly since before it was a member
 		s.vacate(lease)
 	}
 }

@@ -15,45 +15,46 @@ import (
 	"github.com/reqlock/reqlock/core/internal/waitqueue"
 )
 
-// A request is what a call of Acquire wants.
+// A request holds the arguments of a call of Acquire.
 type request struct {
 	ctx   context.Context
-	name  string // of the lock
+	name  string // the lock's
 	kind  *kind
 	owner owner
-	fixed time.Duration // LeaseTime; 0: the watchdog's
+	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
 	began clock.Moment
 }
 
-// A waiter is a caller of Acquire whose owner does not hold the lock. It runs on the caller's goroutine: it looks at its entry for
-// what to do, does that without the mutex, and looks again. Others only poke it to look, or take it out with an error or a lease.
-// Package waitqueue has its states.
+// A waiter is a call of Acquire whose owner does not hold the lock. It runs in a loop on the
+// caller's goroutine: it plans a step with the mutex held, then carries it out without the mutex.
+// Other goroutines only poke it to plan again, or remove it from the queue with an error or a
+// lease. Package waitqueue defines its states.
 type waiter struct {
 	request
-	waitqueue.Waiter[*waiter] // guarded by the shard's mutex, as all below
+	waitqueue.Waiter[*waiter] // guarded by the shard's mutex, like all fields below
 	entry                     *entry
-	place                     *place                // nil, unless Redis keeps the queue
-	signal                    chan struct{}         // holds one poke; made before it first sleeps
-	alarm                     schedule.Entry[alarm] // pokes it, if need be
+	place                     *place                // nil unless Redis keeps the queue
+	signal                    chan struct{}         // holds one poke; created before the first sleep
+	alarm                     schedule.Entry[alarm] // pokes the waiter at the end of a sleep
 
-	coming   string // the wire owner that it is asking for, or is offered; empty: none
-	err      error  // why others took it out
-	lease    *level // handed to it
-	forced   bool   // ForceUnlock took what is coming before it was known to be granted
-	troubles uint8  // questions in a row that Redis did not answer
+	pending  string // wire owner of the attempt or hand-over in flight; empty: none
+	err      error  // why another goroutine removed it from the queue
+	lease    *level // from a hand-over
+	forced   bool   // ForceUnlock freed the pending grant before its reply was read
+	failures uint8  // attempts in a row that failed
 }
 
-// A place is what a waiter of a queued kind has in Redis: its wire owner stands in the queue there. The caller's goroutine has it,
-// and so has a hand-over while the waiter is the heir.
+// A place is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
+// does a hand-over while the waiter is the heir.
 type place struct {
-	field   string        // the wire owner
-	channel *hub.Channel  // subscribed to: what is published for it alone
-	left    residue       // of the wire owner
-	clock   int64         // of the server, ms
-	read    clock.Instant // when it was that
+	field   string        // the wire owner in the queue
+	channel *hub.Channel  // the waiter's own; nil: not subscribed
+	left    residue       // what Redis may have of the wire owner
+	clock   int64         // the server's clock in ms, from the last reply; 0: unknown
+	read    clock.Instant // when that reply was read
 }
 
-// waiters pools waiters that are out and that nothing refers to any more.
+// waiters pools waiters that have left the queue and that nothing refers to.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
 func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, opts AcquireOptions) *waiter {
@@ -66,7 +67,8 @@ func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, op
 	return w.prepare(e)
 }
 
-// again returns a waiter that wants the same. Of w others may not have heard yet that it is out.
+// again returns a new waiter for the same request. w itself cannot join again, because other
+// goroutines may still refer to it.
 func (w *waiter) again() *waiter {
 	next := waiters.Get().(*waiter)
 	next.request, next.Once, next.Limit, next.Class, next.Deadline = w.request, w.Once, w.Limit, w.Class, w.Deadline
@@ -81,8 +83,8 @@ func (w *waiter) prepare(e *engine) *waiter {
 	return w
 }
 
-// recycle returns w to the pool if its first attempt succeeded. Such a waiter has never slept, so no hand-over, alarm or channel
-// knows it.
+// recycle returns w to the pool if its first attempt succeeded. Such a waiter has never slept, so
+// no hand-over, alarm or channel refers to it.
 func (w *waiter) recycle() {
 	if w.signal == nil && w.place == nil {
 		*w = waiter{}
@@ -90,7 +92,8 @@ func (w *waiter) recycle() {
 	}
 }
 
-// field is the wire owner of the hold to be: a new one for each try, unless the waiter has a place in a queue.
+// field returns the wire owner for the next attempt: that of the waiter's place in Redis's queue,
+// or else a new one.
 func (w *waiter) field() string {
 	if w.place != nil {
 		return w.place.field
@@ -100,22 +103,22 @@ func (w *waiter) field() string {
 
 func (w *waiter) ring() { w.poke() }
 
-// poke has the waiter look again.
+// poke makes the waiter plan again.
 func (w *waiter) poke() {
 	select {
 	case w.signal <- struct{}{}:
-	default: // it has one already, or does not sleep and looks before it does
+	default: // a poke is pending, or the waiter has never slept and plans before it does
 	}
 }
 
-// wake pokes what the queue says is to be woken.
+// wake pokes the waiters that a queue event returned.
 func wake(woken []*waitqueue.Waiter[*waiter]) {
 	for _, w := range woken {
 		w.Item.poke()
 	}
 }
 
-// failAll gives an error to waiters that the queue has taken out.
+// failAll fails waiters that the queue has removed.
 func failAll(out []*waitqueue.Waiter[*waiter], err error) {
 	for _, w := range out {
 		w.Item.err = err
@@ -123,7 +126,7 @@ func failAll(out []*waitqueue.Waiter[*waiter], err error) {
 	}
 }
 
-// Notify takes a message on the waiter's own channel.
+// Notify handles a message on the waiter's own channel.
 func (w *waiter) Notify() {
 	w.entry.lock()
 	w.entry.queue.Call(&w.Waiter)
@@ -135,75 +138,76 @@ func (w *waiter) Notify() {
 type step uint8
 
 const (
-	ask       step = iota
-	sleep          // for plan.pause, unless poked
-	startOver      // its owner has the lock by another call
-	giveUp         // its time is over
-	fail           // with plan.err
-	take           // waiter.lease
+	stepAsk       step = iota
+	stepSleep          // for plan.pause, unless poked
+	stepStartOver      // another call of its owner was granted the lock
+	stepGiveUp         // its WaitTime is over
+	stepFail           // return plan.err
+	stepTake           // return waiter.lease
 
-	// Only on arrival; it has not joined the queue.
-	reenter  // plan.hold, which its owner has
-	vote     // ask, past the queue
-	turnAway // with plan.err, unless there is a record
-	refuse   // with plan.err
+	// Only on arrival, for a waiter that has not joined the queue:
+	stepReenter  // re-enter plan.hold
+	stepVote     // send one attempt without queueing
+	stepTurnAway // return plan.err, unless there is a record
+	stepRefuse   // return plan.err
 )
 
-// A plan is what a look has found.
+// A plan is the next step of a waiter, with its arguments.
 type plan struct {
 	step     step
 	pause    time.Duration
 	hold     *hold
 	err      error
 	ttl      time.Duration // of the holder's key
-	arrivals uint32        // waiters there are; see waitqueue.Queue.Dismiss
+	arrivals uint32        // when the attempt begins; see waitqueue.Queue.Dismiss
 }
 
-// arriveLocked enters e and takes the first look.
+// arriveLocked plans the first step of a waiter at e. It adds the waiter to the queue, unless the
+// step is one of those only on arrival.
 func (w *waiter) arriveLocked(e *entry, at clock.Moment, voter bool) plan {
 	w.entry = e
 	if h := e.holds.of(w.owner); h != nil {
-		return plan{step: reenter, hold: h}
+		return plan{step: stepReenter, hold: h}
 	}
 	if e.engine().state.Load() != open {
-		return plan{step: refuse, err: ErrClosed}
+		return plan{step: stepRefuse, err: ErrClosed}
 	}
 	if voter {
 		e.queue.Leave(&w.Waiter)
 		e.shard.acquiring.Add(1)
 		e.shard.voters = append(e.shard.voters, w)
-		w.coming = w.field()
-		return plan{step: vote}
+		w.pending = w.field()
+		return plan{step: stepVote}
 	}
 	switch e.queue.Join(&w.Waiter) {
 	case waitqueue.Full:
-		return plan{step: turnAway, err: ErrTooManyWaiters}
+		return plan{step: stepTurnAway, err: ErrTooManyWaiters}
 	case waitqueue.Behind:
-		if e.queue.Waiters()[0].Item.troubles > 0 {
-			return plan{step: turnAway, err: e.shard.trouble}
+		if e.queue.Waiters()[0].Item.failures > 0 {
+			return plan{step: stepTurnAway, err: e.shard.outage}
 		}
-		return plan{step: turnAway, err: w.notAcquired(e.ttlLocked())}
+		return plan{step: stepTurnAway, err: w.notAcquired(e.ttlLocked())}
 	}
 	e.shard.acquiring.Add(1)
 	return w.lookLocked(at)
 }
 
-// look is lookLocked for a waiter that has slept or asked.
+// look is lookLocked without the mutex held, after a sleep or an attempt.
 func (w *waiter) look() plan {
 	w.entry.lock()
 	defer w.entry.unlock()
 	return w.lookLocked(clock.Now())
 }
 
-// lookLocked decides what the waiter does next, and takes it out of the queue if it is to leave.
+// lookLocked plans the next step, and records in the queue that the waiter tries Redis, or leaves.
 func (w *waiter) lookLocked(at clock.Moment) plan {
 	p := w.planLocked(at)
 	switch p.step {
-	case ask:
+	case stepAsk:
 		e := w.entry
 		e.queue.Asks(&w.Waiter)
-		w.coming, p.arrivals = w.field(), e.queue.Arrivals()
-	case sleep:
+		w.pending, p.arrivals = w.field(), e.queue.Arrivals()
+	case stepSleep:
 		if w.signal == nil {
 			w.signal = make(chan struct{}, 1)
 		}
@@ -217,24 +221,24 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 	e := w.entry
 	switch {
 	case w.lease != nil:
-		return plan{step: take}
+		return plan{step: stepTake}
 	case w.err != nil:
-		return plan{step: fail, err: w.err}
+		return plan{step: stepFail, err: w.err}
 	case e.holds.of(w.owner) != nil:
-		return plan{step: startOver}
+		return plan{step: stepStartOver}
 	}
 	next, pause := e.queue.Next(&w.Waiter, at)
 	switch next {
 	case waitqueue.Ask:
 		left := w.timeLeft(at)
-		if left > 0 && w.kind.record != nil && e.recordingLocked() { // the record will be delivered
-			return plan{step: sleep, pause: left}
+		if left > 0 && w.kind.record != nil && e.recordingLocked() { // deliverLocked will wake it
+			return plan{step: stepSleep, pause: left}
 		}
-		return plan{step: ask}
+		return plan{step: stepAsk}
 	case waitqueue.Sleep:
-		return plan{step: sleep, pause: pause}
+		return plan{step: stepSleep, pause: pause}
 	}
-	return plan{step: giveUp, ttl: e.ttlLocked()}
+	return plan{step: stepGiveUp, ttl: e.ttlLocked()}
 }
 
 func (w *waiter) timeLeft(at clock.Moment) time.Duration {
@@ -244,23 +248,24 @@ func (w *waiter) timeLeft(at clock.Moment) time.Duration {
 	return w.Deadline.Since(at)
 }
 
-// errStartOver: the owner has got the lock by another call, or the hold to enter was just released.
+// errStartOver: another call of the owner was granted the lock, or the hold to re-enter was just
+// released.
 var errStartOver = errors.New("start over")
 
-// follow carries out the plan of an arrival, and those after it.
+// follow carries out the first plan, and the plans after it.
 func (w *waiter) follow(p plan) (*level, error) {
 	switch p.step {
-	case reenter:
+	case stepReenter:
 		lease, err := w.reenter(p.hold)
 		if err == ErrReleased {
 			err = errStartOver
 		}
 		return lease, err
-	case vote:
+	case stepVote:
 		return w.vote()
-	case turnAway:
+	case stepTurnAway:
 		return nil, w.recordOr(p.err)
-	case refuse:
+	case stepRefuse:
 		return nil, p.err
 	}
 	defer w.entry.shard.acquiring.Done()
@@ -269,15 +274,15 @@ func (w *waiter) follow(p plan) (*level, error) {
 	return lease, err
 }
 
-// wait takes a waiter in the queue through its life.
+// wait runs a waiter in the queue until it has a result.
 func (w *waiter) wait(p plan) (*level, error) {
 	for waited := false; ; p = w.look() {
 		switch p.step {
-		case ask:
-			if lease, err := w.ask(p.arrivals); lease != nil || err != nil {
+		case stepAsk:
+			if lease, err := w.attempt(p.arrivals); lease != nil || err != nil {
 				return lease, err
 			}
-		case sleep:
+		case stepSleep:
 			if !waited {
 				waited = true
 				w.notifyWaiting()
@@ -285,15 +290,15 @@ func (w *waiter) wait(p plan) (*level, error) {
 			if !w.sleep(p.pause) {
 				return nil, w.leaveQueue()
 			}
-		case startOver:
+		case stepStartOver:
 			return nil, errStartOver
-		case take:
+		case stepTake:
 			if w.ctx.Err() != nil {
 				w.lease.disown()
 				return nil, &stillHeldError{ended(w.ctx)}
 			}
 			return w.lease, nil
-		case giveUp:
+		case stepGiveUp:
 			return nil, w.notAcquired(p.ttl)
 		default:
 			return nil, p.err
@@ -301,14 +306,16 @@ func (w *waiter) wait(p plan) (*level, error) {
 	}
 }
 
-// notifyWaiting tells the Observer. A callback that panics takes the waiter out, as its caller does not come back to it.
+// notifyWaiting calls Observer.Waiting. If the callback panics, the waiter leaves the queue,
+// because its goroutine will not come back to it.
 func (w *waiter) notifyWaiting() {
-	notifyOr(w.abandon, w.entry.engine().opts.Observer.Waiting, w.ctx, func() Event { return w.event("", nil) })
+	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event { return w.event("", nil) })
 }
 
-// sleep returns false when the caller's context has ended.
+// sleep waits until the waiter is poked, for d at most. It returns false if the caller's context
+// has ended.
 func (w *waiter) sleep(d time.Duration) bool {
-	if d < waitqueue.Forever { // most waiters need no alarm: a message or a release wakes them
+	if d < waitqueue.Forever { // most waiters need no alarm: a message or a release pokes them
 		alarms := w.entry.engine().alarms
 		alarms.Set(&w.alarm, w, d)
 		defer alarms.Cancel(&w.alarm)
@@ -321,7 +328,8 @@ func (w *waiter) sleep(d time.Duration) bool {
 	}
 }
 
-// leavePlace ends what a waiter has beside its place in the queue here: its place in that of Redis, and its channel.
+// leavePlace unsubscribes from the waiter's own channel. Without a lease, it also cleans up the
+// waiter's place in Redis's queue.
 func (w *waiter) leavePlace(lease *level) {
 	p, c := w.place, w.entry.engine()
 	if p == nil {
@@ -335,7 +343,7 @@ func (w *waiter) leavePlace(lease *level) {
 	}
 }
 
-// cleanUp has what is left of a wire owner freed.
+// cleanUp makes the cleaner free what Redis may have of a wire owner.
 func (w *waiter) cleanUp(field string, left residue) {
 	if left.none() {
 		return
@@ -345,8 +353,8 @@ func (w *waiter) cleanUp(field string, left residue) {
 	c.cleaner.add(w.kind.undoing(c, g), g, w.remains(), left)
 }
 
-// remains is for how long Redis can have something of a waiter that has left: a hold until its lease is over, a place in the queue
-// until others take it for dead.
+// remains returns how long Redis can keep anything of a waiter that has left: a hold until its
+// lease expires, a place in the queue until other waiters drop it.
 func (w *waiter) remains() time.Duration {
 	c := w.entry.engine()
 	d := c.leaseTime(w.fixed)
@@ -356,7 +364,8 @@ func (w *waiter) remains() time.Duration {
 	return d
 }
 
-// leaveQueue takes the waiter out of the queue after its context has ended or the client was closed, and returns which.
+// leaveQueue removes the waiter from the queue, after its context has ended or the client was
+// closed. It returns the error for the caller. A lease that was handed over meanwhile is released.
 func (w *waiter) leaveQueue() error {
 	e := w.entry
 	e.lock()
@@ -375,25 +384,30 @@ func (w *waiter) leaveQueue() error {
 	return ended(w.ctx)
 }
 
-// abandon takes out a waiter when an observer has panicked. follow ends the rest.
+// abandon removes a waiter whose observer callback panicked.
 func (w *waiter) abandon() {
 	_ = w.leaveQueue()
 	w.leavePlace(nil)
 }
 
-// ask asks Redis once for the lock. It returns neither lease nor error when the caller is to wait on.
-func (w *waiter) ask(arrivals uint32) (*level, error) {
+// attempt sends the acquire script. It returns neither a lease nor an error if the waiter should
+// keep waiting.
+func (w *waiter) attempt(arrivals uint32) (*level, error) {
 	e, c := w.entry, w.entry.engine()
-	field := w.coming
-	x := c.ops.Op(w.kind.acquire(c, try{key: e.key, field: field, lease: c.leaseTime(w.fixed), notAfter: w.notAfter()}), c.opts.CommandTimeout).Replicated()
-	answer, err := x.Run(w.ctx.Done(), c.closing)
+	field := w.pending
+	t := try{key: e.key, field: field, lease: c.leaseTime(w.fixed)}
+	if p := w.place; p != nil && p.clock != 0 {
+		t.notAfter, p.left.there = w.notAfter(), true
+	}
+	x := c.ops.Op(w.kind.acquire(c, t), c.opts.CommandTimeout).Replicated()
+	reply, err := x.Run(w.ctx.Done(), c.closing)
 	if err == redisop.ErrLeft {
-		return nil, w.leaveQuestion(x, field)
+		return nil, w.leaveInFlight(x, field)
 	}
 	defer x.Recycle()
-	told, err := readGrant(x, answer, err)
-	left := afterGrant(x, told.Granted)
-	if p := w.place; p != nil { // before another goroutine may hand it the lock
+	answer, err := readGrant(x, reply, err)
+	left := afterGrant(x, answer.Granted)
+	if p := w.place; p != nil { // set before a hand-over can use the place
 		p.left = p.left.or(left)
 	}
 	var lease *level
@@ -401,87 +415,89 @@ func (w *waiter) ask(arrivals uint32) (*level, error) {
 	switch {
 	case err != nil:
 		stays = w.fail(arrivals, err)
-	case told.Granted:
-		if lease, err = w.granted(x, field, told.Token); lease != nil {
+	case answer.Granted:
+		if lease, err = w.granted(x, field, answer.Token); lease != nil {
 			return lease, nil
 		}
 	default:
-		err = w.refused(told)
+		err = w.refused(answer)
 	}
-	if w.place == nil { // a place keeps its wire owner, and leavePlace cleans up
+	if w.place == nil { // otherwise leavePlace cleans up: the next attempt uses the same wire owner
 		w.cleanUp(field, left)
 	}
 	if stays {
-		notifyOr(w.abandon, c.opts.Observer.Retrying, w.ctx, func() Event { return w.event("", err) })
+		notifyOr(w.ctx, w.abandon, c.opts.Observer.Retrying, func() Event { return w.event("", err) })
 		return nil, nil
 	}
 	return nil, err
 }
 
-// leaveQuestion leaves while a question is under way. Its reply is read in the background, and what it grants is freed.
-func (w *waiter) leaveQuestion(x *redisop.Op, field string) error {
+// leaveInFlight leaves the queue while an attempt is in flight. The reply is read in the
+// background, and a lock that it grants is freed.
+func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 	why := w.leaveQueue()
 	var left residue
 	if p := w.place; p != nil {
-		left, p.left = p.left, residue{} // leavePlace has nothing to clean up
+		left, p.left = p.left, residue{} // so that leavePlace does not clean up before the reply
 	}
-	if x.InFlight() || x.Stray() || !left.none() { // or else nothing of it was sent
+	if x.InFlight() || x.Stray() || !left.none() { // otherwise Redis has received nothing
 		w.entry.engine().background.Go(func() {
-			answer, err := x.Await()
-			told, _ := readGrant(x, answer, err)
-			w.cleanUp(field, left.or(afterGrant(x, told.Granted)))
+			reply, err := x.Await()
+			answer, _ := readGrant(x, reply, err)
+			w.cleanUp(field, left.or(afterGrant(x, answer.Granted)))
 		})
 	}
 	return why
 }
 
-// notAfter is when a try may queue up at the latest, by the server's clock, once that is known. A try that arrives later would
-// leave a place in the queue that no waiter takes.
+// notAfter returns the latest time, by the server's clock in ms, at which an attempt may queue up
+// in Redis. A command that arrives later would add a place for a waiter that is gone. The server's
+// clock must be known; until then the script does not queue up.
 func (w *waiter) notAfter() int64 {
 	p, c := w.place, w.entry.engine()
-	if p == nil || p.clock == 0 {
-		return 0
-	}
-	p.left.there = true
 	return p.clock + (c.clock().Since(p.read) + c.opts.CommandTimeout).Milliseconds()
 }
 
-// readGrant reads the answer to an acquire script. A record in it is an error, a *recorded. One that cannot be read may mean
-// anything. What replicas have not confirmed is granted, with an error.
-func readGrant(x *redisop.Op, answer any, err error) (lua.Answer, error) {
+// readGrant reads the reply to an acquire script. It returns a record as an error, *recorded, and a
+// grant that too few replicas confirmed together with an error. A reply that it cannot read may
+// mean anything, so the attempt may have been granted.
+func readGrant(x *redisop.Op, reply any, err error) (lua.Answer, error) {
 	if err != nil {
 		return lua.Answer{}, err
 	}
-	if record, ok := x.Call().ReadRecord(answer); ok {
+	if record, ok := x.Call().ReadRecord(reply); ok {
 		return lua.Answer{}, &recorded{record}
 	}
-	told, err := x.Call().ReadAcquire(answer)
+	answer, err := x.Call().ReadAcquire(reply)
 	if err != nil {
 		x.Unreadable()
 	}
-	if told.Granted {
+	if answer.Granted {
 		err = x.Proven()
 	}
-	return told, err
+	return answer, err
 }
 
-// errLate: the reply took longer than the lease lasts.
-var errLate = fmt.Errorf("%w: the lease was over when the reply came; use a longer LeaseTime, or WatchdogTimeout where there is none", ErrLockLost)
+var (
+	// errLate: the lease expired before the reply was read.
+	errLate = fmt.Errorf("%w: the lease expired before the reply arrived; "+
+		"use a longer LeaseTime, or WatchdogTimeout if there is none", ErrLockLost)
+	// errForced: ForceUnlock freed the hold in Redis before the reply was read.
+	errForced = fmt.Errorf("%w: ForceUnlock freed it before Acquire returned", ErrLockLost)
+	// errOutrun: this client was granted another hold of the lock between the command and its
+	// reply. It is unknown which of the two Redis has now, so neither counts.
+	errOutrun = fmt.Errorf("%w: another owner in this process was granted it before the reply arrived", ErrLockLost)
+)
 
-// errForced: ForceUnlock found the grant in Redis before its reply was read.
-var errForced = fmt.Errorf("%w: ForceUnlock took it before Acquire returned", ErrLockLost)
-
-// errOutrun: the reply to an acquire was overtaken by the grant of another hold of this client. Which of the two Redis has now is
-// not known, so neither counts.
-var errOutrun = fmt.Errorf("%w: another owner in this process was granted it before the reply came", ErrLockLost)
-
-// late reports whether a lease that was granted by a command sent at some time is over already.
+// late reports whether a lease has expired by at, if its command was queued at sent.
 func (w *waiter) late(sent, at clock.Instant) bool {
 	return at.Until(clock.LeaseEnd(sent, w.entry.engine().leaseTime(w.fixed))) <= 0
 }
 
-// granted makes a lease of a grant, unless that is too late for the caller. It returns neither lease nor error if the grant is not
-// needed: another call of the owner was faster, also with a shared kind, and the caller enters that hold.
+// granted turns a grant into a lease. It returns an error if the grant does not count any more. It
+// returns neither a lease nor an error if another call of the same owner was granted the lock
+// first. The waiter then re-enters that hold, and its own grant, which is valid if the kind is
+// shared, is cleaned up.
 func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, error) {
 	e := w.entry
 	now := time.Now()
@@ -517,7 +533,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, err
 	return lease, nil
 }
 
-// refusalLocked returns why a grant does not count; nil: it does.
+// refusalLocked returns why a grant does not count, or nil if it does.
 func (w *waiter) refusalLocked(x *redisop.Op, at clock.Instant) error {
 	switch {
 	case w.err != nil:
@@ -532,8 +548,8 @@ func (w *waiter) refusalLocked(x *redisop.Op, at clock.Instant) error {
 	return nil
 }
 
-// outran reports whether one of the holds was granted after a command was sent. Then Redis may have executed that command before
-// or after the grant.
+// outran reports whether one of the displaced holds was granted after a command was sent. Redis may
+// then have executed the command before or after that grant.
 func outran(displaced []loss, sent clock.Moment) bool {
 	for _, l := range displaced {
 		if l.hold.first.acquired > sent {
@@ -543,52 +559,55 @@ func outran(displaced []loss, sent clock.Moment) bool {
 	return false
 }
 
-// answeredLocked ends a question or an offer.
-func (w *waiter) answeredLocked() { w.coming, w.forced = "", false }
+// answeredLocked ends the attempt or hand-over in flight.
+func (w *waiter) answeredLocked() { w.pending, w.forced = "", false }
 
-// A waiter for a fair lock waits for its subscription no longer than subscribePatience before it queues up.
+// subscribePatience is how long a waiter for a fair lock waits for its subscription before it
+// queues up without.
 const subscribePatience = time.Second
 
-// refused has the waiter sleep, or gives up where it makes a single attempt.
-func (w *waiter) refused(told lua.Answer) error {
+// refused handles the reply that another owner holds the lock: the waiter sleeps, or gives up if it
+// makes only one attempt.
+func (w *waiter) refused(answer lua.Answer) error {
 	e := w.entry
 	e.lock()
 	defer e.unlock()
-	e.noteLocked(told.TTL)
-	w.troubles = 0
+	e.noteLocked(answer.TTL)
+	w.failures = 0
 	switch {
-	case w.State() == waitqueue.Out: // the next look says why
+	case w.State() == waitqueue.Out: // the next plan has the reason
 		return nil
 	case w.Once:
 		wake(e.queue.Leave(&w.Waiter))
-		return w.notAcquired(told.TTL)
+		return w.notAcquired(answer.TTL)
 	}
-	w.sleepsLocked(told.TTL)
+	w.sleepsLocked(answer.TTL)
 	if w.place != nil {
-		w.queueUpLocked(told)
+		w.queueUpLocked(answer)
 	}
 	return nil
 }
 
-// sleepsLocked has a waiter that was refused sleep, and hear of releases.
+// sleepsLocked puts a refused waiter to sleep and subscribes it to releases.
 func (w *waiter) sleepsLocked(ttl time.Duration) {
 	e, c := w.entry, w.entry.engine()
 	w.answeredLocked()
 	pause := c.pause(ttl)
 	if w.place != nil {
-		pause = min(pause, fairPoll, c.opts.FairWaitTimeout/4) // a waiter that is silent for longer may be taken for dead
+		pause = min(pause, fairPoll, c.opts.FairWaitTimeout/4) // other waiters may drop one that is silent for longer
 	}
 	failAll(e.queue.Refused(&w.Waiter, clock.In(pause)), ErrTooManyWaiters)
 	e.subscribeLocked(w)
 }
 
-// queueUpLocked notes the server's clock for the try that takes a place in Redis's queue. It takes one when others can see that it
-// lives.
-func (w *waiter) queueUpLocked(told lua.Answer) {
+// queueUpLocked records the server's clock for the attempt that queues up in Redis, and schedules
+// that attempt: at once if the waiter is subscribed, because other waiters can then see that it is
+// alive, otherwise when the subscription is confirmed, or after subscribePatience.
+func (w *waiter) queueUpLocked(answer lua.Answer) {
 	p, c := w.place, w.entry.engine()
-	p.clock, p.read = told.Now, c.clock()
+	p.clock, p.read = answer.Now, c.clock()
 	switch {
-	case told.Queued:
+	case answer.Queued:
 	case c.hub.Confirmed(p.channel):
 		w.PollAt = 0
 	default:
@@ -596,9 +615,11 @@ func (w *waiter) queueUpLocked(told lua.Answer) {
 	}
 }
 
-// fail ends the wait with an error, unless the waiter stays: one without a time limit does where the cause may pass. Where the error
-// is Redis's, or the network's, those who have queued up meanwhile would only run into it one after another, each for a
-// CommandTimeout: it is theirs too. So is a record.
+// fail handles the error of an attempt. It fails every waiter that had joined before the command
+// was sent, this one included. The others would only run into the same error one after another,
+// each for a CommandTimeout. A record goes to all of them, too. Waiters with WaitForever stay if
+// the error may heal, and fail reports whether this one does. ErrWrongKind concerns this waiter
+// only.
 func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
 	e.lock()
@@ -612,15 +633,15 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 		return false
 	}
 	w.answeredLocked()
-	w.troubles, e.shard.trouble = min(w.troubles+1, 100), err
+	w.failures, e.shard.outage = min(w.failures+1, 100), err
 	if w.State() != waitqueue.Out {
-		failAll(e.queue.Refused(&w.Waiter, clock.In(e.engine().troublePause(w.troubles))), ErrTooManyWaiters)
+		failAll(e.queue.Refused(&w.Waiter, clock.In(e.engine().outagePause(w.failures))), ErrTooManyWaiters)
 		e.subscribeLocked(w)
 	}
 	return true
 }
 
-// reenter adds a lease to a hold that the owner has.
+// reenter adds a lease to a hold of the owner.
 func (w *waiter) reenter(h *hold) (*level, error) {
 	c := h.engine()
 	if c.state.Load() == closed {
@@ -630,10 +651,10 @@ func (w *waiter) reenter(h *hold) (*level, error) {
 	err := h.update(w.ctx, w.kind, lease.duration(), func(sent clock.Instant) error {
 		end := clock.LeaseEnd(sent, lease.duration())
 		if lease.watched {
-			end = clock.Later(end, h.renewed) // the watchdog does not wait for re-entries
+			end = clock.Later(end, h.renewed) // the watchdog may have renewed the hold meanwhile
 		}
 		switch {
-		case c.state.Load() == closed: // Close has ended all leases there were
+		case c.state.Load() == closed: // Close has ended the other leases already
 			return ErrClosed
 		case c.clock().Until(end) <= 0:
 			return errLate
@@ -647,13 +668,13 @@ func (w *waiter) reenter(h *hold) (*level, error) {
 	return lease, nil
 }
 
-// vote asks Redis once, past those who wait in this process: the member of a RedLock must not wait for the time that others take,
-// nor keep them waiting.
+// vote sends one attempt for a member of a RedLock, without queueing: the member must neither wait
+// behind other waiters of this process nor keep them waiting.
 func (w *waiter) vote() (*level, error) {
 	e := w.entry
 	defer e.shard.acquiring.Done()
 	defer e.removeVoter(w)
-	lease, err := w.ask(0)
+	lease, err := w.attempt(0)
 	w.leavePlace(lease)
 	if lease == nil && err == nil {
 		e.lock()
@@ -664,28 +685,33 @@ func (w *waiter) vote() (*level, error) {
 	return lease, err
 }
 
-// recordOr returns the record in place of a refusal that was not Redis's: others of this process are first in the queue, but they
-// may be there for the record as well, and have only not been answered yet.
+// recordOr returns the record of a Once, if there is one, or else refusal. refusal came from the
+// queue of this process, not from Redis: the waiters ahead may be about to get the same record.
 func (w *waiter) recordOr(refusal error) error {
 	if w.kind.look == nil {
 		return refusal
 	}
 	call := w.kind.look(w.entry.key)
-	answer, err := w.entry.engine().ask(w.ctx, call)
+	reply, err := w.entry.engine().run(w.ctx, call)
 	if err != nil {
 		return err
 	}
-	if record, ok := call.ReadRecord(answer); ok {
+	if record, ok := call.ReadRecord(reply); ok {
 		return &recorded{record}
 	}
-	if _, err := call.ReadAcquire(answer); err != nil {
+	if _, err := call.ReadAcquire(reply); err != nil {
 		return err
 	}
 	return refusal
 }
 
 func (w *waiter) notAcquired(ttl time.Duration) error {
-	return &NotAcquiredError{Name: w.name, TTL: ttl, Waited: clock.Now().Since(w.began), shown: w.entry.engine().opts.LogNames}
+	return &NotAcquiredError{
+		Name:   w.name,
+		TTL:    ttl,
+		Waited: clock.Now().Since(w.began),
+		shown:  w.entry.engine().opts.LogNames,
+	}
 }
 
 func (w *waiter) event(field string, err error) Event {

@@ -74,11 +74,11 @@ func wireNames(t *testing.T, b *bundle) {
 	}
 }
 
-// A lock is a hash of one field, <uuid>:<number>, with the hold count in ASCII and a time to live
+// A lock is a hash of one field, <client>:<number>, with the hold count in ASCII and a time to live
 // in milliseconds. There is no other key. A lock without a LeaseTime has Redisson's default.
 func wireKeys(t *testing.T, b *bundle) {
 	c := b.client(t)
-	owner := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[1-9][0-9]*$`)
+	owner := regexp.MustCompile(`^[A-Za-z0-9_-]+\.[0-9]+\.[a-z2-7]{8}:[1-9][0-9]*$`)
 	var leases []*Lease
 	want := func() {
 		t.Helper()
@@ -94,9 +94,9 @@ func wireKeys(t *testing.T, b *bundle) {
 		}
 		for field, count := range fields {
 			if !owner.MatchString(field) {
-				t.Errorf("owner %q, want <uuid>:<number>", field)
+				t.Errorf("owner %q, want <host>.<pid>.<random>:<number>", field)
 			}
-			if _, err := strconv.ParseInt(field[37:], 10, 64); err != nil {
+			if _, err := strconv.ParseInt(field[strings.LastIndex(field, ":")+1:], 10, 64); err != nil {
 				t.Errorf("the number of owner %q is no Java long: %v", field, err)
 			}
 			if count != strconv.Itoa(len(leases)) {

@@ -20,8 +20,8 @@ var engineMutants = []mutant{
 	{
 		promise: "TRYAGAIN and LOADING are retried",
 		file:    "core/internal/redisop/outcome.go",
-		old:     `tellsBusy = []string{"TRYAGAIN", "LOADING"}`,
-		new:     `tellsBusy = []string{"LOADING"}`,
+		old:     `"TRYAGAIN", `,
+		new:     ``,
 		nets:    []string{"core/internal/redisop TestEndOf", "core TestOutcome_RetriedUntilTheDeadline"},
 	},
 	{
@@ -97,15 +97,15 @@ var engineMutants = []mutant{
 	{
 		promise: "the return of pub/sub is logged",
 		file:    "core/internal/redisop/health.go",
-		old:     "if h.deaf.Swap(false) {",
-		new:     "if !h.deaf.Swap(false) {",
+		old:     "if h.pubsubDown.Swap(false) {",
+		new:     "if !h.pubsubDown.Swap(false) {",
 		nets:    []string{"core TestLog_PubSub"},
 	},
 	{
 		promise: "only what a change heals is returned to one that waits for ever",
 		file:    "core/internal/redisop/fault.go",
-		old:     "raise maxmemory of Redis, or free memory; keep maxmemory-policy noeviction\", false, true}",
-		new:     "raise maxmemory of Redis, or free memory; keep maxmemory-policy noeviction\", false, false}",
+		old:     "keep maxmemory-policy noeviction\",\n\t\tHeals:  true",
+		new:     "keep maxmemory-policy noeviction\",\n\t\tHeals:  false",
 		nets:    []string{"core/internal/redisop TestHeals", "core TestWaitForever_Replies"},
 	},
 

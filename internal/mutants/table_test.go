@@ -66,4 +66,4 @@ func testsOf(t *testing.T, pkg string) map[string]bool {
 	return tests
 }
 
-var declaration = regexp.MustCompile(`(?m)^func (Test\w*)\(`)
+var declaration = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)

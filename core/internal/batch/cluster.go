@@ -25,7 +25,8 @@ func (b *Batcher) redirect(from *lane, c *Call, err error) bool {
 // wrongNode reports whether err means that the call was not executed because another node has its
 // slot.
 func wrongNode(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "READONLY") ||
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") ||
+		redis.HasErrorPrefix(err, "READONLY") ||
 		errors.Is(err, redis.ErrClosed) // the client dropped the node
 }
 

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// An Instant is a point in time on both clocks of the machine. The monotonic clock stops while a machine is
-// suspended, and the wall clock can be set by hand. A lease has expired when either of them says so.
+// An Instant is a point in time on both clocks of the machine. The monotonic clock stops while a
+// machine is suspended, and the wall clock can be set by hand. A lease has expired as soon as one
+// of them says so.
 type Instant struct {
 	Mono time.Duration // since an arbitrary point of this process
 	Wall time.Duration // since the epoch
@@ -15,25 +16,27 @@ type Instant struct {
 
 var processStart = time.Now()
 
-// At is the instant of a reading of time.Now, which has both clocks.
+// At returns the instant of a reading of time.Now, which has both clocks.
 func At(now time.Time) Instant {
 	return Instant{Mono: now.Sub(processStart), Wall: time.Duration(now.UnixNano())}
 }
 
-// Add is the instant a duration later.
+// Add returns i + d.
 func (i Instant) Add(d time.Duration) Instant { return Instant{i.Mono + d, i.Wall + d} }
 
-// Until is the time left from i to deadline, on the clock that is nearer to it; 0 or less: it has passed.
+// Until returns the time from i to deadline, by the clock that has less time left. It is 0 or less
+// if the deadline has passed.
 func (i Instant) Until(deadline Instant) time.Duration {
 	return min(deadline.Mono-i.Mono, deadline.Wall-i.Wall)
 }
 
-// Since is the time gone by from earlier to i, on the clock that went further.
+// Since returns the time from earlier to i, by the clock that moved further.
 func (i Instant) Since(earlier Instant) time.Duration {
 	return max(i.Mono-earlier.Mono, i.Wall-earlier.Wall)
 }
 
-// Later returns the later of two instants. The monotonic clock decides: the wall clock may have been set in between.
+// Later returns the later of two instants by the monotonic clock, because the wall clock may have
+// been set in between.
 func Later(a, b Instant) Instant {
 	if a.Mono > b.Mono {
 		return a
@@ -41,37 +44,37 @@ func Later(a, b Instant) Instant {
 	return b
 }
 
-// Drift is how far the clocks have moved apart from earlier to i.
+// Drift returns how far the clocks have moved apart between earlier and i.
 func (i Instant) Drift(earlier Instant) time.Duration {
 	return ((i.Wall - earlier.Wall) - (i.Mono - earlier.Mono)).Abs()
 }
 
-// A Moment is a point in time on the monotonic clock alone. It is for what no lock relies on: how long to wait, and when to
-// ask again. It is a third of the size of a time.Time. 0: none.
+// A Moment is a point in time on the monotonic clock alone. It is for waits and retries, never for
+// the deadline of a lock. It is a third of the size of a time.Time. The zero value means none.
 type Moment time.Duration // since processStart
 
-// Now is the present moment.
+// Now returns the present moment.
 func Now() Moment { return Moment(time.Since(processStart)) }
 
-// MomentOf is the moment of a reading of time.Now.
+// MomentOf returns the moment of a reading of time.Now.
 func MomentOf(now time.Time) Moment { return Moment(now.Sub(processStart)) }
 
-// In is the moment a duration from now.
+// In returns the moment d from now.
 func In(d time.Duration) Moment { return Now().Add(d) }
 
-// Add is the moment a duration later. One of centuries may be meant as one without end.
+// Add returns m + d without overflow. Callers may pass a duration of centuries to mean forever.
 func (m Moment) Add(d time.Duration) Moment { return m + min(Moment(d), math.MaxInt64-m) }
 
-// Since is the time gone by from earlier to m.
+// Since returns the time from earlier to m.
 func (m Moment) Since(earlier Moment) time.Duration { return time.Duration(m - earlier) }
 
-// Margin is how much earlier a lease ends for its holder than in Redis. Clocks tick at slightly different speeds, and a holder
-// must have stopped before another can start.
+// Margin returns how much earlier a lease ends for its holder than in Redis. Clocks differ in
+// speed, and a holder must have stopped before another can start.
 func Margin(lease time.Duration) time.Duration {
 	return min(lease/100+2*time.Millisecond, lease/4)
 }
 
-// LeaseEnd is the local deadline of a lease that Redis counts from some moment after sent.
+// LeaseEnd returns the local deadline of a lease that Redis counts from some time after sent.
 func LeaseEnd(sent Instant, lease time.Duration) Instant {
 	return sent.Add(lease - Margin(lease))
 }

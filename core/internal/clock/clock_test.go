@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Both clocks count, and the one that went further wins.
+// Both clocks count, and the one that moved further wins.
 func TestInstant_EitherClock(t *testing.T) {
 	t.Parallel()
 	start := Instant{Mono: time.Hour, Wall: 9000 * time.Hour}
@@ -45,7 +45,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// A holder stops before Redis lets another in, and no lease is so short that it ends before it begins.
+// A holder stops before Redis grants the lock to another, and no lease is so short that it ends
+// before it begins.
 func TestLeaseEnd(t *testing.T) {
 	t.Parallel()
 	for lease, margin := range map[time.Duration]time.Duration{

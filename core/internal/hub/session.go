@@ -126,7 +126,7 @@ func (s *session) write(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.line.wake:
-			if err := s.synchronise(ctx); err != nil {
+			if err := s.synchronize(ctx); err != nil {
 				return err
 			}
 			if !connected {
@@ -149,7 +149,8 @@ func (s *session) write(ctx context.Context) error {
 	}
 }
 
-func (s *session) synchronise(ctx context.Context) error {
+// synchronize sends the commands that are due until the subscriptions are as wanted.
+func (s *session) synchronize(ctx context.Context) error {
 	for {
 		orders := s.line.takeOrders()
 		if len(orders) == 0 {

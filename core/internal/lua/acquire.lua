@@ -1,11 +1,13 @@
--- Takes a plain lock for a hold that is new, or repeats the take of one whose reply was lost.
+-- Takes a plain lock for a new hold, or repeats a take whose reply was lost.
 --
 -- KEYS[1]  lock hash
 -- ARGV[1]  wire owner
 -- ARGV[2]  lease, ms
 --
--- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); the error WRONGKIND, the key is a
--- read/write lock.
+-- Reply:
+--   1          granted
+--   {ttl}      held by another owner; ttl in ms, -1: never expires
+--   WRONGKIND  error: the key is a read/write lock
 
 local ttl = redis.call('PTTL', KEYS[1])
 

@@ -1,14 +1,17 @@
--- Takes a fair lock for a hold that is new, if nobody else is first in the queue; or repeats the take of one whose reply
--- was lost; or else queues up.
+-- Takes a fair lock for a new hold if no other waiter is first in the queue, or repeats a take
+-- whose reply was lost, or else queues up.
 --
--- KEYS      see fair_queue.lua, also for the first of ARGV
+-- KEYS      see fair_queue.lua, also for ARGV[1] to ARGV[6]
 -- ARGV[7]   wire owner
 -- ARGV[8]   lease, ms
--- ARGV[9]   when to queue up at the latest, ms of the server's clock; 0: do not
--- ARGV[10]  how soon to look again for one that is absent, ms
+-- ARGV[9]   last moment to queue up, ms of the server's clock; 0: do not queue up
+-- ARGV[10]  how soon to check an absent waiter again, ms
 --
--- Reply: 1, granted; {ttl, now, queued}, not granted: nothing changes for ttl ms unless a message comes (-1: without end); the
--- server's clock; 1 if it stands in the queue; or the error WRONGKIND, the key is a read/write lock.
+-- Reply:
+--   1                   granted
+--   {ttl, now, queued}  refused; nothing changes for ttl ms unless a message comes (-1: never);
+--                       the server's clock; 1 if the owner is in the queue
+--   WRONGKIND           error: the key is a read/write lock
 
 local owner, lease = ARGV[7], tonumber(ARGV[8])
 local first, deadline = head()
@@ -26,15 +29,17 @@ if ttl ~= -2 then
   end
 end
 
--- The lock is free and it is another's turn. It may have missed the message of that, or may be dead: then nobody listens for it, now
--- and when that is looked at again. Those who are dead leave together, if they were absent together.
+-- The lock is free, but another waiter is first. It has missed its message, or it is dead. A dead
+-- waiter has no listener, now and in later checks. Notify the waiters in order, up to the first
+-- that has a listener or cannot be checked. Drop all waiters before it that have been absent for
+-- long enough.
 local absent = false
 if ttl == -2 and first and first ~= owner then
   local gone, looked, place, waiter = {}, {}, 0, first
   while waiter and waiter ~= owner and place < 64 do
     local silent = summon(waiter)
     if not silent then
-      forget(looked) -- what is noted of those behind it is out of date when it is their turn
+      forget(looked) -- notes on waiters behind it will be outdated when their turn comes
       break
     end
     absent, looked[waiter] = true, true
@@ -68,8 +73,8 @@ end
 local mine = redis.call('ZSCORE', KEYS[3], owner)
 local place = (mine or ARGV[9] ~= '0') and redis.call('LPOS', KEYS[2], owner)
 if place then
-  -- Whoever still asks is alive. A lock that is held for long must not cost it its place: each of those before it takes a budget
-  -- off when it leaves.
+  -- A waiter that tries is alive, so it must not lose its place to a lock that is held for long.
+  -- Each waiter before it takes one budget off its deadline by leaving.
   local before = place * budget
   if not mine or mine - now < before + budget / 2 then
     redis.call('ZADD', KEYS[3], now + before + budget, owner)

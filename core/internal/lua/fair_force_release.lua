@@ -1,11 +1,13 @@
--- Frees a fair lock that is still held by one of those who were found to hold it, and tells the first in the queue. It leaves
--- alone who has taken it since: that one has not been told.
+-- Takes a fair lock from its holder and notifies the first in the queue. An owner that acquired the
+-- lock after the holder was read keeps it, because its loss was not reported.
 --
--- KEYS      see fair_queue.lua, also for the first of ARGV
+-- KEYS      see fair_queue.lua, also for ARGV[1] to ARGV[6]
 -- ARGV[7]   number of wire owners
--- ARGV[8..] wire owners
+-- ARGV[8..] wire owners of the holders
 --
--- Reply: 1, freed; 0, none of them held it.
+-- Reply:
+--   1  taken
+--   0  none of them holds it
 
 local taken = 0
 for i = 8, ARGV[7] + 7 do

@@ -1,29 +1,30 @@
--- What every script of a fair lock begins with. Not a script of its own.
+-- The queue of a fair lock. This is not a script, but the beginning of all scripts of a fair lock.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  queue, a list of wire owners
 -- KEYS[3]  deadlines of the wire owners in the queue, a sorted set, ms of the server's clock
--- ARGV[1]  how long a waiter may be silent before others drop it, ms
--- ARGV[2]  how long nobody may listen for a waiter, while the lock is free and it is its turn, before others drop it, ms; 0: that
---          is not to be known here
--- ARGV[3]  what precedes a waiter's wire owner in the name of its channel
+-- ARGV[1]  budget: how long a waiter may be silent before it is dropped, ms
+-- ARGV[2]  grace: how long the first waiter may have no listener while the lock is free before it
+--          is dropped, ms; 0: listeners cannot be counted
+-- ARGV[3]  prefix of the waiters' channels; the wire owner follows it
 -- ARGV[4]  message
 -- ARGV[5]  command to publish with: PUBLISH or SPUBLISH
--- ARGV[6]  another one, or an empty string
+-- ARGV[6]  a second such command, or an empty string
 --
--- Queue and deadlines hold the same owners. Where one of the keys was lost, each script mends what it meets: an owner at the head
--- gets a deadline, one that asks gets back its place or its deadline, and deadlines without a queue are deleted.
+-- Queue and deadlines hold the same owners. If one of the keys was lost, each script repairs what
+-- it meets. An owner at the head gets a deadline. An owner that tries gets its place or its
+-- deadline back. Deadlines without a queue are deleted.
 --
--- Beside them there may be KEYS[3] .. ':absent', a hash of waiters for whom nobody was listening when it was their turn, and since
--- when, ms of the server's clock. It is not among the KEYS, since it is hardly ever there: in a slot on its way to another
--- node that would be an error. It ends by itself.
+-- A third key, KEYS[3] .. ':absent', is a hash of waiters that had no listener when their turn
+-- came, and since when, in ms of the server's clock. It expires by itself. It is rarely there, so
+-- it is not among the KEYS: in a slot in migration, a missing key is an error.
 
 local budget, grace = tonumber(ARGV[1]), tonumber(ARGV[2])
 local absentees = KEYS[3] .. ':absent'
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
--- Tells a waiter to look. Returns how many listen for it; nil: not known.
+-- Notifies a waiter. Returns how many clients listen on its channel; nil: unknown.
 local function tell(owner)
   local listeners = 0
   for i = 5, 6 do
@@ -35,7 +36,8 @@ local function tell(owner)
   return grace > 0 and listeners or nil
 end
 
--- Tells a waiter that it is its turn, and returns for how long nobody has been listening for it; nil: it is not known to be absent.
+-- Notifies a waiter that its turn has come. Returns for how many ms it has had no listener; nil: it
+-- has one, or that is unknown.
 local function summon(owner)
   if tell(owner) ~= 0 then
     redis.pcall('HDEL', absentees, owner)
@@ -50,7 +52,7 @@ local function summon(owner)
   return now - since
 end
 
--- Forgets for how long waiters have been absent, but for some.
+-- Deletes the notes on all absent waiters except the given ones.
 local function forget(others)
   local noted = redis.pcall('HKEYS', absentees)
   for _, owner in ipairs(noted) do
@@ -60,7 +62,7 @@ local function forget(others)
   end
 end
 
--- Moves the deadlines of some, because one before them has gone.
+-- Moves the deadlines of waiters forward by one budget, because a waiter before them has left.
 local function shift(owners)
   for _, owner in ipairs(owners) do
     if redis.call('ZSCORE', KEYS[3], owner) then
@@ -69,8 +71,8 @@ local function shift(owners)
   end
 end
 
--- Takes an owner out of the queue, wherever it stands. Returns false if the queue is empty by that: its keys must not be looked at
--- again then, since in a slot on its way to another node that is an error.
+-- Removes an owner from the queue, at any position. Returns false if the queue is empty afterwards.
+-- Its keys must not be read again then: in a slot in migration, a missing key is an error.
 local function leave(owner)
   local place = redis.call('LPOS', KEYS[2], owner)
   if not place then
@@ -88,14 +90,15 @@ local function leave(owner)
   return true
 end
 
--- The first in the queue that is not overdue, and its deadline. Those before it are dropped, and told: one that lives after all queues
--- up again. They are read before any is dropped, for the same reason as above.
+-- Returns the first waiter that is not overdue, and its deadline. Drops the overdue waiters before
+-- it, and notifies them, so that those alive queue up again. All are read before any is dropped,
+-- because the queue may be empty afterwards; see leave.
 local function head()
   local overdue, first, deadline = {}, nil, nil
   while true do
     first = redis.call('LINDEX', KEYS[2], #overdue)
     deadline = first and tonumber(redis.call('ZSCORE', KEYS[3], first))
-    if first and not deadline then -- it was lost
+    if first and not deadline then -- the deadline was lost
       deadline = now + budget
       redis.pcall('ZADD', KEYS[3], deadline, first)
     end

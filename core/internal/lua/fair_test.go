@@ -11,7 +11,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A fairSite is a fair lock in a Redis of its own, as its scripts and Redisson's see it. Waiters have numbers; 0 is the holder.
+// A fairSite is a fair lock in its own Redis, as its scripts and Redisson's see it. Waiters have
+// numbers; 0 is the holder.
 type fairSite struct {
 	*testing.T
 	rdb *redis.Client
@@ -19,7 +20,7 @@ type fairSite struct {
 
 const (
 	budget    = 300 * time.Second
-	asLong    = 1 << 50 // ms: queue up whenever that may be
+	asLong    = 1 << 50 // ms: no limit for queueing up
 	notAtAll  = 0
 	soon      = 2 * time.Second
 	queue     = "redisson_lock_queue:{order:42}"
@@ -29,7 +30,7 @@ const (
 
 var (
 	fairAnnouncement = Announcement{Channel: toFirst, Message: "0", Commands: []string{"PUBLISH"}}
-	// Who listens is not counted, unless a test is about that.
+	// Listeners are not counted, except in the tests about them.
 	fairLock = &Fair{Lock: key, Queue: queue, Deadlines: deadlines, Budget: budget, Announcement: fairAnnouncement}
 )
 
@@ -37,7 +38,7 @@ func owner(n int) string { return fmt.Sprintf("8f8e7c1a-0000-4000-8000-000000000
 
 func newFairSite(t *testing.T) *fairSite { return &fairSite{t, redistest.Start(t).Client(t)} }
 
-// heldWith is a lock that 0 holds, with so many in the queue.
+// heldWith returns a lock that 0 holds, with the given number of waiters in the queue.
 func heldWith(t *testing.T, waiters int) *fairSite {
 	t.Helper()
 	f := newFairSite(t)
@@ -48,14 +49,14 @@ func heldWith(t *testing.T, waiters int) *fairSite {
 	return f
 }
 
-func (f *fairSite) ask(n int, notAfter int64) Answer {
+func (f *fairSite) try(n int, notAfter int64) Answer {
 	f.Helper()
 	return mustAnswer(f.T, f.rdb, AcquireFair(fairLock, owner(n), lease, notAfter, soon))
 }
 
 func (f *fairSite) take(n int) {
 	f.Helper()
-	if told := f.ask(n, asLong); !told.Granted {
+	if told := f.try(n, asLong); !told.Granted {
 		f.Fatalf("%d: %+v, want it granted", n, told)
 	}
 	wantHash(f.T, f.rdb, key, map[string]string{owner(n): "1"})
@@ -64,20 +65,20 @@ func (f *fairSite) take(n int) {
 
 func (f *fairSite) queueUp(n int) Answer {
 	f.Helper()
-	told := f.ask(n, asLong)
+	told := f.try(n, asLong)
 	if told.Granted || !told.Queued {
 		f.Fatalf("%d: %+v, want it in the queue", n, told)
 	}
 	return told
 }
 
-// leave releases the lock, or takes who waits out of the queue.
+// leave releases the lock, or removes a waiter from the queue.
 func (f *fairSite) leave(n int) (freed bool) {
 	f.Helper()
 	return mustFlag(f.T, f.rdb, ReleaseFair(fairLock, owner(n)))
 }
 
-// die has the time of a waiter be over.
+// die makes the deadline of a waiter pass.
 func (f *fairSite) die(n int) {
 	f.Helper()
 	past := f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()
@@ -86,8 +87,8 @@ func (f *fairSite) die(n int) {
 	}
 }
 
-// deadline is when a waiter is taken for dead, in ms, as a script of Redisson's reads it: a number without a fraction or an
-// exponent.
+// deadline returns when a waiter counts as dead, in ms, as a Redisson script reads it: a number
+// without a fraction or an exponent.
 func (f *fairSite) deadline(n int) int64 {
 	f.Helper()
 	text, err := f.rdb.Eval(ctx(), "return redis.call('ZSCORE', KEYS[1], ARGV[1])", []string{deadlines}, owner(n)).Text()
@@ -101,17 +102,17 @@ func (f *fairSite) deadline(n int) int64 {
 	return ms
 }
 
-// wantLeft checks how long a waiter has, not counting the time that a slow machine takes.
+// wantLeft checks how long a waiter has left. It allows for a slow machine.
 func (f *fairSite) wantLeft(n int, want time.Duration) {
 	f.Helper()
 	got := time.UnixMilli(f.deadline(n)).Sub(f.rdb.Time(ctx()).Val())
 	if got > want || got < want-10*time.Second {
-		f.Errorf("%d is taken for dead in %v, want %v", n, got, want)
+		f.Errorf("%d counts as dead in %v, want %v", n, got, want)
 	}
 }
 
-// wantQueue checks who stands in the queue and that the first has so long, and each of the others one budget more than the one
-// before it, to the millisecond. Neither key ends by itself.
+// wantQueue checks the queue, and that the first waiter has the given time left. Each of the others
+// must have exactly one budget more than the one before it. Neither key may have a TTL.
 func (f *fairSite) wantQueue(first time.Duration, waiters ...int) {
 	f.Helper()
 	var want []string
@@ -140,15 +141,16 @@ func (f *fairSite) wantQueue(first time.Duration, waiters ...int) {
 	}
 }
 
-// A waiter that gives up brings those behind it forward by a budget, and nobody before it; whoever comes next is a budget behind
-// the last. Asking again changes nothing, nor does leaving again. Redisson: testAcquireFailedTimeoutDrift_Descrete.
+// A waiter that gives up moves those behind it forward by a budget, and none before it. The next
+// one to queue up is a budget behind the last. Trying again changes nothing, and neither does
+// leaving again. Redisson: testAcquireFailedTimeoutDrift_Descrete.
 func TestFairDeadlinesWhenOneGivesUp(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 4)
 	f.wantQueue(lease+budget, 1, 2, 3, 4)
 	for range 2 {
 		if f.leave(2) {
-			t.Error("one who waits has freed the lock")
+			t.Error("a waiter has freed the lock")
 		}
 		f.wantQueue(lease+budget, 1, 3, 4)
 		for _, n := range []int{4, 1, 3} {
@@ -172,7 +174,8 @@ func TestFairDeadlinesWhenOneGivesUp(t *testing.T) {
 	wantHash(t, f.rdb, key, map[string]string{owner(0): "1"})
 }
 
-// The first that gets the lock brings all behind it forward by a budget. Redisson: testLockAcquiredTimeoutDrift_Descrete.
+// When the first waiter gets the lock, all behind it move forward by a budget. Redisson:
+// testLockAcquiredTimeoutDrift_Descrete.
 func TestFairDeadlinesWhenTheLockIsTaken(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 3)
@@ -198,7 +201,8 @@ func TestFairDeadlinesWhenTheLockIsTaken(t *testing.T) {
 	f.wantQueue(0)
 }
 
-// Waiters that ask again and again keep their places, however long the lock is held, and however many are before them.
+// Waiters that keep trying keep their places, however long the lock is held and however many are
+// before them.
 func TestFairLongHoldKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 3)
@@ -213,7 +217,7 @@ func TestFairLongHoldKeepsTheOrder(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		f.leave(n - 1)
 		for later := 3; later > n; later-- {
-			if f.ask(later, asLong).Granted {
+			if f.try(later, asLong).Granted {
 				t.Fatalf("%d has the lock, although %d was before it", later, n)
 			}
 		}
@@ -221,19 +225,19 @@ func TestFairLongHoldKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// The same holds for one that does not wait: the first in the queue gets the lock, everybody else is refused and leaves no
-// trace. Redisson: testLockAcquiredBooleanTimeoutDrift_Descrete.
+// A caller that does not wait: the first in the queue gets the lock, all others are refused and
+// leave no trace. Redisson: testLockAcquiredBooleanTimeoutDrift_Descrete.
 func TestFairDeadlinesWhenTheLockIsTakenWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 3)
 	f.leave(0)
 	for _, n := range []int{2, 7} {
-		if told := f.ask(n, notAtAll); told.Granted || told.Queued != (n == 2) {
+		if told := f.try(n, notAtAll); told.Granted || told.Queued != (n == 2) {
 			t.Errorf("%d: %+v", n, told)
 		}
 	}
 	f.wantQueue(lease+budget, 1, 2, 3)
-	if told := f.ask(1, notAtAll); !told.Granted {
+	if told := f.try(1, notAtAll); !told.Granted {
 		t.Errorf("the first: %+v", told)
 	}
 	f.wantQueue(lease+budget, 2, 3)
@@ -241,26 +245,27 @@ func TestFairDeadlinesWhenTheLockIsTakenWithoutWaiting(t *testing.T) {
 	f.wantQueue(lease+budget, 3)
 	f.leave(3)
 	f.leave(1)
-	if told := f.ask(7, notAtAll); !told.Granted {
-		t.Errorf("nobody holds it: %+v", told)
+	if told := f.try(7, notAtAll); !told.Granted {
+		t.Errorf("free lock: %+v", told)
 	}
 	f.wantQueue(0)
 }
 
-// Those who were dropped, because their time was over, shift nobody. Redisson: testAbandonedTimeoutDrift_Descrete.
+// Waiters that are dropped because they are overdue shift no deadline. Redisson:
+// testAbandonedTimeoutDrift_Descrete.
 func TestFairDeadlinesWhenWaitersAreDropped(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 4)
 	f.die(1)
 	f.die(2)
-	f.queueUp(4) // and drops them
+	f.queueUp(4) // drops them
 	f.wantQueue(lease+3*budget, 3, 4)
 	f.leave(0)
 	f.take(3)
 	f.wantQueue(lease+3*budget, 4)
-	f.queueUp(1) // is alive after all, and the last
+	f.queueUp(1) // it is alive after all, and now the last
 	f.wantQueue(lease+3*budget, 4, 1)
-	// One that is dead in the middle is dropped when it is first, not sooner.
+	// A dead waiter in the middle is dropped when it is first, not sooner.
 	f.queueUp(5)
 	f.die(1)
 	f.leave(3)
@@ -274,8 +279,9 @@ func TestFairDeadlinesWhenWaitersAreDropped(t *testing.T) {
 	}
 }
 
-// While the first in the queue is silent, the others are told how long it has: nobody asks in vain. When it has been dropped,
-// the next gets the lock. Redisson: testFirstThreadDeathTimeoutDrift.
+// While the first in the queue is silent, the others are told how long it has left, so that they
+// need not try before that. After it was dropped, the next gets the lock. Redisson:
+// testFirstThreadDeathTimeoutDrift.
 func TestFairDeadlinesWhenTheFirstDies(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 3)
@@ -287,7 +293,7 @@ func TestFairDeadlinesWhenTheFirstDies(t *testing.T) {
 	}
 	f.wantQueue(lease+budget, 1, 2, 3)
 	f.die(1)
-	if told := f.ask(3, asLong); told.Granted {
+	if told := f.try(3, asLong); told.Granted {
 		t.Error("the third has overtaken the second")
 	}
 	f.wantQueue(lease+2*budget, 2, 3)
@@ -295,8 +301,8 @@ func TestFairDeadlinesWhenTheFirstDies(t *testing.T) {
 	f.wantQueue(lease+2*budget, 3)
 }
 
-// However often the same waiters come and go, the deadline of the last is one lease and a budget for each in the queue.
-// Redisson: testWaitTimeoutDrift, testLockAcquiredTimeoutDrift.
+// However often the same waiters come and go, the deadline of the last is one lease plus a budget
+// for each waiter in the queue. Redisson: testWaitTimeoutDrift, testLockAcquiredTimeoutDrift.
 func TestFairDeadlinesDoNotDrift(t *testing.T) {
 	t.Parallel()
 	for name, round := range map[string]func(f *fairSite){
@@ -347,8 +353,8 @@ func TestFairDeadlinesDoNotDrift(t *testing.T) {
 	}
 }
 
-// A waiter that still asks is alive: its deadline is put off when half a budget is left, and not before. What those before it will
-// take off when they leave is not counted.
+// A waiter that still tries is alive. Its deadline is extended once less than half a budget is
+// left, not before. The budgets that the waiters before it will take off are not counted.
 func TestFairDeadlineIsPutOff(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 3)
@@ -371,11 +377,12 @@ func TestFairDeadlineIsPutOff(t *testing.T) {
 	}
 }
 
-// A place that was asked for too long ago is not given, and a lock without end does not shift the clock back.
+// A stray that arrives after its limit gets no place. A lock that never expires does not move
+// deadlines back.
 func TestFairQueueUp(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 0)
-	if told := f.ask(1, f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()); told.Granted || told.Queued {
+	if told := f.try(1, f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()); told.Granted || told.Queued {
 		t.Errorf("a stray: %+v", told)
 	}
 	f.wantQueue(0)
@@ -383,10 +390,11 @@ func TestFairQueueUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if told := f.queueUp(1); told.TTL != -time.Millisecond {
-		t.Errorf("a lock without end: %+v", told)
+		t.Errorf("a lock that never expires: %+v", told)
 	}
 	f.wantQueue(budget, 1)
-	// Behind one of whom there is no deadline, which only a fault leaves, it counts from the lock's end.
+	// Behind a waiter without a deadline, which only a fault leaves, the deadline counts from the
+	// lock's end.
 	if err := f.rdb.RPush(ctx(), queue, "nobody:1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +402,8 @@ func TestFairQueueUp(t *testing.T) {
 	f.wantLeft(2, budget)
 }
 
-// Whoever is first is told that the lock is free, on a channel of its own, and nobody else. A repeat may tell it again.
+// A release notifies the first waiter on its own channel, and no other. A repeat may notify it
+// again.
 func TestFairMessages(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 0)
@@ -403,13 +412,13 @@ func TestFairMessages(t *testing.T) {
 	if !f.leave(0) || f.leave(0) {
 		t.Error("the holder frees it once")
 	}
-	heard.want(t, f.rdb) // nobody waits
+	heard.want(t, f.rdb) // the queue is empty
 	f.take(0)
 	f.queueUp(1)
 	f.queueUp(2)
 	f.queueUp(3)
 	f.leave(3)
-	heard.want(t, f.rdb) // it is not free
+	heard.want(t, f.rdb) // the lock is still held
 	if !f.leave(0) {
 		t.Error("not freed")
 	}
@@ -418,7 +427,7 @@ func TestFairMessages(t *testing.T) {
 		t.Error("freed once more")
 	}
 	heard.want(t, f.rdb, to(1))
-	f.leave(1) // has heard it, and goes
+	f.leave(1) // it was notified and leaves
 	heard.want(t, f.rdb, to(2))
 	f.take(2)
 	f.queueUp(3)
@@ -427,12 +436,13 @@ func TestFairMessages(t *testing.T) {
 	if !f.leave(2) {
 		t.Error("not freed")
 	}
-	heard.want(t, f.rdb, to(3), to(4)) // the one that is dropped queues up again, if it lives
+	heard.want(t, f.rdb, to(3), to(4)) // 3 is dropped, but would queue up again if it lives
 	f.wantQueue(lease+2*budget, 4)
 	wantHash(t, f.rdb, key, nil)
 }
 
-// A release that Redisson's unlock would have answered with 1, for the lock is gone, is 0 here and tells the first as well.
+// A release of a lost lock replies 0, where Redisson's unlock replies 1. It notifies the first
+// waiter as well.
 func TestFairReleaseOfALostLock(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 1)
@@ -474,8 +484,8 @@ func TestFairForceRelease(t *testing.T) {
 	f.wantQueue(lease+2*budget, 2, 3)
 }
 
-// A fair lock goes to a waiter of the same process if that is first, as if it had been released and taken; if it is not, the lock
-// is free and whoever is first is told.
+// A fair lock is handed over to a waiter that is first in the queue, as if it were released and
+// taken. If the waiter is not first, the lock is freed and the first is notified.
 func TestFairPass(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 4)
@@ -497,7 +507,7 @@ func TestFairPass(t *testing.T) {
 		wantTTL(t, f.rdb, key, time.Hour)
 		f.wantQueue(lease+budget, 2, 3, 4)
 	}
-	if told := pass(0, 2); told != (Answer{}) { // 0 has it no more
+	if told := pass(0, 2); told != (Answer{}) { // 0 no longer holds it
 		t.Errorf("from one that does not hold it: %+v", told)
 	}
 	heard.want(t, f.rdb)
@@ -515,7 +525,7 @@ func TestFairPass(t *testing.T) {
 
 	f.take(2)
 	f.die(3)
-	if told := pass(2, 4); !told.Granted { // the one before it is dropped, and shifts nobody
+	if told := pass(2, 4); !told.Granted { // the waiter before it is dropped, which shifts no deadline
 		t.Errorf("to the first that is alive: %+v", told)
 	}
 	f.wantQueue(0)
@@ -525,7 +535,7 @@ func TestFairPass(t *testing.T) {
 	heard.want(t, f.rdb, toFirst+owner(3)+" 0")
 }
 
-// listening has waiters listen on their channels until the returned function is called.
+// listening makes waiters listen on their channels until the returned function is called.
 func (f *fairSite) listening(waiters ...int) (stop func()) {
 	f.Helper()
 	ps := f.rdb.Subscribe(ctx())
@@ -549,25 +559,25 @@ func (f *fairSite) listening(waiters ...int) (stop func()) {
 	}
 }
 
-// counting is a fair lock whose listeners are counted.
+// counting returns a fair lock whose listeners are counted.
 func counting(grace time.Duration) *Fair {
 	f := *fairLock
 	f.Grace = grace
 	return &f
 }
 
-// askFor is ask with a lock whose listeners are counted.
-func (f *fairSite) askFor(lock *Fair, n int) Answer {
+// tryFor takes or queues up for the lock of counting.
+func (f *fairSite) tryFor(lock *Fair, n int) Answer {
 	f.Helper()
 	return mustAnswer(f.T, f.rdb, AcquireFair(lock, owner(n), lease, asLong, soon))
 }
 
 const absentees = deadlines + ":absent"
 
-// missing is for how many waiters nobody listened when it was their turn.
+// missing returns how many waiters had no listener when their turn came.
 func (f *fairSite) missing() int { return int(f.rdb.HLen(ctx(), absentees).Val()) }
 
-// sinceLongAgo moves the time since when waiters are absent back.
+// sinceLongAgo makes waiters absent for d longer.
 func (f *fairSite) sinceLongAgo(d time.Duration) {
 	f.Helper()
 	for n, since := range f.rdb.HGetAll(ctx(), absentees).Val() {
@@ -579,15 +589,15 @@ func (f *fairSite) sinceLongAgo(d time.Duration) {
 	}
 }
 
-// A dead waiter is passed over when nobody has been listening for it for the grace, the lock being free; several dead ones together;
-// and never one that lives.
+// A dead waiter is dropped when it has had no listener for the grace period while the lock was
+// free. Several dead ones are dropped together. A live one is never dropped.
 func TestFairAbsentWaiters(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 5)
 	lock := counting(time.Minute)
 	stop := f.listening(3, 5)
-	for range 2 { // while the lock is held nobody is looked for
-		f.askFor(lock, 5)
+	for range 2 { // while the lock is held, listeners are not checked
+		f.tryFor(lock, 5)
 	}
 	if n := f.missing(); n != 0 {
 		t.Errorf("%d absent while the lock is held", n)
@@ -599,42 +609,42 @@ func TestFairAbsentWaiters(t *testing.T) {
 		t.Errorf("%d absent after the release, want the first", n)
 	}
 	if ttl := f.rdb.PTTL(ctx(), absentees).Val(); ttl <= 0 {
-		t.Error("what is noted of absent waiters does not end by itself")
+		t.Error("the notes on absent waiters do not expire")
 	}
-	if told := f.askFor(lock, 5); told.Granted || told.TTL != soon {
+	if told := f.tryFor(lock, 5); told.Granted || told.TTL != soon {
 		t.Errorf("the fifth: %+v, want it to look again soon", told)
 	}
-	if n := f.missing(); n != 2 { // 3 listens; 4 is not looked at
+	if n := f.missing(); n != 2 { // 3 listens; 4 is not checked
 		t.Errorf("%d absent, want 2", n)
 	}
 	f.sinceLongAgo(59 * time.Second)
-	f.askFor(lock, 5)
+	f.tryFor(lock, 5)
 	f.wantQueue(lease+budget, 1, 2, 3, 4, 5)
 	f.sinceLongAgo(time.Second)
-	if told := f.askFor(lock, 5); told.Granted {
+	if told := f.tryFor(lock, 5); told.Granted {
 		t.Error("the fifth has the lock before the third")
 	}
 	f.wantQueue(lease+budget, 3, 4, 5)
 	if n := f.missing(); n != 0 {
 		t.Errorf("%d absent after they were dropped", n)
 	}
-	if told := f.askFor(lock, 5); told.Granted || told.TTL <= soon {
+	if told := f.tryFor(lock, 5); told.Granted || told.TTL <= soon {
 		t.Errorf("the fifth: %+v, want it to leave the third its time", told)
 	}
 
 	stop() // the third reconnects
-	f.askFor(lock, 5)
+	f.tryFor(lock, 5)
 	f.sinceLongAgo(59 * time.Second)
 	f.listening(3, 5)
-	f.askFor(lock, 5)
+	f.tryFor(lock, 5)
 	if n := f.missing(); n != 0 {
 		t.Errorf("%d absent, and the first is back", n)
 	}
 	f.take(3)
 	f.leave(3)
-	f.askFor(lock, 5)
+	f.tryFor(lock, 5)
 	f.sinceLongAgo(time.Hour)
-	if told := f.askFor(lock, 5); !told.Granted {
+	if told := f.tryFor(lock, 5); !told.Granted {
 		t.Errorf("behind a dead one: %+v", told)
 	}
 	f.wantQueue(0)
@@ -644,15 +654,16 @@ func TestFairAbsentWaiters(t *testing.T) {
 	}
 }
 
-// A waiter that nobody listens for, but asks by itself, takes the lock; one that leaves is not looked for any more.
+// A waiter without a listener that tries by itself gets the lock. The note on a waiter that leaves
+// is deleted.
 func TestFairAbsentWaiterThatAsks(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 3)
 	lock := counting(time.Minute)
 	mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
-	f.askFor(lock, 3)
+	f.tryFor(lock, 3)
 	f.leave(1)
-	if told := f.askFor(lock, 2); !told.Granted {
+	if told := f.tryFor(lock, 2); !told.Granted {
 		t.Errorf("the first that asks: %+v", told)
 	}
 	if n := f.missing(); n != 0 {
@@ -676,12 +687,12 @@ func TestFairAbsentWaiterThatIsBack(t *testing.T) {
 		t.Errorf("%d absent, and the first is back", n)
 	}
 	stop()
-	if told := f.askFor(lock, 2); told.Granted {
+	if told := f.tryFor(lock, 2); told.Granted {
 		t.Error("the first was passed over, although it listened a moment ago")
 	}
 }
 
-// Where listeners cannot be counted nobody is dropped, only told.
+// If listeners cannot be counted, waiters are notified and never dropped.
 func TestFairListenersThatCannotBeCounted(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]func() (*Fair, []any){
@@ -701,7 +712,7 @@ func TestFairListenersThatCannotBeCounted(t *testing.T) {
 			f.queueUp(1)
 			f.queueUp(2)
 			mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
-			if told := f.askFor(lock, 2); told.Granted || told.TTL <= soon {
+			if told := f.tryFor(lock, 2); told.Granted || told.TTL <= soon {
 				t.Errorf("the second: %+v", told)
 			}
 			if n := f.missing(); n != 0 {
@@ -711,8 +722,8 @@ func TestFairListenersThatCannotBeCounted(t *testing.T) {
 	}
 }
 
-// Any of the keys of a fair lock may be lost, by eviction or by hand. Those who ask on get the lock in the end, each once, and
-// nothing is left.
+// Any of the keys of a fair lock may be lost, by eviction or by hand. Each waiter that keeps trying
+// gets the lock once in the end, and nothing is left.
 func TestFairHealsWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	for _, lost := range [][]string{{queue}, {deadlines}, {key}, {queue, deadlines}, {key, queue}, {key, deadlines}} {
@@ -727,7 +738,7 @@ func TestFairHealsWhateverIsLost(t *testing.T) {
 				granted := make(map[int]int)
 				for range 6 {
 					for _, n := range []int{3, 1, 2} {
-						if granted[n] == 0 && f.ask(n, asLong).Granted {
+						if granted[n] == 0 && f.try(n, asLong).Granted {
 							granted[n]++
 							f.leave(n)
 						}
@@ -751,7 +762,8 @@ func TestFairHealsWhateverIsLost(t *testing.T) {
 	}
 }
 
-// A waiter that stands in the queue twice, as Redisson's scripts put it there when the deadlines are lost, leaves it whole.
+// A waiter that is in the queue twice leaves it completely. Redisson's scripts add it twice if the
+// deadlines are lost.
 func TestFairWaiterInTheQueueTwice(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(f *fairSite){
@@ -766,13 +778,14 @@ func TestFairWaiterInTheQueueTwice(t *testing.T) {
 			if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, []string{owner(2)}) {
 				t.Errorf("in the queue: %q", got)
 			}
-			f.ask(3, asLong)
-			f.wantLeft(2, budget) // it had no deadline, and would never have been dropped
+			f.try(3, asLong)
+			f.wantLeft(2, budget) // it had no deadline, so it would never have been dropped
 		})
 	}
 }
 
-// A fair lock can be released in two steps: the hash alone, of which nobody hears, and later what else there is to do.
+// A fair lock can be released in two steps: first the hash alone, which notifies no waiter, and
+// later the rest.
 func TestFairReleaseInTwo(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 1)
@@ -796,7 +809,8 @@ func TestFairReleaseInTwo(t *testing.T) {
 	f.take(1)
 }
 
-// Which releases can come in two steps. A marker of a Once, a record or a level that stays cannot be left to later.
+// Which releases can be split in two steps. The marker of a Once, a record or a remaining level
+// cannot wait.
 func TestWithoutRest(t *testing.T) {
 	t.Parallel()
 	readWrite := func(reads, writes int, timeouts ...string) Call {

@@ -1,13 +1,16 @@
--- Takes a fenced lock for a hold that is new, or repeats the take of one whose reply was lost. Each try that finds the
--- lock free, or its own, draws a number: one that nobody heard of is skipped, and none is given twice; see fenced_draw.lua.
+-- Takes a fenced lock for a new hold, or repeats a take whose reply was lost. Each attempt that
+-- finds the lock free, or held by its own wire owner, draws a token. A token whose reply was lost
+-- is skipped. No token is given twice; see fenced_draw.lua.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  counter of fencing tokens
 -- ARGV[1]  wire owner
 -- ARGV[2]  lease, ms
 --
--- Reply: the token, or its digits, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); the error
--- WRONGKIND, the key is a read/write lock.
+-- Reply:
+--   token      granted; a number, or a string of its digits
+--   {ttl}      held by another owner; ttl in ms, -1: never expires
+--   WRONGKIND  error: the key is a read/write lock
 
 local ttl = redis.call('PTTL', KEYS[1])
 

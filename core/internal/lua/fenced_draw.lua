@@ -1,7 +1,9 @@
--- What fenced_acquire.lua and fenced_pass.lua begin with: draws a fencing token. Not a script of its own.
+-- Draws a fencing token. This is not a script, but the beginning of fenced_acquire.lua and
+-- fenced_pass.lua.
 --
--- Numbers are exact in Lua up to 2^53. A counter may be beyond that, if somebody has set it to the nanoseconds of a clock so that it
--- goes on after a loss of data; and then one holder's token would be the next one's as well. So it is told by its digits.
+-- Lua numbers are exact up to 2^53. A counter may be greater: to go on after a loss of data, an
+-- operator may set it to the nanoseconds of a clock. As a number, a token beyond 2^53 could equal
+-- the next holder's. So it is returned as a string.
 
 local function draw(counter)
   local token = redis.call('INCR', counter)

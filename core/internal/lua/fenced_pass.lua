@@ -1,20 +1,23 @@
--- Hands a fenced lock on from one hold to another; see fenced_draw.lua. A repeat draws another token.
+-- Hands a fenced lock over from one hold to another. A repeat draws another token; see
+-- fenced_draw.lua.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  counter of fencing tokens
--- ARGV[1]  wire owner of the hold that goes
--- ARGV[2]  wire owner of the hold that comes
--- ARGV[3]  lease of the latter, ms
+-- ARGV[1]  wire owner of the old hold
+-- ARGV[2]  wire owner of the new hold
+-- ARGV[3]  lease of the new hold, ms
 --
--- Reply: the token, or its digits, done; 0, the hold that goes is gone already.
+-- Reply:
+--   token  handed over; a number, or a string of its digits
+--   0      the old hold is gone, and the new one does not exist
 
 local repeated = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0
 if repeated and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
   return 0
 end
 
--- The first write needs no memory: after it Redis refuses none, also when its memory is full. Of a repeat the lease is counted from
--- that on.
+-- Redis with full memory refuses a write that may need memory, but only as the first write of a
+-- script. PEXPIRE needs none. In a repeat, the lease counts from this attempt.
 if not repeated or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end

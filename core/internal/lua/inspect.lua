@@ -1,9 +1,13 @@
--- Tells how a lock stands.
+-- Returns the state of a lock.
 --
 -- KEYS[1]  lock hash
 -- ARGV[1]  field of a wire owner, or an empty string
 --
--- Reply: {fields, ttl in ms (-2: no key, -1: no end), hold count of the field, mode of a read/write lock or an empty string}
+-- Reply: {fields, ttl, count, mode}
+--   fields  number of fields in the hash
+--   ttl     ms; -2: no key; -1: never expires
+--   count   hold count of the given field
+--   mode    of a read/write lock; otherwise an empty string
 
 return {
   redis.call('HLEN', KEYS[1]),

@@ -14,18 +14,18 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// The keys and fields beside those of a plain lock, as Redisson has them.
+// The keys and fields of the other kinds, as Redisson has them.
 const (
 	tokens    = "redisson_lock_token:{order:42}"
 	mineWrite = mine + ":write"
 )
 
-// level is the key of a read level.
+// level returns the key of a read level.
 func level(owner string, n int) string {
 	return fmt.Sprintf("{order:42}:%s:rwlock_timeout:%d", owner, n)
 }
 
-// A wiretap hears all that is published.
+// A wiretap receives all published messages.
 type wiretap struct{ *redis.PubSub }
 
 func tap(t *testing.T, rdb *redis.Client) wiretap {
@@ -38,7 +38,7 @@ func tap(t *testing.T, rdb *redis.Client) wiretap {
 	return wiretap{ps}
 }
 
-// want checks what was published since it was asked last: channels and messages.
+// want checks the channels and messages published since its last call.
 func (w wiretap) want(t *testing.T, rdb *redis.Client, want ...string) {
 	t.Helper()
 	if err := rdb.Publish(ctx(), farewell, "").Err(); err != nil {
@@ -60,7 +60,7 @@ func (w wiretap) want(t *testing.T, rdb *redis.Client, want ...string) {
 	}
 }
 
-// putHash makes a hash of any fields; ttl 0: one without end.
+// putHash makes a hash with the given fields; ttl 0: it never expires.
 func putHash(t *testing.T, rdb *redis.Client, fields map[string]string, ttl time.Duration) {
 	t.Helper()
 	for field, value := range fields {
@@ -75,7 +75,7 @@ func putHash(t *testing.T, rdb *redis.Client, fields map[string]string, ttl time
 	}
 }
 
-// wantKeys checks which keys there are at all.
+// wantKeys checks which keys exist.
 func wantKeys(t *testing.T, rdb *redis.Client, want ...string) {
 	t.Helper()
 	got := rdb.Keys(ctx(), "*").Val()
@@ -86,13 +86,13 @@ func wantKeys(t *testing.T, rdb *redis.Client, want ...string) {
 	}
 }
 
-// A number is drawn when the lock is granted, a repeat draws the next, a refusal none. The counter does not end.
+// A grant draws a token, a repeat draws the next, a refusal draws none. The counter never expires.
 func TestAcquireFenced(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
 		before  map[string]string
-		left    time.Duration // 0: without end
+		left    time.Duration // 0: never expires
 		granted bool
 		refusal time.Duration
 		ttl     time.Duration
@@ -136,7 +136,7 @@ func TestAcquireFenced(t *testing.T) {
 	}
 }
 
-// No two holders have the same token, wherever the counter stands.
+// No two holders get the same token, wherever the counter stands.
 func TestLargeTokens(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -159,13 +159,13 @@ func TestLargeTokens(t *testing.T) {
 		}
 	}
 	c := AcquireFenced(key, tokens, other, lease)
-	if reply, err := eval(rdb, c); err == nil { // there is no greater one
+	if reply, err := eval(rdb, c); err == nil { // there is no greater token
 		t.Errorf("reply %v, want an error", reply)
 	}
 	wantHash(t, rdb, key, map[string]string{other: "1"})
 }
 
-// A counter that is none grants nothing.
+// A counter that is not a number grants nothing.
 func TestAcquireFencedWithoutACounter(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -204,7 +204,7 @@ func TestAcquireRead(t *testing.T) {
 			map[string]string{"mode": "write", other + ":write": "1"}, 20 * time.Second,
 		},
 		{
-			"a writer has it that reads as well", map[string]string{"mode": "write", other + ":write": "1", other: "1"}, 20 * time.Second, false,
+			"held by a writer that also reads", map[string]string{"mode": "write", other + ":write": "1", other: "1"}, 20 * time.Second, false,
 			map[string]string{"mode": "write", other + ":write": "1", other: "1"}, 20 * time.Second,
 		},
 	} {
@@ -278,7 +278,7 @@ func TestAcquireWrite(t *testing.T) {
 	}
 }
 
-// The name of a plain, fair or fenced lock is not taken for a read/write lock's, as Redisson takes it.
+// A plain, fair or fenced lock cannot be acquired as a read/write lock, though Redisson allows it.
 func TestReadWriteOnAPlainLock(t *testing.T) {
 	t.Parallel()
 	for _, owner := range []string{mine, other} {
@@ -295,7 +295,7 @@ func TestReadWriteOnAPlainLock(t *testing.T) {
 	}
 }
 
-// readWrite is an update of mine to so many levels, of which there were at most two read ones.
+// readWrite is an update of the owner's hold to the given levels. It had at most two read levels.
 func readWrite(reads, writes int, d time.Duration, certain bool) Call {
 	return UpdateReadWrite(ReadWriteHold{
 		Key:          key,
@@ -310,7 +310,8 @@ func readWrite(reads, writes int, d time.Duration, certain bool) Call {
 	}, d, Announcement{Channel: "redisson_rwlock:{order:42}", Message: "0", Commands: []string{"PUBLISH"}})
 }
 
-// What an update leaves on the wire: fields, levels with their times to live, and messages; and that a repeat leaves the same.
+// What an update leaves on the wire: fields, levels with their TTLs, and messages. A repeat leaves
+// the same.
 func TestUpdateReadWrite(t *testing.T) {
 	t.Parallel()
 	type hash = map[string]string
@@ -320,7 +321,7 @@ func TestUpdateReadWrite(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		before        hash
-		ttlsBefore    ttls // of the hash, too
+		ttlsBefore    ttls // of the hash too
 		reads, writes int
 		lease         time.Duration
 		gone          bool
@@ -365,17 +366,17 @@ func TestUpdateReadWrite(t *testing.T) {
 		},
 		{name: "a lock that is gone", reads: 0, gone: true},
 		{
-			name: "a stray of before a downgrade", before: hash{"mode": "read", mine: "1"}, ttlsBefore: ttls{key: lease, level(mine, 1): lease},
+			name: "a stray from before a downgrade", before: hash{"mode": "read", mine: "1"}, ttlsBefore: ttls{key: lease, level(mine, 1): lease},
 			reads: 1, writes: 1, lease: lease,
 			after: hash{"mode": "read", mine: "1"}, ttls: ttls{key: lease, level(mine, 1): lease},
 		},
 		{
-			name: "a stray of before a downgrade that knows of no readers", before: hash{"mode": "read", mine: "1"}, ttlsBefore: ttls{key: lease, level(mine, 1): lease},
+			name: "a stray from before a downgrade, without read levels", before: hash{"mode": "read", mine: "1"}, ttlsBefore: ttls{key: lease, level(mine, 1): lease},
 			writes: 2, lease: time.Hour,
 			after: hash{"mode": "read", mine: "1"}, ttls: ttls{key: lease, level(mine, 1): lease},
 		},
 		{
-			name: "a writer goes on as a reader, whose level a stray has taken away", before: hash{"mode": "write", mineWrite: "1"}, ttlsBefore: ttls{key: lease},
+			name: "a writer goes on as a reader, whose level a stray has deleted", before: hash{"mode": "write", mineWrite: "1"}, ttlsBefore: ttls{key: lease},
 			reads: 1,
 			after: hash{"mode": "read", mine: "1"}, ttls: ttls{key: lease, level(mine, 1): lease},
 			heard: []string{writeLeft},
@@ -391,9 +392,9 @@ func TestUpdateReadWrite(t *testing.T) {
 			after: hash{"mode": "write", mineWrite: "1", mine: "1"}, ttls: ttls{key: time.Hour, level(mine, 1): lease},
 		},
 		{
-			name: "a writer reads no more", before: hash{"mode": "write", mineWrite: "1", mine: "1"}, ttlsBefore: ttls{key: time.Hour, level(mine, 1): lease},
+			name: "a writer leaves the read side", before: hash{"mode": "write", mineWrite: "1", mine: "1"}, ttlsBefore: ttls{key: time.Hour, level(mine, 1): lease},
 			writes: 1,
-			after:  hash{"mode": "write", mineWrite: "1"}, ttls: ttls{key: time.Hour}, // not cut to what it read for
+			after:  hash{"mode": "write", mineWrite: "1"}, ttls: ttls{key: time.Hour}, // not shortened to the read lease
 		},
 		{
 			name: "a writer goes on as a reader", before: hash{"mode": "write", mineWrite: "1", mine: "1"}, ttlsBefore: ttls{key: lease, level(mine, 1): lease},
@@ -447,7 +448,8 @@ func TestUpdateReadWrite(t *testing.T) {
 	}
 }
 
-// Where a slot moves, a level that is not here may be there: its reader counts as alive, and the hash keeps the time that it has.
+// While a slot moves, a level that is missing here may be on the other node. Its reader counts as
+// alive, and the hash keeps its TTL.
 func TestReaderLeavesWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -461,8 +463,8 @@ func TestReaderLeavesWhileASlotMoves(t *testing.T) {
 	heard.want(t, rdb)
 }
 
-// A lock goes from one field to another; a repeat says that it was done; where the first is gone, the second gets nothing.
-// Nothing is published.
+// A lock moves from one field to another. A repeat reports success. If the old field is gone, the
+// new one gets nothing. Nothing is published.
 func TestPass(t *testing.T) {
 	t.Parallel()
 	type hash = map[string]string
@@ -493,8 +495,8 @@ func TestPass(t *testing.T) {
 					}
 					wantHash(t, rdb, key, tc.after)
 					if tc.done {
-						wantTTL(t, rdb, key, lease)                                    // that of the one who comes
-						if err := rdb.PExpire(ctx(), key, lease/2).Err(); err != nil { // it is counted from the repeat
+						wantTTL(t, rdb, key, lease)                                    // the lease of the new hold
+						if err := rdb.PExpire(ctx(), key, lease/2).Err(); err != nil { // the lease counts from the repeat
 							t.Fatal(err)
 						}
 					} else if len(tc.after) > 0 {
@@ -510,8 +512,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// A release reports how many clients have received its message, so that the end of a streak of hand-overs shows whether other
-// processes want the lock. A user who may not publish still frees it.
+// A release reports how many clients received its message. The end of a streak of hand-overs uses
+// that to see whether other processes want the lock. A user that may not publish still frees it.
 func TestRelease_CountsListeners(t *testing.T) {
 	t.Parallel()
 	const channel = "c"

@@ -9,22 +9,23 @@ var (
 	many = script("many", function(release)+function(acquire)+manySource)
 )
 
-// function is a script as a Lua function of its name, for scripts that stand below it.
+// function returns a script as a Lua function with its name, for use by the scripts below it.
 func function(s *Script) string {
 	return "local function " + s.Name + "(KEYS, ARGV)\n" + s.Source + "end\n\n"
 }
 
-// How the releases in a Many tell of themselves, all alike.
+// The announcement of every release in a Many.
 const message, publish = "0", "PUBLISH"
 
-// Frees reports whether the call may be part of a Many, as one that frees a plain lock.
+// Frees reports whether the call frees a plain lock and may be part of a Many.
 func (c Call) Frees() bool { return c.Script == release && c.args == nil }
 
-// Takes reports whether the call may be part of a Many, as one that takes a plain lock.
+// Takes reports whether the call takes a plain lock and may be part of a Many.
 func (c Call) Takes() bool { return c.Script == acquire && c.args == nil }
 
-// Many does what several calls do, first those that free a lock, then those that take one; see many.lua. Its reply is read by
-// ReadMany. The keys may be of different slots, which no cluster takes.
+// Many runs several calls as one script: first those that free a lock, then those that take one;
+// see many.lua. ReadMany reads its reply. The keys may be in different slots, so it does not work
+// in a cluster.
 func Many(calls []Call) Call {
 	m := call(many, len(calls), 3+2*len(calls))
 	frees := 0
@@ -45,7 +46,8 @@ func Many(calls []Call) Call {
 	return m
 }
 
-// ReadMany reads the reply of a Many of n calls: for each the reply of its script, or the error that Redis gave for it.
+// ReadMany reads the reply of a Many of n calls. It returns for each call the reply of its script,
+// or the error that Redis gave for it.
 func ReadMany(reply any, n int) ([]any, error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) != n {
@@ -59,7 +61,8 @@ func ReadMany(reply any, n int) ([]any, error) {
 	return list, nil
 }
 
-// A replyError is an error that Redis gave for a part of a call; go-redis knows it as one of Redis.
+// A replyError is an error that Redis gave for a part of a call. go-redis treats it as an error
+// reply.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }

@@ -11,7 +11,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// together runs calls as a Many.
+// together runs calls as one Many.
 func together(t *testing.T, rdb *redis.Client, calls ...Call) []any {
 	t.Helper()
 	for _, c := range calls {
@@ -26,7 +26,7 @@ func together(t *testing.T, rdb *redis.Client, calls ...Call) []any {
 	return replies
 }
 
-// Each lock gets what its own script does and replies, whatever becomes of the others.
+// Each lock gets what its own script does and replies, whatever happens to the others.
 func TestMany(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -80,7 +80,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// The reply to each is what the script alone replies.
+// Each reply is the one that the script gives alone.
 func TestManyRepliesAlike(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -102,7 +102,7 @@ func TestManyRepliesAlike(t *testing.T) {
 			alone := mustEval(t, rdb, c)
 			prepare()
 			many := together(t, rdb, calls[i])[0]
-			if held, ok := alone.([]any); ok && state == "another's" { // some ms have passed
+			if held, ok := alone.([]any); ok && state == "another's" { // some ms have passed in between
 				alone, many = len(held), len(many.([]any))
 			}
 			if !reflect.DeepEqual(alone, many) {
@@ -112,7 +112,7 @@ func TestManyRepliesAlike(t *testing.T) {
 	}
 }
 
-// A read/write lock among them is refused with the error that its own script gives.
+// A read/write lock among them is refused with the error of its own script.
 func TestManyWithAReadWriteLock(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -141,7 +141,7 @@ func TestManyLocks(t *testing.T) {
 	for _, calls := range [][]Call{takes, frees, slices.Concat(frees, takes), frees} {
 		for i, reply := range together(t, rdb, calls...) {
 			want := int64(1)
-			if len(calls) == 2*n && i < n { // they are free already
+			if len(calls) == 2*n && i < n { // already freed
 				want = 0
 			}
 			if reply != want {
@@ -152,7 +152,7 @@ func TestManyLocks(t *testing.T) {
 	wantKeys(t, rdb)
 }
 
-// What may be done to a lock is not more among many.
+// A Many does nothing that its user may not do to one lock.
 func TestManyWithoutRights(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -168,10 +168,10 @@ func TestManyWithoutRights(t *testing.T) {
 	if reply, err := eval(limited, Many([]Call{Acquire("mine:1", mine, lease), Acquire("theirs:1", mine, lease)})); !redis.HasErrorPrefix(err, "NOPERM") {
 		t.Errorf("with a key that is not permitted: %v, %v; want NOPERM", reply, err)
 	}
-	wantKeys(t, srv.Client(t), "mine:free") // of what could not expire; the hold that was in doubt is freed by its owner
+	wantKeys(t, srv.Client(t), "mine:free") // the hold that could not expire; its owner frees it
 }
 
-// A release that tells of itself in another way than most goes alone, and so does every other script.
+// A release with an unusual announcement goes alone, and so does every other script.
 func TestManyIsForPlainLocks(t *testing.T) {
 	t.Parallel()
 	for _, a := range []Announcement{

@@ -21,29 +21,31 @@ var (
 	onceRelease = script("once_release", onceReleaseSource)
 )
 
-// A Record is what a hold leaves under its name, for some time.
+// A Record is a value that a hold stores under its name for some time.
 type Record struct {
 	Value string
 	TTL   time.Duration
 }
 
-// OnceAcquire returns the record, or else takes the lock and leaves the marker, if that has a value; see once_acquire.lua.
-// Its reply is read by ReadRecord, and where that finds none by ReadAcquire.
+// OnceAcquire returns the record if there is one. Otherwise it takes the lock and stores the
+// marker, unless that is empty; see once_acquire.lua. ReadRecord reads its reply, then ReadAcquire
+// if there is no record.
 func OnceAcquire(key, recordKey, owner string, lease time.Duration, marker Record) Call {
 	c := call(onceAcquire, 2, 4)
 	c.add(key, recordKey, owner, lease.Milliseconds(), marker.Value, marker.TTL.Milliseconds())
 	return c
 }
 
-// OnceLook returns the record and takes nothing; see once_look.lua. Its reply is read like that of OnceAcquire.
+// OnceLook returns the record, and takes no lock; see once_look.lua. Its reply is read like that of
+// OnceAcquire.
 func OnceLook(key, recordKey string) Call {
 	c := call(onceLook, 2, 0)
 	c.add(key, recordKey)
 	return c
 }
 
-// OnceRecord leaves a record and sets a hold's count, or frees it with its last level; see once_record.lua. Its reply is
-// read by ReadFlag.
+// OnceRecord stores a record and sets the count of a hold, or frees the hold with its last level;
+// see once_record.lua. ReadFlag reads its reply.
 func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcement) Call {
 	c := call(onceRecord, 2, 8)
 	c.add(key, recordKey, owner, count, r.Value, r.TTL.Milliseconds())
@@ -51,8 +53,8 @@ func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcemen
 	return c
 }
 
-// OnceRelease frees a hold that leaves no record, and takes its marker away; see once_release.lua. Its reply is read by
-// ReadFlag.
+// OnceRelease frees a hold without a record and removes its marker; see once_release.lua. ReadFlag
+// reads its reply.
 func OnceRelease(key, recordKey, owner string, a Announcement) Call {
 	c := call(onceRelease, 2, 5)
 	c.add(key, recordKey, owner)
@@ -60,7 +62,7 @@ func OnceRelease(key, recordKey, owner string, a Announcement) Call {
 	return c
 }
 
-// ReadRecord returns the record in a reply to the call, if there is one.
+// ReadRecord returns the record in a reply to the call. ok is false if there is none.
 func (c Call) ReadRecord(reply any) (record string, ok bool) {
 	if c.Script == onceAcquire || c.Script == onceLook {
 		record, ok = reply.(string)

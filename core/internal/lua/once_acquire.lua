@@ -1,17 +1,21 @@
--- Returns the record that stands under a name, or else takes the lock; or repeats the take of one whose reply was lost.
+-- Returns the record of a name, or else takes the lock for a new hold, or repeats a take whose
+-- reply was lost.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  record hash
 -- ARGV[1]  wire owner
 -- ARGV[2]  lease, ms
--- ARGV[3]  marker: a record to leave together with the grant; an empty string: none
--- ARGV[4]  time to live of the marker, ms
+-- ARGV[3]  marker: a record to store with the grant; an empty string: none
+-- ARGV[4]  TTL of the marker, ms
 --
--- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); a string, the record; the error
--- WRONGKIND, the key is a read/write lock.
+-- Reply:
+--   1          granted
+--   {ttl}      held by another owner; ttl in ms, -1: never expires
+--   record     a string
+--   WRONGKIND  error: the key is a read/write lock
 
--- The lock comes first: while somebody holds it, a record is the holder's marker, or what one of its inner levels has
--- left, and not yet the last word. Without a holder, what stands is all there will be.
+-- Check the lock first. While it is held, a record is not final: it is the holder's marker, or one
+-- that an inner level has stored.
 local ttl = redis.call('PTTL', KEYS[1])
 
 if ttl == -2 then

@@ -1,21 +1,24 @@
--- Leaves a record with the release of a hold, in one step. The hold must be there: whoever has lost the lock leaves nothing.
+-- Stores a record and lowers the count of a hold, or frees the hold, in one step. The hold must
+-- exist: an owner that has lost the lock stores nothing.
 --
 -- KEYS[1]   lock hash
 -- KEYS[2]   record hash
 -- ARGV[1]   wire owner
--- ARGV[2]   hold count that is left; 0: the lock is freed, and announced
+-- ARGV[2]   new hold count; 0 frees the hold and publishes the release
 -- ARGV[3]   record
--- ARGV[4]   time to live of the record, ms
+-- ARGV[4]   TTL of the record, ms
 -- ARGV[5]   channel
 -- ARGV[6]   message
 -- ARGV[7..] commands to publish with: PUBLISH, SPUBLISH or both
 --
--- Reply: 1, done; 0, the hold is gone, and has not left its record when it went.
+-- Reply:
+--   1  done, now or by an earlier attempt
+--   0  the hold is gone, and its record was not stored
 
 local last = ARGV[2] == '0'
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  -- A repeat finds what the first try has left.
+  -- A repeat finds the record of the first attempt.
   return (last and redis.call('HGET', KEYS[2], 'owner') == ARGV[1]) and 1 or 0
 end
 

@@ -1,6 +1,6 @@
--- Frees a hold that leaves no record, takes away the marker it was granted with, and announces it. A marker of somebody else
--- stays, and so does a record. A marker without its hold goes as well: it says that something may have been done, and
--- who calls this knows that nothing was.
+-- Frees a hold without a record, removes the marker of its grant, and publishes the release. A
+-- record stays, and so does the marker of another hold. The hold's own marker is removed even if
+-- the hold is gone: a marker says that work may have been done, and the caller knows that none was.
 --
 -- KEYS[1]   lock hash
 -- KEYS[2]   record hash
@@ -9,7 +9,9 @@
 -- ARGV[3]   message
 -- ARGV[4..] commands to publish with: PUBLISH, SPUBLISH or both
 --
--- Reply: 1, freed; 0, the hold was gone already.
+-- Reply:
+--   1  freed
+--   0  the hold was gone
 
 local marked = redis.call('HGET', KEYS[2], 'marker') == ARGV[1]
 local freed = redis.call('HDEL', KEYS[1], ARGV[1])

@@ -10,7 +10,8 @@ import (
 
 const recordKey = "{order:42}:record"
 
-// state is what is in Redis: the hash of the lock and that of the record. nil: there is none.
+// state is the state in Redis: the hashes of the lock and of the record. nil: the hash does not
+// exist.
 type state struct{ lock, record map[string]string }
 
 func (s state) put(t *testing.T, rdb *redis.Client) {
@@ -206,7 +207,7 @@ func TestOnceRelease(t *testing.T) {
 	}
 }
 
-// A key of another type stops a script before it has written anything.
+// A key of another type stops a script before it writes anything.
 func TestOnceWrongType(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -232,7 +233,7 @@ func TestOnceWrongType(t *testing.T) {
 	}
 }
 
-// Only the scripts that may return a record are read so: a string from another one is nothing known.
+// A string is a record only in the reply of a script that may return one.
 func TestReadRecord(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []any{int64(1), []any{int64(5)}, nil} {

@@ -1,24 +1,27 @@
--- Hands a lock on from one hold to another, which takes its place at once: the lock is never free in between.
+-- Hands a lock over from one hold to another. The lock is never free in between.
 --
 -- KEYS[1]  lock hash
--- ARGV[1]  field of the hold that goes
--- ARGV[2]  field of the hold that comes
--- ARGV[3]  lease of the latter, ms
+-- ARGV[1]  field of the old hold
+-- ARGV[2]  field of the new hold
+-- ARGV[3]  lease of the new hold, ms
 --
--- Reply: 1, done; 0, the hold that goes is gone already.
+-- Reply:
+--   1  handed over
+--   0  the old hold is gone, and the new one does not exist
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
     return 0
   end
-  -- This is a repeat: the lease is counted from it.
+  -- This is a repeat. The lease counts from this attempt.
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
   end
   return 1
 end
 
--- The first write needs no memory: after it Redis refuses none, also when its memory is full.
+-- Redis with full memory refuses a write that may need memory, but only as the first write of a
+-- script. PEXPIRE needs none.
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('HSET', KEYS[1], ARGV[2], '1')
 redis.call('HDEL', KEYS[1], ARGV[1])

@@ -1,21 +1,25 @@
--- Sets how often a hold of a read/write lock was entered on either side. The hold must be there. Re-entry, extension,
--- partial release, downgrade and, with both counts 0, the release are all this one script.
+-- Sets the counts of a hold on both sides of a read/write lock. The hold must exist. Re-entry,
+-- extension, partial release, downgrade and release use this script. A release has both counts 0.
 --
--- KEYS[1]   lock hash
--- KEYS[1+i] time-out key of the hold's read level i, for as many levels as it has ever had
--- ARGV[1]   wire owner
--- ARGV[2]   levels of the read side
--- ARGV[3]   levels of the write side
--- ARGV[4]   lease, ms; 0 leaves the times to live as they are
--- ARGV[5]   what precedes a wire owner in the name of its time-out keys
--- ARGV[6]   what follows it
--- ARGV[7]   1: a time-out key that is not here does not exist; 0: it may be on the other side of a migration
--- ARGV[8]   channel
--- ARGV[9]   message of a read release
--- ARGV[10]  message of a write release
+-- KEYS[1]    lock hash
+-- KEYS[1+i]  time-out key of the hold's read level i, for as many levels as it has ever had
+-- ARGV[1]    wire owner
+-- ARGV[2]    count of the read side
+-- ARGV[3]    count of the write side
+-- ARGV[4]    lease, ms; 0 leaves the TTLs unchanged
+-- ARGV[5]    prefix of time-out keys; the wire owner follows it
+-- ARGV[6]    what follows the wire owner; the number of the level comes last
+-- ARGV[7]    1: a time-out key that is missing here does not exist
+--            0: it may be on the other node of a migration
+-- ARGV[8]    channel
+-- ARGV[9]    message of a read release
+-- ARGV[10]   message of a write release
 -- ARGV[11..] commands to publish with: PUBLISH, SPUBLISH or both
 --
--- Reply: 0, the hold is gone; 1, done; where the lock is free now, 1 + how many clients have received the message.
+-- Reply:
+--   0      the hold is gone
+--   1      done
+--   1 + n  done; the lock is free, and n clients received the message
 
 local hash, owner, writer = KEYS[1], ARGV[1], ARGV[1] .. ':write'
 local reads, writes, lease = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -29,10 +33,11 @@ if not wrote and redis.call('HEXISTS', hash, owner) == 0 then
 end
 
 if not wrote and writes > 0 then
-  return 1 -- nobody enters the write side from the read side: this is a stray of before a downgrade, and says nothing of now
+  return 1 -- a stray from before a downgrade, and outdated: the read side is never upgraded
 end
 
--- The first write needs no memory, and may change nothing: after it Redis refuses none, also when its memory is full.
+-- Redis with full memory refuses a write that may need memory, but only as the first write of a
+-- script. PEXPIRE needs none. This one never changes the TTL.
 redis.pcall('PEXPIRE', hash, 1, 'GT')
 
 local function publish(message)
@@ -46,12 +51,13 @@ local function publish(message)
   return listeners
 end
 
--- How many other readers a release looks at, at most. All others wait for this script, and there may be thousands of readers.
+-- How many other readers a release checks at a time, and how often at most. There may be thousands,
+-- and Redis serves no other client meanwhile.
 local few = 16
 
--- The longest time that a reader has left, by its time-out keys; 0: it is dead; nil: not known. Keys of others are not declared: who
--- reads is known only here. Where a slot is on its way to another node, one that has gone already is an error there, and
--- seems to be missing here.
+-- Returns the longest time that a reader has left by its time-out keys; 0: it is dead; nil:
+-- unknown. These keys are not among the KEYS, because only the hash tells who reads. In a slot in
+-- migration, a key that has moved gives an error on the old node and seems missing on the new one.
 local function left(reader, levels)
   local longest = 0
   for level = 1, levels do
@@ -64,12 +70,13 @@ local function left(reader, levels)
   return longest
 end
 
--- Looks at all other readers if they are few, or else at some of them, taken at random. Returns the longest time that one of them has
--- left, 0 if all are dead; or nil where that would be more to find out than a release may take. Those who are dead are removed on the
--- way, so that they keep no writer out for as long as others come and go.
+-- Checks all other readers if there are few, or else a random sample. Returns the longest time that
+-- one of them has left, or 0 if all are dead. Returns nil if finding out takes too much work for a
+-- release. Removes the dead readers that it finds, so that they do not keep writers out while other
+-- readers come and go.
 local function others()
   for _ = 1, few do
-    local fields = redis.pcall('HRANDFIELD', hash, few + 1, 'WITHVALUES') -- one of them is the mode
+    local fields = redis.pcall('HRANDFIELD', hash, few + 1, 'WITHVALUES') -- one may be the mode
     local all = #fields <= 2 * (few + 1) and redis.call('HLEN', hash) * 2 == #fields
     local longest, dead = 0, {}
     for f = 1, #fields, 2 do
@@ -106,7 +113,7 @@ if reads > 0 then
   for i = 2, #KEYS do
     longest = math.max(longest, redis.call('PTTL', KEYS[i]))
   end
-  if longest <= 0 then -- a stray of before it read has taken its levels away: it has what the lock has
+  if longest <= 0 then -- a stray from before has deleted the time-out keys: use the TTL of the lock
     longest = redis.call('PTTL', hash)
   end
   for i = 2, reads + 1 do
@@ -134,7 +141,7 @@ if reads + writes > 0 then
     redis.call('PEXPIRE', hash, lease)
   end
   if wrote and writes == 0 then
-    publish(ARGV[10]) -- readers may come in
+    publish(ARGV[10]) -- readers may enter
   end
   return 1
 end
@@ -142,10 +149,10 @@ end
 if redis.call('HLEN', hash) > 1 then
   local longest = others()
   if not longest then
-    return 1 -- the hash lives on for as long as it did with this reader
+    return 1 -- the hash keeps its TTL
   elseif longest > 0 then
     if longest < redis.call('PTTL', hash) then
-      redis.call('PEXPIRE', hash, longest) -- no reader is left who has longer
+      redis.call('PEXPIRE', hash, longest) -- no other reader has more time left
     end
     return 1
   end

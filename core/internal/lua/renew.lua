@@ -1,21 +1,22 @@
 -- Renews many holds of one client.
 --
--- KEYS       the lock hash of each hold, then the time-out keys of those read levels that there are, in the order of the holds
+-- KEYS       the lock hash of each hold, then the time-out keys of all read levels in that order
 -- ARGV[1]    lease, ms
 -- ARGV[2]    number of holds
 -- ARGV[2+i]  field of the i-th hold in its hash
--- ARGV[..]   for each hold with time-out keys: its number, the number of its keys, and its lease, ms
+-- ARGV[..]   for each hold with time-out keys: its index, the number of its keys, and its lease, ms
 --
--- Reply: for each hold 1, renewed; 0, the hold is gone; or the text of the error that its keys gave.
+-- Reply: for each hold 1 if it was renewed, 0 if it is gone, or the text of the error of its keys.
 --
--- All others wait for this script: what is done for each hold is no more than it must be.
+-- Redis serves no other client while the script runs, so it does as little for each hold as
+-- possible.
 
--- Every call is protected: one key of a wrong type must not keep the others from being renewed.
+-- Calls are protected: one key of a wrong type must not stop the others from being renewed.
 local call, KEYS, ARGV = redis.pcall, KEYS, ARGV
 local holds = tonumber(ARGV[2])
 
--- A lease is never shortened. GT sees to that in one call, as a rule; but it leaves a key without an end as it is. A key that is
--- missing is put back, if it has a value.
+-- Prolongs a key, never shortens it. Usually one PEXPIRE GT is enough, but it leaves a key without
+-- a TTL unchanged. A missing key is restored if it has a value.
 local function prolong(key, lease, value)
   local done = call('PEXPIRE', key, lease, 'GT')
   if done == 0 then
@@ -32,7 +33,7 @@ local function prolong(key, lease, value)
   return type(done) == 'table' and done.err or 1
 end
 
-local leases = {} -- of those that have one of their own
+local leases = {} -- by index, of the holds with time-out keys
 for a = holds + 3, #ARGV, 3 do
   leases[tonumber(ARGV[a])] = ARGV[a + 2]
 end

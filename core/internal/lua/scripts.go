@@ -1,10 +1,11 @@
-// Package lua holds the scripts of the lock engine, one .lua file each, and the only Go code that knows the order of
-// their KEYS and ARGV and the form of their replies.
+// Package lua holds the scripts of the lock engine, one .lua file each. It is the only Go code that
+// knows the order of their KEYS and ARGV and the form of their replies.
 //
-// Every script can be repeated: it names the wire owner of one hold, which is never used again, sets counts and never
-// adds to them, and never shortens a time to live. KEYS are data keys only; a channel among them would make a slot in
-// migration answer TRYAGAIN, and a lock could not be released. Where a script has the choice, an argument is a string: to make one
-// of a number costs Redis 7.0 half as much as the command.
+// Every script can be repeated. It names the wire owner of one hold, which is never used again. It
+// sets counts and never adds to them. It never shortens the lease of a hold. KEYS are data keys
+// only: a channel among them would make a slot in migration answer TRYAGAIN, so that a lock could
+// not be released. Scripts pass strings to Redis where they can, because Redis 7.0 needs half the
+// time of a command to convert a number to a string.
 package lua
 
 import (
@@ -24,7 +25,7 @@ type Script struct {
 	Name   string
 	Source string
 	SHA    string
-	sha    any // SHA, ready to be an argument
+	sha    any // SHA as a ready argument
 }
 
 func script(name, source string) *Script {
@@ -92,16 +93,17 @@ var (
 	inspect          = script("inspect", inspectSource)
 )
 
-// A Call is one script with its keys and arguments, ready to be sent.
+// A Call is a script with its keys and arguments, ready to send.
 type Call struct {
 	Script *Script
 	args   []any // EVALSHA <sha> <number of keys> <keys> <arguments>; nil: plain
 
-	// What takes a plain lock, or frees it, is part of a Many as a rule, and becomes arguments only there or where it is sent.
+	// Most calls that take or free a plain lock become part of a Many. Their arguments are built
+	// only there, or when they are sent alone.
 	plain plainCall
 }
 
-// A plainCall is an Acquire, or a Release that tells of itself as usual.
+// A plainCall is an Acquire, or a Release with the usual announcement.
 type plainCall struct {
 	key, owner string
 	lease      int64  // of an Acquire, in ms
@@ -123,14 +125,15 @@ func (c Call) EvalSHA() []any {
 	return c.args
 }
 
-// Eval returns the command that carries the script's text, for a server that does not know the digest.
+// Eval returns the command that carries the script's text, for a server that does not know the
+// digest.
 func (c Call) Eval() []any {
 	args := append([]any(nil), c.EvalSHA()...)
 	args[0], args[1] = "EVAL", c.Script.Source
 	return args
 }
 
-// Key is the first key.
+// Key returns the first key.
 func (c Call) Key() string {
 	if c.args == nil {
 		return c.plain.key
@@ -138,10 +141,10 @@ func (c Call) Key() string {
 	return c.args[firstKey].(string)
 }
 
-// firstKey is where the keys begin.
+// firstKey is the index of the first key in args.
 const firstKey = 3
 
-// Size is about what the call takes on the wire, in bytes.
+// Size returns the approximate size of the call on the wire, in bytes.
 func (c Call) Size() int {
 	if c.args == nil {
 		return 16*8 + len(c.plain.key) + len(c.plain.owner) + len(c.plain.channel)
@@ -163,7 +166,7 @@ func call(s *Script, keys, room int) Call {
 
 func (c *Call) add(args ...any) { c.args = append(c.args, args...) }
 
-// An Announcement is what a release publishes: a message on a channel, by one command or by several.
+// An Announcement is what a release publishes: a message on a channel, with one or more commands.
 type Announcement struct {
 	Channel  string
 	Message  string
@@ -177,82 +180,89 @@ func (a Announcement) addTo(c *Call) {
 	}
 }
 
-// usual reports whether it is as all those of plain locks are, but in clusters.
+// usual reports whether a is the announcement of a plain lock outside clusters.
 func (a Announcement) usual() bool {
 	return a.Message == message && len(a.Commands) == 1 && a.Commands[0] == publish
 }
 
-// Acquire takes a plain lock; see acquire.lua. Its reply is read by ReadAcquire.
+// Acquire takes a plain lock; see acquire.lua. ReadAcquire reads its reply.
 func Acquire(key, owner string, lease time.Duration) Call {
 	return Call{Script: acquire, plain: plainCall{key: key, owner: owner, lease: lease.Milliseconds()}}
 }
 
-// AcquireFenced takes a fenced lock and draws a token; see fenced_acquire.lua. Its reply is read by ReadAcquire.
+// AcquireFenced takes a fenced lock and draws a token; see fenced_acquire.lua. ReadAcquire reads
+// its reply.
 func AcquireFenced(key, counter, owner string, lease time.Duration) Call {
 	c := call(fencedAcquire, 2, 2)
 	c.add(key, counter, owner, lease.Milliseconds())
 	return c
 }
 
-// AcquireRead takes the read side of a read/write lock; see read_acquire.lua. Its reply is read by ReadAcquire.
+// AcquireRead takes the read side of a read/write lock; see read_acquire.lua. ReadAcquire reads its
+// reply.
 func AcquireRead(key, timeout, owner string, lease time.Duration) Call {
 	c := call(readAcquire, 2, 2)
 	c.add(key, timeout, owner, lease.Milliseconds())
 	return c
 }
 
-// AcquireWrite takes the write side of a read/write lock; see write_acquire.lua. Its reply is read by ReadAcquire.
+// AcquireWrite takes the write side of a read/write lock; see write_acquire.lua. ReadAcquire reads
+// its reply.
 func AcquireWrite(key, field string, lease time.Duration) Call {
 	c := call(writeAcquire, 1, 2)
 	c.add(key, field, lease.Milliseconds())
 	return c
 }
 
-// A Fair is a fair lock, with what its scripts need to know beside its keys; see fair_queue.lua.
+// A Fair is a fair lock with the arguments that all its scripts need; see fair_queue.lua.
 type Fair struct {
 	Lock, Queue, Deadlines string
-	Budget                 time.Duration // how long a waiter may be silent
-	// Grace is how long nobody may listen for a waiter whose turn it is; 0: those who listen cannot be counted.
+	Budget                 time.Duration // how long a waiter may be silent before it is dropped
+	// Grace is how long the first waiter may have no listener before it is dropped; 0: listeners
+	// cannot be counted.
 	Grace        time.Duration
-	Announcement // its channel is what precedes a wire owner in the name of its channel
+	Announcement // Channel is the prefix of the waiters' channels; the wire owner follows it
 }
 
 func (f *Fair) call(s *Script, room int) Call {
 	c := call(s, 3, 6+room)
 	commands := [2]string{}
 	copy(commands[:], f.Commands)
-	c.add(f.Lock, f.Queue, f.Deadlines, f.Budget.Milliseconds(), f.Grace.Milliseconds(), f.Channel, f.Message, commands[0], commands[1])
+	c.add(f.Lock, f.Queue, f.Deadlines)
+	c.add(f.Budget.Milliseconds(), f.Grace.Milliseconds(), f.Channel, f.Message, commands[0], commands[1])
 	return c
 }
 
-// AcquireFair takes a fair lock, or queues up for it until notAfter by the server's clock, in ms; see fair_acquire.lua. Where
-// the first in the queue may be dead it says to look again soon. Its reply is read by ReadAcquire.
+// AcquireFair takes a fair lock, or else queues up for it if the server's clock is not past
+// notAfter, in ms; see fair_acquire.lua. soon is the TTL to reply if the first in the queue may be
+// dead. ReadAcquire reads its reply.
 func AcquireFair(f *Fair, owner string, lease time.Duration, notAfter int64, soon time.Duration) Call {
 	c := f.call(fairAcquire, 4)
 	c.add(owner, lease.Milliseconds(), notAfter, soon.Milliseconds())
 	return c
 }
 
-// Update sets a hold's count and prolongs its lease; see update.lua. Its reply is read by ReadFlag.
+// Update sets the count of a hold and prolongs its lease; see update.lua. ReadFlag reads its reply.
 func Update(key, owner string, count int, lease time.Duration) Call {
 	c := call(update, 1, 4)
 	c.add(key, owner, count, lease.Milliseconds())
 	return c
 }
 
-// ReadWriteHold is a hold of a read/write lock as UpdateReadWrite sets it. With no level it is released.
+// A ReadWriteHold is the state of a hold that UpdateReadWrite sets. Without levels it is released.
 type ReadWriteHold struct {
 	Key           string
 	Timeouts      []string // keys of all read levels that it has ever had
 	Owner         string
 	Reads, Writes int
-	Prefix        string // of the time-out keys of any owner
+	Prefix        string // of all time-out keys of the lock
 	Suffix        string
-	Certain       bool   // no key of the lock can be on another server
-	WriteMessage  string // Announcement has that of a read release
+	Certain       bool   // all keys of the lock are on this server
+	WriteMessage  string // message of a write release; the Announcement has that of a read release
 }
 
-// UpdateReadWrite sets how often a hold was entered on either side; see read_write_update.lua. Its reply is read by ReadFlag.
+// UpdateReadWrite sets the counts of a hold on both sides; see read_write_update.lua. ReadFlag
+// reads its reply.
 func UpdateReadWrite(h ReadWriteHold, lease time.Duration, a Announcement) Call {
 	c := call(readWriteUpdate, 1+len(h.Timeouts), 12)
 	c.add(h.Key)
@@ -263,35 +273,38 @@ func UpdateReadWrite(h ReadWriteHold, lease time.Duration, a Announcement) Call 
 	if h.Certain {
 		certain = 1
 	}
-	c.add(h.Owner, h.Reads, h.Writes, lease.Milliseconds(), h.Prefix, h.Suffix, certain, a.Channel, a.Message, h.WriteMessage)
+	c.add(h.Owner, h.Reads, h.Writes, lease.Milliseconds(), h.Prefix, h.Suffix, certain)
+	c.add(a.Channel, a.Message, h.WriteMessage)
 	for _, command := range a.Commands {
 		c.add(command)
 	}
 	return c
 }
 
-// Pass hands a lock on from one field of its hash to another; see pass.lua. Its reply is read by ReadPass.
+// Pass hands a lock over from one field of its hash to another; see pass.lua. ReadPass reads its
+// reply.
 func Pass(key, from, to string, lease time.Duration) Call {
 	c := call(pass, 1, 3)
 	c.add(key, from, to, lease.Milliseconds())
 	return c
 }
 
-// PassFenced is Pass for a fenced lock; see fenced_pass.lua. Its reply is read by ReadPass.
+// PassFenced is Pass for a fenced lock; see fenced_pass.lua. ReadPass reads its reply.
 func PassFenced(key, counter, from, to string, lease time.Duration) Call {
 	c := call(fencedPass, 2, 3)
 	c.add(key, counter, from, to, lease.Milliseconds())
 	return c
 }
 
-// PassFair hands a fair lock on to a waiter, if that is the first in the queue; see fair_pass.lua. Its reply is read by ReadPass.
+// PassFair hands a fair lock over to a waiter if it is the first in the queue, or else frees it;
+// see fair_pass.lua. ReadPass reads its reply.
 func PassFair(f *Fair, from, to string, lease time.Duration) Call {
 	c := f.call(fairPass, 3)
 	c.add(from, lease.Milliseconds(), to)
 	return c
 }
 
-// Release frees a hold; see release.lua. Its reply is read by ReadFlag.
+// Release frees a hold; see release.lua. ReadFlag reads its reply.
 func Release(key, owner string, a Announcement) Call {
 	if a.usual() {
 		return Call{Script: release, plain: plainCall{key: key, owner: owner, channel: a.Channel}}
@@ -302,18 +315,19 @@ func Release(key, owner string, a Announcement) Call {
 	return c
 }
 
-// ReleaseFair frees a hold of a fair lock, or takes its owner out of the queue; see fair_release.lua. Its reply is read by
-// ReadFlag.
+// ReleaseFair frees a hold of a fair lock, or removes its owner from the queue; see
+// fair_release.lua. ReadFlag reads its reply.
 func ReleaseFair(f *Fair, owner string) Call {
 	c := f.call(fairRelease, 1)
 	c.add(owner)
 	return c
 }
 
-// WithoutRest returns, for a release that wants more keys than the lock's hash, one that frees the hold in that alone and tells
-// nobody whose name stands in another key. What is left has to be done by the call itself later; it then replies that the
-// hold is gone. Only for a release that loses nothing by coming in two.
-func (c Call) WithoutRest() (Call, bool) {
+// WithoutRest returns a call that frees the hold using only the lock's hash, for a release that
+// needs more keys. It notifies no waiter that is found through another key. The original call must
+// be sent later for the rest; it then replies that the hold is gone. ok is false for a call that
+// cannot be split without loss.
+func (c Call) WithoutRest() (_ Call, ok bool) {
 	if c.args == nil {
 		return Call{}, false
 	}
@@ -331,14 +345,16 @@ func (c Call) WithoutRest() (Call, bool) {
 	return Call{}, false
 }
 
-// Holders tells who holds a lock; see holders.lua. Its reply is read by ReadHolders.
+// Holders returns the fields of a lock's hash: its wire owners, and 'mode' for a read/write lock;
+// see holders.lua. ReadHolders reads its reply.
 func Holders(key string) Call {
 	c := call(holders, 1, 0)
 	c.add(key)
 	return c
 }
 
-// ForceRelease frees a lock that one of the owners still holds; see force_release.lua. Its reply is read by ReadFlag.
+// ForceRelease frees a lock if one of the owners still holds it; see force_release.lua. ReadFlag
+// reads its reply.
 func ForceRelease(key string, owners []string, a Announcement) Call {
 	c := call(forceRelease, 1, 5+len(owners))
 	c.add(key)
@@ -347,7 +363,8 @@ func ForceRelease(key string, owners []string, a Announcement) Call {
 	return c
 }
 
-// ForceReleaseFair is ForceRelease for a fair lock; see fair_force_release.lua. Its reply is read by ReadFlag.
+// ForceReleaseFair is ForceRelease for a fair lock; see fair_force_release.lua. ReadFlag reads its
+// reply.
 func ForceReleaseFair(f *Fair, owners []string) Call {
 	c := f.call(fairForceRelease, 1+len(owners))
 	c.addOwners(owners)
@@ -361,15 +378,15 @@ func (c *Call) addOwners(owners []string) {
 	}
 }
 
-// A Renewable is a hold as Renew prolongs it.
+// A Renewable is a hold to renew.
 type Renewable struct {
 	Key      string
 	Field    string
-	Timeouts []string      // keys of its read levels; those that are missing are put back
-	Lease    time.Duration // of a hold with time-out keys; others have that of Renew
+	Timeouts []string      // keys of its read levels; the script restores missing ones
+	Lease    time.Duration // only for a hold with time-out keys; others get the lease of Renew
 }
 
-// Renew prolongs many holds; see renew.lua. Its reply is read by ReadRenew.
+// Renew renews many holds; see renew.lua. ReadRenew reads its reply.
 func Renew(holds []Renewable, lease time.Duration) Call {
 	timeouts, several := 0, 0
 	for _, h := range holds {
@@ -399,21 +416,22 @@ func Renew(holds []Renewable, lease time.Duration) Call {
 	return c
 }
 
-// Inspect tells how a lock stands, and for how many leases owner holds it; see inspect.lua. Its reply is read by ReadInspect.
+// Inspect returns the state of a lock and the hold count of owner; see inspect.lua. ReadInspect
+// reads its reply.
 func Inspect(key, owner string) Call {
 	c := call(inspect, 1, 2)
 	c.add(key, owner)
 	return c
 }
 
-// An Answer is the reply to an attempt to acquire.
+// An Answer is the reply to an acquire or a hand-over.
 type Answer struct {
 	Granted bool
-	Token   uint64        // of a fenced lock, granted
-	TTL     time.Duration // not granted: what the holder's key has left; -1ms: no end, or centuries
-	Now     int64         // fair, not granted: the server's clock, ms
-	Queued  bool          // fair, not granted: it stands in the queue
-	Freed   bool          // fair, not granted: the lock was freed and not handed on
+	Token   uint64        // if granted, of a fenced lock
+	TTL     time.Duration // if refused: TTL of the holder's key; -1ms: never expires, or in centuries
+	Now     int64         // if refused, of a fair lock: the server's clock, ms
+	Queued  bool          // if refused, of a fair lock: the owner is in the queue
+	Freed   bool          // if a fair lock was freed instead of handed over
 }
 
 // ReadAcquire reads the reply of an acquire script.
@@ -436,7 +454,8 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 	return Answer{}, unexpected(c.Script, reply)
 }
 
-// ReadPass reads the reply of a script that hands a lock on. Neither granted nor freed: the hold that was to go was gone.
+// ReadPass reads the reply of a hand-over script. If the answer is neither Granted nor Freed, the
+// old hold was gone.
 func (c Call) ReadPass(reply any) (Answer, error) {
 	if token, ok := readToken(reply); ok && c.Script == fencedPass {
 		return Answer{Granted: true, Token: token}, nil
@@ -453,7 +472,7 @@ func (c Call) ReadPass(reply any) (Answer, error) {
 	return Answer{}, unexpected(c.Script, reply)
 }
 
-// exact is where numbers begin that Lua may round; see fenced_draw.lua.
+// exact is the first number that Lua may round; see fenced_draw.lua.
 const exact = 1 << 53
 
 // readToken reads a fencing token.
@@ -479,10 +498,10 @@ func integers(list []any) ([]int64, bool) {
 	return n, true
 }
 
-// noEnd is how Redis tells that a key has no end, in ms.
+// noEnd is the TTL in ms that Redis reports for a key that never expires.
 const noEnd = -1
 
-// timeToLive converts a reply in ms. A Duration holds 292 years, a key of Redis may have more: then it has no end.
+// timeToLive converts a TTL in ms. A Duration ends at 292 years. A longer TTL counts as none.
 func timeToLive(ms int64) time.Duration {
 	if ms > math.MaxInt64/int64(time.Millisecond) {
 		ms = noEnd
@@ -490,14 +509,14 @@ func timeToLive(ms int64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// ReadFlag reads the reply of the scripts that update and release: done, or gone.
+// ReadFlag reads the reply of an update or a release. It reports false if the hold was gone.
 func (c Call) ReadFlag(reply any) (bool, error) {
 	done, _, err := c.ReadRelease(reply)
 	return done, err
 }
 
-// ReadRelease is ReadFlag for a release, and also returns how many clients have received its message. Only Release and
-// UpdateReadWrite count them.
+// ReadRelease is ReadFlag for a release. It also returns how many clients received the message,
+// which only Release and UpdateReadWrite count.
 func (c Call) ReadRelease(reply any) (freed bool, listeners int, err error) {
 	n, ok := reply.(int64)
 	switch {
@@ -524,12 +543,12 @@ func ReadHolders(reply any) ([]string, error) {
 	return owners, nil
 }
 
-// A State is how a lock stands.
+// A State is the state of a lock.
 type State struct {
-	Fields int           // of its hash; 0: there is none
-	TTL    time.Duration // 0: not locked; -1ms: no end, or centuries
-	Count  int           // the field's
-	Mode   string        // of a read/write lock: read, write
+	Fields int           // in its hash; 0: there is no hash
+	TTL    time.Duration // 0: not locked; -1ms: never expires, or in centuries
+	Count  int           // of the inspected field
+	Mode   string        // of a read/write lock: read or write
 }
 
 // ReadInspect reads the reply of an Inspect call.
@@ -550,13 +569,13 @@ func ReadInspect(reply any) (s State, err error) {
 	return s, nil
 }
 
-// Renewal is what became of one key of a Renew call.
+// A Renewal is the result of a Renew call for one hold.
 type Renewal struct {
 	Renewed bool
-	Err     error // an error that Redis gave for this key; nil with Renewed false: the hold is gone
+	Err     error // the error of this hold's keys; if nil and Renewed is false, the hold is gone
 }
 
-// ReadRenew reads the reply of a Renew call of n keys.
+// ReadRenew reads the reply of a Renew call for n holds.
 func ReadRenew(reply any, n int) ([]Renewal, error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) != n {
@@ -579,7 +598,7 @@ func ReadRenew(reply any, n int) ([]Renewal, error) {
 	return results, nil
 }
 
-// ErrUnexpected means that a reply is not one that the script gives.
+// ErrUnexpected means that the script never gives such a reply.
 var ErrUnexpected = errors.New("unexpected reply")
 
 func unexpected(s *Script, reply any) error {

@@ -26,7 +26,7 @@ var announcement = Announcement{Channel: "ch:{order:42}", Message: "0", Commands
 
 func ctx() context.Context { return context.Background() }
 
-// eval runs a call as the engine does: by digest, then by text.
+// eval runs a call as the engine does: by digest first, then by text.
 func eval(rdb *redis.Client, c Call) (any, error) {
 	reply, err := rdb.Do(ctx(), c.EvalSHA()...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -69,7 +69,7 @@ func mustAnswer(t *testing.T, rdb *redis.Client, c Call) Answer {
 	return told
 }
 
-// put makes a lock hash; ttl 0: one without end, which only a fault can make.
+// put makes a lock hash; ttl 0: it never expires, which only a fault can cause.
 func put(t *testing.T, rdb *redis.Client, k, owner string, count int, ttl time.Duration) {
 	t.Helper()
 	if err := rdb.HSet(ctx(), k, owner, count).Err(); err != nil {
@@ -82,7 +82,7 @@ func put(t *testing.T, rdb *redis.Client, k, owner string, count int, ttl time.D
 	}
 }
 
-// wantHash checks the hash of a lock; nil: there is none.
+// wantHash checks the hash of a lock; nil: it does not exist.
 func wantHash(t *testing.T, rdb *redis.Client, k string, want map[string]string) {
 	t.Helper()
 	got, err := rdb.HGetAll(ctx(), k).Result()
@@ -94,7 +94,7 @@ func wantHash(t *testing.T, rdb *redis.Client, k string, want map[string]string)
 	}
 }
 
-// wantTTL allows for the time that a slow machine takes.
+// wantTTL checks a TTL. It allows for a slow machine.
 func wantTTL(t *testing.T, rdb *redis.Client, k string, want time.Duration) {
 	t.Helper()
 	got, err := rdb.PTTL(ctx(), k).Result()
@@ -112,7 +112,7 @@ func TestAcquire(t *testing.T) {
 		name    string
 		before  func(t *testing.T, rdb *redis.Client)
 		granted bool
-		refusal time.Duration // what the holder has left at most
+		refusal time.Duration // the most that the holder has left
 		hash    map[string]string
 		ttl     time.Duration
 	}{
@@ -173,7 +173,7 @@ func TestUpdate(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
-		ttl    time.Duration // of the hash before; -1: there is no hash
+		ttl    time.Duration // of the hash before; -1: no hash
 		count  int
 		lease  time.Duration
 		done   bool
@@ -213,7 +213,7 @@ func TestUpdateOfAnothersLock(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	put(t, rdb, key, other, 1, 20*time.Second)
 	if mustFlag(t, rdb, Update(key, mine, 2, time.Hour)) {
-		t.Error("updated a hold that is not there")
+		t.Error("updated a missing hold")
 	}
 	wantHash(t, rdb, key, map[string]string{other: "1"})
 	wantTTL(t, rdb, key, 20*time.Second)
@@ -237,7 +237,7 @@ func TestRelease(t *testing.T) {
 		before   map[string]string
 		freed    bool
 		after    map[string]string
-		heard    map[string]int // messages by kind of subscription
+		heard    map[string]int // number of messages by kind of subscription
 	}{
 		{"mine", []string{"PUBLISH"}, map[string]string{mine: "1"}, true, nil, map[string]int{"plain": 1}},
 		{"mine, entered several times", []string{"PUBLISH"}, map[string]string{mine: "7"}, true, nil, map[string]int{"plain": 1}},
@@ -271,7 +271,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// ears hear the messages of one channel.
+// ears receive the messages of one channel.
 type ears struct {
 	pubsub  *redis.PubSub
 	publish func(rdb *redis.Client) *redis.IntCmd
@@ -295,7 +295,7 @@ func listen(t *testing.T, ps *redis.PubSub) *ears {
 	return e
 }
 
-// want reads up to a message of its own, so that it knows that nothing more has been on the way.
+// want publishes a message of its own and reads up to it, so that it has seen all messages before.
 func (e *ears) want(t *testing.T, rdb *redis.Client, n int) {
 	t.Helper()
 	if err := e.publish(rdb).Err(); err != nil {
@@ -324,7 +324,7 @@ func TestForceRelease(t *testing.T) {
 	heard := listen(t, rdb.Subscribe(ctx(), announcement.Channel))
 	owners := []string{mine, other}
 	if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
-		t.Error("freed a lock that nobody held")
+		t.Error("freed a lock that was not held")
 	}
 	for _, held := range [][]string{{mine}, {other}, {mine, other}, {mine, other, "mode"}} {
 		for _, owner := range held {
@@ -340,7 +340,7 @@ func TestForceRelease(t *testing.T) {
 	}
 	heard.want(t, rdb, 4)
 
-	// Somebody who has taken it since is left alone.
+	// An owner that has acquired it since keeps it.
 	put(t, rdb, key, "somebody else", 1, lease)
 	if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) || mustFlag(t, rdb, ForceRelease(key, nil, announcement)) {
 		t.Error("freed a lock that none of the owners held")
@@ -348,7 +348,7 @@ func TestForceRelease(t *testing.T) {
 	wantHash(t, rdb, key, map[string]string{"somebody else": "1"})
 	heard.want(t, rdb, 0)
 
-	// A reader that has come in since stays, and its time to live with it.
+	// A reader that has entered since stays, and the hash keeps its TTL.
 	put(t, rdb, key, mine, 1, lease)
 	put(t, rdb, key, "mode", 1, lease)
 	if !mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
@@ -415,7 +415,8 @@ func TestRenew(t *testing.T) {
 	wantHash(t, rdb, "gone", nil)
 }
 
-// The time-out keys of several holds are told apart, and those of a hold that is not renewed are left alone.
+// Renew tells apart the time-out keys of several holds, and leaves those of a hold that it does not
+// renew alone.
 func TestRenewTimeouts(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -431,7 +432,7 @@ func TestRenewTimeouts(t *testing.T) {
 			put(t, rdb, key, mine, 1, 10*time.Second)
 		}
 		for _, timeout := range timeouts[key] {
-			if timeout != "two:2" { // it was evicted, and is put back
+			if timeout != "two:2" { // it was evicted, and is restored
 				mustSet(t, rdb, timeout, 10*time.Second)
 			}
 		}
@@ -464,7 +465,7 @@ func mustSet(t *testing.T, rdb *redis.Client, key string, ttl time.Duration) {
 	}
 }
 
-// One script must carry as many holds as the watchdog puts into a batch, each with an owner of its own.
+// One script must carry as many holds as the watchdog puts into a batch, each with its own owner.
 func TestRenewMany(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -515,7 +516,7 @@ func TestInspect(t *testing.T) {
 	if got, want := inspect(mine), (State{Fields: 1, TTL: -time.Millisecond, Count: 3}); got != want {
 		t.Errorf("without end: %+v, want %+v", got, want)
 	}
-	// What no lock writes must not pass for a count.
+	// A value that no lock writes must not pass for a count.
 	put(t, rdb, key, mine, 1, lease)
 	if err := rdb.HSet(ctx(), key, mine, "many").Err(); err != nil {
 		t.Fatal(err)
@@ -525,7 +526,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// calls are all scripts of locks, on one lock.
+// calls returns a call of every script for one lock.
 func calls() []Call {
 	return []Call{
 		Acquire(key, mine, lease),
@@ -547,7 +548,7 @@ func calls() []Call {
 	}
 }
 
-// keysOf are the keys of a call of calls.
+// keysOf returns the keys of a call of calls.
 func keysOf(c Call) []any {
 	return append([]any{key}, map[*Script][]any{
 		fencedAcquire:    {tokens},
@@ -561,14 +562,15 @@ func keysOf(c Call) []any {
 	}[c.Script]...)
 }
 
-// No script of a lock is left out of those tests.
+// calls covers all scripts for one lock.
 func TestAllCalls(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested := []string{"fair_queue", "pass_others", "fenced_draw", renew.Name, many.Name} // the beginnings of others; and what has keys of many locks
+	// These are the beginnings of other scripts, and scripts for many locks.
+	tested := []string{"fair_queue", "fenced_draw", renew.Name, many.Name}
 	for _, c := range calls() {
 		tested = append(tested, c.Script.Name)
 	}
@@ -580,7 +582,7 @@ func TestAllCalls(t *testing.T) {
 	}
 }
 
-// A key that holds something else is an error, and as it was before.
+// A key of another type is an error, and stays unchanged.
 func TestWrongType(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -613,7 +615,7 @@ func TestWrongType(t *testing.T) {
 	}
 }
 
-// asUser is a client that logs in as a new user with these rules.
+// asUser returns a client that logs in as a new user with the given rules.
 func asUser(t *testing.T, srv *redistest.Server, rules ...any) *redis.Client {
 	t.Helper()
 	args := append([]any{"ACL", "SETUSER", "limited", "on", ">secret"}, rules...)
@@ -623,7 +625,8 @@ func asUser(t *testing.T, srv *redistest.Server, rules ...any) *redis.Client {
 	return srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
 }
 
-// The lock is free before anything is published; that the publisher may not publish must not turn that into an error.
+// The lock is freed before the release is published. A user that may not publish must not get an
+// error.
 func TestReleaseWithoutRightToPublish(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string][]any{
@@ -648,7 +651,7 @@ func TestReleaseWithoutRightToPublish(t *testing.T) {
 				if !mustAnswer(t, limited, tc.take).Granted {
 					t.Fatal("not granted")
 				}
-				limited.RPush(ctx(), queue, other) // of a fair lock: somebody who is to be told
+				limited.RPush(ctx(), queue, other) // of a fair lock: a waiter to notify
 				limited.ZAdd(ctx(), deadlines, redis.Z{Score: asLong, Member: other})
 				if !mustFlag(t, limited, tc.free) {
 					t.Errorf("%s: not freed", tc.free.Script.Name)
@@ -667,7 +670,8 @@ func TestReleaseWithoutRightToPublish(t *testing.T) {
 	}
 }
 
-// After HSET comes PEXPIRE at once. Where even that is refused, the error says so and the hold can be freed.
+// PEXPIRE follows HSET at once. If Redis refuses even that, the error says so, and the hold can be
+// freed.
 func TestAcquireWithoutRightToExpire(t *testing.T) {
 	t.Parallel()
 	limited := asUser(t, redistest.Start(t), "~*", "&*", "+@all", "-pexpire")
@@ -688,7 +692,7 @@ func TestAcquireWithoutRightToExpire(t *testing.T) {
 	}
 }
 
-// Keys are data keys only: the patterns of a lock's own keys suffice, without those of channels.
+// KEYS are data keys only: a user needs the patterns of a lock's own keys, but none for channels.
 func TestKeysArePermittedByNameAlone(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -708,8 +712,8 @@ func TestKeysArePermittedByNameAlone(t *testing.T) {
 	}
 }
 
-// How long other readers have left stands in keys that are found only by looking into the hash: their pattern is needed, too.
-// Without it they stay.
+// The leases of other readers are in keys whose names are in the hash, so their pattern must be
+// permitted too. Otherwise the readers stay.
 func TestKeysOfOtherReaders(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -758,7 +762,7 @@ func TestCallForm(t *testing.T) {
 	}
 }
 
-// The digest is that of the text: a server that has the one knows the other.
+// The digest is the one that Redis computes for the text.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -770,7 +774,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// strange are replies that none of the scripts gives.
+// strange holds replies that no script gives.
 var strange = []any{
 	nil, "", "1", "OK", true, false, 1.0, int64(-1), int64(math.MinInt64), int(1),
 	[]any{}, []any{nil}, []any{"1"}, []any{int64(1), int64(2)}, []any{[]any{int64(1)}}, map[any]any{"1": int64(1)}, fmt.Errorf("x"),

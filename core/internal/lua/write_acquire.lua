@@ -1,11 +1,13 @@
--- Takes the write side of a read/write lock for a hold that is new, or repeats the take of one whose reply was lost.
+-- Takes the write side of a read/write lock for a new hold, or repeats a take whose reply was lost.
 --
 -- KEYS[1]  lock hash
--- ARGV[1]  wire owner's field of the write side
+-- ARGV[1]  write field of the wire owner
 -- ARGV[2]  lease, ms
 --
--- Reply: 1, granted; {ttl}, held by somebody else for ttl more ms (-1: without end); the error WRONGKIND, the key is a
--- lock of another kind.
+-- Reply:
+--   1          granted
+--   {ttl}      held by another owner; ttl in ms, -1: never expires
+--   WRONGKIND  error: the key is another kind of lock
 
 local mode = redis.call('HGET', KEYS[1], 'mode')
 local ttl = redis.call('PTTL', KEYS[1])
@@ -14,7 +16,7 @@ if mode and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return {ttl}
 end
 if not mode and ttl ~= -2 then
-  return redis.error_reply('WRONGKIND the key is a lock without sides')
+  return redis.error_reply('WRONGKIND the key is not a read/write lock')
 end
 
 if redis.call('HSETNX', KEYS[1], ARGV[1], '1') == 1 then -- a repeat leaves the count alone

@@ -11,40 +11,121 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A Fault is a reason why locks do not work that an operator can do something about.
+// A Fault is a reason why locks fail that an operator can fix.
 type Fault struct {
-	Cause  string // what is wrong
-	Change string // what to change
-	door   bool   // no command gets through: any answer shows that it is over
-	Heals  bool   // by itself, or without a change here: it makes sense to wait for that
+	Cause     string // what is wrong
+	Change    string // what to change
+	Heals     bool   // may pass without a change to this program, so waiting makes sense
+	blocksAll bool   // no command gets through, so any reply shows that the fault is over
 }
 
 var (
-	faultUnreachable    = &Fault{"Redis cannot be reached", "start Redis, or correct the address of the Redis client or the network", true, true}
-	faultConnection     = &Fault{"the connection to Redis does not work", "see error", true, false}
-	faultSilent         = &Fault{"Redis does not answer in time", "look at the load of Redis (SLOWLOG, INFO) and at the network, or raise core.Options.CommandTimeout", true, true}
-	faultPoolEmpty      = &Fault{"the pool of the Redis client has no free connection", "raise PoolSize of the Redis client, or give locks a client of their own", true, true}
-	faultClientClosed   = &Fault{"the Redis client is closed", "close the core.Client first", true, false}
-	faultLogin          = &Fault{"Redis refuses the user name or the password", "correct Username and Password of the Redis client", true, false}
-	faultTooManyClients = &Fault{"Redis has too many clients", "raise maxclients of Redis, or lower PoolSize of its clients", true, true}
-	faultProtected      = &Fault{"Redis is in protected mode", "set a password, or bind Redis to an address that only your services reach", true, false}
-	faultLoading        = &Fault{"Redis is loading its data", "wait; if it takes long, look at the log of Redis", true, true}
-	faultStaleReplica   = &Fault{"Redis is a replica without its master", "look at the master, or have the Redis client connect to it", true, true}
-	faultClusterDown    = &Fault{"the cluster is down", "look at CLUSTER INFO, and at the nodes that serve the missing slots", true, true}
-	faultBusy           = &Fault{"Redis is busy with a script", "look at SLOWLOG, and end the script by SCRIPT KILL", true, true}
+	faultUnreachable = &Fault{
+		Cause:     "Redis cannot be reached",
+		Change:    "start Redis, or correct the address of the Redis client or the network",
+		blocksAll: true,
+		Heals:     true,
+	}
+	faultConnection = &Fault{
+		Cause:     "the connection to Redis does not work",
+		Change:    "see the error",
+		blocksAll: true,
+	}
+	faultSilent = &Fault{
+		Cause:     "Redis does not answer in time",
+		Change:    "check the load of Redis (SLOWLOG, INFO) and the network, or raise core.Options.CommandTimeout",
+		blocksAll: true,
+		Heals:     true,
+	}
+	faultPoolEmpty = &Fault{
+		Cause:     "the pool of the Redis client has no free connection",
+		Change:    "raise PoolSize of the Redis client, or give locks a client of their own",
+		blocksAll: true,
+		Heals:     true,
+	}
+	faultClientClosed = &Fault{
+		Cause:     "the Redis client is closed",
+		Change:    "close the core.Client first",
+		blocksAll: true,
+	}
+	faultLogin = &Fault{
+		Cause:     "Redis refuses the user name or the password",
+		Change:    "correct Username and Password of the Redis client",
+		blocksAll: true,
+	}
+	faultTooManyClients = &Fault{
+		Cause:     "Redis has too many clients",
+		Change:    "raise maxclients of Redis, or lower PoolSize of its clients",
+		blocksAll: true,
+		Heals:     true,
+	}
+	faultProtected = &Fault{
+		Cause:     "Redis is in protected mode",
+		Change:    "set a password, or bind Redis to an address that only your services can reach",
+		blocksAll: true,
+	}
+	faultLoading = &Fault{
+		Cause:     "Redis is loading its data",
+		Change:    "wait; if it takes long, check the log of Redis",
+		blocksAll: true,
+		Heals:     true,
+	}
+	faultStaleReplica = &Fault{
+		Cause:     "Redis is a replica without its master",
+		Change:    "check the master, or make the Redis client connect to it",
+		blocksAll: true,
+		Heals:     true,
+	}
+	faultClusterDown = &Fault{
+		Cause:     "the cluster is down",
+		Change:    "check CLUSTER INFO and the nodes that serve the missing slots",
+		blocksAll: true,
+		Heals:     true,
+	}
+	faultBusy = &Fault{
+		Cause:     "Redis is busy with a script",
+		Change:    "check SLOWLOG, and end the script with SCRIPT KILL",
+		blocksAll: true,
+		Heals:     true,
+	}
 
-	faultPermission     = &Fault{"the Redis user lacks a permission", "grant what docs/operations.md lists under Access; Client.Ping says what is missing", false, false}
-	faultOutOfMemory    = &Fault{"Redis is out of memory", "raise maxmemory of Redis, or free memory; keep maxmemory-policy noeviction", false, true}
-	faultReadOnly       = &Fault{"Redis is a read-only replica", "have the Redis client connect to the master, by Sentinel or a cluster client where it moves", false, true}
-	faultCannotSave     = &Fault{"Redis refuses writes because it cannot save its data", "look at the disk of Redis and at its log", false, true}
-	faultTooFewReplicas = &Fault{"Redis refuses writes because it has too few replicas", "look at the replicas, or lower min-replicas-to-write of Redis", false, true}
-	faultNoCommand      = &Fault{"Redis lacks a command", "use Redis 7.0 or newer, without a proxy that holds commands back", false, false}
-	faultOther          = &Fault{"Redis refuses a command", "see error", false, false}
+	faultPermission = &Fault{
+		Cause:  "the Redis user lacks a permission",
+		Change: "grant what docs/operations.md lists under Access; Client.Ping says what is missing",
+	}
+	faultOutOfMemory = &Fault{
+		Cause:  "Redis is out of memory",
+		Change: "raise maxmemory of Redis, or free memory; keep maxmemory-policy noeviction",
+		Heals:  true,
+	}
+	faultReadOnly = &Fault{
+		Cause:  "Redis is a read-only replica",
+		Change: "make the Redis client connect to the master; if the master can move, use Sentinel or a cluster client",
+		Heals:  true,
+	}
+	faultCannotSave = &Fault{
+		Cause:  "Redis refuses writes because it cannot save its data",
+		Change: "check the disk and the log of Redis",
+		Heals:  true,
+	}
+	faultTooFewReplicas = &Fault{
+		Cause:  "Redis refuses writes because it has too few replicas",
+		Change: "check the replicas, or lower min-replicas-to-write of Redis",
+		Heals:  true,
+	}
+	faultNoCommand = &Fault{
+		Cause:  "Redis lacks a command",
+		Change: "use Redis 7.0 or newer, without a proxy that blocks commands",
+	}
+	faultOther = &Fault{
+		Cause:  "Redis refuses a command",
+		Change: "see the error",
+	}
 )
 
-// answers are the error replies of Redis, by how they begin. nil: no fault, but part of how Redis
-// and locks work.
-var answers = []struct {
+// errorReplies lists the error replies of Redis by prefix. nil: not a fault, because locks expect
+// the reply.
+var errorReplies = []struct {
 	prefix string
 	fault  *Fault
 }{
@@ -75,11 +156,12 @@ var answers = []struct {
 	{"", faultOther},
 }
 
-// FaultOf returns the fault that an error of an operation is due to; nil: none.
+// FaultOf returns the fault that caused the error of an operation, or nil if none did.
 func FaultOf(err error) *Fault {
 	var network net.Error
 	switch {
-	case err == nil, err == redis.Nil, isWrongType(err), errors.Is(err, ErrWrongKind), errors.Is(err, ErrNotReplicated), errors.Is(err, batch.ErrClosed):
+	case err == nil, err == redis.Nil, isWrongType(err),
+		errors.Is(err, ErrWrongKind), errors.Is(err, ErrNotReplicated), errors.Is(err, batch.ErrClosed):
 		return nil
 	case errors.Is(err, lua.ErrUnexpected):
 		return faultOther
@@ -90,12 +172,13 @@ func FaultOf(err error) *Fault {
 	case IsDial(err):
 		return faultUnreachable
 	case IsAnswer(err):
-		for _, answer := range answers {
+		for _, answer := range errorReplies {
 			if HasCode(err, answer.prefix) {
 				return answer.fault
 			}
 		}
-	case errors.Is(err, batch.ErrUnsent), errors.Is(err, batch.ErrUnanswered), errors.Is(err, ErrTimeout), errors.Is(err, ErrAborted):
+	case errors.Is(err, batch.ErrUnsent), errors.Is(err, batch.ErrUnanswered),
+		errors.Is(err, ErrTimeout), errors.Is(err, ErrAborted):
 		return faultSilent
 	case errors.As(err, &network):
 		if network.Timeout() {
@@ -108,14 +191,15 @@ func FaultOf(err error) *Fault {
 	return faultConnection
 }
 
-// IsPermission reports whether a reply, or what was made of one, says that the user may not do
-// something.
+// IsPermission reports whether an error is, or contains, a reply that the Redis user lacks a
+// permission.
 func IsPermission(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "The user executing the script"))
+	return err != nil &&
+		(strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "The user executing the script"))
 }
 
-// Heals reports whether the cause of an error may pass without a change to this program or its rights: an outage, a failover, a
-// full memory. What will be the same in an hour does not heal.
+// Heals reports whether the cause of an error may pass without a change to this program or its
+// permissions, as an outage, a failover or a full memory does.
 func Heals(err error) bool {
 	if HasCode(err, "TRYAGAIN", "MOVED", "ASK") {
 		return true
@@ -124,5 +208,5 @@ func Heals(err error) bool {
 	return f != nil && f.Heals
 }
 
-// Named reports whether the fault says more than that Redis refused.
+// Named reports whether the fault is more specific than that Redis refused a command.
 func (f *Fault) Named() bool { return f != faultOther }

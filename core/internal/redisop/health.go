@@ -9,36 +9,36 @@ import (
 	"github.com/reqlock/reqlock/internal/loglimit"
 )
 
-// health logs when Redis begins to fail locks, and why, and when locks work again. Callers get an
-// error each time, but a wrong password or a full Redis is for operators to mend.
+// health logs when Redis begins to fail locks, with the cause, and when locks work again. Callers
+// get an error each time, but a wrong password or a full memory is for operators to fix.
 //
-// While locks work it costs one atomic load per reply.
+// While locks work, it costs one atomic load per reply.
 type health struct {
 	logger *slog.Logger
-	same   func(a, b string) bool // whether two keys are at one server
+	same   func(a, b string) bool // reports whether two keys are on one server
 	limit  loglimit.Limit         // of warnings, by cause
 
-	failing atomic.Int32 // faults whose end is to be logged
+	failing atomic.Int32 // len(faults)
 
 	mu     sync.Mutex
 	faults map[*Fault]outage
 
-	deaf atomic.Bool // the loss of the pub/sub connection was logged
+	pubsubDown atomic.Bool // the loss of the pub/sub connection was logged, its end was not
 }
 
-// An outage is a fault that was logged.
+// An outage is a fault that was logged and has not ended.
 type outage struct {
 	began  time.Time
-	key    string // of the latest call that failed
-	script string
+	key    string // of the last call that failed
+	script string // of that call
 }
 
 func newHealth(logger *slog.Logger, same func(a, b string) bool) *health {
 	return &health{logger: logger, same: same, faults: make(map[*Fault]outage)}
 }
 
-// saw takes the outcome of a call that is not going to be repeated.
-func (h *health) saw(x *Op, reply any, err error) {
+// observe handles the outcome of a call that will not be retried.
+func (h *health) observe(x *Op, reply any, err error) {
 	if err == nil && h.failing.Load() == 0 {
 		return
 	}
@@ -46,7 +46,7 @@ func (h *health) saw(x *Op, reply any, err error) {
 	if f != nil {
 		h.fail(f, x, err)
 	}
-	if answered := err == nil || IsAnswer(err); answered && (f == nil || !f.door) && h.failing.Load() > 0 {
+	if answered := err == nil || IsAnswer(err); answered && (f == nil || !f.blocksAll) && h.failing.Load() > 0 {
 		h.succeed(x, reply, err)
 	}
 }
@@ -59,7 +59,7 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	if !known {
 		was.began = time.Now()
 	}
-	if warn || known { // a fault that was not logged needs no line when it ends
+	if warn || known { // the end of a fault is logged only if its beginning was
 		h.faults[f] = outage{was.began, x.call.Key(), x.call.Script.Name}
 		h.failing.Store(int32(len(h.faults)))
 	}
@@ -69,13 +69,13 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	}
 }
 
-// succeed logs the end of each fault that an answer shows to be over.
+// succeed logs the end of each fault that a reply ends.
 func (h *health) succeed(x *Op, reply any, err error) {
 	h.mu.Lock()
 	var over []*Fault
 	var lasted []time.Duration
 	for f, o := range h.faults {
-		if f.shownOver(o, x, reply, err) && h.same(o.key, x.call.Key()) {
+		if f.endedBy(o, x, reply, err) && h.same(o.key, x.call.Key()) {
 			over, lasted = append(over, f), append(lasted, time.Since(o.began))
 			delete(h.faults, f)
 		}
@@ -87,13 +87,13 @@ func (h *health) succeed(x *Op, reply any, err error) {
 	}
 }
 
-// shownOver reports whether an answer shows that a fault is over. Any answer does if no command got
-// through before. Otherwise the script that failed has to succeed, and one that acquires has to be
-// granted: only then has it written something. A Redis that refused to write has done so for every
-// script that acquires.
-func (f *Fault) shownOver(o outage, x *Op, reply any, err error) bool {
+// endedBy reports whether a reply shows that the fault is over. Any reply does if the fault blocked
+// all commands. Otherwise the script that failed must succeed. A script that acquires must be
+// granted, because otherwise it has written nothing. If Redis refused writes, it did so for all
+// scripts that acquire, so any of them will do.
+func (f *Fault) endedBy(o outage, x *Op, reply any, err error) bool {
 	switch {
-	case f.door:
+	case f.blocksAll:
 		return true
 	case err != nil:
 		return false
@@ -107,17 +107,17 @@ func (f *Fault) refusesWrites() bool {
 	return f == faultOutOfMemory || f == faultReadOnly || f == faultCannotSave || f == faultTooFewReplicas
 }
 
-// PubSubLost is told when waiters hear of no release any more.
+// PubSubLost logs that waiters do not receive messages any more.
 func (r *Runner) PubSubLost(err error) { r.health.pubsubLost(err) }
 
-// PubSubBack is told when they do again.
+// PubSubBack logs that waiters receive messages again.
 func (r *Runner) PubSubBack() { r.health.pubsubBack() }
 
 func (h *health) pubsubLost(err error) {
 	if !h.limit.Allow("pub/sub") {
 		return
 	}
-	h.deaf.Store(true)
+	h.pubsubDown.Store(true)
 	change := []any{"error", err}
 	if f := FaultOf(err); f != nil {
 		change = append(change, slog.String("cause", f.Cause), slog.String("change", f.Change))
@@ -126,7 +126,7 @@ func (h *health) pubsubLost(err error) {
 }
 
 func (h *health) pubsubBack() {
-	if h.deaf.Swap(false) {
+	if h.pubsubDown.Swap(false) {
 		h.logger.Info("reqlock: pub/sub connection is back")
 	}
 }

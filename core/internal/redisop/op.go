@@ -1,5 +1,5 @@
-// Package redisop sends commands to Redis until their outcome is known. It knows commands, replies and servers, and nothing of
-// locks.
+// Package redisop sends calls to Redis until their outcome is known. It knows calls, replies and
+// servers, but no locks.
 package redisop
 
 import (
@@ -12,65 +12,67 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// An Op is one operation on Redis: a call that is sent again until its outcome is known or its time is over. It is used by one
-// goroutine at a time.
+// An Op is one operation on Redis: a call that is resent until its outcome is known or its deadline
+// has passed. One goroutine at a time uses it.
 //
-//	prepared -> sent       by Run, RunHere
-//	sent     -> answered   a reply that is not worth another try: the outcome is Executed, or NotExecuted
-//	sent     -> prepared   no reply, or one that is worth another try: it is sent again after a pause
-//	sent     -> timed out  the time is over: Unknown if a try may have been executed, or else NotExecuted
-//	sent     -> left       the caller has left; Await tells the rest
+//	prepared -> sent       Run, RunHere
+//	sent     -> answered   a reply that ends the operation: Executed or NotExecuted, or Unknown if
+//	                       it is an error of a kind that may follow a write
+//	sent     -> prepared   no reply, or one that calls for a retry: sent again after a pause
+//	sent     -> timed out  the deadline has passed: Unknown if a try may have been executed,
+//	                       otherwise NotExecuted
+//	sent     -> left       the caller has left; Await reads the reply
 type Op struct {
 	r        *Runner
 	call     batch.Call
-	begun    time.Time     // the latest try
-	sent     clock.Instant // the same, before it was queued
+	begun    time.Time     // when the last try began
+	sent     clock.Instant // the same, on both clocks
 	inFlight bool
 
-	err     error // of the latest try that has ended
-	end     end   // how that ended
-	stray   bool  // a try may have been executed, or may yet be, without our having read its reply
-	unacked error // why the replicas do not have what the answered try wrote
+	err     error // of the last try that has ended
+	end     end   // how that try ended
+	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
+	unacked error // why the replicas did not confirm the answered try
 
-	retryBusy bool // where Redis asks for another try
-	retryAway bool // where Redis was not reached, or not as a master
+	retryBusy bool // retry if the try ends busy
+	retryAway bool // retry if the try ends away
 }
 
-// An Outcome is what became of an operation.
+// An Outcome is the result of an operation.
 type Outcome int
 
 const (
-	NotExecuted Outcome = iota // no try was, and none will be
-	Executed                   // a reply says so; an earlier try may still arrive, see Stray
-	Unknown                    // a try may have been executed, or may yet be
+	NotExecuted Outcome = iota // no try was executed, and none will be
+	Executed                   // by the last reply; an earlier try may still arrive, see Stray
+	Unknown                    // a try may have been executed, or may be yet
 )
 
-// ops are those that are over. Each acquire and each release has one: to make them all anew would be a good part of what the
-// garbage collector has to do for a lock.
-var ops = sync.Pool{New: func() any { return new(Op) }}
+// opPool reuses operations. Each acquire and each release has one, which would be much of the
+// garbage that a lock creates.
+var opPool = sync.Pool{New: func() any { return new(Op) }}
 
-// Op prepares an operation that begins now and takes no longer than timeout.
+// Op prepares an operation whose deadline is timeout from now.
 func (r *Runner) Op(call lua.Call, timeout time.Duration) *Op {
 	now := time.Now()
-	x := ops.Get().(*Op)
+	x := opPool.Get().(*Op)
 	x.r, x.begun, x.retryBusy = r, now, true
 	x.call.Call, x.call.Deadline = call, now.Add(timeout)
 	return x
 }
 
-// Recycle ends an operation of which nothing is to be asked any more, after Run has returned anything but ErrLeft. It need not be
-// called.
+// Recycle returns an operation to the pool. Callers may use it after Run has returned anything but
+// ErrLeft, and must not use the operation afterwards.
 func (x *Op) Recycle() {
 	if x.isOver() {
 		*x = Op{}
-		ops.Put(x)
+		opPool.Put(x)
 	}
 }
 
-// isOver reports whether the batcher has nothing of it under way any more.
+// isOver reports whether the batcher no longer uses the call.
 func (x *Op) isOver() bool { return !x.inFlight && x.err != ErrTimeout }
 
-// Replicated has the replicas asked, if the Runner is to ask them.
+// Replicated makes the replicas confirm the call, if Config.Acks is set.
 func (x *Op) Replicated() *Op {
 	if x.r.cfg.Acks > 0 {
 		x.call.Purpose = batch.Replicated
@@ -84,44 +86,47 @@ func (x *Op) Renewing() *Op {
 	return x
 }
 
-// Hasty returns a reply that asks for another try at once: the caller has a better idea than to repeat the same.
+// Hasty makes Run return at once if Redis asks for a retry, for a caller that has a better
+// alternative.
 func (x *Op) Hasty() *Op {
 	x.retryBusy = false
 	return x
 }
 
-// UntilSent repeats a try that did not reach Redis, or reached a server that is no master, until the time is over. It is for
-// commands of holders: after a failover, go-redis returns an old dial error for up to a second, and a release that gave up on it
-// would leave the lock behind. An acquire does without, to fail at once while Redis is away.
+// UntilSent makes Run retry until the deadline if Redis is not reached, or cannot serve the call
+// now. It is for the commands of holders. After a failover, go-redis returns an old dial error for
+// up to a second, and a release that gave up on that would leave the lock behind. An acquire fails
+// at once instead.
 func (x *Op) UntilSent() *Op {
 	x.retryAway = true
 	return x
 }
 
-// Call is the call that is sent.
+// Call returns the call that is sent.
 func (x *Op) Call() *lua.Call { return &x.call.Call }
 
-// Replace goes on with another call, in what is left of the time.
+// Replace sets another call to run before the same deadline.
 func (x *Op) Replace(call lua.Call) {
 	x.call.Call, x.retryBusy = call, true
 }
 
-// Begun is when the latest try began.
+// Begun returns when the last try began.
 func (x *Op) Begun() time.Time { return x.begun }
 
-// Sent is when the latest try was queued, on both clocks.
+// Sent returns when the last try was queued, on both clocks.
 func (x *Op) Sent() clock.Instant { return x.sent }
 
-// InFlight reports whether a try is under way whose reply Await reads.
+// InFlight reports whether a try is in flight, whose reply Await reads.
 func (x *Op) InFlight() bool { return x.inFlight }
 
-// Stray reports whether a try may have been executed, or may yet be, without our having read its reply.
+// Stray reports whether a try may have been executed, or may be yet, although its reply was lost or
+// was an error of a kind that may follow a write.
 func (x *Op) Stray() bool { return x.stray }
 
-// Unreadable says that the reply could not be read: it may mean anything.
-func (x *Op) Unreadable() { x.stray = true }
+// Unreadable records that the caller could not parse the reply, which may mean anything.
+func (x *Op) Unreadable() { x.stray, x.end = true, failed }
 
-// Outcome is that of an operation that is over.
+// Outcome returns the outcome of an operation that has ended.
 func (x *Op) Outcome() Outcome {
 	switch {
 	case x.err == nil && x.end == answered:
@@ -132,21 +137,21 @@ func (x *Op) Outcome() Outcome {
 	return NotExecuted
 }
 
-// Busy reports whether Redis has asked for another try, last.
+// Busy reports whether Redis answered the last try by asking for a retry.
 func (x *Op) Busy() bool { return x.end == busy }
 
-// Failed reports whether the last reply was an error, after which something may have been written.
+// Failed reports whether the last reply was an error of a kind that may follow a write.
 func (x *Op) Failed() bool { return x.end == failed }
 
-// replies are channels that have given what they were for.
-var replies = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
+// replyPool reuses the channels of replies.
+var replyPool = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
 
-// leastTry is the time that must be left for another try: one that ends without an answer would leave doubt, where there was
-// none.
+// leastTry is the time that must be left for another try. A try that times out would make the
+// outcome unknown, even if it was known before.
 const leastTry = 20 * time.Millisecond
 
-// Run returns the reply, or why there is none. When leave or closing is closed first it returns ErrLeft, and Await tells the rest.
-// Either may be nil.
+// Run sends the call, with retries, and returns the reply. If leave or closing is closed first, Run
+// returns ErrLeft, and Await reads the reply of a try in flight. Both channels may be nil.
 func (x *Op) Run(leave, closing <-chan struct{}) (any, error) {
 	r, err := x.try(leave, closing)
 	if err != nil {
@@ -155,7 +160,8 @@ func (x *Op) Run(leave, closing <-chan struct{}) (any, error) {
 	return x.follow(r, leave, closing)
 }
 
-// RunHere is Run for a caller that stays, and for whose reply others wait: it sends the first try itself if it can.
+// RunHere is like Run without channels. It sends the first try on the caller's goroutine if it can,
+// which is faster if other goroutines wait for the reply as well.
 func (x *Op) RunHere() (any, error) {
 	x.prepare()
 	return x.follow(x.r.batcher.Do(&x.call, x.begun), nil, nil)
@@ -176,7 +182,7 @@ func (x *Op) try(leave, closing <-chan struct{}) (batch.Reply, error) {
 	return batch.Reply{}, x.leave()
 }
 
-// follow repeats a call for as long as its replies are worth it; r is the first.
+// follow retries a call as long as its replies call for it. r is the first reply.
 func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) {
 	for try := 0; ; try++ {
 		if value, err, done := x.read(r); done {
@@ -190,7 +196,7 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 			return nil, ErrLeft
 		}
 		if time.Until(x.call.Deadline) < leastTry {
-			x.r.health.saw(x, nil, x.err)
+			x.r.health.observe(x, nil, x.err)
 			return nil, x.err
 		}
 		x.begun = time.Now()
@@ -207,37 +213,37 @@ func (x *Op) send() {
 }
 
 func (x *Op) prepare() {
-	x.call.Reply = replies.Get().(chan batch.Reply)
+	x.call.Reply = replyPool.Get().(chan batch.Reply)
 	x.sent, x.inFlight = x.r.cfg.Clock(x.begun), true
 }
 
-// leave takes back a try that has not been sent yet.
+// leave withdraws a try that has not been sent yet.
 func (x *Op) leave() error {
 	if x.r.batcher.Withdraw(&x.call) {
-		replies.Put(x.call.Reply)
+		replyPool.Put(x.call.Reply)
 		x.inFlight, x.err, x.end = false, ErrLeft, refused
 	}
 	return ErrLeft
 }
 
-// Await returns what became of a try that was in flight when the caller left. It repeats nothing.
+// Await returns the reply of the try that was in flight when the caller left. It does not retry.
 func (x *Op) Await() (any, error) {
 	if !x.inFlight {
 		return nil, x.err
 	}
 	value, err, done := x.read(<-x.call.Reply)
 	if !done {
-		x.r.health.saw(x, nil, err)
+		x.r.health.observe(x, nil, err)
 	}
 	return value, err
 }
 
-// read takes the reply of a try. done: there is nothing to repeat.
+// read handles the reply of a try. done is false if the call should be retried.
 func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	x.inFlight = false
-	replies.Put(x.call.Reply) // it gives one reply, and that was it
+	replyPool.Put(x.call.Reply) // no second reply will arrive on it
 	x.err, x.end = x.r.Opaque(r.Err), endOf(r.Err)
-	x.r.slots.lookAt(x.end, r.Err)
+	x.r.slots.refreshAfter(x.end, r.Err)
 	x.unacked = nil
 	if r.Unacked != nil {
 		x.unacked = fmt.Errorf("%w: %v", ErrNotReplicated, r.Unacked)
@@ -245,17 +251,18 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	x.stray = x.stray || x.end == failed || x.end == lost
 	again := x.end == lost || x.end == busy && x.retryBusy || x.end == away && x.retryAway
 	if !again {
-		x.r.health.saw(x, r.Value, r.Err)
+		x.r.health.observe(x, r.Value, r.Err)
 	}
 	return r.Value, x.err, !again
 }
 
-// Unacked is why the replicas do not have what the answered try wrote; nil: they have, or were not asked.
+// Unacked returns why the replicas did not confirm the answered try. nil means they did, or were
+// not asked.
 func (x *Op) Unacked() error { return x.unacked }
 
-// Proven is nil if the replicas have what the script says, or were not to be asked. A script that finds all as it should be writes
-// nothing, and then the replicas are asked about nothing: where an earlier try, on another connection, may have written it, their
-// answer to this one proves nothing.
+// Proven returns nil if the replicas have what the script reports, or need not confirm it. A script
+// that finds its work done writes nothing, so acks for it prove nothing: an earlier try, on another
+// connection, may have done the write.
 func (x *Op) Proven() error {
 	if x.unacked == nil && x.stray && x.r.cfg.Acks > 0 {
 		return fmt.Errorf("%w: an earlier try was not answered", ErrNotReplicated)

@@ -11,13 +11,14 @@ import (
 	"github.com/reqlock/reqlock/core/internal/batch"
 )
 
-// The errors of operations, beside those of Redis and of the way there, and Config.Closed.
+// The errors of operations, besides Config.Closed and the errors of Redis and of the connection to
+// it.
 var (
-	// ErrLeft: the caller has left.
+	// ErrLeft: the caller left before the reply.
 	ErrLeft = errors.New("the caller has left")
-	// ErrTimeout: there was no reply in time.
+	// ErrTimeout: the operation's time was over before the reply.
 	ErrTimeout = errors.New("no reply from Redis within CommandTimeout")
-	// ErrAborted: the Redis client did not wait for the reply, for a reason of its own.
+	// ErrAborted: the Redis client stopped waiting for the reply by its own decision.
 	ErrAborted = errors.New("the Redis client gave up")
 	// ErrWrongKind is core.ErrWrongKind.
 	ErrWrongKind = errors.New("reqlock: the key is not a lock of this kind")
@@ -25,22 +26,22 @@ var (
 	ErrNotReplicated = errors.New("reqlock: not confirmed by enough replicas")
 )
 
-// An end is how a try ended, as far as its error tells.
+// An end is how a try ended, according to its error.
 type end int
 
 const (
 	answered end = iota
-	busy         // not executed, and worth another try
-	away         // not executed: Redis was not reached, or not as a master
-	refused      // not executed, and will not be
+	busy         // not executed: Redis asks for a retry
+	away         // not executed: Redis was not reached, or cannot serve the call now
+	refused      // not executed, and a retry would not be either
 	failed       // answered with an error: something may have been written
-	lost         // not answered: it may have been executed
+	lost         // not answered: the script may have been executed, or may be yet
 )
 
-// Redis gives these error replies before a script has written anything.
+// Redis returns these error replies before a script has written anything.
 var (
-	tellsBusy = []string{"TRYAGAIN", "LOADING"}
-	tellsAway = []string{"READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "BUSY", "NOSCRIPT"}
+	busyCodes = []string{"TRYAGAIN", "LOADING"}
+	awayCodes = []string{"READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "BUSY", "NOSCRIPT"}
 )
 
 func endOf(err error) end {
@@ -48,9 +49,10 @@ func endOf(err error) end {
 		return answered
 	}
 	switch {
-	case HasCode(err, tellsBusy...):
+	case HasCode(err, busyCodes...):
 		return busy
-	case HasCode(err, tellsAway...), IsDial(err), errors.Is(err, batch.ErrUnsent), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+	case HasCode(err, awayCodes...), IsDial(err), errors.Is(err, batch.ErrUnsent),
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return away
 	case isWrongType(err), errors.Is(err, batch.ErrClosed), errors.Is(err, redis.ErrClosed):
 		return refused
@@ -61,19 +63,19 @@ func endOf(err error) end {
 	}
 }
 
-// IsDial reports whether there was no connection to send anything on.
+// IsDial reports whether err is a failure to connect, so that nothing was sent.
 func IsDial(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// IsAnswer reports whether an error is a reply of Redis.
+// IsAnswer reports whether err is an error reply of Redis.
 func IsAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer)
 }
 
-// HasCode reports whether an error is a reply of Redis that begins with one of the codes.
+// HasCode reports whether err is an error reply of Redis that begins with one of the codes.
 func HasCode(err error, codes ...string) bool {
 	for _, code := range codes {
 		if redis.HasErrorPrefix(err, code) {
@@ -83,15 +85,16 @@ func HasCode(err error, codes ...string) bool {
 	return false
 }
 
-// isWrongType reports whether a key is of another type, or a lock of another kind. The scripts look at that before they write.
-// miniredis has text of its own before a code of Redis.
+// isWrongType reports whether err means that a key has another type, or is a lock of another kind.
+// The scripts check that before they write. miniredis puts its own text before the code of Redis.
 func isWrongType(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "WRONGTYPE ") || strings.HasPrefix(answer.Error(), "WRONGKIND "))
+	return errors.As(err, &answer) &&
+		(strings.Contains(answer.Error(), "WRONGTYPE ") || strings.HasPrefix(answer.Error(), "WRONGKIND "))
 }
 
-// Opaque makes an error of the way to Redis one of ours: a time-out of ours must not look like the end of the caller's context, and
-// a key of another type has an error of its own.
+// Opaque translates the errors of the layers below. A timeout of an operation must not look like
+// the end of the caller's context, so context errors become ErrTimeout or ErrAborted.
 func (r *Runner) Opaque(err error) error {
 	switch {
 	case err == nil:

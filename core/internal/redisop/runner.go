@@ -9,19 +9,19 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
-// Config says how to run operations. Redis, Timeout, Clock, Logger, Closed and Background are required.
+// Config configures a Runner. Redis, Timeout, Clock, Logger, Closed and Background are required.
 type Config struct {
 	Redis      redis.UniversalClient
 	Timeout    time.Duration // CommandTimeout
-	Acks       int           // replicas that must confirm a write; 0: none is asked
+	Acks       int           // replicas that must confirm a write; 0: none
 	AckTimeout time.Duration
 	Clock      func(time.Time) clock.Instant
 	Logger     *slog.Logger
-	Closed     error             // of operations after Close
-	Background func(func()) bool // runs a function on a goroutine, unless it is too late for that
+	Closed     error             // returned by operations after Close
+	Background func(func()) bool // runs a function on a goroutine; returns false if it is too late
 }
 
-// A Runner runs operations on one Redis, or one cluster.
+// A Runner runs operations on one server or cluster.
 type Runner struct {
 	cfg     Config
 	batcher *batch.Batcher
@@ -29,7 +29,7 @@ type Runner struct {
 	health  *health
 }
 
-// New starts a Runner. It does not talk to Redis.
+// New returns a Runner. It does not talk to Redis.
 func New(cfg Config) *Runner {
 	r := &Runner{
 		cfg: cfg,
@@ -46,5 +46,5 @@ func New(cfg Config) *Runner {
 	return r
 }
 
-// Close answers what is queued, waits for what was sent, and refuses what comes.
+// Close refuses further operations and waits until the queued and sent ones have ended.
 func (r *Runner) Close() { r.batcher.Close() }

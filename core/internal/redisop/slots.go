@@ -9,24 +9,25 @@ import (
 	"github.com/reqlock/reqlock/core/internal/batch"
 )
 
-// A slotRefresher reads a cluster's slots again when a node was not reached or did not answer: another may have taken over. Left
-// alone, the Redis client would look for a dead master for a minute. It asks one node, and may wait for the one that does not
-// answer, so that several refreshes may be under way.
+// A slotRefresher reloads a cluster's slots if a node cannot be reached or does not answer, because
+// another may have taken over. By itself, the Redis client would keep trying a dead master for a
+// minute. A refresh asks one node, which may be the one that does not answer, so several refreshes
+// may run at the same time.
 type slotRefresher struct {
-	cluster    *redis.ClusterClient // nil: there is one server
+	cluster    *redis.ClusterClient // nil for a single server
 	timeout    time.Duration
 	background func(func()) bool
-	last       atomic.Int64 // when the latest refresh began, in ns
+	last       atomic.Int64 // when the last refresh began, in ns since the epoch
 	running    atomic.Int32
 }
 
 const (
-	refreshPause = 200 * time.Millisecond
-	refreshes    = 4 // at a time
+	refreshPause = 200 * time.Millisecond // between the starts of two refreshes
+	refreshes    = 4                      // running at the same time, at most
 )
 
-// lookAt refreshes the slots if a try has ended in a way that may mean that a node is gone.
-func (s *slotRefresher) lookAt(e end, err error) {
+// refreshAfter refreshes the slots if a try ended as it would with a dead node.
+func (s *slotRefresher) refreshAfter(e end, err error) {
 	if s.cluster == nil || e != lost && !IsDial(err) {
 		return
 	}
@@ -44,10 +45,10 @@ func (s *slotRefresher) refresh() {
 	defer s.running.Add(-1)
 	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), s.timeout)
 	defer cancel()
-	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // reads the slots first
+	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // reloads the slots
 }
 
-// sameServer reports whether two keys are at one server, as far as the Redis client knows its cluster.
+// sameServer reports whether two keys are on one server, by the slots that the Redis client knows.
 func (s *slotRefresher) sameServer(a, b string) bool {
 	if s.cluster == nil || a == b {
 		return true

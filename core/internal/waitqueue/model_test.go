@@ -10,7 +10,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
-// A naive queue is a plain list of what each waiter has gone through. It decides anew each time who may ask, by looking at all.
+// A naive queue is a plain list of each waiter's history. It decides anew each time who may try, by
+// a look at all waiters.
 type naive struct {
 	list []*naiveWaiter
 }
@@ -20,7 +21,7 @@ type naiveWaiter struct {
 	asked   bool // since it came to the front
 	asking  bool
 	offered bool
-	called  bool // there was a reason to ask since the latest question began
+	called  bool // there was a reason to try since the latest attempt began
 }
 
 func (n *naive) find(w *Waiter[int]) *naiveWaiter {
@@ -32,7 +33,7 @@ func (n *naive) find(w *Waiter[int]) *naiveWaiter {
 	return nil
 }
 
-// mayAsk reports whether nobody before a waiter keeps it from asking.
+// mayAsk reports whether no waiter before w keeps it from trying.
 func (n *naive) mayAsk(w *naiveWaiter) bool {
 	if w.Class == Remote {
 		return true
@@ -48,7 +49,8 @@ func (n *naive) mayAsk(w *naiveWaiter) bool {
 	return false
 }
 
-// call gives all that may ask a reason to. Of Remote waiters only the first of all.
+// call gives all waiters that may try a reason to. Of Remote waiters it calls only the first of
+// all.
 func (n *naive) call() {
 	for i, w := range n.list {
 		if w.Class == Remote && i > 0 || !n.mayAsk(w) {
@@ -65,7 +67,7 @@ func (n *naive) remove(w *Waiter[int]) {
 	n.list = slices.DeleteFunc(n.list, func(x *naiveWaiter) bool { return x.Waiter == w })
 }
 
-// asks reports whether a waiter is to ask now.
+// asks reports whether a waiter must try now.
 func (n *naive) asks(w *naiveWaiter, at clock.Moment) bool {
 	if !n.mayAsk(w) || w.asking || w.offered {
 		return false
@@ -112,7 +114,8 @@ func (m *modelTest) fail(format string, args ...any) {
 	m.Fatalf("%s\nafter %v", fmt.Sprintf(format, args...), events)
 }
 
-// check compares the queues. woken are the waiters that the event returned; those in self run on their own.
+// check compares the queues. woken are the waiters that the event returned. Those in self run on
+// their own.
 func (m *modelTest) check(woken []*Waiter[int], self ...*Waiter[int]) {
 	m.Helper()
 	asking := map[Class]int{}
@@ -195,7 +198,7 @@ func (m *modelTest) step(id int, classes []Class) {
 			m.n.remove(w)
 			m.check(woken, w)
 		}
-	case 6, 7: // an answer
+	case 6, 7: // a reply
 		w := m.pick(Asking)
 		if w == nil {
 			return
@@ -299,7 +302,8 @@ func (m *modelTest) grant(w *Waiter[int]) {
 	m.check(woken, w)
 }
 
-// A queue and a naive one agree on who may ask and who does, whatever happens, and no waiter sleeps through what concerns it.
+// The two queues agree on which waiters may try and which do, whatever happens. No waiter sleeps
+// through an event that concerns it.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for name, classes := range map[string][]Class{

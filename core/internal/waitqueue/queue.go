@@ -1,10 +1,11 @@
-// Package waitqueue decides who of one process asks Redis for a lock, and when.
+// Package waitqueue decides which waiters of a process try to acquire a lock in Redis, and when.
 //
-// A Queue is a pure state machine. It has no mutex, no goroutine and no clock, and does not talk to Redis. Its caller tells it
-// what happened, one event at a time. Each event returns the waiters to wake: those for whom Next may have another answer now. A
-// slice of waiters is good until the next event.
+// A Queue is a pure state machine. It has no mutex, goroutine or clock, and does not talk to Redis.
+// Its caller reports one event at a time. Each event returns the waiters to wake: those for which
+// the result of Next may have changed. The returned slice is valid until the next event.
 //
-// Only the first waiter asks Redis. Shared waiters ask together, and Remote ones each for itself.
+// Only the first waiter tries in Redis. Shared waiters at the front try together. Each Remote
+// waiter tries by itself.
 package waitqueue
 
 import (
@@ -15,36 +16,36 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
-// A Queue is the waiters of one name in this process, first come, first served.
+// A Queue is the queue of waiters for one name in this process, first come, first served.
 type Queue[T any] struct {
-	waiters []*Waiter[T] // those at the front are a prefix, but for Remote ones
+	waiters []*Waiter[T] // those at the front come first, except Remote ones, which are all at the front
 	rotation
 	arrivals uint32
-	one      [1]*Waiter[T] // where waiters begins: most names never have a second one
+	one      [1]*Waiter[T] // initial room for waiters: most names never have a second one
 }
 
-// Init makes the queue ready for use.
+// Init makes the queue ready for use. The queue must not be copied after it.
 func (q *Queue[T]) Init() { q.waiters = q.one[:0] }
 
-// Waiters returns all of them in order. It is read only.
+// Waiters returns all waiters in order. The caller must not change the slice.
 func (q *Queue[T]) Waiters() []*Waiter[T] { return q.waiters }
 
-// Len is how many there are.
+// Len returns the number of waiters.
 func (q *Queue[T]) Len() int { return len(q.waiters) }
 
-// Arrivals numbers the waiters that have joined so far. See Dismiss.
+// Arrivals returns a number that counts the waiters that have joined. It is for Dismiss.
 func (q *Queue[T]) Arrivals() uint32 { return q.arrivals }
 
-// An Admission is the answer to a waiter that wants to join.
+// An Admission is the result of Join.
 type Admission uint8
 
 const (
 	Admitted Admission = iota
-	Behind             // it makes a single attempt, and others are first
-	Full               // as many wait as its Limit allows
+	Behind             // not joined: it makes a single attempt, and others are first
+	Full               // not joined: its Limit of waiters is reached
 )
 
-// Join puts a waiter last.
+// Join adds a waiter at the end.
 func (q *Queue[T]) Join(w *Waiter[T]) Admission {
 	front := true
 	if n := len(q.waiters); n > 0 {
@@ -68,7 +69,8 @@ func (q *Queue[T]) Join(w *Waiter[T]) Admission {
 	return Admitted
 }
 
-// waiting is how many wait, without those that were at the front at once and have not been refused yet.
+// waiting counts the waiters, except those that were at the front from the start and have not been
+// refused yet.
 func (q *Queue[T]) waiting() int {
 	n := len(q.waiters)
 	for _, w := range q.waiters {
@@ -86,16 +88,16 @@ func (q *Queue[T]) waiting() int {
 type Step uint8
 
 const (
-	Ask    Step = iota // call Asks, and ask Redis
+	Ask    Step = iota // call Asks, and try in Redis
 	Sleep              // until woken, or for the duration
-	GiveUp             // its time is over; call Leave
-	Gone               // it is out
+	GiveUp             // its deadline has passed; call Leave
+	Gone               // it is not in the queue
 )
 
-// Forever is how long to sleep if only a wake-up can change anything.
+// Forever is how long to sleep if only a wake-up can change the next step.
 const Forever time.Duration = math.MaxInt64
 
-// Next returns what a waiter does now.
+// Next returns the next step of a waiter, and for Sleep the duration.
 func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 	left := Forever
 	if w.Deadline != 0 {
@@ -110,18 +112,18 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 		}
 		return Sleep, left
 	}
-	// Ready or Asleep
+	// Ready or Asleep.
 	if left > 0 && w.Class != Remote {
 		rest, over := q.restsFor(now)
 		if rest > 0 {
 			return Sleep, min(left, rest)
 		}
 		if over {
-			q.Wake() // all of them sleep until now
+			q.Wake() // all waiters at the front slept until now
 		}
 	}
 	switch {
-	case w.state == Ready: // it asks once, also if it came to the front too late
+	case w.state == Ready: // it tries once, even if its deadline has passed
 		return Ask, 0
 	case left <= 0:
 		return GiveUp, 0
@@ -131,15 +133,17 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 	return Sleep, min(left, w.PollAt.Since(now))
 }
 
-// Asks begins a question. What wakes the waiter from now on may be newer than the answer, so it asks again after that.
+// Asks begins an attempt of w. A wake-up from now on may be newer than the reply, so w tries again
+// after it.
 func (q *Queue[T]) Asks(w *Waiter[T]) {
 	if w.move(Asking) {
 		w.woken = false
 	}
 }
 
-// Refused takes the answer that another has the lock. The waiter waits from now on. Where that is one more than a waiter behind
-// it allows, the last one goes.
+// Refused ends an attempt of w because another owner has the lock. From now on w counts as a
+// waiter. If that exceeds the Limit of waiters at the end, Refused removes them and returns them as
+// tooMany.
 func (q *Queue[T]) Refused(w *Waiter[T], pollAt clock.Moment) (tooMany []*Waiter[T]) {
 	q.Sleeps(w, pollAt)
 	if w.counted || w.state == Out {
@@ -159,15 +163,15 @@ func (q *Queue[T]) Refused(w *Waiter[T], pollAt clock.Moment) (tooMany []*Waiter
 	return tooMany
 }
 
-// Sleeps ends a question that had no answer, or one that is not needed.
+// Sleeps ends an attempt of w that had no reply, or whose result is not needed.
 func (q *Queue[T]) Sleeps(w *Waiter[T], pollAt clock.Moment) {
 	if w.state != Out && w.move(Asleep) {
 		w.PollAt = pollAt
 	}
 }
 
-// Leave takes a waiter out, wherever it stands. Those who come to the front by that ask at once: the wake-up that w got may have
-// been meant for them.
+// Leave removes a waiter at any position. Waiters that move to the front try at once: a wake-up
+// that w received may have been meant for them.
 func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
 	if w.state == Out || !w.move(Out) {
 		return nil
@@ -178,7 +182,7 @@ func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
 	return q.promote()
 }
 
-// promote brings to the front those that may be there.
+// promote moves waiters to the front as far as possible, and returns them.
 func (q *Queue[T]) promote() (promoted []*Waiter[T]) {
 	from := -1
 	for i, w := range q.waiters {
@@ -202,8 +206,9 @@ func (q *Queue[T]) slice(from, to int) []*Waiter[T] {
 	return q.waiters[from:to]
 }
 
-// Granted takes w out with the lock; it may be out already. The one behind it need not ask, unless both share
-// the lock: there will be a wake-up when the holder releases or loses it. It sleeps until pollAt, and is returned as next.
+// Granted removes w, which got the lock. w may have left before. The next waiter does not try,
+// unless both share the lock: the release or the loss of the lock will wake it. It sleeps until
+// pollAt and is returned as next.
 func (q *Queue[T]) Granted(w *Waiter[T], pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
 	q.phase = running
 	wake = q.Leave(w)
@@ -223,7 +228,8 @@ func (q *Queue[T]) Granted(w *Waiter[T], pollAt clock.Moment) (next *Waiter[T], 
 	return first, wake
 }
 
-// Dismiss takes out those that had joined when arrivals was read, but for those to keep.
+// Dismiss removes the waiters that had joined when Arrivals returned arrivals, except those for
+// which keep reports true.
 func (q *Queue[T]) Dismiss(arrivals uint32, keep func(*Waiter[T]) bool) (out, wake []*Waiter[T]) {
 	stay := q.waiters[:0:0]
 	for _, w := range q.waiters {
@@ -237,7 +243,7 @@ func (q *Queue[T]) Dismiss(arrivals uint32, keep func(*Waiter[T]) bool) (out, wa
 	return out, q.promote()
 }
 
-// Message takes one that was published on the channel of the name.
+// Message handles a message on the channel of the name.
 func (q *Queue[T]) Message() (wake []*Waiter[T]) {
 	if !q.heard() {
 		return nil
@@ -245,11 +251,12 @@ func (q *Queue[T]) Message() (wake []*Waiter[T]) {
 	return q.Wake()
 }
 
-// Wake has those at the front ask again: the lock may be free.
+// Wake wakes the waiters at the front, because the lock may be free.
 func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
 	for n, w := range q.waiters {
 		switch {
-		case w.Class == Remote && n > 0: // Redis says whose turn it is; where it cannot, that is the first of us at best
+		// Redis notifies Remote waiters. Without its message, only the first of all may have its turn.
+		case w.Class == Remote && n > 0:
 			return q.waiters[:n]
 		case !w.atFront():
 			return q.waiters[:n]
@@ -262,11 +269,12 @@ func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
 	return q.waiters
 }
 
-// Call has one waiter ask again: a message was for it alone.
+// Call wakes one waiter, because a message was for it alone.
 func (q *Queue[T]) Call(w *Waiter[T]) { w.wake() }
 
-// Successor returns the waiter to whom a hold may be handed, or nil if the hold is to be freed. A streak of hand-overs ends after a
-// while, so that other processes get their turn. Where Redis keeps the queue it sees to that.
+// Successor returns the waiter to hand a hold over to, or nil if the hold must be freed. A streak
+// of hand-overs ends after a while, so that other processes get the lock. For Remote waiters, Redis
+// decides that.
 func (q *Queue[T]) Successor(now clock.Moment) *Waiter[T] {
 	if len(q.waiters) == 0 {
 		return nil
@@ -281,21 +289,22 @@ func (q *Queue[T]) Successor(now clock.Moment) *Waiter[T] {
 	return w
 }
 
-// Offer begins a hand-over to the waiter. It is offered one hold at a time.
+// Offer begins a hand-over to w. A waiter has at most one offer at a time.
 func (q *Queue[T]) Offer(w *Waiter[T]) { w.move(Heir) }
 
-// OfferEnded ends a hand-over that the waiter got nothing by. Wake it.
+// OfferEnded ends a hand-over that gave w nothing. The caller wakes w.
 func (q *Queue[T]) OfferEnded(w *Waiter[T]) {
 	if w.state == Heir {
 		w.move(Asleep)
 	}
 }
 
-// HandedOn counts a hand-over that took place; Granted follows.
+// HandedOn counts a completed hand-over. The caller calls Granted next.
 func (q *Queue[T]) HandedOn(now clock.Moment) { q.handedOn(now) }
 
-// Freeing begins the release of the last hold of this process. After a streak those at the front rest. echoes is how many messages
-// of this release the process will hear, where listeners can be counted; otherwise 0, and the first message ends the rest.
+// Freeing begins the release of the last hold of this process. After a streak, the waiters at the
+// front rest. echoes is how many messages of this release the process will receive itself. It is 0
+// if Redis cannot count listeners; then the first message ends the rest.
 func (q *Queue[T]) Freeing(now clock.Moment, echoes int) {
 	over := q.streakOver(now)
 	q.moves = 0
@@ -304,15 +313,16 @@ func (q *Queue[T]) Freeing(now clock.Moment, echoes int) {
 	}
 }
 
-// Freed ends the release of a hold, or its loss. others says who listened for that; until is the end of their first chance.
+// Freed ends the release or the loss of a hold. others says whether other processes listened to the
+// release. If so, they have the first chance until the given moment.
 func (q *Queue[T]) Freed(until clock.Moment, others Listeners) (wake []*Waiter[T]) {
 	if q.freed(until, others) {
-		return q.front() // their sleep has an end now
+		return q.front() // their sleep now ends at until
 	}
 	return q.Wake()
 }
 
-// front returns those that may ask.
+// front returns the waiters at the front, which may try.
 func (q *Queue[T]) front() []*Waiter[T] {
 	for i, w := range q.waiters {
 		if !w.atFront() {

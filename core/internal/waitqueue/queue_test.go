@@ -14,7 +14,7 @@ const (
 	poll              = now + clock.Moment(time.Second)
 )
 
-// newQueue returns a queue that the waiters have joined, each named by its place.
+// newQueue returns a queue that the waiters have joined. Each is named by its index.
 func newQueue(t *testing.T, classes ...Class) (*Queue[int], []*Waiter[int]) {
 	t.Helper()
 	q := new(Queue[int])
@@ -35,7 +35,7 @@ func join(t *testing.T, q *Queue[int], c Class) *Waiter[int] {
 	return w
 }
 
-// refuse has waiters ask and be refused.
+// refuse makes waiters try and be refused.
 func refuse(t *testing.T, q *Queue[int], waiters ...*Waiter[int]) {
 	t.Helper()
 	for _, w := range waiters {
@@ -103,18 +103,19 @@ func TestJoin_Refusals(t *testing.T) {
 		t.Errorf("a single attempt behind another waiter: %d, want it refused", a)
 	}
 	if a := q.Join(&Waiter[int]{Limit: 0}); a != Full {
-		t.Errorf("nobody may wait: %d", a)
+		t.Errorf("Limit 0: %d, want Full", a)
 	}
-	// The first has not been refused yet, and so does not wait.
+	// The first has not been refused yet, so it does not count as waiting.
 	if a := q.Join(&Waiter[int]{Limit: 1}); a != Admitted {
-		t.Errorf("one may wait: %d", a)
+		t.Errorf("Limit 1, none waiting: %d, want Admitted", a)
 	}
 	if a := q.Join(&Waiter[int]{Limit: 1}); a != Full {
-		t.Errorf("one waits and one may: %d", a)
+		t.Errorf("Limit 1, one waiting: %d, want Full", a)
 	}
 }
 
-// A first waiter that is refused waits from then on. Where that is one too many, the last one goes.
+// A first waiter counts as waiting from its refusal on. If that is one too many, the last waiter is
+// removed.
 func TestRefused_OneTooMany(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive)
@@ -144,7 +145,7 @@ func TestNext_Deadlines(t *testing.T) {
 	for _, w := range all {
 		w.Deadline = now
 	}
-	want(t, q, all[0], Ask) // once, however late it is
+	want(t, q, all[0], Ask) // once, even after its deadline
 	want(t, q, all[1], GiveUp)
 	q.Asks(all[0])
 	q.Refused(all[0], poll)
@@ -155,7 +156,7 @@ func TestNext_Deadlines(t *testing.T) {
 	}
 }
 
-// Whatever wakes a waiter while its question is under way may be newer than the answer.
+// A wake-up during an attempt may be newer than the reply.
 func TestAsks_WokenMeanwhile(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive)
@@ -208,7 +209,7 @@ func TestLeave_Promotes(t *testing.T) {
 	wantWoken(t, q.Leave(all[2]), 3)
 }
 
-// The one behind the new holder need not ask: it knows who has the lock.
+// The next waiter after the new holder does not try: it knows that the lock is held.
 func TestGranted_NextSleeps(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive, Exclusive, Exclusive)
@@ -257,28 +258,47 @@ func TestOffer(t *testing.T) {
 		t.Error("a waiter that has an offer is offered another hold")
 	}
 	q.Wake()
-	want(t, q, heir, Sleep) // it does not ask
+	want(t, q, heir, Sleep) // it does not try
 	q.OfferEnded(heir)
-	want(t, q, heir, Ask) // but it was woken meanwhile
+	want(t, q, heir, Ask) // it was woken meanwhile
 	q.Asks(heir)
 	if q.Successor(now) != nil {
 		t.Error("a waiter that asks is offered a hold")
 	}
 }
 
+// A waiter changes its state as docs/engine.md says. In tests, any other change panics.
 func TestMove_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
 	t.Parallel()
-	defer func() {
-		if recover() == nil {
-			t.Error("a waiter that has left asks")
+	allowed := map[State][]State{
+		New:    {Ready, Queued, Out},
+		Queued: {Ready, Out},
+		Ready:  {Asking, Asleep, Heir, Out},
+		Asking: {Asleep, Out},
+		Asleep: {Asking, Heir, Out},
+		Heir:   {Asleep, Out},
+	}
+	for from := New; from <= Out; from++ {
+		for to := New; to <= Out; to++ {
+			w := &Waiter[int]{state: from}
+			refused := panics(func() { w.move(to) })
+			if want := !slices.Contains(allowed[from], to); refused != want {
+				t.Errorf("%s to %s: refused %v, want %v", from, to, refused, want)
+			}
+			if refused && w.State() != from || !refused && w.State() != to {
+				t.Errorf("%s to %s: the waiter is %s", from, to, w.State())
+			}
 		}
-	}()
-	q, all := newQueue(t, Exclusive)
-	q.Leave(all[0])
-	q.Asks(all[0])
+	}
 }
 
-// endStreak hands the lock on until that is enough.
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}
+
+// endStreak hands the lock over until the streak is over.
 func endStreak(t *testing.T, q *Queue[int]) {
 	t.Helper()
 	for i := 0; q.Successor(now) != nil; i++ {
@@ -309,7 +329,7 @@ func TestStreak_Ends(t *testing.T) {
 	}
 }
 
-// After a streak others have the first chance, for as long as the table says.
+// After a streak, other processes have the first chance for as long as the table says.
 func TestStreak_FirstChanceOfOthers(t *testing.T) {
 	t.Parallel()
 	const until = now + 1000
@@ -408,7 +428,7 @@ func TestFreeing_WithoutAStreak(t *testing.T) {
 	want(t, q, all[0], Ask)
 }
 
-// Sleeping waiters that are never first have no work: the queue costs the same for each.
+// Sleeping waiters that are never first cause no work, so the queue costs the same for each.
 func TestArrivalsWrapAround(t *testing.T) {
 	t.Parallel()
 	q, _ := newQueue(t)

@@ -7,25 +7,26 @@ import (
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
-// A streak of hand-overs within this process ends after streakMoves of them, or streakTime. Then the lock is freed, and other
-// processes that listen for that have the first chance of it: the waiters here rest until they hear that another process has
-// freed it again, or for a moment. Without that rest chance would decide, and the process that is a few microseconds faster would
-// have the lock for seconds.
+// A streak of hand-overs within this process ends after streakMoves of them, or after streakTime.
+// Then the lock is freed, and other processes that listen for the release have the first chance to
+// acquire it. The waiters here rest for a moment, or until they hear that another process has freed
+// it. Without the rest, a process that is a few microseconds faster would keep the lock for
+// seconds.
 const (
 	streakMoves = 64
 	streakTime  = 20 * time.Millisecond
 )
 
-// A phase is whose turn it is.
+// A phase says whether the waiters at the front may try.
 type phase uint8
 
 const (
-	running  phase = iota // those at the front ask as they like
-	offering              // a streak has ended and the release is on its way: they rest
-	resting               // others listen and have the first chance: they rest until mark
+	running  phase = iota // they may
+	offering              // they rest: a streak has ended, and the release is under way
+	resting               // they rest until mark: other processes listen and have the first chance
 )
 
-// Listeners says whether other processes listen for the release of a lock.
+// Listeners says whether other processes listened to a release.
 type Listeners uint8
 
 const (
@@ -34,15 +35,15 @@ const (
 	UnknownListeners // Redis cannot count them
 )
 
-// A rotation shares a lock between this process and others.
+// A rotation shares a lock between this process and others. Its fields depend on the phase.
 type rotation struct {
-	mark   clock.Moment // running: the first hand-over of the streak; resting: the end of the rest
-	moves  uint8        // hand-overs of the streak; 255: so many, or more
-	echoes uint8        // messages that are this process's own; offering, resting
+	mark   clock.Moment // running: when the streak began; resting: when the rest ends
+	moves  uint8        // hand-overs of the streak; stays at 255
+	echoes uint8        // offering, resting: messages to come that this process published itself
 	phase  phase
 }
 
-// streakOver reports whether the lock was handed on here for long enough.
+// streakOver reports whether enough hand-overs have taken place here.
 func (r *rotation) streakOver(now clock.Moment) bool {
 	return r.moves >= streakMoves || r.moves > 0 && now.Since(r.mark) >= streakTime
 }
@@ -57,10 +58,11 @@ func (r *rotation) handedOn(now clock.Moment) {
 	}
 }
 
-// offer begins a rest at the end of a streak. echoes is how many messages of the release this process will hear.
+// offer begins a rest at the end of a streak. echoes is how many messages of the release this
+// process will receive itself.
 func (r *rotation) offer(echoes int) { r.phase, r.echoes = offering, uint8(echoes) }
 
-// freed takes the outcome of a release. It reports whether those at the front rest until others had their chance.
+// freed handles the outcome of a release. It reports whether the waiters at the front rest.
 func (r *rotation) freed(until clock.Moment, others Listeners) (rests bool) {
 	r.moves = 0
 	if r.phase == offering && others != NoListeners {
@@ -71,8 +73,9 @@ func (r *rotation) freed(until clock.Moment, others Listeners) (rests bool) {
 	return false
 }
 
-// heard reports whether a message is a reason to ask. This process's own is none during a rest. Another's ends the rest: others
-// have had the lock and freed it.
+// heard handles a message. It reports whether waiters should try. During a rest, this process's own
+// messages are ignored. A message from another process ends the rest, because that process has
+// freed the lock.
 func (r *rotation) heard() bool {
 	if r.phase != running && r.echoes > 0 {
 		r.echoes--
@@ -82,7 +85,8 @@ func (r *rotation) heard() bool {
 	return true
 }
 
-// restsFor is how long those at the front rest, unless they are woken. over: a rest ends now, in which no other process came.
+// restsFor returns how long the waiters at the front rest unless they are woken. over reports
+// whether a rest ends now.
 func (r *rotation) restsFor(now clock.Moment) (rest time.Duration, over bool) {
 	switch r.phase {
 	case offering:

@@ -2,33 +2,33 @@ package waitqueue
 
 import "github.com/reqlock/reqlock/core/internal/clock"
 
-// A Class says how a waiter stands to the others of its name.
+// A Class says which waiters of a name try together.
 type Class uint8
 
 const (
-	Exclusive Class = iota // asks Redis alone
-	Shared                 // asks together with the Shared waiters around it
-	Remote                 // Redis keeps the queue, so each asks for itself
+	Exclusive Class = iota // tries alone
+	Shared                 // tries together with the Shared waiters next to it
+	Remote                 // Redis keeps the queue, so each waiter tries by itself
 )
 
-// A State is where a waiter stands. moves lists how it changes.
+// A State is the state of a waiter. moves lists the transitions.
 type State uint8
 
 const (
-	New    State = iota // not in a queue yet
-	Queued              // others are before it
-	Ready               // at the front, and has not asked yet
-	Asking              // a question to Redis is under way
-	Asleep              // refused; asks again after a wake-up, or at PollAt
-	Heir                // a hold of this process is being handed to it; it does not ask
+	New    State = iota // has not joined a queue
+	Queued              // behind others
+	Ready               // at the front; has not tried yet
+	Asking              // an attempt in Redis is under way
+	Asleep              // refused; tries again after a wake-up, or at PollAt
+	Heir                // a hold of this process is being handed over to it; it does not try
 	Out                 // has left the queue
 )
 
-// moves has, for each state, those that may follow.
+// moves lists the states that may follow each state.
 var moves = [...][]State{
 	New:    {Queued, Ready, Out},
 	Queued: {Ready, Out},
-	Ready:  {Asking, Asleep, Heir, Out}, // Asleep: one of this process was granted the lock just now
+	Ready:  {Asking, Asleep, Heir, Out}, // Asleep: another waiter of this process just got the lock
 	Asking: {Asleep, Out},
 	Asleep: {Asking, Heir, Out},
 	Heir:   {Asleep, Out},
@@ -39,26 +39,27 @@ func (s State) String() string {
 	return [...]string{"new", "queued", "ready", "asking", "asleep", "heir", "out"}[s]
 }
 
-// A Waiter is one caller that waits. The caller sets the exported fields before Join, and PollAt at any time.
+// A Waiter is one caller that waits. The caller sets the exported fields before Join. It may set
+// PollAt at any time.
 type Waiter[T any] struct {
-	Item     T            // what the caller knows it by
-	Deadline clock.Moment // when its time is over; 0: never
-	PollAt   clock.Moment // when it asks again without a wake-up
-	Limit    int32        // how many may wait, itself included
+	Item     T            // the caller's own data
+	Deadline clock.Moment // when it stops waiting; 0: never
+	PollAt   clock.Moment // when it tries again without a wake-up
+	Limit    int32        // maximum number of waiters, itself included
 	Class    Class
 	Once     bool // it makes a single attempt and never waits behind others
 
 	state   State
-	counted bool   // it waits, by the count that Limit bounds: it was refused, or came behind others
-	woken   bool   // the lock may have been freed since its latest question began
-	wakes   uint16 // how often it was woken; wraps around
-	arrival uint32 // its number; numbers wrap around
+	counted bool   // counts towards Limit: it was refused, or joined behind others
+	woken   bool   // the lock may have been freed since its latest attempt began
+	wakes   uint16 // number of wake-ups; wraps around
+	arrival uint32 // value of Queue.Arrivals after it joined; wraps around
 }
 
-// State is where the waiter stands.
+// State returns the state of the waiter.
 func (w *Waiter[T]) State() State { return w.state }
 
-// Wakes is how often the waiter was woken to ask, and whether it has not done so yet.
+// Wakes returns how often the waiter was woken. pending reports whether it has not tried since.
 func (w *Waiter[T]) Wakes() (times uint16, pending bool) { return w.wakes, w.woken }
 
 func (w *Waiter[T]) wake() {
@@ -66,7 +67,7 @@ func (w *Waiter[T]) wake() {
 	w.wakes++
 }
 
-// move is the only place where a state changes. It refuses what moves does not have.
+// move is the only place that changes a state. It refuses a transition that moves lacks.
 func (w *Waiter[T]) move(to State) bool {
 	for _, next := range moves[w.state] {
 		if next == to {
@@ -80,12 +81,12 @@ func (w *Waiter[T]) move(to State) bool {
 	return false
 }
 
-// Strict makes a move that the machine does not have a panic. Tests set it. A program that serves requests goes on: the waiter
-// stays as it is, and asks again at PollAt.
+// Strict makes an illegal transition panic. Tests set it. In production the waiter keeps its state
+// and tries again at PollAt.
 var Strict bool
 
-// atFront reports whether the waiter is among those that may ask.
+// atFront reports whether the waiter is at the front, where waiters may try.
 func (w *Waiter[T]) atFront() bool { return w.state >= Ready && w.state <= Heir }
 
-// joins reports whether a waiter of a class may ask together with w.
+// joins reports whether a waiter of class c may try together with w.
 func (w *Waiter[T]) joins(c Class) bool { return w.Class == Shared && c == Shared }

@@ -1,0 +1,177 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// RunWhileHeld runs one function at a time. It ends with the function's error.
+func TestRunWhileHeld(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	failure := errors.New("failed")
+	for kind, locker := range map[string]func(c *Client) Locker{
+		"lock":  func(c *Client) Locker { return c.Lock("a") },
+		"fair":  func(c *Client) Locker { return c.FairLock("b") },
+		"multi": func(c *Client) Locker { return MultiLock(c.Lock("c"), c.Lock("d")) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			clients := []*Client{b.client(t), b.client(t)}
+			running := 0 // guarded by the lock
+			inParallel(6, func(i int) {
+				c := clients[i%2]
+				err := RunWhileHeld(bg, locker(c), func(ctx context.Context) error {
+					running++
+					if running != 1 {
+						t.Errorf("%d run", running)
+					}
+					again, err := locker(c).Acquire(ctx, AcquireOptions{})
+					if err != nil {
+						t.Errorf("entering again: %v", err)
+					} else {
+						mustRelease(t, again)
+					}
+					running--
+					return failure
+				})
+				if !errors.Is(err, failure) {
+					t.Errorf("the error is %v", err)
+				}
+			})
+		})
+	}
+}
+
+// After a loss the function's context ends, and it is called again, whatever it returns.
+func TestRunWhileHeld_Lost(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	started := make(chan context.Context)
+	done := make(chan error, 1)
+	calls := 0
+	go func() {
+		done <- RunWhileHeld(bg, c.Lock("a"), func(ctx context.Context) error {
+			calls++
+			started <- ctx
+			if calls == 3 {
+				return nil
+			}
+			<-ctx.Done()
+			return map[int]error{1: nil, 2: errors.New("of the second call")}[calls]
+		})
+	}()
+	for range 2 {
+		ctx := await(t, "a call", started)
+		if forced, err := c.Lock("a").ForceUnlock(bg); !forced || err != nil {
+			t.Fatalf("ForceUnlock: %v, %v", forced, err)
+		}
+		await(t, "the context to end", ctx.Done())
+		if cause := context.Cause(ctx); cause != ErrLockLost {
+			t.Errorf("the cause is %v", cause)
+		}
+		mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience}))
+	}
+	await(t, "the third call", started)
+	if err := await(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+}
+
+// A loss of another lock is the function's own error.
+func TestRunWhileHeld_AnotherLockIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	calls := 0
+	err := RunWhileHeld(bg, c.Lock("a"), func(context.Context) error {
+		calls++
+		return ErrLockLost
+	})
+	if !errors.Is(err, ErrLockLost) || calls != 1 {
+		t.Errorf("%d calls, and the error is %v", calls, err)
+	}
+}
+
+// It waits out an outage of Redis, before it has the lock and after it has lost it.
+func TestRunWhileHeld_Outage(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, watchdogTimeout(3*time.Second), commandTimeout(time.Second), pollInterval(time.Second))
+	b.srv.Kill(t)
+	started := make(chan context.Context)
+	done := make(chan error, 1)
+	calls := 0
+	go func() {
+		done <- RunWhileHeld(bg, c.Lock("a"), func(ctx context.Context) error {
+			calls++
+			started <- ctx
+			if calls == 1 {
+				<-ctx.Done()
+			}
+			return nil
+		})
+	}()
+	eventually(t, "a waiter that Redis does not answer", func() bool { return c.Stats().Waiting == 1 })
+	b.srv.Restart(t)
+	first := await(t, "the first call", started)
+	b.srv.Kill(t)
+	await(t, "its lease to end", first.Done())
+	b.srv.Restart(t)
+	await(t, "the second call", started)
+	if err := await(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+}
+
+// What waiting cannot fix is returned at once, and so is the end of the context.
+func TestRunWhileHeld_Refused(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	never := func(context.Context) error {
+		t.Error("the function is called")
+		return nil
+	}
+	wantErr(t, "an invalid name", RunWhileHeld(bg, c.Lock(""), never), ErrInvalidName)
+
+	held := mustAcquire(t, c, "a", AcquireOptions{})
+	ctx, cancel := context.WithCancelCause(bg)
+	done := make(chan error, 1)
+	go func() { done <- RunWhileHeld(ctx, c.Lock("a"), never) }()
+	awaitWaiter(t, c)
+	cause := errors.New("shutting down")
+	cancel(cause)
+	err := await(t, "the end", done)
+	wantErr(t, "the end", err, context.Canceled)
+	wantErr(t, "the end", err, cause)
+	mustRelease(t, held)
+
+	loose := newLooseClient(t, b.connect(t))
+	mustClose(t, loose)
+	wantErr(t, "a closed client", RunWhileHeld(bg, loose.Lock("a"), never), ErrClosed)
+}
+
+// A panic releases the lock.
+func TestRunWhileHeld_Panic(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	if !panics(func() { _ = RunWhileHeld(bg, c.Lock("a"), func(context.Context) error { panic("at the disco") }) }) {
+		t.Error("no panic")
+	}
+	b.wantFree(t, "a")
+}
+
+func TestLossPause(t *testing.T) {
+	t.Parallel()
+	for losses := range 100 {
+		longest := min(100*time.Millisecond<<min(losses, 10), 10*time.Second)
+		if pause := lossPause(losses); pause > longest || pause < longest/2 {
+			t.Errorf("after %d losses: %v, want %v to %v", losses, pause, longest/2, longest)
+		}
+	}
+}
