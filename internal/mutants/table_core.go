@@ -405,7 +405,7 @@ var coreMutants = []mutant{
 		file:    "core/multi.go",
 		old:     "if !m.tied(i) {",
 		new:     "if true {",
-		nets:    []string{"core TestMulti_OneNameOnSeveralServers/two callers"},
+		nets:    []string{"core TestMulti_OneNameOnSeveralServers/in a ring"},
 	},
 	{
 		promise: "every process takes equal names in the order of their servers",

@@ -202,7 +202,7 @@ var httpMutants = []mutant{
 		file:    "internal/bodybudget/budget.go",
 		old:     "used.Add(-a.taken)",
 		new:     "used.Add(0)",
-		nets:    []string{"internal/bodybudget TestAccount_AfterClose"},
+		nets:    []string{"internal/bodybudget TestRead_NoRoom"},
 	},
 	{
 		promise: "a stalled upload takes no more than twice what it sent",
