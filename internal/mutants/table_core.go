@@ -511,9 +511,9 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a release in a slot on the move frees the lock at once",
-		file:    "core/engine.go",
-		old:     "divisible = divisible && e.cluster != nil",
-		new:     "divisible = false",
-		nets:    []string{"core TestCluster/a slot moves"},
+		file:    "core/internal/lua/scripts.go",
+		old:     "case c.Script == fairRelease:",
+		new:     "case false:",
+		nets:    []string{"core/internal/lua TestWithoutRest", "core/internal/lua TestFairReleaseInTwo"},
 	},
 }
