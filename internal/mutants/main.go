@@ -81,7 +81,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	defer t.close()
 
 	if *sample > 0 {
-		fmt.Fprintf(out, "Sample %d of %d mutants; repeat it with -sample %d -day %d.\n", *day, len(chosen), *sample, *day)
+		fmt.Fprintf(out, "A sample of %d mutants; repeat it with -sample %d -day %d.\n", len(chosen), *sample, *day)
 	}
 	if err := t.baseline(ctx, chosen, *workers); err != nil {
 		return err
