@@ -18,18 +18,45 @@ run: ## show what the middleware does, then serve until Ctrl-C; needs only Go
 test-tools: ## install what the tests need: redis-server, a C compiler and a browser
 	@GO=$(GO) scripts/install-test-tools.sh
 
+# These two run many servers at a time, and fill two cores by themselves. The rest mostly waits.
+LARGE = ./core ./adapter/adaptertest
+
 .PHONY: test
-test: test-tools ## run all tests under the race detector, one package at a time because each starts servers
-	$(GO) test -race -count=1 -p 1 -timeout 20m ./...
+test: test-tools ## run all tests under the race detector: the two large packages one after the other, the rest two at a time
+	status=0; $(GO) test -race -count=1 -p 1 -timeout 20m $(LARGE) || status=1; \
+		$(GO) test -race -count=1 -p 2 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LARGE))") || status=1; \
+		exit $$status
 
 # Under -short, tests that need a server are skipped. The variable makes any test fail that starts one anyway.
 .PHONY: test-fast
 test-fast: ## run the tests that need no server, except the examples, for the inner loop
 	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
 
+# Without a package argument, go test prints the states of each world as they are found.
+.PHONY: explore
+explore: ## search all states of small worlds of every kind of lock, for some minutes and in some GB; make test searches smaller ones
+	$(GO) test -C core/internal/worlds -count=1 -timeout 2h -run '^TestWorlds$$' -full
+
+# One process for each processor. The first build compiles a changed Go runtime for a minute or two.
+.PHONY: sim
+sim: ## simulate clients, network and Redis in virtual time, for DUR=2m; SEED=42 replays one seed, DEFECTS=1 plants defects to be found
+	$(GO) run ./internal/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m) $(if $(DEFECTS),-defects))
+
 .PHONY: examples
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some
+	@GO=$(GO) FUZZTIME=$(or $(FUZZTIME),20s) scripts/fuzz.sh $(FUZZ)
+
+.PHONY: histories
+histories: test-tools ## check what processes do with locks on failing servers, for DUR (50s) or longer
+	$(GO) test -C internal/histories -count=1 -timeout 0 -run 'TestCheck|TestHistories' -v -dur $(or $(DUR),50s) $(if $(OUT),-out "$(abspath $(OUT))")
+
+.PHONY: soak
+soak: test-tools ## send requests of every mode for DUR (30s), and plot what servers and Redis use into OUT
+	$(GO) test -C internal/histories -count=1 -timeout 0 -run 'TestSoak' -v -dur $(or $(DUR),30s) $(if $(OUT),-out "$(abspath $(OUT))")
 
 # The tests mostly wait for leases and dead waiters, so many run in parallel.
 .PHONY: interop
@@ -79,12 +106,14 @@ vet: ## go vet
 	$(GO) vet -tags interop ./interop/...
 	$(GO) vet -C bench ./...
 	$(GO) vet -C tools ./...
+	$(GO) vet -C internal/histories ./...
 
 .PHONY: golangci
 golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangci.yml
 	$(TOOL) golangci-lint run ./...
 	$(TOOL) golangci-lint run --build-tags interop ./interop/...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+	cd internal/histories && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: filemap
 filemap: ## check that core's files depend on each other as docs/engine.md shows; WRITE=1 redraws it
@@ -96,3 +125,4 @@ tidy: ## check that go.mod and go.sum match the imports
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd bench && $(GO) mod tidy -diff
+	cd internal/histories && $(GO) mod tidy -diff

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
@@ -18,11 +19,11 @@ import (
 //
 //	Redis has answered, and no stray can be on its way
 //	CommandTimeout has passed since Redis first answered again: strays have arrived by then
-//	the lease has expired
+//	the lease has expired, counted from the last moment at which a stray may have been held back
 //
 // An outage holds strays back. Redis executes commands that were given up, on connections that are
-// closed by now, when the outage ends, and in any order. So the wait counts from the first answer
-// after the outage, not from the command that was given up.
+// closed by now, when the outage ends, and in any order. So both times count from the first answer
+// after the outage, not from the command that was given up: an outage may outlast the lease.
 type cleaner struct {
 	c        *engine
 	freed    func(key string) // wakes the waiters for a lock that was freed
@@ -36,9 +37,10 @@ type cleaner struct {
 type cleanup struct {
 	call     lua.Call
 	counts   holdCounts
-	strays   bool      // strays may be on their way
-	calm     time.Time // first answer since the last command without one; zero: none yet
-	expires  time.Time // when the hold has expired in Redis
+	strays   bool          // strays may be on their way
+	calm     time.Time     // first answer since the last command without one; zero: none yet
+	expires  time.Time     // when the hold has expired in Redis
+	again    time.Duration // how long a stray acquire makes it last once Redis answers; 0: none
 	failures int
 	entry    schedule.Entry[*cleanup]
 }
@@ -63,7 +65,7 @@ func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left re
 	now := time.Now()
 	u := &cleanup{call: call, counts: g, strays: left.stray, expires: now.Add(lease)}
 	if left.stray {
-		u.expires = u.expires.Add(cl.c.opts.CommandTimeout)
+		u.again = lease + cl.c.opts.CommandTimeout
 	}
 	pause := time.Duration(0)
 	if !left.there {
@@ -102,7 +104,7 @@ func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	switch {
 	case done:
 		delete(cl.pending, u)
-	case err != nil && now.After(u.expires):
+	case u.hasExpired(now, err):
 		delete(cl.pending, u)
 		return true
 	default:
@@ -129,6 +131,16 @@ func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err er
 	}
 	pause = timeout - now.Sub(u.calm)
 	return pause <= 0, pause
+}
+
+// hasExpired reports whether an attempt that failed was the last, because the hold has expired in
+// Redis. A stray acquire may be held back until Redis answers, and its hold lasts for the lease
+// after that. Few cleanups wait for that: a command that did not reach Redis leaves no stray.
+func (u *cleanup) hasExpired(now time.Time, err error) bool {
+	if u.again > 0 && !redisop.IsAnswer(err) && err != errSlotMoving {
+		u.expires = now.Add(u.again)
+	}
+	return err != nil && now.After(u.expires)
 }
 
 // errSlotMoving means that the lock is free, but keys beside its hash may be left.

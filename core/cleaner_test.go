@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -83,6 +84,71 @@ func TestCleanup_Settle(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A refusal is an error reply of Redis.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (r refusal) RedisError()   {}
+
+// A stray may be held back until Redis answers, and its hold lasts for the lease after that.
+func TestCleanup_HasExpired(t *testing.T) {
+	t.Parallel()
+	const lease = 10 * time.Second
+	refused := refusal("ERR some trouble")
+	type try struct {
+		at      time.Duration
+		err     error
+		expired bool
+	}
+	for name, test := range map[string]struct {
+		strays bool
+		tries  []try
+	}{
+		"no strays":                   {tries: []try{{9, redisop.ErrTimeout, false}, {11, redisop.ErrTimeout, true}}},
+		"no answer":                   {strays: true, tries: []try{{9, redisop.ErrTimeout, false}, {100, redisop.ErrTimeout, false}, {1000, errors.New("dial tcp: i/o timeout"), false}}},
+		"a refusal after the outage":  {strays: true, tries: []try{{100, redisop.ErrTimeout, false}, {109, refused, false}, {111, refused, true}}},
+		"a slot that moves for ever":  {strays: true, tries: []try{{9, errSlotMoving, false}, {11, errSlotMoving, true}}},
+		"an answer, whenever it came": {strays: true, tries: []try{{11, nil, false}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			u := &cleanup{strays: test.strays, expires: began.Add(lease)}
+			if test.strays {
+				u.again = lease
+			}
+			for _, try := range test.tries {
+				if got := u.hasExpired(began.Add(try.at*time.Second), try.err); got != try.expired {
+					t.Errorf("after %d s, %v: expired %v, want %v", try.at, try.err, got, try.expired)
+				}
+			}
+		})
+	}
+}
+
+// Redis stands still for longer than a lease lasts, and executes an acquire after that. The lock
+// does not stay for the rest of its lease.
+func TestOutage_LongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.loadScripts(t)
+	const lease = 8 * time.Second
+	c := b.client(t, watchdogTimeout(lease), commandTimeout(200*time.Millisecond))
+	b.srv.Freeze(t)
+	began := time.Now()
+	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{}); err == nil {
+		t.Fatal("Acquire succeeded without an answer")
+	}
+	eventually(t, "more than a lease to pass", func() bool { return time.Since(began) > lease+time.Second })
+	b.srv.Thaw(t)
+	thawed := time.Now()
+	eventually(t, "the lock to be free, and the client idle", func() bool {
+		return len(b.fields(t, "a")) == 0 && c.Stats() == Stats{}
+	})
+	if took := time.Since(thawed); took > lease-time.Second {
+		t.Errorf("it took %v, as long as the lease", took)
 	}
 }
 

@@ -175,3 +175,51 @@ func TestIsPreflight(t *testing.T) {
 		}
 	}
 }
+
+// Any Error becomes an answer that clients can parse: it has the Error's fields and never its cause.
+func FuzzWriteProblem(f *testing.F) {
+	f.Add(409, ProblemLocked, "Locked", "Try again.", int64(time.Second))
+	f.Add(103, "\xff", "a\nb", "\u2028<script>", int64(-1))
+	f.Add(1<<40, "", "", "", int64(1))
+	f.Add(200, "urn:x", "\x00", `"}`, int64(1<<62))
+	f.Fuzz(func(t *testing.T, status int, typ, title, detail string, retry int64) {
+		own := &Error{Status: status, Type: typ, Title: title, Detail: detail, RetryAfter: time.Duration(retry), Err: errors.New("the cause of it")}
+		w := httptest.NewRecorder()
+		WriteProblem(w, httptest.NewRequest("GET", "/", nil), fmt.Errorf("outer: %w", own))
+		var body struct {
+			Type, Title, Detail string
+			Status              int
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+			t.Fatalf("%v in %q", err, w.Body)
+		}
+		want := own
+		if !own.canBeSent() {
+			want = newError(ProblemMisconfigured, nil)
+		}
+		if w.Code != want.Status || body.Status != w.Code ||
+			body.Type != jsonText(want.Type) || body.Title != jsonText(want.Title) || body.Detail != jsonText(want.Detail) {
+			t.Errorf("%+v is answered %d %+v", want, w.Code, body)
+		}
+		h := w.Header()
+		if h.Get("Content-Length") != strconv.Itoa(w.Body.Len()) || !strings.Contains(h.Get("Content-Type"), "problem+json") {
+			t.Errorf("header %v", h)
+		}
+		seconds, err := strconv.Atoi(h.Get("Retry-After"))
+		if wait := time.Duration(seconds) * time.Second; (want.RetryAfter > 0) != (err == nil) || err == nil && (wait < want.RetryAfter-time.Second || seconds < 1) {
+			t.Errorf("Retry-After %q for %v", h.Get("Retry-After"), want.RetryAfter)
+		}
+		if strings.Contains(w.Body.String(), "the cause of it") && !strings.Contains(typ+title+detail, "the cause of it") {
+			t.Errorf("the cause is in the body: %s", w.Body)
+		}
+	})
+}
+
+// jsonText is a text as it comes out of JSON.
+func jsonText(text string) (out string) {
+	encoded, err := json.Marshal(text)
+	if err != nil || json.Unmarshal(encoded, &out) != nil {
+		return "not JSON"
+	}
+	return out
+}

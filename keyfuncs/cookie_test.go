@@ -1,7 +1,9 @@
 package keyfuncs
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 )
 
@@ -54,4 +56,25 @@ func TestCookie(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A key is what net/http reads, from a header that holds the cookie exactly once.
+func FuzzCookie(f *testing.F) {
+	for _, seed := range []string{"id=1", `id="1"`, "id=1; id=1", "id=1;id=2", " id = 1", "ID=1", "id", "id=", "x=y; id=a,b", "id=\x00", "id=\xff"} {
+		f.Add(seed)
+	}
+	key := Cookie("id")
+	f.Fuzz(func(t *testing.T, header string) {
+		r := &http.Request{Header: http.Header{"Cookie": {header}}}
+		got, err := key(r)
+		if err != nil {
+			if got != "" || !errors.Is(err, ErrMissing) && !errors.Is(err, ErrInvalid) {
+				t.Errorf("%q: %q, %v", header, got, err)
+			}
+			return
+		}
+		if cookie, err := r.Cookie("id"); err != nil || cookie.Value != got || got == "" || len(r.CookiesNamed("id")) != 1 {
+			t.Errorf("%q gives %q, and %v by net/http (%v)", header, got, cookie, err)
+		}
+	})
 }

@@ -1,12 +1,15 @@
 package keyfuncs
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 )
 
 func TestQuery(t *testing.T) {
@@ -88,4 +91,29 @@ func TestQueryLeavesTheBody(t *testing.T) {
 	if r.Form != nil {
 		t.Error("the form has been parsed")
 	}
+}
+
+// A key is what url.ParseQuery reads, from a query that holds it exactly once.
+func FuzzQuery(f *testing.F) {
+	for _, seed := range []string{"id=1", "id=%34%32", "id=1&id=1", "id=a+b", "id=%zz", "id=1;x=2", "ID=1", "id=", "%69d=1", "id=%00", "id=%ff"} {
+		f.Add(seed)
+	}
+	key := Query("id")
+	f.Fuzz(func(t *testing.T, query string) {
+		r := &http.Request{URL: &url.URL{RawQuery: query}}
+		got, err := key(r)
+		if err != nil {
+			if got != "" || !errors.Is(err, ErrMissing) && !errors.Is(err, ErrInvalid) {
+				t.Errorf("%q: %q, %v", query, got, err)
+			}
+			return
+		}
+		params, err := url.ParseQuery(query)
+		if err != nil || len(params["id"]) != 1 || params.Get("id") != got || got != r.URL.Query().Get("id") {
+			t.Errorf("%q gives %q, and %v (%v) by url.ParseQuery", query, got, params, err)
+		}
+		if got == "" || !utf8.ValidString(got) || strings.ContainsFunc(got, unicode.IsControl) {
+			t.Errorf("%q gives %q", query, got)
+		}
+	})
 }

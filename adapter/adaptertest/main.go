@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the TestMain of a package that calls Run, with the same adapters. It runs 8 tests at a
+// Main is the TestMain of a package that calls Run, with the same adapters. It runs 16 tests at a
 // time, because most of them wait, and fails if a goroutine is left at the end. In a process that
 // the suite has started it serves instead. It does not return.
 func Main(m *testing.M, adapters ...Adapter) {
@@ -29,7 +29,7 @@ func Main(m *testing.M, adapters ...Adapter) {
 	}
 	flag.Parse()
 	if !chosen("test.parallel") {
-		if err := flag.Set("test.parallel", "8"); err != nil {
+		if err := flag.Set("test.parallel", "16"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}

@@ -15,8 +15,8 @@ type scenario struct {
 	alone bool // it takes the whole machine: tests beside it would time out
 }
 
-// Run runs the suite with each of the adapters, one after another, and logs the results as a table.
-// It returns when all tests have ended. It needs Main as TestMain. A missing result is a failure,
+// Run runs the suite with all adapters at the same time, as parallel subtests of t, and logs the
+// results as a table when they have ended. It needs Main as TestMain. A missing result is a failure,
 // unless -run or -skip chose some of the tests.
 func Run(t *testing.T, adapters ...Adapter) {
 	redistest.NeedsServer(t)
@@ -45,17 +45,21 @@ func Run(t *testing.T, adapters ...Adapter) {
 		onceSealed,
 	)
 	results := newTable(suite, adapters)
+	t.Cleanup(func() {
+		t.Logf("behaviours and frameworks:\n\n%s", results)
+		if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
+			t.Errorf("no result for %s", hole)
+		}
+	})
 	for _, a := range adapters {
 		t.Run(a.Name, func(t *testing.T) { runAll(t, a, suite, results) })
 	}
-	t.Logf("behaviours and frameworks:\n\n%s", results)
-	if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
-		t.Errorf("no result for %s", hole)
-	}
 }
 
+// runAll runs the scenarios that need the whole machine at once, and the others beside those of the
+// other adapters.
 func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
-	for _, s := range scenarios {
+	run := func(s scenario) {
 		t.Run(s.name, func(t *testing.T) {
 			if !s.alone {
 				t.Parallel()
@@ -63,5 +67,16 @@ func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
 			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // after env.finish
 			s.run(newEnv(t, a, s.setup...))
 		})
+	}
+	for _, s := range scenarios {
+		if s.alone {
+			run(s)
+		}
+	}
+	t.Parallel()
+	for _, s := range scenarios {
+		if !s.alone {
+			run(s)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"slices"
@@ -138,6 +139,32 @@ func FuzzReadReply(f *testing.F) {
 				break
 			}
 			read.Write(f.raw)
+		}
+		if !strings.HasPrefix(stream, read.String()) {
+			t.Errorf("read %q from %q", read.String(), stream)
+		}
+	})
+}
+
+// A command is read as it was written, and reading never goes beyond it.
+func FuzzReadRequest(f *testing.F) {
+	f.Add("*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n")
+	f.Add("*-1\r\n")
+	f.Add("PING\r\n")
+	f.Add("*2\r\n$4\r\nPING\r\n$99999\r\n")
+	f.Fuzz(func(t *testing.T, stream string) {
+		in := newRESPReader(strings.NewReader(stream))
+		var read strings.Builder
+		for {
+			raw, args, err := in.request()
+			if err != nil {
+				break
+			}
+			read.Write(raw)
+			again, same, err := newRESPReader(bytes.NewReader(encode(args...))).request()
+			if err != nil || !slices.Equal(args, same) || !bytes.Equal(again, encode(args...)) {
+				t.Errorf("%q is read as %q, and written again as %q (%v)", raw, args, same, err)
+			}
 		}
 		if !strings.HasPrefix(stream, read.String()) {
 			t.Errorf("read %q from %q", read.String(), stream)

@@ -6,9 +6,9 @@
 //
 // It works on an Echo, a group and a single route. Requests that no route matches are not locked,
 // with one exception: a path may have both a route and a not-found handler, as a group's own path
-// may. There, a request with a method that has no route is locked before it gets its 404. Package
-// guard does the work; see there for Config, for the answers that clients get, and for LeaseFrom,
-// Release and Detach.
+// may. If such a path has no parameter but *, a request with a method that has no route is locked
+// before it gets its 404. Package guard does the work; see there for Config, for the answers that
+// clients get, and for LeaseFrom, Release and Detach.
 //
 // Add routes with the methods of Echo and Group. Echo does not list those of Router.Add: on the
 // path of a not-found handler, their requests are taken for unmatched, and not locked.
@@ -74,9 +74,9 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 
 // A wrapper has the state that New and Idempotent share.
 type wrapper struct {
-	skip      middleware.Skipper
-	answer    func(c echo.Context, err error) error // of WithErrorHandler
-	unmatched sync.Map                              // by *echo.Echo: its unmatchedPaths at the first request
+	skip     middleware.Skipper
+	answer   func(c echo.Context, err error) error // of WithErrorHandler
+	handlers sync.Map                              // by *echo.Echo: its allHandlers at the first request
 }
 
 // newWrapper applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
@@ -159,10 +159,44 @@ func (w *wrapper) matched(c echo.Context) bool {
 		// 405, or the answer to OPTIONS. Allow alone stays if middleware asks the router again. The
 		// names of a route, or of a not-found handler, are never nil.
 		return false
-	case w.maybeUnmatched(e, c.Path()):
-		return !unmatchedPaths(e)[c.Path()] // there may be a route by now
+	default:
+		return w.matchedPath(e, c)
+	}
+}
+
+// matchedPath is matched for a path that has a route, a not-found handler, or both.
+func (w *wrapper) matchedPath(e *echo.Echo, c echo.Context) bool {
+	handlers := w.handlersAtFirst(e)[c.Path()]
+	if handlers == notFoundOnly {
+		handlers = allHandlers(e)[c.Path()] // there may be a route by now
+	}
+	if handlers == notFoundOnly || handlers == both && w.sawNoRoute(c) {
+		return false
 	}
 	return true
+}
+
+// sawNoRoute reports whether the router has found the not-found handler of a path that has a route
+// for another method. The router clears the last parameter then, and a parameter of a route is never
+// empty. Middleware may have cleared it too, so sawNoRoute asks the router again.
+func (w *wrapper) sawNoRoute(c echo.Context) bool {
+	if !lastParamEmpty(c) {
+		return false
+	}
+	found := find(c)
+	defer c.Echo().ReleaseContext(found)
+	return found.Path() == c.Path() && lastParamEmpty(found)
+}
+
+// lastParamEmpty reports whether the last parameter of the path, except *, is empty.
+func lastParamEmpty(c echo.Context) bool {
+	names, values := c.ParamNames(), c.ParamValues()
+	for i := min(len(names), len(values)) - 1; i >= 0; i-- {
+		if names[i] != "*" {
+			return values[i] == ""
+		}
+	}
+	return false
 }
 
 // find asks the router of the request's host. The caller releases the context.
@@ -178,26 +212,41 @@ func find(c echo.Context) echo.Context {
 	return found
 }
 
-// maybeUnmatched reports whether path was one of unmatchedPaths at the first request to e.
-func (w *wrapper) maybeUnmatched(e *echo.Echo, path string) bool {
-	paths, ok := w.unmatched.Load(e)
+// A handlers value says what a path has.
+type handlers uint8
+
+const (
+	routeOnly    handlers = iota // or nothing that Echo lists
+	notFoundOnly                 // a handler for requests that no route matches
+	both
+)
+
+// handlersAtFirst returns allHandlers as of the first request to e.
+func (w *wrapper) handlersAtFirst(e *echo.Echo) map[string]handlers {
+	paths, ok := w.handlers.Load(e)
 	if !ok {
-		paths, _ = w.unmatched.LoadOrStore(e, unmatchedPaths(e))
+		paths, _ = w.handlers.LoadOrStore(e, allHandlers(e))
 	}
-	return paths.(map[string]bool)[path]
+	return paths.(map[string]handlers)
 }
 
-// unmatchedPaths returns the paths that have a not-found handler and no route.
-func unmatchedPaths(e *echo.Echo) map[string]bool {
+// allHandlers returns what each path of e has, for all hosts together.
+func allHandlers(e *echo.Echo) map[string]handlers {
 	routes := e.Router().Routes()
 	for _, router := range e.Routers() { // by host
 		routes = append(routes, router.Routes()...)
 	}
-	paths := make(map[string]bool)
+	paths := make(map[string]handlers)
 	for _, route := range routes {
 		path := "/" + strings.TrimPrefix(route.Path, "/") // as in the router
-		unmatched, seen := paths[path]
-		paths[path] = route.Method == echo.RouteNotFound && (unmatched || !seen)
+		kind := routeOnly
+		if route.Method == echo.RouteNotFound {
+			kind = notFoundOnly
+		}
+		if before, seen := paths[path]; seen && before != kind {
+			kind = both
+		}
+		paths[path] = kind
 	}
 	return paths
 }

@@ -115,10 +115,11 @@ func TestNew_Unmatched(t *testing.T) {
 			{"GET /api", 409, refused}, {"POST /api/x", 409, refused}, {"POST /api/", 409, refused},
 			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/", 404, ""},
 			{"PUT /items/1/x", 409, refused}, {"PUT /items/1/", 409, refused},
-			// The path has a route, the method has none: this may be a route whose method was
-			// changed since.
+			// The path has a route, the method has none, and no parameter shows that: this may be a
+			// route whose method was changed since.
 			{"POST /api", 409, refused}, {"OPTIONS /api", 409, refused}, {"echo_route_not_found /api", 409, refused}, {"GET /api/x", 409, refused},
-			{"POST /items/1", 409, refused}, {"GET /items/1/x", 409, refused},
+			{"GET /items/1/x", 409, refused},
+			{"POST /items/1", 404, "Not Found"}, {"OPTIONS /items/1", 404, ""}, {"echo_route_not_found /items/1", 404, ""},
 		}},
 		"a group without a slash": {func(e *echo.Echo) {
 			g := e.Group("api", lock)
@@ -204,8 +205,9 @@ func TestNew_ChangedAfterRouting(t *testing.T) {
 	g.POST("/:id", answerLock)
 	g.POST("", answerLock)
 	g.POST("/all/*", answerLock)
+	s.echo.Group("/items/:id", lock).POST("", answerLock)
 	s.echo.Host("shop.test", lock)
-	for _, path := range []string{"/orders/1", "/orders/%31", "/orders", "/orders/all/", "/orders/all/x"} {
+	for _, path := range []string{"/items/1", "/orders/1", "/orders/%31", "/orders", "/orders/all/", "/orders/all/x"} {
 		s.Want("POST", path, 409, "locked")
 		for _, method := range []string{"PUT", "GET", "OPTIONS", "nonsense", echo.RouteNotFound} {
 			s.Want("POST", path, 409, "locked", echo.HeaderXHTTPMethodOverride, method)
@@ -215,6 +217,23 @@ func TestNew_ChangedAfterRouting(t *testing.T) {
 		}
 		s.Want("POST", path, 409, "locked", "X-Host", "shop.test")
 	}
+}
+
+// Middleware that clears a parameter does not make a request unmatched.
+func TestNew_ParameterIsCleared(t *testing.T) {
+	t.Parallel()
+	locks := locktest.New(t)
+	locktest.Hold(t, locks, "reqlock:k")
+	s := newSite(t)
+	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			c.SetParamValues(strings.TrimSpace(c.Param("id")))
+			return next(c)
+		}
+	})
+	s.echo.Group("/items/:id", New(locks, by(keyfuncs.Const("k")))).GET("", answerLock)
+	s.Want("GET", "/items/%20", 409, "locked")
+	s.Want("POST", "/items/1", 404, "Not Found")
 }
 
 // Unit tests of handlers set a path that no router has matched.

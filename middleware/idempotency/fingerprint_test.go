@@ -1,8 +1,11 @@
 package idempotency
 
 import (
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -162,4 +165,46 @@ func TestFingerprintJSON_Memory(t *testing.T) { // not parallel: it counts what 
 			t.Errorf("%s: %d bytes are allocated for a body of %d, want at most 7 times as many", shape, used, len(document))
 		}
 	}
+}
+
+// Equal bodies have one fingerprint. By FingerprintBody no others do, and by FingerprintJSON only
+// those from which encoding/json reads the same value.
+func FuzzFingerprint(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`{"a":1}`, `{ "a" : 1 }`}, {`{"a":1}`, `{"a":1.0}`}, {`{"a":1,"a":2}`, `{"a":2}`}, {`{"a":1}`, `{"A":1}`},
+		{`"\u0061"`, `"a"`}, {"[1,2]", "[2,1]"}, {`""`, "null"}, {"{", "{"}, {`"\ud800"`, `"\ufffd"`}, {"", ""},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	unchanged := func(*http.Request) {}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if same := fingerprintOf(FingerprintBody, unchanged, a) == fingerprintOf(FingerprintBody, unchanged, b); same != (a == b) {
+			t.Errorf("FingerprintBody of %q and %q: same %v", a, b, same)
+		}
+		for what, print := range map[string]Fingerprint{"FingerprintJSON": FingerprintJSON, "FingerprintFields": FingerprintFields("/a", "/b/0")} {
+			same := fingerprintOf(print, unchanged, a) == fingerprintOf(print, unchanged, b)
+			if a == b && !same {
+				t.Errorf("%s of %q differs from itself", what, a)
+			}
+			if x, y := valueOf(a), valueOf(b); what == "FingerprintJSON" && same && !reflect.DeepEqual(x, y) {
+				t.Errorf("%s takes %q for %q", what, a, b)
+			}
+		}
+		if fingerprintOf(FingerprintNone, unchanged, a) != fingerprintOf(FingerprintNone, unchanged, b) {
+			t.Errorf("FingerprintNone tells %q from %q", a, b)
+		}
+	})
+}
+
+// valueOf is what encoding/json reads, or the text itself if that is not JSON.
+func valueOf(text string) (value any) {
+	in := json.NewDecoder(strings.NewReader(text))
+	in.UseNumber()
+	if in.Decode(&value) != nil {
+		return text
+	}
+	if _, err := in.Token(); err != io.EOF {
+		return text
+	}
+	return value
 }

@@ -10,15 +10,18 @@ import (
 // machine is suspended, and the wall clock can be set by hand. A lease has expired as soon as one
 // of them says so.
 type Instant struct {
-	Mono time.Duration // since an arbitrary point of this process
+	Mono time.Duration // since origin
 	Wall time.Duration // since the epoch
 }
 
-var processStart = time.Now()
+// origin is where the monotonic clock counts from. It is half a century before the start of the
+// process, so that every time is after it, even in a testing/synctest bubble, whose clock begins in
+// 2000. The zero Instant and the zero Moment are before all others.
+var origin = time.Now().Add(-50 * 365 * 24 * time.Hour)
 
 // At returns the instant of a reading of time.Now, which has both clocks.
 func At(now time.Time) Instant {
-	return Instant{Mono: now.Sub(processStart), Wall: time.Duration(now.UnixNano())}
+	return Instant{Mono: now.Sub(origin), Wall: time.Duration(now.UnixNano())}
 }
 
 // Add returns i + d.
@@ -51,13 +54,13 @@ func (i Instant) Drift(earlier Instant) time.Duration {
 
 // A Moment is a point in time on the monotonic clock alone. It is for waits and retries, never for
 // the deadline of a lock. It is a third of the size of a time.Time. The zero value means none.
-type Moment time.Duration // since processStart
+type Moment time.Duration // since origin
 
 // Now returns the present moment.
-func Now() Moment { return Moment(time.Since(processStart)) }
+func Now() Moment { return Moment(time.Since(origin)) }
 
 // MomentOf returns the moment of a reading of time.Now.
-func MomentOf(now time.Time) Moment { return Moment(now.Sub(processStart)) }
+func MomentOf(now time.Time) Moment { return Moment(now.Sub(origin)) }
 
 // In returns the moment d from now.
 func In(d time.Duration) Moment { return Now().Add(d) }

@@ -2,7 +2,9 @@ package clock
 
 import (
 	"math"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -82,4 +84,26 @@ func TestMoment_Add(t *testing.T) {
 	if MomentOf(now.Add(time.Second)).Since(MomentOf(now)) != time.Second {
 		t.Error("MomentOf does not keep distances")
 	}
+}
+
+// Setting the wall clock does not move the monotonic one.
+func TestOrigin_IsMonotonic(t *testing.T) {
+	t.Parallel()
+	if !strings.Contains(origin.String(), " m=") {
+		t.Errorf("origin is %s, without a reading of the monotonic clock", origin)
+	}
+}
+
+// In a bubble, whose clock begins in 2000, times are later than none, and both clocks count.
+func TestBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := At(time.Now())
+		if Later(Instant{}, first) != first || Now() <= 0 {
+			t.Errorf("the present, %v, is not after the zero Instant", first)
+		}
+		time.Sleep(time.Minute)
+		if next := At(time.Now()); next.Since(first) != time.Minute || next.Drift(first) != 0 {
+			t.Errorf("a minute later: %s, with a drift of %s", next.Since(first), next.Drift(first))
+		}
+	})
 }

@@ -82,8 +82,10 @@ if place then
 elseif now <= tonumber(ARGV[9]) then
   local last = redis.call('LINDEX', KEYS[2], -1)
   local before = last and redis.call('ZSCORE', KEYS[3], last) or now + math.max(ttl, 0)
-  redis.call('ZADD', KEYS[3], before + budget, owner)
-  redis.call('RPUSH', KEYS[2], owner)
+  -- The last may have been silent for so long that its time is nearly over. When it leaves it takes a budget off, and one must
+  -- be left.
+  local ahead = redis.call('RPUSH', KEYS[2], owner) - 1
+  redis.call('ZADD', KEYS[3], math.max(before, now + ahead * budget) + budget, owner)
   place = true
 end
 

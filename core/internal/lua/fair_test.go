@@ -174,6 +174,17 @@ func TestFairDeadlinesWhenOneGivesUp(t *testing.T) {
 	wantHash(t, f.rdb, key, map[string]string{owner(0): "1"})
 }
 
+// A newcomer behind a waiter whose time is nearly over keeps its place when that one leaves.
+func TestFairQueueUp_BehindOneWhoseTimeIsNearlyOver(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 1)
+	soonOver := f.rdb.Time(ctx()).Val().Add(lease).UnixMilli()
+	f.rdb.ZAdd(ctx(), deadlines, redis.Z{Score: float64(soonOver), Member: owner(1)})
+	f.queueUp(2)
+	f.leave(1)
+	f.wantQueue(budget, 2)
+}
+
 // When the first waiter gets the lock, all behind it move forward by a budget. Redisson:
 // testLockAcquiredTimeoutDrift_Descrete.
 func TestFairDeadlinesWhenTheLockIsTaken(t *testing.T) {
@@ -393,13 +404,12 @@ func TestFairQueueUp(t *testing.T) {
 		t.Errorf("a lock that never expires: %+v", told)
 	}
 	f.wantQueue(budget, 1)
-	// Behind a waiter without a deadline, which only a fault leaves, the deadline counts from the
-	// lock's end.
+	// A waiter without a deadline, which only a fault leaves, counts as a budget too.
 	if err := f.rdb.RPush(ctx(), queue, "nobody:1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	f.queueUp(2)
-	f.wantLeft(2, budget)
+	f.wantLeft(2, 3*budget)
 }
 
 // A release notifies the first waiter on its own channel, and no other. A repeat may notify it

@@ -25,7 +25,8 @@ const everything = math.MaxInt
 type ring[H any] struct {
 	began time.Time // tick 0
 	width time.Duration
-	next  tick // all boxes before it are empty
+	read  time.Duration // since began, when the clock was last read
+	next  tick          // all boxes before it are empty
 	len   int
 	boxes [ringSize]*Item[H] // the first item of each
 }
@@ -34,9 +35,19 @@ func newRing[H any](interval time.Duration) ring[H] {
 	return ring[H]{began: time.Now(), width: max(interval/ticks, 1)}
 }
 
-// add adds an item and returns its due tick. It rounds down, so that no item is late.
+// elapsed returns the time since tick 0. It never goes back: if the clock does, it goes on from where it was.
+func (r *ring[H]) elapsed() time.Duration {
+	at := time.Since(r.began)
+	if at < r.read {
+		at, r.began = r.read, time.Now().Add(-r.read)
+	}
+	r.read = at
+	return at
+}
+
+// add adds an item and returns its due tick. It rounds down, so that no item is late. Any delay below 0 is overdue.
 func (r *ring[H]) add(it *Item[H], delay time.Duration) tick {
-	due := tick((time.Since(r.began) + delay) / r.width)
+	due := tick(max(0, r.elapsed()+delay) / r.width)
 	if r.len == 0 || due < r.next {
 		r.next = due
 	}
@@ -68,7 +79,7 @@ func (r *ring[H]) remove(it *Item[H]) {
 // take removes all due items. If there are any, it adds items that are due soon, up to fill in
 // total.
 func (r *ring[H]) take(fill int) (due []*Item[H]) {
-	now := tick(time.Since(r.began) / r.width)
+	now := tick(r.elapsed() / r.width)
 	for t := max(r.next, now-ringSize+1); t <= now; t++ { // older items share these boxes
 		due = r.empty(t, due, everything)
 	}
@@ -112,5 +123,5 @@ func (r *ring[H]) pause() (tick, time.Duration) {
 	for r.boxes[t%ringSize] == nil {
 		t++
 	}
-	return t, max(0, time.Duration(t)*r.width-time.Since(r.began))
+	return t, max(0, time.Duration(t)*r.width-r.elapsed())
 }

@@ -1,6 +1,7 @@
 package watchdog
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -78,4 +79,38 @@ func TestRing_Overdue(t *testing.T) {
 			t.Errorf("pause for %s, until tick %d; want none, until %d", sleep, until, due)
 		}
 	})
+}
+
+// Whatever the clock shows, the ring takes every item, and later than it should only by as much as the clock stood still.
+func TestRing_OddClocks(t *testing.T) {
+	for name, odd := range map[string]func(r *ring[string], it *item){
+		"a due time before the beginning":  func(r *ring[string], it *item) { r.add(it, -time.Hour) },
+		"a due time before all times":      func(r *ring[string], it *item) { r.add(it, math.MinInt64) },
+		"a clock before the beginning":     func(r *ring[string], it *item) { r.began = time.Now().Add(time.Hour); r.add(it, 0) },
+		"a clock that is set back":         func(r *ring[string], it *item) { r.add(it, 0); r.began = r.began.Add(time.Hour) },
+		"a clock that is set back by ages": func(r *ring[string], it *item) { r.add(it, 0); r.began = r.began.Add(math.MaxInt64) },
+		"a clock that leaps": func(r *ring[string], it *item) {
+			r.add(it, interval)
+			r.began = r.began.Add(-100 * 365 * 24 * time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRing[string](interval)
+				time.Sleep(5 * interval)
+				it := new(item)
+				odd(&r, it)
+				for range 2 * ringSize {
+					if _, sleep := r.pause(); sleep < 0 || sleep > interval {
+						t.Fatalf("pause of %s before an item that is due within %s", sleep, interval)
+					}
+					if taken := r.take(1); len(taken) == 1 && taken[0] == it {
+						return
+					}
+					time.Sleep(r.width)
+				}
+				t.Errorf("not taken within %s", 2*ringSize*r.width)
+			})
+		})
+	}
 }

@@ -96,11 +96,12 @@ func suffixed(name, suffix string) string {
 }
 
 // OneSlot reports whether all keys and channels of a name are in the cluster slot of the name
-// itself. That holds if the name has a valid hash tag, or no braces at all.
+// itself. That holds if the name has a valid hash tag, or no braces at all and at least one byte: {}
+// is no hash tag.
 func OneSlot(name string) bool {
 	before, after, found := strings.Cut(name, "{")
 	if !found {
-		return !strings.Contains(before, "}")
+		return name != "" && !strings.Contains(before, "}")
 	}
 	return strings.IndexByte(after, '}') > 0
 }

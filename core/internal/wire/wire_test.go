@@ -87,6 +87,7 @@ func TestOneSlot(t *testing.T) {
 		"{}a":          false,
 		"{}{a}":        false,
 		"closing}only": false,
+		"":             false,
 		"}a{b}":        true,
 	} {
 		if got := OneSlot(name); got != want {
@@ -118,4 +119,36 @@ func TestSlot(t *testing.T) {
 	if Slot("order:1") != Slot(LockChannel("order:1")[len("redisson_lock__channel:"):]) {
 		t.Error("a lock and its channel must fall into one slot")
 	}
+}
+
+// All keys and channels of a name are in its slot, if it can be used in a cluster, and a field of
+// the write side is never taken for another owner's.
+func FuzzNames(f *testing.F) {
+	for _, seed := range [][2]string{{"order:42", "c:1"}, {"{order}:42", "c:1:write"}, {"a{b", ""}, {"{}a", "\x00"}, {"a}b", "c"}, {"{{a}}", "{x}"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, name, owner string) {
+		if field := WriteField(owner); !IsWriteField(field) || OwnerOf(field) != owner {
+			t.Errorf("the field of %q is %q, and its owner %q", owner, field, OwnerOf(field))
+		}
+		slot := Slot(name)
+		if slot < 0 || slot >= Slots {
+			t.Fatalf("the slot of %q is %d", name, slot)
+		}
+		names := map[string]string{
+			"LockChannel": LockChannel(name), "FairChannel": FairChannel(name, owner), "ReadWriteChannel": ReadWriteChannel(name),
+			"FairQueue": FairQueue(name), "FairDeadlines": FairDeadlines(name), "TokenCounter": TokenCounter(name),
+			"ReadTimeout": ReadTimeout(name, owner, 1), "RecordKey": RecordKey(name),
+		}
+		for what, key := range names {
+			if OneSlot(name) && Slot(key) != slot {
+				t.Errorf("%s of %q is %q, in slot %d, want %d", what, name, key, Slot(key), slot)
+			}
+			for other, same := range names {
+				if what < other && key == same {
+					t.Errorf("%s and %s of %q with owner %q are both %q", what, other, name, owner, key)
+				}
+			}
+		}
+	})
 }

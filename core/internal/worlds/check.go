@@ -1,0 +1,89 @@
+package worlds
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Check returns the promise that a state breaks.
+func (m *Model) Check(s State) error {
+	if err := m.checkHolders(&s); err != nil {
+		return err
+	}
+	if err := m.checkTraces(&s); err != nil {
+		return err
+	}
+	return m.settle(s)
+}
+
+// checkHolders: a client that believes to hold the lock does, for as long as it believes, if nothing has
+// taken it away from outside. So no two clients believe what excludes each other.
+func (m *Model) checkHolders(s *State) error {
+	l := m.look(s.redis)
+	holders, writers := 0, 0
+	for o := range m.Clients {
+		own := &s.owners[o]
+		if own.phase != held || own.robbed {
+			continue
+		}
+		holders++
+		if own.excl > 0 {
+			writers++
+		}
+		w := wireOf(o, 0)
+		switch {
+		case !l.present[w]:
+			return fmt.Errorf("%s believes to hold the lock, and Redis does not have its hold", m.ownerName(o))
+		case l.left[w] < own.left:
+			return fmt.Errorf("%s believes to hold the lock for %d, and in Redis it ends in %d", m.ownerName(o), own.left, l.left[w])
+		case own.excl > 0 && m.Kind == ReadWrite && !l.writes[w]:
+			return fmt.Errorf("%s believes to write, and in Redis it does not", m.ownerName(o))
+		}
+		if own.unsure || s.has(o, change) || s.strayUpdate(o) {
+			continue
+		}
+		if want := count(own, m.Kind); l.counts[w] != want {
+			return fmt.Errorf("%s has entered %v times, and Redis has %v", m.ownerName(o), want, l.counts[w])
+		}
+	}
+	if writers > 0 && holders > 1 {
+		return errors.New("two owners believe to hold the lock")
+	}
+	return nil
+}
+
+// count is the values of a hold's fields: of the write side and of the read side, or the only one.
+func count(own *owner, k Kind) [2]string {
+	text := func(n uint8) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(int(n))
+	}
+	if k == ReadWrite {
+		return [2]string{text(own.excl), text(own.shared)}
+	}
+	return [2]string{"", text(own.excl)}
+}
+
+// checkTraces: Redis has nothing of a wire owner whose client is done with it.
+func (m *Model) checkTraces(s *State) error {
+	l := m.look(s.redis)
+	for o := range m.Clients {
+		own := &s.owners[o]
+		if own.phase == dead {
+			continue
+		}
+		for slot, u := range own.uses {
+			w := wireOf(o, slot)
+			switch {
+			case (u == free || u == late) && (l.present[w] || l.queued[w]):
+				return fmt.Errorf("%s is done with %s, and Redis still has it", m.ownerName(o), m.wireName(w))
+			case u == free && l.traced[w]:
+				return fmt.Errorf("%s is done with %s, and Redis still has something of it", m.ownerName(o), m.wireName(w))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package worlds
+
+import (
+	"slices"
+)
+
+// begin gives an owner a new wire owner. There must be room for what it may leave.
+func (m *Model) begin(s *State, o int) bool {
+	own := &s.owners[o]
+	if own.uses[spare] != free {
+		return false
+	}
+	own.uses[0] = current
+	own.stray, own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false, false
+	own.silent = 0
+	return true
+}
+
+// retire ends the use of an owner's current wire owner. unclean: something of it may be in Redis.
+func (m *Model) retire(s *State, o int, u use) {
+	own := &s.owners[o]
+	w := wireOf(o, 0)
+	for i := int(s.n) - 1; i >= 0; i-- { // its renewals are of no use any more
+		if s.messages[i].role == renewal && s.messages[i].from == w {
+			s.drop(i)
+		}
+	}
+	if u == free && s.names(w) {
+		u = late
+	}
+	if u != free {
+		m.swap(s, o)
+		own.uses[spare], own.depth = u, own.deepest
+	}
+	own.uses[0] = free
+	s.redis = m.forget(s.redis, w)
+	own.left, own.leftShared, own.excl, own.shared, own.sure, own.deepest = 0, 0, 0, 0, [2]uint8{}, 0
+	own.stray, own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false, false
+	own.silent = 0
+}
+
+// swap makes the current wire owner of an owner its spare one.
+func (m *Model) swap(s *State, o int) {
+	names := identity()
+	a, b := wireOf(o, 0), wireOf(o, spare)
+	names[a], names[b] = b, a
+	s.redis = m.rename(s.redis, names)
+	for i := range s.messages[:s.n] {
+		s.messages[i].rename(names)
+	}
+}
+
+func (msg *message) rename(names [maxOwners * wiresEach]uint8) {
+	if msg.op == opForce {
+		fields := uint16(0)
+		for w := range names {
+			if msg.fields&(1<<w) != 0 {
+				fields |= 1 << names[w]
+			}
+		}
+		msg.fields = fields
+		return
+	}
+	msg.from = names[msg.from]
+	if msg.op == opPass {
+		msg.to = names[msg.to]
+	}
+}
+
+// tidy frees wire owners that no message names any more, and counts draws of tokens anew.
+func (m *Model) tidy(s *State) {
+	s.rankTokens()
+	for o := range m.Clients {
+		own := &s.owners[o]
+		if own.uses[spare] == late && !s.names(wireOf(o, spare)) {
+			own.uses[spare], own.depth = free, 0
+			s.redis = m.forget(s.redis, wireOf(o, spare))
+		}
+		if own.phase == idle {
+			own.lease, own.reads = 0, false
+		}
+	}
+}
+
+// rankTokens replaces the ages of tokens by their order, which is all that counts.
+func (s *State) rankTokens() {
+	var ages [maxMessages]uint8
+	n := 0
+	for _, msg := range s.messages[:s.n] {
+		if msg.reply == yes {
+			ages[n] = msg.token
+			n++
+		}
+	}
+	slices.Sort(ages[:n])
+	all := slices.Compact(ages[:n])
+	rank := func(age uint8) uint8 {
+		older := uint8(0)
+		for _, a := range all {
+			if a < age {
+				older++
+			}
+		}
+		return older
+	}
+	s.newest = 2*rank(s.newest) + bits(slices.Contains(all, s.newest)) // between two ranks, or on one
+	for i := range s.messages[:s.n] {
+		if msg := &s.messages[i]; msg.reply == yes {
+			msg.token = 2*rank(msg.token) + 1
+		}
+	}
+}
+
+// acquire begins a wait.
+func (m *Model) acquire(s *State, o int, lease uint8, reads bool) bool {
+	own := &s.owners[o]
+	own.lease, own.reads = lease, reads
+	return m.ask(s, o)
+}
+
+// ask asks for the lock: by a new wire owner, unless this one may stand in a queue.
+func (m *Model) ask(s *State, o int) bool {
+	own := &s.owners[o]
+	if own.uses[0] == free && !m.begin(s, o) {
+		return false
+	}
+	own.phase, own.silent = asking, 0
+	c := command{op: opAcquire, from: wireOf(o, 0), lease: own.lease, notAfter: never, excl: 1}
+	if own.reads {
+		c.excl, c.shared = 0, 1
+	}
+	if own.known {
+		c.notAfter = 1
+		own.queued = true
+	}
+	return s.send(message{command: c})
+}
+
+// leave ends a wait.
+func (m *Model) leave(s *State, o int) {
+	own := &s.owners[o]
+	own.phase = idle
+	if own.uses[0] == free {
+		return
+	}
+	if own.queued || own.stray {
+		m.retire(s, o, unclean)
+	} else {
+		m.retire(s, o, free)
+	}
+}
+
+func (m *Model) renew(s *State, o int) bool {
+	own := &s.owners[o]
+	c := command{op: opRenew, from: wireOf(o, 0), lease: max(m.Renewal, own.left)}
+	if m.Kind == ReadWrite {
+		c.excl, c.shared = own.sure[0], own.sure[1]
+	}
+	return s.send(message{command: c, role: renewal})
+}
+
+// update sends the levels that an owner is to have.
+func (m *Model) update(s *State, o int, excl, shared, lease uint8) bool {
+	own := &s.owners[o]
+	own.sure = [2]uint8{min(own.sure[0], excl), min(own.sure[1], shared)}
+	own.deepest = max(own.deepest, shared)
+	enters := shared > own.shared || own.excl == 0
+	return s.send(message{command: command{op: opUpdate, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest, lease: lease}, enters: enters})
+}
+
+// lower releases one level of several.
+func (m *Model) lower(s *State, o int, excl, shared uint8, op opcode) bool {
+	own := &s.owners[o]
+	own.excl, own.shared = excl, shared
+	own.sure = [2]uint8{min(own.sure[0], excl), min(own.sure[1], shared)}
+	if shared == 0 {
+		own.leftShared = 0
+	}
+	if excl == 0 && m.Kind == ReadWrite {
+		own.left = own.leftShared // that of the write side does not count any more
+	}
+	return s.send(message{command: command{op: op, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest}})
+}
+
+// release gives the last level back.
+func (m *Model) release(s *State, o int) bool {
+	own := &s.owners[o]
+	own.phase = freeing
+	return s.send(message{command: m.releaseOf(wireOf(o, 0), own.deepest)})
+}
+
+func (m *Model) releaseOf(w, deepest uint8) command {
+	c := command{op: opRelease, from: w, deepest: deepest}
+	if m.Kind == Once && m.Marker {
+		c.op = opUndo
+	}
+	return c
+}
+
+// pass hands the lock over to a waiter of the same client.
+func (m *Model) pass(s *State, o, to int) bool {
+	own, next := &s.owners[o], &s.owners[to]
+	if m.client(o) != m.client(to) || next.phase != waiting || next.reads || m.Kind == Fair && !next.queued {
+		return false
+	}
+	if next.uses[0] == free && !m.begin(s, to) {
+		return false
+	}
+	own.phase, next.phase = passing, heir
+	return s.send(message{command: command{op: opPass, from: wireOf(o, 0), to: wireOf(to, 0), lease: next.lease}})
+}

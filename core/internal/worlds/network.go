@@ -1,0 +1,111 @@
+package worlds
+
+// send puts a message on its way.
+func (s *State) send(msg message) bool {
+	if int(s.n) == maxMessages {
+		return false
+	}
+	s.messages[s.n] = msg
+	s.n++
+	return true
+}
+
+func (s *State) remove(i int) {
+	copy(s.messages[i:s.n], s.messages[i+1:s.n])
+	s.n--
+	s.messages[s.n] = message{}
+}
+
+// abandon gives up on a message: nothing reads its reply any more, and if it has none it is a stray.
+func (s *State) abandon(i int) {
+	msg := &s.messages[i]
+	if msg.reply != none {
+		s.remove(i)
+		return
+	}
+	msg.role, msg.age, msg.again = stray, 0, false
+}
+
+// drop is abandon for what costs no loss. Of such strays there is one of a kind, or else there would be
+// no end of them.
+func (s *State) drop(i int) {
+	for _, msg := range s.messages[:s.n] {
+		if msg.role == stray && msg.op == s.messages[i].op {
+			s.remove(i)
+			return
+		}
+	}
+	s.abandon(i)
+}
+
+// has reports whether an owner has a message of a role under way for its current wire owner.
+func (s *State) has(o int, r role) bool {
+	for _, msg := range s.messages[:s.n] {
+		if msg.role == r && msg.op != opForce && msg.from == wireOf(o, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// names reports whether a message names a wire owner.
+func (s *State) names(w uint8) bool {
+	for _, msg := range s.messages[:s.n] {
+		if msg.op == opForce && msg.fields&(1<<w) != 0 || msg.op != opForce && msg.from == w || msg.op == opPass && msg.to == w {
+			return true
+		}
+	}
+	return false
+}
+
+// listening is the wire owners that have a subscription of their own.
+func (m *Model) listening(s *State) (listen uint16) {
+	if m.Kind != Fair {
+		return 0
+	}
+	for o := range m.Clients {
+		own := &s.owners[o]
+		if own.known && !own.deaf && (own.phase == waiting || own.phase == asking || own.phase == heir) {
+			listen |= 1 << wireOf(o, 0)
+		}
+	}
+	return listen
+}
+
+// deliver has Redis execute a message.
+func (m *Model) deliver(s *State, i int) error {
+	msg := s.messages[i]
+	e, err := m.execute(s, msg.command)
+	if err != nil {
+		return err
+	}
+	if msg.op == opForce {
+		s.rob(e.removed)
+	}
+	if msg.role == stray {
+		s.remove(i)
+		return nil
+	}
+	s.messages[i].reply, s.messages[i].token = e.reply, 0
+	if e.reply == yes && (msg.op == opAcquire || msg.op == opPass) {
+		return nil // much may happen until the client knows that it has the lock
+	}
+	return m.read(s, i)
+}
+
+func (m *Model) execute(s *State, c command) (effect, error) {
+	e := m.exec(s.redis, c, m.listening(s))
+	if e.broken != nil {
+		return e, e.broken
+	}
+	s.redis = e.redis
+	if e.drew {
+		s.newest++
+		for i := range s.messages[:s.n] {
+			if s.messages[i].reply != none {
+				s.messages[i].token++
+			}
+		}
+	}
+	return e, nil
+}

@@ -1,0 +1,195 @@
+package worlds
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+)
+
+// patience is how many ticks a quiet world may take to become empty: TTLs end, and those who are dead are
+// found absent when it is their turn.
+func (m *Model) patience() int { return int(m.maxLease) + 4*grace }
+
+// endless is more steps than a quiet world has.
+const endless = 10_000
+
+// settle returns an error unless a quiet world that goes on from s becomes free and empty: with all
+// leaving at once, and with all being served first.
+func (m *Model) settle(s State) error {
+	if err := m.follow(s, leaving); err != nil {
+		return err
+	}
+	return m.follow(s, serving)
+}
+
+// A mood is what owners do in a quiet world.
+type mood uint8
+
+const (
+	leaving mood = iota // they give back what they have
+	serving             // each acquires the lock once more
+)
+
+// A quiet world has no faults, no crashes and no time but what is needed.
+type quiet struct {
+	*Model
+	State
+	mood   mood
+	served uint8 // owners
+	asked  uint8 // owners that were refused since the last tick
+	ticks  int
+	rounds int
+	note   []byte
+}
+
+// follow takes a quiet world to its end, or to a state from which that was done before.
+func (m *Model) follow(s State, how mood) error {
+	s.losses, s.evictions, s.forces, s.crashes, s.deafs = 0, 0, 0, 0, 0
+	q := &quiet{Model: m, State: s, mood: how}
+	var way [][2]uint64
+	for {
+		key := q.memo()
+		if _, known := m.settled[key]; known {
+			break
+		}
+		way = append(way, key)
+		done, err := q.step()
+		if err == nil && len(way) == endless {
+			err = errors.New("it goes on for ever")
+		}
+		if err != nil {
+			return fmt.Errorf("in a quiet world: %w\n%s", err, m.Describe(q.State))
+		}
+		if done {
+			break
+		}
+		m.tidy(&q.State)
+	}
+	for _, key := range way {
+		m.settled[key] = struct{}{}
+	}
+	return nil
+}
+
+// memo is what tells the quiet world from others. How long it has taken is not part of it.
+func (q *quiet) memo() [2]uint64 {
+	var notes [maxOwners]byte
+	for o := range notes {
+		notes[o] = q.served>>o&1 | q.asked>>o&1<<1
+	}
+	q.note = q.keyWith(&q.State, notes, q.note[:0])
+	q.note = append(q.note, byte(q.mood), byte(q.rounds))
+	return [2]uint64{maphash.Bytes(q.seeds[0], q.note), maphash.Bytes(q.seeds[1], q.note)}
+}
+
+// step makes one step. done: the world is empty.
+func (q *quiet) step() (done bool, err error) {
+	for i := range int(q.n) {
+		if q.messages[i].reply != none {
+			return false, q.read(&q.State, i)
+		}
+	}
+	if q.n > 0 {
+		return false, q.answer()
+	}
+	for o := range q.Clients {
+		own := &q.owners[o]
+		if own.phase == dead {
+			continue
+		}
+		if own.uses[spare] == unclean {
+			return false, q.cleanUp(&q.State, o)
+		}
+		if q.moves(o) {
+			return false, nil
+		}
+	}
+	return q.rest()
+}
+
+// answer has Redis execute the first message, and notes who was refused.
+func (q *quiet) answer() error {
+	msg := q.messages[0]
+	if q.mood == serving && msg.op == opAcquire && msg.role == change {
+		bit := uint8(1) << ownerOf(msg.from)
+		switch q.exec(q.redis, msg.command, q.listening(&q.State)).reply {
+		case recorded:
+			q.served |= bit
+		case no:
+			q.asked |= bit
+		}
+	}
+	return q.deliver(&q.State, 0)
+}
+
+// moves has an owner do what is next for it, and reports whether there was something.
+func (q *quiet) moves(o int) bool {
+	own, bit := &q.owners[o], uint8(1)<<o
+	switch own.phase {
+	case held:
+		if q.mood == serving {
+			q.served |= bit
+			q.asked = 0 // those who wait may be luckier now
+		}
+		own.excl, own.shared = 0, 0
+		return q.release(&q.State, o)
+	case waiting:
+		if q.mood == leaving {
+			q.leave(&q.State, o)
+			return true
+		}
+		return q.asked&bit == 0 && q.ask(&q.State, o)
+	case idle:
+		lease := q.Leases[0]
+		return q.mood == serving && q.served&bit == 0 && q.asked&bit == 0 && q.acquire(&q.State, o, lease, q.Kind == ReadWrite && o%2 == 1)
+	}
+	return false
+}
+
+// rest is for a world in which there is nothing to do: all have to wait, or it is at its end.
+func (q *quiet) rest() (done bool, err error) {
+	l := q.look(q.redis)
+	waits := false
+	for o := range q.Clients {
+		waits = waits || q.owners[o].phase == waiting || q.mood == serving && q.owners[o].phase == idle && q.served&(1<<o) == 0
+	}
+	switch {
+	case !waits && len(l.keys) == 0:
+		return true, nil
+	case !waits && len(l.lasting) == len(l.keys) && (q.mood == leaving || q.rounds > 0):
+		if q.crashed() && q.mood == leaving {
+			return true, nil // the next one to come removes it
+		}
+		return false, fmt.Errorf("keys without TTL are left: %q", l.lasting)
+	case !waits && len(l.lasting) == len(l.keys): // a last caller meets those who are dead
+		q.rounds++
+		q.served, q.asked = 0, 0
+		return false, nil
+	case q.mood == leaving && !q.crashed() && q.holders(l) > 0:
+		return false, errors.New("all have left, and Redis still has a hold")
+	case q.ticks == q.patience():
+		return false, fmt.Errorf("after %d ticks it is not free and empty", q.ticks)
+	}
+	q.ticks++
+	q.asked = 0
+	q.later(&q.State)
+	return false, nil
+}
+
+func (q *quiet) crashed() bool {
+	for o := range q.Clients {
+		if q.owners[o].phase == dead {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *quiet) holders(l *look) (n int) {
+	for _, present := range l.present {
+		if present {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,253 @@
+package worlds
+
+import (
+	"fmt"
+)
+
+// An Event is a step of a world.
+type Event struct {
+	what    string
+	owner   int8 // -1: none
+	client  int8 // -1: none
+	message message
+	shown   bool // the message is part of it
+	detail  string
+	names   *Model
+}
+
+func (e Event) String() string {
+	text := e.what
+	switch {
+	case e.owner >= 0:
+		text = e.names.ownerName(int(e.owner)) + " " + text
+	case e.client >= 0:
+		text = fmt.Sprintf("client %c %s", 'A'+rune(e.client), text)
+	}
+	if e.shown {
+		text += ": " + e.names.describeMessage(e.message)
+	}
+	if e.detail != "" {
+		text += " " + e.detail
+	}
+	return text
+}
+
+// stepper yields steps out of a state.
+type stepper struct {
+	*Model
+	from  State
+	yield func(Event, State, error)
+}
+
+// Steps yields every step out of s.
+func (m *Model) Steps(s State, yield func(Event, State, error)) {
+	st := &stepper{m, s, yield}
+	for i := range int(s.n) {
+		st.messageSteps(i)
+	}
+	for o := range m.Clients {
+		st.ownerSteps(o)
+	}
+	st.tick()
+	st.faults()
+}
+
+// do yields a step that f makes on a copy of the state; f reports whether it is possible.
+func (st *stepper) do(e Event, f func(s *State) (bool, error)) {
+	s := st.from
+	e.names = st.Model
+	ok, err := f(&s)
+	if err != nil {
+		st.yield(e, s, err)
+		return
+	}
+	if ok {
+		st.tidy(&s)
+		st.yield(e, s, nil)
+	}
+}
+
+func (st *stepper) by(o int, what string, f func(s *State) bool) {
+	st.do(Event{what: what, owner: int8(o), client: -1}, func(s *State) (bool, error) { return f(s), nil })
+}
+
+// messageSteps are what may happen to a message.
+func (st *stepper) messageSteps(i int) {
+	msg := st.from.messages[i]
+	about := func(what string) Event { return Event{what: what, owner: -1, client: -1, message: msg, shown: true} }
+	if msg.reply == none {
+		st.do(about("Redis executes"), func(s *State) (bool, error) { return true, st.deliver(s, i) })
+	}
+	if msg.role == stray {
+		st.do(about("a stray is lost"), func(s *State) (bool, error) { s.remove(i); return true, nil })
+		return
+	}
+	if msg.reply != none {
+		st.do(about("the reply arrives"), func(s *State) (bool, error) { return true, st.read(s, i) })
+	}
+	// A reply that is lost is the same as a command that is given up before Redis executes it.
+	if msg.reply != none || st.from.losses == 0 {
+		return
+	}
+	if msg.role == change {
+		st.do(about("sent again for lack of a reply"), func(s *State) (bool, error) {
+			s.losses--
+			s.abandon(i)
+			msg.age, msg.again = 0, true
+			return s.send(msg), nil
+		})
+	}
+	st.do(about("given up for lack of a reply"), func(s *State) (bool, error) {
+		s.losses--
+		s.abandon(i)
+		return st.unknown(s, msg, false), nil
+	})
+	if msg.op == opAcquire || msg.op == opPass {
+		st.do(about("given up for lack of a reply, and the waiter stays"), func(s *State) (bool, error) {
+			s.losses--
+			s.abandon(i)
+			return st.unknown(s, msg, true), nil
+		})
+	}
+}
+
+// ownerSteps are what an owner may do next.
+func (st *stepper) ownerSteps(o int) {
+	own := &st.from.owners[o]
+	if own.uses[spare] == unclean && own.phase != dead {
+		st.do(Event{what: "cleans up", owner: int8(o), client: -1, detail: st.wireName(wireOf(o, spare))}, func(s *State) (bool, error) { return true, st.cleanUp(s, o) })
+	}
+	switch own.phase {
+	case idle:
+		for _, lease := range st.Leases {
+			st.by(o, fmt.Sprintf("acquires for %d", lease), func(s *State) bool { return st.acquire(s, o, lease, false) })
+			if st.Kind == ReadWrite {
+				st.by(o, fmt.Sprintf("acquires the read side for %d", lease), func(s *State) bool { return st.acquire(s, o, lease, true) })
+			}
+		}
+	case waiting:
+		st.by(o, "asks again", func(s *State) bool { return st.ask(s, o) })
+		st.by(o, "leaves", func(s *State) bool { st.leave(s, o); return true })
+		if st.Kind == Fair && !own.deaf && st.from.deafs > 0 {
+			st.by(o, "loses its subscription", func(s *State) bool { s.deafs--; s.owners[o].deaf = true; return true })
+		}
+	case held:
+		st.heldSteps(o)
+	}
+}
+
+func (st *stepper) heldSteps(o int) {
+	own := st.from.owners[o]
+	if st.Renewal > 0 && !st.from.has(o, renewal) {
+		st.by(o, "renews", func(s *State) bool { return st.renew(s, o) })
+	}
+	if st.from.has(o, change) {
+		return
+	}
+	levels := own.excl + own.shared
+	if levels < st.Levels {
+		for _, lease := range st.Leases {
+			if own.sure[0] > 0 {
+				st.by(o, fmt.Sprintf("enters again for %d", lease), func(s *State) bool { return st.update(s, o, own.excl+1, own.shared, lease) })
+			}
+			if st.Kind == ReadWrite {
+				st.by(o, fmt.Sprintf("enters the read side again for %d", lease), func(s *State) bool { return st.update(s, o, own.excl, own.shared+1, lease) })
+			}
+		}
+	}
+	if st.Extend {
+		st.by(o, "extends", func(s *State) bool { return st.update(s, o, own.excl, own.shared, st.maxLease) })
+	}
+	if levels > 1 {
+		if own.excl > 0 {
+			st.by(o, "releases one level", func(s *State) bool { return st.lower(s, o, own.excl-1, own.shared, opUpdate) })
+		}
+		if own.shared > 0 {
+			st.by(o, "releases one level of the read side", func(s *State) bool { return st.lower(s, o, own.excl, own.shared-1, opUpdate) })
+		}
+		if st.Kind == Once {
+			st.by(o, "releases one level with a record", func(s *State) bool { return st.lower(s, o, own.excl-1, 0, opRecord) })
+		}
+		return
+	}
+	st.by(o, "releases", func(s *State) bool { return st.release(s, o) })
+	if st.Kind == Once {
+		st.by(o, "releases with a record", func(s *State) bool {
+			s.owners[o].phase = freeing
+			return s.send(message{command: command{op: opRecord, from: wireOf(o, 0)}})
+		})
+	}
+	if st.Pass && own.deepest == 0 {
+		for to := range st.Clients {
+			st.do(Event{what: "hands the lock over to", owner: int8(o), client: -1, detail: st.ownerName(to)}, func(s *State) (bool, error) { return st.pass(s, o, to), nil })
+		}
+	}
+}
+
+// tick is time that passes.
+func (st *stepper) tick() {
+	if st.busy(&st.from) {
+		return
+	}
+	st.do(Event{what: "a tick passes", owner: -1, client: -1}, func(s *State) (bool, error) {
+		st.later(s)
+		return true, nil
+	})
+}
+
+// busy reports whether a client does something before the next tick: cleans up what no stray can bring
+// back, or, waiting for a fair lock, asks, since its place in the queue depends on that. Nor does it wait
+// for a reply for longer than any lease.
+func (m *Model) busy(s *State) bool {
+	for o := range m.Clients {
+		own := &s.owners[o]
+		if own.phase == dead {
+			continue
+		}
+		if own.phase == waiting && own.known && own.silent > 0 {
+			return true
+		}
+		if own.uses[spare] == unclean && !s.strays(wireOf(o, spare)) {
+			return true
+		}
+	}
+	for _, msg := range s.messages[:s.n] {
+		asks := msg.op == opAcquire && s.owners[ownerOf(msg.from)].known
+		passes := msg.op == opPass && m.Kind == Fair
+		if msg.role == change && msg.reply == none && (asks || passes) || msg.role != stray && msg.age == m.maxLease {
+			return true
+		}
+	}
+	return false
+}
+
+// later is a world a tick later: TTLs, leases and what was sent are older.
+func (m *Model) later(s *State) {
+	s.redis = m.tickRedis(s.redis)
+	for i := range s.messages[:s.n] {
+		msg := &s.messages[i]
+		if msg.role != stray {
+			msg.age = min(msg.age+1, m.maxLease)
+		}
+		if msg.notAfter != never && msg.notAfter > -1 {
+			msg.notAfter--
+		}
+	}
+	for o := range m.Clients {
+		own := &s.owners[o]
+		if own.phase == waiting && own.known {
+			own.silent = 1
+		}
+		if own.left == 0 {
+			continue
+		}
+		if own.leftShared > 0 {
+			if own.leftShared--; own.leftShared == 0 && own.shared > 0 && own.excl > 0 { // the leases of the read side are over
+				own.shared, own.sure[1], own.unsure = 0, 0, true
+			}
+		}
+		if own.left--; own.left == 0 && own.phase == held {
+			m.lose(s, o)
+		}
+	}
+}

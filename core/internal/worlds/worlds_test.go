@@ -1,0 +1,154 @@
+package worlds
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/reqlock/reqlock/internal/explore"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	full   = flag.Bool("full", false, "explore the larger worlds of make explore")
+	replay = flag.String("replay", "", "print the states on a path through the world that -run selects")
+)
+
+// raceDetector is true where the race detector makes a search, which has one goroutine, take ten times
+// as long.
+var raceDetector bool
+
+// hugeToken is beyond the numbers that Lua has exactly.
+const hugeToken = 1<<53 + 1000
+
+// worlds are what TestWorlds explores: small ones, all states of which take some seconds together, and
+// with -full larger ones.
+var worlds = []struct {
+	name        string
+	small, full World
+}{
+	{
+		"plain/handover",
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 2, Forces: 1},
+	}, {
+		"plain/reentry",
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Extend: true, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 3}, Levels: 3, Extend: true, Losses: 2},
+	}, {
+		"plain/renewal",
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Pass: true, Losses: 1},
+	}, {
+		"plain/faults",
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Evictions: 1, Forces: 1, Crashes: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1, Evictions: 1, Forces: 1, Crashes: 1},
+	}, {
+		"fenced/handover",
+		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
+		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 2, Evictions: 1},
+	}, {
+		"fenced/huge-tokens",
+		World{Kind: Fenced, Token: hugeToken, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1, Forces: 1},
+		World{Kind: Fenced, Token: hugeToken, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 2, Pass: true, Losses: 1, Forces: 1},
+	}, {
+		"fair/queue",
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true},
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Losses: 1},
+	}, {
+		"fair/losses",
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1},
+		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 2},
+	}, {
+		"fair/held-for-long",
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2},
+		World{Kind: Fair, Budget: 4, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Pass: true},
+	}, {
+		"fair/faults",
+		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Evictions: 1, Forces: 1, Crashes: 1, Deaf: 1},
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Crashes: 1},
+	}, {
+		"readwrite/levels",
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1},
+	}, {
+		"readwrite/three",
+		World{Kind: ReadWrite, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true},
+		World{Kind: ReadWrite, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
+	}, {
+		"readwrite/renewal",
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Evictions: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 0}, Leases: []uint8{2}, Levels: 2, Renewal: 2, Evictions: 1},
+	}, {
+		"readwrite/faults",
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Evictions: 1, Forces: 1, Crashes: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Evictions: 1, Forces: 1, Crashes: 1},
+	}, {
+		"once/records",
+		World{Kind: Once, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 1},
+		World{Kind: Once, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 1},
+	}, {
+		"once/markers",
+		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1, Crashes: 1},
+		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1, Crashes: 1, Evictions: 1},
+	},
+}
+
+func TestWorlds(t *testing.T) {
+	t.Parallel()
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			world, limit, flags := w.small, 0, ""
+			if *full {
+				world, flags = w.full, " -full"
+			} else if raceDetector || testing.Short() {
+				limit = 2000
+			}
+			m := New(world)
+			defer m.Close()
+			if *replay != "" {
+				showReplay(t, m, *replay)
+				return
+			}
+			r := explore.Run(m, limit)
+			if v := r.Violation; v != nil {
+				t.Fatalf("%s\nafter %s\nto see this again: go test ./core/internal/worlds -run 'TestWorlds/%s$'%s -replay %s", v, r, w.name, flags, v.Path)
+			}
+			if *full {
+				fmt.Printf("%-20s %s\n", w.name, r)
+			}
+			t.Log(r)
+		})
+	}
+}
+
+func showReplay(t *testing.T, m *Model, path string) {
+	t.Helper()
+	p, err := explore.ParsePath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, broken := explore.Replay(m, p)
+	t.Log("\n" + trace)
+	if broken != nil {
+		t.Error(broken)
+	}
+}
+
+// A world in which nothing may go wrong does not exercise what the tests are about.
+func TestWorlds_AllKinds(t *testing.T) {
+	t.Parallel()
+	var kinds []Kind
+	for _, w := range worlds {
+		kinds = append(kinds, w.small.Kind)
+	}
+	for _, k := range []Kind{Plain, Fenced, Fair, ReadWrite, Once} {
+		if !slices.Contains(kinds, k) {
+			t.Errorf("no world has a %s lock", k)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package histories
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// A Violation is a name whose history breaks a promise.
+type Violation struct {
+	Name   string
+	Reason string
+	// Picture shows the history, as a page for a browser, if no order explains it. It has the
+	// longest explained part.
+	Picture func(path string) error
+}
+
+func (v Violation) String() string { return v.Name + ": " + v.Reason }
+
+// A Tally counts what was checked.
+type Tally struct {
+	Grants, Refusals, Records map[string]int // by kind
+	Unchecked                 int            // refusals for which an unclaimed lock may be the reason
+	Operations                int            // that porcupine has ordered
+}
+
+// patience bounds the search for an order. It is exponential at worst, and takes milliseconds if
+// there is one.
+const patience = time.Minute
+
+// Check returns the violations of a history, and counts what it has checked.
+func Check(h *History) (violations []Violation, tally Tally) {
+	tally = Tally{Grants: map[string]int{}, Refusals: map[string]int{}, Records: map[string]int{}}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	room := make(chan struct{}, 2)
+	for _, s := range h.stories() {
+		violations = append(violations, s.outlives()...)
+		for _, part := range s.parts() {
+			ops := part.operations(&tally)
+			tally.Operations += len(ops)
+			all.Go(func() {
+				room <- struct{}{}
+				defer func() { <-room }()
+				if v, ok := check(s.name, ops); !ok {
+					mu.Lock()
+					defer mu.Unlock()
+					violations = append(violations, v)
+				}
+			})
+		}
+	}
+	all.Wait()
+	return violations, tally
+}
+
+func check(name string, ops []porcupine.Operation) (Violation, bool) {
+	result, info := porcupine.CheckOperationsVerbose(model, ops, patience)
+	switch result {
+	case porcupine.Ok:
+		return Violation{}, true
+	case porcupine.Unknown:
+		return Violation{Name: name, Reason: fmt.Sprintf("no order of %d calls found within %v", len(ops), patience)}, false
+	}
+	longest := 0
+	for _, partial := range info.PartialLinearizations() {
+		for _, order := range partial {
+			longest = max(longest, len(order))
+		}
+	}
+	return Violation{
+		Name:    name,
+		Reason:  fmt.Sprintf("no order explains the results of %d calls, the best one %d of them", len(ops), longest),
+		Picture: func(path string) error { return porcupine.VisualizePath(model, info, path) },
+	}, false
+}
+
+// outlives returns the holds that their owners believed in for too long after all data was lost.
+func (s *story) outlives() (violations []Violation) {
+	for _, f := range s.history.Faults {
+		if f.Loss != All {
+			continue
+		}
+		for _, d := range s.holds {
+			bound := s.history.Watchdog
+			if d.grant.Lease > 0 {
+				bound = d.grant.Lease
+			}
+			if over := d.valid() - f.End - int64(bound); d.grant.End < f.Begin && over > 0 {
+				violations = append(violations, Violation{Name: s.name, Reason: fmt.Sprintf(
+					"the lease of hold %s is valid %v after all data was lost (%s), which is %v more than it may be", d.grant.Hold, time.Duration(d.valid()-f.End), f.What, time.Duration(over))})
+			}
+		}
+	}
+	return violations
+}
+
+// parts cuts a story at the faults that lose an unknown part of the data. What is done during one of
+// them belongs to no part.
+func (s *story) parts() (parts []*part) {
+	cuts := []Fault{{End: math.MinInt64}}
+	for _, f := range s.history.Faults {
+		if f.Loss == LastSome {
+			cuts = append(cuts, f)
+		}
+	}
+	slices.SortFunc(cuts, func(a, b Fault) int { return int(a.Begin>>1 - b.Begin>>1) })
+	for i, f := range cuts {
+		p := &part{story: s, from: f.End, to: math.MaxInt64}
+		if i+1 < len(cuts) {
+			p.to = cuts[i+1].Begin
+		}
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// A part of a story is what was called after a moment and has returned before another.
+type part struct {
+	*story
+	from, to int64
+}
+
+// has reports whether a call belongs to the part.
+func (p *part) has(begin, end int64) bool { return begin > p.from && end < p.to }
+
+// operations returns what porcupine puts in order.
+func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
+	shadows := p.shadows()
+	add := func(process int, s step, begin, end int64) {
+		ops = append(ops, porcupine.Operation{ClientId: process, Input: s, Call: begin, Return: end})
+	}
+	for _, f := range p.history.Faults {
+		if f.Loss == All && p.has(f.Begin, f.End) {
+			add(0, step{what: wipe}, f.Begin, f.End)
+		}
+	}
+	for text, seen := range p.survivors() {
+		add(0, step{what: survive, record: text}, p.from, seen)
+	}
+	for _, d := range p.holds {
+		g := d.grant
+		if !p.has(g.Begin, g.End) {
+			// It may have survived, or come from the old master.
+			end := p.from
+			if d.release != nil {
+				end = d.release.End
+			}
+			shadows = append(shadows, span{g.Begin, p.history.settled(end, end) + int64(g.Lease) + int64(p.history.Hidden)})
+			continue
+		}
+		tally.Grants[g.Kind]++
+		l := level{hold: g.Hold, owner: g.Owner, shared: g.Kind == "read"}
+		if !d.confirmed() && d.levels.valid == 0 && d.levels.n == 1 {
+			add(g.Process, step{what: flash, level: l, token: g.Token}, g.Begin, g.End)
+			continue
+		}
+		add(g.Process, step{what: grant, level: l, token: g.Token}, g.Begin, g.End)
+		p.end(d, l, add)
+	}
+	for _, c := range p.others {
+		if !p.has(c.Begin, c.End) {
+			continue
+		}
+		switch c.Result {
+		case Found:
+			tally.Records[c.Kind]++
+			add(c.Process, step{what: find, record: c.Record}, c.Begin, c.End)
+		case Refused:
+			if p.mayBeInTheWay(c, shadows) {
+				tally.Unchecked++
+				continue
+			}
+			tally.Refusals[c.Kind]++
+			add(c.Process, step{what: refuse, level: level{hold: c.Hold, owner: c.Owner, shared: c.Kind == "read"}}, c.Begin, c.End)
+		}
+	}
+	return ops
+}
+
+// survivors returns the records that were found in the part and left before it, with the time at which
+// each was found first. The fault before the part did not lose them.
+func (p *part) survivors() map[string]int64 {
+	found := make(map[string]int64)
+	for _, c := range p.others {
+		if c.Result == Found && p.from > math.MinInt64 && p.has(c.Begin, c.End) {
+			if seen, again := found[c.Record]; !again || c.End < seen {
+				found[c.Record] = c.End
+			}
+		}
+	}
+	for _, d := range p.holds {
+		if d.release != nil && p.has(d.grant.Begin, d.grant.End) {
+			delete(found, d.release.Record)
+		}
+	}
+	return found
+}
+
+// mayBeInTheWay reports whether something other than a holder may be the reason of a refusal: a lock
+// that no process claims, another caller of the process that was first, one that has come to a fair
+// lock before, or one that got some of the votes of a RedLock.
+func (p *part) mayBeInTheWay(refused Call, shadows []span) bool {
+	if refused.Kind == "fair" || refused.Kind == "red" {
+		return true
+	}
+	now := span{refused.Begin, refused.End}
+	first := func(c Call) bool {
+		return c.Process == refused.Process && c.Hold != refused.Hold && (c.End == 0 || now.overlaps(c.Begin, c.End))
+	}
+	return slices.ContainsFunc(shadows, func(s span) bool { return s.overlaps(now.from, now.to) }) ||
+		slices.ContainsFunc(p.others, first) ||
+		slices.ContainsFunc(p.holds, func(d hold) bool { return first(d.grant) })
+}
+
+// end adds the end of a hold.
+func (p *part) end(d hold, l level, add func(process int, s step, begin, end int64)) {
+	r := d.release
+	switch {
+	case d.confirmed() && p.has(r.Begin, r.End):
+		add(r.Process, step{what: leave, level: l, record: r.Record}, r.Begin, r.End)
+	case d.confirmed() || d.levels.valid >= p.to: // its end does not matter to this part
+	default:
+		from, to := d.levels.valid, d.levels.valid
+		if d.levels.n > 1 {
+			from, to = max(from, d.grant.Begin), max(to, d.levels.grant)
+		}
+		add(d.grant.Process, step{what: gone, level: l}, from, to)
+		if r == nil || r.Record == "" {
+			return
+		}
+		// Redis may have got the record. Callers who found it tell.
+		seen := int64(math.MaxInt64)
+		for _, c := range p.others {
+			if c.Result == Found && c.Record == r.Record {
+				seen = min(seen, c.End)
+			}
+		}
+		if seen < p.to {
+			add(r.Process, step{what: record, record: r.Record}, r.Begin, seen)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package histories
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A history with a defect is rejected, and the same one without it is not.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	ms := int64(time.Millisecond)
+	call := func(what What, hold string, begin, end int64, change func(*Call)) Call {
+		process := int(hold[0])
+		c := Call{Process: process, Name: "a", Kind: "lock", Hold: hold, Owner: hold, What: what, Begin: begin * ms, End: end * ms}
+		if what == Acquire {
+			c.Result = Granted
+		} else {
+			c.Result, c.Valid = Released, begin*ms
+		}
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	result := func(r Result) func(*Call) { return func(c *Call) { c.Result = r } }
+	token := func(n uint64) func(*Call) { return func(c *Call) { c.Kind, c.Token = "fenced", n } }
+	reads := func(c *Call) { c.Kind = "read" }
+	lost := func(valid int64) func(*Call) { return func(c *Call) { c.Result, c.Valid = Lost, valid*ms } }
+	of := func(owner string) func(*Call) { return func(c *Call) { c.Owner = owner } }
+	leaves := func(record string) func(*Call) { return func(c *Call) { c.Record = record } }
+	finds := func(record string) func(*Call) { return func(c *Call) { c.Result, c.Record = Found, record } }
+	fault := func(loss Loss, begin, end int64) Fault {
+		return Fault{What: "a fault", Loss: loss, Begin: begin * ms, End: end * ms}
+	}
+
+	for name, test := range map[string]struct {
+		calls  []Call
+		faults []Fault
+		says   string // "": the history is right
+	}{
+		"one after another": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, nil), call(Acquire, "b", 5, 6, nil), call(Release, "b", 7, 8, nil)}},
+		"a waiter is granted while the holder releases": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 1, 7, nil), call(Release, "a", 6, 8, nil), call(Release, "b", 9, 10, nil)}},
+		"two holders": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, nil), call(Release, "a", 5, 6, nil), call(Release, "b", 7, 8, nil)}},
+		"two readers": {calls: []Call{
+			call(Acquire, "a", 1, 2, reads), call(Acquire, "b", 3, 4, reads), call(Release, "a", 5, 6, reads), call(Release, "b", 7, 8, reads)}},
+		"a reader and a writer": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, reads), call(Acquire, "b", 3, 4, nil), call(Release, "a", 5, 6, reads), call(Release, "b", 7, 8, nil)}},
+		"one owner twice": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, of("a")), call(Release, "a", 7, 8, nil)}},
+		"a grant between two levels": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, of("a")),
+			call(Acquire, "c", 7, 8, nil), call(Release, "a", 9, 10, nil), call(Release, "c", 11, 12, nil)}},
+		"a lease that was lost before the next grant": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 6, 7, nil), call(Release, "a", 9, 9, lost(5)), call(Release, "b", 10, 11, nil)}},
+		"a lease that was valid after the next grant": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 6, 7, nil), call(Release, "a", 9, 9, lost(8)), call(Release, "b", 10, 11, nil)}},
+		"a lease that was lost at once": {calls: []Call{
+			call(Acquire, "a", 1, 5, nil), call(Acquire, "b", 4, 7, nil), call(Release, "a", 9, 9, lost(0)), call(Release, "b", 10, 11, nil)}},
+		"a holder that was killed": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 6, 7, nil), call(Release, "b", 10, 11, nil)}},
+		"a release that succeeds twice": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, lost(0)), call(Release, "a", 7, 8, nil),
+			call(Acquire, "c", 4, 4, nil), call(Release, "c", 4, 5, nil)}},
+		"a token twice": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, token(4)), call(Release, "a", 3, 4, token(4)), call(Acquire, "b", 5, 6, token(4)), call(Release, "b", 7, 8, token(4))}},
+		"tokens that rise": {calls: []Call{
+			call(Acquire, "a", 1, 2, token(4)), call(Release, "a", 3, 4, token(4)), call(Acquire, "b", 5, 6, token(9)), call(Release, "b", 7, 8, token(9))}},
+		"another token of one hold": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, token(4)), call(Acquire, "b", 3, 4, func(c *Call) { token(5)(c); c.Owner = "a" }),
+			call(Release, "b", 5, 6, nil), call(Release, "a", 7, 8, nil)}},
+		"refused by a holder": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, result(Refused)), call(Release, "a", 5, 6, nil)}},
+		"refused by nothing": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, nil), call(Acquire, "b", 5, 6, result(Refused))}},
+		"refused while a lost lock may be there": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, lost(2)), call(Acquire, "b", 5, 6, result(Refused))}},
+		"refused after a command whose outcome is unknown": {calls: []Call{
+			call(Acquire, "a", 1, 2, result(Failed)), call(Acquire, "b", 50, 60, result(Refused))}},
+		"refused long after a command whose outcome is unknown": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, result(Failed)), call(Acquire, "b", 500, 600, result(Refused))}},
+		"refused after a process was killed while it asked": {faults: []Fault{fault(Nothing, 20, 30)}, calls: []Call{
+			call(Began, "a", 1, 0, nil), call(Acquire, "b", 120, 121, result(Refused))}},
+		"a record": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 5, 6, finds("r"))}},
+		"a grant in spite of a record": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 5, 6, nil), call(Release, "b", 7, 8, nil)}},
+		"another record": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 5, 6, finds("s"))}},
+		"a record that was written late": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, func(c *Call) { c.Result, c.Record = Failed, "r" }), call(Acquire, "b", 9, 10, finds("r"))}},
+		"all data is lost while the lock is held": {faults: []Fault{fault(All, 3, 4)}, calls: []Call{
+			call(Acquire, "a", 1, 2, token(7)), call(Acquire, "b", 5, 6, token(1)), call(Release, "b", 7, 8, token(1)), call(Release, "a", 9, 9, lost(8))}},
+		"two holders after all data is lost": {says: "no order", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
+			call(Acquire, "a", 5, 6, nil), call(Acquire, "b", 7, 8, nil), call(Release, "a", 9, 10, nil), call(Release, "b", 9, 10, nil)}},
+		"a release that succeeds after all data is lost": {says: "no order", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 5, 6, nil)}},
+		"a lease outlives the data for too long": {says: "more than it may be", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 70, 70, lost(60))}},
+		"a record survives a failover that loses data": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 21, 22, finds("r")), call(Acquire, "c", 23, 24, finds("r"))}},
+		"two records survive a failover": {says: "no order", faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 21, 22, finds("r")), call(Acquire, "c", 23, 24, finds("s"))}},
+		"a grant in spite of a record that survived": {says: "no order", faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 21, 22, finds("r")),
+			call(Acquire, "c", 23, 24, nil), call(Release, "c", 25, 26, nil)}},
+		"two holders across a failover that loses data": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 21, 22, nil), call(Release, "a", 23, 24, nil), call(Release, "b", 25, 26, nil)}},
+		"two holders after a failover that loses data": {says: "no order", faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 21, 22, nil), call(Acquire, "b", 23, 24, nil), call(Release, "a", 25, 26, nil), call(Release, "b", 27, 28, nil)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &History{Calls: test.calls, Faults: test.faults, Watchdog: 50 * time.Millisecond, Hidden: 100 * time.Millisecond}
+			violations, _ := Check(h)
+			var text []string
+			for _, v := range violations {
+				text = append(text, v.String())
+			}
+			all := strings.Join(text, "\n")
+			if test.says == "" && all != "" || !strings.Contains(all, test.says) {
+				t.Errorf("violations: %q, want %q", all, test.says)
+			}
+		})
+	}
+}

@@ -1,0 +1,196 @@
+package histories
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// A Call is what a process called and what it got. Times are nanoseconds on the monotonic clock of
+// the machine.
+type Call struct {
+	Process int
+	Name    string // of the lock
+	Kind    string // "lock", "fair", "fenced", "read", "write", "once" or "red"
+	Hold    string // names one grant and its end
+	Owner   string // the grants of one owner re-enter
+	What    What
+	Begin   int64
+	End     int64
+	Result  Result        `json:",omitempty"`
+	Token   uint64        `json:",omitempty"`
+	Record  string        `json:",omitempty"` // found, or left by the release
+	Lease   time.Duration `json:",omitempty"` // LeaseTime; 0: the watchdog's
+	Valid   int64         `json:",omitempty"` // of Release: when the lease was last seen to be held; 0: never
+	Err     string        `json:",omitempty"`
+}
+
+// What says what was called.
+type What string
+
+const (
+	Began   What = "began" // an Acquire, before its result is known; it has no End
+	Acquire What = "acquire"
+	Release What = "release"
+)
+
+// Result says how a call ended.
+type Result string
+
+const (
+	Granted  Result = "granted"
+	Refused  Result = "refused"
+	Found    Result = "found" // a record
+	Failed   Result = "failed"
+	Released Result = "released"
+	Lost     Result = "lost"
+)
+
+// A Fault is something that a test did to Redis or to a process.
+type Fault struct {
+	What       string
+	Begin, End int64
+	Loss       Loss
+}
+
+// Loss says what data a fault takes from Redis.
+type Loss string
+
+const (
+	Nothing  Loss = ""
+	All      Loss = "all"       // at one moment
+	LastSome Loss = "last some" // of the last writes, over the whole time
+)
+
+// A History is what processes did to the names of one topology.
+type History struct {
+	Calls    []Call
+	Faults   []Fault
+	Watchdog time.Duration // WatchdogTimeout
+	// Hidden is how long after its grant, or after a fault, a lock that no process claims may still
+	// be in the way.
+	Hidden time.Duration
+}
+
+// A hold is a grant and its end. release is nil if its process was killed.
+type hold struct {
+	grant   Call
+	release *Call
+	levels  *levels
+}
+
+// levels are the holds of one owner. A level that ends without a confirmed release ends with all
+// others: after the last moment at which any of them was valid, and at the latest when the last one
+// was granted.
+type levels struct {
+	n            int
+	valid, grant int64
+}
+
+// valid is the last moment at which the owner knew that it held the lock; 0: never.
+func (h hold) valid() int64 {
+	if h.release == nil {
+		return 0
+	}
+	return h.release.Valid
+}
+
+// confirmed reports whether Redis has confirmed the release.
+func (h hold) confirmed() bool { return h.release != nil && h.release.Result == Released }
+
+// A span is a time from one moment to another.
+type span struct{ from, to int64 }
+
+func (s span) overlaps(from, to int64) bool { return s.from <= to && from <= s.to }
+
+// A story is the history of one name.
+type story struct {
+	history *History
+	name    string
+	holds   []hold
+	others  []Call // acquires that were not granted; an End of 0: never returned
+}
+
+// stories sorts a history by name.
+func (h *History) stories() []*story {
+	byName := make(map[string]*story)
+	began := make(map[string]Call)
+	grants := make(map[string]int) // by hold, the place in holds
+	owners := make(map[string]*levels)
+	var all []*story
+	of := func(name string) *story {
+		if byName[name] == nil {
+			byName[name] = &story{history: h, name: name}
+			all = append(all, byName[name])
+		}
+		return byName[name]
+	}
+	for _, c := range h.Calls {
+		s := of(c.Name)
+		switch {
+		case c.What == Began:
+			began[c.Hold] = c
+		case c.What == Acquire && c.Result == Granted:
+			delete(began, c.Hold)
+			if owners[c.Owner] == nil {
+				owners[c.Owner] = &levels{}
+			}
+			l := owners[c.Owner]
+			l.n, l.grant = l.n+1, max(l.grant, c.End)
+			grants[c.Hold] = len(s.holds)
+			s.holds = append(s.holds, hold{grant: c, levels: l})
+		case c.What == Acquire:
+			delete(began, c.Hold)
+			s.others = append(s.others, c)
+		case c.What == Release:
+			d := &s.holds[grants[c.Hold]]
+			d.release, d.levels.valid = &c, max(d.levels.valid, c.Valid)
+		}
+	}
+	for _, c := range began { // its process was killed
+		c.What, c.Result = Acquire, Failed
+		of(c.Name).others = append(of(c.Name).others, c)
+	}
+	slices.SortFunc(all, func(a, b *story) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+// settled returns when the faults are over that overlap a time.
+func (h *History) settled(from, to int64) int64 {
+	end := to
+	for _, f := range h.Faults {
+		if (span{f.Begin, f.End}).overlaps(from, to) {
+			end = max(end, f.End)
+		}
+	}
+	return end
+}
+
+// shadows returns the times in which a lock that no process claims may be in the way.
+func (s *story) shadows() (all []span) {
+	h := s.history
+	last := int64(0)
+	for _, f := range h.Faults {
+		last = max(last, f.End)
+		all = append(all, span{f.Begin, f.End + int64(h.Hidden)})
+	}
+	for _, c := range s.others {
+		if c.Result == Failed {
+			end := c.End
+			if end == 0 {
+				end = last // the kill, at the latest
+			}
+			all = append(all, span{c.Begin, h.settled(c.Begin, end) + int64(c.Lease) + int64(h.Hidden)})
+		}
+	}
+	for _, d := range s.holds {
+		if !d.confirmed() {
+			from, to := d.grant.Begin, last
+			if d.release != nil {
+				from, to = max(from, d.release.Valid), d.release.End
+			}
+			all = append(all, span{from, h.settled(from, to) + int64(d.grant.Lease) + int64(h.Hidden)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,126 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core"
+)
+
+// A Site says where the servers of a topology are, and how its processes use them. A process gets
+// it as JSON.
+type Site struct {
+	Topology  string   // "single", "sentinel", "cluster" or "red"
+	Addrs     []string // of servers; of sentinels
+	Acks      int      // ReplicaAcks
+	Names     []Name
+	Process   int
+	Seed      uint64
+	Callers   int  // at a time
+	Unrecords bool // no record is left: the topology may lose it
+}
+
+// A Name is that of one lock.
+type Name struct{ Kind, Name string }
+
+// The times of all clients. Leases are short, so that many end in a round, but longer than a busy
+// machine pauses.
+const (
+	watchdog       = 2 * time.Second
+	commandTimeout = time.Second
+	pollInterval   = 500 * time.Millisecond
+	longestLease   = 1500 * time.Millisecond
+	longestWait    = 2 * time.Second
+	// hidden is how long an unclaimed lock may stay: a lease of the watchdog, after a command that
+	// may have arrived so late, and some time for a busy machine.
+	hidden = watchdog + 2*commandTimeout + 2*time.Second
+	// longestBlock is how long a name may stay blocked when all processes have ended. A fair lock
+	// whose waiters have died waits for each of them in turn.
+	longestBlock = 90 * time.Second
+)
+
+// clients are the lock clients of a process: one, or one for each server of a RedLock.
+type clients struct {
+	locks []*core.Client
+	rdbs  []redis.UniversalClient
+}
+
+func (s Site) open(log *slog.Logger) (*clients, error) {
+	const read = 1500 * time.Millisecond
+	c := &clients{}
+	switch s.Topology {
+	case "single", "red":
+		for _, addr := range s.Addrs {
+			c.rdbs = append(c.rdbs, redis.NewClient(&redis.Options{Addr: addr, DialTimeout: read, ReadTimeout: read, PoolSize: 20}))
+		}
+	case "sentinel":
+		c.rdbs = append(c.rdbs, redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: "redistest", SentinelAddrs: s.Addrs, DialTimeout: read, ReadTimeout: read, PoolSize: 20}))
+	case "cluster":
+		c.rdbs = append(c.rdbs, redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs, DialTimeout: read, ReadTimeout: read, PoolSize: 20}))
+	default:
+		return nil, errors.New("histories: unknown topology " + s.Topology)
+	}
+	for _, rdb := range c.rdbs {
+		locks, err := core.New(rdb, core.Options{
+			WatchdogTimeout: watchdog, CommandTimeout: commandTimeout, PollInterval: pollInterval,
+			ReplicaAcks: s.Acks, ReplicaTimeout: 500 * time.Millisecond, Logger: log,
+			FairWaitTimeout: 5 * time.Second,
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.locks = append(c.locks, locks)
+	}
+	return c, nil
+}
+
+func (c *clients) close(ctx context.Context) (err error) {
+	for _, locks := range c.locks {
+		err = errors.Join(err, locks.Close(ctx))
+	}
+	for _, rdb := range c.rdbs {
+		err = errors.Join(err, rdb.Close())
+	}
+	return err
+}
+
+// stats adds up what the clients have to do.
+func (c *clients) idle() bool {
+	for _, locks := range c.locks {
+		if locks.Stats() != (core.Stats{}) {
+			return false
+		}
+	}
+	return true
+}
+
+// locker returns a lock other than a Once.
+func (c *clients) locker(n Name) core.Locker {
+	locks := c.locks[0]
+	switch n.Kind {
+	case "lock":
+		return locks.Lock(n.Name)
+	case "fair":
+		return locks.FairLock(n.Name)
+	case "fenced":
+		return locks.FencedLock(n.Name)
+	case "read":
+		return locks.ReadWriteLock(n.Name).Read()
+	case "write":
+		return locks.ReadWriteLock(n.Name).Write()
+	case "red":
+		var members []core.Locker
+		for _, locks := range c.locks {
+			members = append(members, locks.Lock(n.Name))
+		}
+		return core.RedLock(members...)
+	}
+	panic("histories: unknown kind " + n.Kind)
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

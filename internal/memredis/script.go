@@ -1,0 +1,214 @@
+package memredis
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// A Runner runs Lua scripts on databases. It compiles each script once. It is not safe for
+// concurrent use.
+type Runner struct {
+	state   *lua.LState
+	scripts map[string]*lua.LFunction
+	db      *DB
+	args    []string
+}
+
+// NewRunner returns a Runner. The caller closes it.
+func NewRunner() *Runner {
+	r := &Runner{
+		state:   lua.NewState(lua.Options{SkipOpenLibs: true}),
+		scripts: make(map[string]*lua.LFunction),
+	}
+	l := r.state
+	for _, lib := range []struct {
+		name string
+		open lua.LGFunction
+	}{
+		{lua.BaseLibName, lua.OpenBase},
+		{lua.TabLibName, lua.OpenTable},
+		{lua.StringLibName, lua.OpenString},
+		{lua.MathLibName, lua.OpenMath},
+	} {
+		l.Push(l.NewFunction(lib.open))
+		l.Push(lua.LString(lib.name))
+		l.Call(1, 0)
+	}
+	redis := l.NewTable()
+	redis.RawSetString("call", l.NewFunction(func(l *lua.LState) int { return r.call(l, true) }))
+	redis.RawSetString("pcall", l.NewFunction(func(l *lua.LState) int { return r.call(l, false) }))
+	redis.RawSetString("error_reply", l.NewFunction(errorReply))
+	l.G.Global.RawSetString("redis", redis)
+
+	// Like Redis, refuse globals that do not exist.
+	refuse := l.NewTable()
+	refuse.RawSetString("__index", l.NewFunction(func(l *lua.LState) int {
+		l.RaiseError("Script attempted to access nonexistent global variable '%s'", l.Get(2).String())
+		return 0
+	}))
+	refuse.RawSetString("__newindex", l.NewFunction(func(l *lua.LState) int {
+		l.RaiseError("Attempt to modify a readonly table: global '%s'", l.Get(2).String())
+		return 0
+	}))
+	l.G.Global.Metatable = refuse
+	return r
+}
+
+// Close frees the interpreter.
+func (r *Runner) Close() { r.state.Close() }
+
+// Eval runs a script on a database. Replies are those of go-redis: an int64, a string, nil or a []any
+// of these, and the error is an Error.
+func (r *Runner) Eval(db *DB, script string, keys, args []string) (any, error) {
+	f, err := r.compile(script)
+	if err != nil {
+		return nil, err
+	}
+	l := r.state
+	r.db = db
+	defer func() { r.db = nil }()
+	l.G.Global.RawSetString("KEYS", table(l, keys))
+	l.G.Global.RawSetString("ARGV", table(l, args))
+	l.Push(f)
+	if err := l.PCall(0, 1, nil); err != nil {
+		return nil, scriptError(err)
+	}
+	reply := toGo(l.Get(-1))
+	l.Pop(1)
+	if e, ok := reply.(Error); ok {
+		return nil, e
+	}
+	return reply, nil
+}
+
+func (r *Runner) compile(script string) (*lua.LFunction, error) {
+	if f := r.scripts[script]; f != nil {
+		return f, nil
+	}
+	chunk, err := parse.Parse(strings.NewReader(script), "user_script")
+	if err != nil {
+		return nil, Error("ERR Error compiling script: " + err.Error())
+	}
+	proto, err := lua.Compile(chunk, "user_script")
+	if err != nil {
+		return nil, Error("ERR Error compiling script: " + err.Error())
+	}
+	f := r.state.NewFunctionFromProto(proto)
+	r.scripts[script] = f
+	return f, nil
+}
+
+// scriptError is the error reply to a script that raised something.
+func scriptError(err error) Error {
+	api, ok := err.(*lua.ApiError)
+	if !ok {
+		return Error("ERR " + err.Error())
+	}
+	if t, ok := api.Object.(*lua.LTable); ok {
+		if text, ok := t.RawGetString("err").(lua.LString); ok {
+			return Error(text)
+		}
+	}
+	return Error("ERR " + api.Object.String())
+}
+
+func table(l *lua.LState, items []string) *lua.LTable {
+	t := l.CreateTable(len(items), 0)
+	for i, item := range items {
+		t.RawSetInt(i+1, lua.LString(item))
+	}
+	return t
+}
+
+// call is redis.call, and with raise false redis.pcall.
+func (r *Runner) call(l *lua.LState, raise bool) int {
+	r.args = r.args[:0]
+	for i := 1; i <= l.GetTop(); i++ {
+		switch a := l.Get(i).(type) {
+		case lua.LString:
+			r.args = append(r.args, string(a))
+		case lua.LNumber:
+			r.args = append(r.args, formatFloat(float64(a)))
+		default:
+			l.RaiseError("Lua redis lib command arguments must be strings or integers")
+		}
+	}
+	if len(r.args) == 0 {
+		l.RaiseError("Please specify at least one argument for this redis lib call")
+	}
+	reply := r.db.Do(r.args...)
+	if _, failed := reply.(Error); failed && raise {
+		l.Error(toLua(l, reply), 0)
+	}
+	l.Push(toLua(l, reply))
+	return 1
+}
+
+func errorReply(l *lua.LState) int {
+	text := l.CheckString(1)
+	if !strings.Contains(text, " ") {
+		text = "ERR " + text
+	}
+	l.Push(toLua(l, Error(strings.TrimPrefix(text, "-"))))
+	return 1
+}
+
+func toLua(l *lua.LState, reply any) lua.LValue {
+	switch v := reply.(type) {
+	case nil:
+		return lua.LFalse
+	case int64:
+		return lua.LNumber(v)
+	case string:
+		return lua.LString(v)
+	case Status:
+		t := l.CreateTable(0, 1)
+		t.RawSetString("ok", lua.LString(v))
+		return t
+	case Error:
+		t := l.CreateTable(0, 1)
+		t.RawSetString("err", lua.LString(v))
+		return t
+	case []any:
+		t := l.CreateTable(len(v), 0)
+		for i, item := range v {
+			t.RawSetInt(i+1, toLua(l, item))
+		}
+		return t
+	}
+	panic(fmt.Sprintf("memredis: a reply of type %T", reply))
+}
+
+func toGo(value lua.LValue) any {
+	switch v := value.(type) {
+	case lua.LBool:
+		if v {
+			return int64(1)
+		}
+		return nil
+	case lua.LNumber:
+		return int64(math.Trunc(float64(v)))
+	case lua.LString:
+		return string(v)
+	case *lua.LTable:
+		if text, ok := v.RawGetString("err").(lua.LString); ok {
+			return Error(text)
+		}
+		if text, ok := v.RawGetString("ok").(lua.LString); ok {
+			return string(text)
+		}
+		items := []any{}
+		for i := 1; ; i++ {
+			item := v.RawGetInt(i)
+			if item == lua.LNil {
+				return items
+			}
+			items = append(items, toGo(item))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A node is one simulated redis-server. The world's mutex guards it.
+type node struct {
+	world *world
+	addr  string
+	rate  float64 // of its clock: how many of its seconds go by in one of the world's
+
+	store   *store
+	scripts *scripter
+	loaded  map[string]string // sha -> source
+	conns   []*conn
+	subs    map[string][]*conn // channel -> subscribers; sharded channels have a prefix
+
+	down        bool
+	loadingTill time.Duration
+	pausedUntil time.Duration
+	refuses     refusal // until refusesTill
+	refusesTill time.Duration
+
+	executed int
+}
+
+// A refusal is an error that a server gives for a while.
+type refusal string
+
+const (
+	refusesNothing  refusal = ""
+	outOfMemory     refusal = "OOM"
+	readOnly        refusal = "READONLY"
+	loading         refusal = "LOADING"
+	busy            refusal = "BUSY"
+	noPermission    refusal = "NOPERM"
+	noPublishing    refusal = "NOPERM PUBLISH"
+	cannotSave      refusal = "MISCONF"
+	masterDown      refusal = "MASTERDOWN"
+	tooManyClients  refusal = "ERR max number of clients reached"
+	noScriptAllowed refusal = "ERR unknown command 'EVALSHA'"
+)
+
+// replies of a server that refuses everything.
+var refusalTexts = map[refusal]errorReply{
+	loading:         "LOADING Redis is loading the dataset in memory",
+	busy:            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+	noPermission:    "NOPERM User sim has no permissions to run the 'evalsha' command",
+	masterDown:      "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+	cannotSave:      "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+	noScriptAllowed: "ERR unknown command 'EVALSHA', with args beginning with:",
+}
+
+func newNode(w *world, addr string, rate float64) *node {
+	n := &node{world: w, addr: addr, rate: rate, loaded: make(map[string]string), subs: make(map[string][]*conn)}
+	n.store = newStore(w.stream("store "+addr, 0))
+	n.store.publish = n.publish
+	n.store.touched = w.touch
+	n.scripts = newScripter(n.store)
+	n.tick()
+	return n
+}
+
+// tick sets the server's clock.
+func (n *node) tick() {
+	us := int64(float64(n.world.now().Microseconds()) * n.rate)
+	n.store.us = worldEpoch*1000 + us
+	n.store.now = n.store.us / 1000
+}
+
+// worldEpoch is the servers' wall clock when a world begins, ms. It is beyond any duration, as real ones are.
+const worldEpoch = 1_700_000_000_000
+
+// timeOf is when the server's clock shows so many ms.
+func (n *node) timeOf(ms int64) time.Duration {
+	return time.Duration(float64(ms-worldEpoch) / n.rate * float64(time.Millisecond))
+}
+
+// receive executes what has arrived.
+func (n *node) receive(c *conn, commands [][]string) {
+	if n.down || c.gone {
+		return
+	}
+	n.tick()
+	var replies []byte
+	for _, args := range commands {
+		reply := n.execute(c, args)
+		n.executed++
+		n.world.log(n, c, args, reply)
+		for _, one := range reply {
+			replies = appendReply(replies, one)
+		}
+	}
+	c.answer(replies)
+}
+
+// execute returns the replies to a command; most have one.
+func (n *node) execute(c *conn, args []string) []any {
+	name := strings.ToUpper(args[0])
+	refuses := n.refusal()
+	if text, all := refusalTexts[refuses]; all && (refuses != noPermission && refuses != cannotSave && refuses != noScriptAllowed || name == "EVAL" || name == "EVALSHA") {
+		return []any{text}
+	}
+	switch name {
+	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
+		return n.subscription(c, strings.ToLower(name), args[1:])
+	case "EVAL":
+		n.loaded[digest(args[1])] = args[1]
+		return []any{n.eval(args[1], args[2:])}
+	case "EVALSHA":
+		source, known := n.loaded[args[1]]
+		if !known {
+			return []any{errorReply("NOSCRIPT No matching script. Please use EVAL.")}
+		}
+		return []any{n.eval(source, args[2:])}
+	case "PING":
+		if len(c.subscribed) > 0 {
+			return []any{[]any{"pong", ""}}
+		}
+		return []any{status("PONG")}
+	case "HELLO", "CLIENT", "SELECT":
+		return []any{hail(name)}
+	}
+	return []any{n.store.do(name, args[1:])}
+}
+
+// refusal is what the server refuses now.
+func (n *node) refusal() refusal {
+	switch now := n.world.now(); {
+	case n.loadingTill > now:
+		return loading
+	case n.refusesTill > now:
+		return n.refuses
+	}
+	return refusesNothing
+}
+
+// eval runs a script with what follows its text or digest.
+func (n *node) eval(source string, args []string) any {
+	keys := 0
+	for _, digit := range args[0] {
+		keys = keys*10 + int(digit-'0')
+	}
+	refuses := n.refusal()
+	n.scripts.full, n.scripts.replica, n.scripts.noPubSub = refuses == outOfMemory, refuses == readOnly, refuses == noPublishing
+	return n.scripts.run(source, args[1:1+keys], args[1+keys:])
+}
+
+// subKey is a channel in node.subs.
+func subKey(sharded bool, channel string) string {
+	if sharded {
+		return "s:" + channel
+	}
+	return "p:" + channel
+}
+
+func (n *node) subscription(c *conn, command string, channels []string) (replies []any) {
+	sharded := strings.HasPrefix(command, "s") && !strings.HasPrefix(command, "sub")
+	for _, channel := range channels {
+		key := subKey(sharded, channel)
+		if strings.Contains(command, "unsub") {
+			n.unsubscribe(c, key)
+		} else if !c.subscribed[key] {
+			if c.subscribed == nil {
+				c.subscribed = make(map[string]bool)
+			}
+			c.subscribed[key] = true
+			if !c.gone {
+				n.subs[key] = append(n.subs[key], c)
+			}
+		}
+		replies = append(replies, []any{command, channel, int64(len(c.subscribed))})
+	}
+	return replies
+}
+
+func (n *node) unsubscribe(c *conn, key string) {
+	delete(c.subscribed, key)
+	n.subs[key] = slices.DeleteFunc(n.subs[key], func(other *conn) bool { return other == c })
+	if len(n.subs[key]) == 0 {
+		delete(n.subs, key)
+	}
+}
+
+// publish sends a message to the subscribers of a channel. On a bad day some do not get it.
+func (n *node) publish(command, channel, message string) int {
+	kind, key := "message", subKey(command == "SPUBLISH", channel)
+	if command == "SPUBLISH" {
+		kind = "smessage"
+	}
+	for _, c := range n.subs[key] {
+		if n.world.losesMessages(c) {
+			n.world.note("network", "%s: a message is lost on %s", c.name, channel)
+			continue
+		}
+		c.answer(appendReply(nil, []any{kind, channel, message}))
+	}
+	return len(n.subs[key])
+}
+
+// drop closes the server's end of a connection.
+func (n *node) drop(c *conn) {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	n.conns = slices.DeleteFunc(n.conns, func(other *conn) bool { return other == c })
+	for _, key := range sortedKeys(c.subscribed) {
+		n.unsubscribe(c, key)
+	}
+}
+
+// crash ends the server. What it had read but not executed is lost, and so are some of its replies.
+func (n *node) crash() {
+	n.down = true
+	n.loaded = make(map[string]string)
+	for _, c := range slices.Clone(n.conns) {
+		c.cut()
+	}
+}
+
+// restart brings the server back with some data. Every lock whose keys differ from what they were is disturbed.
+func (n *node) restart(data map[string]*value, loads time.Duration) {
+	n.tick()
+	for key := range n.store.keys {
+		if !sameValue(n.store.keys[key], data[key]) {
+			n.world.oracle.disturb(key)
+		}
+	}
+	for key := range data {
+		if n.store.keys[key] == nil {
+			n.world.oracle.disturb(key)
+		}
+	}
+	n.store.keys = data
+	n.down, n.loadingTill, n.refusesTill = false, n.world.now()+loads, 0
+}
+
+func sameValue(a, b *value) bool {
+	return a != nil && b != nil && a.kind == b.kind && a.text == b.text && a.expires == b.expires &&
+		slices.Equal(a.fields, b.fields) && slices.Equal(a.list, b.list) && slices.Equal(a.members, b.members)
+}
+
+// evict removes a key, as an operator or an eviction policy does.
+func (n *node) evict(key string) {
+	delete(n.store.keys, key)
+	n.world.oracle.disturb(key)
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

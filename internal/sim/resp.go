@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"bytes"
+	"strconv"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// parseCommands takes the whole commands off the front of what a client has written.
+func parseCommands(b []byte) (commands [][]string, rest []byte) {
+	for {
+		args, after, whole := parseCommand(b)
+		if !whole {
+			return commands, b
+		}
+		commands, b = append(commands, args), after
+	}
+}
+
+func parseCommand(b []byte) (args []string, rest []byte, whole bool) {
+	n, b, ok := parseLength(b, '*')
+	if !ok {
+		return nil, nil, false
+	}
+	for range n {
+		var size int
+		if size, b, ok = parseLength(b, '$'); !ok || len(b) < size+2 {
+			return nil, nil, false
+		}
+		args, b = append(args, string(b[:size])), b[size+2:]
+	}
+	return args, b, true
+}
+
+func parseLength(b []byte, kind byte) (n int, rest []byte, whole bool) {
+	line, rest, found := bytes.Cut(b, []byte("\r\n"))
+	if !found {
+		return 0, nil, false
+	}
+	if len(line) < 2 || line[0] != kind {
+		panic("sim: a client has written " + strconv.Quote(string(line)))
+	}
+	n, err := strconv.Atoi(string(line[1:]))
+	if err != nil {
+		panic(err)
+	}
+	return n, rest, true
+}
+
+// appendReply writes a reply as RESP 2.
+func appendReply(b []byte, reply any) []byte {
+	switch r := reply.(type) {
+	case int64:
+		b = append(b, ':')
+		b = strconv.AppendInt(b, r, 10)
+	case string:
+		b = append(b, '$')
+		b = strconv.AppendInt(b, int64(len(r)), 10)
+		b = append(b, "\r\n"...)
+		b = append(b, r...)
+	case status:
+		b = append(append(b, '+'), r...)
+	case errorReply:
+		b = append(append(b, '-'), r...)
+	case nil:
+		b = append(b, "$-1"...)
+	case []any:
+		b = append(b, '*')
+		b = strconv.AppendInt(b, int64(len(r)), 10)
+		b = append(b, "\r\n"...)
+		for _, item := range r {
+			b = appendReply(b, item)
+		}
+		return b
+	}
+	return append(b, "\r\n"...)
+}

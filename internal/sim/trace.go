@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A trace is what has happened, in order. Lines are made only when the trace is printed.
+type trace struct {
+	mu    sync.Mutex
+	lines []line
+}
+
+type line struct {
+	at     time.Duration
+	who    string
+	format string
+	args   []any
+}
+
+func (t *trace) add(l line) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, l)
+}
+
+func stamp(at time.Duration) string {
+	return fmt.Sprintf("%d.%06d", at/time.Second, at%time.Second/time.Microsecond)
+}
+
+func (l line) String() string {
+	return fmt.Sprintf("%14s  %-12s %s", stamp(l.at), l.who, fmt.Sprintf(l.format, l.args...))
+}
+
+// print writes the lines about some locks, and those about none, such as faults.
+func (t *trace) print(to io.Writer, about []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []string
+	for i, l := range t.lines {
+		text := l.String()
+		if i > 0 && !concerns(text, about) {
+			continue
+		}
+		all = append(all, text)
+	}
+	if cut := len(all) - tracedLines; cut > 0 {
+		fmt.Fprintf(to, "%s\n… %d lines before these\n", all[0], cut)
+		all = all[cut:]
+	}
+	for _, text := range all {
+		fmt.Fprintln(to, text)
+	}
+}
+
+// tracedLines is how many lines of a trace are printed at most.
+var tracedLines = 400
+
+// concerns reports whether a line names one of some locks, or no lock at all.
+func concerns(text string, about []string) bool {
+	if len(about) == 0 || !strings.Contains(text, "lock-") {
+		return true
+	}
+	for _, name := range about {
+		if strings.Contains(text, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// digest is the same for traces that are the same.
+func (t *trace) digest() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := fnv.New64a()
+	for _, l := range t.lines {
+		_, _ = io.WriteString(h, l.String())
+	}
+	return h.Sum64()
+}
+
+// note adds a line.
+func (w *world) note(who, format string, args ...any) {
+	w.trace.add(line{w.now(), who, format, args})
+}
+
+// log notes a command that a server has executed.
+func (w *world) log(n *node, c *conn, args []string, replies []any) {
+	w.trace.add(line{w.now(), c.name, "%s", []any{exchange{args, replies}}})
+}
+
+// An exchange is a command with its replies, written for people.
+type exchange struct {
+	args    []string
+	replies []any
+}
+
+func (x exchange) String() string {
+	args := x.args
+	words := args
+	if name := strings.ToUpper(args[0]); name == "EVAL" || name == "EVALSHA" {
+		sha := args[1]
+		if name == "EVAL" {
+			sha = digest(sha)
+		}
+		script := ScriptName(sha)
+		words = append([]string{script}, args[3:]...)
+	}
+	text := strings.Join(words, " ")
+	for _, r := range x.replies {
+		text += " -> " + plain(r)
+	}
+	return text
+}
+
+func plain(reply any) string {
+	switch r := reply.(type) {
+	case nil:
+		return "nil"
+	case errorReply:
+		return "error " + string(r)
+	}
+	return fmt.Sprint(reply)
+}
+
+// ScriptName names a script in a trace by its digest. Tests set it.
+var ScriptName = func(sha string) string { return "script-" + sha[:8] }
