@@ -364,9 +364,16 @@ var coreMutants = []mutant{
 	{
 		promise: "a clean-up ends with the lease",
 		file:    "core/cleaner.go",
-		old:     "case err != nil && now.After(u.expires):",
-		new:     "case false:",
-		nets:    []string{"core TestCleanup_EndsWithTheLease"},
+		old:     "return err != nil && now.After(u.expires)",
+		new:     "return false",
+		nets:    []string{"core TestCleanup_HasExpired", "core TestCleanup_EndsWithTheLease"},
+	},
+	{
+		promise: "an outage that outlasts the lease does not end a clean-up",
+		file:    "core/cleaner.go",
+		old:     "u.expires = now.Add(u.again)",
+		new:     "u.calm = time.Time{}",
+		nets:    []string{"core TestCleanup_HasExpired", "core TestOutage_LongerThanTheLease", "internal/sim TestSeeds_ThatFailed"},
 	},
 
 	// Close.

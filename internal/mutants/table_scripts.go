@@ -315,6 +315,13 @@ var scriptMutants = []mutant{
 		nets:    []string{"core/internal/lua TestFairQueueUp", "core TestFair_StrayDoesNotQueue"},
 	},
 	{
+		promise: "a newcomer has a whole budget behind a waiter whose time is nearly over",
+		file:    scripts + "fair_acquire.lua",
+		old:     "math.max(before, now + ahead * budget) + budget",
+		new:     "before + budget",
+		nets:    []string{"core/internal/lua TestFairQueueUp_BehindOneWhoseTimeIsNearlyOver", "core/internal/worlds TestWorlds"},
+	},
+	{
 		promise: "a waiter whose deadline was lost gets no second place",
 		file:    scripts + "fair_acquire.lua",
 		old:     "(mine or ARGV[9] ~= '0') and",
