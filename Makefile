@@ -80,6 +80,19 @@ bench-short: test-tools ## check that all benchmarks run: each for a moment, the
 	$(GO) test -C bench -count=1 ./...
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 3 -out "$$dir"
 
+.PHONY: mutants
+mutants: test-tools ## break the code in one small way at a time, and show which test catches it; SHORT=1 tries a dozen
+	$(GO) run ./internal/mutants $(if $(SHORT),-sample 12)
+
+# In these packages, which are pure functions, gremlins mutates every operator in little time.
+PURE = core/internal/waitqueue core/internal/clock core/internal/wire internal/pattern internal/jsontext keyfuncs
+
+.PHONY: gremlins
+gremlins: ## mutate every operator of the pure packages, and print the mutants that no test notices
+	for dir in $(PURE); do \
+		$(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash ./$$dir --timeout-coefficient 20 --output-statuses l || exit 1; \
+	done
+
 .PHONY: lint
 lint: format vet golangci filemap tidy ## run format, vet, golangci, filemap and tidy
 

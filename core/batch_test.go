@@ -238,15 +238,19 @@ func TestBatch_CallersLeave(t *testing.T) {
 func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(2*patience), watchdogTimeout(6*time.Second))
+	b.loadScripts(t)
+	proxy := b.srv.Proxy(t)
+	rdb := proxy.ClientWith(t, readTimeout(2*patience))
+	c := b.clientOn(t, rdb, commandTimeout(2*patience), watchdogTimeout(6*time.Second))
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
 	held := proxy.OnEvery(runs(acquireScript, manyScript), redistest.HoldReply)
 	ctx, hangUp := context.WithCancel(bg)
 	var stuck []<-chan acquired
-	for i := range 100 {
-		stuck = append(stuck, acquireAsync(ctx, c.Lock(fmt.Sprint("stuck", i)), AcquireOptions{}))
-	}
-	await(t, "the others to be stuck", held.Hit())
+	eventually(t, "as many commands and pipelines as there may be to be stuck", func() bool {
+		stuck = append(stuck, acquireAsync(ctx, c.Lock(fmt.Sprint("stuck", len(stuck))), AcquireOptions{}))
+		pool := rdb.PoolStats()
+		return pool.TotalConns-pool.IdleConns >= 8
+	})
 	for range 3 {
 		awaitRenewals(t, lease)
 	}

@@ -88,9 +88,11 @@ func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 func TestClose_RefusesNewWork(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c := newLooseClient(t, b.srv.Client(t), watchdogTimeout(6*time.Second))
+	proxy := b.srv.Proxy(t)
+	c := newLooseClient(t, proxy.Client(t), watchdogTimeout(6*time.Second))
 	holder := mustAcquire(t, c, "a", AcquireOptions{})
 	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
+	asked := counter(proxy, runs(acquireScript))
 	closing := closeAsync(t, bg, c)
 
 	for _, opts := range []AcquireOptions{{}, {WaitTime: time.Minute}, {WaitTime: WaitForever}} {
@@ -121,6 +123,9 @@ func TestClose_RefusesNewWork(t *testing.T) {
 	mustRelease(t, inner)
 	if err := await(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
+	}
+	if n := asked(); n > 0 {
+		t.Errorf("Redis was asked for locks %d times after Close had begun", n)
 	}
 	b.wantClosed(t, c)
 	if _, err := c.Lock("a").IsLocked(bg); !errors.Is(err, ErrClosed) {

@@ -115,6 +115,18 @@ func testClusterUsers(t *testing.T, top *topology) {
 	}
 }
 
+// Before a server has answered, waiters may listen in either way.
+func TestPublishAuto_Unknown(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRedirects: -1})
+	defer rdb.Close()
+	c := newLooseClient(t, rdb)
+	defer mustClose(t, c)
+	if mode := c.publishMode(); mode != PublishBoth {
+		t.Errorf("mode %d, want %d", mode, PublishBoth)
+	}
+}
+
 // A server that is busy with a script does not settle the mode, and is asked again.
 func TestPublishAuto_Busy(t *testing.T) {
 	t.Parallel()

@@ -586,13 +586,14 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 				proxy := b.srv.Proxy(t)
 				c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(2*time.Second))
 				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: 30 * time.Second})
+				own := l.Context()
 				bound, cancel := l.Bind(bg)
 				defer cancel()
 
 				var early atomic.Bool
 				held := proxy.OnEvery(func(args []string) bool {
 					if runs(releaseScript, forceScript)(args) {
-						if l.Context().Err() == nil || !strings.HasPrefix(name, "Release") && bound.Err() == nil {
+						if own.Err() == nil || !strings.HasPrefix(name, "Release") && bound.Err() == nil {
 							early.Store(true)
 						}
 						return true

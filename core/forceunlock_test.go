@@ -52,6 +52,23 @@ func TestForceUnlock_GrantOnItsWay(t *testing.T) {
 	}
 }
 
+// The same with the member of a RedLock, which asks past the queue.
+func TestForceUnlock_VoteOnItsWay(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	held := proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.HoldReply)
+	result := acquireAsync(withVoter(bg), c.Lock("a"), AcquireOptions{})
+	await(t, "Redis grants it", held.Hit())
+
+	mustForce(t, c.Lock("a"))
+	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
+	held.Release()
+	wantErr(t, "the Acquire that was forced", await(t, "Acquire returns", result).err, ErrLockLost)
+	wantHeld(t, lease)
+	mustRelease(t, lease)
+}
+
 // The same with a hand-over: the waiter of this process has the lock in Redis, and does not know it.
 func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 	t.Parallel()

@@ -439,6 +439,42 @@ func TestHandOver_NotWhileClosing(t *testing.T) {
 	}
 }
 
+// A waiter for another kind needs its own script: a fenced lock draws a token, and a reader has a field and a key of its own.
+func TestHandOver_NotToAnotherKind(t *testing.T) {
+	t.Parallel()
+	for name, kinds := range map[string]struct {
+		held, wanted func(c *Client, name string) *Lock
+	}{
+		"a fenced lock behind a plain one": {(*Client).Lock, (*Client).FencedLock},
+		"a plain lock behind a fenced one": {(*Client).FencedLock, (*Client).Lock},
+		"a reader behind a writer":         {writeSide, readSide},
+		"a writer behind a reader":         {readSide, writeSide},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t)
+			holder := mustTake(t, bg, kinds.held(c, "a"), AcquireOptions{})
+			wanted := kinds.wanted(c, "a")
+			waiter := acquireAsync(bg, wanted, AcquireOptions{WaitTime: patience})
+			eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
+			handed := counter(proxy, passes())
+			mustRelease(t, holder)
+			lease := mustGet(t, "the waiter", waiter)
+			if n := handed(); n != 0 {
+				t.Errorf("handed on %d times, to a waiter for another kind", n)
+			}
+			if _, ok := lease.Token(); ok != (wanted.kind == fencedLock) {
+				t.Errorf("has a token: %v", ok)
+			}
+			mustRelease(t, lease)
+			if keys := b.rdb.Keys(bg, "a*").Val(); len(keys) > 0 {
+				t.Errorf("left: %q", keys)
+			}
+		})
+	}
+}
+
 // A hold that is lost while it is being handed on leaves its heir awake: it asks for itself.
 func TestHandOver_LostOnTheWay(t *testing.T) {
 	t.Parallel()

@@ -685,6 +685,7 @@ func TestMulti_OneNameOnSeveralServers(t *testing.T) {
 						for range test.rounds {
 							if err := pass(); err != nil {
 								t.Error(err)
+								return
 							}
 						}
 					})

@@ -107,6 +107,31 @@ func TestOnce_ExpiredRecord(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
+// A record that has expired by the time of the reply is not given to those who wait: they get the lock.
+func TestOnce_ExpiredRecordIsNotDelivered(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(patience))
+	once := c.Once("a")
+	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
+	waiter := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
+	eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
+	held := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
+	released := make(chan error, 1)
+	go func() { released <- lease.ReleaseWith(bg, []byte("done"), 10*time.Millisecond) }()
+	await(t, "Redis to have the record", held.Hit())
+	eventually(t, "it to expire", func() bool { return b.rdb.Exists(bg, "{a}:record").Val() == 0 })
+	held.Release()
+	if err := await(t, "ReleaseWith to return", released); err != nil {
+		t.Fatal(err)
+	}
+	r := await(t, "the waiter", waiter)
+	if r.err != nil || r.lease == nil || r.record != "" {
+		t.Fatalf("the waiter has %+v, want the lock", r)
+	}
+	mustRelease(t, r.lease.Lease)
+}
+
 // A holder that was paused beyond its lease neither overwrites nor deletes what the next holder has
 // or has left.
 func TestOnce_PausedHolder(t *testing.T) {

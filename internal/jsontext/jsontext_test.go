@@ -87,6 +87,16 @@ func TestSameName(t *testing.T) {
 	}
 }
 
+func TestHashName_EveryLetter(t *testing.T) {
+	t.Parallel()
+	for letter := 'a'; letter <= 'z'; letter++ {
+		lower, upper := string(letter), strings.ToUpper(string(letter))
+		if hashName([]byte(lower)) != hashName([]byte(upper)) {
+			t.Errorf("%q and %q have different hashes, but are one name for encoding/json", lower, upper)
+		}
+	}
+}
+
 func TestUnquote(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`""`, `"a"`, `"\"\\\/\b\f\n\r\t"`, `"\u00e9\ud834\udd1eé"`, `"\ufffd"`, `"a\\"`} {

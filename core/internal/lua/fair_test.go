@@ -618,6 +618,9 @@ func TestFairAbsentWaiters(t *testing.T) {
 	if n := f.missing(); n != 1 {
 		t.Errorf("%d absent after the release, want the first", n)
 	}
+	if ttl := f.rdb.PTTL(ctx(), absentees).Val(); ttl <= 0 {
+		t.Error("the notes on absent waiters do not expire")
+	}
 	if told := f.tryFor(lock, 5); told.Granted || told.TTL != soon {
 		t.Errorf("the fifth: %+v, want it to look again soon", told)
 	}
@@ -676,8 +679,26 @@ func TestFairAbsentWaiterThatAsks(t *testing.T) {
 	if n := f.missing(); n != 0 {
 		t.Errorf("%d absent", n)
 	}
-	if ttl := f.rdb.PTTL(ctx(), absentees).Val(); ttl == -1 {
-		t.Error("the notes on absent waiters do not expire")
+}
+
+// The first in the queue is back before another waiter leaves. Its next absence begins anew.
+func TestFairAbsentWaiterThatIsBack(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 3)
+	lock := counting(time.Minute)
+	mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
+	if n := f.missing(); n != 1 {
+		t.Fatalf("%d absent after the release, want the first", n)
+	}
+	f.sinceLongAgo(time.Hour)
+	stop := f.listening(1)
+	mustFlag(t, f.rdb, ReleaseFair(lock, owner(3)))
+	if n := f.missing(); n != 0 {
+		t.Errorf("%d absent, and the first is back", n)
+	}
+	stop()
+	if told := f.tryFor(lock, 2); told.Granted {
+		t.Error("the first was passed over, although it listened a moment ago")
 	}
 }
 
@@ -730,6 +751,10 @@ func TestFairHealsWhateverIsLost(t *testing.T) {
 						if granted[n] == 0 && f.try(n, asLong).Granted {
 							granted[n]++
 							f.leave(n)
+						}
+						places := f.rdb.LRange(ctx(), queue, 0, -1).Val()
+						if slices.Sort(places); len(slices.Compact(slices.Clone(places))) < len(places) {
+							t.Errorf("a waiter has two places: %q", places)
 						}
 					}
 					f.leave(0)

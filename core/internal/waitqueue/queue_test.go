@@ -128,6 +128,17 @@ func TestRefused_OneTooMany(t *testing.T) {
 	}
 }
 
+func TestRefused_AsManyAsTheLimit(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive)
+	last := &Waiter[int]{Item: 1, Limit: 2}
+	q.Join(last)
+	q.Asks(all[0])
+	if out := q.Refused(all[0], poll); len(out) > 0 || last.State() != Queued {
+		t.Errorf("%v are out, want both to stay: the limit is 2", items(out))
+	}
+}
+
 func TestNext_Deadlines(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive, Exclusive)
@@ -388,6 +399,23 @@ func TestStreak_RestEnds(t *testing.T) {
 			t.Errorf("waiter %d does %d after the rest, want a question", w.Item, step)
 		}
 	}
+}
+
+// The last waiter may leave between the hand-over to it and its release.
+func TestFreeing_NoWaiterAfterAStreak(t *testing.T) {
+	t.Parallel()
+	q, all := newQueue(t, Exclusive)
+	for range streakMoves {
+		q.HandedOn(now)
+	}
+	q.Leave(all[0])
+	q.Freeing(now, 1)
+	if woken := q.Freed(now+10, OtherListeners); len(woken) > 0 {
+		t.Errorf("%v are woken, want none", items(woken))
+	}
+	late := &Waiter[int]{Item: 1, Limit: 1}
+	q.Join(late)
+	want(t, q, late, Ask)
 }
 
 func TestFreeing_WithoutAStreak(t *testing.T) {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// TestTable checks that the table still fits the code, without running a mutant.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	all := table()
+	if len(all) < 60 {
+		t.Errorf("there are %d mutants, want at least 60", len(all))
+	}
+	known := make(map[string]bool)
+	tests := make(map[string]map[string]bool) // of each package
+	for _, m := range all {
+		if known[m.promise] {
+			t.Errorf("two mutants break the promise %q", m.promise)
+		}
+		known[m.promise] = true
+		if _, _, err := m.apply(root); err != nil {
+			t.Errorf("%q: %v", m.promise, err)
+		}
+		if len(m.nets) == 0 {
+			t.Errorf("%q has no net", m.promise)
+		}
+		for _, s := range m.nets {
+			n, err := parseNet(s)
+			if err != nil {
+				t.Errorf("%q: %v", m.promise, err)
+				continue
+			}
+			if tests[n.pkg] == nil {
+				tests[n.pkg] = testsOf(t, n.pkg)
+			}
+			if function, _, _ := strings.Cut(n.test, "/"); !tests[n.pkg][function] {
+				t.Errorf("%q: there is no test %s", m.promise, s)
+			}
+		}
+	}
+}
+
+// testsOf returns the test functions of a package.
+func testsOf(t *testing.T, pkg string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := make(map[string]bool)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range declaration.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+	}
+	return tests
+}
+
+var declaration = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)
