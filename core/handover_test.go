@@ -760,7 +760,7 @@ func (s *outcomeSite) hangUp(t *testing.T) {
 func (s *outcomeSite) force(*testing.T) {
 	s.o.hold.entry.shard.mu.Lock()
 	defer s.o.hold.entry.shard.mu.Unlock()
-	s.o.heir.forced = true
+	s.o.heir.pending = ""
 }
 
 func (s *outcomeSite) lose(*testing.T) { s.o.hold.lose(ErrLockLost) }
