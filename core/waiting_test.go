@@ -19,8 +19,8 @@ import (
 // never is a PollInterval longer than any test: a waiter sleeps until something wakes it.
 const never = time.Hour
 
-// occupy makes another client hold locks for a lease, or without expiry if the lease is 0. Their end
-// publishes no message.
+// occupy makes another client hold locks for a lease, or without expiry if the lease is 0. No
+// message follows when they end.
 func (b *bundle) occupy(t testing.TB, lease time.Duration, keys ...string) {
 	t.Helper()
 	pipe := b.rdb.Pipeline()
@@ -68,7 +68,7 @@ func mustGet(t testing.TB, what string, result <-chan acquired) *Lease {
 }
 
 // listened waits until the first waiter for each name has subscribed, was refused once more after
-// that, and sleeps. PollInterval must be never. The name must have been idle before the waiter came.
+// that, and sleeps. PollInterval must be never, and the name must have been idle before.
 func listened(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -183,8 +183,8 @@ func TestQueue_HoldersPassIt(t *testing.T) {
 	}
 }
 
-// Once one waiter of an owner gets the lock, the owner's other waiters re-enter. They pass a waiter of
-// another owner in between: it waits for their owner, so waiting behind it would deadlock.
+// Once one waiter of an owner gets the lock, the owner's other waiters re-enter. They pass a waiter
+// of another owner in between: it waits for their owner, so waiting behind it would deadlock.
 func TestQueue_OtherCallsOfTheOwnerReenter(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -243,7 +243,8 @@ func TestQueue_TwoReadersOfOneOwner(t *testing.T) {
 	if n, err := l.HoldCount(owner); n != 2 || err != nil {
 		t.Errorf("hold count %d (%v), want 2", n, err)
 	}
-	eventually(t, "the other grant to be undone", func() bool { return len(b.fields(t, "a")) == 2 }) // the mode and one reader
+	// Two fields stay: the mode and one reader.
+	eventually(t, "the other grant to be undone", func() bool { return len(b.fields(t, "a")) == 2 })
 	for _, lease := range leases {
 		mustRelease(t, lease)
 	}
@@ -351,8 +352,8 @@ func TestWaiting_SleepsNoLongerThanTheTTL(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// A waiter sleeps for the TTL of the lock or for the poll interval, the shorter of the two. It does not
-// spin on a TTL of 0 or on a lock without expiry.
+// A waiter sleeps for the TTL of the lock or for the poll interval, the shorter of the two. It does
+// not spin on a TTL of 0 or on a lock without expiry.
 func TestWaiting_Pauses(t *testing.T) {
 	t.Parallel()
 	c := &engine{opts: Options{PollInterval: 5 * time.Second}}
@@ -408,8 +409,8 @@ func TestWaiting_OddTTLs(t *testing.T) {
 	}
 }
 
-// The lock is released while a refusal is on its way. The message arrives before the refusal and still
-// wakes the waiter.
+// The lock is released while a refusal is on its way. The message arrives before the refusal and
+// still wakes the waiter.
 func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -428,8 +429,8 @@ func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// The first waiter leaves after it got the message. No second message comes, so its successor tries at
-// once.
+// The first waiter leaves after it got the message. No second message comes, so its successor tries
+// at once.
 func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, stray := range []struct {
@@ -504,7 +505,7 @@ func TestWaiting_ResubscriptionWakes(t *testing.T) {
 	}
 }
 
-// A waiter hears of a release or a loss in its own process without a message.
+// A release or a loss wakes the waiters of the same process without a message.
 func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -576,8 +577,8 @@ func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 	}
 }
 
-// The release of a fair lock wakes the next waiter of its own process without a message, even at the
-// end of a streak. Redis keeps the queue, so the process does not rest for others.
+// The release of a fair lock wakes the next waiter of the same process without a message, even at
+// the end of a streak. Redis keeps the queue, so the waiters here need not rest.
 func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -599,7 +600,7 @@ func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	proxy.SwallowMessages(-1)
 	question := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
 	c.names.wake("a")
-	await(t, "an attempt", question.Hit())
+	await(t, "the reply to an attempt", question.Hit())
 	mustRelease(t, holder) // while no waiter is asleep
 	question.Release()
 	mustRelease(t, mustGet(t, "the next waiter's lease", waiter))
@@ -654,7 +655,7 @@ func TestWaiting_DeafConnectionIsReplaced(t *testing.T) {
 func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]redistest.Action{
-		"no answer":        redistest.DropReply,
+		"no answer":      redistest.DropReply,
 		"an error reply": redistest.ReplyWith("-ERR trouble\r\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -719,7 +720,8 @@ func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
 	mustRelease(t, mustGet(t, "the lease on the other name", elsewhere))
 }
 
-// Redis dies under a thousand waiters. All fail within one command timeout of the poll that noticed.
+// Redis dies under a thousand waiters. All fail within one command timeout of the poll that
+// noticed.
 func TestOutage_AThousandWaiters(t *testing.T) {
 	t.Parallel()
 	const n, poll, timeout = 1000, time.Second, 4 * time.Second
@@ -878,7 +880,7 @@ func TestMaxWaiters_WithoutWaitTime(t *testing.T) {
 	}
 }
 
-// MaxWaiters limits the waiters even if it is not set.
+// MaxWaiters has a default. A negative value means no limit.
 func TestMaxWaiters_Default(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[int]int32{0: 1024, -1: math.MaxInt32, 7: 7, math.MaxInt: math.MaxInt32} {
