@@ -19,7 +19,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		id.owner = newOwner()
 	}
 	w := newWaiter(effective(ctx), c.engine, l.name, l.kind, id.owner, opts)
-	lease, w, err := c.enter(w, l.key, id.voter)
+	lease, w, err := c.enter(w, l.key, id.pastQueue)
 	if err != nil {
 		// A NotAcquiredError already names the lock. A wrapped one is the cause of ctx and names
 		// another lock.
@@ -36,13 +36,13 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 
 // enter acquires the lock for w: it re-enters a hold of w's owner, or queues up. It starts over if
 // the owner gets or releases the lock meanwhile. It returns the waiter it ended with.
-func (c *Client) enter(w *waiter, key string, voter bool) (*level, *waiter, error) {
+func (c *Client) enter(w *waiter, key string, pastQueue bool) (*level, *waiter, error) {
 	for at := w.began; ; at = clock.Now() {
 		if w.ctx.Err() != nil {
 			return nil, w, ended(w.ctx)
 		}
 		e := c.names.lock(key)
-		p := w.arriveLocked(e, at, voter)
+		p := w.arriveLocked(e, at, pastQueue)
 		e.unlock()
 		lease, err := w.follow(p)
 		if err != errStartOver {

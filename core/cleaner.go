@@ -30,8 +30,7 @@ type cleaner struct {
 	schedule *schedule.Schedule[*cleanup]
 
 	mu      sync.Mutex
-	pending map[*cleanup]struct{}
-	closed  bool
+	pending map[*cleanup]struct{} // nil: closed
 }
 
 type cleanup struct {
@@ -73,7 +72,7 @@ func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left re
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.closed {
+	if cl.pending == nil {
 		return
 	}
 	cl.pending[u] = struct{}{}
@@ -166,12 +165,11 @@ func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 func (cl *cleaner) close(ctx context.Context) {
 	cl.schedule.Close()
 	cl.mu.Lock()
-	cl.closed = true
 	pending := make(chan *cleanup, len(cl.pending))
 	for u := range cl.pending {
 		pending <- u
 	}
-	clear(cl.pending)
+	cl.pending = nil
 	cl.mu.Unlock()
 	close(pending)
 

@@ -13,9 +13,9 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// An outage holds back an acquire that was given up. When it is over Redis answers the cleaner first,
-// longer than CommandTimeout after the last trouble, and then executes the acquire. The lock must
-// not stay.
+// An outage holds back an acquire that was given up. Afterwards Redis answers the cleaner first,
+// more than CommandTimeout after the last failure, and then executes the acquire. The cleaner still
+// frees the lock.
 func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -26,7 +26,7 @@ func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour}); err == nil {
 		t.Fatal("Acquire succeeded without an answer")
 	}
-	eventually(t, "the clean-up pauses for as long as CommandTimeout", func() bool {
+	eventually(t, "the clean-up to pause for as long as CommandTimeout", func() bool {
 		c.cleaner.mu.Lock()
 		defer c.cleaner.mu.Unlock()
 		for u := range c.cleaner.pending {
@@ -36,14 +36,14 @@ func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
 	})
 	answered := proxy.OnMatch(1, runs(releaseScript), redistest.Delay(1))
 	refused.Remove()
-	await(t, "Redis answers again", answered.Hit())
+	await(t, "an answer from Redis", answered.Hit())
 	stray.Remove()
 	stray.Release()
-	await(t, "the stray is executed", stray.Done())
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 && c.Stats().Cleanups == 0 })
+	await(t, "the stray to be executed", stray.Done())
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 && c.Stats().Cleanups == 0 })
 }
 
-// What counts is the time since Redis answers again.
+// A clean-up that may have strays is done CommandTimeout after Redis first answers again.
 func TestCleanup_Settle(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
@@ -59,17 +59,17 @@ func TestCleanup_Settle(t *testing.T) {
 		calm   bool
 		tries  []try
 	}{
-		"nothing to wait for":         {tries: []try{{0, true, nil, true}}},
-		"a wrong kind is an answer":   {tries: []try{{0, true, ErrWrongKind, true}}},
-		"a refusal, then an answer":   {tries: []try{{0, true, failure, false}, {1, true, nil, true}}},
-		"strays":                      {strays: true, tries: []try{{0, true, nil, false}, {500, true, nil, false}, {1000, true, nil, true}}},
-		"strays, and Redis answers":   {strays: true, calm: true, tries: []try{{999, true, nil, false}, {1000, true, nil, true}}},
-		"its own try was lost":        {tries: []try{{0, false, failure, false}, {100, true, nil, false}, {1099, true, nil, false}, {1100, true, nil, true}}},
-		"lost long ago":               {tries: []try{{0, false, failure, false}, {5000, true, nil, false}, {6000, true, nil, true}}},
-		"lost again":                  {strays: true, tries: []try{{0, true, nil, false}, {900, false, failure, false}, {1000, true, nil, false}, {2000, true, nil, true}}},
-		"an answer after a lost try":  {tries: []try{{0, false, nil, false}, {1000, true, nil, true}}},
-		"a refusal does not calm":     {strays: true, tries: []try{{0, true, failure, false}, {500, true, nil, false}, {1000, true, nil, false}, {1500, true, nil, true}}},
-		"a refusal does not disquiet": {strays: true, tries: []try{{0, true, nil, false}, {900, true, failure, false}, {1000, true, nil, true}}},
+		"nothing to wait for":                 {tries: []try{{0, true, nil, true}}},
+		"a wrong kind is an answer":           {tries: []try{{0, true, ErrWrongKind, true}}},
+		"a refusal, then an answer":           {tries: []try{{0, true, failure, false}, {1, true, nil, true}}},
+		"strays":                              {strays: true, tries: []try{{0, true, nil, false}, {500, true, nil, false}, {1000, true, nil, true}}},
+		"strays, and Redis answers":           {strays: true, calm: true, tries: []try{{999, true, nil, false}, {1000, true, nil, true}}},
+		"its own try is lost":                 {tries: []try{{0, false, failure, false}, {100, true, nil, false}, {1099, true, nil, false}, {1100, true, nil, true}}},
+		"lost long ago":                       {tries: []try{{0, false, failure, false}, {5000, true, nil, false}, {6000, true, nil, true}}},
+		"lost again":                          {strays: true, tries: []try{{0, true, nil, false}, {900, false, failure, false}, {1000, true, nil, false}, {2000, true, nil, true}}},
+		"an answer after a lost try":          {tries: []try{{0, false, nil, false}, {1000, true, nil, true}}},
+		"a refusal does not start the wait":   {strays: true, tries: []try{{0, true, failure, false}, {500, true, nil, false}, {1000, true, nil, false}, {1500, true, nil, true}}},
+		"a refusal does not restart the wait": {strays: true, tries: []try{{0, true, nil, false}, {900, true, failure, false}, {1000, true, nil, true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -80,7 +80,7 @@ func TestCleanup_Settle(t *testing.T) {
 			for _, try := range test.tries {
 				done, pause := u.settle(began.Add(try.at*time.Millisecond), timeout, try.sure, try.err)
 				if done != try.done || !done && (pause <= 0 || pause > timeout) {
-					t.Fatalf("after %d ms: done %v, or again in %v; want %v", try.at, done, pause, try.done)
+					t.Fatalf("after %d ms: done %v, next try in %v, want done %v", try.at, done, pause, try.done)
 				}
 			}
 		})
@@ -93,7 +93,7 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (r refusal) RedisError()   {}
 
-// A stray may be held back until Redis answers, and its hold lasts for the lease after that.
+// An outage may hold a stray back until Redis answers. Its hold lasts for the lease after that.
 func TestCleanup_HasExpired(t *testing.T) {
 	t.Parallel()
 	const lease = 10 * time.Second
@@ -107,11 +107,11 @@ func TestCleanup_HasExpired(t *testing.T) {
 		strays bool
 		tries  []try
 	}{
-		"no strays":                   {tries: []try{{9, redisop.ErrTimeout, false}, {11, redisop.ErrTimeout, true}}},
-		"no answer":                   {strays: true, tries: []try{{9, redisop.ErrTimeout, false}, {100, redisop.ErrTimeout, false}, {1000, errors.New("dial tcp: i/o timeout"), false}}},
-		"a refusal after the outage":  {strays: true, tries: []try{{100, redisop.ErrTimeout, false}, {109, refused, false}, {111, refused, true}}},
-		"a slot that moves for ever":  {strays: true, tries: []try{{9, errSlotMoving, false}, {11, errSlotMoving, true}}},
-		"an answer, whenever it came": {strays: true, tries: []try{{11, nil, false}}},
+		"no strays":                  {tries: []try{{9, redisop.ErrTimeout, false}, {11, redisop.ErrTimeout, true}}},
+		"no answer":                  {strays: true, tries: []try{{9, redisop.ErrTimeout, false}, {100, redisop.ErrTimeout, false}, {1000, errors.New("dial tcp: i/o timeout"), false}}},
+		"a refusal after the outage": {strays: true, tries: []try{{100, redisop.ErrTimeout, false}, {109, refused, false}, {111, refused, true}}},
+		"a slot that keeps moving":   {strays: true, tries: []try{{9, errSlotMoving, false}, {11, errSlotMoving, true}}},
+		"a late answer":              {strays: true, tries: []try{{11, nil, false}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -128,8 +128,8 @@ func TestCleanup_HasExpired(t *testing.T) {
 	}
 }
 
-// Redis stands still for longer than a lease lasts, and executes an acquire after that. The lock
-// does not stay for the rest of its lease.
+// Redis freezes for longer than a lease and then executes an acquire. The cleaner frees the lock
+// before the lease ends.
 func TestOutage_LongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -148,12 +148,12 @@ func TestOutage_LongerThanTheLease(t *testing.T) {
 		return len(b.fields(t, "a")) == 0 && c.Stats() == Stats{}
 	})
 	if took := time.Since(thawed); took > lease-time.Second {
-		t.Errorf("it took %v, as long as the lease", took)
+		t.Errorf("the lock was free after %v, want sooner than the lease", took)
 	}
 }
 
-// Redis refuses for a while to be told anything. Close goes on until it has freed what is left: a
-// lock with a long lease, and a place in the queue of a fair lock.
+// Redis refuses every release for a while. Close retries until it has freed a lock with a long
+// lease and a place in the queue of a fair lock.
 func TestClose_RepeatsCleanups(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []string{
@@ -175,28 +175,27 @@ func TestClose_RepeatsCleanups(t *testing.T) {
 			tries := counter(proxy, runs(releaseScript, fairReleaseScript))
 			released := make(chan error, 1)
 			go func() { released <- lease.Release(bg) }()
-			await(t, "its release is refused", refused.Hit())
+			await(t, "the refusal of a release", refused.Hit())
 			closing := make(chan error, 1)
 			go func() { closing <- c.Close(bg) }()
-			eventually(t, "Close is under way", func() bool { return c.state.Load() != open })
+			eventually(t, "Close to begin", func() bool { return c.state.Load() != open })
 			before := tries()
-			eventually(t, "it goes on", func() bool { return tries() > before+4 })
+			eventually(t, "Close to retry", func() bool { return tries() > before+4 })
 			refused.Remove()
-			_ = await(t, "Close returns", closing)
-			_ = await(t, "Release returns", released)
+			_ = await(t, "Close to return", closing)
+			_ = await(t, "Release to return", released)
 			b.wantFields(t, "plain", nil)
 			if n := b.rdb.LLen(bg, wire.FairQueue("a")).Val(); n != 0 {
-				t.Errorf("%d dead waiters in the queue", n)
+				t.Errorf("%d dead waiters in the queue, want none", n)
 			}
 			mustRelease(t, holder)
 		})
 	}
 }
 
-// What two processes sent into a Redis that was out of memory, refused connections, and then did
-// nothing for longer than any of their time-outs, is executed when that is over: also what came on
-// connections that they have closed since. Nothing stays locked by it beyond a few CommandTimeouts,
-// and waiters without a limit get their locks.
+// Redis runs out of memory, refuses connections, and stalls for longer than any timeout of two
+// processes. Then it executes what they sent, even on connections that they have closed since.
+// Within a few CommandTimeouts no lock is left, and waiters without a limit get their locks.
 func TestOutage_LeavesNothingLocked(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -223,7 +222,7 @@ func TestOutage_LeavesNothingLocked(t *testing.T) {
 			}
 		})
 	}
-	pause := func(d time.Duration) { time.Sleep(d) } // the schedule
+	pause := func(d time.Duration) { time.Sleep(d) } // the timing of the outage
 	pause(300 * time.Millisecond)
 	b.rdb.ConfigSet(bg, "maxmemory", "1")
 	pause(500 * time.Millisecond)
@@ -245,25 +244,25 @@ func TestOutage_LeavesNothingLocked(t *testing.T) {
 		callers.Wait()
 		close(finished)
 	}()
-	await(t, "all callers are served", finished)
+	await(t, "all callers to return", finished)
 	var left []string
 	if !within(patience, func() bool {
 		left = withoutTokens(b.rdb.Keys(bg, "*").Val())
 		return len(left) == 0
 	}) {
 		for _, key := range left {
-			t.Errorf("left: %q for %v more", key, b.pttl(t, key))
+			t.Errorf("key %q is left, TTL %v", key, b.pttl(t, key))
 		}
 	}
 	for _, c := range clients {
-		eventually(t, "the client is idle", func() bool { return c.Stats() == Stats{} })
+		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 		if err := c.Close(bg); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// cycleInTrouble takes a lock of some kind and gives it back, whatever comes of that.
+// cycleInTrouble acquires a lock of some kind and releases it. Errors do not matter.
 func cycleInTrouble(c *Client, name string, n int) {
 	lock := []func() *Lock{
 		func() *Lock { return c.Lock("plain " + name) },

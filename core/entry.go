@@ -35,8 +35,8 @@ type shard struct {
 	acquiring sync.WaitGroup // callers in Acquire; Add is called only while the client is open
 
 	// For all entries of the shard, to keep an entry small.
-	voters []*waiter // members of RedLocks, which try once without queueing
-	outage error     // the last error of a waiter that retries through an outage
+	pastQueue []*waiter // try once without queueing
+	outage    error     // the last error of a waiter that retries through an outage
 
 	_ [24]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
 }
@@ -147,22 +147,22 @@ func (e *entry) unlock() {
 			t := &unsubscribeTimer{entry: e}
 			e.engine().alarms.Set(&t.alarm, t, e.engine().linger)
 		}
-	case e.holds.len == 0 && e.shard.entries[e.key] == e && !e.hasVotersLocked():
+	case e.holds.len == 0 && e.shard.entries[e.key] == e && !e.triesPastQueueLocked():
 		delete(e.shard.entries, e.key)
 	}
 	e.shard.mu.Unlock()
 }
 
-// removeVoter removes a member of a RedLock that has tried. Until then the entry is kept.
-func (e *entry) removeVoter(w *waiter) {
+// removePastQueue removes a waiter that has tried without queueing. Until then the entry is kept.
+func (e *entry) removePastQueue(w *waiter) {
 	e.lock()
-	i := slices.Index(e.shard.voters, w)
-	e.shard.voters = slices.Delete(e.shard.voters, i, i+1)
+	i := slices.Index(e.shard.pastQueue, w)
+	e.shard.pastQueue = slices.Delete(e.shard.pastQueue, i, i+1)
 	e.unlock()
 }
 
-func (e *entry) hasVotersLocked() bool {
-	return slices.ContainsFunc(e.shard.voters, func(w *waiter) bool { return w.entry == e })
+func (e *entry) triesPastQueueLocked() bool {
+	return slices.ContainsFunc(e.shard.pastQueue, func(w *waiter) bool { return w.entry == e })
 }
 
 // linger is how long a channel stays subscribed after its last waiter has left. A hot lock gets its
@@ -333,8 +333,8 @@ func (e *entry) recordingLocked() bool {
 	return false
 }
 
-// forceLocked returns the holds whose field matches. It also marks the waiters whose pending field
-// matches: Redis has executed their acquire or hand-over, but the reply has not been read yet.
+// forceLocked returns the holds whose field matches. It also clears matching pending fields of
+// waiters: Redis has executed their acquire or hand-over, but the reply has not been read yet.
 func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 	for h := e.holds.first; h != nil; h = h.next {
 		if match(h.field) {
@@ -343,13 +343,13 @@ func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 	}
 	force := func(w *waiter) {
 		if w.pending != "" && match(w.pending) {
-			w.forced = true
+			w.pending = ""
 		}
 	}
 	for _, w := range e.queue.Waiters() {
 		force(w.Item)
 	}
-	for _, w := range e.shard.voters {
+	for _, w := range e.shard.pastQueue {
 		if w.entry == e {
 			force(w)
 		}

@@ -366,7 +366,7 @@ func TestErrors_LogNames(t *testing.T) {
 			note(acquire(lease.Context(), AcquireOptions{LeaseTime: time.Second}))
 			note(acquire(bg, AcquireOptions{LeaseTime: time.Second}))
 			note(lease.Release(bg)) // and log lines: failed, and never freed
-			eventually(t, "the clean-ups to be given up", func() bool { return strings.Contains(out.String(), "could not be freed") && c.Stats().Cleanups == 0 })
+			eventually(t, "a clean-up to be given up", func() bool { return strings.Contains(out.String(), "could not be freed") })
 			proxy.Restore()
 			// A script that Redis refuses for the key's sake must not name it either.
 			limited := b.clientOn(t, b.user(t, "~something:else", "&*", "+@all"), logged)

@@ -47,32 +47,7 @@ func TestFair_Order(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clients := []*Client{b.client(t), b.client(t), b.client(t)}
-	lease := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{})
-	const n = 12
-	var mu sync.Mutex
-	var order []int
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			got, err := clients[i%3].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
-			if err != nil {
-				t.Errorf("Acquire: %v", err)
-				return
-			}
-			mu.Lock()
-			order = append(order, i)
-			mu.Unlock()
-			if err := got.Release(bg); err != nil {
-				t.Error(err)
-			}
-		})
-		eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(i+1) })
-	}
-	mustRelease(t, lease)
-	wg.Wait()
-	if !slices.IsSorted(order) || len(order) != n {
-		t.Errorf("granted in the order %v", order)
-	}
+	b.wantOrder(t, clients, 12, AcquireOptions{WaitTime: patience}, func(lease *Lease) error { return lease.Release(bg) })
 }
 
 // Holders that never release are followed in order as well, each when the lease before it expires.
@@ -81,14 +56,24 @@ func TestFair_OrderOfExpiringLeases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	clients := []*Client{b.client(t, pollInterval(never)), b.client(t, pollInterval(never))}
+	opts := AcquireOptions{WaitTime: 2 * patience, LeaseTime: 3 * time.Second}
+	b.wantOrder(t, clients, 5, opts, func(lease *Lease) error {
+		<-lease.Done()
+		return nil
+	})
+}
+
+// wantOrder queues up n waiters for the fair lock "a", in turn on each client, and checks that they
+// get it in that order. Each calls end with its lease.
+func (b *bundle) wantOrder(t *testing.T, clients []*Client, n int, opts AcquireOptions, end func(*Lease) error) {
+	t.Helper()
 	first := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
-	const n = 5
 	var mu sync.Mutex
 	var order []int
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			lease, err := clients[i%2].FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 2 * patience, LeaseTime: 3 * time.Second})
+			lease, err := clients[i%len(clients)].FairLock("a").Acquire(bg, opts)
 			if err != nil {
 				t.Errorf("Acquire: %v", err)
 				return
@@ -96,7 +81,9 @@ func TestFair_OrderOfExpiringLeases(t *testing.T) {
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
-			await(t, "the lease to expire", lease.Done())
+			if err := end(lease); err != nil {
+				t.Error(err)
+			}
 		})
 		b.awaitQueue(t, i+1)
 	}

@@ -58,7 +58,7 @@ func TestForceUnlock_VoteOnItsWay(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
 	held := proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.HoldReply)
-	result := acquireAsync(withVoter(bg), c.Lock("a"), AcquireOptions{})
+	result := acquireAsync(withoutQueue(bg), c.Lock("a"), AcquireOptions{})
 	await(t, "Redis grants it", held.Hit())
 
 	mustForce(t, c.Lock("a"))

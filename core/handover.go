@@ -25,7 +25,6 @@ type handover struct {
 	token    uint64
 	err      error // if notExecuted or outcomeUnknown
 	unproven error // if handedOver: why the replicas may not have it, so it does not count
-	kept     bool  // the heir still waits, and keeps its place in Redis's queue
 }
 
 // A handoverReply is the outcome of a hand-over in Redis.
@@ -100,10 +99,10 @@ func (o *handover) send() {
 func (o *handover) settle(at clock.Instant) (over bool, err error) {
 	e := o.hold.entry
 	e.lock()
-	accepted, displaced := o.settleHeirLocked(at)
+	end, displaced := o.settleHeirLocked(at)
 	over, err = o.settleHoldLocked()
-	o.cleanUpLocked(accepted, over)
-	if over && !accepted && o.reply != freedInstead {
+	o.cleanUpLocked(end, over)
+	if over && end != accepted && o.reply != freedInstead {
 		wake(e.queue.Wake()) // the first waiter tries; an heir could not try meanwhile
 	}
 	o.heir.poke()
@@ -112,13 +111,26 @@ func (o *handover) settle(at clock.Instant) (over bool, err error) {
 	return over, err
 }
 
+// A heirEnd is what has become of the heir's wire owner.
+type heirEnd uint8
+
+const (
+	unused     heirEnd = iota // the hand-over was its only use
+	keepsPlace                // the heir still waits with it in Redis's queue
+	accepted                  // the heir holds the lock with it
+)
+
 // settleHeirLocked gives the heir its lease or an error, or lets it wait on.
-func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced []loss) {
+func (o *handover) settleHeirLocked(at clock.Instant) (end heirEnd, displaced []loss) {
 	e, w := o.hold.entry, o.heir
 	here := w.State() == waitqueue.Heir
 	e.queue.OfferEnded(&w.Waiter)
-	o.kept = here && w.place != nil
-	o.next.stray, o.next.token = o.op.Stray() || o.kept && w.place.left.stray, o.token
+	o.next.stray, o.next.token = o.op.Stray(), o.token
+	if here && w.place != nil {
+		end = keepsPlace
+		w.place.left.stray = w.place.left.stray || o.op.Stray()
+		o.next.stray = w.place.left.stray
+	}
 	switch {
 	case o.reply == outcomeUnknown:
 		e.dismissLocked(o.arrivals, o.err)
@@ -126,19 +138,16 @@ func (o *handover) settleHeirLocked(at clock.Instant) (accepted bool, displaced 
 	case o.unproven != nil:
 		e.dismissLocked(o.arrivals, o.unproven)
 	case !here:
-	case w.forced:
+	case w.pending != o.next.field:
 		w.err = errForced
 	case w.late(o.op.Sent(), at):
 		w.err = errLate
 	default:
-		accepted = true
+		end = accepted
 		displaced = o.acceptLocked(at)
 	}
 	w.answeredLocked()
-	if o.kept {
-		w.place.left.stray = w.place.left.stray || o.op.Stray()
-	}
-	return accepted, displaced
+	return end, displaced
 }
 
 // acceptLocked makes the heir the holder.
@@ -175,9 +184,9 @@ func (o *handover) settleHoldLocked() (over bool, err error) {
 
 // cleanUpLocked frees what may be left in Redis. An heir that still waits in Redis's queue keeps
 // its wire owner and cleans up by itself.
-func (o *handover) cleanUpLocked(accepted, over bool) {
+func (o *handover) cleanUpLocked(end heirEnd, over bool) {
 	c, h := o.hold.engine(), o.hold
-	if left := afterGrant(o.op, o.reply == handedOver); !accepted && !o.kept && !left.none() {
+	if left := afterGrant(o.op, o.reply == handedOver); end == unused && !left.none() {
 		g := o.next.countsLocked()
 		c.cleaner.add(o.next.kind.release(c, g), g, o.lease.duration(), left)
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// handedOn are the kinds that are handed on.
+// handedOn are the kinds of locks that are handed over.
 var handedOn = []string{"lock", "fenced", "write", "fair"}
 
-// eachHandedOn runs a test for every kind that is handed on, with a lock that is held and another caller of the same process
-// that waits for it, asleep.
+// eachHandedOn runs a test for each of these kinds. The lock is held, and a waiter of the same
+// process sleeps.
 func eachHandedOn(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 	eachHandover(t, handedOn, test)
 }
@@ -35,7 +35,7 @@ func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *hando
 	}
 }
 
-// newHandover has a lock of a kind held, and waited for by a caller that wants it for a time, or 0.
+// newHandover acquires a lock and starts a waiter for it. lease is the waiter's LeaseTime.
 func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handoverSite {
 	s := &handoverSite{bundle: newBundle(t)}
 	s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
@@ -61,35 +61,35 @@ type handoverSite struct {
 
 func passes() func([]string) bool { return runs(passScript, fencedPassScript, fairPassScript) }
 
-// stopOnTheWay begins the release, and has the proxy stop the hand-over: as a request, or when Redis has done it.
+// stopOnTheWay starts the release and holds its hand-over at the proxy, as a request or as a reply.
 func (s *handoverSite) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
 	held = s.proxy.OnMatch(1, passes(), where)
 	result := make(chan error, 1)
 	go func() { result <- s.holder.Release(bg) }()
-	await(t, "the hand-over is on its way", held.Hit())
+	await(t, "the hand-over to reach the proxy", held.Hit())
 	return held, result
 }
 
-// mustGet is the waiter's lease.
+// mustGet returns the waiter's lease.
 func (s *handoverSite) mustGet(t *testing.T) *Lease {
 	t.Helper()
-	got := await(t, "the waiter gets it", s.waiter)
+	got := await(t, "the waiter's lease", s.waiter)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
 	return got.lease
 }
 
-// One command hands it on; nobody finds the lock free, and nothing is published.
+// One command hands the lock over. The lock is never free in between, and no message is published.
 func TestHandOver_OneCommand(t *testing.T) {
 	t.Parallel()
 	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 		commands := counter(s.proxy, runs())
 		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		if ttl := s.pttl(t, "a"); ttl <= 30*time.Second || ttl > time.Minute {
-			t.Errorf("the new owner's lease is a minute, the lock lives for %s", ttl)
+			t.Errorf("TTL %s after the hand-over, want the minute that the waiter asked for", ttl)
 		}
-		wantErr(t, "a stranger", second(s.lock(s.client(t))), ErrNotAcquired)
+		wantErr(t, "another owner", second(s.lock(s.client(t))), ErrNotAcquired)
 		held.Release()
 		lease := s.mustGet(t)
 		if err := <-released; err != nil {
@@ -103,25 +103,26 @@ func TestHandOver_OneCommand(t *testing.T) {
 	})
 }
 
-// A release whose reply is lost is repeated as it was: the waiter has the lock once, and the holder has given it back.
+// A hand-over without a reply is retried. The waiter gets the lock once, and Release succeeds.
 func TestHandOver_LostReply(t *testing.T) {
 	t.Parallel()
-	for name, action := range map[string]redistest.Action{"before": redistest.CutBefore, "after": redistest.CutAfter} {
+	for name, action := range map[string]redistest.Action{"cut before execution": redistest.CutBefore, "cut after execution": redistest.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 				s.proxy.OnMatch(1, passes(), action)
 				mustRelease(t, s.holder)
 				lease := s.mustGet(t)
-				wantErr(t, "a stranger", second(s.lock(s.client(t))), ErrNotAcquired)
+				wantErr(t, "another owner", second(s.lock(s.client(t))), ErrNotAcquired)
 				mustRelease(t, lease)
 			})
 		})
 	}
 }
 
-// The lease of the waiter is counted from the repeat: what is left of the first try's by then is too short, and somebody else
-// would have the lock before it is over here. A longer one, which only the waiter itself can have asked for, stays.
+// A retry starts the waiter's lease again. The TTL from the first try is too short by then: Redis
+// could give the lock away before the lease ends here. A longer TTL stays, because only the waiter
+// can have set it.
 func TestHandOver_RetryCountsTheLease(t *testing.T) {
 	t.Parallel()
 	for name, ttl := range map[string]time.Duration{"shorter": 5 * time.Second, "longer": time.Hour} {
@@ -129,15 +130,15 @@ func TestHandOver_RetryCountsTheLease(t *testing.T) {
 			t.Parallel()
 			eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 				_, released := s.stopOnTheWay(t, redistest.HoldReply)
-				s.rdb.PExpire(bg, "a", ttl) // as if time had passed, or it had been prolonged
+				s.rdb.PExpire(bg, "a", ttl) // as if time had passed, or the waiter had extended
 				s.proxy.Cut()
 				s.proxy.Restore()
 				lease := s.mustGet(t)
-				if err := await(t, "Release", released); err != nil {
+				if err := await(t, "Release to return", released); err != nil {
 					t.Errorf("Release: %v", err)
 				}
 				if left := s.pttl(t, "a"); left < lease.Remaining() || ttl == time.Hour && left < ttl-patience {
-					t.Errorf("the lock lives for %s, the lease for %s", left, lease.Remaining())
+					t.Errorf("TTL %s, lease %s, want the TTL to outlast the lease and an extension to stay", left, lease.Remaining())
 				}
 				mustRelease(t, lease)
 			})
@@ -145,7 +146,7 @@ func TestHandOver_RetryCountsTheLease(t *testing.T) {
 	}
 }
 
-// Where the lock was lost before, the release says so, and the waiter asks as if nobody had handed it anything.
+// If the lock was lost, Release returns ErrLockLost, and the waiter tries for itself.
 func TestHandOver_LockWasLost(t *testing.T) {
 	t.Parallel()
 	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
@@ -155,19 +156,19 @@ func TestHandOver_LockWasLost(t *testing.T) {
 	})
 }
 
-// A waiter that leaves while the lock is on its way to it leaves no lock behind.
+// A waiter that leaves during the hand-over leaves no lock behind: the next waiter gets it.
 func TestHandOver_WaiterHasLeft(t *testing.T) {
 	t.Parallel()
 	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
 		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		s.leave()
-		wantErr(t, "the waiter", await(t, "it leaves", s.waiter).err, context.Canceled)
+		wantErr(t, "the waiter", await(t, "the waiter to leave", s.waiter).err, context.Canceled)
 		next := acquireAsync(bg, s.lock(s.c), AcquireOptions{WaitTime: WaitForever})
 		held.Release()
-		if err := await(t, "Release", released); err != nil {
+		if err := await(t, "Release to return", released); err != nil {
 			t.Errorf("Release: %v", err)
 		}
-		got := await(t, "whoever comes next gets it", next)
+		got := await(t, "the next waiter's lease", next)
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
@@ -175,10 +176,11 @@ func TestHandOver_WaiterHasLeft(t *testing.T) {
 	})
 }
 
-// Whether the lock was handed on is never heard of: the error goes to both, and what is there is freed, whose ever it is.
+// The outcome of a hand-over stays unknown. Holder and waiter both get the error, and the cleaner
+// frees the lock for either.
 func TestHandOver_OutcomeStaysUnknown(t *testing.T) {
 	t.Parallel()
-	for name, action := range map[string]redistest.Action{"not done": redistest.CutBefore, "done": redistest.CutAfter} {
+	for name, action := range map[string]redistest.Action{"not executed": redistest.CutBefore, "executed": redistest.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -189,17 +191,17 @@ func TestHandOver_OutcomeStaysUnknown(t *testing.T) {
 			proxy.OnMatch(1, passes(), action)
 			proxy.OnEvery(passes(), redistest.CutBefore)
 			if err := holder.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
-				t.Errorf("Release: %v, want that Redis did not answer", err)
+				t.Errorf("Release: %v, want the error of Redis", err)
 			}
-			if err := await(t, "the waiter fails with it", waiter).err; err == nil {
-				t.Error("the waiter got it")
+			if err := await(t, "the waiter to fail", waiter).err; err == nil {
+				t.Error("the waiter got the lock")
 			}
 			mustRelease(t, mustAcquire(t, b.client(t), "a", AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
 
-// Two processes share a lock that both want all the time.
+// Two processes that always have waiters share a lock.
 func TestHandOver_TwoProcessesShare(t *testing.T) {
 	t.Parallel()
 	for _, name := range handedOn {
@@ -231,14 +233,14 @@ func TestHandOver_TwoProcessesShare(t *testing.T) {
 			wg.Wait()
 			one, two := turns[0].Load(), turns[1].Load()
 			if min(one, two) < 5*streakMoves || max(one, two) > 8*min(one, two) {
-				t.Errorf("%d and %d turns", one, two)
+				t.Errorf("%d and %d turns, want an even share", one, two)
 			}
 		})
 	}
 }
 
-// Of two processes, one hears of a release later than the other, always. It gets as much of the lock all the same, once it has
-// been noticed: who has had a streak asks again when the other has had one, not as soon as it can.
+// One process always hears of releases later than the other. From its first turn on it still gets
+// its share: after a streak, a process lets the other have one before it tries again.
 func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
 	t.Parallel()
 	for _, name := range tiring {
@@ -247,7 +249,8 @@ func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
 			b := newBundle(t)
 			quick := b.clientOn(t, b.srv.Client(t))
 			slow := b.clientOn(t, b.srv.ClientWith(t, hardOfHearing))
-			quick.firstChance, slow.firstChance = patience, patience // whose turn it is does not depend on how slow the machine is
+			// Long enough for any machine, so that its speed does not decide the turns.
+			quick.firstChance, slow.firstChance = patience, patience
 
 			ctx, stop := context.WithTimeout(bg, 3*patience)
 			defer stop()
@@ -283,13 +286,13 @@ func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
 			}
 			wg.Wait()
 			if one, two := turns[quick], turns[slow]; one+two < enough || min(one, two)*100 < (one+two)*35 {
-				t.Errorf("%d turns of the quick one, %d of the slow one, noticed: %t", one, two, noticed)
+				t.Errorf("%d turns of the quick process, %d of the slow one (had a turn: %t), want 35%% each at least", one, two, noticed)
 			}
 		})
 	}
 }
 
-// hardOfHearing has whatever comes on a connection that has subscribed to something arrive 5 ms late.
+// hardOfHearing delays everything that arrives on a pub/sub connection by 5 ms.
 func hardOfHearing(o *redis.Options) {
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		var d net.Dialer
@@ -318,10 +321,10 @@ func (c *lateConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tiring are the kinds that are not handed on for ever.
+// tiring are the kinds whose streaks of hand-overs end.
 var tiring = []string{"lock", "fenced", "write"}
 
-// tire ends the streak of a lock.
+// tire uses up the streak of a lock.
 func tire(c *Client, name string) {
 	e := c.names.lock(name)
 	defer e.unlock()
@@ -330,11 +333,11 @@ func tire(c *Client, name string) {
 	}
 }
 
-// streakMoves is after how many hand-overs a streak ends.
+// streakMoves is how many hand-overs end a streak.
 const streakMoves = 64
 
-// eachTired is eachHandedOn for the kinds that get tired, with both ways to publish, and a client that leaves a freed lock to
-// others for as long as they may need.
+// eachTired is eachHandedOn for the tiring kinds, in both publish modes. After a streak the client
+// gives other processes all the time they may need.
 func eachTired(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 	for mode, publish := range map[string]PublishMode{"plain": PublishPlain, "sharded": PublishSharded} {
 		t.Run(mode, func(t *testing.T) {
@@ -347,27 +350,27 @@ func eachTired(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 	}
 }
 
-// another is a client of another process.
+// another returns a client that stands for another process.
 func (s *handoverSite) another(t *testing.T) *Client {
 	return s.client(t, pollInterval(time.Hour), func(o *Options) { o.PublishMode = s.c.opts.PublishMode })
 }
 
-// Where no other process listens, the waiters here go on after a streak without a rest.
+// If no other process listens, the waiters here go on after a streak without a rest.
 func TestHandOver_GoesOnWithoutOtherListeners(t *testing.T) {
 	t.Parallel()
 	eachTired(t, func(t *testing.T, s *handoverSite) {
 		tire(s.c, "a")
 		handed, frees := counter(s.proxy, passes()), counter(s.proxy, runs(releaseScript, readWriteUpdateScript))
 		mustRelease(t, s.holder)
-		lease := s.mustGet(t) // firstChance is far longer than this waits
+		lease := s.mustGet(t) // without a rest of firstChance
 		if handed() != 0 || frees() != 1 {
-			t.Errorf("handed over %d times and freed %d times, want it freed once", handed(), frees())
+			t.Errorf("%d hand-overs and %d plain releases, want only one plain release", handed(), frees())
 		}
 		mustRelease(t, lease)
 	})
 }
 
-// Others who listen have the lock next, although this process has not noticed them before.
+// If another process listens, it gets the lock next, even if this process has not noticed it yet.
 func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 	t.Parallel()
 	eachTired(t, func(t *testing.T, s *handoverSite) {
@@ -376,13 +379,13 @@ func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 		listened(t, other, "a")
 		tire(s.c, "a")
 		mustRelease(t, s.holder)
-		got := await(t, "the other process has its turn", stranger)
+		got := await(t, "the lease of the other process", stranger)
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
 		select {
 		case r := <-s.waiter:
-			t.Fatalf("the waiter has it as well: %+v", r)
+			t.Fatalf("the waiter here returned too: %+v", r)
 		default:
 		}
 		mustRelease(t, got.lease)
@@ -390,7 +393,7 @@ func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 	})
 }
 
-// A stream of acquisitions of one process costs hardly more than a command each.
+// A stream of acquisitions in one process costs little more than one command each.
 func TestHandOver_CommandsPerAcquisition(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -412,34 +415,35 @@ func TestHandOver_CommandsPerAcquisition(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// On a machine that is hardly ever given to us every streak may be short; two commands each would be without any.
+	// On a busy machine every streak may be short. Without hand-overs it would be two commands each.
 	if n := commands(); n > callers*rounds*17/10 {
-		t.Errorf("%d commands for %d acquisitions", n, callers*rounds)
+		t.Errorf("%d commands for %d acquisitions, want at most 1.7 each", n, callers*rounds)
 	}
 }
 
-// Closing: what is held is waited for, and not handed on meanwhile.
+// While Close waits for a holder, its release frees the lock instead of handing it over.
 func TestHandOver_NotWhileClosing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
 	holder := mustAcquire(t, c, "a", AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-	eventually(t, "it waits", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
+	eventually(t, "a waiter that has subscribed", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
 	handed := counter(proxy, passes())
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close(bg) }()
-	wantErr(t, "the waiter", await(t, "it ends", waiter).err, ErrClosed)
+	wantErr(t, "the waiter", await(t, "the waiter to fail", waiter).err, ErrClosed)
 	mustRelease(t, holder)
-	if err := await(t, "Close", closed); err != nil {
+	if err := await(t, "Close to return", closed); err != nil {
 		t.Error(err)
 	}
 	if n := handed(); n != 0 {
-		t.Errorf("handed on %d times", n)
+		t.Errorf("%d hand-overs while closing, want none", n)
 	}
 }
 
-// A waiter for another kind needs its own script: a fenced lock draws a token, and a reader has a field and a key of its own.
+// A waiter for another kind needs another script: a fenced lock draws a token, and a reader has a
+// time-out key.
 func TestHandOver_NotToAnotherKind(t *testing.T) {
 	t.Parallel()
 	for name, kinds := range map[string]struct {
@@ -457,7 +461,7 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 			holder := mustTake(t, bg, kinds.held(c, "a"), AcquireOptions{})
 			wanted := kinds.wanted(c, "a")
 			waiter := acquireAsync(bg, wanted, AcquireOptions{WaitTime: patience})
-			eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
+			eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
 			handed := counter(proxy, passes())
 			mustRelease(t, holder)
 			lease := mustGet(t, "the waiter", waiter)
@@ -475,7 +479,7 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 	}
 }
 
-// A hold that is lost while it is being handed on leaves its heir awake: it asks for itself.
+// A hold is lost during its hand-over. The waiter wakes up and tries for itself.
 func TestHandOver_LostOnTheWay(t *testing.T) {
 	t.Parallel()
 	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
@@ -483,13 +487,13 @@ func TestHandOver_LostOnTheWay(t *testing.T) {
 		s.free(t, "a")
 		holdOf(s.holder).lose(ErrLockLost)
 		held.Release()
-		wantErr(t, "Release", await(t, "Release", released), ErrLockLost)
+		wantErr(t, "Release", await(t, "Release to return", released), ErrLockLost)
 		mustRelease(t, s.mustGet(t))
 	})
 }
 
-// What is being handed on is not there yet for who has it next. Renewals that are sent meanwhile leave it out: Redis would say that
-// it is gone, and a lease that has only begun would be lost by that.
+// Redis does not have the waiter's hold until it executes the hand-over. A renewal sent before that
+// leaves the hold out: Redis would report it gone, and a lease that has just begun would be lost.
 func TestHandOver_NotRenewedBeforeItIsThere(t *testing.T) {
 	t.Parallel()
 	for _, kind := range handedOn {
@@ -503,7 +507,7 @@ func TestHandOver_NotRenewedBeforeItIsThere(t *testing.T) {
 			await(t, "a renewal", renewal.Hit())
 			held.Release()
 			lease := s.mustGet(t)
-			if err := await(t, "Release", released); err != nil {
+			if err := await(t, "Release to return", released); err != nil {
 				t.Errorf("Release: %v", err)
 			}
 			renewal.Release()
@@ -517,14 +521,15 @@ func TestHandOver_NotRenewedBeforeItIsThere(t *testing.T) {
 	}
 }
 
-// A fair lock is handed on only to whoever is first of all; else it is freed, and the first is told.
+// A fair lock is handed over only to the head of the queue in Redis. If the head is in another
+// process, the release frees the lock and notifies the head.
 func TestHandOver_FairGoesToTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t, pollInterval(never)), b.client(t, pollInterval(never))
 	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	queued := func(n int64) {
-		eventually(t, "it stands in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == n })
+		eventually(t, "the waiter to queue in Redis", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == n })
 	}
 	first := acquireAsync(bg, other.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
 	queued(1)
@@ -532,25 +537,25 @@ func TestHandOver_FairGoesToTheFirst(t *testing.T) {
 	queued(2)
 	listened(t, c, "a")
 	mustRelease(t, holder)
-	got := await(t, "the first", first)
+	got := await(t, "the first waiter's lease", first)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
 	select {
 	case r := <-here:
-		t.Fatalf("the second has it as well: %+v", r)
+		t.Fatalf("the second waiter returned too: %+v", r)
 	default:
 	}
 	mustRelease(t, got.lease)
-	second := await(t, "the second", here)
+	second := await(t, "the second waiter's lease", here)
 	if second.err != nil {
 		t.Fatal(second.err)
 	}
 	mustRelease(t, second.lease)
 }
 
-// Redis does not execute a hand-over, as in a slot whose move has torn the keys of a lock apart. The
-// release is a plain one then: it succeeds at once, and the waiter gets the lock by asking for it.
+// Redis refuses a hand-over, for instance while a slot migration splits the keys of the lock. The
+// release becomes a plain one: it succeeds at once, and the waiter tries for itself.
 func TestRelease_HandOverThatCannotBeDone(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []string{"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", "-CLUSTERDOWN The cluster is down\r\n"} {
@@ -564,20 +569,20 @@ func TestRelease_HandOverThatCannotBeDone(t *testing.T) {
 				c, proxy := b.proxied(t)
 				lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 				waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
-				eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
+				eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
 				tries := counter(proxy, runs(kind.pass))
 				proxy.OnEvery(runs(kind.pass), redistest.ReplyWith(reply))
 				mustRelease(t, lease)
-				mustRelease(t, mustGet(t, "the waiter", waiter))
+				mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 				if n := tries(); n != 1 {
-					t.Errorf("%d tries of a hand-over that cannot be done", n)
+					t.Errorf("%d tries of a hand-over that Redis refuses, want 1", n)
 				}
 			})
 		}
 	}
 }
 
-// fill has Redis refuse every command that may need memory, until the test ends.
+// fill makes Redis refuse every command that may need memory, until the test ends.
 func (b *bundle) fill(t testing.TB) {
 	t.Helper()
 	b.loadScripts(t)
@@ -590,8 +595,7 @@ func (b *bundle) fill(t testing.TB) {
 	t.Cleanup(func() { set("0") })
 }
 
-// What a holder does works on a Redis whose memory is full: handing the lock on, extending it,
-// releasing one level, and being renewed.
+// On a full Redis, a holder can still hand over, extend, release one level and renew.
 func TestHold_OnAFullRedis(t *testing.T) {
 	t.Parallel()
 	for name, kind := range allKinds {
@@ -605,7 +609,7 @@ func TestHold_OnAFullRedis(t *testing.T) {
 			var waiter <-chan acquired
 			if kind.pass != nil {
 				waiter = acquireAsync(bg, lock, AcquireOptions{WaitTime: patience})
-				eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
+				eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
 			}
 			b.fill(t)
 			if err := inner.Extend(bg, time.Hour); err != nil {
@@ -613,22 +617,22 @@ func TestHold_OnAFullRedis(t *testing.T) {
 			}
 			b.wantPTTL(t, "a", time.Hour)
 			mustRelease(t, inner)
-			if name == "read" { // a time-out key that was evicted is put back
+			if name == "read" { // an evicted timeout key comes back
 				timeout := wire.ReadTimeout("a", holdOf(outer).field, 1)
 				b.rdb.Del(bg, timeout)
-				eventually(t, "it is put back", func() bool { return b.pttl(t, timeout) > 0 })
+				eventually(t, "the timeout key to come back", func() bool { return b.pttl(t, timeout) > 0 })
 			} else {
 				awaitRenewals(t, outer)
 			}
 			mustRelease(t, outer)
 			if waiter != nil {
-				mustRelease(t, mustGet(t, "the waiter", waiter))
+				mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 			}
 		})
 	}
 }
 
-// A waiter leaves the queue of a fair lock on a full Redis, with others behind it.
+// On a full Redis, a waiter can still leave the queue of a fair lock. The waiters behind it stay.
 func TestFair_LeavesTheQueueOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -639,25 +643,25 @@ func TestFair_LeavesTheQueueOfAFullRedis(t *testing.T) {
 	results := b.inLine(t, c, c)
 	b.fill(t)
 	leave()
-	wantErr(t, "the one that leaves", await(t, "it leaves", leaving).err, ErrStillHeld)
+	wantErr(t, "the first waiter", await(t, "the first waiter to leave", leaving).err, ErrStillHeld)
 	b.awaitQueued(t, "a", 2)
 	if n := b.rdb.ZCard(bg, wire.FairDeadlines("a")).Val(); n != 2 {
-		t.Errorf("%d deadlines for two waiters", n)
+		t.Errorf("%d deadlines, want 2", n)
 	}
 	mustRelease(t, holder)
 	for _, r := range results {
-		mustRelease(t, mustGet(t, "one behind it", r))
+		mustRelease(t, mustGet(t, "the lease of a waiter behind it", r))
 	}
 }
 
-// Every row of the table in docs/engine.md.
+// The hold and the waiter end up as the table in docs/engine.md says.
 func TestHandOver_EveryOutcome(t *testing.T) {
 	t.Parallel()
 	down := errors.New("no reply")
 	type heir int
 	const (
-		holds heir = iota // has the lock
-		fails             // with an error
+		holds heir = iota // gets the lock
+		fails             // returns an error
 		waits
 		gone
 	)
@@ -665,31 +669,31 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 		name     string
 		reply    handoverReply
 		stray    bool
-		err      error // of the reply
+		err      error // of the command
 		unproven error
 		meantime func(s *outcomeSite, t *testing.T) // before the reply is read
-		late     time.Duration                      // how late that is
+		late     time.Duration                      // how late the reply is read
 
 		freed    bool
 		release  error // what Release returns
 		heir     heir
-		acquire  error // what Acquire returns, where it fails
-		cleanups int   // where the heir has no place in Redis's queue
-		kept     int   // where it has: that is its own to clean up
+		acquire  error // what Acquire returns if it fails
+		cleanups int   // if the kind has no queue in Redis
+		kept     int   // if it has one: the heir frees its own place
 	}{
 		{name: "handed over", reply: handedOver, freed: true, heir: holds},
 		{name: "handed over by a retry", reply: handedOver, stray: true, freed: true, heir: holds},
 		{name: "handed over late", reply: handedOver, late: time.Hour, freed: true, heir: fails, acquire: errLate, cleanups: 1},
 		{name: "handed over and forced", reply: handedOver, meantime: (*outcomeSite).force, freed: true, heir: fails, acquire: errForced, cleanups: 1},
 		{name: "handed over without replicas", reply: handedOver, unproven: ErrNotReplicated, freed: true, heir: fails, acquire: ErrNotReplicated, cleanups: 1},
-		{name: "handed over to one that has gone", reply: handedOver, meantime: (*outcomeSite).hangUp, freed: true, heir: gone, cleanups: 1, kept: 1},
-		{name: "handed over by a hold that was lost", reply: handedOver, meantime: (*outcomeSite).lose, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
+		{name: "handed over to a waiter that left", reply: handedOver, meantime: (*outcomeSite).hangUp, freed: true, heir: gone, cleanups: 1, kept: 1},
+		{name: "handed over by a hold that is lost", reply: handedOver, meantime: (*outcomeSite).lose, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
 		{name: "freed instead", reply: freedInstead, freed: true, heir: waits},
 		{name: "not held", reply: notHeld, freed: true, release: ErrLockLost, heir: waits},
 		{name: "not held after a retry", reply: notHeld, stray: true, freed: true, heir: waits, cleanups: 1},
 		{name: "not executed", reply: notExecuted, err: down, heir: waits},
 		{name: "unknown", reply: outcomeUnknown, stray: true, err: down, freed: true, release: down, heir: fails, acquire: down, cleanups: 2, kept: 1},
-		{name: "unknown, and one has gone", reply: outcomeUnknown, stray: true, err: down, meantime: (*outcomeSite).hangUp, freed: true, release: down, heir: gone, cleanups: 2, kept: 2},
+		{name: "unknown, and the waiter left", reply: outcomeUnknown, stray: true, err: down, meantime: (*outcomeSite).hangUp, freed: true, release: down, heir: gone, cleanups: 2, kept: 2},
 	} {
 		for _, kind := range handedOn {
 			t.Run(row.name+"/"+kind, func(t *testing.T) {
@@ -705,7 +709,7 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 				at := s.c.clock().Add(row.late)
 				freed, err := s.o.settle(at)
 				if freed != row.freed || !errors.Is(err, row.release) {
-					t.Errorf("freed: %v, %v, want %v, %v", freed, err, row.freed, row.release)
+					t.Errorf("settle: freed %v, error %v, want %v and %v", freed, err, row.freed, row.release)
 				}
 				cleanups := row.cleanups
 				if kind == "fair" {
@@ -716,13 +720,13 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 				}
 				switch row.heir {
 				case holds, fails:
-					got := await(t, "the heir is told", s.waiter)
+					got := await(t, "the heir to return", s.waiter)
 					if (got.lease != nil) != (row.heir == holds) || !errors.Is(got.err, row.acquire) {
-						t.Errorf("the heir: %v, %v, want the error %v", got.lease, got.err, row.acquire)
+						t.Errorf("Acquire of the heir: %v, %v, want the error %v", got.lease, got.err, row.acquire)
 					}
 				case waits:
 					if n := s.c.Stats().Waiting; n != 1 {
-						t.Errorf("%d wait", n)
+						t.Errorf("%d waiters, want 1", n)
 					}
 				}
 			})
@@ -730,7 +734,7 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 	}
 }
 
-// An outcomeSite is a hand-over whose command was never sent. What Redis has does not count.
+// An outcomeSite is a hand-over whose command is never sent. The test sets its outcome.
 type outcomeSite struct {
 	*handoverSite
 	o *handover
@@ -744,13 +748,13 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	ctx, leave := context.WithCancel(bg)
 	s.leave = leave
 	s.waiter = acquireAsync(ctx, s.lock(c), AcquireOptions{WaitTime: time.Hour, LeaseTime: time.Minute})
-	listened(t, c, "a") // or it would ask once more
-	eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
-	c.cleaner.schedule.Close() // clean-ups stay pending, to be counted
+	listened(t, c, "a") // otherwise it would try once more
+	eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+	c.cleaner.schedule.Close() // clean-ups stay pending, so that the test can count them
 	h := holdOf(s.holder)
 	t.Cleanup(func() {
 		leave()
-		h.lose(ErrLockLost) // one that was not freed is still being released
+		h.lose(ErrLockLost) // a hold that was not freed is still in its release
 		h.unlockTurn()
 		ended, cancel := context.WithCancel(bg)
 		cancel()
@@ -775,7 +779,7 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	}
 	o := h.handOverLocked(last, g)
 	if o == nil {
-		t.Fatal("it is not handed over")
+		t.Fatal("handOverLocked prepared no hand-over")
 	}
 	o.op = op
 	return &outcomeSite{s, o}
@@ -785,10 +789,10 @@ func (s *outcomeSite) cleanups() int { return s.c.cleaner.len() }
 
 func (s *outcomeSite) hangUp(t *testing.T) {
 	s.leave()
-	if got := await(t, "it leaves", s.waiter); got.err == nil {
-		t.Fatal("it has the lock")
+	if got := await(t, "the waiter to leave", s.waiter); got.err == nil {
+		t.Fatal("the waiter got the lock")
 	}
-	for u := range s.c.cleaner.pending { // a fair waiter leaves its place as well
+	for u := range s.c.cleaner.pending { // of the place that a fair waiter left
 		delete(s.c.cleaner.pending, u)
 	}
 }
@@ -796,7 +800,7 @@ func (s *outcomeSite) hangUp(t *testing.T) {
 func (s *outcomeSite) force(*testing.T) {
 	s.o.hold.entry.shard.mu.Lock()
 	defer s.o.hold.entry.shard.mu.Unlock()
-	s.o.heir.forced = true
+	s.o.heir.pending = ""
 }
 
 func (s *outcomeSite) lose(*testing.T) { s.o.hold.lose(ErrLockLost) }

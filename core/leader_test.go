@@ -45,25 +45,31 @@ func TestRunWhileHeld(t *testing.T) {
 	}
 }
 
+// runWhileHeld calls RunWhileHeld with a function that sends its context to started. Call i returns
+// ends[i] when its context ends. The call after those returns nil at once.
+func runWhileHeld(c *Client, ends ...error) (started <-chan context.Context, done <-chan error) {
+	contexts, result := make(chan context.Context), make(chan error, 1)
+	calls := 0
+	go func() {
+		result <- RunWhileHeld(bg, c.Lock("a"), func(ctx context.Context) error {
+			contexts <- ctx
+			if calls == len(ends) {
+				return nil
+			}
+			<-ctx.Done()
+			calls++
+			return ends[calls-1]
+		})
+	}()
+	return contexts, result
+}
+
 // After a loss the function's context ends, and it is called again, whatever it returns.
 func TestRunWhileHeld_Lost(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, other := b.client(t), b.client(t)
-	started := make(chan context.Context)
-	done := make(chan error, 1)
-	calls := 0
-	go func() {
-		done <- RunWhileHeld(bg, c.Lock("a"), func(ctx context.Context) error {
-			calls++
-			started <- ctx
-			if calls == 3 {
-				return nil
-			}
-			<-ctx.Done()
-			return map[int]error{1: nil, 2: errors.New("of the second call")}[calls]
-		})
-	}()
+	started, done := runWhileHeld(c, nil, errors.New("of the second call"))
 	for range 2 {
 		ctx := await(t, "a call", started)
 		if forced, err := c.Lock("a").ForceUnlock(bg); !forced || err != nil {
@@ -102,19 +108,7 @@ func TestRunWhileHeld_Outage(t *testing.T) {
 	b := newBundle(t)
 	c := b.client(t, watchdogTimeout(3*time.Second), commandTimeout(time.Second), pollInterval(time.Second))
 	b.srv.Kill(t)
-	started := make(chan context.Context)
-	done := make(chan error, 1)
-	calls := 0
-	go func() {
-		done <- RunWhileHeld(bg, c.Lock("a"), func(ctx context.Context) error {
-			calls++
-			started <- ctx
-			if calls == 1 {
-				<-ctx.Done()
-			}
-			return nil
-		})
-	}()
+	started, done := runWhileHeld(c, nil)
 	eventually(t, "a waiter that Redis does not answer", func() bool { return c.Stats().Waiting == 1 })
 	b.srv.Restart(t)
 	first := await(t, "the first call", started)

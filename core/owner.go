@@ -18,8 +18,8 @@ func newOwner() owner { return owner(owners.Add(1)) }
 
 // An identity is what a context tells about the caller of Acquire.
 type identity struct {
-	owner owner
-	voter bool // it acquires a member of a RedLock, and never queues
+	owner     owner
+	pastQueue bool // it tries once, without queueing
 }
 
 type identityKey struct{}
@@ -48,8 +48,8 @@ func withOwner(ctx context.Context, o owner) context.Context {
 	return &identityContext{ctx, identity{owner: o}}
 }
 
-// withVoter returns a context with a new owner for one attempt at a RedLock.
-func withVoter(ctx context.Context) context.Context {
+// withoutQueue returns a context with a new owner, whose Acquires try once and never queue.
+func withoutQueue(ctx context.Context) context.Context {
 	return &identityContext{ctx, identity{newOwner(), true}}
 }
 

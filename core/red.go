@@ -113,7 +113,7 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 	if ctx.Err() != nil {
 		return nil, true, ended(ctx)
 	}
-	ctx = withVoter(ctx)
+	ctx = withoutQueue(ctx)
 	members, errs := r.tryMembers(ctx, opts)
 	s, err := newSet(ctx, r.whole, opts.LeaseTime, members, r.quorum())
 	if err != nil {

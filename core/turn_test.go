@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// idleHold is a hold of which nobody but the test knows.
+// idleHold returns a hold without a client.
 func idleHold() *hold { return &hold{entry: &entry{shard: new(shard)}} }
 
-// lineLength is how many wait for the turn.
+// lineLength returns how many candidates wait for the turn.
 func (h *hold) lineLength() (n int) {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
@@ -19,7 +19,7 @@ func (h *hold) lineLength() (n int) {
 	return n
 }
 
-// The turn goes round in the order in which it was asked for; those who have left the line are passed over.
+// Candidates get the turn in the order they came. The turn skips those that left.
 func TestTurnInOrder(t *testing.T) {
 	t.Parallel()
 	h := idleHold()
@@ -43,29 +43,29 @@ func TestTurnInOrder(t *testing.T) {
 				h.unlockTurn()
 			}
 		}()
-		eventually(t, "it stands in line", func() bool { return h.lineLength() == i+1 })
+		eventually(t, "the candidate to queue up", func() bool { return h.lineLength() == i+1 })
 	}
 	leave(cause)
 	for range 2 {
-		wantErr(t, "who leaves", <-left, cause)
+		wantErr(t, "a candidate that left", <-left, cause)
 	}
 	if n := h.lineLength(); n != 3 {
-		t.Errorf("%d stand in line, want the 3 who have not left", n)
+		t.Errorf("%d candidates in the queue, want the 3 that stayed", n)
 	}
 	h.unlockTurn()
 	for _, want := range []int{0, 2, 4} {
 		if i := <-got; i != want {
-			t.Errorf("it was the turn of %d, want %d", i, want)
+			t.Errorf("candidate %d got the turn, want %d", i, want)
 		}
 	}
-	eventually(t, "the turn is free", func() bool {
+	eventually(t, "the turn to be free", func() bool {
 		h.entry.shard.mu.Lock()
 		defer h.entry.shard.mu.Unlock()
 		return !h.turn.taken && h.turn.queue == nil
 	})
 }
 
-// Who leaves at the moment at which it is called does not keep the turn.
+// A candidate that leaves just as it gets the turn passes it on.
 func TestTurnComesTooLate(t *testing.T) {
 	t.Parallel()
 	h := idleHold()
@@ -77,9 +77,9 @@ func TestTurnComesTooLate(t *testing.T) {
 	<-two.called
 	h.turn.leaveLocked(two)
 	if h.turn.taken || h.turn.queue != nil {
-		t.Error("nobody has the turn, and it is not free")
+		t.Error("the turn is taken after all candidates left")
 	}
 	if h.turn.tryLocked() != nil {
-		t.Error("a free turn was not given")
+		t.Error("tryLocked did not take a free turn")
 	}
 }

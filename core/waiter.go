@@ -37,10 +37,9 @@ type waiter struct {
 	signal                    chan struct{}         // holds one poke; created before the first sleep
 	alarm                     schedule.Entry[alarm] // pokes the waiter at the end of a sleep
 
-	pending  string // wire owner of the attempt or hand-over in flight; empty: none
+	pending  string // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
 	err      error  // why another goroutine removed it from the queue
 	lease    *level // from a hand-over
-	forced   bool   // ForceUnlock freed the pending grant before its reply was read
 	failures uint8  // attempts in a row that failed
 }
 
@@ -146,10 +145,10 @@ const (
 	stepTake           // return waiter.lease
 
 	// Only on arrival, for a waiter that has not joined the queue:
-	stepReenter  // re-enter plan.hold
-	stepVote     // send one attempt without queueing
-	stepTurnAway // return plan.err, unless there is a record
-	stepRefuse   // return plan.err
+	stepReenter      // re-enter plan.hold
+	stepTryPastQueue // send one attempt without queueing
+	stepTurnAway     // return plan.err, unless there is a record
+	stepRefuse       // return plan.err
 )
 
 // A plan is the next step of a waiter, with its arguments.
@@ -159,12 +158,13 @@ type plan struct {
 	hold     *hold
 	err      error
 	ttl      time.Duration // of the holder's key
+	field    string        // wire owner of the attempt
 	arrivals uint32        // when the attempt begins; see waitqueue.Queue.Dismiss
 }
 
 // arriveLocked plans the first step of a waiter at e. It adds the waiter to the queue, unless the
 // step is one of those only on arrival.
-func (w *waiter) arriveLocked(e *entry, at clock.Moment, voter bool) plan {
+func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
 	w.entry = e
 	if h := e.holds.of(w.owner); h != nil {
 		return plan{step: stepReenter, hold: h}
@@ -172,12 +172,12 @@ func (w *waiter) arriveLocked(e *entry, at clock.Moment, voter bool) plan {
 	if e.engine().state.Load() != open {
 		return plan{step: stepRefuse, err: ErrClosed}
 	}
-	if voter {
+	if pastQueue {
 		e.queue.Leave(&w.Waiter)
 		e.shard.acquiring.Add(1)
-		e.shard.voters = append(e.shard.voters, w)
+		e.shard.pastQueue = append(e.shard.pastQueue, w)
 		w.pending = w.field()
-		return plan{step: stepVote}
+		return plan{step: stepTryPastQueue, field: w.pending}
 	}
 	switch e.queue.Join(&w.Waiter) {
 	case waitqueue.Full:
@@ -206,7 +206,8 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 	case stepAsk:
 		e := w.entry
 		e.queue.Asks(&w.Waiter)
-		w.pending, p.arrivals = w.field(), e.queue.Arrivals()
+		w.pending = w.field()
+		p.field, p.arrivals = w.pending, e.queue.Arrivals()
 	case stepSleep:
 		if w.signal == nil {
 			w.signal = make(chan struct{}, 1)
@@ -261,8 +262,8 @@ func (w *waiter) follow(p plan) (*level, error) {
 			err = errStartOver
 		}
 		return lease, err
-	case stepVote:
-		return w.vote()
+	case stepTryPastQueue:
+		return w.tryPastQueue(p.field)
 	case stepTurnAway:
 		return nil, w.recordOr(p.err)
 	case stepRefuse:
@@ -279,7 +280,7 @@ func (w *waiter) wait(p plan) (*level, error) {
 	for waited := false; ; p = w.look() {
 		switch p.step {
 		case stepAsk:
-			if lease, err := w.attempt(p.arrivals); lease != nil || err != nil {
+			if lease, err := w.attempt(p.field, p.arrivals); lease != nil || err != nil {
 				return lease, err
 			}
 		case stepSleep:
@@ -392,9 +393,8 @@ func (w *waiter) abandon() {
 
 // attempt sends the acquire script. It returns neither a lease nor an error if the waiter should
 // keep waiting.
-func (w *waiter) attempt(arrivals uint32) (*level, error) {
+func (w *waiter) attempt(field string, arrivals uint32) (*level, error) {
 	e, c := w.entry, w.entry.engine()
-	field := w.pending
 	t := try{key: e.key, field: field, lease: c.leaseTime(w.fixed)}
 	if p := w.place; p != nil && p.clock != 0 {
 		t.notAfter, p.left.there = w.notAfter(), true
@@ -511,7 +511,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, err
 		return nil, nil
 	}
 	at := e.engine().at(now)
-	err := w.refusalLocked(x, at)
+	err := w.refusalLocked(x, field, at)
 	var displaced []loss
 	if err == nil {
 		displaced = e.displaceLocked(h)
@@ -534,13 +534,13 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, err
 }
 
 // refusalLocked returns why a grant does not count, or nil if it does.
-func (w *waiter) refusalLocked(x *redisop.Op, at clock.Instant) error {
+func (w *waiter) refusalLocked(x *redisop.Op, field string, at clock.Instant) error {
 	switch {
 	case w.err != nil:
 		return w.err
 	case w.ctx.Err() != nil:
 		return ended(w.ctx)
-	case w.forced:
+	case w.pending != field:
 		return errForced
 	case w.late(x.Sent(), at):
 		return errLate
@@ -560,7 +560,7 @@ func outran(displaced []loss, sent clock.Moment) bool {
 }
 
 // answeredLocked ends the attempt or hand-over in flight.
-func (w *waiter) answeredLocked() { w.pending, w.forced = "", false }
+func (w *waiter) answeredLocked() { w.pending = "" }
 
 // subscribePatience is how long a waiter for a fair lock waits for its subscription before it
 // queues up without.
@@ -668,13 +668,13 @@ func (w *waiter) reenter(h *hold) (*level, error) {
 	return lease, nil
 }
 
-// vote sends one attempt for a member of a RedLock, without queueing: the member must neither wait
-// behind other waiters of this process nor keep them waiting.
-func (w *waiter) vote() (*level, error) {
+// tryPastQueue sends one attempt without queueing. A member of a RedLock must neither wait behind
+// other waiters of this process nor keep them waiting.
+func (w *waiter) tryPastQueue(field string) (*level, error) {
 	e := w.entry
 	defer e.shard.acquiring.Done()
-	defer e.removeVoter(w)
-	lease, err := w.attempt(0)
+	defer e.removePastQueue(w)
+	lease, err := w.attempt(field, 0)
 	w.leavePlace(lease)
 	if lease == nil && err == nil {
 		e.lock()

@@ -16,10 +16,11 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// never is a PollInterval that no test lives to see: who is not woken stays asleep.
+// never is a PollInterval longer than any test: a waiter sleeps until something wakes it.
 const never = time.Hour
 
-// occupy has a stranger hold locks, with a lease, or with 0 for ever. Nobody announces their end.
+// occupy makes another client hold locks for a lease, or without expiry if the lease is 0. No
+// message follows when they end.
 func (b *bundle) occupy(t testing.TB, lease time.Duration, keys ...string) {
 	t.Helper()
 	pipe := b.rdb.Pipeline()
@@ -34,7 +35,7 @@ func (b *bundle) occupy(t testing.TB, lease time.Duration, keys ...string) {
 	}
 }
 
-// announce publishes what a release publishes.
+// announce publishes the message of a release.
 func (b *bundle) announce(t testing.TB, key string) {
 	t.Helper()
 	if err := b.rdb.Publish(bg, wire.LockChannel(key), wire.Unlocked).Err(); err != nil {
@@ -42,21 +43,21 @@ func (b *bundle) announce(t testing.TB, key string) {
 	}
 }
 
-// queueUp starts a waiter and returns when it is in the queue.
+// queueUp starts a waiter and returns once it is queued.
 func queueUp(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) <-chan acquired {
 	t.Helper()
 	before := c.Stats().Waiting
 	result := acquireAsync(ctx, c.Lock(name), opts)
-	eventually(t, "another one waits", func() bool { return c.Stats().Waiting > before })
+	eventually(t, "another waiter", func() bool { return c.Stats().Waiting > before })
 	return result
 }
 
 var (
 	forever = AcquireOptions{WaitTime: WaitForever}
-	long    = AcquireOptions{WaitTime: time.Hour} // fails when Redis does
+	long    = AcquireOptions{WaitTime: time.Hour} // fails if Redis fails
 )
 
-// mustGet waits for a lease.
+// mustGet waits for the lease of a waiter.
 func mustGet(t testing.TB, what string, result <-chan acquired) *Lease {
 	t.Helper()
 	got := await(t, what, result)
@@ -66,12 +67,12 @@ func mustGet(t testing.TB, what string, result <-chan acquired) *Lease {
 	return got.lease
 }
 
-// listened waits until the first waiter for each name is told of releases, has asked since it knows that, was refused, and
-// sleeps. Its poll interval must be never, and nothing may have happened to the name before it came.
+// listened waits until the first waiter for each name has subscribed, was refused once more after
+// that, and sleeps. PollInterval must be never, and the name must have been idle before.
 func listened(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		eventually(t, "the first waiter listens", func() bool {
+		eventually(t, "the first waiter to subscribe and sleep", func() bool {
 			e := c.names.lock(name)
 			defer e.unlock()
 			return e.firstSleepsLocked() && e.queue.Waiters()[0].PollAt.Since(clock.Now()) > 2*subscribePatience
@@ -79,8 +80,8 @@ func listened(t testing.TB, c *Client, names ...string) {
 	}
 }
 
-// firstSleepsLocked reports whether the first waiter has been woken, by the confirmation of its channel at least, has asked since,
-// and sleeps.
+// firstSleepsLocked reports whether the first waiter was woken, at least by the confirmation of its
+// subscription, has tried again since, and sleeps.
 func (e *entry) firstSleepsLocked() bool {
 	if e.queue.Len() == 0 {
 		return false
@@ -90,7 +91,7 @@ func (e *entry) firstSleepsLocked() bool {
 	return wakes > 0 && !pending && w.State() == waitqueue.Asleep
 }
 
-// wakesOf is how often the first waiter for a name was woken.
+// wakesOf returns how often the first waiter for a name was woken.
 func wakesOf(c *Client, name string) uint16 {
 	e := c.names.lock(name)
 	defer e.unlock()
@@ -101,7 +102,7 @@ func wakesOf(c *Client, name string) uint16 {
 	return wakes
 }
 
-// quiet waits until nothing is counted any more.
+// quiet waits until count stops changing, and returns it.
 func quiet(count func() int) int {
 	last := count()
 	for since := time.Now(); time.Since(since) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
@@ -112,7 +113,7 @@ func quiet(count func() int) int {
 	return last
 }
 
-// Twenty wait, one asks; and the one that has waited longest has the lock first.
+// Of twenty waiters only the first sends attempts. They get the lock in the order they came.
 func TestQueue_OnlyTheFirstAsks(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -127,43 +128,43 @@ func TestQueue_OnlyTheFirstAsks(t *testing.T) {
 	}
 	listened(t, c, "a")
 	if got := quiet(asked); got != 2 {
-		t.Errorf("%d acquire scripts for %d waiters; want one before the subscription and one after it", got, n)
+		t.Errorf("%d acquire scripts for %d waiters, want one before the subscription and one after it", got, n)
 	}
 
 	mustRelease(t, holder)
 	for i, waiter := range waiters {
-		lease := mustGet(t, fmt.Sprintf("waiter %d has the lock", i), waiter)
+		lease := mustGet(t, fmt.Sprintf("the lease of waiter %d", i), waiter)
 		for j := i + 1; j < n; j++ {
 			select {
 			case got := <-waiters[j]:
-				t.Fatalf("waiter %d came before %d: %+v", j, i, got)
+				t.Fatalf("waiter %d returned before waiter %d: %+v", j, i, got)
 			default:
 			}
 		}
 		mustRelease(t, lease)
 	}
 	if got := asked(); got > 2+3*n {
-		t.Errorf("%d acquire scripts for %d waiters in all", got, n)
+		t.Errorf("%d acquire scripts in all for %d waiters, want at most 3 each", got, n)
 	}
 }
 
-// Names do not wait for each other.
+// A waiter for one name does not hold up other names.
 func TestQueue_OnePerName(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(never))
 	b.occupy(t, 0, "a")
 	waiter := queueUp(t, bg, c, "a", forever)
-	for i := range 100 { // shards are shared by names
+	for i := range 100 { // enough names to share its shard
 		mustRelease(t, mustAcquire(t, c, fmt.Sprint("b:", i), AcquireOptions{}))
 	}
 	listened(t, c, "a")
 	b.free(t, "a")
 	b.announce(t, "a")
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// If an owner that holds the lock queued up behind others, it would wait for those who wait for it.
+// A holder re-enters ahead of the queue. Behind the waiters it would deadlock: they wait for it.
 func TestQueue_HoldersPassIt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -178,12 +179,12 @@ func TestQueue_HoldersPassIt(t *testing.T) {
 	mustRelease(t, outer)
 	mustRelease(t, inner)
 	for _, w := range waiters {
-		mustRelease(t, mustGet(t, "a waiter has it", w))
+		mustRelease(t, mustGet(t, "a waiter's lease", w))
 	}
 }
 
-// Of one owner's waiters one is granted; the others enter with it, also past a stranger between them, for whom they would
-// otherwise wait while he waits for them.
+// Once one waiter of an owner gets the lock, the owner's other waiters re-enter. They pass a waiter
+// of another owner in between: it waits for their owner, so waiting behind it would deadlock.
 func TestQueue_OtherCallsOfTheOwnerReenter(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -197,21 +198,21 @@ func TestQueue_OtherCallsOfTheOwnerReenter(t *testing.T) {
 	listened(t, c, "a")
 	mustRelease(t, holder)
 
-	leases := []*Lease{mustGet(t, "the first", first), mustGet(t, "the second", second), mustGet(t, "the third", third)}
+	leases := []*Lease{mustGet(t, "the first lease", first), mustGet(t, "the second lease", second), mustGet(t, "the third lease", third)}
 	b.wantCount(t, leases[0], 3)
 	select {
 	case got := <-stranger:
-		t.Fatalf("the stranger got %+v", got)
+		t.Fatalf("the other owner got %+v", got)
 	default:
 	}
 	for _, l := range leases {
 		mustRelease(t, l)
 	}
-	mustRelease(t, mustGet(t, "the stranger", stranger))
+	mustRelease(t, mustGet(t, "the other owner's lease", stranger))
 }
 
-// Who does not want to wait, and sees others wait, need not ask.
-// Readers ask together, also those of one owner. They have one hold all the same, whoever's answer comes first.
+// Readers of one owner send their attempts at the same time. They still share one hold, whichever
+// reply comes first.
 func TestQueue_TwoReadersOfOneOwner(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -226,28 +227,30 @@ func TestQueue_TwoReadersOfOneOwner(t *testing.T) {
 		readers = append(readers, acquireAsync(owner, l, AcquireOptions{WaitTime: patience}))
 	}
 	for _, a := range answers {
-		await(t, "a question is answered", a.Hit())
+		await(t, "the reply to an attempt", a.Hit())
 	}
 	for _, a := range answers {
 		a.Release()
 	}
 	var leases []*Lease
 	for _, r := range readers {
-		got := await(t, "a reader", r)
+		got := await(t, "a reader's lease", r)
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
 		leases = append(leases, got.lease)
 	}
 	if n, err := l.HoldCount(owner); n != 2 || err != nil {
-		t.Errorf("the owner has it %d times (%v), want 2", n, err)
+		t.Errorf("hold count %d (%v), want 2", n, err)
 	}
-	eventually(t, "the other grant is undone", func() bool { return len(b.fields(t, "a")) == 2 }) // the mode and a reader
+	// Two fields stay: the mode and one reader.
+	eventually(t, "the other grant to be undone", func() bool { return len(b.fields(t, "a")) == 2 })
 	for _, lease := range leases {
 		mustRelease(t, lease)
 	}
 }
 
+// A call without a WaitTime fails without a command if others already wait.
 func TestQueue_NoWaitTimeBehindOthers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -264,18 +267,19 @@ func TestQueue_NoWaitTimeBehindOthers(t *testing.T) {
 			t.Fatalf("Acquire: %v, want a NotAcquiredError", err)
 		}
 		if held.TTL <= time.Minute-patience || held.TTL > time.Minute {
-			t.Errorf("TTL %s, while the holder has a little less than a minute", held.TTL)
+			t.Errorf("TTL %s, want a little less than a minute", held.TTL)
 		}
 	}
 	if n := proxy.Count("") - before; n != 0 {
-		t.Errorf("%d commands were sent", n)
+		t.Errorf("%d commands, want none", n)
 	}
 	cancel()
-	wantErr(t, "the waiter", await(t, "the waiter leaves", waiter).err, context.Canceled)
+	wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, context.Canceled)
 	b.free(t, "a")
 }
 
-// The release came before the subscription: no message will tell of it.
+// The release comes before the subscription, so its message never arrives. The waiter tries again
+// once it has subscribed.
 func TestWaiting_AsksAgainWhenSubscribed(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -283,13 +287,13 @@ func TestWaiting_AsksAgainWhenSubscribed(t *testing.T) {
 	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
 	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
 	waiter := queueUp(t, bg, c, "a", forever)
-	await(t, "the waiter subscribes", subscribing.Hit())
+	await(t, "the waiter to subscribe", subscribing.Hit())
 	mustRelease(t, holder)
 	subscribing.Release()
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// No confirmation ever comes: the first waiter asks by and by.
+// The confirmation of the subscription is lost. The first waiter polls.
 func TestWaiting_PollsWithoutASubscription(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -297,12 +301,12 @@ func TestWaiting_PollsWithoutASubscription(t *testing.T) {
 	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
 	deaf := proxy.On("SUBSCRIBE", 1, redistest.DropReply)
 	waiter := queueUp(t, bg, c, "a", forever)
-	await(t, "the confirmation is lost", deaf.Hit())
+	await(t, "the loss of the confirmation", deaf.Hit())
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// Asking often, as one must behind locks that announce nothing, does not mean that answers to pings are due as soon.
+// A short PollInterval does not shorten the time a ping has for its reply.
 func TestWaiting_ShortPollIntervalAndSlowPings(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -310,15 +314,15 @@ func TestWaiting_ShortPollIntervalAndSlowPings(t *testing.T) {
 	proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "PING") }, redistest.Delay(200*time.Millisecond))
 	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
 	waiter := queueUp(t, bg, c, "a", forever)
-	eventually(t, "the connection has been asked twice whether it is there", func() bool { return proxy.Count("PING") >= 2 })
+	eventually(t, "two pings of the connection", func() bool { return proxy.Count("PING") >= 2 })
 	if n := proxy.Count("SUBSCRIBE"); n != 1 {
-		t.Errorf("subscribed %d times", n)
+		t.Errorf("%d subscriptions, want 1", n)
 	}
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// The message was lost; and so is every other that could help.
+// The message of the release is lost. The waiter gets the lock at its next poll.
 func TestWaiting_PollsWhenAMessageIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -327,28 +331,29 @@ func TestWaiting_PollsWhenAMessageIsLost(t *testing.T) {
 	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
 	waiter := queueUp(t, bg, c, "a", forever)
 	b.eventuallyListens(t, "a")
-	eventually(t, "the waiter has asked a few times", func() bool { return asked() >= 4 })
+	eventually(t, "a few attempts of the waiter", func() bool { return asked() >= 4 })
 	swallowed := proxy.SwallowMessages(1)
 	mustRelease(t, holder)
-	await(t, "the message is lost", swallowed.Hit())
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	await(t, "the loss of the message", swallowed.Hit())
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// A holder that dies says nothing; its lock is free when its TTL is over.
+// A holder dies without a message. The waiter tries again when the lock expires.
 func TestWaiting_SleepsNoLongerThanTheTTL(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
 	asked := counter(proxy, runs(acquireScript))
 	b.occupy(t, 1500*time.Millisecond, "a")
-	lease := mustGet(t, "the waiter has it", acquireAsync(bg, c.Lock("a"), forever))
+	lease := mustGet(t, "the waiter's lease", acquireAsync(bg, c.Lock("a"), forever))
 	if n := asked(); n > 10 {
-		t.Errorf("%d questions", n)
+		t.Errorf("%d attempts, want at most 10", n)
 	}
 	mustRelease(t, lease)
 }
 
-// The time to live of the holder's key ends the sleep, when it is shorter than the poll; 0 and no end are no reason to spin.
+// A waiter sleeps for the TTL of the lock or for the poll interval, the shorter of the two. It does
+// not spin on a TTL of 0 or on a lock without expiry.
 func TestWaiting_Pauses(t *testing.T) {
 	t.Parallel()
 	c := &engine{opts: Options{PollInterval: 5 * time.Second}}
@@ -368,19 +373,19 @@ func TestWaiting_Pauses(t *testing.T) {
 	}
 }
 
-// TTLs that say nothing must lead neither to a storm nor to sleep without end.
+// An odd TTL leads neither to a storm of attempts nor to an endless sleep.
 func TestWaiting_OddTTLs(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		reply string
 		poll  time.Duration
-		least int // questions
-		most  int // in a second
+		least int // attempts
+		most  int // attempts per second
 	}{
-		{"0, at its end", "*1\r\n:0\r\n", never, 5, 210},
-		{"-2, gone just now", "*1\r\n:-2\r\n", never, 5, 210},
-		{"-1, without end", "*1\r\n:-1\r\n", 200 * time.Millisecond, 3, 10},
+		{"0, about to expire", "*1\r\n:0\r\n", never, 5, 210},
+		{"-2, just freed", "*1\r\n:-2\r\n", never, 5, 210},
+		{"-1, without expiry", "*1\r\n:-1\r\n", 200 * time.Millisecond, 3, 10},
 		{"beyond the poll interval", "*1\r\n:3600000\r\n", 200 * time.Millisecond, 3, 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -391,20 +396,21 @@ func TestWaiting_OddTTLs(t *testing.T) {
 			odd := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith(test.reply))
 			begun := time.Now()
 			waiter := queueUp(t, bg, c, "a", forever)
-			eventually(t, "a second is over, and it has asked", func() bool {
+			eventually(t, "a second to pass and enough attempts", func() bool {
 				return time.Since(begun) > time.Second && asked() >= test.least
 			})
 			n, seconds := asked(), time.Since(begun).Seconds()
 			if float64(n) > float64(test.most)*seconds+2 {
-				t.Errorf("%d questions in %.1fs, want %d at most in one", n, seconds, test.most)
+				t.Errorf("%d attempts in %.1fs, want at most %d per second", n, seconds, test.most)
 			}
 			odd.Remove()
-			mustRelease(t, mustGet(t, "the waiter has it", waiter))
+			mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 		})
 	}
 }
 
-// The lock is released while the answer "held" is on its way: the message comes first, and must not be forgotten.
+// The lock is released while a refusal is on its way. The message arrives before the refusal and
+// still wakes the waiter.
 func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -415,15 +421,16 @@ func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 
 	refusal := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	b.announce(t, "a") // a false alarm
-	await(t, "Redis has refused", refusal.Hit())
+	await(t, "the refusal", refusal.Hit())
 	before := wakesOf(c, "a")
 	mustRelease(t, holder)
-	eventually(t, "the message has arrived", func() bool { return wakesOf(c, "a") > before })
+	eventually(t, "the message", func() bool { return wakesOf(c, "a") > before })
 	refusal.Release()
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// The first waiter was told, and leaves: there will be no second message.
+// The first waiter leaves after it got the message. No second message comes, so its successor tries
+// at once.
 func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, stray := range []struct {
@@ -431,8 +438,8 @@ func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 		what redistest.Action
 		runs bool
 	}{
-		{"before its question has arrived", redistest.HoldRequest, false},
-		{"when it has the lock without knowing", redistest.HoldReply, true},
+		{"before its attempt reaches Redis", redistest.HoldRequest, false},
+		{"after Redis grants its attempt", redistest.HoldReply, true},
 	} {
 		t.Run(stray.name, func(t *testing.T) {
 			t.Parallel()
@@ -447,20 +454,20 @@ func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 
 			question := proxy.OnMatch(1, runs(acquireScript), stray.what)
 			mustRelease(t, holder)
-			await(t, "the first asks", question.Hit())
+			await(t, "the first waiter's attempt", question.Hit())
 			cancel()
-			wantErr(t, "the first", await(t, "the first leaves", first).err, context.Canceled)
+			wantErr(t, "the first waiter", await(t, "the first waiter to leave", first).err, context.Canceled)
 			if stray.runs {
 				question.Release()
 			}
-			lease := mustGet(t, "the second has it", second)
+			lease := mustGet(t, "the second waiter's lease", second)
 			question.Release()
 			mustRelease(t, lease)
 		})
 	}
 }
 
-// A waiter that leaves the queue before it has asked passes the word on.
+// The first waiter gives up while the lock is free. Its successor tries at once.
 func TestWaiting_PromotedAsksAtOnceAfterATimeout(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -470,15 +477,15 @@ func TestWaiting_PromotedAsksAtOnceAfterATimeout(t *testing.T) {
 	first := queueUp(t, bg, c, "a", AcquireOptions{WaitTime: 4 * time.Second})
 	second := queueUp(t, bg, c, "a", forever)
 	listened(t, c, "a")
-	b.free(t, "a") // nobody is told
-	wantErr(t, "the first", await(t, "the first gives up", first).err, ErrNotAcquired)
-	mustRelease(t, mustGet(t, "the second has it", second))
+	b.free(t, "a") // without a message
+	wantErr(t, "the first waiter", await(t, "the first waiter to give up", first).err, ErrNotAcquired)
+	mustRelease(t, mustGet(t, "the second waiter's lease", second))
 	if n := asked(); n > 3 {
-		t.Errorf("%d questions", n)
+		t.Errorf("%d attempts, want at most 3", n)
 	}
 }
 
-// Whatever was published while there was no connection is lost.
+// Messages published while the connection is down are lost. A new subscription wakes the waiters.
 func TestWaiting_ResubscriptionWakes(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -488,17 +495,17 @@ func TestWaiting_ResubscriptionWakes(t *testing.T) {
 	listened(t, c, "a")
 	swallowed := proxy.SwallowMessages(-1)
 	mustRelease(t, holder)
-	await(t, "the message is lost", swallowed.Hit())
+	await(t, "the loss of the message", swallowed.Hit())
 	if n, err := b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); n == 0 || err != nil {
 		t.Fatalf("CLIENT KILL: %d, %v", n, err)
 	}
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 	if proxy.Count("SUBSCRIBE") < 2 {
-		t.Error("it was not the subscription that did it")
+		t.Error("the waiter got the lock without a new subscription")
 	}
 }
 
-// Nobody needs a message to hear of what happens in its own process.
+// A release or a loss wakes the waiters of the same process without a message.
 func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -509,15 +516,15 @@ func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 			AcquireOptions{},
 			func(t *testing.T, _ *bundle, _ *Client, l *Lease) { mustRelease(t, l) },
 		},
-		"lease over": {
+		"expiry": {
 			AcquireOptions{LeaseTime: 4 * time.Second},
 			func(*testing.T, *bundle, *Client, *Lease) {},
 		},
-		"found gone by a renewal": {
+		"loss found by a renewal": {
 			AcquireOptions{},
 			func(t *testing.T, b *bundle, _ *Client, _ *Lease) { b.free(t, "a") },
 		},
-		"found gone by Extend": {
+		"loss found by Extend": {
 			AcquireOptions{LeaseTime: time.Hour},
 			func(t *testing.T, b *bundle, _ *Client, l *Lease) {
 				b.free(t, "a")
@@ -540,18 +547,17 @@ func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 			proxy.SwallowMessages(-1)
 			holder := mustAcquire(t, c, "a", test.opts)
 			waiter := queueUp(t, bg, c, "a", forever)
-			eventually(t, "it is subscribed", func() bool { return wakesOf(c, "a") > 0 })
+			eventually(t, "the waiter to subscribe", func() bool { return wakesOf(c, "a") > 0 })
 			test.end(t, b, c, holder)
-			mustRelease(t, mustGet(t, "the waiter has it", waiter))
+			mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 		})
 	}
 }
 
-// Hundreds of waiters, and not one command.
-// A writer that goes on as a reader lets readers in, those of its own process without a message.
+// A writer that downgrades to a reader lets readers in. Readers in its own process need no message.
 func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 	t.Parallel()
-	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
+	for name, lease := range map[string]time.Duration{"release": time.Hour, "expiry": 2 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -561,45 +567,46 @@ func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
 			proxy.SwallowMessages(-1)
 			reader := acquireAsync(bg, l.Read(), AcquireOptions{WaitTime: WaitForever})
-			eventually(t, "it is subscribed", func() bool { return wakesOf(c, "a") > 0 })
+			eventually(t, "the waiter to subscribe", func() bool { return wakesOf(c, "a") > 0 })
 			if lease == time.Hour {
 				mustRelease(t, write)
 			}
-			mustRelease(t, mustGet(t, "the reader has it", reader))
+			mustRelease(t, mustGet(t, "the reader's lease", reader))
 			mustRelease(t, read)
 		})
 	}
 }
 
-// The release of a fair lock wakes the next of its own process without a message, also when it ends a streak: Redis keeps the
-// queue, and there is nobody to stand back for.
+// The release of a fair lock wakes the next waiter of the same process without a message, even at
+// the end of a streak. Redis keeps the queue, so the waiters here need not rest.
 func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
 	l, opts := c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}
-	sleeps := func() bool { // it has asked since it listens
+	sleeps := func() bool { // and has tried since it subscribed
 		e := c.names.lock("a")
 		defer e.unlock()
 		return e.queue.Len() == 1 && e.firstSleepsLocked()
 	}
 	first := mustTake(t, bg, l, opts)
 	waiter := acquireAsync(bg, l, opts)
-	eventually(t, "it sleeps", sleeps)
+	eventually(t, "the waiter to sleep", sleeps)
 	mustRelease(t, first)
-	holder := mustGet(t, "it is handed on", waiter)
-	<-time.After(25 * time.Millisecond) // a streak lasts for 20
+	holder := mustGet(t, "the hand-over", waiter)
+	<-time.After(25 * time.Millisecond) // a streak ends after 20 ms
 	waiter = acquireAsync(bg, l, opts)
-	eventually(t, "the next sleeps", sleeps)
+	eventually(t, "the next waiter to sleep", sleeps)
 	proxy.SwallowMessages(-1)
 	question := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
 	c.names.wake("a")
-	await(t, "it asks", question.Hit())
-	mustRelease(t, holder) // to nobody who sleeps
+	await(t, "the reply to an attempt", question.Hit())
+	mustRelease(t, holder) // while no waiter is asleep
 	question.Release()
-	mustRelease(t, mustGet(t, "the next has it", waiter))
+	mustRelease(t, mustGet(t, "the next waiter's lease", waiter))
 }
 
+// Hundreds of waiters send no command between polls.
 func TestWaiting_SendsNothingBetweenPolls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -616,21 +623,21 @@ func TestWaiting_SendsNothingBetweenPolls(t *testing.T) {
 			waiters = append(waiters, acquireAsync(leave, c.Lock(name), forever))
 		}
 	}
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == len(waiters) })
+	eventually(t, "all waiters", func() bool { return c.Stats().Waiting == len(waiters) })
 	listened(t, c, names...)
 	before, begun := proxy.Count(""), time.Now()
-	eventually(t, "a second is over", func() bool { return time.Since(begun) > time.Second })
+	eventually(t, "a second to pass", func() bool { return time.Since(begun) > time.Second })
 	if n := proxy.Count("") - before; n != 0 {
-		t.Errorf("%d commands within a second: %q", n, proxy.Commands()[before:])
+		t.Errorf("%d commands within a second, want none: %q", n, proxy.Commands()[before:])
 	}
 	cancel()
 	for _, w := range waiters {
-		wantErr(t, "a waiter", await(t, "it leaves", w).err, context.Canceled)
+		wantErr(t, "a waiter", await(t, "a waiter to leave", w).err, context.Canceled)
 	}
 	b.free(t, names...)
 }
 
-// The connection is there, and nothing comes through it any more.
+// The connection stays open but delivers nothing. The client replaces it.
 func TestWaiting_DeafConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -638,18 +645,18 @@ func TestWaiting_DeafConnectionIsReplaced(t *testing.T) {
 	b.occupy(t, 0, "a")
 	waiter := queueUp(t, bg, c, "a", forever)
 	deaf := proxy.On("PING", 1, redistest.DropReply)
-	await(t, "the first ping is lost", deaf.Hit())
-	eventually(t, "it subscribes on another connection", func() bool { return proxy.Count("SUBSCRIBE") >= 2 })
+	await(t, "the loss of the first ping", deaf.Hit())
+	eventually(t, "a subscription on another connection", func() bool { return proxy.Count("SUBSCRIBE") >= 2 })
 	b.free(t, "a")
-	mustRelease(t, mustGet(t, "the waiter has it", waiter))
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
 }
 
-// With Redis gone, a queue of a thousand must not wait a command time-out each.
+// When Redis fails, the queued waiters fail together, not after one command timeout each.
 func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]redistest.Action{
-		"no answer":        redistest.DropReply,
-		"an error as such": redistest.ReplyWith("-ERR trouble\r\n"),
+		"no answer":      redistest.DropReply,
+		"an error reply": redistest.ReplyWith("-ERR trouble\r\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -665,21 +672,21 @@ func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
 			rule := proxy.OnMatch(1, runs(acquireScript), trouble)
 			begun := time.Now()
 			b.announce(t, "a")
-			await(t, "the first asks", rule.Hit())
+			await(t, "the first waiter's attempt", rule.Hit())
 			var texts []string
 			for _, w := range waiters {
-				got := await(t, "it fails", w)
+				got := await(t, "a waiter to fail", w)
 				if got.err == nil || errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, ErrNotHeld) || errors.Is(got.err, context.DeadlineExceeded) {
-					t.Fatalf("%+v, want the trouble with Redis", got)
+					t.Fatalf("%+v, want the error of Redis", got)
 				}
 				texts = append(texts, got.err.Error())
 			}
 			if took := time.Since(begun); took > 3*timeout {
-				t.Errorf("it took %s, with a command timeout of %s", took, timeout)
+				t.Errorf("the waiters failed after %s, the command timeout is %s", took, timeout)
 			}
 			for _, text := range texts {
 				if text != texts[0] {
-					t.Errorf("%q and %q", text, texts[0])
+					t.Errorf("waiters failed with %q and %q, want the same error", text, texts[0])
 				}
 			}
 			b.free(t, "a")
@@ -687,7 +694,7 @@ func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
 	}
 }
 
-// Who came when the question was on its way already asks for itself.
+// A waiter that comes after a failed attempt was sent makes its own attempt.
 func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -699,21 +706,22 @@ func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
 	listened(t, c, "a", "b")
 	lost := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
 	b.announce(t, "a")
-	await(t, "the first asks", lost.Hit())
+	await(t, "the first waiter's attempt", lost.Hit())
 	third := queueUp(t, bg, c, "a", long)
 	for _, w := range []<-chan acquired{first, second} {
-		if got := await(t, "it fails", w); got.err == nil {
+		if got := await(t, "a waiter to fail", w); got.err == nil {
 			t.Fatal("a waiter got a lock that is held")
 		}
 	}
 	b.free(t, "a", "b")
 	b.announce(t, "a")
 	b.announce(t, "b")
-	mustRelease(t, mustGet(t, "the one who came later has it", third))
-	mustRelease(t, mustGet(t, "the one for another name has it", elsewhere))
+	mustRelease(t, mustGet(t, "the later waiter's lease", third))
+	mustRelease(t, mustGet(t, "the lease on the other name", elsewhere))
 }
 
-// A thousand waiters, and Redis dies. All know it within one command time-out from the poll that noticed.
+// Redis dies under a thousand waiters. All fail within one command timeout of the poll that
+// noticed.
 func TestOutage_AThousandWaiters(t *testing.T) {
 	t.Parallel()
 	const n, poll, timeout = 1000, time.Second, 4 * time.Second
@@ -737,19 +745,19 @@ func TestOutage_AThousandWaiters(t *testing.T) {
 					errs <- err
 				})
 			}
-			eventually(t, "all wait", func() bool { return c.Stats().Waiting == n })
+			eventually(t, "all waiters", func() bool { return c.Stats().Waiting == n })
 			begun := time.Now()
 			test.end(b.srv, t)
 			wg.Wait()
 			if took := time.Since(begun); took > 5*(poll+timeout) {
-				t.Errorf("the last one failed after %s", took)
+				t.Errorf("the last waiter failed after %s", took)
 			} else {
-				t.Logf("the last one failed after %s", took)
+				t.Logf("the last waiter failed after %s", took)
 			}
 			close(errs)
 			for err := range errs {
 				if err == nil || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrNotHeld) || errors.Is(err, context.DeadlineExceeded) {
-					t.Fatalf("%v, want the trouble with Redis", err)
+					t.Fatalf("%v, want the error of Redis", err)
 				}
 			}
 			test.back(b.srv, t)
@@ -758,7 +766,7 @@ func TestOutage_AThousandWaiters(t *testing.T) {
 	}
 }
 
-// pubSubConnections are the connections to Redis that subscribe.
+// pubSubConnections returns how many connections to Redis have subscribed.
 func (b *bundle) pubSubConnections(t testing.TB) int {
 	t.Helper()
 	list, err := b.rdb.Do(bg, "CLIENT", "LIST", "TYPE", "pubsub").Text()
@@ -768,13 +776,14 @@ func (b *bundle) pubSubConnections(t testing.TB) int {
 	return strings.Count(list, "id=")
 }
 
+// A client subscribes to all names on one connection, which it opens for the first waiter.
 func TestPubSub_OneConnectionForAllNames(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t, pollInterval(never))
 	mustRelease(t, mustAcquire(t, c, "free", AcquireOptions{}))
 	if n := b.pubSubConnections(t); n != 0 {
-		t.Errorf("%d pub/sub connections, though nobody has waited", n)
+		t.Errorf("%d pub/sub connections before the first waiter", n)
 	}
 	const n = 200
 	waiters := make([]<-chan acquired, n)
@@ -785,33 +794,34 @@ func TestPubSub_OneConnectionForAllNames(t *testing.T) {
 		holders = append(holders, mustAcquire(t, other, name, AcquireOptions{}))
 		waiters[i] = acquireAsync(bg, c.Lock(name), forever)
 	}
-	eventually(t, "all listen", func() bool {
+	eventually(t, "all subscriptions", func() bool {
 		names, err := b.rdb.PubSubChannels(bg, "*").Result()
 		return err == nil && len(names) == n
 	})
 	if got := b.pubSubConnections(t); got != 1 {
-		t.Errorf("%d pub/sub connections for %d names", got, n)
+		t.Errorf("%d pub/sub connections for %d names, want 1", got, n)
 	}
 	for i, holder := range holders {
 		mustRelease(t, holder)
-		mustRelease(t, mustGet(t, "the waiter has it", waiters[i]))
+		mustRelease(t, mustGet(t, "the waiter's lease", waiters[i]))
 	}
 }
 
-// A hot lock has waiters again at once: its channel is not dropped and taken up all the time. An idle one is dropped.
+// A hot lock soon has waiters again, so its subscription outlives the last one for a while. The
+// subscription of an idle lock ends.
 func TestPubSub_ChannelsLinger(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
-	c.linger = 300 * time.Millisecond // a moment that the machine does not miss
+	c.linger = 300 * time.Millisecond // long enough for a busy machine
 	b.occupy(t, 0, "a")
 	var left time.Time
-	rounds := 0 // that were over before the machine was busy elsewhere for too long
+	rounds := 0 // those quick enough to count
 	for begun := time.Now(); rounds < 10 && time.Since(begun) < patience; {
 		leave, cancel := context.WithCancel(bg)
 		before := proxy.Count("SUBSCRIBE")
 		waiter := queueUp(t, leave, c, "a", forever)
-		eventually(t, "it sleeps, and listens", func() bool {
+		eventually(t, "the waiter to subscribe and sleep", func() bool {
 			e := c.names.lock("a")
 			defer e.unlock()
 			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == waitqueue.Asleep && c.hub.Confirmed(e.channel)
@@ -819,26 +829,27 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 		if !left.IsZero() && time.Since(left) < c.linger/2 {
 			rounds++
 			if proxy.Count("SUBSCRIBE") != before {
-				t.Errorf("it was subscribed anew %s after the last waiter had left", time.Since(left))
+				t.Errorf("subscribed again %s after the last waiter left", time.Since(left))
 			}
 		}
 		cancel()
 		left = time.Now()
-		wantErr(t, "the waiter", await(t, "it leaves", waiter).err, context.Canceled)
+		wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, context.Canceled)
 		if n := c.Stats().Channels; n != 1 && time.Since(left) < c.linger/2 {
-			t.Errorf("%d channels right after the last waiter has left", n)
+			t.Errorf("%d channels right after the last waiter left, want 1", n)
 		}
 	}
 	if rounds == 0 {
-		t.Error("the machine is too slow for this test to say anything")
+		t.Error("no round was quick enough to count: the machine is too slow")
 	}
-	eventually(t, "the channel is dropped", func() bool {
+	eventually(t, "the end of the subscription", func() bool {
 		return c.Stats().Channels == 0 && c.Stats().Names == 0 && proxy.Count("UNSUBSCRIBE") > 0
 	})
 	b.free(t, "a")
 }
 
-// MaxWaiters does not concern those who do not wait: they hear that the lock is held, of whatever kind it is.
+// MaxWaiters does not apply to a call without a WaitTime: it fails because the lock is held. This
+// holds for every kind of lock.
 func TestMaxWaiters_WithoutWaitTime(t *testing.T) {
 	t.Parallel()
 	for name, sides := range map[string]func(c *Client) (held, asked *Lock){
@@ -857,29 +868,29 @@ func TestMaxWaiters_WithoutWaitTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			waiting := acquireAsync(bg, asked, AcquireOptions{WaitTime: patience})
-			eventually(t, "one waits", func() bool { return c.Stats().Channels == 1 })
+			eventually(t, "a waiter", func() bool { return c.Stats().Channels == 1 })
 			_, err = asked.Acquire(bg, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
-			wantErr(t, "one that would wait", err, ErrTooManyWaiters)
+			wantErr(t, "a call that would wait", err, ErrTooManyWaiters)
 			_, err = asked.Acquire(bg, AcquireOptions{MaxWaiters: 1})
-			wantErr(t, "one that would not", err, ErrNotAcquired)
+			wantErr(t, "a call that would not wait", err, ErrNotAcquired)
 			mustRelease(t, lease)
-			mustRelease(t, await(t, "the lock is had", waiting).lease)
+			mustRelease(t, await(t, "the waiter's lease", waiting).lease)
 			idle(t, c, b.rdb)
 		})
 	}
 }
 
-// MaxWaiters bounds the waiters even if it is not set.
+// MaxWaiters has a default. A negative value means no limit.
 func TestMaxWaiters_Default(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[int]int32{0: 1024, -1: math.MaxInt32, 7: 7, math.MaxInt: math.MaxInt32} {
 		if got := (AcquireOptions{MaxWaiters: given}).waiters(); got != want {
-			t.Errorf("MaxWaiters %d bounds them to %d, want %d", given, got, want)
+			t.Errorf("MaxWaiters %d allows %d waiters, want %d", given, got, want)
 		}
 	}
 }
 
-// MaxWaiters is exact: so many wait, and one more is refused, also when nobody knew yet that there was waiting to be done.
+// MaxWaiters is exact, even if all callers come at once: that many wait, and the rest are refused.
 func TestMaxWaiters(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -895,14 +906,14 @@ func TestMaxWaiters(t *testing.T) {
 		}()
 	}
 	for range callers - room {
-		wantErr(t, "one too many", await(t, "it is refused", results).err, ErrTooManyWaiters)
+		wantErr(t, "one too many", await(t, "a refusal", results).err, ErrTooManyWaiters)
 	}
 	if n := c.Stats().Waiting; n != room {
-		t.Errorf("%d wait, want %d", n, room)
+		t.Errorf("%d waiters, want %d", n, room)
 	}
 	mustRelease(t, lease)
 	for range room {
-		got := await(t, "it has the lock", results)
+		got := await(t, "a waiter's lease", results)
 		if got.err != nil {
 			t.Fatal(got.err)
 		}

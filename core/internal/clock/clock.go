@@ -24,8 +24,10 @@ func At(now time.Time) Instant {
 	return Instant{Mono: now.Sub(origin), Wall: time.Duration(now.UnixNano())}
 }
 
-// Add returns i + d.
-func (i Instant) Add(d time.Duration) Instant { return Instant{i.Mono + d, i.Wall + d} }
+// Add returns i + d without overflow. Callers may pass a duration of centuries to mean forever.
+func (i Instant) Add(d time.Duration) Instant {
+	return Instant{i.Mono + min(d, math.MaxInt64-i.Mono), i.Wall + min(d, math.MaxInt64-i.Wall)}
+}
 
 // Until returns the time from i to deadline, by the clock that has less time left. It is 0 or less
 // if the deadline has passed.

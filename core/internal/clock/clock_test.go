@@ -107,3 +107,19 @@ func TestBubble(t *testing.T) {
 		}
 	})
 }
+
+// A lease of centuries ends after all others.
+func TestInstant_AddForever(t *testing.T) {
+	t.Parallel()
+	const century = 100 * 365 * 24 * time.Hour
+	now := At(time.Now())
+	for _, d := range []time.Duration{century, 2 * century, math.MaxInt64} {
+		end := LeaseEnd(now, d)
+		if left := now.Until(end); left < century-2*365*24*time.Hour {
+			t.Errorf("%v: %v left", d, left)
+		}
+		if Later(Instant{}, end) != end || Later(now, end) != end {
+			t.Errorf("%v: the end is before the beginning", d)
+		}
+	}
+}
