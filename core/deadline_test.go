@@ -15,8 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// testClock is a clock that the test controls. It adds ahead to the system's clocks, or to stopped if
-// that is set.
+// testClock is a clock that the test controls. It adds ahead to the system's clocks, or to stopped
+// if that is set.
 type testClock struct {
 	mu      sync.Mutex
 	ahead   clock.Instant
@@ -74,7 +74,7 @@ func wantEnded(t testing.TB, lease *Lease, cause error) {
 		t.Errorf("Err() = %v, want %v", err, cause)
 	}
 	if left := lease.Remaining(); left != 0 {
-		t.Errorf("Remaining() = %s after %v", left, cause)
+		t.Errorf("Remaining() = %s after %v, want 0", left, cause)
 	}
 }
 
@@ -205,8 +205,8 @@ func TestDeadline_Margin(t *testing.T) {
 	}
 }
 
-// Either clock ends the lease. The monotonic clock stops while the machine sleeps, and the wall clock
-// can be set back.
+// Either clock ends the lease. The monotonic clock stops while the machine sleeps, and the wall
+// clock can be set back.
 func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -319,7 +319,7 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 				}
 				wantLost(t, l)
 				if n := updates(); n != 0 {
-					t.Errorf("%d updates sent for a lease that was over", n)
+					t.Errorf("%d updates sent for a lease that was over, want none", n)
 				}
 			})
 		}
@@ -343,7 +343,7 @@ func TestDeadline_LateGrantIsReleased(t *testing.T) {
 	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
-	got := await(t, "the second waiter to get the lock", behind) // long before the minute ends
+	got := await(t, "the second waiter to get the lock", behind) // without waiting for the minute to pass
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -469,7 +469,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			}
 			await(t, "the bound context to end", bound.Done())
 			if cause := context.Cause(bound); cause != ErrLockLost {
-				t.Errorf("cause of the bound context: %v", cause)
+				t.Errorf("cause of the bound context: %v, want ErrLockLost", cause)
 			}
 			eventually(t, "a Lost event for each lease", func() bool { return lost.Load() == 3 })
 			for _, l := range leases {
@@ -522,8 +522,8 @@ func TestLoss_NotByAnError(t *testing.T) {
 	mustRelease(t, fixed)
 }
 
-// A process that was stopped past its lease notices the loss when it comes to renew, without waiting
-// for Redis to reply.
+// A process that was stopped past its lease notices the loss when it comes to renew, without
+// waiting for Redis to reply.
 func TestLoss_ProcessWasStopped(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -731,7 +731,7 @@ func TestWatchdog_ZeroAfterRelease(t *testing.T) {
 	}
 }
 
-// A renewal that finds nothing is no loss while the reply to the release is on its way.
+// A renewal that finds nothing is no loss while the reply to the release is pending.
 func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -799,7 +799,7 @@ func TestWatchdog_Batches(t *testing.T) {
 		awaitRenewals(t, leases...)
 	}
 	if got := scripts(); got < rounds*n/100 || got > rounds*n/4 {
-		t.Errorf("%d scripts for %d locks and %d renewals each", got, n, rounds)
+		t.Errorf("%d scripts renewed %d locks %d times, want batches", got, n, rounds)
 	}
 	var wg sync.WaitGroup
 	for _, l := range leases {
@@ -886,7 +886,7 @@ func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 		mustRelease(t, l)
 	}
 	if n := alone(); n < 2*len(leases) {
-		t.Errorf("%d renewals of single keys, want one for each lock and round", n)
+		t.Errorf("%d renewals of single keys, want one per lock and round", n)
 	}
 	if n := failed.Load(); n != 0 {
 		t.Errorf("%d failures reported, want none", n)
@@ -929,15 +929,15 @@ func TestWatchdog_RetriesUntilTheDeadline(t *testing.T) {
 	left, begun := l.Remaining(), time.Now()
 	wantLost(t, l)
 	if took := time.Since(begun); took < left || took > left+patience/4 {
-		t.Errorf("lost after %s, want %s", took, left)
+		t.Errorf("lost after %s, want about %s", took, left)
 	}
 	if n := tries(); n < 8 || n > 60 {
 		t.Errorf("%d tries in two thirds of a lease, want 8 to 60", n)
 	}
 	eventually(t, "renewals to stop", func() bool { return c.Stats().Renewals == 0 })
 	n, over := tries(), time.Now()
-	eventually(t, "the time of another retry", func() bool { return time.Since(over) > time.Second })
-	if more := tries() - n; more > 1 { // one may be on its way
-		t.Errorf("%d renewals after the loss", more)
+	eventually(t, "the time for another retry", func() bool { return time.Since(over) > time.Second })
+	if more := tries() - n; more > 1 { // one may be in flight
+		t.Errorf("%d renewals after the loss, want at most 1", more)
 	}
 }
