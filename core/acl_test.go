@@ -108,7 +108,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 			}
 			enterAndLook(t, kind.lock(mine, name))
 			handOver(t, s, kind.lock(mine, name), kind.rival(theirs, name))
-			waitInVain(t, s, kind.lock(mine, name), kind.rival(theirs, name))
+			waitAndLeave(t, s, kind.lock(mine, name), kind.rival(theirs, name))
 			force(t, kind.lock(mine, name), kind.lock(theirs, name))
 		})
 	}
@@ -219,8 +219,8 @@ func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	}
 }
 
-// waitInVain has a waiter leave the queue behind another one, which gets the lock.
-func waitInVain(t *testing.T, s *aclSite, mine, theirs *Lock) {
+// waitAndLeave makes a waiter leave the queue, and another one behind it get the lock.
+func waitAndLeave(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	t.Helper()
 	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	waiting := func(n int) {

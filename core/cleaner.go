@@ -36,13 +36,22 @@ type cleaner struct {
 type cleanup struct {
 	call     lua.Call
 	counts   holdCounts
-	strays   bool          // strays may be on their way
-	calm     time.Time     // first answer since the last command without one; zero: none yet
+	strays   strays
+	answered time.Time     // the first answer of Redis, while strays are arriving
 	expires  time.Time     // when the hold has expired in Redis
 	again    time.Duration // how long a stray acquire makes it last once Redis answers; 0: none
 	failures int
 	entry    schedule.Entry[*cleanup]
 }
+
+// strays tells whether commands that were given up may still arrive at Redis.
+type strays uint8
+
+const (
+	noStrays       strays = iota
+	straysHeldBack        // Redis has not answered since the last of them was given up
+	straysArriving        // Redis has answered: they arrive within CommandTimeout
+)
 
 func newCleaner(c *engine, freed func(key string)) *cleaner {
 	cl := &cleaner{c: c, freed: freed, pending: make(map[*cleanup]struct{})}
@@ -62,13 +71,13 @@ func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left re
 		return
 	}
 	now := time.Now()
-	u := &cleanup{call: call, counts: g, strays: left.stray, expires: now.Add(lease)}
+	u := &cleanup{call: call, counts: g, expires: now.Add(lease)}
 	if left.stray {
-		u.again = lease + cl.c.opts.CommandTimeout
+		u.strays, u.again = straysHeldBack, lease+cl.c.opts.CommandTimeout
 	}
 	pause := time.Duration(0)
 	if !left.there {
-		u.calm, pause = now, cl.c.opts.CommandTimeout
+		u.strays, u.answered, pause = straysArriving, now, cl.c.opts.CommandTimeout
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -116,19 +125,19 @@ func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 // returns the pause before the next attempt.
 func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err error) (done bool, pause time.Duration) {
 	if !sure {
-		u.strays, u.calm = true, time.Time{}
+		u.strays = straysHeldBack
 	}
 	if err != nil && err != ErrWrongKind {
 		u.failures++
 		return false, min(20*time.Millisecond<<min(u.failures, 6), time.Second)
 	}
-	if !u.strays {
+	switch u.strays {
+	case noStrays:
 		return true, 0
+	case straysHeldBack:
+		u.strays, u.answered = straysArriving, now
 	}
-	if u.calm.IsZero() {
-		u.calm = now
-	}
-	pause = timeout - now.Sub(u.calm)
+	pause = timeout - now.Sub(u.answered)
 	return pause <= 0, pause
 }
 

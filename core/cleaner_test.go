@@ -55,28 +55,24 @@ func TestCleanup_Settle(t *testing.T) {
 		done bool
 	}
 	for name, test := range map[string]struct {
-		strays bool
-		calm   bool
+		strays strays
 		tries  []try
 	}{
 		"nothing to wait for":                 {tries: []try{{0, true, nil, true}}},
 		"a wrong kind is an answer":           {tries: []try{{0, true, ErrWrongKind, true}}},
 		"a refusal, then an answer":           {tries: []try{{0, true, failure, false}, {1, true, nil, true}}},
-		"strays":                              {strays: true, tries: []try{{0, true, nil, false}, {500, true, nil, false}, {1000, true, nil, true}}},
-		"strays, and Redis answers":           {strays: true, calm: true, tries: []try{{999, true, nil, false}, {1000, true, nil, true}}},
+		"strays":                              {strays: straysHeldBack, tries: []try{{0, true, nil, false}, {500, true, nil, false}, {1000, true, nil, true}}},
+		"strays, and Redis answers":           {strays: straysArriving, tries: []try{{999, true, nil, false}, {1000, true, nil, true}}},
 		"its own try is lost":                 {tries: []try{{0, false, failure, false}, {100, true, nil, false}, {1099, true, nil, false}, {1100, true, nil, true}}},
 		"lost long ago":                       {tries: []try{{0, false, failure, false}, {5000, true, nil, false}, {6000, true, nil, true}}},
-		"lost again":                          {strays: true, tries: []try{{0, true, nil, false}, {900, false, failure, false}, {1000, true, nil, false}, {2000, true, nil, true}}},
+		"lost again":                          {strays: straysHeldBack, tries: []try{{0, true, nil, false}, {900, false, failure, false}, {1000, true, nil, false}, {2000, true, nil, true}}},
 		"an answer after a lost try":          {tries: []try{{0, false, nil, false}, {1000, true, nil, true}}},
-		"a refusal does not start the wait":   {strays: true, tries: []try{{0, true, failure, false}, {500, true, nil, false}, {1000, true, nil, false}, {1500, true, nil, true}}},
-		"a refusal does not restart the wait": {strays: true, tries: []try{{0, true, nil, false}, {900, true, failure, false}, {1000, true, nil, true}}},
+		"a refusal does not start the wait":   {strays: straysHeldBack, tries: []try{{0, true, failure, false}, {500, true, nil, false}, {1000, true, nil, false}, {1500, true, nil, true}}},
+		"a refusal does not restart the wait": {strays: straysHeldBack, tries: []try{{0, true, nil, false}, {900, true, failure, false}, {1000, true, nil, true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			u := &cleanup{strays: test.strays}
-			if test.calm {
-				u.calm = began
-			}
+			u := &cleanup{strays: test.strays, answered: began}
 			for _, try := range test.tries {
 				done, pause := u.settle(began.Add(try.at*time.Millisecond), timeout, try.sure, try.err)
 				if done != try.done || !done && (pause <= 0 || pause > timeout) {
@@ -104,19 +100,19 @@ func TestCleanup_HasExpired(t *testing.T) {
 		expired bool
 	}
 	for name, test := range map[string]struct {
-		strays bool
+		strays strays
 		tries  []try
 	}{
 		"no strays":                  {tries: []try{{9, redisop.ErrTimeout, false}, {11, redisop.ErrTimeout, true}}},
-		"no answer":                  {strays: true, tries: []try{{9, redisop.ErrTimeout, false}, {100, redisop.ErrTimeout, false}, {1000, errors.New("dial tcp: i/o timeout"), false}}},
-		"a refusal after the outage": {strays: true, tries: []try{{100, redisop.ErrTimeout, false}, {109, refused, false}, {111, refused, true}}},
-		"a slot that keeps moving":   {strays: true, tries: []try{{9, errSlotMoving, false}, {11, errSlotMoving, true}}},
-		"a late answer":              {strays: true, tries: []try{{11, nil, false}}},
+		"no answer":                  {strays: straysHeldBack, tries: []try{{9, redisop.ErrTimeout, false}, {100, redisop.ErrTimeout, false}, {1000, errors.New("dial tcp: i/o timeout"), false}}},
+		"a refusal after the outage": {strays: straysHeldBack, tries: []try{{100, redisop.ErrTimeout, false}, {109, refused, false}, {111, refused, true}}},
+		"a slot that keeps moving":   {strays: straysHeldBack, tries: []try{{9, errSlotMoving, false}, {11, errSlotMoving, true}}},
+		"a late answer":              {strays: straysHeldBack, tries: []try{{11, nil, false}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			u := &cleanup{strays: test.strays, expires: began.Add(lease)}
-			if test.strays {
+			if test.strays != noStrays {
 				u.again = lease
 			}
 			for _, try := range test.tries {

@@ -62,7 +62,7 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 			lease := mustTake(t, bg, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
 			waiting := acquireAsync(bg, waiter.Lock(name), AcquireOptions{WaitTime: patience})
 			top.awaitListener(t, name)
-			// The first release of a client that does not know its mode yet is heard by everybody.
+			// A client that does not know its mode yet publishes its first release on both channels.
 			mustRelease(t, lease)
 			mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
 			want := modes[0]

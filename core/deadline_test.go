@@ -15,7 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A testClock goes as the test says. Ahead is what it adds to the system's clocks; stopped, it stands still.
+// testClock is a clock that the test controls. It adds ahead to the system's clocks, or to stopped
+// if that is set.
 type testClock struct {
 	mu      sync.Mutex
 	ahead   clock.Instant
@@ -37,7 +38,7 @@ func (k *testClock) at(now time.Time) clock.Instant {
 	return clock.Instant{Mono: i.Mono + k.ahead.Mono, Wall: i.Wall + k.ahead.Wall}
 }
 
-// move sets the clocks forward, or back.
+// move sets the clocks forward or back.
 func (k *testClock) move(mono, wall time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,7 +46,7 @@ func (k *testClock) move(mono, wall time.Duration) {
 	k.ahead.Wall += wall
 }
 
-// clocked is a lock client with a clock of the test's; see bundle.clientOn.
+// clocked returns a client that reads the test's clock; see bundle.clientOn.
 func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, hands *testClock, opts ...func(*Options)) *Client {
 	t.Helper()
 	c, err := newClient(rdb, testOptions(opts), hands.at)
@@ -56,7 +57,7 @@ func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, hands *testClo
 	return c
 }
 
-// wantLost waits until the lease has ended, and checks that everything says it was lost.
+// wantLost waits for the lease to end and checks that it was lost.
 func wantLost(t testing.TB, lease *Lease) {
 	t.Helper()
 	wantEnded(t, lease, ErrLockLost)
@@ -64,30 +65,30 @@ func wantLost(t testing.TB, lease *Lease) {
 
 func wantEnded(t testing.TB, lease *Lease, cause error) {
 	t.Helper()
-	await(t, "the lease's context ends", lease.Context().Done())
+	await(t, "the lease's context to end", lease.Context().Done())
 	if got := context.Cause(lease.Context()); got != cause {
 		t.Errorf("cause of the lease's context: %v, want %v", got, cause)
 	}
-	await(t, "the lease is done", lease.Done())
+	await(t, "the lease to end", lease.Done())
 	if err := lease.Err(); err != cause {
 		t.Errorf("Err() = %v, want %v", err, cause)
 	}
 	if left := lease.Remaining(); left != 0 {
-		t.Errorf("Remaining() = %s after %v", left, cause)
+		t.Errorf("Remaining() = %s after %v, want 0", left, cause)
 	}
 }
 
 func wantHeld(t testing.TB, lease *Lease) {
 	t.Helper()
 	if err := lease.Err(); err != nil {
-		t.Fatalf("Err() = %v, want it held", err)
+		t.Fatalf("Err() = %v, want the lease held", err)
 	}
 	if err := lease.Context().Err(); err != nil {
-		t.Fatalf("the lease's context has ended: %v", context.Cause(lease.Context()))
+		t.Fatalf("the lease's context ended: %v", context.Cause(lease.Context()))
 	}
 }
 
-// free deletes the keys of locks behind the back of their holders.
+// free deletes the keys of locks without telling their holders.
 func (b *bundle) free(t testing.TB, keys ...string) {
 	t.Helper()
 	if err := b.rdb.Del(bg, keys...).Err(); err != nil {
@@ -95,7 +96,7 @@ func (b *bundle) free(t testing.TB, keys ...string) {
 	}
 }
 
-// The deadline does not count from the reply, nor from the moment a connection was found.
+// The lease counts from the call, not from the reply or the moment a connection is free.
 func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 	t.Parallel()
 	const lease, delay = 20 * time.Second, 600 * time.Millisecond
@@ -108,11 +109,11 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		check := func(what string, l *Lease) {
 			t.Helper()
 			if got := l.Remaining(); got > lease-clock.Margin(lease)-delay {
-				t.Errorf("%s: %s remain after a reply that took %s", what, got, delay)
+				t.Errorf("%s: %s remain after a reply delayed by %s", what, got, delay)
 			}
-			ttl := b.pttl(t, "a") // asked first: time that goes by in between makes what remains here less
+			ttl := b.pttl(t, "a") // ask Redis first: Remaining only shrinks afterwards
 			if left := l.Remaining(); left > ttl {
-				t.Errorf("%s: %s remain here, %s in Redis", what, left, ttl)
+				t.Errorf("%s: %s remain in the client, %s in Redis", what, left, ttl)
 			}
 		}
 		proxy.OnMatch(1, runs(acquireScript), redistest.Delay(delay))
@@ -136,17 +137,17 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		const watchdog = 12 * time.Second
 		c, proxy := b.proxied(t, watchdogTimeout(watchdog))
 		renewal := proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
-		next := proxy.OnMatch(2, runs(renewScript), redistest.HoldRequest) // it must not count
+		next := proxy.OnMatch(2, runs(renewScript), redistest.HoldRequest) // keep it from counting
 		l := mustAcquire(t, c, "a", AcquireOptions{})
 		await(t, "a renewal", renewal.Hit())
 		begun := time.Now()
-		eventually(t, "it is late", func() bool { return time.Since(begun) > delay })
+		eventually(t, "the delay to pass", func() bool { return time.Since(begun) > delay })
 		before := l.Remaining()
 		renewal.Release()
-		eventually(t, "the renewal counts", func() bool { return l.Remaining() > before })
+		eventually(t, "the renewal to count", func() bool { return l.Remaining() > before })
 		took := time.Since(begun)
 		if got, most := l.Remaining(), watchdog-clock.Margin(watchdog)-took; got > most {
-			t.Errorf("%s remain after a renewal that was sent %s ago, want at most %s", got, took, most)
+			t.Errorf("%s remain after a renewal sent %s ago, want at most %s", got, took, most)
 		}
 		next.Release()
 		mustRelease(t, l)
@@ -167,16 +168,16 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 			_, err := c.Lock("b").IsLocked(bg)
 			inspected <- err
 		}()
-		await(t, "the only connection is taken", inspection.Hit())
+		await(t, "the only connection to be in use", inspection.Hit())
 		acquiring := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: lease})
-		eventually(t, "the command waits for a connection", func() bool { return flights.flying.Load() == 2 })
+		eventually(t, "the command to wait for a connection", func() bool { return flights.flying.Load() == 2 })
 		begun := time.Now()
-		eventually(t, "it has waited", func() bool { return time.Since(begun) > delay })
+		eventually(t, "the delay to pass", func() bool { return time.Since(begun) > delay })
 		inspection.Release()
-		l := mustGet(t, "there is a connection", acquiring)
+		l := mustGet(t, "the acquire", acquiring)
 		waited := time.Since(begun)
 		if got, most := l.Remaining(), lease-clock.Margin(lease)-waited; got > most {
-			t.Errorf("%s remain, though the command was sent more than %s ago, want at most %s", got, waited, most)
+			t.Errorf("%s remain more than %s after the call, want at most %s", got, waited, most)
 		}
 		if err := <-inspected; err != nil {
 			t.Error(err)
@@ -185,7 +186,7 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 	})
 }
 
-// The holder must stop a moment before Redis lets somebody else in.
+// The lease ends in the client a moment before Redis can grant the lock to another owner.
 func TestDeadline_Margin(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -194,28 +195,29 @@ func TestDeadline_Margin(t *testing.T) {
 	const lease = 100 * time.Second
 	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: lease})
 	if got, want := l.Remaining(), lease-1002*time.Millisecond; got != want {
-		t.Errorf("%s remain at the start, want %s", got, want)
+		t.Errorf("%s remain after acquire, want %s", got, want)
 	}
 	hands.move(lease-1003*time.Millisecond, lease-1003*time.Millisecond)
 	wantHeld(t, l)
 	hands.move(time.Millisecond, time.Millisecond)
 	if err := l.Err(); err != ErrLockLost {
-		t.Errorf("Err() = %v a second before the lease ends in Redis, want it lost", err)
+		t.Errorf("Err() = %v a second before the lease expires in Redis, want ErrLockLost", err)
 	}
 }
 
-// Either clock ends the lease: the monotonic one stops while the machine sleeps, the wall clock may be set back.
+// Either clock ends the lease. The monotonic clock stops while the machine sleeps, and the wall
+// clock can be set back.
 func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		mono, wall time.Duration
 		lost       bool
 	}{
-		"machine asleep":            {0, 2 * time.Minute, true},
-		"asleep, not for too long":  {0, 50 * time.Second, false},
-		"wall clock set back":       {50 * time.Second, -time.Hour, false},
-		"set back, and time passes": {time.Minute, -time.Hour, true},
-		"both":                      {time.Minute, time.Minute, true},
+		"asleep past the lease":   {0, 2 * time.Minute, true},
+		"asleep within the lease": {0, 50 * time.Second, false},
+		"wall clock set back":     {50 * time.Second, -time.Hour, false},
+		"set back, lease over":    {time.Minute, -time.Hour, true},
+		"both clocks forward":     {time.Minute, time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,43 +228,43 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 			hands.move(test.mono, test.wall)
 			if test.lost {
 				if err := l.Err(); err != ErrLockLost {
-					t.Errorf("Err() = %v, want it lost", err)
+					t.Errorf("Err() = %v, want ErrLockLost", err)
 				}
 				wantLost(t, l)
 				return
 			}
 			wantHeld(t, l)
 			if left, most := l.Remaining(), time.Minute-max(test.mono, test.wall); left > most {
-				t.Errorf("%s remain, want less than %s", left, most)
+				t.Errorf("%s remain, want at most %s", left, most)
 			}
 			mustRelease(t, l)
 		})
 	}
 }
 
-// Clocks that part mean that the renewals are late, by as much as nobody knows.
+// If the clocks drift apart, renewals are late by an unknown time, so the client renews at once.
 func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	hands := new(testClock)
 	proxy := b.srv.Proxy(t)
-	const watchdog = 6 * patience // without a jump no renewal comes as long as this test waits for one
+	const watchdog = 6 * patience // too long for a regular renewal during this test
 	c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(watchdog))
 	renewals := counter(proxy, runs(renewScript))
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 
 	begun := time.Now()
 	hands.move(0, 200*time.Millisecond) // within the margin
-	eventually(t, "the clocks were looked at", func() bool { return time.Since(begun) > 2500*time.Millisecond })
+	eventually(t, "the client to compare the clocks", func() bool { return time.Since(begun) > 2500*time.Millisecond })
 	if n := renewals(); n != 0 {
-		t.Errorf("%d renewals %s after the lock was taken; clocks never agree to the millisecond", n, time.Since(begun))
+		t.Errorf("%d renewals within %s of the acquire, want none for drift within the margin", n, time.Since(begun))
 	}
 
 	for _, jump := range []time.Duration{20 * time.Second, -20 * time.Second} {
 		before := renewals()
 		hands.move(0, jump)
 		eventually(t, "a renewal", func() bool { return renewals() > before })
-		eventually(t, "the renewal counts", func() bool { return l.Remaining() > watchdog-10*time.Second })
+		eventually(t, "the renewal to count", func() bool { return l.Remaining() > watchdog-10*time.Second })
 		wantHeld(t, l)
 	}
 
@@ -270,18 +272,18 @@ func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 	wantLost(t, l)
 }
 
-// A lease that is not renewed must end on time as well when the clock jumps, not when a timer set before it rings.
+// If the clock jumps, a fixed lease ends on time, not when a timer set before the jump fires.
 func TestClocks_DriftEndsTheLeaseOnTime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	hands := new(testClock)
 	c := b.clocked(t, b.srv.Client(t), hands, watchdogTimeout(2*time.Second))
 	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	hands.move(0, 58*time.Second) // to 2s before the end
+	hands.move(0, 58*time.Second) // 2s before the end
 	wantLost(t, l)
 }
 
-// Nobody who asks has to wait for a timer: the process may have been stopped, and the timers with it.
+// Every method reports the loss at once, without a timer: a stopped process has stopped timers.
 func TestDeadline_NeedsNoTimer(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{0, 20 * time.Second} {
@@ -310,14 +312,14 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: lease})
 				hands.move(time.Minute, time.Minute)
 				if err := ask(l); !errors.Is(err, ErrLockLost) {
-					t.Errorf("%v, want it lost", err)
+					t.Errorf("%v, want ErrLockLost", err)
 				}
 				if l.Context().Err() == nil {
-					t.Error("the context has not ended when the answer is there")
+					t.Error("the context is still open after the loss was reported")
 				}
 				wantLost(t, l)
 				if n := updates(); n != 0 {
-					t.Errorf("%d updates were sent for a lease that was over", n)
+					t.Errorf("%d updates sent for a lease that was over, want none", n)
 				}
 			})
 		}
@@ -333,15 +335,15 @@ func TestDeadline_LateGrantIsReleased(t *testing.T) {
 
 	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "Redis has granted it", held.Hit())
+	await(t, "Redis to grant the lock", held.Hit())
 	behind := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "another one waits behind", func() bool { return c.Stats().Waiting == 2 })
+	eventually(t, "a second waiter", func() bool { return c.Stats().Waiting == 2 })
 	hands.move(time.Minute, time.Minute)
 	held.Release()
-	if got := await(t, "Acquire returns", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
-		t.Fatalf("lease %v, error %v; want no lease, and ErrLockLost", got.lease, got.err)
+	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
-	got := await(t, "the one behind has it", behind) // long before the minute is over
+	got := await(t, "the second waiter to get the lock", behind) // without waiting for the minute to pass
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -359,23 +361,23 @@ func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour})
 	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
 	late := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "Redis has granted it", held.Hit())
+	await(t, "Redis to grant the lock", held.Hit())
 	hands.move(time.Minute, time.Minute)
 	held.Release()
-	if got := await(t, "Acquire returns", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
-		t.Fatalf("lease %v, error %v; want no lease, and ErrLockLost", got.lease, got.err)
+	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
 	wantHeld(t, outer)
 	b.wantCount(t, outer, 1)
 	mustRelease(t, outer)
 }
 
-// Whatever tells of a loss, all leases of the hold end.
+// All leases of a hold end, however the client learns of the loss.
 func TestLoss_EndsEveryLease(t *testing.T) {
 	t.Parallel()
 	const (
 		watchdog  = 9 * time.Second
-		unhurried = 6 * patience // renews nothing as long as this test takes
+		unhurried = 6 * patience // too long for a renewal during this test
 	)
 	for name, test := range map[string]struct {
 		lose     func(t *testing.T, b *bundle, c *Client, leases []*Lease)
@@ -386,7 +388,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) { b.free(t, "a") },
 			watchdog, 2 * watchdog / 3,
 		},
-		"somebody else has it": {
+		"another owner holds it": {
 			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) {
 				b.free(t, "a")
 				b.rdb.HSet(bg, "a", "stranger:1", 1)
@@ -405,7 +407,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			func(t *testing.T, b *bundle, c *Client, _ []*Lease) {
 				freed, err := c.Lock("a").ForceUnlock(bg)
 				if !freed || err != nil {
-					t.Errorf("ForceUnlock = %v, %v; want it freed", freed, err)
+					t.Errorf("ForceUnlock = %v, %v, want true", freed, err)
 				}
 			},
 			unhurried, 0,
@@ -425,7 +427,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			},
 			unhurried, 0,
 		},
-		"release of another level answered 0": {
+		"partial release answered 0": {
 			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
 				extra := mustEnter(t, leases[0].Context(), c, "a", AcquireOptions{})
 				b.free(t, "a")
@@ -458,18 +460,18 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			test.lose(t, b, c, leases)
 			for _, l := range leases {
 				if test.within == 0 && l.Context().Err() == nil {
-					t.Error("the context has not ended when the loss is known")
+					t.Error("the context is still open after the loss was reported")
 				}
 				wantLost(t, l)
 			}
 			if took := time.Since(begun); test.within > 0 && took > test.within {
-				t.Errorf("noticed after %s, want it within %s", took, test.within)
+				t.Errorf("loss noticed after %s, want at most %s", took, test.within)
 			}
-			await(t, "the bound context ends", bound.Done())
+			await(t, "the bound context to end", bound.Done())
 			if cause := context.Cause(bound); cause != ErrLockLost {
-				t.Errorf("cause of the bound context: %v", cause)
+				t.Errorf("cause of the bound context: %v, want ErrLockLost", cause)
 			}
-			eventually(t, "the observer is told of each lease", func() bool { return lost.Load() == 3 })
+			eventually(t, "a Lost event for each lease", func() bool { return lost.Load() == 3 })
 			for _, l := range leases {
 				wantErr(t, "Release", l.Release(bg), ErrLockLost)
 			}
@@ -477,7 +479,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 	}
 }
 
-// Redis may answer with errors for a while, or not at all: the lock is not lost before its lease is over.
+// An error or a missing reply from Redis is not a loss while the lease runs.
 func TestLoss_NotByAnError(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -497,31 +499,31 @@ func TestLoss_NotByAnError(t *testing.T) {
 	if err := fixed.Extend(bg, time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Errorf("Extend: %v, want Redis's error", err)
 	}
-	eventually(t, "renewals fail", func() bool { return failed.Load() >= 2 })
+	eventually(t, "renewals to fail", func() bool { return failed.Load() >= 2 })
 	wantHeld(t, l)
 	wantHeld(t, fixed)
 	trouble.Remove()
-	eventually(t, "a renewal succeeds", func() bool { return l.Remaining() > watchdog*5/6 })
+	eventually(t, "a renewal to succeed", func() bool { return l.Remaining() > watchdog*5/6 })
 
-	// And the same without an answer.
+	// Redis does not reply.
 	proxy.Cut()
 	before := failed.Load()
 	_, err = c.Lock("a").Acquire(l.Context(), AcquireOptions{})
 	if err == nil || errors.Is(err, ErrNotHeld) {
-		t.Errorf("re-entry: %v, want an error of the network", err)
+		t.Errorf("re-entry: %v, want a network error", err)
 	}
-	eventually(t, "a renewal fails", func() bool { return failed.Load() > before })
+	eventually(t, "a renewal to fail", func() bool { return failed.Load() > before })
 	wantHeld(t, l)
 	wantHeld(t, fixed)
 	proxy.Restore()
-	eventually(t, "a renewal succeeds", func() bool { return l.Remaining() > watchdog*5/6 })
+	eventually(t, "a renewal to succeed", func() bool { return l.Remaining() > watchdog*5/6 })
 	wantHeld(t, l)
 	mustRelease(t, l)
 	mustRelease(t, fixed)
 }
 
-// A process that was stopped until its lease was over knows it as soon as it comes to renew it, whatever Redis answers, or
-// whether it does.
+// A process that was stopped past its lease notices the loss when it comes to renew, without
+// waiting for Redis to reply.
 func TestLoss_ProcessWasStopped(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -533,16 +535,16 @@ func TestLoss_ProcessWasStopped(t *testing.T) {
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	held := proxy.On("EVALSHA", 1, redistest.HoldRequest)
-	hands.move(time.Hour, time.Hour) // both clocks: nobody sees them part
-	await(t, "the context ends", l.Context().Done())
+	hands.move(time.Hour, time.Hour) // both clocks, so they do not drift apart
+	await(t, "the context to end", l.Context().Done())
 	wantLost(t, l)
 	if n := failures.Load(); n > 0 {
-		t.Error("it ended only when the renewal had failed")
+		t.Error("the lease ended only after the renewal failed")
 	}
 	held.Release()
 }
 
-// A lease that the watchdog keeps needs nobody else to look at its time, as long as all is well.
+// A lease needs an alarm only while no renewal keeps it.
 func TestAlarms(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -550,32 +552,32 @@ func TestAlarms(t *testing.T) {
 	kept, fixed := mustAcquire(t, c, "kept", AcquireOptions{}), mustAcquire(t, c, "fixed", AcquireOptions{LeaseTime: time.Hour})
 	wantAlarms := func(what string, want int) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%s, %d alarms are set", what, want), func() bool { return c.alarms.Len() == want })
+		eventually(t, fmt.Sprintf("%[2]d alarms %[1]s", what, want), func() bool { return c.alarms.Len() == want })
 	}
-	wantAlarms("with a lease for an hour", 1)
+	wantAlarms("with a fixed lease", 1)
 	mustRelease(t, fixed)
-	wantAlarms("after its release", 0)
+	wantAlarms("after the release", 0)
 	trouble := proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
-	wantAlarms("while it cannot be renewed", 1)
+	wantAlarms("while renewals fail", 1)
 	trouble.Remove()
 	awaitRenewals(t, kept)
-	wantAlarms("a lease later", 0)
+	wantAlarms("after a renewal", 0)
 	kept.StopRenewal()
-	wantAlarms("without renewals", 1)
+	wantAlarms("after StopRenewal", 1)
 	mustRelease(t, kept)
-	wantAlarms("after its release", 0)
+	wantAlarms("after the release", 0)
 }
 
-// When Redis sees the first command that lets others in, the holders know that they have lost.
+// The contexts end before Redis receives a command that frees the lock.
 func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		lose func(c *Client, l *Lease, hands *testClock)
 	}{
-		"deadline, seen by a timer": {func(_ *Client, _ *Lease, hands *testClock) { hands.move(0, 29*time.Second) }},
-		"deadline, seen by Err":     {func(_ *Client, l *Lease, hands *testClock) { hands.move(time.Hour, time.Hour); _ = l.Err() }},
-		"ForceUnlock":               {func(c *Client, l *Lease, _ *testClock) { go func() { _, _ = c.Lock(l.Name()).ForceUnlock(bg) }() }},
-		"Release":                   {func(_ *Client, l *Lease, _ *testClock) { go l.Release(bg) }},
+		"deadline, noticed by a timer": {func(_ *Client, _ *Lease, hands *testClock) { hands.move(0, 29*time.Second) }},
+		"deadline, noticed by Err":     {func(_ *Client, l *Lease, hands *testClock) { hands.move(time.Hour, time.Hour); _ = l.Err() }},
+		"ForceUnlock":                  {func(c *Client, l *Lease, _ *testClock) { go func() { _, _ = c.Lock(l.Name()).ForceUnlock(bg) }() }},
+		"Release":                      {func(_ *Client, l *Lease, _ *testClock) { go l.Release(bg) }},
 	} {
 		for round := range 5 {
 			name := fmt.Sprintf("%s %d", name, round)
@@ -601,12 +603,12 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 					return false
 				}, redistest.HoldRequest)
 				test.lose(c, l, hands)
-				await(t, "a freeing command", held.Hit())
+				await(t, "a command that frees the lock", held.Hit())
 				if early.Load() {
-					t.Error("the lock is about to be freed, and the contexts have not ended")
+					t.Error("a context was still open when the lock was about to be freed")
 				}
 				if n := b.rdb.Exists(bg, name).Val(); n != 1 {
-					t.Error("the lock was freed by another way")
+					t.Error("another command freed the lock")
 				}
 				held.Release()
 			})
@@ -624,25 +626,25 @@ func TestWatchdog_ArmedBeforeAcquireReturns(t *testing.T) {
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	if n := atReturn.Load(); n != 1 {
-		t.Errorf("%d locks are renewed when the lock is announced as acquired", n)
+		t.Errorf("%d locks renewed at the Acquired event, want 1", n)
 	}
 	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
 	if n := c.Stats().Renewals; n != 1 {
-		t.Errorf("%d locks are renewed; one with a LeaseTime must not be", n)
+		t.Errorf("%d locks renewed, want 1: a LeaseTime turns renewals off", n)
 	}
 	inner := mustEnter(t, l.Context(), c, "a", AcquireOptions{})
 	mustRelease(t, inner)
 	if n := c.Stats().Renewals; n != 1 {
-		t.Errorf("%d locks are renewed after one of two levels was released", n)
+		t.Errorf("%d locks renewed after a partial release, want 1", n)
 	}
 	mustRelease(t, l)
 	mustRelease(t, fixed)
 	if n := c.Stats().Renewals; n != 0 {
-		t.Errorf("%d locks are renewed after the release", n)
+		t.Errorf("%d locks renewed after the release, want 0", n)
 	}
 }
 
-// Two levels of different kinds: the watchdog keeps the lock exactly while one of them wants it.
+// The watchdog renews a hold exactly while one of its leases needs it.
 func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -650,23 +652,22 @@ func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
 	fixed := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
 	watched := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
 	if n := c.Stats().Renewals; n != 1 {
-		t.Errorf("Renewals = %d with a level that wants it", n)
+		t.Errorf("Renewals = %d with a watchdog lease, want 1", n)
 	}
 	mustRelease(t, watched)
 	if n := c.Stats().Renewals; n != 0 {
-		t.Errorf("Renewals = %d with none", n)
+		t.Errorf("Renewals = %d without a watchdog lease, want 0", n)
 	}
 	second := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
 	second.StopRenewal()
 	if n := c.Stats().Renewals; n != 0 {
-		t.Errorf("Renewals = %d after StopRenewal", n)
+		t.Errorf("Renewals = %d after StopRenewal, want 0", n)
 	}
 	mustRelease(t, second)
 	mustRelease(t, fixed)
 }
 
-// Arming and cancelling from many goroutines, as re-entries and releases of one owner do it: in the end nothing is
-// renewed.
+// Many goroutines of one owner acquire and release. No renewal remains at the end.
 func TestWatchdog_ConcurrentArmAndCancel(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -692,15 +693,15 @@ func TestWatchdog_ConcurrentArmAndCancel(t *testing.T) {
 	}
 	wg.Wait()
 	if s := c.Stats(); s.Renewals != 0 || s.Held != 0 {
-		t.Errorf("%+v after everything was released", s)
+		t.Errorf("%+v after all releases, want nothing held or renewed", s)
 	}
 	if n := lost.Load(); n != 0 {
-		t.Errorf("%d losses", n)
+		t.Errorf("%d locks lost, want none", n)
 	}
 }
 
-// A renewal that was under way when the lock was released finds nothing. That is no loss, neither of the lease that was
-// released nor of the next one of the same owner.
+// A renewal that reaches Redis after the release finds nothing. That is no loss, neither for the
+// released lease nor for the owner's next one.
 func TestWatchdog_ZeroAfterRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -711,27 +712,27 @@ func TestWatchdog_ZeroAfterRelease(t *testing.T) {
 	ctx := WithOwner(bg)
 	l := mustEnter(t, ctx, c, "a", AcquireOptions{})
 	held := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
-	await(t, "a renewal is on its way", held.Hit())
+	await(t, "a renewal to be sent", held.Hit())
 	mustRelease(t, l)
 	next := mustEnter(t, ctx, c, "a", AcquireOptions{})
 	held.Release()
-	await(t, "the renewal is answered", held.Done())
+	await(t, "the reply to the renewal", held.Done())
 
-	// The next renewal of the new hold shows that it is alive and well.
+	// The next renewal shows that the new hold is intact.
 	again := proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
 	await(t, "another renewal", again.Hit())
 	again.Release()
 	wantHeld(t, next)
 	if err := l.Err(); err != ErrReleased {
-		t.Errorf("Err() of the lease that was released: %v", err)
+		t.Errorf("Err() of the released lease: %v, want ErrReleased", err)
 	}
 	mustRelease(t, next)
 	if n := lost.Load(); n != 0 {
-		t.Errorf("%d losses were reported", n)
+		t.Errorf("%d losses reported, want none", n)
 	}
 }
 
-// The same when Redis has freed the lock, and its answer to the release is still on the way.
+// A renewal that finds nothing is no loss while the reply to the release is pending.
 func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -741,39 +742,39 @@ func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	renewal := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
-	await(t, "a renewal is on its way", renewal.Hit())
+	await(t, "a renewal to be sent", renewal.Hit())
 	zero := counter(proxy, runs(renewScript))
 	release := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
 	released := make(chan error, 1)
 	go func() { released <- l.Release(bg) }()
-	await(t, "Redis has freed the lock", release.Hit())
+	await(t, "Redis to free the lock", release.Hit())
 	renewal.Release()
-	await(t, "the renewal is answered", renewal.Done())
-	time.Sleep(100 * time.Millisecond) // for the answer to arrive
+	await(t, "the reply to the renewal", renewal.Done())
+	time.Sleep(100 * time.Millisecond) // let the reply arrive
 	release.Release()
-	if err := await(t, "Release returns", released); err != nil {
+	if err := await(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	if n, m := lost.Load(), zero(); n != 0 || m != 0 {
-		t.Errorf("%d losses were reported, %d renewals after the release", n, m)
+		t.Errorf("%d losses and %d renewals after the release, want none", n, m)
 	}
 }
 
-// A grant of which the answer has come late leaves less time than there is between two renewals.
+// A late grant is renewed at once, because it may expire before the next regular renewal.
 func TestWatchdog_LateGrantIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	hands := stoppedClock()
 	proxy := b.srv.Proxy(t)
-	const watchdog = 12 * patience // without haste no renewal comes as long as this test waits for one
+	const watchdog = 12 * patience // too long for a regular renewal during this test
 	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(watchdog))
 	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{})
-	await(t, "Redis has granted it", held.Hit())
+	await(t, "Redis to grant the lock", held.Hit())
 	gone := watchdog - clock.Margin(watchdog) - 2*time.Second
 	hands.move(gone, gone)
 	held.Release()
-	got := await(t, "Acquire returns", late)
+	got := await(t, "Acquire to return", late)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -781,7 +782,7 @@ func TestWatchdog_LateGrantIsRenewedAtOnce(t *testing.T) {
 	mustRelease(t, got.lease)
 }
 
-// 300 locks on a short watchdog: renewed by few scripts, and all kept.
+// A few scripts renew 300 locks, and none is lost.
 func TestWatchdog_Batches(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -799,7 +800,7 @@ func TestWatchdog_Batches(t *testing.T) {
 		awaitRenewals(t, leases...)
 	}
 	if got := scripts(); got < rounds*n/100 || got > rounds*n/4 {
-		t.Errorf("%d scripts to renew %d locks %d times", got, n, rounds)
+		t.Errorf("%d scripts renewed %d locks %d times, want batches", got, n, rounds)
 	}
 	var wg sync.WaitGroup
 	for _, l := range leases {
@@ -811,11 +812,11 @@ func TestWatchdog_Batches(t *testing.T) {
 	}
 	wg.Wait()
 	if n := lost.Load(); n != 0 {
-		t.Errorf("%d locks were lost", n)
+		t.Errorf("%d locks lost, want none", n)
 	}
 }
 
-// One key of a wrong type among many: a script that stopped there would let all those behind it run out.
+// One key has the wrong type. The script must go on to the keys after it, or they expire.
 func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -843,7 +844,7 @@ func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 	}
 	wantLost(t, leases[bad])
 	if took := time.Since(begun); took < left {
-		t.Errorf("lost after %s: an error must not be taken for a loss before the lease is over, which had %s left", took, left)
+		t.Errorf("lost after %s with %s left, want the error ignored until the lease ends", took, left)
 	}
 	for name, l := range leases {
 		if name != bad {
@@ -862,7 +863,7 @@ func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 	}
 }
 
-// A batch that is answered with an error is no renewal of any of its keys; each is renewed alone, at once.
+// If Redis refuses a batch, the client renews each of its keys alone, at once.
 func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -878,7 +879,7 @@ func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 	for i := range leases {
 		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
 	}
-	await(t, "a batch is refused", refused.Hit())
+	await(t, "a refused batch", refused.Hit())
 	for range 2 {
 		awaitRenewals(t, leases...)
 	}
@@ -886,15 +887,14 @@ func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 		mustRelease(t, l)
 	}
 	if n := alone(); n < 2*len(leases) {
-		t.Errorf("%d renewals of single keys", n)
+		t.Errorf("%d renewals of single keys, want one per lock and round", n)
 	}
 	if n := failed.Load(); n != 0 {
-		t.Errorf("%d failures were reported, though all was renewed", n)
+		t.Errorf("%d failures reported, want none", n)
 	}
 }
 
-// Redis refuses connections for a while, with many locks to renew. No time must be lost on it: when it is back, all of
-// them are renewed before their leases end.
+// Redis is down for a while. When it is back, the client renews many locks before their leases end.
 func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -909,8 +909,8 @@ func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
 	}
 	b.srv.Save(t)
 	b.srv.Kill(t)
-	for range n { // the first of them several times
-		await(t, "renewals fail", failed)
+	for range n { // some locks fail more than once
+		await(t, "a renewal to fail", failed)
 	}
 	b.srv.Restart(t)
 	awaitRenewals(t, leases...)
@@ -919,7 +919,7 @@ func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
 	}
 }
 
-// Retries go on to the deadline, with pauses, and end there.
+// The client retries a renewal, with pauses, until the deadline.
 func TestWatchdog_RetriesUntilTheDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -930,15 +930,15 @@ func TestWatchdog_RetriesUntilTheDeadline(t *testing.T) {
 	left, begun := l.Remaining(), time.Now()
 	wantLost(t, l)
 	if took := time.Since(begun); took < left || took > left+patience/4 {
-		t.Errorf("lost after %s, want it at the deadline, %s", took, left)
+		t.Errorf("lost after %s, want about %s", took, left)
 	}
 	if n := tries(); n < 8 || n > 60 {
-		t.Errorf("%d renewals were tried in two thirds of a lease", n)
+		t.Errorf("%d tries in two thirds of a lease, want 8 to 60", n)
 	}
-	eventually(t, "nothing is renewed", func() bool { return c.Stats().Renewals == 0 })
+	eventually(t, "renewals to stop", func() bool { return c.Stats().Renewals == 0 })
 	n, over := tries(), time.Now()
-	eventually(t, "a renewal would have come", func() bool { return time.Since(over) > time.Second })
-	if more := tries() - n; more > 1 { // one may have been under way
-		t.Errorf("%d renewals after the loss", more)
+	eventually(t, "the time for another retry", func() bool { return time.Since(over) > time.Second })
+	if more := tries() - n; more > 1 { // one may be in flight
+		t.Errorf("%d renewals after the loss, want at most 1", more)
 	}
 }

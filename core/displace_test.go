@@ -11,7 +11,7 @@ import (
 )
 
 // The key of a held lock vanishes, and another owner of the same client is granted the lock. The
-// first lease has ended by the time the second one is there.
+// first lease has ended when Acquire returns the second one.
 func TestAcquire_EndsAnOtherHoldOfTheName(t *testing.T) {
 	t.Parallel()
 	eachExclusiveKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
@@ -32,8 +32,8 @@ func TestAcquire_EndsAnOtherHoldOfTheName(t *testing.T) {
 	})
 }
 
-// The same with the sides of a read/write lock: a reader proves that the writer is gone, a writer
-// that all readers are, and a reader says nothing about other readers.
+// The grant of a reader proves that the writer is gone, and the grant of a writer that all readers
+// are. The grant of a reader says nothing about other readers.
 func TestAcquire_EndsTheOtherSide(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -73,20 +73,20 @@ func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 	b.awaitQueued(t, "a", 1)
 	held := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
 	mustRelease(t, blocker) // wakes late
-	await(t, "Redis grants it", held.Hit())
+	await(t, "Redis to grant the lock", held.Hit())
 	if err := b.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
 	faster := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	held.Release()
-	r := await(t, "the outrun acquire returns", late)
-	wantErr(t, "the outrun acquire", r.err, ErrLockLost)
+	r := await(t, "the late Acquire to return", late)
+	wantErr(t, "the late Acquire", r.err, ErrLockLost)
 	wantErr(t, "the lease that was there", faster.Err(), ErrLockLost)
 }
 
-// Redis frees a hold that was to be handed to a waiter, since another one is first in its queue.
-// Before the reply is read that one is granted and released. The waiter is not offered this second
-// hold too: it gets the lock once.
+// Redis frees a hold instead of handing it to a waiter, because another waiter is first in its
+// queue. That one is granted and releases before the first reply is read. The waiter is not offered
+// this second hold too: it gets the lock once.
 func TestRelease_WaiterIsOfferedOneHoldAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -97,18 +97,18 @@ func TestRelease_WaiterIsOfferedOneHoldAtATime(t *testing.T) {
 	// The heir is the first waiter of the process, but the second in Redis's queue.
 	enqueues := proxy.OnMatch(2, runs(fairAcquireScript), redistest.HoldRequest)
 	heir := acquireAsync(bg, l, AcquireOptions{WaitTime: patience})
-	await(t, "it is about to queue up", enqueues.Hit())
+	await(t, "the heir to be about to queue up", enqueues.Hit())
 	ahead := acquireAsync(bg, l, AcquireOptions{WaitTime: patience})
 	b.awaitQueued(t, "a", 1)
 	enqueues.Release()
 	b.awaitQueued(t, "a", 2)
-	eventually(t, "both sleep", func() bool { return sleeping(c, "a") == 2 })
+	eventually(t, "both to sleep", func() bool { return sleeping(c, "a") == 2 })
 
 	passed := proxy.OnMatch(1, runs(fairPassScript), redistest.HoldReply)
 	released := make(chan error, 1)
 	go func() { released <- first.Release(bg) }()
-	await(t, "the hold is to be handed on", passed.Hit())
-	r := await(t, "the one that is first gets it", ahead)
+	await(t, "the hand-over to be on its way", passed.Hit())
+	r := await(t, "the first waiter to get the lock", ahead)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}

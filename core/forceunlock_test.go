@@ -11,7 +11,7 @@ import (
 var allKinds = map[string]struct {
 	lock    func(c *Client, name string) *Lock
 	acquire *lua.Script
-	pass    *lua.Script // nil: it is not handed on
+	pass    *lua.Script // nil: no hand-over
 	force   *lua.Script
 }{
 	"plain":  {(*Client).Lock, acquireScript, passScript, forceScript},
@@ -28,8 +28,8 @@ func mustForce(t testing.TB, l *Lock) {
 	}
 }
 
-// Redis has granted the lock and the reply is on its way. ForceUnlock takes it back, so Acquire must
-// not hand out a lease: another client has the lock by then.
+// Redis grants the lock, and ForceUnlock takes it back before the reply arrives. Acquire must not
+// return a lease: another client may have the lock by then.
 func TestForceUnlock_GrantOnItsWay(t *testing.T) {
 	t.Parallel()
 	for name, kind := range allKinds {
@@ -40,36 +40,37 @@ func TestForceUnlock_GrantOnItsWay(t *testing.T) {
 			other := b.client(t)
 			held := proxy.OnMatch(1, runs(kind.acquire), redistest.HoldReply)
 			result := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{})
-			await(t, "Redis grants it", held.Hit())
+			await(t, "Redis to grant the lock", held.Hit())
 
 			mustForce(t, kind.lock(c, "a"))
 			lease := mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{})
 			held.Release()
-			wantErr(t, "the Acquire that was forced", await(t, "Acquire returns", result).err, ErrLockLost)
+			wantErr(t, "the Acquire that was forced", await(t, "Acquire to return", result).err, ErrLockLost)
 			wantHeld(t, lease)
 			mustRelease(t, lease)
 		})
 	}
 }
 
-// The same with the member of a RedLock, which asks past the queue.
-func TestForceUnlock_VoteOnItsWay(t *testing.T) {
+// The member of a RedLock tries past the queue. ForceUnlock takes its grant back as well.
+func TestForceUnlock_GrantPastTheQueueOnItsWay(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
 	held := proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.HoldReply)
 	result := acquireAsync(withoutQueue(bg), c.Lock("a"), AcquireOptions{})
-	await(t, "Redis grants it", held.Hit())
+	await(t, "Redis to grant the lock", held.Hit())
 
 	mustForce(t, c.Lock("a"))
 	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
 	held.Release()
-	wantErr(t, "the Acquire that was forced", await(t, "Acquire returns", result).err, ErrLockLost)
+	wantErr(t, "the Acquire that was forced", await(t, "Acquire to return", result).err, ErrLockLost)
 	wantHeld(t, lease)
 	mustRelease(t, lease)
 }
 
-// The same with a hand-over: the waiter of this process has the lock in Redis, and does not know it.
+// Redis hands the lock to a waiter, and ForceUnlock takes it back before the reply arrives. The
+// waiter must not get a lease.
 func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 	t.Parallel()
 	for name, kind := range allKinds {
@@ -83,26 +84,26 @@ func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 			other := b.client(t)
 			first := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 			waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
-			eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
+			eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
 
 			held := proxy.OnMatch(1, runs(kind.pass), redistest.HoldReply)
 			released := make(chan error, 1)
 			go func() { released <- first.Release(bg) }()
-			await(t, "Redis hands it on", held.Hit())
+			await(t, "Redis to hand the lock on", held.Hit())
 			mustForce(t, kind.lock(c, "a"))
 			lease := mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{})
 			held.Release()
-			if err := await(t, "Release returns", released); err != nil {
+			if err := await(t, "Release to return", released); err != nil {
 				t.Errorf("Release of a hold that was handed on: %v", err)
 			}
-			wantErr(t, "the waiter", await(t, "Acquire returns", waiter).err, ErrLockLost)
+			wantErr(t, "the waiter", await(t, "Acquire to return", waiter).err, ErrLockLost)
 			wantHeld(t, lease)
 			mustRelease(t, lease)
 		})
 	}
 }
 
-// A reader comes in after ForceUnlock has read who holds the lock. It was not told, so it keeps it.
+// ForceUnlock takes the lock from the owners that it read. A reader that came later keeps its hold.
 func TestForceUnlock_LeavesAReaderThatCameMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -115,10 +116,10 @@ func TestForceUnlock_LeavesAReaderThatCameMeanwhile(t *testing.T) {
 		_, err := c.ReadWriteLock("a").Read().ForceUnlock(bg)
 		forced <- err
 	}()
-	await(t, "it has read who holds the lock", held.Hit())
+	await(t, "ForceUnlock to read the holders", held.Hit())
 	meanwhile := mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})
 	held.Release()
-	if err := await(t, "ForceUnlock returns", forced); err != nil {
+	if err := await(t, "ForceUnlock to return", forced); err != nil {
 		t.Fatal(err)
 	}
 	wantErr(t, "the reader that was there", old.Err(), ErrLockLost)
@@ -140,7 +141,7 @@ func TestForceUnlock_WriterThatReads(t *testing.T) {
 	mustForgetAll(t, write, read)
 }
 
-// mustForgetAll releases leases that are lost, as their client finds out by that.
+// mustForgetAll releases leases that are lost, so that their client forgets them.
 func mustForgetAll(t testing.TB, leases ...*Lease) {
 	t.Helper()
 	for _, l := range leases {

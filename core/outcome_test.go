@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// A holder that may not publish can release all the same; who waits finds the lock free by asking again.
+// A holder without permission to publish can release. The waiter finds the free lock by polling.
 func TestRelease_WithoutPermissionToPublish(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string][]any{
@@ -28,14 +28,14 @@ func TestRelease_WithoutPermissionToPublish(t *testing.T) {
 			holder := b.clientOn(t, limited)
 			waiter := b.client(t, pollInterval(100*time.Millisecond))
 			if err := limited.Publish(bg, wire.LockChannel("a"), "0").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
-				t.Fatalf("this user is not what the test is about: PUBLISH gives %v", err)
+				t.Fatalf("PUBLISH: %v, want NOPERM", err)
 			}
 
 			lease := mustAcquire(t, holder, "a", AcquireOptions{})
 			next := acquireAsync(bg, waiter.Lock("a"), AcquireOptions{WaitTime: patience})
-			eventually(t, "somebody waits", func() bool { return waiter.Stats().Channels == 1 })
+			eventually(t, "the waiter to subscribe", func() bool { return waiter.Stats().Channels == 1 })
 			mustRelease(t, lease)
-			r := await(t, "the waiter gets the lock", next)
+			r := await(t, "the waiter to get the lock", next)
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
@@ -43,13 +43,13 @@ func TestRelease_WithoutPermissionToPublish(t *testing.T) {
 			if !freed || err != nil {
 				t.Errorf("ForceUnlock: %v, %v", freed, err)
 			}
-			wantErr(t, "the release of what was taken away", r.lease.Release(bg), ErrLockLost)
+			wantErr(t, "Release after ForceUnlock", r.lease.Release(bg), ErrLockLost)
 		})
 	}
 }
 
-// A Redis that is full takes no new locks, and what a script did before it ran into that does not stay; those that
-// hold keep their locks and can release them.
+// A full Redis grants no new locks, and a script that fails half-way leaves nothing behind. Holders
+// keep their locks and can release them.
 func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -61,7 +61,7 @@ func TestFullRedis(t *testing.T) {
 	}
 	lease, err := c.Lock("new").Acquire(bg, AcquireOptions{})
 	if err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Fatalf("Acquire on a full Redis: %v, %v", lease, err)
+		t.Fatalf("Acquire on a full Redis: %v, %v; want OOM", lease, err)
 	}
 	b.eventuallyRenewed(t, "held")
 	wantHeld(t, held)
@@ -75,8 +75,9 @@ func TestFullRedis(t *testing.T) {
 	mustRelease(t, again)
 }
 
-// A slot on its way to another node: with a channel among the KEYS, scripts would be answered TRYAGAIN for as long as
-// that takes, since a channel is never there as a key. Locks must be taken, entered, renewed and released all the while.
+// Locks can be acquired, re-entered, renewed and released while their slot moves to another node.
+// With a channel among the KEYS, Redis would answer TRYAGAIN until the move ends: a channel is not
+// a key, so neither node has it.
 func TestSlotMigration_LocksWork(t *testing.T) {
 	t.Parallel()
 	nodes := newMigration(t)
@@ -85,7 +86,7 @@ func TestSlotMigration_LocksWork(t *testing.T) {
 	c := newLooseClient(t, cluster, watchdogTimeout(6*time.Second))
 	t.Cleanup(func() { idle(t, c, nodes.from) })
 
-	// All in one slot: two stay, one moves, one is taken on the other side.
+	// All keys are in one slot. Two stay, one moves, and one is created on the target.
 	stays := []*Lease{mustAcquire(t, c, "{slot}stays:1", AcquireOptions{}), mustAcquire(t, c, "{slot}stays:2", AcquireOptions{})}
 	moves := mustAcquire(t, c, "{slot}moves", AcquireOptions{})
 	nodes.begin(t, wire.Slot("{slot}"))
@@ -107,12 +108,12 @@ func TestSlotMigration_LocksWork(t *testing.T) {
 	}
 	for _, node := range []*redis.Client{nodes.from, nodes.to} {
 		if keys := node.Keys(bg, "*").Val(); len(keys) != 0 {
-			t.Errorf("left: %q", keys)
+			t.Errorf("keys left: %q", keys)
 		}
 	}
 }
 
-// A migration is a cluster of two nodes, of which the first has all slots, and one of them moves.
+// migration is a cluster of two nodes. The source has all slots and moves one to the target.
 type migration struct {
 	source, target *redistest.Server
 	from, to       *redis.Client
@@ -130,7 +131,7 @@ func newMigration(t *testing.T) *migration {
 	m.do(t, m.from, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
 	host, port, _ := strings.Cut(m.target.Addr(), ":")
 	m.do(t, m.from, "CLUSTER", "MEET", host, port, ports[1])
-	eventually(t, "both nodes know the cluster", func() bool {
+	eventually(t, "both nodes to know the cluster", func() bool {
 		for _, node := range []*redis.Client{m.from, m.to} {
 			info := node.ClusterInfo(bg).Val()
 			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:2") || !strings.Contains(info, "cluster_slots_assigned:16384") {
@@ -164,7 +165,8 @@ func (m *migration) move(t *testing.T, key string) {
 	m.do(t, m.from, "MIGRATE", host, port, key, 0, 5000)
 }
 
-// Only what says "granted" grants. Anything else that comes back is an error, and what it may have meant is undone.
+// Only the reply "granted" grants. Any other reply is an error, and the client releases the lock in
+// case Redis granted it.
 func TestReply_OddOnesGrantNothing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -176,20 +178,20 @@ func TestReply_OddOnesGrantNothing(t *testing.T) {
 			proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith(raw))
 			lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
 			if err == nil {
-				t.Fatalf("granted: %s", holdOf(lease).field)
+				t.Fatalf("Acquire succeeded: %s", holdOf(lease).field)
 			}
 			if errors.Is(err, ErrNotAcquired) {
-				t.Errorf("taken for a refusal: %v", err)
+				t.Errorf("Acquire: %v, want no refusal", err)
 			}
 			if n := tries(); n != 1 {
-				t.Errorf("%d tries; what cannot be read is no reason to try again", n)
+				t.Errorf("%d tries, want 1: no retry after an odd reply", n)
 			}
-			eventually(t, "it is released", func() bool { return releases() > 0 })
+			eventually(t, "a release", func() bool { return releases() > 0 })
 		})
 	}
 }
 
-// The same for what is read as done or gone.
+// The holder treats an odd reply neither as success nor as a loss.
 func TestReply_OddOnesToTheHolder(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -199,21 +201,21 @@ func TestReply_OddOnesToTheHolder(t *testing.T) {
 			lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
 			proxy.OnMatch(1, runs(updateScript), redistest.ReplyWith(raw))
 			if _, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{}); err == nil || errors.Is(err, ErrLockLost) {
-				t.Errorf("re-entry: %v", err)
+				t.Errorf("re-entry: %v, want an error other than ErrLockLost", err)
 			}
 			proxy.OnMatch(1, runs(updateScript), redistest.ReplyWith(raw))
 			if err := lease.Extend(bg, time.Hour); err == nil || errors.Is(err, ErrLockLost) {
-				t.Errorf("extension: %v", err)
+				t.Errorf("Extend: %v, want an error other than ErrLockLost", err)
 			}
 			if err := lease.Err(); err != nil {
-				t.Errorf("the lease has ended by a reply that says nothing: %v", err)
+				t.Errorf("an odd reply ended the lease: %v", err)
 			}
 			proxy.OnMatch(1, runs(releaseScript), redistest.ReplyWith(raw))
 			if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
-				t.Errorf("release: %v", err)
+				t.Errorf("Release: %v, want an error other than ErrNotHeld", err)
 			}
-			eventually(t, "it is released in the background", func() bool { return len(b.fields(t, "a")) == 0 })
-			eventually(t, "the client is idle", func() bool { return c.Stats().Cleanups == 0 })
+			eventually(t, "the release in the background", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the clean-ups to end", func() bool { return c.Stats().Cleanups == 0 })
 		})
 	}
 }
@@ -236,16 +238,17 @@ func TestReply_RefusalCarriesTTL(t *testing.T) {
 	}
 	_, err = c.Lock("a").Acquire(bg, AcquireOptions{})
 	if !errors.As(err, &held) || held.TTL != -time.Millisecond {
-		t.Errorf("without end: %v, TTL %v; want -1ms", err, held.TTL)
+		t.Errorf("key without expiry: %v, TTL %v; want -1ms", err, held.TTL)
 	}
 	_, err = c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: 50 * time.Millisecond})
 	if !errors.As(err, &held) || held.TTL != -time.Millisecond {
-		t.Errorf("without end, after a wait: %v, TTL %v; want -1ms", err, held.TTL)
+		t.Errorf("key without expiry, after a wait: %v, TTL %v; want -1ms", err, held.TTL)
 	}
 	b.rdb.Del(bg, "a")
 }
 
-// What Redis says before it has executed anything is passed on at once, and leaves nothing to clean up.
+// If Redis returns an error before it runs the command, the caller gets the error at once. The
+// client has nothing to clean up.
 func TestOutcome_NotExecuted(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -265,7 +268,7 @@ func TestOutcome_NotExecuted(t *testing.T) {
 				t.Fatalf("Acquire: %v, want %s", err, code)
 			}
 			if s := c.Stats(); s != (Stats{}) {
-				t.Errorf("after a command that was not executed there is something to do: %+v", s)
+				t.Errorf("%+v after a command that did not run, want an idle client", s)
 			}
 			if n := tries(); n != 1 {
 				t.Errorf("%d commands, want 1", n)
@@ -274,7 +277,7 @@ func TestOutcome_NotExecuted(t *testing.T) {
 	}
 }
 
-// NOSCRIPT: the text follows, and the caller notices nothing.
+// After NOSCRIPT the client sends the text of the script. The caller notices nothing.
 func TestOutcome_ScriptFlush(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -307,17 +310,17 @@ func TestOutcome_ScriptFlush(t *testing.T) {
 	if freed, err := c.Lock("a").ForceUnlock(bg); freed || err != nil {
 		t.Errorf("ForceUnlock: %v, %v", freed, err)
 	}
-	// Now it knows them again: no text twice.
-	unwatched := AcquireOptions{LeaseTime: time.Hour} // or a renewal might come in between
+	// Redis knows the scripts again, so the client sends no text twice.
+	unwatched := AcquireOptions{LeaseTime: time.Hour} // no renewal comes in between
 	mustRelease(t, mustAcquire(t, c, "a", unwatched))
 	n = texts()
 	mustRelease(t, mustAcquire(t, c, "a", unwatched))
 	if texts() != n {
-		t.Error("a script that Redis knows was sent as text")
+		t.Error("the client sent the text of a script that Redis knows")
 	}
 }
 
-// TRYAGAIN and LOADING pass: they are worth another try, until the deadline.
+// TRYAGAIN and LOADING pass, so the client retries until the deadline.
 func TestOutcome_RetriedUntilTheDeadline(t *testing.T) {
 	t.Parallel()
 	const timeout = 4 * time.Second
@@ -347,21 +350,21 @@ func TestOutcome_RetriedUntilTheDeadline(t *testing.T) {
 				t.Errorf("Acquire: %v, want %s", err, code)
 			}
 			if took := time.Since(began); took < timeout-50*time.Millisecond {
-				t.Errorf("given up after %v, it had %v", took, timeout)
+				t.Errorf("gave up after %v, want %v", took, timeout)
 			}
 			if n := tries(); n < 3 {
-				t.Errorf("%d tries", n)
+				t.Errorf("%d tries, want at least 3", n)
 			}
 			if s := short.Stats(); s != (Stats{}) {
-				t.Errorf("after commands that were not executed there is something to do: %+v", s)
+				t.Errorf("%+v after commands that did not run, want an idle client", s)
 			}
 			always.Remove()
 		})
 	}
 }
 
-// To a batch of renewals TRYAGAIN says that it will not do as long as a slot is on its way: the keys are tried one by one, not
-// the same again.
+// Redis refuses a batch of renewals with TRYAGAIN while a slot moves. The client renews the keys
+// one by one and does not repeat the batch.
 func TestRenewal_BatchInAMigratingSlot(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -374,19 +377,20 @@ func TestRenewal_BatchInAMigratingSlot(t *testing.T) {
 	for i := range 40 {
 		leases = append(leases, mustAcquire(t, c, fmt.Sprint(i), AcquireOptions{}))
 	}
-	eventually(t, "batches were refused", func() bool { return batches() >= 10 })
+	eventually(t, "ten refused batches", func() bool { return batches() >= 10 })
 	awaitRenewals(t, leases...)
-	// Each batch has two locks at least. That is counted generously: one that was given up because the machine was slow comes
-	// again, and of the last ones the locks are yet to be seen. The same again and again would be dozens of batches for each.
+	// A batch has at least two locks, so two single renewals follow it. The test wants only one: a
+	// slow machine repeats batches, and the locks of the last ones are still to come. A client that
+	// repeats every batch sends dozens of them for each single renewal.
 	if n, alone := batches(), singles(); alone < n {
-		t.Errorf("%d batches were refused, %d locks renewed alone", n, alone)
+		t.Errorf("%d batches refused, %d locks renewed alone, want at least as many", n, alone)
 	}
 	for _, lease := range leases {
 		mustRelease(t, lease)
 	}
 }
 
-// A connection that cannot be opened, or is not to be had, has carried nothing: nothing is to be cleaned up.
+// A command that gets no connection was not sent, so the client has nothing to clean up.
 func TestOutcome_NotSent(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -397,10 +401,10 @@ func TestOutcome_NotSent(t *testing.T) {
 	defer nowhere.Close()
 	down := b.clientOn(t, nowhere)
 	if lease, err := down.Lock("a").Acquire(ctx, long); err == nil || ctx.Err() != nil {
-		t.Errorf("Acquire with Redis down: %v, %v", lease, err)
+		t.Errorf("Acquire with Redis down: %v, %v; want an error at once", lease, err)
 	}
 	if s := down.Stats(); s != (Stats{}) {
-		t.Errorf("after a command that was not sent there is something to do: %+v", s)
+		t.Errorf("%+v after a command that was not sent, want an idle client", s)
 	}
 
 	crowded := b.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 50*time.Millisecond })
@@ -410,17 +414,17 @@ func TestOutcome_NotSent(t *testing.T) {
 	}
 	c := b.clientOn(t, crowded)
 	if lease, err := c.Lock("a").Acquire(ctx, AcquireOptions{}); !errors.Is(err, redis.ErrPoolTimeout) {
-		t.Errorf("Acquire without a connection: %v, %v", lease, err)
+		t.Errorf("Acquire without a connection: %v, %v; want ErrPoolTimeout", lease, err)
 	}
 	if s := c.Stats(); s != (Stats{}) {
-		t.Errorf("after a command that was not sent there is something to do: %+v", s)
+		t.Errorf("%+v after a command that was not sent, want an idle client", s)
 	}
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Every other error, and every lost reply, may mean that the lock was granted: it is released.
+// After any other error or a lost reply, the client releases the lock: Redis may have granted it.
 func TestOutcome_Unknown(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
@@ -440,13 +444,13 @@ func TestOutcome_Unknown(t *testing.T) {
 				t.Fatalf("Acquire: %v, %v", lease, err)
 			}
 			always.Remove()
-			eventually(t, "it is released", func() bool { return releases() > 0 })
-			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "a release", func() bool { return releases() > 0 })
+			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 		})
 	}
 }
 
-// A release to zero is HDEL and PUBLISH; a refusal costs two calls, a grant three.
+// A grant costs three calls in Redis. A release to zero and a refusal cost two each.
 func TestScripts_CommandsPerCall(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -479,7 +483,8 @@ func TestScripts_CommandsPerCall(t *testing.T) {
 	mustRelease(t, holder)
 }
 
-// calls counts what Redis has executed, inside scripts and out, except how connections begin and INFO.
+// calls counts the commands that Redis ran, inside and outside of scripts. It leaves out INFO and
+// the commands that open a connection.
 func (b *bundle) calls(t testing.TB) map[string]int {
 	t.Helper()
 	info, err := b.rdb.Info(bg, "commandstats").Result()
@@ -495,7 +500,7 @@ func (b *bundle) calls(t testing.TB) map[string]int {
 		number, _, _ := strings.Cut(rest, ",")
 		n, err := strconv.Atoi(number)
 		if err != nil {
-			t.Fatalf("INFO says %q", line)
+			t.Fatalf("no count in line %q of INFO", line)
 		}
 		calls[name] = n
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// bg is the context of tests that need no other.
+// bg is the default context of tests.
 var bg = context.Background()
 
-// wantFields checks the hash of a lock in Redis; nil: there is none.
+// wantFields checks the hash of a lock in Redis. A nil map wants no hash.
 func (b *bundle) wantFields(t testing.TB, key string, want map[string]string) {
 	t.Helper()
 	got := b.fields(t, key)
@@ -37,25 +37,25 @@ func (b *bundle) wantCount(t testing.TB, l *Lease, want int) {
 	b.wantFields(t, holdOf(l).entry.key, map[string]string{holdOf(l).field: strconv.Itoa(want)})
 }
 
-// wantPTTL allows for a slow machine.
+// wantPTTL checks the time to live of a key. It allows for a slow machine.
 func (b *bundle) wantPTTL(t testing.TB, key string, want time.Duration) {
 	t.Helper()
 	if got := b.pttl(t, key); got > want || got < want-patience {
-		t.Fatalf("%q has %v to live, want %v", key, got, want)
+		t.Fatalf("time to live of %q: %v, want %v", key, got, want)
 	}
 }
 
-// wantHeldByOther fails the test if somebody else can get the lock.
+// wantHeldByOther fails the test if another owner can acquire the lock.
 func wantHeldByOther(t testing.TB, c *Client, name string) {
 	t.Helper()
 	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{})
 	if err == nil {
-		t.Fatalf("a second owner got %q: %s", name, holdOf(lease).field)
+		t.Fatalf("another owner acquired %q: %s", name, holdOf(lease).field)
 	}
-	wantErr(t, "Acquire by somebody else", err, ErrNotAcquired)
+	wantErr(t, "Acquire by another owner", err, ErrNotAcquired)
 }
 
-// The wire owner of a hold is never used again, by no owner, no lock and no client of the process.
+// Each hold has a new wire owner. No other hold of the process uses it, in any client.
 func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -68,19 +68,19 @@ func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 		field := holdOf(lease).field
 		number := field[strings.LastIndex(field, ":")+1:]
 		if !strings.HasPrefix(field, c.id+":") || seen[number] {
-			t.Fatalf("wire owner %q: want %s: and a number that was not used before", field, c.id)
+			t.Fatalf("wire owner %q, want %s: and a new number", field, c.id)
 		}
 		seen[number] = true
 		inner := mustEnter(t, ctx, c, "a", AcquireOptions{})
 		if holdOf(inner).field != field {
-			t.Fatalf("a re-entry has wire owner %q, the hold %q", holdOf(inner).field, field)
+			t.Fatalf("wire owner %q of a re-entry, want the hold's %q", holdOf(inner).field, field)
 		}
 		mustRelease(t, inner)
 		mustRelease(t, lease)
 	}
 }
 
-// A repeat of an old release, on its way for long, arrives when the same owner holds the lock again.
+// A stray release arrives when the same owner holds the lock again. It must not free the lock.
 func TestRelease_StrayAfterReacquire(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -89,11 +89,11 @@ func TestRelease_StrayAfterReacquire(t *testing.T) {
 
 	first := mustEnter(t, ctx, c, "a", AcquireOptions{})
 	stray := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest)
-	mustRelease(t, first) // by its second try
+	mustRelease(t, first) // by its retry
 	second := mustEnter(t, ctx, c, "a", AcquireOptions{})
 
 	stray.Release()
-	await(t, "the stray release was executed", stray.Done())
+	await(t, "Redis to run the stray release", stray.Done())
 	b.wantCount(t, second, 1)
 	wantHeldByOther(t, c, "a")
 	if err := second.Err(); err != nil {
@@ -102,7 +102,8 @@ func TestRelease_StrayAfterReacquire(t *testing.T) {
 	mustRelease(t, second)
 }
 
-// The same with a re-entry: it must neither count in the next hold nor prolong it.
+// A stray re-entry arrives when the same owner holds the lock again. It must neither count in the
+// new hold nor prolong it.
 func TestReentry_StrayAfterReacquire(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -111,19 +112,19 @@ func TestReentry_StrayAfterReacquire(t *testing.T) {
 
 	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
 	stray := proxy.OnMatch(1, runs(updateScript), redistest.HoldRequest)
-	inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its second try
+	inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its retry
 	mustRelease(t, inner)
 	mustRelease(t, outer)
 	next := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
 
 	stray.Release()
-	await(t, "the stray re-entry was executed", stray.Done())
+	await(t, "Redis to run the stray re-entry", stray.Done())
 	b.wantCount(t, next, 1)
 	b.wantPTTL(t, "a", time.Minute)
 	mustRelease(t, next)
 }
 
-// The count is set: what is told twice is counted once.
+// The script sets the count and adds nothing to it, so a retry changes nothing.
 func TestCount_RepeatsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -148,7 +149,7 @@ func TestCount_RepeatsChangeNothing(t *testing.T) {
 	b.wantFields(t, "a", nil)
 }
 
-// A first try of a re-entry arrives when the count has changed since: the next change puts it right.
+// The first try of a re-entry arrives after the count changed. The next change corrects the count.
 func TestCount_StrayIsCorrectedByTheNextChange(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -159,7 +160,7 @@ func TestCount_StrayIsCorrectedByTheNextChange(t *testing.T) {
 	mustRelease(t, inner)
 	b.wantCount(t, outer, 1)
 	stray.Release()
-	await(t, "the stray re-entry was executed", stray.Done())
+	await(t, "Redis to run the stray re-entry", stray.Done())
 
 	inner = mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
 	b.wantCount(t, outer, 2)
@@ -169,7 +170,7 @@ func TestCount_StrayIsCorrectedByTheNextChange(t *testing.T) {
 	b.wantFields(t, "a", nil)
 }
 
-// A re-entry whose caller has left in the meantime does not count.
+// A re-entry does not count if its caller leaves before the reply.
 func TestCount_AbandonedReentry(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -179,19 +180,19 @@ func TestCount_AbandonedReentry(t *testing.T) {
 	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
 	ctx, cancel := context.WithCancel(outer.Context())
 	inner := acquireAsync(ctx, c.Lock("a"), AcquireOptions{})
-	await(t, "Redis counts the re-entry", held.Hit())
+	await(t, "Redis to count the re-entry", held.Hit())
 	b.wantCount(t, outer, 2)
 	cancel()
-	if r := await(t, "the caller is let go", inner); !errors.Is(r.err, context.Canceled) {
+	if r := await(t, "Acquire to return", inner); !errors.Is(r.err, context.Canceled) {
 		t.Fatalf("Acquire: %v, %v", r.lease, r.err)
 	}
 	held.Release()
-	eventually(t, "the count is right again", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
+	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
 	mustRelease(t, outer)
 	b.wantFields(t, "a", nil)
 }
 
-// A lease that runs out leaves the count; the hold goes on with the others.
+// An expired lease no longer counts. The other leases keep the hold.
 func TestCount_ExpiredLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -200,35 +201,36 @@ func TestCount_ExpiredLease(t *testing.T) {
 	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: 4 * time.Second})
 	b.wantCount(t, outer, 2)
 
-	await(t, "the inner lease is over", inner.Done())
-	wantErr(t, "the lease that ran out", inner.Err(), ErrLockLost)
-	wantErr(t, "its context", context.Cause(inner.Context()), ErrLockLost)
-	eventually(t, "the count is 1", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
+	await(t, "the inner lease to end", inner.Done())
+	wantErr(t, "Err of the expired lease", inner.Err(), ErrLockLost)
+	wantErr(t, "cause of the expired lease's context", context.Cause(inner.Context()), ErrLockLost)
+	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
 	if err := outer.Err(); err != nil {
 		t.Error(err)
 	}
-	wantErr(t, "its release", inner.Release(bg), ErrLockLost)
+	wantErr(t, "Release of the expired lease", inner.Release(bg), ErrLockLost)
 	b.wantCount(t, outer, 1)
 	mustRelease(t, outer)
 	b.wantFields(t, "a", nil)
 }
 
-// The hold is free with its last lease, in whatever order they go, and whatever the longest would have allowed.
+// The hold ends with its last lease, in any order of releases and expiries. A lease that was
+// released early does not prolong it.
 func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 	t.Parallel()
 	const short = 3 * time.Second
 	for name, tc := range map[string]struct {
 		first, second AcquireOptions
-		release       []int // by number; what is not released runs out
+		release       []int // indexes of leases to release; -1 waits until one expires
 	}{
-		"inner first":                        {AcquireOptions{}, AcquireOptions{}, []int{1, 0}},
-		"outer first":                        {AcquireOptions{}, AcquireOptions{}, []int{0, 1}},
-		"outer runs out, inner released":     {AcquireOptions{LeaseTime: short}, AcquireOptions{}, []int{-1, 1}},
-		"inner runs out, outer released":     {AcquireOptions{LeaseTime: time.Hour}, AcquireOptions{LeaseTime: short}, []int{-1, 0}},
-		"outer released, inner runs out":     {AcquireOptions{LeaseTime: time.Hour}, AcquireOptions{LeaseTime: short}, []int{0}},
-		"inner released, outer runs out":     {AcquireOptions{LeaseTime: short}, AcquireOptions{LeaseTime: time.Hour}, []int{1}},
-		"watched one released, one runs out": {AcquireOptions{}, AcquireOptions{LeaseTime: short}, []int{0}},
-		"both run out":                       {AcquireOptions{LeaseTime: short}, AcquireOptions{LeaseTime: 2 * short}, nil},
+		"inner first":                      {AcquireOptions{}, AcquireOptions{}, []int{1, 0}},
+		"outer first":                      {AcquireOptions{}, AcquireOptions{}, []int{0, 1}},
+		"outer expires, inner released":    {AcquireOptions{LeaseTime: short}, AcquireOptions{}, []int{-1, 1}},
+		"inner expires, outer released":    {AcquireOptions{LeaseTime: time.Hour}, AcquireOptions{LeaseTime: short}, []int{-1, 0}},
+		"outer released, inner expires":    {AcquireOptions{LeaseTime: time.Hour}, AcquireOptions{LeaseTime: short}, []int{0}},
+		"inner released, outer expires":    {AcquireOptions{LeaseTime: short}, AcquireOptions{LeaseTime: time.Hour}, []int{1}},
+		"watchdog released, fixed expires": {AcquireOptions{}, AcquireOptions{LeaseTime: short}, []int{0}},
+		"both expire":                      {AcquireOptions{LeaseTime: short}, AcquireOptions{LeaseTime: 2 * short}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -238,21 +240,22 @@ func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 			leases := []*Lease{mustEnter(t, ctx, c, "a", tc.first), mustEnter(t, ctx, c, "a", tc.second)}
 			for _, i := range tc.release {
 				if i < 0 {
-					eventually(t, "one of them runs out", func() bool { return leases[0].Err() != nil || leases[1].Err() != nil })
+					eventually(t, "a lease to expire", func() bool { return leases[0].Err() != nil || leases[1].Err() != nil })
 					continue
 				}
 				if err := leases[i].Release(bg); err != nil && leases[1-i].Err() == nil {
 					t.Fatalf("Release: %v", err)
 				}
 			}
-			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 			next := mustAcquire(t, c, "a", AcquireOptions{})
 			mustRelease(t, next)
 		})
 	}
 }
 
-// Goroutines that share an owner enter and leave as they like; the count is the number of leases, and the last one frees.
+// Goroutines of one owner acquire and release at will. The count is the number of leases, and the
+// last release frees the lock.
 func TestOwner_SharedByGoroutines(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -289,7 +292,7 @@ func TestOwner_SharedByGoroutines(t *testing.T) {
 	}
 }
 
-// lostHold is a hold of two leases whose lock has expired in Redis without anybody here having noticed.
+// lostHold is a hold of two leases. Its lock is gone from Redis, and the client has not noticed.
 type lostHold struct {
 	*bundle
 	c      *Client
@@ -309,26 +312,26 @@ func newLostHold(t *testing.T, first, second AcquireOptions, opts ...func(*Optio
 	return l
 }
 
-// wantAllLost checks that every lease of the hold has ended.
+// wantAllLost checks that each lease was lost, unless it was released.
 func (l *lostHold) wantAllLost(t *testing.T) {
 	t.Helper()
 	for i, lease := range l.leases {
 		if lease.Err() == ErrReleased {
 			continue
 		}
-		await(t, "the lease is told", lease.Done())
+		await(t, "the lease to end", lease.Done())
 		wantErr(t, "Err of lease "+strconv.Itoa(i), lease.Err(), ErrLockLost)
-		await(t, "its context ends", lease.Context().Done())
-		wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
+		await(t, "the lease's context to end", lease.Context().Done())
+		wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
 		if d := lease.Remaining(); d != 0 {
-			t.Errorf("a lost lease has %v remaining", d)
+			t.Errorf("%v remain of a lost lease, want 0", d)
 		}
-		wantErr(t, "its release", lease.Release(bg), ErrLockLost)
+		wantErr(t, "Release of a lost lease", lease.Release(bg), ErrLockLost)
 	}
 }
 
-// Only the first level makes the hash. Whatever else the owner does after the lock has expired, and another has had it
-// in between, finds that it is lost, and makes nothing.
+// Only the first level creates the hash. After the lock has expired and another owner has acquired
+// it, any other call of the old owner reports the loss and creates nothing.
 func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 	t.Parallel()
 	long := AcquireOptions{LeaseTime: time.Hour}
@@ -340,7 +343,7 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 			_, err := l.c.Lock("a").Acquire(l.ctx, AcquireOptions{})
 			return err
 		}},
-		"re-entry that would wait": {AcquireOptions{}, func(l *lostHold) error {
+		"re-entry with WaitForever": {AcquireOptions{}, func(l *lostHold) error {
 			_, err := l.c.Lock("a").Acquire(l.ctx, AcquireOptions{WaitTime: WaitForever})
 			return err
 		}},
@@ -348,9 +351,9 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 		"partial release": {AcquireOptions{}, func(l *lostHold) error { return l.leases[1].Release(bg) }},
 	} {
 		for _, still := range []bool{false, true} {
-			title := name + ", another has had it"
+			title := name + ", lock free again"
 			if still {
-				title = name + ", another has it"
+				title = name + ", lock held by another"
 			}
 			t.Run(title, func(t *testing.T) {
 				t.Parallel()
@@ -370,7 +373,7 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 					l.wantCount(t, theirs, 1)
 					mustRelease(t, theirs)
 				}
-				// It is lost, and can be taken anew.
+				// The old owner can acquire the lock anew.
 				again := mustEnter(t, l.ctx, l.c, "a", AcquireOptions{})
 				mustRelease(t, again)
 			})
@@ -378,7 +381,7 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 	}
 }
 
-// The last release as well: a clean 0 is a loss.
+// A last release reports a loss if its first try finds nothing.
 func TestRelease_ExpiredLock(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -387,13 +390,13 @@ func TestRelease_ExpiredLock(t *testing.T) {
 	if err := b.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
-	theirs := mustAcquire(t, c, "a", AcquireOptions{}) // of the same client, even
+	theirs := mustAcquire(t, c, "a", AcquireOptions{}) // in the same client
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	b.wantCount(t, theirs, 1)
 	mustRelease(t, theirs)
 }
 
-// A renewal as well: it neither makes the hash nor lets the holder believe that it has it.
+// A renewal that finds nothing ends the leases and does not create the hash.
 func TestRenewal_ExpiredLock(t *testing.T) {
 	t.Parallel()
 	l := newLostHold(t, AcquireOptions{}, AcquireOptions{}, watchdogTimeout(6*time.Second))
@@ -401,7 +404,7 @@ func TestRenewal_ExpiredLock(t *testing.T) {
 	l.wantFields(t, "a", nil)
 }
 
-// A time to live is never shortened while the field stays.
+// Nothing shortens the time to live while the hold lasts.
 func TestTTL_ReentryNeverShortens(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -427,12 +430,12 @@ func TestTTL_ReentryNeverShortens(t *testing.T) {
 	mustRelease(t, long)
 	b.wantPTTL(t, "a", 2*time.Hour)
 	if d := outer.Remaining(); d > time.Hour {
-		t.Errorf("the other lease has %v remaining, it was taken for an hour", d)
+		t.Errorf("%v remain of the outer lease, want at most an hour", d)
 	}
 	mustRelease(t, outer)
 }
 
-// Renewals too: they go on while a longer lease is there, and leave it its time.
+// Renewals go on beside a longer lease and do not shorten the time to live.
 func TestTTL_RenewalNeverShortens(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -447,7 +450,7 @@ func TestTTL_RenewalNeverShortens(t *testing.T) {
 	mustRelease(t, outer)
 }
 
-// A repeated acquire finds what its first try has made, and looks at the time to live only then.
+// The retry of an acquire finds the hold of the first try. It does not shorten the time to live.
 func TestTTL_RepeatedAcquireNeverShortens(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -455,13 +458,13 @@ func TestTTL_RepeatedAcquireNeverShortens(t *testing.T) {
 	cut := proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
 	hold := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "the first try was executed", cut.Hit())
-	await(t, "the second try is on its way", hold.Hit())
+	await(t, "Redis to run the first try", cut.Hit())
+	await(t, "the retry to be sent", hold.Hit())
 	if err := b.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	hold.Release()
-	r := await(t, "Acquire returns", result)
+	r := await(t, "Acquire to return", result)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
@@ -480,14 +483,14 @@ func TestExtend(t *testing.T) {
 	}
 	b.wantPTTL(t, "a", time.Minute)
 	if d := lease.Remaining(); d < time.Minute-patience || d > time.Minute {
-		t.Errorf("%v remaining after an extension that is shorter, want about %v", d, time.Minute)
+		t.Errorf("%v remain after a shorter extension, want about %v", d, time.Minute)
 	}
 	if err := lease.Extend(bg, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	b.wantPTTL(t, "a", time.Hour)
 	if d := lease.Remaining(); d < time.Hour-time.Hour/100-patience || d > time.Hour {
-		t.Errorf("%v remaining after an extension, want about %v", d, time.Hour)
+		t.Errorf("%v remain after an extension, want about %v", d, time.Hour)
 	}
 	b.wantCount(t, lease, 1)
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond - 1} {
@@ -500,10 +503,10 @@ func TestExtend(t *testing.T) {
 	wantErr(t, "Extend of a watchdog lease", watched.Extend(bg, time.Hour), ErrInvalidOptions)
 	b.wantPTTL(t, "a", 30*time.Second)
 	mustRelease(t, watched)
-	wantErr(t, "Extend of a watchdog lease that is released", watched.Extend(bg, time.Hour), ErrReleased)
+	wantErr(t, "Extend of a released watchdog lease", watched.Extend(bg, time.Hour), ErrReleased)
 }
 
-// One hold is changed by one command at a time; renewals do not wait for that.
+// One command at a time changes a hold. Renewals do not wait for it.
 func TestHold_OneChangeAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -515,24 +518,24 @@ func TestHold_OneChangeAtATime(t *testing.T) {
 
 	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
 	second := acquireAsync(ctx, c.Lock("a"), AcquireOptions{})
-	await(t, "Redis counts the second lease", held.Hit())
+	await(t, "Redis to count the second lease", held.Hit())
 	third := acquireAsync(ctx, c.Lock("a"), AcquireOptions{})
 	released := make(chan error, 1)
 	go func() { released <- first.Release(bg) }()
-	await(t, "the first lease is over", first.Done())
+	await(t, "the first lease to end", first.Done())
 
 	for range 2 {
 		awaitRenewals(t, kept)
 	}
 	if n := changes(); n != 1 {
-		t.Errorf("%d commands change the hold at once", n)
+		t.Errorf("%d commands change the hold at once, want 1", n)
 	}
 	held.Release()
-	two, three := await(t, "the second", second), await(t, "the third", third)
+	two, three := await(t, "the second acquire", second), await(t, "the third acquire", third)
 	if two.err != nil || three.err != nil {
 		t.Fatal(two.err, three.err)
 	}
-	if err := await(t, "the release", released); err != nil {
+	if err := await(t, "Release to return", released); err != nil {
 		t.Fatal(err)
 	}
 	for i, lease := range []*Lease{two.lease, three.lease, kept} {
@@ -541,7 +544,8 @@ func TestHold_OneChangeAtATime(t *testing.T) {
 	}
 }
 
-// An extension that has its turn between a release and its command finds nothing to extend, and leaves the freeing to the release.
+// An extension gets its turn after Release was called and before the release is sent. It extends
+// nothing, and the release frees the lock.
 func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]func(c *Client) *Lock{
@@ -565,18 +569,18 @@ func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 				extended[i] = make(chan error, 1)
 				go func() { extended[i] <- lease.Extend(bg, 2*time.Hour) }()
 				if i == 0 {
-					await(t, "the first extension is under way", held.Hit())
+					await(t, "Redis to run the first extension", held.Hit())
 				}
 			}
-			eventually(t, "the second stands in line", func() bool { return holdOf(lease).lineLength() == 1 })
+			eventually(t, "the second extension to queue", func() bool { return holdOf(lease).lineLength() == 1 })
 			released := make(chan error, 1)
 			go func() { released <- lease.Release(bg) }()
-			eventually(t, "the release stands behind it", func() bool { return holdOf(lease).lineLength() == 2 })
+			eventually(t, "the release to queue", func() bool { return holdOf(lease).lineLength() == 2 })
 			held.Release()
 			for _, err := range extended {
-				wantErr(t, "Extend", await(t, "an extension returns", err), ErrReleased)
+				wantErr(t, "Extend", await(t, "Extend to return", err), ErrReleased)
 			}
-			if err := await(t, "the release returns", released); err != nil {
+			if err := await(t, "Release to return", released); err != nil {
 				t.Errorf("Release: %v", err)
 			}
 			idle(t, c, b.rdb)
@@ -584,7 +588,8 @@ func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 	}
 }
 
-// Releases of one hold by many goroutines at the same moment: each is answered, the last one frees, once.
+// Many goroutines release the leases of one hold at once. Each release returns, and one command
+// frees the lock.
 func TestRelease_Concurrent(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -607,13 +612,13 @@ func TestRelease_Concurrent(t *testing.T) {
 		wg.Wait()
 		b.wantFields(t, "a", nil)
 		if n := frees(); n != round+1 {
-			t.Fatalf("%d commands freed %d holds", n, round+1)
+			t.Fatalf("%d commands freed %d holds, want one each", n, round+1)
 		}
 	}
 }
 
-// A lock hash has a time to live at any moment. One without it would block everybody for ever, and Redisson would take its
-// -1 for a grant.
+// The hash of a lock has a time to live at all times. A hash without one would block every waiter
+// for ever, and Redisson would take the -1 for a grant.
 func TestTTL_AlwaysThere(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -632,7 +637,7 @@ func TestTTL_AlwaysThere(t *testing.T) {
 			default:
 			}
 			if ttl, err := b.rdb.PTTL(bg, "a").Result(); err != nil || ttl == -1 {
-				t.Errorf("the lock has no end (%v, %v)", ttl, err)
+				t.Errorf("PTTL: %v, %v; want a time to live", ttl, err)
 				return
 			}
 		}
@@ -648,7 +653,7 @@ func TestTTL_AlwaysThere(t *testing.T) {
 	}
 }
 
-// Where PEXPIRE is refused, the hash that HSET has made is without an end: it must not stay.
+// If Redis refuses PEXPIRE, the hash that HSET created has no time to live. It must not stay.
 func TestTTL_RefusedExpireLeavesNoHash(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -658,10 +663,10 @@ func TestTTL_RefusedExpireLeavesNoHash(t *testing.T) {
 	if err == nil {
 		t.Fatalf("Acquire succeeded: %s", holdOf(lease).field)
 	}
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// user is a Redis client that logs in as a new user with these rules.
+// user returns a Redis client that logs in as a new user with these ACL rules.
 func (b *bundle) user(t testing.TB, rules ...any) *redis.Client {
 	t.Helper()
 	if err := b.rdb.Do(bg, append([]any{"ACL", "SETUSER", "limited", "on", ">secret"}, rules...)...).Err(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// The engine repeats what was lost, and the operation is done once.
+// The client retries a command after a lost reply. The operation takes effect once.
 func TestRetry_LostReply(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -25,7 +25,7 @@ func TestRetry_LostReply(t *testing.T) {
 	}{
 		"cut before execution": {redistest.CutBefore, (*bundle).proxied, 2},
 		"cut after execution":  {redistest.CutAfter, (*bundle).proxied, 2},
-		"reply lost":           {redistest.DropReply, (*bundle).lossy, 4}, // another may be late
+		"reply lost":           {redistest.DropReply, (*bundle).lossy, 4}, // another reply may be late
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +64,8 @@ func TestRetry_LostReply(t *testing.T) {
 	}
 }
 
-// ForceUnlock whose first reply was lost, and somebody takes the lock before its second try: that one was not meant.
+// A ForceUnlock loses the reply to its first try, and a new holder gets the lock. The retry must
+// not free it.
 func TestForceUnlock_LostReply(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -77,15 +78,15 @@ func TestForceUnlock_LostReply(t *testing.T) {
 	go func() {
 		ok, err := c.Lock("a").ForceUnlock(bg)
 		if err == nil && !ok {
-			err = errors.New("nobody held it")
+			err = errors.New("the lock was not held")
 		}
 		freed <- err
 	}()
-	await(t, "the first try is executed", lost.Hit())
-	await(t, "the second is on its way", second.Hit())
+	await(t, "Redis to run the first try", lost.Hit())
+	await(t, "the retry to be sent", second.Hit())
 	next := mustAcquire(t, c, "a", AcquireOptions{})
 	second.Release()
-	if err := await(t, "ForceUnlock returns", freed); err != nil {
+	if err := await(t, "ForceUnlock to return", freed); err != nil {
 		t.Errorf("ForceUnlock: %v", err)
 	}
 	b.wantCount(t, next, 1)
@@ -93,10 +94,11 @@ func TestForceUnlock_LostReply(t *testing.T) {
 		t.Error(err)
 	}
 	mustRelease(t, next)
-	wantErr(t, "the release of what was taken away", theirs.Release(bg), ErrLockLost)
+	wantErr(t, "Release after ForceUnlock", theirs.Release(bg), ErrLockLost)
 }
 
-// 0 after an unknown try of a release is the echo of that try, as long as the lease would have lasted.
+// The retry of a release finds nothing. If an earlier try has an unknown outcome and the lease is
+// not over, the earlier try released the lock. Otherwise the lock was lost.
 func TestRelease_RetryFindsNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("in time", func(t *testing.T) {
@@ -114,10 +116,10 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		const short = 3 * time.Second
 		c, proxy := b.proxiedWith(t, readTimeout(short))
 		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: short})
-		proxy.OnMatch(1, runs(releaseScript), redistest.DropReply) // heard of when the lease is over
+		proxy.OnMatch(1, runs(releaseScript), redistest.DropReply) // the retry comes after the lease
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
-	t.Run("a hand-over after the deadline", func(t *testing.T) { // nor is anything left of whom it was handed to
+	t.Run("hand-over after the deadline", func(t *testing.T) { // the new holder's lease is over too
 		t.Parallel()
 		b := newBundle(t)
 		const short = 3 * time.Second
@@ -126,14 +128,14 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		lease := mustAcquire(t, c, "a", opts)
 		opts.LeaseTime = short / 2
 		waiter := queueUp(t, bg, c, "a", opts)
-		eventually(t, "the waiter has asked since it listens, and sleeps", func() bool {
+		eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
 			e := c.names.lock("a")
 			defer e.unlock()
 			return e.firstSleepsLocked()
 		})
 		lost := proxy.OnMatch(1, passes(), redistest.DropReply)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-		await(t, "it was handed on", lost.Hit())
+		await(t, "the hand-over", lost.Hit())
 		mustRelease(t, mustGet(t, "the waiter", waiter))
 	})
 	t.Run("without an unknown try", func(t *testing.T) {
@@ -146,7 +148,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		}
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
-	t.Run("after a busy try", func(t *testing.T) { // which was not executed, so the 0 is no echo
+	t.Run("after a busy try", func(t *testing.T) { // Redis did not run it
 		t.Parallel()
 		b := newBundle(t)
 		c, proxy := b.proxied(t)
@@ -157,7 +159,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		proxy.OnMatch(1, runs(releaseScript), redistest.ReplyWith("-TRYAGAIN not now\r\n"))
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
-	t.Run("the lock taken away meanwhile", func(t *testing.T) { // this client knows: a loss was seen
+	t.Run("forced during the release", func(t *testing.T) { // the client knows of the loss
 		t.Parallel()
 		b := newBundle(t)
 		c, proxy := b.lossy(t)
@@ -165,16 +167,16 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		held := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest)
 		released := make(chan error, 1)
 		go func() { released <- lease.Release(bg) }()
-		await(t, "the release is on its way", held.Hit())
+		await(t, "the release to be sent", held.Hit())
 		if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, "Release", await(t, "Release returns", released), ErrLockLost)
+		wantErr(t, "Release", await(t, "Release to return", released), ErrLockLost)
 		held.Release()
 	})
 }
 
-// Where one command frees the lock for two leases that are released at the same time, its answer is for both.
+// If one command frees the lock for two concurrent releases, both return its result.
 func TestRelease_TwoByOneCommand(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -185,32 +187,32 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 	defer turn.Release()
 	extended := make(chan error, 1)
 	go func() { extended <- leases[0].Extend(bg, 2*time.Hour) }()
-	await(t, "the turn is taken", turn.Hit())
+	await(t, "the extension to take the turn", turn.Hit())
 	b.free(t, "a")
 	released := make(chan error, len(leases))
 	for _, l := range leases {
 		go func() { released <- l.Release(bg) }()
 	}
-	eventually(t, "both wait for the turn", func() bool {
+	eventually(t, "both releases to wait for the turn", func() bool {
 		e := c.names.lock("a")
 		defer e.unlock()
 		return holdOf(leases[0]).turn.queue != nil && holdOf(leases[0]).turn.queue.next != nil
 	})
 	turn.Release()
 	for range leases {
-		wantErr(t, "Release", await(t, "a release", released), ErrLockLost)
+		wantErr(t, "Release", await(t, "Release to return", released), ErrLockLost)
 	}
-	wantErr(t, "Extend", await(t, "the extension", extended), ErrReleased)
+	wantErr(t, "Extend", await(t, "Extend to return", extended), ErrReleased)
 }
 
-// A caller's context never reaches the library: a command that is under way is neither interrupted nor does it cost the
-// connection.
+// The caller's context does not reach the Redis client. Cancelling it neither interrupts a command
+// nor costs the connection.
 func TestCancel_DoesNotReachTheRedisClient(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	proxy := b.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) {
-		o.ReadTimeout, o.ContextTimeoutEnabled = patience, true // the library's strictest
+		o.ReadTimeout, o.ContextTimeoutEnabled = patience, true // the strictest setting
 	})
 	contexts := make(chan context.Context, 1000)
 	rdb.AddHook(contextSpy{contexts})
@@ -226,7 +228,7 @@ func TestCancel_DoesNotReachTheRedisClient(t *testing.T) {
 		t.Errorf("HoldCount: %d, %v", n, err)
 	}
 	cancel()
-	for _, l := range []*Lease{inner, lease} { // with a context that has ended
+	for _, l := range []*Lease{inner, lease} { // with a cancelled context
 		if err := l.Release(ctx); err != nil {
 			t.Errorf("Release: %v", err)
 		}
@@ -237,20 +239,20 @@ func TestCancel_DoesNotReachTheRedisClient(t *testing.T) {
 	for ctx := range contexts {
 		n++
 		if ctx.Value(spyKey{}) != nil {
-			t.Error("a command carries the caller's context")
+			t.Error("a command has the caller's context")
 		}
 		if _, ok := ctx.Deadline(); !ok {
-			t.Error("a command carries no deadline")
+			t.Error("a command has no deadline")
 		}
 	}
 	if n < 6 {
-		t.Errorf("%d commands were seen", n)
+		t.Errorf("%d commands seen, want at least 6", n)
 	}
 }
 
 type spyKey struct{}
 
-// A contextSpy notes the context of every command that runs a script.
+// contextSpy sends the context of each command that runs a script to seen.
 type contextSpy struct{ seen chan<- context.Context }
 
 func (contextSpy) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -275,18 +277,19 @@ func (s contextSpy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// A caller that hangs up while its acquire is under way goes at once. What becomes of the acquire is found out behind it.
+// A caller that hangs up during an acquire returns at once. The client settles the acquire in the
+// background.
 func TestCancel_DuringAcquire(t *testing.T) {
 	t.Parallel()
-	// leave has a caller leave while its acquire is held up, and returns when it has gone.
+	// leave cancels an acquire that rule delays and waits for it to return.
 	leave := func(t *testing.T, c *Client, rule *redistest.Rule) {
 		t.Helper()
 		cause := errors.New("hung up")
 		ctx, cancel := context.WithCancelCause(bg)
 		result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-		await(t, "the acquire is under way", rule.Hit())
+		await(t, "the acquire to reach the proxy", rule.Hit())
 		cancel(cause)
-		r := await(t, "the caller is let go", result)
+		r := await(t, "Acquire to return", result)
 		if r.lease != nil || !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, cause) {
 			t.Fatalf("Acquire: %v, %v", r.lease, r.err)
 		}
@@ -299,14 +302,14 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
 		if len(b.fields(t, "a")) != 1 {
-			t.Fatal("Redis has not granted it")
+			t.Fatal("Redis did not grant the lock")
 		}
 		next := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 		rule.Release()
-		mustRelease(t, mustGet(t, "the next one is told, and does not just ask again", next))
+		mustRelease(t, mustGet(t, "the next waiter, woken without a poll", next))
 	})
 
-	t.Run("granted, seen from elsewhere", func(t *testing.T) {
+	t.Run("granted, waiter in another client", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
 		c, proxy := b.proxied(t, commandTimeout(patience))
@@ -314,9 +317,9 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		leave(t, c, rule)
 		other := b.client(t, pollInterval(time.Hour))
 		next := acquireAsync(bg, other.Lock("a"), AcquireOptions{WaitTime: patience})
-		eventually(t, "somebody else waits", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+		eventually(t, "the other client to subscribe", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
 		rule.Release()
-		r := await(t, "somebody else gets it", next)
+		r := await(t, "the other client to get the lock", next)
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
@@ -332,25 +335,25 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
 		rule.Release()
-		// A second operation: by its end the first reply has long been read.
+		// Once a second operation is over, the client has read the first reply.
 		wantHeldByOther(t, c, "a")
-		eventually(t, "the client is idle", func() bool { return c.Stats() == Stats{} })
+		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 		if n := commands(); n != 2 {
-			t.Errorf("%d commands: a refusal that nobody waits for was followed by something", n)
+			t.Errorf("%d commands, want 2: a refusal needs no clean-up", n)
 		}
 		b.wantCount(t, theirs, 1)
 		mustRelease(t, theirs)
 	})
 
-	t.Run("not answered", func(t *testing.T) {
+	t.Run("reply lost", func(t *testing.T) {
 		t.Parallel()
 		b := newBundle(t)
 		c, proxy := b.proxied(t, commandTimeout(3*time.Second))
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
 		leave(t, c, rule)
-		eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
-		eventually(t, "nothing is left to do", func() bool { return c.Stats() == Stats{} })
-		proxy.Cut() // or the deaf connection keeps Close for as long as the library waits
+		eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+		proxy.Cut() // else the dead connection delays Close by ReadTimeout
 		proxy.Restore()
 	})
 
@@ -361,12 +364,12 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 		leave(t, c, rule)
 		rule.Release()
-		await(t, "Redis grants it", rule.Done())
-		eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+		await(t, "Redis to grant the lock", rule.Done())
+		eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 	})
 }
 
-// A caller that leaves the queue has sent nothing, leaves nothing behind, and holds up nobody.
+// A caller that leaves the queue sends nothing, leaves nothing behind and delays no other waiter.
 func TestCancel_InTheQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -381,26 +384,26 @@ func TestCancel_InTheQueue(t *testing.T) {
 	for range 20 {
 		leaving = append(leaving, acquireAsync(leavingCtx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
 	}
-	eventually(t, "all wait", func() bool { return c.Stats().Waiting == 21 })
+	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == 21 })
 	before := commands()
 	hangUp()
 	for _, result := range leaving {
-		r := await(t, "the caller is let go", result)
+		r := await(t, "Acquire to return", result)
 		if !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Acquire: %v, %v", r.lease, r.err)
 		}
 	}
 	if n := c.Stats().Waiting; n != 1 {
-		t.Errorf("%d wait, want 1", n)
+		t.Errorf("%d waiters, want 1", n)
 	}
 	if n := commands(); n != before {
-		t.Errorf("%d commands were sent for callers that left the queue", n-before)
+		t.Errorf("%d commands sent for callers that left the queue, want none", n-before)
 	}
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the first gets it", first))
+	mustRelease(t, mustGet(t, "the first waiter", first))
 }
 
-// Hang-ups are ordinary: hundreds of callers come and go at any moment, and nothing stays.
+// Hundreds of callers hang up at different moments and leave nothing behind.
 func TestCancel_Hundreds(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -422,39 +425,40 @@ func TestCancel_Hundreds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "nothing is left to do", func() bool {
+	eventually(t, "the clean-ups to end", func() bool {
 		return clients[0].Stats().Cleanups+clients[1].Stats().Cleanups == 0
 	})
-	next := mustAcquire(t, clients[0], "a", AcquireOptions{WaitTime: patience}) // the last grants are just being cleaned up
+	next := mustAcquire(t, clients[0], "a", AcquireOptions{WaitTime: patience}) // a late grant may still need its clean-up
 	mustRelease(t, next)
 }
 
-// A first try of an acquire arrives when the hold that its second try made has been released: it makes a hold of nobody.
+// The first try of an acquire arrives after the retry got the lock and the lease was released. The
+// first try makes a hold without a lease, so the client releases it.
 func TestStray_AcquireAfterRelease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
 	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its second try
+	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its retry
 	releases := counter(proxy, runs(releaseScript))
 	mustRelease(t, lease)
 	b.wantFields(t, "a", nil)
 	if n := c.Stats().Cleanups; n != 1 {
-		t.Fatalf("%d clean-ups, want one for the hold", n)
+		t.Fatalf("%d clean-ups, want 1", n)
 	}
 
 	stray.Release()
-	await(t, "the stray was executed", stray.Done())
+	await(t, "Redis to run the stray", stray.Done())
 	b.wantFields(t, "a", map[string]string{holdOf(lease).field: "1"})
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
-	eventually(t, "the clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 	if n := releases(); n < 2 || n > 4 { // a reply may be late
-		t.Errorf("released %d times, want once by the holder and once after the stray", n)
+		t.Errorf("%d releases, want one by the holder and one after the stray", n)
 	}
 }
 
-// The same where the hold was handed on to a waiter meanwhile; and where it is the waiter's try that arrives, when the hold is over that
-// was handed to it.
+// A stray acquire arrives after a hand-over to a waiter and the waiter's release. The stray is the
+// holder's try, or the waiter's for a fair lock.
 func TestStray_AcquireAfterHandOver(t *testing.T) {
 	t.Parallel()
 	for kind, ofWaiter := range map[string]bool{"lock": false, "fair": true} {
@@ -477,7 +481,7 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 			mustRelease(t, holder)
 			next := mustGet(t, "the waiter", waiter)
 			if handedOn() == 0 {
-				t.Error("it was not handed on")
+				t.Error("the lock was not handed over")
 			}
 			mustRelease(t, next)
 			late := holder
@@ -486,18 +490,18 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 			}
 			b.wantFields(t, "a", nil)
 			if n := c.Stats().Cleanups; n != 1 {
-				t.Fatalf("%d clean-ups, want one for the hold whose try is on its way", n)
+				t.Fatalf("%d clean-ups, want 1 for the stray", n)
 			}
 
 			stray.Release()
-			await(t, "the stray was executed", stray.Done())
+			await(t, "Redis to run the stray", stray.Done())
 			b.wantFields(t, "a", map[string]string{holdOf(late).field: "1"})
-			eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 		})
 	}
 }
 
-// The same where the second try was refused, because somebody else had the lock by then.
+// A stray acquire arrives after its retry was refused, because another owner held the lock.
 func TestStray_AcquireAfterRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -506,26 +510,26 @@ func TestStray_AcquireAfterRefusal(t *testing.T) {
 	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "the first try is on its way", stray.Hit())
+	await(t, "the first try to be sent", stray.Hit())
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
 	early.Release()
-	r := await(t, "Acquire returns", result)
+	r := await(t, "Acquire to return", result)
 	wantErr(t, "Acquire", r.err, ErrNotAcquired)
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups, want 1", n)
 	}
 	mustRelease(t, theirs)
-	eventually(t, "it is released once before the stray", func() bool { return b.calls(t)["hdel"] >= 2 })
+	eventually(t, "a release before the stray", func() bool { return b.calls(t)["hdel"] >= 2 })
 
 	stray.Release()
-	await(t, "the stray was executed", stray.Done())
+	await(t, "Redis to run the stray", stray.Done())
 	if len(b.fields(t, "a")) != 1 {
-		t.Fatal("the stray was not granted")
+		t.Fatal("Redis did not grant the stray")
 	}
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// And where the caller had left before the second try was refused.
+// A stray acquire arrives after its caller left without waiting for the refusal of the retry.
 func TestStray_AcquireAfterCancel(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -536,25 +540,25 @@ func TestStray_AcquireAfterCancel(t *testing.T) {
 	second := proxy.OnMatch(2, runs(acquireScript), redistest.HoldReply)
 	ctx, cancel := context.WithCancel(bg)
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "the first try is on its way", stray.Hit())
+	await(t, "the first try to be sent", stray.Hit())
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
 	early.Release()
-	await(t, "the second try is refused", second.Hit())
+	await(t, "Redis to refuse the retry", second.Hit())
 	cancel()
-	wantErr(t, "Acquire", await(t, "the caller is let go", result).err, context.Canceled)
+	wantErr(t, "Acquire", await(t, "Acquire to return", result).err, context.Canceled)
 	second.Release()
-	eventually(t, "it is released once before the stray", func() bool { return b.calls(t)["hdel"] >= 1 })
+	eventually(t, "a release before the stray", func() bool { return b.calls(t)["hdel"] >= 1 })
 	mustRelease(t, theirs)
 
 	stray.Release()
-	await(t, "the stray was executed", stray.Done())
+	await(t, "Redis to run the stray", stray.Done())
 	if len(b.fields(t, "a")) != 1 {
-		t.Fatal("the stray was not granted")
+		t.Fatal("Redis did not grant the stray")
 	}
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// And where the acquire failed altogether.
+// Stray acquires arrive after Acquire failed.
 func TestStray_AcquireAfterFailure(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -564,14 +568,14 @@ func TestStray_AcquireAfterFailure(t *testing.T) {
 	if err == nil || errors.Is(err, ErrNotAcquired) {
 		t.Fatalf("Acquire: %v, %v", lease, err)
 	}
-	eventually(t, "it is released once before the strays", func() bool { return b.calls(t)["hdel"] >= 1 })
+	eventually(t, "a release before the strays", func() bool { return b.calls(t)["hdel"] >= 1 })
 	strays.Release()
-	await(t, "the strays were executed", strays.Done())
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	await(t, "Redis to run the strays", strays.Done())
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// A hold in doubt whose lease is used up by its stray: the waiter's next attempt has a wire owner of its own, so that
-// the clean-up of the old one does not take the lock from it.
+// The outcome of a waiter's first attempt is unknown. The next attempt has a wire owner of its own,
+// so the clean-up of the first does not free the lock.
 func TestCleanup_SparesTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -580,27 +584,27 @@ func TestCleanup_SparesTheNextAttempt(t *testing.T) {
 	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	await(t, "the first try is on its way", stray.Hit())
+	await(t, "the first try to be sent", stray.Hit())
 	theirs := mustAcquire(t, other, "a", AcquireOptions{})
 	early.Release()
-	eventually(t, "the second try was refused", func() bool { return c.Stats().Cleanups == 1 })
+	eventually(t, "the refusal of the retry", func() bool { return c.Stats().Cleanups == 1 })
 	mustRelease(t, theirs)
-	r := await(t, "Acquire returns", result)
+	r := await(t, "Acquire to return", result)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	eventually(t, "the clean-up is over", func() bool { return c.Stats().Cleanups == 0 })
+	eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 	b.wantCount(t, r.lease, 1)
 	if err := r.lease.Err(); err != nil {
 		t.Error(err)
 	}
 	stray.Release()
-	await(t, "the stray was executed", stray.Done())
+	await(t, "Redis to run the stray", stray.Done())
 	b.wantCount(t, r.lease, 1)
 	mustRelease(t, r.lease)
 }
 
-// A clean-up that Redis does not answer is dropped when the lease is over.
+// The client drops a clean-up at the end of the lease if Redis does not reply.
 func TestCleanup_EndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -614,11 +618,11 @@ func TestCleanup_EndsWithTheLease(t *testing.T) {
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups, want 1", n)
 	}
-	eventually(t, "it is dropped", func() bool { return c.Stats().Cleanups == 0 })
+	eventually(t, "the client to drop the clean-up", func() bool { return c.Stats().Cleanups == 0 })
 	proxy.Restore()
 }
 
-// When Redis is back before, the lock is free at once.
+// The clean-up frees the lock at once if Redis is back before the lease ends.
 func TestCleanup_GoesOnWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -630,16 +634,16 @@ func TestCleanup_GoesOnWhenRedisIsBack(t *testing.T) {
 	}
 	b.wantCount(t, lease, 1)
 	proxy.Restore()
-	eventually(t, "the lock is free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// New talks to nobody, and neither does a client that is not used.
+// New opens no connection, and neither does a client before its first command.
 func TestNew_SendsNothing(t *testing.T) {
 	t.Parallel()
 	dialled := make(chan struct{}, 100)
 	dial := func(context.Context, string, string) (net.Conn, error) {
 		dialled <- struct{}{}
-		return nil, errors.New("nobody may dial")
+		return nil, errors.New("unexpected dial")
 	}
 	for name, rdb := range map[string]redis.UniversalClient{
 		"single":   redis.NewClient(&redis.Options{Dialer: dial}),
@@ -649,7 +653,7 @@ func TestNew_SendsNothing(t *testing.T) {
 		c := newLooseClient(t, rdb)
 		c.Lock("a")
 		if s := c.Stats(); s != (Stats{}) {
-			t.Errorf("%s: a new client has something at hand: %+v", name, s)
+			t.Errorf("%s: Stats of a new client: %+v, want zero", name, s)
 		}
 		if err := c.Close(bg); err != nil {
 			t.Errorf("%s: Close: %v", name, err)
@@ -659,11 +663,11 @@ func TestNew_SendsNothing(t *testing.T) {
 		}
 	}
 	if n := len(dialled); n != 0 {
-		t.Errorf("%d connections were opened", n)
+		t.Errorf("%d connections opened, want none", n)
 	}
 }
 
-// Clients on which locks cannot be kept are refused.
+// New refuses Redis clients that cannot keep locks.
 func TestNew_RefusesClients(t *testing.T) {
 	t.Parallel()
 	single := func(d time.Duration) redis.UniversalClient {
@@ -675,7 +679,7 @@ func TestNew_RefusesClients(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rdb  redis.UniversalClient
 		opts Options
-		says string // "": it is taken
+		says string // "": New accepts it
 	}{
 		"single":                   {single(0), Options{}, ""},
 		"single, no time-out":      {single(-1), Options{}, "ReadTimeout"},
@@ -685,10 +689,10 @@ func TestNew_RefusesClients(t *testing.T) {
 		"cluster, no deadlines":    {cluster(-2), Options{}, "ReadTimeout"},
 		"failover, no time-out":    {redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, ReadTimeout: -1}), Options{}, "ReadTimeout"},
 		"ring":                     {redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}}), Options{}, "*redis.Ring"},
-		"nothing":                  {nil, Options{}, "nil"},
-		"a nil *redis.Client":      {(*redis.Client)(nil), Options{}, "nil"},
-		"a nil *redis.Ring":        {(*redis.Ring)(nil), Options{}, "*redis.Ring"},
-		"a nil cluster client":     {(*redis.ClusterClient)(nil), Options{}, "nil"},
+		"nil":                      {nil, Options{}, "nil"},
+		"nil *redis.Client":        {(*redis.Client)(nil), Options{}, "nil"},
+		"nil *redis.Ring":          {(*redis.Ring)(nil), Options{}, "*redis.Ring"},
+		"nil cluster client":       {(*redis.ClusterClient)(nil), Options{}, "nil"},
 		"universal, single":        {redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}), Options{}, ""},
 		"universal, no time-out":   {redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: -1}), Options{}, "ReadTimeout"},
 		"universal, failover":      {redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MasterName: "m"}), Options{}, ""},
@@ -703,7 +707,7 @@ func TestNew_RefusesClients(t *testing.T) {
 				t.Errorf("%s: Close: %v", name, err)
 			}
 		case c != nil || !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), "reqlock:"):
-			t.Errorf("%s: %v, %v; want an error that says %s", name, c, err, tc.says)
+			t.Errorf("%s: %v, %v; want an error with %q", name, c, err, tc.says)
 		}
 		closeQuietly(tc.rdb)
 	}
@@ -727,8 +731,8 @@ func closeQuietly(rdb redis.UniversalClient) {
 	}
 }
 
-// The first try of an acquire is held back and its retry granted. The owner enters again for longer; then the first try
-// arrives. It must change neither the count nor any time to live.
+// The first try of an acquire is delayed, and the retry gets the lock. The owner enters again with
+// a longer lease, then the first try arrives. It must change neither the count nor a time to live.
 func TestAcquire_StrayAfterReentry(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]struct {
@@ -754,17 +758,17 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 			again := mustTake(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 			before := b.timesToLive(t)
 			stray.Release()
-			await(t, "the stray acquire was executed", stray.Done())
+			await(t, "Redis to run the stray", stray.Done())
 
 			if count := b.fields(t, "a")[holdOf(first).field+kind.suffix]; count != "2" {
 				t.Errorf("count %q after the stray, want 2", count)
 			}
 			for key, ttl := range b.timesToLive(t) {
 				if ttl < before[key]-patience {
-					t.Errorf("%q had %v to live and has %v after the stray", key, before[key], ttl)
+					t.Errorf("%q: %v to live before the stray, %v after it", key, before[key], ttl)
 				}
 			}
-			if name == "read" { // a reader that leaves looks at the keys of the others
+			if name == "read" { // a reader's release checks the keys of the other readers
 				mustRelease(t, mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{}))
 				wantErr(t, "a writer beside a reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			}
@@ -779,7 +783,7 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 	}
 }
 
-// timesToLive maps each key to the time it has left.
+// timesToLive returns the time to live of each key that has one.
 func (b *bundle) timesToLive(t testing.TB) map[string]time.Duration {
 	t.Helper()
 	times := make(map[string]time.Duration)

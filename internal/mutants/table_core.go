@@ -50,7 +50,7 @@ var coreMutants = []mutant{
 		file:    "core/entry.go",
 		old:     "if w.entry == e {\n\t\t\tforce(w)",
 		new:     "if w.entry == nil {\n\t\t\tforce(w)",
-		nets:    []string{"core TestForceUnlock_VoteOnItsWay"},
+		nets:    []string{"core TestForceUnlock_GrantPastTheQueueOnItsWay"},
 	},
 	{
 		promise: "ForceUnlock tells the holders of this client",
