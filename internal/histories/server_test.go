@@ -42,7 +42,7 @@ type Sample struct {
 
 	Acquired, Released, Lost, RenewFailed int64 // by core.Observer, for each lock
 	Fenced                                int64 // part of Acquired
-	FencedLeft                            int64 // callers who left while they acquired a fenced lock
+	FencedLeft                            int64 // callers who left while acquiring a fenced lock
 	Runs, Leases                          int64 // runs of handlers, and the locks they held
 	Left                                  int64 // requests whose clients left too early
 	Wrong                                 []string
