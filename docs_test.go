@@ -88,7 +88,7 @@ func TestKeySources(t *testing.T) {
 	byOrder := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
 	byTenant := keyfuncs.Join(keyfuncs.Context(tenantKey{}), keyfuncs.PathValue("id"))
 	byText := keyfuncs.Template("order:{header.X-Tenant}:{path.id}")
-	byClient := keyfuncs.ClientIP(netip.MustParsePrefix("10.1.2.0/24")) // where the load balancers are
+	byClient := keyfuncs.ClientIP(netip.MustParsePrefix("10.1.2.0/24")) // your load balancers
 
 	r := post("/orders/42").WithContext(context.WithValue(t.Context(), tenantKey{}, "acme"))
 	r.SetPathValue("id", "42")
@@ -201,12 +201,13 @@ func TestMounted(t *testing.T) {
 	for name, h := range map[string]http.Handler{
 		"net/http": func() http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("POST /orders/{id}/pay", oneAtATime(pay)) // around the handler, not around the mux
+			mux.Handle("POST /orders/{id}/pay", oneAtATime(pay)) // around the handler, not the mux
 			return mux
 		}(),
 		"chi": func() http.Handler {
 			router := chi.NewRouter()
-			router.With(oneAtATime).Post("/orders/{id}/pay", pay) // With and Group, not Use at the top: chi has not matched there
+			// Call With or Group, not Use at the top: chi has not matched there.
+			router.With(oneAtATime).Post("/orders/{id}/pay", pay)
 			return router
 		}(),
 		"chi, in a group": func() http.Handler {
@@ -260,7 +261,8 @@ func TestBusyOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close(t.Context())
-	lease, err := locks.Lock("reqlock:order:42").Acquire(t.Context(), core.AcquireOptions{}) // as another request would
+	// Hold the lock as another request would.
+	lease, err := locks.Lock("reqlock:order:42").Acquire(t.Context(), core.AcquireOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +361,7 @@ func chat(ctx context.Context, conn net.Conn) { fmt.Fprintln(conn, isFree(ctx)) 
 
 func events(w http.ResponseWriter, r *http.Request) {
 	subscribe(r.Context()) // needs the lock
-	// The stream needs no protection. The error is core.ErrNotHeld if the handler runs without a lock.
+	// The stream needs no protection. core.ErrNotHeld: the handler runs without a lock.
 	if err := guard.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
 		http.Error(w, "the lock was lost", http.StatusServiceUnavailable)
 		return
@@ -539,7 +541,7 @@ func Example_metrics() {
 	}
 	oneAtATime := httplock.New(locks, httplock.Config{
 		Key: keyfuncs.PathValue("id"),
-		Observe: func(r *http.Request, o guard.Outcome) { // also o.Waited and o.Held, for histograms
+		Observe: func(r *http.Request, o guard.Outcome) { // also o.Waited, o.Held, for histograms
 			outcome := "ran"
 			if refusal := (*guard.Error)(nil); errors.As(o.Err, &refusal) {
 				outcome = strings.TrimPrefix(refusal.Type, "urn:reqlock:problem:")
@@ -622,7 +624,8 @@ func TestLogLinesAreExplained(t *testing.T) {
 			for _, match := range logs.FindAllStringSubmatch(read(t, path), -1) {
 				n++
 				message, ours := strings.CutPrefix(match[1], "reqlock: ")
-				message, _, _ = strings.Cut(message, ": the server cuts") // the line about WriteTimeout is long
+				// The line about WriteTimeout is long.
+				message, _, _ = strings.Cut(message, ": the server cuts")
 				if !ours || !strings.Contains(text, "`"+strings.TrimSpace(message)+"`") {
 					t.Errorf("%s: %q has no row, or does not begin with reqlock:", path, match[1])
 				}

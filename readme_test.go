@@ -81,7 +81,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	oneAtATime := httplock.New(locks, httplock.Config{
-		Key:      keyfuncs.Prefix("order:", keyfuncs.PathValue("id")), // requests with the same key exclude each other
+		Key:      keyfuncs.Prefix("order:", keyfuncs.PathValue("id")), // same key: one at a time
 		WaitTime: 2 * time.Second,                                     // 0: 409 at once
 	})
 	mux := http.NewServeMux()
@@ -229,8 +229,8 @@ func Example_idempotency() {
 	mux := http.NewServeMux()
 
 	once := httplock.Idempotent(locks, idempotency.Config{
-		Scope:    keyfuncs.Context(accountKey), // the owner of the keys, as your authentication set it
-		WaitTime: 2 * time.Second,              // 0: a repeat gets 409 at once while the first request runs
+		Scope:    keyfuncs.Context(accountKey), // the owner of the keys, set by your authentication
+		WaitTime: 2 * time.Second,              // 0: a repeat during the first run gets 409 at once
 	})
 	mux.Handle("POST /payments", authenticate(once(pay)))
 
@@ -363,7 +363,8 @@ func TestLinks(t *testing.T) {
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	makefile := read(t, "Makefile")
-	plugins := read(t, "examples/wasm/plugin/main.go") + read(t, "wasm/include/reqlock.h") // and their tests build them
+	// Their tests build the plugins.
+	plugins := read(t, "examples/wasm/plugin/main.go") + read(t, "wasm/include/reqlock.h")
 	for path, text := range documents(t) {
 		for _, block := range blocks(text, "sh") {
 			for line := range strings.Lines(block) {
@@ -408,12 +409,14 @@ func TestAccess(t *testing.T) {
 	for i := range clients {
 		rdb := redisServer.ClientWith(t, asOrders)
 		var err error
-		clients[i], err = core.New(rdb, core.Options{PollInterval: 10 * time.Millisecond}) // checks its subscriptions with a PING each second
+		// A short PollInterval makes the client ping its subscriptions each second.
+		clients[i], err = core.New(rdb, core.Options{PollInterval: 10 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a failed test may still hold a lock
+			// A failed test may still hold a lock.
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
 			if err := clients[i].Close(ctx); err != nil {
 				t.Error(err)

@@ -9,7 +9,7 @@ import (
 )
 
 // A pipe lets concurrent calls share pipelines, at most two in flight. It has no goroutine: one of
-// the callers leads. It sends what is queued, and then passes the lead to the first caller queued
+// the callers leads. It sends the queued calls, and then passes the lead to the first caller queued
 // since.
 type pipe struct {
 	rdb  *redis.Client

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The program rewrites what is between these two lines of a file.
+// The program rewrites the text between these two lines of a file.
 const (
 	runBegins = "<!-- bench: the tables of a run begin -->"
 	runEnds   = "<!-- bench: the tables of a run end -->"

@@ -30,7 +30,7 @@ func (b *bench) uncontended() error {
 	return b.uncontendedRounds(s1, clients, 1, 4, 64, 256)
 }
 
-// compareScripts does the same with other scripts in the floor's pipelines.
+// compareScripts measures the same with other scripts in the floor's pipelines.
 func (b *bench) compareScripts() error {
 	clients, closeAll, err := openAll(b.addr, settings{lease: 30 * time.Second}, withLatch, pipelines, plainSet, leanPair, manyKeys, ours)
 	if err != nil {

@@ -74,7 +74,7 @@ redis.call('DEL', KEYS[1])
 redis.call('PUBLISH', ARGV[3], '0')
 return 1`)
 
-// The same with the latch: ARGV[4] its key, in the lock's slot, ARGV[5] its TTL in ms.
+// The script above with the latch: ARGV[4] its key, in the lock's slot, ARGV[5] its TTL in ms.
 var giveLatchScript = redis.NewScript(`
 local done = redis.call('GET', ARGV[4])
 if done then

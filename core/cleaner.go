@@ -169,7 +169,7 @@ func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 }
 
 // close stops the schedule and runs each pending cleanup until it succeeds, ctx ends, or
-// CommandTimeout has passed. What is left expires with its lease. The client's background
+// CommandTimeout has passed. The rest expires with its lease. The client's background
 // goroutines must have ended.
 func (cl *cleaner) close(ctx context.Context) {
 	cl.schedule.Close()

@@ -232,7 +232,8 @@ func (c *Client) watchClock() {
 func (c *Client) Close(ctx context.Context) error {
 	if !c.state.CompareAndSwap(open, draining) {
 		select {
-		case <-c.clockWatch: // the last goroutine to end; checked first, as ctx may have ended as well
+		// The last goroutine to end. Check it first, because ctx may have ended as well.
+		case <-c.clockWatch:
 			return nil
 		default:
 		}

@@ -2,7 +2,7 @@
 // Java Redisson, so that both can share locks. The package knows nothing of HTTP.
 //
 //	locks, err := core.New(rdb, core.Options{})
-//	lease, err := locks.Lock("order:42").Acquire(ctx, core.AcquireOptions{WaitTime: 2 * time.Second})
+//	lease, err := locks.Lock("order:42").Acquire(ctx, core.AcquireOptions{WaitTime: time.Second})
 //	if err != nil { … }
 //	defer lease.Release(ctx)
 //	work(lease.Context()) // ends when the lock is lost

@@ -128,7 +128,7 @@ type entry struct {
 	holds     holdSet // a hold that has ended stays until its release or loss has been handled
 	queue     waitqueue.Queue[*waiter]
 	channel   *hub.Channel // subscribed while there are waiters, and for engine.linger after that
-	heldUntil clock.Moment // when the holder's key expires, by the last reply; 0: unknown; or endless
+	heldUntil clock.Moment // when the holder's key expires, by the last reply; 0: unknown; endless
 	lingers   bool         // an unsubscribeTimer is set
 }
 

@@ -76,7 +76,7 @@ func (e *notHeldError) Is(target error) bool { return target == ErrNotHeld }
 // A NotAcquiredError reports that another owner held the lock. It matches ErrNotAcquired.
 type NotAcquiredError struct {
 	Name   string        // in full; the text has a hash of it, unless Options.LogNames is set
-	TTL    time.Duration // of the holder's key, by the last reply of Redis; -1ms: no expiry; 0: unknown
+	TTL    time.Duration // of the holder's key, by the last reply; -1ms: no expiry; 0: unknown
 	Waited time.Duration // since Acquire was called
 
 	shown bool // the text may contain the name
@@ -121,7 +121,7 @@ func bare(err error) string { return strings.TrimPrefix(err.Error(), "reqlock: "
 
 func opErr(op string, lock label, err error) error { return &opError{op, lock, err} }
 
-// invalid wraps one of the errors above with a text that says what is wrong and how to correct it.
+// invalid wraps one of the errors above with a text that names the fault and the correction.
 func invalid(sentinel error, format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{sentinel}, args...)...)
 }

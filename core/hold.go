@@ -37,8 +37,9 @@ type hold struct {
 	turn    turn
 	err     error         // lost: the cause; released: the error of the release
 	renewed clock.Instant // local deadline of the leases that the watchdog renews
-	longest time.Duration // longest lease so far; after its last command Redis drops the hold within it
-	record  *lua.Record   // of a Once: the next command that lowers the hold count stores it
+	// Longest lease so far. Redis drops the hold within it after the hold's last command.
+	longest time.Duration
+	record  *lua.Record // of a Once: the next command that lowers the hold count stores it
 
 	first level // most holds have no other lease
 }
@@ -210,7 +211,8 @@ func (h *hold) planCountsLocked(more *kind) (holdCounts, error) {
 	if more != nil {
 		g.levels = g.plus(more.shared)
 	}
-	if g.total() > 0 { // a level given up here may be gone from now on, whatever the command's outcome
+	// A level given up here may be gone from now on, whatever the outcome of the command.
+	if g.total() > 0 {
 		h.sure = levels{min(h.sure.exclusive, g.exclusive), min(h.sure.shared, g.shared)}
 	}
 	h.deepest = max(h.deepest, g.shared)
@@ -266,7 +268,8 @@ func (h *hold) update(
 		return err
 	}
 	g, err := h.planCounts(more)
-	if err == nil && g.total() == 0 { // an extension, but the lease was released; that release has the next turn
+	// An extension, but the lease was released. That release has the next turn.
+	if err == nil && g.total() == 0 {
 		err = ErrReleased
 	}
 	if err != nil {
@@ -517,7 +520,8 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	}
 	freedEarlier := x.Stray() && l.leftLocked() > 0 // by a try of this release whose reply was lost
 	if r != nil {
-		freedEarlier = x.Stray() && c.clock().Since(began) >= r.TTL // before the TTL, the script finds the record
+		// Before the TTL has passed, the script finds the record.
+		freedEarlier = x.Stray() && c.clock().Since(began) >= r.TTL
 	}
 	if err == nil && !there && !freedEarlier {
 		err = ErrLockLost

@@ -20,12 +20,14 @@ type kind struct {
 	handOver func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call
 	update   func(c *engine, g holdCounts, lease time.Duration) lua.Call
 	release  func(c *engine, g holdCounts) lua.Call
-	undo     func(c *engine, g holdCounts) lua.Call // a release that also removes the marker; nil: release
-	renew    func(g holdCounts) lua.Renewable
-	force    func(c *engine, key string, fields []string) lua.Call
-	field    func(owner string) string // of an owner in the lock's hash
-	holds    func(field string) bool   // reports whether a field of the lock's hash is a hold of this kind
-	locked   func(lua.State) bool
+	// undo is a release that also removes the marker; nil: release.
+	undo  func(c *engine, g holdCounts) lua.Call
+	renew func(g holdCounts) lua.Renewable
+	force func(c *engine, key string, fields []string) lua.Call
+	field func(owner string) string // of an owner in the lock's hash
+	// holds reports whether a field of the lock's hash is a hold of this kind.
+	holds  func(field string) bool
+	locked func(lua.State) bool
 
 	// Of a Once; nil for other kinds.
 	look   func(key string) lua.Call
@@ -55,7 +57,8 @@ func (k *kind) undoing(c *engine, g holdCounts) lua.Call {
 type try struct {
 	key, field string
 	lease      time.Duration
-	notAfter   int64 // queued kinds: last moment to enter the queue, by the server's clock in ms; 0: do not
+	// Queued kinds: the last moment to enter the queue, by the server's clock in ms; 0: do not.
+	notAfter int64
 }
 
 // A waiter for a fair lock that dies leaves its place in Redis's queue behind. Each waiter listens

@@ -16,8 +16,8 @@ type Locker interface {
 	Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error)
 }
 
-// A Lock is a reentrant lock with a name. It has no state of its own: all Locks of one client, kind
-// and name are the same lock.
+// A Lock is a reentrant lock with a name. It has no state: all Locks of one client, kind and name
+// are the same lock.
 type Lock struct {
 	c    *Client
 	kind *kind
@@ -187,7 +187,8 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 		call := l.kind.force(l.c.engine, l.key, l.bothSides(fields))
 		var answer any
 		if answer, err = l.run(ctx, call); err == nil {
-			_, err = call.ReadFlag(answer) // 0: released meanwhile, or freed by an earlier try whose reply was lost
+			// 0: released meanwhile, or freed by an earlier try whose reply was lost.
+			_, err = call.ReadFlag(answer)
 		}
 	}
 	if err != nil {

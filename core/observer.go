@@ -9,13 +9,20 @@ import (
 // its event, with no mutex held. It should return soon and must not close the client, because Close
 // waits for it. ctx is the context of Acquire, except in Released, where it is the one of Release.
 type Observer struct {
-	Waiting     func(ctx context.Context, e Event) // another owner holds the lock; the caller starts waiting
-	Acquired    func(ctx context.Context, e Event) // re-entries included
-	NotAcquired func(ctx context.Context, e Event) // Err has the reason
-	Retrying    func(ctx context.Context, e Event) // an attempt with WaitForever failed with Err and will be retried
-	Released    func(ctx context.Context, e Event) // by its holder; Err: the release failed or the lock was lost
-	Lost        func(ctx context.Context, e Event) // Err is ErrLockLost or ErrClosed
-	RenewFailed func(ctx context.Context, e Event) // a renewal failed with Err; it is retried until the lease ends
+	// Waiting: another owner holds the lock, and the caller starts waiting.
+	Waiting func(ctx context.Context, e Event)
+	// Acquired: the caller got the lock, or re-entered it.
+	Acquired func(ctx context.Context, e Event)
+	// NotAcquired: the caller did not get the lock. Err has the reason.
+	NotAcquired func(ctx context.Context, e Event)
+	// Retrying: an attempt with WaitForever failed with Err and will be retried.
+	Retrying func(ctx context.Context, e Event)
+	// Released: the holder released the lock. Err: the release failed or the lock was lost.
+	Released func(ctx context.Context, e Event)
+	// Lost: the lock was lost. Err is ErrLockLost or ErrClosed.
+	Lost func(ctx context.Context, e Event)
+	// RenewFailed: a renewal failed with Err. It is retried until the lease ends.
+	RenewFailed func(ctx context.Context, e Event)
 }
 
 // An Event describes what happened to a lock.

@@ -26,9 +26,9 @@ import (
 //		}
 //	}
 //
-// The lock is the same as that of Client.Lock for the name. The record has a key of its own, in the
-// same slot of a cluster. Lock ignores records, so use a name for one or the other. Like a Lock, a
-// Once holds no state.
+// The lock is the same as that of Client.Lock for the name. The record has its own key, in the same
+// slot of a cluster. Lock ignores records, so use a name for one or the other. Like a Lock, a Once
+// holds no state.
 type Once struct {
 	lock   Lock
 	record string // its key

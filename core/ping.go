@@ -25,11 +25,12 @@ import (
 // subscribes to the channel of that lock and publishes there. In a cluster it does all of this on
 // each master that has slots.
 //
-// The error says what is wrong and what to change: Redis cannot be reached or does not answer, it
+// The error names the fault and the change to make: Redis cannot be reached or does not answer, it
 // refuses the password, it is out of memory, it is a read-only replica, or it cannot save. If the
 // Redis user lacks permissions, the error has the rules to add, such as
 //
-//	reqlock: ping: the Redis user "orders" lacks permissions: ACL SETUSER orders +publish &redisson_lock__channel:*
+//	reqlock: ping: the Redis user "orders" lacks permissions:
+//	ACL SETUSER orders +publish &redisson_lock__channel:*
 //
 // The error matches ctx's error if ctx ends first, and ErrClosed or ErrNotReplicated if they are
 // the cause. If Redis does not answer, Ping returns after CommandTimeout. It does not check the
@@ -171,7 +172,7 @@ func (p *probe) check(ctx context.Context) error {
 	return nil
 }
 
-// explain adds to an error of Redis, or of the connection to it, what is wrong and what to change.
+// explain adds the fault and the change to make to an error of Redis or of the connection to it.
 func explain(err error) error {
 	f := faultOf(err)
 	own := strings.HasPrefix(err.Error(), "reqlock: ") ||
@@ -345,7 +346,8 @@ func (p *probe) rule(denial string) string {
 		return "+" + command[1]
 	case strings.Contains(denial, "channel"):
 		return "&redisson_lock__channel:*"
-	case strings.Contains(denial, "can't run this command"): // in a script; all other commands were permitted
+	// In a script; all other commands were permitted.
+	case strings.Contains(denial, "can't run this command"):
 		return "+hset"
 	case strings.HasPrefix(p.key, pingName):
 		return "~reqlock:*"

@@ -40,8 +40,8 @@ func isCluster(rdb redis.UniversalClient) bool {
 	return ok && cluster.Options().ClusterSlots == nil
 }
 
-// detect returns the mode. If it is unknown, detect sends PUBSUB SHARDNUMSUB. A server that answers it
-// has sharded channels. If the server does not know the command or denies it, the mode is
+// detect returns the mode. If it is unknown, detect sends PUBSUB SHARDNUMSUB. A server that answers
+// it has sharded channels. If the server does not know the command or denies it, the mode is
 // PublishPlain, as in Redisson. After any other error the next call asks again.
 func (p *publishProbe) detect(ctx context.Context) (PublishMode, error) {
 	if mode := PublishMode(p.mode.Load()); mode != PublishAuto {

@@ -55,13 +55,13 @@ func checkVoters(locks []Locker) error {
 	}
 	if len(locks) < minVoters {
 		return invalid(ErrInvalidOptions, "core.RedLock has %d locks; "+
-			"use %d or more, each on a master of its own, or a plain Lock", len(locks), minVoters)
+			"use %d or more, each on its own master, or a plain Lock", len(locks), minVoters)
 	}
 	for i, l := range locks {
 		for j, other := range locks[:i] {
 			if shared := overlap(other, l, func(part, part) bool { return true }); shared != nil {
 				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock both are, or contain, the lock %s; "+
-					"each needs a master of its own", j+1, i+1, shared.label())
+					"each needs its own master", j+1, i+1, shared.label())
 			}
 		}
 	}

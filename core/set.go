@@ -182,8 +182,8 @@ func (s *set) stopRenewalLocked() {
 	}
 }
 
-// background uses the client of a member. There is one: a set that stands has a quorum, and one that
-// has ended keeps its members.
+// background uses the client of a member. There is one: a set that stands has a quorum, and one
+// that has ended keeps its members.
 func (s *set) background(f func()) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.members, func(m *Lease) bool { return m != nil })

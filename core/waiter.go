@@ -34,7 +34,7 @@ type waiter struct {
 	waitqueue.Waiter[*waiter] // guarded by the shard's mutex, like all fields below
 	entry                     *entry
 	place                     *place                // nil unless Redis keeps the queue
-	signal                    chan struct{}         // holds one poke; created before the first sleep
+	signal                    chan struct{}         // holds one poke; made before the first sleep
 	alarm                     schedule.Entry[alarm] // pokes the waiter at the end of a sleep
 
 	pending  string // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
@@ -594,7 +594,8 @@ func (w *waiter) sleepsLocked(ttl time.Duration) {
 	w.answeredLocked()
 	pause := c.pause(ttl)
 	if w.place != nil {
-		pause = min(pause, fairPoll, c.opts.FairWaitTimeout/4) // other waiters may drop one that is silent for longer
+		// Other waiters may drop one that is silent for longer.
+		pause = min(pause, fairPoll, c.opts.FairWaitTimeout/4)
 	}
 	failAll(e.queue.Refused(&w.Waiter, clock.In(pause)), ErrTooManyWaiters)
 	e.subscribeLocked(w)

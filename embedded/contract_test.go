@@ -16,7 +16,7 @@ import (
 )
 
 // bothServers returns the addresses of an embedded server and of a redis-server. Examples and
-// users' tests may rely on what is tested against both.
+// users' tests may rely on anything tested against both.
 func bothServers(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{

@@ -27,7 +27,7 @@
 // That needs no goroutine, but each command checks every key: a thousand keys add a tenth of a
 // millisecond, ten thousand add five.
 //
-// # What is missing
+// # Limits
 //
 // This package's tests compare every command that reqlock needs with a real Redis. Missing are,
 // among others, SPUBLISH and SSUBSCRIBE, CLIENT PAUSE, replicas (WAIT returns 0), persistence, and

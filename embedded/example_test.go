@@ -32,7 +32,7 @@ func ExampleStart() {
 func ExampleFromEnv() {
 	srv, err := embedded.FromEnv()
 	if err != nil {
-		log.Fatal(err) // one line that says what is wrong with REDIS_URL
+		log.Fatal(err) // one line that says how to correct REDIS_URL
 	}
 	defer srv.Close()
 

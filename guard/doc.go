@@ -19,15 +19,18 @@
 //	held, WaitTime or a deadline over  409 urn:reqlock:problem:wait-timeout, Retry-After
 //	client gone while waiting          nothing is run
 //	too many waiters                   503 urn:reqlock:problem:queue-full, Retry-After
-//	Redis down, slow or refusing       503 urn:reqlock:problem:backend-unavailable, Retry-After, or the handler with FailOpen
+//	Redis down, slow or refusing       503 urn:reqlock:problem:backend-unavailable, Retry-After,
+//	                                   or the handler with FailOpen
 //	client of the locks closing        503 urn:reqlock:problem:shutting-down, Retry-After
 //	key missing                        400 urn:reqlock:problem:key-missing
 //	key unusable                       400 urn:reqlock:problem:key-invalid
 //	body cannot be read                400 urn:reqlock:problem:body-unreadable
 //	body over a limit                  413 urn:reqlock:problem:body-too-large
-//	no room for the body in memory     503 urn:reqlock:problem:busy, Retry-After; see SetBodyBudget
-//	no route matched; wrong kind       500 urn:reqlock:problem:misconfigured, and a line in the log
+//	no room for the body in memory     503 urn:reqlock:problem:busy, Retry-After;
+//	                                   see SetBodyBudget
+//	no route matched; wrong kind       500 urn:reqlock:problem:misconfigured, and a log line
 //	lock lost while the handler runs   the handler's context ends with cause core.ErrLockLost
 //	MaxHold over                       the handler's context ends with cause ErrMaxHold
-//	CORS preflight                     as any other request, or the handler without a lock with PassPreflight
+//	CORS preflight                     as any other request,
+//	                                   or the handler without a lock with PassPreflight
 package guard

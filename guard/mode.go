@@ -16,7 +16,7 @@ type Mode int
 const (
 	ModeExclusive Mode = iota // one request at a time
 	ModeFair                  // the same, first come, first served across all processes
-	ModeFenced                // ModeExclusive with a fencing token, see core.Lease.Token; for one key
+	ModeFenced                // ModeExclusive with a fencing token (core.Lease.Token); for one key
 	ModeRead                  // shared with other readers
 	ModeWrite                 // excludes readers and writers
 	ModeReadWrite             // ModeRead for GET and HEAD, ModeWrite for the rest

@@ -13,16 +13,17 @@ import (
 func TestEncodeKey(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{
-		"order:42":               "order:42",
-		"Ünïcode ✓":              "Ünïcode ✓",
-		"{tag}":                  "%7Btag%7D",
-		"100%":                   "100%25",
-		"%7Btag%7D":              "%257Btag%257D",
-		"a\x00b\nc\x7f":          "a%00b%0Ac%7F",
-		"\xff\xfe":               "%FF%FE",
-		"\uFFFD":                 "\uFFFD", // the replacement character itself is good UTF-8
-		"a\xe2\x82b":             "a%E2%82b",
-		"\u0085\u009b31m":        "%C2%85%C2%9B31m", // a terminal takes U+009B for the beginning of a command
+		"order:42":      "order:42",
+		"Ünïcode ✓":     "Ünïcode ✓",
+		"{tag}":         "%7Btag%7D",
+		"100%":          "100%25",
+		"%7Btag%7D":     "%257Btag%257D",
+		"a\x00b\nc\x7f": "a%00b%0Ac%7F",
+		"\xff\xfe":      "%FF%FE",
+		"\uFFFD":        "\uFFFD", // the replacement character itself is good UTF-8
+		"a\xe2\x82b":    "a%E2%82b",
+		// To a terminal, U+009B is the beginning of a command.
+		"\u0085\u009b31m":        "%C2%85%C2%9B31m",
 		"\u00a0\u00ad":           "\u00a0\u00ad",
 		"\xed\xa0\x80":           "%ED%A0%80", // half of a surrogate pair
 		"%sha256:00":             "%25sha256:00",

@@ -39,7 +39,9 @@ func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, 
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
 	body := trackBody(r, account)
-	defer body.restore(r) // even after a panic: net/http needs its own body to answer a client that waits for 100 Continue
+	// Even after a panic: net/http needs its own body to answer a client that waits for 100
+	// Continue.
+	defer body.restore(r)
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
 		err = g.cfg.Policy(r, &decided)

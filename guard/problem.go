@@ -50,18 +50,30 @@ func (e *Error) canBeSent() bool { return e != nil && e.Status >= 200 && e.Statu
 // The problem types of the guard's refusals: Error.Type, and the type in the answer. The status of
 // each is in the table of the package documentation.
 const (
-	ProblemLocked             = "urn:reqlock:problem:locked"                // held, and WaitTime is 0
-	ProblemWaitTimeout        = "urn:reqlock:problem:wait-timeout"          // held until WaitTime or a deadline was over
-	ProblemQueueFull          = "urn:reqlock:problem:queue-full"            // MaxWaiters requests are waiting already
-	ProblemBackendUnavailable = "urn:reqlock:problem:backend-unavailable"   // Redis is down, slow or refuses
-	ProblemShuttingDown       = "urn:reqlock:problem:shutting-down"         // the client of the locks is closing
-	ProblemKeyMissing         = "urn:reqlock:problem:key-missing"           // keyfuncs.ErrMissing, or an empty key
-	ProblemKeyInvalid         = "urn:reqlock:problem:key-invalid"           // keyfuncs.ErrInvalid, or an error that is not of keyfuncs
-	ProblemBodyUnreadable     = "urn:reqlock:problem:body-unreadable"       // the connection broke while the body was read
-	ProblemBodyTooLarge       = "urn:reqlock:problem:body-too-large"        // beyond BufferBody, or the limit of a body key
-	ProblemBusy               = "urn:reqlock:problem:busy"                  // the bodies of other requests leave no room; see SetBodyBudget
-	ProblemMisconfigured      = "urn:reqlock:problem:misconfigured"         // a mistake in the program; the log says what to change
-	ProblemClientGone         = "urn:reqlock:problem:client-closed-request" // seen by ErrorHandler and Observe only
+	// Another request holds the lock, and WaitTime is 0.
+	ProblemLocked = "urn:reqlock:problem:locked"
+	// Another request held the lock until WaitTime or a deadline was over.
+	ProblemWaitTimeout = "urn:reqlock:problem:wait-timeout"
+	// MaxWaiters requests are waiting already.
+	ProblemQueueFull = "urn:reqlock:problem:queue-full"
+	// Redis is down, slow or refuses.
+	ProblemBackendUnavailable = "urn:reqlock:problem:backend-unavailable"
+	// The client of the locks is closing.
+	ProblemShuttingDown = "urn:reqlock:problem:shutting-down"
+	// keyfuncs.ErrMissing, or an empty key.
+	ProblemKeyMissing = "urn:reqlock:problem:key-missing"
+	// keyfuncs.ErrInvalid, or an error that does not come from keyfuncs.
+	ProblemKeyInvalid = "urn:reqlock:problem:key-invalid"
+	// The connection broke while the body was read.
+	ProblemBodyUnreadable = "urn:reqlock:problem:body-unreadable"
+	// The body exceeds BufferBody, or the limit of a body key.
+	ProblemBodyTooLarge = "urn:reqlock:problem:body-too-large"
+	// The bodies of other requests leave no room; see SetBodyBudget.
+	ProblemBusy = "urn:reqlock:problem:busy"
+	// The program has a mistake; the log says what to change.
+	ProblemMisconfigured = "urn:reqlock:problem:misconfigured"
+	// The client left. Only ErrorHandler and Observe see it.
+	ProblemClientGone = "urn:reqlock:problem:client-closed-request"
 )
 
 // statusClientGone is the status in access logs for a client that left before the answer.
@@ -109,7 +121,8 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 		return own
 	}
 	end := r.Context().Err()
-	cut := end != nil && errors.Is(err, end) // err may match other errors too: the cause of the context
+	// err may match other errors too: the cause of the context.
+	cut := end != nil && errors.Is(err, end)
 	switch {
 	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && errors.Is(end, context.DeadlineExceeded):
 		if wait == 0 {

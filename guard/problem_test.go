@@ -176,7 +176,8 @@ func TestIsPreflight(t *testing.T) {
 	}
 }
 
-// Any Error becomes an answer that clients can parse: it has the Error's fields and never its cause.
+// Any Error becomes an answer that clients can parse. It has the Error's fields and never its
+// cause.
 func FuzzWriteProblem(f *testing.F) {
 	f.Add(409, ProblemLocked, "Locked", "Try again.", int64(time.Second))
 	f.Add(103, "\xff", "a\nb", "\u2028<script>", int64(-1))

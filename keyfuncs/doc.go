@@ -59,8 +59,7 @@
 //	ErrBusy     503: the bodies of other requests leave no room for this one in memory
 //
 // A body that is too large is an *http.MaxBytesError instead (use errors.As), which guards
-// answer with 413. Errors of
-// reading the body are returned unchanged.
+// answer with 413. Errors of reading the body are returned unchanged.
 //
 // The texts of this package's errors name the source and never its value. Clients may see
 // them.

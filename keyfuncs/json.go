@@ -21,15 +21,15 @@ import (
 //
 // A value that is missing, null or empty, and a request without a body, is [ErrMissing].
 // [ErrInvalid] is everything that handlers may read differently, or not at all:
-//   - a document that is malformed, is followed by other data, or is nested deeper than encoding/json
-//     allows (10,000)
+//   - a document that is malformed, is followed by other data, or is nested deeper than
+//     encoding/json allows (10,000)
 //   - invalid UTF-8 and lone surrogates, anywhere in it
 //   - a member in the path that is given more than once, or in another case: encoding/json
 //     takes the last one, and "ID" for "id"
 //   - an array or an object in place of the value, or a scalar in its path
 //   - control characters in the value, and numbers with more digits than the limits above
-//   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it may be
-//     missing), and a Content-Encoding
+//   - a Content-Type that is not JSON (application/json, text/json, or one that ends in +json; it
+//     may be missing), and a Content-Encoding
 //
 // A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError].
 // Errors of reading it are returned unchanged.

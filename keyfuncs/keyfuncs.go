@@ -44,8 +44,8 @@ func newError(kind error, format string, args ...any) error {
 	return keyerror.New(kind, format, args...)
 }
 
-// misuse panics for a wrong constructor call. call is the call as the program wrote it, why says
-// what is wrong and what would be right.
+// misuse panics for a wrong constructor call. call is the call as the program wrote it. why names
+// the mistake and its correction.
 func misuse(call, why string) {
 	panic("reqlock: keyfuncs: " + call + ": " + why)
 }

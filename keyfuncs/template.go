@@ -33,7 +33,7 @@ func Template(text string) Func {
 //	{pattern}       Pattern()
 //	{host}          Host()
 //	{path}          Path()
-//	{ip}            ClientIP(): behind a proxy it is the proxy's address, and one key for all clients
+//	{ip}            ClientIP(): behind a proxy, its address: one key for all clients
 //	{body.hash}     BodyHash()
 //
 // Double a brace of the text itself. Names and pointers cannot contain braces.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs each fuzz target of the root module for FUZZTIME (20s), one after the other, and lists those
-# that fail. go test writes the input of a failure to testdata/fuzz of its package: commit it with the
-# mend. Arguments are regular expressions of targets.
+# Runs each fuzz target of the root module for FUZZTIME (20s), one after the other, and lists the
+# failed ones. go test writes the input of a failure to testdata/fuzz of the package: commit it with
+# the fix. Arguments are regular expressions of targets.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the additional tools of the Redisson tests if they are missing: a JDK 17 or newer, and Maven. If both exist, it does
-# nothing and needs no root.
+# Installs the additional tools of the Redisson tests if they are missing: a JDK 17 or newer, and
+# Maven. If both exist, it does nothing and needs no root.
 set -euo pipefail
 
 missing=()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the tools that the tests need besides Go, if they are missing: redis-server, a C compiler for the race detector, and a
-# browser. If all exist, it does nothing and needs no root.
+# Installs the tools that the tests need besides Go, if they are missing: redis-server, a C compiler
+# for the race detector, and a browser. If all exist, it does nothing and needs no root.
 set -euo pipefail
 
 missing=()
@@ -14,7 +14,8 @@ if [ -z "${REQLOCK_REDIS_SERVER:-}" ]; then # otherwise the tests use that serve
 	needs redis-server redis-server
 fi
 mac_chrome='/Applications/Google Chrome.app/Contents/MacOS/Google Chrome'
-if ! command -v google-chrome chromium-browser "$mac_chrome" >/dev/null; then # the tests open examples/payments in a browser
+# The tests open examples/payments in a browser.
+if ! command -v google-chrome chromium-browser "$mac_chrome" >/dev/null; then
 	needs chromium chromium
 fi
 if [ "$(uname -s)" = Linux ]; then # on other systems the race detector needs no compiler

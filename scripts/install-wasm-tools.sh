@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs clang and lld, which rebuild the WebAssembly guests in C, if they are missing. If both exist, it does nothing and needs
-# no root.
+# Installs clang and lld, which rebuild the WebAssembly guests in C, if they are missing. If both
+# exist, it does nothing and needs no root.
 set -euo pipefail
 
 missing=()

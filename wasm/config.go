@@ -19,8 +19,8 @@ type Config struct {
 	Timeout time.Duration
 	// InitTimeout limits the start of an instance. 0 means 5s.
 	InitTimeout time.Duration
-	// MaxInstances limits the calls that run at the same time, each in an instance of its own.
-	// Further calls wait until their request's context ends. 0 means twice GOMAXPROCS.
+	// MaxInstances limits the calls that run at the same time, each in its own instance. Further
+	// calls wait until their request's context ends. 0 means twice GOMAXPROCS.
 	MaxInstances int
 	// MemoryLimit limits the linear memory of an instance, in bytes, in whole pages of 64 KiB. 0
 	// means 16 MiB.
@@ -85,7 +85,7 @@ func checkCacheDir(dir string) error {
 	return notOurs(dir, info)
 }
 
-// notOurs returns an error if other users can change what is in a directory.
+// notOurs returns an error if other users can change the contents of a directory.
 func notOurs(dir string, info fs.FileInfo) error {
 	switch {
 	case foreign(info):

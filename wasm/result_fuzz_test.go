@@ -12,8 +12,8 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// Whatever a guest sets, in any order, becomes a policy within the operator's limits, an answer that
-// can be sent, or an error that blames the guest.
+// Whatever a guest sets, in any order, the result is a policy within the operator's limits, an
+// answer that can be sent, or an error that blames the guest.
 func FuzzResult(f *testing.F) {
 	f.Add("key", "header", uint32(200), uint32(0), uint64(0), uint64(0), "", byte(0))
 	f.Add("", "\xff", uint32(99), uint32(6), uint64(1<<63), uint64(1000), "text", byte(0xff))

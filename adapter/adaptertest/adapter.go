@@ -34,10 +34,11 @@ type Route struct {
 	// wildcard is a whole segment; the last one may be {rest...}.
 	Pattern string
 
-	Guards  []guard.Config       // the first is outermost; none: the route is not guarded
-	Once    []idempotency.Config // inside Guards, the first is outermost; none: the route is not idempotent
-	Handler http.HandlerFunc     // knows only net/http; for Serve
-	Params  func(Params)         // called before Handler; may be nil
+	Guards []guard.Config // the first is outermost; none: the route is not guarded
+	// Inside Guards, the first is outermost. None: the route is not idempotent.
+	Once    []idempotency.Config
+	Handler http.HandlerFunc // knows only net/http; for Serve
+	Params  func(Params)     // called before Handler; may be nil
 }
 
 // Params reads a wildcard of the route, as handlers of the framework do: c.Param in Gin,

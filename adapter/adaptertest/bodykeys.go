@@ -286,7 +286,8 @@ func bodyKeyNested(e *env) {
 		s := e.serve(Route{Pattern: orders, Guards: []guard.Config{
 			e.config(by(keyfuncs.JSON("/id")), change),
 			e.config(by(keyfuncs.BodyHash()), change),
-			e.config(by(keyfuncs.JSON("/id"), keyfuncs.JSON("/other")), change), // holds the first of them already
+			// It holds the first of them already.
+			e.config(by(keyfuncs.JSON("/id"), keyfuncs.JSON("/other")), change),
 		}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			e.wantHeld("reqlock:0")
 			e.wantHeld("reqlock:1")

@@ -116,7 +116,8 @@ func budgetBusy(e *env) {
 		if path != "/skip/1" {
 			e.outcome()
 		}
-		post(path, 200_000, false).wantProblem(e, 413, "body-too-large", "") // larger than the whole budget
+		// Larger than the whole budget.
+		post(path, 200_000, false).wantProblem(e, 413, "body-too-large", "")
 		e.outcome()
 	}
 	if err := stalled.Close(); err != nil {

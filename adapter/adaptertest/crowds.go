@@ -72,7 +72,8 @@ func goroutinesLeft(e *env) {
 			r := s.request(http.MethodGet, "/orders/"+id, nil)
 			r.Header.Set("X-Id", id)
 			a := s.send(r)
-			for try := 0; a.err != nil && try < 3; try++ { // a thousand connections at a time may fail; this test is not about that
+			// A thousand connections at a time may fail. This test does not check that.
+			for try := 0; a.err != nil && try < 3; try++ {
 				a = s.send(r)
 			}
 			a.want(e, http.StatusOK, id)

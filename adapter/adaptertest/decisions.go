@@ -62,7 +62,8 @@ func anyOrder(e *env) {
 			e.Error("two handlers are inside")
 			return
 		}
-		time.Sleep(100 * time.Microsecond) // time for another handler, if the locks do not exclude it
+		// Another handler could enter now if the locks did not exclude it.
+		time.Sleep(100 * time.Microsecond)
 		inside.Unlock()
 	}
 	var routes []Route

@@ -199,7 +199,8 @@ func (e *env) hold(name string) (release func()) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.ends = append(e.ends, func() { _ = lease.Release(background) }) // the test may have released it or lost it
+	// The test may have released or lost it.
+	e.ends = append(e.ends, func() { _ = lease.Release(background) })
 	return func() {
 		e.Helper()
 		if err := lease.Release(background); err != nil {

@@ -25,7 +25,7 @@ func RunHeavy(t *testing.T, a Adapter) {
 	}
 }
 
-// lines are clients of a site, each with a connection of its own.
+// lines are clients of a site, each with its own connection.
 func (s *site) lines(n int) (clients []*http.Client) {
 	s.e.Helper()
 	for range n {
@@ -94,7 +94,8 @@ func queueStaysFull(e *env) {
 	g := e.gate()
 	s := e.serveWith(http2,
 		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) {
-			cfg.MaxWaiters, cfg.Observe, cfg.WaitTime = waiters, nil, time.Hour // no waiter leaves, however slow the machine
+			// No waiter leaves, however slow the machine is.
+			cfg.MaxWaiters, cfg.Observe, cfg.WaitTime = waiters, nil, time.Hour
 		})}, Handler: g.ServeHTTP},
 		Route{Pattern: "/free", Handler: free})
 	s.client.Timeout = 0

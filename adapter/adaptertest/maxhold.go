@@ -154,7 +154,8 @@ func maxHoldAfterDetach(e *env) {
 // outlivesMaxHold shows that a handler without its lock may run for longer than MaxHold, while
 // MaxHold ends a later handler that keeps its lock.
 func outlivesMaxHold(e *env, give func(context.Context)) {
-	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second } // longer than it takes to give up the lock
+	// Longer than it takes to give up the lock.
+	holds := func(cfg *guard.Config) { cfg.MaxHold = 4 * time.Second }
 	g, later := e.gate(), e.gate()
 	s := e.serve(
 		Route{Pattern: orders, Guards: []guard.Config{e.config(holds)}, Handler: func(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,8 @@ func fairTurns(e *env) {
 }
 
 func fencedTokens(e *env) {
-	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") }) // Redisson never deletes it
+	// Redisson never deletes it.
+	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
 	var last uint64
 	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.LeaseFrom(r.Context())

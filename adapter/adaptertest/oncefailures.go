@@ -200,7 +200,8 @@ func onceMaxHold(e *env) {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, "held too long")
 	}
-	for _, fingerprint := range []idempotency.Fingerprint{idempotency.FingerprintBody, idempotency.FingerprintNone} { // None leaves the body to the handler
+	// FingerprintNone leaves the body to the handler.
+	for _, fingerprint := range []idempotency.Fingerprint{idempotency.FingerprintBody, idempotency.FingerprintNone} {
 		runs.Store(0)
 		s := e.serveOnce(handle, holdsKeyFor, func(cfg *idempotency.Config) { cfg.Fingerprint = fingerprint })
 		for range 2 {
@@ -216,7 +217,8 @@ func onceMaxHold(e *env) {
 	}
 }
 
-// onceMaxHoldLost has a handler that ignores the end of its context: it loses its key, and a repeat runs beside it.
+// onceMaxHoldLost has a handler that ignores the end of its context. It loses its key, and a repeat
+// runs beside it.
 func onceMaxHoldLost(e *env) {
 	g := e.gate()
 	g.most = 2
@@ -339,7 +341,8 @@ func onceFailsOpen(e *env) {
 	first := s.pay("x")
 	first.wantOwn(e, 201, "1 x")
 	s.pay("x").wantReplay(e, first)
-	s.pay("y").wantProblem(e, 422, "key-reused", "") // a request must not fail open by an error that it can cause
+	// A request must not fail open through an error that it can cause.
+	s.pay("y").wantProblem(e, 422, "key-reused", "")
 	e.outcomesOf(3)
 	e.replyToScripts(outOfMemory)
 	s.pay("x").wantOwn(e, 201, "2 x")

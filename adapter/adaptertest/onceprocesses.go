@@ -98,7 +98,8 @@ func (e *env) pair() *pair {
 		var other func(*http.Request)
 		var first answer
 		tries := 0
-		e.eventually("a lease of the first outlasts its start", func() bool { // even on a slow machine
+		// Even on a slow machine.
+		e.eventually("a lease of the first outlasts its start", func() bool {
 			tries++
 			other = with("Idempotency-Key", fmt.Sprint(p.process.Pid, "-", tries))
 			first = p.first.pay("", to(path), other)
@@ -171,7 +172,7 @@ func (p *pair) crash(request *pending, step *redistest.Rule) {
 	}
 }
 
-// eachRoute runs a test for each UnknownOutcome, with processes of its own.
+// eachRoute runs a test for each UnknownOutcome, with its own processes.
 func (e *env) eachRoute(test func(p *pair, path string)) {
 	for _, path := range []string{rerun, refuse} {
 		test(e.pair(), path)

@@ -87,7 +87,7 @@ func handlerLocks(e *env) {
 	e.wantFree(lockName)
 }
 
-// These give a server a BaseContext by mistake that has an owner: all requests would have that owner.
+// In these servers, the BaseContext has an owner by mistake. All requests would have that owner.
 
 func ownerInBaseContext(e *env) {
 	excludes(e, core.WithOwner(background))

@@ -149,12 +149,12 @@ func (e *env) startProcess(redisAddr string, environment ...string) *process {
 		kill := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		if err := cmd.Wait(); err != nil && !p.killed {
-			e.Errorf("a server process ended badly: %v\n%s", err, errors.text())
+			e.Errorf("a server process failed: %v\n%s", err, errors.text())
 		}
 	})
 	addr, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		e.Fatalf("a server process does not start: %v\n%s", err, errors.text())
+		e.Fatalf("a server process did not start: %v\n%s", err, errors.text())
 	}
 	p.url = "http://" + strings.TrimSpace(addr)
 	return p

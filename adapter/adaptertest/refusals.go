@@ -68,8 +68,9 @@ var refusalTable = []refusal{
 		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
 	},
 	{
-		name:    "Redis dies while requests wait",
-		setup:   []func(*setup){commandTimeout(5 * time.Second)}, // how long the doubtful command takes
+		name: "Redis dies while requests wait",
+		// The doubtful command takes this long.
+		setup:   []func(*setup){commandTimeout(5 * time.Second)},
 		config:  waits,
 		arrange: func(e *env, s *site) { e.hold(lockName) },
 		request: func(s *site) answer {

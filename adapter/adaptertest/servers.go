@@ -93,7 +93,8 @@ func http2MaxHold(e *env) {
 func timeoutHandler(e *env) {
 	g := e.gate()
 	s := e.serveWith(func(srv *httptest.Server) {
-		soon := http.TimeoutHandler(srv.Config.Handler, 4*time.Second, "too late") // but not before the handler runs
+		// But not before the handler runs.
+		soon := http.TimeoutHandler(srv.Config.Handler, 4*time.Second, "too late")
 		later := http.TimeoutHandler(srv.Config.Handler, 2*patience, "too late")
 		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.RawQuery == "first" {

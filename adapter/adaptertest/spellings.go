@@ -137,7 +137,8 @@ func keyOfWhatIsSeen(e *env) {
 func noWayPast(e *env) {
 	g := e.gate()
 	s := e.serve(Route{Pattern: "/u/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
-		if id, err := keyfuncs.PathValue("id")(r); id == "42" && err == nil { // for Echo, the id of "/u//42" is "/42"
+		// For Echo, the id of "/u//42" is "/42".
+		if id, err := keyfuncs.PathValue("id")(r); id == "42" && err == nil {
 			g.ServeHTTP(w, r)
 		}
 	}})

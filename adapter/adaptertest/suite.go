@@ -15,9 +15,9 @@ type scenario struct {
 	alone bool // it takes the whole machine: tests beside it would time out
 }
 
-// Run runs the suite with all adapters at the same time, as parallel subtests of t, and logs the
-// results as a table when they have ended. It needs Main as TestMain. A missing result is a failure,
-// unless -run or -skip chose some of the tests.
+// Run runs the suite with all adapters at the same time, as parallel subtests of t. At the end it
+// logs a table of the results. It needs Main as TestMain. A missing result is a failure, unless
+// -run or -skip chose some of the tests.
 func Run(t *testing.T, adapters ...Adapter) {
 	redistest.NeedsServer(t)
 	suite := slices.Concat(

@@ -1,7 +1,7 @@
 // Echo is a web server that sells from a limited stock. Many requests may read an item at once, but
 // none while it is being bought.
 //
-//	go run ./examples/echo         shows what happens when many want the last pieces, then serves until Ctrl-C
+//	go run ./examples/echo         shows a rush for the last pieces, then serves until Ctrl-C
 //	go run ./examples/echo -once   exits after the demonstration
 //
 // It needs only Go: Redis runs inside the process unless REDIS_URL is set.
@@ -57,7 +57,8 @@ var (
 	errSoldOut = echo.NewHTTPError(http.StatusGone, "sold out")
 )
 
-// show takes some time as well, and returns what is left. The read lock keeps buyers out meanwhile.
+// show takes some time as well, and returns how many are left. The read lock keeps buyers out
+// meanwhile.
 func (s *stock) show(c echo.Context) error {
 	began := time.Now()
 	if err := demo.Work(c.Request().Context(), workTime); err != nil {
@@ -71,8 +72,8 @@ func (s *stock) show(c echo.Context) error {
 	return c.String(http.StatusOK, fmt.Sprintf("%d left\n", left))
 }
 
-// buy reads what is left, takes some time, and writes one less. Without the lock, concurrent buyers
-// would get the same piece.
+// buy reads the number left, takes some time, and writes one less. Without the lock, concurrent
+// buyers would get the same piece.
 func (s *stock) buy(c echo.Context) error {
 	began, item := time.Now(), c.Param("id")
 	left, known := s.read(item)

@@ -2,7 +2,7 @@
 // accounts or of neither. All requests acquire their locks in the same order, so opposite transfers
 // never deadlock.
 //
-//	go run ./examples/gin         shows what happens to opposite transfers, then serves until Ctrl-C
+//	go run ./examples/gin         shows opposite transfers, then serves until Ctrl-C
 //	go run ./examples/gin -once   exits after the demonstration
 //
 // It needs only Go: Redis runs inside the process unless REDIS_URL is set.

@@ -2,7 +2,7 @@
 // for long: an unbounded queue would take memory and connections for answers that no client still
 // waits for.
 //
-//	go run ./examples/nethttp         shows what happens when the queue is full, then serves until Ctrl-C
+//	go run ./examples/nethttp         shows a full queue, then serves until Ctrl-C
 //	go run ./examples/nethttp -once   exits after the demonstration
 //
 // It needs only Go: Redis runs inside the process unless REDIS_URL is set.

@@ -1,6 +1,6 @@
 // Quickstart is a web server whose orders are paid and shipped by one request at a time.
 //
-//	go run ./examples/quickstart         shows what happens to colliding requests, then serves until Ctrl-C
+//	go run ./examples/quickstart         shows colliding requests, then serves until Ctrl-C
 //	go run ./examples/quickstart -once   exits after the demonstration
 //
 // It needs only Go: Redis runs inside the process unless REDIS_URL is set.

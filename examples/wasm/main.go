@@ -2,7 +2,7 @@
 // plugin is in the directory plugin: edit it, build it with the command in its doc comment, and the
 // server uses the new version without a restart.
 //
-//	go run ./examples/wasm         shows what the plugin does to colliding requests, then serves until Ctrl-C
+//	go run ./examples/wasm         shows colliding requests, then serves until Ctrl-C
 //	go run ./examples/wasm -once   exits after the demonstration
 //
 // It needs only Go: Redis runs inside the process unless REDIS_URL is set.

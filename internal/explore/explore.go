@@ -1,5 +1,6 @@
-// Package explore searches all states that a model can reach, breadth first, and returns the shortest
-// way to one that breaks a promise. It knows nothing of locks: core/internal/worlds has their models.
+// Package explore searches all states that a model can reach, breadth first. It returns the
+// shortest way to a state that breaks a promise. It knows no locks: core/internal/worlds has their
+// models.
 //
 // States are told apart by 128-bit hashes of their keys. A model merges symmetric states by giving
 // them the same key.
@@ -14,26 +15,26 @@ import (
 	"time"
 )
 
-// A Model is a state machine whose steps are enumerated in the same order each time. S is a state,
-// a value that no later step changes, and E describes a step.
+// A Model is a state machine that yields its steps in the same order each time. S is a state: a
+// value that no later step changes. E describes a step.
 type Model[S any, E fmt.Stringer] interface {
 	Start() S
-	// Steps yields each step out of s: what it does and where it leads, or the promise it breaks.
+	// Steps yields each step out of s: its event and the next state, or the promise it breaks.
 	Steps(s S, yield func(event E, next S, broken error))
-	// Key appends what tells s from other states.
+	// Key appends an encoding that only equal states share.
 	Key(s S, to []byte) []byte
-	// Check returns the promise that s breaks.
+	// Check returns the promise that s breaks; nil: it keeps all.
 	Check(s S) error
-	// Describe writes s for a person.
+	// Describe prints s.
 	Describe(s S) string
 }
 
-// A Result is what a search has found.
+// A Result is the outcome of a search.
 type Result struct {
 	States, Transitions int
 	Depth               int // of the deepest state, in steps
 	Elapsed             time.Duration
-	Complete            bool // there are no other states
+	Complete            bool // the search has seen all states
 	Violation           *Violation
 }
 
@@ -49,12 +50,12 @@ func (r Result) String() string {
 type Violation struct {
 	Broken error
 	Path   Path
-	Trace  string // the events and the states on the way
+	Trace  string // the events and states on the way
 }
 
 func (v *Violation) Error() string { return v.Broken.Error() + "\n" + v.Trace }
 
-// A Path is the numbers of the steps from the start.
+// A Path lists the numbers of the steps from the start.
 type Path []int
 
 func (p Path) String() string {
@@ -84,7 +85,7 @@ func ParsePath(text string) (Path, error) {
 	return p, nil
 }
 
-// A node is how a state was first reached.
+// A node says how a state was first reached.
 type node struct {
 	parent int32
 	step   uint16
@@ -99,8 +100,8 @@ type search[S any, E fmt.Stringer] struct {
 	key   []byte
 }
 
-// Run explores a model until it has seen all states, or limit of them if limit is not 0. It stops at
-// the first violation, which is one with the shortest path.
+// Run explores a model until it has seen all states, or limit of them unless limit is 0. It stops
+// at the first violation. No other has a shorter path.
 func Run[S any, E fmt.Stringer](m Model[S, E], limit int) Result {
 	began := time.Now()
 	s := &search[S, E]{
@@ -157,7 +158,7 @@ func (s *search[S, E]) run(limit int) (r Result) {
 	return r
 }
 
-// isNew remembers a state, and reports whether it was not known.
+// isNew adds a state, and reports whether it is new.
 func (s *search[S, E]) isNew(state S) bool {
 	s.key = s.model.Key(state, s.key[:0])
 	hash := [2]uint64{maphash.Bytes(s.seeds[0], s.key), maphash.Bytes(s.seeds[1], s.key)}
@@ -168,7 +169,7 @@ func (s *search[S, E]) isNew(state S) bool {
 	return true
 }
 
-// violation is the way to a state, and one step more if that is not -1.
+// violation returns the way to a state, plus one more step unless that is -1.
 func (s *search[S, E]) violation(at, step int, broken error) *Violation {
 	var p Path
 	if step >= 0 {
@@ -182,8 +183,8 @@ func (s *search[S, E]) violation(at, step int, broken error) *Violation {
 	return &Violation{Broken: broken, Path: p, Trace: trace}
 }
 
-// Replay follows a path, and returns the events and states on the way, and the promise that its end
-// breaks.
+// Replay follows a path. It returns the events and states on the way, and the promise that breaks
+// at the end.
 func Replay[S any, E fmt.Stringer](m Model[S, E], p Path) (trace string, broken error) {
 	var b strings.Builder
 	state := m.Start()

@@ -11,10 +11,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// jugs are two vessels of 3 and 5 litres: a puzzle whose states and shortest solutions are known.
+// jugs are two vessels of 3 and 5 litres, a puzzle whose states and shortest solutions are known.
 type jugs struct {
 	unwanted  int  // litres in the larger one; -1: none
-	breakStep bool // report it at the step in place of the state
+	breakStep bool // report it at the step, not at the state
 }
 
 type pour string

@@ -24,15 +24,15 @@ func (v Violation) String() string { return v.Name + ": " + v.Reason }
 // A Tally counts what was checked.
 type Tally struct {
 	Grants, Refusals, Records map[string]int // by kind
-	Unchecked                 int            // refusals for which an unclaimed lock may be the reason
-	Operations                int            // that porcupine has ordered
+	Unchecked                 int            // refusals that an unclaimed lock may explain
+	Operations                int            // operations that porcupine put in order
 }
 
-// patience bounds the search for an order. It is exponential at worst, and takes milliseconds if
-// there is one.
+// patience bounds the search for an order. The search takes milliseconds if there is one, and
+// exponential time at worst.
 const patience = time.Minute
 
-// Check returns the violations of a history, and counts what it has checked.
+// Check returns the violations of a history, and counts what it checked.
 func Check(h *History) (violations []Violation, tally Tally) {
 	tally = Tally{Grants: map[string]int{}, Refusals: map[string]int{}, Records: map[string]int{}}
 	var mu sync.Mutex
@@ -79,7 +79,7 @@ func check(name string, ops []porcupine.Operation) (Violation, bool) {
 	}, false
 }
 
-// outlives returns the holds that their owners believed in for too long after all data was lost.
+// outlives returns the holds that their owners trusted for too long after all data was lost.
 func (s *story) outlives() (violations []Violation) {
 	for _, f := range s.history.Faults {
 		if f.Loss != All {
@@ -92,15 +92,15 @@ func (s *story) outlives() (violations []Violation) {
 			}
 			if over := d.valid() - f.End - int64(bound); d.grant.End < f.Begin && over > 0 {
 				violations = append(violations, Violation{Name: s.name, Reason: fmt.Sprintf(
-					"the lease of hold %s is valid %v after all data was lost (%s), which is %v more than it may be", d.grant.Hold, time.Duration(d.valid()-f.End), f.What, time.Duration(over))})
+					"the lease of hold %s is valid %v after all data was lost (%s), which is %v too long", d.grant.Hold, time.Duration(d.valid()-f.End), f.What, time.Duration(over))})
 			}
 		}
 	}
 	return violations
 }
 
-// parts cuts a story at the faults that lose an unknown part of the data. What is done during one of
-// them belongs to no part.
+// parts cuts a story at the faults that lose an unknown part of the data. Calls during such a fault
+// belong to no part.
 func (s *story) parts() (parts []*part) {
 	cuts := []Fault{{End: math.MinInt64}}
 	for _, f := range s.history.Faults {
@@ -119,7 +119,7 @@ func (s *story) parts() (parts []*part) {
 	return parts
 }
 
-// A part of a story is what was called after a moment and has returned before another.
+// A part of a story has the calls that began after one moment and returned before another.
 type part struct {
 	*story
 	from, to int64
@@ -128,7 +128,7 @@ type part struct {
 // has reports whether a call belongs to the part.
 func (p *part) has(begin, end int64) bool { return begin > p.from && end < p.to }
 
-// operations returns what porcupine puts in order.
+// operations returns the operations for porcupine to order.
 func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 	shadows := p.shadows()
 	add := func(process int, s step, begin, end int64) {
@@ -145,7 +145,7 @@ func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 	for _, d := range p.holds {
 		g := d.grant
 		if !p.has(g.Begin, g.End) {
-			// It may have survived, or come from the old master.
+			// This hold may have survived, or the old master may have granted it.
 			end := p.from
 			if d.release != nil {
 				end = d.release.End
@@ -182,8 +182,8 @@ func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 	return ops
 }
 
-// survivors returns the records that were found in the part and left before it, with the time at which
-// each was found first. The fault before the part did not lose them.
+// survivors returns the records that callers found in the part but that were left before it, with
+// the time at which each was first found. The fault before the part did not lose them.
 func (p *part) survivors() map[string]int64 {
 	found := make(map[string]int64)
 	for _, c := range p.others {
@@ -201,9 +201,9 @@ func (p *part) survivors() map[string]int64 {
 	return found
 }
 
-// mayBeInTheWay reports whether something other than a holder may be the reason of a refusal: a lock
-// that no process claims, another caller of the process that was first, one that has come to a fair
-// lock before, or one that got some of the votes of a RedLock.
+// mayBeInTheWay reports whether a refusal may have another reason than a holder: a lock that no
+// process claims, another caller of the process that was first, an earlier waiter for a fair lock,
+// or an owner with some of the votes of a RedLock.
 func (p *part) mayBeInTheWay(refused Call, shadows []span) bool {
 	if refused.Kind == "fair" || refused.Kind == "red" {
 		return true
@@ -233,7 +233,7 @@ func (p *part) end(d hold, l level, add func(process int, s step, begin, end int
 		if r == nil || r.Record == "" {
 			return
 		}
-		// Redis may have got the record. Callers who found it tell.
+		// Redis may have stored the record. Callers who found it prove that.
 		seen := int64(math.MaxInt64)
 		for _, c := range p.others {
 			if c.Result == Found && c.Record == r.Record {

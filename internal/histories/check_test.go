@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A history with a defect is rejected, and the same one without it is not.
+// Check rejects a history with a defect, and accepts the same one without it.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ms := int64(time.Millisecond)
@@ -98,7 +98,7 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "a", 5, 6, nil), call(Acquire, "b", 7, 8, nil), call(Release, "a", 9, 10, nil), call(Release, "b", 9, 10, nil)}},
 		"a release that succeeds after all data is lost": {says: "no order", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 5, 6, nil)}},
-		"a lease outlives the data for too long": {says: "more than it may be", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
+		"a lease outlives the data for too long": {says: "too long", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 70, 70, lost(60))}},
 		"a record survives a failover that loses data": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 21, 22, finds("r")), call(Acquire, "c", 23, 24, finds("r"))}},

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// A Call is what a process called and what it got. Times are nanoseconds on the monotonic clock of
-// the machine.
+// A Call is a call of a process and its result. Times are nanoseconds on the monotonic clock of the
+// machine.
 type Call struct {
 	Process int
 	Name    string // of the lock
 	Kind    string // "lock", "fair", "fenced", "read", "write", "once" or "red"
 	Hold    string // names one grant and its end
-	Owner   string // the grants of one owner re-enter
+	Owner   string // grants of one owner re-enter
 	What    What
 	Begin   int64
 	End     int64
@@ -21,15 +21,15 @@ type Call struct {
 	Token   uint64        `json:",omitempty"`
 	Record  string        `json:",omitempty"` // found, or left by the release
 	Lease   time.Duration `json:",omitempty"` // LeaseTime; 0: the watchdog's
-	Valid   int64         `json:",omitempty"` // of Release: when the lease was last seen to be held; 0: never
+	Valid   int64         `json:",omitempty"` // of Release: when Lease.Err was last nil; 0: never
 	Err     string        `json:",omitempty"`
 }
 
-// What says what was called.
+// What names the function that was called.
 type What string
 
 const (
-	Began   What = "began" // an Acquire, before its result is known; it has no End
+	Began   What = "began" // an Acquire without a result yet; it has no End
 	Acquire What = "acquire"
 	Release What = "release"
 )
@@ -53,22 +53,21 @@ type Fault struct {
 	Loss       Loss
 }
 
-// Loss says what data a fault takes from Redis.
+// Loss says what data Redis loses by a fault.
 type Loss string
 
 const (
 	Nothing  Loss = ""
 	All      Loss = "all"       // at one moment
-	LastSome Loss = "last some" // of the last writes, over the whole time
+	LastSome Loss = "last some" // some of the last writes, at an unknown time
 )
 
-// A History is what processes did to the names of one topology.
+// A History has all calls on the names of one topology.
 type History struct {
 	Calls    []Call
 	Faults   []Fault
 	Watchdog time.Duration // WatchdogTimeout
-	// Hidden is how long after its grant, or after a fault, a lock that no process claims may still
-	// be in the way.
+	// Hidden is how long an unclaimed lock may stay in the way after its grant or after a fault.
 	Hidden time.Duration
 }
 
@@ -79,15 +78,15 @@ type hold struct {
 	levels  *levels
 }
 
-// levels are the holds of one owner. A level that ends without a confirmed release ends with all
-// others: after the last moment at which any of them was valid, and at the latest when the last one
-// was granted.
+// levels are the holds of one owner. A level that ends without a confirmed release ends together
+// with the others: after the last moment at which one of them was valid, and no later than the last
+// grant.
 type levels struct {
 	n            int
 	valid, grant int64
 }
 
-// valid is the last moment at which the owner knew that it held the lock; 0: never.
+// valid returns the last moment at which the owner knew that it held the lock; 0: never.
 func (h hold) valid() int64 {
 	if h.release == nil {
 		return 0
@@ -95,10 +94,10 @@ func (h hold) valid() int64 {
 	return h.release.Valid
 }
 
-// confirmed reports whether Redis has confirmed the release.
+// confirmed reports whether Redis confirmed the release.
 func (h hold) confirmed() bool { return h.release != nil && h.release.Result == Released }
 
-// A span is a time from one moment to another.
+// A span is the time between two moments.
 type span struct{ from, to int64 }
 
 func (s span) overlaps(from, to int64) bool { return s.from <= to && from <= s.to }
@@ -115,7 +114,7 @@ type story struct {
 func (h *History) stories() []*story {
 	byName := make(map[string]*story)
 	began := make(map[string]Call)
-	grants := make(map[string]int) // by hold, the place in holds
+	grants := make(map[string]int) // by hold, the index in holds
 	owners := make(map[string]*levels)
 	var all []*story
 	of := func(name string) *story {
@@ -147,7 +146,7 @@ func (h *History) stories() []*story {
 			d.release, d.levels.valid = &c, max(d.levels.valid, c.Valid)
 		}
 	}
-	for _, c := range began { // its process was killed
+	for _, c := range began { // the process was killed
 		c.What, c.Result = Acquire, Failed
 		of(c.Name).others = append(of(c.Name).others, c)
 	}
@@ -155,7 +154,7 @@ func (h *History) stories() []*story {
 	return all
 }
 
-// settled returns when the faults are over that overlap a time.
+// settled returns when the faults that overlap a time have ended.
 func (h *History) settled(from, to int64) int64 {
 	end := to
 	for _, f := range h.Faults {
@@ -166,7 +165,7 @@ func (h *History) settled(from, to int64) int64 {
 	return end
 }
 
-// shadows returns the times in which a lock that no process claims may be in the way.
+// shadows returns the times in which an unclaimed lock may be in the way.
 func (s *story) shadows() (all []span) {
 	h := s.history
 	last := int64(0)
@@ -178,7 +177,7 @@ func (s *story) shadows() (all []span) {
 		if c.Result == Failed {
 			end := c.End
 			if end == 0 {
-				end = last // the kill, at the latest
+				end = last // no later than the kill
 			}
 			all = append(all, span{c.Begin, h.settled(c.Begin, end) + int64(c.Lease) + int64(h.Hidden)})
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// A Site says where the servers of a topology are, and how its processes use them. A process gets
-// it as JSON.
+// A Site tells processes where the servers of a topology are and how to use them. A process gets it
+// as JSON.
 type Site struct {
 	Topology  string   // "single", "sentinel", "cluster" or "red"
 	Addrs     []string // of servers; of sentinels
@@ -21,25 +21,25 @@ type Site struct {
 	Process   int
 	Seed      uint64
 	Callers   int  // at a time
-	Unrecords bool // no record is left: the topology may lose it
+	Unrecords bool // store no record, because the topology may lose it
 }
 
-// A Name is that of one lock.
+// A Name is the name of one lock.
 type Name struct{ Kind, Name string }
 
-// The times of all clients. Leases are short, so that many end in a round, but longer than a busy
-// machine pauses.
+// These times apply to all clients. Leases are short, so that many end in a round, but longer than
+// a busy machine pauses.
 const (
 	watchdog       = 2 * time.Second
 	commandTimeout = time.Second
 	pollInterval   = 500 * time.Millisecond
 	longestLease   = 1500 * time.Millisecond
 	longestWait    = 2 * time.Second
-	// hidden is how long an unclaimed lock may stay: a lease of the watchdog, after a command that
-	// may have arrived so late, and some time for a busy machine.
+	// hidden is how long an unclaimed lock may stay: the time in which a stray may arrive, a lease
+	// of the watchdog, and some time for a busy machine.
 	hidden = watchdog + 2*commandTimeout + 2*time.Second
-	// longestBlock is how long a name may stay blocked when all processes have ended. A fair lock
-	// whose waiters have died waits for each of them in turn.
+	// longestBlock is how long a name may stay blocked after all processes have ended. A fair lock
+	// with dead waiters waits for each of them in turn.
 	longestBlock = 90 * time.Second
 )
 
@@ -89,7 +89,7 @@ func (c *clients) close(ctx context.Context) (err error) {
 	return err
 }
 
-// stats adds up what the clients have to do.
+// stats adds up the open work of the clients.
 func (c *clients) idle() bool {
 	for _, locks := range c.locks {
 		if locks.Stats() != (core.Stats{}) {

@@ -17,7 +17,7 @@ var (
 	seed   = flag.Uint64("seed", 0, "what the rounds choose by; 0: by the time")
 )
 
-// TestMain runs the tests, or what the environment asks of a process that a test has started.
+// TestMain runs the tests, or serves as a process that a test has started.
 func TestMain(m *testing.M) {
 	if done, err := serve(); done {
 		if err != nil {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // topologies, which mostly wait
+	if err := flag.Set("test.parallel", "8"); err != nil { // topologies mostly wait
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// model is a lock in one process: what a history must look like to its callers.
+// model is a lock in one process. A history must look to its callers as if they used it.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(s, in, _ any) (bool, any) { return s.(state).step(in.(step)) },
@@ -21,14 +21,14 @@ var model = porcupine.Model{
 	},
 }
 
-// A state is that of one lock.
+// A state is the state of one lock.
 type state struct {
 	levels []level // in order of their holds
 	token  uint64  // the last one
 	record string
 }
 
-// A level is a grant that has not ended.
+// A level is a grant that is still held.
 type level struct {
 	hold, owner string
 	shared      bool
@@ -37,9 +37,9 @@ type level struct {
 // A step is an operation of a history.
 type step struct {
 	what  stepKind
-	level        // that begins or ends; of a refusal, what was asked for
+	level        // the level that begins or ends; of a refusal, the level that was asked for
 	token uint64 // 0: the kind has none
-	// found, or left behind
+	// Found, or left behind.
 	record string
 }
 
@@ -54,7 +54,7 @@ const (
 	gone   stepKind = "end"     // without a confirmed release
 	record stepKind = "leave a record"
 	wipe   stepKind = "lose all data"
-	// the lock begins with a record
+	// The lock begins with a record.
 	survive stepKind = "keep a record"
 )
 
@@ -126,7 +126,7 @@ func (s state) blocks(asked level) bool {
 	return slices.ContainsFunc(s.levels, func(l level) bool { return l.owner != asked.owner && !(l.shared && asked.shared) })
 }
 
-// without ends a level. was reports whether it was there.
+// without ends a level. was reports whether the level existed.
 func (s state) without(hold string) (next state, was bool) {
 	next = s
 	i := slices.IndexFunc(s.levels, func(l level) bool { return l.hold == hold })

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Curve is one line of a chart. Its points are in order of time.
+// A Curve is one line of a chart, with its points in order of time.
 type Curve struct {
 	Label  string
 	Times  []time.Duration
@@ -91,8 +91,8 @@ func CSV(charts []Chart) string {
 	return s.String()
 }
 
-// Grown returns by how much the mean of the last quarter of a curve is above that of the second. The
-// first quarter warms up.
+// Grown returns how far the mean of the last quarter of a curve is above that of the second. The
+// first quarter is the warm-up.
 func (c Curve) Grown() (from, to float64) {
 	n := len(c.Values)
 	return mean(c.Values[n/4 : n/2]), mean(c.Values[n-n/4:])

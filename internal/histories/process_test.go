@@ -18,7 +18,8 @@ import (
 // siteVariable makes the test binary a process of a round.
 const siteVariable = "REQLOCK_HISTORIES_SITE"
 
-// runProcess takes locks until in ends, writes its calls to out, and ends when its clients are idle.
+// runProcess takes locks until in ends. It writes its calls to out, and returns when its clients
+// are idle.
 func runProcess(text string, in io.Reader, out io.Writer) error {
 	var site Site
 	if err := json.Unmarshal([]byte(text), &site); err != nil {
@@ -40,12 +41,12 @@ func runProcess(text string, in io.Reader, out io.Writer) error {
 			}
 		})
 	}
-	_, _ = io.Copy(io.Discard, in) // until the test closes it, or has ended
+	_, _ = io.Copy(io.Discard, in) // until the test closes or ends
 	stop()
 	callers.Wait()
 	for end := time.Now().Add(4 * hidden); !c.idle(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("a client still has something to do %v after the last release: %+v", 4*hidden, c.locks[0].Stats())
+			return fmt.Errorf("a client is not idle %v after the last release: %+v", 4*hidden, c.locks[0].Stats())
 		}
 	}
 	closing, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -62,7 +63,7 @@ type process struct {
 	err error
 }
 
-// write adds a call to the record: in one write, so that a process that is killed leaves whole lines.
+// write reports a call with a single write, so that a killed process leaves whole lines.
 func (p *process) write(c Call) {
 	c.Process = p.site.Process
 	line, err := json.Marshal(c)
@@ -87,7 +88,7 @@ func (c *caller) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(c.random.Int64N(int64(most-least)))
 }
 
-// chance reports true in so many of a hundred cases.
+// chance returns true in n percent of calls.
 func (c *caller) chance(percent int) bool { return c.random.IntN(100) < percent }
 
 // visit takes one lock and releases it.
@@ -108,7 +109,7 @@ func (c *caller) visit(ctx context.Context) {
 	if c.chance(30) {
 		opts.LeaseTime = c.between(100*time.Millisecond, longestLease).Truncate(time.Millisecond)
 	}
-	if c.chance(10) { // the caller leaves
+	if c.chance(10) { // the caller leaves early
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.between(time.Millisecond, 200*time.Millisecond))
 		defer cancel()
@@ -122,7 +123,7 @@ func (c *caller) visit(ctx context.Context) {
 	time.Sleep(c.between(0, 5*time.Millisecond))
 }
 
-// enter takes a lock and releases it, and enters it again meanwhile, with the owner in ctx.
+// enter takes a lock and releases it. In between it re-enters with the owner in ctx.
 func (c *caller) enter(ctx context.Context, n Name, call Call, opts core.AcquireOptions, depth int) {
 	c.begin(&call)
 	lease, err := c.clients.locker(n).Acquire(ctx, opts)
@@ -181,7 +182,7 @@ func (c *caller) begin(call *Call) {
 	c.write(*call)
 }
 
-// acquired records the result of an Acquire, and reports whether the lock is held.
+// acquired records the result of an Acquire, and reports whether it holds the lock.
 func (c *caller) acquired(call *Call, lease *core.Lease, err error) bool {
 	call.What, call.End, call.Result = Acquire, now(), Granted
 	switch {
@@ -196,7 +197,7 @@ func (c *caller) acquired(call *Call, lease *core.Lease, err error) bool {
 	return err == nil
 }
 
-// keep works under a lock for a while, and returns the last moment at which it was surely held.
+// keep works under a lock for a while, and returns the last moment at which it certainly held it.
 func (c *caller) keep(lease *core.Lease) (valid int64) {
 	work := c.between(0, 10*time.Millisecond)
 	switch {
@@ -226,13 +227,13 @@ func (c *caller) release(call Call, valid int64, release func(context.Context) e
 		call.Result, call.Err = Failed, err.Error()
 		if errors.Is(err, core.ErrLockLost) {
 			call.Result = Lost
-			call.Record = "" // it was not written
+			call.Record = "" // it was not stored
 		}
 	}
 	c.write(call)
 }
 
-// readCalls reads what a process writes, until it has ended.
+// readCalls reads the calls that a process writes, until the process ends.
 func readCalls(in io.Reader, add func(Call)) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
@@ -246,7 +247,7 @@ func readCalls(in io.Reader, add func(Call)) error {
 	return lines.Err()
 }
 
-// serve runs what the environment asks of the test binary, and reports whether it did.
+// serve runs a process if the environment asks for one, and reports whether it did.
 func serve() (done bool, err error) {
 	if site := os.Getenv(siteVariable); site != "" {
 		return true, runProcess(site, os.Stdin, os.Stdout)

@@ -20,7 +20,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// processes is how many processes of a round take locks at a time, and callers how many locks each
+// processes is how many processes of a round take locks at a time. callers is how many locks each
 // of them takes at a time.
 const (
 	processes = 3
@@ -30,26 +30,26 @@ const (
 // traffic is how long processes take locks in a round.
 const traffic = 5 * time.Second
 
-// A stage is where rounds of one topology run: its servers, and what can happen to them.
+// A stage runs the rounds of one topology. It has the servers and their faults.
 type stage struct {
 	topology string
 	acks     int
 	kinds    []string
-	addrs    func(process int) []string // what a process connects to
-	direct   func() []string            // what the test connects to
+	addrs    func(process int) []string // the addresses that a process connects to
+	direct   func() []string            // the addresses that the test connects to
 	faults   []faultKind
 	eachKey  func(t *testing.T, look func(ctx context.Context, rdb *redis.Client, key string))
 	records  bool
 }
 
-// A faultKind is something that can happen in a round.
+// A faultKind is a fault that can happen in a round.
 type faultKind struct {
 	what string
 	loss Loss
 	do   func(t *testing.T, r *round)
 }
 
-// A round is a time in which processes take locks while faults happen.
+// In a round, processes take locks while faults happen.
 type round struct {
 	*stage
 	t      *testing.T
@@ -64,7 +64,7 @@ type round struct {
 	killed  []bool
 	errors  []*bytes.Buffer
 	readers sync.WaitGroup
-	bad     error // what a process wrote
+	bad     error // bad output of a process
 }
 
 // TestHistories runs rounds until -dur is over, on all topologies at the same time.
@@ -113,7 +113,7 @@ func (t *Tally) add(other Tally) {
 	t.Unchecked += other.Unchecked
 }
 
-// run runs a round and checks its history. It returns when all names are free.
+// run runs a round and checks its history. It returns once all names are free.
 func (r *round) run(dir string) Tally {
 	var names []Name
 	for _, kind := range r.kinds {
@@ -132,7 +132,8 @@ func (r *round) run(dir string) Tally {
 		r.start(r.sites[i])
 	}
 	began := time.Now()
-	// The first round has all kinds of faults, one after the other; later ones have none to three.
+	// The first round has all kinds of faults, one after the other. Later rounds have none to
+	// three.
 	kinds := r.faults
 	if r.number > 0 {
 		kinds = nil
@@ -154,7 +155,7 @@ func (r *round) run(dir string) Tally {
 	return tally
 }
 
-// happen lets a fault happen and notes it.
+// happen runs a fault and records it.
 func (r *round) happen(kind faultKind) {
 	r.t.Helper()
 	f := Fault{What: kind.what, Loss: kind.loss, Begin: now()}
@@ -210,7 +211,7 @@ func (r *round) start(site Site) {
 	r.killed, r.errors = append(r.killed, false), append(r.errors, stderr)
 }
 
-// stop ends the processes, which must leave nothing undone.
+// stop ends the processes, which must finish their work first.
 func (r *round) stop() {
 	for _, in := range r.inputs {
 		_ = in.Close() // it may have been killed
@@ -224,7 +225,7 @@ func (r *round) stop() {
 	r.readers.Wait()
 	for i, cmd := range r.running {
 		if err := cmd.Wait(); err != nil && !r.killed[i] {
-			r.t.Errorf("round %d: process %d ended badly: %v\n%s", r.number, i, err, r.errors[i])
+			r.t.Errorf("round %d: process %d failed: %v\n%s", r.number, i, err, r.errors[i])
 		}
 	}
 	if r.bad != nil {
@@ -232,7 +233,7 @@ func (r *round) stop() {
 	}
 }
 
-// sweep takes each lock once, which must succeed, and looks for keys without a time to live.
+// sweep takes each lock once, which must succeed, and looks for keys without a TTL.
 func (r *round) sweep(names []Name) {
 	t := r.t
 	c, err := Site{Topology: r.topology, Addrs: r.direct()}.open(quiet)
@@ -244,7 +245,7 @@ func (r *round) sweep(names []Name) {
 	var all sync.WaitGroup
 	for _, n := range names {
 		if n.Kind == "once" {
-			continue // a record may have ended it; its keys expire
+			continue // a record may block the lock; its keys expire
 		}
 		if n.Kind == "read" {
 			n.Kind = "write"
@@ -262,7 +263,8 @@ func (r *round) sweep(names []Name) {
 					t.Errorf("round %d: %s is not free %v after all processes have ended: %v", r.number, n.Name, longestBlock, err)
 					return
 				}
-				time.Sleep(10 * time.Millisecond) // the clients of the test find the new master late
+				// The test's clients find the new master late.
+				time.Sleep(10 * time.Millisecond)
 			}
 		})
 	}
@@ -271,7 +273,7 @@ func (r *round) sweep(names []Name) {
 		t.Errorf("round %d: Close: %v", r.number, err)
 	}
 	r.eachKey(t, func(ctx context.Context, rdb *redis.Client, key string) {
-		// Counters of tokens stay for ever.
+		// Counters of tokens never expire.
 		if ttl, err := rdb.PTTL(ctx, key).Result(); err == nil && ttl == -1 && !strings.HasPrefix(key, "redisson_lock_token:") {
 			t.Errorf("round %d: key %s never expires", r.number, key)
 		}
@@ -306,7 +308,7 @@ func (r *round) describeFaults() string {
 	return strings.Join(all, "; ")
 }
 
-// pause waits for a random time: mostly short, at times longer than a lease.
+// pause waits for a random time: usually short, sometimes longer than a lease.
 func (r *round) pause() {
 	most := 500 * time.Millisecond
 	if r.random.IntN(4) == 0 {
@@ -315,7 +317,7 @@ func (r *round) pause() {
 	time.Sleep(50*time.Millisecond + time.Duration(r.random.Int64N(int64(most))))
 }
 
-// pick returns a process that has not been killed.
+// pick returns a process that is alive.
 func (r *round) pick() int {
 	for {
 		if i := r.random.IntN(len(r.running)); !r.killed[i] {
@@ -324,7 +326,7 @@ func (r *round) pick() int {
 	}
 }
 
-// The faults of processes, which every topology has.
+// These faults hit processes, in every topology.
 var processFaults = []faultKind{
 	{what: "a process is stopped", do: func(t *testing.T, r *round) {
 		p := r.running[r.pick()].Process
@@ -349,7 +351,7 @@ func signal(t *testing.T, p *os.Process, s os.Signal) {
 	}
 }
 
-// each looks at all keys of servers.
+// each scans all keys of some servers.
 func each(servers func() []*redistest.Server) func(t *testing.T, look func(ctx context.Context, rdb *redis.Client, key string)) {
 	return func(t *testing.T, look func(ctx context.Context, rdb *redis.Client, key string)) {
 		t.Helper()
@@ -377,5 +379,5 @@ func addrs(servers []*redistest.Server) (all []string) {
 
 var allKinds = []string{"lock", "fair", "fenced", "read", "write", "once"}
 
-// durable makes a server confirm only what survives a kill.
+// durable makes a server confirm a write only once it survives a kill.
 var durable = []string{"appendonly yes", "appendfsync always"}

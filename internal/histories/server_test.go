@@ -32,18 +32,19 @@ const serverVariable = "REQLOCK_SOAK_REDIS"
 // sampleVariable has the time between two samples of a server.
 const sampleVariable = "REQLOCK_SOAK_SAMPLE"
 
-// A Sample is what a server tells from time to time, and at last when it is idle.
+// A Sample holds the counts of a server. It sends one from time to time, and a last one when it is
+// idle.
 type Sample struct {
-	Addr       string // of the first one: where the server listens
+	Addr       string // of the first sample: the address that the server listens on
 	At         time.Time
-	Heap       uint64 // bytes in use after a collection
+	Heap       uint64 // bytes in use after a garbage collection
 	Goroutines int
 
-	Acquired, Released, Lost, RenewFailed int64 // by core.Observer, of each lock
-	Fenced                                int64 // of Acquired
-	FencedLeft                            int64 // callers who left while they asked for a fenced lock
-	Runs, Leases                          int64 // of handlers, and the locks they ran under
-	Left                                  int64 // requests whose clients left before the handler ran
+	Acquired, Released, Lost, RenewFailed int64 // by core.Observer, for each lock
+	Fenced                                int64 // part of Acquired
+	FencedLeft                            int64 // callers who left while acquiring a fenced lock
+	Runs, Leases                          int64 // runs of handlers, and the locks they held
+	Left                                  int64 // requests whose clients left too early
 	Wrong                                 []string
 }
 
@@ -57,7 +58,7 @@ type server struct {
 	wrong []string
 }
 
-// complain notes a broken promise. The first ones suffice.
+// complain records a broken promise. It keeps only the first few.
 func (s *server) complain(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +81,7 @@ func (s *server) sample() Sample {
 	}
 }
 
-// observer counts what becomes of locks.
+// observer counts the events of locks.
 func (s *server) observer() core.Observer {
 	return core.Observer{
 		Acquired: func(_ context.Context, e core.Event) {
@@ -111,13 +112,13 @@ func (s *server) observer() core.Observer {
 	}
 }
 
-// Write takes the log: there is nothing to warn of.
+// Write receives the log, which must stay empty.
 func (s *server) Write(line []byte) (int, error) {
 	s.complain("the log says: %s", strings.TrimSpace(string(line)))
 	return len(line), nil
 }
 
-// observe counts what becomes of requests.
+// observe counts the outcomes of requests.
 func (s *server) observe(_ *http.Request, o guard.Outcome) {
 	switch {
 	case !o.Ran && o.Status == 499:
@@ -199,10 +200,10 @@ func (s *server) guarded(route soakRoute) http.Handler {
 	})
 }
 
-// reader is what a reader adds to the count of a name in Redis; a writer adds 1.
+// A reader adds this to the count of a name in Redis. A writer adds 1.
 const reader = 1000
 
-// inside counts in Redis who works under a name.
+// inside counts in Redis the handlers that work under a name.
 func (s *server) inside(name string, shared bool) {
 	ctx, me := context.Background(), int64(1)
 	if shared {
@@ -210,7 +211,7 @@ func (s *server) inside(name string, shared bool) {
 	}
 	n, err := s.rdb.HIncrBy(ctx, "soak:inside", name, me).Result()
 	if err != nil || shared && n%reader != 0 || !shared && n != 1 {
-		s.complain("%s: the count of those inside is %d (%v), shared %v", name, n, err, shared)
+		s.complain("%s: the count of handlers inside is %d (%v), shared %v", name, n, err, shared)
 	}
 	time.Sleep(time.Duration(rand.Int64N(int64(3 * time.Millisecond))))
 	if err := s.rdb.HIncrBy(ctx, "soak:inside", name, -me).Err(); err != nil {
@@ -218,7 +219,7 @@ func (s *server) inside(name string, shared bool) {
 	}
 }
 
-// fence checks that tokens rise, as a storage would.
+// fence checks that tokens rise, as a storage service would.
 func (s *server) fence(name string, token uint64) {
 	ctx := context.Background()
 	last, err := s.rdb.HGet(ctx, "soak:tokens", name).Uint64()

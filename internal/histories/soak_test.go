@@ -23,7 +23,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// The traffic of the soak.
+// These constants size the traffic.
 const (
 	servers    = 2
 	requesters = 24 // at a time
@@ -32,8 +32,8 @@ const (
 )
 
 // TestSoak sends requests to two servers for as long as -dur, to routes of every mode. Some clients
-// hang up. There is no fault, so no lock is lost, no warning is logged, every lock that was acquired
-// is released by the caller that got it, and nothing grows.
+// hang up. There are no faults, so no lock is lost, no warning is logged, each caller releases
+// every lock that it acquired, and nothing grows.
 func TestSoak(t *testing.T) {
 	redisServer := redistest.Start(t)
 	rdb := redisServer.Client(t)
@@ -69,7 +69,7 @@ func TestSoak(t *testing.T) {
 	flat(t, charts)
 }
 
-// balance checks the counts of all servers against each other and against those of Redis.
+// balance compares the counts of all servers with each other and with those of Redis.
 func balance(t *testing.T, all []*soaked, traffic *soakTraffic, rdb *redis.Client) {
 	t.Helper()
 	var sum Sample
@@ -95,14 +95,14 @@ func balance(t *testing.T, all []*soaked, traffic *soakTraffic, rdb *redis.Clien
 	if sum.Acquired != sum.Released {
 		t.Errorf("%d locks acquired, %d released", sum.Acquired, sum.Released)
 	}
-	// A client may leave just when its request gets its locks, at most two.
+	// A client may leave just when its request gets its locks, of which it has two at most.
 	if idle := sum.Acquired - sum.Leases; idle < 0 || idle > 2*sum.Left {
 		t.Errorf("%d locks acquired, handlers ran under %d; %d clients left before", sum.Acquired, sum.Leases, sum.Left)
 	}
 	if n := traffic.done.Load(); n == 0 || traffic.refused.Load() == 0 || sum.Left == 0 {
 		t.Errorf("%d requests done, %d refused, %d clients left: want some of each", n, traffic.refused.Load(), sum.Left)
 	}
-	// Redis counts its grants of fenced locks. One whose caller left while it asked is released.
+	// Redis counts its grants of fenced locks. If the caller left meanwhile, its lock is released.
 	ctx := context.Background()
 	var grants int64
 	keys, err := rdb.Keys(ctx, "*").Result()
@@ -119,18 +119,19 @@ func balance(t *testing.T, all []*soaked, traffic *soakTraffic, rdb *redis.Clien
 			grants += n
 		case strings.HasPrefix(key, "soak:"):
 		default:
-			if ttl := rdb.PTTL(ctx, key).Val(); ttl < 0 || ttl > 2*time.Second { // a record of /once
-				t.Errorf("left in Redis: %s, for %v", key, ttl)
+			// A record of /once may still be there.
+			if ttl := rdb.PTTL(ctx, key).Val(); ttl < 0 || ttl > 2*time.Second {
+				t.Errorf("Redis still has %s, with TTL %v", key, ttl)
 			}
 		}
 	}
 	if extra := grants - sum.Fenced; extra < 0 || extra > sum.FencedLeft {
-		t.Errorf("Redis has granted %d fenced locks, callers got %d, and %d left while they asked", grants, sum.Fenced, sum.FencedLeft)
+		t.Errorf("Redis granted %d fenced locks, callers got %d, and %d left early", grants, sum.Fenced, sum.FencedLeft)
 	}
 	inside, err := rdb.HVals(ctx, "soak:inside").Result()
 	for _, n := range inside {
 		if n != "0" {
-			t.Errorf("handlers are left inside: %v (%v)", inside, err)
+			t.Errorf("handlers are still inside: %v (%v)", inside, err)
 			break
 		}
 	}
@@ -160,7 +161,7 @@ const (
 	connectionChart = "connections of Redis"
 )
 
-// A soaked is a server of the soak.
+// A soaked is a server under the soak.
 type soaked struct {
 	name, addr string
 	cmd        *exec.Cmd
@@ -194,7 +195,7 @@ func startServer(t *testing.T, name, redisAddr string, period time.Duration) *so
 	lines := json.NewDecoder(out)
 	var first Sample
 	if err := lines.Decode(&first); err != nil {
-		t.Fatalf("%s does not start: %v\n%s", name, err, &s.stderr)
+		t.Fatalf("%s did not start: %v\n%s", name, err, &s.stderr)
 	}
 	s.addr = first.Addr
 	go func() {
@@ -210,7 +211,7 @@ func startServer(t *testing.T, name, redisAddr string, period time.Duration) *so
 	return s
 }
 
-// stop ends a server, which must be idle then.
+// stop ends a server, which must be idle by then.
 func (s *soaked) stop(t *testing.T) {
 	t.Helper()
 	_ = s.input.Close()
@@ -221,10 +222,10 @@ func (s *soaked) stop(t *testing.T) {
 		}
 	case <-time.After(2 * time.Minute):
 		_ = s.cmd.Process.Kill()
-		t.Errorf("%s does not end: %v", s.name, <-s.ended)
+		t.Errorf("%s did not end: %v", s.name, <-s.ended)
 	}
 	if err := s.cmd.Wait(); err != nil {
-		t.Fatalf("%s ended badly: %v\n%s", s.name, err, &s.stderr)
+		t.Fatalf("%s failed: %v\n%s", s.name, err, &s.stderr)
 	}
 }
 
@@ -246,7 +247,7 @@ func chartsOf(all []*soaked, began time.Time) []Chart {
 	return []Chart{runs, heap, goroutines}
 }
 
-// watchRedis counts keys and connections until the function it returns is called.
+// watchRedis counts keys and connections until the returned function is called.
 func watchRedis(t *testing.T, rdb *redis.Client, began time.Time, period time.Duration) func() []Chart {
 	keys, connections := Curve{Label: "keys"}, Curve{Label: "connections"}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -265,7 +266,7 @@ func watchRedis(t *testing.T, rdb *redis.Client, began time.Time, period time.Du
 			}
 			if err != nil {
 				if ctx.Err() == nil {
-					t.Errorf("Redis does not answer the test: %v", err)
+					t.Errorf("Redis did not answer the test: %v", err)
 				}
 				return
 			}

@@ -13,7 +13,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// onSingle is one server with an append-only file. Each process reaches it through a proxy.
+// onSingle runs rounds on one server with an append-only file. Each process reaches it through a
+// proxy.
 func onSingle(t *testing.T) *stage {
 	server := redistest.Start(t, durable...)
 	var proxies []*redistest.Proxy
@@ -73,12 +74,12 @@ func stray(proxies []*redistest.Proxy, what string, do redistest.Action) faultKi
 	}}
 }
 
-// await waits until a rule has triggered, and some time longer. It ends what the rule holds.
+// await waits until a rule has triggered, and a little longer. Then it ends what the rule holds.
 func await(r *round, rule *redistest.Rule) {
 	select {
 	case <-rule.Hit():
 		r.pause()
-	case <-time.After(2 * time.Second): // a process that is stopped does not get that far
+	case <-time.After(2 * time.Second): // a stopped process does not get that far
 	}
 	rule.Remove()
 	rule.Release()
@@ -114,8 +115,8 @@ func command(t *testing.T, server *redistest.Server, args ...any) any {
 	return reply
 }
 
-// onSentinel is a master with two replicas and three sentinels. With acks of both replicas, a
-// failover loses no lock. It may lose records, which are not confirmed by replicas.
+// onSentinel runs rounds on a master with two replicas and three sentinels. With acks of both
+// replicas, a failover loses no lock. It may lose records, which replicas do not confirm.
 func onSentinel(t *testing.T, acks int) *stage {
 	s := redistest.StartSentinel(t, 2)
 	loss := LastSome
@@ -138,14 +139,14 @@ func onSentinel(t *testing.T, acks int) *stage {
 				old.Kill(t)
 				s.AwaitMaster(t, old)
 				old.Restart(t)
-				s.AwaitMaster(t, old) // all servers follow it
+				s.AwaitMaster(t, old) // wait until all servers follow it
 			}},
 		}),
 	}
 }
 
-// onCluster is three masters with a replica each. Nothing is lost: masters step down in order, and
-// slots move.
+// onCluster runs rounds on three masters with a replica each. No data is lost: masters step down in
+// order, and slots move.
 func onCluster(t *testing.T) *stage {
 	c := redistest.StartCluster(t)
 	slotOf := func(t *testing.T, r *round) int {
@@ -178,8 +179,8 @@ func onCluster(t *testing.T) *stage {
 	}
 }
 
-// onMasters is three masters with a RedLock over them. One of them at a time is stopped, or comes
-// back empty after all leases are over.
+// onMasters runs rounds on three masters with a RedLock over them. One of them at a time is
+// stopped, or comes back empty after all leases are over.
 func onMasters(t *testing.T) *stage {
 	servers := redistest.StartMany(t, 3)
 	always := func() []string { return addrs(servers) }

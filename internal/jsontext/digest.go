@@ -73,7 +73,8 @@ type digester struct {
 // A container is an open object or array.
 type container struct {
 	object bool
-	from   int // where the tokens begin that shorten may replace: its own, or those of the value around it
+	// Where the tokens begin that shorten may replace: its own, or those of the value around it.
+	from   int
 	first  int // of an object: its first member in digester.members
 	member int // of an object: where the tokens of the open member begin; noMember: a name follows
 }
@@ -218,7 +219,8 @@ func (d *digester) addMember(m member) {
 		more := max(n, 16)
 		if size := len(d.document); n > 1024 && (n+more)*memberSize > size/4 {
 			d.acquireSlot()
-			most := min(bytes.Count(d.document, []byte{':'}), size/5) // no member is shorter than {"":}
+			// No member is shorter than {"":}.
+			most := min(bytes.Count(d.document, []byte{':'}), size/5)
 			more = most - n
 		}
 		d.members = append(make([]member, 0, n+more), d.members...)

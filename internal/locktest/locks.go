@@ -15,8 +15,8 @@ import (
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second
 
-// New returns a client of the locks on a Redis of its own. At the end of the test it must become
-// idle.
+// New returns a client of the locks on its own Redis. The client must become idle by the end of the
+// test.
 func New(t testing.TB, changes ...func(*core.Options)) *core.Client {
 	t.Helper()
 	opts := core.Options{Logger: slog.New(slog.DiscardHandler)}
@@ -29,7 +29,8 @@ func New(t testing.TB, changes ...func(*core.Options)) *core.Client {
 	}
 	t.Cleanup(func() {
 		for end := time.Now().Add(patience); locks.Stats() != (core.Stats{}); time.Sleep(2 * time.Millisecond) {
-			if time.Now().After(end) { // a handler that hijacked its connection may outlive its server
+			// A handler that hijacked its connection may outlive its server.
+			if time.Now().After(end) {
 				t.Errorf("timed out waiting until the lock client is idle: %+v", locks.Stats())
 				break
 			}

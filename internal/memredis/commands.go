@@ -26,7 +26,8 @@ const (
 	errSyntax      = Error("ERR syntax error")
 )
 
-// Do executes a command. The reply is an int64, a string, a Status, an Error, nil, or a []any of them.
+// Do executes a command. The reply is an int64, a string, a Status, an Error, nil, or a []any of
+// these.
 func (d *DB) Do(args ...string) any {
 	c, ok := commands[strings.ToUpper(args[0])]
 	switch {
@@ -98,7 +99,7 @@ func (d *DB) exists(args []string) (any, error) {
 	return count(args, func(name string) bool { _, ok := d.find(name); return ok }), nil
 }
 
-// count returns for how many of the names f is true.
+// count counts the names for which f is true.
 func count(names []string, f func(string) bool) int64 {
 	n := int64(0)
 	for _, name := range names {
@@ -304,8 +305,8 @@ func (d *DB) hincrby(args []string) (any, error) {
 	return n + by, nil
 }
 
-// hrandfield takes a positive count and WITHVALUES. A hash with more fields has no determined answer,
-// which a model checker could not explore.
+// hrandfield takes a positive count and WITHVALUES. It panics if the hash has more fields: Redis
+// would pick some at random, which a model checker cannot explore.
 func (d *DB) hrandfield(args []string) (any, error) {
 	n, err := integer(args[1])
 	if err != nil {
@@ -393,7 +394,7 @@ func (d *DB) lpos(args []string) (any, error) {
 	return nil, nil
 }
 
-// lrem takes a count that is not negative.
+// lrem takes a count of 0 or more.
 func (d *DB) lrem(args []string) (any, error) {
 	n, err := integer(args[1])
 	if err != nil {
@@ -485,8 +486,8 @@ func parseFloat(s string) (float64, error) {
 	return f, nil
 }
 
-// formatFloat writes a number as Redis does: %.17g, which for whole numbers below 2^53 has neither
-// fraction nor exponent.
+// formatFloat formats a number as Redis does, with %.17g. Whole numbers below 2^53 then have
+// neither a fraction nor an exponent.
 func formatFloat(f float64) string {
 	if f == math.Trunc(f) && math.Abs(f) < 1e17 {
 		return strconv.FormatInt(int64(f), 10)

@@ -47,7 +47,7 @@ const (
 	zsetKind
 )
 
-// find returns the place of a key, and whether it exists.
+// find returns the index of a key, and whether the key exists.
 func (d *DB) find(name string) (int, bool) {
 	for i := range d.keys {
 		if d.keys[i].name >= name {
@@ -69,7 +69,7 @@ func (d *DB) get(name string, k kind) (*key, error) {
 	return &d.keys[i], nil
 }
 
-// create is get that creates what does not exist.
+// create is like get, but creates a missing key.
 func (d *DB) create(name string, k kind) (*key, error) {
 	got, err := d.get(name, k)
 	if got != nil || err != nil {
@@ -89,7 +89,7 @@ func (d *DB) Delete(name string) bool {
 	return ok
 }
 
-// drop removes a key that has become empty.
+// drop removes a key that is empty now.
 func (d *DB) drop(k *key) {
 	if len(k.pairs) == 0 && len(k.list) == 0 {
 		d.Delete(k.name)
@@ -105,7 +105,7 @@ func (k *key) pair(name string) (int, bool) {
 	return len(k.pairs), false
 }
 
-// put returns the pair of a name, created if need be.
+// put returns the pair of a name, and creates it if necessary.
 func (k *key) put(name string) (p *pair, created bool) {
 	i, ok := k.pair(name)
 	if !ok {
@@ -122,7 +122,7 @@ func (k *key) remove(name string) bool {
 	return ok
 }
 
-// Advance moves the clock, and removes the keys that expire by that.
+// Advance moves the clock and removes the keys that expire.
 func (d *DB) Advance(ms int64) {
 	d.Now += ms
 	d.keys = slices.DeleteFunc(d.keys, func(k key) bool { return k.ttl != NoTTL && k.ttl <= ms })
@@ -200,7 +200,7 @@ func (d *DB) Value(name string) string {
 	return ""
 }
 
-// ShiftScores adds to all scores of a sorted set. They do not become less than least.
+// ShiftScores adds a number to all scores of a sorted set. No score falls below least.
 func (d *DB) ShiftScores(name string, by, least float64) {
 	if k, _ := d.get(name, zsetKind); k != nil {
 		for i := range k.pairs {
@@ -209,7 +209,7 @@ func (d *DB) ShiftScores(name string, by, least float64) {
 	}
 }
 
-// Rename replaces names wherever they stand: in keys, fields, members, items and values of hashes.
+// Rename replaces names everywhere: in keys, fields, members, items and hash values.
 func (d *DB) Rename(names *strings.Replacer) {
 	for i := range d.keys {
 		k := &d.keys[i]
@@ -252,7 +252,7 @@ func (d *DB) Commands() (commands [][]string) {
 	return commands
 }
 
-// Encode returns the content, equal for equal databases.
+// Encode returns the content as a string. Equal databases have equal strings.
 func (d *DB) Encode() string {
 	b := make([]byte, 0, 128)
 	text := func(s string) {
@@ -287,7 +287,7 @@ func (d *DB) Encode() string {
 	return string(b)
 }
 
-// Decode returns the database that Encode was called on, with the clock at now.
+// Decode restores the database that Encode was called on, with the clock at now.
 func Decode(content string, now int64) *DB {
 	d := &DB{Now: now}
 	r := reader{content}
@@ -345,7 +345,7 @@ func (r *reader) text() string {
 	return s
 }
 
-// String describes the content for a person, one key a line.
+// String prints the content, one key a line.
 func (d *DB) String() string {
 	var b strings.Builder
 	for i := range d.keys {

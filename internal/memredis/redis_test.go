@@ -18,13 +18,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hour is the unit of TTLs here, so that the time a test takes does not count.
+// hour is the unit of TTLs here. It hides the time that a test takes.
 const hour = int64(time.Hour / time.Millisecond)
 
-// randomCommand returns a command on few keys and fields, so that commands often meet.
+// randomCommand returns a command on few keys and fields, so that commands often touch the same
+// ones.
 func randomCommand(r *rand.Rand) []string {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
-	// The last letter of a key is its usual type. Some commands meet another.
+	// The last letter of a key names its usual type. Some commands use a key of another type.
 	of := func(kind string) string {
 		if r.IntN(12) == 0 {
 			return pick("xs", "xh", "xl", "xz", "none")
@@ -33,7 +34,8 @@ func randomCommand(r *rand.Rand) []string {
 	}
 	field := pick("f", "g", "h")
 	n := strconv.Itoa(r.IntN(5) - 2)
-	// No two TTLs are equal: in Redis the earlier one is a little less by the time they are compared.
+	// No two TTLs are equal. In Redis, the earlier one has already run down a little when they are
+	// compared.
 	ttl := strconv.FormatInt(int64(1+r.IntN(4))*hour+r.Int64N(hour/4), 10)
 	anyKey := of(pick("s", "h", "l", "z"))
 	switch r.IntN(30) {
@@ -94,8 +96,8 @@ func randomCommand(r *rand.Rand) []string {
 	}
 }
 
-// plain makes replies of both comparable: errors are their text, TTLs have the unit hour, and what
-// has no order is sorted by the fields' names.
+// plain makes the replies of both comparable. An error becomes its text, and a TTL whole hours.
+// Fields without an order become a map.
 func plain(command []string, reply any) any {
 	switch v := reply.(type) {
 	case error:
@@ -197,7 +199,7 @@ func TestEval_LikeRedis(t *testing.T) {
 		}
 		want := do(rdb, []string{"EVAL", script, "1", "k", "a", "b"})
 		if failed, ok := want.(error); ok {
-			// Redis adds the place to errors that a script does not catch.
+			// Redis appends the place to an error that the script does not catch.
 			want, _, _ = strings.Cut(failed.Error(), " script: ")
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) || reflect.TypeOf(got) != reflect.TypeOf(want) {
@@ -206,7 +208,7 @@ func TestEval_LikeRedis(t *testing.T) {
 	}
 }
 
-// A script that uses a global variable fails in Redis, so it has to fail here.
+// Redis refuses scripts that use a global variable, so the runner must, too.
 func TestEval_RefusesGlobals(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

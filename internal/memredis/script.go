@@ -44,7 +44,7 @@ func NewRunner() *Runner {
 	redis.RawSetString("error_reply", l.NewFunction(errorReply))
 	l.G.Global.RawSetString("redis", redis)
 
-	// Like Redis, refuse globals that do not exist.
+	// Refuse unknown globals, as Redis does.
 	refuse := l.NewTable()
 	refuse.RawSetString("__index", l.NewFunction(func(l *lua.LState) int {
 		l.RaiseError("Script attempted to access nonexistent global variable '%s'", l.Get(2).String())
@@ -61,8 +61,8 @@ func NewRunner() *Runner {
 // Close frees the interpreter.
 func (r *Runner) Close() { r.state.Close() }
 
-// Eval runs a script on a database. Replies are those of go-redis: an int64, a string, nil or a []any
-// of these, and the error is an Error.
+// Eval runs a script on a database. The reply has the types of go-redis: int64, string, nil or a
+// []any of these. The error is an Error.
 func (r *Runner) Eval(db *DB, script string, keys, args []string) (any, error) {
 	f, err := r.compile(script)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Runner) compile(script string) (*lua.LFunction, error) {
 	return f, nil
 }
 
-// scriptError is the error reply to a script that raised something.
+// scriptError returns the error reply to a script that raised a value.
 func scriptError(err error) Error {
 	api, ok := err.(*lua.ApiError)
 	if !ok {
@@ -124,7 +124,7 @@ func table(l *lua.LState, items []string) *lua.LTable {
 	return t
 }
 
-// call is redis.call, and with raise false redis.pcall.
+// call is redis.call, or redis.pcall if raise is false.
 func (r *Runner) call(l *lua.LState, raise bool) int {
 	r.args = r.args[:0]
 	for i := 1; i <= l.GetTop(); i++ {

@@ -45,9 +45,9 @@ func WithSkipper(skip middleware.Skipper) Option {
 }
 
 // WithErrorHandler answers what the guard refuses with answer, in place of the Config's
-// ErrorHandler; setting both is refused. err is a *guard.Error. What answer returns goes to Echo's
-// HTTPErrorHandler, as a handler's error does; after an answer of its own it returns nil. The last
-// one counts; nil leaves it to the Config.
+// ErrorHandler; setting both is refused. err is a *guard.Error. The error that answer returns goes
+// to Echo's HTTPErrorHandler, as a handler's error does; if answer has sent an answer, it returns
+// nil. The last one counts; nil leaves it to the Config.
 func WithErrorHandler(answer func(c echo.Context, err error) error) Option {
 	return func(w *wrapper) { w.answer = answer }
 }
@@ -64,7 +64,8 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 		g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetRequest(r)
 			err = next(c)
-			if err == nil || c.Response().Committed { // otherwise Echo answers the error after all middleware
+			// Otherwise Echo answers the error after all middleware.
+			if err == nil || c.Response().Committed {
 				adapter.SetStatus(r.Context(), c.Response().Status)
 			}
 		})
@@ -76,7 +77,7 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 type wrapper struct {
 	skip     middleware.Skipper
 	answer   func(c echo.Context, err error) error // of WithErrorHandler
-	handlers sync.Map                              // by *echo.Echo: its allHandlers at the first request
+	handlers sync.Map                              // by *echo.Echo: its allHandlers at first
 }
 
 // newWrapper applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
@@ -177,8 +178,8 @@ func (w *wrapper) matchedPath(e *echo.Echo, c echo.Context) bool {
 }
 
 // sawNoRoute reports whether the router has found the not-found handler of a path that has a route
-// for another method. The router clears the last parameter then, and a parameter of a route is never
-// empty. Middleware may have cleared it too, so sawNoRoute asks the router again.
+// for another method. The router clears the last parameter then, and a parameter of a route is
+// never empty. Middleware may have cleared it too, so sawNoRoute asks the router again.
 func (w *wrapper) sawNoRoute(c echo.Context) bool {
 	if !lastParamEmpty(c) {
 		return false

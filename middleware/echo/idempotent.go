@@ -19,7 +19,8 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 		panic(err)
 	}
 	return wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
-		if _, own := c.Echo().Routers()[r.Host]; own { // another host may have routes with the same paths
+		// Another host may have routes with the same paths.
+		if _, own := c.Echo().Routers()[r.Host]; own {
 			r.Pattern = r.Host + r.Pattern
 		}
 		g.Serve(c.Response(), r, func(r *http.Request, rec *idempotency.Recorder) {
@@ -34,7 +35,7 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 	})
 }
 
-// record runs the handler, and Echo's answer to its error, with a response of their own over the
+// record runs the handler, and Echo's answer to its error, with their own response over the
 // recorder. The hooks of the outer response belong to middleware further out, and run when the
 // answer is sent, replayed or not.
 func record(c echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {

@@ -199,7 +199,8 @@ func TestIdempotent_OuterGzip(t *testing.T) {
 	s.echo.Use(middleware.Gzip())
 	text := strings.Repeat("text ", 1000)
 	s.echo.POST("/", func(c echo.Context) error { return c.String(200, text) }, Idempotent(locktest.New(t), once()))
-	gzip := func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") } // and the client decodes nothing
+	// The client decodes nothing.
+	gzip := func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }
 	first, again := s.Pay("/", "k", gzip), s.Pay("/", "k", gzip)
 	if first.Header.Get("Content-Encoding") != "gzip" || again.Header.Get("Content-Encoding") != "gzip" || first.Body != again.Body ||
 		again.Header.Get("Idempotent-Replayed") != "true" {

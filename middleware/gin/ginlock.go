@@ -24,7 +24,7 @@ import (
 // Config is the guard's.
 type Config = guard.Config
 
-// A *gin.Context has its request under a key of its own, but not the values of its context.
+// A *gin.Context has its request under its own key, but not the values of its context.
 func init() {
 	adapter.RegisterContext(func(ctx context.Context) context.Context {
 		if r, ok := ctx.Value(gin.ContextRequestKey).(*http.Request); ok && r != nil {
@@ -45,7 +45,8 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 		g.Serve(c.Writer, r, func(w http.ResponseWriter, r *http.Request) {
 			errs := len(c.Errors)
 			next(w, r)
-			if c.Writer.Written() || len(c.Errors) == errs { // otherwise middleware further out may answer the error
+			// Otherwise middleware further out may answer the error.
+			if c.Writer.Written() || len(c.Errors) == errs {
 				adapter.SetStatus(r.Context(), c.Writer.Status())
 			}
 		})

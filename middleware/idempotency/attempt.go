@@ -37,8 +37,9 @@ type attemptState int
 const (
 	attemptUnkeyed attemptState = iota // no key to guard: none was sent, or it is not read yet
 	attemptNested                      // the outer attempt has the same name, and does everything
-	attemptKeyed                       // it has a name; its handler runs without a lock only if Config.FailOpen lets it
-	attemptLocked                      // it has a lease
+	// It has a name. Its handler runs without a lock only if Config.FailOpen lets it.
+	attemptKeyed
+	attemptLocked // it has a lease
 )
 
 // move changes the state, which only goes forward.
@@ -54,8 +55,8 @@ const discard = -1
 
 type attemptKey struct{}
 
-// attemptFrom returns the innermost attempt of ctx that has a key of its own; nil: there is none.
-// ctx may be a framework's own context.
+// attemptFrom returns the innermost attempt of ctx that has its own key; nil: there is none. ctx
+// may be a framework's own context.
 func attemptFrom(ctx context.Context) *attempt {
 	a, _ := framework.Value(ctx, attemptKey{}).(*attempt)
 	for a != nil && a.state < attemptKeyed {

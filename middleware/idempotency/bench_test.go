@@ -17,7 +17,8 @@ func worstBodies() map[string]string {
 	for i := 0; keys.Len() < size-20; i++ {
 		fmt.Fprintf(&keys, `,"%s":1`, shortName(i))
 	}
-	for i := 0; wide.Len() < size-100_000; i++ { // 9,000 open objects, each with as many short names as it can have
+	// 9,000 open objects, each with as many short names as it can have.
+	for i := 0; wide.Len() < size-100_000; i++ {
 		wide.WriteByte('{')
 		for j := range 17 {
 			fmt.Fprintf(&wide, `"%s":1,`, shortName(j))

@@ -134,7 +134,7 @@ func TestAEAD_NilKey(t *testing.T) {
 	}
 }
 
-// Without a Codec, a sealed record has an error of its own.
+// Without a Codec, a sealed record has its own error.
 func TestDecodeRecord_Sealed(t *testing.T) {
 	t.Parallel()
 	sealed, err := AEAD(gcm(t, 1)).Seal(someRecord().encode(), "name")

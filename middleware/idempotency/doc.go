@@ -20,7 +20,8 @@
 //
 //	first request                      the handler's answer
 //	repeat                             the same answer, with Idempotent-Replayed: true
-//	repeat, first still running        409 urn:reqlock:problem:locked, Retry-After; with WaitTime the replay, or wait-timeout
+//	repeat, first still running        409 urn:reqlock:problem:locked, Retry-After;
+//	                                   with WaitTime the replay, or wait-timeout
 //	key with another request           422 urn:reqlock:problem:key-reused
 //	answer could not be recorded       409 urn:reqlock:problem:not-replayable
 //	first run died, OutcomeRefuse      409 urn:reqlock:problem:outcome-unknown
@@ -28,9 +29,10 @@
 //	key malformed or given twice       400 urn:reqlock:problem:key-invalid
 //	Scope returns ""                   400 urn:reqlock:problem:key-missing
 //	body over MaxRequestBody           413 urn:reqlock:problem:body-too-large
-//	record of a newer version, or one  503 urn:reqlock:problem:record-unreadable, Retry-After, and a line in the log
-//	that Config.Codec cannot open
-//	Codec fails, OutcomeRefuse         503 urn:reqlock:problem:record-unwritable, Retry-After, and a line in the log
+//	record of a newer version, or one  503 urn:reqlock:problem:record-unreadable, Retry-After,
+//	that Config.Codec cannot open      and a log line
+//	Codec fails, OutcomeRefuse         503 urn:reqlock:problem:record-unwritable, Retry-After,
+//	                                   and a log line
 //
 // and the answers of package guard.
 //

@@ -150,7 +150,8 @@ func TestFingerprintFields_PointersWithinEachOther(t *testing.T) {
 }
 
 // No shape of a body takes much more memory than the body.
-func TestFingerprintJSON_Memory(t *testing.T) { // not parallel: it counts what the process allocates
+// It is not parallel, because it counts what the process allocates.
+func TestFingerprintJSON_Memory(t *testing.T) {
 	r := httptest.NewRequest("POST", "/orders/1", nil)
 	for shape, body := range worstBodies() {
 		document := []byte(body)

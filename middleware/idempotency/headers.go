@@ -14,7 +14,9 @@ import (
 //
 // It is a HeaderFilter for others to build on:
 //
-//	Headers: func(name string) bool { return name == "X-Next-Token" || idempotency.DefaultHeaders(name) }
+//	Headers: func(name string) bool {
+//		return name == "X-Next-Token" || idempotency.DefaultHeaders(name)
+//	}
 func DefaultHeaders(name string) bool {
 	switch name {
 	case "Set-Cookie", "Www-Authenticate", "Authentication-Info",

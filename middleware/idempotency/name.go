@@ -21,7 +21,8 @@ func (c *Config) name(r *http.Request, scope, key string) string {
 // lockName is the name of the lock and the record in Redis.
 func lockName(name string) string { return "reqlock:idempotency:" + name }
 
-// A sum is a SHA-256 of parts. The length precedes each part, so different parts have different sums.
+// A sum is a SHA-256 of parts. The length precedes each part, so different parts have different
+// sums.
 type sum struct{ parts []byte }
 
 func newSum(purpose string) *sum {

@@ -16,8 +16,9 @@ type record struct {
 	kind        recordKind
 	fingerprint [fingerprintSize]byte // the fingerprint of the request
 	status      int                   // this and the following fields: of an answer
-	header      http.Header           // a name without values is a header that the handler took away
-	body        []byte
+	// A name without values is a header that the handler took away.
+	header http.Header
+	body   []byte
 }
 
 type recordKind byte

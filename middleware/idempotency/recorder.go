@@ -23,13 +23,14 @@ type Recorder struct {
 	limit  int64
 	onPass func() // called once, if the answer cannot be recorded
 
-	w       http.ResponseWriter
-	before  http.Header // when the handler began
-	state   recorderState
-	status  int         // 0: not yet known
-	header  http.Header // when the status became known
-	length  int64       // of Content-Length; -1: none
-	overrun bool        // the handler wrote more than length: as in net/http, all further writes fail
+	w      http.ResponseWriter
+	before http.Header // when the handler began
+	state  recorderState
+	status int         // 0: not yet known
+	header http.Header // when the status became known
+	length int64       // of Content-Length; -1: none
+	// The handler wrote more than length: as in net/http, all further writes fail.
+	overrun bool
 	body    []byte
 }
 
@@ -37,12 +38,13 @@ type Recorder struct {
 type recorderState int
 
 const (
-	recorderIdle     recorderState = iota // the handler has written nothing
-	recorderHolding                       // the answer is held back
-	recorderImplicit                      // the handler returned without an answer: the server will send it
-	recorderPassing                       // the answer passes through
-	recorderHijacked                      // the connection was hijacked
-	recorderEnded                         // the answer was sent
+	recorderIdle    recorderState = iota // the handler has written nothing
+	recorderHolding                      // the answer is held back
+	// The handler returned without an answer: the server will send it.
+	recorderImplicit
+	recorderPassing  // the answer passes through
+	recorderHijacked // the connection was hijacked
+	recorderEnded    // the answer was sent
 )
 
 // move changes the state, unless that would go back, and reports whether it did.
@@ -91,7 +93,8 @@ func (rec *Recorder) writeHeader(status int) {
 		rec.w.WriteHeader(status)
 	case rec.state != recorderIdle: // too late for another status
 	case status < 100 || status > 999:
-		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as in net/http, with the handler in the stack
+		// As in net/http, with the handler in the stack.
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
 	case status == http.StatusSwitchingProtocols:
 		rec.pass()
 		rec.w.WriteHeader(status)

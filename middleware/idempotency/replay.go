@@ -22,7 +22,8 @@ func (p *replay) Status() int { return p.rec.status }
 func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	for name, values := range p.rec.header {
-		h[name] = slices.Clone(values) // without values, net/http neither sends the header nor guesses it
+		// Without values, net/http neither sends the header nor guesses it.
+		h[name] = slices.Clone(values)
 	}
 	h.Set(replayedHeader, "true")
 	send(w, r, p.rec.status, p.rec.body)

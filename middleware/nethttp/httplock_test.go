@@ -87,7 +87,7 @@ func TestNew_SameWriter(t *testing.T) {
 	}
 }
 
-// The guard does not wrap the writer, so it knows the status only from a writer with a Status method.
+// The guard does not wrap the writer. It knows the status only from a writer with a Status method.
 func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	outcomes := make(chan guard.Outcome, 2)

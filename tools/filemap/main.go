@@ -1,10 +1,12 @@
-// Command filemap draws how the files of a Go package depend on each other, and keeps the picture in a document true.
+// Command filemap draws how the files of a Go package depend on each other, and checks that a
+// document shows the same picture.
 //
 //	filemap -package ../core -document ../docs/engine.md -circle 6
 //
-// A file depends on another if it uses anything that the other declares: a type, a function, a method or a field. Files that
-// depend on each other in a circle become one box. Arrows that follow from others are left out. filemap fails if a circle has more
-// files than -circle allows, or if the document's picture differs; -write replaces it.
+// A file depends on another if it uses a type, function, method or field of the other. Files that
+// depend on each other in a circle share a box. filemap leaves out arrows that follow from others.
+// It fails if a circle has more files than -circle allows, or if the picture in the document
+// differs. -write replaces that picture.
 package main
 
 import (
@@ -43,7 +45,7 @@ func run(dir, document string, circle int, write bool) error {
 	boxes := uses.circles()
 	for _, box := range boxes {
 		if len(box) > circle {
-			return fmt.Errorf("%d files of %s depend on each other in a circle, and %d may: %s", len(box), dir, circle, strings.Join(box, ", "))
+			return fmt.Errorf("%d files of %s depend on each other in a circle, want at most %d: %s", len(box), dir, circle, strings.Join(box, ", "))
 		}
 	}
 	picture := uses.condense(boxes).reduce().mermaid()
@@ -54,7 +56,7 @@ func run(dir, document string, circle int, write bool) error {
 	return place(document, picture, write)
 }
 
-// A graph has, for each node, those that it uses.
+// A graph has, for each node, the nodes that it uses.
 type graph map[string]map[string]bool
 
 func (g graph) add(from, to string) {
@@ -105,7 +107,8 @@ func local(o types.Object, p *types.Package) bool {
 	return ok && !v.IsField() && o.Parent() != p.Scope()
 }
 
-// reachable returns all nodes that a path of arrows leads to from a node. direct, if not empty, is an arrow not to take.
+// reachable returns all nodes that a path of arrows leads to. The path begins at from and does not
+// take the arrow to direct, unless that is empty.
 func (g graph) reachable(from, direct string) map[string]bool {
 	seen := make(map[string]bool)
 	var visit func(node string)
@@ -122,7 +125,7 @@ func (g graph) reachable(from, direct string) map[string]bool {
 	return seen
 }
 
-// circles returns the nodes in groups, sorted: those of a group reach each other.
+// circles returns the nodes in sorted groups. The nodes of a group reach each other.
 func (g graph) circles() (groups [][]string) {
 	done := make(map[string]bool)
 	for _, node := range slices.Sorted(maps.Keys(g)) {
@@ -162,7 +165,7 @@ func (g graph) condense(groups [][]string) graph {
 	return condensed
 }
 
-// reduce returns the graph without arrows that follow from others. The graph has no circle.
+// reduce leaves out arrows that follow from others. The graph must have no circle.
 func (g graph) reduce() graph {
 	reduced := make(graph)
 	for from, all := range g {

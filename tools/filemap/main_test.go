@@ -66,7 +66,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// The tool fails for a circle that is too large, and names its files.
+// The tool fails if a circle is too large, and names its files.
 func TestRun_Circle(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -125,7 +125,7 @@ func (Lock) Skip() { skip() }
 // does not run.
 func (Lock) Deny(status int, text string) { deny(int32(status), text) }
 
-// milliseconds rounds up, because 0 has a meaning of its own.
+// milliseconds rounds up, because 0 has another meaning.
 func milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d > time.Duration(ms)*time.Millisecond {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the test guests: build.sh DIRECTORY [go|c|docs|rust|sdk|assemblyscript|wat]...
 #
-# The committed binaries were built with Go 1.26, clang and lld 14, Rust 1.95 with the targets wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript
-# 0.28.20 and wabt 1.0.32. Other versions produce other bytes with the same behaviour.
+# The committed binaries were built with Go 1.26, clang and lld 14, Rust 1.95 with the targets
+# wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript 0.28.20 and wabt 1.0.32. Other versions
+# produce other bytes with the same behaviour.
 set -euo pipefail
 
 out=$(cd "${1:?build.sh: the output directory is missing}" && pwd)

@@ -77,7 +77,7 @@ func (b *bench) answerEach(reply func(cmd redis.Cmder) (any, error)) {
 	synctest.Wait()
 }
 
-// byKey answers with keys. Each call of a parcel gets a list of its own, as when its lock is held.
+// byKey answers with keys. Each call of a parcel gets its own list, as when its lock is held.
 func byKey(cmd redis.Cmder) (any, error) {
 	keys := keysIn(cmd)
 	if len(keys) == 1 {

@@ -564,7 +564,7 @@ func TestChurn(t *testing.T) {
 	publish(t, rdb, "a")
 	awaitHeard(t, second, 2)
 
-	// The same with many at once.
+	// Many subscriptions at once end up right, too.
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {

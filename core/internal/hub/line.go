@@ -14,7 +14,7 @@ type line struct {
 	node *redis.Client // nil: the only server, or any node of a cluster
 
 	routes  int           // number of routes; the channels hold them
-	changed []change      // routes that may differ from what is wanted
+	changed []change      // routes that may differ from the wanted ones
 	wake    chan struct{} // signals that changed is not empty
 }
 

@@ -117,7 +117,7 @@ func (s *session) concernsRoutes(err error) bool {
 	return false
 }
 
-// write keeps the subscriptions of the connection in line with what is wanted, and pings.
+// write subscribes and unsubscribes as wanted, and pings.
 func (s *session) write(ctx context.Context) error {
 	ping := time.NewTicker(s.line.hub.cfg.PingInterval)
 	defer ping.Stop()

@@ -82,8 +82,8 @@ if place then
 elseif now <= tonumber(ARGV[9]) then
   local last = redis.call('LINDEX', KEYS[2], -1)
   local before = last and redis.call('ZSCORE', KEYS[3], last) or now + math.max(ttl, 0)
-  -- The last may have been silent for so long that its time is nearly over. When it leaves it takes a budget off, and one must
-  -- be left.
+  -- The last waiter's time may be nearly over, because it has been silent. When it leaves, it takes
+  -- a budget off the waiters behind it, and one budget must be left.
   local ahead = redis.call('RPUSH', KEYS[2], owner) - 1
   redis.call('ZADD', KEYS[3], math.max(before, now + ahead * budget) + budget, owner)
   place = true

@@ -535,7 +535,8 @@ func TestFairPass(t *testing.T) {
 
 	f.take(2)
 	f.die(3)
-	if told := pass(2, 4); !told.Granted { // the waiter before it is dropped, which shifts no deadline
+	// Dropping the waiter before it shifts no deadline.
+	if told := pass(2, 4); !told.Granted {
 		t.Errorf("to the first that is alive: %+v", told)
 	}
 	f.wantQueue(0)

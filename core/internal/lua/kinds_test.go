@@ -394,7 +394,8 @@ func TestUpdateReadWrite(t *testing.T) {
 		{
 			name: "a writer leaves the read side", before: hash{"mode": "write", mineWrite: "1", mine: "1"}, ttlsBefore: ttls{key: time.Hour, level(mine, 1): lease},
 			writes: 1,
-			after:  hash{"mode": "write", mineWrite: "1"}, ttls: ttls{key: time.Hour}, // not shortened to the read lease
+			// The TTL is not shortened to the read lease.
+			after: hash{"mode": "write", mineWrite: "1"}, ttls: ttls{key: time.Hour},
 		},
 		{
 			name: "a writer goes on as a reader", before: hash{"mode": "write", mineWrite: "1", mine: "1"}, ttlsBefore: ttls{key: lease, level(mine, 1): lease},
@@ -495,8 +496,9 @@ func TestPass(t *testing.T) {
 					}
 					wantHash(t, rdb, key, tc.after)
 					if tc.done {
-						wantTTL(t, rdb, key, lease)                                    // the lease of the new hold
-						if err := rdb.PExpire(ctx(), key, lease/2).Err(); err != nil { // the lease counts from the repeat
+						wantTTL(t, rdb, key, lease) // lease of the new hold
+						// The lease counts from the repeat.
+						if err := rdb.PExpire(ctx(), key, lease/2).Err(); err != nil {
 							t.Fatal(err)
 						}
 					} else if len(tc.after) > 0 {

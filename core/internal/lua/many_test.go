@@ -102,7 +102,8 @@ func TestManyRepliesAlike(t *testing.T) {
 			alone := mustEval(t, rdb, c)
 			prepare()
 			many := together(t, rdb, calls[i])[0]
-			if held, ok := alone.([]any); ok && state == "another's" { // some ms have passed in between
+			// Some milliseconds have passed in between.
+			if held, ok := alone.([]any); ok && state == "another's" {
 				alone, many = len(held), len(many.([]any))
 			}
 			if !reflect.DeepEqual(alone, many) {

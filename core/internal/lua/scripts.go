@@ -427,11 +427,12 @@ func Inspect(key, owner string) Call {
 // An Answer is the reply to an acquire or a hand-over.
 type Answer struct {
 	Granted bool
-	Token   uint64        // if granted, of a fenced lock
-	TTL     time.Duration // if refused: TTL of the holder's key; -1ms: never expires, or in centuries
-	Now     int64         // if refused, of a fair lock: the server's clock, ms
-	Queued  bool          // if refused, of a fair lock: the owner is in the queue
-	Freed   bool          // if a fair lock was freed instead of handed over
+	Token   uint64 // if granted, of a fenced lock
+	// If refused: the TTL of the holder's key. -1ms: it never expires, or only in centuries.
+	TTL    time.Duration
+	Now    int64 // if refused, of a fair lock: the server's clock, ms
+	Queued bool  // if refused, of a fair lock: the owner is in the queue
+	Freed  bool  // if a fair lock was freed instead of handed over
 }
 
 // ReadAcquire reads the reply of an acquire script.

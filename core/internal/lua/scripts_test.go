@@ -295,7 +295,7 @@ func listen(t *testing.T, ps *redis.PubSub) *ears {
 	return e
 }
 
-// want publishes a message of its own and reads up to it, so that it has seen all messages before.
+// want publishes its own message and reads up to it, so that it has seen all messages before.
 func (e *ears) want(t *testing.T, rdb *redis.Client, n int) {
 	t.Helper()
 	if err := e.publish(rdb).Err(); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // A Fault is a reason why locks fail that an operator can fix.
 type Fault struct {
-	Cause     string // what is wrong
+	Cause     string // the fault itself
 	Change    string // what to change
 	Heals     bool   // may pass without a change to this program, so waiting makes sense
 	blocksAll bool   // no command gets through, so any reply shows that the fault is over
@@ -39,7 +39,7 @@ var (
 	}
 	faultPoolEmpty = &Fault{
 		Cause:     "the pool of the Redis client has no free connection",
-		Change:    "raise PoolSize of the Redis client, or give locks a client of their own",
+		Change:    "raise PoolSize of the Redis client, or give locks their own client",
 		blocksAll: true,
 		Heals:     true,
 	}

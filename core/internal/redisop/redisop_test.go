@@ -78,7 +78,7 @@ func TestOp_Outcome(t *testing.T) {
 	}
 }
 
-// A reply that was lost has the call sent again, and its first try stays in doubt.
+// If a reply is lost, the call is sent again, and the first try stays in doubt.
 func TestOp_LostReply(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
@@ -89,7 +89,7 @@ func TestOp_LostReply(t *testing.T) {
 	}
 }
 
-// Where Redis asks for another try it gets one, unless the caller knows better.
+// If Redis asks for a retry, it gets one, unless the caller is hasty.
 func TestOp_Hasty(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
@@ -128,7 +128,7 @@ func TestOp_UntilSent(t *testing.T) {
 	}
 }
 
-// A caller leaves at once. What becomes of its try is found out behind it.
+// A caller leaves at once. Await then finds the outcome of its try.
 func TestOp_Leave(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
@@ -148,7 +148,7 @@ func TestOp_Leave(t *testing.T) {
 	}
 }
 
-// An Op is not used again while the batcher may have it under way.
+// An Op is not reused while the batcher may still send it.
 func TestOp_IsOver(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
@@ -165,14 +165,15 @@ func TestOp_IsOver(t *testing.T) {
 	held.Release()
 }
 
-// tryOnce sends the call once, without the tries that follow a lost reply.
+// tryOnce sends the call once, without the retries that follow a lost reply.
 func tryOnce(r *Runner, call lua.Call) batch.Reply {
 	x := r.Op(call, patience)
 	x.send()
 	return <-x.call.Reply
 }
 
-// The Redis client repeats a command whose reply was lost, unless it is one of ours: an Op must know of every try.
+// By default the Redis client resends a command whose reply was lost. It must not resend ours: an
+// Op must know of every try.
 func TestRedisClientRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -206,7 +207,7 @@ func TestRedisClientRepeatsNothing(t *testing.T) {
 	}
 }
 
-// The text of a script that follows its digest is not repeated either.
+// Nor is the text of a script resent that follows its digest.
 func TestRedisClientRepeatsNoText(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
@@ -228,7 +229,7 @@ func TestRunner_Close(t *testing.T) {
 	}
 }
 
-// A try ends in a way that its error tells.
+// The error of a try tells how the try ended.
 func TestEndOf(t *testing.T) {
 	t.Parallel()
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
@@ -259,7 +260,7 @@ func TestEndOf(t *testing.T) {
 	}
 }
 
-// The context's end is the caller's alone: a time-out of the Redis client does not look like it.
+// A time-out of the Redis client does not look like the end of the caller's context.
 func TestOpaque(t *testing.T) {
 	t.Parallel()
 	r := &Runner{cfg: Config{Closed: errClosed}}

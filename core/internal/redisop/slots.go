@@ -45,7 +45,8 @@ func (s *slotRefresher) refresh() {
 	defer s.running.Add(-1)
 	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), s.timeout)
 	defer cancel()
-	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // reloads the slots
+	// This reloads the slots.
+	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
 // sameServer reports whether two keys are on one server, by the slots that the Redis client knows.

@@ -14,7 +14,7 @@ type Loop struct {
 	once  sync.Once
 }
 
-// NewLoop starts a loop. look does what is due and returns how long to sleep after it; below 0:
+// NewLoop starts a loop. look does everything due and returns how long to sleep after it; below 0:
 // until nudged. It must not block.
 func NewLoop(look func() (sleep time.Duration)) *Loop {
 	l := &Loop{nudge: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}

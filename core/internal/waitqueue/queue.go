@@ -18,7 +18,7 @@ import (
 
 // A Queue is the queue of waiters for one name in this process, first come, first served.
 type Queue[T any] struct {
-	waiters []*Waiter[T] // those at the front come first, except Remote ones, which are all at the front
+	waiters []*Waiter[T] // waiters at the front come first; Remote ones are all there
 	rotation
 	arrivals uint32
 	one      [1]*Waiter[T] // initial room for waiters: most names never have a second one
@@ -255,7 +255,8 @@ func (q *Queue[T]) Message() (wake []*Waiter[T]) {
 func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
 	for n, w := range q.waiters {
 		switch {
-		// Redis notifies Remote waiters. Without its message, only the first of all may have its turn.
+		// Redis notifies Remote waiters. Without its message, only the first of all waiters may
+		// try.
 		case w.Class == Remote && n > 0:
 			return q.waiters[:n]
 		case !w.atFront():

@@ -35,7 +35,8 @@ func newRing[H any](interval time.Duration) ring[H] {
 	return ring[H]{began: time.Now(), width: max(interval/ticks, 1)}
 }
 
-// elapsed returns the time since tick 0. It never goes back: if the clock does, it goes on from where it was.
+// elapsed returns the time since tick 0. It never goes back. If the clock was set back, elapsed
+// goes on from its last result.
 func (r *ring[H]) elapsed() time.Duration {
 	at := time.Since(r.began)
 	if at < r.read {
@@ -45,7 +46,8 @@ func (r *ring[H]) elapsed() time.Duration {
 	return at
 }
 
-// add adds an item and returns its due tick. It rounds down, so that no item is late. Any delay below 0 is overdue.
+// add adds an item and returns its due tick. It rounds down, so that no item is late. An item with
+// a negative delay is overdue.
 func (r *ring[H]) add(it *Item[H], delay time.Duration) tick {
 	due := tick(max(0, r.elapsed()+delay) / r.width)
 	if r.len == 0 || due < r.next {

@@ -81,7 +81,8 @@ func TestRing_Overdue(t *testing.T) {
 	})
 }
 
-// Whatever the clock shows, the ring takes every item, and later than it should only by as much as the clock stood still.
+// Whatever the clock shows, the ring takes every item. An item is late only by the time for which
+// the clock stood still.
 func TestRing_OddClocks(t *testing.T) {
 	for name, odd := range map[string]func(r *ring[string], it *item){
 		"a due time before the beginning":  func(r *ring[string], it *item) { r.add(it, -time.Hour) },

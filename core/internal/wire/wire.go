@@ -96,7 +96,7 @@ func suffixed(name, suffix string) string {
 }
 
 // OneSlot reports whether all keys and channels of a name are in the cluster slot of the name
-// itself. That holds if the name has a valid hash tag, or no braces at all and at least one byte: {}
+// itself. That is so if the name has a valid hash tag, or if it has no braces and is not empty. {}
 // is no hash tag.
 func OneSlot(name string) bool {
 	before, after, found := strings.Cut(name, "{")

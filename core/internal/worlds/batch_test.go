@@ -12,8 +12,8 @@ import (
 	"github.com/reqlock/reqlock/internal/memredis"
 )
 
-// Two names: on every pair of contents that locks of one name can have, a script for several calls does
-// what the calls do one by one.
+// A script for several calls does what the calls do one by one. The calls are for two names, with
+// every pair of contents that a lock can have.
 func TestBatches_DoWhatSingleCallsDo(t *testing.T) {
 	t.Parallel()
 	m := New(World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1})

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Check returns the promise that a state breaks.
+// Check returns the promise that a state breaks; nil: it keeps all.
 func (m *Model) Check(s State) error {
 	if err := m.checkHolders(&s); err != nil {
 		return err
@@ -17,8 +17,9 @@ func (m *Model) Check(s State) error {
 	return m.settle(s)
 }
 
-// checkHolders: a client that believes to hold the lock does, for as long as it believes, if nothing has
-// taken it away from outside. So no two clients believe what excludes each other.
+// checkHolders checks that a client that believes it holds the lock does hold it, for as long as it
+// believes so, unless something outside took the lock away. So two clients never believe in holds
+// that exclude each other.
 func (m *Model) checkHolders(s *State) error {
 	l := m.look(s.redis)
 	holders, writers := 0, 0
@@ -34,11 +35,11 @@ func (m *Model) checkHolders(s *State) error {
 		w := wireOf(o, 0)
 		switch {
 		case !l.present[w]:
-			return fmt.Errorf("%s believes to hold the lock, and Redis does not have its hold", m.ownerName(o))
+			return fmt.Errorf("%s believes it holds the lock, but Redis does not have its hold", m.ownerName(o))
 		case l.left[w] < own.left:
-			return fmt.Errorf("%s believes to hold the lock for %d, and in Redis it ends in %d", m.ownerName(o), own.left, l.left[w])
+			return fmt.Errorf("%s believes it holds the lock for %d, but in Redis the lease ends in %d", m.ownerName(o), own.left, l.left[w])
 		case own.excl > 0 && m.Kind == ReadWrite && !l.writes[w]:
-			return fmt.Errorf("%s believes to write, and in Redis it does not", m.ownerName(o))
+			return fmt.Errorf("%s believes it is the writer, but in Redis it is not", m.ownerName(o))
 		}
 		if own.unsure || s.has(o, change) || s.strayUpdate(o) {
 			continue
@@ -48,12 +49,12 @@ func (m *Model) checkHolders(s *State) error {
 		}
 	}
 	if writers > 0 && holders > 1 {
-		return errors.New("two owners believe to hold the lock")
+		return errors.New("two owners believe they hold the lock")
 	}
 	return nil
 }
 
-// count is the values of a hold's fields: of the write side and of the read side, or the only one.
+// count returns the values of a hold's fields: one for each side, or the only one.
 func count(own *owner, k Kind) [2]string {
 	text := func(n uint8) string {
 		if n == 0 {
@@ -67,7 +68,7 @@ func count(own *owner, k Kind) [2]string {
 	return [2]string{"", text(own.excl)}
 }
 
-// checkTraces: Redis has nothing of a wire owner whose client is done with it.
+// checkTraces checks that Redis keeps nothing of a wire owner once its client is done with it.
 func (m *Model) checkTraces(s *State) error {
 	l := m.look(s.redis)
 	for o := range m.Clients {
@@ -79,9 +80,9 @@ func (m *Model) checkTraces(s *State) error {
 			w := wireOf(o, slot)
 			switch {
 			case (u == free || u == late) && (l.present[w] || l.queued[w]):
-				return fmt.Errorf("%s is done with %s, and Redis still has it", m.ownerName(o), m.wireName(w))
+				return fmt.Errorf("%s is done with %s, but Redis still has it", m.ownerName(o), m.wireName(w))
 			case u == free && l.traced[w]:
-				return fmt.Errorf("%s is done with %s, and Redis still has something of it", m.ownerName(o), m.wireName(w))
+				return fmt.Errorf("%s is done with %s, but Redis still has a trace of it", m.ownerName(o), m.wireName(w))
 			}
 		}
 	}

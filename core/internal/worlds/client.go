@@ -4,7 +4,8 @@ import (
 	"slices"
 )
 
-// begin gives an owner a new wire owner. There must be room for what it may leave.
+// begin gives an owner a new wire owner. It fails if there is no room for what that may leave
+// behind.
 func (m *Model) begin(s *State, o int) bool {
 	own := &s.owners[o]
 	if own.uses[spare] != free {
@@ -16,11 +17,12 @@ func (m *Model) begin(s *State, o int) bool {
 	return true
 }
 
-// retire ends the use of an owner's current wire owner. unclean: something of it may be in Redis.
+// retire ends the use of an owner's current wire owner. unclean: Redis may still have a trace of
+// it.
 func (m *Model) retire(s *State, o int, u use) {
 	own := &s.owners[o]
 	w := wireOf(o, 0)
-	for i := int(s.n) - 1; i >= 0; i-- { // its renewals are of no use any more
+	for i := int(s.n) - 1; i >= 0; i-- { // its renewals are useless now
 		if s.messages[i].role == renewal && s.messages[i].from == w {
 			s.drop(i)
 		}
@@ -39,7 +41,7 @@ func (m *Model) retire(s *State, o int, u use) {
 	own.silent = 0
 }
 
-// swap makes the current wire owner of an owner its spare one.
+// swap turns an owner's current wire owner into its spare one.
 func (m *Model) swap(s *State, o int) {
 	names := identity()
 	a, b := wireOf(o, 0), wireOf(o, spare)
@@ -67,7 +69,7 @@ func (msg *message) rename(names [maxOwners * wiresEach]uint8) {
 	}
 }
 
-// tidy frees wire owners that no message names any more, and counts draws of tokens anew.
+// tidy frees wire owners that no message names any more, and ranks the tokens.
 func (m *Model) tidy(s *State) {
 	s.rankTokens()
 	for o := range m.Clients {
@@ -82,7 +84,7 @@ func (m *Model) tidy(s *State) {
 	}
 }
 
-// rankTokens replaces the ages of tokens by their order, which is all that counts.
+// rankTokens replaces the ages of tokens by their order. Nothing else matters.
 func (s *State) rankTokens() {
 	var ages [maxMessages]uint8
 	n := 0
@@ -103,7 +105,8 @@ func (s *State) rankTokens() {
 		}
 		return older
 	}
-	s.newest = 2*rank(s.newest) + bits(slices.Contains(all, s.newest)) // between two ranks, or on one
+	// An even number is between two ranks, an odd one is on a rank.
+	s.newest = 2*rank(s.newest) + bits(slices.Contains(all, s.newest))
 	for i := range s.messages[:s.n] {
 		if msg := &s.messages[i]; msg.reply == yes {
 			msg.token = 2*rank(msg.token) + 1
@@ -118,7 +121,7 @@ func (m *Model) acquire(s *State, o int, lease uint8, reads bool) bool {
 	return m.ask(s, o)
 }
 
-// ask asks for the lock: by a new wire owner, unless this one may stand in a queue.
+// ask asks for the lock with a new wire owner, unless the current one may be in a queue.
 func (m *Model) ask(s *State, o int) bool {
 	own := &s.owners[o]
 	if own.uses[0] == free && !m.begin(s, o) {
@@ -159,7 +162,7 @@ func (m *Model) renew(s *State, o int) bool {
 	return s.send(message{command: c, role: renewal})
 }
 
-// update sends the levels that an owner is to have.
+// update sends the levels that an owner wants.
 func (m *Model) update(s *State, o int, excl, shared, lease uint8) bool {
 	own := &s.owners[o]
 	own.sure = [2]uint8{min(own.sure[0], excl), min(own.sure[1], shared)}
@@ -168,7 +171,7 @@ func (m *Model) update(s *State, o int, excl, shared, lease uint8) bool {
 	return s.send(message{command: command{op: opUpdate, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest, lease: lease}, enters: enters})
 }
 
-// lower releases one level of several.
+// lower releases one of several levels.
 func (m *Model) lower(s *State, o int, excl, shared uint8, op opcode) bool {
 	own := &s.owners[o]
 	own.excl, own.shared = excl, shared
@@ -177,12 +180,12 @@ func (m *Model) lower(s *State, o int, excl, shared uint8, op opcode) bool {
 		own.leftShared = 0
 	}
 	if excl == 0 && m.Kind == ReadWrite {
-		own.left = own.leftShared // that of the write side does not count any more
+		own.left = own.leftShared // the lease of the write side no longer counts
 	}
 	return s.send(message{command: command{op: op, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest}})
 }
 
-// release gives the last level back.
+// release releases the last level.
 func (m *Model) release(s *State, o int) bool {
 	own := &s.owners[o]
 	own.phase = freeing

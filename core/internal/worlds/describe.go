@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ownerName is an owner in a trace.
+// ownerName names an owner in a trace.
 func (m *Model) ownerName(o int) string {
 	return fmt.Sprintf("%c%d", 'A'+rune(m.client(o)), o+1)
 }
@@ -47,7 +47,7 @@ func (m *Model) describeMessage(msg message) string {
 	return b.String()
 }
 
-// Describe writes a state for a person: the owners, what is on its way, and the content of Redis.
+// Describe prints a state: the owners, the messages in flight, and the content of Redis.
 func (m *Model) Describe(s State) string {
 	var b strings.Builder
 	for o := range m.Clients {

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// faults are what happens to Redis and to clients.
+// faults yields what may happen to Redis and to clients.
 func (st *stepper) faults() {
 	if st.from.evictions > 0 {
 		st.evictions()
@@ -70,7 +70,7 @@ func (m *Model) evict(s *State, gone []string) {
 	s.redis = m.number(db)
 }
 
-// crash ends a client: nothing of it is sent or read any more, and what it has sent may still arrive.
+// crash ends a client. It sends and reads nothing more, but what it has sent may still arrive.
 func (m *Model) crash(s *State, client int) bool {
 	alive := false
 	for i := int(s.n) - 1; i >= 0; i-- {
@@ -89,8 +89,8 @@ func (m *Model) crash(s *State, client int) bool {
 	return alive
 }
 
-// force finds who holds the lock, ends those holds that are its own, and sends a command that ends them
-// in Redis.
+// force finds the holders of the lock, ends those that belong to the client, and sends a command
+// that ends them all in Redis.
 func (m *Model) force(s *State, client int, reads bool) bool {
 	l := m.look(s.redis)
 	fields := uint16(0)

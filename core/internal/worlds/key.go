@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// A perm exchanges owners of the same client, which differ in nothing.
+// A perm swaps owners of one client, which are interchangeable.
 type perm struct {
-	order [maxOwners]int // the owner at each place
+	order [maxOwners]int // the owner in each place
 	names [maxOwners * wiresEach]uint8
 }
 
@@ -40,7 +40,7 @@ func permutations(clients []int) (all []perm) {
 	return all
 }
 
-// Key is the least encoding of the states that differ only in the names of owners.
+// Key appends the smallest encoding among the states that differ only in owner names.
 func (m *Model) Key(s State, to []byte) []byte { return m.keyWith(&s, [maxOwners]byte{}, to) }
 
 // keyWith is Key for a state with a note on each owner.
@@ -80,7 +80,7 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 	return b
 }
 
-// sortMessages puts encoded messages in order: which was sent first does not count.
+// sortMessages sorts encoded messages, because the order in which they were sent does not matter.
 func sortMessages(b []byte) {
 	var swap [messageSize]byte
 	for i := messageSize; i < len(b); i += messageSize {

@@ -1,6 +1,6 @@
 package worlds
 
-// send puts a message on its way.
+// send adds a message.
 func (s *State) send(msg message) bool {
 	if int(s.n) == maxMessages {
 		return false
@@ -16,7 +16,7 @@ func (s *State) remove(i int) {
 	s.messages[s.n] = message{}
 }
 
-// abandon gives up on a message: nothing reads its reply any more, and if it has none it is a stray.
+// abandon gives up on a message. If it has no reply yet, it becomes a stray. Otherwise it is gone.
 func (s *State) abandon(i int) {
 	msg := &s.messages[i]
 	if msg.reply != none {
@@ -26,8 +26,8 @@ func (s *State) abandon(i int) {
 	msg.role, msg.age, msg.again = stray, 0, false
 }
 
-// drop is abandon for what costs no loss. Of such strays there is one of a kind, or else there would be
-// no end of them.
+// drop abandons a message without counting a loss. It keeps one stray of each kind, because their
+// number would have no bound otherwise.
 func (s *State) drop(i int) {
 	for _, msg := range s.messages[:s.n] {
 		if msg.role == stray && msg.op == s.messages[i].op {
@@ -38,7 +38,7 @@ func (s *State) drop(i int) {
 	s.abandon(i)
 }
 
-// has reports whether an owner has a message of a role under way for its current wire owner.
+// has reports whether an owner's current wire owner has a message of a role in flight.
 func (s *State) has(o int, r role) bool {
 	for _, msg := range s.messages[:s.n] {
 		if msg.role == r && msg.op != opForce && msg.from == wireOf(o, 0) {
@@ -58,7 +58,7 @@ func (s *State) names(w uint8) bool {
 	return false
 }
 
-// listening is the wire owners that have a subscription of their own.
+// listening returns the wire owners that have their own subscription.
 func (m *Model) listening(s *State) (listen uint16) {
 	if m.Kind != Fair {
 		return 0
@@ -72,7 +72,7 @@ func (m *Model) listening(s *State) (listen uint16) {
 	return listen
 }
 
-// deliver has Redis execute a message.
+// deliver makes Redis execute a message.
 func (m *Model) deliver(s *State, i int) error {
 	msg := s.messages[i]
 	e, err := m.execute(s, msg.command)
@@ -88,7 +88,7 @@ func (m *Model) deliver(s *State, i int) error {
 	}
 	s.messages[i].reply, s.messages[i].token = e.reply, 0
 	if e.reply == yes && (msg.op == opAcquire || msg.op == opPass) {
-		return nil // much may happen until the client knows that it has the lock
+		return nil // the client learns later that it has the lock
 	}
 	return m.read(s, i)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/reqlock/reqlock/internal/explore"
 )
 
-// planted are defects of scripts. Each is a text that is replaced, and what the search says of it.
+// planted lists defects of scripts: the text to replace, its replacement, and what the search
+// reports.
 var planted = []struct {
 	name, world, script string
 	old, replaced       string
@@ -153,7 +154,7 @@ var planted = []struct {
 		"the marker of a hold that did nothing stays"},
 }
 
-// The search finds each of these defects, so it looks at what it is said to look at.
+// The search finds each planted defect, so it checks what it claims to check.
 func TestPlanted_DefectsAreFound(t *testing.T) {
 	t.Parallel()
 	for _, p := range planted {
@@ -196,7 +197,7 @@ func worldOf(t *testing.T, name string) World {
 	return World{}
 }
 
-// sourceOf is the text of a script that a world runs.
+// sourceOf returns the text of a script that a world runs.
 func sourceOf(t *testing.T, w World, name string) string {
 	t.Helper()
 	m := New(w)

@@ -6,15 +6,15 @@ import (
 	"hash/maphash"
 )
 
-// patience is how many ticks a quiet world may take to become empty: TTLs end, and those who are dead are
-// found absent when it is their turn.
+// patience is how many ticks a quiet world may take to become empty. TTLs must end, and dead
+// waiters must be found absent when their turn comes.
 func (m *Model) patience() int { return int(m.maxLease) + 4*grace }
 
-// endless is more steps than a quiet world has.
+// endless is more steps than any quiet world takes.
 const endless = 10_000
 
-// settle returns an error unless a quiet world that goes on from s becomes free and empty: with all
-// leaving at once, and with all being served first.
+// settle returns an error unless the quiet world that begins at s ends free and empty, both if all
+// owners leave at once and if all are served first.
 func (m *Model) settle(s State) error {
 	if err := m.follow(s, leaving); err != nil {
 		return err
@@ -22,15 +22,15 @@ func (m *Model) settle(s State) error {
 	return m.follow(s, serving)
 }
 
-// A mood is what owners do in a quiet world.
+// A mood says what owners do in a quiet world.
 type mood uint8
 
 const (
-	leaving mood = iota // they give back what they have
+	leaving mood = iota // they release what they hold, or stop waiting
 	serving             // each acquires the lock once more
 )
 
-// A quiet world has no faults, no crashes and no time but what is needed.
+// A quiet world has no faults and no crashes. Time passes only when no owner can move.
 type quiet struct {
 	*Model
 	State
@@ -42,7 +42,7 @@ type quiet struct {
 	note   []byte
 }
 
-// follow takes a quiet world to its end, or to a state from which that was done before.
+// follow runs a quiet world to its end, or to a state that is known to reach one.
 func (m *Model) follow(s State, how mood) error {
 	s.losses, s.evictions, s.forces, s.crashes, s.deafs = 0, 0, 0, 0, 0
 	q := &quiet{Model: m, State: s, mood: how}
@@ -55,7 +55,7 @@ func (m *Model) follow(s State, how mood) error {
 		way = append(way, key)
 		done, err := q.step()
 		if err == nil && len(way) == endless {
-			err = errors.New("it goes on for ever")
+			err = errors.New("it never ends")
 		}
 		if err != nil {
 			return fmt.Errorf("in a quiet world: %w\n%s", err, m.Describe(q.State))
@@ -71,7 +71,7 @@ func (m *Model) follow(s State, how mood) error {
 	return nil
 }
 
-// memo is what tells the quiet world from others. How long it has taken is not part of it.
+// memo identifies a state of the quiet world. The time it has taken does not count.
 func (q *quiet) memo() [2]uint64 {
 	var notes [maxOwners]byte
 	for o := range notes {
@@ -82,7 +82,7 @@ func (q *quiet) memo() [2]uint64 {
 	return [2]uint64{maphash.Bytes(q.seeds[0], q.note), maphash.Bytes(q.seeds[1], q.note)}
 }
 
-// step makes one step. done: the world is empty.
+// step makes one step. done means that the world is empty.
 func (q *quiet) step() (done bool, err error) {
 	for i := range int(q.n) {
 		if q.messages[i].reply != none {
@@ -107,7 +107,7 @@ func (q *quiet) step() (done bool, err error) {
 	return q.rest()
 }
 
-// answer has Redis execute the first message, and notes who was refused.
+// answer makes Redis execute the first message, and notes whether its owner was served or refused.
 func (q *quiet) answer() error {
 	msg := q.messages[0]
 	if q.mood == serving && msg.op == opAcquire && msg.role == change {
@@ -122,14 +122,14 @@ func (q *quiet) answer() error {
 	return q.deliver(&q.State, 0)
 }
 
-// moves has an owner do what is next for it, and reports whether there was something.
+// moves makes the next move of an owner, and reports whether there was one.
 func (q *quiet) moves(o int) bool {
 	own, bit := &q.owners[o], uint8(1)<<o
 	switch own.phase {
 	case held:
 		if q.mood == serving {
 			q.served |= bit
-			q.asked = 0 // those who wait may be luckier now
+			q.asked = 0 // the waiters may succeed now
 		}
 		own.excl, own.shared = 0, 0
 		return q.release(&q.State, o)
@@ -146,7 +146,7 @@ func (q *quiet) moves(o int) bool {
 	return false
 }
 
-// rest is for a world in which there is nothing to do: all have to wait, or it is at its end.
+// rest handles a world without a move: all owners wait, or the world has ended.
 func (q *quiet) rest() (done bool, err error) {
 	l := q.look(q.redis)
 	waits := false
@@ -158,15 +158,15 @@ func (q *quiet) rest() (done bool, err error) {
 		return true, nil
 	case !waits && len(l.lasting) == len(l.keys) && (q.mood == leaving || q.rounds > 0):
 		if q.crashed() && q.mood == leaving {
-			return true, nil // the next one to come removes it
+			return true, nil // the next caller removes it
 		}
 		return false, fmt.Errorf("keys without TTL are left: %q", l.lasting)
-	case !waits && len(l.lasting) == len(l.keys): // a last caller meets those who are dead
+	case !waits && len(l.lasting) == len(l.keys): // a last round of callers meets the dead ones
 		q.rounds++
 		q.served, q.asked = 0, 0
 		return false, nil
 	case q.mood == leaving && !q.crashed() && q.holders(l) > 0:
-		return false, errors.New("all have left, and Redis still has a hold")
+		return false, errors.New("all have left, but Redis still has a hold")
 	case q.ticks == q.patience():
 		return false, fmt.Errorf("after %d ticks it is not free and empty", q.ticks)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// What the search knows of scripts is what a redis-server does: this compares some of what it ran.
+// The scripts do on a redis-server what they did in the search. This compares a sample.
 func TestEffects_LikeRedis(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsServer(t)
@@ -32,7 +32,7 @@ func TestEffects_LikeRedis(t *testing.T) {
 			for key := range m.effects {
 				samples = append(samples, key)
 			}
-			// The order of a map is not that of another run.
+			// Map order differs between runs.
 			slices.SortFunc(samples, func(a, b effectKey) int {
 				return cmp.Or(cmp.Compare(a.redis, b.redis), cmp.Compare(a.listen, b.listen), cmp.Compare(fmt.Sprint(a.command), fmt.Sprint(b.command)))
 			})
@@ -49,8 +49,8 @@ func TestEffects_LikeRedis(t *testing.T) {
 	}
 }
 
-// onEdge reports whether a script does something else a millisecond later: then a server, whose clock does
-// not stand still, may differ.
+// onEdge reports whether a script does something else a millisecond later. A server's clock moves,
+// so its result may differ.
 func (m *Model) onEdge(key effectKey) bool {
 	db, waiter := m.db(key.redis), m.wireName(key.command.from)
 	deadline, _ := db.Score(m.keys.deadlines, waiter)
@@ -60,7 +60,7 @@ func (m *Model) onEdge(key effectKey) bool {
 	return m.Kind == Fair && key.command.op == opAcquire && (prolongs || queuesUp)
 }
 
-// A server is a real one that executes what a model has executed.
+// A server is a real one that executes the commands of a model.
 type server struct {
 	*testing.T
 	m      *Model
@@ -81,7 +81,7 @@ func newServer(t *testing.T, m *Model) *server {
 
 var ctx = context.Background()
 
-// subscribe has exactly these wire owners listen.
+// subscribe makes exactly these wire owners listen.
 func (s *server) subscribe(listen uint16) {
 	s.Helper()
 	if listen == s.listen {
@@ -107,7 +107,7 @@ func (s *server) subscribe(listen uint16) {
 			s.Fatal(err)
 		}
 	}
-	// The server may take a moment to see that the subscriptions before are gone.
+	// The server may need a moment to notice that the earlier subscriptions are gone.
 	for w := range s.m.wires() {
 		channel := wire.FairChannel(s.m.lock, s.m.wireName(w))
 		for want := int64(listen >> w & 1); s.rdb.PubSubNumSub(ctx, channel).Val()[channel] != want; {
@@ -115,7 +115,7 @@ func (s *server) subscribe(listen uint16) {
 	}
 }
 
-// compare executes a command on the same content as the model did.
+// compare executes a command on the content that the model had.
 func (s *server) compare(key effectKey) {
 	s.Helper()
 	s.subscribe(key.listen)
@@ -153,7 +153,7 @@ func (s *server) compare(key effectKey) {
 	}
 }
 
-// shift moves all times in a content.
+// shift moves all times in a database.
 func (s *server) shift(db *memredis.DB, ms int64) {
 	db.ShiftScores(s.m.keys.deadlines, float64(ms), math.Inf(-1))
 	for _, absent := range db.Fields(s.m.keys.absent) {
@@ -163,7 +163,7 @@ func (s *server) shift(db *memredis.DB, ms int64) {
 	}
 }
 
-// dump returns the content of the server.
+// dump copies the server's content.
 func (s *server) dump() *memredis.DB {
 	s.Helper()
 	db := &memredis.DB{}
@@ -191,7 +191,7 @@ func (s *server) dump() *memredis.DB {
 	return db
 }
 
-// round takes out of a content the time that the test itself has taken.
+// round removes from a database the time that the test itself took.
 func round(db *memredis.DB, k keys) {
 	nearest := func(ms int64) int64 { return (ms + tick/2) / tick * tick }
 	for _, key := range db.Keys() {

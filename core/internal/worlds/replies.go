@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// rob notes whose holds were taken from outside.
+// rob notes the owners whose holds were taken from outside.
 func (s *State) rob(wires uint16) {
 	for o := range s.owners {
 		if wires&(1<<wireOf(o, 0)) != 0 {
@@ -15,11 +15,11 @@ func (s *State) rob(wires uint16) {
 }
 
 var (
-	errSpuriousLoss = errors.New("an owner is told that it does not hold the lock, and nothing has taken it away")
+	errSpuriousLoss = errors.New("an owner is told that it lost the lock, but nothing took it away")
 	errOldToken     = errors.New("a client accepts a token that is not greater than those accepted before")
 )
 
-// read has the client take the reply of a message.
+// read makes the client read the reply to a message.
 func (m *Model) read(s *State, i int) error {
 	msg := s.messages[i]
 	s.remove(i)
@@ -55,7 +55,7 @@ func (m *Model) read(s *State, i int) error {
 	return nil
 }
 
-// released ends a hold of which Redis says that it is not there any more.
+// released ends a hold that Redis no longer has.
 func (m *Model) released(s *State, o int, dirty bool) {
 	s.owners[o].phase = idle
 	u := free
@@ -122,7 +122,7 @@ func (m *Model) readUpdate(s *State, o int, msg message, safe bool) error {
 	}
 	own.excl, own.shared = msg.excl, msg.shared
 	own.sure = [2]uint8{msg.excl, msg.shared}
-	if own.leftShared == 0 && own.shared > 0 && m.Kind == ReadWrite { // its leases are over already
+	if own.leftShared == 0 && own.shared > 0 && m.Kind == ReadWrite { // those leases are over
 		own.shared, own.sure[1], own.unsure = 0, 0, true
 		return nil
 	}
@@ -160,8 +160,9 @@ func (m *Model) readPass(s *State, o int, msg message, safe bool) error {
 	return nil
 }
 
-// waitOn has an owner that did not get the lock wait: for another wire owner, unless this one may stand
-// in a queue. Where waiters are neither in a queue nor handed the lock, they are as good as idle.
+// waitOn makes an owner wait that did not get the lock. It waits with another wire owner, unless
+// the current one may be in a queue. If the lock has neither a queue nor a hand-over, a waiter is
+// as good as idle.
 func (m *Model) waitOn(s *State, o int) {
 	own := &s.owners[o]
 	own.phase, own.forced = waiting, false
@@ -194,7 +195,7 @@ func (m *Model) readRenew(s *State, o int, msg message, safe bool) error {
 		return nil
 	}
 	if m.Kind == ReadWrite && (msg.excl > 0) != (own.sure[0] > 0) {
-		return nil // it has become a reader since
+		return nil // the writer became a reader since
 	}
 	if safe {
 		return errSpuriousLoss
@@ -203,7 +204,7 @@ func (m *Model) readRenew(s *State, o int, msg message, safe bool) error {
 	return nil
 }
 
-// lose ends a hold that is not there any more, or whose lease is over.
+// lose ends a hold that is gone or whose lease is over.
 func (m *Model) lose(s *State, o int) {
 	s.owners[o].phase = idle
 	for i := int(s.n) - 1; i >= 0; i-- {
@@ -214,8 +215,8 @@ func (m *Model) lose(s *State, o int) {
 	m.retire(s, o, unclean)
 }
 
-// unknown ends a change of which the client does not know whether it was or will be executed. stays: the
-// waiter waits on.
+// unknown ends a change whose outcome the client does not know. stays means that the waiter keeps
+// waiting.
 func (m *Model) unknown(s *State, msg message, stays bool) bool {
 	if msg.op == opForce || msg.role == renewal {
 		return true
@@ -257,7 +258,7 @@ func (m *Model) unknown(s *State, msg message, stays bool) bool {
 	return true
 }
 
-// cleanUp frees what may be left of a wire owner. It is over when no stray can be on its way.
+// cleanUp frees what a wire owner may have left. It is done when no stray can arrive any more.
 func (m *Model) cleanUp(s *State, o int) error {
 	w := wireOf(o, spare)
 	depth := s.owners[o].depth

@@ -15,23 +15,23 @@ import (
 
 func ms(ticks int) time.Duration { return time.Duration(ticks) * tick * time.Millisecond }
 
-// An effectKey is a command on a content of Redis, with the wire owners that listen.
+// An effectKey is a command on a content of Redis, and the wire owners that listen.
 type effectKey struct {
 	redis   int32
 	command command
 	listen  uint16
 }
 
-// An effect is what a script has done.
+// An effect is the result of a script.
 type effect struct {
 	redis   int32
 	reply   reply
 	drew    bool   // a fencing token
 	removed uint16 // wire owners whose fields it removed
-	broken  error  // a promise
+	broken  error  // the promise that it breaks; nil: none
 }
 
-// exec runs the script of a command, or returns what it did when it was run before.
+// exec runs the script of a command, or returns the effect of an earlier run.
 func (m *Model) exec(redis int32, c command, listen uint16) effect {
 	key := effectKey{redis, c, listen}
 	e, ok := m.effects[key]
@@ -42,7 +42,7 @@ func (m *Model) exec(redis int32, c command, listen uint16) effect {
 	return e
 }
 
-// A published message.
+// A message that a script published.
 type published struct{ channel, message string }
 
 // A run is one execution of a script.
@@ -158,8 +158,8 @@ func (r *run) read() error {
 	}
 }
 
-// resetCounter undoes the draw of a token, and reports whether there was one: states that differ only
-// in how many tokens were drawn are one.
+// resetCounter undoes the draw of a token, and reports whether there was one. So states that differ
+// only in the number of tokens drawn are one.
 func (m *Model) resetCounter(db *memredis.DB) bool {
 	if m.Kind != Fenced || db.Value(m.keys.counter) == strconv.FormatUint(m.Token, 10) {
 		return false
@@ -183,8 +183,8 @@ func (m *Model) writes(db *memredis.DB, w uint8) bool {
 	return m.Kind == ReadWrite && m.hasField(db, wire.WriteField(m.wireName(w)))
 }
 
-// readerLeft is the longest TTL of the time-out keys of the read levels of a wire owner, in ms; 0: it has
-// none. A late renewal may put back the key of a level that was released; that does not count.
+// readerLeft returns the longest TTL of the time-out keys of a wire owner's read levels, in ms; 0:
+// it has none. A late renewal may restore the key of a released level, which does not count.
 func (m *Model) readerLeft(db *memredis.DB, w uint8) (longest int64) {
 	count, _ := db.Field(m.lock, m.wireName(w))
 	levels, _ := strconv.Atoi(count)
@@ -194,8 +194,8 @@ func (m *Model) readerLeft(db *memredis.DB, w uint8) (longest int64) {
 	return longest
 }
 
-// checkRepeat runs the script once more. Nothing may change, and the reply must not say that what was
-// done was not.
+// checkRepeat runs the script again. Nothing may change, and the reply must not deny what the first
+// run did.
 func (r *run) checkRepeat() error {
 	told := r.told
 	again := memredis.Decode(r.after.Encode(), now)
@@ -224,9 +224,9 @@ func (r *run) checkRepeat() error {
 	return nil
 }
 
-// stable is a content without what a repeat may change in the queue of a fair lock. It makes the deadline
-// of a waiter that asks later. It puts back a deadline that Redis has lost, and drops a waiter that does not
-// listen, if that has become the first by the first run.
+// stable encodes a content without what a repeat may change in the queue of a fair lock. A repeat
+// postpones the deadline of a waiter that asks, and restores a deadline that Redis lost. It drops a
+// waiter that does not listen, if the first run made that waiter the first.
 func (r *run) stable(db *memredis.DB) string {
 	if r.Kind != Fair {
 		return db.Encode()
@@ -249,7 +249,7 @@ func (r *run) stable(db *memredis.DB) string {
 	return settled.Encode()
 }
 
-// check returns the promise that the execution breaks.
+// check returns the promise that the run breaks.
 func (r *run) check() error {
 	for _, check := range []func() error{r.checkFields, r.checkExclusion, r.checkReply, r.checkTTLs, r.checkToken, r.checkPublished, r.checkQueue, r.checkRecord} {
 		if err := check(); err != nil {
@@ -259,8 +259,8 @@ func (r *run) check() error {
 	return nil
 }
 
-// checkFields: a script changes the fields of its owner and no others, but for those of dead readers;
-// and only a first level and a hand-over create one.
+// checkFields checks that a script changes only the fields of its own owner, besides removing those
+// of dead readers. Only a first level and a hand-over create a field.
 func (r *run) checkFields() error {
 	c := r.command
 	for w := range r.wires() {
@@ -301,7 +301,7 @@ func (r *run) fieldsOf(db *memredis.DB, w uint8) string {
 	return read + "/" + write
 }
 
-// checkExclusion: the lock has one holder, or all are readers.
+// checkExclusion checks that the lock has one holder, or that all holders are readers.
 func (r *run) checkExclusion() error {
 	holders, writers := 0, 0
 	for w := range r.wires() {
@@ -324,7 +324,7 @@ func (r *run) checkExclusion() error {
 	return nil
 }
 
-// checkReply: what the reply says of the hold is so.
+// checkReply checks that the reply tells the truth about the hold.
 func (r *run) checkReply() error {
 	c := r.command
 	from, had := r.has(r.after, c.from), r.has(r.before, c.from)
@@ -356,7 +356,7 @@ func (r *run) checkReply() error {
 	return nil
 }
 
-// hasSide reports whether the owner of an acquire has that side of a read/write lock already.
+// hasSide reports whether the owner of an acquire already has that side of a read/write lock.
 func (r *run) hasSide(db *memredis.DB) bool {
 	w := r.command.from
 	if r.command.shared > 0 {
@@ -365,8 +365,8 @@ func (r *run) hasSide(db *memredis.DB) bool {
 	return r.writes(db, w)
 }
 
-// checkTTLs: every key but those of a fair lock's queue and the counter of tokens has a TTL, and none
-// shrinks while its hold stays.
+// checkTTLs checks that every key has a TTL, except those of a fair lock's queue and the counter of
+// tokens, and that none shrinks while its hold stays.
 func (r *run) checkTTLs() error {
 	for _, name := range r.after.Keys() {
 		if r.after.TTL(name) == memredis.NoTTL && !r.lasting(name) && r.before.TTL(name) != memredis.NoTTL {
@@ -390,7 +390,7 @@ func (r *run) checkTTLs() error {
 			return fmt.Errorf("the TTL of %s shrinks from %d to %d ms while %s holds it", r.lock, was, is, r.wireName(w))
 		}
 	}
-	// The lease that was granted. A stray from before a downgrade grants nothing.
+	// The granted lease. A stray from before a downgrade grants nothing.
 	outdated := r.Kind == ReadWrite && r.command.op == opUpdate && r.command.excl > 0 && !r.writes(r.before, r.command.from)
 	if c := r.command; r.told == yes && c.lease > 0 && !outdated {
 		lease, w := int64(c.lease)*tick, c.from
@@ -409,7 +409,7 @@ func (m *Model) lasting(name string) bool {
 	return name == m.keys.counter || name == m.keys.queue || name == m.keys.deadlines
 }
 
-// checkToken: a grant has a token greater than all before.
+// checkToken checks that a grant has a greater token than all grants before it.
 func (r *run) checkToken() error {
 	if r.Kind != Fenced || r.told != yes || r.command.op != opAcquire && r.command.op != opPass {
 		return nil
@@ -423,7 +423,7 @@ func (r *run) checkToken() error {
 	return nil
 }
 
-// checkPublished: those who wait hear that the lock is free, or that readers may come in.
+// checkPublished checks that waiters hear when the lock is free or readers may enter.
 func (r *run) checkPublished() error {
 	var want published
 	wrote := r.writes(r.before, r.command.from) || r.command.op == opForce && r.command.excl > 0
@@ -449,8 +449,8 @@ func (r *run) checkPublished() error {
 	return nil
 }
 
-// checkQueue: a waiter that listens keeps its place in the queue of a fair lock until it
-// has the lock or leaves.
+// checkQueue checks that a waiter that listens keeps its place in the queue of a fair lock until it
+// gets the lock or leaves.
 func (r *run) checkQueue() error {
 	if r.Kind != Fair {
 		return nil
@@ -496,7 +496,8 @@ func (r *run) checkQueue() error {
 	return nil
 }
 
-// alive reports whether a waiter in the queue of a fair lock listens. Such a waiter asks often enough.
+// alive reports whether a waiter in the queue of a fair lock listens. Such a waiter asks often
+// enough.
 func (r *run) alive(waiter string) bool {
 	for w := range r.wires() {
 		if r.listen&(1<<w) != 0 && r.wireName(w) == waiter {
@@ -506,8 +507,8 @@ func (r *run) alive(waiter string) bool {
 	return false
 }
 
-// checkRecord: a record stays as it is until its TTL ends, unless a holder leaves another; and no lock
-// is granted beside one.
+// checkRecord checks that a record stays unchanged until its TTL ends, unless a holder leaves
+// another, and that no lock is granted beside a record.
 func (r *run) checkRecord() error {
 	if r.Kind != Once {
 		return nil
@@ -537,18 +538,18 @@ func (r *run) checkRecord() error {
 	case was && is && (record != after || r.after.TTL(key) < r.before.TTL(key)):
 		return errors.New("the record changes")
 	case !was && is && c.op != opAcquire:
-		return errors.New("one that does not hold the lock leaves a record")
+		return errors.New("a caller that does not hold the lock leaves a record")
 	}
 	return nil
 }
 
-// tickRedis is Redis a tick later.
+// tickRedis returns the content a tick later.
 func (m *Model) tickRedis(redis int32) int32 {
 	next, ok := m.ticked[redis]
 	if !ok {
 		db := m.db(redis)
 		db.Advance(tick)
-		db.ShiftScores(m.keys.deadlines, -tick, now) // how long one is overdue does not count
+		db.ShiftScores(m.keys.deadlines, -tick, now) // how long one is overdue does not matter
 		for _, absent := range db.Fields(m.keys.absent) {
 			since, _ := db.Field(m.keys.absent, absent)
 			at, _ := strconv.ParseInt(since, 10, 64)
@@ -560,13 +561,13 @@ func (m *Model) tickRedis(redis int32) int32 {
 	return next
 }
 
-// A renameKey is a permutation of wire owners in a content.
+// A renameKey is a content and a permutation of its wire owners.
 type renameKey struct {
 	redis int32
 	names [maxOwners * wiresEach]uint8
 }
 
-// rename gives wire owners the names of others.
+// rename permutes the names of wire owners.
 func (m *Model) rename(redis int32, names [maxOwners * wiresEach]uint8) int32 {
 	key := renameKey{redis, names}
 	next, ok := m.renamed[key]
@@ -593,8 +594,8 @@ func identity() (names [maxOwners * wiresEach]uint8) {
 	return names
 }
 
-// forget takes a wire owner that is never used again out of what may outlast it, so that its name can
-// stand for a new one: the owner of a record, and who was absent.
+// forget removes a retired wire owner from the keys that may outlast it, so that its name can stand
+// for a new one. These keys name the owner of a record, and absent waiters.
 func (m *Model) forget(redis int32, w uint8) int32 {
 	name := m.wireName(w)
 	if !strings.Contains(m.contents[redis], name) {
@@ -610,7 +611,7 @@ func (m *Model) forget(redis int32, w uint8) int32 {
 	return m.number(db)
 }
 
-// A look is what the checks of states need to know of a content.
+// A look is what the state checks need to know about a content.
 type look struct {
 	present [maxOwners * wiresEach]bool // in the lock's hash
 	traced  [maxOwners * wiresEach]bool // in any key

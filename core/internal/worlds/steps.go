@@ -10,7 +10,7 @@ type Event struct {
 	owner   int8 // -1: none
 	client  int8 // -1: none
 	message message
-	shown   bool // the message is part of it
+	shown   bool // String includes the message
 	detail  string
 	names   *Model
 }
@@ -32,7 +32,7 @@ func (e Event) String() string {
 	return text
 }
 
-// stepper yields steps out of a state.
+// A stepper yields the steps out of a state.
 type stepper struct {
 	*Model
 	from  State
@@ -52,7 +52,7 @@ func (m *Model) Steps(s State, yield func(Event, State, error)) {
 	st.faults()
 }
 
-// do yields a step that f makes on a copy of the state; f reports whether it is possible.
+// do yields a step. f makes it on a copy of the state, and reports whether it is possible.
 func (st *stepper) do(e Event, f func(s *State) (bool, error)) {
 	s := st.from
 	e.names = st.Model
@@ -71,7 +71,7 @@ func (st *stepper) by(o int, what string, f func(s *State) bool) {
 	st.do(Event{what: what, owner: int8(o), client: -1}, func(s *State) (bool, error) { return f(s), nil })
 }
 
-// messageSteps are what may happen to a message.
+// messageSteps yields what may happen to a message.
 func (st *stepper) messageSteps(i int) {
 	msg := st.from.messages[i]
 	about := func(what string) Event { return Event{what: what, owner: -1, client: -1, message: msg, shown: true} }
@@ -85,7 +85,7 @@ func (st *stepper) messageSteps(i int) {
 	if msg.reply != none {
 		st.do(about("the reply arrives"), func(s *State) (bool, error) { return true, st.read(s, i) })
 	}
-	// A reply that is lost is the same as a command that is given up before Redis executes it.
+	// A lost reply has the same effect as a command given up before Redis executes it.
 	if msg.reply != none || st.from.losses == 0 {
 		return
 	}
@@ -111,7 +111,7 @@ func (st *stepper) messageSteps(i int) {
 	}
 }
 
-// ownerSteps are what an owner may do next.
+// ownerSteps yields what an owner may do next.
 func (st *stepper) ownerSteps(o int) {
 	own := &st.from.owners[o]
 	if own.uses[spare] == unclean && own.phase != dead {
@@ -184,7 +184,7 @@ func (st *stepper) heldSteps(o int) {
 	}
 }
 
-// tick is time that passes.
+// tick lets time pass.
 func (st *stepper) tick() {
 	if st.busy(&st.from) {
 		return
@@ -195,9 +195,9 @@ func (st *stepper) tick() {
 	})
 }
 
-// busy reports whether a client does something before the next tick: cleans up what no stray can bring
-// back, or, waiting for a fair lock, asks, since its place in the queue depends on that. Nor does it wait
-// for a reply for longer than any lease.
+// busy reports whether a client must act before the next tick. It cleans up what no stray can bring
+// back. A waiter for a fair lock asks, because it could lose its place otherwise. A client waits
+// for a reply no longer than the longest lease.
 func (m *Model) busy(s *State) bool {
 	for o := range m.Clients {
 		own := &s.owners[o]
@@ -221,7 +221,7 @@ func (m *Model) busy(s *State) bool {
 	return false
 }
 
-// later is a world a tick later: TTLs, leases and what was sent are older.
+// later moves a world one tick on: TTLs, leases and messages are older then.
 func (m *Model) later(s *State) {
 	s.redis = m.tickRedis(s.redis)
 	for i := range s.messages[:s.n] {
@@ -242,7 +242,8 @@ func (m *Model) later(s *State) {
 			continue
 		}
 		if own.leftShared > 0 {
-			if own.leftShared--; own.leftShared == 0 && own.shared > 0 && own.excl > 0 { // the leases of the read side are over
+			// The leases of the read side are over
+			if own.leftShared--; own.leftShared == 0 && own.shared > 0 && own.excl > 0 {
 				own.shared, own.sure[1], own.unsure = 0, 0, true
 			}
 		}

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxOwners   = 3
-	wiresEach   = 2 // wire owners of one owner that may be in use at a time: one of a hold, one of what an earlier one has left
+	wiresEach   = 2 // wire owners that an owner may use at a time: the current and the previous one
 	maxMessages = 6
 
 	tick = 30_000 // ms
@@ -36,7 +36,7 @@ const (
 
 func (k Kind) String() string { return [...]string{"plain", "fenced", "fair", "readwrite", "once"}[k] }
 
-// A World says what there is, and what may happen. Leases are in ticks.
+// A World says what exists and what may happen. Leases are in ticks.
 type World struct {
 	Kind    Kind
 	Clients []int   // the client of each owner
@@ -46,7 +46,7 @@ type World struct {
 	Extend  bool    // owners may extend their leases by the longest of Leases
 	Pass    bool    // owners may hand the lock over
 	Marker  bool    // acquires of a Once leave a marker
-	Budget  uint8   // for how long a waiter for a fair lock may be silent
+	Budget  uint8   // how long a waiter for a fair lock may be silent
 	Token   uint64  // the counter of a fenced lock at the start
 
 	// How often each may happen.
@@ -56,10 +56,10 @@ type World struct {
 	Crashes   uint8
 	Deaf      uint8 // a waiter for a fair lock loses its subscription
 
-	Scripts map[string]string // texts that replace those of scripts, by name
+	Scripts map[string]string // replacements for the texts of scripts, by name
 }
 
-// A phase is where an owner stands.
+// A phase says where an owner stands.
 type phase uint8
 
 const (
@@ -77,14 +77,14 @@ func (p phase) String() string {
 	return [...]string{"idle", "asking", "waiting", "heir", "held", "freeing", "passing", "dead"}[p]
 }
 
-// A use is what a wire owner is in use for.
+// A use says what a wire owner is used for.
 type use uint8
 
 const (
 	free    use = iota
-	current     // the hold or the question of its owner; only the first of its two
-	unclean     // something of it may be in Redis
-	late        // nothing is to be cleaned up, but a message names it
+	current     // the owner holds or asks with it; only for the first of its two
+	unclean     // Redis may have a trace of it
+	late        // it is clean, but a message still names it
 )
 
 // owner is an owner as its client knows it.
@@ -92,22 +92,22 @@ type owner struct {
 	phase      phase
 	lease      uint8 // of the acquire under way
 	left       uint8 // ticks to the local deadline of the latest lease
-	leftShared uint8 // the same for leases of the read side
+	leftShared uint8 // likewise for leases of the read side
 	excl       uint8 // levels
 	shared     uint8
-	sure       [2]uint8 // what Redis has of them at the least
-	deepest    uint8    // the most shared levels that Redis was told
+	sure       [2]uint8 // levels that Redis has at least
+	deepest    uint8    // most shared levels ever sent to Redis
 	reads      bool     // wants the read side
-	queued     bool     // fair: its wire owner may stand in the queue
+	queued     bool     // fair: its wire owner may be in the queue
 	known      bool     // fair: was refused, so it listens and knows the server's clock
 	silent     uint8    // fair: ticks since it asked
 	deaf       bool     // its subscription was lost
-	forced     bool     // ForceUnlock took what is coming
-	stray      bool     // a command that was given up may still put its wire owner into Redis
-	robbed     bool     // not known to it: Redis has lost its hold, or it was taken by force
+	forced     bool     // ForceUnlock took the pending grant
+	stray      bool     // an abandoned command may still put its wire owner into Redis
+	robbed     bool     // Redis lost its hold, or force took it, and the owner does not know
 	unsure     bool     // an update was given up, so Redis may have another count
 	uses       [wiresEach]use
-	depth      uint8 // deepest, of what is unclean
+	depth      uint8 // deepest, of the unclean wire owner
 }
 
 // An opcode is a kind of command.
@@ -128,14 +128,14 @@ func (o opcode) String() string {
 	return [...]string{"acquire", "update", "release", "release without record", "record", "pass", "renew", "force"}[o]
 }
 
-// never is a command's notAfter if it does not queue up.
+// never is the notAfter of a command that does not queue up.
 const never = -100
 
-// command is what is sent to Redis.
+// A command is one call to Redis.
 type command struct {
 	op       opcode
 	from, to uint8 // wire owners: owner * wiresEach + number
-	excl     uint8 // levels; an acquire has one of either
+	excl     uint8 // levels; an acquire has one level, of either side
 	shared   uint8
 	deepest  uint8
 	lease    uint8
@@ -143,16 +143,16 @@ type command struct {
 	fields   uint16 // force: of these wire owners
 }
 
-// A role is what a message is to its client.
+// A role says what a message means to its client.
 type role uint8
 
 const (
-	change  role = iota // the one change of a hold that may be under way
-	renewal             // of the same hold, beside the change
+	change  role = iota // the one change of a hold that may be in flight
+	renewal             // of the same hold, besides the change
 	stray               // given up: nothing reads its reply
 )
 
-// reply is how Redis has answered.
+// A reply is an answer of Redis.
 type reply uint8
 
 const (
@@ -165,25 +165,25 @@ const (
 
 func (r reply) String() string { return [...]string{"", "yes", "no", "freed", "a record"}[r] }
 
-// message is a command on its way to Redis, or its reply on the way back.
+// A message is a command on its way to Redis, or its reply on the way back.
 type message struct {
 	command
 	role   role
 	reply  reply
 	age    uint8 // ticks since it was sent
 	token  uint8 // the age of the token in its reply
-	again  bool  // an earlier try of it was given up
+	again  bool  // an earlier try was given up
 	enters bool  // the lease is for the read side
 }
 
-// State is all that a world has at a time.
+// A State is everything in a world at one time.
 type State struct {
-	redis    int32 // the content, by its number
+	redis    int32 // the number of its content
 	owners   [maxOwners]owner
 	messages [maxMessages]message
 	n        uint8
 
-	losses, evictions, forces, crashes, deafs uint8 // that may still happen
+	losses, evictions, forces, crashes, deafs uint8 // how many may still happen
 
 	newest uint8 // the age of the newest token that a client has accepted; see rankTokens
 }
@@ -272,10 +272,10 @@ func (m *Model) db(number int32) *memredis.DB { return memredis.Decode(m.content
 
 func (m *Model) client(o int) int { return m.Clients[o] }
 
-// wires is how many wire owners there are.
+// wires returns the number of wire owners.
 func (m *Model) wires() uint8 { return uint8(len(m.Clients) * wiresEach) }
 
-// spare is the second wire owner of an owner: of an earlier hold.
+// spare is an owner's second wire owner, left by an earlier hold.
 const spare = 1
 
 // wireOf returns the number of a wire owner of an owner.
@@ -283,15 +283,15 @@ func wireOf(o, slot int) uint8 { return uint8(o*wiresEach + slot) }
 
 func ownerOf(w uint8) int { return int(w) / wiresEach }
 
-// wireName is the wire owner as Redis has it. All have the same length.
+// wireName returns the wire owner's name in Redis. All names have the same length.
 func (m *Model) wireName(w uint8) string {
 	return wire.Owner(string(rune('A'+m.client(ownerOf(w)))), uint64(10+w))
 }
 
-// gone is a wire owner that no message names any more.
+// gone is the name of a wire owner that no message names any more.
 const gone = "Z:99"
 
-// announcement is what a release publishes.
+// announcement returns what a release publishes.
 func (m *Model) announcement() lua.Announcement {
 	a := lua.Announcement{Channel: wire.LockChannel(m.lock), Message: wire.Unlocked, Commands: []string{"PUBLISH"}}
 	if m.Kind == ReadWrite {
@@ -300,7 +300,7 @@ func (m *Model) announcement() lua.Announcement {
 	return a
 }
 
-// grace is for how long a waiter for a fair lock may be absent, in ticks.
+// grace is how long a waiter for a fair lock may be absent, in ticks.
 const grace = 1
 
 func (m *Model) fair() *lua.Fair {
@@ -312,7 +312,7 @@ func (m *Model) fair() *lua.Fair {
 	return f
 }
 
-// call is the script that a command runs, as core/kind.go builds it.
+// call returns the script that a command runs, as core/kind.go builds it.
 func (m *Model) call(c command) lua.Call {
 	from := m.wireName(c.from)
 	lease := ms(int(c.lease))
@@ -407,7 +407,8 @@ func (m *Model) timeouts(owner string, levels uint8) []string {
 	return keys
 }
 
-// forced are the fields that a force is to end. One of the write side has a level of it.
+// forced returns the fields that a force must end. A field of the write side ends its read field,
+// too.
 func (m *Model) forced(c command) []string {
 	var fields []string
 	for w := range m.wires() {

@@ -17,15 +17,15 @@ var (
 	replay = flag.String("replay", "", "print the states on a path through the world that -run selects")
 )
 
-// raceDetector is true where the race detector makes a search, which has one goroutine, take ten times
-// as long.
+// raceDetector is true under the race detector, which makes a search ten times slower because it
+// uses one goroutine.
 var raceDetector bool
 
-// hugeToken is beyond the numbers that Lua has exactly.
+// hugeToken exceeds the numbers that Lua represents exactly.
 const hugeToken = 1<<53 + 1000
 
-// worlds are what TestWorlds explores: small ones, all states of which take some seconds together, and
-// with -full larger ones.
+// worlds are what TestWorlds explores: small ones whose states it searches in some seconds, and
+// larger ones with -full.
 var worlds = []struct {
 	name        string
 	small, full World
@@ -139,7 +139,7 @@ func showReplay(t *testing.T, m *Model, path string) {
 	}
 }
 
-// A world in which nothing may go wrong does not exercise what the tests are about.
+// A world without faults does not exercise what these tests check.
 func TestWorlds_AllKinds(t *testing.T) {
 	t.Parallel()
 	var kinds []Kind
