@@ -34,14 +34,14 @@ var coreMutants = []mutant{
 	{
 		promise: "ForceUnlock reaches a grant on its way",
 		file:    "core/waiter.go",
-		old:     "case w.forced:",
+		old:     "case w.pending != field:",
 		new:     "case false:",
 		nets:    []string{"core TestForceUnlock_GrantOnItsWay"},
 	},
 	{
 		promise: "ForceUnlock reaches a hand-over on its way",
 		file:    "core/handover.go",
-		old:     "case w.forced:",
+		old:     "case w.pending != o.next.field:",
 		new:     "case false:",
 		nets:    []string{"core TestForceUnlock_HandOverOnItsWay", "core TestHandOver_EveryOutcome"},
 	},
@@ -213,7 +213,7 @@ var coreMutants = []mutant{
 	{
 		promise: "an heir that has left frees what it was handed",
 		file:    "core/handover.go",
-		old:     "!accepted && !o.kept && !left.none()",
+		old:     "end == unused && !left.none()",
 		new:     "false && !left.none()",
 		nets:    []string{"core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft"},
 	},
@@ -234,7 +234,7 @@ var coreMutants = []mutant{
 	{
 		promise: "the first waiter asks after a hand-over that did not take place",
 		file:    "core/handover.go",
-		old:     "if over && !accepted && o.reply != freedInstead {",
+		old:     "if over && end != accepted && o.reply != freedInstead {",
 		new:     "if false {",
 		nets:    []string{"core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
 	},
@@ -343,8 +343,8 @@ var coreMutants = []mutant{
 	{
 		promise: "an outage starts the wait for strays anew",
 		file:    "core/cleaner.go",
-		old:     "u.strays, u.calm = true, time.Time{}",
-		new:     "u.strays = true",
+		old:     "if !sure {\n\t\tu.strays = straysHeldBack",
+		new:     "if !sure && u.strays == noStrays {\n\t\tu.strays = straysHeldBack",
 		nets:    []string{"core TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer"},
 	},
 	{
