@@ -166,7 +166,9 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		case problem != nil:
 			verdicts[i] = watchdog.Refused
 		case results[i].Renewed:
-			h.handleRenewed(x.Sent(), lease, holds[i])
+			if !h.handleRenewed(x.Sent(), lease, holds[i]) {
+				verdicts[i] = watchdog.Outdated
+			}
 		case h.handleMissing(holds[i]):
 			verdicts[i] = watchdog.Gone
 		default:

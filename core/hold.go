@@ -631,15 +631,21 @@ func (h *hold) renewalLocked() lua.Renewable {
 	return r
 }
 
-// handleRenewed moves the local deadline of the leases that the watchdog renews.
-func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) {
+// handleRenewed moves the local deadline of the leases that the watchdog renews. It returns false
+// if the hold has a read level that the renewal did not know: the timeout key of that level was not
+// prolonged, so the deadline that all levels share must stay, and the hold is to be renewed again.
+func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) bool {
 	if len(asked.Timeouts) > 0 && asked.Lease < lease {
-		return // no lease was renewed by the watchdog when the renewal was sent
+		return true // no lease was renewed by the watchdog when the renewal was sent
 	}
 	h.lock()
 	defer h.unlock()
+	if int(h.countsLocked().shared) > len(asked.Timeouts) {
+		return false
+	}
 	h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
 	h.setAlarmsLocked(h.engine().twoBeats())
+	return true
 }
 
 // handleMissing marks the hold lost, unless its last lease was just released. It returns false if

@@ -597,3 +597,29 @@ func (b *bundle) commandStats(t testing.TB) map[string]int {
 	}
 	return stats
 }
+
+// A renewal that was sent before a read re-entry was known does not prolong the new level's timeout
+// key, so it must not move the deadline. The next renewal does.
+func TestRead_RenewalBesideAReentry(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	read := c.ReadWriteLock("a").Read()
+	outer := mustTake(t, bg, read, AcquireOptions{})
+	h := holdOf(outer)
+	asked := h.renewable()
+	inner := mustTake(t, outer.Context(), read, AcquireOptions{})
+	before := inner.Remaining()
+	sent := c.clock().Add(time.Hour) // as if long after the re-entry
+	if h.handleRenewed(sent, c.leaseTime(0), asked) {
+		t.Error("the renewal counts for a level that it did not know")
+	}
+	if after := inner.Remaining(); after > before {
+		t.Errorf("the inner lease went from %v to %v", before, after)
+	}
+	if !h.handleRenewed(sent, c.leaseTime(0), h.renewable()) || inner.Remaining() <= before {
+		t.Error("the next renewal does not count")
+	}
+	mustRelease(t, inner)
+	mustRelease(t, outer)
+}
