@@ -90,7 +90,7 @@ func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 func TestRelease_WaiterIsOfferedOneHoldAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	c, proxy := b.proxied(t, pollInterval(never))
 	l := c.FairLock("a")
 	first := mustTake(t, bg, l, AcquireOptions{})
 
@@ -102,6 +102,7 @@ func TestRelease_WaiterIsOfferedOneHoldAtATime(t *testing.T) {
 	b.awaitQueued(t, "a", 1)
 	enqueues.Release()
 	b.awaitQueued(t, "a", 2)
+	listened(t, c, "a")
 	eventually(t, "both to sleep", func() bool { return sleeping(c, "a") == 2 })
 
 	passed := proxy.OnMatch(1, runs(fairPassScript), redistest.HoldReply)
@@ -152,7 +153,8 @@ func (b *bundle) awaitQueued(t testing.TB, name string, n int64) {
 	})
 }
 
-// sleeping is how many waiters for a name have been refused and sleep, those for a fair lock in its queue.
+// sleeping returns how many waiters for a name were refused and sleep, those for a fair lock in its
+// queue. The confirmation of a subscription may still wake them; see listened.
 func sleeping(c *Client, name string) (n int) {
 	e := c.names.lock(name)
 	defer e.unlock()

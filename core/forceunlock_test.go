@@ -80,11 +80,11 @@ func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c, proxy := b.proxied(t)
+			c, proxy := b.proxied(t, pollInterval(never))
 			other := b.client(t)
 			first := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 			waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
-			eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+			listened(t, c, "a")
 
 			held := proxy.OnMatch(1, runs(kind.pass), redistest.HoldReply)
 			released := make(chan error, 1)

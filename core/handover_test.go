@@ -566,10 +566,10 @@ func TestRelease_HandOverThatCannotBeDone(t *testing.T) {
 			t.Run(name+" "+reply[1:5], func(t *testing.T) {
 				t.Parallel()
 				b := newBundle(t)
-				c, proxy := b.proxied(t)
+				c, proxy := b.proxied(t, pollInterval(never))
 				lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 				waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
-				eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+				listened(t, c, "a")
 				tries := counter(proxy, runs(kind.pass))
 				proxy.OnEvery(runs(kind.pass), redistest.ReplyWith(reply))
 				mustRelease(t, lease)
