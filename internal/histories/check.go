@@ -222,7 +222,8 @@ func (p *part) end(d hold, l level, add func(process int, s step, begin, end int
 	r := d.release
 	switch {
 	case d.confirmed() && p.has(r.Begin, r.End):
-		add(r.Process, step{what: leave, level: l, record: r.Record}, r.Begin, r.End)
+		blind := slices.ContainsFunc(p.history.Faults, func(f Fault) bool { return f.Begin < r.End && r.Begin < f.End })
+		add(r.Process, step{what: leave, level: l, record: r.Record, blind: blind}, r.Begin, r.End)
 	case d.confirmed() || d.levels.valid >= p.to: // its end does not matter to this part
 	default:
 		from, to := d.levels.valid, d.levels.valid

@@ -98,6 +98,8 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "a", 5, 6, nil), call(Acquire, "b", 7, 8, nil), call(Release, "a", 9, 10, nil), call(Release, "b", 9, 10, nil)}},
 		"a release that succeeds after all data is lost": {says: "no order", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 5, 6, nil)}},
+		"a release whose first reply is lost after all data is lost": {faults: []Fault{fault(All, 3, 4), fault(Nothing, 5, 8)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Release, "a", 6, 9, nil)}},
 		"a lease outlives the data for too long": {says: "too long", faults: []Fault{fault(All, 3, 4)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 70, 70, lost(60))}},
 		"a record survives a failover that loses data": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{

@@ -38,6 +38,9 @@
 // loss when its lease is not renewed: within WatchdogTimeout, or within its LeaseTime. [Check]
 // takes these as bounds. Tokens restart at 1, and records are gone.
 //
+// A release that finds nothing counts as done if an earlier try of it may have run. So after a loss
+// of all data, a release whose reply a fault may have hidden can return nil as well.
+//
 // A replica that is promoted without the last writes loses an unknown part of them, and for a while
 // two masters may grant. Holds and tokens from before the last server agrees on the new master
 // carry no promise. Later grants exclude each other, as before.

@@ -41,6 +41,9 @@ type step struct {
 	token uint64 // 0: the kind has none
 	// Found, or left behind.
 	record string
+	// Of a release: a fault may have hidden the reply to an earlier try. The retry then finds nothing
+	// and counts as done, also if the data was lost before.
+	blind bool
 }
 
 type stepKind string
@@ -86,7 +89,7 @@ func (s state) step(op step) (bool, state) {
 		if op.record != "" {
 			next.record = op.record
 		}
-		return was, next
+		return was || op.blind, next
 	case gone:
 		next, _ := s.without(op.hold) // a wipe may have ended it
 		return true, next
