@@ -358,7 +358,7 @@ var coreMutants = []mutant{
 		promise: "Close repeats a clean-up that fails",
 		file:    "core/cleaner.go",
 		old:     "err == nil || err == ErrWrongKind {",
-		new:     "err == nil || err != errApart {",
+		new:     "err == nil || err != errSlotMoving {",
 		nets:    []string{"core TestClose_RepeatsCleanups"},
 	},
 	{
@@ -372,7 +372,7 @@ var coreMutants = []mutant{
 		promise: "an outage that outlasts the lease does not end a clean-up",
 		file:    "core/cleaner.go",
 		old:     "u.expires = now.Add(u.again)",
-		new:     "u.calm = time.Time{}",
+		new:     "u.answered = time.Time{}",
 		nets:    []string{"core TestCleanup_HasExpired", "core TestOutage_LongerThanTheLease", "internal/sim TestSeeds_ThatFailed"},
 	},
 
