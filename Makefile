@@ -18,14 +18,9 @@ run: ## show what the middleware does, then serve until Ctrl-C; needs only Go
 test-tools: ## install what the tests need: redis-server, a C compiler and a browser
 	@GO=$(GO) scripts/install-test-tools.sh
 
-# These two run many servers at a time, and fill two cores by themselves. The rest mostly waits.
-LARGE = ./core ./adapter/adaptertest
-
 .PHONY: test
-test: test-tools ## run all tests under the race detector: the two large packages one after the other, the rest two at a time
-	status=0; $(GO) test -race -count=1 -p 1 -timeout 20m $(LARGE) || status=1; \
-		$(GO) test -race -count=1 -p 2 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LARGE))") || status=1; \
-		exit $$status
+test: test-tools ## run all tests under the race detector, two packages at a time
+	$(GO) test -race -count=1 -p 2 -timeout 20m ./...
 
 # Under -short, tests that need a server are skipped. The variable makes any test fail that starts one anyway.
 .PHONY: test-fast
