@@ -142,21 +142,20 @@ func (c *chaos) strike(f fault) {
 					w.oracle.violate("", "closing %s took %s, with %s for its holders", m.name, took, span)
 				}
 				w.mu.Lock()
-				if w.outageTill > began { // what it could not free ends with its lease
-					w.oracle.hereafter = max(w.oracle.hereafter, w.now()+w.oracle.longestLease())
+				if w.outageTill > began { // what it could not free ends by itself
+					m.abandoned, m.abandonedAt = true, w.now()
 				}
 				w.mu.Unlock()
 			})
 		}
 	case kills:
 		w.note("FAULT", "%s dies", m.name)
-		m.dead = true
+		m.dead, m.abandoned, m.abandonedAt = true, true, now
 		for _, other := range slices.Clone(n.conns) {
 			if other.client == m {
 				n.drop(other)
 			}
 		}
-		w.oracle.hereafter = max(w.oracle.hereafter, now+w.oracle.longestLease())
 		c.crew.replace(m, func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 			defer cancel()
@@ -209,7 +208,6 @@ func (c *chaos) restart(n *node, f fault, span time.Duration) {
 			}
 		case rollbacks:
 			data = snapshot
-			w.oracle.hereafter = max(w.oracle.hereafter, w.now()+w.oracle.longestLease())
 		}
 		w.note("FAULT", "%s is back after %s: %s, %d keys, loads for %s", n.addr, f, downFor, len(data), loads)
 		n.restart(data, loads)

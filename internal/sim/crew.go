@@ -275,7 +275,11 @@ func (k *caller) turn() {
 	if err != nil || c == nil {
 		return
 	}
-	c.claim.marker = marker
+	w.mu.Lock()
+	if reset, was := w.oracle.recordsReset[p.names[0]]; !was || reset < p.began {
+		c.marker = marker
+	}
+	w.mu.Unlock()
 	k.hold(c, k.span(1))
 	k.release(c)
 }
@@ -530,8 +534,8 @@ func (k *caller) release(c *grant) {
 	o.checkReleased(c.claim, last && c.op.parent == nil, err, began)
 	w.mu.Lock()
 	o.drop(c.claim)
-	if d, known := o.disturbed[c.parts[0].name]; record > 0 && err == nil && (!known || d.until < began) {
-		until := began + time.Duration(float64(record)*(1-maxClockDrift)) - 2*time.Millisecond
+	if reset, was := o.recordsReset[c.parts[0].name]; record > 0 && err == nil && (!was || reset < began) {
+		until := began + leastTTL(record)
 		if old := o.records[c.parts[0].name]; until > old.until {
 			o.records[c.parts[0].name] = recordLeft{w.now(), until}
 		}

@@ -231,10 +231,12 @@ func (n *node) restart(data map[string]*value, loads time.Duration) {
 			n.world.oracle.disturb(key)
 		}
 	}
-	for key := range data {
-		if n.store.keys[key] == nil {
+	for key, older := range data {
+		now := n.store.get(key)
+		if now == nil {
 			n.world.oracle.disturb(key)
 		}
+		n.world.oracle.restore(key, now, older)
 	}
 	n.store.keys = data
 	n.down, n.loadingTill, n.refusesTill = false, n.world.now()+loads, 0

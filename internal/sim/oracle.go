@@ -39,18 +39,29 @@ type oracle struct {
 	about      []string // the locks that the violations are about
 
 	// Guarded by the world's mutex.
-	claims    map[string][]*claim     // leases, by the names they hold
-	pending   map[*op]struct{}        // callers of Acquire
-	disturbed map[string]disturbance  // by name
-	tokens    map[string][]tokenGiven // by name
-	records   map[string]recordLeft   // by name
-	freeSince map[string]time.Duration
-	orphans   map[string]time.Duration // fields of locks that nobody holds, since when
-	hereafter time.Duration            // until when Redis may have locks of the dead, and such that a rollback has brought back
+	claims       map[string][]*claim      // leases, by the names they hold
+	pending      map[*op]struct{}         // callers of Acquire
+	disturbed    map[string]disturbance   // locks whose holds a fault changed, by name
+	tokens       map[string][]tokenGiven  // since tokensReset, by name
+	tokensReset  map[string]time.Duration // when a fault last changed the token counter, by name
+	records      map[string]recordLeft    // since recordsReset, by name
+	recordsReset map[string]time.Duration // when a fault last changed the record or marker, by name
+	freeSince    map[string]time.Duration
+	orphans      map[entry]orphan   // fields of locks that no caller holds
+	restored     map[entry]struct{} // what a rollback brought back
 }
 
-// A disturbance is the time within which a fault took keys of a lock away, or may have.
+// A disturbance is the time within which a fault took holds of a lock away, or may have.
 type disturbance struct{ from, until time.Duration }
+
+// An entry is a field of a hash, a place in a queue, or a whole string, whose element is empty.
+type entry struct{ key, element string }
+
+// An orphan is a field in the hash of a lock that no caller holds.
+type orphan struct {
+	since time.Duration
+	until time.Duration // a leftover's: when it expires
+}
 
 type tokenGiven struct {
 	at    time.Duration
@@ -77,15 +88,18 @@ type part struct{ name, kind, owner string }
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		world:     w,
-		stop:      make(chan struct{}),
-		claims:    make(map[string][]*claim),
-		pending:   make(map[*op]struct{}),
-		disturbed: make(map[string]disturbance),
-		tokens:    make(map[string][]tokenGiven),
-		records:   make(map[string]recordLeft),
-		freeSince: make(map[string]time.Duration),
-		orphans:   make(map[string]time.Duration),
+		world:        w,
+		stop:         make(chan struct{}),
+		claims:       make(map[string][]*claim),
+		pending:      make(map[*op]struct{}),
+		disturbed:    make(map[string]disturbance),
+		tokens:       make(map[string][]tokenGiven),
+		tokensReset:  make(map[string]time.Duration),
+		records:      make(map[string]recordLeft),
+		recordsReset: make(map[string]time.Duration),
+		freeSince:    make(map[string]time.Duration),
+		orphans:      make(map[entry]orphan),
+		restored:     make(map[entry]struct{}),
 	}
 }
 
@@ -120,26 +134,49 @@ func (o *oracle) enough(end func()) {
 	}
 }
 
-// disturb notes that a fault has changed a key. The caller has the world's mutex.
-func (o *oracle) disturb(key string) { o.disturbUntil(nameOf(key), o.world.now()) }
+// disturb notes that a fault changed a key. The caller has the world's mutex.
+func (o *oracle) disturb(key string) {
+	name, now := nameOf(key), o.world.now()
+	switch {
+	case isToken(key):
+		delete(o.tokens, name)
+		o.tokensReset[name] = now
+	case isRecord(key):
+		delete(o.records, name)
+		o.recordsReset[name] = now
+		for _, c := range o.claims[name] {
+			c.marker = 0
+		}
+	case key == name || isReadTimeout(key):
+		o.disturbUntil(name, now)
+	}
+	o.world.change(name) // no promise depends on a place in a queue
+}
 
+// disturbUntil notes that a fault may take holds of a lock away until some time.
 func (o *oracle) disturbUntil(name string, until time.Duration) {
-	w := o.world
+	now := o.world.now()
 	d, known := o.disturbed[name]
-	if !known || d.until < w.now() {
-		d.from = w.now()
+	if !known || d.until < now {
+		d.from = now
 	}
 	d.until = max(d.until, until)
 	o.disturbed[name] = d
-	delete(o.tokens, name)
-	delete(o.records, name)
-	for _, c := range o.claims[name] {
-		c.marker = 0
-	}
-	w.change(name)
+	o.world.change(name)
 }
 
-func isToken(key string) bool { return strings.HasPrefix(key, "redisson_lock_token") }
+// restore notes what a restart with older data brings back. The caller has the world's mutex.
+func (o *oracle) restore(key string, now, older *value) {
+	for _, element := range older.elements() {
+		if !slices.Contains(now.elements(), element) {
+			o.restored[entry{key, element}] = struct{}{}
+		}
+	}
+}
+
+func isToken(key string) bool       { return strings.HasPrefix(key, "redisson_lock_token:") }
+func isRecord(key string) bool      { return strings.HasSuffix(key, "}:record") }
+func isReadTimeout(key string) bool { return strings.Contains(key, ":rwlock_timeout:") }
 
 // held reports whether a server has what a claim is for. The caller has the world's mutex.
 func (o *oracle) held(p part) bool {
@@ -251,7 +288,7 @@ func (o *oracle) checkHash(name string) {
 	default:
 		wrong = writers != 0
 	}
-	if d := o.disturbed[name]; wrong && d == (disturbance{}) {
+	if wrong {
 		o.violate(name, "the hash of %s has holders that exclude each other: %v", name, v.fields)
 	}
 }
@@ -306,7 +343,7 @@ func (o *oracle) checkToken(c *claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := c.parts[0].name
-	if d := o.disturbed[name]; d != (disturbance{}) && d.until >= c.op.began {
+	if reset, was := o.tokensReset[name]; was && reset >= c.op.began {
 		return
 	}
 	for _, other := range o.tokens[name] {
@@ -327,7 +364,7 @@ func (o *oracle) checkRecord(name string, c *claim) {
 		o.violate(name, "%s got the lock of %s although a record was left at %s that lives until %s", c.op, name, stamp(r.from), stamp(r.until))
 	}
 	for _, other := range o.claims[name] {
-		stands := other.op.began + other.marker // at the least: the grant came later
+		stands := other.op.began + leastTTL(other.marker) // the grant came later
 		if other != c && other.marker > 0 && !other.released && other.got < c.op.began && c.got < stands {
 			o.violate(name, "%s got the lock of %s although the marker of %s stands", c.op, name, other.op)
 		}
@@ -345,6 +382,11 @@ func (o *oracle) drop(c *claim) {
 			}
 		}
 	}
+}
+
+// leastTTL is how long a key with a TTL lives at least, by a server whose clock may be fast.
+func leastTTL(ttl time.Duration) time.Duration {
+	return time.Duration(float64(ttl)*(1-maxClockDrift)) - 2*time.Millisecond
 }
 
 // disturbedSince reports whether keys of a claim's locks were disturbed since it was asked for.
@@ -471,14 +513,15 @@ func (o *oracle) checkWaiters() {
 	}
 }
 
-// checkOrphans looks for fields that nobody holds. A command that was given up at the end of a fault is cleaned up after when Redis
-// answers, a CommandTimeout later, and once more after another.
+// checkOrphans looks for fields that no caller holds. A command that was given up at the end of a
+// fault is cleaned up after when Redis answers, a CommandTimeout later, and once more after another.
 func (o *oracle) checkOrphans() {
 	w := o.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
-	known := make(map[string]time.Duration, len(o.orphans))
+	o.pruneRestored()
+	known := make(map[entry]orphan, len(o.orphans))
 	for _, name := range w.cfg.names {
 		n := w.nodeOf(name.name)
 		n.tick()
@@ -487,32 +530,86 @@ func (o *oracle) checkOrphans() {
 			continue
 		}
 		for _, f := range v.fields {
+			e := entry{name.name, f.name}
 			owner := strings.TrimSuffix(f.name, ":write")
 			if f.name == "mode" || o.owned(name.name, owner) {
 				continue
 			}
-			since, old := o.orphans[name.name+" "+owner]
+			seen, old := o.orphans[e]
 			if !old {
-				since = now
+				seen.since = now
 			}
-			known[name.name+" "+owner] = since
-			if left := now - max(since, w.faultTill, o.hereafter); left > 2*w.cfg.options.CommandTimeout+2*time.Second {
-				o.violate(name.name, "nobody has held %s as %s since %s, and the server has it still", name.name, owner, stamp(since))
+			switch expires := n.timeOf(v.expires); {
+			case !o.leftover(e, owner):
+				if now-max(seen.since, w.faultTill) > 2*w.cfg.options.CommandTimeout+2*time.Second {
+					o.violate(name.name, "no caller has held %s as %s since %s, and the server has it still", name.name, f.name, stamp(seen.since))
+				}
+			case seen.until == 0 || o.mayProlong(e, owner, v):
+				seen.until = expires
+			case expires > seen.until+time.Millisecond:
+				o.violate(name.name, "a fault left %s in %s until %s, and now it lasts until %s", f.name, name.name, stamp(seen.until), stamp(expires))
 			}
+			known[e] = seen
 		}
 	}
 	o.orphans = known
 }
 
-// owned reports whether somebody holds a lock as an owner, is about to, or has died with it.
+// pruneRestored forgets what a rollback brought back once it is gone again.
+func (o *oracle) pruneRestored() {
+	for e := range o.restored {
+		n := o.world.nodeOf(nameOf(e.key))
+		n.tick()
+		if !slices.Contains(n.store.get(e.key).elements(), e.element) {
+			delete(o.restored, e)
+		}
+	}
+}
+
+// leftover reports whether Redis may have something of an owner without a caller, and without a
+// clean-up of core: its process died or could not reach Redis when it was closed, or a rollback
+// brought it back. A hold ends with its lease. A place in a queue ends when its deadline has passed
+// and another caller looks at it.
+func (o *oracle) leftover(e entry, owner string) bool {
+	if _, is := o.restored[e]; is {
+		return true
+	}
+	m := o.world.machineOf(owner)
+	return m != nil && m.abandoned
+}
+
+// mayProlong reports whether the lease of a leftover may become longer. Readers prolong the hash
+// for each other. A closed process may have sent a command that is still on its way. A process may
+// repeat its acquire, and find that a rollback has granted it.
+func (o *oracle) mayProlong(e entry, owner string, v *value) bool {
+	w := o.world
+	if m := w.machineOf(owner); !m.dead && m.abandoned && w.now() <= max(m.abandonedAt, w.faultTill)+w.cfg.options.CommandTimeout {
+		return true
+	}
+	_, restored := o.restored[e]
+	mode, _ := v.field("mode")
+	return (restored || mode == "read") && (!w.stopping || o.used(e.key))
+}
+
+// used reports whether a lock has callers.
+func (o *oracle) used(name string) bool {
+	for p := range o.pending {
+		if slices.Contains(p.names, name) {
+			return true
+		}
+	}
+	return len(o.claims[name]) > 0
+}
+
+// owned reports whether a living process holds a lock as an owner, or is about to.
 func (o *oracle) owned(name, owner string) bool {
 	for _, c := range o.claims[name] {
-		if slices.ContainsFunc(c.parts, func(p part) bool { return p.owner == owner }) {
+		if !c.machine.dead && slices.ContainsFunc(c.parts, func(p part) bool { return p.owner == owner }) {
 			return true
 		}
 	}
 	for p := range o.pending {
-		if slices.ContainsFunc(p.held(), func(p part) bool { return p.owner == owner }) {
+		if !p.machine.dead && slices.ContainsFunc(p.held(), func(p part) bool { return p.owner == owner }) {
 			return true
 		}
 	}
@@ -530,51 +627,56 @@ func (o *oracle) patience(kind string) time.Duration {
 	return d
 }
 
-// longestLease is how long Redis has a lock at most after the last command for it.
-func (o *oracle) longestLease() time.Duration {
-	return 2*max(o.world.cfg.options.WatchdogTimeout, maxLeasePaces*o.world.cfg.pace) + time.Second
-}
-
-// longestWait is how long the last caller waits for a lock at most.
+// longestWait is how long the last caller waits for a lock at most: until leftovers have expired.
 func (o *oracle) longestWait(n lockName) time.Duration {
-	o.world.mu.Lock()
-	defer o.world.mu.Unlock()
-	return o.patience(n.kind) + max(0, o.hereafter-o.world.now())
-}
-
-// checkFree checks that no lock is held, and that nobody stands in a queue.
-func (o *oracle) checkFree() {
 	w := o.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.now() < o.hereafter {
-		return
+	node := w.nodeOf(n.name)
+	node.tick()
+	longest := o.patience(n.kind)
+	if v := node.store.get(n.name); v != nil {
+		longest += node.timeOf(v.expires) - w.now()
 	}
+	return longest
+}
+
+// checkFree checks that no lock is held, and that no queue has a place, except what a fault left.
+func (o *oracle) checkFree() {
+	w := o.world
+	o.checkOrphans()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, n := range w.nodes {
 		n.tick()
 		for _, key := range n.store.sorted() {
 			v := n.store.get(key)
-			switch {
-			case isToken(key), strings.HasSuffix(key, ":record"), strings.HasSuffix(key, ":absent"):
-			case v.kind == listValue || v.kind == zsetValue:
-				if !w.killed() {
-					o.violate(nameOf(key), "the queue %s has members when nobody waits: %v %v", key, v.list, v.members)
+			if isToken(key) || isRecord(key) || strings.HasSuffix(key, ":absent") {
+				continue
+			}
+			for _, element := range v.elements() {
+				if v.kind == hashValue && element == "mode" || o.leftover(entry{key, element}, ownerOf(key, element)) {
+					continue
 				}
-			default:
-				o.violate(nameOf(key), "the key %s is left, for %d ms more, when all work is done: %v", key, v.expires-n.store.now, v.fields)
+				if v.kind == listValue || v.kind == zsetValue {
+					o.violate(nameOf(key), "the queue %s has a place of %s, which does not wait: %v%v", key, element, v.list, v.members)
+				} else {
+					o.violate(nameOf(key), "the key %s is left, for %d ms more, when all work is done: %v", key, v.expires-n.store.now, v.fields)
+				}
+				break
 			}
 		}
 	}
 }
 
-// killed reports whether a process has died, which may have left its place in a queue.
-func (w *world) killed() bool {
-	for _, m := range w.machines {
-		if m.dead {
-			return true
-		}
+// ownerOf is the wire owner that an element of a key belongs to.
+func ownerOf(key, element string) string {
+	if isReadTimeout(key) {
+		_, rest, _ := strings.Cut(key, "}:")
+		owner, _, _ := strings.Cut(rest, ":rwlock_timeout:")
+		return owner
 	}
-	return false
+	return strings.TrimSuffix(element, ":write")
 }
 
 // checkEmpty checks that every key that is left will end, and that nobody listens.

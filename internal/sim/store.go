@@ -108,6 +108,25 @@ func (v *value) field(name string) (string, bool) {
 	return "", false
 }
 
+// elements are the names of what a value holds. A string has one, which is empty.
+func (v *value) elements() []string {
+	var names []string
+	switch {
+	case v == nil:
+	case v.kind == stringValue:
+		names = append(names, "")
+	default:
+		names = append(names, v.list...)
+		for _, f := range v.fields {
+			names = append(names, f.name)
+		}
+		for _, m := range v.members {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
 func (v *value) size() int {
 	switch v.kind {
 	case hashValue:

@@ -68,6 +68,8 @@ type machine struct {
 	cutOff      map[*node]time.Duration
 	dead        bool // nothing passes between it and the servers any more
 	closing     bool
+	abandoned   bool // it died, or was closed when it may not have reached Redis
+	abandonedAt time.Duration
 }
 
 // now is the time of the simulation.
@@ -117,6 +119,17 @@ func (w *world) change(name string) {
 		}
 	}
 	w.changed = append(w.changed, name)
+}
+
+// machineOf is the process of a wire owner, which begins with the name of its client.
+func (w *world) machineOf(owner string) *machine {
+	client, _, _ := strings.Cut(owner, ".")
+	for _, m := range w.machines {
+		if m.name == client {
+			return m
+		}
+	}
+	return nil
 }
 
 // nameOf is the lock that a key belongs to.
@@ -288,9 +301,6 @@ func (w *world) settle(crew *crew) {
 	for _, name := range w.cfg.names {
 		patience := o.longestWait(name)
 		lease, err := name.locker(last.locks).Acquire(context.Background(), core.AcquireOptions{WaitTime: patience, LeaseTime: time.Minute})
-		if name.kind == "once" && err != nil && strings.Contains(err.Error(), "record") {
-			continue
-		}
 		if err != nil {
 			o.violate(name.name, "the last process did not get %s within %s: %v", name.name, patience, err)
 			continue
