@@ -9,13 +9,13 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// A quietWorld has one server, the processes p1 and p2, and no caller.
-func quietWorld(kind string) (*world, *node) {
+// emptyWorld returns a world with one server and two processes, p1 and p2, without callers.
+func emptyWorld(kind string) (*world, *node) {
 	w := &world{start: time.Now().Add(-time.Hour), trace: new(trace)}
 	w.oracle = newOracle(w)
 	w.cfg.names = []lockName{{"lock-a", kind}}
 	w.cfg.options = core.Options{CommandTimeout: time.Second, PollInterval: time.Second}
-	w.machines = []*machine{{world: w, name: "p1"}, {world: w, name: "p2"}}
+	w.processes = []*process{{world: w, name: "p1"}, {world: w, name: "p2"}}
 	w.nodes = []*node{{world: w, rate: 1, store: newStore(rand.New(rand.NewPCG(1, 2)))}}
 	w.nodes[0].tick()
 	return w, w.nodes[0]
@@ -32,21 +32,22 @@ func (n *node) run(t *testing.T, lines ...string) {
 	}
 }
 
-// What is left when all work is done must come from a fault: from a process that died, or from a
-// rollback. Anything else is a mistake of core, also in a world with such faults.
+// When all work is done, only entries of a process that died may be left, or entries that a rollback
+// brought back. All others are violations, also in a world with such faults.
 func TestOracle_Leftovers(t *testing.T) {
 	t.Parallel()
 	const queue, deadlines = "redisson_lock_queue:{lock-a}", "redisson_lock_timeout:{lock-a}"
 	place := func(owner string) []string {
 		return []string{"RPUSH " + queue + " " + owner, "ZADD " + deadlines + " 1 " + owner}
 	}
+	const readTimeout = "{lock-a}:p1.x:1:rwlock_timeout:1"
 	hold := []string{"HSET lock-a p1.x:1 1", "PEXPIRE lock-a 60000"}
-	reader := []string{"HSET lock-a p1.x:1 1 mode read", "PEXPIRE lock-a 60000", "SET {lock-a}:p1.x:1:rwlock_timeout:1 1 PX 60000"}
-	freed := []string{"DEL lock-a", "DEL " + queue, "DEL " + deadlines, "DEL {lock-a}:p1.x:1:rwlock_timeout:1"}
+	reader := []string{"HSET lock-a p1.x:1 1 mode read", "PEXPIRE lock-a 60000", "SET " + readTimeout + " 1 PX 60000"}
+	freed := []string{"DEL lock-a", "DEL " + queue, "DEL " + deadlines, "DEL " + readTimeout}
 	for name, test := range map[string]struct {
-		before, between, after []string // a snapshot, the crash and the rollback to it
+		before, between, after []string // the snapshot, until the crash, after the rollback
 		dies                   bool     // p1
-		want                   string   // of each violation; empty: none
+		want                   string   // in each violation; empty: none
 	}{
 		"nothing":                              {},
 		"a place":                              {before: place("p1.x:1"), want: "has a place of p1.x:1"},
@@ -75,13 +76,13 @@ func TestOracle_Leftovers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, n := quietWorld("fair")
+			w, n := emptyWorld("fair")
 			n.run(t, test.before...)
 			snapshot := n.store.clone()
 			n.run(t, test.between...)
 			n.restart(snapshot, 0)
 			n.run(t, test.after...)
-			w.machines[0].dead, w.machines[0].abandoned = test.dies, test.dies
+			w.processes[0].dead, w.processes[0].abandoned = test.dies, test.dies
 			w.oracle.checkFree()
 			if found := len(w.oracle.violations) > 0; found != (test.want != "") {
 				t.Fatalf("violations %q, want %q", w.oracle.violations, test.want)
@@ -95,7 +96,7 @@ func TestOracle_Leftovers(t *testing.T) {
 	}
 }
 
-// The lease of a leftover runs out. Only readers may prolong it, for each other.
+// The lease of a leftover must not be prolonged, except by readers for each other.
 func TestOracle_LeftoverIsProlonged(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -110,8 +111,8 @@ func TestOracle_LeftoverIsProlonged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, n := quietWorld("rw")
-			w.machines[0].dead, w.machines[0].abandoned = true, true
+			w, n := emptyWorld("rw")
+			w.processes[0].dead, w.processes[0].abandoned = true, true
 			w.stopping = test.stopping
 			n.run(t, test.first, "PEXPIRE lock-a 60000")
 			w.oracle.checkOrphans()
@@ -124,8 +125,8 @@ func TestOracle_LeftoverIsProlonged(t *testing.T) {
 	}
 }
 
-// A fault excuses only what it changed: a lost counter excuses a token that falls, and neither a
-// lost lease nor a grant beside a record.
+// The loss of a key excuses only the violations that follow from it. For example, the loss of the
+// token counter excuses a lower token, but no lost lease.
 func TestOracle_DisturbsWhatChanged(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{
@@ -137,13 +138,13 @@ func TestOracle_DisturbsWhatChanged(t *testing.T) {
 		"redisson_lock_timeout:{lock-a}":        "",
 		"redisson_lock_timeout:{lock-a}:absent": "",
 	} {
-		w, _ := quietWorld("lock")
+		w, _ := emptyWorld("lock")
 		o := w.oracle
-		o.tokens["lock-a"] = []tokenGiven{{0, 7}}
-		o.records["lock-a"] = recordLeft{0, time.Minute}
-		o.disturb(key)
+		o.tokens["lock-a"] = []issuedToken{{0, 7}}
+		o.records["lock-a"] = storedRecord{0, time.Minute}
+		o.damage(key)
 		var got []string
-		if _, known := o.disturbed["lock-a"]; known {
+		if _, known := o.damagedUntil["lock-a"]; known {
 			got = append(got, "hold")
 		}
 		if _, reset := o.tokensReset["lock-a"]; reset != (len(o.tokens["lock-a"]) == 0) {
