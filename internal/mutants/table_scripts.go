@@ -506,6 +506,13 @@ var scriptMutants = []mutant{
 		nets:    []string{"core/internal/lua TestOnceRelease", "core TestOnce_NextHasItsOwnMarker"},
 	},
 	{
+		promise: "a release without a record takes its marker away",
+		file:    scripts + "once_release.lua",
+		old:     "if marked then",
+		new:     "if false then",
+		nets:    []string{"core/internal/lua TestOnceRelease", "sim"},
+	},
+	{
 		promise: "a record lives for its time",
 		file:    scripts + "once_record.lua",
 		old:     "redis.call('PEXPIRE', KEYS[2], ARGV[4])",

@@ -24,13 +24,14 @@ type caller struct {
 
 // An op is one call of Acquire, and the lease that it returns.
 type op struct {
-	name    string
-	process *process
-	kind    string
-	names   []string
-	waits   time.Duration
-	began   time.Duration
-	parent  *op // of a re-entry
+	name      string
+	process   *process
+	kind      string
+	names     []string
+	waits     time.Duration
+	leaseTime time.Duration
+	began     time.Duration
+	parent    *op // of a re-entry
 
 	mu    sync.Mutex
 	parts []part
@@ -189,7 +190,7 @@ func (k *caller) acquire(ctx context.Context, p *op, opts core.AcquireOptions, c
 	w, o := k.world, k.world.oracle
 	names := strings.Join(p.names, "+")
 	w.mu.Lock()
-	p.began, p.waits = w.now(), opts.WaitTime
+	p.began, p.waits, p.leaseTime = w.now(), opts.WaitTime, opts.LeaseTime
 	o.pending[p] = struct{}{}
 	w.operations++
 	w.mu.Unlock()

@@ -30,8 +30,7 @@
 // What a frozen process or a paused server holds back may be delayed for any time. The connections
 // of a frozen process stop, but its timers go on. Connections for subscriptions are opened without
 // latency, see forPubSub; their packets have it. There is one server: no cluster, no replicas, no
-// sentinel. WAIT and RedLock are not simulated. Nothing checks that Release removes the marker of a
-// Once.
+// sentinel. WAIT and RedLock are not simulated.
 //
 // # Replay
 //

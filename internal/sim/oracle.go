@@ -21,7 +21,7 @@ import (
 //   - the hash of a lock has one holder, or only readers;
 //   - fencing tokens rise as long as no fault changes their counter;
 //   - a lease is lost only after a fault;
-//   - Release returns nil only after the field was deleted;
+//   - Release returns nil only after the field was deleted, and the marker of a Once;
 //   - a Once is not granted while it has a record or another holder's marker;
 //   - without faults, a call returns no error except that the lock is held, and no caller waits for
 //     a free lock. The effects of a fault end when calm says so;
@@ -181,6 +181,15 @@ func (o *oracle) inRedis(p part) bool {
 		}
 	}
 	return false
+}
+
+// hasMarker reports whether the server has the marker of a Once that was granted to a part. A record
+// replaces it.
+func (o *oracle) hasMarker(p part) bool {
+	n := o.world.nodeOf(p.name)
+	n.tick()
+	owner, found := n.store.get("{" + p.name + "}:record").field("marker")
+	return found && owner == p.owner
 }
 
 // check compares the leases of some locks with the server. The caller does not have the world's
@@ -446,8 +455,14 @@ func (o *oracle) endRelease(c *claim, last bool, ttl time.Duration, err error, b
 	name := c.parts[0].name
 	if err == nil && last && !c.process.dead {
 		for _, p := range c.parts {
-			if o.inRedis(p) && w.calm(c.op.began) && !o.damagedSince(c.op.names, c.op.began) {
+			if !w.calm(c.op.began) {
+				continue
+			}
+			if o.inRedis(p) && !o.damagedSince(c.op.names, c.op.began) {
 				o.violate(p.name, "%s released %s, but the server still has its field %s", c.op, p.name, p.owner)
+			}
+			if o.hasMarker(p) && !after(o.recordsReset, p.name, c.op.began) {
+				o.violate(p.name, "%s released %s, but the server still has its marker", c.op, p.name)
 			}
 		}
 	}
@@ -480,8 +495,10 @@ func (o *oracle) checkNotGranted(p *op, err error) {
 			return
 		}
 	}
-	// A damaged lock may be lost at once. So may the lease that the call was to re-enter.
-	if errors.Is(err, core.ErrNotHeld) && (p.parent != nil || o.damagedSince(p.names, p.began)) {
+	// A damaged lock may be lost at once. So may the lease that a call re-enters. The lease of a
+	// member of a MultiLock may end while Acquire waits for the next member.
+	lost := p.parent != nil || o.damagedSince(p.names, p.began) || p.kind == "multi" && p.leaseTime > 0
+	if lost && errors.Is(err, core.ErrNotHeld) {
 		return
 	}
 	o.violate(p.names[0], "%s failed, although there was no fault: %v", p, err)

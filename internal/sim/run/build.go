@@ -90,8 +90,9 @@ func (o overlay) change(dir string, e edit) error {
 // An edit replaces a text that a file contains once.
 type edit struct{ file, old, text string }
 
-// runtimeChanges make bubbles deterministic. Random numbers of the runtime, and of math/rand/v2, come
-// from the bubble, and its goroutines are not preempted.
+// runtimeChanges make bubbles deterministic. Random numbers of the runtime, and of math/rand/v2,
+// come from the bubble, or from one source for all other goroutines. Goroutines in a bubble are not
+// preempted.
 var runtimeChanges = []edit{
 	{
 		file: "synctest.go",
@@ -101,12 +102,12 @@ var runtimeChanges = []edit{
 	{
 		file: "synctest.go",
 		old:  "// changegstatus is called when",
-		text: `// next draws from the bubble's own random numbers: SplitMix64.
+		text: `// splitMix64 draws the next random number.
 //
 //go:nosplit
-func (bubble *synctestBubble) next() uint64 {
-	bubble.random += 0x9e3779b97f4a7c15
-	z := bubble.random
+func splitMix64(state *uint64) uint64 {
+	*state += 0x9e3779b97f4a7c15
+	z := *state
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
@@ -123,10 +124,23 @@ func (bubble *synctestBubble) next() uint64 {
 		file: "rand.go",
 		old:  "\tmp := getg().m\n\tc := &mp.chacha8\n",
 		text: `	if bubble := getg().bubble; bubble != nil {
-		return bubble.next()
+		return splitMix64(&bubble.random)
 	}
 	mp := getg().m
+	if getg() != mp.g0 {
+		return splitMix64(&randomOutside)
+	}
 	c := &mp.chacha8
+`,
+	},
+	{
+		file: "rand.go",
+		old:  "// rand returns a random uint64 from the per-m chacha8 state.\n",
+		text: `// randomOutside is the state for goroutines outside of bubbles, such as the main one, which draws
+// when packages are initialized. That of an m would depend on which m they run.
+var randomOutside uint64
+
+// rand returns a random uint64 from the per-m chacha8 state.
 `,
 	},
 	{
