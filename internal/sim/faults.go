@@ -98,8 +98,9 @@ func (i *injector) inject(f fault) {
 			}
 		}
 	case partitions:
-		w.note("FAULT", "no packet passes between %s and %s until %s", proc.name, n.addr, stamp(until))
-		proc.cutOff[n] = until
+		// It must not end earlier than one before: the packets that are held back know its end.
+		proc.cutOff[n] = max(proc.cutOff[n], until)
+		w.note("FAULT", "no packet passes between %s and %s until %s", proc.name, n.addr, stamp(proc.cutOff[n]))
 	case slowNetwork:
 		w.slowUntil, w.slowFactor = until, 10<<i.rng.IntN(6)
 		w.note("FAULT", "the network is %d times slower until %s", w.slowFactor, stamp(until))
@@ -108,7 +109,7 @@ func (i *injector) inject(f fault) {
 		w.note("FAULT", "messages are lost until %s", stamp(until))
 	case pauses:
 		n.pausedUntil = max(n.pausedUntil, until)
-		w.note("FAULT", "%s is paused until %s", n.addr, stamp(until))
+		w.note("FAULT", "%s is paused until %s", n.addr, stamp(n.pausedUntil))
 	case restarts, dataLoss, halfLoss, rollbacks:
 		i.restart(n, f, length)
 		until += 2 * time.Second
@@ -133,8 +134,8 @@ func (i *injector) inject(f fault) {
 		name := w.cfg.names[i.rng.IntN(len(w.cfg.names))]
 		proc.work.Go(func() { forceUnlock(proc, name) })
 	case freezes:
-		proc.frozenUntil = until
-		w.note("FAULT", "%s is frozen until %s", proc.name, stamp(until))
+		proc.frozenUntil = max(proc.frozenUntil, until)
+		w.note("FAULT", "%s is frozen until %s", proc.name, stamp(proc.frozenUntil))
 	case closes:
 		if len(running) > 1 {
 			w.note("FAULT", "%s is closed, and its holders have %s to finish", proc.name, length)
