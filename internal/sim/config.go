@@ -57,6 +57,9 @@ func newConfig(rng *rand.Rand) config {
 		CommandTimeout:  pick(3*time.Second, 3*time.Second, time.Second),
 		FairWaitTimeout: pick(300*time.Second, 60*time.Second, 20*time.Second),
 	}
+	// The first command of a process needs a dozen packets, one after another if the pool has one
+	// connection.
+	c.latency = min(c.latency, c.options.CommandTimeout/50)
 	c.meanHold = pick(20*time.Millisecond, time.Second, 5*time.Second, c.options.WatchdogTimeout)
 	c.length = min(max(150*c.meanHold, 15*time.Second), 30*time.Minute)
 	for range c.nodes {

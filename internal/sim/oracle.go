@@ -520,14 +520,14 @@ func (o *oracle) checkWaiters() {
 			continue
 		}
 		free, isFree := o.freeSince[p.names[0]]
-		if isFree && w.now()-max(free, p.began, w.faultUntil) > o.maxWait(p.kind) {
+		if isFree && w.now()-max(free, p.began, w.faultUntil) > o.maxWait(w.kindOf(p.names[0])) {
 			o.violate(p.names[0], "%s waits, although %s has been free since %s", p, p.names[0], stamp(free))
 		}
 	}
 }
 
-// maxWait returns how long a caller may wait for a free lock: until its next poll. The waiters of a
-// fair lock also wait for dead waiters to leave the queue.
+// maxWait returns how long a caller may wait for a free lock of a kind: until its next poll. The
+// waiters of a fair lock also wait for dead waiters to leave the queue.
 func (o *oracle) maxWait(kind string) time.Duration {
 	opts := o.world.cfg.options
 	d := 2*opts.PollInterval + 2*opts.CommandTimeout + 2*time.Second

@@ -64,6 +64,13 @@ func (w *world) stream(label string, n uint64) *rand.Rand {
 
 func (w *world) node(string) *node { return w.nodes[0] }
 
+// kindOf returns the kind of a lock. A call of Acquire may be for one of its sides, or for several
+// locks.
+func (w *world) kindOf(name string) string {
+	i := slices.IndexFunc(w.cfg.names, func(l lockName) bool { return l.name == name })
+	return w.cfg.names[i].kind
+}
+
 // nodeOf returns the server of a lock.
 func (w *world) nodeOf(string) *node { return w.nodes[0] }
 
