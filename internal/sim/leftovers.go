@@ -57,8 +57,7 @@ func (o *oracle) forgetRestored() {
 	}
 }
 
-// checkOrphans looks for fields that no caller holds. Those of a command that was given up are
-// freed when Redis answers again, and once more a CommandTimeout later. Leftovers expire.
+// checkOrphans looks for fields that no caller holds. Leftovers expire; the others are freed soon.
 func (o *oracle) checkOrphans() {
 	w := o.world
 	now := w.now()
@@ -82,7 +81,7 @@ func (o *oracle) checkOrphans() {
 			}
 			switch expires := n.timeOf(v.expires); {
 			case !o.leftover(e):
-				if now-max(found.since, w.faultUntil) > 2*w.cfg.options.CommandTimeout+2*time.Second {
+				if now-max(found.since, w.faultUntil) > o.cleanupTime(e) {
 					o.violate(l.name, "no caller has held %s as %s since %s, but the server still has it",
 						l.name, f.name, stamp(found.since))
 				}
@@ -96,6 +95,20 @@ func (o *oracle) checkOrphans() {
 		}
 	}
 	o.orphans = orphans
+}
+
+// cleanupTime returns how long it takes to free a hold after a fault. The hold of a command that
+// was given up is freed when Redis answers again, and once more a CommandTimeout later. A waiter may
+// ask again instead, after PollInterval. A waiter for a fair lock asks with the same owner.
+func (o *oracle) cleanupTime(e entry) time.Duration {
+	opts := o.world.cfg.options
+	d := 2*opts.CommandTimeout + 2*time.Second
+	for p := range o.pending {
+		if p.process == o.world.processOf(ownerOf(e)) && slices.Contains(p.names, e.key) {
+			return d + opts.PollInterval
+		}
+	}
+	return d
 }
 
 // owned reports whether a process that runs holds a lock as an owner, or is about to.
