@@ -495,9 +495,13 @@ func (o *oracle) checkNotGranted(p *op, err error) {
 			return
 		}
 	}
-	// A damaged lock may be lost at once. So may the lease that a call re-enters. The lease of a
-	// member of a MultiLock may end while Acquire waits for the next member.
-	lost := p.parent != nil || o.damagedSince(p.names, p.began) || p.kind == "multi" && p.leaseTime > 0
+	// A damaged lock may be lost at once. So may the lease that a call re-enters.
+	lost := p.parent != nil || o.damagedSince(p.names, p.began)
+	// A lease may end before Acquire returns: that of a member of a MultiLock, while Acquire waits for
+	// the next member, or one that lasts for only a few round trips.
+	if p.leaseTime > 0 && w.now() >= p.began+shortestLease(p.leaseTime) {
+		lost = lost || p.kind == "multi" || p.leaseTime < 100*w.cfg.latency
+	}
 	if lost && errors.Is(err, core.ErrNotHeld) {
 		return
 	}
