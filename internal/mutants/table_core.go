@@ -164,7 +164,7 @@ var coreMutants = []mutant{
 		file:    "core/hold.go",
 		old:     "if !wasReleased && same {",
 		new:     "if false {",
-		nets:    []string{"core TestRenewal_ExpiredLock", "core TestLoss_EndsEveryLease", "sim"},
+		nets:    []string{"core TestRenewal_ExpiredLock", "core TestLoss_EndsEveryLease"},
 	},
 	{
 		promise: "a hold that was just released is not reported as lost",
