@@ -185,7 +185,7 @@ var coreMutants = []mutant{
 		file:    "core/client.go",
 		old:     "\t\t\tverdicts[i] = watchdog.Unanswered\n",
 		new:     "\t\t\th.handleRenewed(x.Sent(), lease, holds[i])\n",
-		nets:    []string{"core TestWatchdog_RetriesUntilTheDeadline", "sim"},
+		nets:    []string{"core TestFaults_HolderCutOff", "sim"},
 	},
 	{
 		promise: "a renewal of a hold that is gone prolongs nothing",
