@@ -32,10 +32,10 @@ test-fast: ## run the tests that need no server, except the examples, for the in
 explore: ## search all states of small worlds of every kind of lock, for some minutes and in some GB; make test searches smaller ones
 	$(GO) test -C core/internal/worlds -count=1 -timeout 2h -run '^TestWorlds$$' -full
 
-# One process for each processor. The first build compiles a changed Go runtime for a minute or two.
+# One process for each processor. The first build takes a minute or two: it compiles a modified Go runtime.
 .PHONY: sim
-sim: ## simulate clients, network and Redis in virtual time, for DUR=2m; SEED=42 replays one seed, DEFECTS=1 plants defects to be found
-	$(GO) run ./internal/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m) $(if $(DEFECTS),-defects))
+sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=42 replays one seed
+	$(GO) run ./internal/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m))
 
 .PHONY: examples
 examples: test-tools ## start every example and send it requests

@@ -5,11 +5,13 @@
 //	go run ./internal/mutants -sample 12             some of them, other ones every day
 //	go run ./internal/mutants -match 'fair'          those whose promise or file matches
 //	go run ./internal/mutants -net 'core TestLoad_AllFaults'
+//	go run ./internal/mutants -net sim -match '^core/'
 //
 // The table of mutants is in table_*.go. A mutant is compiled with go's -overlay, which covers the
 // embedded Lua scripts as well, so the working tree stays as it is. Its nets are the tests that
 // should catch it. They run first, all nets of one package together, and must pass without a mutant.
-// If none of them catches it, all tests of their packages run.
+// If none of them catches it, all tests of their packages run. The net sim is the simulator, which
+// simulates fresh seeds for a minute.
 //
 // With -net, only the given nets run, for every mutant: it shows what a net finds without being told.
 package main
@@ -53,7 +55,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	every := flags.Bool("every", false, "run all nets of a mutant, and name each that catches it")
 	whole := flags.Bool("whole", true, "run all tests of the packages of its nets, if none of them catches a mutant")
 	markdown := flags.String("markdown", "", "also write the table as Markdown to this `file`")
-	flags.Var(&nets, "net", "run this `net`, a package and a test, in place of those of each mutant; may be repeated")
+	flags.Var(&nets, "net", "run this `net`, a package and a test or sim, in place of those of each mutant; may be repeated")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

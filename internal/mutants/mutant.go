@@ -45,15 +45,18 @@ func (m mutant) apply(root string) (text string, line int, err error) {
 
 // A net is a test, or a group of tests, that should catch a mutant.
 type net struct {
-	pkg  string // directory from the root
-	test string // such as TestX, or TestX/name of a subtest; empty: all tests of the package
+	pkg  string // directory from the root, or simulator
+	test string // such as TestX, or TestX/name of a subtest; empty for the simulator
 }
 
-// parseNet reads a package and a test, separated by a space.
+// simulator is the net that runs internal/sim/run.
+const simulator = "sim"
+
+// parseNet reads a package and a test, separated by a space, or the simulator.
 func parseNet(s string) (net, error) {
 	pkg, test, ok := strings.Cut(s, " ")
-	if !ok || pkg == "" || test == "" {
-		return net{}, fmt.Errorf("a net is a package and a test, such as \"core TestWire\", not %q", s)
+	if s != simulator && (!ok || pkg == "" || test == "") {
+		return net{}, fmt.Errorf("a net is a package and a test, such as \"core TestWire\", or %q, not %q", simulator, s)
 	}
 	return net{pkg, test}, nil
 }

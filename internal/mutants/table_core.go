@@ -11,11 +11,18 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "core TestRelease_StrayAfterReacquire"},
 	},
 	{
+		promise: "wire owners of a client differ",
+		file:    "core/engine.go",
+		old:     "wire.Owner(e.id, holds.Add(1))",
+		new:     "wire.Owner(e.id, holds.Add(1)%3)",
+		nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "sim"},
+	},
+	{
 		promise: "a grant ends every other hold that it proves lost",
 		file:    "core/entry.go",
 		old:     "if other == h || other.state != held {",
 		new:     "if other == h || other.state == held {",
-		nets:    []string{"core TestAcquire_EndsAnOtherHoldOfTheName"},
+		nets:    []string{"core TestAcquire_EndsAnOtherHoldOfTheName", "sim"},
 	},
 	{
 		promise: "a grant of one side ends what it excludes of the other",
@@ -115,14 +122,14 @@ var coreMutants = []mutant{
 		file:    "core/internal/clock/clock.go",
 		old:     "return min(lease/100+2*time.Millisecond, lease/4)",
 		new:     "return min(lease/100-lease/100, 2*time.Millisecond)",
-		nets:    []string{"core/internal/clock TestLeaseEnd", "core TestDeadline_Margin"},
+		nets:    []string{"core/internal/clock TestLeaseEnd", "core TestDeadline_Margin", "sim"},
 	},
 	{
 		promise: "a lease counts from before its command was queued",
 		file:    "core/internal/redisop/op.go",
 		old:     "\tx.inFlight = false\n",
 		new:     "\tx.inFlight, x.sent = false, x.r.cfg.Clock(time.Now())\n",
-		nets:    []string{"core TestDeadline_CountsFromBeforeTheCommand"},
+		nets:    []string{"core TestDeadline_CountsFromBeforeTheCommand", "sim"},
 	},
 	{
 		promise: "Err compares the clock and waits for no timer",
@@ -174,6 +181,27 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestLoss_NotByAnError", "core TestWatchdog_RetriesUntilTheDeadline"},
 	},
 	{
+		promise: "a renewal without a reply prolongs nothing",
+		file:    "core/client.go",
+		old:     "\t\t\tverdicts[i] = watchdog.Unanswered\n",
+		new:     "\t\t\th.handleRenewed(x.Sent(), lease, holds[i])\n",
+		nets:    []string{"core TestFaults_HolderCutOff", "sim"},
+	},
+	{
+		promise: "a renewal of a hold that is gone prolongs nothing",
+		file:    "core/client.go",
+		old:     "\t\tcase h.handleMissing(holds[i]):\n\t\t\tverdicts[i] = watchdog.Gone\n",
+		new:     "\t\tcase true:\n\t\t\th.handleRenewed(x.Sent(), lease, holds[i])\n",
+		nets:    []string{"core TestRenewal_ExpiredLock", "sim"},
+	},
+	{
+		promise: "a renewal counts from before its command",
+		file:    "core/client.go",
+		old:     "if !h.handleRenewed(x.Sent(), lease, holds[i]) {",
+		new:     "if !h.handleRenewed(c.clock(), lease, holds[i]) {",
+		nets:    []string{"core TestDeadline_CountsFromBeforeTheCommand", "sim"},
+	},
+	{
 		promise: "a renewal that replicas did not confirm prolongs nothing",
 		file:    "core/client.go",
 		old:     "problem = x.Proven()",
@@ -215,7 +243,7 @@ var coreMutants = []mutant{
 		file:    "core/handover.go",
 		old:     "end == unused && !left.none()",
 		new:     "false && !left.none()",
-		nets:    []string{"core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft"},
+		nets:    []string{"core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim"},
 	},
 	{
 		promise: "an heir whose lease is over is told so",
@@ -287,14 +315,21 @@ var coreMutants = []mutant{
 		file:    "core/waiter.go",
 		old:     "\tif lease == nil {\n\t\tw.cleanUp",
 		new:     "\tif false {\n\t\tw.cleanUp",
-		nets:    []string{"core TestFair_WaiterLeaves"},
+		nets:    []string{"core TestFair_WaiterLeaves", "sim"},
+	},
+	{
+		promise: "a fair waiter that leaves gives up its channel",
+		file:    "core/waiter.go",
+		old:     "\t\tc.hub.Unsubscribe(p.channel, w)\n",
+		new:     "\t\t_ = c\n",
+		nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
 		promise: "a caller that leaves a question frees what it is granted",
 		file:    "core/waiter.go",
 		old:     "if x.InFlight() || x.Stray() || !left.none() {",
 		new:     "if false {",
-		nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds"},
+		nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds", "sim"},
 	},
 	{
 		promise: "absence is known only where listeners are counted",
@@ -315,7 +350,7 @@ var coreMutants = []mutant{
 		file:    "core/engine.go",
 		old:     "return min(ttl, e.pollPause()-time.Millisecond) + time.Millisecond",
 		new:     "return ttl",
-		nets:    []string{"core TestWaiting_Pauses", "core TestWaiting_PollsWhenAMessageIsLost"},
+		nets:    []string{"core TestWaiting_Pauses", "core TestWaiting_PollsWhenAMessageIsLost", "sim"},
 	},
 
 	// Clean-ups.
@@ -324,7 +359,7 @@ var coreMutants = []mutant{
 		file:    "core/residue.go",
 		old:     "residue{there: granted || x.Stray(), stray: x.Stray()}",
 		new:     "residue{there: granted}",
-		nets:    []string{"core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure"},
+		nets:    []string{"core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim"},
 	},
 	{
 		promise: "a stray acquire of a released hold is freed",
@@ -352,7 +387,7 @@ var coreMutants = []mutant{
 		file:    "core/cleaner.go",
 		old:     "return pause <= 0, pause",
 		new:     "return true, pause",
-		nets:    []string{"core TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer"},
+		nets:    []string{"core TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer", "sim"},
 	},
 	{
 		promise: "Close repeats a clean-up that fails",
@@ -362,6 +397,13 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestClose_RepeatsCleanups"},
 	},
 	{
+		promise: "Close runs the clean-ups that are left",
+		file:    "core/client.go",
+		old:     "\tc.cleaner.close(ctx)\n",
+		new:     "",
+		nets:    []string{"core TestClose_RepeatsCleanups", "sim"},
+	},
+	{
 		promise: "a clean-up ends with the lease",
 		file:    "core/cleaner.go",
 		old:     "return err != nil && now.After(u.expires)",
@@ -369,11 +411,18 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestCleanup_HasExpired", "core TestCleanup_EndsWithTheLease"},
 	},
 	{
+		promise: "a clean-up that fails is repeated until the lease ends",
+		file:    "core/cleaner.go",
+		old:     "return err != nil && now.After(u.expires)",
+		new:     "return err != nil",
+		nets:    []string{"core TestCleanup_HasExpired", "sim"},
+	},
+	{
 		promise: "an outage that outlasts the lease does not end a clean-up",
 		file:    "core/cleaner.go",
 		old:     "u.expires = now.Add(u.again)",
-		new:     "u.answered = time.Time{}",
-		nets:    []string{"core TestCleanup_HasExpired", "core TestOutage_LongerThanTheLease", "internal/sim TestSeeds_ThatFailed"},
+		new:     "_ = u.again",
+		nets:    []string{"core TestCleanup_HasExpired", "core TestOutage_LongerThanTheLease", "sim"},
 	},
 
 	// Close.

@@ -218,6 +218,13 @@ var engineMutants = []mutant{
 		nets:    []string{"core/internal/waitqueue TestOffer", "core TestRelease_WaiterIsOfferedOneHoldAtATime"},
 	},
 	{
+		promise: "an heir that got nothing waits on",
+		file:    "core/internal/waitqueue/queue.go",
+		old:     "\tif w.state == Heir {\n\t\tw.move(Asleep)\n\t}\n}\n\n// HandedOn",
+		new:     "}\n\n// HandedOn",
+		nets:    []string{"core/internal/waitqueue TestOffer", "sim"},
+	},
+	{
 		promise: "a streak of hand-overs ends",
 		file:    "core/internal/waitqueue/rotation.go",
 		old:     "return r.moves >= streakMoves || r.moves > 0 && now.Since(r.mark) >= streakTime",

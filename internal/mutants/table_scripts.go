@@ -38,7 +38,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "release.lua",
 		old:     "redis.call('HDEL', KEYS[1], ARGV[1]) == 0",
 		new:     "redis.call('DEL', KEYS[1]) == 0",
-		nets:    []string{"core/internal/lua TestRelease", "core TestRelease_StrayAfterReacquire"},
+		nets:    []string{"core/internal/lua TestRelease", "core TestRelease_StrayAfterReacquire", "sim"},
 	},
 	{
 		promise: "a release succeeds without permission to publish",
@@ -59,7 +59,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "update.lua",
 		old:     "  return 0",
 		new:     "  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])",
-		nets:    []string{"core/internal/lua TestUpdate", "core TestReentry_DoesNotReviveAnExpiredLock"},
+		nets:    []string{"core/internal/lua TestUpdate", "core TestReentry_DoesNotReviveAnExpiredLock", "sim"},
 	},
 	{
 		promise: "a re-entry never shortens the lease",
@@ -95,6 +95,13 @@ var scriptMutants = []mutant{
 		old:     "redis.call('PEXPIRE', KEYS[1], ARGV[3])\nredis.call('HSET', KEYS[1], ARGV[2], '1')",
 		new:     "redis.call('HSET', KEYS[1], ARGV[2], '1')\nredis.call('PEXPIRE', KEYS[1], ARGV[3])",
 		nets:    []string{"core TestHold_OnAFullRedis"},
+	},
+	{
+		promise: "a hand-over sets the lease",
+		file:    scripts + "pass.lua",
+		old:     "redis.call('PEXPIRE', KEYS[1], ARGV[3])\nredis.call('HSET'",
+		new:     "redis.call('HSET'",
+		nets:    []string{"core/internal/lua TestPass", "sim"},
 	},
 	{
 		promise: "a hand-over leaves one holder",
@@ -178,6 +185,13 @@ var scriptMutants = []mutant{
 		nets:    []string{"core/internal/lua TestLargeTokens"},
 	},
 	{
+		promise: "each grant draws a greater token",
+		file:    scripts + "fenced_draw.lua",
+		old:     "local token = redis.call('INCR', counter)",
+		new:     "local token = tonumber(redis.call('GET', counter) or redis.call('INCR', counter))",
+		nets:    []string{"core/internal/lua TestAcquireFenced", "sim"},
+	},
+	{
 		promise: "a refused acquire of a fenced lock draws no token",
 		file:    scripts + "fenced_acquire.lua",
 		old:     "if not held[1] then\n",
@@ -219,7 +233,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "write_acquire.lua",
 		old:     "if mode and redis",
 		new:     "if mode == 'write' and redis",
-		nets:    []string{"core/internal/lua TestAcquireWrite", "core TestReadWrite_Share"},
+		nets:    []string{"core/internal/lua TestAcquireWrite", "core TestReadWrite_Share", "sim"},
 	},
 	{
 		promise: "a stray write acquire leaves the count alone",
@@ -282,7 +296,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "read_write_update.lua",
 		old:     "longest = math.max(longest, ttl)\n  end\n  return longest",
 		new:     "end\n  return longest",
-		nets:    []string{"core/internal/lua TestUpdateReadWrite", "core TestReadWrite_Share"},
+		nets:    []string{"core/internal/lua TestUpdateReadWrite", "core TestReadWrite_Share", "sim"},
 	},
 	{
 		promise: "a read/write hold can be lowered and released on a full Redis",
@@ -454,7 +468,7 @@ var scriptMutants = []mutant{
 		file:    scripts + "once_acquire.lua",
 		old:     "  if record then",
 		new:     "  if false then",
-		nets:    []string{"core/internal/lua TestOnceAcquire", "core TestOnce_RoundTrips"},
+		nets:    []string{"core/internal/lua TestOnceAcquire", "core TestOnce_RoundTrips", "sim"},
 	},
 	{
 		promise: "a record is not shown while the lock is held",
@@ -490,6 +504,13 @@ var scriptMutants = []mutant{
 		old:     "if marked then",
 		new:     "if true then",
 		nets:    []string{"core/internal/lua TestOnceRelease", "core TestOnce_NextHasItsOwnMarker"},
+	},
+	{
+		promise: "a release without a record takes its marker away",
+		file:    scripts + "once_release.lua",
+		old:     "if marked then",
+		new:     "if false then",
+		nets:    []string{"core/internal/lua TestOnceRelease", "sim"},
 	},
 	{
 		promise: "a record lives for its time",

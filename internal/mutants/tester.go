@@ -20,6 +20,7 @@ import (
 const (
 	netTimeout   = 3 * time.Minute  // of the nets of one package
 	wholeTimeout = 15 * time.Minute // of all tests of one package
+	simTime      = time.Minute      // of the simulator
 )
 
 // A tester builds and runs tests.
@@ -66,6 +67,13 @@ func (t *tester) baseline(ctx context.Context, mutants []mutant, workers int) er
 
 // pass is baseline for one package.
 func (t *tester) pass(ctx context.Context, pkg string, tests []string) error {
+	if pkg == simulator {
+		seed, err := t.simulate(ctx, "", simTime/6)
+		if err == nil && seed != "" {
+			err = fmt.Errorf("the simulator finds a violation without a mutant: make sim SEED=%s", seed)
+		}
+		return err
+	}
 	binary, err := t.build(ctx, pkg, "", quick...)
 	if err != nil {
 		return err
@@ -116,7 +124,15 @@ func (t *tester) test(ctx context.Context, m mutant) (result, error) {
 		return err
 	}
 	for _, pkg := range packages {
-		if err := try(pkg, tests[pkg], netTimeout, quick...); err != nil {
+		if pkg == simulator {
+			seed, err := t.simulate(ctx, overlay, simTime)
+			if err != nil {
+				return r, err
+			}
+			if seed != "" {
+				r.caught = append(r.caught, simulator+" SEED="+seed)
+			}
+		} else if err := try(pkg, tests[pkg], netTimeout, quick...); err != nil {
 			return r, err
 		}
 		if len(r.caught) > 0 && !t.every {
@@ -126,6 +142,9 @@ func (t *tester) test(ctx context.Context, m mutant) (result, error) {
 	for _, pkg := range packages {
 		if len(r.caught) > 0 || !t.fallback {
 			break
+		}
+		if pkg == simulator {
+			continue
 		}
 		if err := try(pkg, nil, wholeTimeout); err != nil {
 			return r, err
@@ -153,6 +172,27 @@ func (t *tester) overlay(file, text string) (overlay string, remove func(), err 
 	}
 	return overlay, func() { _ = os.RemoveAll(dir) }, nil
 }
+
+// simulate runs the simulator with fresh seeds. It returns the seed that failed; empty: none.
+func (t *tester) simulate(ctx context.Context, overlay string, length time.Duration) (seed string, err error) {
+	cmd := exec.CommandContext(ctx, "go", "run", "./internal/sim/run", "-processes=1", "-recorded=", "-for="+length.String(),
+		"-overlay="+overlay)
+	cmd.Dir = t.root
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its processes then
+	text, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if m := failedSeed.FindSubmatch(text); m != nil {
+		return string(m[1]), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("the simulator fails: %w\n%s", err, text)
+	}
+	return "", nil
+}
+
+var failedSeed = regexp.MustCompile(`(?m)^sim: seed (\d+) failed`)
 
 // quick compiles in half the time what a mutant changes. Tests of speed and of allocations do not
 // suit it.

@@ -69,6 +69,39 @@ func TestLoop(*testing.T) { loop(1) }
 
 func TestBroken(t *testing.T) { t.Error("always") }
 `,
+	// A simulator that finds out by reading.
+	"internal/sim/run/main.go": `package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+)
+
+func main() {
+	file := flag.String("overlay", "", "")
+	flag.String("for", "", "")
+	flag.String("recorded", "", "")
+	flag.Int("processes", 0, "")
+	flag.Parse()
+	var overlay struct{ Replace map[string]string }
+	text, _ := os.ReadFile(*file)
+	_ = json.Unmarshal(text, &overlay)
+	for _, replaced := range overlay.Replace {
+		text, _ := os.ReadFile(replaced)
+		switch {
+		case strings.Contains(string(text), "a * b"):
+			fmt.Fprintln(os.Stderr, "sim: seed 7 failed: exit status 1")
+			os.Exit(1)
+		case strings.Contains(string(text), "a + }"):
+			fmt.Fprintln(os.Stderr, "sim: package sim does not compile")
+			os.Exit(1)
+		}
+	}
+}
+`,
 }
 
 // newDemo returns a tester of the demo module.
@@ -105,6 +138,9 @@ func TestTester(t *testing.T) {
 		"an embedded file, by a test": {mutant: word, nets: []string{"demo TestWord"}, want: "demo TestWord"},
 		"by the end of the process":   {mutant: word, nets: []string{"demo TestExit"}, want: "demo TestMain"},
 		"by no net":                   {mutant: minus, nets: []string{"demo TestAdd"}},
+		"by the simulator":            {mutant: plus, nets: []string{"sim"}, want: "sim SEED=7"},
+		"by a test and the simulator": {mutant: plus, nets: []string{"demo TestAdd/one/two", "sim"}, every: true, want: "demo TestAdd/one/two, sim SEED=7"},
+		"not by the simulator":        {mutant: minus, nets: []string{"sim"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,12 +173,13 @@ func TestTester_Mistakes(t *testing.T) {
 		mutant mutant
 		want   string
 	}{
-		"no such file":             {mutant{file: "demo/none.go", old: "a", new: "b"}, "none.go"},
-		"the old text has changed": {mutant{file: "demo/demo.go", old: "a / b", new: "b"}, "not there any more"},
-		"it is there twice":        {mutant{file: "demo/demo.go", old: "int {", new: ""}, "there 2 times"},
-		"nothing changes":          {mutant{file: "demo/demo.go", old: "a + b", new: "a + b"}, "equals the new one"},
-		"it does not compile":      {mutant{file: "demo/demo.go", old: "a + b", new: "a +"}, "does not compile"},
-		"no net":                   {mutant{file: "demo/demo.go", old: "a + b", new: "a * b", nets: []string{"TestAdd"}}, "a net is a package and a test"},
+		"no such file":                   {mutant{file: "demo/none.go", old: "a", new: "b"}, "none.go"},
+		"the old text has changed":       {mutant{file: "demo/demo.go", old: "a / b", new: "b"}, "not there any more"},
+		"it is there twice":              {mutant{file: "demo/demo.go", old: "int {", new: ""}, "there 2 times"},
+		"nothing changes":                {mutant{file: "demo/demo.go", old: "a + b", new: "a + b"}, "equals the new one"},
+		"it does not compile":            {mutant{file: "demo/demo.go", old: "a + b", new: "a +"}, "does not compile"},
+		"the simulator does not compile": {mutant{file: "demo/demo.go", old: "a + b", new: "a + }", nets: []string{"sim"}}, "does not compile"},
+		"no net":                         {mutant{file: "demo/demo.go", old: "a + b", new: "a * b", nets: []string{"TestAdd"}}, "a net is a package and a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,6 +201,7 @@ func TestBaseline(t *testing.T) {
 		"demo TestAdd, demo TestBroken":      "TestBroken in demo fails without a mutant",
 		"demo TestNone":                      "there is no test TestNone",
 		"demo TestAdd/large numbers":         "there is no test TestAdd/large numbers",
+		"sim":                                "",
 	} {
 		t.Run(nets, func(t *testing.T) {
 			t.Parallel()

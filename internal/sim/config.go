@@ -10,41 +10,42 @@ import (
 	"github.com/reqlock/reqlock/core"
 )
 
-// A config is what a world is like. It is drawn from the seed.
+// A config describes a world. It is drawn from the seed.
 type config struct {
-	length   time.Duration // until the faults end
-	machines int
-	workers  int // of each machine
-	names    []lockName
-	latency  time.Duration // of a packet, on average
-	poolSize int
-	options  core.Options
-	pace     time.Duration // how long a lock is held, on average
-	nodes    int
-	rates    []float64 // of the servers' clocks
-	faults   []fault
-	gap      time.Duration // between two faults, on average
+	length        time.Duration // until the faults end
+	processes     int
+	callers       int // in each process
+	names         []lockName
+	latency       time.Duration // of a packet, on average
+	poolSize      int
+	options       core.Options
+	meanHold      time.Duration // how long a caller holds a lock, on average
+	nodes         int
+	clockRates    []float64 // of the servers
+	faults        []fault
+	faultInterval time.Duration // between two faults, on average
 }
 
-// A lockName is a lock of the world.
+// A lockName is one lock of the world.
 type lockName struct {
 	name string
-	kind string // "lock", "fair", "fenced", "rw", "once"
+	kind string // one of lockKinds
 }
 
 var lockKinds = []string{"lock", "fair", "fenced", "rw", "once"}
 
-// maxClockDrift is how much faster or slower than its clients' a server's clock is at most. core allows for a hundredth.
+// maxClockDrift bounds how much faster or slower a server's clock is than that of its clients. core
+// allows for 1%.
 const maxClockDrift = 0.008
 
 func newConfig(rng *rand.Rand) config {
 	pick := func(of ...time.Duration) time.Duration { return of[rng.IntN(len(of))] }
 	c := config{
-		machines: 2 + rng.IntN(3),
-		workers:  1 + rng.IntN(6),
-		latency:  pick(100*time.Microsecond, 2*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond),
-		poolSize: []int{1, 2, 3, 10}[rng.IntN(4)],
-		nodes:    1,
+		processes: 2 + rng.IntN(3),
+		callers:   1 + rng.IntN(6),
+		latency:   pick(100*time.Microsecond, 2*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond),
+		poolSize:  []int{1, 2, 3, 10}[rng.IntN(4)],
+		nodes:     1,
 	}
 	for i := range 1 + rng.IntN(4) {
 		kind := lockKinds[rng.IntN(len(lockKinds))]
@@ -56,21 +57,24 @@ func newConfig(rng *rand.Rand) config {
 		CommandTimeout:  pick(3*time.Second, 3*time.Second, time.Second),
 		FairWaitTimeout: pick(300*time.Second, 60*time.Second, 20*time.Second),
 	}
-	c.pace = pick(20*time.Millisecond, time.Second, 5*time.Second, c.options.WatchdogTimeout)
-	c.length = min(max(150*c.pace, 15*time.Second), 30*time.Minute)
+	// The first command of a process needs a dozen packets, one after another if the pool has one
+	// connection.
+	c.latency = min(c.latency, c.options.CommandTimeout/50)
+	c.meanHold = pick(20*time.Millisecond, time.Second, 5*time.Second, c.options.WatchdogTimeout)
+	c.length = min(max(150*c.meanHold, 15*time.Second), 30*time.Minute)
 	for range c.nodes {
-		c.rates = append(c.rates, 1+(rng.Float64()*2-1)*maxClockDrift)
+		c.clockRates = append(c.clockRates, 1+(rng.Float64()*2-1)*maxClockDrift)
 	}
 
-	// Some worlds have one kind of fault, some all, and some none.
+	// Some worlds have one kind of fault, some have all, and some have none.
 	all := slices.Clone(allFaults)
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	c.faults = all[:[]int{0, 1, 1, 2, 2, 3, 5, len(all)}[rng.IntN(8)]]
-	if rng.IntN(3) == 0 && !slices.Contains(c.faults, flakyLines) { // where most defects show
-		c.faults = append(slices.Clone(c.faults), flakyLines)
+	if rng.IntN(3) == 0 && !slices.Contains(c.faults, flakyNetwork) { // it reveals most defects
+		c.faults = append(slices.Clone(c.faults), flakyNetwork)
 	}
 	slices.Sort(c.faults)
-	c.gap = min(max(time.Duration(float64(c.pace)*(1+9*rng.Float64())), 3*time.Second), c.length/8)
+	c.faultInterval = min(max(time.Duration(float64(c.meanHold)*(1+9*rng.Float64())), 3*time.Second), c.length/8)
 	return c
 }
 
@@ -82,12 +86,20 @@ func (c config) String() string {
 	for _, f := range c.faults {
 		faults = append(faults, string(f))
 	}
-	return fmt.Sprintf("%s of %d processes with %d callers each on %s; watchdog %s, poll %s, command time-out %s, fair wait %s; locks held for %s, latency %s, pool of %d, server clock ×%.4f; faults every %s: %s",
-		c.length, c.machines, c.workers, strings.Join(names, ", "), c.options.WatchdogTimeout, c.options.PollInterval, c.options.CommandTimeout, c.options.FairWaitTimeout,
-		c.pace, c.latency, c.poolSize, c.rates[0], c.gap.Round(time.Millisecond), strings.Join(faults, ", "))
+	if faults == nil {
+		faults = []string{"none"}
+	}
+	o := c.options
+	return fmt.Sprintf("%s with %d processes of %d callers each; locks: %s; WatchdogTimeout %s, PollInterval %s, "+
+		"CommandTimeout %s, FairWaitTimeout %s; mean hold %s, latency %s, pool size %d, server clock ×%.4f; "+
+		"a fault every %s: %s",
+		c.length, c.processes, c.callers, strings.Join(names, ", "), o.WatchdogTimeout, o.PollInterval,
+		o.CommandTimeout, o.FairWaitTimeout, c.meanHold, c.latency, c.poolSize, c.clockRates[0],
+		c.faultInterval.Round(time.Millisecond), strings.Join(faults, ", "))
 }
 
-// locker is the lock of a client; of a read/write lock the write side.
+// locker returns the lock of a client. For a read/write lock it is the write side, and for a Once
+// the plain lock under its records.
 func (n lockName) locker(c *core.Client) core.Locker {
 	switch n.kind {
 	case "fair":
@@ -97,5 +109,5 @@ func (n lockName) locker(c *core.Client) core.Locker {
 	case "rw":
 		return c.ReadWriteLock(n.name).Write()
 	}
-	return c.Lock(n.name) // also of a Once: its lock without the record
+	return c.Lock(n.name)
 }

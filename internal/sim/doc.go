@@ -1,33 +1,41 @@
-// Package sim simulates clients of core, the network and Redis in virtual time, and checks what core promises against the truth.
+// Package sim simulates clients of core, the network and Redis in virtual time, and checks core's
+// promises against the state of the simulated servers.
 //
-// A world follows from a seed. It has a few processes, each with a whole core.Client on a go-redis of its own, callers that take
-// locks of all kinds, hold them, enter them again and release them, and one Redis. All of it runs in one bubble of testing/synctest:
-// time passes only when everything is at rest, so that half an hour of leases, watchdogs and polls takes a moment.
+// A seed determines a world. It has a few processes, each with a complete core.Client on its own
+// go-redis client, and one Redis. Callers in these processes acquire locks of all kinds, hold them,
+// re-enter them and release them. Everything runs in one testing/synctest bubble: its clock moves
+// only when all goroutines are blocked, so half an hour of leases, watchdogs and polls takes a
+// moment.
 //
-//	config.go    what a world is like: its processes, locks, time-outs, latencies, faults
-//	crew.go      the callers
-//	chaos.go     the faults
-//	network.go   connections: latency, loss, cuts, late packets
-//	node.go      the server: connections, pub/sub, scripts, refusals, restarts
-//	store.go     its data and commands; script.go runs Lua
-//	oracle.go    the invariants
-//	trace.go     what has happened, for people
-//	run          the command behind make sim
+//	config.go   what a world is like: its processes, locks, time-outs, latencies, faults
+//	world.go    a simulation from its start to its end
+//	fleet.go    the processes
+//	caller.go   what their callers do
+//	faults.go   what goes wrong
+//	network.go  connections: latency, loss, cuts, delayed packets
+//	node.go     the server: connections, pub/sub, scripts, error replies, restarts
+//	store.go    its data and commands; script.go runs Lua
+//	oracle.go   the invariants
+//	trace.go    a log of the run
+//	run         the command behind make sim
 //
-// # What is real and what is not
+// # Real and simulated parts
 //
-// core, go-redis and the Lua scripts are real. Redis is a model: the types and commands that the scripts use, with the errors and
-// replies of a real server, which TestStore_AgreesWithRedis and TestScripter_Refuses compare. A script runs at one point in
-// time, by the server's clock, which is up to 0.8 % faster or slower than that of the clients.
+// core, go-redis and the Lua scripts are real. Redis is a model: the types and commands that the
+// scripts use, with the replies and errors of a real server. TestStore_AgreesWithRedis and
+// TestScripter_Refuses compare it with one. A script runs at a single point in time on the server's
+// clock, which is up to 0.8% faster or slower than that of the clients.
 //
-// A packet that is late on its own line arrives within CommandTimeout, as core takes for granted. What a whole process or the whole
-// server holds back may be as late as it likes. A frozen process is one whose connections are; its timers go on. Connections for
-// subscriptions are made without latency, see forPubSub; what they carry has it. There is one server: no cluster, no replicas, no
-// sentinel. WAIT and RedLock are not simulated, and nothing checks that a Release takes a marker of a Once away.
+// A packet that is delayed on its own connection arrives within CommandTimeout, as core assumes.
+// What a frozen process or a paused server holds back may be delayed for any time. The connections
+// of a frozen process stop, but its timers go on. Connections for subscriptions are opened without
+// latency, see forPubSub; their packets have it. There is one server: no cluster, no replicas, no
+// sentinel. WAIT and RedLock are not simulated.
 //
-// # The same run again
+// # Replay
 //
-// In an ordinary go test a seed gives nearly the same run again: the faults, the callers' choices and the latencies are the same, but
-// the order of goroutines that wake at one instant is Go's. A binary of package run has a changed Go runtime, and there a seed gives
-// exactly the same run in every process, down to the digest of its trace.
+// In an ordinary go test, a seed gives nearly the same run each time: the faults, the choices of
+// the callers and the latencies are the same, but Go picks the order of goroutines that wake at the
+// same instant. The command run builds the tests with a modified Go runtime. There, a seed gives
+// exactly the same run in every process, with the same digest of its trace.
 package sim

@@ -13,12 +13,13 @@ import (
 	"time"
 )
 
-// The network. Each connection has two pipes, in which packets keep their order; packets of different connections overtake each
-// other. Everything that happens here and in the servers is an event of one queue, executed one by one by one goroutine. Times
-// are drawn to the nanosecond, so two events hardly ever share an instant, and the bubble's clock moves only when everything
-// that the last event has set off has come to rest.
+// The network. Each connection has a queue of packets in each direction. Packets of one connection
+// keep their order, and those of different connections overtake each other. Whatever happens in the
+// network and in the servers is an event in one queue, and a single goroutine executes the events.
+// Their times are drawn to the nanosecond, so two events hardly ever share an instant. The clock of
+// the bubble moves on only when all effects of the last event are over.
 
-// An event is due at a time of the simulation.
+// An event is due at a time in the simulation.
 type event struct {
 	at  time.Duration
 	seq uint64
@@ -41,7 +42,7 @@ func (q *events) Pop() any {
 	return last
 }
 
-// at has something done at a time. The caller has the mutex.
+// at schedules an event. The caller has the mutex.
 func (w *world) at(at time.Duration, do func()) {
 	w.seq++
 	heap.Push(&w.queue, event{max(at, w.now()), w.seq, do})
@@ -53,7 +54,7 @@ func (w *world) at(at time.Duration, do func()) {
 	}
 }
 
-// run executes events until the world ends.
+// run executes the events until the world ends.
 func (w *world) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -84,38 +85,38 @@ func (w *world) run() {
 	}
 }
 
-// A packet is what one Write has sent, or one reply.
+// A packet holds the commands of one Write, or the replies to them.
 type packet struct {
 	at       time.Duration
 	commands [][]string
 	reply    []byte
-	then     func() // with the world's mutex, after it has arrived
+	then     func() // after it has arrived, with the world's mutex
 }
 
-// A conn is one connection, with the client's end of it as a net.Conn. The world's mutex guards it.
+// A conn is a connection. It is the net.Conn of the client. The world's mutex guards it.
 type conn struct {
 	world  *world
-	client *machine
+	client *process
 	node   *node
 	id     int
 	rng    *rand.Rand
 
 	up, down         []packet
 	lastUp, lastDown time.Duration
-	silent           bool // nothing arrives any more, in either direction
-	gone             bool // the server has closed it
+	mute             bool // no packet arrives any more, in either direction
+	dropped          bool // the server has closed it
 	name             string
 
-	unparsed []byte
+	partial  []byte
 	unread   []byte
-	err      error         // of the client's end
+	err      error         // of the client's reads and writes
 	closed   bool          // by the client
 	signal   chan struct{} // to the reader
 	deadline time.Time     // of reads
-	reading  bool          // a reader sleeps
+	reading  bool          // a reader is blocked
 
-	greets     bool // it is for subscriptions, and has none yet
-	subscribed map[string]bool
+	handshaking bool // for subscriptions; nothing else was sent yet
+	subscribed  map[string]bool
 }
 
 type address string
@@ -127,35 +128,35 @@ func netError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Err: err}
 }
 
-// dial connects a client to a node.
-func (w *world) dial(ctx context.Context, m *machine, addr string) (net.Conn, error) {
+// dial connects a process to a server.
+func (w *world) dial(ctx context.Context, proc *process, addr string) (net.Conn, error) {
 	w.mu.Lock()
 	n := w.node(addr)
-	w.conns++
-	c := &conn{world: w, client: m, node: n, id: w.conns, signal: make(chan struct{}, 1)}
-	c.name = m.name + "#" + itoa(c.id)
+	w.dials++
+	c := &conn{world: w, client: proc, node: n, id: w.dials, signal: make(chan struct{}, 1)}
+	c.name = proc.name + "#" + itoa(c.id)
 	c.rng = w.stream("conn", uint64(c.id))
 	if forPubSub() {
 		defer w.mu.Unlock()
-		if m.dead || n.down || c.heldUntil() > w.now() {
+		if proc.dead || n.down || c.blockedUntil() > w.now() {
 			return nil, netError("dial", syscall.ECONNREFUSED)
 		}
-		c.greets = true
-		n.conns, w.lines = append(n.conns, c), append(w.lines, c)
+		c.handshaking = true
+		n.conns, w.conns = append(n.conns, c), append(w.conns, c)
 		return c, nil
 	}
 	done := make(chan error, 1)
 	arrive := func() {}
 	arrive = func() {
-		switch until := c.heldUntil(); {
-		case m.dead:
+		switch until := c.blockedUntil(); {
+		case proc.dead:
 		case until > w.now():
 			w.at(until+c.jitter(), arrive)
 		case n.down:
 			done <- syscall.ECONNREFUSED
 		default:
 			n.conns = append(n.conns, c)
-			w.lines = append(w.lines, c)
+			w.conns = append(w.conns, c)
 			done <- nil
 		}
 	}
@@ -172,9 +173,10 @@ func (w *world) dial(ctx context.Context, m *machine, addr string) (net.Conn, er
 	}
 }
 
-// forPubSub reports whether a connection is for subscriptions. go-redis makes those with a mutex held, for which others may wait;
-// and while a goroutine waits for a mutex, the clock of a bubble stands still. So they are made, and greeted, at once, or refused
-// at once.
+// forPubSub reports whether dial was called for a connection for subscriptions. go-redis holds a
+// mutex while it dials and greets the server, and other goroutines may wait for that mutex. The
+// clock of a bubble does not move while a goroutine waits for a mutex. So these connections are
+// opened, or refused, without any delay, and their handshake is answered at once.
 func forPubSub() bool {
 	var callers [32]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
@@ -189,42 +191,42 @@ func forPubSub() bool {
 	}
 }
 
-// greet answers the first commands of a connection for subscriptions at once, also where the server refuses all others: go-redis
-// would pause and try again.
-func (c *conn) greet(commands [][]string) {
+// answerHandshake answers the first commands of a connection for subscriptions, even if the server
+// refuses all commands: go-redis would pause and retry.
+func (c *conn) answerHandshake(commands [][]string) {
 	for _, args := range commands {
-		c.unread = appendReply(c.unread, hail(strings.ToUpper(args[0])))
+		c.unread = appendReply(c.unread, handshakeReply(strings.ToUpper(args[0])))
 	}
 }
 
-// hail is the reply to what a client sends first.
-func hail(command string) any {
+// handshakeReply returns the reply to a command that opens a connection.
+func handshakeReply(command string) any {
 	if command == "HELLO" {
 		return errorReply("ERR unknown command 'HELLO'")
 	}
 	return status("OK")
 }
 
-// latency is that of one packet.
+// latency draws the latency of a packet.
 func (c *conn) latency() time.Duration {
 	w := c.world
 	d := w.cfg.latency/2 + time.Duration(c.rng.ExpFloat64()*float64(w.cfg.latency)/2)
 	if w.slowUntil > w.now() {
-		d *= time.Duration(w.slowness)
+		d *= time.Duration(w.slowFactor)
 	}
-	return min(d, w.straggle()/2) + time.Duration(c.rng.IntN(1000))
+	return min(d, w.maxDelay()/2) + time.Duration(c.rng.IntN(1000))
 }
 
 func (c *conn) jitter() time.Duration {
 	return time.Duration(c.rng.Int64N(int64(20 * time.Millisecond)))
 }
 
-// heldUntil is until when nothing passes between the client and the node.
-func (c *conn) heldUntil() time.Duration {
+// blockedUntil returns until when no packet passes between the process and the server.
+func (c *conn) blockedUntil() time.Duration {
 	return max(c.client.frozenUntil, c.node.pausedUntil, c.client.cutOff[c.node])
 }
 
-// Write sends what are whole commands.
+// Write sends the complete commands so far.
 func (c *conn) Write(b []byte) (int, error) {
 	w := c.world
 	w.mu.Lock()
@@ -235,29 +237,29 @@ func (c *conn) Write(b []byte) (int, error) {
 	case c.err != nil:
 		return 0, netError("write", syscall.EPIPE)
 	}
-	c.unparsed = append(c.unparsed, b...)
-	commands, rest := parseCommands(c.unparsed)
-	c.unparsed = append(c.unparsed[:0], rest...)
+	c.partial = append(c.partial, b...)
+	commands, rest := parseCommands(c.partial)
+	c.partial = append(c.partial[:0], rest...)
 	switch {
 	case len(commands) == 0:
-	case c.greets && !strings.HasSuffix(strings.ToLower(commands[0][0]), "subscribe"):
-		c.greet(commands)
+	case c.handshaking && !strings.HasSuffix(strings.ToLower(commands[0][0]), "subscribe"):
+		c.answerHandshake(commands)
 	default:
-		c.greets = false
+		c.handshaking = false
 		c.send(commands)
 	}
 	return len(b), nil
 }
 
-// send puts commands on their way. On a bad line they, or their replies, may be lost or late.
+// send sends commands. A flaky network may lose or delay them, or lose their replies.
 func (c *conn) send(commands [][]string) {
 	w := c.world
-	if c.client.dead || c.silent {
+	if c.client.dead || c.mute {
 		return
 	}
 	p := packet{at: w.now() + c.latency(), commands: commands}
 	if w.flaky(c) {
-		c.mishap(&p)
+		c.disrupt(&p)
 	}
 	if p.commands == nil {
 		return
@@ -265,47 +267,47 @@ func (c *conn) send(commands [][]string) {
 	p.at = max(p.at, c.lastUp+1)
 	c.lastUp = p.at
 	c.up = append(c.up, p)
-	w.at(p.at, c.pumpUp)
+	w.at(p.at, c.deliverUp)
 }
 
-// mishap decides what becomes of a packet on a bad line.
-func (c *conn) mishap(p *packet) {
+// disrupt draws how a flaky network treats a packet.
+func (c *conn) disrupt(p *packet) {
 	w := c.world
 	switch c.rng.IntN(8) {
 	case 0:
-		w.note("network", "%s: the request is lost, and the line is silent", c.name)
-		p.commands, c.silent = nil, true
+		w.note("network", "%s: the request is lost, and the connection is mute", c.name)
+		p.commands, c.mute = nil, true
 	case 1:
-		w.note("network", "%s: the reply will be lost, and the line is silent", c.name)
-		p.then = func() { c.down, c.silent = nil, true }
+		w.note("network", "%s: the reply will be lost, and the connection is mute", c.name)
+		p.then = func() { c.down, c.mute = nil, true }
 	case 2:
-		w.note("network", "%s: the request is lost, and the line is cut", c.name)
+		w.note("network", "%s: the request is lost, and the connection is cut", c.name)
 		p.commands = nil
 		c.cut()
 	case 3:
-		w.note("network", "%s: the reply will be lost, and the line is cut", c.name)
+		w.note("network", "%s: the reply will be lost, and the connection is cut", c.name)
 		p.then = func() { c.cut() }
 	case 4:
 		keep := c.rng.IntN(len(p.commands)) + 1
-		w.note("network", "%s: %d of %d commands will arrive, and the line is cut", c.name, keep, len(p.commands))
+		w.note("network", "%s: %d of %d commands will arrive, and the connection is cut", c.name, keep, len(p.commands))
 		p.commands = p.commands[:keep]
 		p.then = func() { c.cut() }
 	case 5, 7:
-		p.at += time.Duration(c.rng.Int64N(int64(w.straggle() / 2)))
-		w.note("network", "%s: the line is cut, and the request arrives at %s all the same", c.name, stamp(p.at))
+		p.at += time.Duration(c.rng.Int64N(int64(w.maxDelay() / 2)))
+		w.note("network", "%s: the connection is cut, but the request will arrive at %s", c.name, stamp(p.at))
 		c.fail(io.EOF)
 	case 6:
-		p.at += time.Duration(c.rng.Int64N(int64(w.straggle() / 2)))
-		w.note("network", "%s: the request arrives late, at %s", c.name, stamp(p.at))
+		p.at += time.Duration(c.rng.Int64N(int64(w.maxDelay() / 2)))
+		w.note("network", "%s: the request is delayed until %s", c.name, stamp(p.at))
 	}
 }
 
-// pumpUp delivers to the server what has arrived.
-func (c *conn) pumpUp() {
+// deliverUp delivers the packets that are due to the server.
+func (c *conn) deliverUp() {
 	w := c.world
 	for len(c.up) > 0 && c.up[0].at <= w.now() {
-		if until := c.heldUntil(); until > w.now() {
-			w.at(until+c.jitter(), c.pumpUp)
+		if until := c.blockedUntil(); until > w.now() {
+			w.at(until+c.jitter(), c.deliverUp)
 			return
 		}
 		p := c.up[0]
@@ -320,24 +322,24 @@ func (c *conn) pumpUp() {
 	}
 }
 
-// answer sends bytes to the client.
+// answer sends replies to the client.
 func (c *conn) answer(reply []byte) {
 	w := c.world
-	if c.closed || c.gone || c.silent || c.client.dead {
+	if c.closed || c.dropped || c.mute || c.client.dead {
 		return
 	}
 	at := max(w.now()+c.latency(), c.lastDown+1)
 	c.lastDown = at
 	c.down = append(c.down, packet{at: at, reply: reply})
-	w.at(at, c.pumpDown)
+	w.at(at, c.deliverDown)
 }
 
-// pumpDown delivers to the client what has arrived.
-func (c *conn) pumpDown() {
+// deliverDown delivers the packets that are due to the client.
+func (c *conn) deliverDown() {
 	w := c.world
 	for len(c.down) > 0 && c.down[0].at <= w.now() {
-		if until := c.heldUntil(); until > w.now() {
-			w.at(until+c.jitter(), c.pumpDown)
+		if until := c.blockedUntil(); until > w.now() {
+			w.at(until+c.jitter(), c.deliverDown)
 			return
 		}
 		p := c.down[0]
@@ -347,12 +349,12 @@ func (c *conn) pumpDown() {
 		}
 		if c.err == nil && !c.closed {
 			c.unread = append(c.unread, p.reply...)
-			c.poke()
+			c.wake()
 		}
 	}
 }
 
-// cut breaks the line, and what is on its way with it. The client hears of it a moment later.
+// cut breaks the connection and loses the packets in it. The client notices after the latency.
 func (c *conn) cut() {
 	w := c.world
 	c.up, c.down = nil, nil
@@ -360,32 +362,32 @@ func (c *conn) cut() {
 	at := max(w.now()+c.latency(), c.lastDown+1)
 	c.lastDown = at
 	c.down = append(c.down, packet{at: at, then: func() { c.fail(io.EOF) }})
-	w.at(at, c.pumpDown)
+	w.at(at, c.deliverDown)
 }
 
-// flush delivers what a fault has held back that was to last longer.
+// flush delivers soon what a fault holds back.
 func (c *conn) flush() {
 	w := c.world
-	w.at(w.now()+c.jitter(), c.pumpUp)
-	w.at(w.now()+c.jitter(), c.pumpDown)
+	w.at(w.now()+c.jitter(), c.deliverUp)
+	w.at(w.now()+c.jitter(), c.deliverDown)
 }
 
-// fail ends the client's end with an error.
+// fail makes the client's reads and writes fail.
 func (c *conn) fail(err error) {
 	if c.err == nil {
 		c.err = err
-		c.poke()
+		c.wake()
 	}
 }
 
-func (c *conn) poke() {
+func (c *conn) wake() {
 	select {
 	case c.signal <- struct{}{}:
 	default:
 	}
 }
 
-// Read waits for bytes until the deadline.
+// Read blocks until there is a byte, or until the deadline.
 func (c *conn) Read(b []byte) (int, error) {
 	w := c.world
 	for {
@@ -417,7 +419,7 @@ func (c *conn) readLocked(b []byte) (int, error) {
 	return 0, nil
 }
 
-// sleep waits until there may be something to read.
+// sleep blocks until there may be something to read.
 func (c *conn) sleep(deadline time.Time) error {
 	if deadline.IsZero() {
 		<-c.signal
@@ -444,9 +446,9 @@ func (c *conn) Close() error {
 		return nil
 	}
 	c.closed, c.down = true, nil
-	c.poke()
-	at := max(w.now()+c.latency(), c.lastUp+1) // behind what was sent
-	w.at(at, c.pumpUp)
+	c.wake()
+	at := max(w.now()+c.latency(), c.lastUp+1) // after the packets that were sent
+	w.at(at, c.deliverUp)
 	return nil
 }
 
@@ -461,7 +463,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	defer w.mu.Unlock()
 	c.deadline = t
 	if c.reading {
-		c.poke()
+		c.wake()
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 type node struct {
 	world *world
 	addr  string
-	rate  float64 // of its clock: how many of its seconds go by in one of the world's
+	rate  float64 // of its clock, relative to that of the world
 
 	store   *store
 	scripts *scripter
@@ -19,16 +19,16 @@ type node struct {
 	conns   []*conn
 	subs    map[string][]*conn // channel -> subscribers; sharded channels have a prefix
 
-	down        bool
-	loadingTill time.Duration
-	pausedUntil time.Duration
-	refuses     refusal // until refusesTill
-	refusesTill time.Duration
+	down         bool
+	loadingUntil time.Duration
+	pausedUntil  time.Duration
+	refuses      refusal // until refusesUntil
+	refusesUntil time.Duration
 
 	executed int
 }
 
-// A refusal is an error that a server gives for a while.
+// A refusal is an error that a server returns for some time.
 type refusal string
 
 const (
@@ -45,7 +45,8 @@ const (
 	noScriptAllowed refusal = "ERR unknown command 'EVALSHA'"
 )
 
-// replies of a server that refuses everything.
+// refusalTexts has the error replies to all commands, or to all scripts. The other refusals depend
+// on what a script does.
 var refusalTexts = map[refusal]errorReply{
 	loading:         "LOADING Redis is loading the dataset in memory",
 	busy:            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -59,7 +60,7 @@ func newNode(w *world, addr string, rate float64) *node {
 	n := &node{world: w, addr: addr, rate: rate, loaded: make(map[string]string), subs: make(map[string][]*conn)}
 	n.store = newStore(w.stream("store "+addr, 0))
 	n.store.publish = n.publish
-	n.store.touched = w.touch
+	n.store.written = w.written
 	n.scripts = newScripter(n.store)
 	n.tick()
 	return n
@@ -72,17 +73,18 @@ func (n *node) tick() {
 	n.store.now = n.store.us / 1000
 }
 
-// worldEpoch is the servers' wall clock when a world begins, ms. It is beyond any duration, as real ones are.
+// worldEpoch is the wall clock of the servers when a world begins, ms. Like a real one, it is far
+// larger than any duration.
 const worldEpoch = 1_700_000_000_000
 
-// timeOf is when the server's clock shows so many ms.
+// timeOf returns when the server's clock shows the given ms.
 func (n *node) timeOf(ms int64) time.Duration {
 	return time.Duration(float64(ms-worldEpoch) / n.rate * float64(time.Millisecond))
 }
 
-// receive executes what has arrived.
+// receive executes commands that have arrived.
 func (n *node) receive(c *conn, commands [][]string) {
-	if n.down || c.gone {
+	if n.down || c.dropped {
 		return
 	}
 	n.tick()
@@ -98,11 +100,12 @@ func (n *node) receive(c *conn, commands [][]string) {
 	c.answer(replies)
 }
 
-// execute returns the replies to a command; most have one.
+// execute returns the replies to a command. Only subscriptions have several.
 func (n *node) execute(c *conn, args []string) []any {
 	name := strings.ToUpper(args[0])
 	refuses := n.refusal()
-	if text, all := refusalTexts[refuses]; all && (refuses != noPermission && refuses != cannotSave && refuses != noScriptAllowed || name == "EVAL" || name == "EVALSHA") {
+	onlyScripts := refuses == noPermission || refuses == cannotSave || refuses == noScriptAllowed
+	if text, found := refusalTexts[refuses]; found && (!onlyScripts || name == "EVAL" || name == "EVALSHA") {
 		return []any{text}
 	}
 	switch name {
@@ -123,34 +126,36 @@ func (n *node) execute(c *conn, args []string) []any {
 		}
 		return []any{status("PONG")}
 	case "HELLO", "CLIENT", "SELECT":
-		return []any{hail(name)}
+		return []any{handshakeReply(name)}
 	}
 	return []any{n.store.do(name, args[1:])}
 }
 
-// refusal is what the server refuses now.
+// refusal returns how the server refuses commands now.
 func (n *node) refusal() refusal {
 	switch now := n.world.now(); {
-	case n.loadingTill > now:
+	case n.loadingUntil > now:
 		return loading
-	case n.refusesTill > now:
+	case n.refusesUntil > now:
 		return n.refuses
 	}
 	return refusesNothing
 }
 
-// eval runs a script with what follows its text or digest.
+// eval runs a script. args is what follows its text or digest.
 func (n *node) eval(source string, args []string) any {
 	keys := 0
 	for _, digit := range args[0] {
 		keys = keys*10 + int(digit-'0')
 	}
 	refuses := n.refusal()
-	n.scripts.full, n.scripts.replica, n.scripts.noPubSub = refuses == outOfMemory, refuses == readOnly, refuses == noPublishing
+	n.scripts.full = refuses == outOfMemory
+	n.scripts.replica = refuses == readOnly
+	n.scripts.noPubSub = refuses == noPublishing
 	return n.scripts.run(source, args[1:1+keys], args[1+keys:])
 }
 
-// subKey is a channel in node.subs.
+// subKey returns the key of a channel in node.subs.
 func subKey(sharded bool, channel string) string {
 	if sharded {
 		return "s:" + channel
@@ -169,7 +174,7 @@ func (n *node) subscription(c *conn, command string, channels []string) (replies
 				c.subscribed = make(map[string]bool)
 			}
 			c.subscribed[key] = true
-			if !c.gone {
+			if !c.dropped {
 				n.subs[key] = append(n.subs[key], c)
 			}
 		}
@@ -186,15 +191,15 @@ func (n *node) unsubscribe(c *conn, key string) {
 	}
 }
 
-// publish sends a message to the subscribers of a channel. On a bad day some do not get it.
+// publish sends a message to the subscribers of a channel. Some may miss it.
 func (n *node) publish(command, channel, message string) int {
 	kind, key := "message", subKey(command == "SPUBLISH", channel)
 	if command == "SPUBLISH" {
 		kind = "smessage"
 	}
 	for _, c := range n.subs[key] {
-		if n.world.losesMessages(c) {
-			n.world.note("network", "%s: a message is lost on %s", c.name, channel)
+		if n.world.dropsMessage(c) {
+			n.world.note("network", "%s: a message on %s is lost", c.name, channel)
 			continue
 		}
 		c.answer(appendReply(nil, []any{kind, channel, message}))
@@ -204,17 +209,17 @@ func (n *node) publish(command, channel, message string) int {
 
 // drop closes the server's end of a connection.
 func (n *node) drop(c *conn) {
-	if c.gone {
+	if c.dropped {
 		return
 	}
-	c.gone = true
+	c.dropped = true
 	n.conns = slices.DeleteFunc(n.conns, func(other *conn) bool { return other == c })
 	for _, key := range sortedKeys(c.subscribed) {
 		n.unsubscribe(c, key)
 	}
 }
 
-// crash ends the server. What it had read but not executed is lost, and so are some of its replies.
+// crash stops the server and cuts its connections, with the packets in them.
 func (n *node) crash() {
 	n.down = true
 	n.loaded = make(map[string]string)
@@ -223,21 +228,23 @@ func (n *node) crash() {
 	}
 }
 
-// restart brings the server back with some data. Every lock whose keys differ from what they were is disturbed.
+// restart starts the server again with the given data.
 func (n *node) restart(data map[string]*value, loads time.Duration) {
 	n.tick()
 	for key := range n.store.keys {
 		if !sameValue(n.store.keys[key], data[key]) {
-			n.world.oracle.disturb(key)
+			n.world.oracle.damage(key)
 		}
 	}
-	for key := range data {
-		if n.store.keys[key] == nil {
-			n.world.oracle.disturb(key)
+	for key, older := range data {
+		now := n.store.get(key)
+		if now == nil {
+			n.world.oracle.damage(key)
 		}
+		n.world.oracle.restore(key, now, older)
 	}
 	n.store.keys = data
-	n.down, n.loadingTill, n.refusesTill = false, n.world.now()+loads, 0
+	n.down, n.loadingUntil, n.refusesUntil = false, n.world.now()+loads, 0
 }
 
 func sameValue(a, b *value) bool {
@@ -245,10 +252,10 @@ func sameValue(a, b *value) bool {
 		slices.Equal(a.fields, b.fields) && slices.Equal(a.list, b.list) && slices.Equal(a.members, b.members)
 }
 
-// evict removes a key, as an operator or an eviction policy does.
+// evict deletes a key, as an operator or an eviction policy does.
 func (n *node) evict(key string) {
 	delete(n.store.keys, key)
-	n.world.oracle.disturb(key)
+	n.world.oracle.damage(key)
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {

@@ -7,7 +7,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// parseCommands takes the whole commands off the front of what a client has written.
+// parseCommands returns the complete commands in b, and the rest of b.
 func parseCommands(b []byte) (commands [][]string, rest []byte) {
 	for {
 		args, after, whole := parseCommand(b)
@@ -39,7 +39,7 @@ func parseLength(b []byte, kind byte) (n int, rest []byte, whole bool) {
 		return 0, nil, false
 	}
 	if len(line) < 2 || line[0] != kind {
-		panic("sim: a client has written " + strconv.Quote(string(line)))
+		panic("sim: invalid RESP from a client: " + strconv.Quote(string(line)))
 	}
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil {
@@ -48,7 +48,7 @@ func parseLength(b []byte, kind byte) (n int, rest []byte, whole bool) {
 	return n, rest, true
 }
 
-// appendReply writes a reply as RESP 2.
+// appendReply appends a reply in RESP 2.
 func appendReply(b []byte, reply any) []byte {
 	switch r := reply.(type) {
 	case int64:

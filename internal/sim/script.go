@@ -12,21 +12,21 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A scripter runs Lua scripts against a store as Redis does: in one step, at one point in time.
+// A scripter runs Lua scripts on a store, as Redis does: each in one step, at one point in time.
 type scripter struct {
 	store *store
 	state *lua.LState
 
-	// What the server is like while a script runs.
-	full     bool // its memory
+	// The state of the server.
+	full     bool // no free memory
 	replica  bool
 	noPubSub bool // the user may not publish
 
-	wrote bool // by the running script
+	wrote bool // the current script has written
 	sha   string
 }
 
-// A program is a script that has been compiled, once for all simulations of a process.
+// A program is a compiled script. All simulations of a process share it.
 type program struct {
 	proto *lua.FunctionProto
 	err   error
@@ -48,7 +48,7 @@ func compile(source string) *program {
 	return p
 }
 
-// digest is how EVALSHA names a script.
+// digest returns the name of a script in EVALSHA.
 func digest(source string) string {
 	if sha, ok := digests.Load(source); ok {
 		return sha.(string)
@@ -66,7 +66,12 @@ func newScripter(s *store) *scripter {
 	for _, lib := range []struct {
 		name string
 		open lua.LGFunction
-	}{{lua.BaseLibName, lua.OpenBase}, {lua.TabLibName, lua.OpenTable}, {lua.StringLibName, lua.OpenString}, {lua.MathLibName, lua.OpenMath}} {
+	}{
+		{lua.BaseLibName, lua.OpenBase},
+		{lua.TabLibName, lua.OpenTable},
+		{lua.StringLibName, lua.OpenString},
+		{lua.MathLibName, lua.OpenMath},
+	} {
 		sc.state.Push(sc.state.NewFunction(lib.open))
 		sc.state.Push(lua.LString(lib.name))
 		sc.state.Call(1, 0)
@@ -107,7 +112,7 @@ func (sc *scripter) run(source string, keys, args []string) any {
 	return reply
 }
 
-// call is redis.call and redis.pcall.
+// call implements redis.call and redis.pcall.
 func (sc *scripter) call(l *lua.LState, raise bool) int {
 	args := make([]string, l.GetTop())
 	for i := range args {

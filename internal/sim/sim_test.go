@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("seed", 0, "simulate this seed alone, and print its trace")
-	fromFlag = flag.Uint64("from", 0, "the first of the fresh seeds; 0: any")
-	forFlag  = flag.Duration("for", 0, "simulate fresh seeds for so long; 0: 20 seconds, under -short 3")
+	seedFlag = flag.Uint64("seed", 0, "simulate only this seed, and print its trace")
+	fromFlag = flag.Uint64("from", 0, "the first fresh seed; 0: a random one")
+	forFlag  = flag.Duration("for", 0, "how long to simulate fresh seeds; 0: 20s, or 3s under -short")
 )
 
 func TestMain(m *testing.M) {
@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// silent drops go-redis's log: every outage fills it.
+// silent drops go-redis's log, which every outage fills.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// scriptNames reads the scripts of core, to name them in traces.
+// scriptNames returns a ScriptName for the scripts of core.
 func scriptNames() func(sha string) string {
 	dir := filepath.Join("..", "..", "core", "internal", "lua")
 	names := make(map[string]string)
@@ -58,29 +58,29 @@ func scriptNames() func(sha string) string {
 	}
 }
 
-// longestRun bounds the wall time of one seed, also under the race detector on a busy machine. A bubble in which a goroutine waits
-// for a mutex that another holds asleep stands still for ever.
+// longestRun bounds the wall time of a seed, also under the race detector on a busy machine. If a
+// goroutine in a bubble waits for a mutex whose owner sleeps, the bubble is stuck forever.
 const longestRun = 10 * time.Minute
 
-// simulate runs a seed in a bubble of its own.
+// simulate runs a seed in its own bubble.
 func simulate(t *testing.T, seed uint64) (r Result) {
-	fmt.Printf("seed %d\n", seed) // a crash prints nothing else of it
+	fmt.Printf("seed %d\n", seed) // a crash prints the seed nowhere else
 	stuck := time.AfterFunc(longestRun, func() {
 		debug.SetTraceback("all")
-		panic(fmt.Sprintf("seed %d stands still", seed))
+		panic(fmt.Sprintf("seed %d is stuck", seed))
 	})
 	defer stuck.Stop()
-	// A sync.Pool must not bring a channel of one bubble into another. It is empty after two collections.
+	// A sync.Pool must not move a channel from one bubble to another. Two collections empty it.
 	runtime.GC()
 	runtime.GC()
-	if Deterministic { // the collector would change the order of goroutines
+	if Deterministic { // a collection changes the order of goroutines
 		defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	}
 	synctest.Test(t, func(*testing.T) { r = Run(seed) })
 	return r
 }
 
-// report fails the test if a seed has violated an invariant.
+// report fails the test if a seed violates an invariant.
 func report(t *testing.T, r Result) {
 	t.Helper()
 	if len(r.Violations) == 0 {
@@ -88,10 +88,11 @@ func report(t *testing.T, r Result) {
 	}
 	var trace strings.Builder
 	r.Trace(&trace)
-	t.Errorf("seed %d violates:\n\t%s\nReplay it with\n\tmake sim SEED=%d\n%s", r.Seed, strings.Join(r.Violations, "\n\t"), r.Seed, trace.String())
+	t.Errorf("seed %d has violations:\n\t%s\nReplay it with\n\tmake sim SEED=%d\n%s",
+		r.Seed, strings.Join(r.Violations, "\n\t"), r.Seed, trace.String())
 }
 
-// Seeds that failed once. testdata/seeds.txt says of each what it found.
+// Seeds that failed before. testdata/seeds.txt says what each of them found.
 func TestSeeds_ThatFailed(t *testing.T) {
 	file, err := os.Open(filepath.Join("testdata", "seeds.txt"))
 	if err != nil {
@@ -111,7 +112,7 @@ func TestSeeds_ThatFailed(t *testing.T) {
 	}
 }
 
-// Seeds that were never simulated before, for a given time.
+// Fresh seeds, as many as fit into -for.
 func TestSeeds_Fresh(t *testing.T) {
 	budget := *forFlag
 	switch {
@@ -138,14 +139,15 @@ func TestSeeds_Fresh(t *testing.T) {
 		total.Faults += r.Faults
 	}
 	took := time.Since(began)
-	fmt.Printf("total seeds=%d simulated=%s took=%s rate=%.0f acquires=%d commands=%d faults=%d\n",
-		seeds, total.Simulated, took, total.Simulated.Seconds()/took.Seconds(), total.Operations, total.Commands, total.Faults)
+	fmt.Printf("%d seeds: %s simulated in %s, %.0f simulated seconds per second; %d acquires, %d commands, %d faults\n",
+		seeds, total.Simulated.Round(time.Second), took.Round(time.Second), total.Simulated.Seconds()/took.Seconds(),
+		total.Operations, total.Commands, total.Faults)
 	if seeds == 0 {
 		t.Error("no seed was simulated")
 	}
 }
 
-// The seed of -seed, with all of its trace.
+// The seed given by -seed, with its whole trace.
 func TestSeed_Given(t *testing.T) {
 	if *seedFlag == 0 {
 		*seedFlag = 5
@@ -154,7 +156,8 @@ func TestSeed_Given(t *testing.T) {
 	}
 	r := simulate(t, *seedFlag)
 	report(t, r)
-	fmt.Printf("seed %d: %s simulated, %d acquires, %d commands, %d faults, trace %x\n", r.Seed, r.Simulated, r.Operations, r.Commands, r.Faults, r.Digest)
+	fmt.Printf("seed %d: %s simulated, %d acquires, %d commands, %d faults, trace %x\n",
+		r.Seed, r.Simulated, r.Operations, r.Commands, r.Faults, r.Digest)
 	if testing.Verbose() && !t.Failed() {
 		r.Trace(os.Stdout)
 	}

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// A store is the data of one simulated Redis: the types and commands that the lock scripts use, with the replies that Redis
-// gives. TestStore_AgreesWithRedis compares it with a real server.
+// A store is the data of a simulated Redis: the types and commands that the scripts use, with the
+// replies of Redis. TestStore_AgreesWithRedis compares it with a real server.
 type store struct {
 	keys map[string]*value
-	now  int64 // the server's clock, ms; it stands still during a command
+	now  int64 // the server's clock, ms; it stops during a command
 	us   int64 // the same, µs
 	rng  *rand.Rand
 
-	// The hooks of the simulation. None may change the store.
+	// Hooks of the simulation. They must not change the store.
 	publish func(command, channel, message string) (listeners int)
-	touched func(key string) // a key was written
+	written func(key string) // called for each write
 }
 
 type valueKind byte
@@ -29,7 +29,7 @@ const (
 	zsetValue
 )
 
-// A value is small: fields and members are searched one by one, so that their order does not depend on a map.
+// A value is small. Its fields and members are in slices, because maps have no order.
 type value struct {
 	kind    valueKind
 	text    string
@@ -46,7 +46,7 @@ type member struct {
 	score float64
 }
 
-// Replies, beside int64, string (bulk), nil and []any.
+// Replies. Others are int64, string (bulk), nil and []any.
 type (
 	status     string
 	errorReply string
@@ -57,11 +57,11 @@ func newStore(rng *rand.Rand) *store {
 		keys:    make(map[string]*value),
 		rng:     rng,
 		publish: func(string, string, string) int { return 0 },
-		touched: func(string) {},
+		written: func(string) {},
 	}
 }
 
-// clone copies the data, as a snapshot does.
+// clone returns a snapshot of the data.
 func (s *store) clone() map[string]*value {
 	copied := make(map[string]*value, len(s.keys))
 	for key, v := range s.keys {
@@ -72,7 +72,7 @@ func (s *store) clone() map[string]*value {
 	return copied
 }
 
-// sorted returns the live keys in order.
+// sorted returns the keys that have not expired, in order.
 func (s *store) sorted() []string {
 	var names []string
 	for key := range s.keys {
@@ -84,7 +84,7 @@ func (s *store) sorted() []string {
 	return names
 }
 
-// get returns a live value, or nil.
+// get returns the value of a key; nil: it does not exist.
 func (s *store) get(key string) *value {
 	v := s.keys[key]
 	if v == nil {
@@ -108,6 +108,25 @@ func (v *value) field(name string) (string, bool) {
 	return "", false
 }
 
+// elements returns the fields or members of a value. A string has one element, which is empty.
+func (v *value) elements() []string {
+	var names []string
+	switch {
+	case v == nil:
+	case v.kind == stringValue:
+		names = append(names, "")
+	default:
+		names = append(names, v.list...)
+		for _, f := range v.fields {
+			names = append(names, f.name)
+		}
+		for _, m := range v.members {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
 func (v *value) size() int {
 	switch v.kind {
 	case hashValue:
@@ -122,14 +141,14 @@ func (v *value) size() int {
 
 const wrongType = errorReply("WRONGTYPE Operation against a key holding the wrong kind of value")
 
-// A command is one that the store executes.
+// A command describes how the store executes a command.
 type command struct {
 	kind   valueKind
-	any    bool // works on every type
+	any    bool // accepts all types
 	key    bool // the first argument is a key
 	write  bool
-	grows  bool // is refused when the memory is full
-	least  int  // arguments
+	grows  bool // refused when the memory is full
+	least  int  // number of arguments
 	effect func(s *store, v *value, args []string) any
 }
 
@@ -172,8 +191,12 @@ func init() {
 		"ZREM":       write(zsetValue, 2, (*store).zrem),
 		"ZSCORE":     read(zsetValue, 2, (*store).zscore),
 		"TIME":       {effect: (*store).time},
-		"PUBLISH":    {least: 2, effect: func(s *store, _ *value, a []string) any { return int64(s.publish("PUBLISH", a[0], a[1])) }},
-		"SPUBLISH":   {least: 2, effect: func(s *store, _ *value, a []string) any { return int64(s.publish("SPUBLISH", a[0], a[1])) }},
+		"PUBLISH": {least: 2, effect: func(s *store, _ *value, args []string) any {
+			return int64(s.publish("PUBLISH", args[0], args[1]))
+		}},
+		"SPUBLISH": {least: 2, effect: func(s *store, _ *value, args []string) any {
+			return int64(s.publish("SPUBLISH", args[0], args[1]))
+		}},
 	}
 }
 
@@ -198,12 +221,12 @@ func (s *store) do(name string, args []string) any {
 		if v := s.keys[args[0]]; v != nil && v.size() == 0 {
 			delete(s.keys, args[0])
 		}
-		s.touched(args[0])
+		s.written(args[0])
 	}
 	return reply
 }
 
-// make returns the value of a key, and makes it if need be.
+// make returns the value of a key. It creates the key if v is nil.
 func (s *store) make(v *value, key string, kind valueKind) *value {
 	if v == nil {
 		v = &value{kind: kind}
@@ -373,7 +396,7 @@ func (s *store) hkeys(v *value, _ []string) any {
 	return names
 }
 
-// hrandfield is for a positive count WITHVALUES.
+// hrandfield knows only a positive count WITHVALUES.
 func (s *store) hrandfield(v *value, args []string) any {
 	if v == nil {
 		return []any{}
@@ -440,7 +463,7 @@ func (s *store) lrange(v *value, args []string) any {
 	return items
 }
 
-// lrem is for counts of 0 and more.
+// lrem knows only counts of 0 and more.
 func (s *store) lrem(v *value, args []string) any {
 	count, _ := strconv.Atoi(args[1])
 	if v == nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// The store and the scripter answer as a real Redis does, command by command, called directly and from scripts.
+// The store and the scripter give the same replies as a real Redis, to commands from clients and
+// from scripts.
 func TestStore_AgreesWithRedis(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr(), Protocol: 2, DisableIdentity: true})
@@ -39,14 +40,17 @@ func TestStore_AgreesWithRedis(t *testing.T) {
 			fallthrough
 		case 1:
 			ours = sc.run(source, nil, args)
-			theirs, err = rdb.Eval(t.Context(), source, nil, anys(args)...).Result()
-		case 2: // numbers and tables go through Lua and back
-			source = "local r = redis.pcall(unpack(ARGV)) if type(r) == 'table' and r.err then return r.err end return {r, type(r), type(r) == 'number' and r / 2 or false, #ARGV}"
+			theirs, err = rdb.Eval(t.Context(), source, nil, toAny(args)...).Result()
+		case 2: // numbers and tables pass through Lua
+			source = `
+				local r = redis.pcall(unpack(ARGV))
+				if type(r) == 'table' and r.err then return r.err end
+				return {r, type(r), type(r) == 'number' and r / 2 or false, #ARGV}`
 			ours = sc.run(source, nil, args)
-			theirs, err = rdb.Eval(t.Context(), source, nil, anys(args)...).Result()
+			theirs, err = rdb.Eval(t.Context(), source, nil, toAny(args)...).Result()
 		default:
 			ours = s.do(args[0], args[1:])
-			theirs, err = rdb.Do(t.Context(), anys(args)...).Result()
+			theirs, err = rdb.Do(t.Context(), toAny(args)...).Result()
 		}
 		if err != nil && !errors.Is(err, redis.Nil) {
 			text, failed := ours.(errorReply)
@@ -56,7 +60,7 @@ func TestStore_AgreesWithRedis(t *testing.T) {
 			refused[args[0]]++
 			continue
 		}
-		if got, want := alike(args[0], ours), alike(args[0], theirs); !reflect.DeepEqual(got, want) {
+		if got, want := normalize(args[0], ours), normalize(args[0], theirs); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%q by %q: Redis says %#v, the store %#v", args, source, want, got)
 		}
 	}
@@ -65,7 +69,7 @@ func TestStore_AgreesWithRedis(t *testing.T) {
 	}
 }
 
-func anys(texts []string) []any {
+func toAny(texts []string) []any {
 	all := make([]any, len(texts))
 	for i, text := range texts {
 		all[i] = text
@@ -73,8 +77,8 @@ func anys(texts []string) []any {
 	return all
 }
 
-// alike makes replies of both sides alike. Of times only their kind counts: one of them passes.
-func alike(command string, reply any) any {
+// normalize makes equal replies comparable. A TTL may differ: time passes on the real server.
+func normalize(command string, reply any) any {
 	switch r := reply.(type) {
 	case status:
 		return string(r)
@@ -95,20 +99,20 @@ func alike(command string, reply any) any {
 	case []any:
 		items := []any{}
 		for _, item := range r {
-			items = append(items, alike(command, item))
+			items = append(items, normalize(command, item))
 		}
 		return items
 	}
 	return reply
 }
 
-// randomCommand draws a command on one of a few keys, which come to be of all types.
+// randomCommand draws a command on one of a few keys of all types.
 func randomCommand(rng *rand.Rand) []string {
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
 	key := pick("hash", "hash2", "list", "zset", "text", "number", "any")
 	name := pick("a", "b", "c")
 	number := strconv.Itoa(rng.IntN(7) - 3)
-	if rng.IntN(10) > 0 { // mostly on a key of its type
+	if rng.IntN(10) > 0 { // use a key of the right type
 		key = ""
 	}
 	on := func(std string) string {
@@ -136,7 +140,8 @@ func randomCommand(rng *rand.Rand) []string {
 	return all[rng.IntN(len(all))]
 }
 
-// A full memory, a replica and a user without rights refuse in a script what Redis refuses: a script that has written may go on.
+// With full memory, the scripter refuses the same commands as Redis: those that may need memory, if
+// the script has not written before.
 func TestScripter_Refuses(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -161,7 +166,7 @@ func TestScripter_Refuses(t *testing.T) {
 		if err != nil {
 			theirs = errorReply(err.Error())
 		}
-		if got, want := alike("", ours), alike("", theirs); got != want {
+		if got, want := normalize("", ours), normalize("", theirs); got != want {
 			t.Errorf("%q with a full memory: Redis says %v, the scripter %v", source, theirs, ours)
 		}
 	}

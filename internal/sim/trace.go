@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A trace is what has happened, in order. Lines are made only when the trace is printed.
+// A trace is the log of a simulation. Its lines are formatted only when it is printed.
 type trace struct {
 	mu    sync.Mutex
 	lines []line
@@ -17,7 +17,7 @@ type trace struct {
 
 type line struct {
 	at     time.Duration
-	who    string
+	source string
 	format string
 	args   []any
 }
@@ -33,10 +33,10 @@ func stamp(at time.Duration) string {
 }
 
 func (l line) String() string {
-	return fmt.Sprintf("%14s  %-12s %s", stamp(l.at), l.who, fmt.Sprintf(l.format, l.args...))
+	return fmt.Sprintf("%14s  %-12s %s", stamp(l.at), l.source, fmt.Sprintf(l.format, l.args...))
 }
 
-// print writes the lines about some locks, and those about none, such as faults.
+// print writes the lines about the given locks, and those about no lock, such as faults.
 func (t *trace) print(to io.Writer, about []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +49,7 @@ func (t *trace) print(to io.Writer, about []string) {
 		all = append(all, text)
 	}
 	if cut := len(all) - tracedLines; cut > 0 {
-		fmt.Fprintf(to, "%s\n… %d lines before these\n", all[0], cut)
+		fmt.Fprintf(to, "%s\n… %d lines are left out\n", all[0], cut)
 		all = all[cut:]
 	}
 	for _, text := range all {
@@ -57,10 +57,10 @@ func (t *trace) print(to io.Writer, about []string) {
 	}
 }
 
-// tracedLines is how many lines of a trace are printed at most.
+// tracedLines is how many lines of a trace are printed. Tests set it.
 var tracedLines = 400
 
-// concerns reports whether a line names one of some locks, or no lock at all.
+// concerns reports whether a line names one of the given locks, or no lock at all.
 func concerns(text string, about []string) bool {
 	if len(about) == 0 || !strings.Contains(text, "lock-") {
 		return true
@@ -73,7 +73,7 @@ func concerns(text string, about []string) bool {
 	return false
 }
 
-// digest is the same for traces that are the same.
+// digest returns a hash of the trace.
 func (t *trace) digest() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,17 +84,17 @@ func (t *trace) digest() uint64 {
 	return h.Sum64()
 }
 
-// note adds a line.
-func (w *world) note(who, format string, args ...any) {
-	w.trace.add(line{w.now(), who, format, args})
+// note adds a line to the trace.
+func (w *world) note(source, format string, args ...any) {
+	w.trace.add(line{w.now(), source, format, args})
 }
 
-// log notes a command that a server has executed.
+// log adds a command that a server executed to the trace.
 func (w *world) log(n *node, c *conn, args []string, replies []any) {
 	w.trace.add(line{w.now(), c.name, "%s", []any{exchange{args, replies}}})
 }
 
-// An exchange is a command with its replies, written for people.
+// An exchange is a command with its replies.
 type exchange struct {
 	args    []string
 	replies []any
@@ -113,12 +113,12 @@ func (x exchange) String() string {
 	}
 	text := strings.Join(words, " ")
 	for _, r := range x.replies {
-		text += " -> " + plain(r)
+		text += " -> " + formatReply(r)
 	}
 	return text
 }
 
-func plain(reply any) string {
+func formatReply(reply any) string {
 	switch r := reply.(type) {
 	case nil:
 		return "nil"
@@ -128,5 +128,5 @@ func plain(reply any) string {
 	return fmt.Sprint(reply)
 }
 
-// ScriptName names a script in a trace by its digest. Tests set it.
+// ScriptName returns the name of a script in a trace. Tests set it.
 var ScriptName = func(sha string) string { return "script-" + sha[:8] }

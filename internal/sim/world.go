@@ -3,77 +3,59 @@ package sim
 import (
 	"context"
 	cryptorand "crypto/rand"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
-	"log/slog"
 	"math/rand/v2"
-	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/reqlock/reqlock/core"
 )
 
-// A world is one simulation: servers, a network, processes that use locks, faults, and an oracle that knows the truth. All of it
-// follows from a seed.
+// A world is one simulation: servers, a network, processes that use locks, faults, and an oracle.
+// The seed determines all of it.
 type world struct {
 	cfg    config
 	seed   uint64
 	start  time.Time
 	ended  chan struct{}
-	sooner chan struct{} // there is an event that is due before the one that run sleeps for
+	sooner chan struct{} // an event is due before the one that run sleeps for
 	oracle *oracle
 	trace  *trace
 
-	mu       sync.Mutex
-	queue    events
-	seq      uint64
-	nodes    []*node
-	machines []*machine // all there ever were
-	conns    int
-	lines    []*conn  // that were ever made
-	changed  []string // names whose keys were written, or have expired, since the last check
+	mu        sync.Mutex
+	queue     events
+	seq       uint64
+	nodes     []*node
+	processes []*process // also those that ended
+	conns     []*conn    // also those that were closed
+	dials     int
+	changed   []string // locks whose keys were written or expired since the last check
 
-	// Faults that are going on.
-	slowUntil  time.Duration
-	slowness   int
-	flakyUntil time.Duration
-	flakyPart  float64
-	flakyFor   *machine // nil: all
-	deafUntil  time.Duration
-	faultTill  time.Duration // until when a fault lasts
-	uneasyTill time.Duration // until when a fault may have consequences; see unrest
-	outageTill time.Duration // the same, of faults for which a command may fail
+	// Faults.
+	slowUntil         time.Duration
+	slowFactor        int
+	flakyUntil        time.Duration
+	flakyRate         float64
+	flakyProcess      *process // nil: all
+	dropMessagesUntil time.Duration
+	faultUntil        time.Duration // end of the last fault
+	disturbedUntil    time.Duration // end of its effects; see disturb
+	outageUntil       time.Duration // the same for faults that make commands fail
 
-	stopping   bool // no new work
+	stopping   bool // callers begin no new work
 	operations int
 	faults     int
 }
 
-// A machine is a process that uses locks, with a Redis client of its own.
-type machine struct {
-	world *world
-	name  string
-	locks *core.Client
-	redis redis.UniversalClient
-	work  sync.WaitGroup
-
-	// Guarded by the world's mutex.
-	frozenUntil time.Duration
-	cutOff      map[*node]time.Duration
-	dead        bool // nothing passes between it and the servers any more
-	closing     bool
-}
-
-// now is the time of the simulation.
+// now returns the time since the start of the simulation.
 func (w *world) now() time.Duration { return time.Since(w.start) }
 
-// stream is a source of random numbers of its own for each part of the world, so that one part does not change what another draws.
+// stream returns a source of random numbers for one part of the world, so that no part changes what
+// another one draws. The labels also determine the worlds of the seeds in testdata.
 func (w *world) stream(label string, n uint64) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, label)
@@ -82,25 +64,32 @@ func (w *world) stream(label string, n uint64) *rand.Rand {
 
 func (w *world) node(string) *node { return w.nodes[0] }
 
-// nodeOf is the server that has a lock.
+// kindOf returns the kind of a lock. A call of Acquire may be for one of its sides, or for several
+// locks.
+func (w *world) kindOf(name string) string {
+	i := slices.IndexFunc(w.cfg.names, func(l lockName) bool { return l.name == name })
+	return w.cfg.names[i].kind
+}
+
+// nodeOf returns the server of a lock.
 func (w *world) nodeOf(string) *node { return w.nodes[0] }
 
-// straggle is the longest that a packet may be under way while others pass. core takes it that a command that it has given up
-// arrives no later than CommandTimeout after Redis has answered another.
-func (w *world) straggle() time.Duration { return w.cfg.options.CommandTimeout * 9 / 10 }
+// maxDelay bounds the delay of a packet on its own connection. core assumes that a command it gave
+// up arrives at most CommandTimeout after Redis has answered another one.
+func (w *world) maxDelay() time.Duration { return w.cfg.options.CommandTimeout * 9 / 10 }
 
-// flaky draws whether a packet meets with a mishap.
+// flaky draws whether the network disrupts a packet.
 func (w *world) flaky(c *conn) bool {
-	return w.flakyUntil > w.now() && (w.flakyFor == nil || w.flakyFor == c.client) && c.rng.Float64() < w.flakyPart
+	return w.flakyUntil > w.now() && (w.flakyProcess == nil || w.flakyProcess == c.client) && c.rng.Float64() < w.flakyRate
 }
 
-// losesMessages draws whether a message does not reach a subscriber.
-func (w *world) losesMessages(c *conn) bool {
-	return w.deafUntil > w.now() && c.rng.IntN(2) == 0
+// dropsMessage draws whether a subscriber misses a message.
+func (w *world) dropsMessage(c *conn) bool {
+	return w.dropMessagesUntil > w.now() && c.rng.IntN(2) == 0
 }
 
-// touch notes that a key was written. If it will expire, it is looked at then.
-func (w *world) touch(key string) {
+// written notes that a key was written. If it has a TTL, the lock changes again when it expires.
+func (w *world) written(key string) {
 	name := nameOf(key)
 	w.change(name)
 	n := w.nodeOf(name)
@@ -109,17 +98,25 @@ func (w *world) touch(key string) {
 	}
 }
 
-// change has the oracle look at a name.
+// change makes the oracle check a lock.
 func (w *world) change(name string) {
-	for _, known := range w.changed {
-		if known == name {
-			return
-		}
+	if !slices.Contains(w.changed, name) {
+		w.changed = append(w.changed, name)
 	}
-	w.changed = append(w.changed, name)
 }
 
-// nameOf is the lock that a key belongs to.
+// processOf returns the process of a wire owner, which begins with the name of the process.
+func (w *world) processOf(owner string) *process {
+	name, _, _ := strings.Cut(owner, ".")
+	for _, proc := range w.processes {
+		if proc.name == name {
+			return proc
+		}
+	}
+	return nil
+}
+
+// nameOf returns the lock that a key belongs to.
 func nameOf(key string) string {
 	_, rest, found := strings.Cut(key, "{")
 	if !found {
@@ -129,81 +126,20 @@ func nameOf(key string) string {
 	return name
 }
 
-// newMachine starts a process.
-func (w *world) newMachine(name string) *machine {
-	m := &machine{world: w, name: name, cutOff: make(map[*node]time.Duration)}
-	m.redis = redis.NewClient(&redis.Options{
-		Addr:                     w.nodes[0].addr,
-		Protocol:                 2,
-		PoolSize:                 w.cfg.poolSize,
-		DisableIdentity:          true,
-		DialerRetries:            1, // more would sleep with a mutex held; see forPubSub
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return w.dial(ctx, m, addr)
-		},
-	})
-	opts := w.cfg.options
-	opts.Logger = slog.New(logHandler{m})
-	opts.LogNames = true
-	opts.ClientID = m.name // not that of this process, which differs from run to run
-	opts.Observer = core.Observer{
-		Acquired: func(ctx context.Context, e core.Event) {
-			if op, ok := ctx.Value(opKey{}).(*op); ok {
-				op.granted(e)
-			}
-		},
-	}
-	locks, err := core.New(m.redis, opts)
-	if err != nil {
-		panic(err)
-	}
-	m.locks = locks
-	w.mu.Lock()
-	w.machines = append(w.machines, m)
-	w.mu.Unlock()
-	return m
-}
-
-// alive reports whether the process has not been killed.
-func (m *machine) alive() bool {
-	m.world.mu.Lock()
-	defer m.world.mu.Unlock()
-	return !m.dead
-}
-
-// A logHandler puts core's log into the trace.
-type logHandler struct{ m *machine }
-
-func (h logHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h logHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h logHandler) WithGroup(string) slog.Handler            { return h }
-func (h logHandler) Handle(_ context.Context, r slog.Record) error {
-	text := strings.TrimPrefix(r.Message, "reqlock: ")
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key != "change" {
-			text += fmt.Sprintf(" %s=%v", a.Key, a.Value)
-		}
-		return true
-	})
-	h.m.world.note(h.m.name, "log: %s", text)
-	return nil
-}
-
-// A Result is what a simulation has shown.
+// A Result is the outcome of a simulation.
 type Result struct {
 	Seed       uint64
 	Violations []string
 	Trace      func(w io.Writer)
 	Simulated  time.Duration
 	Operations int // calls of Acquire
-	Commands   int // that servers have executed
+	Commands   int // that servers executed
 	Faults     int
-	Digest     uint64 // of the whole trace: that of another run of the seed is the same if the runs were
+	Digest     uint64 // of the trace; equal runs have equal digests
 }
 
-// Run simulates the world of a seed. It must be called in a bubble of testing/synctest, which the world's goroutines have all left
-// when it returns.
+// Run simulates the world of a seed. It must be called in a testing/synctest bubble. When it
+// returns, the world's goroutines have ended.
 func Run(seed uint64) Result {
 	w := &world{
 		seed:   seed,
@@ -216,10 +152,10 @@ func Run(seed uint64) Result {
 	w.cfg = newConfig(w.stream("config", 0))
 	ids := w.stream("ids", 0)
 	defer func(system io.Reader) { cryptorand.Reader = system }(cryptorand.Reader)
-	cryptorand.Reader = randReader{ids} // for the ids of clients
+	cryptorand.Reader = randReader{ids} // for the IDs of clients
 	w.note("world", "%s", w.cfg)
 	for i := range w.cfg.nodes {
-		w.nodes = append(w.nodes, newNode(w, fmt.Sprintf("redis-%d:6379", i), w.cfg.rates[i]))
+		w.nodes = append(w.nodes, newNode(w, fmt.Sprintf("redis-%d:6379", i), w.cfg.clockRates[i]))
 	}
 
 	var loop sync.WaitGroup
@@ -253,71 +189,57 @@ func (r randReader) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// live runs the world from its beginning to a quiet end.
+// live runs the world until nothing is left in it.
 func (w *world) live() {
-	crew := newCrew(w)
-	chaos := newChaos(w, crew)
-	chaos.run(w.cfg.length)
-	w.oracle.enough(func() {
+	f := newFleet(w)
+	i := newInjector(w, f)
+	i.run(w.cfg.length)
+	if !w.oracle.failed() {
 		w.mu.Lock()
 		w.stopping = true
 		w.mu.Unlock()
-		chaos.heal()
-		w.note("world", "no faults from now on, and no new work")
-		crew.finish()
-		w.settle(crew)
-	})
-	crew.close()
+		i.endFaults()
+		w.note("world", "all faults have ended, and callers finish")
+		f.finish()
+		w.settle(f)
+	}
+	f.close()
 }
 
-// settle checks that nothing is left when all work is done.
-func (w *world) settle(crew *crew) {
+// settle checks that the world is empty after all callers have finished.
+func (w *world) settle(f *fleet) {
 	o, opts := w.oracle, w.cfg.options
-	// What core frees in the background is free once strays have had their time.
-	// A subscription on a dead line is gone after three pings, each after twice PollInterval.
+	// Background cleanups wait for strays. A subscription on a dead connection ends after three
+	// pings, each after twice PollInterval.
 	time.Sleep(3*opts.CommandTimeout + 7*opts.PollInterval + 3*time.Second)
-	for _, m := range crew.living() {
-		if s := m.locks.Stats(); s != (core.Stats{}) {
-			o.violate("", "%s is idle, and its Stats are %+v", m.name, s)
+	for _, proc := range f.running() {
+		if s := proc.locks.Stats(); s != (core.Stats{}) {
+			o.violate("", "%s is idle, but its Stats are %+v", proc.name, s)
 		}
 	}
 	o.checkFree()
-
-	// A fresh process gets every lock.
-	last := w.newMachine("last")
-	for _, name := range w.cfg.names {
-		patience := o.longestWait(name)
-		lease, err := name.locker(last.locks).Acquire(context.Background(), core.AcquireOptions{WaitTime: patience, LeaseTime: time.Minute})
-		if name.kind == "once" && err != nil && strings.Contains(err.Error(), "record") {
-			continue
-		}
-		if err != nil {
-			o.violate(name.name, "the last process did not get %s within %s: %v", name.name, patience, err)
-			continue
-		}
-		if err := lease.Release(context.Background()); err != nil {
-			o.violate(name.name, "the last process could not release %s: %v", name.name, err)
-		}
-	}
-	crew.machines = append(crew.machines, last)
-	crew.closeAll(func(m *machine, err error) {
-		if err != nil {
-			o.violate("", "%s is idle and cannot be closed: %v", m.name, err)
-		}
-	})
+	f.add(w.acquireAll())
+	f.closeIdle()
 	time.Sleep(time.Second)
 	o.checkEmpty()
 }
 
-// closeMachine ends a process in order.
-func (m *machine) close(ctx context.Context) error {
-	m.world.mu.Lock()
-	m.closing = true
-	m.world.mu.Unlock()
-	err := m.locks.Close(ctx)
-	return errors.Join(err, m.redis.Close())
+// acquireAll checks that a new process can acquire every lock.
+func (w *world) acquireAll() *process {
+	last := w.newProcess("last")
+	for _, l := range w.cfg.names {
+		longest := w.oracle.longestWait(l)
+		opts := core.AcquireOptions{WaitTime: longest, LeaseTime: time.Minute}
+		lease, err := l.locker(last.locks).Acquire(context.Background(), opts)
+		if err != nil {
+			w.oracle.violate(l.name, "a new process could not acquire %s within %s: %v", l.name, longest, err)
+		} else if err := lease.Release(context.Background()); err != nil {
+			w.oracle.violate(l.name, "a new process could not release %s: %v", l.name, err)
+		}
+	}
+	return last
 }
 
-// Deterministic is set in binaries that were built with the changed runtime of package replay, in which a seed gives the same run
-// every time.
+// Deterministic is set in test binaries that the command run builds. In them, a seed gives the same
+// run every time.
 var Deterministic = false

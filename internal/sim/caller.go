@@ -1,0 +1,441 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// A caller acquires locks, one after another.
+type caller struct {
+	process *process
+	world   *world
+	name    string
+	rng     *rand.Rand
+	count   int
+}
+
+// An op is one call of Acquire, and the lease that it returns.
+type op struct {
+	name      string
+	process   *process
+	kind      string
+	names     []string
+	waits     time.Duration
+	leaseTime time.Duration
+	began     time.Duration
+	parent    *op // of a re-entry
+
+	mu    sync.Mutex
+	parts []part
+}
+
+func (p *op) String() string { return p.name }
+
+type opKey struct{}
+
+// granted handles the Observer's Acquired event.
+func (p *op) granted(e core.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// A MultiLock may have acquired and released the lock before.
+	others := slices.DeleteFunc(p.parts, func(other part) bool { return other.name == e.Name && other.kind == e.Kind })
+	p.parts = append(others, part{e.Name, e.Kind, e.Owner})
+}
+
+// held returns the locks that the call was granted so far.
+func (p *op) held() []part {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.parts)
+}
+
+// working reports whether the caller should go on.
+func (k *caller) working() bool {
+	if k.world.oracle.failed() {
+		return false
+	}
+	k.world.mu.Lock()
+	defer k.world.mu.Unlock()
+	return !k.world.stopping && !k.process.closing && !k.process.dead
+}
+
+func (k *caller) chance(probability float64) bool { return k.rng.Float64() < probability }
+
+// duration draws a time. On average it is the given multiple of the mean hold.
+func (k *caller) duration(factor float64) time.Duration {
+	return time.Duration(min(k.rng.ExpFloat64(), 4) * factor * float64(k.world.cfg.meanHold))
+}
+
+func (k *caller) run() {
+	for k.working() {
+		k.sleep(k.duration(1))
+		if k.working() {
+			k.lockOnce()
+		}
+	}
+}
+
+// sleep returns early after a violation.
+func (k *caller) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-k.world.oracle.stop:
+	}
+}
+
+// maxLeaseFactor bounds a LeaseTime, as a multiple of the mean hold.
+const maxLeaseFactor = 6
+
+// lockOnce acquires a lock, holds it for a while, and releases it.
+func (k *caller) lockOnce() {
+	w := k.world
+	name := w.cfg.names[k.rng.IntN(len(w.cfg.names))]
+	p := k.newOp(nil)
+	locks := k.process.locks
+	var locker core.Locker
+	var once *core.Once
+	var marker time.Duration
+	switch {
+	case len(w.cfg.names) > 1 && k.chance(0.15):
+		p.kind = "multi"
+		var all []core.Locker
+		for _, n := range w.cfg.names {
+			if k.chance(0.7) || len(all) == 0 {
+				all, p.names = append(all, n.locker(locks)), append(p.names, n.name)
+			}
+		}
+		locker = core.MultiLock(all...)
+	case name.kind == "rw" && k.chance(0.6):
+		p.kind, p.names = "read", []string{name.name}
+		locker = locks.ReadWriteLock(name.name).Read()
+	case name.kind == "rw":
+		p.kind, p.names = "write", []string{name.name}
+		locker = name.locker(locks)
+	case name.kind == "once":
+		p.kind, p.names = "once", []string{name.name}
+		once = locks.Once(name.name)
+		if k.chance(0.5) {
+			marker = k.recordTTL()
+			once = once.WithMarker([]byte("marker"), marker)
+		}
+	default:
+		p.kind, p.names = name.kind, []string{name.name}
+		locker = name.locker(locks)
+	}
+	opts := core.AcquireOptions{}
+	switch k.rng.IntN(5) {
+	case 0:
+	case 1, 2:
+		opts.WaitTime = k.duration(3)
+	default:
+		opts.WaitTime = core.WaitForever
+	}
+	if k.chance(0.4) {
+		opts.LeaseTime = max(k.minLease(), time.Duration(k.rng.Float64()*maxLeaseFactor*float64(w.cfg.meanHold)))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if k.chance(0.15) {
+		ctx, cancel = context.WithTimeout(ctx, k.duration(1.5))
+		defer cancel()
+	}
+	g := k.acquire(ctx, p, opts, func(ctx context.Context) (*core.Lease, *core.OnceLease, []byte, error) {
+		if once != nil {
+			lease, record, err := once.Acquire(ctx, opts)
+			if lease == nil {
+				return nil, nil, record, err
+			}
+			return lease.Lease, lease, record, err
+		}
+		lease, err := locker.Acquire(ctx, opts)
+		return lease, nil, nil, err
+	})
+	if g == nil {
+		return
+	}
+	w.oracle.setMarker(g.claim, marker)
+	k.hold(g, k.duration(1))
+	k.release(g)
+}
+
+// minLease is the shortest LeaseTime that outlasts a round trip.
+func (k *caller) minLease() time.Duration { return 10*time.Millisecond + 20*k.world.cfg.latency }
+
+func (k *caller) recordTTL() time.Duration { return max(time.Millisecond, k.duration(3)) }
+
+func (k *caller) newOp(parent *op) *op {
+	k.count++
+	return &op{name: fmt.Sprintf("%s/%d", k.name, k.count), process: k.process, parent: parent}
+}
+
+// A grant is a claim. That of a Once has its lease as well.
+type grant struct {
+	*claim
+	once *core.OnceLease
+}
+
+// An acquireFunc calls Acquire. The lease of a Once comes twice.
+type acquireFunc func(context.Context) (lease *core.Lease, once *core.OnceLease, record []byte, err error)
+
+// acquire calls Acquire and checks the outcome. It returns nil if the lock was not granted.
+func (k *caller) acquire(ctx context.Context, p *op, opts core.AcquireOptions, call acquireFunc) *grant {
+	w, o := k.world, k.world.oracle
+	names := strings.Join(p.names, "+")
+	w.mu.Lock()
+	p.began, p.waits, p.leaseTime = w.now(), opts.WaitTime, opts.LeaseTime
+	o.pending[p] = struct{}{}
+	w.operations++
+	w.mu.Unlock()
+	waits := opts.WaitTime.String()
+	if opts.WaitTime == core.WaitForever {
+		waits = "forever"
+	}
+	w.note(p.name, "Acquire %s (%s), WaitTime %s, LeaseTime %s", names, p.kind, waits, opts.LeaseTime)
+	lease, once, record, err := call(context.WithValue(ctx, opKey{}, p))
+	k.checkTime(ctx, p, opts, err)
+	if lease == nil {
+		w.note(p.name, "Acquire %s: record %q, error %v", names, record, err)
+		o.checkNotGranted(p, err)
+		return nil
+	}
+	c := &claim{op: p, lease: lease, process: k.process, parts: p.held(), leaseTime: opts.LeaseTime}
+	c.endsBy = w.now() + opts.LeaseTime
+	w.note(p.name, "acquired %v", c.parts)
+	if len(c.parts) < len(p.names) {
+		panic("sim: the Observer missed a lock that " + p.name + " acquired")
+	}
+	o.claim(c)
+	return &grant{c, once}
+}
+
+// checkTime checks that Acquire returned in time.
+func (k *caller) checkTime(ctx context.Context, p *op, opts core.AcquireOptions, err error) {
+	w := k.world
+	took := w.now() - p.began
+	if p.kind == "multi" || !k.process.alive() { // a MultiLock releases before it returns
+		return
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if late := w.now() - max(deadline.Sub(w.start), p.began); late > time.Millisecond {
+			w.oracle.violate(p.names[0], "%s returned %s after the end of its context: %v", p, late, err)
+		}
+	}
+	commands := time.Duration(1)
+	if p.parent != nil { // it may follow another call's command, and be undone by one
+		commands = 3
+	}
+	longest := opts.WaitTime + commands*w.cfg.options.CommandTimeout + time.Millisecond
+	if opts.WaitTime >= 0 && took > longest+longest/100 {
+		w.oracle.violate(p.names[0], "%s has a WaitTime of %s and took %s: %v", p, opts.WaitTime, took, err)
+	}
+}
+
+// hold keeps a lock for some time and uses it now and then.
+func (k *caller) hold(g *grant, d time.Duration) {
+	w := k.world
+	end := w.now() + d
+	for w.now() < end && g.lease.Err() == nil && !w.oracle.failed() {
+		pause := min(k.duration(0.5), end-w.now())
+		select {
+		case <-time.After(pause):
+		case <-g.lease.Done():
+		case <-w.oracle.stop:
+		}
+		if w.now() >= end || g.lease.Err() != nil {
+			break
+		}
+		switch k.rng.IntN(6) {
+		case 0:
+			k.reenter(g, (end-w.now())/2)
+		case 1:
+			k.extend(g)
+		case 2:
+			k.checkIsHeld(g)
+		}
+	}
+	if err := g.lease.Err(); err != nil {
+		k.checkLost(g, err)
+	}
+}
+
+// checkLost checks that a loss has a reason, and that the whole lease reports it.
+func (k *caller) checkLost(g *grant, err error) {
+	w := k.world
+	w.note(g.op.name, "lost %s: %v", strings.Join(g.op.names, "+"), err)
+	w.oracle.checkLoss(g.claim, err)
+	select {
+	case <-g.lease.Done():
+	default:
+		w.oracle.violate(g.op.names[0], "%s: Err is %v, but Done is open", g.op, err)
+	}
+	if ctx := g.lease.Context(); ctx.Err() == nil {
+		w.oracle.violate(g.op.names[0], "%s: Err is %v, but Context has not ended", g.op, err)
+	}
+}
+
+// reenter acquires a lock that is held already. A reader enters the read side, a writer either.
+func (k *caller) reenter(g *grant, d time.Duration) {
+	if g.op.kind == "multi" || g.op.kind == "once" || g.op.parent != nil && g.op.parent.parent != nil {
+		return
+	}
+	p := k.newOp(g.op)
+	p.kind, p.names = g.op.kind, g.op.names
+	locks := k.process.locks
+	var locker core.Locker
+	switch {
+	case p.kind == "write" && k.chance(0.5), p.kind == "read":
+		p.kind = "read"
+		locker = locks.ReadWriteLock(p.names[0]).Read()
+	case p.kind == "write":
+		locker = locks.ReadWriteLock(p.names[0]).Write()
+	default:
+		locker = lockName{p.names[0], p.kind}.locker(locks)
+	}
+	opts := core.AcquireOptions{WaitTime: k.duration(1)}
+	if k.chance(0.3) {
+		opts.LeaseTime = max(k.minLease(), k.duration(1))
+	}
+	inner := k.acquire(g.lease.Context(), p, opts,
+		func(ctx context.Context) (*core.Lease, *core.OnceLease, []byte, error) {
+			lease, err := locker.Acquire(ctx, opts)
+			return lease, nil, nil, err
+		})
+	if inner == nil {
+		return
+	}
+	if p.kind == "read" && g.op.kind == "write" && k.chance(0.3) { // a downgrade
+		k.release(g)
+	}
+	k.hold(inner, d)
+	k.release(inner)
+}
+
+// extend extends a lease that has a LeaseTime.
+func (k *caller) extend(g *grant) {
+	w := k.world
+	if g.leaseTime == 0 || g.op.kind == "multi" {
+		return
+	}
+	began := w.now()
+	d := max(k.minLease(), k.duration(2))
+	w.mu.Lock() // the new lease may begin before Extend returns
+	before := g.endsBy
+	g.endsBy = max(g.endsBy, began+d+w.cfg.options.CommandTimeout)
+	w.mu.Unlock()
+	err := g.lease.Extend(context.Background(), d)
+	w.note(g.op.name, "Extend %s by %s: %v", strings.Join(g.op.names, "+"), d, err)
+	w.mu.Lock()
+	if err == nil {
+		g.endsBy = max(before, w.now()+d)
+	}
+	bad := err != nil && !errors.Is(err, core.ErrNotHeld) && w.calm(began) && !k.process.closing
+	w.mu.Unlock()
+	if bad {
+		w.oracle.violate(g.op.names[0], "%s could not extend its lease, although there was no fault: %v", g.op, err)
+	}
+}
+
+// checkIsHeld checks that IsHeld returns true.
+func (k *caller) checkIsHeld(g *grant) {
+	w := k.world
+	if g.op.kind == "multi" || g.op.kind == "once" {
+		return
+	}
+	var l *core.Lock
+	switch g.op.kind {
+	case "read":
+		l = k.process.locks.ReadWriteLock(g.op.names[0]).Read()
+	case "write":
+		l = k.process.locks.ReadWriteLock(g.op.names[0]).Write()
+	default:
+		l = lockName{g.op.names[0], g.op.kind}.locker(k.process.locks).(*core.Lock)
+	}
+	began := w.now()
+	held, err := l.IsHeld(g.lease.Context())
+	if err != nil || held || g.lease.Err() != nil {
+		return
+	}
+	w.mu.Lock()
+	wrong := !w.oracle.damagedSince(g.op.names, g.op.began) && w.calm(began) && !g.released && g.leaseTime == 0
+	w.mu.Unlock()
+	if wrong {
+		w.oracle.violate(g.op.names[0], "%s holds %s, but IsHeld returned false", g.op, g.op.names[0])
+	}
+}
+
+// release releases a lock, unless that was done before, and checks the outcome.
+func (k *caller) release(g *grant) {
+	w, o := k.world, k.world.oracle
+	if g.leaseTime > 0 && g.op.parent == nil && k.chance(0.1) {
+		k.letExpire(g)
+	}
+	last, ok := o.beginRelease(g.claim)
+	if !ok {
+		return
+	}
+	if err := g.lease.Err(); err != nil {
+		o.checkLoss(g.claim, err)
+	}
+	began := w.now()
+	record := time.Duration(0)
+	if g.once != nil && k.chance(0.6) {
+		record = k.recordTTL()
+	}
+	var err error
+	if record > 0 {
+		err = g.once.ReleaseWith(context.Background(), []byte(g.op.name), record)
+		w.note(g.op.name, "Release %s with a record for %s: %v", strings.Join(g.op.names, "+"), record, err)
+	} else {
+		err = g.lease.Release(context.Background())
+		w.note(g.op.name, "Release %s: %v", strings.Join(g.op.names, "+"), err)
+	}
+	took := w.now() - began
+	o.endRelease(g.claim, last, record, err, began)
+	if errors.Is(err, core.ErrLockLost) {
+		o.checkLoss(g.claim, err)
+	}
+	if longest := 2*w.cfg.options.CommandTimeout + time.Second; took > longest && g.op.kind != "multi" {
+		o.violate(g.op.names[0], "%s took %s to release %s", g.op, took, g.op.names[0])
+	}
+}
+
+// letExpire waits for a lease to end by itself.
+func (k *caller) letExpire(g *grant) {
+	w := k.world
+	select {
+	case <-g.lease.Done():
+	case <-w.oracle.stop:
+	case <-time.After(g.leaseTime + time.Second):
+		w.mu.Lock()
+		overdue := w.now() - g.endsBy
+		w.mu.Unlock()
+		if overdue > time.Second {
+			w.oracle.violate(g.op.names[0], "%s has a lease that should have ended %s ago", g.op, overdue)
+		}
+	}
+}
+
+// forceUnlock calls ForceUnlock.
+func forceUnlock(proc *process, name lockName) {
+	w := proc.world
+	var l *core.Lock
+	if name.kind == "rw" && name.name[len(name.name)-1]%2 == 0 {
+		l = proc.locks.ReadWriteLock(name.name).Read()
+	} else {
+		l = name.locker(proc.locks).(*core.Lock)
+	}
+	w.mu.Lock()
+	// Its command may be a stray.
+	w.oracle.damageUntil(name.name, w.now()+3*w.cfg.options.CommandTimeout)
+	w.mu.Unlock()
+	held, err := l.ForceUnlock(context.Background())
+	w.note(proc.name, "ForceUnlock %s: %t, %v", name.name, held, err)
+}

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// emptyWorld returns a world with one server and two processes, p1 and p2, without callers.
+func emptyWorld(kind string) (*world, *node) {
+	w := &world{start: time.Now().Add(-time.Hour), trace: new(trace)}
+	w.oracle = newOracle(w)
+	w.cfg.names = []lockName{{"lock-a", kind}}
+	w.cfg.options = core.Options{CommandTimeout: time.Second, PollInterval: time.Second}
+	w.processes = []*process{{world: w, name: "p1"}, {world: w, name: "p2"}}
+	w.nodes = []*node{{world: w, rate: 1, store: newStore(rand.New(rand.NewPCG(1, 2)))}}
+	w.nodes[0].tick()
+	return w, w.nodes[0]
+}
+
+// run executes commands, each a line.
+func (n *node) run(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		args := strings.Fields(line)
+		if err, failed := n.store.do(args[0], args[1:]).(errorReply); failed {
+			t.Fatalf("%s: %s", line, err)
+		}
+	}
+}
+
+// When all work is done, only entries of a process that died may be left, or entries that a rollback
+// brought back. All others are violations, also in a world with such faults.
+func TestOracle_Leftovers(t *testing.T) {
+	t.Parallel()
+	const queue, deadlines = "redisson_lock_queue:{lock-a}", "redisson_lock_timeout:{lock-a}"
+	place := func(owner string) []string {
+		return []string{"RPUSH " + queue + " " + owner, "ZADD " + deadlines + " 1 " + owner}
+	}
+	const readTimeout = "{lock-a}:p1.x:1:rwlock_timeout:1"
+	hold := []string{"HSET lock-a p1.x:1 1", "PEXPIRE lock-a 60000"}
+	reader := []string{"HSET lock-a p1.x:1 1 mode read", "PEXPIRE lock-a 60000", "SET " + readTimeout + " 1 PX 60000"}
+	freed := []string{"DEL lock-a", "DEL " + queue, "DEL " + deadlines, "DEL " + readTimeout}
+	for name, test := range map[string]struct {
+		before, between, after []string // the snapshot, until the crash, after the rollback
+		dies                   bool     // p1
+		want                   string   // in each violation; empty: none
+	}{
+		"nothing":                              {},
+		"a place":                              {before: place("p1.x:1"), want: "has a place of p1.x:1"},
+		"a place of a process that died":       {before: place("p1.x:1"), dies: true},
+		"a place, and another process died":    {before: place("p2.x:1"), dies: true, want: "has a place of p2.x:1"},
+		"a place that a rollback brought back": {before: place("p1.x:1"), between: freed},
+		"a place from after a rollback":        {after: place("p1.x:1"), want: "has a place of p1.x:1"},
+		"a place beside one that a rollback brought back": {
+			before: place("p1.x:1"), between: freed, after: place("p1.x:2"), want: "has a place of p1.x:2",
+		},
+		"a place that a rollback left alone": {before: place("p1.x:1"), want: "has a place of p1.x:1"},
+		"a hold":                             {before: hold, want: "the key lock-a is left"},
+		"a hold of a process that died":      {before: hold, dies: true},
+		"a hold that a rollback brought back": {
+			before: hold, between: freed,
+		},
+		"a read hold": {before: reader, want: "is left"},
+		"a read hold that a rollback brought back": {
+			before: reader, between: freed,
+		},
+		"a read hold of a process that died": {before: reader, dies: true},
+		"a read level that a rollback brought back without its hold": {
+			before: reader[2:], between: freed,
+		},
+		"counters and records": {before: []string{"INCR redisson_lock_token:{lock-a}", "HSET {lock-a}:record record r"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, n := emptyWorld("fair")
+			n.run(t, test.before...)
+			snapshot := n.store.clone()
+			n.run(t, test.between...)
+			n.restart(snapshot, 0)
+			n.run(t, test.after...)
+			w.processes[0].dead, w.processes[0].abandoned = test.dies, test.dies
+			w.oracle.checkFree()
+			if found := len(w.oracle.violations) > 0; found != (test.want != "") {
+				t.Fatalf("violations %q, want %q", w.oracle.violations, test.want)
+			}
+			for _, v := range w.oracle.violations {
+				if !strings.Contains(v, test.want) {
+					t.Errorf("violation %q, want %q", v, test.want)
+				}
+			}
+		})
+	}
+}
+
+// The lease of a leftover must not be prolonged, except by readers for each other.
+func TestOracle_LeftoverIsProlonged(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		first, then string
+		stopping    bool
+		want        int // violations
+	}{
+		"its lease runs out":              {first: "HSET lock-a p1.x:1 1", then: "EXISTS lock-a"},
+		"another caller prolongs it":      {first: "HSET lock-a p1.x:1 1", then: "PEXPIRE lock-a 90000", want: 1},
+		"other readers prolong it":        {first: "HSET lock-a p1.x:1 1 mode read", then: "PEXPIRE lock-a 90000"},
+		"it is prolonged without readers": {first: "HSET lock-a p1.x:1 1 mode read", then: "PEXPIRE lock-a 90000", stopping: true, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, n := emptyWorld("rw")
+			w.processes[0].dead, w.processes[0].abandoned = true, true
+			w.stopping = test.stopping
+			n.run(t, test.first, "PEXPIRE lock-a 60000")
+			w.oracle.checkOrphans()
+			n.run(t, test.then)
+			w.oracle.checkOrphans()
+			if len(w.oracle.violations) != test.want {
+				t.Errorf("violations %q, want %d", w.oracle.violations, test.want)
+			}
+		})
+	}
+}
+
+// The loss of a key excuses only the violations that follow from it. For example, the loss of the
+// token counter excuses a lower token, but no lost lease.
+func TestOracle_DisturbsWhatChanged(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{
+		"lock-a":                                "hold",
+		"{lock-a}:p1.x:1:rwlock_timeout:1":      "hold",
+		"redisson_lock_token:{lock-a}":          "tokens",
+		"{lock-a}:record":                       "record",
+		"redisson_lock_queue:{lock-a}":          "",
+		"redisson_lock_timeout:{lock-a}":        "",
+		"redisson_lock_timeout:{lock-a}:absent": "",
+	} {
+		w, _ := emptyWorld("lock")
+		o := w.oracle
+		o.tokens["lock-a"] = []issuedToken{{0, 7}}
+		o.records["lock-a"] = storedRecord{0, time.Minute}
+		o.damage(key)
+		var got []string
+		if _, known := o.damagedUntil["lock-a"]; known {
+			got = append(got, "hold")
+		}
+		if _, reset := o.tokensReset["lock-a"]; reset != (len(o.tokens["lock-a"]) == 0) {
+			t.Errorf("%s: reset %t, tokens %v", key, reset, o.tokens)
+		} else if reset {
+			got = append(got, "tokens")
+		}
+		if _, reset := o.recordsReset["lock-a"]; reset != (len(o.records) == 0) {
+			t.Errorf("%s: reset %t, records %v", key, reset, o.records)
+		} else if reset {
+			got = append(got, "record")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s disturbs %q, want %q", key, got, want)
+		}
+	}
+}
