@@ -92,6 +92,11 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, leaves("r")), call(Acquire, "b", 5, 6, finds("s"))}},
 		"a record that was written late": {calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Release, "a", 3, 4, func(c *Call) { c.Result, c.Record = Failed, "r" }), call(Acquire, "b", 9, 10, finds("r"))}},
+		"a record of a process that was killed while it left it": {faults: []Fault{fault(Nothing, 5, 6)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Leaving, "a", 3, 0, func(c *Call) { c.Result, c.Record, c.Valid = "", "r", 3*ms }), call(Acquire, "b", 9, 10, finds("r"))}},
+		"a grant in spite of a record of a process that was killed": {says: "no order", faults: []Fault{fault(Nothing, 5, 6)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Leaving, "a", 3, 0, func(c *Call) { c.Result, c.Record, c.Valid = "", "r", 3*ms }),
+			call(Acquire, "b", 9, 10, finds("r")), call(Acquire, "c", 11, 12, nil), call(Release, "c", 13, 14, nil)}},
 		"all data is lost while the lock is held": {faults: []Fault{fault(All, 3, 4)}, calls: []Call{
 			call(Acquire, "a", 1, 2, token(7)), call(Acquire, "b", 5, 6, token(1)), call(Release, "b", 7, 8, token(1)), call(Release, "a", 9, 9, lost(8))}},
 		"two holders after all data is lost": {says: "no order", faults: []Fault{fault(All, 3, 4)}, calls: []Call{

@@ -29,7 +29,8 @@ type Call struct {
 type What string
 
 const (
-	Began   What = "began" // an Acquire without a result yet; it has no End
+	Began   What = "began"   // an Acquire without a result yet; it has no End
+	Leaving What = "leaving" // a ReleaseWith without a result yet; it has no End
 	Acquire What = "acquire"
 	Release What = "release"
 )
@@ -141,7 +142,13 @@ func (h *History) stories() []*story {
 		case c.What == Acquire:
 			delete(began, c.Hold)
 			s.others = append(s.others, c)
-		case c.What == Release:
+		case c.What == Release, c.What == Leaving:
+			if c.What == Leaving { // and no more, if the process was killed
+				c.What, c.Result = Release, Failed
+				for _, f := range h.Faults {
+					c.End = max(c.End, f.End)
+				}
+			}
 			d := &s.holds[grants[c.Hold]]
 			d.release, d.levels.valid = &c, max(d.levels.valid, c.Valid)
 		}

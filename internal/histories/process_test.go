@@ -163,6 +163,9 @@ func (c *caller) visitOnce(ctx context.Context, call Call, opts core.AcquireOpti
 	valid := c.keep(plain)
 	if !c.site.Unrecords && c.chance(20) {
 		call.Record = "of " + call.Hold
+		leaving := call
+		leaving.What, leaving.Begin, leaving.Valid, leaving.Result = Leaving, now(), valid, ""
+		c.write(leaving)
 		c.release(call, valid, func(ctx context.Context) error {
 			return lease.ReleaseWith(ctx, []byte(call.Record), time.Hour)
 		})
