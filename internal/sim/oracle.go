@@ -162,14 +162,16 @@ func isReadTimeout(key string) bool { return strings.Contains(key, ":rwlock_time
 // calm reports whether no fault has had effects since the given time.
 func (w *world) calm(since time.Duration) bool { return w.disturbedUntil <= since }
 
-// inRedis reports whether the server has the field of a part. The caller has the world's mutex.
+// inRedis reports whether the server has the field of a part. The field of a writer stands for its
+// read side as well: it excludes all others, and the downgrade writes the read side anew. The caller
+// has the world's mutex.
 func (o *oracle) inRedis(p part) bool {
 	n := o.world.nodeOf(p.name)
 	n.tick()
 	v := n.store.get(p.name)
-	if p.kind == "write" {
-		_, found := v.field(p.owner + ":write")
-		return found
+	_, writes := v.field(p.owner + ":write")
+	if p.kind == "write" || p.kind == "read" && writes {
+		return writes
 	}
 	_, found := v.field(p.owner)
 	if p.kind != "read" || !found {
