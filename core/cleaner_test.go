@@ -218,22 +218,22 @@ func TestOutage_LeavesNothingLocked(t *testing.T) {
 			}
 		})
 	}
-	pause := func(d time.Duration) { time.Sleep(d) } // the timing of the outage
-	pause(300 * time.Millisecond)
+	// The sleeps are the length of each fault, and of the rest between two.
+	time.Sleep(300 * time.Millisecond)
 	b.rdb.ConfigSet(bg, "maxmemory", "1")
-	pause(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond)
 	b.rdb.ConfigSet(bg, "maxmemory", "0")
-	pause(200 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond)
 	for range 3 {
 		proxy.Cut()
-		pause(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 		proxy.Restore()
-		pause(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 	proxy.Stall()
-	pause(1700 * time.Millisecond)
+	time.Sleep(1700 * time.Millisecond)
 	proxy.Restore()
-	pause(200 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond)
 	close(stop)
 	finished := make(chan struct{})
 	go func() {

@@ -750,7 +750,7 @@ func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 	await(t, "Redis to free the lock", release.Hit())
 	renewal.Release()
 	await(t, "the reply to the renewal", renewal.Done())
-	time.Sleep(100 * time.Millisecond) // let the reply arrive
+	time.Sleep(100 * time.Millisecond) // the client reads the reply, and nothing shows that it has
 	release.Release()
 	if err := await(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)

@@ -291,8 +291,8 @@ func (e *entry) freedLocked(listeners int) {
 	wake(e.queue.Freed(clock.In(e.engine().firstChance), others))
 }
 
-// echoes returns how many messages of its own release this process receives. It returns 0 if Redis
-// does not count the receivers of a message.
+// echoes returns how many of the messages that this process publishes for one release it receives
+// itself. It returns 0 if Redis does not count the receivers of a message.
 func (e *entry) echoes() int {
 	c := e.engine()
 	if e.channel == nil || !c.countsListeners() || !c.hub.Confirmed(e.channel) {

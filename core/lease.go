@@ -194,7 +194,9 @@ func (l *Lease) Remaining() time.Duration {
 //
 // Release retries until CommandTimeout while Redis cannot be reached, or only as a replica. After
 // that, the release of the last level is retried in the background for as long as the lease would
-// have lasted. The count of the levels before it is corrected by the next change.
+// have lasted. The count of the levels before it is corrected by the next change. If the reply to a
+// try is lost, and a retry finds that the hold is gone, Release returns nil: Redis cannot tell
+// whether that try released it or the hold was lost meanwhile.
 //
 // Release does not stop when ctx ends. It takes up to CommandTimeout, and up to twice that if
 // another call for the same owner is changing the lock. Redisson: unlock.

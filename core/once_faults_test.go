@@ -272,7 +272,7 @@ func TestOnce_StrayAcquire(t *testing.T) {
 	}
 }
 
-// A waiter in the process of a holder that fails gets the lock with a marker of its own.
+// A holder fails, and a waiter in its process gets the lock. It has its own marker.
 func TestOnce_NextHasItsOwnMarker(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

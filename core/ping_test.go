@@ -106,7 +106,7 @@ func TestPing_MissingPermission(t *testing.T) {
 	wantPing(t, none, "ACL SETUSER orders +publish +hset &redisson_lock__channel:* (")
 }
 
-// Sharded channels need permissions of their own.
+// Sharded channels need further permissions.
 func TestPing_ShardedPermissions(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -216,7 +216,7 @@ func TestPing_Replicas(t *testing.T) {
 	wantPing(t, c, "+wait (")
 }
 
-// Each node of a cluster has users of its own.
+// Each node of a cluster has its own users.
 func TestPing_Cluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

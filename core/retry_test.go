@@ -574,8 +574,8 @@ func TestStray_AcquireAfterFailure(t *testing.T) {
 	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
-// The outcome of a waiter's first attempt is unknown. The next attempt has a wire owner of its own,
-// so the clean-up of the first does not free the lock.
+// The outcome of a waiter's first attempt is unknown. The next attempt has another wire
+// owner, so the clean-up of the first does not free the lock.
 func TestCleanup_SparesTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

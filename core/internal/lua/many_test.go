@@ -113,7 +113,7 @@ func TestManyRepliesAlike(t *testing.T) {
 	}
 }
 
-// A read/write lock among them is refused with the error of its own script.
+// A read/write lock among them gets the error that its script gives it alone.
 func TestManyWithAReadWriteLock(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

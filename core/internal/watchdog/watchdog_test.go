@@ -536,7 +536,7 @@ func TestRenewAllDuringRenewal(t *testing.T) {
 	})
 }
 
-// A hung node delays only renewals of its own slots.
+// A hung node delays only the renewals of its slots.
 func TestSlotsAreIndependent(t *testing.T) {
 	in(t, func(batch []*item) []Verdict {
 		if batch[0].Slot == 1 {

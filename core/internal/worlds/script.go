@@ -259,8 +259,8 @@ func (r *run) check() error {
 	return nil
 }
 
-// checkFields checks that a script changes only the fields of its own owner, besides removing those
-// of dead readers. Only a first level and a hand-over create a field.
+// checkFields checks that a script changes only the fields of the owner that sent it, and removes
+// only those of dead readers. Only a first level and a hand-over create a field.
 func (r *run) checkFields() error {
 	c := r.command
 	for w := range r.wires() {
