@@ -25,7 +25,7 @@ import org.redisson.config.ReadMode;
  * order in which requests end. The first line of output is {@code ready}. The process exits at the end of its input, even if
  * threads wait.
  *
- * <p>The reader answers {@code waits} itself, because the thread in question is busy; see {@link Worker#waits}.
+ * <p>The reader answers {@code waits} and {@code stack} itself, because the thread in question is busy; see {@link Worker}.
  */
 public final class Peer {
     private static final String SHARDED_MODE = "setShardedSubscriptionMode"; // from 3.28 on
@@ -116,6 +116,8 @@ public final class Peer {
             String[] args = Arrays.copyOfRange(words, 3, words.length);
             if (command.equals("waits")) {
                 out.println(id + " ok " + worker.waits());
+            } else if (command.equals("stack")) {
+                out.println(id + " ok " + worker.stack());
             } else {
                 worker.submit(() -> answer(id, command, args));
             }

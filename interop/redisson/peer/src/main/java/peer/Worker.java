@@ -23,8 +23,7 @@ final class Worker {
      * time is over, or asleep for a spin lock; {@code for a message}, on a semaphore without a timeout.
      */
     String waits() {
-        Thread t = thread;
-        for (StackTraceElement frame : t == null ? new StackTraceElement[0] : t.getStackTrace()) {
+        for (StackTraceElement frame : frames()) {
             if (frame.getClassName().equals(Semaphore.class.getName())) {
                 return frame.getMethodName().startsWith("tryAcquire") ? "yes" : "for a message";
             }
@@ -33,5 +32,14 @@ final class Worker {
             }
         }
         return "no";
+    }
+    /** Returns where the thread is, innermost frame first. */
+    String stack() {
+        return Arrays.toString(frames());
+    }
+
+    private StackTraceElement[] frames() {
+        Thread t = thread;
+        return t == null ? new StackTraceElement[0] : t.getStackTrace();
     }
 }
