@@ -12,8 +12,8 @@ import (
 )
 
 // The cleaner frees in the background what may be left in Redis: holds whose release failed, holds
-// granted to a caller that has left, and holds that a stray try may still create. The field of a
-// hold is never used again, so freeing it twice does no harm.
+// granted to a caller that has left, and holds that a stray may still create or renew. The field of
+// a hold is never used again, so freeing it twice does no harm.
 //
 // A cleanup is pending from add until one of these:
 //
@@ -39,7 +39,7 @@ type cleanup struct {
 	strays   strays
 	answered time.Time     // the first answer of Redis, while strays are arriving
 	expires  time.Time     // when the hold has expired in Redis
-	again    time.Duration // how long a stray acquire makes it last once Redis answers; 0: none
+	again    time.Duration // how long a stray makes it last once Redis answers; 0: none
 	failures int
 	entry    schedule.Entry[*cleanup]
 }
@@ -142,8 +142,7 @@ func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err er
 }
 
 // hasExpired reports whether an attempt that failed was the last, because the hold has expired in
-// Redis. A stray acquire may be held back until Redis answers, and its hold lasts for the lease
-// after that. Few cleanups wait for that: a command that did not reach Redis leaves no stray.
+// Redis. A stray may be held back until Redis answers, and the hold lasts for the lease after that. Few cleanups wait for that: a command that did not reach Redis leaves no stray.
 func (u *cleanup) hasExpired(now time.Time, err error) bool {
 	if u.again > 0 && !redisop.IsAnswer(err) && err != errSlotMoving {
 		u.expires = now.Add(u.again)

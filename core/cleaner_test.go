@@ -148,6 +148,35 @@ func TestOutage_LongerThanTheLease(t *testing.T) {
 	}
 }
 
+// Redis freezes for longer than two leases of a reader, and then executes renewals that were given
+// up. Another reader keeps the hash, so a renewal puts the time-out key back. The cleaner frees the
+// reader: it has not given up, although the lease has expired long ago.
+func TestOutage_StrayRenewalOfAReader(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.loadScripts(t)
+	const lease = 3 * time.Second
+	name := "a"
+	other := mustTake(t, bg, b.client(t).ReadWriteLock(name).Read(), AcquireOptions{LeaseTime: time.Hour})
+	c := b.client(t, watchdogTimeout(lease), commandTimeout(200*time.Millisecond))
+	reader := mustTake(t, bg, c.ReadWriteLock(name).Read(), AcquireOptions{})
+	b.srv.Freeze(t)
+	await(t, "the loss", reader.Context().Done())
+	lost := time.Now()
+	eventually(t, "more than a lease to pass", func() bool { return time.Since(lost) > lease+time.Second })
+	if c.Stats().Cleanups == 0 {
+		t.Error("the cleanup was given up, but a renewal may still be on its way")
+	}
+	b.srv.Thaw(t)
+	eventually(t, "the reader to be freed", func() bool {
+		return c.Stats() == Stats{} && len(b.fields(t, name)) == 2 // the other's and the mode
+	})
+	if err := reader.Release(bg); !errors.Is(err, ErrLockLost) {
+		t.Errorf("Release: %v, want ErrLockLost", err)
+	}
+	mustRelease(t, other)
+}
+
 // Redis refuses every release for a while. Close retries until it has freed a lock with a long
 // lease and a place in the queue of a fair lock.
 func TestClose_RepeatsCleanups(t *testing.T) {

@@ -530,7 +530,7 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 		h.entry.deliverLocked(r, began)
 	}
 	answered := err == nil || err == ErrLockLost
-	if left := afterRelease(answered, rest, h.stray); !left.none() {
+	if left := afterRelease(answered, rest, h.straysLocked(answered)); !left.none() {
 		switch {
 		case r != nil && (err == ErrLockLost || x.Failed() || err == ErrWrongKind):
 			call = h.kind.release(c, g) // Redis will not store the record, so a marker must stay
@@ -544,6 +544,11 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	h.entry.freedLocked(listeners)
 	return err
 }
+
+// straysLocked reports whether a command that was given up may still give the owner something in
+// Redis. freed means that Redis has freed the hold, so that only an acquire can. Otherwise, the
+// renewal of a read level may put back the level's time-out key.
+func (h *hold) straysLocked(freed bool) bool { return h.stray || !freed && h.deepest > 0 }
 
 // endReleasedLocked ends a hold whose last lease was released. err is the result of the release.
 func (h *hold) endReleasedLocked(err error) {
@@ -595,7 +600,7 @@ func (l loss) finish() {
 	}
 	h.lock()
 	g, c := h.countsLocked(), h.engine()
-	c.cleaner.add(h.kind.release(c, g), g, h.longest, afterLoss(h.stray))
+	c.cleaner.add(h.kind.release(c, g), g, h.longest, afterLoss(h.straysLocked(false)))
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(0)
 	h.unlock()

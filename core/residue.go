@@ -7,7 +7,7 @@ import "github.com/reqlock/reqlock/core/internal/redisop"
 // that finds nothing does no harm.
 type residue struct {
 	there bool // Redis may have it now
-	stray bool // a command that was given up may still create it
+	stray bool // a command that was given up may still create it, or renew a read level of it
 }
 
 // afterGrant returns the residue of an acquire or a hand-over that gave its owner no lease. granted
@@ -18,13 +18,14 @@ func afterGrant(x *redisop.Op, granted bool) residue {
 }
 
 // afterRelease returns the residue of a release. answered reports whether Redis replied that the
-// hold was freed or missing. rest reports whether keys beside the hash may be left. stray reports
-// whether an acquire of the hold had no reply.
+// hold was freed or missing. rest reports whether keys beside the hash may be left. stray is from
+// hold.straysLocked.
 func afterRelease(answered, rest, stray bool) residue {
 	return residue{there: !answered || rest, stray: stray}
 }
 
-// afterLoss returns the residue of a hold that was lost or that Close ended.
+// afterLoss returns the residue of a hold that was lost or that Close ended. stray is from
+// hold.straysLocked.
 func afterLoss(stray bool) residue { return residue{there: true, stray: stray} }
 
 func (r residue) or(other residue) residue {
