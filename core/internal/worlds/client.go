@@ -155,8 +155,9 @@ func (m *Model) leave(s *State, o int) {
 
 func (m *Model) renew(s *State, o int) bool {
 	own := &s.owners[o]
-	c := command{op: opRenew, from: wireOf(o, 0), lease: max(m.Renewal, own.left)}
+	c := command{op: opRenew, from: wireOf(o, 0), lease: m.Renewal}
 	if m.Kind == ReadWrite {
+		c.lease = max(c.lease, own.left)
 		c.excl, c.shared = own.sure[0], own.sure[1]
 	}
 	return s.send(message{command: c, role: renewal})

@@ -82,7 +82,7 @@ var planted = []struct {
 		"holds the lock and is in the queue"},
 	{"an acquire that queues up although it must not", "fair/queue", "fair_acquire",
 		"elseif now <= tonumber(ARGV[9]) then", "else",
-		"keys without TTL are left"},
+		"joins the queue after it has given up"},
 	{"a newcomer that has no more time than a silent waiter before it", "fair/queue", "fair_acquire",
 		"math.max(before, now + ahead * budget)", "before",
 		"is dropped from the queue, and it listens"},

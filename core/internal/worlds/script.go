@@ -337,7 +337,7 @@ func (r *run) checkReply() error {
 			return errors.New("a holder is refused")
 		}
 	case opUpdate, opRecord:
-		if had != (r.told == yes) && c.op == opUpdate {
+		if had != (r.told == yes) && (c.op == opUpdate || !r.recordedBefore()) {
 			return fmt.Errorf("the reply is %s, and the owner held the lock: %t", r.told, had)
 		}
 	case opRenew:
@@ -354,6 +354,13 @@ func (r *run) checkReply() error {
 		}
 	}
 	return nil
+}
+
+// recordedBefore reports whether an earlier try of this command has left the record that ends the
+// hold.
+func (r *run) recordedBefore() bool {
+	by, _ := r.before.Field(r.keys.record, "owner")
+	return r.command.op == opRecord && r.command.excl == 0 && by == r.wireName(r.command.from)
 }
 
 // hasSide reports whether the owner of an acquire already has that side of a read/write lock.
@@ -390,6 +397,9 @@ func (r *run) checkTTLs() error {
 			return fmt.Errorf("the TTL of %s shrinks from %d to %d ms while %s holds it", r.lock, was, is, r.wireName(w))
 		}
 	}
+	if err := r.checkReadersLeave(is); err != nil {
+		return err
+	}
 	// The granted lease. A stray from before a downgrade grants nothing.
 	outdated := r.Kind == ReadWrite && r.command.op == opUpdate && r.command.excl > 0 && !r.writes(r.before, r.command.from)
 	if c := r.command; r.told == yes && c.lease > 0 && !outdated {
@@ -404,14 +414,39 @@ func (r *run) checkTTLs() error {
 	return nil
 }
 
+// checkReadersLeave checks that a reader that leaves takes dead readers along, so that the lock is
+// free when the last living reader has left or its lease has ended. left is the TTL of the hash.
+func (r *run) checkReadersLeave(left int64) error {
+	if r.Kind != ReadWrite || r.command.op != opRelease || r.told != yes {
+		return nil
+	}
+	longest := int64(-2)
+	for w := range r.wires() {
+		if ttl := r.readerLeft(r.after, w); r.has(r.after, w) && ttl > 0 {
+			longest = max(longest, ttl)
+		}
+	}
+	if left > longest {
+		return fmt.Errorf("the hash lives for %d ms, and its readers for %d", left, longest)
+	}
+	return nil
+}
+
 // lasting reports whether a key has no TTL.
 func (m *Model) lasting(name string) bool {
 	return name == m.keys.counter || name == m.keys.queue || name == m.keys.deadlines
 }
 
-// checkToken checks that a grant has a greater token than all grants before it.
+// checkToken checks that a grant has a greater token than all grants before it, and that nothing
+// else draws one.
 func (r *run) checkToken() error {
-	if r.Kind != Fenced || r.told != yes || r.command.op != opAcquire && r.command.op != opPass {
+	if r.Kind != Fenced {
+		return nil
+	}
+	if r.told != yes || r.command.op != opAcquire && r.command.op != opPass {
+		if counter := r.after.Value(r.keys.counter); counter != strconv.FormatUint(r.Token, 10) {
+			return fmt.Errorf("it draws the token %s and grants nothing", counter)
+		}
 		return nil
 	}
 	if r.token <= r.Token {
@@ -430,14 +465,14 @@ func (r *run) checkPublished() error {
 	released := r.before.TTL(r.lock) != -2 && r.after.TTL(r.lock) == -2
 	downgraded := wrote && !released && r.command.op == opUpdate && !r.writes(r.after, r.command.from)
 	switch a := r.announcement(); {
-	case !released && !downgraded:
+	case !released && !downgraded && !r.leavesQueue():
 		return nil
 	case r.Kind == Fair:
 		queue := r.after.List(r.keys.queue)
 		if len(queue) == 0 {
 			return nil
 		}
-		want = published{wire.FairChannel(r.lock, queue[0]), wire.Unlocked}
+		want = r.message(queue[0])
 	case wrote:
 		want = published{a.Channel, wire.Unblocked}
 	default:
@@ -447,6 +482,17 @@ func (r *run) checkPublished() error {
 		return fmt.Errorf("%q is not published on %s", want.message, want.channel)
 	}
 	return nil
+}
+
+// message returns what tells a waiter for a fair lock that its turn has come.
+func (r *run) message(waiter string) published {
+	return published{wire.FairChannel(r.lock, waiter), wire.Unlocked}
+}
+
+// leavesQueue reports whether a waiter for a free fair lock leaves the queue.
+func (r *run) leavesQueue() bool {
+	return r.Kind == Fair && r.command.op == opRelease && r.before.TTL(r.lock) == -2 &&
+		slices.Contains(r.before.List(r.keys.queue), r.wireName(r.command.from))
 }
 
 // checkQueue checks that a waiter that listens keeps its place in the queue of a fair lock until it
@@ -469,6 +515,11 @@ func (r *run) checkQueue() error {
 			if place >= 0 && waiter != mine {
 				next = max(next, place)
 			}
+			if waiter != mine {
+				if err := r.checkDrop(waiter, place < 0); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if place < 0 {
@@ -482,6 +533,14 @@ func (r *run) checkQueue() error {
 			return fmt.Errorf("%s gets the lock before %s, which is ahead of it and listens", mine, waiter)
 		}
 	}
+	if c.op == opAcquire && slices.Contains(after, mine) && !slices.Contains(before, mine) && (c.notAfter == never || c.notAfter < 0) {
+		return fmt.Errorf("%s joins the queue after it has given up", mine)
+	}
+	if head := first(before); head != "" && head == first(after) {
+		if _, ok := r.after.Score(r.keys.deadlines, head); !ok && r.seesHead() {
+			return fmt.Errorf("%s is first in the queue and has no deadline", head)
+		}
+	}
 	if granted && slices.Contains(after, mine) {
 		return fmt.Errorf("%s holds the lock and is in the queue", mine)
 	}
@@ -492,6 +551,43 @@ func (r *run) checkQueue() error {
 		if _, ok := r.after.Score(r.keys.deadlines, waiter); !ok && !slices.Contains(before, waiter) {
 			return fmt.Errorf("%s is in the queue and has no deadline", waiter)
 		}
+	}
+	return nil
+}
+
+func first(queue []string) string {
+	if len(queue) == 0 {
+		return ""
+	}
+	return queue[0]
+}
+
+// seesHead reports whether the script looks at the head of the queue. One that finds no hold does
+// not.
+func (r *run) seesHead() bool {
+	c := r.command
+	held := r.has(r.before, c.from)
+	return c.op == opAcquire || c.op == opRelease || c.op == opPass && held
+}
+
+// checkDrop checks that a waiter that does not listen is dropped for a reason: its deadline has
+// passed, or it has been absent for as long as it may. It must hear of it, because it may be alive.
+func (r *run) checkDrop(waiter string, dropped bool) error {
+	deadline, ok := r.before.Score(r.keys.deadlines, waiter)
+	overdue := ok && deadline <= now
+	if !dropped {
+		if overdue && waiter == first(r.before.List(r.keys.queue)) && r.seesHead() {
+			return fmt.Errorf("%s keeps its place in the queue after its deadline", waiter)
+		}
+		return nil
+	}
+	noted, _ := r.before.Field(r.keys.absent, waiter)
+	since, err := strconv.ParseInt(noted, 10, 64)
+	if absent := err == nil && now-since >= grace*tick; !overdue && !absent {
+		return fmt.Errorf("%s is dropped from the queue, and it may be back soon", waiter)
+	}
+	if !slices.Contains(r.published, r.message(waiter)) {
+		return fmt.Errorf("%s is dropped from the queue and does not hear of it", waiter)
 	}
 	return nil
 }
@@ -518,9 +614,11 @@ func (r *run) checkRecord() error {
 	after, is := r.after.Field(key, "record")
 	marker, _ := r.before.Field(key, "marker")
 	had := r.has(r.before, c.from)
-	switch {
+	switch by, _ := r.after.Field(key, "marker"); {
 	case c.op == opAcquire && r.told == yes && !had && was:
 		return errors.New("the lock is granted beside a record")
+	case c.op == opAcquire && r.told == yes && !had && r.Marker && by != r.wireName(c.from):
+		return errors.New("the lock is granted without a marker")
 	case c.op == opRecord && had:
 		if want := "record of "; !strings.HasPrefix(after, want) {
 			return fmt.Errorf("the record is %q", after)

@@ -131,6 +131,9 @@ func (st *stepper) ownerSteps(o int) {
 		if st.Kind == Fair && !own.deaf && st.from.deafs > 0 {
 			st.by(o, "loses its subscription", func(s *State) bool { s.deafs--; s.owners[o].deaf = true; return true })
 		}
+		if own.deaf {
+			st.by(o, "subscribes again", func(s *State) bool { s.owners[o].deaf = false; return true })
+		}
 	case held:
 		st.heldSteps(o)
 	}

@@ -43,6 +43,10 @@ var worlds = []struct {
 		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Losses: 1},
 		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Pass: true, Losses: 1},
 	}, {
+		"plain/renewal-of-levels",
+		World{Kind: Plain, Clients: []int{0}, Leases: []uint8{1, 3}, Levels: 2, Renewal: 2},
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 3}, Levels: 2, Renewal: 2, Losses: 1},
+	}, {
 		"plain/faults",
 		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Evictions: 1, Forces: 1, Crashes: 1},
 		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1, Evictions: 1, Forces: 1, Crashes: 1},
@@ -50,6 +54,10 @@ var worlds = []struct {
 		"fenced/handover",
 		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
 		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 2, Evictions: 1},
+	}, {
+		"fenced/strays",
+		World{Kind: Fenced, Token: 7, Clients: []int{0}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1},
+		World{Kind: Fenced, Token: 7, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 2},
 	}, {
 		"fenced/huge-tokens",
 		World{Kind: Fenced, Token: hugeToken, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1, Forces: 1},
@@ -74,6 +82,10 @@ var worlds = []struct {
 		"readwrite/levels",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2},
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1},
+	}, {
+		"readwrite/strays",
+		World{Kind: ReadWrite, Clients: []int{0}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1},
+		World{Kind: ReadWrite, Clients: []int{0}, Leases: []uint8{1, 3}, Levels: 3, Losses: 2},
 	}, {
 		"readwrite/three",
 		World{Kind: ReadWrite, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true},
