@@ -424,6 +424,13 @@ var coreMutants = []mutant{
 		new:     "_ = u.again",
 		nets:    []string{"core TestCleanup_HasExpired", "core TestOutage_LongerThanTheLease", "sim"},
 	},
+	{
+		promise: "a renewal that was held back does not bring a lost reader back",
+		file:    "core/hold.go",
+		old:     "return h.stray || !freed && h.deepest > 0",
+		new:     "return h.stray",
+		nets:    []string{"core TestOutage_StrayRenewalOfAReader", "sim"},
+	},
 
 	// Close.
 	{

@@ -545,6 +545,9 @@ func (r *run) checkQueue() error {
 		return fmt.Errorf("%s holds the lock and is in the queue", mine)
 	}
 	for i, waiter := range after {
+		if _, noted := r.after.Field(r.keys.absent, waiter); noted && r.alive(waiter) && slices.Contains(r.published, r.message(waiter)) {
+			return fmt.Errorf("%s is told that its turn has come, listens, and is noted as absent", waiter)
+		}
 		if slices.Index(after, waiter) != i {
 			return fmt.Errorf("%s is in the queue twice", waiter)
 		}
