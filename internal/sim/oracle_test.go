@@ -125,6 +125,32 @@ func TestOracle_LeftoverIsProlonged(t *testing.T) {
 	}
 }
 
+// A hold that no caller has must be freed soon. A reader whose time-out key has expired holds
+// nothing, although its field stays beside other readers.
+func TestOracle_Orphans(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines []string
+		want  int // violations
+	}{
+		"a writer":      {[]string{"HSET lock-a p1.x:1:write 1 mode write"}, 1},
+		"a reader":      {[]string{"HSET lock-a p1.x:1 1 mode read", "SET {lock-a}:p1.x:1:rwlock_timeout:1 1 PX 7200000"}, 1},
+		"a dead reader": {[]string{"HSET lock-a p1.x:1 1 mode read"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, n := emptyWorld("rw")
+			n.run(t, append(test.lines, "PEXPIRE lock-a 7200000")...)
+			w.oracle.checkOrphans()
+			w.start = w.start.Add(-time.Minute) // time passes
+			w.oracle.checkOrphans()
+			if len(w.oracle.violations) != test.want {
+				t.Errorf("violations %q, want %d", w.oracle.violations, test.want)
+			}
+		})
+	}
+}
+
 // The loss of a key excuses only the violations that follow from it. For example, the loss of the
 // token counter excuses a lower token, but no lost lease.
 func TestOracle_DisturbsWhatChanged(t *testing.T) {
