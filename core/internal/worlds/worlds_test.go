@@ -43,7 +43,7 @@ var worlds = []struct {
 		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Losses: 1},
 		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Pass: true, Losses: 1},
 	}, {
-		"plain/renewal-of-levels",
+		"plain/renewal-levels",
 		World{Kind: Plain, Clients: []int{0}, Leases: []uint8{1, 3}, Levels: 2, Renewal: 2},
 		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 3}, Levels: 2, Renewal: 2, Losses: 1},
 	}, {
