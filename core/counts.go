@@ -1,6 +1,10 @@
 package core
 
-import "github.com/reqlock/reqlock/core/internal/wire"
+import (
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/wire"
+)
 
 // holdCounts is how often a hold is entered, in Redis or as it should be there. Without levels,
 // Redis has no hold.
@@ -8,6 +12,9 @@ type holdCounts struct {
 	key, field string
 	levels
 	deepest int32 // highest number of shared levels it has ever had
+	// TTL that the leases need, if one is shared; else 0. A stray may have shortened the time-out
+	// keys of the shared levels, so each change of the levels sets them anew.
+	need time.Duration
 }
 
 // levels counts the entries into a hold.

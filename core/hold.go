@@ -194,6 +194,9 @@ func (h *hold) countsLocked() holdCounts {
 	for l := h.leases; l != nil; l = l.next {
 		g.levels = g.plus(l.kind.shared)
 	}
+	if g.shared > 0 {
+		g.need = h.neededTTLLocked()
+	}
 	return g
 }
 

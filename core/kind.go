@@ -220,11 +220,11 @@ func updateReadWrite(c *engine, g holdCounts, lease time.Duration) lua.Call {
 		WriteMessage: wire.Unblocked,
 	}
 	h.Prefix, h.Suffix = wire.ReadTimeouts(g.key)
-	return lua.UpdateReadWrite(h, lease, c.announce(wire.ReadWriteChannel(g.key)))
+	return lua.UpdateReadWrite(h, max(lease, g.need), c.announce(wire.ReadWriteChannel(g.key)))
 }
 
 func releaseReadWrite(c *engine, g holdCounts) lua.Call {
-	g.levels = levels{}
+	g.levels, g.need = levels{}, 0
 	return updateReadWrite(c, g, 0)
 }
 

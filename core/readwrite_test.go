@@ -441,6 +441,30 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 	}
 }
 
+// A stray re-entry has set the time-out key of a reader anew, for its own short lease. The next
+// change of the levels restores the TTL. Before the downgrade, the write side keeps others out.
+func TestReadWrite_DowngradeKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t) // the watchdog is too slow to help
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+	timeout := wire.ReadTimeout("a", holdOf(read).field, 1)
+	b.expire(t, timeout, 5*time.Second)
+	mustRelease(t, write)
+	if ttl := b.pttl(t, timeout); ttl < time.Hour-patience {
+		t.Errorf("the reader has %v left in Redis, want about an hour", ttl)
+	}
+	b.expire(t, timeout, 5*time.Second)
+	again := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Minute})
+	if ttl := b.pttl(t, timeout); ttl < time.Hour-patience {
+		t.Errorf("after a re-entry for a minute, the reader has %v left in Redis, want about an hour", ttl)
+	}
+	mustRelease(t, again)
+	mustRelease(t, read)
+}
+
 // If the leases of a hold differ, Redis keeps it for the longest, and it ends when that does.
 func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	t.Parallel()

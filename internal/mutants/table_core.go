@@ -230,6 +230,13 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestRead_RenewalBesideAReentry", "sim"},
 	},
 	{
+		promise: "a change of a reader's levels restores what a stray has shortened",
+		file:    "core/kind.go",
+		old:     "max(lease, g.need)",
+		new:     "lease",
+		nets:    []string{"core TestReadWrite_DowngradeKeepsTheLease"},
+	},
+	{
 		promise: "every time is later than none, also in a simulation that begins in 2000",
 		file:    "core/internal/clock/clock.go",
 		old:     "time.Now().Add(-50 * 365 * 24 * time.Hour)",

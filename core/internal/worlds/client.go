@@ -169,7 +169,11 @@ func (m *Model) update(s *State, o int, excl, shared, lease uint8) bool {
 	own.sure = [2]uint8{min(own.sure[0], excl), min(own.sure[1], shared)}
 	own.deepest = max(own.deepest, shared)
 	enters := shared > own.shared || own.excl == 0
-	return s.send(message{command: command{op: opUpdate, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest, lease: lease}, enters: enters})
+	c := command{op: opUpdate, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest, lease: lease}
+	if shared > 0 {
+		c.lease = max(lease, own.leftShared)
+	}
+	return s.send(message{command: c, asked: lease, enters: enters})
 }
 
 // lower releases one of several levels.
@@ -183,7 +187,7 @@ func (m *Model) lower(s *State, o int, excl, shared uint8, op opcode) bool {
 	if excl == 0 && m.Kind == ReadWrite {
 		own.left = own.leftShared // the lease of the write side no longer counts
 	}
-	return s.send(message{command: command{op: op, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest}})
+	return s.send(message{command: command{op: op, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest, lease: own.leftShared}})
 }
 
 // release releases the last level.

@@ -55,7 +55,7 @@ func (m *Model) keyWith(s *State, notes [maxOwners]byte, to []byte) []byte {
 	return append(to, m.key...)
 }
 
-const messageSize = 14
+const messageSize = 15
 
 func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byte {
 	redis := s.redis
@@ -74,7 +74,7 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 	for _, msg := range s.messages[:s.n] {
 		msg.rename(p.names)
 		b = append(b, byte(msg.op)|byte(msg.role)<<4, msg.from, msg.to, msg.excl, msg.shared, msg.deepest, msg.lease,
-			byte(msg.notAfter), byte(msg.fields), byte(msg.fields>>8), byte(msg.reply), msg.age, msg.token, bits(msg.again, msg.enters))
+			byte(msg.notAfter), byte(msg.fields), byte(msg.fields>>8), byte(msg.reply), msg.age, msg.token, msg.asked, bits(msg.again, msg.enters))
 	}
 	sortMessages(b[first:])
 	return b

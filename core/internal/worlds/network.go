@@ -23,7 +23,7 @@ func (s *State) abandon(i int) {
 		s.remove(i)
 		return
 	}
-	msg.role, msg.age, msg.again = stray, 0, false
+	msg.role, msg.age, msg.again, msg.asked, msg.enters = stray, 0, false, 0, false
 }
 
 // drop abandons a message without counting a loss. It keeps one stray of each kind, because their

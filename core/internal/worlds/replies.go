@@ -115,7 +115,7 @@ func (m *Model) readUpdate(s *State, o int, msg message, safe bool) error {
 		m.lose(s, o)
 		return nil
 	}
-	left := msg.lease - min(msg.age, msg.lease)
+	left := msg.asked - min(msg.age, msg.asked)
 	own.left = max(own.left, left)
 	if msg.enters {
 		own.leftShared = max(own.leftShared, left)

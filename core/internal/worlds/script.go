@@ -577,6 +577,14 @@ func (r *run) seesHead() bool {
 // passed, or it has been absent for as long as it may. It must hear of it, because it may be alive.
 func (r *run) checkDrop(waiter string, dropped bool) error {
 	deadline, ok := r.before.Score(r.keys.deadlines, waiter)
+	for _, ahead := range r.before.List(r.keys.queue) {
+		if ahead == waiter {
+			break
+		}
+		if !slices.Contains(r.after.List(r.keys.queue), ahead) {
+			deadline -= float64(ms(int(r.Budget)).Milliseconds()) // it takes its time along
+		}
+	}
 	overdue := ok && deadline <= now
 	if !dropped {
 		if overdue && waiter == first(r.before.List(r.keys.queue)) && r.seesHead() {

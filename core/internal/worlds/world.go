@@ -173,7 +173,8 @@ type message struct {
 	age    uint8 // ticks since it was sent
 	token  uint8 // the age of the token in its reply
 	again  bool  // an earlier try was given up
-	enters bool  // the lease is for the read side
+	asked  uint8 // update: the lease that its owner wants; the command also has what others need
+	enters bool  // that lease is for the read side
 }
 
 // A State is everything in a world at one time.
