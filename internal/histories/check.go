@@ -221,7 +221,7 @@ func (p *part) mayBeInTheWay(refused Call, shadows []span) bool {
 func (p *part) end(d hold, l level, add func(process int, s step, begin, end int64)) {
 	r := d.release
 	switch {
-	case d.confirmed() && p.has(r.Begin, r.End):
+	case d.confirmed() && r.Begin < p.to: // even if it returned later, it may have ended the hold
 		blind := slices.ContainsFunc(p.history.Faults, func(f Fault) bool { return f.Begin < r.End && r.Begin < f.End })
 		add(r.Process, step{what: leave, level: l, record: r.Record, blind: blind}, r.Begin, r.End)
 	case d.confirmed() || d.levels.valid >= p.to: // its end does not matter to this part

@@ -116,6 +116,8 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "c", 23, 24, nil), call(Release, "c", 25, 26, nil)}},
 		"two holders across a failover that loses data": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 21, 22, nil), call(Release, "a", 23, 24, nil), call(Release, "b", 25, 26, nil)}},
+		"a grant after a release that a failover interrupts": {faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 9, nil), call(Release, "a", 7, 12, nil), call(Release, "b", 21, 22, nil)}},
 		"two holders after a failover that loses data": {says: "no order", faults: []Fault{fault(LastSome, 10, 20)}, calls: []Call{
 			call(Acquire, "a", 21, 22, nil), call(Acquire, "b", 23, 24, nil), call(Release, "a", 25, 26, nil), call(Release, "b", 27, 28, nil)}},
 	} {
