@@ -286,7 +286,12 @@ func TestFaults_MuteConnections(t *testing.T) {
 			const timeout = time.Second
 			c := newLooseClient(t, rdb, commandTimeout(timeout), watchdogTimeout(15*time.Second))
 			t.Cleanup(func() { idle(t, c, srv.Client(t)) })
-			kept := mustAcquire(t, c, "kept", AcquireOptions{})
+			var kept *Lease
+			eventually(t, "the first lock", func() bool { // on a busy machine, connecting may take long
+				lease, err := c.Lock("kept").Acquire(bg, AcquireOptions{})
+				kept = lease
+				return err == nil
+			})
 			openConnections(t, proxy, rdb, connections)
 
 			proxy.Mute()

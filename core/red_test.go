@@ -354,7 +354,7 @@ func TestRed_Deadline(t *testing.T) {
 func TestRed_Expires(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
-	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: time.Second, WaitTime: patience})
+	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
 	if vacancies := lease.backend.(*set).vacancies; len(vacancies) > 0 {
 		t.Errorf("%d places of a fixed lease would be filled again", len(vacancies))
 	}

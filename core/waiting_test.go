@@ -832,8 +832,8 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 				t.Errorf("subscribed again %s after the last waiter left", time.Since(left))
 			}
 		}
-		cancel()
 		left = time.Now()
+		cancel()
 		wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, context.Canceled)
 		if n := c.Stats().Channels; n != 1 && time.Since(left) < c.linger/2 {
 			t.Errorf("%d channels right after the last waiter left, want 1", n)
