@@ -201,7 +201,7 @@ func (f *figures) add(output string) {
 }
 
 // longestSeed bounds the wall time of a seed. Without a defect it takes a second or two.
-const longestSeed = 2 * time.Minute
+const longestSeed = 10 * time.Minute
 
 // simulate simulates a seed in its own process.
 func (c *campaign) simulate(ctx context.Context, seed uint64, args ...string) (output string, err error) {
