@@ -195,7 +195,7 @@ func (o *oracle) hasMarker(p part) bool {
 }
 
 // check compares the leases of some locks with the server. The caller does not have the world's
-// mutex, because a lease has a mutex of its own.
+// mutex, because a lease has its own mutex.
 func (o *oracle) check(names []string) {
 	w := o.world
 	for _, name := range names {

@@ -44,6 +44,8 @@ func (c *campaign) build(ctx context.Context, extra string) error {
 	c.binary = filepath.Join(c.dir, "sim.test")
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", file, "-o", c.binary, "./internal/sim")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.root, os.Stderr, os.Stderr
+	// The order of a map whose keys are pointers depends on their addresses.
+	cmd.Env = append(os.Environ(), "GOEXPERIMENT=norandomizedheapbase64")
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("package sim does not compile: %w", err)
 	}
