@@ -156,9 +156,21 @@ func (p *peer) kill(t testing.TB) {
 	<-p.ended
 }
 
-// freeze suspends the JVM with its connections open, until thaw.
-func (p *peer) freeze(t testing.TB) { p.signal(t, syscall.SIGSTOP) }
-func (p *peer) thaw(t testing.TB)   { p.signal(t, syscall.SIGCONT) }
+// freeze suspends the JVM with its connections open, until thaw or the end of the test. It waits
+// until all threads have stopped.
+func (p *peer) freeze(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	t.Cleanup(func() { p.thaw(t) })
+	var status syscall.WaitStatus
+	_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+	if err != nil || !status.Stopped() {
+		t.Fatalf("the JVM did not stop: status %#x, error %v", status, err)
+	}
+}
+
+// thaw resumes a frozen JVM. It does nothing to a running one.
+func (p *peer) thaw(t testing.TB) { p.signal(t, syscall.SIGCONT) }
 
 func (p *peer) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
@@ -167,10 +179,15 @@ func (p *peer) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// close ends the JVM, unless it was killed, and waits for it.
+// close ends the JVM, unless it was killed, and waits for it. It kills a JVM that does not exit.
 func (p *peer) close() error {
 	err := p.input.Close()
-	<-p.ended
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		err = errors.Join(err, fmt.Errorf("the peer did not exit within %v", patience), p.cmd.Process.Kill())
+		<-p.ended
+	}
 	if ended := p.cmd.Wait(); ended != nil && !p.killed.Load() {
 		err = errors.Join(err, fmt.Errorf("the peer ended with %w\n%s", ended, p.errors.String()))
 	}

@@ -24,15 +24,23 @@ final class Worker {
      */
     String waits() {
         for (StackTraceElement frame : frames()) {
+            String method = frame.getMethodName();
             if (frame.getClassName().equals(Semaphore.class.getName())) {
-                return frame.getMethodName().startsWith("tryAcquire") ? "yes" : "for a message";
+                // Before it subscribes, the thread is in the constructor for a moment.
+                if (method.equals("tryAcquire")) {
+                    return "yes";
+                }
+                if (method.startsWith("acquire")) {
+                    return "for a message";
+                }
             }
-            if (frame.getClassName().equals(Thread.class.getName()) && frame.getMethodName().equals("sleep")) {
+            if (frame.getClassName().equals(Thread.class.getName()) && method.equals("sleep")) {
                 return "yes";
             }
         }
         return "no";
     }
+
     /** Returns where the thread is, innermost frame first. */
     String stack() {
         return Arrays.toString(frames());
