@@ -4,6 +4,11 @@ GO ?= go
 # The linters have their own module, so that the library gets none of their dependencies.
 TOOL = $(GO) tool -modfile=tools/go.mod
 
+# Modules with a go.mod of their own, so that the library gets none of their dependencies. make modules tests MODULES; INNER have
+# targets of their own.
+INNER = bench internal/histories
+MODULES =
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -59,6 +64,10 @@ interop: test-tools ## test sharing locks with Java Redisson, and print hand-ove
 	@scripts/install-interop-tools.sh
 	$(GO) test -C interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # without a package argument, go test prints the matrix
 
+.PHONY: modules
+modules: test-tools ## test the modules that have a go.mod of their own
+	@for dir in $(MODULES); do echo "test $$dir" && $(GO) test -C $$dir -race -count=1 -timeout 20m ./... || exit 1; done
+
 .PHONY: wasm-guests
 wasm-guests: ## rebuild the WebAssembly guests in Go and C, and test that they behave like the committed ones
 	@scripts/install-wasm-tools.sh
@@ -99,16 +108,15 @@ format: ## list files that gofmt would change
 vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./interop/...
-	$(GO) vet -C bench ./...
-	$(GO) vet -C tools ./...
-	$(GO) vet -C internal/histories ./...
+	@for dir in tools $(INNER) $(MODULES); do echo "vet $$dir" && $(GO) vet -C $$dir ./... || exit 1; done
 
 .PHONY: golangci
 golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangci.yml
-	$(TOOL) golangci-lint run ./...
-	$(TOOL) golangci-lint run --build-tags interop ./interop/...
-	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
-	cd internal/histories && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
+	$(TOOL) golangci-lint run --allow-parallel-runners ./...
+	$(TOOL) golangci-lint run --allow-parallel-runners --build-tags interop ./interop/...
+	@for dir in $(INNER) $(MODULES); do \
+		echo "golangci $$dir" && (cd $$dir && $(GO) tool -modfile="$(CURDIR)/tools/go.mod" golangci-lint run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...) || exit 1; \
+	done
 
 .PHONY: filemap
 filemap: ## check that core's files depend on each other as docs/engine.md shows; WRITE=1 redraws it
@@ -118,6 +126,4 @@ filemap: ## check that core's files depend on each other as docs/engine.md shows
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum match the imports
 	$(GO) mod tidy -diff
-	cd tools && $(GO) mod tidy -diff
-	cd bench && $(GO) mod tidy -diff
-	cd internal/histories && $(GO) mod tidy -diff
+	@for dir in tools $(INNER) $(MODULES); do echo "tidy $$dir" && (cd $$dir && $(GO) mod tidy -diff) || exit 1; done
