@@ -9,7 +9,8 @@ import (
 // its event, with no mutex held. It should return soon and must not close the client, because Close
 // waits for it. ctx is the context of Acquire, except in Released, where it is the one of Release.
 type Observer struct {
-	// Waiting: another owner holds the lock, and the caller starts waiting.
+	// Waiting: another owner holds the lock, and the caller starts waiting. It is called once per
+	// call of Acquire.
 	Waiting func(ctx context.Context, e Event)
 	// Acquired: the caller got the lock, or re-entered it.
 	Acquired func(ctx context.Context, e Event)
@@ -30,10 +31,15 @@ type Event struct {
 	Name   string        // of the lock, in full
 	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Owner  string        // wire owner, the field in Redis; empty if there is none yet
+	Caller uint64        // number of the owner in this process; the same in all events of an owner
 	Waited time.Duration // since Acquire was called; in Waiting, Acquired, NotAcquired and Retrying
 	Held   time.Duration // since the lock was acquired; in Released, Lost and RenewFailed
 	Lease  time.Duration // LeaseTime; 0: the watchdog renews the lease
 	Err    error
+
+	// In Waiting, Acquired, NotAcquired and Retrying:
+	WaitTime time.Duration // of AcquireOptions
+	Blocked  bool          // the caller had to wait: Waiting was called
 }
 
 // notify calls f, if set, with the event.

@@ -47,7 +47,15 @@ func TestObserver(t *testing.T) {
 		if (e.Err != nil) != (i == 2) || i == 2 && !errors.Is(e.Err, ErrNotAcquired) {
 			t.Errorf("event %d: error %v", i, e.Err)
 		}
+		wait := time.Duration(0)
+		if i == 3 {
+			wait = patience
+		}
+		if same := e.Caller == events[0].Caller; e.Caller == 0 || same != (i < 2) || e.Blocked != (i == 3) || e.WaitTime.Round(time.Millisecond) != wait {
+			t.Errorf("event %d: %+v", i, e)
+		}
 	}
+	waiter := events[3].Caller
 
 	for _, l := range []*Lease{inner, lease} {
 		if err := l.Release(ctx); err != nil {
@@ -66,7 +74,7 @@ func TestObserver(t *testing.T) {
 	if e := events[1]; e.Owner != holdOf(lease).field || e.Lease != 0 || e.Held <= 0 || e.Err != nil {
 		t.Errorf("released: %+v", e)
 	}
-	if e := events[2]; e.Owner != holdOf(r.lease).field || e.Waited <= 0 {
+	if e := events[2]; e.Owner != holdOf(r.lease).field || e.Waited <= 0 || e.Caller != waiter || !e.Blocked {
 		t.Errorf("acquired: %+v", e)
 	}
 
@@ -87,7 +95,7 @@ func TestObserver(t *testing.T) {
 		return len(log.kinds) > 0 && log.kinds[0] == "lost"
 	})
 	events = log.take(t, "lost")
-	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err != ErrLockLost || e.Held <= 0 {
+	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err != ErrLockLost || e.Held <= 0 || e.Caller != waiter {
 		t.Errorf("lost: %+v", e)
 	}
 	wantErr(t, "Release", r.lease.Release(bg), ErrLockLost)

@@ -23,6 +23,8 @@ type request struct {
 	owner owner
 	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
 	began clock.Moment
+
+	blocked bool // Observer.Waiting was called; used by the caller's goroutine only
 }
 
 // A waiter is a call of Acquire whose owner does not hold the lock. It runs in a loop on the
@@ -277,17 +279,14 @@ func (w *waiter) follow(p plan) (*level, error) {
 
 // wait runs a waiter in the queue until it has a result.
 func (w *waiter) wait(p plan) (*level, error) {
-	for waited := false; ; p = w.look() {
+	for ; ; p = w.look() {
 		switch p.step {
 		case stepAsk:
 			if lease, err := w.attempt(p.field, p.arrivals); lease != nil || err != nil {
 				return lease, err
 			}
 		case stepSleep:
-			if !waited {
-				waited = true
-				w.notifyWaiting()
-			}
+			w.notifyWaiting()
 			if !w.sleep(p.pause) {
 				return nil, w.leaveQueue()
 			}
@@ -307,9 +306,13 @@ func (w *waiter) wait(p plan) (*level, error) {
 	}
 }
 
-// notifyWaiting calls Observer.Waiting. If the callback panics, the waiter leaves the queue,
-// because its goroutine will not come back to it.
+// notifyWaiting calls Observer.Waiting before the first sleep of a call of Acquire. If the callback
+// panics, the waiter leaves the queue, because its goroutine will not come back to it.
 func (w *waiter) notifyWaiting() {
+	if w.blocked {
+		return
+	}
+	w.blocked = true
 	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event { return w.event("", nil) })
 }
 
@@ -717,11 +720,25 @@ func (w *waiter) notAcquired(ttl time.Duration) error {
 
 func (w *waiter) event(field string, err error) Event {
 	return Event{
-		Name:   w.name,
-		Kind:   w.kind.name,
-		Owner:  field,
-		Waited: clock.Now().Since(w.began),
-		Lease:  w.fixed,
-		Err:    err,
+		Name:     w.name,
+		Kind:     w.kind.name,
+		Owner:    field,
+		Caller:   uint64(w.owner),
+		Waited:   clock.Now().Since(w.began),
+		Lease:    w.fixed,
+		Err:      err,
+		WaitTime: w.waitTime(),
+		Blocked:  w.blocked,
 	}
+}
+
+// waitTime returns AcquireOptions.WaitTime.
+func (w *waiter) waitTime() time.Duration {
+	switch {
+	case w.Once:
+		return 0
+	case w.Deadline == 0:
+		return WaitForever
+	}
+	return w.Deadline.Since(w.began)
 }
