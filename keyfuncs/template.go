@@ -43,7 +43,16 @@ func Template(text string) Func {
 // {header.X-Tenant}:{path.id} is the key that Join makes of the two. There must be text between two
 // values, and it cannot begin with a tilde. As in Join, the first error of a source is the result.
 func ParseTemplate(text string) (Func, error) {
-	t, err := parseTemplate(text)
+	return ParseTemplateWith(text, nil)
+}
+
+// ParseTemplateWith is [ParseTemplate] for hosts that have names for parts of a request themselves,
+// such as Caddy's placeholders. source is asked first for each name in braces. It returns nil, nil
+// for a name that it does not know, which then is one of this package; its error explains why there
+// is no such source. An empty value of its Funcs is [ErrMissing], and one that contains control
+// characters or invalid UTF-8 is [ErrInvalid]. nil: there are no other names.
+func ParseTemplateWith(text string, source func(name string) (Func, error)) (Func, error) {
+	t, err := parseTemplate(text, source)
 	if err != nil {
 		return nil, fmt.Errorf("reqlock: keyfuncs: Template(%q): %w", text, err)
 	}
@@ -84,11 +93,11 @@ func (t template) key(r *http.Request) (string, error) {
 	return string(key), nil
 }
 
-func parseTemplate(text string) (template, error) {
+func parseTemplate(text string, others func(name string) (Func, error)) (template, error) {
 	if text == "" {
 		return template{}, errors.New("empty; want a text such as order:{path.id}")
 	}
-	p := templateParser{text: text}
+	p := templateParser{text: text, others: others}
 	for p.at < len(text) {
 		if why := p.step(); why != "" {
 			return template{}, fmt.Errorf("column %d: %s", utf8.RuneCountInString(text[:p.at])+1, why)
@@ -99,7 +108,8 @@ func parseTemplate(text string) (template, error) {
 
 type templateParser struct {
 	text   string
-	at     int // the next byte; after a mistake, its place
+	others func(name string) (Func, error) // sources of the host; nil: none
+	at     int                             // the next byte; after a mistake, its place
 	result template
 }
 
@@ -148,7 +158,7 @@ func (p *templateParser) value(rest string) (why string) {
 		return "a value directly behind another; put a text between them, such as a colon"
 	}
 	p.at++
-	source, at, why := templateSource(inside)
+	source, at, why := p.source(inside)
 	if why != "" {
 		p.at += at
 		return why
@@ -156,6 +166,36 @@ func (p *templateParser) value(rest string) (why string) {
 	p.result.values = append(p.result.values, templateValue{source: source})
 	p.at += len(inside) + 1
 	return ""
+}
+
+// source returns the source that the text inside braces names, or the error and the byte where it
+// is.
+func (p *templateParser) source(inside string) (source Func, at int, why string) {
+	if i := strings.IndexByte(inside, '{'); i >= 0 {
+		return nil, i, "a brace inside braces; the one before is not closed"
+	}
+	if p.others != nil {
+		source, err := p.others(inside)
+		if err != nil {
+			return nil, 0, err.Error()
+		}
+		if source != nil {
+			return checked(inside, source), 0, ""
+		}
+	}
+	return templateSource(inside)
+}
+
+// checked holds the values of a host's source to the rules of this package.
+func checked(name string, source Func) Func {
+	refuse := refusalsOf("{" + name + "}")
+	return func(r *http.Request) (string, error) {
+		value, err := source(r)
+		if err != nil {
+			return "", err
+		}
+		return refuse.check(value)
+	}
 }
 
 var plainSources = map[string]func() Func{
@@ -179,12 +219,8 @@ var namedSources = map[string]struct {
 	"json":   {notAPointer, func(pointer string) Func { return JSON(pointer) }},
 }
 
-// templateSource returns the source that the text inside braces names, or the error and the byte
-// where it is.
+// templateSource returns the source of this package with that name.
 func templateSource(inside string) (source Func, at int, why string) {
-	if i := strings.IndexByte(inside, '{'); i >= 0 {
-		return nil, i, "a brace inside braces; the one before is not closed"
-	}
 	if plain, ok := plainSources[inside]; ok {
 		return plain(), 0, ""
 	}

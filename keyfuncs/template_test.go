@@ -1,6 +1,7 @@
 package keyfuncs
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -60,6 +61,63 @@ func TestTemplate(t *testing.T) {
 }
 
 // A template of values and colons gives the same key as a Join.
+// A host's own names come first, and their values obey the rules of this package.
+func TestTemplateWithSourcesOfTheHost(t *testing.T) {
+	t.Parallel()
+	value := "a:b"
+	source := func(name string) (Func, error) {
+		switch name {
+		case "user", "method":
+			return func(*http.Request) (string, error) { return value, nil }, nil
+		case "gone":
+			return func(*http.Request) (string, error) { return "", ErrNoRoute }, nil
+		case "uuid":
+			return nil, errors.New("differs for each request")
+		}
+		return nil, nil
+	}
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	for text, want := range map[string]string{
+		"{user}":                 "a~:b",
+		"u:{user}:{method}":      "u:a~:b:a~:b",
+		"{user}:{host}":          "a~:b:example.com",
+		"{{{user}}}":             "{a~:b}",
+		"{host}":                 "example.com",
+		"no values, so no names": "no values, so no names",
+	} {
+		fn, err := ParseTemplateWith(text, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := fn(r)
+		answer{key: want}.check(t, key, err)
+	}
+	fn, err := ParseTemplateWith("{user}:{method}", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bad, want := range map[string]error{"": ErrMissing, "a\nb": ErrInvalid, "\xff": ErrInvalid} {
+		value = bad
+		if key, err := fn(r); key != "" || !errors.Is(err, want) || !strings.Contains(err.Error(), "{user} ") {
+			t.Errorf("%q: key %q, error %v; want %v", bad, key, err, want)
+		}
+	}
+	if fn, err = ParseTemplateWith("{gone}", source); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fn(r); !errors.Is(err, ErrNoRoute) {
+		t.Errorf("error %v, want that of the source", err)
+	}
+	for text, want := range map[string]string{
+		"a:{uuid}": "column 4: differs for each request",
+		"{nobody}": `column 2: no source "nobody"`,
+	} {
+		if _, err := ParseTemplateWith(text, source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}
+
 func TestTemplateIsAJoin(t *testing.T) {
 	t.Parallel()
 	r := get("/?a=x:y~&b=z")
@@ -150,7 +208,7 @@ func FuzzTemplate(f *testing.F) {
 	double := strings.NewReplacer("{", "{{", "}", "}}")
 	f.Fuzz(func(t *testing.T, before, between, behind, a0, a1, b0, b1 string) {
 		text := double.Replace(before) + "{path.a}" + double.Replace(between) + "{path.b}" + double.Replace(behind)
-		parsed, err := parseTemplate(text)
+		parsed, err := parseTemplate(text, nil)
 		if err != nil {
 			return
 		}
