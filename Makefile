@@ -46,6 +46,10 @@ sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
 
+.PHONY: pictures
+pictures: test-tools ## take the pictures in docs/images again: the payments page in a browser
+	$(GO) test -C examples/payments -count=1 -run TestPage -pictures "$(CURDIR)/docs/images" .
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some
 	@GO=$(GO) FUZZTIME=$(or $(FUZZTIME),20s) scripts/fuzz.sh $(FUZZ)

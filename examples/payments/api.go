@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,11 +24,13 @@ import (
 )
 
 const (
-	workTime = 300 * time.Millisecond
+	workTime = 400 * time.Millisecond
 	waitTime = 10 * time.Second
-	// Frees the key of a crashed process soon for this demonstration; services keep the default of
+	// Frees the key of a crashed process soon, for this demonstration. Services keep the default of
 	// 30s.
-	leaseFor = 5 * time.Second
+	leaseFor = 3 * time.Second
+	// Time for the page to show that the bank has charged, before the process crashes.
+	crashDelay = 200 * time.Millisecond
 )
 
 // child runs the API. It serves until its standard input ends.
@@ -52,13 +55,16 @@ func child() error {
 
 // serve runs the API until stop is closed or it fails.
 func serve(listener net.Listener, redis *embedded.Server, stop <-chan struct{}) error {
-	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor})
+	events := journal{redis.Client()}
+	locks, err := core.New(redis.Client(), core.Options{WatchdogTimeout: leaseFor, Observer: events.observer()})
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: routes(locks, &bank{redis.Client()}), ReadHeaderTimeout: 5 * time.Second}
+	api := &api{locks: locks, bank: bank{redis.Client()}, journal: events, stopping: stop}
+	server := &http.Server{Handler: sameSite(api.routes()), ReadHeaderTimeout: 5 * time.Second}
 	// On a reused connection a browser retries a lost request itself, which would hide the loss.
 	server.SetKeepAlivesEnabled(false)
+	events.add(context.Background(), stepStarted, strconv.Itoa(os.Getpid()))
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Serve(listener)
@@ -78,20 +84,31 @@ func serve(listener net.Listener, redis *embedded.Server, stop <-chan struct{}) 
 	return err
 }
 
-//go:embed page.html
-var page []byte
+// An api is what one process serves.
+type api struct {
+	locks    *core.Client
+	bank     bank
+	journal  journal
+	stopping <-chan struct{} // ends streams of events
+	doomed   atomic.Int32    // payments that have charged and will die with the process
+}
 
-func routes(locks *core.Client, b *bank) http.Handler {
-	once := ginlock.Idempotent(locks, idempotency.Config{
+// routes returns two payment routes with the same handler. One has the middleware.
+func (a *api) routes() http.Handler {
+	once := ginlock.Idempotent(a.locks, idempotency.Config{
 		Scope:    keyfuncs.Header("X-Account"), // a service would authenticate its customers
 		WaitTime: waitTime,
 	})
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
 	router.Use(gin.Recovery())
-	router.GET("/", func(c *gin.Context) { c.Data(http.StatusOK, "text/html; charset=utf-8", page) })
-	router.GET("/ledger", b.show)
-	router.POST("/payments", once, b.pay)
+	router.GET("/", file("page.html", "text/html; charset=utf-8"))
+	router.GET("/page.css", file("page.css", "text/css; charset=utf-8"))
+	router.GET("/page.js", file("page.js", "text/javascript; charset=utf-8"))
+	router.GET("/events", a.journal.stream(a.stopping))
+	router.GET("/ledger", a.ledger)
+	router.POST("/payments", a.journal.follow("with"), once, a.pay)
+	router.POST("/unguarded/payments", a.journal.follow("without"), a.pay)
 	return router
 }
 
@@ -99,32 +116,53 @@ func routes(locks *core.Client, b *bank) http.Handler {
 type payment struct {
 	To     string `json:"to"`
 	Amount int64  `json:"amount"`
-	// Crash after the money has moved and before the result is recorded.
-	Crash bool `json:"crash"`
 }
 
-// pay moves money. It may run again for the same payment after a crash. The key tells the bank that
-// it is the same payment.
-func (b *bank) pay(c *gin.Context) {
+// pay moves money. With the middleware, it may run again for the same payment after a crash: then
+// DownstreamKey tells the bank that it is the same payment. Without, DownstreamKey is empty.
+func (a *api) pay(c *gin.Context) {
 	ctx := c.Request.Context()
 	var p payment
 	if err := c.ShouldBindJSON(&p); err != nil || p.To == "" || p.Amount <= 0 {
 		c.JSON(http.StatusBadRequest, gin.H{"error": `want {"to": "bert", "amount": 10}`})
 		return
 	}
+	a.journal.add(ctx, stepRunning, strconv.Itoa(os.Getpid()))
 	if err := demo.Work(ctx, workTime); err != nil { // the key is lost
 		c.JSON(http.StatusServiceUnavailable, gin.H{"error": err.Error()})
 		return
 	}
-	charge, first, err := b.charge(ctx, idempotency.DownstreamKey(ctx, "bank", "charge"), p.To, p.Amount)
+	charge, first, err := a.bank.charge(ctx, idempotency.DownstreamKey(ctx, "bank", "charge"), p.To, p.Amount)
 	if err != nil {
 		c.JSON(http.StatusBadGateway, gin.H{"error": err.Error()})
 		return
 	}
-	if p.Crash && first {
-		crash()
+	if !first {
+		a.journal.add(ctx, stepKnown, charge.ID)
+	} else {
+		a.journal.add(ctx, stepCharged, charge.ID)
+		a.perhapsCrash(c)
 	}
 	c.JSON(http.StatusCreated, charge)
+}
+
+// perhapsCrash crashes the process, after the money has moved and before the result is recorded, if
+// the request has the header X-Crash-After. With "2", the process crashes when a second such
+// payment has moved its money, and the first waits for that.
+func (a *api) perhapsCrash(c *gin.Context) {
+	after, err := strconv.Atoi(c.GetHeader("X-Crash-After"))
+	if err != nil || after < 1 {
+		return
+	}
+	if int(a.doomed.Add(1)) >= after {
+		time.Sleep(crashDelay)
+		crash()
+	}
+	select {
+	case <-time.After(waitTime):
+		crash()
+	case <-a.stopping:
+	}
 }
 
 // crash ends this process like kill -9, without any cleanup.
@@ -136,9 +174,9 @@ func crash() {
 	panic(err) // a killed process does not get here
 }
 
-// show lists the bank's charges.
-func (b *bank) show(c *gin.Context) {
-	charges, calls, err := b.ledger(c.Request.Context())
+// ledger lists the bank's charges.
+func (a *api) ledger(c *gin.Context) {
+	charges, calls, err := a.bank.ledger(c.Request.Context())
 	if err != nil {
 		c.JSON(http.StatusBadGateway, gin.H{"error": err.Error()})
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A bank stands in for the service that moves the money. It lives in Redis, so that it outlives the
+// A bank stands in for the service that moves the money. It is in Redis, so that it outlives the
 // API. It takes keys itself, and does not repeat a charge that it knows.
 type bank struct{ rdb *redis.Client }
 
@@ -24,13 +24,18 @@ const (
 	chargesKey = "payments:charges" // by the keys that they came with
 )
 
-// charge moves money once per key, and reports whether this call did.
+// charge moves money once per key, and reports whether this call did. Without a key, it moves money
+// each time.
 func (b *bank) charge(ctx context.Context, key, to string, amount int64) (c charge, first bool, err error) {
 	calls, err := b.rdb.Incr(ctx, callsKey).Result()
 	if err != nil {
 		return c, false, err
 	}
-	text, err := json.Marshal(charge{ID: "ch_" + strconv.FormatInt(calls, 10), To: to, Amount: amount})
+	id := "ch_" + strconv.FormatInt(calls, 10)
+	if key == "" {
+		key = id
+	}
+	text, err := json.Marshal(charge{ID: id, To: to, Amount: amount})
 	if err != nil {
 		return c, false, err
 	}

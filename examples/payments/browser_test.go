@@ -1,104 +1,145 @@
 package main
 
 import (
-	"context"
-	"html"
+	"bytes"
+	"cmp"
+	"flag"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"os"
-	"os/exec"
-	"regexp"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/reqlock/reqlock/internal/browser"
 )
 
-// browse opens the page in Chromium and returns the page when nothing is left to do.
-func (s *service) browse(fragment string) string {
-	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Minute)
-	defer cancel()
-	args := []string{
-		"--headless", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--user-data-dir=" + s.TempDir(),
-		// Virtual time stops while requests are in flight.
-		"--virtual-time-budget=60000", "--dump-dom",
-		s.url + "/#" + fragment,
+var pictures = flag.String("pictures", "", "write pictures of the page to this `directory`")
+
+// picture writes a picture of the page if the test has -pictures.
+func picture(t *testing.T, p *browser.Page, name string) {
+	t.Helper()
+	if *pictures == "" {
+		return
 	}
-	if os.Getuid() == 0 {
-		args = append([]string{"--no-sandbox"}, args...) // root cannot use the sandbox
-	}
-	cmd := exec.CommandContext(ctx, chromium(s.T), args...)
-	var errors strings.Builder
-	cmd.Stderr = &errors
-	out, err := cmd.Output()
+	full, err := png.Decode(bytes.NewReader(p.Picture()))
 	if err != nil {
-		s.Fatalf("chromium: %v\n%s", err, errors.String())
+		t.Fatal(err)
 	}
-	return html.UnescapeString(string(out))
+	var out bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	if err := encoder.Encode(&out, withFewColors(full)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*pictures, "payments-"+name+".png"), out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// chromium returns the path of the browser; see scripts/install-test-tools.sh.
-func chromium(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
+// withFewColors returns the picture in its most frequent colors, which makes the file small.
+func withFewColors(full image.Image) image.Image {
+	counts := make(map[color.Color]int)
+	for y := range full.Bounds().Dy() {
+		for x := range full.Bounds().Dx() {
+			counts[full.At(x, y)]++
 		}
 	}
-	t.Fatal("chromium is missing: run make test-tools")
-	return ""
+	colors := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return cmp.Compare(counts[b], counts[a]) })
+	few := image.NewPaletted(full.Bounds(), color.Palette(colors[:min(len(colors), 64)]))
+	draw.Draw(few, full.Bounds(), full, image.Point{}, draw.Src)
+	return few
 }
 
-// items returns the texts of the list with that id.
-func items(t *testing.T, page, id string) (texts []string) {
-	t.Helper()
-	list := regexp.MustCompile(`(?s)<[ou]l id="` + id + `">(.*?)</[ou]l>`).FindStringSubmatch(page)
-	if list == nil {
-		t.Fatalf("there is no list %s:\n%s", id, page)
-	}
-	for _, item := range regexp.MustCompile(`(?s)<li[^>]*>(.*?)</li>`).FindAllStringSubmatch(list[1], -1) {
-		texts = append(texts, item[1])
-	}
-	return texts
+func verdicts(p *browser.Page) [2]string {
+	return [2]string{p.Text("#without .verdict .text"), p.Text("#with .verdict .text")}
 }
 
-// count returns how many of the texts match a pattern.
-func count(texts []string, pattern string) (n int) {
-	for _, text := range texts {
-		if regexp.MustCompile(pattern).MatchString(text) {
-			n++
-		}
-	}
-	return n
-}
+const finished = `document.querySelector('#status').textContent.startsWith('Without reqlock:')`
 
-func TestBrowser(t *testing.T) {
+func TestPageAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := start(t)
+	p := browser.Open(t, s.url)
+	p.View(browser.View{Width: 1200, Height: 860})
+	p.Click("#crash")
+	p.Await(`document.querySelector('#with .stale')`)
+	p.Await(finished)
 
-	page := s.browse("five")
-	answers, ledger := items(t, page, "answers"), items(t, page, "ledger")
-	if !strings.Contains(page, "Done: five.") || len(answers) != 5 ||
-		count(answers, `^201 \{"id":"ch_1"`) != 1 || count(answers, `^201 replayed \{"id":"ch_1"`) != 4 {
-		t.Errorf("answers %q", answers)
+	if got, want := verdicts(p), [2]string{"Charged twice", "Charged once"}; got != want {
+		t.Errorf("verdicts %q, want %q", got, want)
 	}
-	if len(ledger) != 1 || ledger[0] != "ch_1: anna pays 10 to bert" || !strings.Contains(page, "The bank was called 1 times and charged 1 times.") {
-		t.Errorf("ledger %q", ledger)
+	for selector, want := range map[string][]string{
+		"#without ol": {"Click 1 on Pay.", "The server crashed.", "Click 1 gets no answer.", "A new server runs", "Click 2 is answered: 201."},
+		"#with ol":    {"The server crashed.", "Click 1 gets no answer.", "Click 2 waits", "The bank knows this payment", "Click 2 is answered: 201."},
+		"#status":     {"Without reqlock: charged twice. With reqlock: charged once."},
+	} {
+		text := p.Text(selector)
+		for _, line := range want {
+			if !strings.Contains(text, line) {
+				t.Errorf("%s has no %q:\n%s", selector, line, text)
+			}
+		}
 	}
-
-	page = s.browse("crash")
-	answers, ledger = items(t, page, "answers"), items(t, page, "ledger")
-	// Chromium may retry the lost request itself: then the page sees no loss, and maybe a replay.
-	n := len(answers)
-	if !strings.Contains(page, "Done: crash.") || n == 0 || count(answers, "^201 ") != 1 || count(answers, "^no answer: |^409 ") != n-1 ||
-		!strings.HasPrefix(answers[n-1], "201 ") || !strings.HasSuffix(answers[n-1], `{"id":"ch_2","to":"carla","amount":25}`) {
-		t.Errorf("answers %q", answers)
-	}
-	if len(ledger) != 2 || count(ledger, "^ch_2: anna pays 25 to carla$") != 1 ||
-		!strings.Contains(page, "The bank was called 3 times and charged 2 times.") {
-		t.Errorf("ledger %q", ledger)
-	}
-	if t.Failed() {
-		t.Log(page)
-	}
+	picture(t, p, "crash")
+	p.View(browser.View{Width: 1200, Height: 860, Dark: true})
+	picture(t, p, "crash-dark")
+	p.View(browser.View{Width: 390, Height: 844, Phone: true})
+	picture(t, p, "crash-phone")
+	checkFits(t, p)
+	s.wantLedger(3, 4)
 	s.program.Until(t, "The API crashed")
+	s.stop()
+}
+
+// checkFits fails the test if a phone must scroll sideways.
+func checkFits(t *testing.T, p *browser.Page) {
+	t.Helper()
+	var wide bool
+	p.Eval("document.documentElement.scrollWidth > window.innerWidth", &wide)
+	if wide {
+		t.Error("the page is wider than a phone")
+	}
+}
+
+// The keyboard is enough: Tab reaches the buttons and Enter presses them.
+func TestPageByKeyboard(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := browser.Open(t, s.url)
+	p.View(browser.View{Width: 1200, Height: 860})
+	p.Press("Tab")
+	p.Press("Tab")
+	var focus string
+	if p.Eval("document.activeElement.id", &focus); focus != "double" {
+		t.Fatalf("the second Tab reaches %q", focus)
+	}
+	p.Press("Enter")
+	p.Press("Enter") // while the first is running, it does nothing
+	p.Await(finished)
+	if got, want := verdicts(p), [2]string{"Charged twice", "Charged once"}; got != want {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+	if text := p.Text("#with ol"); !strings.Contains(text, "Click 2 gets the first answer again: 201.") {
+		t.Errorf("no replay in:\n%s", text)
+	}
+	picture(t, p, "double")
+	s.wantLedger(3, 3)
+	s.stop()
+}
+
+// An address cannot pay: opening one, with any fragment or query, changes nothing.
+func TestPageDoesNothingByItself(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := browser.Open(t, s.url+"/?crash=1#crash")
+	p.Await(`events.readyState === EventSource.OPEN`)
+	if text := p.Text("#status"); !strings.HasPrefix(text, "Press a button") {
+		t.Errorf("the page says %q", text)
+	}
+	s.wantLedger(0, 0)
 	s.stop()
 }

@@ -1,6 +1,6 @@
-// Payments is a payment service with idempotency keys and a page to try it in a browser. One button
-// sends the same payment five times at once, the other crashes the server in the middle of a
-// payment. Either way the customer pays once.
+// Payments is a payment service with idempotency keys, and a page that shows what they prevent: two
+// clicks on Pay, with a crash of the server in between if you like. Each click goes to two routes.
+// The route without the middleware charges twice, the route with it once.
 //
 //	go run ./examples/payments   serves the page until Ctrl-C
 //

@@ -54,13 +54,21 @@ type result struct {
 	err      error
 }
 
-func (s *service) pay(key, body string) (r result) {
-	request, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url+"/payments", strings.NewReader(body))
+func (s *service) pay(key, body string) result { return s.send("/payments", key, body, "") }
+
+// payAndCrash pays 25 to carla and crashes the API after the money has moved.
+func (s *service) payAndCrash(key string) result { return s.send("/payments", key, toCarla, "1") }
+
+const toCarla = `{"to": "carla", "amount": 25}`
+
+func (s *service) send(path, key, body, crashAfter string) (r result) {
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
 	if err != nil {
 		return result{err: err}
 	}
 	request.Header.Set("Idempotency-Key", key)
 	request.Header.Set("X-Account", "anna")
+	request.Header.Set("X-Crash-After", crashAfter)
 	response, err := s.client.Do(request)
 	if err != nil {
 		return result{err: err}
@@ -148,20 +156,19 @@ func TestServeFails(t *testing.T) {
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	const body = `{"to": "carla", "amount": 25, "crash": true}`
-	if r := s.pay("crash", body); r.err == nil {
+	if r := s.payAndCrash("crash"); r.err == nil {
 		t.Fatalf("answer %+v from a crashed process", r)
 	}
 	s.program.Until(t, "The API crashed")
-	r := s.pay("crash", body)
+	r := s.pay("crash", toCarla)
 	for r.err == nil && r.retry { // the dead process's lease has not ended yet
-		r = s.pay("crash", body)
+		r = s.pay("crash", toCarla)
 	}
 	if r.err != nil || r.status != 201 || r.replayed || r.body != `{"id":"ch_1","to":"carla","amount":25}` {
 		t.Errorf("answer %+v", r)
 	}
 	s.wantLedger(1, 2)
-	if again := s.pay("crash", body); !again.replayed || again.body != r.body {
+	if again := s.pay("crash", toCarla); !again.replayed || again.body != r.body {
 		t.Errorf("repeat %+v", again)
 	}
 	s.wantLedger(1, 2)
@@ -173,7 +180,7 @@ func TestManyCrashes(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
-		if r := s.pay(key, `{"to": "carla", "amount": 1, "crash": true}`); r.err == nil {
+		if r := s.payAndCrash(key); r.err == nil {
 			t.Errorf("crash %s: answer %+v from a crashed process", key, r)
 		}
 	}
@@ -192,7 +199,7 @@ func TestRecordOutlivesTheProcess(t *testing.T) {
 	if first.status != 201 {
 		t.Fatalf("answer %+v", first)
 	}
-	if r := s.pay("crash", `{"to": "carla", "amount": 2, "crash": true}`); r.err == nil {
+	if r := s.payAndCrash("crash"); r.err == nil {
 		t.Fatalf("answer %+v from a crashed process", r)
 	}
 	if again := s.pay("kept", `{"to": "bert", "amount": 1}`); !again.replayed || again.body != first.body {
@@ -202,17 +209,86 @@ func TestRecordOutlivesTheProcess(t *testing.T) {
 	s.stop()
 }
 
+// Without the middleware, each request is a payment.
+func TestUnguarded(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const body = `{"to": "bert", "amount": 10}`
+	for _, id := range []string{"ch_1", "ch_2"} {
+		if r := s.send("/unguarded/payments", "same", body, ""); r.status != 201 || r.replayed || !strings.Contains(r.body, id) {
+			t.Errorf("answer %+v, want a new charge %s", r, id)
+		}
+	}
+	s.wantLedger(2, 2)
+	s.stop()
+}
+
+// Other sites cannot use the service through a visitor's browser.
+func TestOtherSites(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ask := func(method, path string, header http.Header, host string) int {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(`{"to": "bert", "amount": 10}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header = header
+		request.Header.Set("Idempotency-Key", "k")
+		request.Header.Set("X-Account", "anna")
+		if host != "" {
+			request.Host = host
+		}
+		response, err := s.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	for name, test := range map[string]struct {
+		method, path string
+		header       http.Header
+		host         string
+		want         int
+	}{
+		"another origin":      {"POST", "/payments", http.Header{"Origin": {"https://evil.example"}}, "", 403},
+		"unguarded":           {"POST", "/unguarded/payments", http.Header{"Origin": {"https://evil.example"}}, "", 403},
+		"a form elsewhere":    {"POST", "/payments", http.Header{"Sec-Fetch-Site": {"cross-site"}}, "", 403},
+		"a name that rebinds": {"POST", "/payments", http.Header{}, "evil.example", 403},
+		"its ledger":          {"GET", "/ledger", http.Header{}, "evil.example:8080", 403},
+		"an address":          {"GET", "/payments", http.Header{}, "", 404},
+	} {
+		if got := ask(test.method, test.path, test.header, test.host); got != test.want {
+			t.Errorf("%s: status %d, want %d", name, got, test.want)
+		}
+	}
+	s.wantLedger(0, 0)
+	if got := ask("POST", "/payments", http.Header{"Origin": {s.url}}, ""); got != 201 {
+		t.Errorf("the page itself: status %d", got)
+	}
+	s.wantLedger(1, 1)
+	s.stop()
+}
+
 func TestPage(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	response, err := s.client.Get(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(string(text), `<button id="five">`) {
-		t.Errorf("page %v (%v)\n%s", response.Header, err, text)
+	for path, want := range map[string][2]string{
+		"/":         {"text/html; charset=utf-8", `<button id="crash"`},
+		"/page.css": {"text/css; charset=utf-8", ".timeline"},
+		"/page.js":  {"text/javascript; charset=utf-8", "EventSource"},
+	} {
+		response, err := s.client.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.Header.Get("Content-Type") != want[0] || !strings.Contains(string(text), want[1]) ||
+			!strings.Contains(response.Header.Get("Content-Security-Policy"), "default-src 'self'") {
+			t.Errorf("%s: %v (%v)\n%s", path, response.Header, err, text)
+		}
 	}
 	s.stop()
 }

@@ -31,6 +31,7 @@ func supervise(ctx context.Context, addr string) error {
 		return err
 	}
 	defer redis.Close()
+	events := journal{redis.Client()}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with -addr", err)
@@ -51,6 +52,7 @@ func supervise(ctx context.Context, addr string) error {
 			return err
 		}
 		fmt.Printf("The API crashed (%v); starting another one.\n", err)
+		events.add(ctx, stepCrashed, "")
 		if time.Since(began) > shortLife {
 			short = 0
 		}
