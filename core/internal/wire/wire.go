@@ -31,14 +31,14 @@ func FairChannel(name, owner string) string { return LockChannel(name) + ":" + o
 func ReadWriteChannel(name string) string { return prefixed("redisson_rwlock", name) }
 
 // FairQueue returns the list of waiters for a fair lock.
-func FairQueue(name string) string { return prefixed("redisson_lock_queue", name) }
+func FairQueue(name string) string { return prefixed(fairQueue, name) }
 
 // FairDeadlines returns the sorted set of the times at which waiters for a fair lock are presumed
 // dead.
 func FairDeadlines(name string) string { return prefixed("redisson_lock_timeout", name) }
 
 // TokenCounter returns the counter of a lock's fencing tokens.
-func TokenCounter(name string) string { return prefixed("redisson_lock_token", name) }
+func TokenCounter(name string) string { return prefixed(tokenCounter, name) }
 
 // ModeField is the field in a read/write lock's hash that names the side that is held.
 const ModeField = "mode"
@@ -68,7 +68,14 @@ func ReadTimeouts(name string) (prefix, suffix string) {
 
 // RecordKey returns the key of the record that a hold may store under its name. Only reqlock has
 // such records.
-func RecordKey(name string) string { return suffixed(name, "record") }
+func RecordKey(name string) string { return suffixed(name, record) }
+
+// The parts of keys that do not depend on the name.
+const (
+	fairQueue    = "redisson_lock_queue"
+	tokenCounter = "redisson_lock_token"
+	record       = "record"
+)
 
 // Owner returns the field in a lock's hash for one hold of one client. Redisson has a thread id
 // where reqlock has the number of the hold. Neither parses it.
@@ -77,6 +84,60 @@ func Owner(client string, hold uint64) string {
 	b = append(append(b, client...), ':')
 	return string(strconv.AppendUint(b, hold, 10))
 }
+
+// ClientOf returns the client part of an owner, or of an owner's write-side field. ok is false if
+// the field is no owner: it has no colon, or no number after it. Redisson's thread ids may be
+// negative.
+func ClientOf(field string) (client string, ok bool) {
+	owner := OwnerOf(field)
+	colon := strings.LastIndexByte(owner, ':')
+	if colon <= 0 {
+		return "", false
+	}
+	digits := strings.TrimPrefix(owner[colon+1:], "-")
+	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return "", false
+	}
+	return owner[:colon], true
+}
+
+// NameOf returns the name whose FairQueue, TokenCounter or RecordKey the key is. A name in braces
+// has the same keys as the name without them; NameOf returns the latter.
+func NameOf(key string) (name string, ok bool) {
+	for _, prefix := range []string{fairQueue, tokenCounter} {
+		if rest, found := strings.CutPrefix(key, prefix+":"); found {
+			return unbraced(rest)
+		}
+	}
+	if rest, found := strings.CutSuffix(key, ":"+record); found {
+		return unbraced(rest)
+	}
+	return "", false
+}
+
+// unbraced reverses what prefixed and suffixed do to a name.
+func unbraced(s string) (name string, ok bool) {
+	open := strings.IndexByte(s, '{')
+	if open == 0 && strings.HasSuffix(s, "}") && !strings.Contains(s[1:], "{") {
+		return s[1 : len(s)-1], len(s) > len("{}")
+	}
+	return s, open >= 0
+}
+
+// LockPattern returns a glob pattern for the lock hashes of all names with a prefix. It and the
+// other patterns match other keys as well.
+func LockPattern(prefix string) string { return globSpecial.Replace(prefix) + "*" }
+
+// FairQueuePattern returns a glob pattern for the FairQueue of all names with a prefix.
+func FairQueuePattern(prefix string) string { return fairQueue + ":*" + LockPattern(prefix) }
+
+// TokenCounterPattern returns a glob pattern for the TokenCounter of all names with a prefix.
+func TokenCounterPattern(prefix string) string { return tokenCounter + ":*" + LockPattern(prefix) }
+
+// RecordPattern returns a glob pattern for the RecordKey of all names with a prefix.
+func RecordPattern(prefix string) string { return "*" + LockPattern(prefix) + ":" + record }
+
+var globSpecial = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `\`, `\\`)
 
 // prefixed puts a prefix before a name so that both are in the same cluster slot. Like Redisson, it
 // leaves a name that contains an opening brace as it is, even if that makes no valid hash tag.

@@ -66,6 +66,48 @@ func TestRecordKey(t *testing.T) {
 	}
 }
 
+func TestNameOf(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"order:42", "{order}:42", "a{order}", "{a}{b}", "a{b", "{}a", "closing}only", "x:record", "*?"} {
+		for _, key := range []string{FairQueue(name), TokenCounter(name), RecordKey(name)} {
+			if got, ok := NameOf(key); got != name || !ok {
+				t.Errorf("NameOf(%q) = %q, %v; want %q", key, got, ok, name)
+			}
+		}
+	}
+	if got, ok := NameOf(FairQueue("{order}")); got != "order" || !ok {
+		t.Errorf("a name in braces: %q, %v; want order", got, ok)
+	}
+	for _, key := range []string{"", "order:42", "order:record", "{}:record", "redisson_lock_queue:order", LockChannel("a"), FairDeadlines("a")} {
+		if got, ok := NameOf(key); ok {
+			t.Errorf("NameOf(%q) = %q, want none", key, got)
+		}
+	}
+}
+
+func TestClientOf(t *testing.T) {
+	t.Parallel()
+	for field, want := range map[string]string{
+		"web-1.4242.k3j9x2ab:7":                   "web-1.4242.k3j9x2ab",
+		"web-1.4242.k3j9x2ab:7:write":             "web-1.4242.k3j9x2ab",
+		"8f8e7c1a-0000-4000-8000-000000000000:42": "8f8e7c1a-0000-4000-8000-000000000000",
+		"8f8e7c1a-0000-4000-8000-000000000000:-1": "8f8e7c1a-0000-4000-8000-000000000000",
+		"a:b:1":         "a:b",
+		ModeField:       "",
+		"":              "",
+		"a:":            "",
+		"a:-":           "",
+		"a:1-":          "",
+		":1":            "",
+		"a:1:writer":    "",
+		"hash:owner:1x": "",
+	} {
+		if got, ok := ClientOf(field); got != want || ok != (want != "") {
+			t.Errorf("ClientOf(%q) = %q, %v; want %q", field, got, ok, want)
+		}
+	}
+}
+
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	if got, want := Owner("8f8e7c1a-0000-4000-8000-000000000000", 18446744073709551615),

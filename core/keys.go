@@ -1,0 +1,61 @@
+package core
+
+import "github.com/reqlock/reqlock/core/internal/wire"
+
+// Keys has the names of what Redis stores about one lock, and of its channels. They are for tools
+// that look at locks from outside, such as package inspect. All but Record are those of Redisson.
+type Keys struct {
+	Lock      string // a hash: one field for each owner; the field "mode" tells a read/write lock
+	Queue     string // of a fair lock: a list of owners
+	Deadlines string // of a fair lock: a sorted set of owners, by ms since 1970
+	Tokens    string // of a fenced lock: the last token
+	Record    string // of a Once: a hash; the field "record" has the record
+
+	Channel          string // announces releases; see also FairChannel
+	ReadWriteChannel string // announces releases of a read/write lock
+}
+
+// KeysOf returns the keys of the lock with this name, after NameMapper.
+func KeysOf(name string) Keys {
+	return Keys{
+		Lock:             name,
+		Queue:            wire.FairQueue(name),
+		Deadlines:        wire.FairDeadlines(name),
+		Tokens:           wire.TokenCounter(name),
+		Record:           wire.RecordKey(name),
+		Channel:          wire.LockChannel(name),
+		ReadWriteChannel: wire.ReadWriteChannel(name),
+	}
+}
+
+// FairChannel returns the channel on which a waiter for the fair lock listens.
+func (k Keys) FairChannel(owner string) string { return wire.FairChannel(k.Lock, owner) }
+
+// ReadTimeout returns the key that lives for as long as an owner's read level, counted from 1.
+func (k Keys) ReadTimeout(owner string, level int) string {
+	return wire.ReadTimeout(k.Lock, owner, level)
+}
+
+// KeyPatterns are glob patterns for SCAN. Each matches all keys of its kind whose names have a
+// prefix, and perhaps others.
+type KeyPatterns struct{ Lock, Queue, Tokens, Record string }
+
+// KeyPatternsOf returns the patterns for names with the prefix.
+func KeyPatternsOf(prefix string) KeyPatterns {
+	return KeyPatterns{
+		Lock:   wire.LockPattern(prefix),
+		Queue:  wire.FairQueuePattern(prefix),
+		Tokens: wire.TokenCounterPattern(prefix),
+		Record: wire.RecordPattern(prefix),
+	}
+}
+
+// NameOf returns the name of the lock that has this Queue, Tokens or Record. A name and the same
+// name in braces share these keys; NameOf returns the name without braces. ok is false for all
+// other keys.
+func NameOf(key string) (name string, ok bool) { return wire.NameOf(key) }
+
+// ClientOf returns the part of an owner, a field of Keys.Lock, that names the client: the process
+// name and a random part for this package, a UUID for Redisson. ok is false if the field is no
+// owner.
+func ClientOf(field string) (client string, ok bool) { return wire.ClientOf(field) }

@@ -1,0 +1,168 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// ListOptions says which locks List returns. The zero value is a good default.
+type ListOptions struct {
+	// Prefix restricts List to names that begin with it. Names are as in Redis, so after a
+	// NameMapper. It saves no work of Redis, which looks at every key. Empty: all.
+	Prefix string
+	// Limit is how many locks List returns at most. 0: 1000. Negative values are refused.
+	Limit int
+	// Free adds names that are neither held nor queued for: records of a Once, and counters of
+	// fenced locks, which stay forever. There may be millions.
+	Free bool
+}
+
+const defaultLimit = 1000
+
+// List returns the locks on a Redis, sorted by name, and whether there are more than Limit. rdb is
+// a *redis.Client, with or without sentinels, or a *redis.ClusterClient.
+//
+// It looks at all keys by SCAN, on every master of a cluster, and reads the locks it finds in
+// pipelines. Each command takes Redis less than a millisecond or so, but a Redis with millions of
+// keys needs thousands of them: bound List by ctx. A lock has up to 100 holders and 100 places of
+// its queue; Show returns more. The result is no snapshot: a lock that is acquired or released
+// meanwhile may be missing or old.
+//
+// A hash counts as a lock if its only field is an owner, such as web-1.4242.k3j9x2ab:7, with a
+// number, or if it is a read/write lock. Redisson's getMultiLock(group, values) and semaphores
+// are left out.
+func List(ctx context.Context, rdb redis.UniversalClient, opts ListOptions) (locks []Lock, more bool, err error) {
+	if opts.Limit < 0 {
+		return nil, false, fmt.Errorf("reqlock: inspect.ListOptions.Limit is %d; use 0 for %d, or a positive number",
+			opts.Limit, defaultLimit)
+	}
+	s := &scan{
+		opts:   opts,
+		limit:  cmp.Or(opts.Limit, defaultLimit),
+		reader: reader{rdb: rdb, most: listed},
+		seen:   make(map[string]bool),
+		locks:  []Lock{},
+	}
+	if err := s.run(ctx); err != nil && !errors.Is(err, errFull) {
+		return nil, false, failed("list locks", err)
+	}
+	slices.SortFunc(s.locks, func(a, b Lock) int { return strings.Compare(a.Name, b.Name) })
+	more = len(s.locks) > s.limit
+	s.locks = s.locks[:min(len(s.locks), s.limit)]
+	if err := countListeners(ctx, rdb, s.locks); err != nil {
+		return nil, false, failed("list locks", err)
+	}
+	return s.locks, more, nil
+}
+
+// How much List and Show ask for at once, so that no command takes Redis long.
+const (
+	scanCount = 1000 // keys that one SCAN looks at
+	chunk     = 100  // locks that one pipeline reads
+	listed    = 100  // holders and places in the queue of one lock, for List
+	shown     = 1000 // the same for Show
+)
+
+// A scan is one run of List. In a cluster, all masters add to it at the same time.
+type scan struct {
+	opts   ListOptions
+	limit  int
+	reader reader
+
+	mu    sync.Mutex
+	seen  map[string]bool // names that were read
+	locks []Lock
+}
+
+// errFull ends a scan that has found more locks than it may return.
+var errFull = errors.New("enough locks")
+
+func (s *scan) run(ctx context.Context) error {
+	cluster, ok := s.reader.rdb.(*redis.ClusterClient)
+	if !ok {
+		return s.node(ctx, s.reader.rdb)
+	}
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		return s.node(ctx, node)
+	})
+}
+
+// node finds the locks of one server. Held locks come first, so that a name in braces is known
+// before a key that it shares with the same name without braces; see core.NameOf.
+func (s *scan) node(ctx context.Context, node redis.Cmdable) error {
+	p := core.KeyPatternsOf(s.opts.Prefix)
+	if err := s.keys(ctx, node, p.Lock, "hash", lockName); err != nil {
+		return err
+	}
+	if err := s.keys(ctx, node, p.Queue, "list", core.NameOf); err != nil || !s.opts.Free {
+		return err
+	}
+	if err := s.keys(ctx, node, p.Tokens, "string", core.NameOf); err != nil {
+		return err
+	}
+	return s.keys(ctx, node, p.Record, "hash", core.NameOf)
+}
+
+// lockName returns the name of the lock with this hash, if it is the hash of a lock.
+func lockName(key string) (string, bool) {
+	_, other := core.NameOf(key)
+	return key, !other
+}
+
+// keys reads the locks whose keys match a pattern.
+func (s *scan) keys(ctx context.Context, node redis.Cmdable, pattern, kind string, nameOf func(string) (string, bool)) error {
+	for cursor := uint64(0); ; {
+		keys, next, err := node.ScanType(ctx, cursor, pattern, scanCount, kind).Result()
+		if err != nil {
+			return err
+		}
+		for names := range slices.Chunk(s.fresh(keys, nameOf), chunk) {
+			locks, err := s.reader.read(ctx, node, names)
+			if err != nil {
+				return err
+			}
+			if s.add(locks) {
+				return errFull
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// fresh returns the names of keys that have the prefix and have not been read yet.
+func (s *scan) fresh(keys []string, nameOf func(string) (string, bool)) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		name, ok := nameOf(key)
+		if !ok || !strings.HasPrefix(name, s.opts.Prefix) || s.seen[name] || s.seen["{"+name+"}"] {
+			continue
+		}
+		s.seen[name] = true
+		names = append(names, name)
+	}
+	return names
+}
+
+// add reports whether there are enough locks now.
+func (s *scan) add(locks []*Lock) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range locks {
+		if l != nil && (s.opts.Free || l.Held() || len(l.Queue) > 0) {
+			s.locks = append(s.locks, *l)
+		}
+	}
+	return len(s.locks) > s.limit
+}

@@ -1,0 +1,11 @@
+package inspect
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
