@@ -186,9 +186,12 @@ func (p *templateParser) source(inside string) (source Func, at int, why string)
 	return templateSource(inside)
 }
 
-// checked holds the values of a host's source to the rules of this package.
+// checked holds the values of a host's source to the rules of this package. Its errors name the
+// source for logs only: the host's names mean nothing to clients.
 func checked(name string, source Func) Func {
-	refuse := refusalsOf("{" + name + "}")
+	missing := fmt.Errorf("%w: {%s}", ErrMissing, name)
+	invalid := fmt.Errorf("%w: {%s}", ErrInvalid, name)
+	refuse := refusals{empty: missing, notUTF8: invalid, control: invalid}
 	return func(r *http.Request) (string, error) {
 		value, err := source(r)
 		if err != nil {

@@ -98,7 +98,7 @@ func TestTemplateWithSourcesOfTheHost(t *testing.T) {
 	}
 	for bad, want := range map[string]error{"": ErrMissing, "a\nb": ErrInvalid, "\xff": ErrInvalid} {
 		value = bad
-		if key, err := fn(r); key != "" || !errors.Is(err, want) || !strings.Contains(err.Error(), "{user} ") {
+		if key, err := fn(r); key != "" || !errors.Is(err, want) || !strings.HasSuffix(err.Error(), ": {user}") {
 			t.Errorf("%q: key %q, error %v; want %v", bad, key, err, want)
 		}
 	}

@@ -1,0 +1,85 @@
+package caddylock
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/reqlock/reqlock/guard"
+)
+
+// The placeholders that a handler sets.
+const (
+	placeholderProblem = "http.reqlock.problem"
+	placeholderTitle   = "http.reqlock.title"
+	placeholderDetail  = "http.reqlock.detail"
+	placeholderWaited  = "http.reqlock.waited_ms"
+)
+
+// An exchange is one request in one handler.
+type exchange struct {
+	began   time.Time
+	replace *caddy.Replacer
+	err     error // for Caddy's error routes
+}
+
+type exchangeKey struct{}
+
+// begin puts a new exchange into the context of a request.
+func begin(ctx context.Context) (context.Context, *exchange, error) {
+	replace, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return nil, nil, errNoReplacer
+	}
+	x := &exchange{began: time.Now(), replace: replace}
+	for _, name := range []string{placeholderProblem, placeholderTitle, placeholderDetail} {
+		replace.Set(name, "") // not that of a handler further out
+	}
+	return context.WithValue(ctx, exchangeKey{}, x), x, nil
+}
+
+// waited tells the routes inside, and error routes, how long the request has waited so far.
+func (x *exchange) waited() {
+	x.replace.Set(placeholderWaited, strconv.FormatInt(time.Since(x.began).Milliseconds(), 10))
+}
+
+// run runs the routes inside with the request that the guard made. They get Caddy's own request,
+// changed, since Caddy's placeholders read that one.
+func (x *exchange) run(w http.ResponseWriter, r, guarded *http.Request, next caddyhttp.Handler) error {
+	x.waited()
+	ctx, body := r.Context(), r.Body
+	*r = *guarded
+	defer func() {
+		*r = *r.WithContext(ctx)
+		r.Body = body
+	}()
+	return next.ServeHTTP(w, r)
+}
+
+// refuse is a guard.Config.ErrorHandler. With routes, Caddy's error routes answer in place of the
+// problem.
+func refuse(routes bool) func(http.ResponseWriter, *http.Request, error) {
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		x := r.Context().Value(exchangeKey{}).(*exchange)
+		x.waited()
+		var refusal *guard.Error
+		if errors.As(err, &refusal) {
+			x.replace.Set(placeholderProblem, refusal.Type)
+			x.replace.Set(placeholderTitle, refusal.Title)
+			x.replace.Set(placeholderDetail, refusal.Detail)
+		}
+		if !routes || refusal == nil {
+			guard.WriteProblem(w, r, err)
+			return
+		}
+		if refusal.RetryAfter > 0 {
+			seconds := (refusal.RetryAfter + time.Second - 1) / time.Second
+			w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+		}
+		x.err = caddyhttp.Error(refusal.Status, err)
+	}
+}
