@@ -29,7 +29,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		notify(w.ctx, c.opts.Observer.NotAcquired, func() Event { return w.event("", err) })
 		return nil, err
 	}
-	notifyOr(w.ctx, lease.disown, c.opts.Observer.Acquired, func() Event { return w.event(lease.hold.field, nil) })
+	notifyOr(w.ctx, lease.disown, c.opts.Observer.Acquired, func() Event { return w.acquiredEvent(lease) })
 	w.recycle()
 	return &lease.Lease, nil
 }

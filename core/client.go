@@ -81,8 +81,11 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		Redis:        rdb,
 		Commands:     c.publish.subscribeCommands,
 		PingInterval: max(leastPing, 2*min(opts.PollInterval, time.Hour)),
-		Lost:         c.ops.PubSubLost,
-		Back:         c.ops.PubSubBack,
+		Lost: func(err error) {
+			c.counters.pubsub.Add(1)
+			c.ops.PubSubLost(err)
+		},
+		Back: c.ops.PubSubBack,
 	})
 	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.cluster != nil, Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
@@ -133,6 +136,24 @@ func (c *Client) Stats() Stats {
 	})
 	return s
 }
+
+// Counters returns the current counters.
+func (c *Client) Counters() Counters {
+	sent, errors := c.ops.Counters()
+	return Counters{
+		HandOvers:      c.counters.handOvers.Load(),
+		Polls:          c.counters.polls.Load(),
+		RenewFailures:  c.counters.renewFailures.Load(),
+		Lost:           c.counters.lost.Load(),
+		PubSubFailures: c.counters.pubsub.Load(),
+		Commands:       sent.Calls,
+		BatchSizes:     sent.Sizes,
+		Errors:         errors,
+	}
+}
+
+// Redis returns the client that was given to New.
+func (c *Client) Redis() redis.UniversalClient { return c.publish.rdb }
 
 // renew renews a batch of holds for the watchdog.
 func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {

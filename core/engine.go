@@ -30,6 +30,7 @@ type engine struct {
 	cleaner *cleaner
 
 	background group
+	counters   counters
 
 	state   atomic.Int32
 	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one

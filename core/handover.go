@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
@@ -24,6 +26,7 @@ type handover struct {
 	reply    handoverReply
 	token    uint64
 	err      error // if notExecuted or outcomeUnknown
+	took     time.Duration
 	unproven error // if handedOver: why the replicas may not have it, so it does not count
 }
 
@@ -155,9 +158,11 @@ func (o *handover) acceptLocked(at clock.Instant) (displaced []loss) {
 	e := o.hold.entry
 	o.next.addLocked(o.lease, o.op.Sent(), at)
 	o.lease.acquired = clock.Now()
+	o.took = o.lease.acquired.Since(clock.MomentOf(o.op.Begun()))
 	e.queue.HandedOn(o.lease.acquired)
 	e.grantLocked(o.heir, o.next)
-	o.heir.lease = o.lease
+	o.heir.lease, o.heir.handover = o.lease, o
+	e.engine().counters.handOvers.Add(1)
 	return e.displaceLocked(o.next)
 }
 

@@ -695,6 +695,7 @@ func (h *hold) reportRenewFailed(err error) {
 	if l == nil {
 		return
 	}
+	c.counters.renewFailures.Add(1)
 	c.opts.Logger.Warn("reqlock: renewal failed; it is retried until the lease ends",
 		"lock", c.logged(l.name), "owner", h.field, "error", err)
 	notify(l.caller, c.opts.Observer.RenewFailed, func() Event { return l.event(err) })

@@ -147,6 +147,9 @@ func (l *level) detachLocked(r *lua.Record) {
 func (l *level) giveBack(ctx context.Context) error {
 	err := l.hold.release(l)
 	c := l.hold.engine()
+	if err == ErrLockLost {
+		c.counters.lost.Add(1)
+	}
 	if err != nil && err != ErrLockLost {
 		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, others are corrected by the next change",
 			"lock", c.logged(l.name), "owner", l.hold.field, "error", err)
@@ -205,6 +208,9 @@ func (l *level) disown() {
 // reportLoss logs the loss and calls the Observer.
 func (l *level) reportLoss(cause error) {
 	c := l.hold.engine()
+	if cause == ErrLockLost {
+		c.counters.lost.Add(1)
+	}
 	c.opts.Logger.Warn("reqlock: lock lost while it was held",
 		"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
 	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })

@@ -40,6 +40,12 @@ type Event struct {
 	// In Waiting, Acquired, NotAcquired and Retrying:
 	WaitTime time.Duration // of AcquireOptions
 	Blocked  bool          // the caller had to wait: Waiting was called
+
+	// The other hold. In Waiting, it is the one that the caller waits for, if this process has it.
+	// In Acquired, it is the one whose release handed the lock over to the caller. Empty otherwise.
+	Holder        string          // wire owner
+	HolderContext context.Context // that its Acquire was called with, such as for a link between spans
+	HandOver      time.Duration   // in Acquired: what the hand-over took
 }
 
 // notify calls f, if set, with the event.

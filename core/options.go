@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"log/slog"
 	"math"
 	"time"
@@ -60,6 +61,10 @@ type Options struct {
 	LogNames bool
 	// Observer receives events of locks.
 	Observer Observer
+	// Annotate says on whose behalf a lock is held or waited for, by the context that Acquire was
+	// called with. Client.Holds and Client.Waits call it, never Acquire. A guard knows the route by
+	// itself, so a Route that is left empty is filled in.
+	Annotate func(ctx context.Context) Annotation
 }
 
 // A PublishMode selects the pub/sub commands that announce a release.

@@ -39,10 +39,11 @@ type waiter struct {
 	signal                    chan struct{}         // holds one poke; made before the first sleep
 	alarm                     schedule.Entry[alarm] // pokes the waiter at the end of a sleep
 
-	pending  string // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
-	err      error  // why another goroutine removed it from the queue
-	lease    *level // from a hand-over
-	failures uint8  // attempts in a row that failed
+	pending  string    // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
+	err      error     // why another goroutine removed it from the queue
+	lease    *level    // from a hand-over
+	handover *handover // that lease is from
+	failures uint8     // attempts in a row that failed
 }
 
 // A place is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
@@ -207,7 +208,9 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 	switch p.step {
 	case stepAsk:
 		e := w.entry
-		e.queue.Asks(&w.Waiter)
+		if e.queue.Asks(&w.Waiter) {
+			e.engine().counters.polls.Add(1)
+		}
 		w.pending = w.field()
 		p.field, p.arrivals = w.pending, e.queue.Arrivals()
 	case stepSleep:
@@ -313,7 +316,15 @@ func (w *waiter) notifyWaiting() {
 		return
 	}
 	w.blocked = true
-	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event { return w.event("", nil) })
+	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event {
+		e := w.event("", nil)
+		w.entry.lock()
+		defer w.entry.unlock()
+		if h := w.entry.holds.first; h != nil {
+			e.Holder, e.HolderContext = h.field, h.first.caller
+		}
+		return e
+	})
 }
 
 // sleep waits until the waiter is poked, for d at most. It returns false if the caller's context
@@ -716,6 +727,15 @@ func (w *waiter) notAcquired(ttl time.Duration) error {
 		Waited: clock.Now().Since(w.began),
 		shown:  w.entry.engine().opts.LogNames,
 	}
+}
+
+func (w *waiter) acquiredEvent(lease *level) Event {
+	e := w.event(lease.hold.field, nil)
+	if o := w.handover; o != nil {
+		e.Holder, e.HolderContext = o.hold.field, o.last.caller
+		e.HandOver = o.took
+	}
+	return e
 }
 
 func (w *waiter) event(field string, err error) Event {

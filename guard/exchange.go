@@ -19,7 +19,8 @@ type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	original *http.Request   // that Serve was called with
-	ctx      context.Context // the request's, with its owner
+	ctx      context.Context // the request's, with its owner and route
+	routed   routedContext   // ctx, once the request is known
 	section  section.Section
 	bodies   bodybudget.Account // for what this guard reads of the body
 	reply    http.Handler       // the error of the lock, if it answers the request itself
@@ -35,7 +36,8 @@ func (x *exchange) enter(p Policy) error {
 	g := x.g
 	x.section.Server = httpreq.Server(x.r.Context())
 	g.checkWriteTimeout(x.section.Server, p.WaitTime)
-	x.ctx = ownerContext(x.r.Context())
+	x.routed = routedContext{ownerContext(x.r.Context()), x.r}
+	x.ctx = &x.routed
 	if g.cfg.BufferBody > 0 {
 		x.r = x.r.WithContext(x.ctx) // the buffer stays out of the caller's request
 		if err := bufferBody(x.r, g.cfg.BufferBody, &x.bodies); err != nil {

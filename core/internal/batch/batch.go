@@ -28,6 +28,7 @@ type Batcher struct {
 	cfg     Config
 	cluster *redis.ClusterClient // nil for a single server
 	wg      sync.WaitGroup       // runners and pending timers
+	counts  counts
 
 	single lanes
 	// The client has loaded the cluster's slots, so asking for a master does not block.

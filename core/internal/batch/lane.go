@@ -158,6 +158,7 @@ func (l *lane) loadLocked(r *runner, now time.Time) {
 		}
 		r.slots = append(r.slots, slot{call: c, due: true})
 	}
+	l.b.counts.add(len(r.slots))
 }
 
 // contextLocked returns the context of the commands started about now. They share it, because a

@@ -13,6 +13,7 @@ import (
 
 // A Fault is a reason why locks fail that an operator can fix.
 type Fault struct {
+	Class     string // short, for metrics
 	Cause     string // the fault itself
 	Change    string // what to change
 	Heals     bool   // may pass without a change to this program, so waiting makes sense
@@ -21,68 +22,80 @@ type Fault struct {
 
 var (
 	faultUnreachable = &Fault{
+		Class:     "unreachable",
 		Cause:     "Redis cannot be reached",
 		Change:    "start Redis, or correct the address of the Redis client or the network",
 		blocksAll: true,
 		Heals:     true,
 	}
 	faultConnection = &Fault{
+		Class:     "connection",
 		Cause:     "the connection to Redis does not work",
 		Change:    "see the error",
 		blocksAll: true,
 	}
 	faultSilent = &Fault{
+		Class:     "silent",
 		Cause:     "Redis does not answer in time",
 		Change:    "check the load of Redis (SLOWLOG, INFO) and the network, or raise core.Options.CommandTimeout",
 		blocksAll: true,
 		Heals:     true,
 	}
 	faultPoolEmpty = &Fault{
+		Class:     "pool_empty",
 		Cause:     "the pool of the Redis client has no free connection",
 		Change:    "raise PoolSize of the Redis client, or give locks their own client",
 		blocksAll: true,
 		Heals:     true,
 	}
 	faultClientClosed = &Fault{
+		Class:     "client_closed",
 		Cause:     "the Redis client is closed",
 		Change:    "close the core.Client first",
 		blocksAll: true,
 	}
 	faultLogin = &Fault{
+		Class:     "login",
 		Cause:     "Redis refuses the user name or the password",
 		Change:    "correct Username and Password of the Redis client",
 		blocksAll: true,
 	}
 	faultTooManyClients = &Fault{
+		Class:     "too_many_clients",
 		Cause:     "Redis has too many clients",
 		Change:    "raise maxclients of Redis, or lower PoolSize of its clients",
 		blocksAll: true,
 		Heals:     true,
 	}
 	faultProtected = &Fault{
+		Class:     "protected",
 		Cause:     "Redis is in protected mode",
 		Change:    "set a password, or bind Redis to an address that only your services can reach",
 		blocksAll: true,
 	}
 	faultLoading = &Fault{
+		Class:     "loading",
 		Cause:     "Redis is loading its data",
 		Change:    "wait; if it takes long, check the log of Redis",
 		blocksAll: true,
 		Heals:     true,
 	}
 	faultStaleReplica = &Fault{
+		Class:     "stale_replica",
 		Cause:     "Redis is a replica without its master",
 		Change:    "check the master, or make the Redis client connect to it",
 		blocksAll: true,
 		Heals:     true,
 	}
 	faultClusterDown = &Fault{
+		Class:     "cluster_down",
 		Cause:     "the cluster is down",
 		Change:    "check CLUSTER INFO and the nodes that serve the missing slots",
 		blocksAll: true,
 		Heals:     true,
 	}
 	faultBusy = &Fault{
+		Class:     "busy",
 		Cause:     "Redis is busy with a script",
 		Change:    "check SLOWLOG, and end the script with SCRIPT KILL",
 		blocksAll: true,
@@ -90,34 +103,41 @@ var (
 	}
 
 	faultPermission = &Fault{
+		Class:  "permission",
 		Cause:  "the Redis user lacks a permission",
 		Change: "grant what docs/operations.md lists under Access; Client.Ping says what is missing",
 	}
 	faultOutOfMemory = &Fault{
+		Class:  "out_of_memory",
 		Cause:  "Redis is out of memory",
 		Change: "raise maxmemory of Redis, or free memory; keep maxmemory-policy noeviction",
 		Heals:  true,
 	}
 	faultReadOnly = &Fault{
+		Class:  "read_only",
 		Cause:  "Redis is a read-only replica",
 		Change: "make the Redis client connect to the master; if the master can move, use Sentinel or a cluster client",
 		Heals:  true,
 	}
 	faultCannotSave = &Fault{
+		Class:  "cannot_save",
 		Cause:  "Redis refuses writes because it cannot save its data",
 		Change: "check the disk and the log of Redis",
 		Heals:  true,
 	}
 	faultTooFewReplicas = &Fault{
+		Class:  "too_few_replicas",
 		Cause:  "Redis refuses writes because it has too few replicas",
 		Change: "check the replicas, or lower min-replicas-to-write of Redis",
 		Heals:  true,
 	}
 	faultNoCommand = &Fault{
+		Class:  "no_command",
 		Cause:  "Redis lacks a command",
 		Change: "use Redis 7.0 or newer, without a proxy that blocks commands",
 	}
 	faultOther = &Fault{
+		Class:  "other",
 		Cause:  "Redis refuses a command",
 		Change: "see the error",
 	}

@@ -22,6 +22,7 @@ type health struct {
 
 	mu     sync.Mutex
 	faults map[*Fault]outage
+	failed map[*Fault]uint64 // operations
 
 	pubsubDown atomic.Bool // the loss of the pub/sub connection was logged, its end was not
 }
@@ -34,7 +35,7 @@ type outage struct {
 }
 
 func newHealth(logger *slog.Logger, same func(a, b string) bool) *health {
-	return &health{logger: logger, same: same, faults: make(map[*Fault]outage)}
+	return &health{logger: logger, same: same, faults: make(map[*Fault]outage), failed: make(map[*Fault]uint64)}
 }
 
 // observe handles the outcome of a call that will not be retried.
@@ -55,6 +56,7 @@ func (h *health) observe(x *Op, reply any, err error) {
 func (h *health) fail(f *Fault, x *Op, err error) {
 	warn := h.limit.Allow(f.Cause)
 	h.mu.Lock()
+	h.failed[f]++
 	was, known := h.faults[f]
 	if !known {
 		was.began = time.Now()
@@ -67,6 +69,19 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	if warn {
 		h.logger.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
 	}
+}
+
+// failedByClass returns the number of operations that failed; nil: none.
+func (h *health) failedByClass() (n map[string]uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.failed) > 0 {
+		n = make(map[string]uint64, len(h.failed))
+	}
+	for f, count := range h.failed {
+		n[f.Class] = count
+	}
+	return n
 }
 
 // succeed logs the end of each fault that a reply ends.

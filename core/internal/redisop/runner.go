@@ -46,5 +46,10 @@ func New(cfg Config) *Runner {
 	return r
 }
 
+// Counters returns what was sent, and how many operations Redis failed, by the class of the fault.
+func (r *Runner) Counters() (sent batch.Counts, failed map[string]uint64) {
+	return r.batcher.Counts(), r.health.failedByClass()
+}
+
 // Close refuses further operations and waits until the queued and sent ones have ended.
 func (r *Runner) Close() { r.batcher.Close() }

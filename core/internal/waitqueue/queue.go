@@ -134,11 +134,13 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 }
 
 // Asks begins an attempt of w. A wake-up from now on may be newer than the reply, so w tries again
-// after it.
-func (q *Queue[T]) Asks(w *Waiter[T]) {
+// after it. polls reports whether nothing woke w: its sleep is over.
+func (q *Queue[T]) Asks(w *Waiter[T]) (polls bool) {
+	polls = w.state == Asleep && !w.woken
 	if w.move(Asking) {
 		w.woken = false
 	}
+	return polls
 }
 
 // Refused ends an attempt of w because another owner has the lock. From now on w counts as a

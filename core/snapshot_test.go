@@ -1,0 +1,204 @@
+package core
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+type requestKey struct{}
+
+// Holds and Waits list what the client has and wants, with what only this process knows. Annotate
+// is called by them alone.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	asked := 0
+	c := b.client(t, func(o *Options) {
+		o.ClientID = "web-1"
+		o.NameMapper = func(name string) string { return "app:" + name }
+		o.Annotate = func(ctx context.Context) Annotation {
+			asked++
+			id, _ := ctx.Value(requestKey{}).(string)
+			return Annotation{RequestID: id, Route: "GET /" + id}
+		}
+	})
+	if len(c.Holds()) != 0 || len(c.Waits()) != 0 {
+		t.Fatalf("an idle client has %v and %v", c.Holds(), c.Waits())
+	}
+	ctx := context.WithValue(WithOwner(bg), requestKey{}, "r1")
+	once, _, err := c.Once("once").Acquire(ctx, AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rw := c.ReadWriteLock("rw")
+	write := mustTake(t, ctx, rw.Write(), AcquireOptions{})
+	leases := []*Lease{
+		mustTake(t, ctx, c.FairLock("fair"), AcquireOptions{}),
+		mustTake(t, ctx, c.FencedLock("fenced"), AcquireOptions{}),
+		mustTake(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour}),
+		mustTake(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Minute}),
+		mustTake(t, ctx, c.ReadWriteLock("read").Read(), AcquireOptions{}),
+		once.Lease,
+		mustTake(t, ctx, rw.Read(), AcquireOptions{}),
+	}
+	if asked != 0 {
+		t.Errorf("Acquire asked for %d annotations", asked)
+	}
+	wants := []struct {
+		name, kind string
+		count      int
+	}{{"fair", "fair", 1}, {"fenced", "fenced", 1}, {"once", "once", 1}, {"plain", "lock", 2}, {"read", "read", 1}, {"rw", "write", 2}}
+	holds := c.Holds()
+	if len(holds) != len(wants) {
+		t.Fatalf("%d holds: %+v", len(holds), holds)
+	}
+	for i, want := range wants {
+		h := holds[i]
+		if h.Name != want.name || h.Key != "app:"+want.name || h.Kind != want.kind || h.Count != want.count {
+			t.Errorf("hold %d: %+v, want %+v", i, h, want)
+		}
+		if h.RequestID != "r1" || h.Route != "GET /r1" || h.Held <= 0 || h.Held > patience {
+			t.Errorf("%s: %+v", h.Name, h)
+		}
+		if client, _, ok := strings.Cut(h.Owner, ":"); !ok || client != c.ID() || !strings.HasPrefix(client, "web-1.") {
+			t.Errorf("%s: owner %s, and the client is %s", h.Name, h.Owner, c.ID())
+		}
+		if left := h.Remaining; left <= 0 || (left > time.Minute) != (h.Name == "plain") {
+			t.Errorf("%s: %s left", h.Name, left)
+		}
+		if (h.Token == 1) != (h.Name == "fenced") {
+			t.Errorf("%s: token %d", h.Name, h.Token)
+		}
+	}
+
+	mustRelease(t, write)
+	if h := c.Holds()[5]; h.Kind != "read" || h.Count != 1 {
+		t.Errorf("a writer that became a reader: %+v", h)
+	}
+	for _, l := range leases {
+		mustRelease(t, l)
+	}
+	if holds := c.Holds(); len(holds) != 0 {
+		t.Errorf("after all releases: %+v", holds)
+	}
+}
+
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, func(o *Options) {
+		o.Annotate = func(ctx context.Context) Annotation {
+			id, _ := ctx.Value(requestKey{}).(string)
+			return Annotation{TraceID: id}
+		}
+	})
+	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	ctx, leave := context.WithCancel(context.WithValue(bg, requestKey{}, "second"))
+	first := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
+	eventually(t, "one waiter", func() bool { return len(c.Waits()) == 1 })
+	second := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: time.Hour})
+	eventually(t, "two waiters", func() bool { return len(c.Waits()) == 2 })
+	waits := c.Waits()
+	for i, want := range []Wait{{Place: 1, Left: WaitForever}, {Place: 2, Annotation: Annotation{TraceID: "second"}}} {
+		w := waits[i]
+		if w.Name != "a" || w.Key != "a" || w.Kind != "lock" || w.Place != want.Place || w.TraceID != want.TraceID || w.Waited <= 0 {
+			t.Errorf("waiter %d: %+v", i, w)
+		}
+		if want.Left == WaitForever && w.Left != WaitForever || want.Left == 0 && (w.Left <= 0 || w.Left > time.Hour) {
+			t.Errorf("waiter %d has %s left", i, w.Left)
+		}
+	}
+	leave()
+	wantErr(t, "the second", await(t, "it to leave", second).err, context.Canceled)
+	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the first", first))
+}
+
+// Counters count what the client did, and an Observer hears which hold a waiter waited for and got.
+func TestCounters(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var log eventLog
+	c := b.client(t, log.observe, pollInterval(never))
+	if n := c.Counters(); n.Commands != 0 || n.Batches() != 0 || n.Errors != nil {
+		t.Errorf("a new client: %+v", n)
+	}
+	holder := context.WithValue(bg, requestKey{}, "the holder's")
+	lease := mustTake(t, holder, c.Lock("a"), AcquireOptions{})
+	owner := holdOf(lease).field
+	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
+	listened(t, c, "a")
+	mustRelease(t, lease)
+	next := mustGet(t, "the waiter", result)
+	if n := c.Counters(); n.HandOvers != 1 || n.Polls != 0 || n.Lost != 0 {
+		t.Errorf("after a hand-over: %+v", n)
+	}
+	eventually(t, "four events", func() bool { return len(log.list()) == 4 })
+	for _, e := range log.list() {
+		switch {
+		case e.Holder == "" && e.HolderContext == nil && e.HandOver == 0:
+			if e.Owner != owner { // the first Acquire, and Release
+				t.Errorf("%+v has no holder", e)
+			}
+		case e.Holder != owner || e.HolderContext.Value(requestKey{}) != "the holder's":
+			t.Errorf("%+v: not the holder", e)
+		case (e.HandOver > 0) != (e.Owner == holdOf(next).field):
+			t.Errorf("%+v: took %s", e, e.HandOver)
+		}
+	}
+
+	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, "Release of a lost lock", next.Release(bg), ErrLockLost)
+	lost := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	mustForce(t, c.Lock("a"))
+	wantErr(t, "the forced lease", lost.Err(), ErrLockLost)
+	if err := b.rdb.Set(bg, "a", "a string", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, "a string", second(c.Lock("a")), ErrWrongKind)
+	if n := c.Counters(); n.Lost != 2 || len(n.Errors) != 0 || n.Commands < n.Batches() || n.BatchSizes[0] == 0 {
+		t.Errorf("at the end: %+v", n)
+	}
+	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A waiter that nothing wakes polls.
+func TestCounters_Polls(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, pollInterval(5*time.Millisecond))
+	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
+	ctx, leave := context.WithCancel(bg)
+	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "polls", func() bool { return c.Counters().Polls > 1 })
+	leave()
+	wantErr(t, "the waiter", await(t, "it to leave", result).err, context.Canceled)
+	mustRelease(t, lease)
+}
+
+// Operations that Redis failed are counted by class.
+func TestCounters_Errors(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	if err := b.rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := second(c.Lock("a")); err == nil {
+			t.Fatal("acquired on a full Redis")
+		}
+	}
+	if n := c.Counters(); len(n.Errors) != 1 || n.Errors["out_of_memory"] != 2 {
+		t.Errorf("%+v", n)
+	}
+	if err := b.rdb.ConfigSet(bg, "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+}

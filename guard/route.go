@@ -1,0 +1,36 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/reqlock/reqlock/internal/route"
+)
+
+// A routedContext is the context that a request acquires its locks with. It lets core.Client.Holds
+// tell the route of the request. The route is asked for only then, so it costs requests nothing.
+type routedContext struct {
+	context.Context
+	r *http.Request
+}
+
+// Value returns the context itself for the key of a route.
+func (c *routedContext) Value(key any) any {
+	if key == (route.Key{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// Route returns the method and the pattern of the request.
+func (c *routedContext) Route() string {
+	if c.r.Pattern == "" || strings.Contains(c.r.Pattern, " ") {
+		return c.r.Pattern
+	}
+	return c.r.Method + " " + c.r.Pattern
+}
+
+// String avoids a data race when fmt prints the context, whose request may change meanwhile.
+func (c *routedContext) String() string { return fmt.Sprint(c.Context, ".guard") }
