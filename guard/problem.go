@@ -72,6 +72,13 @@ const (
 	ProblemBusy = "urn:reqlock:problem:busy"
 	// The program has a mistake; the log says what to change.
 	ProblemMisconfigured = "urn:reqlock:problem:misconfigured"
+	// A WebAssembly plugin crashed, took too long or decided nothing, or is suspended because it
+	// keeps doing so.
+	ProblemPluginFailed = "urn:reqlock:problem:plugin-failed"
+	// Too many requests are waiting for an instance of a WebAssembly plugin.
+	ProblemPluginBusy = "urn:reqlock:problem:plugin-busy"
+	// A WebAssembly plugin refused the request, with its own status.
+	ProblemPluginDenied = "urn:reqlock:problem:plugin-denied"
 	// The client left. Only ErrorHandler and Observe see it.
 	ProblemClientGone = "urn:reqlock:problem:client-closed-request"
 )

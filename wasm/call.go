@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/reqlock/reqlock/guard"
@@ -20,6 +21,8 @@ type call struct {
 	buffered bool // the body has been read, or reading it has failed
 	scratch  scratch
 	spent    int // bytes written, against maxScratch
+	queued   time.Duration
+	ran      time.Duration
 
 	policy guard.Policy
 	denial *guard.Error

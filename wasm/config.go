@@ -19,9 +19,26 @@ type Config struct {
 	Timeout time.Duration
 	// InitTimeout limits the start of an instance. 0 means 5s.
 	InitTimeout time.Duration
-	// MaxInstances limits the calls that run at the same time, each in its own instance. Further
-	// calls wait until their request's context ends. 0 means twice GOMAXPROCS.
+	// MaxInstances limits the calls that run at the same time, each in its own instance. 0 means
+	// one less than GOMAXPROCS, and at least 1: then a plugin that uses up its time on every request
+	// leaves a processor to the rest of the program.
 	MaxInstances int
+	// MaxQueue limits the requests that wait for an instance, until their context ends. The next one
+	// gets 503 plugin-busy. 0 means 256; -1 means that none waits.
+	MaxQueue int
+	// BreakAfter is how many calls in a row must fail with ErrTimeout, ErrTrap or ErrBadGuest for
+	// the plugin to be suspended. Requests then get 503 plugin-failed at once. After BreakFor one
+	// call tries the plugin. If it succeeds, the plugin is called again, else it is suspended for
+	// twice as long, up to a minute. 0 means 10; -1 means that the plugin is never suspended.
+	BreakAfter int
+	// BreakFor is the first suspension. 0 means 1s.
+	BreakFor time.Duration
+	// FailOpen runs the handler without a lock if the plugin fails by its own fault: ErrTimeout,
+	// ErrTrap, ErrBadGuest, ErrNoKey or ErrSuspended. Each such call is logged, within the limit of
+	// Logger, and observed. It is dangerous: a client that finds a request on which the plugin fails
+	// runs handlers without a lock, and with a few of them suspends the plugin for all clients. Set
+	// it only where the lock saves work, and something else keeps the data right.
+	FailOpen bool
 	// MemoryLimit limits the linear memory of an instance, in bytes, in whole pages of 64 KiB. 0
 	// means 16 MiB.
 	MemoryLimit uint64
@@ -38,6 +55,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Watch makes a plugin follow its file; see Open.
 	Watch bool
+	// Observer receives events, for metrics.
+	Observer Observer
 }
 
 // page is the WebAssembly page size.
@@ -53,10 +72,12 @@ func (c Config) validate() error {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"Timeout", c.Timeout}, {"InitTimeout", c.InitTimeout}, {"MaxWait", c.MaxWait}, {"MaxLease", c.MaxLease}} {
+	}{{"Timeout", c.Timeout}, {"InitTimeout", c.InitTimeout}, {"MaxWait", c.MaxWait}, {"MaxLease", c.MaxLease}, {"BreakFor", c.BreakFor}} {
 		refuse(d.value < 0, "%s is %s; use 0 for the default, or a positive duration", d.name, d.value)
 	}
-	refuse(c.MaxInstances < 0, "MaxInstances is %d; use 0 for twice GOMAXPROCS, or a positive number", c.MaxInstances)
+	refuse(c.MaxInstances < 0, "MaxInstances is %d; use 0 for one less than GOMAXPROCS, or a positive number", c.MaxInstances)
+	refuse(c.MaxQueue < -1, "MaxQueue is %d; use 0 for 256, -1 for none, or a positive number", c.MaxQueue)
+	refuse(c.BreakAfter < -1, "BreakAfter is %d; use 0 for 10, -1 for never, or a positive number", c.BreakAfter)
 	refuse(c.MemoryLimit != 0 && (c.MemoryLimit < page || c.MemoryLimit > 4<<30), "MemoryLimit is %d; use 0 for 16 MiB, or a number of bytes from 64 KiB to 4 GiB", c.MemoryLimit)
 	refuse(c.MaxBody < 0, "MaxBody is %d; use 0 for 64 KiB, or a positive number of bytes", c.MaxBody)
 	if err := checkCacheDir(c.CacheDir); err != nil {
@@ -99,7 +120,10 @@ func notOurs(dir string, info fs.FileInfo) error {
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, 50*time.Millisecond)
 	c.InitTimeout = cmp.Or(c.InitTimeout, 5*time.Second)
-	c.MaxInstances = cmp.Or(c.MaxInstances, 2*runtime.GOMAXPROCS(0))
+	c.MaxInstances = cmp.Or(c.MaxInstances, max(1, runtime.GOMAXPROCS(0)-1))
+	c.MaxQueue = max(0, cmp.Or(c.MaxQueue, 256))
+	c.BreakAfter = max(0, cmp.Or(c.BreakAfter, 10))
+	c.BreakFor = cmp.Or(c.BreakFor, time.Second)
 	c.MemoryLimit = cmp.Or(c.MemoryLimit, 16<<20)
 	c.MaxBody = cmp.Or(c.MaxBody, 64<<10)
 	c.MaxWait = cmp.Or(c.MaxWait, 30*time.Second)

@@ -13,9 +13,10 @@ import (
 )
 
 // The errors of this package; test for them with errors.Is. Errors of Plugin.Policy are also a
-// *guard.Error: guards answer 503 with the problem type urn:reqlock:problem:plugin-failed, or 413
-// for ErrBodyTooLarge. The exception is ErrBusy after the client has disconnected. Guards never
-// fail open on these errors, because a request can cause them. Clients do not see their text.
+// *guard.Error: guards answer 503 with guard.ProblemPluginFailed, or guard.ProblemPluginBusy for
+// ErrBusy, or 413 for ErrBodyTooLarge. The exception is ErrBusy after the client has disconnected.
+// guard.Config.FailOpen never applies to them, because a request can cause them; see
+// Config.FailOpen. Clients do not see their text.
 var (
 	// ErrTimeout: a call took longer than Config.Timeout, or a start longer than
 	// Config.InitTimeout.
@@ -28,17 +29,43 @@ var (
 	ErrBadGuest = errors.New("reqlock: wasm: the guest violates the ABI")
 	// ErrBodyTooLarge: the guest reads the body, which is larger than Config.MaxBody.
 	ErrBodyTooLarge = errors.New("reqlock: wasm: the body is too large for the guest")
-	// ErrBusy: the request ended before an instance was free.
-	ErrBusy = errors.New("reqlock: wasm: no instance was free in time")
+	// ErrBusy: Config.MaxQueue requests are waiting for an instance, or the request ended before one
+	// was free.
+	ErrBusy = errors.New("reqlock: wasm: no instance is free")
+	// ErrSuspended: the plugin failed too often in a row; see Config.BreakAfter.
+	ErrSuspended = errors.New("reqlock: wasm: the plugin is suspended")
 	// ErrClosed: the plugin is closing or closed.
 	ErrClosed = errors.New("reqlock: wasm: the plugin is closed")
 
 	errDenied = errors.New("reqlock: wasm: the guest denied the request")
 )
 
+// A suspension is the ErrSuspended of one request.
+type suspension struct{ retry time.Duration }
+
+func (s *suspension) Error() string {
+	return fmt.Sprintf("%v, to be tried again in %s", ErrSuspended, s.retry)
+}
+func (s *suspension) Unwrap() error { return ErrSuspended }
+
 // failed returns the problem that answers a request for which the plugin failed.
 func failed(err error) *guard.Error {
-	if errors.Is(err, ErrBodyTooLarge) {
+	retry := time.Second
+	var suspended *suspension
+	if errors.As(err, &suspended) {
+		retry = max(retry, suspended.retry)
+	}
+	switch {
+	case errors.Is(err, ErrBusy):
+		return &guard.Error{
+			Status:     http.StatusServiceUnavailable,
+			Type:       guard.ProblemPluginBusy,
+			Title:      "Too many requests for the lock policy",
+			Detail:     "Too many requests are waiting for the server to decide what to lock. The request was not processed. Try again later.",
+			RetryAfter: retry,
+			Err:        err,
+		}
+	case errors.Is(err, ErrBodyTooLarge):
 		return &guard.Error{
 			Status: http.StatusRequestEntityTooLarge,
 			Type:   guard.ProblemBodyTooLarge,
@@ -49,10 +76,10 @@ func failed(err error) *guard.Error {
 	}
 	return &guard.Error{
 		Status:     http.StatusServiceUnavailable,
-		Type:       "urn:reqlock:problem:plugin-failed",
+		Type:       guard.ProblemPluginFailed,
 		Title:      "Lock policy failed",
 		Detail:     "The server cannot decide at the moment what to lock for this request. The request was not processed. Try again later.",
-		RetryAfter: time.Second,
+		RetryAfter: retry,
 		Err:        err,
 	}
 }
@@ -62,7 +89,7 @@ func failed(err error) *guard.Error {
 func denied(status int, text string) *guard.Error {
 	return &guard.Error{
 		Status: status,
-		Type:   "urn:reqlock:problem:plugin-denied",
+		Type:   guard.ProblemPluginDenied,
 		Title:  "Request refused",
 		Detail: printable(text, maxDetail),
 		Err:    errDenied,

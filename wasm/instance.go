@@ -30,6 +30,7 @@ type instance struct {
 // InitTimeout is over.
 func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 	i := &instance{program: p}
+	p.counts.instances.Add(1)
 	i.deadline = newDeadline(i)
 	i.stdout = output{journal: p.journal, name: "stdout", deadline: i.deadline}
 	i.stderr = output{journal: p.journal, name: "stderr", deadline: i.deadline}
@@ -135,6 +136,7 @@ func (i *instance) usable() bool { return i.deadline.Err() == nil && !i.module.I
 
 // close releases the instance.
 func (i *instance) close() {
+	i.program.counts.instances.Add(-1)
 	if i.module != nil {
 		_ = i.module.Close(context.Background()) // cannot fail: it has no files
 	}

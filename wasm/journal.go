@@ -14,6 +14,7 @@ const maxLines = 50
 // A journal is a plugin's log. It is bounded whatever guests write: lines have at most maxText
 // bytes, and calls log at most maxLines a second.
 type journal struct {
+	plugin string // its name
 	logger *slog.Logger
 
 	mu      sync.Mutex
@@ -23,7 +24,7 @@ type journal struct {
 }
 
 func newJournal(logger *slog.Logger, plugin string) *journal {
-	return &journal{logger: logger.With("plugin", plugin)}
+	return &journal{plugin: plugin, logger: logger.With("plugin", plugin)}
 }
 
 // announce logs the result of a load. It is not rate-limited.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
@@ -20,7 +21,8 @@ type Plugin struct {
 	cfg      Config
 	journal  *journal
 	readBody func(*http.Request) ([]byte, error)
-	slots    chan struct{} // a token for each running call
+	queue    *queue
+	counts   counts
 	closing  chan struct{} // closed by Close
 	closed   chan struct{} // closed when the shutdown is complete
 	failure  error         // of the shutdown; read it after closed
@@ -61,8 +63,8 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 	p.cfg.Settings = bytes.Clone(cfg.Settings)
 	p.journal = newJournal(p.cfg.Logger, name)
 	p.readBody = keyfuncs.Body(keyfuncs.MaxBody(p.cfg.MaxBody))
-	p.slots = make(chan struct{}, p.cfg.MaxInstances)
-	program, err := load(ctx, binary, &p.cfg, p.journal)
+	p.queue = newQueue(p.cfg.MaxInstances, p.cfg.MaxQueue, p.closing)
+	program, err := p.load(ctx, binary)
 	if err != nil {
 		return nil, err
 	}
@@ -72,84 +74,141 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 
 // Policy runs the guest on a request. It is a guard.PolicyFunc. The caller sets policy to the
 // values that apply where the guest sets none. On an error Policy leaves it unchanged and returns a
-// *guard.Error, with either the guest's refusal or one of this package's errors.
+// *guard.Error, with either the guest's refusal or one of this package's errors. With
+// Config.FailOpen it instead sets policy.Skip after a fault of the plugin.
 //
 // If the guest can read the body, the body is read before the guest runs. The handler reads the
 // same bytes whatever the guest does.
 func (p *Plugin) Policy(r *http.Request, policy *guard.Policy) error {
 	c := newCall(&p.cfg, r, *policy)
 	err := p.decide(c)
-	var refusal *guard.Error
-	var noBody *unreadable
+	outcome := outcomeOf(&c.policy, err)
+	failOpen := p.cfg.FailOpen && outcome.fault()
+	p.count(c, outcome, failOpen, err)
 	switch {
 	case err == nil:
 		*policy = c.policy
 		return nil
-	case errors.As(err, &refusal), errors.As(err, &noBody), errors.Is(err, context.Canceled):
+	case failOpen:
+		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin failed, running the handler without a lock", err.Error())
+		policy.Skip = true
+		return nil
+	case outcome == OutcomeDenied, outcome == OutcomeGone, outcome == OutcomeBody && !errors.Is(err, ErrBodyTooLarge):
 		return err
-	case !errors.Is(err, ErrBusy) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrBodyTooLarge):
+	case outcome.fault() && outcome != OutcomeSuspended:
 		p.journal.say(slog.LevelError, "reqlock: wasm: the plugin failed, refusing the request", err.Error())
 	}
 	return failed(err)
 }
 
+// count counts a call that has ended, and tells the observer.
+func (p *Plugin) count(c *call, outcome Outcome, failedOpen bool, err error) {
+	p.counts.calls[outcome].Add(1)
+	p.counts.guestTime.Add(int64(c.ran))
+	if failedOpen {
+		p.counts.failedOpen.Add(1)
+	}
+	if called := p.cfg.Observer.Called; called != nil {
+		called(c.request.Context(), CallEvent{
+			Plugin:     p.journal.plugin,
+			Outcome:    outcome,
+			FailedOpen: failedOpen,
+			Queued:     c.queued,
+			Ran:        c.ran,
+			Err:        err,
+		})
+	}
+}
+
 func (p *Plugin) decide(c *call) error {
-	program, err := p.enterFor(c)
+	program, pass, err := p.enterFor(c)
 	if err != nil {
 		return err
 	}
 	defer p.leave(program)
-	if err := program.run(c); err != nil {
-		return err
+	began := time.Now()
+	err = program.run(c)
+	if err == nil {
+		err = c.finish()
 	}
-	return c.finish()
+	c.ran = time.Since(began)
+	program.breaker.report(pass, resultOf(err), err)
+	return err
+}
+
+// resultOf says what the error of a call means for the breaker.
+func resultOf(err error) result {
+	switch {
+	case err == nil, errors.Is(err, errDenied), errors.Is(err, ErrNoKey):
+		return resultSuccess
+	case errors.Is(err, ErrTimeout), errors.Is(err, ErrTrap), errors.Is(err, ErrBadGuest):
+		return resultFailure
+	}
+	return resultNone
 }
 
 // enterFor enters with the body buffered if the program reads it. It repeats if the program changed
 // meanwhile.
-func (p *Plugin) enterFor(c *call) (*program, error) {
-	p.mu.Lock()
-	readsBody := p.current.readsBody
-	p.mu.Unlock()
-	if readsBody {
+func (p *Plugin) enterFor(c *call) (*program, pass, error) {
+	program := p.program()
+	if retry := program.breaker.refuses(); retry > 0 {
+		return nil, passRefused, &suspension{retry}
+	}
+	if program.readsBody {
 		c.bufferBody(p.readBody)
 	}
 	for {
-		program, err := p.enter(c.request.Context())
+		program, pass, err := p.enter(c)
 		if err != nil || c.buffered || !program.readsBody {
-			return program, err
+			return program, pass, err
 		}
+		program.breaker.report(pass, resultNone, nil)
 		p.leave(program)
 		c.bufferBody(p.readBody)
 	}
 }
 
-// enter waits for a slot and enters the current program. The caller must call leave.
-func (p *Plugin) enter(ctx context.Context) (*program, error) {
-	select {
-	case p.slots <- struct{}{}:
-	default:
-		select {
-		case p.slots <- struct{}{}:
-		case <-p.closing:
-			return nil, ErrClosed
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
-		}
+// program returns the current program, which may be closed at any time; see enter.
+func (p *Plugin) program() *program {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
+}
+
+// enter waits for an instance of the current program. The caller must call leave.
+func (p *Plugin) enter(c *call) (*program, pass, error) {
+	waited, err := p.queue.enter(c.request.Context())
+	c.queued += waited
+	if err != nil {
+		return nil, passRefused, err
 	}
+	program := p.join()
+	if program == nil {
+		p.queue.leave()
+		return nil, passRefused, ErrClosed
+	}
+	pass, retry := program.breaker.admit()
+	if pass == passRefused {
+		p.leave(program)
+		return nil, passRefused, &suspension{retry}
+	}
+	return program, pass, nil
+}
+
+// join adds a call to the current program; nil: the plugin is closing.
+func (p *Plugin) join() *program {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		<-p.slots
-		return nil, ErrClosed
+		return nil
 	}
 	p.current.running.Add(1)
-	return p.current, nil
+	return p.current
 }
 
 func (p *Plugin) leave(program *program) {
 	program.running.Done()
-	<-p.slots
+	p.queue.leave()
 }
 
 // swap makes next the current program and returns the program to close: the old one, or next itself

@@ -107,6 +107,9 @@ func TestConfig(t *testing.T) {
 		"MaxWait is -1ns":       {MaxWait: -1},
 		"MaxLease is -1ns":      {MaxLease: -1},
 		"MaxInstances is -1":    {MaxInstances: -1},
+		"MaxQueue is -2":        {MaxQueue: -2},
+		"BreakAfter is -2":      {BreakAfter: -2},
+		"BreakFor is -1s":       {BreakFor: -time.Second},
 		"MemoryLimit is 65535":  {MemoryLimit: 65535},
 		"MemoryLimit is 429496": {MemoryLimit: 4<<30 + 1},
 		"MaxBody is -1":         {MaxBody: -1},
@@ -422,7 +425,7 @@ func TestMixedCalls(t *testing.T) {
 	const calls, callers, instances = 10_000, 16, 3
 	plugins := make([]*Plugin, len(languages))
 	for i, guest := range languages {
-		plugins[i] = start(t, guest, Config{MaxInstances: instances})
+		plugins[i] = start(t, guest, Config{MaxInstances: instances, BreakAfter: -1})
 	}
 	var all sync.WaitGroup
 	for caller := range callers {
@@ -446,8 +449,8 @@ func TestMixedCalls(t *testing.T) {
 	}
 	all.Wait()
 	for i, p := range plugins {
-		if idle := len(p.current.idle); idle > instances || len(p.slots) != 0 {
-			t.Errorf("%s: %d idle instances, %d slots taken", languages[i], idle, len(p.slots))
+		if idle := len(p.current.idle); idle > instances || len(p.queue.slots) != 0 {
+			t.Errorf("%s: %d idle instances, %d slots taken", languages[i], idle, len(p.queue.slots))
 		}
 	}
 }
@@ -553,7 +556,7 @@ func TestBusy(t *testing.T) {
 	defer cancel()
 	err := p.Policy(request("GET", "/", "", "acme").WithContext(ctx), new(guard.Policy))
 	var own *guard.Error
-	if !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &own) || own.Status != http.StatusServiceUnavailable || own.RetryAfter != time.Second {
+	if !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &own) || own.Status != http.StatusServiceUnavailable || own.Type != guard.ProblemPluginBusy || own.RetryAfter != time.Second {
 		t.Errorf("a deadline: %v", err)
 	}
 	ctx, cancel = context.WithCancel(context.Background())
@@ -631,7 +634,7 @@ func TestClose_WhileLooping(t *testing.T) {
 	p := start(t, "go", Config{MaxInstances: 1, Timeout: time.Second})
 	ended := make(chan error, 1)
 	go func() { ended <- checkFault(p, "l", ErrTimeout, "") }()
-	eventually(t, "the call to start", func() bool { return len(p.slots)+len(ended) > 0 })
+	eventually(t, "the call to start", func() bool { return len(p.queue.slots)+len(ended) > 0 })
 	closePlugin(t, p)
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -25,6 +26,8 @@ const (
 type program struct {
 	cfg       *Config
 	journal   *journal
+	counts    *counts
+	breaker   *breaker
 	runtime   wazero.Runtime
 	cache     wazero.CompilationCache // nil: none
 	compiled  wazero.CompiledModule
@@ -40,8 +43,9 @@ type program struct {
 }
 
 // load compiles a binary and creates an instance to check that it starts.
-func load(ctx context.Context, binary []byte, cfg *Config, journal *journal) (_ *program, err error) {
-	p := &program{cfg: cfg, journal: journal}
+func (plugin *Plugin) load(ctx context.Context, binary []byte) (_ *program, err error) {
+	p := &program{cfg: &plugin.cfg, journal: plugin.journal, counts: &plugin.counts}
+	p.breaker = &breaker{after: p.cfg.BreakAfter, first: p.cfg.BreakFor, changed: p.breakerChanged, clock: time.Now}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -56,6 +60,19 @@ func load(ctx context.Context, binary []byte, cfg *Config, journal *journal) (_ 
 	}
 	p.idle = append(p.idle, first)
 	return p, nil
+}
+
+// breakerChanged logs when the program is suspended and when it works again, and tells the observer.
+func (p *program) breakerChanged(c breakerChange) {
+	switch {
+	case c.from == BreakerClosed:
+		p.journal.announce(slog.LevelError, "reqlock: wasm: the plugin keeps failing, suspending it", c.cause.Error())
+	case c.to == BreakerClosed:
+		p.journal.announce(slog.LevelInfo, "reqlock: wasm: the plugin works again", "a call succeeded")
+	}
+	if observe := p.cfg.Observer.Breaker; observe != nil {
+		observe(BreakerEvent{Plugin: p.journal.plugin, State: c.to, Pause: c.pause, Err: c.cause})
+	}
 }
 
 func (p *program) compile(ctx context.Context, binary []byte) error {
@@ -241,6 +258,10 @@ func (p *program) take() (*instance, error) {
 // close frees the program after its last call.
 func (p *program) close() error {
 	p.running.Wait()
+	for _, i := range p.idle {
+		i.close()
+	}
+	p.idle = nil
 	var errs []error
 	ctx := context.Background()
 	if p.runtime != nil {

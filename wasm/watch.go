@@ -119,20 +119,32 @@ func (w *watch) unchanged(info os.FileInfo) bool {
 // load replaces the program with a new version once that is compiled and started.
 func (w *watch) load(ctx context.Context, binary []byte) {
 	p := w.plugin
-	next, err := load(ctx, binary, &p.cfg, p.journal)
+	began := time.Now()
+	next, err := p.load(ctx, binary)
 	w.refused = err != nil
+	if ctx.Err() != nil && err != nil {
+		return // the plugin is closing, which stopped the start
+	}
+	event := ReloadEvent{Plugin: p.journal.plugin, Version: "sha256:" + hex.EncodeToString(w.settled[:6]), Took: time.Since(began), Err: err}
 	if err != nil {
-		if ctx.Err() != nil {
-			return // the plugin is closing, which stopped the start
-		}
+		p.counts.failedReloads.Add(1)
 		p.journal.announce(slog.LevelError, "reqlock: wasm: new version of the plugin failed to load, keeping the old one", err.Error())
+		w.observe(event)
 		return
 	}
 	old := p.swap(next)
 	if old != next { // the plugin is not closing
-		p.journal.announce(slog.LevelInfo, "reqlock: wasm: new version of the plugin loaded", "sha256:"+hex.EncodeToString(w.settled[:6]))
+		p.counts.reloads.Add(1)
+		p.journal.announce(slog.LevelInfo, "reqlock: wasm: new version of the plugin loaded", event.Version)
+		w.observe(event)
 	}
 	if err := old.close(); err != nil {
 		p.journal.announce(slog.LevelError, "reqlock: wasm: closing the old version of the plugin failed", err.Error())
+	}
+}
+
+func (w *watch) observe(e ReloadEvent) {
+	if reloaded := w.plugin.cfg.Observer.Reloaded; reloaded != nil {
+		reloaded(e)
 	}
 }

@@ -243,8 +243,8 @@ func TestReload_UnderLoad(t *testing.T) {
 	}
 	close(stop)
 	callers.Wait()
-	if idle := len(f.current.idle); idle > 3 || len(f.slots) != 0 {
-		t.Errorf("%d idle instances, %d slots taken", idle, len(f.slots))
+	if idle := len(f.current.idle); idle > 3 || len(f.queue.slots) != 0 {
+		t.Errorf("%d idle instances, %d slots taken", idle, len(f.queue.slots))
 	}
 }
 
@@ -268,19 +268,19 @@ func TestReload_NewVersionReadsBody(t *testing.T) {
 func TestReload_DuringCall(t *testing.T) {
 	t.Parallel()
 	p := start(t, "key", Config{MaxInstances: 1})
-	p.slots <- struct{}{} // the only slot
+	p.queue.slots <- struct{}{} // the only slot
 	answered := make(chan verdict, 1)
 	r := &signallingContext{Context: context.Background(), asked: make(chan struct{})}
 	go func() { answered <- ask(t, p.Policy, request("PUT", "/1", "the body", "acme").WithContext(r)) }()
 	<-r.asked // it has checked, and waits for a slot
-	next, err := load(context.Background(), binary(t, "c"), &p.cfg, p.journal)
+	next, err := p.load(context.Background(), binary(t, "c"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := p.swap(next).close(); err != nil {
 		t.Error(err)
 	}
-	<-p.slots
+	<-p.queue.slots
 	if v := <-answered; !slices.Equal(v.Policy.Keys, []string{"acme:/1", "the body"}) {
 		t.Errorf("%+v", v)
 	}

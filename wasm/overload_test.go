@@ -1,0 +1,229 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+func TestMaxInstances_LeavesAProcessor(t *testing.T) {
+	t.Parallel()
+	if got, want := (Config{}).withDefaults().MaxInstances, max(1, runtime.GOMAXPROCS(0)-1); got != want {
+		t.Errorf("MaxInstances is %d by default, want %d", got, want)
+	}
+}
+
+// MaxQueue requests wait for an instance; the next one is refused at once.
+func TestMaxQueue(t *testing.T) {
+	t.Parallel()
+	for configured, longest := range map[int]int{-1: 0, 1: 1, 3: 3} {
+		p := start(t, "c", Config{MaxInstances: 1, MaxQueue: configured})
+		p.queue.slots <- struct{}{} // the only one
+		waited := make(chan error, longest)
+		for range longest {
+			go func() { waited <- p.Policy(request("GET", "/", "", "acme"), new(guard.Policy)) }()
+		}
+		eventually(t, "the queue to fill", func() bool { return p.Stats().Queued == longest })
+		var own *guard.Error
+		err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))
+		if !errors.Is(err, ErrBusy) || !errors.As(err, &own) || own.Status != http.StatusServiceUnavailable || own.Type != guard.ProblemPluginBusy || own.RetryAfter != time.Second {
+			t.Errorf("MaxQueue %d: %v", configured, err)
+		}
+		p.queue.leave()
+		for range longest {
+			if err := <-waited; err != nil {
+				t.Errorf("MaxQueue %d: a call that waited: %v", configured, err)
+			}
+		}
+		if s := p.Stats(); s.Queued != 0 || s.Running != 0 || s.Calls[OutcomeBusy] != 1 || s.Calls[OutcomeLocked] != uint64(longest) {
+			t.Errorf("MaxQueue %d: %+v", configured, s)
+		}
+	}
+}
+
+// events records what an Observer receives.
+type events struct {
+	mu      sync.Mutex
+	calls   []CallEvent
+	breaker []BreakerEvent
+	reloads []ReloadEvent
+}
+
+func (e *events) observer() Observer {
+	return Observer{
+		Called:   func(_ context.Context, c CallEvent) { e.mu.Lock(); e.calls = append(e.calls, c); e.mu.Unlock() },
+		Breaker:  func(b BreakerEvent) { e.mu.Lock(); e.breaker = append(e.breaker, b); e.mu.Unlock() },
+		Reloaded: func(r ReloadEvent) { e.mu.Lock(); e.reloads = append(e.reloads, r); e.mu.Unlock() },
+	}
+}
+
+func (e *events) outcomes() []Outcome {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var list []Outcome
+	for _, c := range e.calls {
+		list = append(list, c.Outcome)
+	}
+	return list
+}
+
+// A plugin that keeps trapping is suspended: its calls fail at once, until one succeeds after the
+// pause. The log has one line for each change.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	var seen events
+	log := &logged{}
+	p := start(t, "c", Config{BreakAfter: 3, BreakFor: time.Hour, Observer: seen.observer(), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	for range 3 {
+		if err := checkFault(p, "t", ErrTrap, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 5 {
+		err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))
+		var own *guard.Error
+		if !errors.Is(err, ErrSuspended) || !errors.As(err, &own) || own.Status != http.StatusServiceUnavailable || own.Type != guard.ProblemPluginFailed ||
+			own.RetryAfter < 59*time.Minute || own.RetryAfter > time.Hour {
+			t.Errorf("%v, %+v", err, own)
+		}
+	}
+	if s := p.Stats(); s.Breaker != BreakerOpen || s.Instances != 0 || s.Calls[OutcomeSuspended] != 5 || s.Calls[OutcomeTrap] != 3 {
+		t.Errorf("%+v", s)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 4 || strings.Count(log.String(), "the plugin keeps failing, suspending it") != 1 {
+		t.Errorf("%d lines:\n%s", n, log)
+	}
+
+	p.current.breaker.mu.Lock()
+	p.current.breaker.until = time.Now() // the pause is over
+	p.current.breaker.mu.Unlock()
+	if v := ask(t, p.Policy, request("GET", "/", "", "acme")); v.Policy.Keys == nil {
+		t.Errorf("%+v", v)
+	}
+	if s := p.Stats(); s.Breaker != BreakerClosed || s.Instances != 1 {
+		t.Errorf("%+v", s)
+	}
+	if strings.Count(log.String(), "the plugin works again") != 1 || strings.Count(log.String(), "\n") != 5 {
+		t.Errorf("log:\n%s", log)
+	}
+	var states []BreakerState
+	for _, e := range seen.breaker {
+		states = append(states, e.State)
+		if (e.State == BreakerOpen) != (e.Err != nil && e.Pause == time.Hour) || !strings.HasPrefix(e.Plugin, "sha256:") {
+			t.Errorf("%+v", e)
+		}
+	}
+	if want := []BreakerState{BreakerOpen, BreakerHalfOpen, BreakerClosed}; !reflect.DeepEqual(states, want) {
+		t.Errorf("the breaker was %v, want %v", states, want)
+	}
+}
+
+// Requests that the plugin refuses, or on which it sets no key, cost no instance and suspend
+// nothing. Nor do those of clients that send too much.
+func TestSuspended_NotByClients(t *testing.T) {
+	t.Parallel()
+	p := start(t, "c", Config{BreakAfter: 1, MaxBody: 10})
+	for range 5 {
+		for _, r := range []*http.Request{faulty("n"), request("GET", "/", ""), request("PUT", "/", strings.Repeat("x", 11), "acme")} {
+			if err := p.Policy(r, new(guard.Policy)); err == nil || errors.Is(err, ErrSuspended) {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+	if s := p.Stats(); s.Calls[OutcomeNoKey] != 5 || s.Calls[OutcomeDenied] != 5 || s.Calls[OutcomeBody] != 5 || s.Breaker != BreakerClosed {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A new version starts with a closed breaker.
+func TestSuspended_UntilReload(t *testing.T) {
+	t.Parallel()
+	f := watchFile(t, binary(t, "c"))
+	for range 10 {
+		if err := checkFault(f.Plugin, "t", ErrTrap, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if s := f.Stats(); s.Breaker != BreakerOpen {
+		t.Errorf("%+v", s)
+	}
+	f.replace(keyed(t, "b"))
+	f.awaitLog("new version of the plugin loaded", 1)
+	if s := f.Stats(); f.keys() != "key-b" || s.Breaker != BreakerClosed || s.Reloads != 1 || s.Instances != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// With FailOpen the handler runs without a lock after a fault of the plugin, and only then.
+func TestFailOpen(t *testing.T) {
+	t.Parallel()
+	var seen events
+	log := &logged{}
+	p := start(t, "c", Config{FailOpen: true, BreakAfter: 2, BreakFor: time.Hour, MaxInstances: 1, MaxQueue: -1, MaxBody: 10, Observer: seen.observer(),
+		Logger: slog.New(slog.NewTextHandler(log, nil))})
+	g, err := guard.New(nil, guard.Config{
+		Policy: p.Policy,
+		Logger: slog.New(slog.DiscardHandler),
+		Locker: func(*http.Request, string) core.Locker {
+			t.Error("the guard asked for a lock")
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(r *http.Request) (ran bool, status int) {
+		w := httptest.NewRecorder()
+		g.Serve(w, r, func(http.ResponseWriter, *http.Request) { ran = true })
+		return ran, w.Code
+	}
+	closed := map[string]struct {
+		r      *http.Request
+		status int
+	}{
+		"denied": {request("GET", "/", ""), 400},
+		"large":  {request("PUT", "/", strings.Repeat("x", 11), "acme"), 413},
+	}
+	for name, c := range closed {
+		if ran, status := send(c.r); ran || status != c.status {
+			t.Errorf("%s: the handler ran: %v, status %d", name, ran, status)
+		}
+	}
+	p.queue.slots <- struct{}{} // no instance is free, which is no fault of the plugin
+	if ran, status := send(request("GET", "/", "", "acme")); ran || status != 503 {
+		t.Errorf("busy: the handler ran: %v, status %d", ran, status)
+	}
+	p.queue.leave()
+
+	faults := []string{"n", "q", "t", ""} // the last one finds the plugin suspended
+	for _, letter := range faults {
+		if ran, status := send(faulty(letter)); !ran || status != 200 {
+			t.Errorf("fault %q: the handler ran: %v, status %d", letter, ran, status)
+		}
+	}
+	if got := strings.Count(log.String(), "the plugin failed, running the handler without a lock"); got != len(faults) {
+		t.Errorf("%d lines:\n%s", got, log)
+	}
+	if s := p.Stats(); s.FailedOpen != uint64(len(faults)) {
+		t.Errorf("%+v", s)
+	}
+	for _, e := range seen.calls {
+		if open := e.Outcome.fault(); e.FailedOpen != open || e.Err == nil {
+			t.Errorf("%+v", e)
+		}
+	}
+	if want := []Outcome{OutcomeNoKey, OutcomeInvalid, OutcomeTrap, OutcomeSuspended}; !reflect.DeepEqual(seen.outcomes()[3:], want) {
+		t.Errorf("outcomes %v, want %v", seen.outcomes()[3:], want)
+	}
+}

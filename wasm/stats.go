@@ -1,0 +1,123 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+)
+
+// An Outcome is how a call of a plugin ended. String returns a short name for metrics.
+type Outcome uint8
+
+// The outcomes. Each call has one.
+const (
+	OutcomeLocked    Outcome = iota // the guest set keys
+	OutcomeSkipped                  // the guest lets the request run without a lock
+	OutcomeDenied                   // the guest refused the request
+	OutcomeTimeout                  // ErrTimeout
+	OutcomeTrap                     // ErrTrap
+	OutcomeInvalid                  // ErrBadGuest
+	OutcomeNoKey                    // ErrNoKey
+	OutcomeBody                     // the guest needs a body that cannot be read, or is too large
+	OutcomeBusy                     // ErrBusy
+	OutcomeSuspended                // ErrSuspended
+	OutcomeGone                     // the client left before an instance was free
+	OutcomeClosed                   // ErrClosed
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{
+	"locked", "skipped", "denied", "timeout", "trap", "invalid", "no_key", "body", "busy", "suspended", "gone", "closed",
+}
+
+// String returns the name of the outcome, such as "locked".
+func (o Outcome) String() string {
+	if o < outcomes {
+		return outcomeNames[o]
+	}
+	return "unknown"
+}
+
+// outcomeOf classifies the result of a call.
+func outcomeOf(policy *guard.Policy, err error) Outcome {
+	if err == nil {
+		if policy.Skip {
+			return OutcomeSkipped
+		}
+		return OutcomeLocked
+	}
+	for _, known := range []struct {
+		err     error
+		outcome Outcome
+	}{
+		{errDenied, OutcomeDenied},
+		{ErrTimeout, OutcomeTimeout},
+		{ErrTrap, OutcomeTrap},
+		{ErrBadGuest, OutcomeInvalid},
+		{ErrNoKey, OutcomeNoKey},
+		{ErrSuspended, OutcomeSuspended},
+		{ErrClosed, OutcomeClosed},
+		{context.Canceled, OutcomeGone},
+		{ErrBusy, OutcomeBusy},
+	} {
+		if errors.Is(err, known.err) {
+			return known.outcome
+		}
+	}
+	return OutcomeBody
+}
+
+// fault reports whether the outcome is the fault of the plugin: not of the client, nor of the load.
+func (o Outcome) fault() bool {
+	return o == OutcomeTimeout || o == OutcomeTrap || o == OutcomeInvalid || o == OutcomeNoKey || o == OutcomeSuspended
+}
+
+// Stats are the counts of a plugin, those of its earlier versions included.
+type Stats struct {
+	Instances int          // that exist, in a call or idle
+	Running   int          // calls that have an instance
+	Queued    int          // calls that wait for one
+	Breaker   BreakerState // of the current version
+
+	Calls      map[Outcome]uint64 // calls that have ended; outcomes that never occurred are missing
+	FailedOpen uint64             // calls that Config.FailOpen let through
+	GuestTime  time.Duration      // that calls spent in instances, the start of new ones included
+
+	Reloads       uint64 // new versions that were loaded
+	FailedReloads uint64 // new versions that were refused
+}
+
+// Stats returns the current counts.
+func (p *Plugin) Stats() Stats {
+	s := Stats{
+		Instances:     int(p.counts.instances.Load()),
+		Running:       p.queue.running(),
+		Queued:        p.queue.waiting(),
+		Calls:         make(map[Outcome]uint64),
+		FailedOpen:    p.counts.failedOpen.Load(),
+		GuestTime:     time.Duration(p.counts.guestTime.Load()),
+		Reloads:       p.counts.reloads.Load(),
+		FailedReloads: p.counts.failedReloads.Load(),
+	}
+	p.mu.Lock()
+	s.Breaker = p.current.breaker.current()
+	p.mu.Unlock()
+	for o := range outcomes {
+		if n := p.counts.calls[o].Load(); n > 0 {
+			s.Calls[o] = n
+		}
+	}
+	return s
+}
+
+// counts are what Stats reads. Programs of one plugin share them.
+type counts struct {
+	instances              atomic.Int64
+	calls                  [outcomes]atomic.Uint64
+	failedOpen             atomic.Uint64
+	guestTime              atomic.Int64
+	reloads, failedReloads atomic.Uint64
+}
