@@ -7,7 +7,7 @@ TOOL = $(GO) tool -modfile=tools/go.mod
 # Modules with a go.mod of their own, so that the library gets none of their dependencies. make modules tests MODULES; INNER have
 # targets of their own.
 INNER = bench internal/histories
-MODULES = caddy
+MODULES = caddy interop/frameworks
 
 .DEFAULT_GOAL := help
 

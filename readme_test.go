@@ -31,8 +31,14 @@ import (
 	"github.com/reqlock/reqlock/wasm"
 )
 
-// All Go snippets of the README and docs/ are in the tests of this directory or in the plugin of
-// examples/wasm, word for word. TestSnippets checks that.
+// All Go snippets of the README and docs/ are in the tests of this directory or in snippetSources,
+// word for word. TestSnippets checks that.
+
+// snippetSources are compiled elsewhere: in other packages, or in modules with other libraries.
+var snippetSources = []string{
+	"examples/wasm/plugin/main.go",
+	"interop/frameworks/*/*_test.go",
+}
 
 // server is the Redis of the examples: a real one, or under -short the embedded one.
 var server interface {
@@ -291,7 +297,14 @@ func TestSnippets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(sources, "examples/wasm/plugin/main.go") {
+	for _, pattern := range snippetSources {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, more...)
+	}
+	for _, path := range sources {
 		source.WriteString(read(t, path))
 	}
 	n := 0
@@ -300,7 +313,7 @@ func TestSnippets(t *testing.T) {
 		for _, snippet := range snippets {
 			n++
 			if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(tabs int) bool { return strings.Contains(source.String(), "\n"+indent(snippet, tabs)) }) {
-				t.Errorf("a snippet of %s is neither in a test of this directory nor in examples/wasm/plugin:\n%s", path, snippet)
+				t.Errorf("a snippet of %s is neither in a test of this directory nor in snippetSources:\n%s", path, snippet)
 			}
 		}
 		if fences := strings.Count(text, "```go"); fences != len(snippets) {

@@ -7,14 +7,11 @@ import (
 )
 
 // Context returns a value that the application put into the request's context under key, such as
-// the authenticated user: a string or a [fmt.Stringer]. It must be there before the guard runs. A
-// value in the framework's own context, such as one of Gin's Context.Set, is not in the request's.
+// the authenticated user: a value of a type that [Value] knows. It must be there before the guard
+// runs. A value in the framework's own context, such as one of Gin's Context.Set, is not in the
+// request's: see ginlock.Value and its like.
 //
-// A missing or empty value is [ErrMissing], because it mostly means that the request is not
-// authenticated. A value that contains control characters or invalid UTF-8 is [ErrInvalid]. A value
-// of another type is a mistake in the program; guards log that error.
-//
-// Context panics if key is nil or cannot be compared.
+// Errors are those of [Value]. Context panics if key is nil or cannot be compared.
 func Context(key any) Func {
 	switch {
 	case key == nil:
@@ -22,20 +19,7 @@ func Context(key any) Func {
 	case !reflect.ValueOf(key).Comparable():
 		misuse(fmt.Sprintf("Context(%T)", key), "cannot be compared, so it cannot be a context key")
 	}
-	source := "context value " + contextKeyName(key)
-	refuse := refusalsOf(source)
-	return func(r *http.Request) (string, error) {
-		switch value := r.Context().Value(key).(type) {
-		case nil:
-			return "", refuse.missing
-		case string:
-			return refuse.check(value)
-		case fmt.Stringer:
-			return refuse.check(value.String())
-		default:
-			return "", fmt.Errorf("reqlock: keyfuncs: %s is of type %T; want a string or a fmt.Stringer", source, value)
-		}
-	}
+	return valueOf("context value "+contextKeyName(key), func(r *http.Request) any { return r.Context().Value(key) })
 }
 
 // contextKeyName returns the key's type, because its value is rarely informative.

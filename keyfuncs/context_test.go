@@ -21,6 +21,7 @@ func TestContext(t *testing.T) {
 	}{
 		"none":              {nil, answer{kind: ErrMissing, text: "context value keyfuncs.userKey is missing"}},
 		"string":            {"u-42", answer{key: "u-42"}},
+		"integer":           {42, answer{key: "42"}},
 		"Stringer":          {netip.MustParseAddr("192.0.2.1"), answer{key: "192.0.2.1"}},
 		"empty":             {"", answer{kind: ErrMissing, text: "context value keyfuncs.userKey is empty"}},
 		"empty Stringer":    {&strings.Builder{}, answer{kind: ErrMissing, text: "context value keyfuncs.userKey is empty"}},
@@ -40,11 +41,11 @@ func TestContext(t *testing.T) {
 
 func TestContextOfAnotherType(t *testing.T) {
 	t.Parallel()
-	for want, value := range map[string]any{"int": 42, "[]string": []string{"42"}} {
+	for want, value := range map[string]any{"float64": 42.0, "[]string": []string{"42"}} {
 		r := get("/")
 		r = r.WithContext(context.WithValue(r.Context(), userKey{}, value))
 		key, err := Context(userKey{})(r)
-		if text := "reqlock: keyfuncs: context value keyfuncs.userKey is of type " + want + "; want a string or a fmt.Stringer"; key != "" || err == nil || err.Error() != text {
+		if text := "reqlock: keyfuncs: context value keyfuncs.userKey is of type " + want + "; want a string, an integer or a fmt.Stringer"; key != "" || err == nil || err.Error() != text {
 			t.Errorf("%q, %v; want the error %q", key, err, text)
 		}
 		if _, ok := keyerror.Detail(err); ok || errors.Is(err, ErrMissing) || errors.Is(err, ErrInvalid) {

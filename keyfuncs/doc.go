@@ -13,7 +13,8 @@
 //	PathValue, Pattern, Path              the route, and the path of the URL
 //	JSON, FormValue, BodyHash             the body
 //	ClientIP                              the address of the client
-//	Context                               a value that the application put there
+//	Context, Value                        a value that the application put there
+//	Claim                                 a claim of a verified token
 //	Const                                 the same for all requests
 //
 // [Join], [Prefix], [Hash] and [FirstOf] combine them, and [Template] describes a whole key in

@@ -143,7 +143,7 @@ func ExampleFirstOf() {
 	// Output:
 	// 1:42
 	// 2:42
-	// reqlock: keyfuncs: context value keyfuncs_test.userKey is missing; header X-Guest is missing
+	// reqlock: keyfuncs: source 1 has no key; header X-Guest is missing
 }
 
 func ExampleTemplate() {

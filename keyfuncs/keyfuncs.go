@@ -44,6 +44,11 @@ func newError(kind error, format string, args ...any) error {
 	return keyerror.New(kind, format, args...)
 }
 
+// newHiddenError is newError for a source that only logs name.
+func newHiddenError(kind error, format string, args ...any) error {
+	return keyerror.NewHidden(kind, format, args...)
+}
+
 // misuse panics for a wrong constructor call. call is the call as the program wrote it. why names
 // the mistake and its correction.
 func misuse(call, why string) {

@@ -45,6 +45,8 @@ func (want answer) check(t *testing.T, key string, err error) {
 
 func get(target string) *http.Request { return httptest.NewRequest(http.MethodGet, target, nil) }
 
+func noClaims(*http.Request) map[string]any { return nil }
+
 // give returns a Func with a fixed result.
 func give(key string, err error) Func {
 	return func(*http.Request) (string, error) { return key, err }
@@ -90,6 +92,11 @@ func TestConstructorsPanic(t *testing.T) {
 		"pointer, ~2":             {func() { JSON("/~01/a~2") }, `JSON("/~01/a~2"): not a JSON pointer; want ~0 for a tilde`},
 		"pointer, bytes":          {func() { JSON("/\xff") }, `JSON("/\xff"): not a JSON pointer; want valid UTF-8`},
 		"JSON, nil option":        {func() { JSON("/id", nil) }, `JSON("/id"): a BodyOption is nil`},
+		"value without a name":    {func() { Value("", func(*http.Request) any { return 1 }) }, `Value("", get): want a name`},
+		"value without get":       {func() { Value("user", nil) }, `Value("user", nil): want a function`},
+		"claims without a source": {func() { Claim(nil, "sub") }, "Claim(nil): want a function"},
+		"claim without a name":    {func() { Claim(noClaims) }, "Claim(claims): want the name"},
+		"claim with an empty one": {func() { Claim(noClaims, "a", "") }, `Claim(claims, ["a" ""]): has an empty name`},
 		"context without a key":   {func() { Context(nil) }, "Context(nil): want the key"},
 		"context, slice":          {func() { Context([]string{}) }, "Context([]string): cannot be compared"},
 		"context, slice inside":   {func() { Context([1]any{[]string{}}) }, "Context([1]interface {}): cannot be compared"},

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // refusals are the errors of one source, such as "header X-Tenant".
@@ -11,7 +13,12 @@ type refusals struct {
 	missing, empty, repeated, notUTF8, control error
 }
 
-func refusalsOf(source string) refusals {
+func refusalsOf(source string) refusals { return newRefusals(keyerror.New, source) }
+
+// hiddenRefusalsOf is refusalsOf for a source inside the program: only logs name it.
+func hiddenRefusalsOf(source string) refusals { return newRefusals(keyerror.NewHidden, source) }
+
+func newRefusals(newError func(kind error, format string, args ...any) *keyerror.Error, source string) refusals {
 	return refusals{
 		missing:  newError(ErrMissing, "%s is missing", source),
 		empty:    newError(ErrMissing, "%s is empty", source),

@@ -15,11 +15,19 @@ type Error struct {
 	kind   error
 	detail string
 	remedy string
+	hidden bool // from clients
 }
 
 // New returns an error that wraps kind. Its text names the source, never the value.
 func New(kind error, format string, args ...any) *Error {
 	return &Error{kind: kind, detail: fmt.Sprintf(format, args...)}
+}
+
+// NewHidden is New for a source inside the program, of which clients must not learn the name.
+func NewHidden(kind error, format string, args ...any) *Error {
+	e := New(kind, format, args...)
+	e.hidden = true
+	return e
 }
 
 // WithRemedy sets what to change in the program, and returns e.
@@ -31,10 +39,11 @@ func (e *Error) WithRemedy(format string, args ...any) *Error {
 func (e *Error) Error() string { return prefix + e.detail }
 func (e *Error) Unwrap() error { return e.kind }
 
-// Detail returns the text of err without the prefix, and reports whether err wraps an Error.
+// Detail returns the text of err without the prefix, and reports whether err wraps an Error that
+// clients may see.
 func Detail(err error) (detail string, ok bool) {
 	var e *Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || e.hidden {
 		return "", false
 	}
 	return e.detail, true

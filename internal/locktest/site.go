@@ -87,6 +87,17 @@ func (s *Site) Want(method, path string, status int, text string, headers ...str
 	}
 }
 
+// WantNot sends a request and fails the test if the body of the answer has one of the texts.
+func (s *Site) WantNot(method, path string, texts ...string) {
+	s.Helper()
+	a := s.Do(s.Request(method, path, ""))
+	for _, text := range texts {
+		if strings.Contains(a.Body, text) {
+			s.Errorf("%s %s: answer %v has %q in it", method, path, a, text)
+		}
+	}
+}
+
 // Pay sends a POST with an idempotency key, and returns the answer.
 func (s *Site) Pay(path, key string, changes ...func(*http.Request)) Answer {
 	s.Helper()

@@ -100,17 +100,11 @@ func newWrapper(options []Option, errorHandler *func(http.ResponseWriter, *http.
 
 // refuse is the ErrorHandler that calls w.answer.
 func (w *wrapper) refuse(_ http.ResponseWriter, r *http.Request, err error) {
-	f := r.Context().Value(refusalKey{}).(*refusal)
-	f.err = w.answer(f.c, err)
+	c, _ := adapter.Find[echo.Context](r)
+	*r.Context().Value(refusalKey{}).(*error) = w.answer(c, err)
 }
 
-// A refusal keeps the error that WithErrorHandler's function returns. The context of the request
-// leads to it, and may outlive the request. Echo reuses c, so c is removed at the end.
-type refusal struct {
-	c   echo.Context
-	err error // for Echo's HTTPErrorHandler
-}
-
+// refusalKey leads to where refuse leaves the error for Echo's HTTPErrorHandler.
 type refusalKey struct{}
 
 // A server serves a request that has Echo's route. It returns the error for Echo's
@@ -132,17 +126,16 @@ func (w *wrapper) enter(c echo.Context, next echo.HandlerFunc, serve server) (er
 	request := c.Request()
 	ctx := request.Context()
 	if w.answer != nil {
-		f := &refusal{c: c}
-		ctx = context.WithValue(ctx, refusalKey{}, f)
-		defer func() {
-			f.c = nil
-			err = cmp.Or(err, f.err)
-		}()
+		var refused error
+		ctx = context.WithValue(ctx, refusalKey{}, &refused)
+		defer func() { err = cmp.Or(err, refused) }()
 	}
-	r := adapter.SetRoute(ctx, request, c.Path(), c.ParamNames(), c.ParamValues())
+	bound := adapter.Bind(ctx, c)
+	r := adapter.SetRoute(bound, request, c.Path(), c.ParamNames(), c.ParamValues())
 	defer func() {
 		c.SetRequest(request)
 		adapter.KeepForm(request, r)
+		bound.End()
 	}()
 	return serve(c, r, next)
 }

@@ -70,10 +70,12 @@ func around(serve server) gin.HandlerFunc {
 }
 
 func enter(c *gin.Context, serve server) {
-	request, r := c.Request, withRoute(c)
+	request, bound := c.Request, adapter.Bind(c.Request.Context(), c)
+	r := withRoute(bound, c)
 	defer func() {
 		c.Request = request
 		adapter.KeepForm(request, r)
+		bound.End()
 	}()
 
 	ran := false
@@ -89,15 +91,15 @@ func enter(c *gin.Context, serve server) {
 
 // withRoute returns a copy of the request that has Gin's route. The value of a catch-all loses its
 // leading slash, as in other frameworks.
-func withRoute(c *gin.Context) *http.Request {
-	n := len(c.Params)
-	both := make([]string, 2*n) // one allocation in place of two
-	names, values := both[:n], both[n:]
-	for i, p := range c.Params {
-		names[i], values[i] = p.Key, p.Value
+func withRoute(ctx context.Context, c *gin.Context) *http.Request {
+	var room [2][8]string // enough for most routes, and off the heap
+	names, values := room[0][:0], room[1][:0]
+	for _, p := range c.Params {
+		value := p.Value
 		if strings.HasSuffix(c.FullPath(), "/*"+p.Key) {
-			values[i] = strings.TrimPrefix(p.Value, "/")
+			value = strings.TrimPrefix(value, "/")
 		}
+		names, values = append(names, p.Key), append(values, value)
 	}
-	return adapter.SetRoute(c.Request.Context(), c.Request, c.FullPath(), names, values)
+	return adapter.SetRoute(ctx, c.Request, c.FullPath(), names, values)
 }
