@@ -102,7 +102,7 @@ gremlins: ## mutate every operator of the pure packages, and print the mutants t
 	done
 
 .PHONY: lint
-lint: format vet golangci filemap tidy ## run format, vet, golangci, filemap and tidy
+lint: format vet golangci filemap options api tidy ## run format, vet, golangci, filemap, options, api and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -126,6 +126,16 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 filemap: ## check that core's files depend on each other as docs/engine.md shows; WRITE=1 redraws it
 	$(GO) test -C tools ./filemap
 	$(GO) run -C tools ./filemap -package ../core -document ../docs/engine.md -circle 6 $(if $(WRITE),-write)
+
+.PHONY: options
+options: ## check that docs/options.md says what the doc comments of the options say; WRITE=1 writes it
+	$(GO) test -C tools ./options
+	$(GO) run -C tools ./options $(if $(WRITE),-write)
+
+.PHONY: api
+api: ## check that no exported name of the last version is gone or has changed; WRITE=1 records the names of this version
+	$(GO) test -C tools ./api
+	$(GO) run -C tools ./api $(if $(WRITE),-write)
 
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum match the imports

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/reqlock/reqlock"
 )
 
 const (
@@ -46,6 +48,7 @@ func connect(raw string, timeout time.Duration) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reqlock: embedded: %s %s is malformed: %w; want %s", envURL, shown, err, wantedURL)
 	}
+	opts.IdentitySuffix = reqlock.Identity
 	if err := ping(*opts, timeout); err != nil {
 		return nil, fmt.Errorf("reqlock: embedded: %s %s is unusable: %w; start that server, correct %s, "+
 			"or unset it to run Redis inside this process", envURL, shown, err, envURL)

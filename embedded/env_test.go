@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -220,4 +221,21 @@ func newStranger(t *testing.T, serve func(net.Conn)) *stranger {
 		accepting.Wait()
 	})
 	return s
+}
+
+// Redis learns that a connection is of reqlock, and of which version.
+func TestIdentity(t *testing.T) {
+	proxy := redistest.Start(t).Proxy(t)
+	named := proxy.OnMatch(1, func(args []string) bool {
+		return len(args) == 4 && strings.EqualFold(args[2], "lib-name") && strings.Contains(args[3], "("+reqlock.Identity+",")
+	}, redistest.Delay(time.Millisecond))
+	srv := fromEnv(t, "redis://"+proxy.Addr())
+	if err := srv.Client().Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-named.Hit():
+	default:
+		t.Errorf("no CLIENT SETINFO with %s", reqlock.Identity)
+	}
 }
