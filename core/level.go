@@ -144,7 +144,7 @@ func (l *level) detachLocked(r *lua.Record) {
 	}
 }
 
-func (l *level) giveBack(ctx context.Context) error {
+func (l *level) giveBack(context.Context) error {
 	err := l.hold.release(l)
 	c := l.hold.engine()
 	if err == ErrLockLost {
@@ -154,7 +154,7 @@ func (l *level) giveBack(ctx context.Context) error {
 		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, others are corrected by the next change",
 			"lock", c.logged(l.name), "owner", l.hold.field, "error", err)
 	}
-	notify(ctx, c.opts.Observer.Released, func() Event { return l.event(err) })
+	notify(l.caller, c.opts.Observer.Released, func() Event { return l.event(err) })
 	if err != nil {
 		return opErr("release", l.label(), err)
 	}
@@ -221,7 +221,6 @@ func (l *level) event(err error) Event {
 		Name:   l.name,
 		Kind:   l.kind.name,
 		Owner:  l.hold.field,
-		Caller: uint64(l.hold.owner),
 		Held:   clock.Now().Since(l.acquired),
 		Lease:  l.fixed,
 		Err:    err,

@@ -7,7 +7,7 @@ import (
 
 // An Observer receives events of locks. Every field may be nil. A callback runs on the goroutine of
 // its event, with no mutex held. It should return soon and must not close the client, because Close
-// waits for it. ctx is the context of Acquire, except in Released, where it is the one of Release.
+// waits for it. ctx is the context that Acquire was called with.
 type Observer struct {
 	// Waiting: another owner holds the lock, and the caller starts waiting. It is called once per
 	// call of Acquire.
@@ -31,7 +31,6 @@ type Event struct {
 	Name   string        // of the lock, in full
 	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Owner  string        // wire owner, the field in Redis; empty if there is none yet
-	Caller uint64        // number of the owner in this process; the same in all events of an owner
 	Waited time.Duration // since Acquire was called; in Waiting, Acquired, NotAcquired and Retrying
 	Held   time.Duration // since the lock was acquired; in Released, Lost and RenewFailed
 	Lease  time.Duration // LeaseTime; 0: the watchdog renews the lease
@@ -41,8 +40,9 @@ type Event struct {
 	WaitTime time.Duration // of AcquireOptions
 	Blocked  bool          // the caller had to wait: Waiting was called
 
-	// The other hold. In Waiting, it is the one that the caller waits for, if this process has it.
-	// In Acquired, it is the one whose release handed the lock over to the caller. Empty otherwise.
+	// The other hold: the one that the caller had to wait for, if it was this client's, in Waiting
+	// and then in Acquired, NotAcquired and Retrying. In Acquired after a hand-over, it is the one
+	// whose release handed the lock over. Empty otherwise.
 	Holder        string          // wire owner
 	HolderContext context.Context // that its Acquire was called with, such as for a link between spans
 	HandOver      time.Duration   // in Acquired: what the hand-over took

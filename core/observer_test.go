@@ -51,14 +51,16 @@ func TestObserver(t *testing.T) {
 		if i == 3 {
 			wait = patience
 		}
-		if same := e.Caller == events[0].Caller; e.Caller == 0 || same != (i < 2) || e.Blocked != (i == 3) || e.WaitTime.Round(time.Millisecond) != wait {
+		if i == 3 && (e.Holder != holdOf(lease).field || e.HolderContext.Value(spyKey{}) != "the caller's") {
+			t.Errorf("event %d: the caller waits for %q", i, e.Holder)
+		}
+		if e.Blocked != (i == 3) || e.WaitTime.Round(time.Millisecond) != wait {
 			t.Errorf("event %d: %+v", i, e)
 		}
 	}
-	waiter := events[3].Caller
 
 	for _, l := range []*Lease{inner, lease} {
-		if err := l.Release(ctx); err != nil {
+		if err := l.Release(bg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +76,7 @@ func TestObserver(t *testing.T) {
 	if e := events[1]; e.Owner != holdOf(lease).field || e.Lease != 0 || e.Held <= 0 || e.Err != nil {
 		t.Errorf("released: %+v", e)
 	}
-	if e := events[2]; e.Owner != holdOf(r.lease).field || e.Waited <= 0 || e.Caller != waiter || !e.Blocked {
+	if e := events[2]; e.Owner != holdOf(r.lease).field || e.Waited <= 0 || !e.Blocked || e.Holder != holdOf(lease).field {
 		t.Errorf("acquired: %+v", e)
 	}
 
@@ -95,7 +97,7 @@ func TestObserver(t *testing.T) {
 		return len(log.kinds) > 0 && log.kinds[0] == "lost"
 	})
 	events = log.take(t, "lost")
-	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err != ErrLockLost || e.Held <= 0 || e.Caller != waiter {
+	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err != ErrLockLost || e.Held <= 0 {
 		t.Errorf("lost: %+v", e)
 	}
 	wantErr(t, "Release", r.lease.Release(bg), ErrLockLost)

@@ -24,7 +24,8 @@ type request struct {
 	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
 	began clock.Moment
 
-	blocked bool // Observer.Waiting was called; used by the caller's goroutine only
+	blocked bool  // Observer.Waiting was called; used by the caller's goroutine only
+	holder  *hold // that it had to wait for; nil: not this client's
 }
 
 // A waiter is a call of Acquire whose owner does not hold the lock. It runs in a loop on the
@@ -216,6 +217,7 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 	case stepSleep:
 		if w.signal == nil {
 			w.signal = make(chan struct{}, 1)
+			w.holder = w.entry.holds.first
 		}
 	default:
 		wake(w.entry.queue.Leave(&w.Waiter))
@@ -316,15 +318,7 @@ func (w *waiter) notifyWaiting() {
 		return
 	}
 	w.blocked = true
-	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event {
-		e := w.event("", nil)
-		w.entry.lock()
-		defer w.entry.unlock()
-		if h := w.entry.holds.first; h != nil {
-			e.Holder, e.HolderContext = h.field, h.first.caller
-		}
-		return e
-	})
+	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event { return w.event("", nil) })
 }
 
 // sleep waits until the waiter is poked, for d at most. It returns false if the caller's context
@@ -739,17 +733,20 @@ func (w *waiter) acquiredEvent(lease *level) Event {
 }
 
 func (w *waiter) event(field string, err error) Event {
-	return Event{
+	e := Event{
 		Name:     w.name,
 		Kind:     w.kind.name,
 		Owner:    field,
-		Caller:   uint64(w.owner),
 		Waited:   clock.Now().Since(w.began),
 		Lease:    w.fixed,
 		Err:      err,
 		WaitTime: w.waitTime(),
 		Blocked:  w.blocked,
 	}
+	if h := w.holder; h != nil {
+		e.Holder, e.HolderContext = h.field, h.first.caller
+	}
+	return e
 }
 
 // waitTime returns AcquireOptions.WaitTime.
