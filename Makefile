@@ -47,7 +47,10 @@ examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
 
 .PHONY: pictures
-pictures: test-tools ## take the pictures in docs/images again: the payments page in a browser
+pictures: test-tools ## make the pictures in docs/images again, from runs of the quickstart and the payments page
+	$(GO) test -C tools ./terminal
+	$(GO) run -C tools ./terminal -out ../docs/images/quickstart.svg -dir .. -title "go run ./examples/quickstart" \
+		-omit '^    |^  What|^Serving' $(GO) run ./examples/quickstart -once
 	$(GO) test -C examples/payments -count=1 -run TestPage -pictures "$(CURDIR)/docs/images" .
 
 .PHONY: fuzz
@@ -102,7 +105,7 @@ gremlins: ## mutate every operator of the pure packages, and print the mutants t
 	done
 
 .PHONY: lint
-lint: format vet golangci filemap options api tidy ## run format, vet, golangci, filemap, options, api and tidy
+lint: format vet golangci filemap options api words tidy ## run format, vet, golangci, filemap, options, api, words and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -126,6 +129,14 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 filemap: ## check that core's files depend on each other as docs/engine.md shows; WRITE=1 redraws it
 	$(GO) test -C tools ./filemap
 	$(GO) run -C tools ./filemap -package ../core -document ../docs/engine.md -circle 6 $(if $(WRITE),-write)
+
+# Vale runs our rules in .vale. Its first build takes two minutes.
+VALE = github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
+WORDS = README.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md docs core guard keyfuncs adapter middleware wasm embedded inspect internal examples
+
+.PHONY: words
+words: test-tools ## check the words of README, docs and comments: phrases, long sentences, passive verbs, reading ease
+	$(GO) run $(VALE) --output=line $(WORDS)
 
 .PHONY: options
 options: ## check that docs/options.md says what the doc comments of the options say; WRITE=1 writes it

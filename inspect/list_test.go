@@ -161,7 +161,7 @@ func masked(client, owner string) string {
 	return process
 }
 
-// List and Show see every kind of lock, whoever holds it.
+// List and Show see every kind of lock of any holder.
 func TestList_Kinds(t *testing.T) {
 	t.Parallel()
 	for where, start := range sites {

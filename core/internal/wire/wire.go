@@ -102,7 +102,7 @@ func ClientOf(field string) (client string, ok bool) {
 }
 
 // NameOf returns the name whose FairQueue, TokenCounter or RecordKey the key is. A name in braces
-// has the same keys as the name without them; NameOf returns the latter.
+// has the same keys as the name without them, which NameOf returns.
 func NameOf(key string) (name string, ok bool) {
 	for _, prefix := range []string{fairQueue, tokenCounter} {
 		if rest, found := strings.CutPrefix(key, prefix+":"); found {
