@@ -192,7 +192,7 @@ func (r *replies) holders() []Holder {
 // a hash may well belong to another program.
 func isLockClient(client string) bool { return lockClient.MatchString(client) }
 
-var lockClient = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|\.[a-z2-7]{8}$`)
+var lockClient = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|\.[a-z0-9]{8}$`)
 
 func (r *replies) recordLeft() *Record {
 	size := r.size.Val()

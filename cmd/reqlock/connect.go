@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/inspect"
+)
+
+// A connection says which Redis to use, and how.
+type connection struct {
+	url      string
+	ca       string
+	cert     string
+	key      string
+	insecure bool
+	timeout  time.Duration
+}
+
+const standardTimeout = 10 * time.Second
+
+func (c *connection) flags(fs *flag.FlagSet) {
+	// The default is not shown, because it may contain a password.
+	fs.Func("redis", "the `URL` of Redis, in place of REDIS_URL", func(s string) error { c.url = s; return nil })
+	fs.StringVar(&c.ca, "tls-ca", c.ca, "a `file` with the certificates of authorities to trust")
+	fs.StringVar(&c.cert, "tls-cert", c.cert, "a `file` with the certificate to present to Redis")
+	fs.StringVar(&c.key, "tls-key", c.key, "a `file` with its private key")
+	fs.BoolVar(&c.insecure, "tls-insecure", c.insecure, "do not verify the certificate of Redis")
+	fs.DurationVar(&c.timeout, "timeout", c.timeout, "how long Redis may take; 0: no limit")
+}
+
+// A client is a Redis client, with how to show it to people.
+type client struct {
+	redis.UniversalClient
+	kind  string // "", "cluster" or "sentinel"
+	addrs []string
+}
+
+// String returns the addresses without credentials.
+func (c *client) String() string {
+	return strings.TrimPrefix(c.kind+" ", " ") + strings.Join(c.addrs, ",")
+}
+
+// connect returns a client that connects when it is first used.
+func (c *connection) connect() (*client, error) {
+	if c.url == "" {
+		return nil, usageError("which Redis? Set REDIS_URL or --redis, for example redis://127.0.0.1:6379")
+	}
+	scheme, rest, ok := strings.Cut(c.url, "://")
+	if !ok {
+		return nil, usageError("the URL of Redis has no scheme; use for example redis://127.0.0.1:6379")
+	}
+	base, kind, _ := strings.Cut(scheme, "+")
+	switch {
+	case kind == "" && base == "unix":
+	case base != "redis" && base != "rediss" || kind != "" && kind != "cluster" && kind != "sentinel":
+		return nil, usageError("the URL of Redis has the scheme %q; use redis, rediss, unix, redis+cluster, rediss+cluster, "+
+			"redis+sentinel or rediss+sentinel", scheme)
+	}
+	// An error of net/url has the URL, and with it the password.
+	if _, err := url.Parse(base + "://" + rest); err != nil {
+		return nil, usageError("the URL of Redis cannot be parsed; in user and password, write %%40 for @, %%3A for :, " +
+			"%%2F for /, and %%25 for %%")
+	}
+	tlsConfig, err := c.tls(base == "rediss")
+	if err != nil {
+		return nil, err
+	}
+	redis.SetLogger(silent{})
+	switch kind {
+	case "cluster":
+		return c.cluster(base+"://"+rest, tlsConfig)
+	case "sentinel":
+		return c.sentinel(base+"://"+rest, tlsConfig)
+	}
+	return c.single(base+"://"+rest, tlsConfig)
+}
+
+// silent drops the log of the Redis client. The commands return the errors.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func (c *connection) single(u string, edit func(*tls.Config)) (*client, error) {
+	o, err := redis.ParseURL(u)
+	if err != nil {
+		return nil, wrongURL(err)
+	}
+	edit(o.TLSConfig)
+	o.ContextTimeoutEnabled = true
+	c.shorten(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+	return &client{redis.NewClient(o), "", []string{o.Addr}}, nil
+}
+
+func (c *connection) cluster(u string, edit func(*tls.Config)) (*client, error) {
+	o, err := redis.ParseClusterURL(u)
+	if err != nil {
+		return nil, wrongURL(err)
+	}
+	edit(o.TLSConfig)
+	o.ContextTimeoutEnabled = true
+	c.shorten(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+	return &client{redis.NewClusterClient(o), "cluster", o.Addrs}, nil
+}
+
+func (c *connection) sentinel(u string, edit func(*tls.Config)) (*client, error) {
+	o, err := redis.ParseFailoverURL(u)
+	if err != nil {
+		return nil, wrongURL(err)
+	}
+	if o.MasterName == "" {
+		return nil, usageError("the URL of Redis lacks the name of the master: add ?master_name=…")
+	}
+	edit(o.TLSConfig)
+	o.ContextTimeoutEnabled = true
+	c.shorten(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+	return &client{redis.NewFailoverClient(o), "sentinel " + o.MasterName + " at", o.SentinelAddrs}, nil
+}
+
+// shorten makes the timeouts of single commands no longer than that of all together.
+func (c *connection) shorten(timeouts ...*time.Duration) {
+	const most = 5 * time.Second
+	for _, t := range timeouts {
+		if *t == 0 {
+			*t = most
+		}
+		if c.timeout > 0 {
+			*t = min(*t, c.timeout)
+		}
+	}
+}
+
+func wrongURL(err error) error {
+	return usageError("the URL of Redis: %s", strings.TrimPrefix(err.Error(), "redis: "))
+}
+
+// tls returns a function that applies the options to a configuration, which is nil without TLS.
+func (c *connection) tls(on bool) (func(*tls.Config), error) {
+	if !on {
+		if c.ca != "" || c.cert != "" || c.key != "" || c.insecure {
+			return nil, usageError("options that begin with --tls need TLS: use rediss:// in place of redis://")
+		}
+		return func(*tls.Config) {}, nil
+	}
+	var pool *x509.CertPool
+	if c.ca != "" {
+		pem, err := os.ReadFile(c.ca)
+		if err != nil {
+			return nil, usageError("--tls-ca: %v", err)
+		}
+		if pool = x509.NewCertPool(); !pool.AppendCertsFromPEM(pem) {
+			return nil, usageError("--tls-ca: %s has no certificate in PEM form", c.ca)
+		}
+	}
+	var own []tls.Certificate
+	if c.cert != "" || c.key != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			return nil, usageError("--tls-cert and --tls-key: %v", err)
+		}
+		own = append(own, pair)
+	}
+	return func(t *tls.Config) {
+		if pool != nil {
+			t.RootCAs = pool
+		}
+		t.Certificates = own
+		t.InsecureSkipVerify = t.InsecureSkipVerify || c.insecure
+	}, nil
+}
+
+// bound returns a context for one look at Redis.
+func (c *connection) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// locks returns a lock client, and a function that closes it.
+func (s *session) locks(rdb *client) (*core.Client, func(), error) {
+	opts := core.Options{ClientID: "reqlock-cli", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), LogNames: true}
+	if s.timeout > 0 {
+		opts.CommandTimeout = s.timeout
+	}
+	locks, err := core.New(rdb.UniversalClient, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	return locks, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
+		defer cancel()
+		_ = locks.Close(ctx)
+	}, nil
+}
+
+// with connects, calls fn and disconnects.
+func (s *session) with(fn func(rdb *client) error) error {
+	rdb, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	err = fn(rdb)
+	if exit := (*exitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, inspect.ErrNotFound) {
+		return fmt.Errorf("%s: %w", rdb, err)
+	}
+	return err
+}

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/inspect"
+)
+
+// doctor is reqlock doctor.
+type doctor struct{ samples int }
+
+func (c *doctor) flags(fs *flag.FlagSet) {
+	fs.IntVar(&c.samples, "samples", 100, "how many `commands` to time")
+}
+
+// A verdict is the result of a check.
+type verdict string
+
+const (
+	ok   verdict = "ok"
+	warn verdict = "warn"
+	fail verdict = "fail"
+)
+
+// A finding is one line of the doctor.
+type finding struct {
+	Check   string  `json:"check"`
+	Status  verdict `json:"status"`
+	Server  string  `json:"server,omitempty"` // in a cluster
+	Finding string  `json:"finding"`
+	Change  string  `json:"change,omitempty"` // what to do
+}
+
+func (c *doctor) run(ctx context.Context, s *session, _ []string) error {
+	if c.samples < 1 {
+		return usageError("--samples is %d; use at least 1", c.samples)
+	}
+	return s.with(func(rdb *client) error {
+		findings, err := c.examine(ctx, s, rdb)
+		if err != nil {
+			return err
+		}
+		if s.json {
+			err = s.print(findings)
+		} else {
+			s.report(findings)
+		}
+		if n := failures(findings); n > 0 && err == nil {
+			return &exitError{redisFailed, fmt.Sprintf("%s: %s failed", rdb, count(n, "check"))}
+		}
+		return err
+	})
+}
+
+func failures(findings []finding) (n int64) {
+	for _, f := range findings {
+		if f.Status == fail {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *session) report(findings []finding) {
+	styles := map[verdict]style{ok: green, warn: amber, fail: red}
+	t := &table{}
+	var changes []string
+	for _, f := range findings {
+		text := f.Finding
+		if f.Server != "" {
+			text = f.Server + ": " + text
+		}
+		t.add(cell{string(f.Status), styles[f.Status]}, cell{f.Check, plain}, cell{text, plain})
+		changes = append(changes, f.Change)
+	}
+	for i, line := range t.lines(s.screen, 0) {
+		fmt.Fprintln(s.out, line)
+		if changes[i] != "" {
+			fmt.Fprintf(s.out, "      %s %s\n", s.screen.paint(dim, "->"), changes[i])
+		}
+	}
+}
+
+// examine makes all checks. Only a Redis that does not answer at all is an error.
+func (c *doctor) examine(ctx context.Context, s *session, rdb *client) ([]finding, error) {
+	bound, cancel := s.bound(ctx)
+	defer cancel()
+	if err := rdb.Ping(bound).Err(); err != nil {
+		return nil, err
+	}
+	all := []finding{{Check: "connection", Status: ok, Finding: rdb.String()}}
+	nodes, err := servers(bound, rdb)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		all = append(all, c.server(ctx, s, n)...)
+	}
+	all = append(all, permissions(ctx, s, rdb), reading(ctx, s, rdb))
+	if rdb.kind == "cluster" {
+		all = append(all, shardedChannels(ctx, s, rdb))
+	}
+	return all, ctx.Err()
+}
+
+// A server is a Redis server to examine.
+type server struct {
+	redis.Cmdable
+	name string // empty if it is the only one
+}
+
+// servers returns the server, or the masters of a cluster.
+func servers(ctx context.Context, rdb *client) ([]server, error) {
+	cluster, ok := rdb.UniversalClient.(*redis.ClusterClient)
+	if !ok {
+		return []server{{rdb.UniversalClient, ""}}, nil
+	}
+	var mu sync.Mutex
+	found := make(map[string]server)
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		found[node.Options().Addr] = server{node, node.Options().Addr}
+		return nil
+	})
+	var all []server
+	for _, addr := range slices.Sorted(maps.Keys(found)) {
+		all = append(all, found[addr])
+	}
+	return all, err
+}
+
+// server makes the checks of one server.
+func (c *doctor) server(ctx context.Context, s *session, n server) []finding {
+	bound, cancel := s.bound(ctx)
+	defer cancel()
+	all := c.commands(bound, n)
+	text, err := n.Info(bound, "everything").Result()
+	if err != nil {
+		all = append(all, finding{Check: "settings", Status: warn, Finding: "unknown: " + explain(err),
+			Change: "permit INFO to see version, eviction, memory, persistence and replication"})
+	} else {
+		all = append(all, diagnose(readInfo(text), n.name != "")...)
+	}
+	for i := range all {
+		all[i].Server = n.name
+	}
+	return all
+}
+
+// Latencies above these are too long.
+const (
+	slow     = 50 * time.Millisecond
+	tooSlow  = time.Second // a third of CommandTimeout's default
+	badClock = time.Second
+)
+
+// commands times TIME, and compares the clocks.
+func (c *doctor) commands(ctx context.Context, n server) []finding {
+	var times []time.Duration
+	var skew, shortest time.Duration
+	for range c.samples {
+		begin := time.Now()
+		at, err := n.Time(ctx).Result()
+		took := time.Since(begin)
+		if err != nil {
+			return []finding{{Check: "latency", Status: fail, Finding: explain(err), Change: "check the load of Redis and the network"}}
+		}
+		if shortest == 0 || took < shortest { // it tells the time best
+			shortest, skew = took, at.Sub(begin.Add(took/2))
+		}
+		times = append(times, took)
+	}
+	slices.Sort(times)
+	p50, p99 := times[(len(times)-1)/2], times[(len(times)-1)*99/100]
+	latency := finding{Check: "latency", Status: ok,
+		Finding: fmt.Sprintf("p50 %.2fms, p99 %.2fms, max %.2fms of %d commands", ms(p50), ms(p99), ms(times[len(times)-1]), len(times))}
+	if p99 > slow {
+		latency.Status, latency.Change = warn, "each lock costs two round trips: check SLOWLOG, the load of Redis and the network"
+	}
+	if p99 > tooSlow {
+		latency.Status = fail
+	}
+	clock := finding{Check: "clock", Status: ok, Finding: fmt.Sprintf("%s of the clock here", apart(skew))}
+	if skew.Abs() > badClock {
+		clock.Status = warn
+		clock.Change = "synchronize the clocks (NTP): Redisson stores the deadlines of a fair lock's queue by its own clock"
+	}
+	return []finding{latency, clock}
+}
+
+func apart(skew time.Duration) string {
+	switch d := skew.Abs().Round(time.Millisecond); {
+	case d < 2*time.Millisecond:
+		return "within 2ms"
+	case skew > 0:
+		return fmt.Sprint(d, " ahead")
+	default:
+		return fmt.Sprint(d, " behind")
+	}
+}
+
+// permissions uses a lock.
+func permissions(ctx context.Context, s *session, rdb *client) finding {
+	f := finding{Check: "locks", Status: ok, Finding: "a lock can be acquired, released, announced and awaited"}
+	locks, closeLocks, err := s.locks(rdb)
+	if err == nil {
+		defer closeLocks()
+		bound, cancel := s.bound(ctx)
+		defer cancel()
+		err = locks.Ping(bound)
+	}
+	if err != nil {
+		f.Status, f.Finding = fail, explain(err)
+		f.Change = "grant what docs/operations.md lists under Access, or do what the error says"
+	}
+	return f
+}
+
+// reading lists locks, and finds those that never expire.
+func reading(ctx context.Context, s *session, rdb *client) finding {
+	f := finding{Check: "stuck", Status: ok}
+	bound, cancel := s.bound(ctx)
+	defer cancel()
+	locks, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: 10_000})
+	if err != nil {
+		f.Status, f.Finding = warn, "locks cannot be listed: "+explain(err)
+		f.Change = "grant what docs/commands.md lists, if reqlock ls should work for this user"
+		return f
+	}
+	var forever []string
+	for i := range locks {
+		if locks[i].TTL < 0 {
+			forever = append(forever, printable(locks[i].Name))
+		}
+	}
+	if len(forever) > 0 {
+		f.Status = fail
+		f.Finding = fmt.Sprintf("%s held without a TTL, so forever: %s", count(int64(len(forever)), "lock"),
+			strings.Join(forever[:min(3, len(forever))], ", "))
+		f.Change = "free each with reqlock unlock NAME, and find the program that has written it"
+		return f
+	}
+	f.Finding = fmt.Sprintf("%s held or queued for, none without a TTL", count(int64(len(locks)), "lock"))
+	if more {
+		f.Finding = "more than " + f.Finding
+	}
+	return f
+}
+
+func shardedChannels(ctx context.Context, s *session, rdb *client) finding {
+	bound, cancel := s.bound(ctx)
+	defer cancel()
+	err := rdb.Do(bound, "PUBSUB", "SHARDNUMSUB").Err()
+	if answer := redis.Error(nil); err != nil && errors.As(err, &answer) {
+		return finding{Check: "channels", Status: warn, Finding: "no sharded pub/sub: " + explain(err),
+			Change: "every release goes to every node; use Redis 7.0 or newer, and permit pubsub|shardnumsub, spublish, ssubscribe"}
+	} else if err != nil {
+		return finding{Check: "channels", Status: warn, Finding: explain(err)}
+	}
+	return finding{Check: "channels", Status: ok, Finding: "releases are announced by sharded pub/sub"}
+}
+
+// info has the fields of INFO.
+type info map[string]string
+
+func readInfo(text string) info {
+	fields := make(info)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+func (i info) number(field string) int64 {
+	n, _ := strconv.ParseInt(i[field], 10, 64)
+	return n
+}
+
+// diagnose checks what a server says about itself.
+func diagnose(i info, cluster bool) []finding {
+	return []finding{
+		checkVersion(i), checkTopology(i, cluster), checkEviction(i), checkMemory(i), checkPersistence(i), checkReplication(i), checkClients(i),
+	}
+}
+
+func checkVersion(i info) finding {
+	name, v := "Redis", i["redis_version"]
+	f := finding{Check: "version", Status: ok, Finding: name + " " + v}
+	if valkey := i["valkey_version"]; valkey != "" {
+		f.Finding = fmt.Sprintf("Valkey %s, compatible with Redis %s", valkey, v)
+	}
+	major, _, _ := strings.Cut(v, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 7 {
+		f.Status, f.Change = fail, "use Redis 7.0 or newer, or Valkey: older versions are not tested"
+	}
+	return f
+}
+
+func checkTopology(i info, cluster bool) finding {
+	f := finding{Check: "topology", Status: ok, Finding: i["redis_mode"]}
+	if i.number("cluster_enabled") == 1 && !cluster {
+		f.Status, f.Finding = fail, "this server is a node of a cluster"
+		f.Change = "use redis+cluster:// here, and redis.NewClusterClient in programs"
+	}
+	return f
+}
+
+func checkEviction(i info) finding {
+	policy, most := i["maxmemory_policy"], i.number("maxmemory")
+	f := finding{Check: "eviction", Status: ok, Finding: "maxmemory-policy " + policy}
+	if policy != "noeviction" {
+		f.Change = "CONFIG SET maxmemory-policy noeviction, or use a Redis of its own for locks"
+		if most == 0 {
+			f.Status, f.Finding = warn, f.Finding+"; it has no effect as long as maxmemory is 0"
+		} else {
+			f.Status, f.Finding = fail, f.Finding+" may evict locks that are held, and then two owners hold them"
+		}
+	}
+	if n := i.number("evicted_keys"); n > 0 {
+		f.Finding += fmt.Sprintf("; %s evicted since the start", count(n, "key"))
+	}
+	return f
+}
+
+func checkMemory(i info) finding {
+	used, most := i.number("used_memory"), i.number("maxmemory")
+	f := finding{Check: "memory", Status: ok, Finding: size(used) + " used, without a limit"}
+	if most > 0 {
+		f.Finding = fmt.Sprintf("%s used of %s", size(used), size(most))
+		if used*10 >= most*9 {
+			f.Status, f.Change = warn, "raise maxmemory, or free memory: when it is full, no lock can be acquired"
+		}
+	}
+	return f
+}
+
+func checkPersistence(i info) finding {
+	f := finding{Check: "persistence", Status: ok, Finding: "append-only file"}
+	switch {
+	case i.number("loading") == 1:
+		f.Status, f.Finding, f.Change = fail, "Redis is loading its data", "wait; if it takes long, check the log of Redis"
+	case i["aof_enabled"] == "1" && i["aof_last_write_status"] == "err":
+		f.Status, f.Finding, f.Change = fail, "the append-only file cannot be written", "check the disk and the log of Redis"
+	case i["rdb_last_bgsave_status"] == "err":
+		f.Status, f.Finding, f.Change = fail, "the last snapshot failed", "check the disk and the log of Redis: it may refuse writes"
+	case i["aof_enabled"] != "1":
+		f.Status, f.Finding = warn, "no append-only file: a restart forgets locks that are held"
+		f.Change = "CONFIG SET appendonly yes, unless a lock that is lost with its server does no harm"
+	}
+	return f
+}
+
+func checkReplication(i info) finding {
+	f := finding{Check: "replication", Status: ok}
+	n := i.number("connected_slaves")
+	switch {
+	case i["role"] == "slave":
+		f.Status, f.Finding = fail, "this server is a read-only replica of "+i["master_host"]+":"+i["master_port"]
+		f.Change = "connect to the master, or use redis+sentinel:// or redis+cluster://, which find it"
+	case n == 0:
+		f.Finding = "no replica: if this server is lost, so are its locks"
+	default:
+		f.Finding = fmt.Sprintf("%s; a failover may lose the last locks unless programs set ReplicaAcks", count(n, "replica"))
+	}
+	return f
+}
+
+func checkClients(i info) finding {
+	n, most := i.number("connected_clients"), i.number("maxclients")
+	f := finding{Check: "clients", Status: ok, Finding: count(n, "client")}
+	if most > 0 {
+		f.Finding = fmt.Sprintf("%s of at most %d", f.Finding, most)
+		if n*10 >= most*8 {
+			f.Status, f.Change = warn, "raise maxclients, or lower PoolSize of the Redis clients"
+		}
+	}
+	if refused := i.number("rejected_connections"); refused > 0 {
+		f.Status, f.Finding = warn, fmt.Sprintf("%s; %s refused since the start", f.Finding, count(refused, "connection"))
+		f.Change = "raise maxclients, or lower PoolSize of the Redis clients"
+	}
+	return f
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/inspect"
+)
+
+// Exit codes.
+const (
+	done        = 0
+	notHeld     = 1 // or not found
+	usage       = 2
+	redisFailed = 3
+	interrupted = 130 // as shells do
+)
+
+// An exitError ends the program with a code of its own. Other errors are those of Redis.
+type exitError struct {
+	code int
+	text string
+}
+
+func (e *exitError) Error() string { return e.text }
+
+func usageError(format string, args ...any) error {
+	return &exitError{usage, fmt.Sprintf(format, args...)}
+}
+
+func notHeldError(format string, args ...any) error {
+	return &exitError{notHeld, fmt.Sprintf(format, args...)}
+}
+
+// exitCode returns the code for an error of a command.
+func exitCode(ctx context.Context, err error) int {
+	var exit *exitError
+	switch {
+	case err == nil:
+		return done
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, inspect.ErrNotFound):
+		return notHeld
+	case ctx.Err() != nil:
+		return interrupted
+	}
+	return redisFailed
+}
+
+// explain returns the text of an error, with what to do about it if that is not obvious.
+func explain(err error) string {
+	text := strings.ReplaceAll(err.Error(), "reqlock: ", "")
+	switch {
+	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "CROSSSLOT"):
+		text += "; this Redis is a cluster: use redis+cluster:// in place of redis://"
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		text += "; docs/commands.md lists the permissions that this command needs"
+	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
+		text += "; put user and password into the URL: redis://user:password@host:6379"
+	case errors.Is(err, context.DeadlineExceeded):
+		text = "Redis did not answer in time (" + text + "); raise --timeout, or check Redis"
+	}
+	return text
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+const (
+	web1 = "web-1.4242.k3j7x2ab"
+	web2 = "web-2.991.p0q2w1cd"
+	jvm  = "301aaf8b-4c7e-4a6e-9f0e-1d2c3b4a5968"
+)
+
+// fill writes locks as their holders do, with TTLs that do not change what is printed.
+func fill(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	do := func(args ...any) {
+		t.Helper()
+		if err := rdb.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(args, err)
+		}
+	}
+	hold := func(name string, fields ...any) {
+		t.Helper()
+		do(append([]any{"HSET", name}, fields...)...)
+		do("PEXPIRE", name, (3*time.Hour + 30*time.Minute + 30*time.Second).Milliseconds())
+	}
+	hold("order:42", web1+":7", 2)
+	hold("order:43", jvm+":57", 1)
+	hold("order:44", web1+":8", 1)
+	do("RPUSH", core.KeysOf("order:44").Queue, web2+":3", jvm+":58")
+	deadline := time.Now().Add(5*time.Hour + 30*time.Second).UnixMilli()
+	do("ZADD", core.KeysOf("order:44").Deadlines, deadline, web2+":3", deadline, jvm+":58")
+	hold("order:45", "mode", "read", web1+":9", 1, web2+":4", 1, jvm+":59", 1)
+	do("SET", core.KeysOf("order:45").ReadTimeout(web1+":9", 1), 1, "PX", (2*time.Hour + 30*time.Second).Milliseconds())
+	do("SET", core.KeysOf("order:45").ReadTimeout(jvm+":59", 1), 1, "PX", (2*time.Hour + 30*time.Second).Milliseconds())
+	hold("order:46", "mode", "write", web1+":10:write", 1)
+	hold("order:47", web1+":11", 1)
+	do("SET", core.KeysOf("order:47").Tokens, 33)
+	do("HSET", "order:48", jvm+":60", 1) // without a TTL
+	do("HSET", core.KeysOf("order:49").Record, "record", strings.Repeat("x", 2000), "owner", web1+":12", "ttl", 26*3600*1000)
+	do("PEXPIRE", core.KeysOf("order:49").Record, (23*time.Hour + 30*time.Second).Milliseconds())
+	do("SET", core.KeysOf("order:50").Tokens, 1)
+	hold("order:\x1b[31mred", web1+":13", 1)
+	do("SET", "order:other", "a key of another program")
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	fill(t, srv.Client(t))
+	pipe := call{redis: srv.URL()}
+	narrow := call{redis: srv.URL(), columns: 60}
+	for name, test := range map[string]struct {
+		call
+		args string
+	}{
+		"ls":          {pipe, "ls"},
+		"ls_prefix":   {pipe, "ls order:43"},
+		"ls_free":     {pipe, "ls order: --free"},
+		"ls_narrow":   {narrow, "ls"},
+		"ls_color":    {call{redis: srv.URL(), columns: 120, color: true}, "ls order:4"},
+		"ls_json":     {pipe, "ls --json order:44"},
+		"show_lock":   {pipe, "show order:42"},
+		"show_jvm":    {pipe, "show order:43"},
+		"show_fair":   {pipe, "show order:44"},
+		"show_read":   {pipe, "show order:45"},
+		"show_write":  {pipe, "show order:46"},
+		"show_fenced": {pipe, "show order:47"},
+		"show_stuck":  {pipe, "show order:48"},
+		"show_once":   {pipe, "show order:49"},
+		"show_free":   {pipe, "show order:50"},
+		"show_json":   {pipe, "show --json order:45"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := test.run(t.Context(), words(test.args)...)
+			if r.code != 0 || r.err != "" {
+				t.Fatalf("exit code %d: %s", r.code, r.err)
+			}
+			golden(t, name, hideTimes(r.out))
+		})
+	}
+}
+
+var times = regexp.MustCompile(`("(?:ttl|deadline|age)_ms": )\d+`)
+
+// hideTimes replaces times in JSON, which change every millisecond.
+func hideTimes(s string) string { return times.ReplaceAllString(s, "${1}0") }
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	golden(t, "help", call{}.want(t, done, words("help")).out)
+	for _, e := range entries {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			help := call{redis: "redis://user:secret@127.0.0.1:1"}.want(t, done, []string{"help", e.name}, "usage: reqlock "+e.name, "--json", "!secret")
+			if same := (call{}.want(t, done, []string{e.name, "-h"})); same.out != help.out {
+				t.Errorf("reqlock %s -h prints\n%s", e.name, same.out)
+			}
+			golden(t, "help_"+e.name, help.out)
+		})
+	}
+}
+
+func TestShort(t *testing.T) {
+	t.Parallel()
+	for want, d := range map[string]time.Duration{
+		"0ms": 0, "999ms": 999 * time.Millisecond, "1s": 1999 * time.Millisecond, "59s": 59 * time.Second, "1m": time.Minute, "1m1s": 61 * time.Second,
+		"2h": 2 * time.Hour, "47h59m": 48*time.Hour - time.Second, "2d": 48 * time.Hour, "3d4h": 76 * time.Hour, "-5s": -5 * time.Second,
+	} {
+		if got := short(d.Milliseconds()); got != want {
+			t.Errorf("short(%s) = %s, want %s", d, got, want)
+		}
+	}
+	for want, n := range map[string]int64{"0 B": 0, "1023 B": 1023, "1.0 KiB": 1024, "1.5 MiB": 3 << 19, "2048.0 TiB": 2 << 50} {
+		if got := size(n); got != want {
+			t.Errorf("size(%d) = %s, want %s", n, got, want)
+		}
+	}
+	for text, want := range map[string]string{"abcdefghij": "abcdefghij", "abcdefghijk": "abcd…ghijk", "äöüäöüäöüäöü": "äöüä…öüäöü"} {
+		if got := cut(text, 10); got != want {
+			t.Errorf("cut(%s) = %s, want %s", text, got, want)
+		}
+	}
+	if got := fmt.Sprint(printable("a b"), printable(""), printable("a\nb"), printable("\xff")); got != `a b""`+`"a\nb""\xff"` {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+var entries = []*entry{
+	{name: "ls", args: " [PREFIX] ", most: 1, new: func() command { return new(list) },
+		summary: "list locks: who holds them, for how long, who waits",
+		long: `Lists the locks whose names begin with PREFIX: those that are held, and fair locks with a queue.
+It looks at every key of Redis by SCAN, a thousand at a time.`},
+	{name: "show", args: " NAME ", most: 1, new: func() command { return new(show) },
+		summary: "show one lock",
+		long: `Shows the holders, the queue and the record of one lock. The name is as in Redis: the guard puts
+"reqlock:" before its keys, and a NameMapper may change it.`},
+	{name: "watch", args: " [PREFIX] ", most: 1, new: func() command { return new(watch) },
+		summary: "show locks live",
+		long: `Lists locks again and again. On a terminal it redraws the list; otherwise it prints a line for
+each lock that is acquired, passed on or freed. Ctrl-C ends it.`},
+	{name: "unlock", args: " NAME ", most: 1, new: func() command { return new(unlock) },
+		summary: "free a lock that is stuck",
+		long: `Takes a lock from its holders. They learn it: the context of their work ends. It prints a line
+for the audit to stderr, with the reason. On a terminal it asks first; elsewhere it needs --yes.`},
+	{name: "doctor", new: func() command { return new(doctor) },
+		summary: "check that Redis is fit for locks",
+		long: `Checks version, permissions, eviction, memory, persistence, replication, latency and clock, and
+says what to change. It acquires and releases a lock named reqlock:ping:RANDOM.`},
+	{name: "bench", new: func() command { return new(bench) },
+		summary: "measure a round trip: acquire and release",
+		long:    `Acquires and releases locks named reqlock:bench:RANDOM, and prints how long that takes.`},
+	{name: "version", local: true, new: func() command { return new(version) },
+		summary: "print the version"},
+}
+
+func find(name string) *entry {
+	for _, e := range entries {
+		if e.name == name {
+			return e
+		}
+	}
+	return nil
+}
+
+func (a *app) help(w io.Writer) {
+	fmt.Fprintln(w, "reqlock shows and frees the locks on a Redis.")
+	fmt.Fprintln(w)
+	for _, e := range entries {
+		fmt.Fprintf(w, "  reqlock %-16s %s\n", strings.TrimSpace(e.name+e.args), e.summary)
+	}
+	fmt.Fprint(w, `
+Set REDIS_URL or --redis:
+  redis://user:password@host:6379/0                                         one server; rediss:// for TLS
+  redis+cluster://user:password@node-1:6379?addr=node-2:6379                a cluster; rediss+cluster:// for TLS
+  redis+sentinel://sentinel-1:26379/0?addr=sentinel-2:26379&master_name=m   Sentinel; &username= and &password= of Redis
+
+reqlock help COMMAND lists the options of a command.
+Exit codes: 0 done, 1 not found or not held, 2 wrong usage, 3 Redis failed, 130 interrupted.
+`)
+}
+
+func (a *app) helpOf(e *entry) {
+	fmt.Fprintf(a.out, "usage: reqlock %s [options]\n\n%s.\n", strings.TrimSpace(e.name+e.args), e.summary)
+	if e.long != "" {
+		fmt.Fprintf(a.out, "%s\n", e.long)
+	}
+	own, shared := newFlags(e.name), newFlags(e.name)
+	e.new().flags(own)
+	s := session{app: a, connection: connection{timeout: standardTimeout}}
+	if e.local {
+		shared.BoolVar(&s.json, "json", false, "print JSON")
+	} else {
+		s.flags(shared)
+	}
+	fmt.Fprintln(a.out)
+	own.VisitAll(a.option)
+	shared.VisitAll(a.option)
+}
+
+func (a *app) option(f *flag.Flag) {
+	value, text := flag.UnquoteUsage(f)
+	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
+		text += " (" + f.DefValue + ")"
+	}
+	fmt.Fprintf(a.out, "  --%-20s %s\n", strings.TrimSpace(f.Name+" "+value), text)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.golden")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
+
+// A result is what the program has printed, and its exit code.
+type result struct {
+	code     int
+	out, err string
+}
+
+// A call runs the program in this process.
+type call struct {
+	redis   string
+	columns int // 0: the output is no terminal
+	color   bool
+	answer  string // to a question; empty: there is no terminal to ask
+}
+
+func (c call) run(ctx context.Context, args ...string) result {
+	var out, errs bytes.Buffer
+	a := &app{
+		in:  strings.NewReader(c.answer),
+		out: &out,
+		err: &errs,
+		getenv: func(name string) string {
+			if name == "REDIS_URL" {
+				return c.redis
+			}
+			return ""
+		},
+		screen: screen{terminal: c.columns > 0, color: c.color, size: func() (int, int) { return c.columns, 24 }},
+		asks:   c.answer != "",
+	}
+	code := a.main(ctx, args)
+	return result{code, out.String(), errs.String()}
+}
+
+// want fails the test unless the program exits with a code and prints texts: those that begin with
+// "!" must not be there.
+func (c call) want(t *testing.T, code int, args []string, texts ...string) result {
+	t.Helper()
+	r := c.run(t.Context(), args...)
+	r.check(t, code, args, texts...)
+	return r
+}
+
+func (r result) check(t *testing.T, code int, args []string, texts ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("reqlock %q exits with %d, want %d\n%s%s", args, r.code, code, r.out, r.err)
+	}
+	for _, text := range texts {
+		absent, not := strings.CutPrefix(text, "!")
+		if strings.Contains(r.out+r.err, absent) == not {
+			t.Errorf("reqlock %q prints\n%s%s\nwant %q", args, r.out, r.err, text)
+		}
+	}
+}
+
+// golden compares a text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+func words(line string) []string { return strings.Fields(line) }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"strconv"
+)
+
+// A screen says how to show things on an output.
+type screen struct {
+	terminal bool
+	color    bool
+	size     func() (columns, rows int) // 0: unlimited
+}
+
+func screenOf(f *os.File, getenv func(string) string) screen {
+	s := screen{terminal: isTerminal(f)}
+	s.color = s.terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	s.size = func() (columns, rows int) {
+		if !s.terminal {
+			return 0, 0
+		}
+		columns, rows = windowSize(f)
+		if n, err := strconv.Atoi(getenv("COLUMNS")); err == nil && n > 0 {
+			columns = n
+		}
+		return columns, rows
+	}
+	return s
+}
+
+func isTerminal(f *os.File) bool {
+	columns, rows := windowSize(f)
+	return columns >= 0 && rows >= 0
+}
+
+// A style is how a cell looks on a terminal with colors.
+type style string
+
+const (
+	plain style = ""
+	bold  style = "1"
+	dim   style = "2"
+	red   style = "31"
+	green style = "32"
+	amber style = "33"
+	blue  style = "36"
+)
+
+func (s screen) paint(st style, text string) string {
+	if !s.color || st == plain || text == "" {
+		return text
+	}
+	return "\x1b[" + string(st) + "m" + text + "\x1b[0m"
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/inspect"
+)
+
+// unlock is reqlock unlock.
+type unlock struct {
+	reason string
+	yes    bool
+}
+
+func (c *unlock) flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.reason, "reason", "", "why, for the audit: `text`; required")
+	fs.BoolVar(&c.yes, "yes", false, "do not ask")
+}
+
+func (c *unlock) run(ctx context.Context, s *session, args []string) error {
+	if strings.TrimSpace(c.reason) == "" {
+		return usageError("say why: --reason \"pod web-1 hangs\"; it becomes part of the audit line")
+	}
+	if !c.yes && !s.asks {
+		return usageError("there is no terminal to ask for confirmation; add --yes")
+	}
+	return s.with(func(rdb *client) error {
+		l, err := s.look(ctx, rdb, args[0])
+		if err != nil {
+			return err
+		}
+		if !l.Held() {
+			return notHeldError("%s is not held", printable(l.Name))
+		}
+		if !c.yes {
+			if err := c.confirm(ctx, s, rdb, l); err != nil {
+				return err
+			}
+		}
+		return c.free(ctx, s, rdb, l)
+	})
+}
+
+func (s *session) look(ctx context.Context, rdb *client, name string) (*inspect.Lock, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	return inspect.Show(ctx, rdb.UniversalClient, name)
+}
+
+// confirm asks, and makes sure that the answer is about the holders that the question was about.
+func (c *unlock) confirm(ctx context.Context, s *session, rdb *client, l *inspect.Lock) error {
+	fmt.Fprintf(s.err, "%s (%s) is held by %s and expires in %s.\n", printable(l.Name), l.Kind, holders(l), expires(l).text)
+	fmt.Fprint(s.err, "Their work may be half done, and the next holder starts at once. Free it? Type yes: ")
+	answer := make(chan string, 1)
+	go func() { // it ends with the process if no answer comes
+		line, _ := bufio.NewReader(s.in).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case line := <-answer:
+		if strings.TrimSpace(line) != "yes" {
+			return notHeldError("%s is still held: you did not say yes", printable(l.Name))
+		}
+	case <-ctx.Done():
+		fmt.Fprintln(s.err)
+		return ctx.Err()
+	}
+	now, err := s.look(ctx, rdb, l.Name)
+	if err != nil {
+		return err
+	}
+	if !now.Held() {
+		return notHeldError("%s has been released meanwhile", printable(l.Name))
+	}
+	if !slices.Equal(owners(now), owners(l)) {
+		return notHeldError("%s is held by others now: %s; look again", printable(l.Name), holders(now))
+	}
+	return nil
+}
+
+func owners(l *inspect.Lock) (all []string) {
+	for _, h := range l.Holders {
+		all = append(all, h.Owner)
+	}
+	return all
+}
+
+// An audit is what unlock prints as JSON.
+type audit struct {
+	Time    time.Time    `json:"time"`
+	Name    string       `json:"name"`
+	Freed   bool         `json:"freed"`
+	Reason  string       `json:"reason"`
+	By      string       `json:"by"`
+	Redis   string       `json:"redis"`
+	Holders []string     `json:"holders"`
+	Lock    inspect.Lock `json:"lock"` // before
+}
+
+func (c *unlock) free(ctx context.Context, s *session, rdb *client, l *inspect.Lock) error {
+	locks, closeLocks, err := s.locks(rdb)
+	if err != nil {
+		return err
+	}
+	defer closeLocks()
+	freed, err := locker(locks, l).ForceUnlock(ctx)
+	if err != nil {
+		return err
+	}
+	a := audit{time.Now().UTC(), l.Name, freed, c.reason, operator(), rdb.String(), owners(l), *l}
+	c.log(s, a)
+	if !freed {
+		return notHeldError("%s has been released meanwhile", printable(l.Name))
+	}
+	if s.json {
+		return s.print(a)
+	}
+	fmt.Fprintf(s.out, "%s is free; it was held by %s\n", printable(l.Name), holders(l))
+	return nil
+}
+
+// log writes the audit line to stderr, with --json as JSON.
+func (c *unlock) log(s *session, a audit) {
+	var h slog.Handler = slog.NewTextHandler(s.err, nil)
+	if s.json {
+		h = slog.NewJSONHandler(s.err, nil)
+	}
+	slog.New(h).Info("reqlock: unlock", "name", a.Name, "kind", a.Lock.Kind, "freed", a.Freed, "holders", strings.Join(a.Holders, " "),
+		"reason", a.Reason, "by", a.By, "redis", a.Redis)
+}
+
+// locker returns the lock of the kind that is held, because each kind is freed in its own way.
+func locker(locks *core.Client, l *inspect.Lock) *core.Lock {
+	switch l.Kind {
+	case "fair":
+		return locks.FairLock(l.Name)
+	case "fenced":
+		return locks.FencedLock(l.Name)
+	case "read":
+		return locks.ReadWriteLock(l.Name).Read()
+	case "write":
+		return locks.ReadWriteLock(l.Name).Write()
+	}
+	return locks.Lock(l.Name)
+}
+
+// operator returns who runs the program, as user@host.
+func operator() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
+}
