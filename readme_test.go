@@ -38,6 +38,7 @@ import (
 var snippetSources = []string{
 	"examples/wasm/plugin/main.go",
 	"interop/frameworks/*/*_test.go",
+	"middleware/*/*_test.go",
 }
 
 // server is the Redis of the examples: a real one, or under -short the embedded one.

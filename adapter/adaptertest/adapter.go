@@ -22,6 +22,10 @@ type Adapter struct {
 	// adapter.SetStatus.
 	TellsStatus bool
 
+	// Exceptions are the tests that cannot hold in the framework, by name, each with the reason. They
+	// are not run, and the table of the results has the reasons.
+	Exceptions map[string]string
+
 	// Rest is the name of the framework's wildcard for {rest...}. "": rest.
 	Rest string
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/hosts"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-var onEcho = adaptertest.Adapter{Name: "Echo", Router: echoRouter, TellsStatus: true, Rest: "*"}
+var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter, TellsStatus: true, Rest: "*"}
 
 func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")

@@ -8,12 +8,13 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/hosts"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
 )
 
 func init() { gin.SetMode(gin.TestMode) }
 
-var onGin = adaptertest.Adapter{Name: "Gin", Router: ginRouter(func(*gin.Engine) {}), TellsStatus: true}
+var onGin = adaptertest.Adapter{Name: hosts.Gin.Name, Router: ginRouter(func(*gin.Engine) {}), TellsStatus: true}
 
 // ginRouter returns a Router for engines that set has set up.
 func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) http.Handler {

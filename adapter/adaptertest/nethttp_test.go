@@ -10,12 +10,13 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/hosts"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
 var (
-	onMux = adaptertest.Adapter{Name: "net/http", Router: muxRouter}
-	onChi = adaptertest.Adapter{Name: "chi", Router: chiRouter(), Rest: "*"}
+	onMux = adaptertest.Adapter{Name: hosts.ServeMux.Name, Router: muxRouter}
+	onChi = adaptertest.Adapter{Name: hosts.Chi.Name, Router: chiRouter(), Rest: "*"}
 )
 
 func muxRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {

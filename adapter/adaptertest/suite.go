@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -20,7 +21,27 @@ type scenario struct {
 // -run or -skip chose some of the tests.
 func Run(t *testing.T, adapters ...Adapter) {
 	redistest.NeedsServer(t)
-	suite := slices.Concat(
+	suite := wholeSuite()
+	for _, a := range adapters {
+		if err := a.checkExceptions(suite); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results := newTable(suite, adapters)
+	t.Cleanup(func() {
+		t.Logf("behaviours and frameworks:\n\n%s", results)
+		if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
+			t.Errorf("no result for %s", hole)
+		}
+	})
+	for _, a := range adapters {
+		t.Run(a.Name, func(t *testing.T) { runAll(t, a, suite, results) })
+	}
+}
+
+// wholeSuite returns all tests of Run.
+func wholeSuite() []scenario {
+	return slices.Concat(
 		refusals(),
 		waiting,
 		crowds,
@@ -44,22 +65,29 @@ func Run(t *testing.T, adapters ...Adapter) {
 		onceProcesses,
 		onceSealed,
 	)
-	results := newTable(suite, adapters)
-	t.Cleanup(func() {
-		t.Logf("behaviours and frameworks:\n\n%s", results)
-		if hole := results.hole(); hole != "" && !chosen("test.run") && !chosen("test.skip") {
-			t.Errorf("no result for %s", hole)
+}
+
+// checkExceptions refuses an exception without a reason, and one from no test.
+func (a Adapter) checkExceptions(suite []scenario) error {
+	for name, reason := range a.Exceptions {
+		if reason == "" {
+			return fmt.Errorf("reqlock: adaptertest: %s: the exception from %q has no reason; say why it cannot hold", a.Name, name)
 		}
-	})
-	for _, a := range adapters {
-		t.Run(a.Name, func(t *testing.T) { runAll(t, a, suite, results) })
+		if !slices.ContainsFunc(suite, func(s scenario) bool { return s.name == name }) {
+			return fmt.Errorf("reqlock: adaptertest: %s: there is no test %q to make an exception from; the table of the results has the names", a.Name, name)
+		}
 	}
+	return nil
 }
 
 // runAll runs the scenarios that need the whole machine at once, and the others beside those of the
 // other adapters.
 func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
 	run := func(s scenario) {
+		if reason := a.Exceptions[s.name]; reason != "" {
+			results.except(s.name, a.Name, reason)
+			return
+		}
 		t.Run(s.name, func(t *testing.T) {
 			if !s.alone {
 				t.Parallel()

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,8 +13,9 @@ import (
 type table struct {
 	rows, columns []string
 
-	mu    sync.Mutex
-	cells map[[2]string]string // by row and column
+	mu      sync.Mutex
+	cells   map[[2]string]string // by row and column
+	reasons []string             // of exceptions; a cell has the number of its reason
 }
 
 func newTable(scenarios []scenario, adapters []Adapter) *table {
@@ -38,6 +40,18 @@ func (results *table) enter(row, column string, t *testing.T) {
 	default:
 		results.cells[cell] = "holds"
 	}
+}
+
+// except records that a test cannot hold, and why. Equal reasons have one number.
+func (results *table) except(row, column, reason string) {
+	results.mu.Lock()
+	defer results.mu.Unlock()
+	i := slices.Index(results.reasons, reason)
+	if i < 0 {
+		i = len(results.reasons)
+		results.reasons = append(results.reasons, reason)
+	}
+	results.cells[[2]string{row, column}] = fmt.Sprintf("no (%d)", i+1)
 }
 
 // hole names the first missing result; "": there is none.
@@ -72,6 +86,9 @@ func (results *table) String() string {
 	line("", func(column string) string { return column })
 	for _, row := range results.rows {
 		line(row, func(column string) string { return results.cells[[2]string{row, column}] })
+	}
+	for i, reason := range results.reasons {
+		fmt.Fprintf(&text, "\n(%d) %s", i+1, reason)
 	}
 	return text.String()
 }

@@ -53,7 +53,9 @@ func token(t *testing.T, user string, d time.Duration, key []byte) string {
 }
 
 // as sends the token of a user.
-func as(t *testing.T, user string) func(*http.Request) { return bearer(token(t, user, time.Hour, secret)) }
+func as(t *testing.T, user string) func(*http.Request) {
+	return bearer(token(t, user, time.Hour, secret))
+}
 
 func bearer(token string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }

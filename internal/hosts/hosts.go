@@ -1,0 +1,31 @@
+// Package hosts lists the frameworks and routers that reqlock runs in, for docs/conformance.md.
+package hosts
+
+// A Host is a framework or router whose adapter passes the suite of package adaptertest.
+type Host struct {
+	Name       string            // of the adapter
+	Adapter    string            // the package that users import, below middleware/
+	Dir        string            // of the test that runs the suite
+	Exceptions map[string]string // from the suite, by name of the test, with the reason
+}
+
+const (
+	root    = "adapter/adaptertest"
+	routers = "interop/frameworks/routers"
+)
+
+// The hosts.
+var (
+	ServeMux   = Host{Name: "ServeMux", Adapter: "nethttp", Dir: root}
+	Chi        = Host{Name: "chi", Adapter: "nethttp", Dir: root}
+	Mux        = Host{Name: "mux", Adapter: "nethttp", Dir: routers}
+	HTTPRouter = Host{Name: "httprouter", Adapter: "nethttp", Dir: routers}
+	Gin        = Host{Name: "Gin", Adapter: "gin", Dir: root}
+	Echo       = Host{Name: "Echo", Adapter: "echo", Dir: root}
+	EchoV5     = Host{Name: "Echo v5", Adapter: "echov5", Dir: "middleware/echov5", Exceptions: map[string]string{
+		"once: early hints": "Echo v5 takes an informational answer (1xx) for the final one, without reqlock as well.",
+	}}
+)
+
+// All lists the hosts in the order of the table.
+func All() []Host { return []Host{ServeMux, Chi, Mux, HTTPRouter, Gin, Echo, EchoV5} }

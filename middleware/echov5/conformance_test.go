@@ -1,0 +1,45 @@
+package echolock_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v5"
+	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/hosts"
+	echolock "github.com/reqlock/reqlock/middleware/echov5"
+)
+
+var onEcho = adaptertest.Adapter{Name: hosts.EchoV5.Name, Router: echoRouter, Exceptions: hosts.EchoV5.Exceptions, TellsStatus: true, Rest: "*"}
+
+func TestMain(m *testing.M) { adaptertest.Main(m, onEcho) }
+
+// TestConformance logs a table of all results, which -v shows.
+func TestConformance(t *testing.T) { adaptertest.Run(t, onEcho) }
+
+func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
+	e := echo.New()
+	for _, route := range routes {
+		var chain []echo.MiddlewareFunc
+		for _, cfg := range route.Guards {
+			chain = append(chain, echolock.New(locks, cfg))
+		}
+		for _, cfg := range route.Once {
+			chain = append(chain, echolock.Idempotent(locks, cfg))
+		}
+		handler := func(c *echo.Context) error {
+			route.Serve(c.Response(), c.Request(), c.Param)
+			return nil
+		}
+		if route.Method == "" {
+			e.Any(patterns.Replace(route.Pattern), handler, chain...)
+		} else {
+			e.Add(route.Method, patterns.Replace(route.Pattern), handler, slices.Clone(chain)...)
+		}
+	}
+	return e
+}

@@ -1,0 +1,49 @@
+package echolock
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v5"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key,
+// and answers repeats with the first result. The error that a handler returns is answered by Echo's
+// HTTPErrorHandler at once, so that this answer is recorded as well: middleware further out gets
+// nil. It panics on a Config that can never work; see idempotency.New.
+//
+// Behind echo.NewVirtualHostHandler, equal paths of two hosts are one route: a key that is used on
+// both is answered 422, unless their idempotency.Config.Route differ.
+func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) echo.MiddlewareFunc {
+	wrap := newWrapper(options, &cfg.ErrorHandler)
+	g, err := idempotency.New(locks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return wrap.around(func(c *echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		g.Serve(c.Response(), r, func(r *http.Request, rec *idempotency.Recorder) {
+			c.SetRequest(r)
+			if rec == nil {
+				err = next(c)
+				return
+			}
+			record(c, next, rec)
+		})
+		return err
+	})
+}
+
+// record runs the handler, and Echo's answer to its error, with their own response over the
+// recorder. The hooks of the outer response belong to middleware further out, and run when the
+// answer is sent, replayed or not.
+func record(c *echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
+	outer := c.Response()
+	own := echo.NewResponse(rec.Wrap(outer), c.Logger())
+	own.Status = http.StatusOK // as Echo's own begin
+	c.SetResponse(own)
+	defer c.SetResponse(outer)
+	if err := next(c); err != nil {
+		c.Echo().HTTPErrorHandler(c, err)
+	}
+}
