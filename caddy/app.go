@@ -118,6 +118,16 @@ func (a *App) retain() (c *connection, release func(), err error) {
 	return c, func() { logEnd(connections.Delete(a.key)) }, nil
 }
 
+// borrow is retain if there still is a connection with these settings.
+func (a *App) borrow() (release func()) {
+	if _, used := connections.References(a.key); used {
+		if _, release, err := a.retain(); err == nil {
+			return release
+		}
+	}
+	return func() {} // the locks are closed: the request is answered 503
+}
+
 // logEnd logs the error of an end of use, which nothing can be done about.
 func logEnd(deleted bool, err error) {
 	if deleted && err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 )
 
@@ -25,21 +26,36 @@ type exchange struct {
 	began   time.Time
 	replace *caddy.Replacer
 	err     error // for Caddy's error routes
+
+	// For the admin endpoint, which must not look at a request that is being handled.
+	method, host, path, requestID string
 }
 
 type exchangeKey struct{}
 
-// begin puts a new exchange into the context of a request.
-func begin(ctx context.Context) (context.Context, *exchange, error) {
+// begin returns r with a new exchange in its context, which is ctx.
+func begin(ctx context.Context, r *http.Request) (*http.Request, *exchange, error) {
 	replace, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
 		return nil, nil, errNoReplacer
 	}
-	x := &exchange{began: time.Now(), replace: replace}
+	x := &exchange{
+		began: time.Now(), replace: replace,
+		method: r.Method, host: r.Host, path: r.URL.Path, requestID: r.Header.Get("X-Request-Id"),
+	}
 	for _, name := range []string{placeholderProblem, placeholderTitle, placeholderDetail} {
 		replace.Set(name, "") // not that of a handler further out
 	}
-	return context.WithValue(ctx, exchangeKey{}, x), x, nil
+	return r.WithContext(context.WithValue(ctx, exchangeKey{}, x)), x, nil
+}
+
+// annotate names the request that acquires a lock with ctx.
+func annotate(ctx context.Context) core.Annotation {
+	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok {
+		return core.Annotation{}
+	}
+	return core.Annotation{Route: x.method + " " + x.host + x.path, RequestID: x.requestID}
 }
 
 // waited tells the routes inside, and error routes, how long the request has waited so far.

@@ -141,7 +141,7 @@ func (h *Handler) openPolicy() (guard.PolicyFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.alsoRelease(func() { logEnd(plugins.Delete(key)) })
+	h.also(key)
 	return p.Policy, nil
 }
 

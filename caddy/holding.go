@@ -6,7 +6,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/reqlock/reqlock/core"
 )
 
 // Holding is how long requests wait for a lock and hold it, and what they get if that fails.
@@ -46,6 +45,7 @@ func (h *Holding) provision(ctx caddy.Context) error {
 	if h.connection, h.use.release, err = app.(*App).retain(); err != nil {
 		return err
 	}
+	h.use.borrow = app.(*App).borrow
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		server.RegisterOnShutdown(func() {
 			if caddy.Exiting() {
@@ -56,10 +56,23 @@ func (h *Holding) provision(ctx caddy.Context) error {
 	return nil
 }
 
-// alsoRelease adds what the handler gives back with the connection.
-func (h *Holding) alsoRelease(release func()) {
-	first := h.use.release
-	h.use.release = func() { release(); first() }
+// also adds a plugin to what the handler uses.
+func (h *Holding) also(key pluginKey) {
+	release, borrow := h.use.release, h.use.borrow
+	h.use.release = func() {
+		logEnd(plugins.Delete(key))
+		release()
+	}
+	h.use.borrow = func() func() {
+		giveBack := borrow()
+		if _, err := openPlugin(key); err != nil {
+			return giveBack // the plugin is closed: the request is answered 503
+		}
+		return func() {
+			logEnd(plugins.Delete(key))
+			giveBack()
+		}
+	}
 }
 
 // cleanup gives everything back once the last request has ended, or at once if the process ends.
@@ -72,13 +85,10 @@ func (h *Holding) cleanup() error {
 
 // serve leads a request through a guard. within runs the guard.
 func (h *Holding) serve(w http.ResponseWriter, r *http.Request, within func(x *exchange, held func(), r *http.Request) error) error {
-	if !h.use.enter() {
-		return caddyhttp.Error(http.StatusServiceUnavailable, core.ErrClosed)
-	}
-	defer h.use.leave()
+	defer h.use.enter()()
 	client := newGate(r.Context())
 	defer client.close()
-	ctx, x, err := begin(client)
+	inner, x, err := begin(client, r)
 	if err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
@@ -86,7 +96,7 @@ func (h *Holding) serve(w http.ResponseWriter, r *http.Request, within func(x *e
 	if h.AbortOnDisconnect {
 		held = func() {}
 	}
-	if err := within(x, held, r.WithContext(ctx)); err != nil {
+	if err := within(x, held, inner); err != nil {
 		return err
 	}
 	return x.err

@@ -1,6 +1,7 @@
 package caddylock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -214,6 +215,7 @@ func placeholder(name string) (keyfuncs.Func, error) {
 // known reports whether Caddy itself has a placeholder below http.request.
 func known(name string) bool {
 	r := httptest.NewRequest(http.MethodGet, "http://a.example/b", nil)
+	r = r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, *r))
 	_, ok := caddyhttp.NewTestReplacer(r).Get(name)
 	return ok
 }

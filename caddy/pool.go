@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/wasm"
 )
@@ -17,12 +18,13 @@ var (
 	plugins     = caddy.NewUsagePool() // *plugin by pluginKey
 )
 
-// closeTimeout bounds what an end of use takes. It is longer than core's CommandTimeout, in which
-// the releases on their way end.
-const closeTimeout = 5 * time.Second
+// closeTimeout is how long locks that are still held at the end may stay so: nothing, or a request
+// that has outlived Caddy's grace period. Then they are released.
+const closeTimeout = time.Second
 
 // A connection is a Redis with the locks on it.
 type connection struct {
+	rdb     redis.UniversalClient
 	locks   *core.Client
 	metrics *metrics
 	end     func() error // of Redis
@@ -48,10 +50,10 @@ func connect(settings *App) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{metrics: newMetrics(), end: end, closed: make(chan struct{})}
+	c := &connection{rdb: rdb, metrics: newMetrics(), end: end, closed: make(chan struct{})}
 	c.deadline, c.expire = context.WithCancel(context.Background())
 	options := settings.options()
-	options.Logger, options.Observer = newLogger(), c.metrics.observer()
+	options.Logger, options.Observer, options.Annotate = newLogger(), c.metrics.observer(), annotate
 	if c.locks, err = core.New(rdb, options); err != nil {
 		return nil, errors.Join(err, end())
 	}

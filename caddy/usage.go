@@ -5,23 +5,26 @@ import "sync"
 // A usage counts the requests that use the resources of a handler. Caddy cleans a configuration up
 // while its last requests still run, so these decide when the resources may go.
 type usage struct {
-	release func() // called once
+	release func() // gives the resources back
+	// borrow takes them again for one request, which Caddy may begin on a configuration that it has
+	// just cleaned up.
+	borrow func() (release func())
 
 	mu      sync.Mutex
 	running int
 	retired bool
-	done    bool
+	done    bool // released
 }
 
-// enter counts a request. false: the resources are gone.
-func (u *usage) enter() bool {
+// enter counts a request until leave is called.
+func (u *usage) enter() (leave func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.done {
-		return false
+		return u.borrow()
 	}
 	u.running++
-	return true
+	return u.leave
 }
 
 // leave ends a request. The last one of a retired handler releases the resources.

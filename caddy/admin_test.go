@@ -1,0 +1,113 @@
+package caddylock_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// The admin endpoint lists who holds and who waits, also holders in other processes.
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	rdb := redis.Client(t)
+	s := python(t)
+	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n client_id web-1\n }", `
+		reqlock /orders/* {
+			key order:{path.1}
+			wait 1m
+		}
+		reqlock /lists/* {
+			key list:{path.1}
+			mode read_write
+		}
+		reverse_proxy `+s.addr()))
+	list := func(query string) (locks []inspect.Lock) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(p.get(t, "/reqlock/locks"+query)), &locks); err != nil {
+			t.Fatal(err)
+		}
+		return locks
+	}
+	if !p.await(t, "locks work") {
+		t.Fatal(p.log)
+	}
+	if text := strings.TrimSpace(p.get(t, "/reqlock/locks")); text != "[]" {
+		t.Errorf("without locks: %s", text)
+	}
+	first := p.begin(t, http.MethodPost, "/orders/42?gate=a", "X-Request-Id", "r1")
+	s.awaitCalls(t, 1)
+	writer := p.begin(t, http.MethodPost, "/lists/7?gate=a")
+	s.awaitCalls(t, 2)
+	second := p.begin(t, http.MethodPost, "/orders/42")
+	awaitWaiter(t, rdb, "reqlock:order:42")
+	elsewhere, err := core.New(redis.Client(t), core.Options{ClientID: "web-9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close(t.Context())
+	lease, err := elsewhere.Lock("reqlock:order:43").Acquire(t.Context(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release(t.Context())
+	locks := list("?prefix=reqlock:order:")
+	if len(locks) != 2 || len(locks[0].Holders) != 1 || len(locks[1].Holders) != 1 {
+		t.Fatalf("the locks are %+v", locks)
+	}
+	own := locks[0].Holders[0]
+	if locks[0].Name != "reqlock:order:42" || locks[0].Kind != "lock" || locks[0].Listeners != 1 || locks[0].TTL < 1 ||
+		!strings.HasPrefix(own.Client, "web-1.") || own.Route != "POST 127.0.0.1:"+p.port+"/orders/42" || own.RequestID != "r1" {
+		t.Errorf("the lock of this process is %+v", locks[0])
+	}
+	eventually(t, "a millisecond of holding", func() bool { return list("?prefix=reqlock:order:42")[0].Holders[0].Held > 0 })
+	if other := locks[1]; other.Name != "reqlock:order:43" || other.Holders[0].Held != 0 || other.Holders[0].Route != "" {
+		t.Errorf("the lock of another process is %+v", other)
+	}
+	if all := list(""); len(all) != 3 || all[0].Kind != "write" || all[0].Holders[0].Route == "" {
+		t.Errorf("all locks are %+v", all)
+	}
+	metrics := p.get(t, "/metrics")
+	for _, line := range []string{
+		"reqlock_locks_held 2",
+		"reqlock_waiters 1",
+		`reqlock_acquire_duration_seconds_count{kind="lock",outcome="acquired"} 1`,
+		`reqlock_acquire_duration_seconds_count{kind="write",outcome="acquired"} 1`,
+	} {
+		if !strings.Contains(metrics, line+"\n") {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+	if a := p.do(t, http.MethodPost, "/lists/7"); a.problem() != "locked" {
+		t.Error(a)
+	}
+	s.open(t, "a")
+	for _, answers := range []<-chan answer{first, second, writer} {
+		receive(t, answers)
+	}
+	eventually(t, "the counters of all requests", func() bool {
+		metrics := p.get(t, "/metrics")
+		for _, line := range []string{
+			"reqlock_locks_held 0",
+			"reqlock_waiters 0",
+			`reqlock_requests_total{problem="none"} 3`,
+			`reqlock_requests_total{problem="locked"} 1`,
+			`reqlock_acquire_duration_seconds_count{kind="write",outcome="refused"} 1`,
+			`reqlock_hold_duration_seconds_count{kind="lock"} 2`,
+		} {
+			if !strings.Contains(metrics, line+"\n") {
+				return false
+			}
+		}
+		return true
+	})
+	a := send(t.Context(), p.admin, http.MethodPost, "http://127.0.0.1/reqlock/locks", "")
+	if a.status != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %v", a)
+	}
+}
