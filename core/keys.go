@@ -9,7 +9,7 @@ type Keys struct {
 	Queue     string // of a fair lock: a list of owners
 	Deadlines string // of a fair lock: a sorted set of owners, by ms since 1970
 	Tokens    string // of a fenced lock: the last token
-	Record    string // of a Once: a hash; the field "record" has the record
+	Record    string // of a Once: a hash; the field "record" has the record, "ttl" its whole life in ms
 
 	Channel          string // announces releases; see also FairChannel
 	ReadWriteChannel string // announces releases of a read/write lock

@@ -36,13 +36,13 @@ func TestOnce_LostReplies(t *testing.T) {
 				rule := proxy.OnMatch(1, runs(script), action)
 
 				lease := mustBegin(t, once, AcquireOptions{})
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field, "ttl": "3600000"})
 				mustRelease(t, lease)
 				b.wantStored(t, "a", "", 0)
 
 				lease = mustBegin(t, once, AcquireOptions{})
 				mustRecord(t, lease, "done", time.Minute)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": holdOf(lease.Lease).field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": holdOf(lease.Lease).field, "ttl": "60000"})
 				b.wantStored(t, "a", "done", time.Minute)
 				if script == onceLookScript {
 					if record, err := look(c, "a"); record != "done" {
@@ -152,7 +152,7 @@ func TestOnce_PausedHolder(t *testing.T) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
 			return func(t *testing.T, b *bundle) {
 				b.wantCount(t, lease.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field, "ttl": "3600000"})
 				mustRelease(t, lease)
 			}
 		},
@@ -292,7 +292,7 @@ func TestOnce_NextHasItsOwnMarker(t *testing.T) {
 			t.Fatalf("a waiter has got %+v, want the lock", r)
 		}
 		b.wantCount(t, lease.Lease, 1)
-		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field})
+		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field, "ttl": "3600000"})
 	}
 	mustRelease(t, lease)
 	b.wantStored(t, "a", "", 0)
@@ -313,7 +313,7 @@ func TestOnce_StrayRecord(t *testing.T) {
 	stray.Release()
 	await(t, "the stray to be executed", stray.Done())
 	b.wantCount(t, next.Lease, 1)
-	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).field})
+	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).field, "ttl": "3600000"})
 	mustRecord(t, next, "second", time.Hour)
 	b.wantStored(t, "a", "second", time.Hour)
 }
@@ -482,7 +482,7 @@ func TestOnce_Levels(t *testing.T) {
 				b.wantCount(t, outer.Lease, 2)
 				mustRecord(t, inner.lease, "inner", time.Minute)
 				b.wantCount(t, outer.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": holdOf(outer.Lease).field})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": holdOf(outer.Lease).field, "ttl": "60000"})
 				wantBusy(t, b.client(t).Once("a"))
 				if again := acquireOnce(outer.Context(), once, opts); again.lease == nil {
 					t.Fatalf("re-entry after the record: %+v", again)

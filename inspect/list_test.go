@@ -272,3 +272,31 @@ func wantList(t *testing.T, rdb redis.UniversalClient, opts ListOptions, want []
 		t.Errorf("List(%+v):\n%s\nwant\n%s", opts, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// The age of a record and of a marker, and what is left of a marker whose holder has died.
+func TestShow_Record(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	locks := newLocks(t, rdb, "a")
+	leave(t, locks, "order:1", "the result")
+	// Ten minutes later.
+	if err := rdb.PExpire(t.Context(), core.KeysOf("order:1").Record, 50*time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Show(t.Context(), rdb, "order:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	age, left := time.Duration(l.Record.Age)*time.Millisecond, time.Duration(l.Record.TTL)*time.Millisecond
+	if age < 10*time.Minute || age > 11*time.Minute || left > 50*time.Minute || left < 49*time.Minute || l.Record.Size != 10 {
+		t.Errorf("the record is %s old and has %s left: %+v", age, left, l.Record)
+	}
+	if _, _, err := locks.Once("order:2").WithMarker([]byte("run"), time.Hour).Acquire(t.Context(), core.AcquireOptions{LeaseTime: 10 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	l = eventually(t, rdb, "order:2", func(l *Lock) bool { return !l.Held() })
+	if describe(l) != "order:2 once record 3 true" || l.TTL != 0 {
+		t.Errorf("a marker that was left: %+v", l)
+	}
+}

@@ -24,7 +24,7 @@ if ttl == -2 then
     return record
   end
   if ARGV[3] ~= '' then
-    redis.call('HSET', KEYS[2], 'record', ARGV[3], 'marker', ARGV[1])
+    redis.call('HSET', KEYS[2], 'record', ARGV[3], 'marker', ARGV[1], 'ttl', ARGV[4])
     redis.call('PEXPIRE', KEYS[2], ARGV[4])
   end
   redis.call('HSET', KEYS[1], ARGV[1], '1')

@@ -22,7 +22,7 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return (last and redis.call('HGET', KEYS[2], 'owner') == ARGV[1]) and 1 or 0
 end
 
-redis.call('HSET', KEYS[2], 'record', ARGV[3], 'owner', ARGV[1])
+redis.call('HSET', KEYS[2], 'record', ARGV[3], 'owner', ARGV[1], 'ttl', ARGV[4])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 redis.call('HDEL', KEYS[2], 'marker')
 

@@ -40,9 +40,9 @@ var (
 	held      = hash{mine: "1"}
 	heldTwice = hash{mine: "2"}
 	others    = hash{other: "1"}
-	result    = hash{"record": "done", "owner": mine}
+	result    = hash{"record": "done", "owner": mine, "ttl": "3600000"}
 	theirs    = hash{"record": "theirs", "owner": other}
-	marked    = hash{"record": "running", "marker": mine}
+	marked    = hash{"record": "running", "marker": mine, "ttl": "3600000"}
 	theirMark = hash{"record": "running", "marker": other}
 )
 
