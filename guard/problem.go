@@ -21,6 +21,7 @@ type Error struct {
 	Title      string        // the same for all problems of the type
 	Detail     string        // what this client can do; never holds the key
 	RetryAfter time.Duration // 0: no Retry-After
+	Reason     string        // the header Reqlock-Reason, a short text for programs; "": none
 	Err        error         // the cause, for logs; not sent
 }
 
@@ -193,6 +194,9 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(wholeSeconds(e.RetryAfter)))
+	}
+	if e.Reason != "" {
+		h.Set("Reqlock-Reason", e.Reason)
 	}
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // the client may be gone

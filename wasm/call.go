@@ -3,10 +3,12 @@ package wasm
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -26,7 +28,8 @@ type call struct {
 
 	policy guard.Policy
 	denial *guard.Error
-	next   bool // what handle_request returned
+	next   bool        // what handle_request returned
+	fields []slog.Attr // for logs
 }
 
 // scratch is the guest's copy of the request, to read and to change.
@@ -51,9 +54,21 @@ func (b *body) write(text []byte) {
 	b.unread = append(b.unread, text...)
 }
 
+// calls are reused, because a call is larger than all that a cheap guest makes of it.
+var calls = sync.Pool{New: func() any { return new(call) }}
+
 func newCall(cfg *Config, r *http.Request, policy guard.Policy) *call {
 	policy.Keys = nil
-	return &call{cfg: cfg, request: r, policy: policy, scratch: scratch{status: http.StatusOK}}
+	c := calls.Get().(*call)
+	c.cfg, c.request, c.policy = cfg, r, policy
+	c.scratch.status = http.StatusOK
+	return c
+}
+
+// free ends the use of c. What it decided stays valid.
+func (c *call) free() {
+	*c = call{}
+	calls.Put(c)
 }
 
 // bufferBody reads the body before the guest runs, because a guest that waits for a slow client
@@ -182,13 +197,15 @@ func (c *call) addKey(key string) error {
 	case !utf8.ValidString(key):
 		return breach("a key is not valid UTF-8")
 	case len(c.policy.Keys) == maxKeys:
-		return breach("it set more than %d keys", maxKeys)
+		return errTooManyKeys()
 	}
 	c.policy.Keys = append(c.policy.Keys, key)
 	return nil
 }
 
-// finish converts the guest's output to a policy. Deny beats skip, and skip beats keys.
+func errTooManyKeys() error { return breach("it set more than %d keys", maxKeys) }
+
+// finish converts the output of a guest of ABI version 1 to a policy. Deny beats skip, and skip beats keys.
 func (c *call) finish() error {
 	switch {
 	case c.denial != nil:
@@ -203,6 +220,10 @@ func (c *call) finish() error {
 			return err
 		}
 	}
+	return c.checkKeys()
+}
+
+func (c *call) checkKeys() error {
 	switch {
 	case len(c.policy.Keys) == 0:
 		return ErrNoKey
@@ -221,3 +242,15 @@ func refusingStatus(status uint32) int {
 }
 
 func refuses(status uint32) bool { return status >= 400 && status <= 599 }
+
+// logged returns what the log says about a refusal.
+func (c *call) logged() []any {
+	attrs := []any{"status", c.denial.Status}
+	if c.denial.Reason != "" {
+		attrs = append(attrs, "reason", c.denial.Reason)
+	}
+	for _, field := range c.fields {
+		attrs = append(attrs, field)
+	}
+	return attrs
+}

@@ -46,6 +46,15 @@ type Config struct {
 	MaxBody int64
 	// MaxWait and MaxLease limit the times that a guest may set. 0 means 30s and 10 minutes.
 	MaxWait, MaxLease time.Duration
+	// SharedEntries and SharedBytes limit the key-value memory that all instances of the plugin
+	// share, also with its later versions. An entry uses its key, its value and 128 bytes. 0 means
+	// 1024 entries and 1 MiB.
+	SharedEntries int
+	SharedBytes   int64
+	// Isolate runs each call in a new instance, so that a guest remembers nothing of earlier
+	// requests but what is in the shared memory. It costs the start of an instance for each call:
+	// microseconds for most guests, milliseconds for one in Go.
+	Isolate bool
 	// CacheDir stores compiled code for the next start of the process. The process executes that
 	// code, so no other user may have access to the directory. It is created with mode 0700 if it
 	// does not exist. Empty means no cache.
@@ -80,6 +89,8 @@ func (c Config) validate() error {
 	refuse(c.BreakAfter < -1, "BreakAfter is %d; use 0 for 10, -1 for never, or a positive number", c.BreakAfter)
 	refuse(c.MemoryLimit != 0 && (c.MemoryLimit < page || c.MemoryLimit > 4<<30), "MemoryLimit is %d; use 0 for 16 MiB, or a number of bytes from 64 KiB to 4 GiB", c.MemoryLimit)
 	refuse(c.MaxBody < 0, "MaxBody is %d; use 0 for 64 KiB, or a positive number of bytes", c.MaxBody)
+	refuse(c.SharedEntries < 0, "SharedEntries is %d; use 0 for 1024, or a positive number", c.SharedEntries)
+	refuse(c.SharedBytes < 0, "SharedBytes is %d; use 0 for 1 MiB, or a positive number of bytes", c.SharedBytes)
 	if err := checkCacheDir(c.CacheDir); err != nil {
 		problems = append(problems, err)
 	}
@@ -128,6 +139,8 @@ func (c Config) withDefaults() Config {
 	c.MaxBody = cmp.Or(c.MaxBody, 64<<10)
 	c.MaxWait = cmp.Or(c.MaxWait, 30*time.Second)
 	c.MaxLease = cmp.Or(c.MaxLease, 10*time.Minute)
+	c.SharedEntries = cmp.Or(c.SharedEntries, 1024)
+	c.SharedBytes = cmp.Or(c.SharedBytes, 1<<20)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

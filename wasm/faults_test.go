@@ -23,26 +23,35 @@ var faults = []struct {
 	letter string
 	want   error
 	text   string // must be part of the error's text
+	text2  string // the same for guests of ABI version 2; empty: text
 }{
-	{"t", ErrTrap, ""},
-	{"o", ErrTrap, ""},
-	{"z", ErrTrap, ""},
-	{"m", ErrTrap, ""},
-	{"x", ErrTrap, "exited with code 3"},
-	{"p", ErrTrap, "add_key: 100 bytes at 4294967280 are outside the guest's memory"},
-	{"g", ErrTrap, "get_uri: "},
-	{"b", ErrTrap, "read_body: buf_limit is 0"},
-	{"k", ErrBadGuest, "more than 4096 bytes"},
-	{"u", ErrBadGuest, "not valid UTF-8"},
-	{"e", ErrBadGuest, "empty"},
-	{"n", ErrNoKey, ""},
-	{"w", ErrBadGuest, "set_wait_ms(-1): use a number from 0 to 30000, which is Config.MaxWait"},
-	{"W", ErrBadGuest, "set_wait_ms(4611686018427387904)"},
-	{"d", ErrBadGuest, "set_lease_ms(-1): use a number from 0 to 600000, which is Config.MaxLease"},
-	{"D", ErrBadGuest, "set_lease_ms(4611686018427387904)"},
-	{"q", ErrBadGuest, "set_mode(77): use a number from 0 to 5"},
-	{"s", ErrBadGuest, "deny(200): use a status from 400 to 599"},
-	{"c", ErrBadGuest, "more than 16 keys"},
+	{"t", ErrTrap, "", ""},
+	{"o", ErrTrap, "", ""},
+	{"z", ErrTrap, "", ""},
+	{"m", ErrTrap, "", ""},
+	{"x", ErrTrap, "exited with code 3", ""},
+	{"p", ErrTrap, "add_key: 100 bytes at 4294967280 are outside the guest's memory", "100 bytes at 4294967280 in an entry of its record are outside"},
+	{"g", ErrTrap, "get_uri: ", ""},
+	{"b", ErrTrap, "read_body: buf_limit is 0", ""},
+	{"k", ErrBadGuest, "more than 4096 bytes", ""},
+	{"u", ErrBadGuest, "not valid UTF-8", ""},
+	{"e", ErrBadGuest, "empty", ""},
+	{"n", ErrNoKey, "", ""},
+	{"w", ErrBadGuest, "set_wait_ms(-1): use a number from 0 to 30000, which is Config.MaxWait", "wait_ms of its record is -2; use -1, or a number from 0 to 30000, which is Config.MaxWait"},
+	{"W", ErrBadGuest, "set_wait_ms(4611686018427387904)", "wait_ms of its record is 4611686018"},
+	{"d", ErrBadGuest, "set_lease_ms(-1): use a number from 0 to 600000, which is Config.MaxLease", "lease_ms of its record is -2; use -1, or a number from 0 to 600000, which is Config.MaxLease"},
+	{"D", ErrBadGuest, "set_lease_ms(4611686018427387904)", "lease_ms of its record is 4611686018"},
+	{"q", ErrBadGuest, "set_mode(77): use a number from 0 to 5", "the mode of its record is 77; use -1, or a number from 0 to 5"},
+	{"s", ErrBadGuest, "deny(200): use a status from 400 to 599", "the status of its record is 200; use one from 400 to 599"},
+	{"c", ErrBadGuest, "more than 16 keys", ""},
+}
+
+// textOf returns the text that a fault of a plugin must have.
+func textOf(p *Plugin, text, text2 string) string {
+	if p.current.version2 && text2 != "" {
+		return text2
+	}
+	return text
 }
 
 // faulty returns a request that triggers a fault.
@@ -79,7 +88,7 @@ func TestFaults(t *testing.T) {
 		good := rounds(t)
 		for _, fault := range faults {
 			t.Run(guest+"/"+fault.letter, func(t *testing.T) {
-				if err := checkFault(p, fault.letter, fault.want, fault.text); err != nil {
+				if err := checkFault(p, fault.letter, fault.want, textOf(p, fault.text, fault.text2)); err != nil {
 					t.Error(err)
 				}
 				good(t, p, 1000)

@@ -24,7 +24,7 @@ import (
 var guestsDir = flag.String("guests", "testdata", "`directory` of the guests' binaries; those that are not there are taken from testdata")
 
 // languages lists the guests with the policy of testdata/README.md.
-var languages = []string{"go", "c", "rust", "assemblyscript", "wat"}
+var languages = []string{"go", "c", "c2", "rust", "assemblyscript", "wat"}
 
 // patience is a timeout for calls that must succeed, even on a busy machine.
 const patience = 30 * time.Second

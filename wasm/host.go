@@ -13,6 +13,7 @@ import (
 const (
 	moduleHTTP    = "http_handler"
 	moduleReqlock = "reqlock_v1"
+	moduleV2      = "reqlock_v2"
 	moduleEnv     = "env"
 )
 
@@ -115,6 +116,7 @@ func types(t ...api.ValueType) []api.ValueType { return t }
 var hostModules = map[string]hostModule{
 	moduleHTTP:    httpHandler,
 	moduleReqlock: reqlockV1,
+	moduleV2:      reqlockV2,
 	moduleEnv: {
 		{"abort", types(i32, i32, i32, i32), nil, envAbort},
 	},

@@ -19,7 +19,7 @@ var httpHandler = hostModule{
 		s[0] &= featureBufferRequest | featureTrailers
 	}},
 	{"get_config", types(i32, i32), types(i32), func(i *instance, mem memory, s []uint64) {
-		s[0] = mem.fill(s[0], s[1], string(i.program.cfg.Settings))
+		s[0] = mem.fill(s[0], s[1], i.program.settings)
 	}},
 	{"log_enabled", types(i32), types(i32), logEnabled},
 	{"log", types(i32, i32, i32), nil, guestLog},

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ type instance struct {
 	program  *program
 	module   api.Module
 	handle   api.Function // handle_request
+	declared *declaration // nil: ABI version 1
 	deadline *deadline
 	stdout   output
 	stderr   output
@@ -64,11 +66,30 @@ func (i *instance) start() (err error) {
 	switch {
 	case err != nil && !ran(err):
 		return abort{breach("%s", loggable(err.Error()))}
-	case err != nil || p.start == "":
+	case err == nil && p.start != "":
+		_, err = i.module.ExportedFunction(p.start).Call(i.deadline)
+	}
+	if err != nil || !p.version2 {
 		return err
 	}
-	_, err = i.module.ExportedFunction(p.start).Call(i.deadline)
-	return err
+	return i.declare()
+}
+
+// declare asks a guest of ABI version 2 what it wants to know about requests.
+func (i *instance) declare() error {
+	at, err := i.module.ExportedFunction(exportV2).Call(i.deadline)
+	if err != nil {
+		return err
+	}
+	d, err := readDeclaration(i.module.Memory(), uint32(at[0]))
+	switch first := i.program.declared; {
+	case err != nil:
+		return abort{err}
+	case first != nil && (d.wants != first.wants || !slices.Equal(d.headers, first.headers)):
+		return abort{breach("%s: an instance wants other parts of a request than the first one", exportV2)}
+	}
+	i.declared = d
+	return nil
 }
 
 // ran reports whether err comes from the start section, not from a step before it such as linking
@@ -95,12 +116,23 @@ func (i *instance) moduleConfig() wazero.ModuleConfig {
 func (i *instance) run(c *call) error {
 	timeout := i.program.cfg.Timeout
 	i.call = c
+	if i.declared != nil {
+		i.declared.write(i.module.Memory(), c)
+	}
 	i.deadline.begin(timeout)
 	err := i.handle.CallWithStack(i.deadline, i.result[:])
 	err = i.ended(err, timeout)
 	i.call = nil
 	c.next = uint32(i.result[0]) != 0 // the high half is for the guest
 	return err
+}
+
+// decision reads what the guest decided.
+func (i *instance) decision(c *call) error {
+	if i.declared == nil || !c.next {
+		return c.finish()
+	}
+	return c.readRecord(i.module.Memory(), uint32(i.result[0]))
 }
 
 // ended stops the deadline, flushes the guest's output, and explains its error.

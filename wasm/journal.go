@@ -33,7 +33,7 @@ func (j *journal) announce(level slog.Level, message, text string) {
 }
 
 // say logs the result of a call, rate-limited. A guest may have written the text.
-func (j *journal) say(level slog.Level, message, text string) {
+func (j *journal) say(level slog.Level, message, text string, more ...any) {
 	if !j.enabled(level) {
 		return
 	}
@@ -41,7 +41,7 @@ func (j *journal) say(level slog.Level, message, text string) {
 	if !ok {
 		return
 	}
-	attrs := []any{"text", loggable(text)}
+	attrs := append([]any{"text", loggable(text)}, more...)
 	if dropped > 0 {
 		attrs = append(attrs, "dropped", dropped)
 	}

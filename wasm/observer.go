@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"log/slog"
 	"time"
 )
 
@@ -24,6 +25,7 @@ type CallEvent struct {
 	FailedOpen bool          // Config.FailOpen lets the request run without a lock
 	Queued     time.Duration // that it waited for an instance
 	Ran        time.Duration // that it had an instance, the start of a new one included
+	Fields     []slog.Attr   // that the guest set for logs
 	Err        error         // nil after OutcomeLocked and OutcomeSkipped
 }
 

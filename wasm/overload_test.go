@@ -165,6 +165,14 @@ func TestSuspended_UntilReload(t *testing.T) {
 	}
 }
 
+// noLocker fails the test if the guard asks for a lock.
+func noLocker(t *testing.T) func(*http.Request, string) core.Locker {
+	return func(*http.Request, string) core.Locker {
+		t.Error("the guard asked for a lock")
+		return nil
+	}
+}
+
 // With FailOpen the handler runs without a lock after a fault of the plugin, and only then.
 func TestFailOpen(t *testing.T) {
 	t.Parallel()
@@ -175,10 +183,7 @@ func TestFailOpen(t *testing.T) {
 	g, err := guard.New(nil, guard.Config{
 		Policy: p.Policy,
 		Logger: slog.New(slog.DiscardHandler),
-		Locker: func(*http.Request, string) core.Locker {
-			t.Error("the guard asked for a lock")
-			return nil
-		},
+		Locker: noLocker(t),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ type Plugin struct {
 	readBody func(*http.Request) ([]byte, error)
 	queue    *queue
 	counts   counts
+	shared   *shared
 	closing  chan struct{} // closed by Close
 	closed   chan struct{} // closed when the shutdown is complete
 	failure  error         // of the shutdown; read it after closed
@@ -63,6 +64,7 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 	p.cfg.Settings = bytes.Clone(cfg.Settings)
 	p.journal = newJournal(p.cfg.Logger, name)
 	p.readBody = keyfuncs.Body(keyfuncs.MaxBody(p.cfg.MaxBody))
+	p.shared = newShared(p.cfg.SharedEntries, p.cfg.SharedBytes)
 	p.queue = newQueue(p.cfg.MaxInstances, p.cfg.MaxQueue, p.closing)
 	program, err := p.load(ctx, binary)
 	if err != nil {
@@ -81,6 +83,7 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 // same bytes whatever the guest does.
 func (p *Plugin) Policy(r *http.Request, policy *guard.Policy) error {
 	c := newCall(&p.cfg, r, *policy)
+	defer c.free()
 	err := p.decide(c)
 	outcome := outcomeOf(&c.policy, err)
 	failOpen := p.cfg.FailOpen && outcome.fault()
@@ -115,8 +118,12 @@ func (p *Plugin) count(c *call, outcome Outcome, failedOpen bool, err error) {
 			FailedOpen: failedOpen,
 			Queued:     c.queued,
 			Ran:        c.ran,
+			Fields:     c.fields,
 			Err:        err,
 		})
+	}
+	if outcome == OutcomeDenied && (len(c.fields) > 0 || c.denial != nil && c.denial.Reason != "") {
+		p.journal.say(slog.LevelInfo, "reqlock: wasm: the plugin refused a request", c.denial.Detail, c.logged()...)
 	}
 }
 
@@ -128,9 +135,6 @@ func (p *Plugin) decide(c *call) error {
 	defer p.leave(program)
 	began := time.Now()
 	err = program.run(c)
-	if err == nil {
-		err = c.finish()
-	}
 	c.ran = time.Since(began)
 	program.breaker.report(pass, resultOf(err), err)
 	return err

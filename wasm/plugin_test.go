@@ -21,7 +21,6 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
@@ -39,6 +38,9 @@ func TestNew_Refused(t *testing.T) {
 		"asksearly":    {"get_method", "before handle_request"},
 		"large":        {"MemoryLimit"},
 		"tablegrow":    {"reference"},
+		"version3":     {"it exports reqlock_v3; this host has versions 1 and 2"},
+		"versions":     {"its decision is a record, and imports reqlock_v1.skip of version 1"},
+		"declares":     {"it wants 0x100, which this host does not know"},
 	} {
 		t.Run(guest, func(t *testing.T) {
 			t.Parallel()
@@ -110,6 +112,8 @@ func TestConfig(t *testing.T) {
 		"MaxQueue is -2":        {MaxQueue: -2},
 		"BreakAfter is -2":      {BreakAfter: -2},
 		"BreakFor is -1s":       {BreakFor: -time.Second},
+		"SharedEntries is -1":   {SharedEntries: -1},
+		"SharedBytes is -1":     {SharedBytes: -1},
 		"MemoryLimit is 65535":  {MemoryLimit: 65535},
 		"MemoryLimit is 429496": {MemoryLimit: 4<<30 + 1},
 		"MaxBody is -1":         {MaxBody: -1},
@@ -433,7 +437,7 @@ func TestMixedCalls(t *testing.T) {
 			for i := range calls / callers {
 				p := plugins[(caller+i)%len(plugins)]
 				if fault := faults[i%len(faults)]; i%20 == caller && fault.letter != "m" {
-					if err := checkFault(p, fault.letter, fault.want, fault.text); err != nil {
+					if err := checkFault(p, fault.letter, fault.want, textOf(p, fault.text, fault.text2)); err != nil {
 						t.Error(err)
 					}
 					continue
@@ -649,10 +653,7 @@ func TestGuardNeverFailsOpen(t *testing.T) {
 		Policy:   p.Policy,
 		FailOpen: true,
 		Logger:   slog.New(slog.DiscardHandler),
-		Locker: func(*http.Request, string) core.Locker {
-			t.Error("the guard asked for a lock")
-			return nil
-		},
+		Locker:   noLocker(t),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -28,10 +28,14 @@ type program struct {
 	journal   *journal
 	counts    *counts
 	breaker   *breaker
+	shared    *shared
+	settings  string       // Config.Settings
+	declared  *declaration // of the first instance; nil: ABI version 1
 	runtime   wazero.Runtime
 	cache     wazero.CompilationCache // nil: none
 	compiled  wazero.CompiledModule
 	start     string // the export to call first; empty: none
+	version2  bool   // of the ABI
 	readsBody bool
 
 	// running counts calls. The plugin adds to it under its mutex, and only while the program is
@@ -44,7 +48,7 @@ type program struct {
 
 // load compiles a binary and creates an instance to check that it starts.
 func (plugin *Plugin) load(ctx context.Context, binary []byte) (_ *program, err error) {
-	p := &program{cfg: &plugin.cfg, journal: plugin.journal, counts: &plugin.counts}
+	p := &program{cfg: &plugin.cfg, journal: plugin.journal, counts: &plugin.counts, shared: plugin.shared, settings: string(plugin.cfg.Settings)}
 	p.breaker = &breaker{after: p.cfg.BreakAfter, first: p.cfg.BreakFor, changed: p.breakerChanged, clock: time.Now}
 	defer func() {
 		if err != nil {
@@ -59,6 +63,9 @@ func (plugin *Plugin) load(ctx context.Context, binary []byte) (_ *program, err 
 		return nil, err
 	}
 	p.idle = append(p.idle, first)
+	if p.declared = first.declared; p.declared != nil {
+		p.readsBody = p.readsBody || p.declared.has(fieldBody)
+	}
 	return p, nil
 }
 
@@ -193,6 +200,9 @@ func (p *program) checkExports() error {
 	case len(handle.ParamTypes()) > 0 || !slices.Equal(handle.ResultTypes(), []api.ValueType{api.ValueTypeI64}):
 		return breach("its %s is %s; want ()->(i64)", exportHandle, signature(handle))
 	}
+	if err := p.checkVersion(); err != nil {
+		return err
+	}
 	for _, name := range []string{"_initialize", "_start"} {
 		if f, ok := functions[name]; ok {
 			if len(f.ParamTypes()) > 0 || len(f.ResultTypes()) > 0 {
@@ -200,6 +210,28 @@ func (p *program) checkExports() error {
 			}
 			p.start = name
 			return nil
+		}
+	}
+	return nil
+}
+
+// checkVersion refuses versions of the ABI that the host does not have. A guest of version 2 exports
+// a function of that name; version 1 has only imports.
+func (p *program) checkVersion() error {
+	for name, f := range p.compiled.ExportedFunctions() {
+		switch number, ok := strings.CutPrefix(name, "reqlock_v"); {
+		case !ok || strings.Trim(number, "0123456789") != "":
+		case name != exportV2:
+			return breach("it exports %s; this host has versions 1 and 2 of the ABI", name)
+		case len(f.ParamTypes()) > 0 || !slices.Equal(f.ResultTypes(), []api.ValueType{api.ValueTypeI32}):
+			return breach("its %s is %s; want ()->(i32)", exportV2, signature(f))
+		default:
+			p.version2 = true
+		}
+	}
+	for _, f := range p.compiled.ImportedFunctions() {
+		if module, name, _ := f.Import(); p.version2 && module == moduleReqlock {
+			return breach("it exports %s, so its decision is a record, and imports %s.%s of version 1", exportV2, module, name)
 		}
 	}
 	return nil
@@ -224,7 +256,8 @@ func (p *program) isGo() bool {
 	return slices.ContainsFunc(p.compiled.CustomSections(), func(s api.CustomSection) bool { return s.Name() == "go:buildid" })
 }
 
-// run decides on one request in an idle or new instance. It closes the instance after an error.
+// run decides on one request in an idle or new instance. It closes the instance if the call did not
+// end well.
 func (p *program) run(c *call) error {
 	i, err := p.take()
 	if err != nil {
@@ -234,10 +267,15 @@ func (p *program) run(c *call) error {
 		i.close()
 		return err
 	}
+	err = i.decision(c) // before another call changes the guest's memory
+	if p.cfg.Isolate {
+		i.close()
+		return err
+	}
 	p.mu.Lock()
 	p.idle = append(p.idle, i)
 	p.mu.Unlock()
-	return nil
+	return err
 }
 
 // take returns the most recently used idle instance, whose memory is most likely cached, or a new

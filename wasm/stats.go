@@ -86,6 +86,9 @@ type Stats struct {
 	FailedOpen uint64             // calls that Config.FailOpen let through
 	GuestTime  time.Duration      // that calls spent in instances, the start of new ones included
 
+	SharedEntries int   // in the shared memory; expired ones count until their room is needed
+	SharedBytes   int64 // that they use
+
 	Reloads       uint64 // new versions that were loaded
 	FailedReloads uint64 // new versions that were refused
 }
@@ -102,6 +105,7 @@ func (p *Plugin) Stats() Stats {
 		Reloads:       p.counts.reloads.Load(),
 		FailedReloads: p.counts.failedReloads.Load(),
 	}
+	s.SharedEntries, s.SharedBytes = p.shared.size()
 	p.mu.Lock()
 	s.Breaker = p.current.breaker.current()
 	p.mu.Unlock()

@@ -6,7 +6,7 @@
 //
 //	import "github.com/reqlock/reqlock/wasm/guest"
 //
-//	func init() { guest.Handle(decide) }
+//	func init() { guest.Handle(decide, "X-Tenant") }
 //
 //	func main() {} // never runs
 //

@@ -1,28 +1,24 @@
 package guest
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
-// A Request is the request to decide on. It is valid until the function returns.
+// A Request is the request to decide on. It is valid until the function returns; what its methods
+// return stays valid.
 type Request struct{}
 
-// A Lock receives the decision: at least one key, unless Skip or Deny is called. Values that are
-// not set are those of the host's Config.
-type Lock struct{}
+// A Part is a part of each request: a header, by its name in any case, or one of the constants. The
+// host hands over the parts that Handle names with the request. Other parts can be read too, but
+// each costs a call of the host.
+type Part string
 
-// A Mode is a kind of lock.
-type Mode int32
-
-// The modes, with their numbers in the ABI.
+// The parts beside headers.
 const (
-	ModeExclusive Mode = 0 // one request at a time
-	ModeFair      Mode = 1 // the same, first come, first served
-	ModeFenced    Mode = 2 // ModeExclusive with a fencing token
-	ModeRead      Mode = 3 // shared with other readers
-	ModeWrite     Mode = 4 // excludes readers and writers
-	ModeReadWrite Mode = 5 // ModeRead for GET and HEAD, ModeWrite for the rest
+	PartMethod     Part = ":method"
+	PartURI        Part = ":uri"
+	PartSourceAddr Part = ":source"
+	PartProtocol   Part = ":protocol"
+	PartHost       Part = ":host"
+	PartBody       Part = ":body" // makes the host read the body of every request
 )
 
 // A Level is the severity of a log line.
@@ -38,13 +34,14 @@ const (
 
 var decide func(Request, Lock)
 
-// Handle sets the function that decides. Call it once, in an init function, because main does not
-// run.
-func Handle(f func(r Request, lock Lock)) {
+// Handle sets the function that decides, and the parts of each request that it reads. Call it once,
+// in an init function, because main does not run.
+func Handle(f func(r Request, lock Lock), parts ...Part) {
 	if decide != nil || f == nil {
 		panic("reqlock: guest: call Handle once, with a function")
 	}
 	decide = f
+	declare(parts)
 }
 
 // Settings returns the host's Config.Settings. It also works in an init function.
@@ -55,10 +52,10 @@ func Settings() []byte { return []byte(fetch(getConfig)) }
 func Log(level Level, text string) { hostLog(int32(level), text) }
 
 // Method returns the request's method, such as "GET".
-func (Request) Method() string { return fetch(getMethod) }
+func (Request) Method() string { return part(fieldMethod, getMethod) }
 
 // URI returns the path, encoded as it was sent, and the query.
-func (Request) URI() string { return fetch(getURI) }
+func (Request) URI() string { return part(fieldURI, getURI) }
 
 // Path returns the path of the URI, still encoded. Decode it before using it in a key: a router
 // treats /acme and /%61cme as the same.
@@ -68,14 +65,28 @@ func (r Request) Path() string {
 }
 
 // Protocol returns the request's HTTP version, such as "HTTP/1.1".
-func (Request) Protocol() string { return fetch(getProtocolVersion) }
+func (Request) Protocol() string { return part(fieldProtocol, getProtocolVersion) }
 
 // SourceAddr returns the address and port of the host's connection to the client.
-func (Request) SourceAddr() string { return fetch(getSourceAddr) }
+func (Request) SourceAddr() string { return part(fieldSource, getSourceAddr) }
+
+// Host returns the host that the client asked for, with its port if it has one.
+func (r Request) Host() string {
+	if text, ok := field(fieldHost); ok {
+		return text
+	}
+	return r.Header("host")
+}
 
 // Header returns the first value of a header, or "" if there is none. The name may be in any case.
 // "host" is a header here.
 func (r Request) Header(name string) string {
+	if all, count, ok := header(name); ok {
+		if count > 1 {
+			all, _, _ = strings.Cut(all, "\x00")
+		}
+		return all
+	}
 	if values := r.HeaderValues(name); len(values) > 0 {
 		return values[0]
 	}
@@ -84,15 +95,31 @@ func (r Request) Header(name string) string {
 
 // HeaderValues returns all values of a header, one for each time it was sent.
 func (Request) HeaderValues(name string) []string {
+	switch all, count, ok := header(name); {
+	case ok && count == 0:
+		return nil
+	case ok && count == 1:
+		return []string{all}
+	case ok:
+		return strings.Split(all, "\x00")
+	}
 	return fetchList(func(buf []byte) uint64 { return getHeaderValues(name, buf) })
 }
 
 // HeaderNames returns the names of all headers in lower case.
 func (Request) HeaderNames() []string { return fetchList(getHeaderNames) }
 
-// Body returns the unread rest of the request's body. A plugin that calls it makes the host read
-// the body of every request, and answer 413 if a body is larger than Config.MaxBody.
+// Body returns the request's body. A plugin that calls it makes the host read the body of every
+// request. If the body is larger than Config.MaxBody or cannot be read, Body ends the call, and the
+// host answers the client.
 func (Request) Body() []byte {
+	if text, ok := field(fieldBody); ok {
+		return []byte(text)
+	}
+	if bodyMissing() {
+		lock.needsBody = true
+		panic(endOfCall{})
+	}
 	body := []byte{}
 	for buf := make([]byte, 4096); ; {
 		result := readBody(buf)
@@ -103,36 +130,8 @@ func (Request) Body() []byte {
 	}
 }
 
-// AddKey adds a key of 1 to 4096 bytes of valid UTF-8. A request with several keys gets all of
-// their locks or none.
-func (Lock) AddKey(key string) { addKey(key) }
-
-// SetWait sets how long the request waits for a held lock, up to the host's Config.MaxWait. 0 means
-// 409 at once.
-func (Lock) SetWait(d time.Duration) { setWaitMS(milliseconds(d)) }
-
-// SetLease sets how long the lock is held at most, up to the host's Config.MaxLease. 0 means until
-// the handler returns.
-func (Lock) SetLease(d time.Duration) { setLeaseMS(milliseconds(d)) }
-
-// SetMode sets the kind of lock.
-func (Lock) SetMode(mode Mode) { setMode(int32(mode)) }
-
-// Skip lets the handler run without a lock.
-func (Lock) Skip() { skip() }
-
-// Deny answers the client with a status from 400 to 599 and up to 256 bytes of text. The handler
-// does not run.
-func (Lock) Deny(status int, text string) { deny(int32(status), text) }
-
-// milliseconds rounds up, because 0 has another meaning.
-func milliseconds(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	if d > time.Duration(ms)*time.Millisecond {
-		ms++
-	}
-	return ms
-}
+// An endOfCall is the panic that ends a call before the function returns.
+type endOfCall struct{}
 
 // buffer has room for most values.
 var buffer [2048]byte

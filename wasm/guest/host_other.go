@@ -16,9 +16,7 @@ func getHeaderNames([]byte) uint64          { noHost(); return 0 }
 func getHeaderValues(string, []byte) uint64 { noHost(); return 0 }
 func readBody([]byte) uint64                { noHost(); return 0 }
 func hostLog(int32, string)                 { noHost() }
-func addKey(string)                         { noHost() }
-func setWaitMS(int64)                       { noHost() }
-func setLeaseMS(int64)                      { noHost() }
-func setMode(int32)                         { noHost() }
-func skip()                                 { noHost() }
-func deny(int32, string)                    { noHost() }
+func kvGet(string, []byte) int64            { noHost(); return 0 }
+func kvSet(string, []byte, int64) int32     { noHost(); return 0 }
+func kvIncr(string, int64, int64) int64     { noHost(); return 0 }
+func kvDelete(string)                       { noHost() }

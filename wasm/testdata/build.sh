@@ -18,6 +18,10 @@ build_c() {
 	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/c.wasm" c/guest.c
 }
 
+build_c2() {
+	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/c2.wasm" c/guest2.c
+}
+
 build_docs() {
 	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../../docs/wasm.md |
 		clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/docs.wasm" -x c -
@@ -56,7 +60,7 @@ build_wat() {
 	done
 }
 
-[ $# -gt 0 ] || set -- go c docs rust sdk assemblyscript wat
+[ $# -gt 0 ] || set -- go c c2 docs rust sdk assemblyscript wat
 for guest in "$@"; do
 	"build_$guest"
 	chmod 644 "$out"/*.wasm

@@ -13,7 +13,7 @@ import (
 	"github.com/reqlock/reqlock/wasm/guest"
 )
 
-func init() { guest.Handle(decide) }
+func init() { guest.Handle(decide, guest.PartMethod, guest.PartURI) }
 
 func main() {} // never runs
 

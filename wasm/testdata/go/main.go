@@ -20,7 +20,7 @@ func init() {
 	case settings[0] == 't':
 		panic("the settings say so")
 	}
-	guest.Handle(decide)
+	guest.Handle(decide, guest.PartMethod, guest.PartURI, guest.PartBody, "X-Fault", "X-Tenant")
 }
 
 func decide(r guest.Request, lock guest.Lock) {
@@ -86,7 +86,7 @@ func fault(code byte, lock guest.Lock) bool {
 	case 'x':
 		procExit(3)
 	case 'p':
-		rawAddKey(outside, 100)
+		lock.AddKey(*(*string)(unsafe.Pointer(&view{outside, 100})))
 	case 'g':
 		rawGetURI(outside, 1<<30)
 	case 'b':
@@ -98,13 +98,13 @@ func fault(code byte, lock guest.Lock) bool {
 	case 'e':
 		lock.AddKey("")
 	case 'w':
-		rawSetWait(-1)
+		lock.SetWait(-1)
 	case 'W':
-		rawSetWait(1 << 62)
+		lock.SetWait(1 << 62)
 	case 'd':
-		rawSetLease(-1)
+		lock.SetLease(-1)
 	case 'D':
-		rawSetLease(1 << 62)
+		lock.SetLease(1 << 62)
 	case 'q':
 		lock.SetMode(77)
 	case 's':
@@ -122,25 +122,19 @@ var (
 	hoard [][]byte
 )
 
+// A view has the layout of a string.
+type view struct{ ptr, length uintptr }
+
 //go:noinline
 func recurse(depth int) int { return recurse(depth+1) + depth }
 
 // Calls that package guest does not allow.
-
-//go:wasmimport reqlock_v1 add_key
-func rawAddKey(ptr uintptr, length uint32)
 
 //go:wasmimport http_handler get_uri
 func rawGetURI(ptr uintptr, limit uint32) uint32
 
 //go:wasmimport http_handler read_body
 func rawReadBody(kind int32, ptr unsafe.Pointer, limit uint32) uint64
-
-//go:wasmimport reqlock_v1 set_wait_ms
-func rawSetWait(ms int64)
-
-//go:wasmimport reqlock_v1 set_lease_ms
-func rawSetLease(ms int64)
 
 //go:wasmimport wasi_snapshot_preview1 proc_exit
 func procExit(code int32)

@@ -1,0 +1,76 @@
+package guest
+
+import "time"
+
+// A Lock receives the decision: at least one key, unless Skip, Deny or Refuse is called. Values that
+// are not set are those of the host's Config. A refusal beats Skip, and Skip beats keys.
+type Lock struct{}
+
+// A Mode is a kind of lock.
+type Mode int32
+
+// The modes, with their numbers in the ABI.
+const (
+	ModeExclusive Mode = 0 // one request at a time
+	ModeFair      Mode = 1 // the same, first come, first served
+	ModeFenced    Mode = 2 // ModeExclusive with a fencing token
+	ModeRead      Mode = 3 // shared with other readers
+	ModeWrite     Mode = 4 // excludes readers and writers
+	ModeReadWrite Mode = 5 // ModeRead for GET and HEAD, ModeWrite for the rest
+)
+
+// AddKey adds a key of 1 to 4096 bytes of valid UTF-8. A request with several keys gets all of
+// their locks or none.
+func (Lock) AddKey(key string) { lock.keys = append(lock.keys, key) }
+
+// SetWait sets how long the request waits for a held lock, up to the host's Config.MaxWait. 0 means
+// 409 at once.
+func (Lock) SetWait(d time.Duration) { lock.waitMS = milliseconds(d) }
+
+// SetLease sets how long the lock is held at most, up to the host's Config.MaxLease. 0 means until
+// the handler returns.
+func (Lock) SetLease(d time.Duration) { lock.leaseMS = milliseconds(d) }
+
+// SetMode sets the kind of lock.
+func (Lock) SetMode(mode Mode) { lock.mode = int32(mode) }
+
+// Skip lets the handler run without a lock.
+func (Lock) Skip() { lock.skip = true }
+
+// Deny answers the client with a status from 400 to 599 and up to 256 bytes of text. The handler
+// does not run.
+func (Lock) Deny(status int, text string) { lock.refuse(Refusal{Status: status, Detail: text}) }
+
+// Refuse is Deny with more to say.
+func (Lock) Refuse(r Refusal) { lock.refuse(r) }
+
+// Field adds a name and a value to the host's log and metrics events about this request: up to 16,
+// each up to 255 bytes. The name must not contain "=".
+func (Lock) Field(name, value string) { lock.fields = append(lock.fields, name+"="+value) }
+
+// A Refusal is what the client gets in place of the handler's answer.
+type Refusal struct {
+	Status     int           // from 400 to 599
+	Title      string        // up to 80 bytes; "": "Request refused"
+	Detail     string        // up to 256 bytes
+	Problem    string        // end of the problem's type: 1 to 64 of a-z, 0-9 and "-"; "": none
+	Reason     string        // header Reqlock-Reason: up to 128 characters of ASCII; "": none
+	RetryAfter time.Duration // up to a day, rounded up to seconds; 0: none
+}
+
+// milliseconds rounds up, because 0 has another meaning. The host refuses a negative number below
+// -1, which stands for the guard's time.
+func milliseconds(d time.Duration) int64 {
+	if d < 0 {
+		return -2
+	}
+	return roundUp(d, time.Millisecond)
+}
+
+func roundUp(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d > time.Duration(n)*unit {
+		n++
+	}
+	return n
+}
