@@ -413,6 +413,7 @@ func parseIdempotent(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error
 
 func parseDirective(h httpcaddyfile.Helper, directive caddyfile.Unmarshaler) error {
 	if h.Option("reqlock") == nil {
+		h.Next() // the directive, whose line the error names
 		return h.Err("there is no global option reqlock, which says where Redis is; add { reqlock { redis redis://127.0.0.1:6379 } } at the top of the file")
 	}
 	return directive.UnmarshalCaddyfile(h.Dispenser)

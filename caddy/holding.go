@@ -1,6 +1,7 @@
 package caddylock
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -39,6 +40,9 @@ type Holding struct {
 // the process ends: waiting requests are answered then.
 func (h *Holding) provision(ctx caddy.Context) error {
 	app, err := ctx.AppIfConfigured("reqlock")
+	if err != nil && !errors.Is(err, caddy.ErrNotConfigured) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("reqlock: caddy: the app reqlock is not configured; add the global option reqlock { redis redis://127.0.0.1:6379 }: %w", err)
 	}

@@ -88,7 +88,7 @@ func (a *App) check() error {
 	}
 	if a.Sentinel != nil {
 		if a.Sentinel.Master == "" {
-			return errors.New("sentinel has no master; want sentinel MASTER HOST:PORT...")
+			return errors.New("sentinel has no master; want sentinel MASTER HOST:PORT and more addresses")
 		}
 		if err := checkAddresses("sentinel", a.Sentinel.Addresses); err != nil {
 			return err
@@ -99,7 +99,21 @@ func (a *App) check() error {
 			return err
 		}
 	}
-	return a.checkOptions()
+	if err := a.checkOptions(); err != nil || hasPlaceholder(a.ClientID) {
+		return err
+	}
+	return a.tryOptions()
+}
+
+// tryOptions reports what core refuses. A client that is not used does not connect.
+func (a *App) tryOptions() error {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	defer rdb.Close()
+	locks, err := core.New(rdb, a.options())
+	if err != nil {
+		return err
+	}
+	return locks.Close(context.Background())
 }
 
 func (a *App) checkOptions() error {
