@@ -25,7 +25,7 @@ const (
 )
 
 func main() {
-	demo.Main(demo.Program{Name: "quickstart", What: "A shop", Open: open, Demonstrate: demonstrate, Invite: invitation})
+	demo.Main(demo.Program{Name: "quickstart", What: "A shop", Open: open, Demonstrate: demonstrate, Invite: demo.OrdersByHand})
 }
 
 // open is all the code that reqlock needs: create the locks and a middleware, and wrap a route's

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,12 +23,23 @@ import (
 type Program struct {
 	Name string // of its directory
 	What string // such as "A shop"
-	// Open creates the locks and the handler of all routes.
+	// Open creates the locks and the handler of all routes. It may be nil if Serve is set.
 	Open func(rdb *redis.Client) (*core.Client, http.Handler, error)
+	// Serve serves on the listener in another way than Open.
+	Serve func(listener net.Listener, redis *embedded.Server) (*Server, error)
+	// Run is the command that runs the program. Empty: go run ./examples/NAME.
+	Run string
 	// Demonstrate sends requests to the server at base and prints the results.
 	Demonstrate func(ctx context.Context, base string) error
 	// Invite returns commands to try by hand. It is printed after an empty line and two spaces.
 	Invite func(base string) string
+}
+
+// A Server serves until it is stopped.
+type Server struct {
+	Failed <-chan error // receives if it ends before
+	// Stop lets requests that hold a lock finish, and answers waiting ones with 503.
+	Stop func(ctx context.Context) error
 }
 
 // Main runs a program with the process's arguments. It returns on success and exits with code 1
@@ -65,13 +77,10 @@ func (p Program) run(ctx context.Context, addr string, once bool) error {
 	}
 	defer redis.Close()
 
-	locks, handler, err := p.Open(redis.Client())
+	server, err := p.serve(listener, redis)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
 
 	base := baseURL(listener.Addr())
 	p.introduce(base, redis)
@@ -81,19 +90,33 @@ func (p Program) run(ctx context.Context, addr string, once bool) error {
 		select {
 		case <-ctx.Done():
 			fmt.Println("\nShutting down.")
-		case err = <-served: // the listener failed
+		case err = <-server.Failed:
 		}
 	}
 	if ctx.Err() != nil {
 		err = nil // Ctrl-C is the normal end
 	}
-	return errors.Join(err, shutdown(server, locks))
+	stopping, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(err, server.Stop(stopping))
 }
 
-// shutdown lets requests that hold a lock finish, and answers waiting ones with 503.
-func shutdown(server *http.Server, locks *core.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
+// serve starts the server of the program.
+func (p Program) serve(listener net.Listener, redis *embedded.Server) (*Server, error) {
+	if p.Serve != nil {
+		return p.Serve(listener, redis)
+	}
+	locks, handler, err := p.Open(redis.Client())
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	return &Server{Failed: served, Stop: func(ctx context.Context) error { return shutdown(ctx, server, locks) }}, nil
+}
+
+func shutdown(ctx context.Context, server *http.Server, locks *core.Client) error {
 	closed := make(chan error, 1) // Shutdown does not wait for registered functions
 	server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
 	return errors.Join(server.Shutdown(ctx), <-closed)
@@ -113,7 +136,7 @@ func (p Program) invite(base string, redis *embedded.Server) {
 	fmt.Printf("\nTry it by hand, two at the same time:\n\n  %s\n", p.Invite(base))
 	if redis.Embedded() {
 		fmt.Printf("\nA second process on the same Redis, whose requests and these exclude each other:\n\n"+
-			"  REDIS_URL=%s go run ./examples/%s -addr 127.0.0.1:0\n", redis.URL(), p.Name)
+			"  REDIS_URL=%s %s -addr 127.0.0.1:0\n", redis.URL(), cmp.Or(p.Run, "go run ./examples/"+p.Name))
 	}
 	fmt.Println("\nServing until Ctrl-C.")
 }
