@@ -218,11 +218,11 @@ func (l *level) reportLoss(cause error) {
 
 func (l *level) event(err error) Event {
 	return Event{
-		Name:   l.name,
-		Kind:   l.kind.name,
-		Owner:  l.hold.field,
-		Held:   clock.Now().Since(l.acquired),
-		Lease:  l.fixed,
-		Err:    err,
+		Name:  l.name,
+		Kind:  l.kind.name,
+		Owner: l.hold.field,
+		Held:  clock.Now().Since(l.acquired),
+		Lease: l.fixed,
+		Err:   err,
 	}
 }
