@@ -724,7 +724,11 @@ func (w *waiter) notAcquired(ttl time.Duration) error {
 }
 
 func (w *waiter) acquiredEvent(lease *level) Event {
-	e := w.event(lease.hold.field, nil)
+	at := lease.acquired // just now, unless the lease re-enters a hold or was handed over
+	if w.blocked || lease != &lease.hold.first {
+		at = clock.Now()
+	}
+	e := w.eventAt(at, lease.hold.field, nil)
 	if o := w.handover; o != nil {
 		e.Holder, e.HolderContext = o.hold.field, o.last.caller
 		e.HandOver = o.took
@@ -732,12 +736,14 @@ func (w *waiter) acquiredEvent(lease *level) Event {
 	return e
 }
 
-func (w *waiter) event(field string, err error) Event {
+func (w *waiter) event(field string, err error) Event { return w.eventAt(clock.Now(), field, err) }
+
+func (w *waiter) eventAt(at clock.Moment, field string, err error) Event {
 	e := Event{
 		Name:     w.name,
 		Kind:     w.kind.name,
 		Owner:    field,
-		Waited:   clock.Now().Since(w.began),
+		Waited:   at.Since(w.began),
 		Lease:    w.fixed,
 		Err:      err,
 		WaitTime: w.waitTime(),
