@@ -1,0 +1,68 @@
+package telemetry
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// kinds are the kinds of locks. All of them have points from the start, so that no graph has a gap
+// and no alert misses the first event.
+var kinds = [...]string{"lock", "fair", "fenced", "read", "write", "once"}
+
+// kindOf returns the index of a kind; -1: unknown.
+func kindOf(kind string) int {
+	for i, k := range kinds {
+		if k == kind {
+			return i
+		}
+	}
+	return -1
+}
+
+// readClient reports the current numbers of a client.
+func readClient(locks *core.Client, name string, out report) {
+	gauge := func(m Metric, value float64, pairs ...string) {
+		out(m, Point{Attributes: present(append(pairs, Client, name)...), Value: value})
+	}
+	var held, waiting [len(kinds)]crowd
+	for _, h := range locks.Holds() {
+		held[max(0, kindOf(h.Kind))].add(h.Held)
+	}
+	for _, w := range locks.Waits() {
+		waiting[max(0, kindOf(w.Kind))].add(w.Waited)
+	}
+	for i, kind := range kinds {
+		gauge(Held, float64(held[i].n), Kind, kind)
+		gauge(OldestHold, held[i].oldest.Seconds(), Kind, kind)
+		gauge(Waiters, float64(waiting[i].n), Kind, kind)
+		gauge(OldestWaiter, waiting[i].oldest.Seconds(), Kind, kind)
+	}
+	gauge(Cleanups, float64(locks.Stats().Cleanups))
+
+	c := locks.Counters()
+	gauge(LocksLost, float64(c.Lost))
+	gauge(RenewalsFailed, float64(c.RenewFailures))
+	gauge(Handovers, float64(c.HandOvers))
+	gauge(Polls, float64(c.Polls))
+	gauge(PubSubFailures, float64(c.PubSubFailures))
+	gauge(RedisCommands, float64(c.Commands))
+	for i, n := range c.BatchSizes {
+		gauge(RedisBatches, float64(n), BatchSize, strconv.Itoa(1<<i))
+	}
+	for class, n := range c.Errors {
+		gauge(RedisErrors, float64(n), ErrorType, class)
+	}
+}
+
+// A crowd is the holds or the waiters of one kind.
+type crowd struct {
+	n      int
+	oldest time.Duration
+}
+
+func (c *crowd) add(age time.Duration) {
+	c.n++
+	c.oldest = max(c.oldest, age)
+}

@@ -1,0 +1,162 @@
+package telemetry
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+// A Recorder has the values of all metrics. Its methods may be called from any goroutine.
+type Recorder struct {
+	// Trace, if set, traces the end of a call of Acquire or of a hold, and returns an exemplar of
+	// it, or nil.
+	Trace func(ctx context.Context, what Metric, e core.Event, took time.Duration, end End) *Exemplar
+
+	acquires, holds       durations
+	requests, idempotents series[request, atomic.Uint64]
+
+	mu      sync.Mutex
+	watched []func(report)
+}
+
+// durations are the series of a histogram.
+type durations struct {
+	good  [len(kinds)]Distribution // of the usual end of each kind
+	other series[End, Distribution]
+}
+
+// of returns the series of an end, whose usual Outcome is good.
+func (d *durations) of(end End, good string) *Distribution {
+	if end.Outcome == good {
+		if i := kindOf(end.Kind); i >= 0 {
+			return &d.good[i]
+		}
+	}
+	return d.other.of(end)
+}
+
+// A request is the attributes of a request's metric.
+type request struct{ outcome, problem, route string }
+
+// Observer returns an Observer that calls own and records durations.
+func (r *Recorder) Observer(own core.Observer) core.Observer {
+	return Then(own, core.Observer{Acquired: r.acquired, NotAcquired: r.acquired, Released: r.released, Lost: r.released})
+}
+
+func (r *Recorder) acquired(ctx context.Context, e core.Event) {
+	end := AcquireEnd(ctx, e)
+	r.acquires.of(end, Acquired).Record(e.Waited, r.trace(ctx, AcquireDuration, e, e.Waited, end))
+}
+
+func (r *Recorder) released(ctx context.Context, e core.Event) {
+	end := HoldEnd(e)
+	r.holds.of(end, Released).Record(e.Held, r.trace(ctx, HoldDuration, e, e.Held, end))
+}
+
+func (r *Recorder) trace(ctx context.Context, what Metric, e core.Event, took time.Duration, end End) *Exemplar {
+	if r.Trace == nil {
+		return nil
+	}
+	return r.Trace(ctx, what, e, took, end)
+}
+
+// Observe counts a request in a guard.
+func (r *Recorder) Observe(req *http.Request, o guard.Outcome) {
+	r.requests.of(request{problem: RequestProblem(o), route: RouteOf(req)}).Add(1)
+}
+
+// ObserveIdempotent counts a request with an idempotency key.
+func (r *Recorder) ObserveIdempotent(req *http.Request, o guard.Outcome) {
+	outcome, problem := Idempotency(o)
+	r.idempotents.of(request{outcome, problem, RouteOf(req)}).Add(1)
+}
+
+// Watch adds the numbers of a client. name is the value of Client; "": without it.
+func (r *Recorder) Watch(name string, locks *core.Client) {
+	r.watch(func(out report) { readClient(locks, name, out) })
+}
+
+// A PluginSource has the number of calls of a plugin by the name of their outcome, such as a
+// *wasm.Plugin.
+type PluginSource interface{ Calls() map[string]uint64 }
+
+// WatchPlugin adds the calls of a plugin.
+func (r *Recorder) WatchPlugin(name string, p PluginSource) {
+	r.watch(func(out report) {
+		for outcome, n := range p.Calls() {
+			out(PluginCalls, Point{Attributes: present(Plugin, name, Outcome, outcome), Value: float64(n)})
+		}
+	})
+}
+
+func (r *Recorder) watch(read func(report)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watched = append(r.watched[:len(r.watched):len(r.watched)], read)
+}
+
+// A Point is the current value of one series of a metric.
+type Point struct {
+	Attributes []Attribute
+	Value      float64
+	Durations  *Snapshot // of a Histogram, in place of Value
+}
+
+// An Attribute is an attribute of a metric with its value.
+type Attribute struct{ Key, Value string }
+
+type report = func(m Metric, p Point)
+
+// Collect returns the current points of all metrics.
+func (r *Recorder) Collect() map[Metric][]Point {
+	points := make(map[Metric][]Point)
+	out := func(m Metric, p Point) { points[m] = append(points[m], p) }
+	r.acquires.collect(AcquireDuration, Acquired, out)
+	r.holds.collect(HoldDuration, Released, out)
+	for of, n := range r.requests.all() {
+		out(Requests, Point{Attributes: of.attributes(), Value: float64(n.Load())})
+	}
+	for of, n := range r.idempotents.all() {
+		out(IdempotencyOutcomes, Point{Attributes: of.attributes(), Value: float64(n.Load())})
+	}
+	r.mu.Lock()
+	watched := r.watched
+	r.mu.Unlock()
+	for _, read := range watched {
+		read(out)
+	}
+	return points
+}
+
+func (d *durations) collect(m Metric, good string, out report) {
+	for i := range d.good {
+		out(m, Point{Attributes: End{Kind: kinds[i], Outcome: good}.Attributes(), Durations: d.good[i].Snapshot()})
+	}
+	for end, of := range d.other.all() {
+		out(m, Point{Attributes: end.Attributes(), Durations: of.Snapshot()})
+	}
+}
+
+func (r request) attributes() []Attribute {
+	return present(Outcome, r.outcome, Problem, r.problem, Route, r.route)
+}
+
+// Attributes returns the attributes of an end.
+func (e End) Attributes() []Attribute {
+	return present(Kind, e.Kind, Outcome, e.Outcome, ErrorType, e.ErrorType)
+}
+
+// present returns the attributes of keys and values in turn, without those that are empty.
+func present(pairs ...string) (set []Attribute) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			set = append(set, Attribute{pairs[i], pairs[i+1]})
+		}
+	}
+	return set
+}
