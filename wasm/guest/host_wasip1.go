@@ -11,22 +11,7 @@ func reqlockV2() uint32 {
 }
 
 //go:wasmexport handle_request
-func handleRequest() uint64 {
-	lock.reset()
-	run()
-	lock.write()
-	return uint64(address(unsafe.Pointer(&record)))
-}
-
-// run calls the plugin's function, which a part that cannot be read may end.
-func run() {
-	defer func() {
-		if lock.needsBody {
-			_ = recover()
-		}
-	}()
-	decide(Request{}, Lock{})
-}
+func handleRequest() uint64 { return uint64(handle()) }
 
 const kindRequest = 0
 

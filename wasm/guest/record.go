@@ -112,6 +112,24 @@ func header(name string) (all string, count uint32, ok bool) {
 	return "", 0, false
 }
 
+// handle decides on the request in the buffer, and returns the address of the record.
+func handle() uint32 {
+	lock.reset()
+	run()
+	lock.write()
+	return address(unsafe.Pointer(&record))
+}
+
+// run calls the plugin's function, which a body that cannot be read may end.
+func run() {
+	defer func() {
+		if lock.needsBody {
+			_ = recover()
+		}
+	}()
+	decide(Request{}, Lock{})
+}
+
 // lock is the decision of the running call.
 var lock decision
 
