@@ -15,10 +15,15 @@ import (
 type Config struct {
 	// Settings is the text that the guest reads with get_config. Its format is up to the guest.
 	Settings []byte
-	// Timeout limits one call of the guest. 0 means 50ms. It cannot be disabled.
+	// Timeout limits one call of the guest. 0 means 50ms. It cannot be disabled. It counts the time
+	// for which the guest has run, and not the time for which the machine had no processor for it.
+	// The wall clock ends a call too, after ten times Timeout.
 	Timeout time.Duration
-	// InitTimeout limits the start of an instance. 0 means 5s.
+	// InitTimeout limits the compilation of a version, and the start of each instance. 0 means 10s.
+	// At most one version is compiled at a time in a process; the wait for others does not count.
 	InitTimeout time.Duration
+	// MaxFile is the largest binary, in bytes. 0 means 16 MiB.
+	MaxFile int64
 	// MaxInstances limits the calls that run at the same time, each in its own instance. 0 means
 	// one less than GOMAXPROCS, and at least 1: then a plugin that uses up its time on every request
 	// leaves a processor to the rest of the program.
@@ -88,6 +93,7 @@ func (c Config) validate() error {
 	refuse(c.MaxQueue < -1, "MaxQueue is %d; use 0 for 256, -1 for none, or a positive number", c.MaxQueue)
 	refuse(c.BreakAfter < -1, "BreakAfter is %d; use 0 for 10, -1 for never, or a positive number", c.BreakAfter)
 	refuse(c.MemoryLimit != 0 && (c.MemoryLimit < page || c.MemoryLimit > 4<<30), "MemoryLimit is %d; use 0 for 16 MiB, or a number of bytes from 64 KiB to 4 GiB", c.MemoryLimit)
+	refuse(c.MaxFile < 0 || c.MaxFile > 1<<30, "MaxFile is %d; use 0 for 16 MiB, or a number of bytes up to 1 GiB", c.MaxFile)
 	refuse(c.MaxBody < 0, "MaxBody is %d; use 0 for 64 KiB, or a positive number of bytes", c.MaxBody)
 	refuse(c.SharedEntries < 0, "SharedEntries is %d; use 0 for 1024, or a positive number", c.SharedEntries)
 	refuse(c.SharedBytes < 0, "SharedBytes is %d; use 0 for 1 MiB, or a positive number of bytes", c.SharedBytes)
@@ -130,11 +136,12 @@ func notOurs(dir string, info fs.FileInfo) error {
 
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, 50*time.Millisecond)
-	c.InitTimeout = cmp.Or(c.InitTimeout, 5*time.Second)
+	c.InitTimeout = cmp.Or(c.InitTimeout, 10*time.Second)
 	c.MaxInstances = cmp.Or(c.MaxInstances, max(1, runtime.GOMAXPROCS(0)-1))
 	c.MaxQueue = max(0, cmp.Or(c.MaxQueue, 256))
 	c.BreakAfter = max(0, cmp.Or(c.BreakAfter, 10))
 	c.BreakFor = cmp.Or(c.BreakFor, time.Second)
+	c.MaxFile = cmp.Or(c.MaxFile, 16<<20)
 	c.MemoryLimit = cmp.Or(c.MemoryLimit, 16<<20)
 	c.MaxBody = cmp.Or(c.MaxBody, 64<<10)
 	c.MaxWait = cmp.Or(c.MaxWait, 30*time.Second)

@@ -38,7 +38,9 @@ func (m hostModule) instantiate(ctx context.Context, r wazero.Runtime, name stri
 
 // Call implements api.GoModuleFunction.
 func (f hostFunction) Call(ctx context.Context, guest api.Module, stack []uint64) {
-	f.fn(ctx.Value(instanceKey{}).(*instance), memory{guest.Memory(), f.name}, stack)
+	i := ctx.Value(instanceKey{}).(*instance)
+	i.deadline.hostCalled()
+	f.fn(i, memory{guest.Memory(), f.name, i.deadline}, stack)
 }
 
 // inCall wraps a function that may be called only during handle_request.
@@ -55,12 +57,19 @@ func inCall(fn func(c *call, mem memory, stack []uint64)) func(*instance, memory
 type memory struct {
 	api.Memory
 	function string
+	deadline *deadline
 }
+
+// checkFrom is the number of bytes from which a host function looks at the deadline.
+const checkFrom = 4096
 
 // bytes returns a view that is valid until the guest runs again.
 func (m memory) bytes(ptr, length uint64) []byte {
 	if m.Memory == nil {
 		panic(abort{trapped("%s: the guest has no memory", m.function)})
+	}
+	if uint32(length) >= checkFrom {
+		m.deadline.check()
 	}
 	b, ok := m.Read(uint32(ptr), uint32(length))
 	if uint32(length) == 0 {
@@ -73,6 +82,17 @@ func (m memory) bytes(ptr, length uint64) []byte {
 }
 
 func (m memory) string(ptr, length uint64) string { return string(m.bytes(ptr, length)) }
+
+// maxName limits the name of a header, in bytes.
+const maxName = 64 << 10
+
+// name returns the name of a header.
+func (m memory) name(ptr, length uint64) string {
+	if uint32(length) > maxName {
+		panic(abort{breach("%s: the name has more than %d bytes", m.function, maxName)})
+	}
+	return m.string(ptr, length)
+}
 
 // text returns text for logs, truncated before it is copied.
 func (m memory) text(ptr, length uint64) string {
@@ -93,6 +113,9 @@ func (m memory) fillList(buf, limit uint64, values []string) uint64 {
 	length := len(values)
 	for _, v := range values {
 		length += len(v)
+	}
+	if length >= checkFrom {
+		m.deadline.check()
 	}
 	if uint64(length) <= uint64(uint32(limit)) {
 		out := m.bytes(buf, uint64(length))

@@ -35,7 +35,7 @@ var httpHandler = hostModule{
 		s[0] = mem.fillList(s[1], s[2], c.headerNames(headerKind(s[0])))
 	})},
 	{"get_header_values", types(i32, i32, i32, i32, i32), types(i64), inCall(func(c *call, mem memory, s []uint64) {
-		values := c.headerValues(headerKind(s[0]), http.CanonicalHeaderKey(mem.string(s[1], s[2])))
+		values := c.headerValues(headerKind(s[0]), http.CanonicalHeaderKey(mem.name(s[1], s[2])))
 		s[0] = mem.fillList(s[3], s[4], values)
 	})},
 	{"set_header_value", types(i32, i32, i32, i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
@@ -47,7 +47,7 @@ var httpHandler = hostModule{
 		c.editHeaders(headerKind(s[0])).Add(name, value)
 	})},
 	{"remove_header", types(i32, i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
-		c.editHeaders(headerKind(s[0])).Del(mem.string(s[1], s[2]))
+		c.editHeaders(headerKind(s[0])).Del(mem.name(s[1], s[2]))
 	})},
 
 	{"read_body", types(i32, i32, i32), types(i64), inCall(func(c *call, mem memory, s []uint64) {
@@ -88,7 +88,7 @@ func setter(set func(*scratch, string)) func(*instance, memory, []uint64) {
 func (c *call) header(mem memory, s []uint64) (name, value string) {
 	c.spend(int(uint32(s[2])))
 	c.spend(int(uint32(s[4])))
-	return mem.string(s[1], s[2]), mem.string(s[3], s[4])
+	return mem.name(s[1], s[2]), mem.string(s[3], s[4])
 }
 
 const (

@@ -2,12 +2,10 @@ package wasm
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -41,14 +39,12 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 			i.close()
 		}
 	}()
-	stop := context.AfterFunc(ctx, i.deadline.expire)
+	stop := context.AfterFunc(ctx, i.deadline.stop)
 	i.deadline.begin(p.cfg.InitTimeout)
-	err = i.ended(i.start(), p.cfg.InitTimeout)
+	err = i.ended(i.start())
 	switch {
-	case !stop(): // ctx ended, perhaps just after the start; the deadline has expired in both cases
+	case !stop(): // ctx ended, perhaps just after the start, which it stopped in both cases
 		return nil, fmt.Errorf("reqlock: wasm: starting the guest was stopped: %w", context.Cause(ctx))
-	case err == nil && !i.usable(): // it finished just after InitTimeout
-		return nil, fmt.Errorf("reqlock: wasm: starting the guest: %w: more than %s", ErrTimeout, p.cfg.InitTimeout)
 	case err == nil:
 	case p.exitsInStart(err):
 		return nil, breach("it exits in _start instead of waiting for calls; %s", p.reactorHint())
@@ -62,7 +58,7 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 // start runs the guest's start section and the start function it exports.
 func (i *instance) start() (err error) {
 	p := i.program
-	i.module, err = p.runtime.InstantiateModule(i.deadline, p.compiled, i.moduleConfig())
+	i.module, err = p.runtime.InstantiateModule(i.withMemory(i.deadline), p.compiled, i.moduleConfig())
 	switch {
 	case err != nil && !ran(err):
 		return abort{breach("%s", loggable(err.Error()))}
@@ -107,21 +103,20 @@ func (i *instance) moduleConfig() wazero.ModuleConfig {
 		WithStartFunctions().
 		WithSysWalltime().
 		WithSysNanotime().
-		WithRandSource(rand.Reader).
+		WithRandSource(randomness{i.deadline}).
 		WithStdout(&i.stdout).
 		WithStderr(&i.stderr)
 }
 
 // run makes the guest decide on one request. After an error the instance must be closed.
 func (i *instance) run(c *call) error {
-	timeout := i.program.cfg.Timeout
 	i.call = c
 	if i.declared != nil {
 		i.declared.write(i.module.Memory(), c)
 	}
-	i.deadline.begin(timeout)
+	i.deadline.begin(i.program.cfg.Timeout)
 	err := i.handle.CallWithStack(i.deadline, i.result[:])
-	err = i.ended(err, timeout)
+	err = i.ended(err)
 	i.call = nil
 	c.next = uint32(i.result[0]) != 0 // the high half is for the guest
 	return err
@@ -135,21 +130,21 @@ func (i *instance) decision(c *call) error {
 	return c.readRecord(i.module.Memory(), uint32(i.result[0]))
 }
 
-// ended stops the deadline, flushes the guest's output, and explains its error.
-func (i *instance) ended(err error, timeout time.Duration) error {
+// ended flushes the guest's output and explains its error. A call that returned too late is a
+// timeout, too.
+func (i *instance) ended(err error) error {
 	inTime := i.deadline.end()
 	i.stdout.flush()
 	i.stderr.flush()
-	if err == nil {
-		return nil
-	}
 	var stopped abort
 	var exit *sys.ExitError
 	switch {
 	case errors.As(err, &stopped):
 		return stopped.error
 	case !inTime:
-		return fmt.Errorf("%w: more than %s", ErrTimeout, timeout)
+		return i.deadline.timeout()
+	case err == nil:
+		return nil
 	case errors.As(err, &exit):
 		return &exitError{code: exit.ExitCode()}
 	default:
@@ -164,7 +159,7 @@ func (e *exitError) Error() string { return fmt.Sprintf("%v: it exited with code
 func (e *exitError) Unwrap() error { return ErrTrap }
 
 // usable reports whether the instance can take another call.
-func (i *instance) usable() bool { return i.deadline.Err() == nil && !i.module.IsClosed() }
+func (i *instance) usable() bool { return !i.deadline.over && !i.module.IsClosed() }
 
 // close releases the instance.
 func (i *instance) close() {

@@ -37,7 +37,6 @@ func TestNew_Refused(t *testing.T) {
 		"wrongstart":   {"_initialize is (i32)->(); want ()->()"},
 		"asksearly":    {"get_method", "before handle_request"},
 		"large":        {"MemoryLimit"},
-		"tablegrow":    {"reference"},
 		"version3":     {"it exports reqlock_v3; this host has versions 1 and 2"},
 		"versions":     {"its decision is a record, and imports reqlock_v1.skip of version 1"},
 		"declares":     {"it wants 0x100, which this host does not know"},

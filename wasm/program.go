@@ -12,7 +12,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/reqlock/reqlock/wasm/internal/meter"
 )
 
 // The functions a guest exports.
@@ -24,16 +25,14 @@ const (
 // A program is a compiled binary and its idle instances. It has its own runtime, so that closing it
 // frees everything.
 type program struct {
-	cfg       *Config
-	journal   *journal
-	counts    *counts
-	breaker   *breaker
-	shared    *shared
-	settings  string       // Config.Settings
-	declared  *declaration // of the first instance; nil: ABI version 1
-	runtime   wazero.Runtime
-	cache     wazero.CompilationCache // nil: none
-	compiled  wazero.CompiledModule
+	cfg      *Config
+	journal  *journal
+	counts   *counts
+	breaker  *breaker
+	shared   *shared
+	settings string       // Config.Settings
+	declared *declaration // of the first instance; nil: ABI version 1
+	compilation
 	start     string // the export to call first; empty: none
 	version2  bool   // of the ABI
 	readsBody bool
@@ -82,42 +81,90 @@ func (p *program) breakerChanged(c breakerChange) {
 	}
 }
 
+// A compilation is a compiled binary with its runtime. A program owns them.
+type compilation struct {
+	runtime  wazero.Runtime
+	cache    wazero.CompilationCache // nil: none
+	compiled wazero.CompiledModule
+}
+
+// compiling is held by the only compilation of the process, so that several of them leave no
+// processor to requests.
+var compiling = make(chan struct{}, 1)
+
+// compile waits for its turn and compiles the binary. It returns when ctx ends or InitTimeout is
+// over, though a compilation cannot be stopped: it then ends in the background, soon because of the
+// limits of package meter.
 func (p *program) compile(ctx context.Context, binary []byte) error {
+	select {
+	case compiling <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("reqlock: wasm: waiting for another compilation was stopped: %w", context.Cause(ctx))
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.InitTimeout, fmt.Errorf("%w: more than %s", ErrTimeout, p.cfg.InitTimeout))
+	defer cancel()
+	type outcome struct {
+		compilation
+		err error
+	}
+	done := make(chan outcome)
+	go func() {
+		defer func() { <-compiling }()
+		c, err := p.build(binary)
+		select {
+		case done <- outcome{c, err}:
+		case <-limited.Done():
+			_ = c.close() // the result of a load that was given up
+		}
+	}()
+	select {
+	case result := <-done:
+		p.compilation = result.compilation
+		if result.err != nil {
+			return result.err
+		}
+		return p.link(ctx)
+	case <-limited.Done():
+		return fmt.Errorf("reqlock: wasm: compiling the guest: %w", context.Cause(limited))
+	}
+}
+
+// build meters and compiles the binary.
+func (p *program) build(binary []byte) (c compilation, err error) {
+	metered, err := meter.Instrument(binary, meter.DefaultLimits(int(p.cfg.MaxFile)))
+	if err != nil {
+		return c, breach("%s", printable(err.Error(), maxText))
+	}
+	c, fault := p.compileWith(metered, p.cfg.CacheDir)
+	if fault != nil && c.cache != nil { // the cache may be at fault: a full disk, a damaged entry
+		_ = c.close()
+		if c, err = p.compileWith(metered, ""); err == nil {
+			p.journal.announce(slog.LevelError, "reqlock: wasm: cannot use CacheDir, compiling the plugin without it", fault.Error())
+		}
+		return c, err
+	}
+	return c, fault
+}
+
+// compileWith compiles a metered binary. It uses no cache if dir is empty.
+func (p *program) compileWith(metered []byte, dir string) (c compilation, err error) {
+	ctx := context.Background()
 	config := wazero.NewRuntimeConfig().
-		// Without this, an endless loop in a guest blocks the whole process at the next garbage
-		// collection.
-		WithCloseOnContextDone(true).
-		// Reference types include table.grow, which MemoryLimit does not cover.
-		WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureReferenceTypes).
+		WithCoreFeatures(api.CoreFeaturesV2).
 		WithMemoryLimitPages(uint32(p.cfg.MemoryLimit / page)).
 		WithCustomSections(true).
 		WithDebugInfoEnabled(false)
-	cached := config
-	if p.cfg.CacheDir != "" {
-		cache, err := wazero.NewCompilationCacheWithDir(p.cfg.CacheDir)
-		if err != nil {
-			return fmt.Errorf("reqlock: wasm: CacheDir: %w", err)
+	if dir != "" {
+		if c.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
+			return compilation{}, fmt.Errorf("reqlock: wasm: CacheDir: %w", err)
 		}
-		p.cache = cache
-		cached = config.WithCompilationCache(cache)
+		config = config.WithCompilationCache(c.cache)
 	}
-	p.runtime = wazero.NewRuntimeWithConfig(ctx, cached)
-	compiled, err := compileModule(ctx, p.runtime, binary)
-	if err != nil && p.cache != nil { // the cache may be at fault: a full disk, a damaged entry
-		fault := err
-		if err := p.close(); err != nil {
-			return err
-		}
-		p.cache, p.runtime = nil, wazero.NewRuntimeWithConfig(ctx, config)
-		if compiled, err = compileModule(ctx, p.runtime, binary); err == nil {
-			p.journal.announce(slog.LevelError, "reqlock: wasm: cannot use CacheDir, compiling the plugin without it", fault.Error())
-		}
+	c.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	if c.compiled, err = compileModule(ctx, c.runtime, metered); err != nil {
+		return c, breach("%s (memory beyond MemoryLimit, %d bytes, is refused)", printable(err.Error(), maxText), p.cfg.MemoryLimit)
 	}
-	if err != nil {
-		return breach("%s (memory beyond MemoryLimit, %d bytes, is refused, as are reference types)", printable(err.Error(), maxText), p.cfg.MemoryLimit)
-	}
-	p.compiled = compiled
-	return p.link(ctx)
+	return c, nil
 }
 
 // compileModule converts a panic to an error. wazero panics on some damaged binaries, which would
@@ -131,11 +178,26 @@ func compileModule(ctx context.Context, r wazero.Runtime, binary []byte) (_ waze
 	return r.CompileModule(ctx, binary)
 }
 
+// close frees what was compiled. No instance may run.
+func (c compilation) close() error {
+	var errs []error
+	ctx := context.Background()
+	if c.runtime != nil {
+		errs = append(errs, c.runtime.Close(ctx))
+	}
+	if c.cache != nil {
+		errs = append(errs, c.cache.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
 // link instantiates the host modules that the guest imports. It refuses imports that no host
 // function provides.
 func (p *program) link(ctx context.Context) error {
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, p.runtime); err != nil {
-		return fmt.Errorf("reqlock: wasm: %w", err)
+	for _, instantiate := range []func(context.Context, wazero.Runtime) error{instantiateMeter, instantiateWASI} {
+		if err := instantiate(ctx, p.runtime); err != nil {
+			return fmt.Errorf("reqlock: wasm: %w", err)
+		}
 	}
 	for name, functions := range hostModules {
 		if err := functions.instantiate(ctx, p.runtime, name); err != nil {
@@ -152,6 +214,9 @@ func (p *program) checkImports() error {
 	var unknown []string
 	for _, f := range p.compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
+		if module == meter.Module {
+			continue
+		}
 		var host api.FunctionDefinition
 		if m := p.runtime.Module(module); m != nil {
 			host = m.ExportedFunctionDefinitions()[name]
@@ -300,15 +365,7 @@ func (p *program) close() error {
 		i.close()
 	}
 	p.idle = nil
-	var errs []error
-	ctx := context.Background()
-	if p.runtime != nil {
-		errs = append(errs, p.runtime.Close(ctx))
-	}
-	if p.cache != nil {
-		errs = append(errs, p.cache.Close(ctx))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := p.compilation.close(); err != nil {
 		return fmt.Errorf("reqlock: wasm: closing: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,9 +16,12 @@ import (
 const pollInterval = 500 * time.Millisecond
 
 func open(ctx context.Context, path string, cfg Config, interval time.Duration) (*Plugin, error) {
-	binary, err := readFile(path)
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	binary, err := readFile(path, cfg.withDefaults().MaxFile)
 	if err != nil {
-		return nil, fmt.Errorf("reqlock: wasm: %w", err)
+		return nil, err
 	}
 	p, err := newPlugin(ctx, binary, cfg, filepath.Base(path))
 	if err != nil {
@@ -32,16 +36,35 @@ func open(ctx context.Context, path string, cfg Config, interval time.Duration) 
 	return p, nil
 }
 
-// readFile reads a plugin from a regular file. A pipe could block Open or Close.
-func readFile(path string) ([]byte, error) {
+// readFile reads a plugin from a regular file of at most limit bytes. A pipe could block Open or
+// Close.
+func readFile(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("reqlock: wasm: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, fmt.Errorf("reqlock: wasm: %s is not a regular file", path)
+	case info.Size() > limit:
+		return nil, tooLarge(path, limit)
 	}
-	return os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reqlock: wasm: %w", err)
+	}
+	defer f.Close()
+	binary, err := io.ReadAll(io.LimitReader(f, limit+1)) // it may have grown
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reqlock: wasm: %w", err)
+	case int64(len(binary)) > limit:
+		return nil, tooLarge(path, limit)
+	}
+	return binary, nil
+}
+
+func tooLarge(path string, limit int64) error {
+	return breach("%s has more than %d bytes, which is Config.MaxFile", path, limit)
 }
 
 // readEvery makes every 20th check, one in ten seconds, read the file even if its size and time are
@@ -87,7 +110,7 @@ func (w *watch) look(ctx context.Context) {
 	if !changed && w.looks%readEvery != 0 {
 		return
 	}
-	binary, err := readFile(w.path)
+	binary, err := readFile(w.path, w.plugin.cfg.MaxFile)
 	if err != nil {
 		if !w.missing {
 			w.plugin.journal.announce(slog.LevelError, "reqlock: wasm: cannot read the plugin's file, keeping the old version", err.Error())
