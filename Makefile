@@ -7,7 +7,7 @@ TOOL = $(GO) tool -modfile=tools/go.mod
 # Modules with a go.mod of their own, so that the library gets none of their dependencies. make modules tests MODULES; INNER have
 # targets of their own.
 INNER = bench internal/histories
-MODULES = caddy examples/caddy interop/frameworks middleware/echov5 otelreqlock promreqlock
+MODULES = caddy examples/caddy interop/frameworks middleware/echov5 otelreqlock promreqlock interop/sql
 
 .DEFAULT_GOAL := help
 
@@ -17,7 +17,7 @@ help: ## list the targets
 
 .PHONY: run
 run: ## show what the middleware does, then serve until Ctrl-C; needs only Go
-	$(GO) run ./examples/quickstart
+	$(GO) run ./examples
 
 .PHONY: test-tools
 test-tools: ## install what the tests need: redis-server, a C compiler and a browser
@@ -46,10 +46,14 @@ sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
 
+.PHONY: footprint
+footprint: ## measure the modules and the size of a program with the middleware, and of one with redsync
+	@GO=$(GO) scripts/footprint.sh
+
 .PHONY: pictures
 pictures: test-tools ## make the pictures in docs/images again, from runs of the quickstart and the payments page
 	$(GO) test -C tools ./terminal
-	$(GO) run -C tools ./terminal -out ../docs/images/quickstart.svg -dir .. -title "go run ./examples/quickstart" \
+	$(GO) run -C tools ./terminal -out ../docs/images/quickstart.svg -dir .. -title "go run ./examples" \
 		-omit '^    |^  What|^Serving' $(GO) run ./examples/quickstart -once
 	$(GO) test -C examples/payments -count=1 -run TestPage -pictures "$(CURDIR)/docs/images" .
 

@@ -21,14 +21,17 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/redistest"
-	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
-	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 	"github.com/reqlock/reqlock/wasm"
+)
+
+import (
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/keyfuncs"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
 // All Go snippets of the README and docs/ are in the tests of this directory or in snippetSources,
@@ -36,6 +39,8 @@ import (
 
 // snippetSources are compiled elsewhere: in other packages, or in modules with other libraries.
 var snippetSources = []string{
+	"examples/first/main.go",
+	"interop/sql/*_test.go",
 	"examples/wasm/plugin/main.go",
 	"interop/frameworks/*/*_test.go",
 	"middleware/*/*_test.go",
@@ -326,10 +331,10 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
-// The README lists all answers in guard/doc.go.
+// docs/answers.md lists all answers in guard/doc.go.
 func TestAnswersAreComplete(t *testing.T) {
 	t.Parallel()
-	readme := read(t, "README.md")
+	answers := read(t, "docs/answers.md")
 	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)(, Retry-After)?`).FindAllStringSubmatch(read(t, "guard/doc.go"), -1)
 	if len(problems) < 10 {
 		t.Fatalf("found only %d problems in guard/doc.go", len(problems))
@@ -339,8 +344,8 @@ func TestAnswersAreComplete(t *testing.T) {
 		if p[3] != "" {
 			row += ", `Retry-After`"
 		}
-		if !strings.Contains(readme, row) {
-			t.Errorf("README.md has no row with %q", row)
+		if !strings.Contains(answers, row) {
+			t.Errorf("docs/answers.md has no row with %q", row)
 		}
 	}
 }
@@ -392,6 +397,11 @@ func TestCommands(t *testing.T) {
 					if _, err := os.Stat(command[2]); err != nil {
 						t.Errorf("%s: %q: %v", path, line, err)
 					}
+				case len(command) == 4 && strings.HasPrefix(line, "go run ./examples "):
+					if _, err := os.Stat("examples/" + command[3]); err != nil {
+						t.Errorf("%s: %q: %v", path, line, err)
+					}
+				case strings.HasPrefix(line, "go mod init ") || strings.HasPrefix(line, "go get github.com/reqlock/reqlock"):
 				case len(command) > 3 && strings.Contains(plugins, strings.TrimSpace(line)+"\n"):
 				default:
 					t.Errorf("%s: no test checks the command %q", path, line)
@@ -453,15 +463,15 @@ func TestAccess(t *testing.T) {
 // which Redis 7.2 would deny and log.
 func asOrders(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }
 
-// With the pattern of docs/idempotency.md, the user of docs/operations.md may store records.
+// With the pattern of docs/idempotency-records.md, the user of docs/operations.md may store records.
 func TestAccessToRecords(t *testing.T) {
 	t.Parallel()
 	redisServer := redistest.Start(t)
 	admin := redisServer.Client(t)
 	ctx := context.Background()
-	pattern := regexp.MustCompile("needs the pattern `(\\S+)`").FindStringSubmatch(read(t, "docs/idempotency.md"))
+	pattern := regexp.MustCompile("needs the pattern `(\\S+)`").FindStringSubmatch(read(t, "docs/idempotency-records.md"))
 	if pattern == nil {
-		t.Fatal("docs/idempotency.md has no pattern")
+		t.Fatal("docs/idempotency-records.md has no pattern")
 	}
 	var args []any
 	for _, word := range strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")) + " " + pattern[1]) {

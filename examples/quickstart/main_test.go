@@ -1,6 +1,7 @@
 package main
 
 import (
+	"html"
 	"os"
 	"regexp"
 	"strings"
@@ -16,28 +17,33 @@ func TestDemonstration(t *testing.T) {
 	demotest.OnEachRedis(t, demotest.CheckOrders)
 }
 
-func TestReadme(t *testing.T) {
+func TestDocs(t *testing.T) {
 	t.Parallel()
-	demotest.Demonstrate(t, checkReadme)
+	demotest.Demonstrate(t, checkDocs)
 }
 
-// checkReadme returns the README's lines that are not in the output, apart from what varies between
-// runs.
-func checkReadme(t *testing.T, output string) (missed string) {
+// checkDocs returns a line that docs/start.md or the README's image shows and the output has not,
+// apart from what varies between runs.
+func checkDocs(t *testing.T, output string) (missed string) {
 	t.Helper()
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	varying := regexp.MustCompile(`127\.0\.0\.1:\d+|What [A-C] got`)
-	shown := regexp.MustCompile("(?s)```text\n(A shop at.*?)```").FindSubmatch(readme)
-	if shown == nil {
-		t.Fatal("README.md has no output of the quickstart")
-	}
 	output = varying.ReplaceAllString("\n"+output+"\n", "…")
-	for line := range strings.Lines(string(shown[1])) {
-		if !demotest.IsRow(strings.TrimSuffix(line, "\n")) && !strings.Contains(output, "\n"+varying.ReplaceAllString(line, "…")) {
-			return "README.md shows a line that is not in the output: " + line
+	for file, pattern := range map[string]string{
+		"../../docs/start.md":              "(?s)```text\n(A shop at.*?)```",
+		"../../docs/images/quickstart.svg": "(?s)<desc>\n(A shop at.*?)</desc>",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := regexp.MustCompile(pattern).FindSubmatch(text)
+		if shown == nil {
+			t.Fatalf("%s has no output of the quickstart", file)
+		}
+		for line := range strings.Lines(html.UnescapeString(string(shown[1]))) {
+			if !demotest.IsRow(strings.TrimSuffix(line, "\n")) && !strings.Contains(output, "\n"+varying.ReplaceAllString(line, "…")) {
+				return file + " shows a line that is not in the output: " + line
+			}
 		}
 	}
 	return ""

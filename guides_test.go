@@ -1,0 +1,190 @@
+package reqlock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+)
+
+// get returns a request for path.
+func get(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }
+
+// docs/waiting.md
+func TestWaitOrRefuse(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	mux := http.NewServeMux()
+	pay := http.HandlerFunc(held)
+	ship := pay
+
+	order := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
+	refuse := httplock.New(locks, httplock.Config{Key: order}) // 409 at once
+	wait := httplock.New(locks, httplock.Config{
+		Key:        order,
+		WaitTime:   2 * time.Second, // then 409
+		MaxWaiters: 10,              // the eleventh gets 503 at once
+		RetryAfter: 5 * time.Second, // the hint in every refusal
+	})
+	mux.Handle("POST /orders/{id}/pay", refuse(pay))
+	mux.Handle("POST /orders/{id}/ship", wait(ship))
+
+	lease, err := locks.Lock("reqlock:order:42").Acquire(t.Context(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answerOf(mux, post("/orders/42/pay")); got[:3] != "409" {
+		t.Errorf("a busy order: %s", got)
+	}
+	shipped := make(chan string)
+	go func() { shipped <- answerOf(mux, post("/orders/42/ship")) }()
+	await(t, "a waiter", func() bool { return locks.Stats().Waiting == 1 })
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-shipped; got != "200 reqlock:order:42" {
+		t.Errorf("the waiting request: %s", got)
+	}
+}
+
+// docs/read-write.md
+func TestReadersAndWriters(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	mux := http.NewServeMux()
+	reading, read := make(chan struct{}), make(chan struct{})
+	show := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		reading <- struct{}{}
+		<-read
+	})
+	rebuild := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "rebuilt") })
+
+	shared := httplock.New(locks, httplock.Config{
+		Key:      keyfuncs.Prefix("report:", keyfuncs.PathValue("id")),
+		Mode:     guard.ModeReadWrite, // GET and HEAD together, everything else alone
+		WaitTime: 2 * time.Second,
+	})
+	mux.Handle("GET /reports/{id}", shared(show))
+	mux.Handle("PUT /reports/{id}", shared(rebuild))
+
+	answers := make(chan string)
+	for range 2 {
+		go func() { answers <- answerOf(mux, get("/reports/1")) }()
+	}
+	<-reading
+	<-reading // both run
+	go func() { answers <- answerOf(mux, httptest.NewRequest(http.MethodPut, "/reports/1", nil)) }()
+	await(t, "the writer to wait", func() bool { return locks.Stats().Waiting == 1 })
+	close(read)
+	got := map[string]int{}
+	for range 3 {
+		got[<-answers]++
+	}
+	if got["200 "] != 2 || got["200 rebuilt"] != 1 {
+		t.Errorf("answers %v", got)
+	}
+}
+
+// docs/locks.md
+func TestLeader(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	ctx, stop := context.WithCancel(t.Context())
+	runs := make(chan struct{})
+	schedule := func(ctx context.Context) error {
+		runs <- struct{}{}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	ended := make(chan error)
+	go func() {
+		err := core.RunWhileHeld(ctx, locks.Lock("scheduler"), func(ctx context.Context) error {
+			return schedule(ctx) // ctx ends when the lock is lost; another server takes over
+		})
+		ended <- err
+	}()
+	<-runs
+	if freed, err := locks.Lock("scheduler").ForceUnlock(t.Context()); !freed || err != nil {
+		t.Fatal(freed, err)
+	}
+	<-runs // it holds the lock again
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// docs/answers.md
+func TestAnswerOfYours(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+
+	cfg := httplock.Config{
+		Key: keyfuncs.PathValue("id"),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			var refusal *guard.Error // always set here
+			if errors.As(err, &refusal) && refusal.Type == guard.ProblemLocked {
+				http.Error(w, "this order is being paid already", http.StatusConflict)
+				return
+			}
+			guard.WriteProblem(w, r, err)
+		},
+	}
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", httplock.New(locks, cfg)(http.HandlerFunc(held)))
+	hold(t, locks, "reqlock:42")
+	if got := answerOf(mux, post("/orders/42/pay")); got != "409 this order is being paid already\n" {
+		t.Error(got)
+	}
+}
+
+// docs/wire.md
+func TestIdentitySuffix(t *testing.T) {
+	t.Parallel()
+
+	rdb := redis.NewClient(&redis.Options{
+		Addr:           "localhost:6379",
+		IdentitySuffix: reqlock.Identity, // lib-name=go-redis(reqlock-0.1.0,go1.26)
+	})
+
+	if got := rdb.Options().IdentitySuffix; got != "reqlock-0.1.0" {
+		t.Errorf("the identity is %q: correct docs/wire.md", got)
+	}
+	if err := rdb.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// longPages may have more than 1,500 words. The rules of the engine belong together, and so do the
+// parts of the plugins' ABI. Programs write the tables of performance.md and conformance.md.
+var longPages = []string{"docs/engine.md", "docs/wasm.md", "docs/performance.md", "docs/conformance.md"}
+
+// README.md has at most 900 words, other pages have 1,500. Code is not counted.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	for path, text := range documents(t) {
+		most := 1500
+		if path == "README.md" {
+			most = 900
+		}
+		prose := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+		words := len(regexp.MustCompile(`\S*\w\S*`).FindAllString(prose, -1))
+		if words > most && !slices.Contains(longPages, path) {
+			t.Errorf("%s has %d words, want at most %d", path, words, most)
+		}
+	}
+}
