@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -129,11 +130,14 @@ func parse(fs *flag.FlagSet, args []string) (names []string, err error) {
 	}
 }
 
+// singleDash finds the names of options in errors of package flag.
+var singleDash = regexp.MustCompile(`(: |flag )-`)
+
 // usage returns the error of wrong options, or prints help if it was asked for.
 func (a *app) usage(e *entry, err error) error {
 	switch {
 	case !errors.Is(err, flag.ErrHelp):
-		return usageError("%v; try reqlock help", strings.ReplaceAll(err.Error(), ": -", ": --"))
+		return usageError("%v; try reqlock help", singleDash.ReplaceAllString(err.Error(), "$1--"))
 	case e == nil:
 		a.help(a.out)
 	default:

@@ -145,7 +145,7 @@ func servers(ctx context.Context, rdb *client) ([]server, error) {
 func (c *doctor) server(ctx context.Context, s *session, n server) []finding {
 	bound, cancel := s.bound(ctx)
 	defer cancel()
-	all := c.commands(bound, n)
+	all := []finding{c.latency(bound, n), clock(bound, n)}
 	text, err := n.Info(bound, "everything").Result()
 	if err != nil {
 		all = append(all, finding{Check: "settings", Status: warn, Finding: "unknown: " + explain(err),
@@ -166,38 +166,52 @@ const (
 	badClock = time.Second
 )
 
-// commands times TIME, and compares the clocks.
-func (c *doctor) commands(ctx context.Context, n server) []finding {
-	var times []time.Duration
-	var skew, shortest time.Duration
-	for range c.samples {
+// latency times commands.
+func (c *doctor) latency(ctx context.Context, n server) finding {
+	f := finding{Check: "latency", Status: ok}
+	times := make([]time.Duration, c.samples)
+	for i := range times {
 		begin := time.Now()
-		at, err := n.Time(ctx).Result()
-		took := time.Since(begin)
-		if err != nil {
-			return []finding{{Check: "latency", Status: fail, Finding: explain(err), Change: "check the load of Redis and the network"}}
+		if err := n.Ping(ctx).Err(); err != nil {
+			f.Status, f.Finding, f.Change = fail, explain(err), "check the load of Redis and the network"
+			return f
 		}
-		if shortest == 0 || took < shortest { // it tells the time best
-			shortest, skew = took, at.Sub(begin.Add(took/2))
-		}
-		times = append(times, took)
+		times[i] = time.Since(begin)
 	}
 	slices.Sort(times)
-	p50, p99 := times[(len(times)-1)/2], times[(len(times)-1)*99/100]
-	latency := finding{Check: "latency", Status: ok,
-		Finding: fmt.Sprintf("p50 %.2fms, p99 %.2fms, max %.2fms of %d commands", ms(p50), ms(p99), ms(times[len(times)-1]), len(times))}
+	last := len(times) - 1
+	p99 := times[last*99/100]
+	f.Finding = fmt.Sprintf("p50 %.2fms, p99 %.2fms, max %.2fms of %s", ms(times[last/2]), ms(p99), ms(times[last]), count(int64(len(times)), "command"))
 	if p99 > slow {
-		latency.Status, latency.Change = warn, "each lock costs two round trips: check SLOWLOG, the load of Redis and the network"
+		f.Status, f.Change = warn, "each lock costs two round trips: check SLOWLOG, the load of Redis and the network"
 	}
 	if p99 > tooSlow {
-		latency.Status = fail
+		f.Status = fail
 	}
-	clock := finding{Check: "clock", Status: ok, Finding: fmt.Sprintf("%s of the clock here", apart(skew))}
+	return f
+}
+
+// clock compares the clocks, by the fastest of a few answers.
+func clock(ctx context.Context, n server) finding {
+	f := finding{Check: "clock", Status: ok}
+	var skew, shortest time.Duration
+	for range 10 {
+		begin := time.Now()
+		at, err := n.Time(ctx).Result()
+		if err != nil {
+			f.Status, f.Finding, f.Change = warn, "unknown: "+explain(err), "permit TIME to compare the clocks"
+			return f
+		}
+		if took := time.Since(begin); shortest == 0 || took < shortest {
+			shortest, skew = took, at.Sub(begin.Add(took/2))
+		}
+	}
+	f.Finding = apart(skew) + " of the clock here"
 	if skew.Abs() > badClock {
-		clock.Status = warn
-		clock.Change = "synchronize the clocks (NTP): Redisson stores the deadlines of a fair lock's queue by its own clock"
+		f.Status = warn
+		f.Change = "synchronize the clocks (NTP): Redisson stores the deadlines of a fair lock's queue by its own clock"
 	}
-	return []finding{latency, clock}
+	return f
 }
 
 func apart(skew time.Duration) string {

@@ -123,7 +123,7 @@ func (v *screenViewer) show(p picture) {
 		hidden := len(lines) - rows + 1
 		lines = append(lines[:rows-1], v.s.screen.paint(dim, fmt.Sprintf("and %d more; enlarge the window, or give a prefix", hidden)))
 	}
-	fmt.Fprint(v.s.out, "\x1b[H", strings.Join(lines, "\x1b[K\r\n"), "\x1b[K\x1b[J")
+	fmt.Fprint(v.s.out, "\x1b[H", strings.Join(lines, "\x1b[K\n"), "\x1b[K\x1b[J")
 }
 
 func (v *screenViewer) lines(p picture, columns int) []string {

@@ -1,0 +1,473 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	nowhere := call{redis: "redis://127.0.0.1:1"}
+	for line, text := range map[string]string{
+		"":                                     "which command?",
+		"list":                                 `no command "list"`,
+		"help list":                            `no command "list"`,
+		"ls a b":                               "usage: reqlock ls [PREFIX] [options]",
+		"show":                                 "usage: reqlock show NAME [options]",
+		"ls --nothing":                         "not defined: --nothing",
+		"--nothing ls":                         "not defined: --nothing",
+		"ls --limit 0":                         "--limit is 0",
+		"ls --limit x":                         "--limit",
+		"watch --every 1ms":                    "--every is 1ms",
+		"bench --callers 0":                    "--callers is 0",
+		"bench --for 0s":                       "--for is 0s",
+		"doctor --samples 0":                   "--samples is 0",
+		"unlock a --yes":                       "--reason",
+		"unlock a --reason b":                  "--yes",
+		"version a":                            "usage: reqlock version [options]",
+		"version --redis x":                    "not defined: --redis",
+		"ls --tls-insecure":                    "use rediss://",
+		"ls --redis 127.0.0.1":                 "no scheme",
+		"ls --redis http://a":                  `scheme "http"`,
+		"ls --redis redis+x://a":               `scheme "redis+x"`,
+		"ls --redis redis://a/x":               "invalid database number",
+		"ls --redis redis://a?b=c":             "unexpected option: b",
+		"ls --redis redis+sentinel://a":        "master_name",
+		"ls --redis rediss://a --tls-ca /none": "--tls-ca: open /none",
+		"ls --redis rediss://a --tls-ca main_test.go":          "no certificate in PEM form",
+		"ls --redis rediss://a --tls-cert /none":               "--tls-cert and --tls-key",
+		"ls --redis redis://user:geheim%zz@127.0.0.1":          "%40 for @",
+		"ls --redis redis://user:geheim/1@127.0.0.1":           "%40 for @",
+		"ls --redis redis+cluster://user:geheim@127.0.0.1?a=b": "unexpected option: a",
+	} {
+		r := nowhere.want(t, usage, words(line), text, "!geheim")
+		if r.out != "" {
+			t.Errorf("reqlock %s prints on stdout %s", line, r.out)
+		}
+	}
+	call{}.want(t, usage, words("ls"), "REDIS_URL")
+	call{}.want(t, done, words("version"), "reqlock ", "go1")
+	call{}.want(t, done, words("version --json"), `"version": "`)
+	call{}.want(t, done, words("--json version"), `"version": "`)
+}
+
+func TestRedisFails(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	if err := srv.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">geheim").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"ls", "show a", "watch", "unlock a --yes --reason b", "doctor", "bench"} {
+		call{redis: "redis://user:geheim@127.0.0.1:1"}.want(t, redisFailed, words(word), "127.0.0.1:1: ", "connection refused", "!geheim")
+		call{redis: srv.URL()}.want(t, redisFailed, words(word), srv.Addr(), "NOAUTH", "put user and password into the URL")
+		call{redis: "redis://:false@" + srv.Addr()}.want(t, redisFailed, words(word), "WRONGPASS", "!false")
+	}
+	call{redis: "redis://:geheim@" + srv.Addr()}.want(t, done, words("ls"), "no locks")
+	srv.Freeze(t)
+	defer srv.Thaw(t)
+	begin := time.Now()
+	call{redis: "redis://:geheim@" + srv.Addr()}.want(t, redisFailed, words("ls --timeout 50ms"), srv.Addr())
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("a timeout of 50ms takes %s", took)
+	}
+}
+
+// newLocks returns a lock client whose owners begin with the process name.
+func newLocks(t *testing.T, rdb redis.UniversalClient, process string) *core.Client {
+	t.Helper()
+	locks, err := core.New(rdb, core.Options{ClientID: process, Logger: slog.New(slog.DiscardHandler), WatchdogTimeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return locks
+}
+
+func hold(t *testing.T, l core.Locker) *core.Lease {
+	t.Helper()
+	lease, err := l.Acquire(context.Background(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// topologies are the ways to run Redis, with the URL of each.
+var topologies = map[string]func(t *testing.T) (redis.UniversalClient, string){
+	"single": func(t *testing.T) (redis.UniversalClient, string) {
+		srv := redistest.Start(t)
+		return srv.Client(t), srv.URL()
+	},
+	"sentinel": func(t *testing.T) (redis.UniversalClient, string) {
+		s := redistest.StartSentinel(t, 1)
+		rdb := s.Client(t)
+		var name string
+		for _, field := range s.Sentinels[0].Client(t).Do(t.Context(), "SENTINEL", "MASTERS").Val().([]any) {
+			name = field.(map[any]any)["name"].(string)
+		}
+		return rdb, "redis+sentinel://" + s.Sentinels[0].Addr() + "?addr=" + s.Sentinels[1].Addr() + "&master_name=" + name
+	},
+	"cluster": func(t *testing.T) (redis.UniversalClient, string) {
+		c := redistest.StartCluster(t)
+		return c.Client(t), "redis+cluster://" + c.Servers[0].Addr() + "?addr=" + c.Servers[1].Addr()
+	},
+}
+
+// Unlock frees every kind of lock on every kind of Redis, and the holder learns it. A lock of
+// Redisson is freed as well.
+func TestUnlock(t *testing.T) {
+	t.Parallel()
+	for where, start := range topologies {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			rdb, url := start(t)
+			locks := newLocks(t, rdb, "web-1.4242")
+			for name, l := range map[string]core.Locker{
+				"plain": locks.Lock("plain"), "fair": locks.FairLock("fair"), "fenced": locks.FencedLock("fenced"),
+				"read": locks.ReadWriteLock("read").Read(), "write": locks.ReadWriteLock("write").Write(),
+			} {
+				lease := hold(t, l)
+				r := call{redis: url}.want(t, done, []string{"unlock", name, "--yes", "--reason", "pod hangs"},
+					name+" is free; it was held by web-1.4242.", `msg="reqlock: unlock" name=`+name, "freed=true", `reason="pod hangs"`, "holders=web-1.4242.")
+				if !strings.HasPrefix(r.err, "time=") || strings.Count(r.err, "\n") != 1 {
+					t.Errorf("the audit line: %s", r.err)
+				}
+				select {
+				case <-lease.Done():
+				case <-time.After(20 * time.Second):
+					t.Errorf("the holder of %s does not learn it", name)
+				}
+				call{redis: url}.want(t, notHeld, []string{"unlock", name, "--yes", "--reason", "again"}, name)
+			}
+			// Only the counter of the fenced lock is left.
+			call{redis: url}.want(t, notHeld, words("unlock fenced --yes --reason again"), "fenced is not held")
+			call{redis: url}.want(t, notHeld, words("unlock plain --yes --reason again"), `no such lock: "plain"`)
+
+			if err := rdb.HSet(t.Context(), "order:jvm", jvm+":57", 1).Err(); err != nil {
+				t.Fatal(err)
+			}
+			r := call{redis: url}.want(t, done, words("unlock order:jvm --yes --reason stuck --json"))
+			var printed audit
+			if err := json.Unmarshal([]byte(r.out), &printed); err != nil {
+				t.Fatal(err)
+			}
+			if !printed.Freed || printed.Reason != "stuck" || printed.Name != "order:jvm" || printed.Holders[0] != jvm+":57" || printed.Lock.TTL != -1 {
+				t.Errorf("%+v", printed)
+			}
+			var line map[string]any
+			if err := json.Unmarshal([]byte(r.err), &line); err != nil || line["reason"] != "stuck" || line["name"] != "order:jvm" {
+				t.Errorf("the audit line: %s, %v", r.err, err)
+			}
+			call{redis: url}.want(t, done, words("ls"), "no locks")
+		})
+	}
+}
+
+// Every command works on every kind of Redis, with a lock of Redisson beside ours.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	for where, start := range topologies {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			rdb, url := start(t)
+			locks := newLocks(t, rdb, "web-1.4242")
+			lease := hold(t, locks.Lock("order:42"))
+			defer lease.Release(context.Background())
+			if err := rdb.HSet(t.Context(), "order:43", jvm+":57", 1).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := rdb.PExpire(t.Context(), "order:43", time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			at := call{redis: url}
+			at.want(t, done, words("ls order:"), "web-1.4242.", "Redisson "+jvm)
+			at.want(t, done, words("ls --limit 1"), "there are more than 1 locks")
+			at.want(t, done, words("show order:42"), "host web-1, pid 4242")
+			at.want(t, done, words("show order:43"), "Redisson, thread 57")
+			at.want(t, notHeld, words("show order:44"), `no such lock: "order:44"`, "!"+where)
+			at.want(t, done, words("bench --for 100ms --callers 3"), "round trips", "of 3 callers", "p99 ")
+			var m measurement
+			if err := json.Unmarshal([]byte(at.want(t, done, words("bench --for 100ms --json")).out), &m); err != nil || m.RoundTrips == 0 || m.P50 <= 0 || m.P99 < m.P50 {
+				t.Errorf("%+v, %v", m, err)
+			}
+			at.want(t, done, words("doctor"), "ok    version", "ok    locks", "2 locks held or queued for, none without a TTL", "!fail ")
+			if n := rdb.Exists(t.Context(), "reqlock:ping").Val(); n != 0 {
+				t.Error("the doctor has left a key")
+			}
+		})
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	replicas := redistest.StartReplicas(t, 1)
+	cluster := redistest.StartCluster(t)
+	good := redistest.Start(t, "appendonly yes", "maxmemory 500mb")
+	evicts := redistest.Start(t, "maxmemory 500mb", "maxmemory-policy allkeys-lru")
+	lazy := redistest.Start(t, "maxmemory-policy volatile-ttl")
+	stuck := redistest.Start(t)
+	if err := stuck.Client(t).HSet(t.Context(), "order:42", jvm+":1", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		url   string
+		code  int
+		texts []string
+	}{
+		"good": {good.URL(), done, []string{"ok    eviction     maxmemory-policy noeviction", "ok    persistence  append-only file",
+			"ok    clock        within 2ms", "ok    replication  no replica", "0 locks", "!warn"}},
+		"evicts":      {evicts.URL(), redisFailed, []string{"fail  eviction", "may evict locks", "CONFIG SET maxmemory-policy noeviction", "1 check failed"}},
+		"lazy":        {lazy.URL(), done, []string{"warn  eviction", "no effect as long as maxmemory is 0", "warn  persistence"}},
+		"stuck":       {stuck.URL(), redisFailed, []string{"fail  stuck", "1 lock held without a TTL, so forever: order:42", "reqlock unlock"}},
+		"master":      {replicas.Master.URL(), done, []string{"ok    replication  1 replica; a failover may lose"}},
+		"replica":     {replicas.Replicas[0].URL(), redisFailed, []string{"fail  replication", "read-only replica of 127.0.0.1", "fail  locks"}},
+		"a node":      {cluster.Masters(t)[0].URL(), redisFailed, []string{"fail  topology", "use redis+cluster://"}},
+		"the cluster": {"redis+cluster://" + cluster.Servers[0].Addr(), done, []string{"ok    topology     127.0.0.1:", "sharded pub/sub", "1 replica"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			call{redis: test.url}.want(t, test.code, words("doctor"), test.texts...)
+			var findings []finding
+			if err := json.Unmarshal([]byte(call{redis: test.url}.run(t.Context(), "doctor", "--json").out), &findings); err != nil {
+				t.Fatal(err)
+			}
+			if failed := failures(findings) > 0; failed != (test.code == redisFailed) {
+				t.Errorf("%+v", findings)
+			}
+		})
+	}
+	call{redis: cluster.Masters(t)[0].URL()}.want(t, redisFailed, words("show order:1"), "MOVED", "use redis+cluster://")
+}
+
+func TestDiagnose(t *testing.T) {
+	t.Parallel()
+	healthy := info{"redis_version": "7.2.0", "maxmemory_policy": "noeviction", "aof_enabled": "1", "role": "master", "redis_mode": "standalone"}
+	for name, test := range map[string]struct {
+		change info
+		check  string
+		want   verdict
+	}{
+		"old":               {info{"redis_version": "6.2.14"}, "version", fail},
+		"no version":        {info{"redis_version": ""}, "version", fail},
+		"Valkey":            {info{"valkey_version": "8.0.1"}, "version", ok},
+		"loading":           {info{"loading": "1"}, "persistence", fail},
+		"no snapshot":       {info{"rdb_last_bgsave_status": "err"}, "persistence", fail},
+		"no append":         {info{"aof_last_write_status": "err"}, "persistence", fail},
+		"full":              {info{"used_memory": "90", "maxmemory": "100"}, "memory", warn},
+		"not full":          {info{"used_memory": "89", "maxmemory": "100"}, "memory", ok},
+		"many clients":      {info{"connected_clients": "80", "maxclients": "100"}, "clients", warn},
+		"fewer clients":     {info{"connected_clients": "79", "maxclients": "100"}, "clients", ok},
+		"refused":           {info{"rejected_connections": "1"}, "clients", warn},
+		"a replica":         {info{"role": "slave"}, "replication", fail},
+		"evicts":            {info{"maxmemory": "1", "maxmemory_policy": "volatile-lru"}, "eviction", fail},
+		"evicts, no limit":  {info{"maxmemory_policy": "volatile-lru"}, "eviction", warn},
+		"a node of cluster": {info{"cluster_enabled": "1"}, "topology", fail},
+	} {
+		i := make(info)
+		for k, v := range healthy {
+			i[k] = v
+		}
+		for k, v := range test.change {
+			i[k] = v
+		}
+		for _, f := range diagnose(i, false) {
+			switch {
+			case f.Check == test.check && f.Status != test.want:
+				t.Errorf("%s: %+v, want %s", name, f, test.want)
+			case f.Check != test.check && f.Status == fail:
+				t.Errorf("%s: %+v", name, f)
+			case f.Status != ok && f.Change == "":
+				t.Errorf("%s: %+v says not what to change", name, f)
+			}
+		}
+	}
+}
+
+// What the program says to a user who lacks permissions.
+func TestACL(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	fill(t, rdb)
+	user := func(name string, rules ...any) call {
+		t.Helper()
+		if err := rdb.Do(t.Context(), append([]any{"ACL", "SETUSER", name, "on", ">geheim"}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return call{redis: "redis://" + name + ":geheim@" + srv.Addr()}
+	}
+	// The user of docs/operations.md, which programs use, may not look at all keys.
+	program := user("program", words2("~reqlock:* &redisson_lock__channel:* -@all +ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del")...)
+	program.want(t, redisFailed, words("ls"), "NOPERM", "docs/commands.md", "!geheim")
+	program.want(t, done, words("doctor"), "ok    locks", "warn  settings", "permit INFO", "warn  stuck", "cannot be listed", "!fail ")
+	// The user of docs/commands.md may look, and no more.
+	reader := user("reader", words2(aclRules(t, "reader"))...)
+	reader.want(t, done, words("ls"), "order:42", "fenced")
+	reader.want(t, done, words("show order:44"), "2 waiters")
+	reader.want(t, redisFailed, words("unlock order:42 --yes --reason test"), "NOPERM")
+	// The operator of docs/commands.md may unlock.
+	operator := user("operator", words2(aclRules(t, "operator"))...)
+	operator.want(t, done, words("unlock order:42 --yes --reason test"), "order:42 is free")
+	operator.want(t, done, words("unlock order:44 --yes --reason test"), "order:44 is free")
+	operator.want(t, done, words("unlock order:45 --yes --reason test"), "order:45 is free")
+	operator.want(t, done, words("unlock order:48 --yes --reason test"), "order:48 is free")
+	operator.want(t, done, words("doctor"), "ok    locks", "!unknown", "!fail ")
+
+	blind := user("blind", words2("~* -@all +@read +hello +client +ping +time")...)
+	blind.want(t, done, words("ls order:46"), "?")
+	blind.want(t, done, words("show order:47"), "unknown: this user may not run PUBSUB NUMSUB")
+}
+
+func words2(line string) (all []any) {
+	for _, w := range words(line) {
+		all = append(all, w)
+	}
+	return all
+}
+
+// aclRules returns the rules of a user in docs/commands.md.
+func aclRules(t *testing.T, user string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, found := strings.Cut(string(text), "\nACL SETUSER "+user+" on >secret ")
+	if !found {
+		t.Fatalf("docs/commands.md has no user %s", user)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	return line
+}
+
+// Ctrl-C ends every command at once, also while Redis does not answer.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	proxy := srv.Proxy(t)
+	for _, line := range []string{"ls", "show a", "unlock a --yes --reason b", "doctor", "bench"} {
+		t.Run(line, func(t *testing.T) {
+			cmd := exec.Command(binary(t), words(line)...)
+			cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+proxy.Addr())
+			silence := proxy.On("", 1, redistest.HoldRequest)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			<-silence.Hit()
+			begin := time.Now()
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != interrupted {
+				t.Errorf("exit code %d", code)
+			}
+			if took := time.Since(begin); took > patience+3*time.Second {
+				t.Errorf("it takes %s", took)
+			}
+		})
+	}
+}
+
+// Without a terminal, watch prints a line for each change, through an outage too.
+func TestWatch_Lines(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newLocks(t, srv.Client(t), "web-1.4242")
+	cmd := exec.Command(binary(t), words("watch order: --every 20ms --timeout 1s --json")...)
+	cmd.Env = append(os.Environ(), "REDIS_URL="+srv.URL())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := hold(t, locks.Lock("order:41"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	next := func(event, name string) change {
+		t.Helper()
+		if !lines.Scan() {
+			t.Fatalf("no line, want %s %s", event, name)
+		}
+		var c change
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Event != event || name != "" && (c.Lock == nil || c.Lock.Name != name) {
+			t.Errorf("%s, want %s %s", lines.Text(), event, name)
+		}
+		return c
+	}
+	next("held", "order:41")
+	lease := hold(t, locks.Lock("order:42"))
+	if c := next("held", "order:42"); !c.Lock.Held() || !strings.HasPrefix(c.Lock.Holders[0].Client, "web-1.4242.") {
+		t.Errorf("%+v", c)
+	}
+	if _, err := locks.Lock("order:42").ForceUnlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Done()
+	if c := next("freed", "order:42"); c.Lock.Held() {
+		t.Errorf("%+v", c)
+	}
+	before.Release(t.Context())
+	next("freed", "order:41")
+	srv.Kill(t)
+	if c := next("failed", ""); c.Error == "" {
+		t.Errorf("%+v", c)
+	}
+	srv.Restart(t)
+	next("answers", "")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+}
+
+func TestWatch_Text(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	s := &session{app: &app{out: &b}}
+	v := &lineViewer{write: s.textLine}
+	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.Local)
+	lock := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web1 + ":1", Client: web1, Count: 1}}}
+	passed := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web2 + ":1", Client: web2, Count: 1}}}
+	awaited := passed
+	awaited.Listeners, awaited.Holders = 2, []inspect.Holder{{Owner: web2 + ":1", Client: web2, Count: 3}}
+	for _, p := range []picture{
+		{at: at},
+		{at: at, locks: []inspect.Lock{lock}},
+		{at: at, locks: []inspect.Lock{lock}},
+		{at: at, locks: []inspect.Lock{passed}},
+		{at: at, locks: []inspect.Lock{awaited}},
+		{at: at, err: context.DeadlineExceeded},
+		{at: at, err: context.DeadlineExceeded},
+		{at: at},
+		{at: at, locks: []inspect.Lock{{Name: "order:43", Kind: "fair", Queue: []inspect.Waiter{{Place: 1}}}}},
+	} {
+		v.show(p)
+	}
+	golden(t, "watch_lines", b.String())
+}

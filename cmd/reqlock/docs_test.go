@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A documented command is a command line of docs/commands.md, with the output that the page shows.
+type documented struct {
+	args   []string
+	output string // empty: not shown
+}
+
+// documentation returns the command lines in blocks of the types sh and console.
+func documentation(t *testing.T) (all []documented) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?ms)^```(sh|console)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		for line := range strings.Lines(block[2]) {
+			command, ok := strings.CutPrefix(strings.TrimPrefix(line, "$ "), "reqlock ")
+			if ok {
+				all = append(all, documented{args: split(strings.TrimSpace(command))})
+			} else if block[1] == "console" {
+				all[len(all)-1].output += line
+			}
+		}
+	}
+	return all
+}
+
+// split splits a command line as a shell does, for plain and double-quoted words.
+func split(line string) (args []string) {
+	for _, word := range regexp.MustCompile(`"[^"]*"|\S+`).FindAllString(line, -1) {
+		args = append(args, strings.Trim(word, `"`))
+	}
+	return args
+}
+
+var (
+	durations = regexp.MustCompile(`\b\d+(ms|s|m|h|d)\d*[smh]?\b`)
+	blanks    = regexp.MustCompile(` +`)
+)
+
+// normal replaces what depends on the moment.
+func normal(output string) string {
+	return blanks.ReplaceAllString(durations.ReplaceAllString(output, "T"), " ")
+}
+
+// Every command line in docs/commands.md works, and prints what the page shows.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	hold := func(name, owner string) {
+		t.Helper()
+		if err := rdb.HSet(t.Context(), name, owner, 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := rdb.PExpire(t.Context(), name, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold("reqlock:order:42", web1+":7")
+	hold("reqlock:order:43", jvm+":57")
+	for range 2 {
+		listen(t, srv.Client(t), core.KeysOf("reqlock:order:42").Channel)
+	}
+	commands := documentation(t)
+	if len(commands) < 9 {
+		t.Fatalf("only %d commands found", len(commands))
+	}
+	for _, c := range commands {
+		ctx := t.Context()
+		if c.args[0] == "watch" {
+			over, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			ctx = over
+		}
+		r := call{redis: srv.URL()}.run(ctx, c.args...)
+		r.check(t, done, c.args)
+		if c.output != "" && normal(r.out) != normal(c.output) {
+			t.Errorf("reqlock %q prints\n%s\nwant\n%s", c.args, r.out, c.output)
+		}
+	}
+}
+
+// listen subscribes until the test ends.
+func listen(t *testing.T, rdb *redis.Client, channel string) {
+	t.Helper()
+	connection := rdb.Subscribe(t.Context(), channel)
+	if _, err := connection.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+}
