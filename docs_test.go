@@ -16,10 +16,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,12 +35,15 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/config/yaml"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+	"github.com/reqlock/reqlock/wasm"
 )
 
 func init() { gin.SetMode(gin.TestMode) }
@@ -577,6 +582,80 @@ func TestHealthChecks(t *testing.T) {
 
 	if got := answerOf(mux, httptest.NewRequest(http.MethodGet, "/readyz", nil)); got != "200 " {
 		t.Error(got)
+	}
+}
+
+func Example_file() {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	document, err := os.ReadFile("docs/config.md")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/locks.yaml", []byte(blocks(string(document), "yaml")[0]), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := os.Chdir(dir); err != nil {
+		log.Fatal(err)
+	}
+	defer func() {
+		if err := os.Chdir(here); err != nil {
+			log.Fatal(err)
+		}
+	}()
+	type userKey struct{}
+	mux := http.NewServeMux()
+	charge := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, _ := guard.LeaseFrom(r.Context())
+		fmt.Fprintf(w, "paid under lock %q", lease.Name())
+	})
+	defer locks.Close(context.Background())
+
+	file, err := httplock.FromFile(locks, "locks.yaml", config.Options{
+		Format:   yaml.Format, // nil: JSON
+		Watch:    true,
+		ReloadOn: []os.Signal{syscall.SIGHUP},
+		Sources:  map[string]keyfuncs.Func{"user": keyfuncs.Context(userKey{})},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close(context.Background()) // after the server's Shutdown
+	mux.Handle("POST /orders/{id}/pay", file.Wrap(pay))
+	mux.Handle("POST /payments", file.Wrap(charge))
+
+	fmt.Println(answerOf(mux, post("/orders/42/pay")))
+	// Output: 200 paid under lock "reqlock:order:42"
+}
+
+func TestOpenPlugin(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+
+	openPlugin := func(path string) (config.Plugin, error) {
+		return wasm.Open(ctx, path, wasm.Config{Watch: true})
+	}
+
+	plugin, err := openPlugin("examples/wasm/plugin.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plugin.Close(context.Background()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -60,7 +60,12 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 	if err != nil {
 		panic(err)
 	}
-	return wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+	return wrap.around(underLock(g))
+}
+
+// underLock serves requests under the lock of g.
+func underLock(g *guard.Guard) server {
+	return func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		g.Serve(c.Response(), r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetRequest(r)
 			err = next(c)
@@ -70,7 +75,7 @@ func New(locks *core.Client, cfg Config, options ...Option) echo.MiddlewareFunc 
 			}
 		})
 		return err
-	})
+	}
 }
 
 // A wrapper has the state that New and Idempotent share.

@@ -18,7 +18,12 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 	if err != nil {
 		panic(err)
 	}
-	return wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+	return wrap.around(runOnce(g))
+}
+
+// runOnce serves requests once for each key.
+func runOnce(g *idempotency.Guard) server {
+	return func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		// Another host may have routes with the same paths.
 		if _, own := c.Echo().Routers()[r.Host]; own {
 			r.Pattern = r.Host + r.Pattern
@@ -32,7 +37,7 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 			record(c, next, rec)
 		})
 		return err
-	})
+	}
 }
 
 // record runs the handler, and Echo's answer to its error, with their own response over the

@@ -21,7 +21,12 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 	if err != nil {
 		panic(err)
 	}
-	return wrap.around(func(c *echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+	return wrap.around(runOnce(g))
+}
+
+// runOnce serves requests once for each key.
+func runOnce(g *idempotency.Guard) server {
+	return func(c *echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		g.Serve(c.Response(), r, func(r *http.Request, rec *idempotency.Recorder) {
 			c.SetRequest(r)
 			if rec == nil {
@@ -31,7 +36,7 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 			record(c, next, rec)
 		})
 		return err
-	})
+	}
 }
 
 // record runs the handler, and Echo's answer to its error, with their own response over the

@@ -41,7 +41,12 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(c *gin.Context, r *http.Request, next chain) {
+	return around(underLock(g))
+}
+
+// underLock serves requests under the lock of g.
+func underLock(g *guard.Guard) server {
+	return func(c *gin.Context, r *http.Request, next chain) {
 		g.Serve(c.Writer, r, func(w http.ResponseWriter, r *http.Request) {
 			errs := len(c.Errors)
 			next(w, r)
@@ -50,7 +55,7 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 				adapter.SetStatus(r.Context(), c.Writer.Status())
 			}
 		})
-	})
+	}
 }
 
 // A chain runs the rest of the handlers. It ignores the writer: they write to that of the context.

@@ -21,7 +21,12 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(c *gin.Context, r *http.Request, next chain) {
+	return around(runOnce(g))
+}
+
+// runOnce serves requests once for each key.
+func runOnce(g *idempotency.Guard) server {
+	return func(c *gin.Context, r *http.Request, next chain) {
 		outer := sink{c.Writer}
 		g.Serve(outer, r, func(r *http.Request, rec *idempotency.Recorder) {
 			if rec == nil {
@@ -44,7 +49,7 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 				w.WriteHeaderNow()
 			}
 		})
-	})
+	}
 }
 
 // answered reports whether an answer was begun. To Gin, an informational answer counts as well.

@@ -32,12 +32,20 @@ func New(locks *core.Client, cfg Config) func(http.Handler) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	return around(underLock(g))
+}
+
+// A server serves the requests of a handler.
+type server = func(w http.ResponseWriter, r *http.Request, next http.Handler)
+
+// underLock serves requests under the lock of g.
+func underLock(g *guard.Guard) server {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		g.Serve(w, r, func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(w, r)
 			adapter.SetStatus(r.Context(), status(w))
 		})
-	})
+	}
 }
 
 // status returns the status of the answer if w, or a writer that it wraps, knows it; 0: none does.
@@ -56,7 +64,7 @@ func status(w http.ResponseWriter) int {
 }
 
 // around returns a middleware that serves the requests of a handler.
-func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
+func around(serve server) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("reqlock: httplock: the handler is nil")

@@ -16,7 +16,12 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) func(http.Handler) h
 	if err != nil {
 		panic(err)
 	}
-	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	return around(runOnce(g))
+}
+
+// runOnce serves requests once for each key.
+func runOnce(g *idempotency.Guard) server {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		g.Serve(w, r, func(r *http.Request, rec *idempotency.Recorder) { next.ServeHTTP(rec.Wrap(w), r) })
-	})
+	}
 }

@@ -1,0 +1,253 @@
+package config_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/config/yaml"
+	"github.com/reqlock/reqlock/keyfuncs"
+	"go.uber.org/goleak"
+)
+
+var write = flag.Bool("write", false, "rewrite schema.json")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+const inJSON = `{
+	"$schema": "https://example.test/schema.json",
+	"routes": [
+		{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "mode": "fair",
+		 "wait": "2s", "lease": 0, "max_hold": "1m30s", "max_waiters": -1, "buffer_body": 4096, "retry_after": "3s",
+		 "fail_open": true, "pass_preflight": true},
+		{"pattern": "/accounts/:from/to/:to", "keys": ["a:{path.from}", "a:{path.to}"]},
+		{"method": "POST", "pattern": "/payments", "idempotency": {"scope": "{user}", "ttl": "24h", "on_unknown": "refuse",
+		 "methods": ["POST"], "header": "X-Key", "optional": true, "strict": true, "wait": "1s", "max_request_body": 10, "max_response_body": 20,
+		 "route": "payments.create"}},
+		{"pattern": "/policy", "plugin": "policy.wasm"}
+	]
+}
+`
+
+const inYAML = `
+# The same in YAML.
+$schema: https://example.test/schema.json
+routes:
+  - method: POST
+    pattern: /orders/{id}/pay
+    key: "order:{path.id}"
+    mode: fair
+    wait: 2s
+    lease: 0
+    max_hold: 1m30s
+    max_waiters: -1
+    buffer_body: 4096
+    retry_after: 3s
+    fail_open: true
+    pass_preflight: true
+  - pattern: /accounts/:from/to/:to
+    keys: ["a:{path.from}", "a:{path.to}"]
+  - method: POST
+    pattern: /payments
+    idempotency: {scope: "{user}", ttl: 24h, on_unknown: refuse, methods: [POST], header: X-Key, optional: true, strict: true, wait: 1s,
+      max_request_body: 10, max_response_body: 20, route: payments.create}
+  - pattern: /policy
+    plugin: policy.wasm
+`
+
+func options(format config.Format) config.Options {
+	return config.Options{
+		Format:  format,
+		Sources: map[string]keyfuncs.Func{"user": func(*http.Request) (string, error) { return "anna", nil }},
+	}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		src    string
+		format config.Format
+	}{"JSON": {inJSON, nil}, "YAML": {inYAML, yaml.Format}, "JSON as YAML": {strings.ReplaceAll(inJSON, "\t", "  "), yaml.Format}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rows, err := config.Parse("locks", []byte(test.src), options(test.format))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(rows) != 4 {
+				t.Fatalf("%d rows, want 4", len(rows))
+			}
+			checkLock(t, rows[0])
+			if keys := rows[1].Keys; len(keys) != 2 || keys[1] != "a:{path.to}" || len(rows[1].Guard.Keys) != 2 || rows[1].Once != nil {
+				t.Errorf("the second row is %+v", rows[1])
+			}
+			checkOnce(t, rows[2])
+			if rows[3].Plugin != "policy.wasm" || rows[3].Guard == nil {
+				t.Errorf("the fourth row is %+v", rows[3])
+			}
+		})
+	}
+}
+
+func checkLock(t *testing.T, row config.Row) {
+	t.Helper()
+	g := row.Guard
+	if row.Method != "POST" || row.Pattern != "/orders/{id}/pay" || g.Mode != guard.ModeFair || g.WaitTime != 2*time.Second || g.LeaseTime != 0 ||
+		g.MaxHold != 90*time.Second || g.MaxWaiters != -1 || g.BufferBody != 4096 || g.RetryAfter != 3*time.Second || !g.FailOpen || !g.PassPreflight {
+		t.Errorf("the first row is %+v, %+v", row, g)
+	}
+	r := httptest.NewRequest("POST", "/", nil)
+	r.Pattern = "/orders/{id}/pay"
+	r.SetPathValue("id", "42")
+	if key, err := g.Keys[0](r); key != "order:42" || err != nil {
+		t.Errorf("the key is %q (%v)", key, err)
+	}
+}
+
+func checkOnce(t *testing.T, row config.Row) {
+	t.Helper()
+	o := row.Once
+	if row.Guard != nil || o == nil {
+		t.Fatalf("the third row is %+v", row)
+	}
+	scope, err := o.ScopeOf(httptest.NewRequest("POST", "/", nil))
+	got := fmt.Sprintln(scope, err, o.TTL, o.OnUnknown, o.Methods, o.Header, o.Optional, o.Strict, o.Wait, o.MaxRequestBody, o.MaxResponseBody, o.Idempotency.Route)
+	if want := "anna <nil> 24h0m0s refuse [POST] X-Key true true 1s 10 20 payments.create\n"; got != want {
+		t.Errorf("idempotency is %s, want %s", got, want)
+	}
+}
+
+// Each mistake is reported with its place, its value, and what would be right.
+func TestParse_Mistakes(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]string{
+		``:                                                          `1:1: the file ends before its object; want {"routes": [...]}`,
+		`{"routes": [`:                                              `1:13: the file ends before its object`,
+		"{\n  \"routes\": [}\n}":                                    `2:13: not JSON: `,
+		`{"routes": []} x`:                                          `1:16: `,
+		`[]`:                                                        `1:1: the file is a list; want an object`,
+		`{}`:                                                        `1:1: the file lacks routes`,
+		`{"route": []}`:                                             `1:2: the file has no field "route"; want routes`,
+		`{"routes": {}}`:                                            `1:12: routes is an object; want a list of routes`,
+		`{"routes": ["/x"]}`:                                        `1:13: a route is "/x"; want an object`,
+		route(`"key": "k"`, ""):                                     `1:13: a route lacks pattern`,
+		route(``):                                                   `1:13: the route has neither key nor keys nor plugin nor idempotency`,
+		route(`"keys": []`):                                         `1:49: keys is a list; want a list of texts`,
+		route(`"keys": ["a", 1]`):                                   `1:55: keys is 1; want a text`,
+		route(`"key": "k", "key": "l"`):                             `1:53: key is given twice, first in line 1; remove one`,
+		route(`"key": "k", "keys": ["l"]`):                          `the route has both key and keys`,
+		route(`"keys": ["l"], "key": "k"`):                          `the route has both key and keys`,
+		route(`"key": "k", "plugin": "p"`):                          `the route has both keys and a plugin`,
+		route(`"key": "order:{path.no}"`):                           `the pattern /orders/{id} has no wildcard "no"; it has id`,
+		route(`"key": "order:{path.id"`):                            `column 7: the brace is not closed`,
+		route(`"key": "{session}"`):                                 `no source "session"`,
+		route(`"key": "k", "mode": "exclusve"`):                     `1:61: mode is "exclusve"; want exclusive, fair, fenced, read, write or read_write`,
+		route(`"plugin": "p", "mode": "fair"`):                      `the route has a mode, and no key`,
+		route(`"keys": ["a", "b"], "mode": "fenced"`):               `several locks have no common token`,
+		route(`"key": "k", "wait": 2`):                              `1:61: wait is 2; want a duration such as 2s or 1m30s`,
+		route(`"key": "k", "wait": "2"`):                            `wait is "2"; want a duration`,
+		route(`"key": "k", "wait": "-2s"`):                          `wait is "-2s"; want a duration`,
+		route(`"key": "k", "lease": "1us"`):                         `lease is "1us"; want a duration of at least 1ms`,
+		route(`"key": "k", "max_waiters": -2`):                      `max_waiters is -2; want a number, -1 for no bound`,
+		route(`"key": "k", "buffer_body": "1k"`):                    `buffer_body is "1k"; want a number of bytes`,
+		route(`"key": "k", "buffer_body": 1.5`):                     `buffer_body is 1.5; want a number of bytes`,
+		route(`"key": "k", "fail_open": "yes"`):                     `fail_open is "yes"; want true or false, without quotes`,
+		route(`"key": "k", "maxHold": "1s"`):                        `1:53: a route has no field "maxHold"; want max_hold`,
+		route(`"key": "k", "ttl": "1s"`):                            `a route has no field "ttl"; want one of method, pattern, key`,
+		route(`"key": "k", "method": "post"`):                       `method is "post"; want a method in upper case`,
+		route(`"key": null`):                                        `key is nothing; want a text`,
+		route(`"wait": "2s", "idempotency": {"scope": "{user}"}`):   `put those of idempotency into idempotency`,
+		route(`"idempotency": {}`):                                  `1:56: idempotency lacks scope`,
+		route(`"idempotency": {"scope": "all"}`):                    `scope is "all", the same for all callers; want a source such as {user}, or global`,
+		route(`"idempotency": {"scope": "{nobody}"}`):               `scope: reqlock: keyfuncs: Template("{nobody}"): column 2: no source "nobody"`,
+		route(`"idempotency": {"scope": "global", "methods": "P"}`): `methods is "P"; want a list of methods`,
+		`{"routes": [{"pattern": "POST /x", "key": "k"}]}`:          `pattern is "POST /x"; put the method into method`,
+		`{"routes": [{"pattern": "x", "key": "k"}]}`:                `pattern is "x"; want a path that begins with a slash`,
+		`{"routes": [{"pattern": "/x", "key": "{path.id}"}]}`:       `the pattern /x has no wildcard`,
+		"{\"routes\": [\n{\"pattern\": \"/{a}\", \"key\": \"k\"},\n{\"pattern\": \"/:b\", \"key\": \"k\"}]}": `3:1: "/:b" is in the table already, in line 2`,
+	} {
+		_, err := config.Parse("locks.json", []byte(src), options(nil))
+		var mistake *config.Error
+		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: config: locks.json:") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s:\n%v, want\n%s", src, err, want)
+		}
+	}
+}
+
+// route is a file with one route of /orders/{id} and these members. A second argument leaves the
+// pattern out.
+func route(members string, without ...string) string {
+	if len(without) > 0 {
+		return `{"routes": [{` + members + `}]}`
+	}
+	if members != "" {
+		members = ", " + members
+	}
+	return `{"routes": [{"pattern": "/orders/{id}"` + members + `}]}`
+}
+
+// All mistakes are reported at once, in the order of the file.
+func TestParse_AllMistakes(t *testing.T) {
+	t.Parallel()
+	_, err := config.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
+	const want = "reqlock: config: f:2:13: pattern is 1; want a text\n" +
+		"reqlock: config: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
+		"reqlock: config: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, buffer_body, retry_after, " +
+		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
+func TestYAML_Mistakes(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]string{
+		"":                                   `1:1: the file is empty; want routes:`,
+		"# nothing\n":                        `1:1: the file is empty`,
+		"routes: [":                          `1:9: not YAML: `,
+		"routes:\n  - pattern: /x\n\tkey: k": `3:1: not YAML: `,
+		"routes:\n  - pattern: /x\n    key: k\n    mode: fare":     `4:11: mode is "fare"; want exclusive`,
+		"routes:\n  - pattern: /x\n    key: k\n    wait: 2":        `4:11: wait is 2; want a duration`,
+		"routes:\n  - pattern: /x\n    kee: k":                     `3:5: a route has no field "kee"; want one of`,
+		"routes:\n  - key: k":                                      `2:5: a route lacks pattern`,
+		"a: &x 1\nroutes: *x":                                      `1:4: anchor is not allowed here`,
+		"routes: []\n---\nroutes: []":                              `3:7: a second document; want one`,
+		"routes: []\nroutes: []":                                   `2:1: `,
+		"routes:\n  - pattern: /x\n    key: k\n    fail_open: yes": `4:16: fail_open is "yes"; want true or false`,
+		"1: 2": `1:1: a name that is no text`,
+	} {
+		_, err := config.Parse("locks.yaml", []byte(src), options(yaml.Format))
+		var mistake *config.Error
+		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: config: locks.yaml:"+want) {
+			t.Errorf("%q:\n%v, want\n%s", src, err, want)
+		}
+	}
+}
+
+// schema.json is made from the fields of the parser.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	want, err := config.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *write {
+		if err := os.WriteFile("schema.json", want, 0o644); err != nil { //nolint:gosec // it is public
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile("schema.json"); err != nil || string(got) != string(want) {
+		t.Errorf("schema.json is out of date (%v): go test ./guard/config -run TestSchema -write", err)
+	}
+}

@@ -1,0 +1,20 @@
+// Package config reads a table of routes from a file: which routes take which lock, and which are
+// idempotent. Operators change it without a build.
+//
+//	{
+//	  "routes": [
+//	    {"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "wait": "2s"},
+//	    {"method": "POST", "pattern": "/payments", "idempotency": {"scope": "{user}", "ttl": "24h"}}
+//	  ]
+//	}
+//
+// FromFile of packages httplock, ginlock and echolock makes a middleware of such a file, and loads
+// it again when it changes. This package has what they share: the types ([Table], [Route]), the
+// parser with its errors ([Parse]), and the file ([Open]). docs/config.md describes every field, and
+// schema.json, the JSON Schema, tells them to editors.
+//
+// A file is JSON. Package config/yaml reads YAML, and is apart so that only those who import it
+// compile a YAML parser: set Options.Format to yaml.Format.
+//
+// A mistake in a file is an [Error] with its line and column; Parse reports all of them at once.
+package config

@@ -1,0 +1,277 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Routes is the table of an open file. Its rows are what an adapter has built of them. Each load of
+// the file makes a new generation; requests that are under way keep theirs.
+type Routes[S any] struct {
+	path  string
+	opts  Options
+	build func(Row) (S, error)
+	watch watch
+
+	reload sync.Mutex // one load at a time; guards plugins
+	// plugins are open, by path: those of the current generation.
+	plugins map[string]Plugin
+	closing sync.WaitGroup // of plugins that no row names any more
+
+	mu      sync.Mutex
+	current *generation[S]
+	closed  bool
+}
+
+// A generation is the rows of one version of the file.
+type generation[S any] struct {
+	rows    map[string]map[string]S // by canonical pattern and method
+	users   int                     // requests that use it; guarded by Routes.mu
+	retired bool
+	unused  chan struct{} // closed when it is retired and has no users
+	known   sync.Map      // canonical patterns of those in requests
+}
+
+// ErrClosed is the error of a Reload after Close.
+var ErrClosed = errors.New("reqlock: config: the file is closed")
+
+// Open reads a file and builds its rows. It fails on any mistake. Close it after the server's
+// Shutdown. Adapters call it; programs call FromFile of an adapter.
+func Open[S any](path string, opts Options, build func(Row) (S, error)) (*Routes[S], error) {
+	t := &Routes[S]{path: path, opts: opts, build: build}
+	src, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.load(src); err != nil {
+		return nil, err
+	}
+	t.watch.start(path, src, opts, t.load)
+	return t, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reqlock: config: %w", err)
+	}
+	return src, nil
+}
+
+// Reload loads the file again. If it has a mistake, the rows stay as they are.
+func (t *Routes[S]) Reload() error {
+	src, err := readFile(t.path)
+	if err != nil {
+		return err
+	}
+	t.watch.settle(src)
+	return t.load(src)
+}
+
+// load makes a generation of a file and puts it in place of the current one.
+func (t *Routes[S]) load(src []byte) error {
+	t.reload.Lock()
+	defer t.reload.Unlock()
+	if t.isClosed() {
+		return ErrClosed
+	}
+	rows, err := Parse(t.path, src, t.opts)
+	if err != nil {
+		return err
+	}
+	opened := make(map[string]Plugin)
+	next, err := t.newGeneration(rows, opened)
+	if err != nil {
+		return errors.Join(err, closeAll(context.Background(), opened))
+	}
+	old := t.swap(next)
+	dropped := t.plugins
+	t.plugins = make(map[string]Plugin)
+	for _, row := range rows {
+		if row.Plugin == "" {
+			continue
+		}
+		path := t.pluginPath(row.Plugin)
+		plugin, isNew := opened[path]
+		if !isNew && dropped[path] != nil {
+			plugin = dropped[path]
+			delete(dropped, path)
+		} else if !isNew {
+			plugin = t.plugins[path]
+		}
+		t.plugins[path] = plugin
+	}
+	if old != nil && len(dropped) > 0 {
+		t.closing.Go(func() {
+			<-old.unused
+			if err := closeAll(context.Background(), dropped); err != nil {
+				t.opts.logger().Error("reqlock: config: a plugin that the file no longer names did not close", "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+func closeAll(ctx context.Context, plugins map[string]Plugin) error {
+	var all []error
+	for _, plugin := range plugins {
+		all = append(all, plugin.Close(ctx))
+	}
+	return errors.Join(all...)
+}
+
+func (t *Routes[S]) pluginPath(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(t.path), path)
+}
+
+// newGeneration builds rows. It opens the plugins that are not open, into opened.
+func (t *Routes[S]) newGeneration(rows []Row, opened map[string]Plugin) (*generation[S], error) {
+	next := &generation[S]{rows: make(map[string]map[string]S), unused: make(chan struct{})}
+	for _, row := range rows {
+		mistake := func(err error) error {
+			return &Error{File: t.path, Place: row.Place, Text: err.Error()}
+		}
+		if row.Plugin != "" {
+			plugin, err := t.plugin(t.pluginPath(row.Plugin), opened)
+			if err != nil {
+				return nil, mistake(err)
+			}
+			row.Guard.Policy = plugin.Policy
+		}
+		built, err := t.build(row)
+		if err != nil {
+			return nil, mistake(err)
+		}
+		route := canonical(row.Pattern)
+		if next.rows[route] == nil {
+			next.rows[route] = make(map[string]S)
+		}
+		next.rows[route][row.Method] = built
+	}
+	return next, nil
+}
+
+func (t *Routes[S]) plugin(path string, opened map[string]Plugin) (Plugin, error) {
+	if plugin, ok := t.plugins[path]; ok {
+		return plugin, nil
+	}
+	if plugin, ok := opened[path]; ok {
+		return plugin, nil
+	}
+	if t.opts.OpenPlugin == nil {
+		return nil, errors.New("plugins are off; set Options.OpenPlugin, such as to a function that calls wasm.Open")
+	}
+	plugin, err := t.opts.OpenPlugin(path)
+	if err != nil {
+		return nil, err
+	}
+	opened[path] = plugin
+	return plugin, nil
+}
+
+// swap returns the former generation; nil: there was none.
+func (t *Routes[S]) swap(next *generation[S]) (old *generation[S]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old, t.current = t.current, next
+	if old != nil {
+		old.retired = true
+		old.checkUnused()
+	}
+	return old
+}
+
+// checkUnused needs Routes.mu.
+func (g *generation[S]) checkUnused() {
+	if g.retired && g.users == 0 {
+		close(g.unused)
+	}
+}
+
+func (t *Routes[S]) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
+// Serve calls serve with what was built of the row of a matched request, and reports whether there
+// is one. What it was built of stays open until serve returns.
+func (t *Routes[S]) Serve(r *http.Request, serve func(S)) bool {
+	g := t.enter()
+	defer t.leave(g)
+	built, ok := g.find(r)
+	if ok {
+		serve(built)
+	}
+	return ok
+}
+
+func (t *Routes[S]) enter() *generation[S] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.current.users++
+	return t.current
+}
+
+func (t *Routes[S]) leave(g *generation[S]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g.users--
+	g.checkUnused()
+}
+
+// find returns the row of a request: that of its method, or else that of all methods.
+func (g *generation[S]) find(r *http.Request) (built S, ok bool) {
+	route, known := g.known.Load(r.Pattern)
+	if !known {
+		route = canonical(r.Pattern)
+		g.known.Store(r.Pattern, route)
+	}
+	rows := g.rows[route.(string)]
+	if built, ok = rows[r.Method]; ok {
+		return built, true
+	}
+	if r.Method == http.MethodHead {
+		if built, ok = rows[http.MethodGet]; ok {
+			return built, true
+		}
+	}
+	built, ok = rows[""]
+	return built, ok
+}
+
+// Close stops watching the file and closes its plugins. It waits until ctx ends for plugins whose
+// calls are under way. Requests that come later pass their plugins' errors on: close the server
+// before.
+func (t *Routes[S]) Close(ctx context.Context) error {
+	t.mu.Lock()
+	again := t.closed
+	t.closed = true
+	t.mu.Unlock()
+	if again {
+		return nil
+	}
+	t.watch.stop()
+	t.reload.Lock() // a Reload may be under way
+	defer t.reload.Unlock()
+	err := closeAll(ctx, t.plugins)
+	done := make(chan struct{})
+	go func() {
+		t.closing.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("reqlock: config: requests still use an earlier version of the file: %w", ctx.Err()))
+	}
+}

@@ -1,0 +1,188 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/pattern"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+// A Row is a Route that is ready for use.
+type Row struct {
+	Route
+	Guard *guard.Config // nil: the route takes no lock
+	Once  *Once         // nil: the route is not idempotent
+}
+
+// Once is a Route's Idempotency that is ready for use. Package idempotency makes its Config of it.
+type Once struct {
+	Idempotency
+	ScopeOf      keyfuncs.Func // nil: all callers share their keys
+	ErrorHandler func(http.ResponseWriter, *http.Request, error)
+	Logger       *slog.Logger
+	Observe      func(*http.Request, guard.Outcome)
+}
+
+// modes are the names of guard's modes in files.
+var modes = map[string]guard.Mode{
+	"":           guard.ModeExclusive,
+	"exclusive":  guard.ModeExclusive,
+	"fair":       guard.ModeFair,
+	"fenced":     guard.ModeFenced,
+	"read":       guard.ModeRead,
+	"write":      guard.ModeWrite,
+	"read_write": guard.ModeReadWrite,
+}
+
+var modeNames = []string{"exclusive", "fair", "fenced", "read", "write", "read_write"}
+
+// Parse parses a file. file names it in errors. It reports all mistakes, joined, each an *Error. It
+// opens no plugin: Row.Guard.Policy is nil for a Route with a Plugin.
+func Parse(file string, src []byte, opts Options) ([]Row, error) {
+	format := opts.Format
+	if format == nil {
+		format = JSON
+	}
+	node, err := format(src)
+	if err != nil {
+		var mistake *Error
+		if errors.As(err, &mistake) {
+			mistake.File = file
+		}
+		return nil, err
+	}
+	table := &Table{}
+	mistakes := readObject("the file", tableFields, table, node)
+	var rows []Row
+	if len(mistakes) == 0 {
+		rows, mistakes = rowsOf(table, opts)
+	}
+	var all []error
+	for _, mistake := range sorted(mistakes) {
+		mistake.File = file
+		all = append(all, mistake)
+	}
+	return rows, errors.Join(all...)
+}
+
+func rowsOf(table *Table, opts Options) (rows []Row, mistakes []*Error) {
+	seen := make(map[string]Place)
+	for _, route := range table.Routes {
+		row, wrong := rowOf(route, opts)
+		rows, mistakes = append(rows, row), append(mistakes, wrong...)
+		name := route.Method + " " + canonical(route.Pattern)
+		if before, twice := seen[name]; twice {
+			mistakes = append(mistakes, errorAt(route.Place, "%q is in the table already, in line %d; a route has one row", strings.TrimSpace(route.Method+" "+route.Pattern), before.Line))
+		}
+		seen[name] = route.Place
+	}
+	return rows, mistakes
+}
+
+func rowOf(route Route, opts Options) (Row, []*Error) {
+	row := Row{Route: route}
+	var mistakes []*Error
+	refuse := func(wrong bool, at Place, format string, args ...any) {
+		if wrong {
+			mistakes = append(mistakes, errorAt(at, format, args...))
+		}
+	}
+	locked := len(route.Keys) > 0 || route.Plugin != ""
+	refuse(strings.ContainsAny(route.Pattern, " \t"), route.Place, "pattern is %q; put the method into method", route.Pattern)
+	refuse(!strings.Contains(route.Pattern, "/"), route.Place, "pattern is %q; want a path that begins with a slash, such as /orders/{id}", route.Pattern)
+	refuse(!locked && route.Idempotency == nil, route.Place, "the route has neither key nor keys nor plugin nor idempotency; want one, such as \"key\": \"order:{path.id}\"")
+	refuse(len(route.Keys) > 0 && route.Plugin != "", route.Place, "the route has both keys and a plugin; a plugin decides on the keys")
+	refuse(route.Mode != "" && len(route.Keys) == 0, route.Place, "the route has a mode, and no key that it is for")
+	refuse(route.Mode == "fenced" && len(route.Keys) > 1, route.Place, "mode is fenced, but several locks have no common token; use one key, or exclusive")
+	refuse(!locked && (route.Lock != Lock{} || route.BufferBody != 0 || route.RetryAfter != 0 || route.PassPreflight), route.Place,
+		"the route has settings of a lock, and no key; put those of idempotency into idempotency")
+	if locked {
+		cfg := guardConfig(route, opts)
+		row.Guard = &cfg
+		for _, key := range route.Keys {
+			f, err := template(key, route.Pattern, opts.Sources)
+			refuse(err != nil, route.Place, "%v", err)
+			cfg.Keys = append(cfg.Keys, f)
+		}
+	}
+	if route.Idempotency != nil {
+		row.Once = &Once{Idempotency: *route.Idempotency, ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe}
+		if scope := route.Idempotency.Scope; scope != ScopeGlobal {
+			var err error
+			row.Once.ScopeOf, err = template(scope, route.Pattern, opts.Sources)
+			refuse(err != nil, route.Idempotency.Place, "scope: %v", err)
+			refuse(err == nil && !strings.Contains(scope, "{"), route.Idempotency.Place, "scope is %q, the same for all callers; want a source such as {user}, or %s", scope, ScopeGlobal)
+		}
+	}
+	return row, mistakes
+}
+
+func guardConfig(route Route, opts Options) guard.Config {
+	return guard.Config{
+		WaitTime:      time.Duration(route.Wait),
+		LeaseTime:     time.Duration(route.Lease),
+		MaxHold:       time.Duration(route.MaxHold),
+		MaxWaiters:    route.MaxWaiters,
+		FailOpen:      route.FailOpen,
+		BufferBody:    route.BufferBody,
+		Mode:          modes[route.Mode],
+		RetryAfter:    time.Duration(route.RetryAfter),
+		PassPreflight: route.PassPreflight,
+		ErrorHandler:  opts.ErrorHandler,
+		Logger:        opts.Logger,
+		Observe:       opts.Observe,
+	}
+}
+
+// template parses a text with sources, those of Options.Sources among them. {path.NAME} must be a
+// wildcard of the pattern.
+func template(text, route string, sources map[string]keyfuncs.Func) (keyfuncs.Func, error) {
+	return keyfuncs.ParseTemplateWith(text, func(name string) (keyfuncs.Func, error) {
+		if source, ok := sources[name]; ok {
+			return source, nil
+		}
+		wildcard, ok := strings.CutPrefix(name, "path.")
+		if !ok {
+			return nil, nil
+		}
+		_, path := pattern.Split(route)
+		var names []string
+		for w := range pattern.Wildcards(path) {
+			if w.Name == wildcard {
+				return nil, nil
+			}
+			names = append(names, w.Name)
+		}
+		if len(names) == 0 {
+			return nil, fmt.Errorf("the pattern %s has no wildcard", route)
+		}
+		return nil, fmt.Errorf("the pattern %s has no wildcard %q; it has %s", route, wildcard, strings.Join(names, ", "))
+	})
+}
+
+// canonical returns a pattern in the form that is the same in every framework and for all names of
+// wildcards: {} for one segment, {...} for the rest.
+func canonical(route string) string {
+	host, path := pattern.Split(route)
+	var out strings.Builder
+	out.WriteString(host)
+	end := 0
+	for w := range pattern.Wildcards(path) {
+		out.WriteString(strings.ReplaceAll(path[end:w.Start], `\:`, ":"))
+		wildcard := path[w.Start:w.End]
+		if wildcard[0] == '*' || strings.HasSuffix(wildcard, "...}") || strings.HasSuffix(wildcard, ":.*}") || strings.HasSuffix(wildcard, ":.+}") {
+			out.WriteString("{...}")
+		} else {
+			out.WriteString("{}")
+		}
+		end = w.End
+	}
+	out.WriteString(strings.ReplaceAll(path[end:], `\:`, ":"))
+	return out.String()
+}

@@ -1,0 +1,141 @@
+package config
+
+import "slices"
+
+// A Table is the content of a file.
+type Table struct {
+	Routes []Route `json:"routes"`
+}
+
+// A Route is one row: how the requests of a route are guarded. They take a lock if it has Keys or a
+// Plugin, and are idempotent if it has Idempotency, inside the lock if it has both. docs/config.md
+// describes the fields.
+type Route struct {
+	Place `json:"-"`
+
+	Method  string   `json:"method,omitempty"` // "": all; GET counts for HEAD as well
+	Pattern string   `json:"pattern"`
+	Keys    []string `json:"keys,omitempty"` // templates
+	Plugin  string   `json:"plugin,omitempty"`
+	Mode    string   `json:"mode,omitempty"` // "": exclusive
+	Lock
+	BufferBody    int64        `json:"buffer_body,omitempty"`
+	RetryAfter    Duration     `json:"retry_after,omitempty"`
+	PassPreflight bool         `json:"pass_preflight,omitempty"`
+	Idempotency   *Idempotency `json:"idempotency,omitempty"`
+}
+
+// Lock is how requests wait for a lock and hold it. The fields mean what those of guard.Config do.
+type Lock struct {
+	Wait       Duration `json:"wait,omitempty"`
+	Lease      Duration `json:"lease,omitempty"`
+	MaxHold    Duration `json:"max_hold,omitempty"`
+	MaxWaiters int      `json:"max_waiters,omitempty"`
+	FailOpen   bool     `json:"fail_open,omitempty"`
+}
+
+// Idempotency is how the requests of a route are idempotent. The fields mean what those of
+// idempotency.Config do.
+type Idempotency struct {
+	Place `json:"-"`
+
+	Scope    string   `json:"scope"` // a template, or "global"
+	Route    string   `json:"route,omitempty"`
+	Header   string   `json:"header,omitempty"`
+	Optional bool     `json:"optional,omitempty"`
+	Strict   bool     `json:"strict,omitempty"`
+	Methods  []string `json:"methods,omitempty"`
+	TTL      Duration `json:"ttl,omitempty"`
+	Lock
+	OnUnknown       string `json:"on_unknown,omitempty"` // "": rerun
+	MaxRequestBody  int64  `json:"max_request_body,omitempty"`
+	MaxResponseBody int64  `json:"max_response_body,omitempty"`
+}
+
+// ScopeGlobal is the Scope of callers that share their keys.
+const ScopeGlobal = "global"
+
+// The fields of each object, from which the parser and the JSON Schema are made.
+var (
+	tableFields = []field[Table]{
+		{name: "$schema", about: "The address of this schema, for editors.", schema: schemaOf("string"), read: func(*Table, *Node) []*Error { return nil }},
+		{name: "routes", about: "The routes. A request of any other route passes.", required: true,
+			schema: map[string]any{"type": "array", "items": map[string]any{"$ref": "#/$defs/route"}},
+			read:   readRoutes},
+	}
+	routeFields = slices.Concat([]field[Route]{
+		of("method", "The method. Default: all methods. GET counts for HEAD as well.", method, func(r *Route) *string { return &r.Method }),
+		of("pattern", "The route's pattern as the framework has it, such as /orders/{id}/pay or /orders/:id/pay. The names of wildcards do not matter, except to {path.NAME}.",
+			text, func(r *Route) *string { return &r.Pattern }).must(),
+		{name: "key", about: "The key: a text with sources, such as order:{path.id}.", schema: schemaOf("string"), read: readKey},
+		{name: "keys", about: "Several keys. A request gets the locks of all or none.", schema: texts.schema, read: readKeys},
+		of("plugin", "A WebAssembly plugin that decides on keys, mode and times, in place of key and mode. Its path is relative to this file.", text, func(r *Route) *string { return &r.Plugin }),
+		of("mode", "The kind of lock. read_write: GET and HEAD read, the rest writes. Default: exclusive.", oneOf(modeNames...), func(r *Route) *string { return &r.Mode }),
+		of("buffer_body", "Read up to so many bytes of the body before acquiring the lock. Default: 0, off.", bytesOf, func(r *Route) *int64 { return &r.BufferBody }),
+		of("retry_after", "The Retry-After of refusals. Default: 1s.", duration, func(r *Route) *Duration { return &r.RetryAfter }),
+		of("pass_preflight", "Run the handler of a CORS preflight without a lock.", boolean, func(r *Route) *bool { return &r.PassPreflight }),
+		{name: "idempotency", about: "Run each request once for its idempotency key, and repeat the answer.",
+			schema: map[string]any{"$ref": "#/$defs/idempotency"}, read: readIdempotency},
+	}, lockFields(func(r *Route) *Lock { return &r.Lock }))
+	idempotencyFields = slices.Concat([]field[Idempotency]{
+		of("scope", "Whose keys they are: a text with sources, such as {user}, or global if all callers share their keys.", text, func(i *Idempotency) *string { return &i.Scope }).must(),
+		of("route", "The name of the route in records. Default: its pattern.", text, func(i *Idempotency) *string { return &i.Route }),
+		of("header", "The header with the key. Default: Idempotency-Key.", text, func(i *Idempotency) *string { return &i.Header }),
+		of("optional", "Run requests without the header unguarded.", boolean, func(i *Idempotency) *bool { return &i.Optional }),
+		of("strict", "Accept only quoted keys, as in RFC 9651.", boolean, func(i *Idempotency) *bool { return &i.Strict }),
+		of("methods", "The methods; all others pass. Default: POST and PATCH.", methods, func(i *Idempotency) *[]string { return &i.Methods }),
+		of("ttl", "How long a result is kept. Default: 24h.", duration, func(i *Idempotency) *Duration { return &i.TTL }),
+		of("on_unknown", "What a repeat gets if the first run ended without a result. Default: rerun.", oneOf("rerun", "refuse"), func(i *Idempotency) *string { return &i.OnUnknown }),
+		of("max_request_body", "The largest body, in bytes. Default: 1048576.", bytesOf, func(i *Idempotency) *int64 { return &i.MaxRequestBody }),
+		of("max_response_body", "The largest answer that is recorded, in bytes. Default: 1048576.", bytesOf, func(i *Idempotency) *int64 { return &i.MaxResponseBody }),
+	}, lockFields(func(i *Idempotency) *Lock { return &i.Lock }))
+)
+
+func lockFields[T any](lock func(*T) *Lock) []field[T] {
+	return []field[T]{
+		of("wait", "How long a request waits for a held lock. Default: 0, which answers 409 at once.", duration, func(t *T) *Duration { return &lock(t).Wait }),
+		of("lease", "How long a lock is held at most, at least 1ms. Default: 0, which renews it for as long as the handler runs.", lease, func(t *T) *Duration { return &lock(t).Lease }),
+		of("max_hold", "How long a handler may hold the lock. Default: 0, no bound.", duration, func(t *T) *Duration { return &lock(t).MaxHold }),
+		of("max_waiters", "How many requests of this process may wait for one lock. Default: 0, which means 1024; -1: no bound.", waiters, func(t *T) *int { return &lock(t).MaxWaiters }),
+		of("fail_open", "Run the handler without a lock if Redis is unavailable.", boolean, func(t *T) *bool { return &lock(t).FailOpen }),
+	}
+}
+
+func readRoutes(t *Table, n *Node) (mistakes []*Error) {
+	if n.Kind != List {
+		return []*Error{wrongKind("routes", n, "a list of routes")}
+	}
+	for _, item := range n.Items {
+		route := Route{Place: item.Place}
+		mistakes = append(mistakes, readObject("a route", routeFields, &route, item)...)
+		t.Routes = append(t.Routes, route)
+	}
+	return mistakes
+}
+
+// readKey reads the short form of keys.
+func readKey(r *Route, n *Node) []*Error {
+	key, mistake := text.read("key", n)
+	return r.addKeys(n, mistake, key)
+}
+
+func readKeys(r *Route, n *Node) []*Error {
+	keys, mistake := texts.read("keys", n)
+	return r.addKeys(n, mistake, keys...)
+}
+
+func (r *Route) addKeys(n *Node, mistake *Error, keys ...string) []*Error {
+	switch {
+	case mistake != nil:
+		return []*Error{mistake}
+	case len(r.Keys) > 0:
+		return []*Error{errorAt(n.Place, "the route has both key and keys; put all keys into keys")}
+	}
+	r.Keys = keys
+	return nil
+}
+
+func readIdempotency(r *Route, n *Node) []*Error {
+	r.Idempotency = &Idempotency{Place: n.Place}
+	return readObject("idempotency", idempotencyFields, r.Idempotency, n)
+}

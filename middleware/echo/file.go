@@ -1,0 +1,58 @@
+package echolock
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// A File guards the routes that a file lists; see package config.
+type File struct {
+	routes *config.Routes[idempotency.Guards]
+	wrap   *wrapper
+}
+
+// FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
+// options are those of New.
+func FromFile(locks *core.Client, path string, opts config.Options, options ...Option) (*File, error) {
+	wrap := newWrapper(options, &opts.ErrorHandler)
+	routes, err := idempotency.Open(locks, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &File{routes, wrap}, nil
+}
+
+// Middleware returns a middleware for an Echo, a group or a route. It guards requests whose route
+// has a row in the file, and passes all others.
+func (f *File) Middleware() echo.MiddlewareFunc {
+	return f.wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		found := f.routes.Serve(r, func(guards idempotency.Guards) {
+			inner := next
+			if guards.Once != nil {
+				inner = func(c echo.Context) error { return runOnce(guards.Once)(c, c.Request(), next) }
+			}
+			c.SetRequest(r)
+			if guards.Lock == nil {
+				err = inner(c)
+				return
+			}
+			err = underLock(guards.Lock)(c, r, inner)
+		})
+		if !found {
+			c.SetRequest(r)
+			err = next(c)
+		}
+		return err
+	})
+}
+
+// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
+func (f *File) Reload() error { return f.routes.Reload() }
+
+// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
+func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }

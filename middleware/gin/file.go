@@ -1,0 +1,52 @@
+package ginlock
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// A File guards the routes that a file lists; see package config.
+type File struct {
+	routes *config.Routes[idempotency.Guards]
+}
+
+// FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
+func FromFile(locks *core.Client, path string, opts config.Options) (*File, error) {
+	routes, err := idempotency.Open(locks, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &File{routes}, nil
+}
+
+// Middleware returns a middleware for an engine, a group or a route. It guards requests whose route
+// has a row in the file, and passes all others.
+func (f *File) Middleware() gin.HandlerFunc {
+	return around(func(c *gin.Context, r *http.Request, next chain) {
+		found := f.routes.Serve(r, func(guards idempotency.Guards) {
+			inner := next
+			if guards.Once != nil {
+				inner = func(_ http.ResponseWriter, r *http.Request) { runOnce(guards.Once)(c, r, next) }
+			}
+			if guards.Lock == nil {
+				inner(c.Writer, r)
+				return
+			}
+			underLock(guards.Lock)(c, r, inner)
+		})
+		if !found {
+			next(c.Writer, r)
+		}
+	})
+}
+
+// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
+func (f *File) Reload() error { return f.routes.Reload() }
+
+// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
+func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }

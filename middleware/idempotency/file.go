@@ -1,0 +1,61 @@
+package idempotency
+
+import (
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/guard/config"
+)
+
+// Guards are what a row of a file has asked for. Each may be nil. Lock goes around Once.
+type Guards struct {
+	Lock *guard.Guard
+	Once *Guard
+}
+
+// Open opens a file of routes, for adapters: their FromFile serves each request with the Guards of
+// its row. See config.Open.
+func Open(locks *core.Client, path string, opts config.Options) (*config.Routes[Guards], error) {
+	return config.Open(path, opts, func(row config.Row) (guards Guards, err error) {
+		if row.Guard != nil {
+			if guards.Lock, err = guard.New(locks, *row.Guard); err != nil {
+				return guards, err
+			}
+		}
+		if row.Once != nil {
+			guards.Once, err = New(locks, fromFile(*row.Once))
+		}
+		return guards, err
+	})
+}
+
+// fromFile returns the Config that a file describes.
+func fromFile(once config.Once) Config {
+	cfg := Config{
+		Scope:           once.ScopeOf,
+		Route:           once.Route,
+		Header:          once.Header,
+		Optional:        once.Optional,
+		Strict:          once.Strict,
+		Methods:         once.Methods,
+		WaitTime:        time.Duration(once.Wait),
+		LeaseTime:       time.Duration(once.Lease),
+		MaxHold:         time.Duration(once.MaxHold),
+		MaxWaiters:      once.MaxWaiters,
+		TTL:             time.Duration(once.TTL),
+		MaxRequestBody:  once.MaxRequestBody,
+		MaxResponseBody: once.MaxResponseBody,
+		FailOpen:        once.FailOpen,
+		ErrorHandler:    once.ErrorHandler,
+		Logger:          once.Logger,
+		Observe:         once.Observe,
+	}
+	if once.ScopeOf == nil {
+		cfg.Scope = ScopeGlobal
+	}
+	if once.OnUnknown == "refuse" {
+		cfg.OnUnknown = OutcomeRefuse
+	}
+	return cfg
+}

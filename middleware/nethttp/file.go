@@ -1,0 +1,68 @@
+package httplock
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// A File guards the routes that a file lists; see package config.
+type File struct {
+	routes   *config.Routes[idempotency.Guards]
+	unrouted *guard.Guard
+}
+
+// FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
+func FromFile(locks *core.Client, path string, opts config.Options) (*File, error) {
+	routes, err := idempotency.Open(locks, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	unrouted, err := guard.New(locks, guard.Config{
+		Policy:       func(*http.Request, *guard.Policy) error { return keyfuncs.ErrNoRoute },
+		ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &File{routes, unrouted}, nil
+}
+
+// Wrap is a middleware, which like that of New goes around the handler of a route, and panics on the
+// same handlers. It guards requests whose route has a row in the file, and passes those of other
+// routes. Where no route has matched it answers 500: it cannot know which row applies.
+func (f *File) Wrap(next http.Handler) http.Handler {
+	return around(f.serve)(next)
+}
+
+func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if r.Pattern == "" {
+		f.unrouted.Serve(w, r, next.ServeHTTP)
+		return
+	}
+	found := f.routes.Serve(r, func(guards idempotency.Guards) {
+		inner := next
+		if guards.Once != nil {
+			inner = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runOnce(guards.Once)(w, r, next) })
+		}
+		if guards.Lock == nil {
+			inner.ServeHTTP(w, r)
+			return
+		}
+		underLock(guards.Lock)(w, r, inner)
+	})
+	if !found {
+		next.ServeHTTP(w, r)
+	}
+}
+
+// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
+func (f *File) Reload() error { return f.routes.Reload() }
+
+// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
+func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }
