@@ -19,7 +19,7 @@ import (
 )
 
 // A Client creates locks on one Redis. Besides the connections of its Redis client it uses one for
-// pub/sub, or one per master in a cluster with sharded channels. It uses no goroutine per lock or
+// pub/sub; in a cluster with sharded channels, one per master as well. It uses no goroutine per lock or
 // waiter. Its methods may be called from any goroutine.
 type Client struct {
 	*engine
@@ -62,6 +62,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		firstChance: firstChance,
 		linger:      linger,
 		absentGrace: absentGrace,
+		inboxLinger: inboxLinger,
 	}
 	c := &Client{engine: e, address: addressIn(rdb), clockWatch: make(chan struct{})}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
@@ -95,6 +96,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	})
 	c.names = newNames(e, c.dog)
 	c.cleaner = newCleaner(e, c.names.wake)
+	c.inbox = newInbox(e, c.names)
 	go c.watchClock()
 	return c, nil
 }
@@ -121,7 +123,7 @@ type Stats struct {
 	Held     int // locks held; a lock that is held several times by one owner counts once
 	Waiting  int // callers waiting in Acquire
 	Names    int // lock names in use
-	Channels int // pub/sub channels
+	Channels int // pub/sub channels of locks
 	Renewals int // locks that the watchdog renews
 	Cleanups int // releases to be sent or retried in the background
 }
@@ -145,6 +147,7 @@ func (c *Client) Counters() Counters {
 		Polls:          c.counters.polls.Load(),
 		RenewFailures:  c.counters.renewFailures.Load(),
 		Lost:           c.counters.lost.Load(),
+		Forced:         c.counters.forced.Load(),
 		PubSubFailures: c.counters.pubsub.Load(),
 		Commands:       sent.Calls,
 		BatchSizes:     sent.Sizes,

@@ -42,7 +42,7 @@ func empty(t testing.TB, b *bundle, c *Client) {
 	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) > 0 {
 		t.Errorf("left in Redis: keys %q", keys)
 	}
-	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 0 })
 }
 
 // loadScripts loads every script into Redis, so that each attempt is one EVALSHA.

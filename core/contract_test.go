@@ -159,7 +159,7 @@ func contractWakeUp(t *testing.T, b *bundle, kind lockKind) {
 		lease := mustTake(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Hour})
 		result := acquireAsync(bg, kind.rival(waiter, "a"), forever)
 		eventually(t, "the waiter to sleep", func() bool {
-			return sleeping(waiter, "a") == 1 && len(b.rdb.PubSubChannels(bg, "*").Val()) == 1
+			return sleeping(waiter, "a") == 1 && len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1
 		})
 		released := time.Now()
 		mustRelease(t, lease)

@@ -8,6 +8,7 @@ type Counters struct {
 	Polls          uint64 // attempts of waiters that no message woke; see Options.PollInterval
 	RenewFailures  uint64 // renewals that failed, one per lock; see Observer.RenewFailed
 	Lost           uint64 // leases that were lost, whether their holder or their release found out
+	Forced         uint64 // locks that another process's ForceUnlock took, and that was heard of at once
 	PubSubFailures uint64 // connections for pub/sub that were lost or could not be opened
 
 	// Commands is the number of calls sent to Redis: attempts to acquire, releases, renewals and
@@ -31,5 +32,5 @@ func (c Counters) Batches() (n uint64) {
 
 // counters are the counters that the engine keeps itself.
 type counters struct {
-	handOvers, polls, renewFailures, lost, pubsub atomic.Uint64
+	handOvers, polls, renewFailures, lost, forced, pubsub atomic.Uint64
 }

@@ -28,6 +28,7 @@ type engine struct {
 	hub     *hub.Hub
 	alarms  *schedule.Schedule[alarm]
 	cleaner *cleaner
+	inbox   *inbox
 
 	background group
 	counters   counters
@@ -41,6 +42,7 @@ type engine struct {
 	firstChance time.Duration // see entry.go
 	linger      time.Duration // see entry.go
 	absentGrace time.Duration // see kind.go
+	inboxLinger time.Duration // see inbox.go
 }
 
 // The states of a client.

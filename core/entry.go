@@ -218,6 +218,11 @@ func (e *entry) Notify() {
 func (e *entry) grantLocked(w *waiter, h *hold) {
 	e.holds.add(h)
 	e.shard.held++
+	e.engine().inbox.needed()
+	if w.hinted {
+		w.hinted = false
+		e.engine().inbox.ask(e.key)
+	}
 	e.heldUntil = 0
 	next, woken := e.queue.Granted(&w.Waiter, clock.In(e.engine().pollPause()))
 	wake(woken)
@@ -341,20 +346,26 @@ func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 			taken = append(taken, h)
 		}
 	}
-	force := func(w *waiter) {
-		if w.pending != "" && match(w.pending) {
+	e.eachPendingLocked(func(w *waiter) {
+		if match(w.pending) {
 			w.pending = ""
 		}
-	}
+	})
+	return taken
+}
+
+// eachPendingLocked calls f for each waiter with an attempt or a hand-over in flight.
+func (e *entry) eachPendingLocked(f func(*waiter)) {
 	for _, w := range e.queue.Waiters() {
-		force(w.Item)
-	}
-	for _, w := range e.shard.pastQueue {
-		if w.entry == e {
-			force(w)
+		if w.Item.pending != "" {
+			f(w.Item)
 		}
 	}
-	return taken
+	for _, w := range e.shard.pastQueue {
+		if w.entry == e && w.pending != "" {
+			f(w)
+		}
+	}
 }
 
 // endless is heldUntil of a key that never expires.

@@ -247,7 +247,7 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
 	results := b.inLine(t, c, other)
 	proxy.Cut()
-	eventually(t, "Redis to notice", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+	eventually(t, "Redis to notice", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
 	mustRelease(t, holder)
 	absentees := wire.FairDeadlines("a") + ":absent"
 	eventually(t, "others to see that nobody listens", func() bool { return b.rdb.HLen(bg, absentees).Val() == 1 })

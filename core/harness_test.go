@@ -126,6 +126,7 @@ var (
 	releaseScript = lua.Release("", "", lua.Announcement{}).Script
 	forceScript   = lua.ForceRelease("", nil, lua.Announcement{}).Script
 	holdersScript = lua.Holders("").Script
+	presentScript = lua.Present("", nil).Script
 	renewScript   = lua.Renew(nil, 0).Script
 	inspectScript = lua.Inspect("", "").Script
 
@@ -150,7 +151,7 @@ var (
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{
 		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
-		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, renewScript, inspectScript,
+		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, presentScript, renewScript, inspectScript,
 	}, onceScripts...)
 )
 
@@ -183,8 +184,8 @@ func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int 
 const patience = 20 * time.Second
 
 // idle closes a client. It fails the test unless the client soon has nothing to do and has left
-// nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for ever. A
-// test deletes the keys that it wrote itself.
+// nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for ever, and the
+// client's own channel until it is closed. A test deletes the keys that it wrote itself.
 //
 // Clean-ups that wait for strays may be pending: Close ends them. A test of clean-ups waits for
 // them itself.
@@ -197,13 +198,20 @@ func idle(t testing.TB, c *Client, rdb *redis.Client) {
 		var noKeys, noChannels error
 		keys, noKeys = rdb.Keys(bg, "*").Result()
 		keys = withoutTokens(keys)
-		channels, noChannels = rdb.PubSubChannels(bg, "*").Result()
+		channels, noChannels = rdb.PubSubChannels(bg, "redisson*").Result()
 		err = errors.Join(noKeys, noChannels)
 		return err == nil && len(keys)+len(channels) == 0
 	}) {
 		t.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
 	}
 	mustClose(t, c)
+	own := wire.ClientChannel(c.id)
+	if !within(patience, func() bool {
+		listeners, err := rdb.PubSubNumSub(bg, own).Result()
+		return err == nil && listeners[own] == 0
+	}) {
+		t.Errorf("a closed client still listens on %s", own)
+	}
 }
 
 // withoutTokens drops the counters of fencing tokens, which stay for ever.

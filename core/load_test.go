@@ -262,7 +262,7 @@ func TestLoad_Close(t *testing.T) {
 		}
 		crowd.Wait()
 	}
-	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 0 })
 }
 
 // For a while connections break and hang, replies and messages are lost, and Redis forgets its

@@ -172,10 +172,12 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 
 // ForceUnlock frees the lock, whichever owner holds it, and reports whether it was held. Leases of
 // this client end first, with ErrLockLost, including those that Acquire has not returned yet.
-// Holders in other clients lose the lock at their next renewal. A lease there with a LeaseTime is
-// not renewed: it is lost when it is re-entered, extended or released, or when it expires. The same
-// applies to the leases of this client if another program frees their lock. Until then two owners
-// may both believe that they hold the lock.
+// Holders in other clients of reqlock are told, and their leases end as soon as they have asked
+// Redis, usually within milliseconds. A holder that cannot be told loses the lock at its next
+// renewal: one of Redisson, one whose Redis user may not subscribe to reqlock:client:*, or one whose
+// connection is down. A lease there with a LeaseTime is not renewed: it is lost when it is
+// re-entered, extended or released, or when it expires. Until then two owners may both believe that
+// they hold the lock. The same applies if another program frees a lock.
 //
 // ForceUnlock does not free a lock that another owner acquires meanwhile. On the read side of a
 // read/write lock it frees all readers, but not a writer. On the write side it frees the writer and

@@ -93,6 +93,7 @@ func TestOnce_RoundTrips(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			c, proxy := b.proxied(t)
+			deaf(c)
 			defer b.forget(t, "a")
 			once := c.Once("a")
 			if marker {

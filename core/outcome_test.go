@@ -456,6 +456,8 @@ func TestScripts_CommandsPerCall(t *testing.T) {
 	b := newBundle(t)
 	c, _ := b.proxied(t)
 	holder := mustAcquire(t, c, "held", AcquireOptions{})
+	listens(t, b.rdb, c)
+	eventually(t, "the hold to be verified", func() bool { return b.calls(t)["hmget"] == 1 })
 	var lease *Lease
 	for _, tc := range []struct {
 		what string

@@ -22,8 +22,8 @@ import (
 // it for start-up checks and health checks. It acquires and releases a plain lock named
 // reqlock:ping:RANDOM (after NameMapper) with the scripts of the locks and with ReplicaAcks. It
 // runs each command that docs/operations.md lists under Access in a way that changes nothing. It
-// subscribes to the channel of that lock and publishes there. In a cluster it does all of this on
-// each master that has slots.
+// subscribes to the channel of that lock and to the client's own, and publishes there. In a cluster
+// it does all of this on each master that has slots.
 //
 // The error names the fault and the change to make: Redis cannot be reached or does not answer, it
 // refuses the password, it is out of memory, it is a read-only replica, or it cannot save. If the
@@ -250,6 +250,8 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 	for _, publish := range p.mode.publishCommands() {
 		commands = append(commands, []any{publish, p.channel, wire.Unlocked})
 	}
+	own := len(commands)
+	commands = append(commands, []any{"PUBLISH", p.c.inbox.name, ""}) // no lock has an empty key
 	pipe := p.server.Pipeline()
 	hset := pipe.Do(ctx, "EVAL", mayWrite, 1, p.key)
 	var results []*redis.Cmd
@@ -257,8 +259,10 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 		results = append(results, pipe.Do(ctx, command...))
 	}
 	_, failure := pipe.Exec(ctx)
-	for _, r := range append(results, hset) {
+	for i, r := range append(results, hset) {
 		switch err := r.Err(); {
+		case redisop.IsPermission(err) && i == own:
+			denied = append(denied, ownChannelError{err})
 		case redisop.IsPermission(err):
 			denied = append(denied, err)
 		case err == nil && r == hset:
@@ -279,25 +283,39 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 
 var errNoHSET = errors.New("NOPERM this user has no permissions to run the 'hset' command")
 
-// subscribe subscribes to the channel as the hub does, and unsubscribes.
+// An ownChannelError is a denial that concerns the client's own channel.
+type ownChannelError struct{ error }
+
+func (e ownChannelError) Unwrap() error { return e.error }
+
+// subscribe subscribes to the channels of the lock and of the client as the hub does, and
+// unsubscribes.
 func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
 	connection := p.server.Subscribe(ctx)
 	defer connection.Close()
-	var steps []func(context.Context, ...string) error
+	type step struct {
+		do      func(context.Context, ...string) error
+		channel string
+	}
+	var steps []step
 	if p.mode != PublishSharded {
-		steps = append(steps, connection.Subscribe, connection.Unsubscribe)
+		steps = append(steps, step{connection.Subscribe, p.channel}, step{connection.Unsubscribe, p.channel})
 	}
 	if p.mode == PublishSharded || p.mode == PublishBoth {
-		steps = append(steps, connection.SSubscribe, connection.SUnsubscribe)
+		steps = append(steps, step{connection.SSubscribe, p.channel}, step{connection.SUnsubscribe, p.channel})
 	}
-	for _, step := range steps {
-		err := step(ctx, p.channel)
+	own := p.c.inbox.name
+	for _, s := range append(steps, step{connection.Subscribe, own}, step{connection.Unsubscribe, own}) {
+		err := s.do(ctx, s.channel)
 		if err == nil {
 			_, err = connection.ReceiveTimeout(ctx, p.c.opts.CommandTimeout)
 		}
-		if redisop.IsPermission(err) {
+		switch {
+		case redisop.IsPermission(err) && s.channel == own:
+			denied = append(denied, ownChannelError{err})
+		case redisop.IsPermission(err):
 			denied = append(denied, err)
-		} else if err != nil {
+		case err != nil:
 			return nil, err
 		}
 	}
@@ -326,7 +344,7 @@ var deniedCommand = regexp.MustCompile(`'([a-z|]+)' command`)
 func (p *probe) lacks(denied []error) error {
 	var rules []string
 	for _, err := range denied {
-		if rule := p.rule(err.Error()); !slices.Contains(rules, rule) {
+		if rule := p.rule(err); !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
 	}
@@ -339,11 +357,15 @@ func (p *probe) lacks(denied []error) error {
 }
 
 // rule returns the ACL rule that permits what was denied.
-func (p *probe) rule(denial string) string {
+func (p *probe) rule(denied error) string {
+	denial := denied.Error()
 	command := deniedCommand.FindStringSubmatch(denial)
+	var own ownChannelError
 	switch {
 	case command != nil:
 		return "+" + command[1]
+	case errors.As(denied, &own):
+		return "&" + wire.ClientChannel("*")
 	case strings.Contains(denial, "channel"):
 		return "&redisson_lock__channel:*"
 	// In a script; all other commands were permitted.

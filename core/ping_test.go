@@ -103,7 +103,7 @@ func TestPing_MissingPermission(t *testing.T) {
 	}
 	none := user("")
 	b.rdb.Do(bg, "ACL", "SETUSER", "orders", "-hset", "-publish", "resetchannels")
-	wantPing(t, none, "ACL SETUSER orders +publish +hset &redisson_lock__channel:* (")
+	wantPing(t, none, "ACL SETUSER orders +publish +hset &redisson_lock__channel:* &reqlock:client:* (")
 }
 
 // Sharded channels need further permissions.

@@ -317,7 +317,7 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		leave(t, c, rule)
 		other := b.client(t, pollInterval(time.Hour))
 		next := acquireAsync(bg, other.Lock("a"), AcquireOptions{WaitTime: patience})
-		eventually(t, "the other client to subscribe", func() bool { return len(b.rdb.PubSubChannels(bg, "*").Val()) == 1 })
+		eventually(t, "the other client to subscribe", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
 		rule.Release()
 		r := await(t, "the other client to get the lock", next)
 		if r.err != nil {

@@ -41,6 +41,7 @@ type waiter struct {
 	alarm                     schedule.Entry[alarm] // pokes the waiter at the end of a sleep
 
 	pending  string    // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
+	hinted   bool      // ForceUnlock of another client may have taken the pending one
 	err      error     // why another goroutine removed it from the queue
 	lease    *level    // from a hand-over
 	handover *handover // that lease is from

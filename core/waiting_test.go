@@ -788,14 +788,14 @@ func TestPubSub_OneConnectionForAllNames(t *testing.T) {
 	const n = 200
 	waiters := make([]<-chan acquired, n)
 	var holders []*Lease
-	other := b.client(t)
+	other := deaf(b.client(t))
 	for i := range waiters {
 		name := fmt.Sprint("lock:", i)
 		holders = append(holders, mustAcquire(t, other, name, AcquireOptions{}))
 		waiters[i] = acquireAsync(bg, c.Lock(name), forever)
 	}
 	eventually(t, "all subscriptions", func() bool {
-		names, err := b.rdb.PubSubChannels(bg, "*").Result()
+		names, err := b.rdb.PubSubChannels(bg, "redisson*").Result()
 		return err == nil && len(names) == n
 	})
 	if got := b.pubSubConnections(t); got != 1 {
@@ -804,6 +804,10 @@ func TestPubSub_OneConnectionForAllNames(t *testing.T) {
 	for i, holder := range holders {
 		mustRelease(t, holder)
 		mustRelease(t, mustGet(t, "the waiter's lease", waiters[i]))
+	}
+	listens(t, b.rdb, c)
+	if got := b.pubSubConnections(t); got != 1 {
+		t.Errorf("%d pub/sub connections for these names and the client's own channel, want 1", got)
 	}
 }
 

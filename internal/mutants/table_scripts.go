@@ -456,10 +456,17 @@ var scriptMutants = []mutant{
 	},
 	{
 		promise: "ForceUnlock spares the owner that has a fair lock since",
-		file:    scripts + "fair_force_release.lua",
+		file:    scripts + "force_take.lua",
 		old:     "redis.call('HDEL', KEYS[1], ARGV[i])",
 		new:     "redis.call('DEL', KEYS[1])",
 		nets:    []string{"core/internal/lua TestFairForceRelease"},
+	},
+	{
+		promise: "ForceUnlock tells the clients of the holders",
+		file:    scripts + "force_take.lua",
+		old:     "redis.pcall('PUBLISH', prefix .. client, KEYS[1])",
+		new:     "",
+		nets:    []string{"core/internal/lua TestForceRelease_TellsClients", "core TestForceUnlock_ReachesOtherClientsAtOnce"},
 	},
 
 	// Once.

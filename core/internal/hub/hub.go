@@ -60,6 +60,7 @@ type Hub struct {
 	// The kinds of routes of each channel; all false before Config.Commands has returned.
 	kinds    [kinds]bool
 	channels map[string]*Channel
+	own      *Channel   // see SubscribeOwn; nil: none yet
 	changed  []*Channel // to be placed by the router
 	lines    map[*redis.Client]*line
 	lost     map[*redis.Client]bool // nodes whose connection is lost
@@ -98,6 +99,14 @@ type Listener interface {
 	Notify()
 }
 
+// A Reader is a Listener that is given the messages. It is notified of confirmations only. A channel
+// with a Reader has no other listener.
+type Reader interface {
+	Listener
+	// Read is called on every message, as Notify is.
+	Read(message string)
+}
+
 // several is a list of listeners to one channel. It is immutable, because a notification may be
 // reading it.
 type several []Listener
@@ -129,7 +138,23 @@ func New(cfg Config) *Hub {
 func (h *Hub) Subscribe(name string, l Listener) (c *Channel, confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c = h.channelLocked(name)
+	c = h.subscribeLocked(name, l)
+	return c, h.confirmedLocked(c)
+}
+
+// SubscribeOwn subscribes to the client's own channel. It has only plain routes, whatever
+// Config.Commands returns, because any program may publish there and knows no slot for it. Len does
+// not count it.
+func (h *Hub) SubscribeOwn(name string, r Reader) *Channel {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.subscribeLocked(name, r)
+	h.own = c
+	return c
+}
+
+func (h *Hub) subscribeLocked(name string, l Listener) *Channel {
+	c := h.channelLocked(name)
 	if c.listener == nil {
 		h.touchLocked(c)
 	}
@@ -138,7 +163,7 @@ func (h *Hub) Subscribe(name string, l Listener) (c *Channel, confirmed bool) {
 		h.started = true
 		h.running.Go(h.run)
 	}
-	return c, h.confirmedLocked(c)
+	return c
 }
 
 // Unsubscribe removes a listener. A notification that has started may still arrive.
@@ -187,7 +212,15 @@ func (c *Channel) dropLocked(l Listener) bool {
 func (h *Hub) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.channels)
+	return h.lenLocked()
+}
+
+func (h *Hub) lenLocked() (n int) {
+	n = len(h.channels)
+	if h.own != nil && h.channels[h.own.name] == h.own {
+		n--
+	}
+	return n
 }
 
 // Close ends all connections and waits until they have ended.
@@ -244,7 +277,7 @@ func (h *Hub) Confirmed(c *Channel) bool {
 // confirmedLocked is Confirmed with the mutex held.
 func (h *Hub) confirmedLocked(c *Channel) bool {
 	subscribed := false
-	for kind, wanted := range h.kinds {
+	for kind, wanted := range h.kindsLocked(c) {
 		if !wanted {
 			continue
 		}
@@ -254,6 +287,14 @@ func (h *Hub) confirmedLocked(c *Channel) bool {
 		subscribed = true
 	}
 	return subscribed
+}
+
+// kindsLocked returns which kinds of routes a channel has.
+func (h *Hub) kindsLocked(c *Channel) [kinds]bool {
+	if c == h.own {
+		return [kinds]bool{plain: true}
+	}
+	return h.kinds
 }
 
 // lose records that the connection to a node is lost, and reports it if that is new.

@@ -85,7 +85,7 @@ func pause(failures int) time.Duration {
 func (h *Hub) review() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.cluster == nil || !h.kinds[sharded] || len(h.channels) == 0 {
+	if h.cluster == nil || !h.kinds[sharded] || h.lenLocked() == 0 {
 		return
 	}
 	h.stale = true
@@ -158,12 +158,12 @@ func (h *Hub) route() {
 	for _, c := range todo {
 		c.changed = false
 	}
-	bySlot := h.cluster != nil && h.kinds[sharded]
+	bySlot, own := h.cluster != nil && h.kinds[sharded], h.own
 	h.mu.Unlock()
 
 	for i, c := range todo {
 		var node *redis.Client
-		if bySlot {
+		if bySlot && c != own {
 			var err error
 			if node, err = h.cluster.MasterForKey(h.ctx, c.name); err != nil {
 				h.postpone(todo[i:])
@@ -189,7 +189,7 @@ func (h *Hub) postpone(list []*Channel) {
 // placeLocked gives a channel the routes it needs and ends all others. node is the master of its
 // slot in a cluster with sharded channels.
 func (h *Hub) placeLocked(c *Channel, node *redis.Client) {
-	for i, wanted := range h.kinds {
+	for i, wanted := range h.kindsLocked(c) {
 		kind := uint8(i)
 		wanted = wanted && c.listener != nil
 		var at *redis.Client // nil: the line of everything that is not placed by slot

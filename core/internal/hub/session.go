@@ -68,32 +68,37 @@ func (s *session) read(ctx context.Context) error {
 		}
 		s.heard.Store(true)
 		s.recent.Store(true)
-		if l := s.dispatch(received); l != nil {
-			l.Notify()
-		}
+		s.dispatch(received)
 	}
 }
 
-// dispatch handles what was received and returns the listener to notify, or nil.
-func (s *session) dispatch(received any) Listener {
+// dispatch handles what was received, and notifies the listener that it concerns.
+func (s *session) dispatch(received any) {
+	var l Listener
 	switch m := received.(type) {
 	case *redis.Message:
-		return s.line.hub.listener(m.Channel)
+		l = s.line.hub.listener(m.Channel)
+		if r, ok := l.(Reader); ok {
+			r.Read(m.Payload)
+			return
+		}
 	case *redis.Subscription:
 		switch m.Kind {
 		case "subscribe":
 			s.line.hub.regain(s.line.node)
-			return s.line.confirm(m.Channel, plain)
+			l = s.line.confirm(m.Channel, plain)
 		case "ssubscribe":
 			s.line.hub.regain(s.line.node)
-			return s.line.confirm(m.Channel, sharded)
+			l = s.line.confirm(m.Channel, sharded)
 		case "unsubscribe":
 			s.line.left(m.Channel, plain)
 		case "sunsubscribe":
 			s.line.left(m.Channel, sharded)
 		}
 	}
-	return nil
+	if l != nil {
+		l.Notify()
+	}
 }
 
 // concernsRoutes handles an error reply of a cluster node that concerns some channels but not the

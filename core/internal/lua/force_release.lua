@@ -1,23 +1,21 @@
--- Takes a lock from its holders. If the lock is free then, publishes the release. An owner that
--- acquired the lock after the holders were read keeps it, because its loss was not reported.
+-- Takes a lock from its holders and tells them. If the lock is free then, publishes the release. An
+-- owner that acquired the lock after the holders were read keeps it, because its loss was not
+-- reported. See also force_take.lua.
 --
 -- KEYS[1]     lock hash
 -- ARGV[1]     number of fields, n
 -- ARGV[2..]   fields of the holders
--- ARGV[n+2]   channel
--- ARGV[n+3]   message
--- ARGV[n+4..] commands to publish with: PUBLISH, SPUBLISH or both
+-- ARGV[n+2]   prefix of the clients' channels
+-- ARGV[n+3]   channel
+-- ARGV[n+4]   message
+-- ARGV[n+5..] commands to publish with: PUBLISH, SPUBLISH or both
 --
 -- Reply:
 --   1  taken
 --   0  none of them holds it
 
 local n = tonumber(ARGV[1])
-local taken = 0
-for i = 2, n + 1 do
-  taken = taken + redis.call('HDEL', KEYS[1], ARGV[i])
-end
-if taken == 0 then
+if take(2, n, ARGV[n + 2]) == 0 then
   return 0
 end
 
@@ -26,7 +24,7 @@ if redis.call('HLEN', KEYS[1]) > mode then
   return 1 -- readers have entered since
 end
 redis.call('DEL', KEYS[1])
-for i = n + 4, #ARGV do
-  redis.pcall(ARGV[i], ARGV[n + 2], ARGV[n + 3])
+for i = n + 5, #ARGV do
+  redis.pcall(ARGV[i], ARGV[n + 3], ARGV[n + 4])
 end
 return 1

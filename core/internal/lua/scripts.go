@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
 // A Script is one .lua file.
@@ -65,6 +67,8 @@ var (
 	fairForceReleaseSource string
 	//go:embed holders.lua
 	holdersSource string
+	//go:embed present.lua
+	presentSource string
 	//go:embed renew.lua
 	renewSource string
 	//go:embed inspect.lua
@@ -73,6 +77,8 @@ var (
 	fairQueue string
 	//go:embed fenced_draw.lua
 	fencedDraw string
+	//go:embed force_take.lua
+	forceTake string
 
 	acquire          = script("acquire", acquireSource)
 	fencedAcquire    = script("fenced_acquire", fencedDraw+fencedAcquireSource)
@@ -86,9 +92,10 @@ var (
 	fairPass         = script("fair_pass", fairQueue+fairPassSource)
 	release          = script("release", releaseSource)
 	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
-	forceRelease     = script("force_release", forceReleaseSource)
-	fairForceRelease = script("fair_force_release", fairQueue+fairForceReleaseSource)
+	forceRelease     = script("force_release", forceTake+forceReleaseSource)
+	fairForceRelease = script("fair_force_release", fairQueue+forceTake+fairForceReleaseSource)
 	holders          = script("holders", holdersSource)
+	present          = script("present", presentSource)
 	renew            = script("renew", renewSource)
 	inspect          = script("inspect", inspectSource)
 )
@@ -353,10 +360,23 @@ func Holders(key string) Call {
 	return c
 }
 
-// ForceRelease frees a lock if one of the owners still holds it; see force_release.lua. ReadFlag
-// reads its reply.
+// MostPresent is how many fields one Present call may look for.
+const MostPresent = 200
+
+// Present looks for fields of a lock; see present.lua. ReadPresent reads its reply.
+func Present(key string, fields []string) Call {
+	c := call(present, 1, len(fields))
+	c.add(key)
+	for _, field := range fields {
+		c.add(field)
+	}
+	return c
+}
+
+// ForceRelease frees a lock if one of the owners still holds it, and tells their clients; see
+// force_release.lua. ReadFlag reads its reply.
 func ForceRelease(key string, owners []string, a Announcement) Call {
-	c := call(forceRelease, 1, 5+len(owners))
+	c := call(forceRelease, 1, 6+len(owners))
 	c.add(key)
 	c.addOwners(owners)
 	a.addTo(&c)
@@ -366,17 +386,22 @@ func ForceRelease(key string, owners []string, a Announcement) Call {
 // ForceReleaseFair is ForceRelease for a fair lock; see fair_force_release.lua. ReadFlag reads its
 // reply.
 func ForceReleaseFair(f *Fair, owners []string) Call {
-	c := f.call(fairForceRelease, 1+len(owners))
+	c := f.call(fairForceRelease, 2+len(owners))
 	c.addOwners(owners)
 	return c
 }
 
+// addOwners adds the holders to take a lock from, and how to tell them.
 func (c *Call) addOwners(owners []string) {
 	c.add(len(owners))
 	for _, owner := range owners {
 		c.add(owner)
 	}
+	c.add(clientChannels)
 }
+
+// clientChannels is the prefix of the channels of all clients.
+var clientChannels = wire.ClientChannel("")
 
 // A Renewable is a hold to renew.
 type Renewable struct {
@@ -542,6 +567,23 @@ func ReadHolders(reply any) ([]string, error) {
 		}
 	}
 	return owners, nil
+}
+
+// ReadPresent reads the reply of a Present call for n fields.
+func ReadPresent(reply any, n int) ([]bool, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) != n {
+		return nil, unexpected(present, reply)
+	}
+	counts, ok := integers(list)
+	if !ok {
+		return nil, unexpected(present, reply)
+	}
+	there := make([]bool, n)
+	for i, count := range counts {
+		there[i] = count == 1
+	}
+	return there, nil
 }
 
 // A State is the state of a lock.

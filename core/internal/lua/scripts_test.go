@@ -544,6 +544,7 @@ func calls() []Call {
 		ForceRelease(key, []string{mine}, announcement),
 		ForceReleaseFair(fairLock, []string{mine}),
 		Holders(key),
+		Present(key, []string{mine, other}),
 		Inspect(key, mine),
 	}
 }
@@ -570,7 +571,7 @@ func TestAllCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	// These are the beginnings of other scripts, and scripts for many locks.
-	tested := []string{"fair_queue", "fenced_draw", renew.Name, many.Name}
+	tested := []string{"fair_queue", "fenced_draw", "force_take", renew.Name, many.Name}
 	for _, c := range calls() {
 		tested = append(tested, c.Script.Name)
 	}

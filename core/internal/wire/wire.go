@@ -30,6 +30,10 @@ func FairChannel(name, owner string) string { return LockChannel(name) + ":" + o
 // ReadWriteChannel returns the channel that announces releases of both sides of a read/write lock.
 func ReadWriteChannel(name string) string { return prefixed("redisson_rwlock", name) }
 
+// ClientChannel returns the channel of one client, where it hears that locks of its holders were
+// taken by force. Only reqlock has such channels. They are plain in a cluster, too.
+func ClientChannel(client string) string { return "reqlock:client:" + client }
+
 // FairQueue returns the list of waiters for a fair lock.
 func FairQueue(name string) string { return prefixed(fairQueue, name) }
 

@@ -1,0 +1,161 @@
+package core
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/core/internal/hub"
+	"github.com/reqlock/reqlock/core/internal/schedule"
+	"github.com/reqlock/reqlock/core/internal/wire"
+)
+
+// An inbox is the client's own channel. When a lock of its holders is freed by force, the script
+// publishes the key there. A message is a hint: the client asks Redis whether its holders still have
+// the lock. So a forged or late message does no harm, and a lost one only delays what the next
+// renewal or the holder's deadline finds out.
+//
+// The client listens from its first hold until it has held nothing for inboxLinger. In between, the
+// channel costs nothing but the pings of the connection.
+type inbox struct {
+	c    *engine
+	name string
+	locks
+
+	open  atomic.Bool // subscribed, or about to be
+	alarm schedule.Entry[alarm]
+
+	mu      sync.Mutex
+	channel *hub.Channel    // nil: not subscribed
+	asking  map[string]bool // keys that verify runs for; true: another message has come
+	warned  bool            // that the user may not subscribe
+}
+
+// locks are the locks that the messages are about.
+type locks interface {
+	held() int // the number of holds
+	// hear handles a message about a key. It reports whether there are holds to verify now.
+	hear(key string) bool
+	// verify asks Redis which holds of a key are left, and ends the others.
+	verify(key string)
+	// verifyAll does that for all keys, because messages may have been missed.
+	verifyAll()
+}
+
+// inboxLinger is how long a client without holds still listens. A client that locks now and then
+// need not subscribe each time.
+const inboxLinger = time.Minute
+
+func newInbox(c *engine, l locks) *inbox {
+	return &inbox{c: c, name: wire.ClientChannel(c.id), locks: l, asking: make(map[string]bool)}
+}
+
+// needed subscribes unless the client listens already. Each grant calls it, with its shard locked.
+func (b *inbox) needed() {
+	if !b.open.Load() && b.open.CompareAndSwap(false, true) && !b.c.background.Go(b.subscribe) {
+		b.open.Store(false)
+	}
+}
+
+// subscribe subscribes if the user may, and sets the alarm that ends it.
+func (b *inbox) subscribe() {
+	if b.permitted() {
+		b.mu.Lock()
+		b.channel = b.c.hub.SubscribeOwn(b.name, b)
+		b.mu.Unlock()
+	}
+	b.c.alarms.Set(&b.alarm, b, b.c.inboxLinger)
+}
+
+// maySubscribe returns 0 if the user may not subscribe to ARGV[1]. A Redis that cannot tell returns
+// 1.
+const maySubscribe = "if redis.acl_check_cmd then return redis.acl_check_cmd('SUBSCRIBE', ARGV[1]) and 1 or 0 end return 1"
+
+// permitted asks Redis before the hub subscribes. All channels share a connection, which a refusal
+// would break for the waiters.
+func (b *inbox) permitted() bool {
+	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), b.c.opts.CommandTimeout)
+	defer cancel()
+	n, err := b.c.publish.rdb.Do(ctx, "EVAL", maySubscribe, 0, b.name).Int()
+	if err != nil || n != 0 {
+		return true // after an error, the hub repeats the subscription until it succeeds
+	}
+	b.mu.Lock()
+	warn := !b.warned
+	b.warned = true
+	b.mu.Unlock()
+	if warn {
+		b.c.opts.Logger.Warn("reqlock: the Redis user may not subscribe to the channel of this client",
+			"channel", b.name, "change", "ACL SETUSER <user> +subscribe &"+wire.ClientChannel("*"))
+	}
+	return false
+}
+
+// ring ends the subscription of a client that holds nothing. It repeats one that was not permitted.
+func (b *inbox) ring() {
+	b.mu.Lock()
+	channel := b.channel
+	b.mu.Unlock()
+	switch {
+	case b.held() == 0:
+		b.leave()
+	case channel == nil:
+		b.c.background.Go(b.subscribe)
+	default:
+		b.c.alarms.Set(&b.alarm, b, b.c.inboxLinger)
+	}
+}
+
+// leave ends the subscription.
+func (b *inbox) leave() {
+	b.mu.Lock()
+	if b.channel != nil {
+		b.c.hub.Unsubscribe(b.channel, b)
+		b.channel = nil
+	}
+	b.mu.Unlock()
+	b.open.Store(false)
+	if b.held() > 0 { // granted while open was still true
+		b.needed()
+	}
+}
+
+// Notify handles a confirmation of the subscription, the first and those after a reconnect.
+func (b *inbox) Notify() { b.c.background.Go(b.verifyAll) }
+
+// Read handles a message.
+func (b *inbox) Read(key string) {
+	if b.hear(key) {
+		b.ask(key)
+	}
+}
+
+// ask verifies the holds of a key in the background. One question about a key is under way at a
+// time, however many messages arrive.
+func (b *inbox) ask(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, asking := b.asking[key]; asking {
+		b.asking[key] = true
+		return
+	}
+	if b.c.background.Go(func() { b.answer(key) }) {
+		b.asking[key] = false
+	}
+}
+
+// answer verifies the holds of a key until no message has come meanwhile.
+func (b *inbox) answer(key string) {
+	for again := true; again; {
+		b.verify(key)
+		b.mu.Lock()
+		if again = b.asking[key]; again {
+			b.asking[key] = false
+		} else {
+			delete(b.asking, key)
+		}
+		b.mu.Unlock()
+	}
+}

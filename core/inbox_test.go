@@ -1,0 +1,353 @@
+package core
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// listens waits until Redis knows that a client listens on its own channel.
+func listens(t testing.TB, rdb redis.UniversalClient, clients ...*Client) {
+	t.Helper()
+	for _, c := range clients {
+		channel := wire.ClientChannel(c.id)
+		eventually(t, "the client to listen", func() bool { return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1 })
+		eventually(t, "its confirmation", func() bool {
+			c.inbox.mu.Lock()
+			defer c.inbox.mu.Unlock()
+			return c.inbox.channel != nil && c.hub.Confirmed(c.inbox.channel)
+		})
+	}
+}
+
+// deaf makes a client never listen, so that only the commands and connections of its locks count.
+func deaf(c *Client) *Client {
+	c.inbox.open.Store(true)
+	return c
+}
+
+// ForceUnlock ends the leases of every kind in another client at once, with a LeaseTime, too: long
+// before a renewal or the deadline would.
+func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]func(*Client, string) *Lock{"once": func(c *Client, name string) *Lock { return &c.Once(name).lock }}
+	for name, kind := range allKinds {
+		kinds[name] = kind.lock
+	}
+	for name, lock := range kinds {
+		for _, fixed := range []time.Duration{0, time.Hour} {
+			t.Run(name+" "+fixed.String(), func(t *testing.T) {
+				t.Parallel()
+				b := newBundle(t)
+				c := b.client(t, watchdogTimeout(time.Hour))
+				leases := []*Lease{mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed})}
+				if name == "read" {
+					leases = append(leases, mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed}))
+				}
+				other := mustTake(t, bg, c.Lock("b"), AcquireOptions{})
+				listens(t, b.rdb, c)
+				began := time.Now()
+				mustForce(t, lock(b.client(t), "a"))
+				for _, lease := range leases {
+					await(t, "the lease to end", lease.Context().Done())
+					wantErr(t, "the cause", context.Cause(lease.Context()), ErrLockLost)
+				}
+				t.Logf("after %s", time.Since(began))
+				wantHeld(t, other)
+				eventually(t, "the count", func() bool { return c.Counters().Forced == uint64(len(leases)) })
+				mustRelease(t, other)
+				mustForgetAll(t, leases...)
+			})
+		}
+	}
+}
+
+// It takes less than 100 ms on an idle machine. The test allows for a busy one by its best of ten.
+func TestForceUnlock_ReachesOtherClientsWithin100ms(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	best := time.Hour
+	for range 10 {
+		lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+		listens(t, b.rdb, c)
+		began := time.Now()
+		mustForce(t, other.Lock("a"))
+		await(t, "the lease to end", lease.Done())
+		best = min(best, time.Since(began))
+		mustForgetAll(t, lease)
+	}
+	t.Logf("the fastest of ten took %s", best)
+	if best > 100*time.Millisecond {
+		t.Errorf("the fastest of ten took %s", best)
+	}
+}
+
+// A writer that also reads loses both sides, and a holder that has entered twice loses both levels.
+func TestForceUnlock_ReachesEveryLevel(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, owner := b.client(t), WithOwner(bg)
+	rw := c.ReadWriteLock("a")
+	leases := []*Lease{
+		mustTake(t, owner, rw.Write(), AcquireOptions{LeaseTime: time.Hour}),
+		mustTake(t, owner, rw.Read(), AcquireOptions{LeaseTime: time.Hour}),
+		mustTake(t, owner, rw.Write(), AcquireOptions{}),
+	}
+	listens(t, b.rdb, c)
+	mustForce(t, b.client(t).ReadWriteLock("a").Write())
+	for _, lease := range leases {
+		await(t, "the lease to end", lease.Done())
+		wantErr(t, "the lease", lease.Err(), ErrLockLost)
+	}
+}
+
+// A message alone ends nothing: the holder asks Redis. Neither a forged message, nor one about a
+// hold that was lost before this one was granted, does any harm.
+func TestInbox_MessagesAreHints(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
+	asked := counter(proxy, runs(presentScript))
+	leases := []*Lease{
+		mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}),
+		mustTake(t, bg, c.ReadWriteLock("rw").Write(), AcquireOptions{}),
+		mustTake(t, bg, c.ReadWriteLock("r").Read(), AcquireOptions{}),
+	}
+	listens(t, b.rdb, c)
+	eventually(t, "the questions of the first subscription", func() bool { return asked() == 3 })
+	for i, key := range []string{"a", "rw", "r"} {
+		if n := b.rdb.Publish(bg, wire.ClientChannel(c.id), key).Val(); n != 1 {
+			t.Fatalf("%d clients heard of %s", n, key)
+		}
+		eventually(t, "a question about "+key, func() bool { return asked() == 4+i })
+	}
+	for _, message := range []string{"", "b", strings.Repeat("x", 1<<16), "\x00"} { // not held: nothing to ask
+		b.rdb.Publish(bg, wire.ClientChannel(c.id), message)
+	}
+	b.rdb.Publish(bg, wire.ClientChannel(c.id), "a")
+	eventually(t, "the last question", func() bool { return asked() == 7 })
+	eventually(t, "the answers", func() bool {
+		c.inbox.mu.Lock()
+		defer c.inbox.mu.Unlock()
+		return len(c.inbox.asking) == 0
+	})
+	for _, lease := range leases {
+		wantHeld(t, lease)
+		mustRelease(t, lease)
+	}
+	if n := c.Counters(); n.Forced != 0 || n.Lost != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// Redis grants the lock, another client forces it, and the message arrives before the reply. The
+// lease ends as soon as Acquire has returned it.
+func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
+	t.Parallel()
+	for name, kind := range allKinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
+			first := mustTake(t, bg, c.Lock("b"), AcquireOptions{})
+			listens(t, b.rdb, c)
+			held := proxy.OnMatch(1, runs(kind.acquire), redistest.HoldReply)
+			result := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			await(t, "Redis to grant the lock", held.Hit())
+			mustForce(t, kind.lock(b.client(t), "a"))
+			eventually(t, "the message", func() bool {
+				e := c.names.lock("a")
+				defer e.unlock()
+				hinted := false
+				e.eachPendingLocked(func(w *waiter) { hinted = w.hinted })
+				return hinted
+			})
+			held.Release()
+			lease := mustGet(t, "Acquire to return", result)
+			await(t, "the lease to end", lease.Done())
+			wantErr(t, "the lease", lease.Err(), ErrLockLost)
+			mustRelease(t, first)
+		})
+	}
+}
+
+// A holder that releases while Redis is asked is not told that it lost the lock.
+func TestInbox_ReleaseMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
+	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	listens(t, b.rdb, c)
+	eventually(t, "the first question to be answered", func() bool { return proxy.Count("EVALSHA") >= 2 && len(c.inbox.locks.(*names).heldOf("a")) == 1 })
+
+	question := proxy.OnMatch(1, runs(presentScript), redistest.HoldRequest)
+	b.rdb.Publish(bg, wire.ClientChannel(c.id), "a")
+	await(t, "the question", question.Hit())
+	release := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	released := releaseAsync(lease)
+	await(t, "the release", release.Hit())
+	question.Release()
+	eventually(t, "the answer", func() bool {
+		c.inbox.mu.Lock()
+		defer c.inbox.mu.Unlock()
+		return len(c.inbox.asking) == 0
+	})
+	release.Release()
+	if err := await(t, "Release", released); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if n := c.Counters().Lost; n != 0 {
+		t.Errorf("%d locks lost", n)
+	}
+}
+
+// Messages may be missed while the connection is down. Afterwards all holds are verified, whether
+// the watchdog renews them or not, and even if there are many.
+func TestInbox_VerifiesAllAfterAReconnect(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, fewKeys + 1} {
+		b := newBundle(t)
+		c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
+		verified := counter(proxy, runs(presentScript))
+		leases := []*Lease{mustTake(t, bg, c.Lock("watcheda"), AcquireOptions{})}
+		listens(t, b.rdb, c)
+		eventually(t, "the first hold to be verified", func() bool { return verified() == 1 })
+		for i := 1; i < n; i++ {
+			leases = append(leases, mustTake(t, bg, c.Lock("watched"+string(rune('a'+i))), AcquireOptions{}))
+		}
+		fixed := mustTake(t, bg, c.Lock("fixed"), AcquireOptions{LeaseTime: time.Hour})
+		subscriptions := proxy.Count("SUBSCRIBE")
+		for _, key := range []string{"watcheda", "fixed"} { // nothing is published
+			if err := b.rdb.Del(bg, key).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []*Lease{leases[0], fixed} {
+			await(t, "the lease to end", lease.Done())
+		}
+		if proxy.Count("SUBSCRIBE") == subscriptions {
+			t.Error("lost before the reconnect")
+		}
+		for _, lease := range leases[1:] {
+			wantHeld(t, lease)
+			mustRelease(t, lease)
+		}
+	}
+}
+
+// A client listens while it has locks and for inboxLinger after that, and not before.
+func TestInbox_ListensWhileItHolds(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	c.inboxLinger = 10 * time.Millisecond
+	channels := func() []string { return b.rdb.PubSubChannels(bg, "*").Val() }
+	if got := channels(); len(got) != 0 {
+		t.Fatalf("before the first hold: %q", got)
+	}
+	for range 2 {
+		lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+		listens(t, b.rdb, c)
+		if n := c.Stats().Channels; n != 0 {
+			t.Errorf("Stats counts %d channels", n)
+		}
+		mustRelease(t, lease)
+		eventually(t, "the channel to go", func() bool { return len(channels()) == 0 })
+	}
+}
+
+// The channel of a client with many callers that come and go is there whenever one of them holds.
+func TestInbox_ComesAndGoes(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, other := b.client(t), b.client(t)
+	c.inboxLinger = time.Microsecond
+	var callers sync.WaitGroup
+	for i := range 4 {
+		callers.Go(func() {
+			name := string(rune('a' + i))
+			for range 20 {
+				lease := mustTake(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Hour})
+				if _, err := other.Lock(name).ForceUnlock(bg); err != nil {
+					t.Error(err)
+				}
+				await(t, "the lease to end", lease.Done())
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// In a cluster, the channel is a plain one, whatever the locks use.
+func TestInbox_Cluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	for _, mode := range []PublishMode{PublishAuto, PublishPlain, PublishSharded, PublishBoth} {
+		c := newLooseClient(t, cluster.Client(t), watchdogTimeout(time.Hour), func(o *Options) { o.PublishMode = mode })
+		other := newLooseClient(t, cluster.Client(t), func(o *Options) { o.PublishMode = mode })
+		for _, name := range []string{"a", "b", "c", "d"} { // in several slots
+			for kindName, kind := range allKinds {
+				lease := mustTake(t, bg, kind.lock(c, name+kindName), AcquireOptions{LeaseTime: time.Hour})
+				eventually(t, "the client to listen", func() bool {
+					c.inbox.mu.Lock()
+					defer c.inbox.mu.Unlock()
+					return c.inbox.channel != nil && c.hub.Confirmed(c.inbox.channel)
+				})
+				mustForce(t, kind.lock(other, name+kindName))
+				await(t, "the lease to end", lease.Done())
+			}
+		}
+		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+		mustClose(t, c)
+		mustClose(t, other)
+	}
+}
+
+// Without permission for the channel, locks and waiters work, nothing is denied, and one line says
+// what to change. A force by a user who may not publish there succeeds.
+func TestInbox_WithoutPermission(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	rules := []any{"ACL", "SETUSER", "old", "on", ">secret", "~*", "+@all", "resetchannels", "&redisson*"}
+	if err := b.rdb.Do(bg, rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	connect := func() *redis.Client {
+		return b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "old", "secret" })
+	}
+	var log lockedBuffer
+	c := b.clientOn(t, connect(), logTo(&log), pollInterval(never))
+	c.inboxLinger = 5 * time.Millisecond
+	other := b.clientOn(t, connect())
+	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	eventually(t, "the warning", func() bool { return strings.Contains(log.String(), "+subscribe &reqlock:client:*") })
+	waiter := acquireAsync(bg, c.Lock("b"), AcquireOptions{WaitTime: patience})
+	mustRelease(t, mustGet(t, "b", waiter))
+	if denied := b.rdb.Do(bg, "ACL", "LOG").Val(); len(denied.([]any)) != 0 {
+		t.Errorf("denied: %v", denied)
+	}
+	mustForce(t, other.Lock("a"))
+	wantErr(t, "the release of a forced lock", lease.Release(bg), ErrLockLost)
+
+	// The permission is granted, and the next look finds it.
+	if err := b.rdb.Do(bg, append(rules, "&reqlock:client:*")...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lease = mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	listens(t, b.rdb, c)
+	mustForce(t, other.Lock("a"))
+	await(t, "the lease to end", lease.Done())
+	if n := strings.Count(log.String(), "may not subscribe"); n != 1 {
+		t.Errorf("%d warnings", n)
+	}
+}

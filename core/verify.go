@@ -1,0 +1,135 @@
+package core
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/wire"
+)
+
+// hear handles a message that holders of a key were forced off. A grant whose reply has not been
+// read may be one of them, so it is verified once the reply is there.
+func (n *names) hear(key string) (holds bool) {
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[key]
+	if e == nil {
+		return false
+	}
+	e.eachPendingLocked(func(w *waiter) { w.hinted = true })
+	return e.holds.len > 0
+}
+
+// verify asks Redis which holds of a key it has, and ends the others. Only holds that were granted
+// before the question count: the reply says nothing about later ones.
+func (n *names) verify(key string) {
+	for some := range slices.Chunk(n.heldOf(key), lua.MostPresent/2) {
+		verifyHolds(some)
+	}
+}
+
+func verifyHolds(holds []*hold) {
+	c := holds[0].engine()
+	fields := make([]string, 0, 2*len(holds))
+	for _, h := range holds {
+		fields = append(fields, h.field, wire.WriteField(h.field)) // a writer may have either or both
+	}
+	x := c.ops.Op(lua.Present(holds[0].entry.key, fields), c.opts.CommandTimeout).UntilSent()
+	reply, err := x.Run(nil, nil)
+	if err != nil {
+		return // an error is not a loss: the next renewal or the deadline decides
+	}
+	there, err := lua.ReadPresent(reply, len(fields))
+	if err != nil {
+		return
+	}
+	for i, h := range holds {
+		if !there[2*i] && !there[2*i+1] && h.loseIfHeld() {
+			c.counters.forced.Add(1)
+		}
+	}
+}
+
+// heldOf returns the holds of a key that are neither released nor lost.
+func (n *names) heldOf(key string) (holds []*hold) {
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[key]; e != nil {
+		for h := e.holds.first; h != nil; h = h.next {
+			if h.state == held {
+				holds = append(holds, h)
+			}
+		}
+	}
+	return holds
+}
+
+// loseIfHeld ends a hold that Redis does not have, unless it is being released: then its own release
+// may be why. It reports whether it did.
+func (h *hold) loseIfHeld() bool {
+	h.lock()
+	var l loss
+	if h.state == held {
+		l = h.endLocked(ErrLockLost)
+	}
+	h.unlock()
+	l.finish()
+	return l.hold != nil
+}
+
+const (
+	// fewKeys is how many keys are verified one by one. Beyond that, the watchdog renews all holds,
+	// a hundred in one script.
+	fewKeys = 100
+	// verifiers is how many keys are verified at a time.
+	verifiers = 16
+)
+
+// verifyAll verifies all holds. It leaves those that the watchdog renews to it if there are many.
+func (n *names) verifyAll() {
+	var keys, renewed []string
+	var dog func()
+	n.each(func(e *entry) {
+		e.eachPendingLocked(func(w *waiter) { w.hinted = true })
+		switch {
+		case e.holds.first == nil:
+		case e.allRenewedLocked():
+			renewed, dog = append(renewed, e.key), e.shard.dog.RenewAll
+		default:
+			keys = append(keys, e.key)
+		}
+	})
+	if len(renewed) > fewKeys {
+		dog()
+	} else {
+		keys = append(keys, renewed...)
+	}
+
+	todo := make(chan string, len(keys))
+	for _, key := range keys {
+		todo <- key
+	}
+	close(todo)
+	var workers sync.WaitGroup
+	for range min(verifiers, len(keys)) {
+		workers.Go(func() {
+			for key := range todo {
+				n.verify(key)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// allRenewedLocked reports whether the watchdog renews every hold.
+func (e *entry) allRenewedLocked() bool {
+	for h := e.holds.first; h != nil; h = h.next {
+		if !h.armed {
+			return false
+		}
+	}
+	return true
+}
