@@ -80,10 +80,14 @@ modules: test-tools ## test the modules that have a go.mod of their own
 	@for dir in $(MODULES); do echo "test $$dir" && $(GO) test -C $$dir -race -count=1 -timeout 20m ./... || exit 1; done
 
 .PHONY: wasm-guests
-wasm-guests: ## rebuild the WebAssembly guests in Go and C, and test that they behave like the committed ones
+wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript, and test that they behave like the committed ones
 	@scripts/install-wasm-tools.sh
-	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) wasm/testdata/build.sh "$$dir" go c docs && \
-		$(GO) test -count=1 ./wasm -run '^TestGuests|^TestFaults$$|^TestStart_Fails$$' -guests "$$dir"
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+		GO=$(GO) wasm/testdata/build.sh "$$dir" go c c2 docs lang-go lang-c lang-rust lang-as && \
+		$(GO) test -count=1 ./wasm -run '^TestGuests|^TestFaults$$|^TestStart_Fails$$|^TestLanguages$$' -guests "$$dir"
+	if command -v cargo >/dev/null; then \
+		dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && CARGO_TARGET_DIR="$$dir" cargo test --quiet --manifest-path wasm/guest-rust/Cargo.toml; \
+	fi
 
 .PHONY: bench
 bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/performance.md

@@ -44,6 +44,7 @@ var snippetSources = []string{
 	"examples/wasm/plugin/main.go",
 	"interop/frameworks/*/*_test.go",
 	"middleware/*/*_test.go",
+	"wasm/testdata/lang/go/main.go",
 }
 
 // server is the Redis of the examples: a real one, or under -short the embedded one.

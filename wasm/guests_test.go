@@ -44,6 +44,11 @@ func binary(t testing.TB, name string) []byte {
 // start creates a plugin and closes it at the end of the test.
 func start(t testing.TB, guest string, cfg Config) *Plugin {
 	t.Helper()
+	return startBinary(t, binary(t, guest), cfg)
+}
+
+func startBinary(t testing.TB, code []byte, cfg Config) *Plugin {
+	t.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience
 	}
@@ -56,7 +61,7 @@ func start(t testing.TB, guest string, cfg Config) *Plugin {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	p, err := New(context.Background(), binary(t, guest), cfg)
+	p, err := New(context.Background(), code, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,40 @@ build_assemblyscript() {
 	rm -rf "$npm"
 }
 
+# The policy of docs/wasm-languages.md.
+
+build_lang-go() {
+	GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 "${GO:-go}" build -trimpath -buildvcs=false -buildmode=c-shared -ldflags='-s -w' -o "$out/lang-go.wasm" ./lang/go
+}
+
+build_lang-c() {
+	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/lang-c.wasm" lang/c/policy.c
+}
+
+# Debian's rustc comes with the target as a package; another one may not have it.
+build_lang-rust() {
+	local compiler lib
+	for compiler in "${RUSTC:-rustc}" /usr/bin/rustc; do
+		[ -d "$("$compiler" --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ] && break
+	done
+	lib=$(mktemp -d)
+	"$compiler" --target wasm32-unknown-unknown --edition 2021 --crate-type rlib --crate-name reqlock_guest -C opt-level=s -C panic=abort \
+		-D warnings --remap-path-prefix "$PWD=." -o "$lib/libreqlock_guest.rlib" ../guest-rust/src/lib.rs
+	"$compiler" --target wasm32-unknown-unknown --edition 2021 --crate-type cdylib --crate-name policy -C opt-level=s -C panic=abort -C strip=symbols \
+		-C link-arg=-zstack-size=65536 -D warnings --extern "reqlock_guest=$lib/libreqlock_guest.rlib" -o "$out/lang-rust.wasm" lang/rust/src/lib.rs
+	rm -rf "$lib"
+}
+
+build_lang-as() {
+	local npm
+	npm=$(mktemp -d)
+	npm install --silent --no-audit --no-fund --install-links --prefix "$npm" assemblyscript@0.28.20 ../guest-as
+	cp lang/assemblyscript/policy.ts "$npm/"
+	(cd "$npm" && node_modules/.bin/asc policy.ts -O3s --runtime incremental --exportStart _initialize --outFile policy.wasm)
+	mv "$npm/policy.wasm" "$out/lang-as.wasm"
+	rm -rf "$npm"
+}
+
 build_wat() {
 	local source
 	for source in wat/*.wat; do
@@ -60,7 +94,7 @@ build_wat() {
 	done
 }
 
-[ $# -gt 0 ] || set -- go c c2 docs rust sdk assemblyscript wat
+[ $# -gt 0 ] || set -- go c c2 docs rust sdk assemblyscript wat lang-c lang-rust lang-as
 for guest in "$@"; do
 	"build_$guest"
 	chmod 644 "$out"/*.wasm
