@@ -40,6 +40,7 @@ import (
 // snippetSources are compiled elsewhere: in other packages, or in modules with other libraries.
 var snippetSources = []string{
 	"examples/first/main.go",
+	"inspect/example_*_test.go",
 	"interop/sql/*_test.go",
 	"examples/wasm/plugin/main.go",
 	"interop/frameworks/*/*_test.go",

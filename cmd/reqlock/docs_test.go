@@ -20,19 +20,22 @@ type documented struct {
 	output string // empty: not shown
 }
 
-// documentation returns the command lines in blocks of the types sh and console.
+// documentation returns the command lines in blocks of the type console.
 func documentation(t *testing.T) (all []documented) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/commands.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range regexp.MustCompile("(?ms)^```(sh|console)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		for line := range strings.Lines(block[2]) {
-			command, ok := strings.CutPrefix(strings.TrimPrefix(line, "$ "), "reqlock ")
-			if ok {
-				all = append(all, documented{args: split(strings.TrimSpace(command))})
-			} else if block[1] == "console" {
+	for _, block := range regexp.MustCompile("(?ms)^```console\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		ours := false
+		for line := range strings.Lines(block[1]) {
+			switch command, ok := strings.CutPrefix(line, "$ reqlock "); {
+			case ok:
+				all, ours = append(all, documented{args: split(strings.TrimSpace(command))}), true
+			case strings.HasPrefix(line, "$ "):
+				ours = false
+			case ours:
 				all[len(all)-1].output += line
 			}
 		}
