@@ -30,7 +30,7 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 		m.b = m.b[:size]
 		return m.b
 	}
-	grown := make([]byte, size, min(max(size, uint64(cap(m.b))*5/4), m.max))
+	grown := make([]byte, size, min(max(size, 2*uint64(cap(m.b))), m.max))
 	for done := 0; done < len(m.b); done += memoryPiece {
 		if !m.deadline.look() {
 			return nil

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the test guests: build.sh DIRECTORY [go|c|docs|rust|sdk|assemblyscript|wat]...
+# Builds the test guests: build.sh DIRECTORY [go|c|docs|rust|sdk|assemblyscript|wat|hostile]...
 #
 # The committed binaries were built with Go 1.26, clang and lld 14, Rust 1.95 with the targets
 # wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript 0.28.20 and wabt 1.0.32. Other versions
@@ -94,8 +94,17 @@ build_wat() {
 	done
 }
 
-[ $# -gt 0 ] || set -- go c c2 docs rust sdk assemblyscript wat lang-c lang-rust lang-as
+build_hostile() {
+	local source
+	mkdir -p "$out/hostile"
+	for source in hostile/*.wat; do
+		wat2wasm -o "$out/hostile/$(basename "$source" .wat).wasm" "$source"
+	done
+	chmod 644 "$out"/hostile/*.wasm
+}
+
+[ $# -gt 0 ] || set -- go c c2 docs rust sdk assemblyscript wat lang-c lang-rust lang-as hostile
 for guest in "$@"; do
 	"build_$guest"
-	chmod 644 "$out"/*.wasm
+	find "$out" -maxdepth 1 -name "*.wasm" -exec chmod 644 {} +
 done

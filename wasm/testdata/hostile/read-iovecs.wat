@@ -1,0 +1,9 @@
+;; fd_read into a million empty buffers.
+(module
+  (import "wasi_snapshot_preview1" "fd_read" (func $fd_read (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 256)
+  (func (export "handle_request") (result i64)
+    (loop $again
+      (drop (call $fd_read (i32.const 0) (i32.const 64) (i32.const 1000000) (i32.const 0)))
+      (br $again))
+    (i64.const 1)))

@@ -1,0 +1,10 @@
+;; Recursion without a loop: hours of it.
+(module
+  (memory (export "memory") 256)
+  (func $fib (param $n i32) (result i32)
+    (if (result i32) (i32.lt_u (local.get $n) (i32.const 2))
+      (then (local.get $n))
+      (else (i32.add (call $fib (i32.sub (local.get $n) (i32.const 1))) (call $fib (i32.sub (local.get $n) (i32.const 2)))))))
+  (func (export "handle_request") (result i64)
+    (drop (call $fib (i32.const 60)))
+    (i64.const 1)))
