@@ -46,6 +46,10 @@ sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...
 
+.PHONY: site
+site: ## build docs/ as a site with search, in site/; fails on dead links
+	scripts/site.sh
+
 .PHONY: footprint
 footprint: ## measure the modules and the size of a program with the middleware, and of one with redsync
 	@GO=$(GO) scripts/footprint.sh

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
@@ -166,6 +168,43 @@ func TestIdentitySuffix(t *testing.T) {
 	}
 	if err := rdb.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A paymentProvider takes money, once for each key.
+type paymentProvider struct{ charges map[string]int }
+
+func (p paymentProvider) Charge(_ context.Context, key string, cents int) error {
+	if p.charges[key] == 0 {
+		p.charges[key] = cents
+		return errors.New("the connection broke")
+	}
+	return nil
+}
+
+var provider = paymentProvider{map[string]int{}}
+
+func charge(w http.ResponseWriter, r *http.Request) {
+	// The same for every run of this request: the provider recognizes a repeat after a crash.
+	key := idempotency.DownstreamKey(r.Context(), "provider", "charge")
+	if err := provider.Charge(r.Context(), key, 2500); err != nil {
+		http.Error(w, "the payment failed", http.StatusBadGateway) // a 5xx is not recorded: a repeat runs again
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// docs/idempotency.md: the handler runs twice, and the provider charges once.
+func TestDownstreamKey(t *testing.T) {
+	t.Parallel()
+	once := httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(charge))
+	for _, want := range []string{"502", "201", "201  true"} {
+		if got := serves(once, "/payments"); !strings.HasPrefix(got, want) {
+			t.Errorf("answer %s, want %s", got, want)
+		}
+	}
+	if len(provider.charges) != 1 {
+		t.Errorf("charges %v", provider.charges)
 	}
 }
 

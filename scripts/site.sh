@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds docs/ as a site in site/, with mkdocs-material in an environment of its own (.site). It fails
+# on dead links and on pages that the navigation lacks.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+needed=$(cat tools/site/requirements.txt)
+if [ "$(cat .site/installed 2>/dev/null || true)" != "$needed" ]; then
+	rm -rf .site
+	if ! python3 -m venv .site 2>/dev/null; then # Debian and Ubuntu have venv in a package
+		rm -rf .site
+		sudo=()
+		[ "$(id -u)" -eq 0 ] || sudo=(sudo)
+		"${sudo[@]}" apt-get update
+		"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv
+		python3 -m venv .site
+	fi
+	.site/bin/pip install --quiet --disable-pip-version-check -r tools/site/requirements.txt
+	echo "$needed" >.site/installed
+fi
+NO_MKDOCS_2_WARNING=1 .site/bin/mkdocs build --strict --quiet
+echo "open site/index.html; $(find site -name '*.html' | wc -l) pages"
