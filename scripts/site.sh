@@ -18,5 +18,10 @@ if [ "$(cat .site/installed 2>/dev/null || true)" != "$needed" ]; then
 	.site/bin/pip install --quiet --disable-pip-version-check -r tools/site/requirements.txt
 	echo "$needed" >.site/installed
 fi
-NO_MKDOCS_2_WARNING=1 .site/bin/mkdocs build --strict --quiet
-echo "open site/index.html; $(find site -name '*.html' | wc -l) pages"
+# Not --quiet: then mkdocs does not count the warnings for which --strict fails.
+export NO_MKDOCS_2_WARNING=1
+if ! log=$(.site/bin/mkdocs build --strict 2>&1); then
+	grep -vE '^(INFO|$)' <<<"$log" >&2
+	exit 1
+fi
+echo "$(find site -name '*.html' | wc -l) pages; open site/index.html, or serve site/ to search"
