@@ -404,6 +404,10 @@ func TestCommands(t *testing.T) {
 						t.Errorf("%s: %q: %v", path, line, err)
 					}
 				case strings.HasPrefix(line, "go mod init ") || strings.HasPrefix(line, "go get github.com/reqlock/reqlock"):
+				case len(command) == 5 && strings.HasPrefix(line, "go run -C "): // of another module, whose tests run it
+					if _, err := os.Stat(filepath.Join(command[3], "main_test.go")); err != nil {
+						t.Errorf("%s: %q: %v", path, line, err)
+					}
 				case len(command) > 3 && strings.Contains(plugins, strings.TrimSpace(line)+"\n"):
 				default:
 					t.Errorf("%s: no test checks the command %q", path, line)

@@ -19,6 +19,7 @@ const (
 	placeholderTitle   = "http.reqlock.title"
 	placeholderDetail  = "http.reqlock.detail"
 	placeholderWaited  = "http.reqlock.waited_ms"
+	placeholderToken   = "http.reqlock.token"
 )
 
 // An exchange is one request in one handler.
@@ -67,6 +68,11 @@ func (x *exchange) waited() {
 // changed, since Caddy's placeholders read that one.
 func (x *exchange) run(w http.ResponseWriter, r, guarded *http.Request, next caddyhttp.Handler) error {
 	x.waited()
+	if lease, ok := guard.LeaseFrom(guarded.Context()); ok {
+		if token, ok := lease.Token(); ok {
+			x.replace.Set(placeholderToken, strconv.FormatUint(token, 10))
+		}
+	}
 	ctx, body := r.Context(), r.Body
 	*r = *guarded
 	defer func() {

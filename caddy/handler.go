@@ -23,6 +23,7 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // Placeholder | Description
 // ------------|---------------
 // `{http.reqlock.waited_ms}` | How many milliseconds the request waited for its lock
+// `{http.reqlock.token}` | The fencing token of the lock, with the mode `fenced`: each request of a key gets a larger one
 // `{http.reqlock.problem}` | The type of the problem, such as `urn:reqlock:problem:locked`, if the request was refused
 // `{http.reqlock.title}` | What the type means
 // `{http.reqlock.detail}` | What the client can do

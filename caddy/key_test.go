@@ -225,3 +225,24 @@ func TestRewrites(t *testing.T) {
 		t.Errorf("an escaped slash in the original path: %v", a)
 	}
 }
+
+// The service gets the fencing token, which grows with each request, and how long the request has
+// waited.
+func TestPlaceholders(t *testing.T) {
+	t.Parallel()
+	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+		reqlock {
+			key {path.0}
+			mode fenced
+		}
+		respond "{http.reqlock.token} {http.reqlock.waited_ms}"`))
+	var last, waited int
+	for range 3 {
+		var token int
+		a := p.do(t, http.MethodGet, "/orders")
+		if _, err := fmt.Sscanf(a.body, "%d %d", &token, &waited); err != nil || token <= last || waited < 0 {
+			t.Errorf("%v after token %d: %v", a, last, err)
+		}
+		last = token
+	}
+}
