@@ -132,7 +132,7 @@ func startCaddy(listener net.Listener, dir string, env ...string) (*child, error
 	cmd.ExtraFiles = []*os.File{file}
 	c, err := start(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("Caddy did not start: %w", err)
+		return nil, fmt.Errorf("starting Caddy: %w", err)
 	}
 	go c.wait()
 	return c, nil
