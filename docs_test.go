@@ -31,7 +31,6 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
@@ -131,37 +130,6 @@ func TestKeysOfATransfer(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	if got := answerOf(h, r); got != "200 " {
 		t.Error(got)
-	}
-}
-
-type handle func(w http.ResponseWriter, r *http.Request, id string)
-
-func newLock(locks *core.Client, cfg guard.Config) func(pattern string, next handle) handle {
-	g, err := guard.New(locks, cfg)
-	if err != nil {
-		panic(err) // at start-up
-	}
-	return func(pattern string, next handle) handle {
-		return func(w http.ResponseWriter, original *http.Request, id string) {
-			r := adapter.SetRoute(original.Context(), original, pattern, []string{"id"}, []string{id})
-			defer adapter.KeepForm(original, r)
-			g.Serve(w, r, func(w http.ResponseWriter, r *http.Request) { next(w, r, id) })
-		}
-	}
-}
-
-func TestAdapterOfAnotherFramework(t *testing.T) {
-	t.Parallel()
-	locks := newLocks(t)
-	hold(t, locks, "reqlock:1")
-	h := newLock(locks, guard.Config{Key: keyfuncs.PathValue("id")})("/orders/{id}", func(w http.ResponseWriter, r *http.Request, id string) {
-		fmt.Fprint(w, r.Pattern, " ", id)
-	})
-	for id, want := range map[string]string{"1": "409", "2": "200 /orders/{id} 2"} {
-		got := answerOf(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(w, r, id) }), post("/orders/"+id))
-		if !strings.HasPrefix(got, want) {
-			t.Errorf("order %s: %s, want %s", id, got, want)
-		}
 	}
 }
 

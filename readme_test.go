@@ -46,6 +46,8 @@ var snippetSources = []string{
 	"interop/frameworks/*/*_test.go",
 	"middleware/*/*_test.go",
 	"wasm/testdata/lang/go/main.go",
+	"adapter/tutorial/*_test.go",
+	"inspect/*_test.go",
 }
 
 // server is the Redis of the examples: a real one, or under -short the embedded one.

@@ -110,7 +110,7 @@ func (t *Routes[S]) load(src []byte) error {
 		t.closing.Go(func() {
 			<-old.unused
 			if err := closeAll(context.Background(), dropped); err != nil {
-				t.opts.logger().Error("reqlock: config: a plugin that the file no longer names did not close", "error", err)
+				t.opts.logger().Error("reqlock: config: a plugin did not close", "error", err)
 			}
 		})
 	}
