@@ -42,6 +42,7 @@ var snippetSources = []string{
 	"examples/first/main.go",
 	"inspect/example_*_test.go",
 	"interop/sql/*_test.go",
+	"bench/*_test.go",
 	"examples/wasm/plugin/main.go",
 	"interop/frameworks/*/*_test.go",
 	"middleware/*/*_test.go",
