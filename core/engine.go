@@ -13,6 +13,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/route"
 )
 
 // An engine holds what all locks of a client share: the way to Redis, pub/sub, alarms and
@@ -32,6 +34,7 @@ type engine struct {
 
 	background group
 	counters   counters
+	losses     losses
 
 	state   atomic.Int32
 	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one
@@ -151,3 +154,14 @@ func (e *engine) label(name string) label { return label{name, e.opts.LogNames} 
 
 // logged returns a name as it may be logged.
 func (e *engine) logged(name string) string { return e.label(name).String() }
+
+// annotate returns the annotation of a caller's context.
+func (e *engine) annotate(ctx context.Context) (a Annotation) {
+	if e.opts.Annotate != nil {
+		a = e.opts.Annotate(ctx)
+	}
+	if r, ok := framework.Value(ctx, route.Key{}).(route.Route); ok && a.Route == "" {
+		a.Route = r.Route()
+	}
+	return a
+}

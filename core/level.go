@@ -148,7 +148,7 @@ func (l *level) giveBack(context.Context) error {
 	err := l.hold.release(l)
 	c := l.hold.engine()
 	if err == ErrLockLost {
-		c.counters.lost.Add(1)
+		l.countLoss()
 	}
 	if err != nil && err != ErrLockLost {
 		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, others are corrected by the next change",
@@ -209,11 +209,27 @@ func (l *level) disown() {
 func (l *level) reportLoss(cause error) {
 	c := l.hold.engine()
 	if cause == ErrLockLost {
-		c.counters.lost.Add(1)
+		l.countLoss()
 	}
 	c.opts.Logger.Warn("reqlock: lock lost while it was held",
 		"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
 	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })
+}
+
+// countLoss records a loss for Client.Losses and Counters.
+func (l *level) countLoss() {
+	h := l.hold
+	c := h.engine()
+	c.counters.lost.Add(1)
+	c.losses.add(Loss{
+		Name:       l.name,
+		Key:        h.entry.key,
+		Kind:       l.kind.name,
+		Owner:      h.field,
+		At:         time.Now(),
+		Held:       clock.Now().Since(l.acquired),
+		Annotation: c.annotate(l.caller),
+	})
 }
 
 func (l *level) event(err error) Event {

@@ -200,6 +200,28 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	return len(fields) > 0, nil
 }
 
+// ForceUnlockKey is Lock.ForceUnlock for a lock that is known by its key in Redis, such as one that
+// package inspect has found. Options.NameMapper is not applied. kindName is "lock", "fair", "fenced",
+// "read", "write" or "once"; any other is ErrInvalidOptions.
+func (c *Client) ForceUnlockKey(ctx context.Context, key, kindName string) (bool, error) {
+	l := &Lock{c: c, name: key, key: key, err: c.checkSlot(key)}
+	for _, k := range []*kind{plainLock, fairLock, fencedLock, readLock, writeLock} {
+		if k.name == kindName || kindName == "once" && k == plainLock {
+			l.kind = k
+		}
+	}
+	switch {
+	case key == "":
+		l.err = invalid(ErrInvalidName, "it is empty")
+	case l.kind == nil:
+		l.err = invalid(ErrInvalidOptions, "there is no kind of lock %q", kindName)
+	}
+	if l.err != nil {
+		return false, opErr("force-unlock", l.label(), l.err)
+	}
+	return l.ForceUnlock(ctx)
+}
+
 // holders returns the fields of all holders of the lock, or of this side of it, in Redis.
 func (l *Lock) holders(ctx context.Context) ([]string, error) {
 	answer, err := l.run(ctx, lua.Holders(l.key))

@@ -62,7 +62,7 @@ type Options struct {
 	// Observer receives events of locks.
 	Observer Observer
 	// Annotate says on whose behalf a lock is held or waited for, by the context that Acquire was
-	// called with. Client.Holds and Client.Waits call it, never Acquire. A guard knows the route by
+	// called with. Client.Holds and Client.Waits call it, and a loss does, but never Acquire. A guard knows the route by
 	// itself, so a Route that is left empty is filled in.
 	Annotate func(ctx context.Context) Annotation
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
-	"github.com/reqlock/reqlock/internal/framework"
-	"github.com/reqlock/reqlock/internal/route"
 )
 
 // A Hold is a lock that a client holds.
@@ -80,6 +78,9 @@ func (h *hold) snapshotLocked(now clock.Moment, at clock.Instant) Hold {
 	return s
 }
 
+// Losses returns the last 32 locks that the client lost while they were held, newest first.
+func (c *Client) Losses() []Loss { return c.losses.latest() }
+
 // Waits returns the callers that wait in Acquire, by name and in the order of the queue.
 func (c *Client) Waits() []Wait {
 	var waits []Wait
@@ -111,15 +112,4 @@ func (w *waiter) snapshotLocked(place int, now clock.Moment) Wait {
 		s.Left = max(0, w.Deadline.Since(now))
 	}
 	return s
-}
-
-// annotate returns the annotation of a caller's context.
-func (c *Client) annotate(ctx context.Context) (a Annotation) {
-	if c.opts.Annotate != nil {
-		a = c.opts.Annotate(ctx)
-	}
-	if r, ok := framework.Value(ctx, route.Key{}).(route.Route); ok && a.Route == "" {
-		a.Route = r.Route()
-	}
-	return a
 }

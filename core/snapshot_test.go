@@ -202,3 +202,39 @@ func TestCounters_Errors(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A lock is found by its key and freed, and the client remembers what it lost, newest first.
+func TestForceUnlockKey(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	mapped := func(o *Options) { o.NameMapper = func(name string) string { return "app:" + name } }
+	c, other := b.client(t, mapped, func(o *Options) {
+		o.Annotate = func(context.Context) Annotation { return Annotation{RequestID: "r1"} }
+	}), b.client(t, mapped)
+	for _, l := range []*Lock{c.Lock("lock"), c.FairLock("fair"), c.FencedLock("fenced"), c.ReadWriteLock("read").Read(), c.ReadWriteLock("write").Write()} {
+		lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
+		listens(t, b.rdb, c)
+		if freed, err := other.ForceUnlockKey(bg, "app:"+l.name, l.kind.name); !freed || err != nil {
+			t.Errorf("%s: %v, %v", l.name, freed, err)
+		}
+		await(t, "the lease to end", lease.Done())
+		eventually(t, "the loss", func() bool {
+			lost := c.Losses()
+			return len(lost) > 0 && lost[0].Name == l.name && lost[0].Key == l.key && lost[0].Kind == l.kind.name &&
+				lost[0].Owner == holdOf(lease).field && lost[0].RequestID == "r1" && lost[0].Held > 0 && time.Since(lost[0].At) < patience
+		})
+	}
+	_, err := c.ForceUnlockKey(bg, "a", "semaphore")
+	wantErr(t, "an unknown kind", err, ErrInvalidOptions)
+	_, err = c.ForceUnlockKey(bg, "", "lock")
+	wantErr(t, "no key", err, ErrInvalidName)
+	if n := len(c.Losses()); n != 5 {
+		t.Errorf("%d losses", n)
+	}
+	for range mostLosses {
+		c.losses.add(Loss{Name: "more"})
+	}
+	if list := c.Losses(); len(list) != mostLosses || list[mostLosses-1].Name != "more" {
+		t.Errorf("%d losses after many: %+v", len(list), list)
+	}
+}
