@@ -55,11 +55,12 @@ footprint: ## measure the modules and the size of a program with the middleware,
 	@GO=$(GO) scripts/footprint.sh
 
 .PHONY: pictures
-pictures: test-tools ## make the pictures in docs/images again, from runs of the quickstart and the payments page
+pictures: test-tools ## make the pictures in docs/images again, from runs of the quickstart, the payments page and the page of locks
 	$(GO) test -C tools ./terminal
 	$(GO) run -C tools ./terminal -out ../docs/images/quickstart.svg -dir .. -title "go run ./examples" \
 		-omit '^    |^  What|^Serving' $(GO) run ./examples/quickstart -once
 	$(GO) test -C examples/payments -count=1 -run TestPage -pictures "$(CURDIR)/docs/images" .
+	$(GO) test -C inspect -count=1 -run TestHandler_InABrowser -pictures "$(CURDIR)/docs/images" .
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some

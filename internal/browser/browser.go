@@ -305,6 +305,21 @@ func (p *Page) Click(selector string) {
 	}
 }
 
+// Follow clicks on a link, or on the button of a form, and waits until the page it leads to has
+// loaded.
+func (p *Page) Follow(selector string) {
+	p.t.Helper()
+	for len(p.loaded) > 0 {
+		<-p.loaded
+	}
+	p.Click(selector)
+	select {
+	case <-p.loaded:
+	case <-time.After(patience):
+		p.t.Fatalf("%s led to no page that loads", selector)
+	}
+}
+
 // Press presses Tab, Enter or Escape.
 func (p *Page) Press(key string) {
 	p.t.Helper()

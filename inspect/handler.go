@@ -1,0 +1,165 @@
+package inspect
+
+import (
+	"embed"
+	"encoding/json"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// Options configures Handler. The zero value is a good default.
+type Options struct {
+	// AllowUnlock lets who may see the page free locks, too. Each unlock needs a reason, which is
+	// logged with the address of the client and the owners that had the lock.
+	AllowUnlock bool
+	// Prefix restricts the page to names that begin with it, as in ListOptions.
+	Prefix string
+	// Refresh is how often an open page is brought up to date. Redis is read at most this often,
+	// however many look, and not at all while no one does. 0: 2s, at least 100ms.
+	Refresh time.Duration
+	// Sections are shown below the locks, such as the counts of a plugin.
+	Sections []Section
+	// Logger receives an audit line for each unlock, and errors. nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// A Section is a table of its own on the page.
+type Section struct {
+	Title string
+	// Rows returns the current rows. It must not block.
+	Rows func() []Row
+}
+
+// A Row is a name and a value.
+type Row struct{ Name, Value string }
+
+const (
+	defaultRefresh = 2 * time.Second
+	leastRefresh   = 100 * time.Millisecond
+)
+
+// A handler serves the page.
+type handler struct {
+	locks *core.Client
+	opts  Options
+
+	mu   sync.Mutex
+	last *view
+
+	servers  sync.Map // *http.Server: its shutdown ends the event streams
+	stopping chan struct{}
+	stopOnce sync.Once
+}
+
+// Handler returns a page that shows the locks of a Redis: who holds them, who waits, which were
+// lost. What only a process knows, such as the route of a request, it shows for locks, the client
+// of this process. Mount it behind the application's own authentication, for it shows the names of
+// locks:
+//
+//	mux.Handle("/debug/locks/", requireAdmin(inspect.Handler(locks, inspect.Options{})))
+//
+// The path may end in anything, with or without http.StripPrefix: GET / is the page, GET
+// /locks.json an array of Lock, GET /events a stream for the page, and POST /unlock frees a lock if
+// Options.AllowUnlock is set. The page needs no JavaScript, and updates itself with it. Handler
+// panics if Options.Refresh is negative or too short.
+func Handler(locks *core.Client, opts Options) http.Handler {
+	if locks == nil {
+		panic("reqlock: inspect.Handler needs a *core.Client, not nil")
+	}
+	if opts.Refresh == 0 {
+		opts.Refresh = defaultRefresh
+	}
+	if opts.Refresh < leastRefresh {
+		panic("reqlock: inspect.Options.Refresh is " + opts.Refresh.String() + "; use 0 for 2s, or at least 100ms")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	h := &handler{locks: locks, opts: opts, stopping: make(chan struct{})}
+	return http.NewCrossOriginProtection().Handler(h)
+}
+
+// policy allows what the page itself has and nothing else.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	_, name := path.Split(r.URL.Path)
+	post := name == "unlock" && h.opts.AllowUnlock
+	switch {
+	case r.Method == http.MethodPost && post:
+		h.unlock(w, r)
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		allow := "GET, HEAD"
+		if post {
+			allow += ", POST"
+		}
+		header.Set("Allow", allow)
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	switch {
+	case r.URL.Path == "": // http.StripPrefix without a slash: relative links would lead elsewhere
+		http.Redirect(w, r, path.Base(r.RequestURI)+"/", http.StatusSeeOther)
+	case name == "":
+		h.page(w, r)
+	case name == "locks.json":
+		h.json(w, r)
+	case name == "events":
+		h.events(w, r)
+	case post:
+		h.confirm(w, r)
+	case name == "page.css", name == "page.js":
+		http.ServeFileFS(w, r, assets, "assets/"+name)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+//go:embed assets
+var assets embed.FS
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"ago":  duration,
+	"plus": func(a, b int) int { return a + b },
+}).ParseFS(assets, "assets/*.html"))
+
+// page serves the page.
+func (h *handler) page(w http.ResponseWriter, r *http.Request) {
+	v := h.current(r.Context())
+	v.Freed = r.URL.Query().Get("freed")
+	h.render(w, http.StatusOK, "page.html", v)
+}
+
+func (h *handler) render(w http.ResponseWriter, status int, name string, data any) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	if err := pages.ExecuteTemplate(w, name, data); err != nil {
+		h.opts.Logger.Warn("reqlock: inspect: the page was not written", "error", err)
+	}
+}
+
+// json serves all locks.
+func (h *handler) json(w http.ResponseWriter, r *http.Request) {
+	v := h.current(r.Context())
+	if v.Error != "" {
+		http.Error(w, v.Error, http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(v.all()); err != nil {
+		h.opts.Logger.Warn("reqlock: inspect: the locks were not written", "error", err)
+	}
+}

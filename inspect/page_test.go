@@ -1,0 +1,386 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/browser"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+var pictures = flag.String("pictures", "", "`folder` to write pictures of the page to")
+
+type contextKey struct{}
+
+// request returns the context of a request, whose route and ID the page shows.
+func request(route, id string) context.Context {
+	return context.WithValue(context.Background(), contextKey{}, core.Annotation{Route: route, RequestID: id})
+}
+
+func annotated(o *core.Options) {
+	o.Annotate = func(ctx context.Context) core.Annotation {
+		a, _ := ctx.Value(contextKey{}).(core.Annotation)
+		return a
+	}
+}
+
+// newClient returns a lock client that the test leaves to the end.
+func newClient(t *testing.T, rdb redis.UniversalClient, process string, changes ...func(*core.Options)) *core.Client {
+	t.Helper()
+	opts := core.Options{ClientID: process, Logger: slog.New(slog.DiscardHandler)}
+	for _, change := range changes {
+		change(&opts)
+	}
+	locks, err := core.New(rdb, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return locks
+}
+
+// hold acquires a lock until the test ends, even if it is lost before.
+func hold(t *testing.T, ctx context.Context, l core.Locker) *core.Lease {
+	t.Helper()
+	lease, err := l.Acquire(ctx, core.AcquireOptions{LeaseTime: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lease.Release(context.Background()); err != nil && !errors.Is(err, core.ErrLockLost) {
+			t.Error(err)
+		}
+	})
+	return lease
+}
+
+// await waits for a lock until the test ends.
+func await(t *testing.T, ctx context.Context, l core.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if lease, err := l.Acquire(ctx, core.AcquireOptions{WaitTime: time.Minute}); err == nil {
+			<-ctx.Done()
+			_ = lease.Release(context.Background())
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		waiting.Wait()
+	})
+}
+
+// A log collects lines from any goroutine.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// serve mounts a page at /debug/locks/, as its documentation says.
+func serve(t *testing.T, locks *core.Client, opts Options) (base string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle("/debug/locks/", Handler(locks, opts))
+	srv := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv.URL + "/debug/locks/"
+}
+
+func get(t *testing.T, url string) (status int, body string, header http.Header) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text), resp.Header
+}
+
+// The page and its JSON show the locks of all processes, with what only this process knows.
+func TestHandler_Shows(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newClient(t, srv.Client(t), "web-1", annotated)
+	other := newClient(t, srv.Client(t), "web-2")
+	hold(t, request("POST /orders/{id}", "req-7"), locks.FencedLock("order:42"))
+	hold(t, context.Background(), other.Lock("order:<b>&"))
+	base := serve(t, locks, Options{Refresh: leastRefresh, Sections: []Section{{"Plugin policy.wasm", func() []Row { return []Row{{"Calls", "17"}} }}}})
+
+	status, text, header := get(t, base)
+	for _, want := range []string{"order:42", "POST /orders/{id}", "req-7", locks.ID() + ":", other.ID() + ":", "order:&lt;b&gt;&amp;", "fenced", "token 1", "Plugin policy.wasm", "17"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if status != 200 || strings.Contains(text, "unlock?") || !strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("status %d, header %v", status, header)
+	}
+	_, text, _ = get(t, base+"locks.json")
+	var all []Lock
+	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 2 {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if h := all[0].Holders[0]; all[0].Kind != "fenced" || h.Held < 1 || h.Route != "POST /orders/{id}" || h.RequestID != "req-7" || h.Client != locks.ID() {
+		t.Errorf("%+v", all[0])
+	}
+	if h := all[1].Holders[0]; h.Held != 0 || h.Route != "" || h.Client != other.ID() {
+		t.Errorf("another process's lock: %+v", all[1])
+	}
+	for path, want := range map[string]int{"page.css": 200, "page.js": 200, "unlock?name=order:42": 404, "nothing": 404} {
+		if status, _, _ := get(t, base+path); status != want {
+			t.Errorf("%s: status %d, want %d", path, status, want)
+		}
+	}
+	if resp, err := http.PostForm(base+"unlock", url.Values{"name": {"order:42"}, "reason": {"r"}}); err != nil || resp.StatusCode != 405 {
+		t.Errorf("POST /unlock where it is not allowed: %v, %v", resp.Status, err)
+	} else {
+		resp.Body.Close()
+	}
+}
+
+// POST /unlock needs a reason and the same origin, and leaves an audit line. The holder, in another
+// process, is told.
+func TestHandler_Unlock(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newClient(t, srv.Client(t), "web-1", func(o *core.Options) { o.NameMapper = func(n string) string { return "app:" + n } })
+	other := newClient(t, srv.Client(t), "web-2")
+	lease := hold(t, context.Background(), other.FairLock("app:order:42"))
+	var audit log
+	base := serve(t, locks, Options{AllowUnlock: true, Refresh: leastRefresh, Logger: slog.New(slog.NewTextHandler(&audit, nil))})
+
+	if _, text, _ := get(t, base+"unlock?name=app:order:42"); !strings.Contains(text, "Reason") || !strings.Contains(text, other.ID()) {
+		t.Errorf("GET /unlock: %s", text)
+	}
+	noRedirect := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, test := range []struct {
+		name, reason, site string
+		status             int
+		held               bool
+	}{
+		{"app:order:42", "stuck", "cross-site", 403, true},
+		{"app:order:42", " ", "same-origin", 422, true},
+		{"app:order:42", strings.Repeat("x", longestReason+1), "same-origin", 422, true},
+		{"app:nothing", "stuck", "same-origin", 404, true},
+		{"app:order:42", "the handler hangs", "same-origin", 303, false},
+		{"app:order:42", "again", "same-origin", 404, false},
+	} {
+		form := url.Values{"name": {test.name}, "reason": {test.reason}}
+		r, err := http.NewRequest("POST", base+"unlock", strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", test.site)
+		resp, err := noRedirect.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != test.status {
+			t.Errorf("%.20q from %s: status %d, want %d", test.reason, test.site, resp.StatusCode, test.status)
+		}
+		if held, err := other.FairLock("app:order:42").IsLocked(t.Context()); err != nil || held != test.held {
+			t.Errorf("%.20q from %s: held %v, %v", test.reason, test.site, held, err)
+		}
+	}
+	select {
+	case <-lease.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the holder was not told")
+	}
+	lines := strings.Split(strings.TrimSpace(audit.String()), "\n")
+	if len(lines) != 1 || !strings.Contains(lines[0], `reason="the handler hangs"`) || !strings.Contains(lines[0], "app:order:42") ||
+		!strings.Contains(lines[0], other.ID()) || !strings.Contains(lines[0], "from=127.0.0.1:") {
+		t.Errorf("audit: %q", lines)
+	}
+}
+
+// Without Redis, the page shows what this process has, and says so.
+func TestHandler_WithoutRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newClient(t, srv.Client(t), "web-1", func(o *core.Options) { o.CommandTimeout = 200 * time.Millisecond })
+	lease, err := locks.Lock("order:42").Acquire(context.Background(), core.AcquireOptions{LeaseTime: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := serve(t, locks, Options{Refresh: leastRefresh})
+	srv.Kill(t)
+	if _, text, _ := get(t, base); !strings.Contains(text, "Redis cannot be read") || !strings.Contains(text, "order:42") {
+		t.Errorf("%s", text)
+	}
+	if status, _, _ := get(t, base+"locks.json"); status != 503 {
+		t.Errorf("locks.json: status %d", status)
+	}
+	_ = lease.Release(context.Background()) // Redis is gone
+}
+
+// A stream of updates ends when the server shuts down, which would wait for it.
+func TestHandler_EventsEndWithTheServer(t *testing.T) {
+	t.Parallel()
+	locks := newClient(t, redistest.Start(t).Client(t), "web-1")
+	srv := httptest.NewServer(Handler(locks, Options{Refresh: time.Hour}))
+	defer srv.Close()
+	resp, err := http.Get(srv.URL + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := srv.Config.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHandler_RefusesOptions(t *testing.T) {
+	t.Parallel()
+	locks := newClient(t, redistest.Start(t).Client(t), "web-1")
+	for _, make := range []func(){
+		func() { Handler(nil, Options{}) },
+		func() { Handler(locks, Options{Refresh: -1}) },
+		func() { Handler(locks, Options{Refresh: time.Millisecond}) },
+	} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "reqlock: ") {
+					t.Errorf("panic: %s", text)
+				}
+			}()
+			make()
+		}()
+	}
+}
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	for want, value := range map[string]any{
+		"no limit": core.WaitForever, "0 ms": int64(0), "999 ms": int64(999), "1.5 s": int64(1500), "12 s": 12 * time.Second,
+		"3 min 5 s": 185 * time.Second, "2 h 30 min": 150 * time.Minute, "3 days": 80 * time.Hour,
+	} {
+		if got := duration(value); got != want {
+			t.Errorf("%v: %q, want %q", value, got, want)
+		}
+	}
+}
+
+// A reader sees locks come without touching the page, clicks through an unlock, and sees the holder
+// told.
+func TestHandler_InABrowser(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newClient(t, srv.Client(t), "web-7d4b9c6f5-abcde", annotated)
+	other := newClient(t, srv.Client(t), "web-7d4b9c6f5-fghij", annotated)
+	base := serve(t, locks, Options{AllowUnlock: true, Refresh: leastRefresh, Logger: slog.New(slog.DiscardHandler), Sections: []Section{
+		{"Idempotency", func() []Row { return []Row{{"Answered again", "1,204"}, {"Running", "3"}, {"In conflict", "2"}} }},
+		{"Plugin policy.wasm", func() []Row { return []Row{{"Calls", "48,310"}, {"Failed", "0"}, {"Breaker", "closed"}} }},
+	}})
+	page := browser.Open(t, base)
+	page.View(browser.View{Width: 1180, Height: 900})
+	page.Await(`document.getElementById("state").textContent === "live"`)
+	page.Await(`document.body.innerText.includes("No lock is held")`)
+
+	lost := hold(t, request("DELETE /carts/{id}", "01J9Z7QK2M"), locks.Lock("reqlock:cart:9311"))
+	if freed, err := other.Lock("reqlock:cart:9311").ForceUnlock(t.Context()); !freed || err != nil {
+		t.Fatal(freed, err)
+	}
+	<-lost.Done()
+	lease := hold(t, request("POST /orders/{id}", "01J9Z7QK3T"), locks.Lock("reqlock:order:42"))
+	for i := range 4 {
+		await(t, request("POST /orders/{id}", fmt.Sprintf("01J9Z7QK4%c", 'A'+i)), locks.Lock("reqlock:order:42"))
+	}
+	hold(t, request("PUT /stock/{sku}", "01J9Z7QK5C"), locks.FencedLock("reqlock:stock:A-113"))
+	hold(t, request("POST /tickets/{id}", "01J9Z7QK6B"), other.FairLock("reqlock:ticket:7"))
+	await(t, request("POST /tickets/{id}", "01J9Z7QK7W"), locks.FairLock("reqlock:ticket:7"))
+	for range 3 {
+		hold(t, request("GET /reports/{id}", "01J9Z7QK8D"), other.ReadWriteLock("reqlock:report:2026-11").Read())
+	}
+	page.Await(`document.body.innerText.includes("reqlock:order:42") && document.body.innerText.includes("POST /orders/{id}")`)
+	page.Await(`[...document.querySelectorAll("tbody tr")].some(row => row.cells[0].innerText.includes("order:42") && row.cells[5]?.innerText === "4")`)
+	page.Await(`document.body.innerText.includes("reqlock:report:2026-11") && document.body.innerText.includes("reqlock:cart:9311")`)
+	picture(t, page, "inspect-light", browser.View{Width: 1180, Height: 1420})
+	picture(t, page, "inspect-dark", browser.View{Width: 1180, Height: 1420, Dark: true})
+	picture(t, page, "", browser.View{Width: 400, Height: 900, Phone: true})
+	var wide bool
+	page.Eval(`document.documentElement.scrollWidth > innerWidth`, &wide)
+	if wide {
+		t.Error("a phone has to scroll sideways")
+	}
+	page.View(browser.View{Width: 1180, Height: 900})
+
+	page.Follow(`a[href="unlock?name=reqlock%3aorder%3a42"]`)
+	page.Await(`document.title === "Unlock reqlock:order:42" && document.getElementById("reason") !== null`)
+	picture(t, page, "inspect-unlock", browser.View{Width: 860, Height: 520})
+	page.Eval(`(() => { document.getElementById("reason").value = "the handler hangs"; return true })()`, nil)
+	page.Follow("button")
+	page.Await(`document.body.innerText.includes("Freed reqlock:order:42") && document.getElementById("state").textContent === "live"`)
+	select {
+	case <-lease.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the holder was not told")
+	}
+	if err := context.Cause(lease.Context()); !errors.Is(err, core.ErrLockLost) {
+		t.Errorf("the cause is %v", err)
+	}
+	page.Await(`[...document.querySelectorAll("#losses ~ .scroll tr")].some(row => row.innerText.includes("reqlock:order:42"))`)
+}
+
+// picture writes a picture of the page, if the flag is set.
+func picture(t *testing.T, page *browser.Page, name string, view browser.View) {
+	t.Helper()
+	page.View(view)
+	if *pictures == "" || name == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), page.Picture(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,252 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// A view is what the page shows at one time.
+type view struct {
+	At     time.Time
+	Client string // of this process
+	Error  string // why Redis could not be read: only this process's locks are shown
+	More   bool   // there are more locks than are shown
+	Unlock bool
+	Freed  string // the lock that was just freed
+
+	Locks    []lockView
+	Waits    []core.Wait
+	Longest  []holdView
+	Wanted   []wanted
+	Losses   []lossView
+	Counters core.Counters
+	Sections []sectionView
+}
+
+// A lockView is a lock with what the page computes.
+type lockView struct {
+	Lock
+	Waiting int  // callers of this process, and places in the queue of Redis
+	Share   int  // of the TTL that is left, in percent of the watchdog's usual lease
+	Here    bool // this process has a hold
+}
+
+type holdView struct {
+	core.Hold
+	Share int // of the longest, in percent
+}
+
+type wanted struct {
+	Name  string
+	Count int
+	Share int // of the most wanted, in percent
+}
+
+type lossView struct {
+	core.Loss
+	Ago time.Duration
+}
+
+type sectionView struct {
+	Title string
+	Rows  []Row
+}
+
+// How much the lists of the page show.
+const (
+	mostLongest = 5
+	mostWanted  = 5
+	mostShown   = 8 // losses
+	readTimeout = 3 * time.Second
+)
+
+// Held returns how many locks are held.
+func (v *view) Held() (n int) {
+	for i := range v.Locks {
+		if v.Locks[i].Held() {
+			n++
+		}
+	}
+	return n
+}
+
+// Waiting returns how many callers wait, in this process or in queues of Redis.
+func (v *view) Waiting() (n int) {
+	for i := range v.Locks {
+		n += v.Locks[i].Waiting
+	}
+	return n
+}
+
+// all returns the locks as JSON shows them.
+func (v *view) all() []Lock {
+	all := make([]Lock, len(v.Locks))
+	for i, l := range v.Locks {
+		all[i] = l.Lock
+	}
+	return all
+}
+
+// current returns a view that is not older than Options.Refresh allows. All who look share it.
+func (h *handler) current(ctx context.Context) *view {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last == nil || time.Since(h.last.At) >= h.opts.Refresh/2 {
+		h.last = h.look(ctx)
+	}
+	shared := *h.last
+	return &shared
+}
+
+// look reads Redis and adds what this process knows.
+func (h *handler) look(ctx context.Context) *view {
+	// The view is for all who look, so the end of one request does not end it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	v := &view{
+		Client:   h.locks.ID(),
+		Unlock:   h.opts.AllowUnlock,
+		Waits:    h.locks.Waits(),
+		Counters: h.locks.Counters(),
+	}
+	listed, more, err := List(ctx, h.locks.Redis(), ListOptions{Prefix: h.opts.Prefix})
+	v.At, v.More = time.Now(), more
+	if err != nil {
+		v.Error = err.Error()
+	}
+	holds := slices.DeleteFunc(h.locks.Holds(), func(hold core.Hold) bool { return !strings.HasPrefix(hold.Key, h.opts.Prefix) })
+	for _, l := range addHolds(listed, holds, err != nil) {
+		v.Locks = append(v.Locks, lockView{Lock: l, Here: slices.ContainsFunc(l.Holders, func(o Holder) bool { return o.Client == v.Client })})
+	}
+	v.countWaits()
+	v.addLongest(holds)
+	v.addWanted()
+	for _, loss := range h.locks.Losses()[:min(mostShown, len(h.locks.Losses()))] {
+		v.Losses = append(v.Losses, lossView{loss, v.At.Sub(loss.At)})
+	}
+	for _, s := range h.opts.Sections {
+		v.Sections = append(v.Sections, sectionView{s.Title, s.Rows()})
+	}
+	return v
+}
+
+// addHolds adds what this process knows about its holds to the locks that Redis has. If Redis was
+// not read, its holds are all there is.
+func addHolds(locks []Lock, holds []core.Hold, alone bool) []Lock {
+	byName := make(map[string]*Lock, len(locks))
+	for i := range locks {
+		byName[locks[i].Name] = &locks[i]
+	}
+	var added []Lock
+	for _, hold := range holds {
+		field := hold.Owner
+		if hold.Kind == "write" {
+			field += ":write"
+		}
+		l := byName[hold.Key]
+		if l == nil {
+			if alone {
+				added = append(added, ownLock(hold, field))
+			}
+			continue
+		}
+		for i := range l.Holders {
+			if o := &l.Holders[i]; o.Owner == field {
+				l.Kind = hold.Kind // which Redis does not always tell
+				o.annotate(hold)
+			}
+		}
+	}
+	locks = append(locks, added...)
+	slices.SortStableFunc(locks, func(a, b Lock) int { return strings.Compare(a.Name, b.Name) })
+	return locks
+}
+
+// ownLock is a lock as far as this process knows it.
+func ownLock(hold core.Hold, field string) Lock {
+	client, _ := core.ClientOf(field)
+	o := Holder{Owner: field, Client: client, Count: int64(hold.Count)}
+	o.annotate(hold)
+	return Lock{Name: hold.Key, Kind: hold.Kind, TTL: hold.Remaining.Milliseconds(), Listeners: -1, Holders: []Holder{o}, Token: hold.Token}
+}
+
+func (o *Holder) annotate(hold core.Hold) {
+	o.Held = max(hold.Held.Milliseconds(), 1)
+	o.Route, o.RequestID, o.TraceID = hold.Route, hold.RequestID, hold.TraceID
+}
+
+// usualLease is what a full bar of a TTL stands for.
+const usualLease = 30 * time.Second
+
+// countWaits adds up who waits for each lock.
+func (v *view) countWaits() {
+	here := make(map[string]int)
+	for _, w := range v.Waits {
+		if w.Kind != "fair" { // those are in the queue of Redis
+			here[w.Key]++
+		}
+	}
+	for i := range v.Locks {
+		l := &v.Locks[i]
+		l.Waiting = here[l.Name] + len(l.Queue) + int(l.MoreQueue)
+		l.Share = int(min(100, max(0, l.TTL*100/usualLease.Milliseconds())))
+	}
+}
+
+func (v *view) addLongest(holds []core.Hold) {
+	slices.SortStableFunc(holds, func(a, b core.Hold) int { return cmp.Compare(b.Held, a.Held) })
+	for _, hold := range holds[:min(mostLongest, len(holds))] {
+		v.Longest = append(v.Longest, holdView{hold, percent(int64(hold.Held), int64(holds[0].Held))})
+	}
+}
+
+func (v *view) addWanted() {
+	for i := range v.Locks {
+		l := &v.Locks[i]
+		// A process listens once, however many of its callers wait.
+		if n := max(l.Waiting, int(l.Listeners)); n > 0 {
+			v.Wanted = append(v.Wanted, wanted{Name: l.Name, Count: n})
+		}
+	}
+	slices.SortStableFunc(v.Wanted, func(a, b wanted) int { return cmp.Compare(b.Count, a.Count) })
+	v.Wanted = v.Wanted[:min(mostWanted, len(v.Wanted))]
+	for i := range v.Wanted {
+		v.Wanted[i].Share = percent(int64(v.Wanted[i].Count), int64(v.Wanted[0].Count))
+	}
+}
+
+func percent(part, whole int64) int {
+	if whole <= 0 {
+		return 0
+	}
+	return int(100 * float64(part) / float64(whole))
+}
+
+// duration shows a time.Duration, or an int64 of milliseconds, in two units at most.
+func duration(value any) string {
+	d, ok := value.(time.Duration)
+	if ms, isInt := value.(int64); !ok && isInt {
+		d = time.Duration(ms) * time.Millisecond
+	}
+	switch {
+	case d < 0:
+		return "no limit"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
