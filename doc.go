@@ -1,5 +1,5 @@
-// Package reqlock is the root of a module that runs HTTP requests under distributed locks. The code
-// is in these packages:
+// Package reqlock has the version of a module that runs HTTP requests for the same thing one at a
+// time, on any number of servers, with a lock in Redis. These packages do the work:
 //
 //   - [github.com/reqlock/reqlock/middleware/nethttp], named httplock, is the middleware for
 //     net/http. Start here.

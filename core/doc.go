@@ -1,5 +1,6 @@
-// Package core provides distributed locks on Redis. They use the same keys, fields and channels as
-// Java Redisson, so that both can share locks. The package knows nothing of HTTP.
+// Package core gives you locks that many processes share through Redis: reentrant, fair, read/write
+// and fenced. A lock renews itself while you hold it, and tells you when it is lost. Its keys and
+// channels are those of Java Redisson, so both can share locks. The package knows nothing of HTTP.
 //
 //	locks, err := core.New(rdb, core.Options{})
 //	lease, err := locks.Lock("order:42").Acquire(ctx, core.AcquireOptions{WaitTime: time.Second})
@@ -7,27 +8,15 @@
 //	defer lease.Release(ctx)
 //	work(lease.Context()) // ends when the lock is lost
 //
-// # Architecture
+// # Locks, leases and owners
 //
-// A Client creates Locks by name. Acquire returns a Lease. Code that carries the lease's context
+// A [Client] creates locks by name. Acquire returns a [Lease]. Code that carries the lease's context
 // re-enters the lock. Each re-entry returns its own Lease, and the lock is free when all of them
-// are released. Each kind of lock (kind.go) is a descriptor and a few scripts: reentrant, fair,
-// fenced, and the two sides of a read/write lock. A Once (once.go) is a lock whose release may
-// leave a record, which later callers get instead of the lock. A MultiLock (multi.go) combines
-// several locks under one lease, and a RedLock (red.go) a majority of them (set.go).
+// are released. A [Once] is a lock whose release may leave a record, which later callers get instead
+// of the lock. A [MultiLock] combines several locks under one lease, and a [RedLock] a majority of
+// them. [Do] acquires, runs a function and releases; [RunWhileHeld] does that again after a loss.
 //
-// Inside, each lock name has an entry (entry.go) with the holds and waiters of this process. A call
-// of Acquire (acquire.go) queues up there as a waiter (waiter.go). The first waiter sends the
-// acquire script. If another owner holds the lock, the waiter sleeps until the hub (internal/hub)
-// receives the message of a release, and tries again. A grant becomes a hold (hold.go), which lasts
-// from an owner's first lease to its last and contains its leases (lease.go). If other waiters are
-// queued when a hold is released, it is handed over to the first of them (handover.go). The
-// watchdog (internal/watchdog) renews holds whose leases have no LeaseTime. The cleaner
-// (cleaner.go) retries releases that failed. Every command is an operation of internal/redisop,
-// which resends it until its outcome is known: all scripts can be repeated safely. Commands that
-// are sent at the same time share pipelines (internal/batch).
-//
-// docs/engine.md lists the rules and the failure that each of them prevents.
+// docs/engine.md explains how the package works inside.
 //
 // # Guarantees
 //

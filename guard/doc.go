@@ -1,10 +1,7 @@
-// Package guard holds a distributed lock while an HTTP handler runs. It knows no framework: the
+// Package guard runs an HTTP handler under a lock that is derived from the request. It has the
+// [Config] of the middleware for net/http, Gin and Echo, the answers that clients get, and what a
+// handler does with its lock: [LeaseFrom], [Release] and [Detach]. It knows no framework: the
 // adapters, such as middleware/nethttp, only translate to Guard.Serve.
-//
-// The path of a request: policy.go decides which keys to lock, and how (Config.Key, Keys or
-// Policy); name.go turns the keys into names of locks; exchange.go acquires the locks, runs the
-// handler with a context that ends when a lock is lost, and releases them; problem.go has the
-// answers of refusals. The handler uses its lock with LeaseFrom, Release and Detach (request.go).
 //
 // # Ownership
 //

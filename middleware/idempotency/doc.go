@@ -8,14 +8,6 @@
 //
 // ginlock.Idempotent and echolock.Idempotent do the same for Gin and Echo.
 //
-// The path of a request is in attempt.go. key.go reads the key; name.go makes a name of scope,
-// method, route (route.go) and key; fingerprint.go takes the fingerprint of the request
-// (internal/jsontext that of JSON); lock.go asks core.Once for the record of the name, or else for
-// its lock. With the lock, the handler runs with the context of context.go, and recorder.go holds
-// back its answer; record.go encodes it, codec.go seals it, and the step that releases the lock
-// stores it, before the client has the whole answer. With a record, the lock answers the request:
-// by a replay (replay.go) or a refusal (problem.go).
-//
 // # What the client gets
 //
 //	first request                      the handler's answer
