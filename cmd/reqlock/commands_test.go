@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
 	"github.com/reqlock/reqlock/internal/redistest"
@@ -59,7 +60,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	call{}.want(t, usage, words("ls"), "REDIS_URL")
-	call{}.want(t, done, words("version"), "reqlock ", "go1")
+	call{}.want(t, done, words("version"), "reqlock "+reqlock.Version, "go1")
 	call{}.want(t, done, words("version --json"), `"version": "`)
 	call{}.want(t, done, words("--json version"), `"version": "`)
 }
@@ -316,16 +317,16 @@ func TestACL(t *testing.T) {
 		return call{redis: "redis://" + name + ":geheim@" + srv.Addr()}
 	}
 	// The user of docs/operations.md, which programs use, may not look at all keys.
-	program := user("program", words2("~reqlock:* &redisson_lock__channel:* -@all +ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del")...)
+	program := user("program", words2(aclRules(t, "operations.md", "orders"))...)
 	program.want(t, redisFailed, words("ls"), "NOPERM", "docs/commands.md", "!geheim")
 	program.want(t, done, words("doctor"), "ok    locks", "warn  settings", "permit INFO", "warn  stuck", "cannot be listed", "!fail ")
 	// The user of docs/commands.md may look, and no more.
-	reader := user("reader", words2(aclRules(t, "reader"))...)
+	reader := user("reader", words2(aclRules(t, "commands.md", "reader"))...)
 	reader.want(t, done, words("ls"), "order:42", "fenced")
 	reader.want(t, done, words("show order:44"), "2 waiters")
 	reader.want(t, redisFailed, words("unlock order:42 --yes --reason test"), "NOPERM")
 	// The operator of docs/commands.md may unlock.
-	operator := user("operator", words2(aclRules(t, "operator"))...)
+	operator := user("operator", words2(aclRules(t, "commands.md", "operator"))...)
 	operator.want(t, done, words("unlock order:42 --yes --reason test"), "order:42 is free")
 	operator.want(t, done, words("unlock order:44 --yes --reason test"), "order:44 is free")
 	operator.want(t, done, words("unlock order:45 --yes --reason test"), "order:45 is free")
@@ -344,16 +345,16 @@ func words2(line string) (all []any) {
 	return all
 }
 
-// aclRules returns the rules of a user in docs/commands.md.
-func aclRules(t *testing.T, user string) string {
+// aclRules returns the rules of a user in a page of docs.
+func aclRules(t *testing.T, page, user string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/commands.md")
+	text, err := os.ReadFile("../../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, line, found := strings.Cut(string(text), "\nACL SETUSER "+user+" on >secret ")
 	if !found {
-		t.Fatalf("docs/commands.md has no user %s", user)
+		t.Fatalf("docs/%s has no user %s", page, user)
 	}
 	line, _, _ = strings.Cut(line, "\n")
 	return line

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
 )
@@ -100,7 +101,7 @@ func (c *connection) single(u string, edit func(*tls.Config)) (*client, error) {
 		return nil, wrongURL(err)
 	}
 	edit(o.TLSConfig)
-	o.ContextTimeoutEnabled = true
+	o.ContextTimeoutEnabled, o.IdentitySuffix = true, reqlock.Identity
 	c.shorten(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 	return &client{redis.NewClient(o), "", []string{o.Addr}}, nil
 }
@@ -111,7 +112,7 @@ func (c *connection) cluster(u string, edit func(*tls.Config)) (*client, error) 
 		return nil, wrongURL(err)
 	}
 	edit(o.TLSConfig)
-	o.ContextTimeoutEnabled = true
+	o.ContextTimeoutEnabled, o.IdentitySuffix = true, reqlock.Identity
 	c.shorten(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 	return &client{redis.NewClusterClient(o), "cluster", o.Addrs}, nil
 }
@@ -125,7 +126,7 @@ func (c *connection) sentinel(u string, edit func(*tls.Config)) (*client, error)
 		return nil, usageError("the URL of Redis lacks the name of the master: add ?master_name=…")
 	}
 	edit(o.TLSConfig)
-	o.ContextTimeoutEnabled = true
+	o.ContextTimeoutEnabled, o.IdentitySuffix = true, reqlock.Identity
 	c.shorten(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 	return &client{redis.NewFailoverClient(o), "sentinel " + o.MasterName + " at", o.SentinelAddrs}, nil
 }

@@ -148,7 +148,7 @@ func (c *doctor) server(ctx context.Context, s *session, n server) []finding {
 	all := []finding{c.latency(bound, n), clock(bound, n)}
 	text, err := n.Info(bound, "everything").Result()
 	if err != nil {
-		all = append(all, finding{Check: "settings", Status: warn, Finding: "unknown: " + explain(err),
+		all = append(all, finding{Check: "settings", Status: warn, Finding: "unknown: " + bare(err),
 			Change: "permit INFO to see version, eviction, memory, persistence and replication"})
 	} else {
 		all = append(all, diagnose(readInfo(text), n.name != "")...)
@@ -173,7 +173,7 @@ func (c *doctor) latency(ctx context.Context, n server) finding {
 	for i := range times {
 		begin := time.Now()
 		if err := n.Ping(ctx).Err(); err != nil {
-			f.Status, f.Finding, f.Change = fail, explain(err), "check the load of Redis and the network"
+			f.Status, f.Finding, f.Change = fail, bare(err), "check the load of Redis and the network"
 			return f
 		}
 		times[i] = time.Since(begin)
@@ -199,7 +199,7 @@ func clock(ctx context.Context, n server) finding {
 		begin := time.Now()
 		at, err := n.Time(ctx).Result()
 		if err != nil {
-			f.Status, f.Finding, f.Change = warn, "unknown: "+explain(err), "permit TIME to compare the clocks"
+			f.Status, f.Finding, f.Change = warn, "unknown: "+bare(err), "permit TIME to compare the clocks"
 			return f
 		}
 		if took := time.Since(begin); shortest == 0 || took < shortest {
@@ -236,7 +236,7 @@ func permissions(ctx context.Context, s *session, rdb *client) finding {
 		err = locks.Ping(bound)
 	}
 	if err != nil {
-		f.Status, f.Finding = fail, explain(err)
+		f.Status, f.Finding = fail, bare(err)
 		f.Change = "grant what docs/operations.md lists under Access, or do what the error says"
 	}
 	return f
@@ -249,7 +249,7 @@ func reading(ctx context.Context, s *session, rdb *client) finding {
 	defer cancel()
 	locks, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: 10_000})
 	if err != nil {
-		f.Status, f.Finding = warn, "locks cannot be listed: "+explain(err)
+		f.Status, f.Finding = warn, "locks cannot be listed: "+bare(err)
 		f.Change = "grant what docs/commands.md lists, if reqlock ls should work for this user"
 		return f
 	}
@@ -278,10 +278,10 @@ func shardedChannels(ctx context.Context, s *session, rdb *client) finding {
 	defer cancel()
 	err := rdb.Do(bound, "PUBSUB", "SHARDNUMSUB").Err()
 	if answer := redis.Error(nil); err != nil && errors.As(err, &answer) {
-		return finding{Check: "channels", Status: warn, Finding: "no sharded pub/sub: " + explain(err),
+		return finding{Check: "channels", Status: warn, Finding: "no sharded pub/sub: " + bare(err),
 			Change: "every release goes to every node; use Redis 7.0 or newer, and permit pubsub|shardnumsub, spublish, ssubscribe"}
 	} else if err != nil {
-		return finding{Check: "channels", Status: warn, Finding: explain(err)}
+		return finding{Check: "channels", Status: warn, Finding: bare(err)}
 	}
 	return finding{Check: "channels", Status: ok, Finding: "releases are announced by sharded pub/sub"}
 }

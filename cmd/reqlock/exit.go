@@ -54,7 +54,7 @@ func exitCode(ctx context.Context, err error) int {
 
 // explain returns the text of an error, with what to do about it if that is not obvious.
 func explain(err error) string {
-	text := strings.ReplaceAll(err.Error(), "reqlock: ", "")
+	text := bare(err)
 	switch {
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		text += "; this Redis is a cluster: use redis+cluster:// in place of redis://"
@@ -67,3 +67,6 @@ func explain(err error) string {
 	}
 	return text
 }
+
+// bare returns the text of an error without the prefix of this module.
+func bare(err error) string { return strings.ReplaceAll(err.Error(), "reqlock: ", "") }

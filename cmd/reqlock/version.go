@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/reqlock/reqlock"
 )
 
 // version is reqlock version.
@@ -20,11 +22,8 @@ func (*version) run(_ context.Context, s *session, _ []string) error {
 		Go       string `json:"go"`
 		OS       string `json:"os"`
 		Arch     string `json:"arch"`
-	}{"(devel)", "", runtime.Version(), runtime.GOOS, runtime.GOARCH}
+	}{reqlock.Version, "", runtime.Version(), runtime.GOOS, runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			v.Version = info.Main.Version
-		}
 		for _, setting := range info.Settings {
 			if setting.Key == "vcs.revision" {
 				v.Revision = setting.Value
