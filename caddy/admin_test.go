@@ -17,7 +17,7 @@ func TestAdmin(t *testing.T) {
 	redis := redistest.Start(t)
 	rdb := redis.Client(t)
 	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n client_id web-1\n }", `
+	config := caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n client_id web-1\n }", `
 		reqlock /orders/* {
 			key order:{path.1}
 			wait 1m
@@ -26,7 +26,8 @@ func TestAdmin(t *testing.T) {
 			key list:{path.1}
 			mode read_write
 		}
-		reverse_proxy `+s.addr()))
+		reverse_proxy `+s.addr())
+	p := start(t, config)
 	list := func(query string) (locks []inspect.Lock) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(p.get(t, "/reqlock/locks"+query)), &locks); err != nil {
@@ -74,13 +75,12 @@ func TestAdmin(t *testing.T) {
 	}
 	metrics := p.get(t, "/metrics")
 	for _, line := range []string{
-		"reqlock_locks_held 2",
-		"reqlock_waiters 1",
-		`reqlock_acquire_duration_seconds_count{kind="lock",outcome="acquired"} 1`,
-		`reqlock_acquire_duration_seconds_count{kind="write",outcome="acquired"} 1`,
+		`reqlock_locks_held{reqlock_client="",reqlock_kind="lock"} 1`,
+		`reqlock_locks_held{reqlock_client="",reqlock_kind="write"} 1`,
+		`reqlock_waiters{reqlock_client="",reqlock_kind="lock"} 1`,
 	} {
 		if !strings.Contains(metrics, line+"\n") {
-			t.Errorf("the metrics lack %s", line)
+			t.Errorf("the metrics lack %s:\n%s", line, metrics)
 		}
 	}
 	if a := p.do(t, http.MethodPost, "/lists/7"); a.problem() != "locked" {
@@ -90,22 +90,24 @@ func TestAdmin(t *testing.T) {
 	for _, answers := range []<-chan answer{first, second, writer} {
 		receive(t, answers)
 	}
-	eventually(t, "the counters of all requests", func() bool {
+	counted := []string{
+		`reqlock_requests_total{http_route="",reqlock_problem="none"} 3`,
+		`reqlock_requests_total{http_route="",reqlock_problem="locked"} 1`,
+		`reqlock_acquire_duration_seconds_count{error_type="",reqlock_kind="write",reqlock_outcome="refused"} 1`,
+		`reqlock_hold_duration_seconds_count{error_type="",reqlock_kind="lock",reqlock_outcome="released"} 2`,
+	}
+	// A request is counted a moment after its answer.
+	eventually(t, "the end of all requests", func() bool {
 		metrics := p.get(t, "/metrics")
-		for _, line := range []string{
-			"reqlock_locks_held 0",
-			"reqlock_waiters 0",
-			`reqlock_requests_total{problem="none"} 3`,
-			`reqlock_requests_total{problem="locked"} 1`,
-			`reqlock_acquire_duration_seconds_count{kind="write",outcome="refused"} 1`,
-			`reqlock_hold_duration_seconds_count{kind="lock"} 2`,
-		} {
-			if !strings.Contains(metrics, line+"\n") {
-				return false
-			}
-		}
-		return true
+		return strings.Contains(metrics, counted[0]+"\n") && strings.Contains(metrics, counted[3]+"\n")
 	})
+	p.reload(t, config) // counters go on
+	metrics = p.get(t, "/metrics")
+	for _, line := range counted {
+		if !strings.Contains(metrics, line+"\n") {
+			t.Errorf("the metrics lack %s:\n%s", line, metrics)
+		}
+	}
 	a := send(t.Context(), p.admin, http.MethodPost, "http://127.0.0.1/reqlock/locks", "")
 	if a.status != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %v", a)

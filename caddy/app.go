@@ -97,7 +97,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.first = !loaded
-	return a.connection.metrics.register(ctx.GetMetricsRegistry())
+	if err := ctx.GetMetricsRegistry().Register(a.connection.metrics); err != nil {
+		return fmt.Errorf("reqlock: caddy: metrics: %w", err)
+	}
+	return nil
 }
 
 // poolKey returns what equal settings have in common, without the secrets in them.

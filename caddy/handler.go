@@ -126,7 +126,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			return err
 		}
 	}
-	cfg.Logger, cfg.Observe = newLogger(), h.connection.metrics.observe
+	cfg.Logger, cfg.Observe = newLogger(), h.connection.metrics.Observe
 	h.guard, err = guard.New(h.connection.locks, cfg)
 	return err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
@@ -124,13 +123,9 @@ func (h *Idempotent) Provision(ctx caddy.Context) error {
 	if err := h.provision(ctx); err != nil {
 		return err
 	}
-	cfg.Logger, cfg.Observe = newLogger(), h.observe
+	cfg.Logger, cfg.Observe = newLogger(), h.connection.metrics.ObserveIdempotent
 	h.guard, err = idempotency.New(h.connection.locks, cfg)
 	return err
-}
-
-func (h *Idempotent) observe(r *http.Request, o guard.Outcome) {
-	h.connection.metrics.observe(r, o)
 }
 
 // ServeHTTP runs the rest of the route for the first request of a key, and answers all others in

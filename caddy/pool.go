@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/promreqlock"
 	"github.com/reqlock/reqlock/wasm"
 )
 
@@ -22,11 +23,12 @@ var (
 // that has outlived Caddy's grace period. Then they are released.
 const closeTimeout = time.Second
 
-// A connection is a Redis with the locks on it.
+// A connection is a Redis with the locks on it. Its metrics outlive a configuration, so counters do
+// not fall at a reload: each configuration has its own registry, and registers the same metrics.
 type connection struct {
 	rdb     redis.UniversalClient
 	locks   *core.Client
-	metrics *metrics
+	metrics *promreqlock.Collector
 	end     func() error // of Redis
 
 	closing  sync.Once
@@ -50,14 +52,14 @@ func connect(settings *App) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{rdb: rdb, metrics: newMetrics(), end: end, closed: make(chan struct{})}
+	c := &connection{rdb: rdb, metrics: promreqlock.New(), end: end, closed: make(chan struct{})}
 	c.deadline, c.expire = context.WithCancel(context.Background())
 	options := settings.options()
-	options.Logger, options.Observer, options.Annotate = newLogger(), c.metrics.observer(), annotate
+	options.Logger, options.Observer, options.Annotate = newLogger(), c.metrics.Observer(core.Observer{}), annotate
 	if c.locks, err = core.New(rdb, options); err != nil {
 		return nil, errors.Join(err, end())
 	}
-	c.metrics.follow(c.locks)
+	c.metrics.Watch("", c.locks)
 	return c, nil
 }
 

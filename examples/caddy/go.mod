@@ -98,6 +98,7 @@ require (
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.63.0 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
+	github.com/reqlock/reqlock/promreqlock v0.0.0 // indirect
 	github.com/rs/xid v1.6.0 // indirect
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
 	github.com/shopspring/decimal v1.4.0 // indirect
@@ -184,4 +185,5 @@ require (
 replace (
 	github.com/reqlock/reqlock => ../../
 	github.com/reqlock/reqlock/caddy => ../../caddy
+	github.com/reqlock/reqlock/promreqlock => ../../promreqlock
 )
