@@ -10,11 +10,12 @@
 //
 // # Locks, leases and owners
 //
-// A [Client] creates locks by name. Acquire returns a [Lease]. Code that carries the lease's context
-// re-enters the lock. Each re-entry returns its own Lease, and the lock is free when all of them
-// are released. A [Once] is a lock whose release may leave a record, which later callers get instead
-// of the lock. A [MultiLock] combines several locks under one lease, and a [RedLock] a majority of
-// them. [Do] acquires, runs a function and releases; [RunWhileHeld] does that again after a loss.
+// A [Client] creates locks by name. Acquire returns a [Lease]. Code that carries the lease's
+// context re-enters the lock. Each re-entry returns its own Lease, and the lock is free when all of
+// them are released. A [Once] is a lock whose release may leave a record, which later callers get
+// instead of the lock. A [MultiLock] combines several locks under one lease, and a [RedLock] a
+// majority of them. [Do] acquires, runs a function and releases; [RunWhileHeld] does that again
+// after a loss.
 //
 // docs/engine.md explains how the package works inside.
 //
