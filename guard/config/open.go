@@ -177,7 +177,7 @@ func (t *Routes[S]) plugin(path string, opened map[string]Plugin) (Plugin, error
 	return plugin, nil
 }
 
-// swap returns the former generation; nil: there was none.
+// swap returns the earlier generation; nil: there was none.
 func (t *Routes[S]) swap(next *generation[S]) (old *generation[S]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
