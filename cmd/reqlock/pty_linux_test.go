@@ -232,6 +232,10 @@ func TestTerminal_Watch(t *testing.T) {
 	c.await(t, "1 lock")
 	c.await(t, "order:42")
 	c.await(t, "web-1.4242.")
+	srv.Freeze(t)
+	c.await(t, "Redis has not answered yet")
+	srv.Thaw(t)
+	c.await(t, "\x1b[K\r\n\x1b[K\r\n") // no error line
 	srv.Kill(t)
 	c.await(t, "no answer for")
 	c.await(t, "order:42") // the last picture stays

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -63,24 +64,42 @@ func (c *watch) run(ctx context.Context, s *session, args []string) error {
 		tick := time.NewTicker(c.every)
 		defer tick.Stop()
 		for {
-			next := make(chan picture, 1)
 			select {
 			case <-tick.C:
-				go func() { next <- s.picture(ctx, rdb, opts) }()
 			case <-ctx.Done():
 				return nil
 			}
-			select {
-			case p := <-next:
-				if ctx.Err() != nil {
-					return nil
-				}
-				v.show(p)
-			case <-ctx.Done():
-				return nil // the look ends within the timeout of the Redis client
+			p, ok := s.await(ctx, v, rdb, opts)
+			if !ok {
+				return nil
 			}
+			v.show(p)
 		}
 	})
+}
+
+// errSilent is shown while Redis takes long to answer.
+var errSilent = errors.New("Redis has not answered yet")
+
+// await looks at Redis, and shows each second that it waits. ok is false if ctx ends first. The look
+// then ends within the timeout of the Redis client.
+func (s *session) await(ctx context.Context, v viewer, rdb *client, opts inspect.ListOptions) (p picture, ok bool) {
+	next := make(chan picture, 1)
+	go func() { next <- s.picture(ctx, rdb, opts) }()
+	late := time.NewTicker(time.Second)
+	defer late.Stop()
+	for {
+		select {
+		case p := <-next:
+			return p, ctx.Err() == nil
+		case now := <-late.C:
+			if screen, ok := v.(*screenViewer); ok {
+				screen.show(picture{at: now, err: errSilent})
+			}
+		case <-ctx.Done():
+			return picture{}, false
+		}
+	}
 }
 
 func (s *session) picture(ctx context.Context, rdb *client, opts inspect.ListOptions) picture {
