@@ -74,6 +74,10 @@ histories: test-tools ## check what processes do with locks on failing servers, 
 soak: test-tools ## send requests of every mode for DUR (30s), and plot what servers and Redis use into OUT
 	$(GO) test -C internal/histories -count=1 -timeout 0 -run 'TestSoak' -v -dur $(or $(DUR),30s) $(if $(OUT),-out "$(abspath $(OUT))")
 
+.PHONY: wasm-soak
+wasm-soak: ## send a million calls to honest and hostile plugins while versions are loaded, in 15 minutes; then measure each hostile guest
+	$(GO) test -count=1 -timeout 1h ./wasm -run '^TestMixed$$|^TestHostile$$' -v -soak $(or $(CALLS),1000000)
+
 # The tests mostly wait for leases and dead waiters, so many run in parallel.
 .PHONY: interop
 interop: test-tools ## test sharing locks with Java Redisson, and print hand-over times; REDISSON=4.7.0 picks the version

@@ -174,7 +174,8 @@ func TestOpen_LargeFile(t *testing.T) {
 	closePlugin(t, p)
 }
 
-// slowest returns a module that takes a compiler seconds, and that package meter still accepts.
+// slowest returns a module that takes a compiler seconds, that package meter still accepts, and that
+// traps when it is started.
 func slowest() []byte {
 	const functions, blocks, locals = 20, 600, 30
 	body := []byte{1, locals, 0x7f}
@@ -184,10 +185,12 @@ func slowest() []byte {
 	return module(functions, append(body, 0x0b))
 }
 
-// module returns a module with a memory and n functions of type ()->() with the same body, and a
-// handle_request.
+// module returns a module with a memory, a handle_request, n functions of type ()->() with the same
+// body, and a start function that traps.
 func module(n int, body []byte) []byte {
-	leb := func(v int) []byte { return []byte{byte(v) | 0x80, byte(v>>7) | 0x80, byte(v>>14) | 0x80, byte(v >> 21)} }
+	leb := func(v int) []byte {
+		return []byte{byte(v) | 0x80, byte(v>>7) | 0x80, byte(v>>14) | 0x80, byte(v >> 21)}
+	}
 	section := func(id byte, parts ...[]byte) []byte {
 		content := slices.Concat(parts...)
 		return slices.Concat([]byte{id}, leb(len(content)), content)
@@ -196,10 +199,11 @@ func module(n int, body []byte) []byte {
 	handle := []byte{4, 0, 0x42, 1, 0x0b}
 	return slices.Concat([]byte("\x00asm\x01\x00\x00\x00"),
 		section(1, []byte{2, 0x60, 0, 0, 0x60, 0, 1, 0x7e}),
-		section(3, leb(n+1), []byte{1}, make([]byte, n)),
+		section(3, leb(n+2), []byte{1}, make([]byte, n+1)),
 		section(5, []byte{1, 0, 1}),
 		section(7, []byte{2, 6}, []byte("memory"), []byte{2, 0, 14}, []byte("handle_request"), []byte{0, 0}),
-		section(10, leb(n+1), handle, bytes.Repeat(code, n)),
+		section(8, leb(n+1)),
+		section(10, leb(n+2), handle, bytes.Repeat(code, n), []byte{3, 0, 0, 0x0b}),
 	)
 }
 

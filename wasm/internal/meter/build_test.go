@@ -28,7 +28,7 @@ func one(body []byte) build {
 func (b build) encode() []byte {
 	m := &module{
 		types: b.types, imports: b.imports, functions: b.functions, exports: b.exports,
-		memories: []limitsType{{min: 1}},
+		memories: []limitsType{{min: 16}},
 	}
 	for _, i := range b.imports {
 		if i.kind == kindFunction {
