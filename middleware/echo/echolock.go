@@ -32,7 +32,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// Config is the guard's.
+// Config says what to lock and how. It is guard.Config.
 type Config = guard.Config
 
 // An Option configures New and Idempotent beside the Config.

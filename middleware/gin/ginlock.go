@@ -21,7 +21,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// Config is the guard's.
+// Config says what to lock and how. It is guard.Config.
 type Config = guard.Config
 
 // A *gin.Context has its request under its own key, but not the values of its context.

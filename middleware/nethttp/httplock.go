@@ -19,7 +19,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// Config is the guard's.
+// Config says what to lock and how. It is guard.Config.
 type Config = guard.Config
 
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))
