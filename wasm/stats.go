@@ -117,6 +117,16 @@ func (p *Plugin) Stats() Stats {
 	return s
 }
 
+// Calls returns the number of calls that have ended, by the name of their outcome, those that never
+// occurred included. otelreqlock and promreqlock read it.
+func (p *Plugin) Calls() map[string]uint64 {
+	calls := make(map[string]uint64, outcomes)
+	for o := range outcomes {
+		calls[o.String()] = p.counts.calls[o].Load()
+	}
+	return calls
+}
+
 // counts are what Stats reads. Programs of one plugin share them.
 type counts struct {
 	instances              atomic.Int64

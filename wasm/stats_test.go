@@ -71,6 +71,12 @@ func TestOutcomes(t *testing.T) {
 	if !reflect.DeepEqual(s.Calls, counted) || s.Instances != 0 || s.Running != 0 || s.Queued != 0 || s.GuestTime <= 0 {
 		t.Errorf("%+v, want calls %v", s, counted)
 	}
+	byName := p.Calls()
+	for o := range outcomes {
+		if n, ok := byName[o.String()]; !ok || n != counted[o] {
+			t.Errorf("%d calls %s, want %d", n, o, counted[o])
+		}
+	}
 }
 
 func TestOutcome_Timeout(t *testing.T) {
