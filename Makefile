@@ -7,7 +7,7 @@ TOOL = $(GO) tool -modfile=tools/go.mod
 # Modules with a go.mod of their own, so that the library gets none of their dependencies. make modules tests MODULES; INNER have
 # targets of their own.
 INNER = bench internal/histories
-MODULES = caddy examples/caddy interop/frameworks middleware/echov5 otelreqlock promreqlock interop/sql
+MODULES = caddy examples/caddy interop/frameworks middleware/echov5 otelreqlock promreqlock interop/sql deploy
 
 .DEFAULT_GOAL := help
 
@@ -86,7 +86,17 @@ interop: test-tools ## test sharing locks with Java Redisson, and print hand-ove
 
 .PHONY: modules
 modules: test-tools ## test the modules that have a go.mod of their own
+	@scripts/install-prometheus.sh # for deploy
 	@for dir in $(MODULES); do echo "test $$dir" && $(GO) test -C $$dir -race -count=1 -timeout 20m ./... || exit 1; done
+
+.PHONY: drill
+drill: test-tools ## run two instances of a service with Redis, Prometheus and the command; find and free a stuck lock
+	@scripts/install-prometheus.sh
+	$(GO) test -C deploy -count=1 -v -run '^TestDrill$$' .
+
+.PHONY: cost
+cost: test-tools ## compare the speed of locks with and without metrics and traces, for two minutes on an idle machine
+	$(GO) test -C deploy -run '^$$' -bench Cost -benchtime 40x -timeout 20m .
 
 .PHONY: wasm-guests
 wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript, and test that they behave like the committed ones

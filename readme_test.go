@@ -49,6 +49,7 @@ var snippetSources = []string{
 	"wasm/testdata/lang/go/main.go",
 	"adapter/tutorial/*_test.go",
 	"inspect/*_test.go",
+	"*reqlock/*_test.go",
 }
 
 // server is the Redis of the examples: a real one, or under -short the embedded one.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -326,6 +328,26 @@ func await(t *testing.T, what string, done func() bool) {
 	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
+// docs/metrics.md has every span, event and attribute.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{acquireSpan, holdSpan} {
+		row := "| `" + name + "` | `reqlock.kind`, `reqlock.outcome`, `error.type`, `reqlock.lock` |"
+		if !strings.Contains(string(text), row) {
+			t.Errorf("there is no row %s", row)
+		}
+	}
+	for _, event := range []string{lostEvent, retryEvent, renewFailedEvent} {
+		if !strings.Contains(string(text), "`"+event+"`") {
+			t.Errorf("there is no event %s", event)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -222,5 +223,26 @@ func TestDescriptions(t *testing.T) {
 	}
 	if len(bounds) != len(Bounds()) || !slices.IsSorted(bounds[:]) {
 		t.Error("the bounds are not in order")
+	}
+}
+
+// docs/metrics.md has every attribute, and every value that does not come from elsewhere.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Concat(kinds[:],
+		[]string{Kind, Outcome, Problem, BatchSize, Client, Plugin, Lock, ErrorType, Route},
+		[]string{Acquired, Refused, Timeout, Abandoned, Recorded, Failed, Released, Lost, Ran, Replayed, NotStored, RefusedRequest},
+		[]string{NoProblem, FailedOpen, MaxHold, LockLost, ReleaseFailed, OtherProblem, "redis", "too_many_waiters"})
+	for _, known := range errorTypes {
+		want = append(want, known.name)
+	}
+	for _, name := range want {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("there is no %q", name)
+		}
 	}
 }
