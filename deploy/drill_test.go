@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +68,9 @@ func TestDrill(t *testing.T) {
 	if out, code := command("doctor"); code != 0 {
 		t.Errorf("doctor: exit code %d: %s", code, out)
 	}
+
+	// Prometheus has seen that web-1 holds it. An alert on a counter needs a value from before the change.
+	prom.awaitValue(t, fmt.Sprintf("reqlock_locks_held{instance=%q, reqlock_kind=\"lock\", reqlock_client=\"\"} == 1", web1.addr))
 
 	// Freed, the handler ends, and web-1 has lost a lock. Prometheus raises the alert.
 	if out, code := command("unlock", "reqlock:order:42", "--reason", "a drill", "--yes"); code != 0 {
@@ -145,11 +149,11 @@ func startOrders(t *testing.T, bin, redisAddr, host, exporter string) *instance 
 		t.Fatal(err)
 	}
 	i := &instance{cmd: cmd, ended: make(chan error, 1)}
-	url := make(chan string, 1)
+	address := make(chan string, 1)
 	go func() {
 		for lines := bufio.NewScanner(log); lines.Scan(); {
 			if _, found, ok := strings.Cut(lines.Text(), "url=http://"); ok {
-				url <- found
+				address <- found
 			}
 		}
 		i.ended <- cmd.Wait()
@@ -158,7 +162,7 @@ func startOrders(t *testing.T, bin, redisAddr, host, exporter string) *instance 
 		_ = cmd.Process.Kill()
 		<-i.ended
 	})
-	i.addr = awaitValue(t, host+" to listen", url)
+	i.addr = awaitValue(t, host+" to listen", address)
 	return i
 }
 
@@ -294,14 +298,14 @@ func startPrometheus(t *testing.T, targets ...string) *prometheusServer {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v; run scripts/install-prometheus.sh", err)
 	}
-	url, ended := make(chan string, 1), make(chan struct{})
+	address, ended := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
 		listening := regexp.MustCompile(`msg="?Listening on"? address=(\S+)`)
 		for lines := bufio.NewScanner(log); lines.Scan(); {
 			if found := listening.FindStringSubmatch(lines.Text()); found != nil {
 				select {
-				case url <- "http://" + found[1]:
+				case address <- "http://" + found[1]:
 				default:
 				}
 			}
@@ -312,7 +316,15 @@ func startPrometheus(t *testing.T, targets ...string) *prometheusServer {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	return &prometheusServer{awaitValue(t, "Prometheus to listen", url)}
+	return &prometheusServer{awaitValue(t, "Prometheus to listen", address)}
+}
+
+// awaitValue waits until a query has a result.
+func (p *prometheusServer) awaitValue(t *testing.T, query string) {
+	t.Helper()
+	await(t, query, func() bool {
+		return strings.Contains(fetch(t, p.url+"/api/v1/query?query="+url.QueryEscape(query)), `"value":[`)
+	})
 }
 
 // wantAlert waits until an alert fires for an instance.
