@@ -25,6 +25,7 @@ type bundle struct {
 	srv     *redistest.Server // nil: the embedded server
 	rdb     *redis.Client
 	connect func(t testing.TB) *redis.Client
+	hears   bool // its clients listen on their own channels; see newHearingBundle
 }
 
 // newBundle starts a redis-server.
@@ -32,6 +33,16 @@ func newBundle(t testing.TB) *bundle {
 	t.Helper()
 	srv := redistest.Start(t)
 	return &bundle{srv: srv, rdb: srv.Client(t), connect: srv.Client}
+}
+
+// newHearingBundle is newBundle for tests of ForceUnlock in other clients. The clients of other
+// bundles do not listen on their own channels: a client verifies its first holds when it begins to
+// listen, which could be before or after a test takes their keys away.
+func newHearingBundle(t testing.TB) *bundle {
+	t.Helper()
+	b := newBundle(t)
+	b.hears = true
+	return b
 }
 
 // newEmbedded starts the Redis that runs inside the process.
@@ -79,6 +90,9 @@ func (b *bundle) proxiedWith(t testing.TB, change func(*redis.Options), opts ...
 func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
 	c := newLooseClient(t, rdb, opts...)
+	if !b.hears {
+		deaf(c)
+	}
 	t.Cleanup(func() { idle(t, c, b.rdb) })
 	return c
 }
@@ -100,6 +114,12 @@ func testOptions(changes []func(*Options)) Options {
 		change(&o)
 	}
 	return o
+}
+
+// deaf makes a client never listen, so that only the commands and connections of its locks count.
+func deaf(c *Client) *Client {
+	c.inbox.open.Store(true)
+	return c
 }
 
 // readTimeout sets how long a Redis client waits for a reply.

@@ -250,7 +250,7 @@ func TestLog_PubSub(t *testing.T) {
 	b := newBundle(t)
 	var out lockedBuffer
 	c := b.client(t, logTo(&out), pollInterval(100*time.Millisecond))
-	held := mustAcquire(t, deaf(b.client(t)), "a", AcquireOptions{})
+	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "the waiter to subscribe", func() bool { return c.Stats().Channels == 1 })
 	const lost, back = `"reqlock: pub/sub connection lost, waiters poll until it is back"`, `"reqlock: pub/sub connection is back"`

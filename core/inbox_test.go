@@ -26,12 +26,6 @@ func listens(t testing.TB, rdb redis.UniversalClient, clients ...*Client) {
 	}
 }
 
-// deaf makes a client never listen, so that only the commands and connections of its locks count.
-func deaf(c *Client) *Client {
-	c.inbox.open.Store(true)
-	return c
-}
-
 // ForceUnlock ends the leases of every kind in another client at once, with a LeaseTime, too: long
 // before a renewal or the deadline would.
 func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
@@ -44,7 +38,7 @@ func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
 		for _, fixed := range []time.Duration{0, time.Hour} {
 			t.Run(name+" "+fixed.String(), func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
+				b := newHearingBundle(t)
 				c := b.client(t, watchdogTimeout(time.Hour))
 				leases := []*Lease{mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed})}
 				if name == "read" {
@@ -71,7 +65,7 @@ func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
 // It takes less than 100 ms on an idle machine. The test allows for a busy one by its best of ten.
 func TestForceUnlock_ReachesOtherClientsWithin100ms(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c, other := b.client(t), b.client(t)
 	best := time.Hour
 	for range 10 {
@@ -92,7 +86,7 @@ func TestForceUnlock_ReachesOtherClientsWithin100ms(t *testing.T) {
 // A writer that also reads loses both sides, and a holder that has entered twice loses both levels.
 func TestForceUnlock_ReachesEveryLevel(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c, owner := b.client(t), WithOwner(bg)
 	rw := c.ReadWriteLock("a")
 	leases := []*Lease{
@@ -112,7 +106,7 @@ func TestForceUnlock_ReachesEveryLevel(t *testing.T) {
 // hold that was lost before this one was granted, does any harm.
 func TestInbox_MessagesAreHints(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
 	asked := counter(proxy, runs(presentScript))
 	leases := []*Lease{
@@ -154,7 +148,7 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 	for name, kind := range allKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			b := newHearingBundle(t)
 			c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
 			first := mustTake(t, bg, c.Lock("b"), AcquireOptions{})
 			listens(t, b.rdb, c)
@@ -181,7 +175,7 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 // A holder that releases while Redis is asked is not told that it lost the lock.
 func TestInbox_ReleaseMeanwhile(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
 	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
 	listens(t, b.rdb, c)
@@ -213,7 +207,7 @@ func TestInbox_ReleaseMeanwhile(t *testing.T) {
 func TestInbox_VerifiesAllAfterAReconnect(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, fewKeys + 1} {
-		b := newBundle(t)
+		b := newHearingBundle(t)
 		c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
 		verified := counter(proxy, runs(presentScript))
 		leases := []*Lease{mustTake(t, bg, c.Lock("watcheda"), AcquireOptions{})}
@@ -248,7 +242,7 @@ func TestInbox_VerifiesAllAfterAReconnect(t *testing.T) {
 // A client listens while it has locks and for inboxLinger after that, and not before.
 func TestInbox_ListensWhileItHolds(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c := b.client(t)
 	c.inboxLinger = 10 * time.Millisecond
 	channels := func() []string { return b.rdb.PubSubChannels(bg, "*").Val() }
@@ -269,7 +263,7 @@ func TestInbox_ListensWhileItHolds(t *testing.T) {
 // The channel of a client with many callers that come and go is there whenever one of them holds.
 func TestInbox_ComesAndGoes(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c, other := b.client(t), b.client(t)
 	c.inboxLinger = time.Microsecond
 	var callers sync.WaitGroup
@@ -317,7 +311,7 @@ func TestInbox_Cluster(t *testing.T) {
 // what to change. A force by a user who may not publish there succeeds.
 func TestInbox_WithoutPermission(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	rules := []any{"ACL", "SETUSER", "old", "on", ">secret", "~*", "+@all", "resetchannels", "&redisson*"}
 	if err := b.rdb.Do(bg, rules...).Err(); err != nil {
 		t.Fatal(err)

@@ -93,7 +93,6 @@ func TestOnce_RoundTrips(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			c, proxy := b.proxied(t)
-			deaf(c)
 			defer b.forget(t, "a")
 			once := c.Once("a")
 			if marker {

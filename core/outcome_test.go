@@ -453,7 +453,7 @@ func TestOutcome_Unknown(t *testing.T) {
 // A grant costs three calls in Redis. A release to zero and a refusal cost two each.
 func TestScripts_CommandsPerCall(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c, _ := b.proxied(t)
 	holder := mustAcquire(t, c, "held", AcquireOptions{})
 	listens(t, b.rdb, c)

@@ -206,7 +206,7 @@ func TestCounters_Errors(t *testing.T) {
 // A lock is found by its key and freed, and the client remembers what it lost, newest first.
 func TestForceUnlockKey(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	mapped := func(o *Options) { o.NameMapper = func(name string) string { return "app:" + name } }
 	c, other := b.client(t, mapped, func(o *Options) {
 		o.Annotate = func(context.Context) Annotation { return Annotation{RequestID: "r1"} }

@@ -779,7 +779,7 @@ func (b *bundle) pubSubConnections(t testing.TB) int {
 // A client subscribes to all names on one connection, which it opens for the first waiter.
 func TestPubSub_OneConnectionForAllNames(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	b := newHearingBundle(t)
 	c := b.client(t, pollInterval(never))
 	mustRelease(t, mustAcquire(t, c, "free", AcquireOptions{}))
 	if n := b.pubSubConnections(t); n != 0 {

@@ -273,7 +273,7 @@ func TestWire_PlainPublishByDefault(t *testing.T) {
 func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c := deaf(b.client(t))
+	c := b.client(t)
 	for what, learns := range map[string]func(*Lease) error{
 		"Extend":  func(l *Lease) error { return l.Extend(bg, time.Hour) },
 		"Release": func(l *Lease) error { return l.Release(bg) },

@@ -62,7 +62,7 @@ type handler struct {
 // of this process. Mount it behind the application's own authentication, for it shows the names of
 // locks:
 //
-//	mux.Handle("/debug/locks/", requireAdmin(inspect.Handler(locks, inspect.Options{})))
+//	mux.Handle("GET /debug/locks/", requireAdmin(inspect.Handler(locks, inspect.Options{})))
 //
 // The path may end in anything, with or without http.StripPrefix: GET / is the page, GET
 // /locks.json an array of Lock, GET /events a stream for the page, and POST /unlock frees a lock if
