@@ -183,6 +183,34 @@ func TestUnlock(t *testing.T) {
 	}
 }
 
+// An answer is yes, after something has happened.
+type answer func()
+
+func (f answer) Read(b []byte) (int, error) {
+	f()
+	return copy(b, "yes\n"), nil
+}
+
+// A yes is about the holders that the question was about.
+func TestUnlock_HolderChanges(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	fill(t, rdb)
+	args := words("unlock order:42 --reason test")
+	pass := func() {
+		rdb.Del(t.Context(), "order:42")
+		rdb.HSet(t.Context(), "order:42", web2+":1", 1)
+	}
+	call{redis: srv.URL(), answer: answer(pass)}.want(t, notHeld, args, "is held by "+web1, "held by others now: "+web2)
+	if !rdb.HExists(t.Context(), "order:42", web2+":1").Val() {
+		t.Error("the new holder has lost the lock")
+	}
+	release := func() { rdb.Del(t.Context(), "order:46") }
+	call{redis: srv.URL(), answer: answer(release)}.want(t, notHeld, words("unlock order:46 --reason test"), `no such lock: "order:46"`)
+	call{redis: srv.URL(), answer: answer(func() {})}.want(t, done, args, "order:42 is free; it was held by "+web2)
+}
+
 // Every command works on every kind of Redis, with a lock of Redisson beside ours.
 func TestCommands(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,13 +64,13 @@ type call struct {
 	redis   string
 	columns int // 0: the output is no terminal
 	color   bool
-	answer  string // to a question; empty: there is no terminal to ask
+	answer  io.Reader // to a question; nil: there is no terminal to ask
 }
 
 func (c call) run(ctx context.Context, args ...string) result {
 	var out, errs bytes.Buffer
 	a := &app{
-		in:  strings.NewReader(c.answer),
+		in:  c.answer,
 		out: &out,
 		err: &errs,
 		getenv: func(name string) string {
@@ -79,7 +80,7 @@ func (c call) run(ctx context.Context, args ...string) result {
 			return ""
 		},
 		screen: screen{terminal: c.columns > 0, color: c.color, size: func() (int, int) { return c.columns, 24 }},
-		asks:   c.answer != "",
+		asks:   c.answer != nil,
 	}
 	code := a.main(ctx, args)
 	return result{code, out.String(), errs.String()}
