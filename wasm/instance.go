@@ -57,6 +57,7 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 
 // start runs the guest's start section and the start function it exports.
 func (i *instance) start() (err error) {
+	defer recoverPanic(&err)
 	p := i.program
 	i.module, err = p.runtime.InstantiateModule(i.withMemory(i.deadline), p.compiled, i.moduleConfig())
 	switch {
@@ -115,11 +116,22 @@ func (i *instance) run(c *call) error {
 		i.declared.write(i.module.Memory(), c)
 	}
 	i.deadline.begin(i.program.cfg.Timeout)
-	err := i.handle.CallWithStack(i.deadline, i.result[:])
-	err = i.ended(err)
+	err := i.ended(i.handleRequest())
 	i.call = nil
 	c.next = uint32(i.result[0]) != 0 // the high half is for the guest
 	return err
+}
+
+func (i *instance) handleRequest() (err error) {
+	defer recoverPanic(&err)
+	return i.handle.CallWithStack(i.deadline, i.result[:])
+}
+
+// recoverPanic turns a panic of wazero itself into an error of the call, which logs one line.
+func recoverPanic(err *error) {
+	if cause := recover(); cause != nil {
+		*err = abort{trapped("the engine panicked: %s", printable(fmt.Sprint(cause), maxText))}
+	}
 }
 
 // decision reads what the guest decided.
@@ -136,6 +148,13 @@ func (i *instance) ended(err error) error {
 	inTime := i.deadline.end()
 	i.stdout.flush()
 	i.stderr.flush()
+	if err == nil && inTime {
+		return nil
+	}
+	return i.explain(err, inTime)
+}
+
+func (i *instance) explain(err error, inTime bool) error {
 	var stopped abort
 	var exit *sys.ExitError
 	switch {
@@ -143,8 +162,6 @@ func (i *instance) ended(err error) error {
 		return stopped.error
 	case !inTime:
 		return i.deadline.timeout()
-	case err == nil:
-		return nil
 	case errors.As(err, &exit):
 		return &exitError{code: exit.ExitCode()}
 	default:

@@ -8,10 +8,13 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tetratelabs/wazero/api"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -231,4 +234,91 @@ func TestFailOpen(t *testing.T) {
 	if want := []Outcome{OutcomeNoKey, OutcomeInvalid, OutcomeTrap, OutcomeSuspended}; !reflect.DeepEqual(seen.outcomes()[3:], want) {
 		t.Errorf("outcomes %v, want %v", seen.outcomes()[3:], want)
 	}
+}
+
+// panicking is a function on which wazero panics.
+type panicking struct{ api.Function }
+
+func (panicking) CallWithStack(context.Context, []uint64) error { panic("a bug\nin wazero") }
+
+// A panic inside wazero fails one call and logs one line.
+func TestPanicInsideEngine(t *testing.T) {
+	t.Parallel()
+	log := &logged{}
+	p := start(t, "c", Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	first := p.current.idle[0]
+	first.handle = panicking{first.handle}
+	err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))
+	if !errors.Is(err, ErrTrap) || !strings.Contains(err.Error(), "the engine panicked: a bug?in wazero") {
+		t.Errorf("%v", err)
+	}
+	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "the engine panicked") {
+		t.Errorf("log:\n%s", log)
+	}
+	if v := ask(t, p.Policy, request("GET", "/", "", "acme")); v.Policy.Keys == nil || p.current.idle[0] == first {
+		t.Errorf("%+v, or the same instance", v)
+	}
+}
+
+// While 64 clients call a plugin that loops on every request, other requests of the process are
+// answered: most of the clients are refused at once, because the plugin is suspended.
+func TestLoopingPlugin_HurtsNoOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loops on all processors but one for a second")
+	}
+	calm := health(t, 200)
+	p := start(t, "wat", Config{Timeout: 50 * time.Millisecond, BreakFor: time.Hour})
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 64 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				err := p.Policy(faulty("l"), new(guard.Policy))
+				if !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrSuspended) && !errors.Is(err, ErrBusy) {
+					t.Error(err)
+				}
+				if errors.Is(err, ErrSuspended) {
+					time.Sleep(time.Millisecond) // a client's next request takes a while to arrive
+				}
+			}
+		})
+	}
+	eventually(t, "the plugin to loop", func() bool { return p.Stats().Running > 0 })
+	looping := health(t, 200)
+	eventually(t, "the plugin to be suspended", func() bool { return p.Stats().Breaker == BreakerOpen })
+	suspended := health(t, 200)
+	close(stop)
+	clients.Wait()
+	t.Logf("/health p50: %s alone, %s while the plugin loops, %s while it is suspended; %d timeouts, %d suspended",
+		calm, looping, suspended, p.Stats().Calls[OutcomeTimeout], p.Stats().Calls[OutcomeSuspended])
+	if n := p.Stats().Calls[OutcomeTimeout]; n < 10 || n > 10+uint64(p.cfg.MaxInstances) {
+		t.Errorf("%d calls ran until their timeout, want about 10", n)
+	}
+	if looping > patience/100 || suspended > patience/100 {
+		t.Errorf("/health took %s while the plugin looped, %s while it was suspended", looping, suspended)
+	}
+}
+
+// health returns the median time of n requests to a server.
+func health(t *testing.T, n int) time.Duration {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	var times []time.Duration
+	for range n {
+		began := time.Now()
+		response, err := server.Client().Get(server.URL + "/health")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		times = append(times, time.Since(began))
+	}
+	slices.Sort(times)
+	return times[len(times)/2]
 }
