@@ -23,7 +23,7 @@ build_c2() {
 }
 
 build_docs() {
-	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../../docs/wasm.md |
+	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../../docs/wasm-abi.md |
 		clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/docs.wasm" -x c -
 }
 
