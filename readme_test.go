@@ -388,8 +388,8 @@ func TestLinks(t *testing.T) {
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	makefile := read(t, "Makefile")
-	// Their tests build the plugins.
-	plugins := read(t, "examples/wasm/plugin/main.go") + read(t, "wasm/include/reqlock.h")
+	// Their tests, and make wasm-guests, build the plugins.
+	plugins := read(t, "examples/wasm/plugin/main.go") + read(t, "wasm/include/reqlock.h") + read(t, "wasm/testdata/lang/README.md")
 	for path, text := range documents(t) {
 		for _, block := range blocks(text, "sh") {
 			for line := range strings.Lines(block) {
