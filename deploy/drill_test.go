@@ -49,7 +49,10 @@ func TestDrill(t *testing.T) {
 	web2.wantMetric(t, `reqlock_requests_total{http_route="/orders/{id}/pay",reqlock_problem="wait-timeout"} 1`)
 	web1.wantMetric(t, `reqlock_locks_held{reqlock_client="",reqlock_kind="lock"} 1`)
 
-	// The command shows that web-1 has it.
+	// The page of web-1 knows the route, and the command shows that web-1 has it.
+	if page := fetch(t, "http://"+web1.addr+"/debug/locks/locks.json"); !strings.Contains(page, "/orders/{id}/pay") {
+		t.Errorf("the page has no route: %s", page)
+	}
 	out, code := command("show", "reqlock:order:42", "--json")
 	var lock struct {
 		Name    string

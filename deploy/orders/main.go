@@ -4,7 +4,7 @@
 //
 // POST /orders/{id}/pay takes the order's lock and works for a second, or for ?take=30s. POST
 // /tickets/{id} takes a fair lock. POST /payments is idempotent by its Idempotency-Key. One
-// instance at a time is the leader. GET /debug/locks shows what this instance holds, GET /metrics
+// instance at a time is the leader. GET /debug/locks/ shows what this instance holds, GET /metrics
 // has the metrics, GET /healthz says that the process runs, and GET /readyz that locks work.
 package main
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/inspect"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
@@ -45,6 +46,7 @@ func newService(rdb *redis.Client, m *metrics, client string) (*service, error) 
 		Scope:   idempotency.ScopeGlobal,
 		Observe: m.ObserveIdempotent,
 	})(http.HandlerFunc(work)))
+	mux.Handle("GET /debug/locks/", inspect.Handler(s.locks, inspect.Options{})) // put your authentication around it
 	mux.Handle("GET /metrics", m.handler)
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", s.ready)
