@@ -23,6 +23,9 @@
 // stopped midway may have left its memory half written. Deadlines do not depend on the client's
 // context, so a client that disconnects breaks no instance.
 //
+// Compiled code cannot be interrupted. So package internal/meter rewrites each module before it is
+// compiled: the guest counts its work down and calls the deadline about every 10 µs.
+//
 // A program that was swapped out, or whose plugin is closing, is closed after its last call. The
 // mutex that guards the current program also guards the count of its calls.
 package wasm
