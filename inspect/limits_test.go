@@ -106,7 +106,8 @@ func TestShow_Many(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, err := Show(t.Context(), rdb, "order:read")
-	if err != nil || read.Kind != "read" || len(read.Holders) != shown || read.MoreHolders != 2000 || read.Holders[0].Expired {
+	// HSCAN returns about as many fields as it is asked for.
+	if n := len(read.Holders); err != nil || read.Kind != "read" || n > shown || n < shown*9/10 || read.MoreHolders != int64(3000-n) || read.Holders[0].Expired {
 		t.Errorf("%d holders, %d more, %v", len(read.Holders), read.MoreHolders, err)
 	}
 	fair, err := Show(t.Context(), rdb, "order:fair")
@@ -119,7 +120,7 @@ func TestShow_Many(t *testing.T) {
 		}
 	}
 	locks, more, err := List(t.Context(), rdb, ListOptions{})
-	if err != nil || more || len(locks) != 2 || len(locks[0].Queue) != listed || locks[0].MoreQueue != 1400 || len(locks[1].Holders) != listed {
+	if err != nil || more || len(locks) != 2 || len(locks[0].Queue) != listed || locks[0].MoreQueue != 1400 || len(locks[1].Holders) > listed || len(locks[1].Holders) < listed*9/10 {
 		t.Errorf("%d locks, %v", len(locks), err)
 	}
 }

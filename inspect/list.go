@@ -33,7 +33,7 @@ const defaultLimit = 1000
 //
 // It looks at all keys by SCAN, on every master of a cluster, and reads the locks it finds in
 // pipelines. Each command takes Redis less than a millisecond or so, but a Redis with millions of
-// keys needs thousands of them: bound List by ctx. A lock has up to 100 holders and 100 places of
+// keys needs thousands of them: bound List by ctx. A lock has up to about 100 holders and 100 places of
 // its queue; Show returns more. The result is no snapshot: a lock that is acquired or released
 // meanwhile may be missing or old.
 //

@@ -93,7 +93,7 @@ func (r *reader) ask(ctx context.Context, names []string) ([]*replies, error) {
 			continue
 		}
 		k := reply.keys
-		reply.hash = pipe.HScan(ctx, k.Lock, 0, "", r.most)
+		reply.hash = pipe.HScan(ctx, k.Lock, 0, "", r.most+1) // one is the mode
 		reply.length = pipe.LLen(ctx, k.Queue)
 		reply.queue = pipe.LRange(ctx, k.Queue, 0, r.most-1)
 		reply.token = pipe.Get(ctx, k.Tokens)

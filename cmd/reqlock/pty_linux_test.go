@@ -233,7 +233,7 @@ func TestTerminal_Watch(t *testing.T) {
 	c.await(t, "order:42")
 	c.await(t, "web-1.4242.")
 	srv.Freeze(t)
-	c.await(t, "Redis has not answered yet")
+	c.await(t, "no reply so far")
 	srv.Thaw(t)
 	c.await(t, "\x1b[K\r\n\x1b[K\r\n") // no error line
 	srv.Kill(t)

@@ -79,7 +79,7 @@ func (c *watch) run(ctx context.Context, s *session, args []string) error {
 }
 
 // errSilent is shown while Redis takes long to answer.
-var errSilent = errors.New("Redis has not answered yet")
+var errSilent = errors.New("no reply so far")
 
 // await looks at Redis, and shows each second that it waits. ok is false if ctx ends first. The look
 // then ends within the timeout of the Redis client.
