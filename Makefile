@@ -7,7 +7,7 @@ TOOL = $(GO) tool -modfile=tools/go.mod
 # Modules with a go.mod of their own, so that the library gets none of their dependencies. make modules tests MODULES; INNER have
 # targets of their own.
 INNER = bench internal/histories
-MODULES = caddy examples/caddy interop/frameworks middleware/echov5 otelreqlock promreqlock interop/sql deploy
+MODULES = caddy examples/caddy interop/frameworks middleware/echov5 otelreqlock promreqlock interop/sql deploy middleware/fiber
 
 .DEFAULT_GOAL := help
 

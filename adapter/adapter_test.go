@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestAdapters_NeedNothingInternal(t *testing.T) {
 	t.Parallel()
 	files := 0
-	for _, framework := range []string{"nethttp", "gin", "echo", "echov5"} {
+	for _, framework := range []string{"nethttp", "gin", "echo", "echov5", "fiber"} {
 		paths, err := filepath.Glob("../middleware/" + framework + "/*.go")
 		if err != nil {
 			t.Fatal(err)

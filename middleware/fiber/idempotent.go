@@ -1,0 +1,57 @@
+package fiberlock
+
+import (
+	"bytes"
+	"maps"
+	"net/http"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// Idempotent returns a middleware that runs the rest of the chain once for each idempotency key,
+// and answers repeats with the first result. The error that a handler returns is answered by
+// Fiber's ErrorHandler at once, so that this answer is recorded as well: middleware further out
+// gets nil. It panics on a Config that can never work; see idempotency.New.
+//
+// An answer that is streamed, by SendStream or SendStreamWriter, is not recorded: repeats get 409
+// not-replayable.
+func Idempotent(locks *core.Client, cfg idempotency.Config) fiber.Handler {
+	g, err := idempotency.New(locks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return around(func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
+		g.Serve(w, r, func(r *http.Request, rec *idempotency.Recorder) {
+			c.SetContext(r.Context())
+			if rec == nil {
+				err = c.Next()
+				return
+			}
+			err = record(c, w, rec)
+		})
+		return err
+	})
+}
+
+// record runs the handler, and Fiber's answer to its error, and writes the answer to the recorder.
+func record(c fiber.Ctx, w *writer, rec *idempotency.Recorder) error {
+	out := rec.Wrap(w)
+	if err := c.Next(); err != nil {
+		if err := c.App().ErrorHandler(c, err); err != nil {
+			return err
+		}
+	}
+	answer := c.Response()
+	if answer.IsBodyStream() {
+		rec.Bypassed(answer.StatusCode())
+		return nil
+	}
+	status, body := answer.StatusCode(), bytes.Clone(answer.Body())
+	clear(w.header)
+	maps.Copy(w.header, headerOf(c))
+	out.WriteHeader(status)
+	_, err := out.Write(body)
+	return err
+}

@@ -1,0 +1,68 @@
+package fiberlock
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v3"
+)
+
+// A writer is an http.ResponseWriter over Fiber's answer, for refusals and replays. Handlers write to
+// Fiber's itself.
+type writer struct {
+	c      fiber.Ctx
+	header http.Header
+	begun  bool
+}
+
+func newWriter(c fiber.Ctx) *writer { return &writer{c: c, header: headerOf(c)} }
+
+// headerOf returns a copy of the header that was set in Fiber's answer.
+func headerOf(c fiber.Ctx) http.Header {
+	header := make(http.Header)
+	for name, value := range c.Response().Header.All() {
+		switch key := http.CanonicalHeaderKey(string(name)); {
+		case key == "Content-Length", key == "Connection", key == "Transfer-Encoding":
+			// fasthttp sets them.
+		case key == "Content-Type" && len(c.Response().Header.PeekAll("Content-Type")) == 0:
+		default:
+			header[key] = append(header[key], string(value))
+		}
+	}
+	return header
+}
+
+func (w *writer) Header() http.Header { return w.header }
+
+// WriteHeader replaces Fiber's answer, which is not sent yet. fasthttp sends no informational
+// answers (1xx).
+func (w *writer) WriteHeader(status int) {
+	if w.begun || status < http.StatusOK {
+		return
+	}
+	w.begun = true
+	w.replace(status, w.header)
+}
+
+func (w *writer) replace(status int, header http.Header) {
+	answer := w.c.Response()
+	answer.Reset()
+	for name, values := range header {
+		for _, value := range values {
+			if strings.EqualFold(name, "Content-Length") {
+				continue // of the body, when it is sent
+			}
+			answer.Header.Add(name, value)
+		}
+	}
+	answer.SetStatusCode(status)
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.c.Response().AppendBody(p)
+	return len(p), nil
+}
+
+// Status returns the status of the answer, for guard.Outcome.
+func (w *writer) Status() int { return w.c.Response().StatusCode() }
