@@ -163,7 +163,7 @@ func startOrders(t *testing.T, bin, redisAddr, host, exporter string) *instance 
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-i.ended
+		_ = <-i.ended
 	})
 	i.addr = awaitValue(t, host+" to listen", address)
 	return i

@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/redis/go-redis/v9"
@@ -212,7 +211,7 @@ func checkSelector(t *testing.T, where string, registry scrape, s *parser.Vector
 		return
 	}
 	for _, matcher := range s.LabelMatchers {
-		if matcher.Name != labels.MetricName && !slices.Contains(append(m.Labels, target...), matcher.Name) {
+		if matcher.Name != model.MetricNameLabel && !slices.Contains(append(m.Labels, target...), matcher.Name) {
 			t.Errorf("%s: %s has no label %s", where, s.Name, matcher.Name)
 		}
 	}
