@@ -161,9 +161,10 @@ func startOrders(t *testing.T, bin, redisAddr, host, exporter string) *instance 
 		}
 		i.ended <- cmd.Wait()
 	}()
+	ended := i.ended
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = <-i.ended
+		<-ended
 	})
 	i.addr = awaitValue(t, host+" to listen", address)
 	return i
