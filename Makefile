@@ -59,6 +59,8 @@ pictures: test-tools ## make the pictures in docs/images again, from runs of the
 	$(GO) test -C tools ./terminal
 	$(GO) run -C tools ./terminal -out ../docs/images/quickstart.svg -dir .. -title "go run ./examples" \
 		-omit '^    |^  What|^Serving' $(GO) run ./examples/quickstart -once
+	$(GO) run -C tools ./terminal -out ../docs/images/drill.svg -dir .. -title "export REDIS_URL=redis://127.0.0.1:6379" \
+		-omit '^(===|---|PASS|ok|time=|    )' $(GO) test -count=1 -run '^TestDrill$$' -v ./cmd/reqlock -transcript
 	$(GO) test -C examples/payments -count=1 -run TestPage -pictures "$(CURDIR)/docs/images" .
 	$(GO) test -C inspect -count=1 -run TestHandler_InABrowser -pictures "$(CURDIR)/docs/images" .
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,11 +12,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/inspect"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
@@ -47,7 +51,7 @@ func newShop(t *testing.T, locks *core.Client) *shop {
 	mux.Handle("POST /orders/{id}/pay", httplock.New(locks, httplock.Config{
 		Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id")), Logger: slog.New(slog.DiscardHandler),
 	})(pay))
-	mux.HandleFunc("GET /debug/holds", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(locks.Holds()) })
+	mux.Handle("GET /debug/locks/", inspect.Handler(locks, inspect.Options{}))
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestID{}, r.Header.Get("X-Request-Id"))))
 	}))
@@ -70,6 +74,9 @@ func (s *shop) pay(ctx context.Context) (int, error) {
 	return answer.StatusCode, nil
 }
 
+// transcript makes shell print what a terminal would show. make pictures draws that.
+var transcript = flag.Bool("transcript", false, "print the commands of the drill and their output")
+
 // shell runs the built program and logs it as a terminal would show it.
 func shell(t *testing.T, url string, code int, args ...string) string {
 	t.Helper()
@@ -79,7 +86,17 @@ func shell(t *testing.T, url string, code int, args ...string) string {
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	t.Logf("\n$ reqlock %s\n%s[exit code %d]", strings.Join(args, " "), out, cmd.ProcessState.ExitCode())
+	line := "reqlock"
+	for _, arg := range args {
+		if strings.Contains(arg, " ") {
+			arg = strconv.Quote(arg)
+		}
+		line += " " + arg
+	}
+	t.Logf("\n$ %s\n%s[exit code %d]", line, out, cmd.ProcessState.ExitCode())
+	if *transcript {
+		fmt.Printf("$ %s\n%s\n", line, out)
+	}
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		t.Errorf("reqlock %q exits with %d, want %d", args, got, code)
 	}
@@ -122,17 +139,23 @@ func TestDrill(t *testing.T) {
 	if shown := shell(t, srv.URL(), done, "show", "reqlock:order:42"); !strings.Contains(shown, "host web-1, pid 4242") {
 		t.Error("the process is not shown")
 	}
-	answer, err := s.Client().Get(s.URL + "/debug/holds")
+	answer, err := s.Client().Get(s.URL + "/debug/locks/locks.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	holds, _ := io.ReadAll(answer.Body)
+	page, _ := io.ReadAll(answer.Body)
 	answer.Body.Close()
-	t.Logf("\n$ curl -s http://web-1/debug/holds\n%s", holds)
-	for _, text := range []string{`"Name":"reqlock:order:42"`, `"Route":"POST /orders/{id}/pay"`, `"RequestID":"req-7781"`} {
-		if !strings.Contains(string(holds), text) {
-			t.Errorf("the process does not show %s", text)
-		}
+	t.Logf("\n$ curl -s http://web-1/debug/locks/locks.json\n%s", page)
+	var shown []inspect.Lock
+	if err := json.Unmarshal(page, &shown); err != nil {
+		t.Fatal(err)
+	}
+	stuck := slices.IndexFunc(shown, func(l inspect.Lock) bool { return l.Name == "reqlock:order:42" })
+	if stuck < 0 || len(shown[stuck].Holders) != 1 {
+		t.Fatalf("the process shows %s", page)
+	}
+	if h := shown[stuck].Holders[0]; h.Route != "POST /orders/{id}/pay" || h.RequestID != "req-7781" || h.Held <= 0 {
+		t.Errorf("the process shows %+v", h)
 	}
 	begin := time.Now()
 	shell(t, srv.URL(), done, "unlock", "reqlock:order:42", "--yes", "--reason", "the bank does not answer")
