@@ -20,6 +20,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
+	"github.com/reqlock/reqlock/wasm"
 )
 
 // get returns a request for path.
@@ -236,9 +237,9 @@ func TestDownstreamKey(t *testing.T) {
 	}
 }
 
-// longPages may have more than 1,500 words. The rules of the engine belong together, and so do
-// those of plugins. Programs write the tables of performance.md and conformance.md.
-var longPages = []string{"docs/engine.md", "docs/wasm.md", "docs/performance.md", "docs/conformance.md"}
+// longPages may have more than 1,500 words. The rules of the engine belong together. Programs write
+// the tables of performance.md and conformance.md.
+var longPages = []string{"docs/engine.md", "docs/performance.md", "docs/conformance.md"}
 
 // README.md has at most 900 words, other pages have 1,500. Code is not counted.
 func TestPagesAreShort(t *testing.T) {
@@ -253,5 +254,25 @@ func TestPagesAreShort(t *testing.T) {
 		if words > most && !slices.Contains(longPages, path) {
 			t.Errorf("%s has %d words, want at most %d", path, words, most)
 		}
+	}
+}
+
+// docs/wasm.md: a plugin with limits and settings of its service.
+func TestPluginLimits(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	plugin, err := wasm.Open(ctx, "examples/wasm/plugin.wasm", wasm.Config{
+		Watch:    true,
+		Timeout:  10 * time.Millisecond, // of the guest's own time
+		MaxLease: time.Minute,
+		Settings: []byte(`{"vip": ["acme"]}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plugin.Close(context.Background())
+	policy := guard.Policy{}
+	if err := plugin.Policy(httptest.NewRequest("GET", "/acme/todo", nil), &policy); err != nil || !slices.Equal(policy.Keys, []string{"acme/todo"}) {
+		t.Errorf("the plugin decides %v, %v; want the key acme/todo", policy.Keys, err)
 	}
 }
