@@ -276,3 +276,25 @@ func TestPluginLimits(t *testing.T) {
 		t.Errorf("the plugin decides %v, %v; want the key acme/todo", policy.Keys, err)
 	}
 }
+
+// docs/keys.md
+func byWarehouse(r *http.Request) (string, error) {
+	if r.Header.Get("X-Dry-Run") == "true" {
+		return "", keyfuncs.ErrSkip // changes nothing, so it needs no lock
+	}
+	return keyfuncs.Prefix("warehouse:", keyfuncs.PathValue("id"))(r)
+}
+
+func TestKeyOfYourOwn(t *testing.T) {
+	t.Parallel()
+	r := get("/warehouses/7")
+	r.SetPathValue("id", "7")
+	r.Pattern = "POST /warehouses/{id}"
+	if key, err := byWarehouse(r); key != "warehouse:7" || err != nil {
+		t.Errorf("key %q, %v; want warehouse:7", key, err)
+	}
+	r.Header.Set("X-Dry-Run", "true")
+	if _, err := byWarehouse(r); !errors.Is(err, keyfuncs.ErrSkip) {
+		t.Errorf("a dry run: %v, want ErrSkip", err)
+	}
+}
