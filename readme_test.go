@@ -551,7 +551,7 @@ func useEverything(t *testing.T, ctx context.Context, admin *redis.Client, mine,
 		}
 		got <- err
 	}()
-	await(t, "subscribed", func() bool { return len(admin.PubSubChannels(ctx, "*").Val()) > 0 })
+	await(t, "subscribed", func() bool { return len(admin.PubSubChannels(ctx, "redisson*").Val()) > 0 })
 	pings := func() string {
 		return regexp.MustCompile(`cmdstat_ping:.*`).FindString(admin.Info(ctx, "commandstats").Val())
 	}

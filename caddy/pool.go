@@ -96,10 +96,8 @@ func openPlugin(key pluginKey) (*plugin, error) {
 	value, _, err := plugins.LoadOrNew(key, func() (caddy.Destructor, error) {
 		p, err := wasm.Open(context.Background(), key.file, wasm.Config{
 			Settings: []byte(key.settings),
-			// A configuration with a plugin that is slow to start should load on a busy machine, too.
-			InitTimeout: time.Minute,
-			Logger:      newLogger(),
-			Watch:       true,
+			Logger:   newLogger(),
+			Watch:    true,
 		})
 		if err != nil {
 			return nil, err

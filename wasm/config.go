@@ -19,8 +19,9 @@ type Config struct {
 	// for which the guest has run, and not the time for which the machine had no processor for it.
 	// The wall clock ends a call too, after ten times Timeout.
 	Timeout time.Duration
-	// InitTimeout limits the compilation of a version, and the start of each instance. 0 means 10s.
-	// At most one version is compiled at a time in a process; the wait for others does not count.
+	// InitTimeout limits the compilation of a version, and the start of each instance. 0 means a
+	// minute, because a busy machine may need many seconds for a large plugin. At most one version is
+	// compiled at a time in a process; the wait for others does not count.
 	InitTimeout time.Duration
 	// MaxFile is the largest binary, in bytes. 0 means 16 MiB.
 	MaxFile int64
@@ -136,7 +137,7 @@ func notOurs(dir string, info fs.FileInfo) error {
 
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, 50*time.Millisecond)
-	c.InitTimeout = cmp.Or(c.InitTimeout, 10*time.Second)
+	c.InitTimeout = cmp.Or(c.InitTimeout, time.Minute)
 	c.MaxInstances = cmp.Or(c.MaxInstances, max(1, runtime.GOMAXPROCS(0)-1))
 	c.MaxQueue = max(0, cmp.Or(c.MaxQueue, 256))
 	c.BreakAfter = max(0, cmp.Or(c.BreakAfter, 10))

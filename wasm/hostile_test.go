@@ -177,7 +177,7 @@ func TestOpen_LargeFile(t *testing.T) {
 // slowest returns a module that takes a compiler seconds, that package meter still accepts, and that
 // traps when it is started.
 func slowest() []byte {
-	const functions, blocks, locals = 20, 600, 30
+	const functions, blocks, locals = 100, 600, 30
 	body := []byte{1, locals, 0x7f}
 	for i := range blocks {
 		body = append(body, 0x20, byte(i%locals), 0x04, 0x40, 0x20, byte(i*7%locals), 0x21, byte(i*3%locals), 0x0b)

@@ -304,21 +304,65 @@ func TestLoopingPlugin_HurtsNoOthers(t *testing.T) {
 	}
 }
 
+// Requests hardly notice that a new version compiles, even one that keeps the compiler busy for
+// seconds: it has one processor.
+func TestReload_HurtsNoOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles for seconds")
+	}
+	p := start(t, "c", Config{})
+	run := func() { // one request that the plugin decides
+		if err := p.Policy(request("POST", "/orders", "", "acme"), new(guard.Policy)); err != nil {
+			t.Error(err)
+		}
+	}
+	calm := requests(t, 5000, run)
+	compiled := make(chan error, 1)
+	go func() {
+		_, err := New(context.Background(), slowest(), Config{InitTimeout: patience})
+		compiled <- err
+	}()
+	eventually(t, "the compilation", func() bool { return len(compiling) == 1 })
+	busy := requests(t, 5000, run)
+	select {
+	case <-compiled:
+		t.Error("the compilation ended before it was measured")
+	default:
+		<-compiled // it traps at its start
+	}
+	t.Logf("p50 %s and p99 %s alone, p50 %s and p99 %s beside a compilation",
+		at(calm, 50), at(calm, 99), at(busy, 50), at(busy, 99))
+	if at(busy, 99) > patience/100 {
+		t.Errorf("p99 of other requests is %s during a compilation, and %s without", at(busy, 99), at(calm, 99))
+	}
+}
+
 // health returns the median time of n requests to a server.
 func health(t *testing.T, n int) time.Duration {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	return at(requests(t, n, func() {}), 50)
+}
+
+// requests returns the times of n requests to a server whose handler calls run, in ascending order.
+func requests(t *testing.T, n int, run func()) []time.Duration {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { run() }))
 	defer server.Close()
-	var times []time.Duration
-	for range n {
+	times := make([]time.Duration, n)
+	for i := range times {
 		began := time.Now()
 		response, err := server.Client().Get(server.URL + "/health")
 		if err != nil {
 			t.Fatal(err)
 		}
 		response.Body.Close()
-		times = append(times, time.Since(began))
+		times[i] = time.Since(began)
 	}
 	slices.Sort(times)
-	return times[len(times)/2]
+	return times
+}
+
+// at returns a percentile of sorted times.
+func at(times []time.Duration, percent int) time.Duration {
+	return times[(len(times)-1)*percent/100]
 }

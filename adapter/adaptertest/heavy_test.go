@@ -78,7 +78,7 @@ func streamsCancelled(e *env) {
 	e.eventually("no request waits", func() bool { return e.locks.Stats().Waiting == 0 })
 	e.eventually("their goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+connections })
 	e.eventually("no connection listens", func() bool {
-		channels, err := e.rdb.PubSubChannels(background, "*").Result()
+		channels, err := e.rdb.PubSubChannels(background, "redisson*").Result()
 		return err == nil && len(channels) == 0
 	})
 	g.wantRuns(0)
