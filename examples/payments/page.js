@@ -130,6 +130,7 @@ async function tell(story) {
   const key = randomName() // a new payment has a new key; both clicks use the same
   await Promise.all(Object.keys(sides).map(name => stories[story](name, key)))
   run.ended = Date.now()
+  draw() // so that the status never tells more than the page shows
   const [without, guarded] = ['without', 'with'].map(name => verdict(run.sides[name]).text)
   say(`Without reqlock: ${without.toLowerCase()}. With reqlock: ${guarded.toLowerCase()}.`)
   buttons(false)
