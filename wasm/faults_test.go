@@ -306,7 +306,7 @@ func TestStart_Fails(t *testing.T) {
 				t.Parallel()
 				cfg := Config{Settings: []byte(settings), InitTimeout: patience, CacheDir: compiled, Logger: slog.New(slog.DiscardHandler)}
 				if want == ErrTimeout {
-					cfg.InitTimeout = 5 * time.Second // to load the compiled code takes a part of it, the loop takes the rest
+					cfg.InitTimeout = 3 * time.Second // to load the compiled code takes a part of it, the loop takes the rest
 				}
 				p, err := New(context.Background(), binary(t, guest), cfg)
 				if p != nil || !errors.Is(err, want) {
