@@ -1,7 +1,7 @@
 package main
 
 // conformance is what every adapter runs; one is enough to catch a breakage of guard.
-const conformance = "adapter/adaptertest TestConformance/net/http/"
+const conformance = "adapter/adaptertest TestConformance/ServeMux/"
 
 // The mutants of guard, keyfuncs and idempotency.
 var httpMutants = []mutant{
