@@ -73,8 +73,8 @@ func compare(t *testing.T, code, metered []byte) {
 	}
 	original, err := compile(ctx, r, code)
 	meteredCode, meteredErr := compile(ctx, r, metered)
-	if err != nil && strings.Contains(err.Error(), "section custom") {
-		return // names that are damaged are dropped
+	if err != nil && (strings.Contains(err.Error(), "section custom") || strings.Contains(err.Error(), "custom section")) {
+		return // names that are damaged are dropped, and so are sections without a name, which wazero cannot read
 	}
 	if (err == nil) != (meteredErr == nil) {
 		t.Fatalf("compiling: metered %v, original %v", meteredErr, err)
