@@ -22,8 +22,8 @@ func init() { caddy.RegisterModule(new(Idempotent)) }
 type Idempotent struct {
 	// Whose keys they are: a text with placeholders, such as `{http.auth.user.id}`. Equal keys of
 	// two scopes are independent. A placeholder without a value is answered 400: authenticate
-	// first. `global` shares the keys between all callers, so a caller that guesses a key gets the answer
-	// of another.
+	// first. `global` shares the keys between all callers, so a caller that guesses a key gets the
+	// answer of another.
 	Scope string `json:"scope"`
 	// How long an answer is kept. Default: `24h`.
 	TTL caddy.Duration `json:"ttl,omitempty"`
