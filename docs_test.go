@@ -658,11 +658,11 @@ func TestEngineNamesExist(t *testing.T) {
 	}
 }
 
-// Every log message has a row in docs/operations.md.
+// Every log message has a row in docs/log.md.
 func TestLogLinesAreExplained(t *testing.T) {
 	t.Parallel()
 	logs := regexp.MustCompile(`(?:[Ll]ogger\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
-	text, n := read(t, "docs/operations.md"), 0
+	text, n := read(t, "docs/log.md"), 0
 	for _, dir := range []string{"core", "guard", "keyfuncs", "middleware", "wasm", "embedded"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
