@@ -53,6 +53,9 @@ func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, hands *testClo
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !b.hears {
+		deaf(c)
+	}
 	t.Cleanup(func() { idle(t, c, b.rdb) })
 	return c
 }

@@ -63,8 +63,12 @@ func (b *inbox) needed() {
 func (b *inbox) subscribe() {
 	if b.permitted() {
 		b.mu.Lock()
-		b.channel = b.c.hub.SubscribeOwn(b.name, b)
+		channel, confirmed := b.c.hub.SubscribeOwn(b.name, b)
+		b.channel = channel
 		b.mu.Unlock()
+		if confirmed { // the hub had not unsubscribed yet, and dropped messages meanwhile
+			b.Notify()
+		}
 	}
 	b.c.alarms.Set(&b.alarm, b, b.c.inboxLinger)
 }

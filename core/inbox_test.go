@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -282,28 +283,56 @@ func TestInbox_ComesAndGoes(t *testing.T) {
 	callers.Wait()
 }
 
+// A client that returns to its channel before the hub has left it gets no confirmation. It may have
+// missed messages all the same. Another listener keeps the hub from leaving.
+func TestInbox_ReturnsBeforeTheHubHasLeft(t *testing.T) {
+	t.Parallel()
+	b := newHearingBundle(t)
+	c := deaf(b.client(t))
+	before := &silent{confirmed: make(chan struct{}, 1)}
+	channel, _ := c.hub.SubscribeOwn(c.inbox.name, before)
+	await(t, "the subscription", before.confirmed)
+	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	mustForce(t, b.client(t).Lock("a"))
+	c.inbox.open.Store(false)
+	c.inbox.needed()
+	await(t, "the lease to end", lease.Done())
+	c.hub.Unsubscribe(channel, before)
+	wantErr(t, "the lease", lease.Err(), ErrLockLost)
+}
+
+// silent ignores messages.
+type silent struct{ confirmed chan struct{} }
+
+func (s *silent) Notify()     { s.confirmed <- struct{}{} }
+func (s *silent) Read(string) {}
+
 // In a cluster, the channel is a plain one, whatever the locks use.
 func TestInbox_Cluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	for _, mode := range []PublishMode{PublishAuto, PublishPlain, PublishSharded, PublishBoth} {
-		c := newLooseClient(t, cluster.Client(t), watchdogTimeout(time.Hour), func(o *Options) { o.PublishMode = mode })
-		other := newLooseClient(t, cluster.Client(t), func(o *Options) { o.PublishMode = mode })
-		for _, name := range []string{"a", "b", "c", "d"} { // in several slots
-			for kindName, kind := range allKinds {
-				lease := mustTake(t, bg, kind.lock(c, name+kindName), AcquireOptions{LeaseTime: time.Hour})
-				eventually(t, "the client to listen", func() bool {
-					c.inbox.mu.Lock()
-					defer c.inbox.mu.Unlock()
-					return c.inbox.channel != nil && c.hub.Confirmed(c.inbox.channel)
-				})
-				mustForce(t, kind.lock(other, name+kindName))
-				await(t, "the lease to end", lease.Done())
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			t.Parallel()
+			c := newLooseClient(t, cluster.Client(t), watchdogTimeout(time.Hour), func(o *Options) { o.PublishMode = mode })
+			other := newLooseClient(t, cluster.Client(t), func(o *Options) { o.PublishMode = mode })
+			for _, name := range []string{"a", "b", "c", "d"} { // in several slots
+				for kindName, kind := range allKinds {
+					name := fmt.Sprint(name, kindName, mode)
+					lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{LeaseTime: time.Hour})
+					eventually(t, "the client to listen", func() bool {
+						c.inbox.mu.Lock()
+						defer c.inbox.mu.Unlock()
+						return c.inbox.channel != nil && c.hub.Confirmed(c.inbox.channel)
+					})
+					mustForce(t, kind.lock(other, name))
+					await(t, "the lease to end", lease.Done())
+				}
 			}
-		}
-		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
-		mustClose(t, c)
-		mustClose(t, other)
+			eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+			mustClose(t, c)
+			mustClose(t, other)
+		})
 	}
 }
 

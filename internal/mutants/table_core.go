@@ -88,6 +88,13 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestInbox_WithoutPermission"},
 	},
 	{
+		promise: "a client that returns to its channel before the hub has left it verifies its holds",
+		file:    "core/inbox.go",
+		old:     "if confirmed {",
+		new:     "if false {",
+		nets:    []string{"core TestInbox_ReturnsBeforeTheHubHasLeft"},
+	},
+	{
 		promise: "ForceUnlock tells the holders of this client",
 		file:    "core/lock.go",
 		old:     "\t\th.lose(ErrLockLost)\n",

@@ -144,13 +144,13 @@ func (h *Hub) Subscribe(name string, l Listener) (c *Channel, confirmed bool) {
 
 // SubscribeOwn subscribes to the client's own channel. It has only plain routes, whatever
 // Config.Commands returns, because any program may publish there and knows no slot for it. Len does
-// not count it.
-func (h *Hub) SubscribeOwn(name string, r Reader) *Channel {
+// not count it. Its results are those of Subscribe.
+func (h *Hub) SubscribeOwn(name string, r Reader) (c *Channel, confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.subscribeLocked(name, r)
+	c = h.subscribeLocked(name, r)
 	h.own = c
-	return c
+	return c, h.confirmedLocked(c)
 }
 
 func (h *Hub) subscribeLocked(name string, l Listener) *Channel {
