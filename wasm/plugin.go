@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/watch"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -32,8 +33,7 @@ type Plugin struct {
 	current *program
 	over    bool // refuse new calls
 
-	stopWatch context.CancelFunc // nil: no file is watched
-	watched   chan struct{}      // closed when the watch has ended
+	watch *watch.Watch // nil: no file is watched
 }
 
 // New compiles a binary and starts one instance, which takes some milliseconds for a guest in C and
@@ -53,7 +53,7 @@ func New(ctx context.Context, binary []byte, cfg Config) (*Plugin, error) {
 // If it does not start, that is logged and the old version stays. To replace the file, rename
 // another file over it.
 func Open(ctx context.Context, path string, cfg Config) (*Plugin, error) {
-	return open(ctx, path, cfg, pollInterval)
+	return open(ctx, path, cfg, watch.Interval)
 }
 
 func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Plugin, error) {
@@ -250,9 +250,8 @@ func (p *Plugin) Close(ctx context.Context) error {
 
 // shutdown closes everything after the last call.
 func (p *Plugin) shutdown() {
-	if p.stopWatch != nil {
-		p.stopWatch()
-		<-p.watched
+	if p.watch != nil {
+		p.watch.Stop()
 	}
 	p.failure = p.current.close() // swap no longer changes it
 	close(p.closed)

@@ -10,10 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-)
 
-// pollInterval is how often a watched file is checked.
-const pollInterval = 500 * time.Millisecond
+	"github.com/reqlock/reqlock/internal/watch"
+)
 
 func open(ctx context.Context, path string, cfg Config, interval time.Duration) (*Plugin, error) {
 	if err := cfg.validate(); err != nil {
@@ -28,10 +27,8 @@ func open(ctx context.Context, path string, cfg Config, interval time.Duration) 
 		return nil, fmt.Errorf("%w (%s)", err, path)
 	}
 	if cfg.Watch {
-		w := &watch{plugin: p, path: path, settled: sha256.Sum256(binary)}
-		watching, stop := context.WithCancel(context.Background())
-		p.stopWatch, p.watched = stop, make(chan struct{})
-		go w.run(watching, interval)
+		p.watch = p.watchOf(path, binary)
+		p.watch.Start(interval)
 	}
 	return p, nil
 }
@@ -67,107 +64,48 @@ func tooLarge(path string, limit int64) error {
 	return breach("%s has more than %d bytes, which is Config.MaxFile", path, limit)
 }
 
-// readEvery makes every 20th check, one in ten seconds, read the file even if its size and time are
-// unchanged.
-const readEvery = 20
-
-// A watch checks a plugin's file periodically. Only the watch swaps programs.
-//
-// It compares contents. An unchanged size and time usually save it from reading the file, but not
-// always: two writes may have the same time, and cp -p preserves it. New content is loaded when two
-// checks in a row read the same, so that a file is not loaded while it is being written.
-//
-// Content that was refused is tried again if the file was touched since: the cause may have passed.
-type watch struct {
-	plugin  *Plugin
-	path    string
-	looks   int               // number of checks so far
-	seen    os.FileInfo       // of the settled content; nil: read the file
-	settled [sha256.Size]byte // content that is loaded or was refused
-	pending [sha256.Size]byte // content read last
-	refused bool              // the settled content did not start
-	missing bool
+// watchOf returns a watch of the plugin's file, whose content is loaded. Only the watch swaps
+// programs.
+func (p *Plugin) watchOf(path string, binary []byte) *watch.Watch {
+	return watch.New(watch.File{
+		Path: path,
+		Read: func() ([]byte, error) { return readFile(path, p.cfg.MaxFile) },
+		Load: p.replace,
+		Unreadable: func(err error) {
+			p.journal.announce(slog.LevelError, "reqlock: wasm: cannot read the plugin's file, keeping the old version", err.Error())
+		},
+	}, binary)
 }
 
-func (w *watch) run(ctx context.Context, interval time.Duration) {
-	defer close(w.plugin.watched)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			w.look(ctx)
-		}
-	}
-}
-
-func (w *watch) look(ctx context.Context) {
-	info, err := os.Stat(w.path)
-	changed := err != nil || !w.unchanged(info)
-	w.looks++
-	if !changed && w.looks%readEvery != 0 {
-		return
-	}
-	binary, err := readFile(w.path, w.plugin.cfg.MaxFile)
-	if err != nil {
-		if !w.missing {
-			w.plugin.journal.announce(slog.LevelError, "reqlock: wasm: cannot read the plugin's file, keeping the old version", err.Error())
-		}
-		w.missing, w.seen = true, nil
-		return
-	}
-	w.missing = false
-	sum := sha256.Sum256(binary)
-	switch sum {
-	case w.settled:
-		w.seen = info
-		if w.refused && changed {
-			w.load(ctx, binary)
-		}
-	case w.pending:
-		w.settled, w.seen = sum, info
-		w.load(ctx, binary)
-	default:
-		w.seen = nil
-	}
-	w.pending = sum
-}
-
-func (w *watch) unchanged(info os.FileInfo) bool {
-	return w.seen != nil && os.SameFile(info, w.seen) && info.Size() == w.seen.Size() && info.ModTime().Equal(w.seen.ModTime())
-}
-
-// load replaces the program with a new version once that is compiled and started.
-func (w *watch) load(ctx context.Context, binary []byte) {
-	p := w.plugin
+// replace replaces the program with a new version once that is compiled and started.
+func (p *Plugin) replace(ctx context.Context, binary []byte) error {
 	began := time.Now()
 	next, err := p.load(ctx, binary)
-	w.refused = err != nil
 	if ctx.Err() != nil && err != nil {
-		return // the plugin is closing, which stopped the start
+		return err // the plugin is closing, which stopped the start
 	}
-	event := ReloadEvent{Plugin: p.journal.plugin, Version: "sha256:" + hex.EncodeToString(w.settled[:6]), Took: time.Since(began), Err: err}
+	sum := sha256.Sum256(binary)
+	event := ReloadEvent{Plugin: p.journal.plugin, Version: "sha256:" + hex.EncodeToString(sum[:6]), Took: time.Since(began), Err: err}
 	if err != nil {
 		p.counts.failedReloads.Add(1)
 		p.journal.announce(slog.LevelError, "reqlock: wasm: new version of the plugin failed to load, keeping the old one", err.Error())
-		w.observe(event)
-		return
+		p.observe(event)
+		return err
 	}
 	old := p.swap(next)
 	if old != next { // the plugin is not closing
 		p.counts.reloads.Add(1)
 		p.journal.announce(slog.LevelInfo, "reqlock: wasm: new version of the plugin loaded", event.Version)
-		w.observe(event)
+		p.observe(event)
 	}
 	if err := old.close(); err != nil {
 		p.journal.announce(slog.LevelError, "reqlock: wasm: closing the old version of the plugin failed", err.Error())
 	}
+	return nil
 }
 
-func (w *watch) observe(e ReloadEvent) {
-	if reloaded := w.plugin.cfg.Observer.Reloaded; reloaded != nil {
+func (p *Plugin) observe(e ReloadEvent) {
+	if reloaded := p.cfg.Observer.Reloaded; reloaded != nil {
 		reloaded(e)
 	}
 }

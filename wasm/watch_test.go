@@ -3,8 +3,6 @@ package wasm
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -35,8 +33,8 @@ func watchFile(t *testing.T, code []byte) *plant {
 func watchByHand(t *testing.T, code []byte) (f *plant, look func()) {
 	t.Helper()
 	f = openFile(t, code, false)
-	w := &watch{plugin: f.Plugin, path: f.path, settled: sha256.Sum256(code)}
-	return f, func() { w.look(context.Background()) }
+	w := f.watchOf(f.path, code)
+	return f, func() { w.Look(context.Background()) }
 }
 
 func openFile(t *testing.T, code []byte, watched bool) *plant {
@@ -167,35 +165,6 @@ func TestReload_RefusedVersion(t *testing.T) {
 		look()
 	}
 	f.awaitLog("new version of the plugin loaded", 1)
-}
-
-// A new file with the same size and time, as cp -p can make, is loaded.
-func TestReload_SameSizeAndTime(t *testing.T) {
-	t.Parallel()
-	f, look := watchByHand(t, keyed(t, "a"))
-	write := func(letter string) {
-		t.Helper()
-		then := time.Unix(1_000_000_000, 0)
-		if err := errors.Join(os.WriteFile(f.path, keyed(t, letter), 0o600), os.Chtimes(f.path, then, then)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("a")
-	look()
-	write("b")
-	for range readEvery + 1 {
-		look()
-	}
-	if key := f.keys(); key != "key-b" {
-		t.Errorf("the key is %q", key)
-	}
-
-	write("c") // a version that is refused
-	f.cfg.CacheDir = f.path
-	for range 5 * readEvery {
-		look()
-	}
-	f.awaitLog("new version of the plugin failed to load, keeping the old one", 1)
 }
 
 // Loads are logged even when calls have used up the rate limit.

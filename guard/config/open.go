@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/reqlock/reqlock/internal/watch"
 )
 
 // Routes is the table of an open file. Its rows are what an adapter has built of them. Each load of
@@ -16,7 +18,7 @@ type Routes[S any] struct {
 	path  string
 	opts  Options
 	build func(Row) (S, error)
-	watch watch
+	watch *watch.Watch
 
 	reload sync.Mutex // one load at a time; guards plugins
 	// plugins are open, by path: those of the current generation.
@@ -51,7 +53,14 @@ func Open[S any](path string, opts Options, build func(Row) (S, error)) (*Routes
 	if err := t.load(src); err != nil {
 		return nil, err
 	}
-	t.watch.start(path, src, opts, t.load)
+	t.watch = watch.New(watch.File{Path: path, Read: func() ([]byte, error) { return readFile(path) }, Load: t.loadNew, Unreadable: func(err error) {
+		opts.logger().Error("reqlock: config: cannot read the file, keeping the old version", "error", err)
+	}}, src)
+	if opts.Watch {
+		t.watch.Start(watch.Interval, opts.ReloadOn...)
+	} else if len(opts.ReloadOn) > 0 {
+		t.watch.Start(0, opts.ReloadOn...)
+	}
 	return t, nil
 }
 
@@ -69,8 +78,22 @@ func (t *Routes[S]) Reload() error {
 	if err != nil {
 		return err
 	}
-	t.watch.settle(src)
-	return t.load(src)
+	err = t.load(src)
+	t.watch.Settle(src, err)
+	return err
+}
+
+// loadNew loads what the watch has found.
+func (t *Routes[S]) loadNew(_ context.Context, src []byte) error {
+	switch err := t.load(src); {
+	case errors.Is(err, ErrClosed):
+		return err
+	case err != nil:
+		t.opts.logger().Error("reqlock: config: the new version of the file has mistakes, keeping the old one", "error", err)
+		return err
+	}
+	t.opts.logger().Info("reqlock: config: new version of the file loaded", "file", t.path)
+	return nil
 }
 
 // load makes a generation of a file and puts it in place of the current one.
@@ -259,7 +282,7 @@ func (t *Routes[S]) Close(ctx context.Context) error {
 	if again {
 		return nil
 	}
-	t.watch.stop()
+	t.watch.Stop()
 	t.reload.Lock() // a Reload may be under way
 	defer t.reload.Unlock()
 	err := closeAll(ctx, t.plugins)
