@@ -1,5 +1,5 @@
-// Package reqlock has the version of a module that runs HTTP requests for the same thing one at a
-// time, on any number of servers, with a lock in Redis. These packages do the work:
+// Package reqlock runs HTTP requests for the same thing one at a time, on any number of servers,
+// with a lock in Redis. This package has only the version. These do the work:
 //
 //   - [github.com/reqlock/reqlock/middleware/nethttp], named httplock, is the middleware for
 //     net/http. Start here.

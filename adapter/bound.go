@@ -9,15 +9,15 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// Bound is a context that leads to the framework's own context of a request, so that key functions
-// find what the application put there; see Value.
+// Bound is a request's context in which key functions find the framework's own context; see Value.
 type Bound[C any] struct {
 	context.Context
 	c     C
 	ended atomic.Bool
 }
 
-// Bind returns a context that leads to c, for SetRoute. Call End when the handler has returned.
+// Bind returns a context for SetRoute in which Find finds c. Call End when the handler has
+// returned.
 func Bind[C any](ctx context.Context, c C) *Bound[C] { return &Bound[C]{Context: ctx, c: c} }
 
 type boundKey[C any] struct{}
@@ -30,12 +30,12 @@ func (b *Bound[C]) Value(key any) any {
 	return b.Context.Value(key)
 }
 
-// End ends the way to the framework's context, which frameworks use again for other requests. A
-// goroutine that outlives the handler finds none.
+// End hides the framework's context from Find, because frameworks use it again for other requests.
+// A goroutine that outlives the handler does not find it.
 func (b *Bound[C]) End() { b.ended.Store(true) }
 
-// Find returns the context that Bind was given for a request, and reports whether there is one. The
-// innermost one of the type C counts.
+// Find returns the framework's context that Bind has put into the context of r, and reports whether
+// there is one. If there are several of type C, it returns the innermost.
 func Find[C any](r *http.Request) (c C, ok bool) {
 	b, ok := r.Context().Value(boundKey[C]{}).(*Bound[C])
 	if !ok || b.ended.Load() {

@@ -32,21 +32,21 @@ func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
 	return s.ReleaseBy(release)
 }
 
-// RegisterContext adds a function that finds the request's context in a context of the framework,
-// for handlers that pass the framework's context to core or guard; it returns nil for any other
-// context. Only a framework whose context does not hand on the values of the request's context
-// needs it, such as Gin. Call it from an init function.
+// RegisterContext lets handlers pass the framework's context to core and guard. find returns the
+// request's context that a context of the framework holds, and nil for any other context. Only a
+// framework whose context does not hand on the values of the request's context needs it, such as
+// Gin. Call it from an init function.
 func RegisterContext(find func(ctx context.Context) context.Context) { framework.Register(find) }
 
-// Buffered reports whether a guard or a function of package keyfuncs has read the whole body of r
-// into memory, so that reading it does not wait for the client.
+// Buffered reports whether the whole body of r is in memory, because a guard or a key function has
+// read it. Reading it then does not wait for the client.
 func Buffered(r *http.Request) bool { return bodybudget.IsRead(r) }
 
 // Detail returns the text of an error of package keyfuncs, such as `header X-Tenant is missing`,
 // and reports whether err is one. It names the source, never the value, so clients may see it.
 func Detail(err error) (detail string, ok bool) { return keyerror.Detail(err) }
 
-// Remedy returns what to change in the program, such as the names of the wildcards that a pattern
-// has, and reports whether err comes from a function of package keyfuncs that knows. It is for
-// logs.
+// Remedy returns what to change in the program so that err does not occur, such as which wildcards
+// a pattern has. ok is false if err does not come from package keyfuncs, or has no remedy. Remedy
+// is for logs.
 func Remedy(err error) (change string, ok bool) { return keyerror.Remedy(err) }

@@ -7,11 +7,11 @@ import (
 	"github.com/reqlock/reqlock/internal/httpreq"
 )
 
-// SetRoute returns a copy of r, with the context ctx, that knows what a router has matched: the
-// pattern, in place of one that an outer router has set, and the values of its wildcards, exactly
-// as the router hands them to its handlers. keyfuncs.Pattern and keyfuncs.PathValue read them. Of
-// two equal names the first counts, as in c.Param of Gin and Echo. It panics if there are more
-// names than values.
+// SetRoute returns a copy of r with the context ctx, the pattern that a router has matched, and the
+// values of its wildcards. Pass the values exactly as the router hands them to its handlers. The
+// pattern replaces one that an outer router has set. keyfuncs.Pattern and keyfuncs.PathValue read
+// them. Of two equal names the first counts, as in c.Param of Gin and Echo. It panics if there are
+// more names than values.
 //
 // r keeps its own pattern and values.
 func SetRoute(ctx context.Context, r *http.Request, pattern string, names, values []string) *http.Request {

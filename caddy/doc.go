@@ -1,5 +1,5 @@
-// Package caddylock makes reqlock a plug-in of Caddy: requests with the same key run one at a time,
-// on however many machines Caddy runs, whatever language the service behind it is written in.
+// Package caddylock makes reqlock a plug-in of Caddy. Requests with the same key run one at a time,
+// on however many machines Caddy runs, and whatever language the service behind it is written in.
 //
 //	{
 //		reqlock {

@@ -1,6 +1,6 @@
 package core
 
-// An Annotation says on whose behalf a lock is held or waited for. Options.Annotate returns it.
+// An Annotation says for which request a lock is held or waited for. Options.Annotate returns it.
 // Empty fields are unknown.
 type Annotation struct {
 	Route     string // such as "POST /orders/{id}"; a guard fills it in

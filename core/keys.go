@@ -31,7 +31,8 @@ func KeysOf(name string) Keys {
 // FairChannel returns the channel on which a waiter for the fair lock listens.
 func (k Keys) FairChannel(owner string) string { return wire.FairChannel(k.Lock, owner) }
 
-// ReadTimeout returns the key that lives for as long as an owner's read level, counted from 1.
+// ReadTimeout returns the key whose TTL is the lease of one read level of an owner. Levels count
+// from 1.
 func (k Keys) ReadTimeout(owner string, level int) string {
 	return wire.ReadTimeout(k.Lock, owner, level)
 }
@@ -50,12 +51,12 @@ func KeyPatternsOf(prefix string) KeyPatterns {
 	}
 }
 
-// NameOf returns the name of the lock that has this Queue, Tokens or Record. A name and the same
-// name in braces share these keys; NameOf returns the name without braces. ok is false for all
-// other keys.
+// NameOf returns the name of the lock to which a key belongs: a Queue, Tokens or Record of Keys. A
+// name and the same name in braces share these keys; NameOf returns the name without braces. ok is
+// false for all other keys.
 func NameOf(key string) (name string, ok bool) { return wire.NameOf(key) }
 
-// ClientOf returns the part of an owner, a field of Keys.Lock, that names the client: the process
-// name and a random part for this package, a UUID for Redisson. ok is false if the field is no
-// owner.
+// ClientOf returns the client in an owner, which is a field of Keys.Lock. A client of this package
+// is the name of the process and a random part; one of Redisson is a UUID. ok is false if the field
+// is no owner.
 func ClientOf(field string) (client string, ok bool) { return wire.ClientOf(field) }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// RunWhileHeld runs fn in one process at a time: leaders, schedulers, consumers of one queue. It
-// waits for the lock until ctx ends, also through outages of Redis, calls fn with the lease's
-// context, and releases the lock when fn returns or panics.
+// RunWhileHeld runs fn in one process at a time. It is for leaders, schedulers and consumers of one
+// queue. It waits for the lock until ctx ends, also through outages of Redis, calls fn with the
+// lease's context, and releases the lock when fn returns or panics.
 //
 // If the lock is lost, fn's context ends with cause [ErrLockLost]. Once fn has returned,
 // RunWhileHeld acquires the lock and calls fn again, whatever fn returned. The watchdog renews the

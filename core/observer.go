@@ -34,18 +34,18 @@ type Event struct {
 	Waited time.Duration // since Acquire was called; in Waiting, Acquired, NotAcquired and Retrying
 	Held   time.Duration // since the lock was acquired; in Released, Lost and RenewFailed
 	Lease  time.Duration // LeaseTime; 0: the watchdog renews the lease
-	Err    error
+	Err    error         // why; see the functions of Observer
 
 	// In Waiting, Acquired, NotAcquired and Retrying:
 	WaitTime time.Duration // of AcquireOptions
 	Blocked  bool          // the caller had to wait: Waiting was called
 
-	// The other hold: the one that the caller had to wait for, if it was this client's, in Waiting
-	// and then in Acquired, NotAcquired and Retrying. In Acquired after a hand-over, it is the one
-	// whose release handed the lock over. Empty otherwise.
+	// The hold that the caller had to wait for, if it was this client's, in Waiting and then in
+	// Acquired, NotAcquired and Retrying. In Acquired after a hand-over, it is the one whose release
+	// handed the lock over. Empty otherwise.
 	Holder        string          // wire owner
-	HolderContext context.Context // that its Acquire was called with, such as for a link between spans
-	HandOver      time.Duration   // in Acquired: what the hand-over took
+	HolderContext context.Context // that of its Acquire, such as for a link between spans
+	HandOver      time.Duration   // how long the hand-over took, in Acquired
 }
 
 // notify calls f, if set, with the event.

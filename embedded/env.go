@@ -23,10 +23,9 @@ const (
 	pingTimeout = 3 * time.Second
 )
 
-// FromEnv returns the Redis that the environment variable REDIS_URL names, or
-// one started as by [Start] when the variable is unset or blank. The URL has the
-// form redis://user:password@host:port/db, rediss:// for TLS, or
-// unix:///path/to/socket; its query parameters are those of [redis.ParseURL].
+// FromEnv returns the Redis that the environment variable REDIS_URL names, or calls [Start] if the
+// variable is unset or blank. The URL has the form redis://user:password@host:port/db, rediss://
+// for TLS, or unix:///path/to/socket; its query parameters are those of [redis.ParseURL].
 //
 // The server has answered a PING when FromEnv returns. If it does not within
 // three seconds, or if the URL is malformed, the error says in one line what to

@@ -50,13 +50,13 @@ type Config struct {
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, makes the lock of a name: any lock of package core, of any client. Mode stays
-	// at ModeExclusive then. Acquire of such a lock may fail with an *Error, wrapped or not, which
-	// is answered as it is. Or its error, wrapped or not, is an http.Handler: then that answers the
-	// request, in place of the handler and of ErrorHandler. Outcome.Status is its Status() int, if
-	// it has that method.
+	// Locker, if set, returns the lock for a name: any lock of package core, of any client. Mode
+	// stays at ModeExclusive then. Acquire of such a lock may fail with an *Error, wrapped or not,
+	// which is answered as it is. Or its error, wrapped or not, is an http.Handler: then that
+	// answers the request, in place of the handler and of ErrorHandler. Outcome.Status is its
+	// Status() int, if it has that method.
 	Locker func(r *http.Request, name string) core.Locker
-	// Name makes the lock's name of a key. nil: "reqlock:" before the key. See Exact.
+	// Name returns the name of the lock for a key. nil: "reqlock:" before the key. See Exact.
 	Name func(key string) string
 	// RetryAfter is the Retry-After of refusals, rounded up to whole seconds. 0: 1s.
 	RetryAfter time.Duration

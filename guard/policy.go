@@ -16,7 +16,7 @@ import (
 // keys. Its error is treated like a key function's; an *Error is answered as it is.
 type PolicyFunc func(r *http.Request, p *Policy) error
 
-// A Policy is how one request is guarded.
+// A Policy says what to lock for one request, and how.
 type Policy struct {
 	Keys      []string // at least one, unless Lock or Skip
 	Mode      Mode

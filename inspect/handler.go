@@ -15,13 +15,13 @@ import (
 
 // Options configures Handler. The zero value is a good default.
 type Options struct {
-	// AllowUnlock lets who may see the page free locks, too. Each unlock needs a reason, which is
-	// logged with the address of the client and the owners that had the lock.
+	// AllowUnlock lets everyone who may see the page free locks, too. Each unlock needs a reason,
+	// which is logged with the address of the client and the owners that had the lock.
 	AllowUnlock bool
 	// Prefix restricts the page to names that begin with it, as in ListOptions.
 	Prefix string
-	// Refresh is how often an open page is brought up to date. Redis is read at most this often,
-	// however many look, and not at all while no one does. 0: 2s, at least 100ms.
+	// Refresh is how often an open page updates itself. Redis is read at most this often, however
+	// many look, and not at all while no one does. 0: 2s, at least 100ms.
 	Refresh time.Duration
 	// Sections are shown below the locks, such as the counts of a plugin.
 	Sections []Section

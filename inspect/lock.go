@@ -58,8 +58,8 @@ type Waiter struct {
 	Absent bool `json:"absent,omitempty"`
 }
 
-// A Record is what a Once has left in place of its lock, or the marker that it stores while the
-// lock is held.
+// A Record is what a Once has stored at its release, or the marker that it stores while the lock is
+// held.
 type Record struct {
 	Size int64 `json:"size"` // bytes
 	Age  int64 `json:"age_ms,omitempty"`

@@ -56,11 +56,11 @@ func (b *bodyReader) read(r *http.Request) ([]byte, error) {
 
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
-// Body returns a function for your own key functions that returns the whole body of a request, nil
-// if there is none, and leaves an equal one in the request. The caller must not change the result.
-// A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError]. One
-// that does not fit into memory beside the bodies of other requests is [ErrBusy]. Errors of reading
-// it are returned unchanged.
+// Body returns a function that reads the whole body of a request and leaves an equal one in its
+// place. It is for key functions of your own. The result is nil if there is no body; do not change
+// it. A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError].
+// One that does not fit into memory beside the bodies of other requests is [ErrBusy]. Errors of
+// reading it are returned unchanged.
 func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
 	return newBodyReader("Body", "the requested data", options).read
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
-// Const returns the same key for every request: one lock for a whole route, or a part
-// that keeps the keys of one route apart from those of another. It panics if key is
-// empty.
+// Const returns the same key for every request. Use it for one lock around a whole route, or in
+// Join to keep the keys of one route apart from those of another. It panics if key is empty.
 func Const(key string) Func {
 	if key == "" {
 		misuse(`Const("")`, "want a key that is not empty")

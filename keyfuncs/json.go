@@ -9,7 +9,7 @@ import (
 	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// JSON returns the value at a JSON pointer (RFC 6901) in the body: "/order/id" is the member id of
+// JSON returns the value at a JSON pointer (RFC 6901) in the body. "/order/id" is the member id of
 // the member order, "/items/0" the first element of items, and "" the whole document. In a name, ~1
 // stands for a slash and ~0 for a tilde. The handler reads the unchanged body.
 //

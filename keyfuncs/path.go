@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Path returns the path of the URL, without the query string, in one canonical form: /u/42,
+// Path returns the path of the URL, without the query string, in one canonical form. /u/42,
 // /u/%34%32 and /u/%2534%2532 are one key, and so are /u/a%2Fb, /u/a%2fb and /u/a%252Fb. In the key
 // a percent sign is %25, a slash inside a segment is %2F, and all else is decoded, repeatedly. A
 // trailing slash counts. The empty path is "/".

@@ -11,13 +11,12 @@ import (
 	"github.com/reqlock/reqlock/internal/pattern"
 )
 
-// PathValue returns the value of a wildcard in the path of the matched route,
-// [http.Request.PathValue], and decodes all escapes that the router left in it:
-// /u/42 and /u/%34%32 are one key in every framework, and /u/a%2Fb gives "a/b".
-// Escapes of escapes are decoded as well, so that /u/%2534%2532 is the same key as
-// /u/42, and /u/a%252Fb as /u/a%2Fb: the handlers of some routers see %34%32, or
-// a%2Fb, for both. A wildcard that matched nothing, as {rest...} can, is
-// [ErrMissing]. A value that contains control characters or invalid UTF-8 is
+// PathValue returns the value of a wildcard in the path of the matched route, as
+// [http.Request.PathValue] does. It decodes all escapes that the router left in the value: /u/42
+// and /u/%34%32 are one key in every framework, and /u/a%2Fb gives "a/b". Escapes of escapes are
+// decoded as well, so that /u/%2534%2532 is the same key as /u/42, and /u/a%252Fb as /u/a%2Fb: the
+// handlers of some routers see %34%32, or a%2Fb, for both. A wildcard that matched nothing, as
+// {rest...} can, is [ErrMissing]. A value that contains control characters or invalid UTF-8 is
 // [ErrInvalid]; if only decoding reveals them, they stay escaped.
 //
 // It is [ErrNoRoute] if no route has been matched where the Func is called, that is

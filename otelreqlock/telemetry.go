@@ -25,7 +25,7 @@ type Options struct {
 	Name func(lock string) string
 }
 
-// Telemetry has the metrics of locks and makes their spans. It is a metric.Producer of
+// Telemetry collects metrics of locks and makes their spans. It is a metric.Producer of
 // go.opentelemetry.io/otel/sdk/metric. Its methods may be called from any goroutine. There is
 // nothing to close.
 type Telemetry struct {
@@ -35,7 +35,7 @@ type Telemetry struct {
 	began    time.Time
 }
 
-// New returns a Telemetry, which is yet to be given to a reader.
+// New returns a Telemetry. Pass it to the reader of your metrics.
 func New(o Options) *Telemetry {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
@@ -54,10 +54,10 @@ func (t *Telemetry) Observer(own core.Observer) core.Observer {
 	})
 }
 
-// Watch adds the numbers of a client to the metrics: locks held, waiters, losses, hand-overs,
-// errors of Redis. They are read at each collection, which takes about a millisecond for 5,000
-// holds and waiters. A program with several clients gives each its own name, which becomes the
-// attribute reqlock.client; "": no attribute.
+// Watch adds a client to the metrics: its locks, waiters, losses, hand-overs and errors of Redis.
+// They are read at each collection, which takes about a millisecond for 5,000 holds and waiters. A
+// program with several clients gives each its own name, which becomes the attribute reqlock.client;
+// "": no attribute.
 func (t *Telemetry) Watch(name string, locks *core.Client) { t.recorder.Watch(name, locks) }
 
 // WatchPlugin adds the calls of a WebAssembly plugin, by outcome. calls is a *wasm.Plugin. name

@@ -10,14 +10,14 @@ import (
 	"github.com/reqlock/reqlock/internal/telemetry"
 )
 
-// A Collector has the metrics of locks. It is a prometheus.Collector. Its methods may be called
-// from any goroutine. There is nothing to close.
+// A Collector collects metrics of locks for Prometheus. Its methods may be called from any
+// goroutine. There is nothing to close.
 type Collector struct {
 	recorder telemetry.Recorder
 	descs    map[telemetry.Metric]*prometheus.Desc
 }
 
-// New returns a Collector, which is yet to be registered.
+// New returns a Collector. Register it with a prometheus.Registerer.
 func New() *Collector {
 	c := &Collector{descs: make(map[telemetry.Metric]*prometheus.Desc)}
 	for _, m := range telemetry.All {
@@ -88,10 +88,10 @@ func labelValues(labels []string, attributes []telemetry.Attribute) []string {
 // then records durations.
 func (c *Collector) Observer(own core.Observer) core.Observer { return c.recorder.Observer(own) }
 
-// Watch adds the numbers of a client to the metrics: locks held, waiters, losses, hand-overs,
-// errors of Redis. They are read at each collection, which takes about a millisecond for 5,000
-// holds and waiters. A program with several clients gives each its own name, which becomes the
-// label reqlock_client; "": no label.
+// Watch adds a client to the metrics: its locks, waiters, losses, hand-overs and errors of Redis.
+// They are read at each collection, which takes about a millisecond for 5,000 holds and waiters. A
+// program with several clients gives each its own name, which becomes the label reqlock_client; "":
+// no label.
 func (c *Collector) Watch(name string, locks *core.Client) { c.recorder.Watch(name, locks) }
 
 // WatchPlugin adds the calls of a WebAssembly plugin, by outcome. calls is a *wasm.Plugin. name

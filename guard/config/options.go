@@ -10,7 +10,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// Options are what a file cannot say. The zero value reads JSON, once.
+// Options has what a file cannot say. The zero value reads JSON, once.
 type Options struct {
 	// Format parses the file. nil: JSON. yaml.Format of package config/yaml reads YAML.
 	Format Format

@@ -34,7 +34,7 @@ type Lock struct {
 	FailOpen   bool     `json:"fail_open,omitempty"`
 }
 
-// Idempotency is how the requests of a route are idempotent. The fields mean what those of
+// Idempotency says how to recognize and answer repeats of a request. The fields mean what those of
 // idempotency.Config do.
 type Idempotency struct {
 	Place `json:"-"`

@@ -38,16 +38,16 @@ type Config = guard.Config
 // An Option configures New and Idempotent beside the Config.
 type Option func(*wrapper)
 
-// WithSkipper passes the requests for which skip returns true, without a lock or a key. The last
-// one counts; nil passes none.
+// WithSkipper lets requests through, without a lock or a key, if skip returns true for them. The
+// last one counts; nil passes none.
 func WithSkipper(skip middleware.Skipper) Option {
 	return func(w *wrapper) { w.skip = skip }
 }
 
-// WithErrorHandler answers what the guard refuses with answer, in place of the Config's
-// ErrorHandler; setting both is refused. err is a *guard.Error. The error that answer returns goes
-// to Echo's HTTPErrorHandler, as a handler's error does; if answer has sent an answer, it returns
-// nil. The last one counts; nil leaves it to the Config.
+// WithErrorHandler lets answer write the refusals of the guard, in place of the Config's
+// ErrorHandler. New panics if both are set. err is a *guard.Error. The error that answer returns
+// goes to Echo's HTTPErrorHandler, as a handler's error does; if answer has sent an answer, it
+// returns nil. The last one counts; nil leaves it to the Config.
 func WithErrorHandler(answer func(c echo.Context, err error) error) Option {
 	return func(w *wrapper) { w.answer = answer }
 }

@@ -95,18 +95,18 @@ func routeOf(c fiber.Ctx) (pattern string, names, values []string) {
 	return strings.Clone(route.Path), names, values
 }
 
-// Value is a key of the value that middleware has put there with c.Locals(name, value), such as the
-// authenticated user: a string, an integer or a fmt.Stringer. It works in the guards of this
-// package; that middleware must run before them.
+// Value returns a key function for what middleware has stored with c.Locals(name, value), such as
+// the authenticated user. The value is a string, an integer or a fmt.Stringer. Value works in the
+// guards of this package, and the middleware must run before them.
 //
 // A missing or empty value is keyfuncs.ErrMissing: the request is answered 400, and the answer does
 // not say what is missing. In any other guard it is keyfuncs.ErrNoRoute, 500. Value panics if name
 // is empty.
 func Value(name string) keyfuncs.Func { return adapter.Value("fiber.Ctx", name, local) }
 
-// Get returns the value that middleware has put there with c.Locals(name, value), for key functions
-// and scopes that read more than Value does. nil: there is none, or r did not come from a guard of
-// this package, or its handler has returned.
+// Get returns the value that middleware has stored with c.Locals(name, value). It is for key
+// functions and scopes that need more than Value. It returns nil if there is no value, if r did not
+// come from a guard of this package, or if its handler has returned.
 func Get(r *http.Request, name string) any {
 	c, ok := adapter.Find[fiber.Ctx](r)
 	if !ok {

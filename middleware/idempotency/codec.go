@@ -25,8 +25,8 @@ type Codec interface {
 	Open(sealed []byte, name string) (record []byte, err error)
 }
 
-// AEAD returns a Codec that seals with current, and opens with current or an earlier one, so that
-// keys can be rotated: give all processes the new key as an earlier one, then make it current, and
+// AEAD returns a Codec that seals records with current, and opens those of current and of earlier
+// ones. To rotate keys, give all processes the new key as an earlier one, then make it current, and
 // drop the old one when its last record has expired.
 //
 //	block, err := aes.NewCipher(key) // of 32 bytes, for AES-256

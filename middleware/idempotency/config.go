@@ -96,7 +96,7 @@ type Config struct {
 	Observe func(r *http.Request, o guard.Outcome)
 }
 
-// A HeaderFilter reports whether to keep the header of that canonical name.
+// A HeaderFilter reports whether to record the header with a canonical name.
 type HeaderFilter func(name string) bool
 
 // UnknownOutcome decides what a repeat gets if the outcome of the first run is unknown, because its
@@ -120,9 +120,8 @@ var ErrInvalidConfig = errors.New("reqlock: idempotency: invalid Config")
 // ErrReplayed matches the Err of a guard.Outcome if the request was answered with a record.
 var ErrReplayed = errors.New("reqlock: idempotency: answered with the result of an earlier run")
 
-// ErrNotStored matches the Err of a guard.Outcome, together with the cause, if the handler ran and
-// its result should have been stored, but was not when the answer was sent. The client got the
-// answer.
+// ErrNotStored matches the Err of a guard.Outcome, together with the cause, if the handler ran but
+// its result was not stored before the answer was sent. The client got the answer.
 //
 // If Redis was unreachable and comes back before the lease expires, the result is stored after all;
 // until then, repeats are answered 409 or 503. Otherwise the result is gone, and it is gone at once
@@ -137,7 +136,7 @@ const (
 	defaultMaxBody = 1 << 20
 )
 
-// ScopeGlobal is a Config.Scope for services with one caller: all callers share their keys, and
+// ScopeGlobal is a Config.Scope for services with one caller. All callers share their keys, and
 // anyone who guesses or overhears a key gets the answer that another caller got.
 func ScopeGlobal(*http.Request) (string, error) { return "global", nil }
 

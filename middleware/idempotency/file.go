@@ -8,7 +8,7 @@ import (
 	"github.com/reqlock/reqlock/guard/config"
 )
 
-// Guards are what a row of a file has asked for. Each may be nil. Lock goes around Once.
+// Guards has the guards that a row of a file asks for. Each may be nil. Lock goes around Once.
 type Guards struct {
 	Lock *guard.Guard
 	Once *Guard
