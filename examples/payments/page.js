@@ -143,6 +143,14 @@ for (const story of Object.keys(stories)) $(`#${story}`).onclick = () => tell(st
 
 // Drawing
 
+// In one column, the steps are folded, so that both verdicts are in sight.
+const narrow = matchMedia('(max-width: 53rem)')
+function fold() {
+  for (const steps of document.querySelectorAll('details')) steps.open = !narrow.matches
+}
+narrow.onchange = fold
+fold()
+
 const times = ['zero times', 'once', 'twice', 'three times', 'four times']
 
 function verdict(side) {
@@ -203,7 +211,8 @@ function lanes(name, side, now, at, between) {
     return row
   }
   const bar = (className, from, to, text) => {
-    const e = element('div', `bar ${className}`, text)
+    const e = element('div', `bar ${className}`)
+    if (text) e.append(element('span', '', text)) // hidden if there is no room
     e.style = between(from, to)
     return e
   }
