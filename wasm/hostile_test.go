@@ -256,17 +256,3 @@ func TestTimeout_AfterReturn(t *testing.T) {
 		t.Error("it is no timeout")
 	}
 }
-
-// A panic of the compiler is one line in the log, and the old version stays.
-func TestCompile_Panics(t *testing.T) {
-	t.Parallel()
-	log := &logged{}
-	_, err := compileModule(context.Background(), nil, nil) // a nil runtime panics
-	if err == nil || !strings.Contains(err.Error(), "the compiler panicked") {
-		t.Fatalf("%v", err)
-	}
-	newJournal(slog.New(slog.NewTextHandler(log, nil)), "x").announce(slog.LevelError, "refused", err.Error())
-	if n := strings.Count(log.String(), "\n"); n != 1 {
-		t.Errorf("%d lines:\n%s", n, log)
-	}
-}

@@ -127,7 +127,8 @@ func (i *instance) handleRequest() (err error) {
 	return i.handle.CallWithStack(i.deadline, i.result[:])
 }
 
-// recoverPanic turns a panic of wazero itself into an error of the call, which logs one line.
+// recoverPanic turns a panic of wazero or package meter into an error of the call or of the load,
+// which logs one line.
 func recoverPanic(err *error) {
 	if cause := recover(); cause != nil {
 		*err = abort{trapped("the engine panicked: %s", printable(fmt.Sprint(cause), maxText))}

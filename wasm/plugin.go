@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tetratelabs/wazero"
+
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/watch"
 	"github.com/reqlock/reqlock/keyfuncs"
@@ -25,6 +27,7 @@ type Plugin struct {
 	queue    *queue
 	counts   counts
 	shared   *shared
+	engine   newRuntime
 	closing  chan struct{} // closed by Close
 	closed   chan struct{} // closed when the shutdown is complete
 	failure  error         // of the shutdown; read it after closed
@@ -60,13 +63,13 @@ func newPlugin(ctx context.Context, binary []byte, cfg Config, name string) (*Pl
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	p := &Plugin{cfg: cfg.withDefaults(), closing: make(chan struct{}), closed: make(chan struct{})}
+	p := &Plugin{cfg: cfg.withDefaults(), engine: wazero.NewRuntimeWithConfig, closing: make(chan struct{}), closed: make(chan struct{})}
 	p.cfg.Settings = bytes.Clone(cfg.Settings)
 	p.journal = newJournal(p.cfg.Logger, name)
 	p.readBody = keyfuncs.Body(keyfuncs.MaxBody(p.cfg.MaxBody))
 	p.shared = newShared(p.cfg.SharedEntries, p.cfg.SharedBytes)
 	p.queue = newQueue(p.cfg.MaxInstances, p.cfg.MaxQueue, p.closing)
-	program, err := p.load(ctx, binary)
+	program, err := p.load(ctx, binary, toOpen)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ type program struct {
 	counts   *counts
 	breaker  *breaker
 	shared   *shared
+	engine   newRuntime
 	settings string       // Config.Settings
 	declared *declaration // of the first instance; nil: ABI version 1
 	compilation
@@ -45,16 +46,36 @@ type program struct {
 	idle []*instance // at most MaxInstances, because only calls put instances back
 }
 
+// newRuntime is wazero.NewRuntimeWithConfig, except in tests.
+type newRuntime func(context.Context, wazero.RuntimeConfig) wazero.Runtime
+
+// A purpose says why a binary is compiled.
+type purpose int
+
+const (
+	toOpen   purpose = iota // the service waits for it
+	toReload                // requests run beside it
+)
+
+// run runs a compilation.
+func (why purpose) run(compilation func()) {
+	if why == toReload {
+		atLowPriority(compilation)
+	} else {
+		compilation()
+	}
+}
+
 // load compiles a binary and creates an instance to check that it starts.
-func (plugin *Plugin) load(ctx context.Context, binary []byte) (_ *program, err error) {
-	p := &program{cfg: &plugin.cfg, journal: plugin.journal, counts: &plugin.counts, shared: plugin.shared, settings: string(plugin.cfg.Settings)}
+func (plugin *Plugin) load(ctx context.Context, binary []byte, why purpose) (_ *program, err error) {
+	p := &program{cfg: &plugin.cfg, journal: plugin.journal, counts: &plugin.counts, shared: plugin.shared, engine: plugin.engine, settings: string(plugin.cfg.Settings)}
 	p.breaker = &breaker{after: p.cfg.BreakAfter, first: p.cfg.BreakFor, changed: p.breakerChanged, clock: time.Now}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
 		}
 	}()
-	if err := p.compile(ctx, binary); err != nil {
+	if err := p.compile(ctx, binary, why); err != nil {
 		return nil, err
 	}
 	first, err := p.instantiate(ctx)
@@ -95,7 +116,7 @@ var compiling = make(chan struct{}, 1)
 // compile waits for its turn and compiles the binary. It returns when ctx ends or InitTimeout is
 // over, though a compilation cannot be stopped: it then ends in the background, soon because of the
 // limits of package meter.
-func (p *program) compile(ctx context.Context, binary []byte) error {
+func (p *program) compile(ctx context.Context, binary []byte, why purpose) error {
 	select {
 	case compiling <- struct{}{}:
 	case <-ctx.Done():
@@ -110,11 +131,12 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 	done := make(chan outcome)
 	go func() {
 		defer func() { <-compiling }()
-		c, err := p.build(binary)
+		var o outcome
+		why.run(func() { o.compilation, o.err = p.build(binary) })
 		select {
-		case done <- outcome{c, err}:
+		case done <- o:
 		case <-limited.Done():
-			_ = c.close() // the result of a load that was given up
+			_ = o.close() // the result of a load that was given up
 		}
 	}()
 	select {
@@ -131,6 +153,7 @@ func (p *program) compile(ctx context.Context, binary []byte) error {
 
 // build meters and compiles the binary.
 func (p *program) build(binary []byte) (c compilation, err error) {
+	defer recoverPanic(&err)
 	metered, err := meter.Instrument(binary, meter.DefaultLimits(int(p.cfg.MaxFile)))
 	if err != nil {
 		return c, breach("%s", printable(err.Error(), maxText))
@@ -160,21 +183,21 @@ func (p *program) compileWith(metered []byte, dir string) (c compilation, err er
 		}
 		config = config.WithCompilationCache(c.cache)
 	}
-	c.runtime = wazero.NewRuntimeWithConfig(ctx, config)
-	if c.compiled, err = compileModule(ctx, c.runtime, metered); err != nil {
+	c.runtime = p.engine(ctx, config)
+	c.compiled, err = compileModule(ctx, c.runtime, metered)
+	switch {
+	case errors.Is(err, ErrTrap): // it panicked
+		return c, err
+	case err != nil:
 		return c, breach("%s (memory beyond MemoryLimit, %d bytes, is refused)", printable(err.Error(), maxText), p.cfg.MemoryLimit)
 	}
 	return c, nil
 }
 
-// compileModule converts a panic to an error. wazero panics on some damaged binaries, which would
-// otherwise crash the process in a watch.
+// compileModule converts a panic of the compiler to an error, as a damaged entry of the cache might
+// cause one.
 func compileModule(ctx context.Context, r wazero.Runtime, binary []byte) (_ wazero.CompiledModule, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("the compiler panicked: %v", cause)
-		}
-	}()
+	defer recoverPanic(&err)
 	return r.CompileModule(ctx, binary)
 }
 

@@ -80,7 +80,7 @@ func (p *Plugin) watchOf(path string, binary []byte) *watch.Watch {
 // replace replaces the program with a new version once that is compiled and started.
 func (p *Plugin) replace(ctx context.Context, binary []byte) error {
 	began := time.Now()
-	next, err := p.load(ctx, binary)
+	next, err := p.load(ctx, binary, toReload)
 	if ctx.Err() != nil && err != nil {
 		return err // the plugin is closing, which stopped the start
 	}

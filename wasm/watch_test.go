@@ -242,7 +242,7 @@ func TestReload_DuringCall(t *testing.T) {
 	r := &signallingContext{Context: context.Background(), asked: make(chan struct{})}
 	go func() { answered <- ask(t, p.Policy, request("PUT", "/1", "the body", "acme").WithContext(r)) }()
 	<-r.asked // it has checked, and waits for a slot
-	next, err := p.load(context.Background(), binary(t, "c"))
+	next, err := p.load(context.Background(), binary(t, "c"), toOpen)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,6 +150,27 @@ var pluginMutants = []mutant{
 		nets:    []string{"wasm TestCompile_IsLeftBehind"},
 	},
 	{
+		promise: "a new version is compiled at low priority",
+		file:    "wasm/watch.go",
+		old:     "p.load(ctx, binary, toReload)",
+		new:     "p.load(ctx, binary, toOpen)",
+		nets:    []string{"wasm TestReload_LowersPriority"},
+	},
+	{
+		promise: "a panic while a plugin is compiled does not end the process",
+		file:    "wasm/program.go",
+		old:     "(c compilation, err error) {\n\tdefer recoverPanic(&err)\n",
+		new:     "(c compilation, err error) {\n",
+		nets:    []string{"wasm TestPanic_InReload"},
+	},
+	{
+		promise: "a panic while a plugin starts does not end the process",
+		file:    "wasm/instance.go",
+		old:     "func (i *instance) start() (err error) {\n\tdefer recoverPanic(&err)\n",
+		new:     "func (i *instance) start() (err error) {\n",
+		nets:    []string{"wasm TestPanic_InReload", "wasm TestPanic_InStartForCall"},
+	},
+	{
 		promise: "a guest cannot reach the counter of its fuel",
 		file:    "wasm/internal/meter/function.go",
 		old:     "w.out = appendU32(append(w.out, op), r.index(\"global\", w.m.globalCount()))",

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package wasm
+
+// atLowPriority runs f. Only Linux has a nice value for each thread.
+func atLowPriority(f func()) { f() }
