@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the test guests: build.sh DIRECTORY [go|c|docs|rust|sdk|assemblyscript|wat|hostile]...
+# Builds the test guests: build.sh DIRECTORY [go|c|c2|docs|rust|sdk|assemblyscript|wat|lang-go|lang-c|lang-rust|lang-as|hostile]...
 #
 # The committed binaries were built with Go 1.26, clang and lld 14, Rust 1.95 with the targets
 # wasm32-unknown-unknown and wasm32-wasip1, AssemblyScript 0.28.20 and wabt 1.0.32. Other versions
@@ -14,17 +14,26 @@ build_go() {
 	GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 "${GO:-go}" build -trimpath -buildvcs=false -buildmode=c-shared -ldflags='-s -w' -o "$out/go.wasm" ./go
 }
 
+# build_with_clang NAME SOURCE compiles and links in two steps, because clang would hand what it links
+# to wasm-opt where that is installed, and the result would depend on it.
+build_with_clang() {
+	local object
+	object=$(mktemp)
+	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -c -o "$object" -x c "$2"
+	wasm-ld --no-entry --strip-all -o "$out/$1.wasm" "$object"
+	rm "$object"
+}
+
 build_c() {
-	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/c.wasm" c/guest.c
+	build_with_clang c c/guest.c
 }
 
 build_c2() {
-	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/c2.wasm" c/guest2.c
+	build_with_clang c2 c/guest2.c
 }
 
 build_docs() {
-	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../../docs/wasm-abi.md |
-		clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/docs.wasm" -x c -
+	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../../docs/wasm-abi.md | build_with_clang docs -
 }
 
 build_rust() {
@@ -60,7 +69,7 @@ build_lang-go() {
 }
 
 build_lang-c() {
-	clang --target=wasm32 -O2 -Wall -Werror -nostdlib -fno-builtin -I ../include -Wl,--no-entry -Wl,--strip-all -o "$out/lang-c.wasm" lang/c/policy.c
+	build_with_clang lang-c lang/c/policy.c
 }
 
 # Debian's rustc comes with the target as a package; another one may not have it.
