@@ -11,7 +11,7 @@ type BreakerState int32
 
 // The states of a breaker:
 //
-//	closed    --BreakAfter failures in a row--> open
+//	closed    --BreakAfter failures in a row, for minFailing--> open
 //	open      --the pause is over, a call comes--> half-open
 //	half-open --the call succeeds--> closed
 //	half-open --the call fails--> open, for twice as long
@@ -35,6 +35,11 @@ func (s BreakerState) String() string {
 	return "unknown"
 }
 
+// minFailing is how long calls must fail without a success between them, lest a client suspends a
+// plugin that serves others: it can send many requests on which the plugin fails between two of
+// theirs.
+const minFailing = time.Second
+
 // maxPause is the longest time that a breaker stays open, unless Config.BreakFor is longer.
 const maxPause = time.Minute
 
@@ -42,6 +47,7 @@ const maxPause = time.Minute
 // Config.Timeout of a processor, and a new instance.
 type breaker struct {
 	after   int           // failures in a row that open it; 0: it never opens
+	least   time.Duration // from the first of them to the last; minFailing, except in tests
 	first   time.Duration // its first pause
 	changed func(c breakerChange)
 	clock   func() time.Time
@@ -53,6 +59,7 @@ type breaker struct {
 	mu       sync.Mutex
 	state    BreakerState
 	failures int           // in a row
+	failing  time.Time     // the first of them
 	pause    time.Duration // the last one
 	until    time.Time     // end of the pause
 }
@@ -137,10 +144,7 @@ func (b *breaker) report(p pass, r result, cause error) {
 	case r == resultSuccess:
 		b.closeLocked()
 	case r == resultFailure:
-		b.troubled.Store(true)
-		if b.failures++; b.failures >= b.after {
-			b.openLocked(b.first, now)
-		}
+		b.failedLocked(now)
 	}
 	change.to = b.state
 	if r == resultFailure {
@@ -149,6 +153,17 @@ func (b *breaker) report(p pass, r result, cause error) {
 	b.mu.Unlock()
 	if change.to != change.from {
 		b.changed(change)
+	}
+}
+
+// failedLocked counts a failure of an ordinary call.
+func (b *breaker) failedLocked(now time.Time) {
+	b.troubled.Store(true)
+	if b.failures == 0 {
+		b.failing = now
+	}
+	if b.failures++; b.failures >= b.after && now.Sub(b.failing) >= b.least {
+		b.openLocked(b.first, now)
 	}
 }
 

@@ -50,6 +50,30 @@ func TestBreaker_OpensAfterFailuresInARow(t *testing.T) {
 	}
 }
 
+// A client that makes the plugin fail suspends it only if no other call succeeds for a second.
+func TestBreaker_ToleratesBursts(t *testing.T) {
+	t.Parallel()
+	b := newTestBreaker(10, time.Second)
+	b.least = minFailing
+	for range 5 {
+		for range 1000 {
+			b.call(resultFailure)
+			b.now = b.now.Add(minFailing / 1001)
+		}
+		b.call(resultSuccess) // another client's
+	}
+	for range 9 {
+		b.call(resultFailure)
+		b.now = b.now.Add(minFailing)
+	}
+	if b.current() != BreakerClosed || len(b.changes) != 0 {
+		t.Errorf("the breaker is %s", b.current())
+	}
+	if b.call(resultFailure); b.current() != BreakerOpen {
+		t.Errorf("after 10 failures in 9 s the breaker is %s", b.current())
+	}
+}
+
 // One call tries a suspended plugin; the pause doubles with each failure, up to a minute.
 func TestBreaker_Probes(t *testing.T) {
 	t.Parallel()

@@ -32,18 +32,20 @@ type Config struct {
 	// MaxQueue limits the requests that wait for an instance, until their context ends. The next one
 	// gets 503 plugin-busy. 0 means 256; -1 means that none waits.
 	MaxQueue int
-	// BreakAfter is how many calls in a row must fail with ErrTimeout, ErrTrap or ErrBadGuest for
-	// the plugin to be suspended. Requests then get 503 plugin-failed at once. After BreakFor one
-	// call tries the plugin. If it succeeds, the plugin is called again, else it is suspended for
-	// twice as long, up to a minute. 0 means 10; -1 means that the plugin is never suspended.
+	// BreakAfter is how many calls in a row must fail with ErrTimeout, ErrTrap or ErrBadGuest, over at
+	// least a second, for the plugin to be suspended. Requests then get 503 plugin-failed at once.
+	// After BreakFor one call tries the plugin. If it succeeds, the plugin is called again, else it is
+	// suspended for twice as long, up to a minute. 0 means 10; -1 means that the plugin is never
+	// suspended.
 	BreakAfter int
 	// BreakFor is the first suspension. 0 means 1s.
 	BreakFor time.Duration
 	// FailOpen runs the handler without a lock if the plugin fails by its own fault: ErrTimeout,
 	// ErrTrap, ErrBadGuest, ErrNoKey or ErrSuspended. Each such call is logged, within the limit of
 	// Logger, and observed. It is dangerous: a client that finds a request on which the plugin fails
-	// runs handlers without a lock, and with a few of them suspends the plugin for all clients. Set
-	// it only where the lock saves work, and something else keeps the data right.
+	// runs handlers without a lock, and if no request of others succeeds for a second, it can suspend
+	// the plugin for all clients. Set it only where the lock saves work, and something else keeps the
+	// data right.
 	FailOpen bool
 	// MemoryLimit limits the linear memory of an instance, in bytes, in whole pages of 64 KiB. 0
 	// means 16 MiB.

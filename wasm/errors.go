@@ -32,7 +32,7 @@ var (
 	// ErrBusy: Config.MaxQueue requests are waiting for an instance, or the request ended before one
 	// was free.
 	ErrBusy = errors.New("reqlock: wasm: no instance is free")
-	// ErrSuspended: the plugin failed too often in a row; see Config.BreakAfter.
+	// ErrSuspended: the plugin keeps failing; see Config.BreakAfter.
 	ErrSuspended = errors.New("reqlock: wasm: the plugin is suspended")
 	// ErrClosed: the plugin is closing or closed.
 	ErrClosed = errors.New("reqlock: wasm: the plugin is closed")

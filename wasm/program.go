@@ -69,7 +69,7 @@ func (why purpose) run(compilation func()) {
 // load compiles a binary and creates an instance to check that it starts.
 func (plugin *Plugin) load(ctx context.Context, binary []byte, why purpose) (_ *program, err error) {
 	p := &program{cfg: &plugin.cfg, journal: plugin.journal, counts: &plugin.counts, shared: plugin.shared, engine: plugin.engine, settings: string(plugin.cfg.Settings)}
-	p.breaker = &breaker{after: p.cfg.BreakAfter, first: p.cfg.BreakFor, changed: p.breakerChanged, clock: time.Now}
+	p.breaker = &breaker{after: p.cfg.BreakAfter, least: minFailing, first: p.cfg.BreakFor, changed: p.breakerChanged, clock: time.Now}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())

@@ -5,8 +5,8 @@ var pluginMutants = []mutant{
 	{
 		promise: "a plugin that keeps failing is suspended",
 		file:    "wasm/breaker.go",
-		old:     "b.failures >= b.after {",
-		new:     "b.failures < 0 {",
+		old:     "b.failures >= b.after && ",
+		new:     "b.failures < 0 && ",
 		nets:    []string{"wasm TestBreaker_OpensAfterFailuresInARow", "wasm TestSuspended"},
 	},
 	{
@@ -15,6 +15,20 @@ var pluginMutants = []mutant{
 		old:     "\tb.state, b.failures, b.pause = BreakerClosed, 0, 0\n",
 		new:     "\tb.state, b.pause = BreakerClosed, 0\n",
 		nets:    []string{"wasm TestBreaker_OpensAfterFailuresInARow"},
+	},
+	{
+		promise: "a client's burst of requests does not suspend a plugin that serves others",
+		file:    "wasm/breaker.go",
+		old:     " && now.Sub(b.failing) >= b.least {",
+		new:     " {",
+		nets:    []string{"wasm TestBreaker_ToleratesBursts"},
+	},
+	{
+		promise: "failures in a row count from the first of them",
+		file:    "wasm/breaker.go",
+		old:     "\tif b.failures == 0 {\n\t\tb.failing = now",
+		new:     "\tif b.failures >= 0 {\n\t\tb.failing = now",
+		nets:    []string{"wasm TestBreaker_ToleratesBursts", "wasm TestSuspended_UntilReload"},
 	},
 	{
 		promise: "one call at a time tries a suspended plugin",
