@@ -149,3 +149,20 @@ func TestBreaker_Never(t *testing.T) {
 		}
 	}
 }
+
+// A plugin that decides something, though it may be useless, works. What a client or the load causes
+// says nothing about it.
+func TestResultOf(t *testing.T) {
+	t.Parallel()
+	for want, errs := range map[result][]error{
+		resultSuccess: {nil, denied(403, ""), ErrNoKey},
+		resultFailure: {ErrTimeout, ErrTrap, ErrBadGuest, &exitError{code: 1}},
+		resultNone:    {ErrBodyTooLarge, &unreadable{errBroken}},
+	} {
+		for _, err := range errs {
+			if got := resultOf(err); got != want {
+				t.Errorf("the result of a call with %v is %d, want %d", err, got, want)
+			}
+		}
+	}
+}

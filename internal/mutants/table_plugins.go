@@ -47,9 +47,16 @@ var pluginMutants = []mutant{
 	{
 		promise: "requests without a key suspend no plugin",
 		file:    "wasm/plugin.go",
-		old:     "errors.Is(err, errDenied), errors.Is(err, ErrNoKey):",
-		new:     "errors.Is(err, errDenied):",
-		nets:    []string{"wasm TestSuspended_NotByClients"},
+		old:     "errors.Is(err, errDenied), errors.Is(err, ErrNoKey):\n",
+		new:     "errors.Is(err, errDenied):\n\t\treturn resultSuccess\n\tcase errors.Is(err, ErrNoKey):\n\t\treturn resultFailure\n\tcase false:\n",
+		nets:    []string{"wasm TestSuspended_NotByClients", "wasm TestResultOf"},
+	},
+	{
+		promise: "a call without a key shows that the plugin works",
+		file:    "wasm/plugin.go",
+		old:     "errors.Is(err, errDenied), errors.Is(err, ErrNoKey):\n",
+		new:     "errors.Is(err, errDenied):\n",
+		nets:    []string{"wasm TestResultOf"},
 	},
 	{
 		promise: "the queue for a plugin is bounded",
