@@ -110,7 +110,7 @@ func delegate(placeholder string) (keyfuncs.Func, error) {
 			continue
 		}
 		if _, err := keyfuncs.ParseTemplate("{" + d.kind + "." + name + "}"); err != nil {
-			return nil, fmt.Errorf("{%s} is no placeholder: %w", placeholder, err)
+			return nil, fmt.Errorf("{%s} is not a placeholder: %w", placeholder, err)
 		}
 		return d.source(name), nil
 	}
@@ -142,7 +142,7 @@ func originalPath(r *http.Request) (string, error) {
 func segment(prefix, name string, path keyfuncs.Func) (keyfuncs.Func, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(name, prefix))
 	if err != nil || n < 0 {
-		return nil, fmt.Errorf("{%s} is no placeholder: Caddy numbers the segments of a path from 0, so that 42 in /orders/42 is {%s1}; "+
+		return nil, fmt.Errorf("{%s} is not a placeholder: Caddy numbers the segments of a path from 0, so that 42 in /orders/42 is {%s1}; "+
 			"name one with path_regexp and {http.regexp.NAME.GROUP}", name, prefix)
 	}
 	return func(r *http.Request) (string, error) {
@@ -188,10 +188,10 @@ func address(name string) keyfuncs.Func {
 // placeholder is any other placeholder of Caddy and its plug-ins.
 func placeholder(name string) (keyfuncs.Func, error) {
 	if !strings.Contains(name, ".") {
-		return nil, fmt.Errorf("{%s} is no placeholder; want one of Caddy, such as {http.request.uri.path.1}, or a source of reqlock, such as {json./order/id}", name)
+		return nil, fmt.Errorf("{%s} is not a placeholder; want one of Caddy, such as {http.request.uri.path.1}, or a source of reqlock, such as {json./order/id}", name)
 	}
 	if strings.HasPrefix(name, prefixRequest) && !strings.HasPrefix(name, prefixTLS) && !known(name) {
-		return nil, fmt.Errorf("{%s} is no placeholder of Caddy", name)
+		return nil, fmt.Errorf("{%s} is not a placeholder of Caddy", name)
 	}
 	if !followsPath(name) {
 		return func(r *http.Request) (string, error) { return valueOf(name, r) }, nil

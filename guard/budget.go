@@ -13,7 +13,7 @@ import (
 // 413. A body takes room as it arrives, at most twice what has arrived. Its first 4 KiB do not
 // count.
 //
-// 0 is the default, 64 MiB; -1 is no bound. Bodies that are in memory already stay there. It panics
+// 0 is the default, 64 MiB; -1 is no limit. Bodies that are in memory already stay there. It panics
 // if bytes is less than -1.
 func SetBodyBudget(bytes int64) {
 	if bytes < -1 {

@@ -34,7 +34,7 @@ const defaultLimit = 1000
 // It looks at all keys by SCAN, on every master of a cluster, and reads the locks it finds in
 // pipelines. Each command takes Redis less than a millisecond or so, but a Redis with millions of
 // keys needs thousands of them: bound List by ctx. A lock has up to about 100 holders and 100 places of
-// its queue; Show returns more. The result is no snapshot: a lock that is acquired or released
+// its queue; Show returns more. The result is not a snapshot: a lock that is acquired or released
 // meanwhile may be missing or old.
 //
 // A hash counts as a lock if its only field is an owner, such as web-1.4242.k3j9x2ab:7, with a

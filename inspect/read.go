@@ -19,7 +19,7 @@ import (
 type reader struct {
 	rdb  redis.UniversalClient // in a cluster it follows slots that move
 	most int64                 // holders and places in the queue of one lock
-	// strict is true for a name that the caller gave: a key that is no lock is an error.
+	// strict is true for a name that the caller gave: a key that is not a lock is an error.
 	strict bool
 }
 
@@ -67,7 +67,7 @@ type replies struct {
 	recordTTL *redis.DurationCmd
 }
 
-// ask returns nil for a name whose key is no lock.
+// ask returns nil for a name whose key is not a lock.
 func (r *reader) ask(ctx context.Context, names []string) ([]*replies, error) {
 	all := make([]*replies, len(names))
 	pipe := r.rdb.Pipeline()
@@ -168,7 +168,7 @@ func (r *replies) lock() *Lock {
 // forever is the TTL of a key without one.
 const forever time.Duration = -1
 
-// holders returns nil if the hash has other fields than owners, so that it is no lock.
+// holders returns nil if the hash has other fields than owners, so that it is not a lock.
 func (r *replies) holders() []Holder {
 	pairs, _ := r.hash.Val()
 	holders := []Holder{}

@@ -225,7 +225,7 @@ func TestYAML_Mistakes(t *testing.T) {
 		"routes: []\n---\nroutes: []":                              `3:7: a second document; want one`,
 		"routes: []\nroutes: []":                                   `2:1: `,
 		"routes:\n  - pattern: /x\n    key: k\n    fail_open: yes": `4:16: fail_open is "yes"; want true or false`,
-		"1: 2": `1:1: a name that is no text`,
+		"1: 2": `1:1: a name that is not a text`,
 	} {
 		_, err := config.Parse("locks.yaml", []byte(src), options(yaml.Format))
 		var mistake *config.Error

@@ -104,7 +104,7 @@ func convert(node ast.Node) (*config.Node, error) {
 func add(object *config.Node, node *ast.MappingValueNode) error {
 	name, ok := node.Key.(*ast.StringNode)
 	if !ok {
-		return mistake(node.Key, "a name that is no text; want one such as routes")
+		return mistake(node.Key, "a name that is not a text; want one such as routes")
 	}
 	value, err := convert(node.Value)
 	if err != nil {
