@@ -33,7 +33,9 @@ func Example() {
 	var adapted struct {
 		Apps struct {
 			HTTP struct {
-				Servers map[string]struct{ Routes []struct{ Handle []json.RawMessage } }
+				Servers map[string]struct {
+					Routes []struct{ Handle []json.RawMessage }
+				}
 			}
 		}
 	}
