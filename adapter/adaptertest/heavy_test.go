@@ -17,8 +17,8 @@ import (
 func RunHeavy(t *testing.T, a Adapter) {
 	for _, s := range []scenario{
 		{name: "10,000 waiting streams are cancelled", run: streamsCancelled, setup: []func(*setup){crowded}},
-		{name: "50,000 attempts at a queue that is full", run: queueStaysFull, setup: []func(*setup){crowded}},
-		{name: "10,000 long answers to a client that sends one request after another", run: manyLongAnswers, setup: []func(*setup){crowded}},
+		{name: "10,000 attempts at a queue that is full", run: queueStaysFull, setup: []func(*setup){crowded}},
+		{name: "2,000 long answers to a client that sends one request after another", run: manyLongAnswers, setup: []func(*setup){crowded}},
 		{name: "200 uploads that stall", run: stalledUploads},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.run(newEnv(t, a, s.setup...)) })
@@ -90,7 +90,7 @@ func streamsCancelled(e *env) {
 }
 
 func queueStaysFull(e *env) {
-	const waiters, attempts, connections, streams = 100, 50_000, 4, 50
+	const waiters, attempts, connections, streams = 100, 10_000, 4, 50
 	g := e.gate()
 	s := e.serveWith(http2,
 		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) {
@@ -161,7 +161,7 @@ func heapNow() int64 {
 // manyLongAnswers bounds how many requests wait longer than the 100ms that docs/waiting.md
 // recommends. A pause of the machine makes a few wait longer.
 func manyLongAnswers(e *env) {
-	const requests = 10_000
+	const requests = 2_000
 	s := e.serveOrders(answerLong, waits)
 	long := 0
 	for _, o := range s.oneAfterAnother(requests) {
