@@ -65,7 +65,7 @@ if ttl == -2 and (not first or first == owner) then
   if first then
     leave(owner)
   else
-    redis.pcall('DEL', KEYS[3])
+    clear()
   end
   return 1
 end

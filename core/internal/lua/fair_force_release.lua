@@ -19,5 +19,7 @@ end
 local first = head()
 if first then
   summon(first)
+else
+  clear()
 end
 return 1

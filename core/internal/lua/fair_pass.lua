@@ -37,5 +37,7 @@ end
 redis.call('HDEL', KEYS[1], from)
 if first then
   summon(first)
+else
+  clear()
 end
 return -1

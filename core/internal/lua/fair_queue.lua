@@ -13,7 +13,8 @@
 --
 -- Queue and deadlines hold the same owners. If one of the keys was lost, each script repairs what
 -- it meets. An owner at the head gets a deadline. An owner that tries gets its place or its
--- deadline back. Deadlines without a queue are deleted.
+-- deadline back. A grant, a release or a waiter that leaves deletes deadlines without a queue. Those
+-- of dead waiters would stay for ever, since the key has no TTL.
 --
 -- A third key, KEYS[3] .. ':absent', is a hash of waiters that had no listener when their turn
 -- came, and since when, in ms of the server's clock. It expires by itself. It is rarely there, so
@@ -71,6 +72,11 @@ local function shift(owners)
   end
 end
 
+-- Deletes the deadlines, because there is no queue.
+local function clear()
+  redis.pcall('DEL', KEYS[3])
+end
+
 -- Removes an owner from the queue, at any position. Returns false if the queue is empty afterwards.
 -- Its keys must not be read again then: in a slot in migration, a missing key is an error.
 local function leave(owner)
@@ -84,6 +90,7 @@ local function leave(owner)
   local left = place + 1 + #behind - redis.call('LREM', KEYS[2], 0, owner)
   redis.pcall('HDEL', absentees, owner)
   if left == 0 then
+    clear()
     return false
   end
   shift(behind)

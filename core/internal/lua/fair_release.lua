@@ -15,7 +15,9 @@ local freed = redis.call('HDEL', KEYS[1], ARGV[7])
 
 local waits = freed == 1 or leave(ARGV[7]) -- false: the queue is empty
 local first = waits and head()
-if first and holds == freed then
+if waits and not first then
+  clear()
+elseif first and holds == freed then
   summon(first)
 end
 return freed

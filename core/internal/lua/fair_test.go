@@ -78,6 +78,16 @@ func (f *fairSite) leave(n int) (freed bool) {
 	return mustFlag(f.T, f.rdb, ReleaseFair(fairLock, owner(n)))
 }
 
+func (f *fairSite) pass(from, to int, lease time.Duration) Answer {
+	f.Helper()
+	c := PassFair(fairLock, owner(from), owner(to), lease)
+	told, err := c.ReadPass(mustEval(f.T, f.rdb, c))
+	if err != nil {
+		f.Fatal(err)
+	}
+	return told
+}
+
 // die makes the deadline of a waiter pass.
 func (f *fairSite) die(n int) {
 	f.Helper()
@@ -500,15 +510,7 @@ func TestFairPass(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 4)
 	heard := tap(t, f.rdb)
-	pass := func(from, to int) Answer {
-		t.Helper()
-		c := PassFair(fairLock, owner(from), owner(to), time.Hour)
-		told, err := c.ReadPass(mustEval(t, f.rdb, c))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return told
-	}
+	pass := func(from, to int) Answer { t.Helper(); return f.pass(from, to, time.Hour) }
 	for range 3 { // repeats
 		if told := pass(0, 1); told != (Answer{Granted: true}) {
 			t.Errorf("to the first: %+v", told)
@@ -770,6 +772,31 @@ func TestFairHealsWhateverIsLost(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Deadlines of dead waiters whose queue is lost go with the last owner, however it ends.
+func TestFairDeadlinesWithoutAQueue(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(f *fairSite){
+		"the holder releases":  func(f *fairSite) { f.leave(0) },
+		"a waiter takes turns": func(f *fairSite) { f.queueUp(3); f.leave(0); f.take(3); f.leave(3) },
+		"a waiter gives up":    func(f *fairSite) { f.queueUp(3); f.leave(0); f.leave(3) },
+		"the place is unknown": func(f *fairSite) { f.rdb.Del(ctx(), key); f.leave(3) },
+		"handed over":          func(f *fairSite) { f.queueUp(3); f.pass(0, 3, lease); f.leave(3) },
+		"to be handed over":    func(f *fairSite) { f.pass(0, 3, lease) },
+		"the holder is forced": func(f *fairSite) { mustFlag(t, f.rdb, ForceReleaseFair(fairLock, []string{owner(0)})) },
+		"the next dies":        func(f *fairSite) { f.rdb.Del(ctx(), key); f.take(3); f.rdb.Del(ctx(), key) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := heldWith(t, 2)
+			f.rdb.Del(ctx(), queue)
+			end(f)
+			if keys := f.rdb.Keys(ctx(), "*").Val(); len(keys) > 0 {
+				t.Errorf("left: %q", keys)
+			}
+		})
 	}
 }
 
