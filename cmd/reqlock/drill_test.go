@@ -95,7 +95,8 @@ func shell(t *testing.T, url string, code int, args ...string) string {
 	}
 	t.Logf("\n$ %s\n%s[exit code %d]", line, out, cmd.ProcessState.ExitCode())
 	if *transcript {
-		fmt.Printf("$ %s\n%s\n", line, out)
+		usual := strings.NewReplacer(strings.TrimPrefix(url, "redis://"), "127.0.0.1:6379") // the picture exports that address
+		fmt.Printf("$ %s\n%s\n", line, usual.Replace(string(out)))
 	}
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		t.Errorf("reqlock %q exits with %d, want %d", args, got, code)

@@ -40,6 +40,7 @@ func TestDraw(t *testing.T) {
 		{"  B  order 42  x       409  refused", 2 * time.Second},
 		{"", 2 * time.Second},
 		{"  . waits   # runs   x is refused   (one for 50ms)", 2 * time.Second},
+		{"$ reqlock ls", 3 * time.Second},
 	})
 	decoder := xml.NewDecoder(strings.NewReader(image))
 	for {
@@ -56,6 +57,7 @@ func TestDraw(t *testing.T) {
 		`class="wait grow" x="144.0" y="105" width="15.8" height="12" rx="2" style="animation-delay:1600ms;animation-duration:100ms"`,
 		`class="run grow" x="160.8" y="105" width="32.6" height="12" rx="2" style="animation-delay:1700ms;animation-duration:200ms"`,
 		`style="animation-delay:1900ms">200</text>`, `<text class="no show"`, `class="refused grow"`,
+		`<text class="head show" x="34.8" y="199" textLength="84.0" style="animation-delay:3600ms">reqlock ls</text>`,
 	} {
 		if !strings.Contains(image, want) {
 			t.Errorf("no %s in\n%s", want, image)

@@ -57,8 +57,7 @@ func draw(title string, lines []line) string {
 		fmt.Fprintf(&b, `<circle cx="%d" cy="17" r="5.5" fill="%s"/>`+"\n", margin+2+18*i, color)
 	}
 	d := drawing{b: &b, y: titleBar + margin}
-	d.text("dim", 0, "$ ", 0)
-	d.text("head", 2, title, 0)
+	d.command(title, 0)
 	section := startTime
 	for _, l := range lines {
 		d.y += lineHeight
@@ -86,11 +85,19 @@ func (d *drawing) line(l line, section time.Duration) {
 		d.row(part[1:], section)
 	case section == at:
 		d.text("head", 0, l.text, at)
+	case strings.HasPrefix(l.text, "$ "):
+		d.command(l.text[2:], at)
 	case strings.HasPrefix(l.text, "  . waits"):
 		d.legend(l.text, at)
 	case l.text != "":
 		d.text("dim", 0, l.text, at)
 	}
+}
+
+// command draws a prompt and what is typed there.
+func (d *drawing) command(text string, at time.Duration) {
+	d.text("dim", 0, "$ ", at)
+	d.text("head", 2, text, at)
 }
 
 // row draws a request of a timeline, which began at that time: each character of the bar is drawn
