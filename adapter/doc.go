@@ -1,4 +1,4 @@
-// Package adapter has the functions that the adapter of a web framework needs beside
+// Package adapter has the functions that the adapter of a web framework needs in addition to
 // guard.Guard.Serve and idempotency.Guard.Serve. The adapters for net/http, Gin and Echo use
 // nothing else. Package adaptertest checks an adapter.
 //

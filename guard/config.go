@@ -63,8 +63,8 @@ type Config struct {
 	// PassPreflight runs the handler of a CORS preflight (OPTIONS with Origin and
 	// Access-Control-Request-Method) without a lock. Set it only if a CORS middleware inside the
 	// guard answers preflights, or a router inside it does. A client can make any OPTIONS request a
-	// preflight, and a handler that does not look at the method would run beside the holder of its
-	// lock. false: a preflight needs the lock like any other request.
+	// preflight, and a handler that does not look at the method would run at the same time as the
+	// holder of its lock. false: a preflight needs the lock like any other request.
 	PassPreflight bool
 	// FailOpen runs the handler without a lock if Redis is unavailable. The guard logs and observes
 	// it. It never applies to an error that the request can cause.

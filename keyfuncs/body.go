@@ -59,8 +59,8 @@ func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBo
 // Body returns a function that reads the whole body of a request and leaves an equal one in its
 // place. It is for key functions of your own. The result is nil if there is no body; do not change
 // it. A body of more than 1 MiB, or of [MaxBody], is an error that matches *[http.MaxBytesError].
-// One that does not fit into memory beside the bodies of other requests is [ErrBusy]. Errors of
-// reading it are returned unchanged.
+// One that does not fit into memory together with the bodies of other requests is [ErrBusy]. Errors
+// of reading it are returned unchanged.
 func Body(options ...BodyOption) func(*http.Request) ([]byte, error) {
 	return newBodyReader("Body", "the requested data", options).read
 }

@@ -33,8 +33,8 @@ var (
 	// was called, or the route has no such wildcard.
 	ErrNoRoute = errors.New("reqlock: keyfuncs: the key needs a matched route")
 
-	// ErrBusy means that the body does not fit into memory besides the bodies of other requests;
-	// see guard.SetBodyBudget. Guards answer it with 503.
+	// ErrBusy means that the body does not fit into memory together with the bodies of other
+	// requests; see guard.SetBodyBudget. Guards answer it with 503.
 	ErrBusy = bodybudget.ErrBusy
 )
 

@@ -20,8 +20,8 @@ type Options struct {
 	// ReloadOn are signals on which the file is loaded again, such as syscall.SIGHUP.
 	ReloadOn []os.Signal
 
-	// Sources are names for templates, beside those of keyfuncs.Template: with "user" among them,
-	// {user} is that Func. They are how a file uses what the program knows, such as the
+	// Sources are names for templates, in addition to those of keyfuncs.Template: with "user" among
+	// them, {user} is that Func. They are how a file uses what the program knows, such as the
 	// authenticated user.
 	Sources map[string]keyfuncs.Func
 	// OpenPlugin opens the WebAssembly plugin of a path, such as by wasm.Open. A plugin that stays in

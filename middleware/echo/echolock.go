@@ -35,7 +35,7 @@ import (
 // Config says what to lock and how. It is guard.Config.
 type Config = guard.Config
 
-// An Option configures New and Idempotent beside the Config.
+// An Option configures New and Idempotent, in addition to the Config.
 type Option func(*wrapper)
 
 // WithSkipper lets requests through, without a lock or a key, if skip returns true for them. The

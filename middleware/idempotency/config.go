@@ -49,7 +49,7 @@ type Config struct {
 	// MaxHold bounds how long a handler holds its key. When it is over, the handler's context ends
 	// with cause guard.ErrMaxHold, and the key is no longer renewed. An answer that the handler
 	// gives before the lease expires is stored like any other; a later one is not (ErrNotStored),
-	// and a repeat may run beside it. At most TTL with OutcomeRefuse. 0: no bound. See
+	// and a repeat may run at the same time. At most TTL with OutcomeRefuse. 0: no bound. See
 	// guard.Config.MaxHold.
 	MaxHold time.Duration
 	// MaxWaiters is how many repeats of one request may wait in this process; the next one is
