@@ -174,10 +174,10 @@ func TestOpen_LargeFile(t *testing.T) {
 	closePlugin(t, p)
 }
 
-// slowest returns a module that takes a compiler seconds, that package meter still accepts, and that
-// traps when it is started.
-func slowest() []byte {
-	const functions, blocks, locals = 100, 600, 30
+// slow returns a module that keeps a compiler busy for long, that package meter still accepts, and
+// that traps when it is started.
+func slow() []byte {
+	const functions, blocks, locals = 50, 600, 30
 	body := []byte{1, locals, 0x7f}
 	for i := range blocks {
 		body = append(body, 0x20, byte(i%locals), 0x04, 0x40, 0x20, byte(i*7%locals), 0x21, byte(i*3%locals), 0x0b)
@@ -210,7 +210,7 @@ func module(n int, body []byte) []byte {
 // A load that is given up returns at once. The compilation goes on, and the next one waits for it.
 func TestCompile_IsLeftBehind(t *testing.T) {
 	t.Parallel()
-	code := slowest()
+	code := slow()
 	if _, err := meter.Instrument(code, meter.DefaultLimits(16<<20)); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestReload_LowersPriority(t *testing.T) {
 	if n := lowered(); n != 0 {
 		t.Errorf("%d threads have low priority before the reload", n)
 	}
-	f.replace(slowest())
+	f.replace(slow())
 	eventually(t, "a thread of low priority", func() bool { return lowered() == 1 })
 	f.awaitLog("new version of the plugin failed to load", 1) // it traps
 	eventually(t, "the end of the thread", func() bool { return lowered() == 0 })

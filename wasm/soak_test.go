@@ -92,7 +92,7 @@ func mix(t *testing.T, calls int) *mixed {
 	var reloads sync.WaitGroup
 	reloads.Go(func() {
 		start := binary(t, "c")
-		versions := [][]byte{keyed(t, "b"), slowest(), start[:100], keyed(t, "a")}
+		versions := [][]byte{keyed(t, "b"), slow(), start[:100], keyed(t, "a")}
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for n := 0; ; n++ {
