@@ -50,8 +50,8 @@ type Options struct {
 	// name. Empty: the host name, of which it keeps the last part, and the process ID. The owner of
 	// a hold is then web-1.4242.k3j9x2ab:7. Redisson: the client's UUID.
 	ClientID string
-	// NameMapper, if set, maps the name of a lock to its key. It must be a pure function. Redisson:
-	// NameMapper.
+	// NameMapper maps the name of a lock to its key. nil: the key is the name. It must be a pure
+	// function. Redisson: NameMapper.
 	NameMapper func(name string) string
 	// Logger receives lost locks, failed renewals and clean-ups, and faults of Redis, with the
 	// cause and what to change. nil: slog.Default().
@@ -61,9 +61,9 @@ type Options struct {
 	LogNames bool
 	// Observer receives events of locks.
 	Observer Observer
-	// Annotate says on whose behalf a lock is held or waited for, by the context that Acquire was
-	// called with. Client.Holds and Client.Waits call it, and a loss does, but never Acquire. A guard knows the route by
-	// itself, so a Route that is left empty is filled in.
+	// Annotate says for which request a lock is held or waited for, by the context of Acquire.
+	// Client.Holds and Client.Waits call it, and a loss does, but never Acquire. A guard fills in an
+	// empty Route.
 	Annotate func(ctx context.Context) Annotation
 }
 

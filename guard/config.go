@@ -19,8 +19,9 @@ type Config struct {
 	// Key derives one key per request. Braces, percent signs, control characters and invalid UTF-8
 	// in it become %XX. A key that is longer than 256 bytes then is replaced by its hash.
 	Key keyfuncs.Func
-	// Keys derive several keys. A request gets all of the locks or none, as one (core.MultiLock),
-	// so requests with the same keys in another order never deadlock. Equal keys count once.
+	// Keys is for several keys, in place of Key. A request gets all of the locks or none, as one
+	// (core.MultiLock), so requests with the same keys in another order never deadlock. Equal keys
+	// count once.
 	Keys []keyfuncs.Func
 	// Policy decides everything per request.
 	Policy PolicyFunc
@@ -50,11 +51,11 @@ type Config struct {
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
-	// Locker, if set, returns the lock for a name: any lock of package core, of any client. Mode
-	// stays at ModeExclusive then. Acquire of such a lock may fail with an *Error, wrapped or not,
-	// which is answered as it is. Or its error, wrapped or not, is an http.Handler: then that
-	// answers the request, in place of the handler and of ErrorHandler. Outcome.Status is its
-	// Status() int, if it has that method.
+	// Locker returns the lock for a name: any lock of package core, of any client. nil: Mode
+	// decides. With a Locker, leave Mode at ModeExclusive. Acquire of such a lock may fail with an
+	// *Error, wrapped or not, which is answered as it is. Or its error, wrapped or not, is an
+	// http.Handler: then that answers the request, in place of the handler and of ErrorHandler.
+	// Outcome.Status is its Status() int, if it has that method.
 	Locker func(r *http.Request, name string) core.Locker
 	// Name returns the name of the lock for a key. nil: "reqlock:" before the key. See Exact.
 	Name func(key string) string

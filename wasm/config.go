@@ -52,13 +52,16 @@ type Config struct {
 	MemoryLimit uint64
 	// MaxBody is the largest request body, in bytes, that a guest can read. 0 means 64 KiB.
 	MaxBody int64
-	// MaxWait and MaxLease limit the times that a guest may set. 0 means 30s and 10 minutes.
-	MaxWait, MaxLease time.Duration
-	// SharedEntries and SharedBytes limit the key-value memory that all instances of the plugin
-	// share, also with its later versions. An entry uses its key, its value and 128 bytes. 0 means
-	// 1024 entries and 1 MiB.
+	// MaxWait limits how long a guest may let a request wait. 0 means 30s.
+	MaxWait time.Duration
+	// MaxLease limits the lease that a guest may set. 0 means 10 minutes.
+	MaxLease time.Duration
+	// SharedEntries limits the entries in the key-value memory that all instances of the plugin
+	// share, also with its later versions. 0 means 1024.
 	SharedEntries int
-	SharedBytes   int64
+	// SharedBytes limits the size of that memory, in bytes. An entry uses its key, its value and
+	// 128 bytes. 0 means 1 MiB.
+	SharedBytes int64
 	// Isolate runs each call in a new instance, so that a guest remembers nothing of earlier
 	// requests but what is in the shared memory. It costs the start of an instance for each call:
 	// microseconds for most guests, milliseconds for one in Go.
