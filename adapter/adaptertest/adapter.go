@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/reqlock/reqlock/core"
@@ -18,13 +19,23 @@ type Adapter struct {
 	// recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
+	// Serve stands in for Router if the framework does not serve http.Handlers: it starts the
+	// framework's own server, and returns at once. stop ends it when all requests have ended, or
+	// with an error at the end of its context. What the framework cannot do of a Server makes
+	// Exceptions of the tests that need it.
+	Serve func(srv Server, locks *core.Client, routes ...Route) (stop func(context.Context) error)
+
 	// TellsStatus reports whether guard.Outcome has the status of the handler's answer; see
 	// adapter.SetStatus.
 	TellsStatus bool
 
-	// Exceptions are the tests that cannot hold in the framework, by name, each with the reason. They
-	// are not run, and the table of the results has the reasons.
+	// Exceptions are the tests that cannot hold in the framework, by name, each with the reason. The
+	// table of the results has the reasons. The suite runs them as well, and fails if one holds.
 	Exceptions map[string]string
+
+	// Goroutines are functions, such as "example.com/framework.(*Pool).Start.func1", of goroutines that
+	// the framework keeps when its servers have ended. All others that are left are failures.
+	Goroutines []string
 
 	// Rest is the name of the framework's wildcard for {rest...}. "": rest.
 	Rest string

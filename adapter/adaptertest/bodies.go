@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -133,13 +132,12 @@ func bufferedBreaksOff(e *env) {
 }
 
 func bufferedOuterLimit(e *env) {
-	s := e.serveWith(func(srv *httptest.Server) {
-		next := srv.Config.Handler
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, 10)
 			next.ServeHTTP(w, r)
 		})
-	}, Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.BufferBody = 100 })}, Handler: echo(e)})
+	}), Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.BufferBody = 100 })}, Handler: echo(e)})
 	s.post(order, "0123456789").want(e, 200, "0123456789")
 	s.post(order, "0123456789+").wantProblem(e, 413, "body-too-large", "")
 }
@@ -152,13 +150,12 @@ func bufferedHuge(e *env) {
 // The guard asks Redis before it asks for the body, and then leaves reading to the handler.
 func bodyUntouched(e *env) {
 	var reads atomic.Int64
-	s := e.serveWith(func(srv *httptest.Server) {
-		next := srv.Config.Handler
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = &countedBody{r.Body, &reads}
 			next.ServeHTTP(w, r)
 		})
-	}, Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		if n := reads.Load(); n != 0 {
 			e.Errorf("the guard read the body %d times", n)
 		}
@@ -212,7 +209,7 @@ func formFiles(e *env) {
 		r.Header.Set("Content-Type", form.FormDataContentType())
 		s.must(s.send(r)).want(e, 200, "")
 		s.get(order).want(e, 200, "") // on the same connection: the server has removed the form
-		name := <-names
+		name := await(e, "the handler runs", names)
 		_, err = os.Stat(name)
 		_ = os.Remove(name)
 		return os.IsNotExist(err)

@@ -336,7 +336,7 @@ func clientIPTrusted(e *env) {
 	for _, forwarded := range []string{"unknown", "203.0.113.7,", "203.0.113.7, garbage"} {
 		from(order, forwarded).wantProblem(e, http.StatusBadRequest, "key-invalid", "")
 	}
-	peer, _, err := net.SplitHostPort(s.srv.Listener.Addr().String())
+	peer, _, err := net.SplitHostPort(s.addr())
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -313,7 +313,7 @@ func invalidConfig(e *env) {
 		"there is no client": {nil, e.config(), []string{"neither a *core.Client nor a Locker"}},
 	} {
 		route := Route{Pattern: orders, Guards: []guard.Config{test.cfg}, Handler: func(http.ResponseWriter, *http.Request) {}}
-		e.wantPanic(name, func() { e.adapter.Router(test.locks, route) }, guard.ErrInvalidConfig, test.says...)
+		e.wantPanic(name, func() { e.serveOn(test.locks, func(*Server) {}, route) }, guard.ErrInvalidConfig, test.says...)
 	}
 }
 

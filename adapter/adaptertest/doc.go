@@ -1,7 +1,7 @@
 // Package adaptertest checks the adapter of a web framework. Its suite is the behaviour over HTTP
-// that packages guard and idempotency promise; the adapters for net/http, chi, Gin and Echo pass it
-// as well. It talks to real servers over real connections, and to a real Redis: redis-server must
-// be installed.
+// that packages guard and idempotency promise; the adapters for net/http, Gin, Echo and Fiber pass
+// it, and so does Caddy. It talks to real servers over real connections, and to a real Redis:
+// redis-server must be installed.
 //
 // A package that tests an adapter has one [Adapter] and two functions:
 //
@@ -26,6 +26,8 @@
 //		}
 //		return r
 //	}
+//
+// A framework that serves no http.Handler has [Adapter.Serve] in place of Router.
 //
 // [Run] runs every test of suite.go, in parallel, and logs a table of the results, which go test -v
 // shows. It takes minutes on a small machine. [RunSpellings] repeats the tests of how URLs may be

@@ -12,7 +12,7 @@ import (
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter, TellsStatus: true, Rest: "*"}
+var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter, Exceptions: hosts.Echo.Exceptions, TellsStatus: true, Rest: "*"}
 
 func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -69,7 +68,7 @@ func contextEndsWithHandler(e *env) {
 		contexts <- r.Context()
 	})
 	s.get(order).want(e, 200, "")
-	ctx := <-contexts
+	ctx := await(e, "the handler runs", contexts)
 	e.wantErr("the context of a handler that has returned", ctx.Err(), context.Canceled)
 	if _, ok := guard.LeaseFrom(ctx); ok {
 		e.Error("LeaseFrom returned a lease after the handler")
@@ -83,10 +82,9 @@ func explode(http.ResponseWriter, *http.Request) { panic(errExploded) }
 var errExploded = errors.New("exploded")
 
 // recovering is an outer middleware that sends panics to channels and answers 500.
-func recovering(caught chan<- any, stacks chan<- string, look func()) func(*httptest.Server) {
-	return func(srv *httptest.Server) {
-		next := srv.Config.Handler
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func recovering(caught chan<- any, stacks chan<- string, look func()) func(*Server) {
+	return around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
 				if p := recover(); p != nil {
 					look()
@@ -97,7 +95,7 @@ func recovering(caught chan<- any, stacks chan<- string, look func()) func(*http
 			}()
 			next.ServeHTTP(w, r)
 		})
-	}
+	})
 }
 
 func handlerPanics(e *env) {
@@ -105,10 +103,10 @@ func handlerPanics(e *env) {
 	s := e.serveWith(recovering(caught, stacks, func() { e.wantFree(lockName) }),
 		Route{Pattern: orders, Guards: []guard.Config{e.config(), e.config()}, Handler: explode})
 	s.get(order).want(e, 500, "")
-	if p := <-caught; p != errExploded {
+	if p := await(e, "the middleware recovers", caught); p != errExploded {
 		e.Errorf("the middleware recovered %v", p)
 	}
-	if stack := <-stacks; !strings.Contains(stack, "adaptertest.explode(") {
+	if stack := await(e, "the middleware recovers", stacks); !strings.Contains(stack, "adaptertest.explode(") {
 		e.Errorf("the stack does not show the handler:\n%s", stack)
 	}
 	for range 2 {
@@ -152,7 +150,7 @@ func releasePanics(e *env) {
 	s := e.serveWith(recovering(caught, stacks, func() { e.wantFree(lockName) }),
 		Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: releasesBy(e, func() { panic(errExploded) })})
 	s.get(order).want(e, 500, "")
-	if p := <-caught; p != errExploded {
+	if p := await(e, "the middleware recovers", caught); p != errExploded {
 		e.Errorf("the middleware recovered %v", p)
 	}
 	if o := e.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
@@ -185,7 +183,7 @@ func lockerPanics(e *env) {
 		Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
 	})
 	s.get(order).want(e, 500, "")
-	if p := <-caught; p != errExploded {
+	if p := await(e, "the middleware recovers", caught); p != errExploded {
 		e.Errorf("the middleware recovered %v", p)
 	}
 	e.wantFree("reqlock:a")

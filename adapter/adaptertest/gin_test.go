@@ -14,7 +14,7 @@ import (
 
 func init() { gin.SetMode(gin.TestMode) }
 
-var onGin = adaptertest.Adapter{Name: hosts.Gin.Name, Router: ginRouter(func(*gin.Engine) {}), TellsStatus: true}
+var onGin = adaptertest.Adapter{Name: hosts.Gin.Name, Router: ginRouter(func(*gin.Engine) {}), Exceptions: hosts.Gin.Exceptions, TellsStatus: true}
 
 // ginRouter returns a Router for engines that set has set up.
 func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) http.Handler {

@@ -214,7 +214,7 @@ func detachBeyond(e *env) {
 		contexts <- r.Context()
 	})
 	s.get(order).want(e, 200, "")
-	if (<-contexts).Err() == nil {
+	if await(e, "the handler runs", contexts).Err() == nil {
 		e.Error("the handler's context has not ended when it returned")
 	}
 	e.wantHeld(lockName)

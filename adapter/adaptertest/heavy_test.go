@@ -29,7 +29,7 @@ func RunHeavy(t *testing.T, a Adapter) {
 func (s *site) lines(n int) (clients []*http.Client) {
 	s.e.Helper()
 	for range n {
-		transport := s.srv.Client().Transport.(*http.Transport).Clone()
+		transport := s.client.Transport.(*http.Transport).Clone()
 		client := &http.Client{Transport: transport}
 		response, err := client.Do(s.request(http.MethodGet, "/free", nil)) // opens it
 		if err != nil {

@@ -34,7 +34,17 @@ func Main(m *testing.M, adapters ...Adapter) {
 			os.Exit(2)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, ignored(adapters...)...)
+}
+
+// ignored returns the goroutines that frameworks keep.
+func ignored(adapters ...Adapter) (options []goleak.Option) {
+	for _, a := range adapters {
+		for _, function := range a.Goroutines {
+			options = append(options, goleak.IgnoreAnyFunction(function))
+		}
+	}
+	return options
 }
 
 // chosen reports whether a flag was given.

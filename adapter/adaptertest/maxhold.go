@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -105,13 +104,16 @@ func maxHoldAndLoss(e *env) {
 	e.wantErr("the outcome", o.Err, core.ErrLockLost)
 }
 
+// holdsForLong is a MaxHold within which a slow machine gets further locks.
+func holdsForLong(cfg *guard.Config) { cfg.MaxHold = 2 * time.Second }
+
 // maxHoldNested has three guards, the outermost with a MaxHold. The innermost has the same lock,
 // which is no longer renewed; the lock of the guard in between is.
 func maxHoldNested(e *env) {
 	g := e.gate()
 	s := e.serve(Route{
 		Pattern: orders,
-		Guards:  []guard.Config{e.config(holdsFor), e.config(keyedBy(keyfuncs.Const("between"))), e.config()},
+		Guards:  []guard.Config{e.config(holdsForLong), e.config(keyedBy(keyfuncs.Const("between"))), e.config()},
 		Handler: g.ServeHTTP,
 	})
 	p := s.startGet(order)
@@ -283,15 +285,14 @@ func untilDone(w http.ResponseWriter, r *http.Request) {
 func bufferedDribble(e *env) {
 	g := e.gate()
 	arrived := make(chan struct{})
-	s := e.serveWith(func(srv *httptest.Server) {
-		next := srv.Config.Handler
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				close(arrived)
 			}
 			next.ServeHTTP(w, r)
 		})
-	}, Route{
+	}), Route{
 		Pattern: orders,
 		Guards:  []guard.Config{e.config(func(cfg *guard.Config) { cfg.BufferBody = 2_000_000 })},
 		Handler: g.ServeHTTP,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,16 +151,15 @@ func onceHeaders(e *env) {
 // Middleware around the guard sets its headers on every answer, replays included.
 func onceHeadersFromOutside(e *env) {
 	var n atomic.Int64
-	s := e.serveWith(func(srv *httptest.Server) {
-		next := srv.Config.Handler
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Serial", strconv.FormatInt(n.Add(1), 10))
 			w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 			w.Header().Set("X-Taken-Away", "no")
 			w.Header().Add("Vary", "Origin")
 			next.ServeHTTP(w, r)
 		})
-	}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("X-Taken-Away")
 		w.Header().Add("Vary", "Accept")
 		_, _ = io.WriteString(w, "done")

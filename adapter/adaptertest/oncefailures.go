@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -88,10 +87,10 @@ func oncePanicAnswered(e *env) {
 	caught, stacks := make(chan any, 1), make(chan string, 1)
 	s := e.serveWith(recovering(caught, stacks, func() {}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: explode})
 	s.pay("x").wantOwn(e, 500, "")
-	if p := <-caught; p != errExploded {
+	if p := await(e, "the middleware recovers", caught); p != errExploded {
 		e.Errorf("the middleware recovered %v", p)
 	}
-	if stack := <-stacks; !strings.Contains(stack, "adaptertest.explode(") {
+	if stack := await(e, "the middleware recovers", stacks); !strings.Contains(stack, "adaptertest.explode(") {
 		e.Errorf("the stack does not show the handler:\n%s", stack)
 	}
 	s = e.serveWith(recovering(caught, stacks, func() {}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
@@ -100,8 +99,8 @@ func oncePanicAnswered(e *env) {
 		panic(errExploded)
 	}})
 	s.pay("x").wantOwn(e, 201, "begun") // as without a recorder
-	<-caught
-	<-stacks
+	await(e, "the middleware recovers", caught)
+	await(e, "the middleware recovers", stacks)
 	if names := e.records(); len(names) > 0 {
 		e.Errorf("left in Redis: %q", names)
 	}
@@ -109,14 +108,13 @@ func oncePanicAnswered(e *env) {
 
 func onceClientHangsUp(e *env) {
 	g := e.gate()
-	s := e.serveOnce(g.ServeHTTP)
-	ctx, noticed := make(chan context.Context, 1), make(chan struct{})
-	s.srv.Config.Handler = func(next http.Handler) http.Handler {
+	ctx, noticed := make(chan context.Context, 2), make(chan struct{})
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx <- r.Context()
 			next.ServeHTTP(w, r)
 		})
-	}(s.srv.Config.Handler)
+	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: g.ServeHTTP})
 	first := s.start(s.paying("x"))
 	outer, inside := <-ctx, g.next()
 	first.hangUp()
@@ -157,16 +155,15 @@ func onceClientLeavesQueue(e *env) {
 // onceDeadline has outer middleware that sets a deadline.
 func onceDeadline(e *env) {
 	ends := make(chan context.CancelFunc, 1)
-	s := e.serveWith(func(srv *httptest.Server) {
-		next := srv.Config.Handler
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), time.Hour)
 			defer cancel()
 			ctx, end := context.WithCancelCause(ctx)
 			ends <- func() { end(errExploded) }
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
-	}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		if left, ok := r.Context().Deadline(); !ok || time.Until(left) > time.Hour {
 			e.Errorf("the deadline is %v, %v", left, ok)
 		}

@@ -3,7 +3,6 @@ package adaptertest
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
@@ -115,7 +114,7 @@ func (e *env) pair() *pair {
 func (e *env) siteOf(p *process) *site {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 4 * patience}
 	e.ends = append(e.ends, client.CloseIdleConnections)
-	return &site{e: e, srv: &httptest.Server{URL: p.url}, client: client}
+	return &site{e: e, url: p.url, client: client}
 }
 
 func to(path string) func(*http.Request) {

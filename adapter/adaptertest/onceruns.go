@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
@@ -189,7 +188,7 @@ func onceRenamed(e *env) {
 				}
 				c.ServeHTTP(w, r)
 			}}
-			return e.serveWith(func(srv *httptest.Server) { srv.Config.Handler = e.adapter.Router(locks, routes) })
+			return e.serveOn(locks, func(*Server) {}, routes)
 		}
 		s, next := deploy(test.before, test.config...), deploy(test.after, append(slices.Clone(test.config), test.later...)...)
 		at := func(r *http.Request) {
@@ -320,6 +319,6 @@ func onceInvalidConfig(e *env) {
 		"there is no *core.Client": {nil, e.once()},
 	} {
 		route := Route{Pattern: orders, Once: []idempotency.Config{test.cfg}, Handler: func(http.ResponseWriter, *http.Request) {}}
-		e.wantPanic(says, func() { e.adapter.Router(test.locks, route) }, idempotency.ErrInvalidConfig, says)
+		e.wantPanic(says, func() { e.serveOn(test.locks, func(*Server) {}, route) }, idempotency.ErrInvalidConfig, says)
 	}
 }

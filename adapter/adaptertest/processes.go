@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -44,25 +45,22 @@ func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Write
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{ReadHeaderTimeout: patience, Handler: a.Router(locks, append(once,
-		Route{Pattern: "/wait/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id"), WaitTime: 3 * patience}}, Handler: handler},
-		Route{Pattern: "/at-once/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id")}}, Handler: handler},
-	)...)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(listener) }()
+	stop := a.serve(Server{Listener: listener, ErrorLog: log.New(os.Stderr, "", 0)}, locks, append(once,
+		Route{Pattern: "/wait/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id"), WaitTime: 3 * patience}}, Handler: handler},
+		Route{Pattern: "/at-once/{id}", Guards: []guard.Config{{Key: keyfuncs.PathValue("id")}}, Handler: handler},
+	)...)
 	fmt.Fprintln(output, listener.Addr())
 
 	_, _ = io.Copy(io.Discard, input)
 	ctx, cancel := context.WithTimeout(background, patience)
 	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
+	if err := stop(ctx); err != nil {
 		return fmt.Errorf("shutdown: %w", err)
 	}
-	<-served
 	if !within(patience, func() bool { return locks.Stats() == core.Stats{} }) {
 		return fmt.Errorf("the lock client is not idle: %+v", locks.Stats())
 	}
@@ -70,7 +68,7 @@ func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Write
 		return err
 	}
 	_ = rdb.Close()
-	return goleak.Find()
+	return goleak.Find(ignored(a)...)
 }
 
 // The Redis keys that the handlers of all processes share.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +22,7 @@ var servers = []scenario{
 	{name: "Flush, ReadFrom, deadlines and trailers work", run: writerWorks},
 }
 
-func http2(srv *httptest.Server) { srv.EnableHTTP2 = true }
+func http2(srv *Server) { srv.TLS = identity() }
 
 func http2Excludes(e *env) {
 	const streams = 250 // the most that a server allows on one connection
@@ -92,18 +91,18 @@ func http2MaxHold(e *env) {
 
 func timeoutHandler(e *env) {
 	g := e.gate()
-	s := e.serveWith(func(srv *httptest.Server) {
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
 		// But not before the handler runs.
-		soon := http.TimeoutHandler(srv.Config.Handler, 4*time.Second, "too late")
-		later := http.TimeoutHandler(srv.Config.Handler, 2*patience, "too late")
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		soon := http.TimeoutHandler(next, 4*time.Second, "too late")
+		later := http.TimeoutHandler(next, 2*patience, "too late")
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.RawQuery == "first" {
 				soon.ServeHTTP(w, r)
 			} else {
 				later.ServeHTTP(w, r)
 			}
 		})
-	}, Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
+	}), Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
 	first := s.startGet(order + "?first")
 	inside := g.next()
 	first.answer().want(e, 503, "too late")
@@ -129,7 +128,7 @@ func writeTimeout(e *env) {
 		{-time.Second, time.Minute, 0},
 	} {
 		before := e.log.count("WriteTimeout")
-		s := e.serveWith(func(srv *httptest.Server) { srv.Config.WriteTimeout = test.write }, Route{
+		s := e.serveWith(func(srv *Server) { srv.WriteTimeout = test.write }, Route{
 			Pattern: orders,
 			Guards:  []guard.Config{e.config(func(cfg *guard.Config) { cfg.WaitTime = test.wait })},
 			Handler: func(http.ResponseWriter, *http.Request) {},
@@ -202,9 +201,10 @@ func writerWorks(e *env) {
 }
 
 // wrapped hides the optional methods of the server's writer from the guard.
-func wrapped(srv *httptest.Server) {
-	next := srv.Config.Handler
-	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-	})
+func wrapped(srv *Server) {
+	srv.Around = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+		})
+	}
 }

@@ -3,45 +3,91 @@ package adaptertest
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"time"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 )
 
 // A site is a server with routes, and a client of it that keeps connections alive.
 type site struct {
 	e      *env
-	srv    *httptest.Server
+	url    string
 	client *http.Client
 	errors *journal // the log of the server, mostly panics
 }
 
 // serve runs a server with the routes until the test ends.
 func (e *env) serve(routes ...Route) *site {
-	return e.serveWith(func(*httptest.Server) {}, routes...)
+	e.Helper()
+	return e.serveWith(func(*Server) {}, routes...)
 }
 
-// serveWith is serve with changes to the server. change may wrap its Config.Handler.
-func (e *env) serveWith(change func(*httptest.Server), routes ...Route) *site {
-	s := &site{e: e, srv: httptest.NewUnstartedServer(e.adapter.Router(e.locks, routes...)), errors: &journal{}}
-	s.srv.Config.ErrorLog = log.New(s.errors, "", 0)
-	change(s.srv)
-	if s.srv.EnableHTTP2 {
-		s.srv.StartTLS()
-	} else {
-		s.srv.Start()
+// serveWith is serve with changes to the server.
+func (e *env) serveWith(change func(*Server), routes ...Route) *site {
+	e.Helper()
+	return e.serveOn(e.locks, change, routes...)
+}
+
+// serveOn is serveWith for another lock client. It panics if the adapter refuses a route.
+func (e *env) serveOn(locks *core.Client, change func(*Server), routes ...Route) *site {
+	e.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		e.Fatal(err)
 	}
-	s.client = s.srv.Client()
-	s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 100
-	s.client.Timeout = 2 * patience
-	e.ends = append(e.ends, s.srv.Close) // handlers end with the test's context, which has ended
+	served := false
+	defer func() {
+		if !served { // a panic
+			_ = listener.Close()
+		}
+	}()
+	s := &site{e: e, url: "http://" + listener.Addr().String(), errors: &journal{}}
+	srv := Server{Listener: listener, ErrorLog: log.New(s.errors, "", 0)}
+	change(&srv)
+	stop := e.adapter.serve(srv, locks, routes...)
+	served = true
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	if srv.TLS != nil {
+		s.url = "https://" + listener.Addr().String()
+		transport.TLSClientConfig, transport.ForceAttemptHTTP2 = trusting(e, srv.TLS), true
+	}
+	s.client = &http.Client{Transport: transport, Timeout: 2 * patience}
+	e.ends = append(e.ends, func() {
+		transport.CloseIdleConnections()
+		// Handlers end with the test's context, which has ended.
+		ctx, cancel := context.WithTimeout(background, patience)
+		defer cancel()
+		if err := stop(ctx); err != nil {
+			e.Errorf("the server did not stop: %v", err)
+		}
+	})
 	return s
+}
+
+// trusting returns the TLS settings of a client that trusts a server.
+func trusting(e *env, server *tls.Config) *tls.Config {
+	e.Helper()
+	certificate, err := x509.ParseCertificate(server.Certificates[0].Certificate[0])
+	if err != nil {
+		e.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(certificate)
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+}
+
+// addr returns the server's host and port.
+func (s *site) addr() string {
+	_, addr, _ := strings.Cut(s.url, "://")
+	return addr
 }
 
 // serveOrders runs a server whose route orders, for all methods, is guarded.
@@ -59,7 +105,7 @@ type answer struct {
 
 // request makes a request that ends with the test.
 func (s *site) request(method, path string, body io.Reader) *http.Request {
-	r, err := http.NewRequestWithContext(s.e.Context(), method, s.srv.URL+path, body)
+	r, err := http.NewRequestWithContext(s.e.Context(), method, s.url+path, body)
 	if err != nil {
 		s.e.Fatal(err)
 	}
@@ -141,7 +187,7 @@ func (a answer) want(e *env, status int, body string) {
 // dial opens a connection to the site, for requests that an http.Client does not send.
 func (s *site) dial() net.Conn {
 	s.e.Helper()
-	conn, err := net.DialTimeout("tcp", s.srv.Listener.Addr().String(), patience)
+	conn, err := net.DialTimeout("tcp", s.addr(), patience)
 	if err != nil {
 		s.e.Fatal(err)
 	}

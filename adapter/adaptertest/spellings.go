@@ -84,8 +84,8 @@ func oneKey(e *env) {
 			found := map[string]bool{}
 			for _, url := range urls {
 				if s.ask(url) {
-					found[<-keys] = true
-					<-seen
+					found[await(e, "a key is derived", keys)] = true
+					await(e, "the handler sees a value", seen)
 				}
 			}
 			if len(found) > 1 {
@@ -120,7 +120,7 @@ func keyOfWhatIsSeen(e *env) {
 					if !s.ask(url) {
 						continue
 					}
-					got, value := <-keys, <-seen
+					got, value := await(e, "a key is derived", keys), await(e, "the handler sees a value", seen)
 					if was, ok := known[value]; ok && was.key != got {
 						e.Errorf("%s: handlers see %s for %s and %s, whose keys are %q and %q", name, value, was.url, url, was.key, got)
 					}
@@ -167,7 +167,7 @@ func encodedTwice(e *env) {
 	})
 	sees := func(url string) (value string, ok bool) {
 		if ok = s.ask(url); ok {
-			value = <-seen
+			value = await(e, "the handler sees a value", seen)
 		}
 		return value, ok
 	}
@@ -184,10 +184,10 @@ func encodedTwice(e *env) {
 			}
 			first := s.startGet(url + "?stay")
 			inside := g.next()
-			<-seen
+			await(e, "the handler sees a value", seen)
 			if a := s.get(other); a.status != http.StatusConflict {
 				e.Errorf("%s and %s run together, and their handlers see %q", url, other, value)
-				<-seen
+				await(e, "the handler sees a value", seen)
 			}
 			inside.leave()
 			first.answer().want(e, http.StatusOK, "done")

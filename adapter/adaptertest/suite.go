@@ -1,7 +1,7 @@
 package adaptertest
 
 import (
-	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -67,25 +67,16 @@ func wholeSuite() []scenario {
 	)
 }
 
-// checkExceptions refuses an exception without a reason, and one from no test.
-func (a Adapter) checkExceptions(suite []scenario) error {
-	for name, reason := range a.Exceptions {
-		if reason == "" {
-			return fmt.Errorf("reqlock: adaptertest: %s: the exception from %q has no reason; say why it cannot hold", a.Name, name)
-		}
-		if !slices.ContainsFunc(suite, func(s scenario) bool { return s.name == name }) {
-			return fmt.Errorf("reqlock: adaptertest: %s: there is no test %q to make an exception from; the table of the results has the names", a.Name, name)
-		}
-	}
-	return nil
-}
-
 // runAll runs the scenarios that need the whole machine at once, and the others beside those of the
 // other adapters.
 func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
 	run := func(s scenario) {
-		if reason := a.Exceptions[s.name]; reason != "" {
+		if reason := a.Exceptions[s.name]; reason != "" && os.Getenv(exceptionVariable) == "" {
 			results.except(s.name, a.Name, reason)
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				mustFail(t)
+			})
 			return
 		}
 		t.Run(s.name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package adaptertest
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -140,15 +139,14 @@ func clientLeavesKey(e *env) {
 }
 
 // withDeadline sets a deadline for all requests, as an outer middleware does.
-func withDeadline(d time.Duration) func(*httptest.Server) {
-	return func(srv *httptest.Server) {
-		next := srv.Config.Handler
-		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func withDeadline(d time.Duration) func(*Server) {
+	return around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), d)
 			defer cancel()
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
-	}
+	})
 }
 
 func deadlineWhileWaiting(e *env) {

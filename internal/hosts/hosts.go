@@ -20,12 +20,16 @@ var (
 	Chi        = Host{Name: "chi", Adapter: "nethttp", Dir: root}
 	Mux        = Host{Name: "mux", Adapter: "nethttp", Dir: routers}
 	HTTPRouter = Host{Name: "httprouter", Adapter: "nethttp", Dir: routers}
-	Gin        = Host{Name: "Gin", Adapter: "gin", Dir: root}
-	Echo       = Host{Name: "Echo", Adapter: "echo", Dir: root}
-	EchoV5     = Host{Name: "Echo v5", Adapter: "echov5", Dir: "middleware/echov5", Exceptions: map[string]string{
-		"once: early hints": "Echo v5 takes an informational answer (1xx) for the final one, without reqlock as well.",
-	}}
+	Gin        = Host{Name: "Gin", Adapter: "gin", Dir: root, Exceptions: noEarlyHints}
+	Echo       = Host{Name: "Echo", Adapter: "echo", Dir: root, Exceptions: noEarlyHints}
+	EchoV5     = Host{Name: "Echo v5", Adapter: "echov5", Dir: "middleware/echov5", Exceptions: noEarlyHints}
+	Fiber      = Host{Name: "Fiber", Adapter: "fiber", Dir: "middleware/fiber", Exceptions: ofFiber}
+	Caddy      = Host{Name: "Caddy", Dir: "caddy", Exceptions: ofCaddy}
 )
 
+var noEarlyHints = map[string]string{
+	"once: early hints": "Gin and Echo take an informational answer (1xx) for the final one, without reqlock as well.",
+}
+
 // All lists the hosts in the order of the table.
-func All() []Host { return []Host{ServeMux, Chi, Mux, HTTPRouter, Gin, Echo, EchoV5} }
+func All() []Host { return []Host{ServeMux, Chi, Mux, HTTPRouter, Gin, Echo, EchoV5, Fiber, Caddy} }

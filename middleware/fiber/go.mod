@@ -8,7 +8,6 @@ replace github.com/reqlock/reqlock => ../../
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/reqlock/reqlock v0.0.0
-	go.uber.org/goleak v1.3.0
 )
 
 require (
@@ -29,6 +28,7 @@ require (
 	github.com/valyala/fasthttp v1.69.0 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/crypto v0.53.0 // indirect
 	golang.org/x/net v0.56.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect

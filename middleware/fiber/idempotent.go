@@ -22,7 +22,12 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) fiber.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return around(func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
+	return around(runOnce(g))
+}
+
+// runOnce runs the rest of the chain for the first request of a key, and answers its repeats.
+func runOnce(g *idempotency.Guard) served {
+	return func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
 		g.Serve(w, r, func(r *http.Request, rec *idempotency.Recorder) {
 			c.SetContext(r.Context())
 			if rec == nil {
@@ -32,7 +37,7 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) fiber.Handler {
 			err = record(c, w, rec)
 		})
 		return err
-	})
+	}
 }
 
 // record runs the handler, and Fiber's answer to its error, and writes the answer to the recorder.
@@ -49,9 +54,15 @@ func record(c fiber.Ctx, w *writer, rec *idempotency.Recorder) error {
 		return nil
 	}
 	status, body := answer.StatusCode(), bytes.Clone(answer.Body())
+	if status == http.StatusNoContent || status == http.StatusNotModified {
+		body = nil // fasthttp sends none
+	}
 	clear(w.header)
 	maps.Copy(w.header, headerOf(c))
 	out.WriteHeader(status)
+	if len(body) == 0 {
+		return nil
+	}
 	_, err := out.Write(body)
 	return err
 }

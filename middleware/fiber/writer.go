@@ -22,7 +22,7 @@ func headerOf(c fiber.Ctx) http.Header {
 	header := make(http.Header)
 	for name, value := range c.Response().Header.All() {
 		switch key := http.CanonicalHeaderKey(string(name)); {
-		case key == "Content-Length", key == "Connection", key == "Transfer-Encoding":
+		case key == "Content-Length", key == "Transfer-Encoding":
 			// fasthttp sets them.
 		case key == "Content-Type" && len(c.Response().Header.PeekAll("Content-Type")) == 0:
 		default:

@@ -1,0 +1,108 @@
+package fiberlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/hosts"
+	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
+)
+
+var onFiber = adaptertest.Adapter{
+	Name: hosts.Fiber.Name, Serve: serveSuite, Exceptions: hosts.Fiber.Exceptions, TellsStatus: true, Rest: "*",
+	Goroutines: []string{
+		"github.com/valyala/fasthttp.updateServerDate.func1",    // lives as long as the process
+		"github.com/valyala/fasthttp.(*workerPool).Start.func2", // ends within 10 s of the server
+	},
+}
+
+func TestMain(m *testing.M) { adaptertest.Main(m, onFiber) }
+
+// TestConformance logs a table of all results, which -v shows.
+func TestConformance(t *testing.T) { adaptertest.Run(t, onFiber) }
+
+// serveSuite serves the routes by fasthttp.
+func serveSuite(srv adaptertest.Server, locks *core.Client, routes ...adaptertest.Route) func(context.Context) error {
+	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
+	app := fiber.New(fiber.Config{WriteTimeout: srv.WriteTimeout, BodyLimit: 64 << 20})
+	app.Use(closesOnPanic)
+	if srv.BaseContext != nil {
+		app.Use(func(c fiber.Ctx) error {
+			c.SetContext(srv.BaseContext)
+			return c.Next()
+		})
+	}
+	if srv.Around != nil {
+		app.Use(throughHTTP(srv.Around))
+	}
+	for _, route := range routes {
+		var chain []any
+		for _, cfg := range route.Guards {
+			chain = append(chain, fiberlock.New(locks, cfg))
+		}
+		for _, cfg := range route.Once {
+			chain = append(chain, fiberlock.Idempotent(locks, cfg))
+		}
+		chain = append(chain, func(c fiber.Ctx) error {
+			w, r, err := fiberlock.HTTP(c)
+			if err != nil {
+				return err
+			}
+			route.Serve(w, r, func(name string) string { return strings.Clone(c.Params(name)) })
+			w.WriteHeader(http.StatusOK)
+			return nil
+		})
+		pattern := patterns.Replace(route.Pattern)
+		if route.Method == "" {
+			app.All(pattern, chain[0], chain[1:]...)
+		} else {
+			app.Add([]string{route.Method}, pattern, chain[0], chain[1:]...)
+		}
+	}
+	listener := srv.Listener
+	if srv.TLS != nil {
+		listener = tls.NewListener(listener, srv.TLS) // HTTP/1.1: fasthttp has no HTTP/2
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true}) // until it is shut down
+	}()
+	return func(ctx context.Context) error {
+		defer func() { <-ended }()
+		return app.ShutdownWithContext(ctx)
+	}
+}
+
+// closesOnPanic answers a panic as net/http's server does: by the end of the connection. Without it,
+// a panic ends the process.
+func closesOnPanic(c fiber.Ctx) error {
+	defer func() {
+		if recover() != nil {
+			_ = c.RequestCtx().Conn().Close()
+		}
+	}()
+	return c.Next()
+}
+
+// throughHTTP is middleware of net/http in Fiber.
+func throughHTTP(middleware func(http.Handler) http.Handler) fiber.Handler {
+	return func(c fiber.Ctx) (err error) {
+		w, r, err := fiberlock.HTTP(c)
+		if err != nil {
+			return err
+		}
+		middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			c.SetContext(r.Context())
+			w.SetHeader()
+			err = c.Next()
+		})).ServeHTTP(w, r)
+		return err
+	}
+}
