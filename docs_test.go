@@ -606,6 +606,10 @@ func Example_file() {
 	mux.Handle("POST /orders/{id}/pay", file.Wrap(pay))
 	mux.Handle("POST /payments", file.Wrap(charge))
 
+	if err := file.Check(mux); err != nil {
+		log.Fatal(err)
+	}
+
 	fmt.Println(answerOf(mux, post("/orders/42/pay")))
 	// Output: 200 paid under lock "reqlock:order:42"
 }

@@ -20,6 +20,8 @@ type Routes[S any] struct {
 	build func(Row) (S, error)
 	watch *watch.Watch
 
+	checked sync.Once // of CheckOnce
+
 	reload sync.Mutex // one load at a time; guards plugins
 	// plugins are open, by path: those of the current generation.
 	plugins map[string]Plugin
@@ -27,13 +29,15 @@ type Routes[S any] struct {
 
 	mu      sync.Mutex
 	current *generation[S]
+	has     func(Route) bool // of Check; nil: it was not called
 	closed  bool
 }
 
 // A generation is the rows of one version of the file.
 type generation[S any] struct {
 	rows    map[string]map[string]S // by canonical pattern and method
-	users   int                     // requests that use it; guarded by Routes.mu
+	source  []Row
+	users   int // requests that use it; guarded by Routes.mu
 	retired bool
 	unused  chan struct{} // closed when it is retired and has no users
 	known   sync.Map      // canonical patterns of those in requests
@@ -113,6 +117,9 @@ func (t *Routes[S]) load(src []byte) error {
 		return errors.Join(err, closeAll(context.Background(), opened))
 	}
 	old := t.swap(next)
+	if err := t.recheck(); err != nil {
+		t.opts.logger().Warn("reqlock: config: the new version of the file has rows that do nothing", "error", err)
+	}
 	dropped := t.plugins
 	t.plugins = make(map[string]Plugin)
 	for _, row := range rows {
@@ -157,7 +164,7 @@ func (t *Routes[S]) pluginPath(path string) string {
 
 // newGeneration builds rows. It opens the plugins that are not open, into opened.
 func (t *Routes[S]) newGeneration(rows []Row, opened map[string]Plugin) (*generation[S], error) {
-	next := &generation[S]{rows: make(map[string]map[string]S), unused: make(chan struct{})}
+	next := &generation[S]{rows: make(map[string]map[string]S), source: rows, unused: make(chan struct{})}
 	for _, row := range rows {
 		mistake := func(err error) error {
 			return &Error{File: t.path, Place: row.Place, Text: err.Error()}

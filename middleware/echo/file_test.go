@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/labstack/echo/v4"
@@ -61,11 +62,17 @@ func TestFromFile(t *testing.T) {
 	if first.Body != "payment 1" || again.Body != first.Body || !again.Replayed() {
 		t.Errorf("payment %v, then %v, want a replay", first, again)
 	}
-	if err := os.WriteFile(path, []byte(`{"routes": []}`), 0o600); err != nil {
+	if err := file.Check(s.echo); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/order/:id", "key": "k"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	s.Want("GET", "/orders/1", 200, "no lock")
+	if err := file.Check(s.echo); err == nil || !strings.Contains(err.Error(), `locks.json:1:13: the program has no route "/order/:id"`) {
+		t.Errorf("Check of a wrong pattern: %v", err)
+	}
 }

@@ -31,6 +31,7 @@ func FromFile(locks *core.Client, path string, opts config.Options, options ...O
 // has a row in the file, and passes all others.
 func (f *File) Middleware() echo.MiddlewareFunc {
 	return f.wrap.around(func(c *echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		f.routes.CheckOnce(func() func(config.Route) bool { return listed(c.Echo()) })
 		found := f.routes.Serve(r, func(guards idempotency.Guards) {
 			inner := next
 			if guards.Once != nil {
@@ -48,6 +49,22 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 			err = next(c)
 		}
 		return err
+	})
+}
+
+// Check returns an error that names each row of the file that is no route of e, such as after a
+// typing mistake: it would do nothing. Call it when all routes are there. Versions of the file that
+// are loaded later are checked as well, and what is wrong with them is logged. Without Check, the
+// first request has all of that logged.
+func (f *File) Check(e *echo.Echo) error { return f.routes.Check(listed(e)) }
+
+func listed(e *echo.Echo) func(config.Route) bool {
+	return config.Listed(func(yield func(method, pattern string) bool) {
+		for _, route := range e.Router().Routes() {
+			if !yield(route.Method, route.Path) {
+				return
+			}
+		}
 	})
 }
 

@@ -45,6 +45,19 @@ func (f *File) Middleware() gin.HandlerFunc {
 	})
 }
 
+// Check returns an error that names each row of the file that is no route of the engine, such as
+// after a typing mistake: it would do nothing. Call it when all routes are there. Versions of the
+// file that are loaded later are checked as well, and what is wrong with them is logged.
+func (f *File) Check(engine *gin.Engine) error {
+	return f.routes.Check(config.Listed(func(yield func(method, pattern string) bool) {
+		for _, route := range engine.Routes() {
+			if !yield(route.Method, route.Path) {
+				return
+			}
+		}
+	}))
+}
+
 // Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
 func (f *File) Reload() error { return f.routes.Reload() }
 

@@ -3,6 +3,7 @@ package httplock
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -59,6 +60,27 @@ func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if !found {
 		next.ServeHTTP(w, r)
 	}
+}
+
+// Check returns an error that names each row of the file that is no route of mux, such as after a
+// typing mistake: it would do nothing. Call it when all routes are there. Versions of the file that
+// are loaded later are checked as well, and what is wrong with them is logged.
+func (f *File) Check(mux *http.ServeMux) error { return f.routes.Check(config.Served(mux)) }
+
+// CheckRoutes is Check for a router that lists its routes, as chi.Walk and Gorilla's Router.Walk do.
+// Each is written "METHOD PATTERN", or "PATTERN" for all methods.
+func (f *File) CheckRoutes(routes ...string) error {
+	return f.routes.Check(config.Listed(func(yield func(method, pattern string) bool) {
+		for _, route := range routes {
+			method, pattern, found := strings.Cut(route, " ")
+			if !found {
+				method, pattern = "", route
+			}
+			if !yield(method, pattern) {
+				return
+			}
+		}
+	}))
 }
 
 // Reload loads the file again. If it has a mistake, the error says where, and nothing changes.

@@ -1,11 +1,13 @@
 package httplock
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/reqlock/reqlock/guard"
@@ -80,13 +82,21 @@ func TestFromFile(t *testing.T) {
 		t.Errorf("with both: %v, then %v", first, again)
 	}
 
-	if err := os.WriteFile(path, []byte(`{"routes": []}`), 0o600); err != nil {
+	if err := errors.Join(file.Check(mux), file.CheckRoutes("POST /orders/{order}", "POST /pay", "/both/{id}")); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/order/{id}", "key": "k"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	s.Want("POST", "/orders/1", 200, "no lock")
+	for _, err := range []error{file.Check(mux), file.CheckRoutes("POST /orders/{id}")} {
+		if err == nil || !strings.Contains(err.Error(), `locks.json:1:13: the program has no route "/order/{id}"`) {
+			t.Errorf("a check of a wrong pattern: %v", err)
+		}
+	}
 }
 
 func TestFromFile_Mistake(t *testing.T) {

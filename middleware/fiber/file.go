@@ -1,0 +1,106 @@
+package fiberlock
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/keyfuncs"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// A File guards the routes that a file lists; see package config.
+type File struct {
+	routes   *config.Routes[idempotency.Guards]
+	unrouted *guard.Guard
+	isRoute  sync.Map // by *fiber.Route
+}
+
+// FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
+func FromFile(locks *core.Client, path string, opts config.Options) (*File, error) {
+	routes, err := idempotency.Open(locks, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	unrouted, err := guard.New(locks, guard.Config{
+		Policy:       func(*http.Request, *guard.Policy) error { return keyfuncs.ErrNoRoute },
+		ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &File{routes: routes, unrouted: unrouted}, nil
+}
+
+// Middleware returns a middleware for routes, before their handlers. It guards requests whose route
+// has a row in the file, and passes those of other routes. With App.Use and App.Group, Fiber has not
+// matched the route that will answer: it answers 500, because it cannot know which row applies.
+func (f *File) Middleware() fiber.Handler {
+	return around(func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
+		if !f.inRoute(c) {
+			return underLock(f.unrouted, fiber.Ctx.Next)(c, w, r)
+		}
+		f.routes.CheckOnce(func() func(config.Route) bool { return listed(c.App()) })
+		found := f.routes.Serve(r, func(guards idempotency.Guards) {
+			inner := fiber.Ctx.Next
+			if guards.Once != nil {
+				inner = around(runOnce(guards.Once))
+			}
+			if guards.Lock == nil {
+				err = inner(c)
+				return
+			}
+			err = underLock(guards.Lock, inner)(c, w, r)
+		})
+		if !found {
+			err = c.Next()
+		}
+		return err
+	})
+}
+
+// inRoute reports whether the middleware runs as part of a route, and not of a Use.
+func (f *File) inRoute(c fiber.Ctx) bool {
+	route := c.Route()
+	known, ok := f.isRoute.Load(route)
+	if !ok {
+		known = isListed(c.App(), route)
+		f.isRoute.Store(route, known)
+	}
+	return known.(bool)
+}
+
+// isListed tells routes from Uses by Fiber's list of routes. It has copies, which share the handlers.
+func isListed(app *fiber.App, route *fiber.Route) bool {
+	handlers := route.Handlers
+	return slices.ContainsFunc(app.GetRoutes(true), func(route fiber.Route) bool {
+		return len(route.Handlers) > 0 && len(handlers) > 0 && &route.Handlers[0] == &handlers[0]
+	})
+}
+
+// Check returns an error that names each row of the file that is no route of the app, such as after
+// a typing mistake: it would do nothing. Call it when all routes are there. Versions of the file that
+// are loaded later are checked as well, and what is wrong with them is logged. Without Check, the
+// first request has all of that logged.
+func (f *File) Check(app *fiber.App) error { return f.routes.Check(listed(app)) }
+
+func listed(app *fiber.App) func(config.Route) bool {
+	return config.Listed(func(yield func(method, pattern string) bool) {
+		for _, route := range app.GetRoutes(true) {
+			if !yield(route.Method, route.Path) {
+				return
+			}
+		}
+	})
+}
+
+// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
+func (f *File) Reload() error { return f.routes.Reload() }
+
+// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
+func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }
