@@ -10,10 +10,10 @@ import (
 	"github.com/reqlock/reqlock/internal/pattern"
 )
 
-// Check returns an error, with an *Error for each row of the file that no request can meet: the
-// program has no route with its method and pattern, such as after a typing mistake. has tells of a
-// row whether the program has it; see Listed and Served. Later versions of the file are checked as
-// well. What is wrong with them is logged, because the program runs already.
+// Check returns an *Error for each row of the file that is not a route of the program, joined. Such
+// a row does nothing: its pattern may have a typing mistake. has tells whether the program has the
+// route of a row; see Listed and Served. Later versions of the file are checked as well. What is
+// wrong with them is logged, because the program runs already.
 func (t *Routes[S]) Check(has func(Route) bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
