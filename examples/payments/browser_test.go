@@ -111,7 +111,7 @@ func TestPageByKeyboard(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	p := browser.Open(t, s.url)
-	p.View(browser.View{Width: 1200, Height: 860})
+	p.View(browser.View{Width: 1200, Height: 900})
 	p.Press("Tab")
 	p.Press("Tab")
 	var focus string
