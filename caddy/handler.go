@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/guard/config"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -57,38 +57,11 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.reqlock", New: func() caddy.Module { return new(Handler) }}
 }
 
-var modes = map[string]guard.Mode{
-	"":           guard.ModeExclusive,
-	"exclusive":  guard.ModeExclusive,
-	"fair":       guard.ModeFair,
-	"fenced":     guard.ModeFenced,
-	"read":       guard.ModeRead,
-	"write":      guard.ModeWrite,
-	"read_write": guard.ModeReadWrite,
-}
-
-func parseMode(name string) (guard.Mode, error) {
-	mode, ok := modes[name]
-	if !ok {
-		return 0, fmt.Errorf("mode is %q; use exclusive, fair, fenced, read, write or read_write", name)
-	}
-	return mode, nil
-}
-
 // config returns the guard's Config, without the plugin.
 func (h *Handler) config() (guard.Config, error) {
-	cfg := guard.Config{
-		WaitTime:     time.Duration(h.Wait),
-		LeaseTime:    time.Duration(h.Lease),
-		MaxHold:      time.Duration(h.MaxHold),
-		MaxWaiters:   h.MaxWaiters,
-		FailOpen:     h.FailOpen,
-		BufferBody:   h.BufferBody,
-		RetryAfter:   time.Duration(h.RetryAfter),
-		ErrorHandler: refuse(h.HandleErrors),
-	}
-	var err error
-	if cfg.Mode, err = parseMode(h.Mode); err != nil {
+	route := config.Route{Mode: h.Mode, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: config.Duration(h.RetryAfter)}
+	cfg, err := route.Guard(config.Options{ErrorHandler: refuse(h.HandleErrors)})
+	if err != nil {
 		return cfg, err
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/reqlock/reqlock/guard/config"
 )
 
 // Holding is how long requests wait for a lock and hold it, and what they get if that fails.
@@ -34,6 +35,14 @@ type Holding struct {
 
 	connection *connection
 	use        usage
+}
+
+// lock returns the fields that a file of routes has as well.
+func (h *Holding) lock() config.Lock {
+	return config.Lock{
+		Wait: config.Duration(h.Wait), Lease: config.Duration(h.Lease), MaxHold: config.Duration(h.MaxHold),
+		MaxWaiters: h.MaxWaiters, FailOpen: h.FailOpen,
+	}
 }
 
 // provision gets the connection of the App. The server of the handler, if there is one, tells when

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/reqlock/reqlock/guard/config"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
@@ -47,14 +47,7 @@ type Idempotent struct {
 	guard *idempotency.Guard
 }
 
-const (
-	scopeGlobal            = "global"
-	defaultMaxResponseBody = 1 << 20
-)
-
-var onUnknown = map[string]idempotency.UnknownOutcome{
-	"": idempotency.OutcomeRerun, "rerun": idempotency.OutcomeRerun, "refuse": idempotency.OutcomeRefuse,
-}
+const defaultMaxResponseBody = 1 << 20
 
 // CaddyModule returns the Caddy module information.
 func (*Idempotent) CaddyModule() caddy.ModuleInfo {
@@ -62,9 +55,9 @@ func (*Idempotent) CaddyModule() caddy.ModuleInfo {
 }
 
 func (h *Idempotent) config() (idempotency.Config, error) {
-	unknown, ok := onUnknown[h.OnUnknown]
-	if !ok {
-		return idempotency.Config{}, fmt.Errorf("on_unknown is %q; use rerun or refuse", h.OnUnknown)
+	lock := h.lock()
+	if err := errors.Join(config.CheckOnUnknown(h.OnUnknown), lock.Check()); err != nil {
+		return idempotency.Config{}, err
 	}
 	scope, err := parseScope(h.Scope)
 	if err != nil {
@@ -76,22 +69,14 @@ func (h *Idempotent) config() (idempotency.Config, error) {
 		// of its own.
 		route, scope = "caddy", keyfuncs.Join(host, currentPath, scope)
 	}
-	cfg := idempotency.Config{
-		Scope:           scope,
-		Route:           route,
-		Header:          h.Header,
-		Optional:        h.Optional,
-		WaitTime:        time.Duration(h.Wait),
-		LeaseTime:       time.Duration(h.Lease),
-		MaxHold:         time.Duration(h.MaxHold),
-		MaxWaiters:      h.MaxWaiters,
-		TTL:             time.Duration(h.TTL),
-		OnUnknown:       unknown,
-		MaxRequestBody:  h.MaxRequestBody,
-		MaxResponseBody: h.maxResponseBody(),
-		FailOpen:        h.FailOpen,
-		ErrorHandler:    refuse(h.HandleErrors),
-	}
+	cfg := idempotency.ConfigOf(config.Once{
+		Idempotency: config.Idempotency{
+			Route: route, Header: h.Header, Optional: h.Optional, TTL: config.Duration(h.TTL), Lock: lock,
+			OnUnknown: h.OnUnknown, MaxRequestBody: h.MaxRequestBody, MaxResponseBody: h.maxResponseBody(),
+		},
+		ScopeOf:      scope,
+		ErrorHandler: refuse(h.HandleErrors),
+	})
 	return cfg, cfg.Validate()
 }
 
@@ -103,15 +88,11 @@ func (h *Idempotent) maxResponseBody() int64 {
 }
 
 func parseScope(text string) (keyfuncs.Func, error) {
-	switch {
-	case text == "":
-		return nil, errors.New("there is no scope; name the caller, such as scope {http.auth.user.id}, or use scope global if all callers share their keys")
-	case text == scopeGlobal:
-		return idempotency.ScopeGlobal, nil
-	case !hasPlaceholder(text):
-		return nil, fmt.Errorf("scope is %q, the same for all callers; name the caller, such as {http.auth.user.id}, or use global", text)
+	scope, err := config.ParseScope(text, "{http.auth.user.id}", parseKey)
+	if err == nil && scope == nil {
+		scope = idempotency.ScopeGlobal
 	}
-	return parseKey(text)
+	return scope, err
 }
 
 // Provision makes the guard.

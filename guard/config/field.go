@@ -142,8 +142,7 @@ func listOf[V any](of kind[V], want string) kind[[]V] {
 }
 
 func oneOf(names ...string) kind[string] {
-	last := len(names) - 1
-	want := strings.Join(names[:last], ", ") + " or " + names[last]
+	want := either(names)
 	return kind[string]{schemaOf("string", map[string]any{"enum": names}), func(name string, n *Node) (string, *Error) {
 		if n.Kind != String || !slices.Contains(names, n.Text) {
 			return "", wrongKind(name, n, want)
@@ -161,7 +160,7 @@ var boolean = kind[bool]{schemaOf("boolean"), func(name string, n *Node) (bool, 
 
 var bytesOf = whole[int64](0, math.MaxInt64, "a number of bytes")
 
-var waiters = whole[int](-1, math.MaxInt32, "a number, -1 for no bound, or 0 for 1024")
+var waiters = whole[int](-1, math.MaxInt32, wantWaiters)
 
 func whole[V int | int64](least, most int64, want string) kind[V] {
 	return kind[V]{schemaOf("integer", map[string]any{"minimum": least}), func(name string, n *Node) (V, *Error) {
@@ -174,8 +173,8 @@ func whole[V int | int64](least, most int64, want string) kind[V] {
 }
 
 var (
-	duration = durationOf(0, "a duration such as 2s or 1m30s")
-	lease    = durationOf(time.Millisecond, "a duration of at least 1ms, or 0 to renew the lock")
+	duration = durationOf(0, wantDuration)
+	lease    = durationOf(leastLease, wantLease)
 )
 
 // durationOf reads durations of at least least, and 0.

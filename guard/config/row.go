@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/pattern"
@@ -28,19 +27,6 @@ type Once struct {
 	Logger       *slog.Logger
 	Observe      func(*http.Request, guard.Outcome)
 }
-
-// modes are the names of guard's modes in files.
-var modes = map[string]guard.Mode{
-	"":           guard.ModeExclusive,
-	"exclusive":  guard.ModeExclusive,
-	"fair":       guard.ModeFair,
-	"fenced":     guard.ModeFenced,
-	"read":       guard.ModeRead,
-	"write":      guard.ModeWrite,
-	"read_write": guard.ModeReadWrite,
-}
-
-var modeNames = []string{"exclusive", "fair", "fenced", "read", "write", "read_write"}
 
 // Parse parses a file. file names it in errors. It reports all mistakes, joined, each an *Error. It
 // opens no plugin: Row.Guard.Policy is nil for a Route with a Plugin.
@@ -103,7 +89,8 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 	refuse(!locked && (route.Lock != Lock{} || route.BufferBody != 0 || route.RetryAfter != 0 || route.PassPreflight), route.Place,
 		"the route has settings of a lock, and no key; put those of idempotency into idempotency")
 	if locked {
-		cfg := guardConfig(route, opts)
+		cfg, err := route.Guard(opts)
+		refuse(err != nil, route.Place, "%v", err)
 		row.Guard = &cfg
 		for _, key := range route.Keys {
 			f, err := template(key, route.Pattern, opts.Sources)
@@ -113,31 +100,11 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 	}
 	if route.Idempotency != nil {
 		row.Once = &Once{Idempotency: *route.Idempotency, ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe}
-		if scope := route.Idempotency.Scope; scope != ScopeGlobal {
-			var err error
-			row.Once.ScopeOf, err = template(scope, route.Pattern, opts.Sources)
-			refuse(err != nil, route.Idempotency.Place, "scope: %v", err)
-			refuse(err == nil && !strings.Contains(scope, "{"), route.Idempotency.Place, "scope is %q, the same for all callers; want a source such as {user}, or %s", scope, ScopeGlobal)
-		}
+		var err error
+		row.Once.ScopeOf, err = ParseScope(route.Idempotency.Scope, "{user}", func(text string) (keyfuncs.Func, error) { return template(text, route.Pattern, opts.Sources) })
+		refuse(err != nil, route.Idempotency.Place, "%v", err)
 	}
 	return row, mistakes
-}
-
-func guardConfig(route Route, opts Options) guard.Config {
-	return guard.Config{
-		WaitTime:      time.Duration(route.Wait),
-		LeaseTime:     time.Duration(route.Lease),
-		MaxHold:       time.Duration(route.MaxHold),
-		MaxWaiters:    route.MaxWaiters,
-		FailOpen:      route.FailOpen,
-		BufferBody:    route.BufferBody,
-		Mode:          modes[route.Mode],
-		RetryAfter:    time.Duration(route.RetryAfter),
-		PassPreflight: route.PassPreflight,
-		ErrorHandler:  opts.ErrorHandler,
-		Logger:        opts.Logger,
-		Observe:       opts.Observe,
-	}
 }
 
 // template parses a text with sources, those of Options.Sources among them. {path.NAME} must be a

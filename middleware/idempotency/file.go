@@ -24,14 +24,15 @@ func Open(locks *core.Client, path string, opts config.Options) (*config.Routes[
 			}
 		}
 		if row.Once != nil {
-			guards.Once, err = New(locks, fromFile(*row.Once))
+			guards.Once, err = New(locks, ConfigOf(*row.Once))
 		}
 		return guards, err
 	})
 }
 
-// fromFile returns the Config that a file describes.
-func fromFile(once config.Once) Config {
+// ConfigOf returns the Config of a row of a file, and of other forms of configuration with the same
+// fields.
+func ConfigOf(once config.Once) Config {
 	cfg := Config{
 		Scope:           once.ScopeOf,
 		Route:           once.Route,

@@ -1,0 +1,58 @@
+package caddylock
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/reqlock/reqlock/guard/config"
+)
+
+// Caddy's JSON and a file of routes refuse the same values, with the same words.
+func TestMistakes_SameWords(t *testing.T) {
+	t.Parallel()
+	for members, want := range map[string]string{
+		`"mode": "exclusif"`:              `mode is "exclusif"; want exclusive, fair, fenced, read, write or read_write`,
+		`"wait": "-2s"`:                   `; want a duration such as 2s or 1m30s`,
+		`"max_hold": "-1ns"`:              `; want a duration such as 2s or 1m30s`,
+		`"lease": "10us"`:                 `; want a duration of at least 1ms, or 0 to renew the lock`,
+		`"max_waiters": -2`:               `max_waiters is -2; want a number, -1 for no bound, or 0 for 1024`,
+		`"keys": ["a"], "mode": "fair"`:   "",
+		`"lease": "1ms", "wait": "1m30s"`: "",
+	} {
+		if !strings.Contains(members, `"keys"`) {
+			members = `"keys": ["a"], ` + members
+		}
+		handler := new(Handler)
+		if err := json.Unmarshal([]byte("{"+members+"}"), handler); err != nil {
+			t.Fatal(err)
+		}
+		_, inCaddy := handler.config()
+		_, inFile := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", `+members+`}]}`), config.Options{})
+		wantMistake(t, inCaddy, want)
+		wantMistake(t, inFile, want)
+	}
+	for members, want := range map[string]string{
+		`"scope": "everybody"`:                       `scope is "everybody", the same for all callers; want a source such as {`,
+		`"scope": "global", "on_unknown": "retry"`:   `on_unknown is "retry"; want rerun or refuse`,
+		`"scope": "global", "lease": "10us"`:         `; want a duration of at least 1ms, or 0 to renew the lock`,
+		`"scope": "{header.X-User}", "ttl": "1m30s"`: "",
+	} {
+		handler := new(Idempotent)
+		if err := json.Unmarshal([]byte("{"+members+"}"), handler); err != nil {
+			t.Fatal(err)
+		}
+		_, inCaddy := handler.config()
+		_, inFile := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", "idempotency": {`+members+`}}]}`), config.Options{})
+		wantMistake(t, inCaddy, want)
+		wantMistake(t, inFile, want)
+	}
+}
+
+// wantMistake fails the test unless err says that; "": unless there is none.
+func wantMistake(t *testing.T, err error, says string) {
+	t.Helper()
+	if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+		t.Errorf("%v, want %q", err, says)
+	}
+}

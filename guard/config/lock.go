@@ -1,0 +1,124 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+// What each value must be, for errors.
+const (
+	wantDuration = "a duration such as 2s or 1m30s"
+	wantLease    = "a duration of at least 1ms, or 0 to renew the lock"
+	wantWaiters  = "a number, -1 for no bound, or 0 for 1024"
+)
+
+const leastLease = time.Millisecond
+
+// modes are the names of guard's modes in files.
+var modes = map[string]guard.Mode{
+	"":           guard.ModeExclusive,
+	"exclusive":  guard.ModeExclusive,
+	"fair":       guard.ModeFair,
+	"fenced":     guard.ModeFenced,
+	"read":       guard.ModeRead,
+	"write":      guard.ModeWrite,
+	"read_write": guard.ModeReadWrite,
+}
+
+var (
+	modeNames    = []string{"exclusive", "fair", "fenced", "read", "write", "read_write"}
+	unknownNames = []string{"rerun", "refuse"}
+)
+
+// ParseMode returns the mode that has a name in files. "" is exclusive.
+func ParseMode(name string) (guard.Mode, error) {
+	mode, ok := modes[name]
+	if !ok {
+		return 0, fmt.Errorf("mode is %q; want %s", name, either(modeNames))
+	}
+	return mode, nil
+}
+
+// CheckOnUnknown refuses a value that on_unknown cannot have. "" is rerun.
+func CheckOnUnknown(name string) error {
+	if name != "" && !slices.Contains(unknownNames, name) {
+		return fmt.Errorf("on_unknown is %q; want %s", name, either(unknownNames))
+	}
+	return nil
+}
+
+// ParseScope returns the scope of a file: a template, which parse reads, or ScopeGlobal, which is
+// nil. It refuses a text without a source, since all callers would share their keys by mistake.
+// example is a source that names the caller.
+func ParseScope(scope, example string, parse func(template string) (keyfuncs.Func, error)) (keyfuncs.Func, error) {
+	switch scope {
+	case ScopeGlobal:
+		return nil, nil
+	case "":
+		return nil, fmt.Errorf("there is no scope; want a source that names the caller, such as %s, or %s", example, ScopeGlobal)
+	}
+	fn, err := parse(scope)
+	if err != nil {
+		return nil, fmt.Errorf("scope: %w", err)
+	}
+	if !strings.Contains(scope, "{") {
+		return nil, fmt.Errorf("scope is %q, the same for all callers; want a source such as %s, or %s", scope, example, ScopeGlobal)
+	}
+	return fn, nil
+}
+
+// either lists names.
+func either(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// Check returns an error that names the first field whose value can never work.
+func (l Lock) Check() error {
+	for _, d := range []struct {
+		name  string
+		value Duration
+	}{{"wait", l.Wait}, {"max_hold", l.MaxHold}} {
+		if d.value < 0 {
+			return fmt.Errorf("%s is %s; want %s", d.name, d.value, wantDuration)
+		}
+	}
+	switch {
+	case l.Lease != 0 && time.Duration(l.Lease) < leastLease:
+		return fmt.Errorf("lease is %s; want %s", l.Lease, wantLease)
+	case l.MaxWaiters < -1:
+		return fmt.Errorf("max_waiters is %d; want %s", l.MaxWaiters, wantWaiters)
+	}
+	return nil
+}
+
+// Guard returns the guard.Config of a route, without keys and plugin. It refuses values that can
+// never work.
+func (r Route) Guard(opts Options) (guard.Config, error) {
+	mode, err := ParseMode(r.Mode)
+	if err != nil {
+		return guard.Config{}, err
+	}
+	if err := r.Check(); err != nil {
+		return guard.Config{}, err
+	}
+	return guard.Config{
+		WaitTime:      time.Duration(r.Wait),
+		LeaseTime:     time.Duration(r.Lease),
+		MaxHold:       time.Duration(r.MaxHold),
+		MaxWaiters:    r.MaxWaiters,
+		FailOpen:      r.FailOpen,
+		BufferBody:    r.BufferBody,
+		Mode:          mode,
+		RetryAfter:    time.Duration(r.RetryAfter),
+		PassPreflight: r.PassPreflight,
+		ErrorHandler:  opts.ErrorHandler,
+		Logger:        opts.Logger,
+		Observe:       opts.Observe,
+	}, nil
+}
