@@ -28,6 +28,8 @@ func TestMaxInstances_LeavesAProcessor(t *testing.T) {
 // MaxQueue requests wait for an instance; the next one is refused at once.
 func TestMaxQueue(t *testing.T) {
 	t.Parallel()
+	over, end := context.WithCancel(context.Background())
+	end() // so that a call that waits all the same returns, with another error
 	for configured, longest := range map[int]int{-1: 0, 1: 1, 3: 3} {
 		p := start(t, "c", Config{MaxInstances: 1, MaxQueue: configured})
 		p.queue.slots <- struct{}{} // the only one
@@ -37,7 +39,7 @@ func TestMaxQueue(t *testing.T) {
 		}
 		eventually(t, "the queue to fill", func() bool { return p.Stats().Queued == longest })
 		var own *guard.Error
-		err := p.Policy(request("GET", "/", "", "acme"), new(guard.Policy))
+		err := p.Policy(request("GET", "/", "", "acme").WithContext(over), new(guard.Policy))
 		if !errors.Is(err, ErrBusy) || !errors.As(err, &own) || own.Status != http.StatusServiceUnavailable || own.Type != guard.ProblemPluginBusy || own.RetryAfter != time.Second {
 			t.Errorf("MaxQueue %d: %v", configured, err)
 		}
