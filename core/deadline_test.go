@@ -366,12 +366,18 @@ func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	late := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	await(t, "Redis to grant the lock", held.Hit())
 	hands.move(time.Minute, time.Minute)
+	lowers := func(args []string) bool { return runs(updateScript)(args) && args[5] == "1" }
+	takenBack := proxy.OnMatch(1, lowers, redistest.HoldRequest)
 	held.Release()
+	await(t, "the level to be taken back", takenBack.Hit())
+	// Acquire does not wait for that, since the caller's ctx may end.
 	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
 	wantHeld(t, outer)
-	b.wantCount(t, outer, 1)
+	b.wantCount(t, outer, 2)
+	takenBack.Release()
+	b.eventuallyCount(t, outer, 1)
 	mustRelease(t, outer)
 }
 

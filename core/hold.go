@@ -290,17 +290,24 @@ func (h *hold) update(
 		}
 		return ended(ctx)
 	}
-	defer h.unlockTurn()
 	err = h.apply(x, g, answer, err, func(sent clock.Instant) error {
 		if x.Unacked() != nil { // the script always writes, so there is something to confirm
 			return x.Unacked()
 		}
 		return applied(sent)
 	})
-	if err == errLate || errors.Is(err, ErrNotReplicated) {
-		h.sendCount() // take the new level back
+	takeBack := err == errLate || errors.Is(err, ErrNotReplicated)
+	if !takeBack || !c.background.Go(h.restoreCount) {
+		h.unlockTurn()
 	}
 	return err
+}
+
+// restoreCount takes back a level that Redis has added and no lease is for. It has the turn. No
+// caller waits for it, because its ctx may end meanwhile.
+func (h *hold) restoreCount() {
+	defer h.unlockTurn()
+	h.sendCount()
 }
 
 // finishUpdate waits for an update whose caller has left. If Redis applied it, finishUpdate

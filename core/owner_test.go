@@ -37,6 +37,12 @@ func (b *bundle) wantCount(t testing.TB, l *Lease, want int) {
 	b.wantFields(t, holdOf(l).entry.key, map[string]string{holdOf(l).field: strconv.Itoa(want)})
 }
 
+// eventuallyCount waits for a hold count in Redis.
+func (b *bundle) eventuallyCount(t testing.TB, l *Lease, want int) {
+	t.Helper()
+	eventually(t, "the hold count", func() bool { return b.fields(t, holdOf(l).entry.key)[holdOf(l).field] == strconv.Itoa(want) })
+}
+
 // wantPTTL checks the time to live of a key. It allows for a slow machine.
 func (b *bundle) wantPTTL(t testing.TB, key string, want time.Duration) {
 	t.Helper()

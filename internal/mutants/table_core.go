@@ -88,6 +88,13 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestInbox_WithoutPermission"},
 	},
 	{
+		promise: "Acquire does not wait for a late re-entry to be taken back",
+		file:    "core/hold.go",
+		old:     "if !takeBack || !c.background.Go(h.restoreCount) {\n\t\th.unlockTurn()",
+		new:     "if takeBack {\n\t\th.restoreCount()\n\t} else {\n\t\th.unlockTurn()",
+		nets:    []string{"core TestDeadline_LateReentryIsTakenBack"},
+	},
+	{
 		promise: "a client that returns to its channel before the hub has left it verifies its holds",
 		file:    "core/inbox.go",
 		old:     "if confirmed {",

@@ -229,7 +229,7 @@ func (k *caller) checkTime(ctx context.Context, p *op, opts core.AcquireOptions,
 		}
 	}
 	commands := time.Duration(1)
-	if p.parent != nil { // it may follow another call's command, and be undone by one
+	if p.parent != nil { // it may follow another call's command, and the one that restores its count
 		commands = 3
 	}
 	longest := opts.WaitTime + commands*w.cfg.options.CommandTimeout + time.Millisecond
