@@ -168,7 +168,8 @@ func matches(r *http.Request, pattern string) bool {
 
 func (route suiteRoute) serve(w http.ResponseWriter, r *http.Request) error {
 	next := caddyhttp.Handler(caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		route.Serve(w, r, r.PathValue)
+		// A service gets a request of its own from reverse_proxy. This one is Caddy's, which changes it.
+		route.Serve(w, r.WithContext(r.Context()), r.PathValue)
 		return nil
 	}))
 	for _, handler := range slices.Backward(route.chain) {
