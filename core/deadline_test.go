@@ -358,7 +358,7 @@ func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	b := newBundle(t)
 	hands := stoppedClock()
 	proxy := b.srv.Proxy(t)
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands)
+	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, commandTimeout(3*patience))
 
 	ctx := WithOwner(bg)
 	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour})
@@ -370,7 +370,7 @@ func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	takenBack := proxy.OnMatch(1, lowers, redistest.HoldRequest)
 	held.Release()
 	await(t, "the level to be taken back", takenBack.Hit())
-	// Acquire does not wait for that, since the caller's ctx may end.
+	// Acquire does not wait for the reply, since the caller's ctx may end.
 	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
