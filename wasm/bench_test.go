@@ -69,7 +69,7 @@ func BenchmarkInstance(b *testing.B) {
 func BenchmarkNew(b *testing.B) {
 	for _, guest := range languages {
 		code := binary(b, guest)
-		for name, cfg := range map[string]Config{"cold": {InitTimeout: patience}, "cached": {InitTimeout: patience, CacheDir: filepath.Join(b.TempDir(), "cache")}} {
+		for name, cfg := range map[string]Config{"cold": {InitTimeout: loading}, "cached": {InitTimeout: loading, CacheDir: filepath.Join(b.TempDir(), "cache")}} {
 			b.Run(guest+"/"+name, func(b *testing.B) {
 				for b.Loop() {
 					p, err := New(context.Background(), code, cfg)

@@ -126,7 +126,7 @@ func TestEndlessRecursion(t *testing.T) {
 	}
 	rounds(t)(t, p, 100)
 
-	p, err := New(context.Background(), binary(t, "overflow"), Config{InitTimeout: patience})
+	p, err := New(context.Background(), binary(t, "overflow"), Config{InitTimeout: loading})
 	if p != nil || !errors.Is(err, ErrTrap) || !strings.Contains(err.Error(), "stack overflow") {
 		t.Errorf("in the start section: %v", err)
 	}
@@ -301,10 +301,11 @@ func TestJournal(t *testing.T) {
 func TestStart_Fails(t *testing.T) {
 	t.Parallel()
 	for _, guest := range languages {
+		start(t, guest, Config{}) // compiles it, if no other test has
 		for settings, want := range map[string]error{"l": ErrTimeout, "t": ErrTrap} {
 			t.Run(guest+"/"+settings, func(t *testing.T) {
 				t.Parallel()
-				cfg := Config{Settings: []byte(settings), InitTimeout: patience, CacheDir: compiled, Logger: slog.New(slog.DiscardHandler)}
+				cfg := Config{Settings: []byte(settings), InitTimeout: loading, CacheDir: compiled, Logger: slog.New(slog.DiscardHandler)}
 				if want == ErrTimeout {
 					cfg.InitTimeout = 3 * time.Second // to load the compiled code takes a part of it, the loop takes the rest
 				}

@@ -26,9 +26,12 @@ var guestsDir = flag.String("guests", "testdata", "`directory` of the guests' bi
 // languages lists the guests with the policy of testdata/README.md.
 var languages = []string{"go", "c", "c2", "rust", "assemblyscript", "wat"}
 
-// patience is a timeout for what must succeed, even on a busy machine: the race detector and other
-// tests make the compilation of the guest in Go take half a minute.
+// patience is a timeout for what must succeed, even on a busy machine.
 const patience = time.Minute
+
+// loading is the InitTimeout of what must succeed. The compilation of a guest in Go takes ten seconds
+// of a processor under the race detector, and minutes if other tests use all of them.
+const loading = 5 * time.Minute
 
 func binary(t testing.TB, name string) []byte {
 	t.Helper()
@@ -54,7 +57,7 @@ func startBinary(t testing.TB, code []byte, cfg Config) *Plugin {
 		cfg.Timeout = patience
 	}
 	if cfg.InitTimeout == 0 {
-		cfg.InitTimeout = patience
+		cfg.InitTimeout = loading
 	}
 	if cfg.CacheDir == "" {
 		cfg.CacheDir = compiled

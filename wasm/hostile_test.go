@@ -68,7 +68,7 @@ func TestHostile(t *testing.T) {
 			if !ok {
 				want = ErrTimeout
 			}
-			cfg := Config{Timeout: timeout, InitTimeout: patience, Logger: slog.New(slog.DiscardHandler)}
+			cfg := Config{Timeout: timeout, InitTimeout: loading, Logger: slog.New(slog.DiscardHandler)}
 			var d damage
 			if slices.Contains(startsBadly, name) {
 				cfg.InitTimeout = 500 * time.Millisecond // of the compilation, too
@@ -167,7 +167,7 @@ func TestOpen_LargeFile(t *testing.T) {
 	if _, err := Open(context.Background(), path, Config{MaxFile: int64(len(small)) - 1}); !errors.Is(err, ErrBadGuest) {
 		t.Errorf("one byte too large: %v", err)
 	}
-	p, err := Open(context.Background(), path, Config{MaxFile: int64(len(small)), InitTimeout: patience})
+	p, err := Open(context.Background(), path, Config{MaxFile: int64(len(small)), InitTimeout: loading})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestCompile_IsLeftBehind(t *testing.T) {
 	if _, err := New(context.Background(), code, Config{InitTimeout: time.Millisecond}); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "compiling the guest") {
 		t.Errorf("%v", err)
 	}
-	p, err := New(context.Background(), binary(t, "c"), Config{InitTimeout: patience}) // waits
+	p, err := New(context.Background(), binary(t, "c"), Config{InitTimeout: loading}) // waits
 	if err != nil {
 		t.Fatal(err)
 	}

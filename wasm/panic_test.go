@@ -134,7 +134,7 @@ func TestPanic_OfHostFunctionInStart(t *testing.T) {
 	t.Parallel()
 	log := &logged{}
 	p, err := New(context.Background(), binary(t, "wat"), Config{
-		Settings: []byte("l"), InitTimeout: patience, Logger: slog.New(panickyLog{slog.NewTextHandler(log, nil)}),
+		Settings: []byte("l"), InitTimeout: loading, Logger: slog.New(panickyLog{slog.NewTextHandler(log, nil)}),
 	})
 	if p != nil || !errors.Is(err, ErrTrap) || !strings.Contains(err.Error(), "a bug") || len(err.Error()) > 2*maxText {
 		t.Errorf("%v", err)

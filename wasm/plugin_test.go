@@ -66,7 +66,7 @@ func damaged(t *testing.T) []byte {
 
 func refused(t *testing.T, code []byte, want ...string) {
 	t.Helper()
-	p, err := New(context.Background(), code, Config{InitTimeout: patience})
+	p, err := New(context.Background(), code, Config{InitTimeout: loading})
 	if p != nil || !errors.Is(err, ErrBadGuest) {
 		t.Fatalf("%v", err)
 	}

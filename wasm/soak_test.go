@@ -66,7 +66,7 @@ func mix(t *testing.T, calls int) *mixed {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := New(context.Background(), code, Config{Timeout: 5 * time.Millisecond, InitTimeout: patience, Logger: quiet, BreakAfter: -1, MaxQueue: 10_000})
+		p, err := New(context.Background(), code, Config{Timeout: 5 * time.Millisecond, InitTimeout: loading, Logger: quiet, BreakAfter: -1, MaxQueue: 10_000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func mix(t *testing.T, calls int) *mixed {
 		}
 	}
 	replace(keyed(t, "a"))
-	replaced, err := open(context.Background(), path, Config{Watch: true, Timeout: patience, InitTimeout: patience, MaxQueue: 10_000, Logger: quiet, CacheDir: compiled,
+	replaced, err := open(context.Background(), path, Config{Watch: true, Timeout: patience, InitTimeout: loading, MaxQueue: 10_000, Logger: quiet, CacheDir: compiled,
 		Observer: Observer{Reloaded: func(ReloadEvent) { counts.reloads.Add(1) }}}, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)

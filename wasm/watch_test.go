@@ -42,7 +42,7 @@ func openFile(t *testing.T, code []byte, watched bool) *plant {
 	f := &plant{t: t, path: filepath.Join(t.TempDir(), "policy.wasm"), log: &logged{}}
 	f.replace(code)
 	p, err := open(context.Background(), f.path, Config{
-		Timeout: patience, InitTimeout: patience, MaxInstances: 3, Watch: watched,
+		Timeout: patience, InitTimeout: loading, MaxInstances: 3, Watch: watched,
 		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	}, 2*time.Millisecond)
 	if err != nil {

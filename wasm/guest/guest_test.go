@@ -25,6 +25,7 @@ func kinds() map[uint32]int {
 
 // One test, because a plugin has one function and one buffer.
 func TestHandle(t *testing.T) {
+	t.Cleanup(func() { decide, names = nil, "" }) // for -count
 	var act func(Request, Lock)
 	Handle(func(r Request, lock Lock) { act(r, lock) }, PartMethod, PartBody, "X-One", "x-two", "X-None")
 	if declaration.wants != 1<<fieldMethod|1<<fieldBody || names != "X-One\x00x-two\x00X-None\x00" || declaration.namesLen != uint32(len(names)) {
