@@ -87,9 +87,9 @@ interop: test-tools ## test sharing locks with Java Redisson, and print hand-ove
 	$(GO) test -C interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # without a package argument, go test prints the matrix
 
 .PHONY: modules
-modules: test-tools ## test the modules that have a go.mod of their own
+modules: test-tools ## test the modules that have a go.mod of their own, two at a time
 	@scripts/install-prometheus.sh # for deploy
-	@for dir in $(MODULES); do echo "test $$dir" && $(GO) test -C $$dir -race -count=1 -timeout 20m ./... || exit 1; done
+	@printf '%s\n' $(MODULES) | xargs -P 2 -I{} $(GO) test -C {} -race -count=1 -timeout 20m ./...
 
 .PHONY: drill
 drill: test-tools ## run two instances of a service with Redis, Prometheus and the command; find and free a stuck lock
