@@ -86,7 +86,7 @@ func mustStand(t *testing.T, lease *Lease, other *Client) {
 	_ = lease.Release(bg) // an error says that it is released in the background
 }
 
-// hammers acquire one lock as often as they can.
+// hammers acquire one lock again and again.
 type hammers struct {
 	load
 	t       *testing.T
@@ -127,5 +127,6 @@ func (h *hammers) run(ctx context.Context, l *Lock) {
 		if lease.Release(bg) == nil {
 			h.done.Add(1)
 		}
+		time.Sleep(pace)
 	}
 }

@@ -176,7 +176,11 @@ func contractWakeUp(t *testing.T, b *bundle, kind lockKind) {
 // testConcurrency_SingleInstance, testConcurrencyLoop_MultiInstance, testConcurrency_MultiInstance,
 // lockUnlockRLock.
 func contractExclusion(t *testing.T, b *bundle, kind lockKind) {
-	const goroutines, rounds = 64, 10
+	const goroutines = 64
+	rounds := 10
+	if b.srv == nil { // under the race detector, the Lua of the embedded server is slow
+		rounds = 3
+	}
 	clients := make([]*Client, 8)
 	for i := range clients {
 		clients[i] = b.client(t, commandTimeout(patience))

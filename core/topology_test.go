@@ -207,6 +207,10 @@ type load struct {
 	ending sync.WaitGroup
 }
 
+// pace is how long a caller of a load rests between two locks. Without it, the callers would keep
+// the processors from all other tests.
+const pace = 10 * time.Millisecond
+
 func (top *topology) load(t testing.TB, names int) *load {
 	ctx, cancel := context.WithCancel(bg)
 	l := &load{stop: cancel}
@@ -219,6 +223,7 @@ func (top *topology) load(t testing.TB, names int) *load {
 					if err == nil && lease.Release(bg) == nil {
 						l.done.Add(1)
 					}
+					time.Sleep(pace)
 				}
 			})
 		}
