@@ -121,8 +121,8 @@ bench-short: test-tools ## check that all benchmarks run: each for a moment, the
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 3 -out "$$dir"
 
 .PHONY: mutants
-mutants: test-tools ## break the code in one small way at a time, and show which test catches it; SHORT=1 tries a dozen
-	$(GO) run ./internal/mutants $(if $(SHORT),-sample 12)
+mutants: test-tools ## break the code in one small way at a time, and show which test catches it; SHORT=1 tries eight
+	$(GO) run ./internal/mutants $(if $(SHORT),-sample 8)
 
 # In these packages, which are pure functions, gremlins mutates every operator in little time.
 PURE = core/internal/waitqueue core/internal/clock core/internal/wire internal/pattern internal/jsontext keyfuncs

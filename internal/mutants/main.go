@@ -2,7 +2,7 @@
 // fails each time. A mutant that no test catches is a promise without a test.
 //
 //	go run ./internal/mutants                        all mutants
-//	go run ./internal/mutants -sample 12             some of them, other ones every day
+//	go run ./internal/mutants -sample 8              some of them, other ones every day
 //	go run ./internal/mutants -match 'fair'          those whose promise or file matches
 //	go run ./internal/mutants -net 'core TestLoad_AllFaults'
 //	go run ./internal/mutants -net sim -match '^core/'
