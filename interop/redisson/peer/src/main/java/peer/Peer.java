@@ -30,6 +30,8 @@ import org.redisson.config.ReadMode;
 public final class Peer {
     private static final String SHARDED_MODE = "setShardedSubscriptionMode"; // from 3.28 on
     private static final String SHARDED = "setShardingSupported"; // from 3.22 on
+    // The default of 7.5 s is too short for a machine that is busy with other tests: lock() then throws.
+    private static final String SUBSCRIPTION_TIMEOUT = "setSubscriptionTimeout";
     private static final String NAME_MAPPER = "setNameMapper"; // per server from 3.16 on, global from 4.0 on
     private final Commands commands;
     private final PrintStream out;
@@ -76,6 +78,9 @@ public final class Peer {
                     .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4);
             default -> throw new IllegalArgumentException("unknown topology " + topology);
         };
+        if (Late.has(servers, SUBSCRIPTION_TIMEOUT)) {
+            Late.call(servers, SUBSCRIPTION_TIMEOUT, 60_000);
+        }
         if (Late.has(servers, SHARDED_MODE)) {
             Class<?> modes = Late.parameter(servers, SHARDED_MODE);
             String mode = topology.equals("cluster") ? "AUTO" : "OFF";
