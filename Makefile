@@ -111,8 +111,8 @@ wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript
 	fi
 
 .PHONY: bench
-bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/performance.md
-	$(GO) run -C bench . -out ../docs/performance -markdown ../docs/performance.md
+bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/benchmarks.md
+	$(GO) run -C bench . -out ../docs/performance -markdown ../docs/benchmarks.md
 
 .PHONY: bench-short
 bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for 2 minutes

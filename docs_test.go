@@ -631,7 +631,7 @@ func TestOpenPlugin(t *testing.T) {
 	}
 }
 
-// docs/engine.md names tests and methods of core that exist.
+// The pages of the engine name tests and methods of core that exist.
 func TestEngineNamesExist(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder
@@ -643,18 +643,21 @@ func TestEngineNamesExist(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	engine := read(t, "docs/engine.md")
-	tests := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(engine, -1)
+	var engine strings.Builder
+	for _, page := range []string{"engine", "engine-states", "engine-holds", "engine-waiting"} {
+		engine.WriteString(read(t, "docs/"+page+".md"))
+	}
+	tests := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(engine.String(), -1)
 	for _, name := range tests {
 		if !strings.Contains(source.String(), "\nfunc "+name[1]+"(") {
-			t.Errorf("docs/engine.md names %s, which does not exist", name[1])
+			t.Errorf("the docs of the engine name %s, which does not exist", name[1])
 		}
 	}
-	methods := regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(engine, -1)
+	methods := regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(engine.String(), -1)
 	for _, name := range methods {
 		declaration := regexp.MustCompile(`\nfunc \(\w+ \*?` + name[1] + `(\[\w+\])?\) ` + name[2] + `\(`)
 		if !declaration.MatchString(source.String()) && name[2] != "go" {
-			t.Errorf("docs/engine.md names the method %s.%s, which does not exist", name[1], name[2])
+			t.Errorf("the docs of the engine name the method %s.%s, which does not exist", name[1], name[2])
 		}
 	}
 	if len(tests) < 40 || len(methods) < 20 {

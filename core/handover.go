@@ -11,7 +11,7 @@ import (
 
 // A handover moves a hold whose last lease was released to the first waiter of this process, in one
 // command. send sends it, settle decides about the hold and the waiter, and cleanUpLocked frees
-// what may be left in Redis. docs/engine.md has a table of all outcomes.
+// what may be left in Redis. docs/engine-states.md has a table of all outcomes.
 type handover struct {
 	hold     *hold
 	last     *level     // the last lease of hold

@@ -654,7 +654,7 @@ func TestFair_LeavesTheQueueOfAFullRedis(t *testing.T) {
 	}
 }
 
-// The hold and the waiter end up as the table in docs/engine.md says.
+// The hold and the waiter end up as the table in docs/engine-states.md says.
 func TestHandOver_EveryOutcome(t *testing.T) {
 	t.Parallel()
 	down := errors.New("no reply")

@@ -267,7 +267,7 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// A waiter changes its state as docs/engine.md says. In tests, any other change panics.
+// A waiter changes its state as docs/engine-states.md says. In tests, any other change panics.
 func TestMove_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
 	t.Parallel()
 	allowed := map[State][]State{
