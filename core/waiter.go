@@ -64,7 +64,7 @@ var waiters = sync.Pool{New: func() any { return new(waiter) }}
 func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, opts AcquireOptions) *waiter {
 	w := waiters.Get().(*waiter)
 	w.request = request{ctx: ctx, name: name, kind: k, owner: o, fixed: opts.LeaseTime, began: clock.Now()}
-	w.Once, w.Limit, w.Class = opts.WaitTime == 0, opts.waiters(), k.class()
+	w.NoWait, w.Limit, w.Class = opts.WaitTime == 0, opts.waiters(), k.class()
 	if opts.WaitTime >= 0 {
 		w.Deadline = w.began.Add(opts.WaitTime)
 	}
@@ -75,7 +75,7 @@ func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, op
 // goroutines may still refer to it.
 func (w *waiter) again() *waiter {
 	next := waiters.Get().(*waiter)
-	next.request, next.Once, next.Limit, next.Class, next.Deadline = w.request, w.Once, w.Limit, w.Class, w.Deadline
+	next.request, next.NoWait, next.Limit, next.Class, next.Deadline = w.request, w.NoWait, w.Limit, w.Class, w.Deadline
 	return next.prepare(w.entry.engine())
 }
 
@@ -586,7 +586,7 @@ func (w *waiter) refused(answer lua.Answer) error {
 	switch {
 	case w.State() == waitqueue.Out: // the next plan has the reason
 		return nil
-	case w.Once:
+	case w.NoWait:
 		wake(e.queue.Leave(&w.Waiter))
 		return w.notAcquired(answer.TTL)
 	}
@@ -759,7 +759,7 @@ func (w *waiter) eventAt(at clock.Moment, field string, err error) Event {
 // waitTime returns AcquireOptions.WaitTime.
 func (w *waiter) waitTime() time.Duration {
 	switch {
-	case w.Once:
+	case w.NoWait:
 		return 0
 	case w.Deadline == 0:
 		return WaitForever

@@ -178,7 +178,7 @@ var engineMutants = []mutant{
 	{
 		promise: "MaxWaiters bounds those who wait",
 		file:    "core/internal/waitqueue/queue.go",
-		old:     "case !w.Once && q.waiting() >= int(w.Limit):",
+		old:     "case !w.NoWait && q.waiting() >= int(w.Limit):",
 		new:     "case false:",
 		nets:    []string{"core/internal/waitqueue TestJoin_Refusals", "core TestMaxWaiters"},
 	},

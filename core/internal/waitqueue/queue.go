@@ -52,9 +52,9 @@ func (q *Queue[T]) Join(w *Waiter[T]) Admission {
 		last := q.waiters[n-1]
 		front = w.Class == Remote || last.atFront() && last.joins(w.Class)
 		switch {
-		case w.Once && !front:
+		case w.NoWait && !front:
 			return Behind
-		case !w.Once && q.waiting() >= int(w.Limit):
+		case !w.NoWait && q.waiting() >= int(w.Limit):
 			return Full
 		}
 	}

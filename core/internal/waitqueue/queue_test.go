@@ -99,7 +99,7 @@ func TestJoin_WhoMayAsk(t *testing.T) {
 func TestJoin_Refusals(t *testing.T) {
 	t.Parallel()
 	q, _ := newQueue(t, Exclusive)
-	if a := q.Join(&Waiter[int]{Once: true}); a != Behind {
+	if a := q.Join(&Waiter[int]{NoWait: true}); a != Behind {
 		t.Errorf("a single attempt behind another waiter: %d, want it refused", a)
 	}
 	if a := q.Join(&Waiter[int]{Limit: 0}); a != Full {

@@ -47,7 +47,7 @@ type Waiter[T any] struct {
 	PollAt   clock.Moment // when it tries again without a wake-up
 	Limit    int32        // maximum number of waiters, itself included
 	Class    Class
-	Once     bool // it makes a single attempt and never waits behind others
+	NoWait   bool // it makes a single attempt and never waits behind others
 
 	state   State
 	counted bool   // counts towards Limit: it was refused, or joined behind others
