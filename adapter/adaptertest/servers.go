@@ -22,7 +22,7 @@ var servers = []scenario{
 	{name: "Flush, ReadFrom, deadlines and trailers work", run: writerWorks},
 }
 
-func http2(srv *Server) { srv.TLS = identity() }
+func http2(srv *Server) { srv.TLS = identity().Clone() } // each server changes its own
 
 func http2Excludes(e *env) {
 	const streams = 250 // the most that a server allows on one connection
