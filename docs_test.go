@@ -92,17 +92,20 @@ func TestKeySources(t *testing.T) {
 	byOrder := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
 	byTenant := keyfuncs.Join(keyfuncs.Context(tenantKey{}), keyfuncs.PathValue("id"))
 	byText := keyfuncs.Template("order:{header.X-Tenant}:{path.id}")
+	byJSON := keyfuncs.Prefix("order:", keyfuncs.JSON("/order/id")) // {"order": {"id": 42}}
+
 	byClient := keyfuncs.ClientIP(netip.MustParsePrefix("10.1.2.0/24")) // your load balancers
 
-	r := post("/orders/42").WithContext(context.WithValue(t.Context(), tenantKey{}, "acme"))
+	r := httptest.NewRequest(http.MethodPost, "/orders/42", strings.NewReader(`{"order": {"id": 42}}`)).WithContext(context.WithValue(t.Context(), tenantKey{}, "acme"))
 	r.SetPathValue("id", "42")
 	r.Header.Set("X-Tenant", "acme")
+	r.Header.Set("Content-Type", "application/json")
 	r.RemoteAddr = "10.1.2.3:4567"
 	r.Header.Set("X-Forwarded-For", "6.6.6.6, 203.0.113.7")
 	for _, test := range []struct {
 		key  keyfuncs.Func
 		want string
-	}{{byOrder, "order:42"}, {byTenant, "acme:42"}, {byText, "order:acme:42"}, {byClient, "203.0.113.7"}} {
+	}{{byOrder, "order:42"}, {byTenant, "acme:42"}, {byText, "order:acme:42"}, {byJSON, "order:42"}, {byClient, "203.0.113.7"}} {
 		if got, err := test.key(r); got != test.want || err != nil {
 			t.Errorf("the key is %q (%v), want %q", got, err, test.want)
 		}
@@ -668,9 +671,9 @@ func TestEngineNamesExist(t *testing.T) {
 // Every log message has a row in docs/log.md.
 func TestLogLinesAreExplained(t *testing.T) {
 	t.Parallel()
-	logs := regexp.MustCompile(`(?:[Ll]ogger\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
+	logs := regexp.MustCompile(`(?:[Ll]ogger(?:\(\))?\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
 	text, n := read(t, "docs/log.md"), 0
-	for _, dir := range []string{"core", "guard", "keyfuncs", "middleware", "wasm", "embedded"} {
+	for _, dir := range []string{"core", "guard", "keyfuncs", "middleware", "wasm", "embedded", "inspect", "caddy"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

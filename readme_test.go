@@ -185,7 +185,7 @@ func Example_core() {
 	report := func() error {
 		lease, err := locks.Lock("report:daily").Acquire(ctx, core.AcquireOptions{WaitTime: 2 * time.Second})
 		if err != nil {
-			return err // core.ErrNotAcquired: another owner held it all the time
+			return err // core.ErrNotAcquired: another owner held it until WaitTime had passed
 		}
 		defer lease.Release(ctx)
 		return write(lease.Context()) // the context ends when the lock is lost
@@ -224,6 +224,16 @@ func Example_redisson() {
 	// Output: hash [1]
 }
 
+// Step 4 of docs/start.md. It is compiled and not run, because it uses a fixed port.
+func Example_yourRedis() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+}
+
 func Example_idempotency() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
@@ -248,7 +258,7 @@ func Example_idempotency() {
 
 	once := httplock.Idempotent(locks, idempotency.Config{
 		Scope:    keyfuncs.Context(accountKey), // the owner of the keys, set by your authentication
-		WaitTime: 2 * time.Second,              // 0: a repeat during the first run gets 409 at once
+		WaitTime: 10 * time.Second,             // 0: a repeat during the first run gets 409 at once
 	})
 	mux.Handle("POST /payments", authenticate(once(pay)))
 
@@ -407,7 +417,7 @@ func TestCommands(t *testing.T) {
 					if _, err := os.Stat("examples/" + command[3]); err != nil {
 						t.Errorf("%s: %q: %v", path, line, err)
 					}
-				case strings.HasPrefix(line, "go mod init ") || strings.HasPrefix(line, "go get github.com/reqlock/reqlock"):
+				case line == "mkdir ../shop && cd ../shop\n" || strings.HasPrefix(line, "go mod init ") || strings.HasPrefix(line, "go get github.com/reqlock/reqlock"):
 				case len(command) == 5 && strings.HasPrefix(line, "go run -C "): // of another module, whose tests run it
 					if _, err := os.Stat(filepath.Join(command[3], "main_test.go")); err != nil {
 						t.Errorf("%s: %q: %v", path, line, err)

@@ -1,6 +1,6 @@
 // Package adapter has the functions that the adapter of a web framework needs in addition to
-// guard.Guard.Serve and idempotency.Guard.Serve. The adapters for net/http, Gin and Echo use
-// nothing else. Package adaptertest checks an adapter.
+// guard.Guard.Serve and idempotency.Guard.Serve. Those of this repository use nothing
+// else. Package adaptertest checks an adapter.
 //
 // For each request, an adapter for locks
 //

@@ -128,7 +128,7 @@ func (a *App) borrow() (release func()) {
 			return release
 		}
 	}
-	return func() {} // the locks are closed: the request is answered 503
+	return func() {} // the locks are closed: the request gets 503
 }
 
 // logEnd logs the error of an end of use, which nothing can be done about.
@@ -153,7 +153,7 @@ func (a *App) Start() error {
 		switch {
 		case ctx.Err() != nil || errors.Is(err, core.ErrClosed):
 		case err != nil:
-			newLogger().Error("reqlock: locks do not work yet; requests that need one are answered 503", "error", err)
+			newLogger().Error("reqlock: locks do not work yet; requests that need one get 503", "error", err)
 		default:
 			newLogger().Info("reqlock: locks work", "redis", a.resolved.where(), "took", time.Since(began))
 		}

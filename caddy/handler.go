@@ -16,7 +16,7 @@ import (
 func init() { caddy.RegisterModule(new(Handler)) }
 
 // Handler runs one request with the same key at a time: it takes a lock in Redis, runs the rest of
-// the route, and releases the lock. Others wait, or are answered 409.
+// the route, and releases the lock. Others wait, or get 409.
 //
 // These placeholders are set for the rest of the route and for error routes:
 //
@@ -29,7 +29,7 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // `{http.reqlock.detail}` | What the client can do
 type Handler struct {
 	// The keys: texts with placeholders, such as `order:{http.request.uri.path.1}`. A request gets
-	// the locks of all its keys or none. A placeholder without a value is answered 400. Beside
+	// the locks of all its keys or none. A placeholder without a value gets 400. Beside
 	// Caddy's placeholders there are `{json.POINTER}`, `{form.NAME}` and `{body.hash}`, which read
 	// the body. Two different lists of values never make the same key.
 	Keys []string `json:"keys,omitempty"`

@@ -19,7 +19,7 @@ type Holding struct {
 	// How long a request may hold the lock. Then the request to the service is cancelled, and the
 	// lock is no longer renewed. Default: 0, which sets no bound.
 	MaxHold caddy.Duration `json:"max_hold,omitempty"`
-	// How many requests of this instance may wait for one lock; the next one is answered 503.
+	// How many requests of this instance may wait for one lock; the next one gets 503.
 	// Default: 0, which means 1024; -1 sets no bound.
 	MaxWaiters int `json:"max_waiters,omitempty"`
 	// Let requests through, without a lock, while Redis is unavailable. Default: they are answered
@@ -79,7 +79,7 @@ func (h *Holding) also(key pluginKey) {
 	h.use.borrow = func() func() {
 		giveBack := borrow()
 		if _, err := openPlugin(key); err != nil {
-			return giveBack // the plugin is closed: the request is answered 503
+			return giveBack // the plugin is closed: the request gets 503
 		}
 		return func() {
 			logEnd(plugins.Delete(key))

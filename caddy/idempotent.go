@@ -21,7 +21,7 @@ func init() { caddy.RegisterModule(new(Idempotent)) }
 // The placeholders are those of the handler `reqlock`.
 type Idempotent struct {
 	// Whose keys they are: a text with placeholders, such as `{http.auth.user.id}`. Equal keys of
-	// two scopes are independent. A placeholder without a value is answered 400: authenticate
+	// two scopes are independent. A placeholder without a value gets 400: authenticate
 	// first. `global` shares the keys between all callers, so a caller that guesses a key gets the
 	// answer of another.
 	Scope string `json:"scope"`
@@ -32,12 +32,12 @@ type Idempotent struct {
 	Route string `json:"route,omitempty"`
 	// The header with the key. Default: `Idempotency-Key`.
 	Header string `json:"header,omitempty"`
-	// Run requests without a key, unguarded. Default: they are answered 400.
+	// Run requests without a key, unguarded. Default: they get 400.
 	Optional bool `json:"optional,omitempty"`
 	// What a repeat gets if the first run ended without an answer, because the instance died or
 	// lost the lock: `rerun` it, or `refuse` with 409. Default: `rerun`.
 	OnUnknown string `json:"on_unknown,omitempty"`
-	// The largest request body, in bytes; a longer one is answered 413. Default: 1 MiB.
+	// The largest request body, in bytes; a longer one gets 413. Default: 1 MiB.
 	MaxRequestBody int64 `json:"max_request_body,omitempty"`
 	// The largest answer that is recorded, in bytes. A longer one passes through, and cannot be
 	// replayed. Default: 1 MiB.

@@ -9,7 +9,7 @@ import (
 // SetBodyBudget sets how many bytes of request bodies this process keeps in memory at a time, for
 // all its guards together. That counts what Config.BufferBody, key functions such as keyfuncs.JSON,
 // plugins and idempotency read before there is a lock, until the handler returns. A body that does
-// not fit at the moment is answered 503 ProblemBusy, with Retry-After; one larger than the budget,
+// not fit at the moment gets 503 ProblemBusy, with Retry-After; one larger than the budget,
 // 413. A body takes room as it arrives, at most twice what has arrived. Its first 4 KiB do not
 // count.
 //

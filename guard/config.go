@@ -26,7 +26,7 @@ type Config struct {
 	// Policy decides everything per request.
 	Policy PolicyFunc
 
-	// WaitTime is how long a request waits for a held lock. 0: it is answered 409 at once. Negative
+	// WaitTime is how long a request waits for a held lock. 0: it gets 409 at once. Negative
 	// values, core.WaitForever among them, are refused: clients and proxies give up at some point.
 	WaitTime time.Duration
 	// LeaseTime is how long the lock is held at most, at least 1ms. 0: the watchdog renews it for
@@ -44,9 +44,9 @@ type Config struct {
 	// MaxWaiters is how many requests of this process may wait for one lock; the next one is
 	// answered 503. 0: 1024; -1: no bound.
 	MaxWaiters int
-	// BufferBody reads up to so many bytes of the body before the guard acquires the lock. A slow
+	// BufferBody reads up to this many bytes of the body before the guard acquires the lock. A slow
 	// client then holds no lock, and the guard notices a client that leaves while it waits. A
-	// longer body is answered 413. 0: off; the guard then notices a client that leaves only if it
+	// longer body gets 413. 0: off; the guard then notices a client that leaves only if it
 	// sent no body.
 	BufferBody int64
 	// Mode is the kind of lock.

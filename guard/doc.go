@@ -1,5 +1,5 @@
 // Package guard runs an HTTP handler under a lock that is derived from the request. It has the
-// [Config] of the middleware for net/http, Gin and Echo, the answers that clients get, and what a
+// [Config] of all adapters, the answers that clients get, and what a
 // handler does with its lock: [LeaseFrom], [Release] and [Detach]. It knows no framework: the
 // adapters, such as middleware/nethttp, only translate to Guard.Serve.
 //
@@ -7,7 +7,8 @@
 //
 // Each request is its own owner. A guard inside a guard of the same request re-enters the lock, and
 // so does a handler that acquires the same lock with its request's context. The guard ignores an
-// owner from elsewhere, such as a server's BaseContext: it would let all requests in at once.
+// owner from outside the request, such as a server's BaseContext: all requests would share it, and
+// run at once.
 //
 // # What the client gets
 //

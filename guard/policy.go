@@ -127,7 +127,7 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	case errors.Is(err, keyfuncs.ErrInvalid):
 		return g.refusal(ProblemKeyInvalid, err)
 	default:
-		g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request is answered 400", "error", err)
+		g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request gets 400", "error", err)
 		return g.refusal(ProblemKeyInvalid, err)
 	}
 }
@@ -143,6 +143,6 @@ func (g *Guard) ownAnswer(err error) *Error {
 
 // misconfigured logs the mistake, which clients must not see.
 func (g *Guard) misconfigured(err error) *Error {
-	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests are answered 500", "error", err, "change", remedy(err))
+	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests get 500", "error", err, "change", remedy(err))
 	return g.refusal(ProblemMisconfigured, err)
 }

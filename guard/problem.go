@@ -172,7 +172,7 @@ func remedy(err error) string {
 }
 
 // WriteProblem answers with the application/problem+json (RFC 9457) of an *Error; any other error
-// is answered 500. It is the default of Config.ErrorHandler. The body never holds the key.
+// gets 500. It is the default of Config.ErrorHandler. The body never holds the key.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	var e *Error
 	if !errors.As(err, &e) || !e.canBeSent() {

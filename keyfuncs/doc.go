@@ -1,5 +1,5 @@
-// Package keyfuncs derives the key of a lock from an HTTP request. It knows no
-// locks: a [Func] takes a request and returns a string, or the reason why there is none.
+// Package keyfuncs derives the key of a lock from an HTTP request. A [Func]
+// takes a request and returns its key, or an error that says why there is none.
 //
 // Sources and combinators make a key function once, at start-up:
 //

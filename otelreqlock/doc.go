@@ -15,8 +15,8 @@
 //
 // If the context of Acquire has a sampled span, the call gets a child span "lock acquire", and its
 // hold a child span "lock hold", each made at its end. Calls without one are measured but not
-// traced: a lock alone is no trace. The span of a call that had to wait links to the span of the
-// holder, if that is in the same process. Durations of sampled calls are exemplars.
+// traced. The span of a call that had to wait links to the span of the holder, if that is in the
+// same process. Durations of sampled calls are exemplars.
 //
 // The metrics are a Producer, and not instruments of a MeterProvider, because recording two
 // durations by the SDK's histograms takes a tenth of the time of a lock. They are cumulative, and

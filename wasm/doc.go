@@ -6,8 +6,8 @@
 //	defer plugin.Close(context.Background())
 //	lock := httplock.New(locks, httplock.Config{Policy: plugin.Policy})
 //
-// docs/wasm.md is the guide, docs/wasm-host.md has limits, threats, costs and the way through the
-// files, and docs/wasm-abi.md describes the ABI.
+// docs/wasm.md is the guide, docs/wasm-host.md has limits, threats and costs, docs/wasm-abi.md
+// describes the ABI, and docs/engine.md has the way through the files.
 //
 // Package guest is for plugins in Go, include/reqlock2.h for C, guest-rust for Rust and guest-as for
 // AssemblyScript.

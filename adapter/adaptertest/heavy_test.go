@@ -127,7 +127,7 @@ func queueStaysFull(e *env) {
 	heap, goroutines := heapNow(), runtime.NumGoroutine()
 	try(attempts - attempts/10)
 	if n := refused.Load(); n != attempts {
-		e.Errorf("%d of %d attempts are answered 503", n, attempts)
+		e.Errorf("%d of %d attempts got 503", n, attempts)
 	}
 	e.eventually("the heap has shrunk again", func() bool { return heapNow()-heap <= 8*mebibyte })
 	e.eventually("their goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+connections })

@@ -90,7 +90,7 @@ func (s *service) serve(ctx context.Context, listener net.Listener) error {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	closed := make(chan error, 1)
-	srv.RegisterOnShutdown(func() { closed <- s.locks.Close(patience) }) // waiters are answered 503 at once
+	srv.RegisterOnShutdown(func() { closed <- s.locks.Close(patience) }) // waiters get 503 at once
 	err := errors.Join(srv.Shutdown(patience), <-closed)
 	<-led
 	return errors.Join(err, s.leaders.Close(patience))

@@ -20,11 +20,11 @@ import (
 )
 
 func main() {
-	redis, err := embedded.Start() // later: redis.NewClient of your Redis
+	server, err := embedded.Start() // Redis inside this process, until step 4
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := core.New(redis.Client(), core.Options{})
+	locks, err := core.New(server.Client(), core.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,7 +8,7 @@
 //	  ]
 //	}
 //
-// FromFile of packages httplock, ginlock and echolock makes a middleware of such a file, and loads
+// FromFile of each adapter makes a middleware of such a file, and loads
 // it again when it changes. This package has what they share: the types ([Table], [Route]), the
 // parser with its errors ([Parse]), and the file ([Open]). docs/config.md describes every field, and
 // schema.json, the JSON Schema, tells them to editors.

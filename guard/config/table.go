@@ -71,7 +71,7 @@ var (
 		{name: "keys", about: "Several keys. A request gets the locks of all or none.", schema: texts.schema, read: readKeys},
 		of("plugin", "A WebAssembly plugin that decides on keys, mode and times, in place of key and mode. Its path is relative to this file.", text, func(r *Route) *string { return &r.Plugin }),
 		of("mode", "The kind of lock. read_write: GET and HEAD read, the rest writes. Default: exclusive.", oneOf(modeNames...), func(r *Route) *string { return &r.Mode }),
-		of("buffer_body", "Read up to so many bytes of the body before acquiring the lock. Default: 0, off.", bytesOf, func(r *Route) *int64 { return &r.BufferBody }),
+		of("buffer_body", "Read up to this many bytes of the body before acquiring the lock. Default: 0, off.", bytesOf, func(r *Route) *int64 { return &r.BufferBody }),
 		of("retry_after", "The Retry-After of refusals. Default: 1s.", duration, func(r *Route) *Duration { return &r.RetryAfter }),
 		of("pass_preflight", "Run the handler of a CORS preflight without a lock.", boolean, func(r *Route) *bool { return &r.PassPreflight }),
 		{name: "idempotency", about: "Run each request once for its idempotency key, and repeat the answer.",

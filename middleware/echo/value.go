@@ -12,7 +12,7 @@ import (
 // value), such as the authenticated user. The value is a string, an integer or a fmt.Stringer.
 // Value works in the guards of this package, and the middleware must run before them.
 //
-// A missing or empty value is keyfuncs.ErrMissing: the request is answered 400, and the answer does
+// A missing or empty value is keyfuncs.ErrMissing: the request gets 400, and the answer does
 // not say what is missing. In any other guard it is keyfuncs.ErrNoRoute, 500. Value panics if name
 // is empty.
 func Value(name string) keyfuncs.Func { return adapter.Value("echo.Context", name, echo.Context.Get) }

@@ -6,10 +6,10 @@
 //	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
 //	e.POST("/orders/:id/pay", pay, lock)
 //
-// It has the name and the functions of the package for Echo v4, as Echo itself does: who moves to
-// v5 changes the import. It works on an Echo, a group and a single route. Requests that no route
-// matches are not locked. Package guard does the work; see there for Config, for the answers that
-// clients get, and for LeaseFrom, Release and Detach.
+// The package has the same name and functions as the one for Echo v4. To move to v5, change the
+// import. It works on an Echo, a group and a single route. Requests that no route matches are not
+// locked. Package guard documents Config, the answers that clients get, LeaseFrom, Release and
+// Detach.
 //
 // Echo renders the error that a handler returns after all middleware: the lock is released by then.
 // A handler whose error answer needs the protection of the lock answers it by itself, with

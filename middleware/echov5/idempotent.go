@@ -14,7 +14,7 @@ import (
 // nil. It panics on a Config that can never work; see idempotency.New.
 //
 // Behind echo.NewVirtualHostHandler, equal paths of two hosts are one route: a key that is used on
-// both is answered 422, unless their idempotency.Config.Route differ.
+// both gets 422, unless their idempotency.Config.Route differ.
 func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) echo.MiddlewareFunc {
 	wrap := newWrapper(options, &cfg.ErrorHandler)
 	g, err := idempotency.New(locks, cfg)

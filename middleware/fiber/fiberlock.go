@@ -7,11 +7,10 @@
 //	app.Post("/orders/:id/pay", lock, pay)
 //
 // Mount it on routes, before their handlers. With App.Use, Fiber has not matched the route that
-// will answer, so keys that need the route are answered 500 there.
+// will answer, so keys that need the route get 500 there.
 //
 // In the handler, c.Context() ends when the lock is lost, and is what guard.LeaseFrom, Release and
-// Detach need. Package guard does the work; see there for Config and for the answers that clients
-// get.
+// Detach need. Package guard documents Config and the answers that clients get.
 //
 // Fiber runs on fasthttp, which has neither net/http's requests nor its connections. So a guard does
 // not notice that a client has left: bound its wait with WaitTime. Fiber sends an answer after the
@@ -106,7 +105,7 @@ func routeOf(c fiber.Ctx) (pattern string, names, values []string) {
 // the authenticated user. The value is a string, an integer or a fmt.Stringer. Value works in the
 // guards of this package, and the middleware must run before them.
 //
-// A missing or empty value is keyfuncs.ErrMissing: the request is answered 400, and the answer does
+// A missing or empty value is keyfuncs.ErrMissing: the request gets 400, and the answer does
 // not say what is missing. In any other guard it is keyfuncs.ErrNoRoute, 500. Value panics if name
 // is empty.
 func Value(name string) keyfuncs.Func { return adapter.Value("fiber.Ctx", name, local) }

@@ -6,8 +6,7 @@
 //
 // It works on an engine, a group and a single route; requests that no route matches are not locked.
 // A handler that acquires the same lock may pass *gin.Context itself as the context, and re-enters.
-// Package guard does the work; see there for Config, for the answers that clients get, and for
-// LeaseFrom, Release and Detach.
+// Package guard documents Config, the answers that clients get, LeaseFrom, Release and Detach.
 package ginlock
 
 import (

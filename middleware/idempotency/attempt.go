@@ -117,7 +117,7 @@ func (a *attempt) lock() (core.Locker, error) {
 	}
 	var err error
 	if a.marker, err = a.seal(&record{kind: kindBegun, fingerprint: a.fingerprint}); err != nil {
-		a.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request is answered 503", "error", err)
+		a.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request gets 503", "error", err)
 		return nil, newError(recordUnwritable, "", err)
 	}
 	l.once = l.once.WithMarker(a.marker, a.g.cfg.TTL)
@@ -128,7 +128,7 @@ func (a *attempt) lock() (core.Locker, error) {
 func (a *attempt) reply(data []byte) error {
 	rec, err := a.unseal(data)
 	if err != nil {
-		a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request is answered 503", "error", err)
+		a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request gets 503", "error", err)
 		return newError(recordUnreadable, "", err)
 	}
 	if subtle.ConstantTimeCompare(rec.fingerprint[:], a.fingerprint[:]) != 1 {

@@ -16,9 +16,9 @@ import (
 // or one record can replace another. A Codec is safe for concurrent use, and neither keeps nor
 // changes its arguments.
 //
-// A record that cannot be opened is answered 503 record-unreadable, and logged; the handler does
+// A record that cannot be opened gets 503 record-unreadable, and logged; the handler does
 // not run. A result that cannot be sealed is not stored, which is logged and observed as
-// ErrNotStored: with OutcomeRerun a repeat runs again, with OutcomeRefuse it is answered 409
+// ErrNotStored: with OutcomeRerun a repeat runs again, with OutcomeRefuse it gets 409
 // outcome-unknown.
 type Codec interface {
 	Seal(record []byte, name string) (sealed []byte, err error)

@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Scope returns the owner of a key, such as the account or the user, as the server knows it:
 	// equal keys of two owners are independent. Any keyfuncs.Func works; keyfuncs.Join combines
-	// tenant and user. "" is answered 400: authenticate first. Use ScopeGlobal if all callers share
+	// tenant and user. "" gets 400: authenticate first. Use ScopeGlobal if all callers share
 	// their keys.
 	Scope func(*http.Request) (string, error)
 	// Route names the route: the same key on another route is another key. Records are found, and
@@ -28,11 +28,11 @@ type Config struct {
 	// http.StripPrefix removed; or the path of the request, if no route has matched. So a wildcard
 	// may get another name. Before any other change of the pattern, and before the middleware moves
 	// to where another pattern is known, set Route to the old name, for at least one TTL. Routes
-	// with the same Route share their keys; a key used on two of them is answered 422.
+	// with the same Route share their keys; a key used on two of them gets 422.
 	Route string
 	// Header is the name of the header with the key. "": Idempotency-Key.
 	Header string
-	// Optional runs requests without the header unguarded. false: they are answered 400.
+	// Optional runs requests without the header unguarded. false: they get 400.
 	Optional bool
 	// Strict accepts only the quoted form of RFC 9651, "8e03978e". false: the bare form, 8e03978e,
 	// is the same key.
@@ -66,7 +66,7 @@ type Config struct {
 	// OnUnknown decides what a repeat gets if the first run ended without a result, so that its
 	// outcome is unknown. Zero: OutcomeRerun.
 	OnUnknown UnknownOutcome
-	// MaxRequestBody is the largest body, in bytes; a longer one is answered 413. The body is read
+	// MaxRequestBody is the largest body, in bytes; a longer one gets 413. The body is read
 	// into memory before the lock is acquired, so that a slow client holds none. FingerprintNone
 	// does not read the body. 0: 1 MiB.
 	MaxRequestBody int64
@@ -124,9 +124,9 @@ var ErrReplayed = errors.New("reqlock: idempotency: answered with the result of 
 // its result was not stored before the answer was sent. The client got the answer.
 //
 // If Redis was unreachable and comes back before the lease expires, the result is stored after all;
-// until then, repeats are answered 409 or 503. Otherwise the result is gone, and it is gone at once
+// until then, repeats get 409 or 503. Otherwise the result is gone, and it is gone at once
 // if the lock was lost (core.ErrLockLost), if Redis refused the record, or if Config.Codec failed.
-// Then a repeat runs again with OutcomeRerun, and is answered 409 outcome-unknown with
+// Then a repeat runs again with OutcomeRerun, and gets 409 outcome-unknown with
 // OutcomeRefuse.
 var ErrNotStored = errors.New("reqlock: idempotency: the result of a run is not stored")
 

@@ -15,7 +15,7 @@ import (
 // A Fingerprint decides what a repeat must have in common with the first request. Method and path
 // always count. FingerprintBody, FingerprintJSON, FingerprintNone and FingerprintFields are the
 // only ones. Only a hash is stored. If a route gets another Fingerprint, repeats of all recorded
-// requests are answered 422.
+// requests get 422.
 type Fingerprint interface {
 	// add adds the compared parts to s. body is nil if readsBody is false.
 	add(s *sum, r *http.Request, body []byte)

@@ -5,9 +5,8 @@
 //	mux.Handle("POST /orders/{id}/pay", lock(pay))
 //
 // Wrap the handler of a route, not the router: before the router has matched, a request has neither
-// path values nor a pattern. It works with every router for http.Handlers. Package guard does the
-// work; see there for Config, for the answers that clients get, and for LeaseFrom, Release and
-// Detach.
+// path values nor a pattern. It works with every router for http.Handlers. Package guard
+// documents Config, the answers that clients get, LeaseFrom, Release and Detach.
 package httplock
 
 import (

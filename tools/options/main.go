@@ -41,7 +41,7 @@ const head = `<!-- Written by make options from the doc comments. Change those. 
 # Options
 
 You want to know what you can set, and what happens if you do not. Each table shows one struct, with what a field does and what its
-zero value means. The doc comment of a field has the details. ` + "`httplock.Config` and `ginlock.Config` are `guard.Config`, and so are the fields of `echolock.Config`." + `
+zero value means. The doc comment of a field has the details. ` + "`Config` of `httplock`, `ginlock`, `echolock` and `fiberlock` is `guard.Config`." + `
 `
 
 func main() {

@@ -155,7 +155,7 @@ func TestScopeOfUser(t *testing.T) {
 	}
 }
 
-// With the guard before the authentication, no request has a key: all are answered 400 with a text
+// With the guard before the authentication, no request has a key: all get 400 with a text
 // that names nothing, and none reaches the handler.
 func TestGuardBeforeAuthentication(t *testing.T) {
 	for _, shop := range shops {
