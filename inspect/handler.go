@@ -18,7 +18,8 @@ type Options struct {
 	// AllowUnlock lets everyone who may see the page free locks, too. Each unlock needs a reason,
 	// which is logged with the address of the client and the owners that had the lock.
 	AllowUnlock bool
-	// Prefix restricts the page to names that begin with it, as in ListOptions.
+	// Prefix restricts the page to names that begin with it, as in ListOptions: other locks are
+	// neither shown nor unlocked. The counts at the top and Sections are those of the whole process.
 	Prefix string
 	// Refresh is how often an open page updates itself. Redis is read at most this often, however
 	// many look, and not at all while no one does. 0: 2s, at least 100ms.

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -182,6 +183,33 @@ func TestHandler_Shows(t *testing.T) {
 	}
 }
 
+// submit answers a question, which is the text of its page, and follows no redirect.
+func submit(t *testing.T, base, name, reason, site, question string) (status int, text string) {
+	t.Helper()
+	form := url.Values{"name": {name}, "reason": {reason}}
+	for _, field := range ownerField.FindAllStringSubmatch(question, -1) {
+		form.Add("owner", field[1])
+	}
+	r, err := http.NewRequest("POST", base+"unlock", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", site)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+var ownerField = regexp.MustCompile(`<input type="hidden" name="owner" value="([^"]*)">`)
+
 // POST /unlock needs a reason and the same origin, and leaves an audit line. The holder, in another
 // process, is told.
 func TestHandler_Unlock(t *testing.T) {
@@ -193,10 +221,10 @@ func TestHandler_Unlock(t *testing.T) {
 	var audit log
 	base := serve(t, locks, Options{AllowUnlock: true, Refresh: leastRefresh, Logger: slog.New(slog.NewTextHandler(&audit, nil))})
 
-	if _, text, _ := get(t, base+"unlock?name=app:order:42"); !strings.Contains(text, "Reason") || !strings.Contains(text, other.ID()) {
-		t.Errorf("GET /unlock: %s", text)
+	_, question, _ := get(t, base+"unlock?name=app:order:42")
+	if !strings.Contains(question, "Reason") || !strings.Contains(question, other.ID()) {
+		t.Errorf("GET /unlock: %s", question)
 	}
-	noRedirect := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, test := range []struct {
 		name, reason, site string
 		status             int
@@ -209,20 +237,8 @@ func TestHandler_Unlock(t *testing.T) {
 		{"app:order:42", "the handler hangs", "same-origin", 303, false},
 		{"app:order:42", "again", "same-origin", 404, false},
 	} {
-		form := url.Values{"name": {test.name}, "reason": {test.reason}}
-		r, err := http.NewRequest("POST", base+"unlock", strings.NewReader(form.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Sec-Fetch-Site", test.site)
-		resp, err := noRedirect.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != test.status {
-			t.Errorf("%.20q from %s: status %d, want %d", test.reason, test.site, resp.StatusCode, test.status)
+		if status, _ := submit(t, base, test.name, test.reason, test.site, question); status != test.status {
+			t.Errorf("%.20q from %s: status %d, want %d", test.reason, test.site, status, test.status)
 		}
 		if held, err := other.FairLock("app:order:42").IsLocked(t.Context()); err != nil || held != test.held {
 			t.Errorf("%.20q from %s: held %v, %v", test.reason, test.site, held, err)
@@ -237,6 +253,105 @@ func TestHandler_Unlock(t *testing.T) {
 	if len(lines) != 1 || !strings.Contains(lines[0], `reason="the handler hangs"`) || !strings.Contains(lines[0], "app:order:42") ||
 		!strings.Contains(lines[0], other.ID()) || !strings.Contains(lines[0], "from=127.0.0.1:") {
 		t.Errorf("audit: %q", lines)
+	}
+}
+
+// An unlock frees only the holders that its question showed. If others hold the lock by the time it
+// is answered, the question is asked again.
+func TestHandler_UnlockAfterTheHolderChanged(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newClient(t, srv.Client(t), "web-1")
+	other := newClient(t, srv.Client(t), "web-2")
+	base := serve(t, locks, Options{AllowUnlock: true, Logger: slog.New(slog.DiscardHandler)})
+	first, err := locks.Lock("order:42").Acquire(t.Context(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, question, _ := get(t, base+"unlock?name=order:42")
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := hold(t, context.Background(), other.Lock("order:42"))
+
+	var next string
+	for _, reason := range []string{"the handler hangs", ""} { // a mistake does not hide the change
+		status, text := submit(t, base, "order:42", reason, "same-origin", question)
+		if status != http.StatusConflict || !strings.Contains(text, "The holder has changed") || !strings.Contains(text, other.ID()) ||
+			strings.Contains(text, locks.ID()) || !strings.Contains(text, `value="`+reason+`"`) {
+			t.Errorf("reason %q: status %d, %s", reason, status, text)
+		}
+		if held, err := other.Lock("order:42").IsLocked(t.Context()); err != nil || !held || second.Err() != nil {
+			t.Fatalf("reason %q: held %v, %v; the lease: %v", reason, held, err, second.Err())
+		}
+		next = text
+	}
+	if status, text := submit(t, base, "order:42", "it hangs, too", "same-origin", next); status != http.StatusSeeOther {
+		t.Errorf("the second question: status %d, %s", status, text)
+	}
+	if held, err := other.Lock("order:42").IsLocked(t.Context()); err != nil || held {
+		t.Errorf("held %v, %v", held, err)
+	}
+}
+
+// With a prefix, the page neither shows nor unlocks other locks.
+func TestHandler_Prefix(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newClient(t, srv.Client(t), "web-1", func(o *core.Options) { o.NameMapper = func(n string) string { return "reqlock:" + n } })
+	other := newClient(t, srv.Client(t), "web-2")
+	base := serve(t, locks, Options{Prefix: "reqlock:shop:", AllowUnlock: true, Refresh: leastRefresh, Logger: slog.New(slog.DiscardHandler)})
+
+	for _, part := range []string{"shop:", "bank:"} {
+		hold(t, context.Background(), locks.Lock(part+"held"))
+		hold(t, context.Background(), other.Lock("reqlock:"+part+"awaited"))
+		await(t, context.Background(), locks.Lock(part+"awaited"))
+		lost := hold(t, context.Background(), locks.Lock(part+"lost"))
+		if freed, err := other.Lock("reqlock:" + part + "lost").ForceUnlock(t.Context()); !freed || err != nil {
+			t.Fatal(freed, err)
+		}
+		<-lost.Done()
+	}
+	for len(locks.Waits()) < 2 || len(locks.Losses()) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	_, text, _ := get(t, base)
+	for _, want := range []string{"reqlock:shop:held", "reqlock:shop:awaited", ">shop:awaited", ">shop:lost"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	_, data, _ := get(t, base+"locks.json")
+	if strings.Contains(text, "bank:") || strings.Contains(data, "bank:") {
+		t.Errorf("another name is shown: %s\n%s", text, data)
+	}
+	_, question, _ := get(t, serve(t, locks, Options{AllowUnlock: true})+"unlock?name=reqlock:bank:held")
+	if status, text, _ := get(t, base+"unlock?name=reqlock:bank:held"); status != http.StatusNotFound || strings.Contains(text, locks.ID()) {
+		t.Errorf("GET /unlock: status %d, %s", status, text)
+	}
+	if status, _ := submit(t, base, "reqlock:bank:held", "none", "same-origin", question); status != http.StatusNotFound {
+		t.Errorf("POST /unlock: status %d", status)
+	}
+	if held, err := locks.Lock("bank:held").IsLocked(t.Context()); err != nil || !held {
+		t.Errorf("held %v, %v", held, err)
+	}
+}
+
+// A writer that has entered the read side as well stays a writer, and is unlocked.
+func TestHandler_WriterThatReads(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locks := newClient(t, srv.Client(t), "web-1")
+	writer := core.WithOwner(context.Background())
+	hold(t, writer, locks.ReadWriteLock("order:42").Write())
+	hold(t, writer, locks.ReadWriteLock("order:42").Read())
+	base := serve(t, locks, Options{AllowUnlock: true, Logger: slog.New(slog.DiscardHandler)})
+	if _, text, _ := get(t, base+"locks.json"); !strings.Contains(text, `"kind":"write"`) {
+		t.Errorf("%s", text)
+	}
+	_, question, _ := get(t, base+"unlock?name=order:42")
+	if status, text := submit(t, base, "order:42", "none", "same-origin", question); status != http.StatusSeeOther {
+		t.Errorf("status %d, %s", status, text)
 	}
 }
 

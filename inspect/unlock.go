@@ -1,15 +1,17 @@
 package inspect
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
 // A question is the page that asks for the reason of an unlock.
 type question struct {
-	Client string
 	Lock   *Lock
 	Error  string
 	Reason string
@@ -18,23 +20,37 @@ type question struct {
 // longestReason bounds what the log gets, in bytes.
 const longestReason = 500
 
-// confirm asks for a reason.
-func (h *handler) confirm(w http.ResponseWriter, r *http.Request) {
-	h.ask(w, r, r.URL.Query().Get("name"), "", "", http.StatusOK)
+// find returns the lock with what this process knows about it. A name that the page does not show is
+// ErrNotFound.
+func (h *handler) find(ctx context.Context, name string) (*Lock, error) {
+	if !h.shows(name) {
+		return nil, fmt.Errorf("%w: %q; this page shows names that begin with %q", ErrNotFound, name, h.opts.Prefix)
+	}
+	lock, err := Show(ctx, h.locks.Redis(), name)
+	if err != nil {
+		return nil, err
+	}
+	known := addHolds([]Lock{*lock}, h.locks.Holds(), false)
+	return &known[0], nil
 }
 
-// ask shows the lock and asks for the reason to free it.
-func (h *handler) ask(w http.ResponseWriter, r *http.Request, name, reason, problem string, status int) {
-	lock, err := Show(r.Context(), h.locks.Redis(), name)
+// confirm asks for a reason.
+func (h *handler) confirm(w http.ResponseWriter, r *http.Request) {
+	lock, err := h.find(r.Context(), r.URL.Query().Get("name"))
 	if err != nil {
 		h.fail(w, err)
 		return
 	}
-	known := addHolds([]Lock{*lock}, h.locks.Holds(), false)
-	h.render(w, status, "unlock.html", question{Client: h.locks.ID(), Lock: &known[0], Error: problem, Reason: reason})
+	h.ask(w, http.StatusOK, question{Lock: lock})
 }
 
-// unlock frees a lock and writes the audit line.
+// ask shows the lock and asks for the reason to free it.
+func (h *handler) ask(w http.ResponseWriter, status int, q question) {
+	h.render(w, status, "unlock.html", q)
+}
+
+// unlock frees a lock and writes the audit line. The form has the owners that the question showed:
+// if others hold the lock now, it asks again.
 func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 128<<10)
 	if err := r.ParseForm(); err != nil {
@@ -42,24 +58,31 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, reason := r.PostForm.Get("name"), strings.TrimSpace(r.PostForm.Get("reason"))
-	switch {
-	case reason == "":
-		h.ask(w, r, name, "", "Say why, for the log.", http.StatusUnprocessableEntity)
-		return
-	case len(reason) > longestReason:
-		h.ask(w, r, name, reason[:longestReason], "Say it in fewer words.", http.StatusUnprocessableEntity)
-		return
-	}
-	lock, err := Show(r.Context(), h.locks.Redis(), name)
+	lock, err := h.find(r.Context(), name)
 	if err != nil {
 		h.fail(w, err)
 		return
 	}
-	freed, err := h.locks.ForceUnlockKey(r.Context(), name, lock.Kind)
 	owners := make([]string, len(lock.Holders))
 	for i, o := range lock.Holders {
 		owners[i] = o.Owner
 	}
+	q := question{Lock: lock, Reason: strings.ToValidUTF8(reason[:min(len(reason), longestReason)], "")}
+	switch {
+	case !slices.Equal(slices.Sorted(slices.Values(r.PostForm["owner"])), owners): // these are sorted
+		q.Error = "The holder has changed since you were asked. Look again before you unlock."
+		h.ask(w, http.StatusConflict, q)
+		return
+	case reason == "":
+		q.Error = "Say why, for the log."
+		h.ask(w, http.StatusUnprocessableEntity, q)
+		return
+	case len(reason) > longestReason:
+		q.Error = "Say it in fewer words."
+		h.ask(w, http.StatusUnprocessableEntity, q)
+		return
+	}
+	freed, err := h.locks.ForceUnlockKey(r.Context(), name, lock.Kind)
 	h.opts.Logger.Warn("reqlock: inspect: a lock was unlocked by hand", "lock", name, "kind", lock.Kind, "owners", owners,
 		"reason", reason, "from", r.RemoteAddr, "freed", freed, "error", err)
 	if err != nil {

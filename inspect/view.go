@@ -104,6 +104,9 @@ func (h *handler) current(ctx context.Context) *view {
 	return &shared
 }
 
+// shows reports whether the page shows locks with this name.
+func (h *handler) shows(name string) bool { return strings.HasPrefix(name, h.opts.Prefix) }
+
 // look reads Redis and adds what this process knows.
 func (h *handler) look(ctx context.Context) *view {
 	// The view is for all who look, so the end of one request does not end it.
@@ -112,7 +115,7 @@ func (h *handler) look(ctx context.Context) *view {
 	v := &view{
 		Client:   h.locks.ID(),
 		Unlock:   h.opts.AllowUnlock,
-		Waits:    h.locks.Waits(),
+		Waits:    slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
 		Counters: h.locks.Counters(),
 	}
 	listed, more, err := List(ctx, h.locks.Redis(), ListOptions{Prefix: h.opts.Prefix})
@@ -120,14 +123,15 @@ func (h *handler) look(ctx context.Context) *view {
 	if err != nil {
 		v.Error = err.Error()
 	}
-	holds := slices.DeleteFunc(h.locks.Holds(), func(hold core.Hold) bool { return !strings.HasPrefix(hold.Key, h.opts.Prefix) })
+	holds := slices.DeleteFunc(h.locks.Holds(), func(hold core.Hold) bool { return !h.shows(hold.Key) })
 	for _, l := range addHolds(listed, holds, err != nil) {
 		v.Locks = append(v.Locks, lockView{Lock: l, Here: slices.ContainsFunc(l.Holders, func(o Holder) bool { return o.Client == v.Client })})
 	}
 	v.countWaits()
 	v.addLongest(holds)
 	v.addWanted()
-	for _, loss := range h.locks.Losses()[:min(mostShown, len(h.locks.Losses()))] {
+	losses := slices.DeleteFunc(h.locks.Losses(), func(loss core.Loss) bool { return !h.shows(loss.Key) })
+	for _, loss := range losses[:min(mostShown, len(losses))] {
 		v.Losses = append(v.Losses, lossView{loss, v.At.Sub(loss.At)})
 	}
 	for _, s := range h.opts.Sections {
@@ -158,7 +162,9 @@ func addHolds(locks []Lock, holds []core.Hold, alone bool) []Lock {
 		}
 		for i := range l.Holders {
 			if o := &l.Holders[i]; o.Owner == field {
-				l.Kind = hold.Kind // which Redis does not always tell
+				if l.Kind != "read" && l.Kind != "write" { // Redis has only the kinds of these
+					l.Kind = hold.Kind
+				}
 				o.annotate(hold)
 			}
 		}
