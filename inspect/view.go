@@ -162,7 +162,7 @@ func addHolds(locks []Lock, holds []core.Hold, alone bool) []Lock {
 		}
 		for i := range l.Holders {
 			if o := &l.Holders[i]; o.Owner == field {
-				if l.Kind != "read" && l.Kind != "write" { // Redis has only the kinds of these
+				if l.Kind != "read" && l.Kind != "write" { // Redis knows these better: a downgrade may be under way
 					l.Kind = hold.Kind
 				}
 				o.annotate(hold)

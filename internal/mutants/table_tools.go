@@ -55,15 +55,15 @@ var toolMutants = []mutant{
 		promise: "the page unlocks only the holders that its question showed",
 		file:    "inspect/unlock.go",
 		old:     "case !slices.Equal(slices.Sorted(slices.Values(r.PostForm[\"owner\"])), owners):",
-		new:     "case false:",
+		new:     "case !slices.Equal(owners, owners):",
 		nets:    []string{"inspect TestHandler_UnlockAfterTheHolderChanged"},
 	},
 	{
-		promise: "the page frees a writer that reads as well",
+		promise: "the page frees the side of a read/write lock that is held in Redis",
 		file:    "inspect/view.go",
 		old:     "if l.Kind != \"read\" && l.Kind != \"write\" {",
 		new:     "if true {",
-		nets:    []string{"inspect TestHandler_WriterThatReads"},
+		nets:    []string{"inspect TestAddHolds_DowngradeUnderWay"},
 	},
 	{
 		promise: "unlock frees only the holder that its question was about",
