@@ -87,6 +87,13 @@ var toolMutants = []mutant{
 		nets:    []string{"cmd/reqlock TestUsage"},
 	},
 	{
+		promise: "the errors of Redis are counted from 0, so that an alert sees the first",
+		file:    "internal/telemetry/client.go",
+		old:     "for _, class := range faults {",
+		new:     "for class := range c.Errors {",
+		nets:    []string{"internal/telemetry TestReadClient_Zeroes"},
+	},
+	{
 		promise: "doctor fails a Redis that may evict locks",
 		file:    "cmd/reqlock/doctor.go",
 		old:     "if policy != \"noeviction\" {",

@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -203,6 +207,59 @@ func TestRecorder(t *testing.T) {
 		if n, ok := got[series]; !ok || n != want {
 			t.Errorf("%s: %v (%t), want %v", series, n, ok, want)
 		}
+	}
+}
+
+// A client's counters begin at 0, those of every class of errors included: increase() of Prometheus
+// does not count what a series begins with, so an alert would miss the first outage.
+func TestReadClient_Zeroes(t *testing.T) {
+	t.Parallel()
+	code, err := os.ReadFile("../../core/internal/redisop/fault.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"reqlock.locks.lost", "reqlock.renewals.failed", "reqlock.pubsub.failures"}
+	classes := regexp.MustCompile(`Class: +"(\w+)"`).FindAllStringSubmatch(string(code), -1)
+	for _, class := range classes {
+		want = append(want, "reqlock.redis.errors "+class[1])
+	}
+	if len(classes) < 15 {
+		t.Errorf("only %d classes found", len(classes))
+	}
+
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	var r Recorder
+	r.Watch("", locks)
+	read := func() map[string]float64 {
+		got := make(map[string]float64)
+		for m, points := range r.Collect() {
+			for _, p := range points {
+				name := m.Describe().Name
+				for _, a := range p.Attributes {
+					name += " " + a.Value
+				}
+				got[name] = p.Value
+			}
+		}
+		return got
+	}
+	got := read()
+	for _, series := range want {
+		if n, ok := got[series]; !ok || n != 0 {
+			t.Errorf("%s: %v (%t), want 0", series, n, ok)
+		}
+	}
+	if _, err := locks.Lock("a").Acquire(t.Context(), core.AcquireOptions{}); err == nil {
+		t.Fatal("locked without Redis")
+	}
+	if n := read()["reqlock.redis.errors unreachable"]; n < 1 {
+		t.Errorf("%v errors after one", n)
 	}
 }
 
