@@ -38,6 +38,7 @@ func TestMistakes(t *testing.T) {
 		"no URL":                 {inApp("redis"), 3, "redis needs a value"},
 		"two URLs":               {inApp("redis redis://a redis://b"), 3, `redis takes one value, and "redis://b" follows it`},
 		"a bare address":         {inApp("redis 127.0.0.1:6379"), 3, "redis has a malformed URL"},
+		"a secret in the port":   {inApp("redis redis://default:12#secret@a.example:6379"), 3, "redis has a malformed URL (not shown"},
 		"a secret in the URL":    {inApp("redis redis://:se/cret@a.example:x"), 3, "redis has a malformed URL (not shown"},
 		"twice":                  {inApp("redis redis://a\nredis redis://b"), 4, "redis is given more than once"},
 		"an argument":            {head + "reqlock redis://a\n}\n:80 {\n}\n", 2, `unexpected argument "redis://a"`},

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/internal/redisurl"
 )
 
 // TLS is TLS to Redis.
@@ -133,7 +134,7 @@ func (a *App) checkOptions() error {
 
 // checkURL never shows the URL, which may contain a password.
 func checkURL(url string) error {
-	if _, err := redis.ParseURL(url); err == nil {
+	if _, err := redisurl.Options(url); err == nil {
 		return nil
 	}
 	return errors.New("redis has a malformed URL (not shown, it may contain a password); want redis://[user:password@]host:port[/db], " +
@@ -172,7 +173,7 @@ func (a *App) where() string {
 	case len(a.Cluster) > 0:
 		return "cluster " + strings.Join(a.Cluster, " ")
 	}
-	options, err := redis.ParseURL(a.Redis)
+	options, err := redisurl.Options(a.Redis)
 	if err != nil { // never, for a checked URL
 		return ""
 	}
@@ -207,7 +208,7 @@ func (a *App) dial() (rdb redis.UniversalClient, end func() error, err error) {
 			Addrs: a.Cluster, Username: a.Username, Password: a.Password, CredentialsProviderContext: credentials, TLSConfig: secure,
 		})
 	default:
-		options, err := redis.ParseURL(a.Redis)
+		options, err := redisurl.Options(a.Redis)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reqlock: caddy: %w", checkURL(a.Redis))
 		}
@@ -241,7 +242,7 @@ func (a *App) credentials() (func(context.Context) (string, string, error), erro
 		return nil, nil
 	}
 	user := a.Username
-	if options, err := redis.ParseURL(a.Redis); err == nil && user == "" {
+	if options, err := redisurl.Options(a.Redis); err == nil && user == "" {
 		user = options.Username
 	}
 	read := func(context.Context) (string, string, error) {

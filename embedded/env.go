@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/reqlock/reqlock"
+	"github.com/reqlock/reqlock/internal/redisurl"
 )
 
 const (
@@ -39,13 +39,14 @@ func FromEnv() (*Server, error) {
 }
 
 func connect(raw string, timeout time.Duration) (*Server, error) {
-	shown, err := withoutCredentials(raw)
+	u, err := redisurl.Parse(raw)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reqlock: embedded: %s is %w", envURL, err)
 	}
-	opts, err := redis.ParseURL(raw)
+	shown := redisurl.Shown(u)
+	opts, err := redisurl.Options(raw)
 	if err != nil {
-		return nil, fmt.Errorf("reqlock: embedded: %s %s is malformed: %w; want %s", envURL, shown, err, wantedURL)
+		return nil, fmt.Errorf("reqlock: embedded: %s %s is malformed: %w; want %s", envURL, shown, err, redisurl.Wanted)
 	}
 	opts.IdentitySuffix = reqlock.Identity
 	if err := ping(*opts, timeout); err != nil {
@@ -53,32 +54,6 @@ func connect(raw string, timeout time.Duration) (*Server, error) {
 			"or unset it to run Redis inside this process", envURL, shown, err, envURL)
 	}
 	return &Server{opts: *opts, url: shown}, nil
-}
-
-const wantedURL = "redis://[user:password@]host:port[/db], rediss://… for TLS, or unix:///path"
-
-// errHidden replaces errors about a URL whose password cannot be separated from the rest.
-var errHidden = fmt.Errorf("reqlock: embedded: %s is not a usable URL (not shown, it may contain a password); want %s, "+
-	"with special characters of the password percent-encoded", envURL, wantedURL)
-
-// withoutCredentials returns the URL in printable form. The parser's own errors quote parts of the
-// URL, which may be the password, so they are not returned.
-func withoutCredentials(raw string) (string, error) {
-	u, err := url.Parse(raw)
-	if err != nil || u.Opaque != "" || u.Scheme == "" { // these may consist of the password
-		return "", errHidden
-	}
-	// A password with an unescaped "/", "?" or "#" ends the host too early. The "@" after the
-	// password is then in a later part.
-	if strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
-		return "", errHidden
-	}
-	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-	text := shown.String()
-	if u.User != nil {
-		text = strings.Replace(text, "://", "://***@", 1)
-	}
-	return text, nil
 }
 
 // ping makes one attempt. A client with default options would make many and log each.

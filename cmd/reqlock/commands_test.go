@@ -53,6 +53,16 @@ func TestUsage(t *testing.T) {
 		"ls --redis redis://user:geheim%zz@127.0.0.1":          "%40 for @",
 		"ls --redis redis://user:geheim/1@127.0.0.1":           "%40 for @",
 		"ls --redis redis+cluster://user:geheim@127.0.0.1?a=b": "unexpected option: a",
+		"ls --redis redis://user:/geheim@127.0.0.1":            "%2F for /",
+		"ls --redis redis://user:12/geheim@127.0.0.1":          "%2F for /",
+		"ls --redis redis://user:12?geheim@127.0.0.1":          "%3F for ?",
+		"ls --redis redis://user:12#geheim@127.0.0.1":          "%23 for #",
+		"ls --redis redis://user:/geheim":                      "invalid database number",
+		"ls --redis redis+sentinel://user:/geheim@a":           "%2F for /",
+		"ls --redis redis+sentinel://user:/geheim":             "invalid database number",
+		"ls --redis redis+cluster://a:1?addr=user:geheim@b:1":  "%40 for @",
+		"ls --redis redis+cluster://a:1?addr=geheim":           "invalid value of addr",
+		"ls --redis redis://a?dial_timeout=geheim":             "invalid value of dial_timeout",
 	} {
 		r := nowhere.want(t, usage, words(line), text, "!geheim")
 		if r.out != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisurl"
 )
 
 // A connection says which Redis to use, and how.
@@ -71,10 +72,10 @@ func (c *connection) connect() (*client, error) {
 		return nil, usageError("the URL of Redis has the scheme %q; use redis, rediss, unix, redis+cluster, rediss+cluster, "+
 			"redis+sentinel or rediss+sentinel", scheme)
 	}
-	// An error of net/url has the URL, and with it the password.
-	if _, err := url.Parse(base + "://" + rest); err != nil {
-		return nil, usageError("the URL of Redis cannot be parsed; in user and password, write %%40 for @, %%3A for :, " +
-			"%%2F for /, and %%25 for %%")
+	u, err := redisurl.Parse(base + "://" + rest)
+	if err != nil {
+		return nil, usageError("the URL of Redis cannot be parsed; in user, password and parameters, write %%40 for @, " +
+			"and %%3A for :, %%2F for /, %%3F for ?, %%23 for #, and %%25 for %%")
 	}
 	tlsConfig, err := c.tls(base == "rediss")
 	if err != nil {
@@ -83,11 +84,11 @@ func (c *connection) connect() (*client, error) {
 	redis.SetLogger(silent{})
 	switch kind {
 	case "cluster":
-		return c.cluster(base+"://"+rest, tlsConfig)
+		return c.cluster(u, tlsConfig)
 	case "sentinel":
-		return c.sentinel(base+"://"+rest, tlsConfig)
+		return c.sentinel(u, tlsConfig)
 	}
-	return c.single(base+"://"+rest, tlsConfig)
+	return c.single(u, tlsConfig)
 }
 
 // silent drops the log of the Redis client. The commands return the errors.
@@ -95,10 +96,10 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-func (c *connection) single(u string, edit func(*tls.Config)) (*client, error) {
-	o, err := redis.ParseURL(u)
+func (c *connection) single(u *url.URL, edit func(*tls.Config)) (*client, error) {
+	o, err := redis.ParseURL(u.String())
 	if err != nil {
-		return nil, wrongURL(err)
+		return nil, wrongURL(u, err)
 	}
 	edit(o.TLSConfig)
 	o.ContextTimeoutEnabled, o.IdentitySuffix = true, reqlock.Identity
@@ -106,10 +107,10 @@ func (c *connection) single(u string, edit func(*tls.Config)) (*client, error) {
 	return &client{redis.NewClient(o), "", []string{o.Addr}}, nil
 }
 
-func (c *connection) cluster(u string, edit func(*tls.Config)) (*client, error) {
-	o, err := redis.ParseClusterURL(u)
+func (c *connection) cluster(u *url.URL, edit func(*tls.Config)) (*client, error) {
+	o, err := redis.ParseClusterURL(u.String())
 	if err != nil {
-		return nil, wrongURL(err)
+		return nil, wrongURL(u, err)
 	}
 	edit(o.TLSConfig)
 	o.ContextTimeoutEnabled, o.IdentitySuffix = true, reqlock.Identity
@@ -117,10 +118,10 @@ func (c *connection) cluster(u string, edit func(*tls.Config)) (*client, error) 
 	return &client{redis.NewClusterClient(o), "cluster", o.Addrs}, nil
 }
 
-func (c *connection) sentinel(u string, edit func(*tls.Config)) (*client, error) {
-	o, err := redis.ParseFailoverURL(u)
+func (c *connection) sentinel(u *url.URL, edit func(*tls.Config)) (*client, error) {
+	o, err := redis.ParseFailoverURL(u.String())
 	if err != nil {
-		return nil, wrongURL(err)
+		return nil, wrongURL(u, err)
 	}
 	if o.MasterName == "" {
 		return nil, usageError("the URL of Redis lacks the name of the master: add ?master_name=…")
@@ -144,8 +145,8 @@ func (c *connection) shorten(timeouts ...*time.Duration) {
 	}
 }
 
-func wrongURL(err error) error {
-	return usageError("the URL of Redis: %s", strings.TrimPrefix(err.Error(), "redis: "))
+func wrongURL(u *url.URL, err error) error {
+	return usageError("the URL of Redis: %v", redisurl.Explain(u, err))
 }
 
 // tls returns a function that applies the options to a configuration, which is nil without TLS.

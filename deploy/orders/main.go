@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisurl"
 )
 
 // grace is how long a shutdown waits for handlers. Kubernetes must wait longer before it kills the
@@ -45,7 +46,7 @@ func main() {
 
 // run serves until ctx ends.
 func run(ctx context.Context, addr, exporter, client string) error {
-	redisOptions, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	redisOptions, err := redisurl.Options(os.Getenv("REDIS_URL")) // whose error has no password
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}

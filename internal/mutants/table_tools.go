@@ -81,10 +81,24 @@ var toolMutants = []mutant{
 	},
 	{
 		promise: "an error never shows a password",
-		file:    "cmd/reqlock/connect.go",
-		old:     "if _, err := url.Parse(base + \"://\" + rest); err != nil {",
-		new:     "if _, err := url.Parse(base + \"://\"); err != nil {",
-		nets:    []string{"cmd/reqlock TestUsage"},
+		file:    "internal/redisurl/redisurl.go",
+		old:     "		return nil, ErrHidden\n",
+		new:     "		return u, err\n",
+		nets:    []string{"internal/redisurl TestOptions", "cmd/reqlock TestUsage", "embedded TestMalformedURL"},
+	},
+	{
+		promise: "a password with a slash is not taken for a path",
+		file:    "internal/redisurl/redisurl.go",
+		old:     " || strings.Contains(u.Path+u.RawQuery+u.Fragment, \"@\")",
+		new:     "",
+		nets:    []string{"internal/redisurl TestOptions", "cmd/reqlock TestUsage", "embedded TestMalformedURL"},
+	},
+	{
+		promise: "an error does not quote the value that go-redis refuses",
+		file:    "internal/redisurl/redisurl.go",
+		old:     "return errors.New(\"invalid value of \" + name)",
+		new:     "return err",
+		nets:    []string{"internal/redisurl TestOptions", "cmd/reqlock TestUsage"},
 	},
 	{
 		promise: "the errors of Redis are counted from 0, so that an alert sees the first",
