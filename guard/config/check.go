@@ -53,11 +53,22 @@ func (g *generation[S]) check(file string, has func(Route) bool) error {
 		if has(row.Route) {
 			continue
 		}
-		mistake := errorAt(row.Place, "the program has no route %q, so the row does nothing; want the pattern as the router has it", strings.TrimSpace(row.Method+" "+row.Pattern))
+		mistake := errorAt(row.Place, "the program has no route %q, so the row does nothing; want the pattern as the router has it", row.name())
+		if slashed := row.withSlash(); has(slashed) { // a router that cuts the slash may find the row
+			mistake = errorAt(row.Place, "the program has no route %q; want %q, as the router has it", row.name(), slashed.name())
+		}
 		mistake.File = file
 		all = append(all, mistake)
 	}
 	return errors.Join(all...)
+}
+
+// name is how programs write a route.
+func (r Route) name() string { return strings.TrimSpace(r.Method + " " + r.Pattern) }
+
+func (r Route) withSlash() Route {
+	r.Pattern += "/"
+	return r
 }
 
 // Listed is for Check, with a router that lists its routes: their methods and patterns. The method

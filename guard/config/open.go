@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/reqlock/reqlock/internal/watch"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // Routes is the table of an open file. Its rows are what an adapter has built of them. Each load of
@@ -37,7 +40,8 @@ type Routes[S any] struct {
 type generation[S any] struct {
 	rows    map[string]map[string]S // by canonical pattern and method
 	source  []Row
-	users   int // requests that use it; guarded by Routes.mu
+	paths   []*regexp.Regexp // what the patterns of source match
+	users   int              // requests that use it; guarded by Routes.mu
 	retired bool
 	unused  chan struct{} // closed when it is retired and has no users
 	known   sync.Map      // canonical patterns of those in requests
@@ -185,6 +189,7 @@ func (t *Routes[S]) newGeneration(rows []Row, opened map[string]Plugin) (*genera
 			next.rows[route] = make(map[string]S)
 		}
 		next.rows[route][row.Method] = built
+		next.paths = append(next.paths, pathsOf(row.Pattern))
 	}
 	return next, nil
 }
@@ -237,11 +242,39 @@ func (t *Routes[S]) isClosed() bool {
 func (t *Routes[S]) Serve(r *http.Request, serve func(S)) bool {
 	g := t.enter()
 	defer t.leave(g)
-	built, ok := g.find(r)
+	built, ok := g.find(r.Pattern, r.Method)
 	if ok {
 		serve(built)
 	}
 	return ok
+}
+
+// ServeHandler is Serve for a middleware of http.Handlers, which cannot see what router has set
+// r.Pattern, nor whether another one comes after it. It fails with keyfuncs.ErrNoRoute if it cannot
+// know the route: if r.Pattern is empty, or if it is that of a subtree without a row, where the path
+// is that of another row. The route of that row is one of a router further inside then.
+//
+// chi cuts the last slash of a pattern. So /orders has the row of /orders/ if it has none of its own.
+func (t *Routes[S]) ServeHandler(r *http.Request, serve func(S)) (found bool, err error) {
+	if r.Pattern == "" {
+		return false, keyfuncs.ErrNoRoute
+	}
+	g := t.enter()
+	defer t.leave(g)
+	built, ok := g.find(r.Pattern, r.Method)
+	if !ok && mayLackSlash(r.Pattern) {
+		built, ok = g.find(r.Pattern+"/", r.Method)
+	}
+	if !ok {
+		return false, g.inside(t.path, r)
+	}
+	serve(built)
+	return true, nil
+}
+
+// mayLackSlash reports whether a pattern may be one of chi. Those have neither a method nor a host.
+func mayLackSlash(route string) bool {
+	return route[0] == '/' && !strings.HasSuffix(route, "/") && !strings.HasSuffix(route, "*")
 }
 
 func (t *Routes[S]) enter() *generation[S] {
@@ -258,18 +291,18 @@ func (t *Routes[S]) leave(g *generation[S]) {
 	g.checkUnused()
 }
 
-// find returns the row of a request: that of its method, or else that of all methods.
-func (g *generation[S]) find(r *http.Request) (built S, ok bool) {
-	route, known := g.known.Load(r.Pattern)
+// find returns the row of a route: that of the method, or else that of all methods.
+func (g *generation[S]) find(matched, method string) (built S, ok bool) {
+	route, known := g.known.Load(matched)
 	if !known {
-		route = canonical(r.Pattern)
-		g.known.Store(r.Pattern, route)
+		route = canonical(matched)
+		g.known.Store(matched, route)
 	}
 	rows := g.rows[route.(string)]
-	if built, ok = rows[r.Method]; ok {
+	if built, ok = rows[method]; ok {
 		return built, true
 	}
-	if r.Method == http.MethodHead {
+	if method == http.MethodHead {
 		if built, ok = rows[http.MethodGet]; ok {
 			return built, true
 		}

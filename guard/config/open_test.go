@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 const patience = 20 * time.Second
@@ -138,6 +140,58 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	for end := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("timed out waiting until %s", what)
+		}
+	}
+}
+
+// handled is found for a middleware of http.Handlers; "!": the route cannot be known.
+func handled(routes *config.Routes[string], r *http.Request) string {
+	built := "-"
+	ok, err := routes.ServeHandler(r, func(s string) { built = s })
+	if err != nil {
+		built = "!"
+	}
+	if ok != (len(built) > 1) || err != nil && !errors.Is(err, keyfuncs.ErrNoRoute) {
+		return fmt.Sprint(built, ok, err)
+	}
+	return built
+}
+
+func TestServeHandler(t *testing.T) {
+	t.Parallel()
+	routes := newFile(t, `{"routes": [
+		{"method": "POST", "pattern": "/orders", "key": "exact"},
+		{"method": "POST", "pattern": "/orders/", "key": "slash"},
+		{"method": "PUT", "pattern": "/users/{id}/", "key": "cut"},
+		{"method": "GET", "pattern": "/api/v{v}/files/{rest...}", "key": "files"},
+		{"method": "POST", "pattern": "/api/end/{$}", "key": "end"},
+		{"pattern": "shop.test/api/pay", "key": "shop"}
+	]}`).open(func(*config.Options) {})
+	for _, test := range []struct{ method, pattern, target, want string }{
+		{"POST", "", "/orders", "!"},
+		{"POST", "/orders", "/orders", "exact"},
+		{"POST", "/orders/", "/orders/", "slash"},
+		{"PUT", "/users/{id}", "/users/1", "cut"},
+		{"PUT", "/users/{id}/", "/users/1/", "cut"},
+		{"PUT", "PUT /users/{id}", "/users/1", "-"},
+		{"PUT", "shop.test/users/{id}", "/users/1", "-"},
+		{"POST", "/users/{id}", "/users/1", "-"},
+		{"PUT", "/users/*", "/users/1/", "!"},
+		{"PUT", "/users/*", "/users//", "-"},
+		{"GET", "/api/", "/api/v2/files/a/b", "!"},
+		{"HEAD", "/api/*", "/api/v2/files/", "!"},
+		{"GET", "/api/{rest...}", "/api/v2%2Fx/files/a", "!"},
+		{"PUT", "/api/", "/api/v2/files/a", "-"},
+		{"GET", "/api/{version}", "/api/v2/files/a", "-"},
+		{"POST", "/api/", "/api/end/", "!"},
+		{"POST", "/api/", "/api/end/more", "-"},
+		{"GET", "/api/", "http://shop.test:81/api/pay", "!"},
+		{"GET", "/api/", "/api/pay", "-"},
+	} {
+		r := httptest.NewRequest(test.method, test.target, nil)
+		r.Pattern = test.pattern
+		if got := handled(routes, r); got != test.want {
+			t.Errorf("%+v: %s", test, got)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func rowsOf(table *Table, opts Options) (rows []Row, mistakes []*Error) {
 		rows, mistakes = append(rows, row), append(mistakes, wrong...)
 		name := route.Method + " " + canonical(route.Pattern)
 		if before, twice := seen[name]; twice {
-			mistakes = append(mistakes, errorAt(route.Place, "%q is in the table already, in line %d; a route has one row", strings.TrimSpace(route.Method+" "+route.Pattern), before.Line))
+			mistakes = append(mistakes, errorAt(route.Place, "%q is in the table already, in line %d; a route has one row", route.name(), before.Line))
 		}
 		seen[name] = route.Place
 	}

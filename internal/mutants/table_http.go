@@ -212,6 +212,43 @@ var httpMutants = []mutant{
 		nets:    []string{"internal/bodybudget TestRead_TakesRoomAsTheBodyArrives"},
 	},
 
+	// Files of routes.
+	{
+		promise: "a row whose route ends in a slash holds on chi, which cuts it",
+		file:    "guard/config/open.go",
+		old:     "if !ok && mayLackSlash(r.Pattern) {",
+		new:     "if false {",
+		nets:    []string{"middleware/nethttp TestFromFile_ChiCutsTheSlash", "guard/config TestServeHandler"},
+	},
+	{
+		promise: "routes with and without a slash stay apart on http.ServeMux",
+		file:    "guard/config/open.go",
+		old:     "return route[0] == '/' && ",
+		new:     "return ",
+		nets:    []string{"middleware/nethttp TestFromFile_SlashOfServeMux", "guard/config TestServeHandler"},
+	},
+	{
+		promise: "a file around a router inside another one is refused",
+		file:    "guard/config/open.go",
+		old:     "return false, g.inside(t.path, r)",
+		new:     "return false, nil",
+		nets:    []string{"middleware/nethttp TestFromFile_InsideAnOuterRoute", "guard/config TestServeHandler"},
+	},
+	{
+		promise: "a route without a row runs although a row matches its path",
+		file:    "guard/config/inside.go",
+		old:     `!strings.HasSuffix(route, "/") && !strings.HasSuffix(route, "{...}")`,
+		new:     `route == ""`,
+		nets:    []string{"middleware/nethttp TestFromFile_Subtree", "guard/config TestServeHandler"},
+	},
+	{
+		promise: "a file in Pre of Echo is refused",
+		file:    "middleware/echo/file.go",
+		old:     `if r.Pattern == "" { // in Pre`,
+		new:     "if false {",
+		nets:    []string{"middleware/echo TestFromFile_Pre"},
+	},
+
 	// Keys.
 	{
 		promise: "a path that is encoded twice has the key that its handler sees",

@@ -6,14 +6,17 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // A File guards the routes that a file lists; see package config.
 type File struct {
-	routes *config.Routes[idempotency.Guards]
-	wrap   *wrapper
+	routes   *config.Routes[idempotency.Guards]
+	wrap     *wrapper
+	unrouted *guard.Guard
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
@@ -24,13 +27,24 @@ func FromFile(locks *core.Client, path string, opts config.Options, options ...O
 	if err != nil {
 		return nil, err
 	}
-	return &File{routes, wrap}, nil
+	unrouted, err := guard.New(locks, guard.Config{
+		Policy:       func(*http.Request, *guard.Policy) error { return keyfuncs.ErrNoRoute },
+		ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &File{routes, wrap, unrouted}, nil
 }
 
 // Middleware returns a middleware for an Echo, a group or a route. It guards requests whose route
-// has a row in the file, and passes all others.
+// has a row in the file, and passes all others. With Pre, Echo has not matched the route: requests
+// that have one get 500, because the file cannot know which row applies.
 func (f *File) Middleware() echo.MiddlewareFunc {
 	return f.wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		if r.Pattern == "" { // in Pre
+			return underLock(f.unrouted)(c, r, next)
+		}
 		f.routes.CheckOnce(func() func(config.Route) bool { return listed(c.Echo()) })
 		found := f.routes.Serve(r, func(guards idempotency.Guards) {
 			inner := next

@@ -1,7 +1,11 @@
 package echolock
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/labstack/echo/v5"
@@ -33,4 +37,27 @@ func TestFromFile(t *testing.T) {
 		Check: func(file *File) error { return file.Check(s.echo) },
 		Also:  func(s *locktest.Site) { s.Want("GET", "/orders/1?skip=1", 200, "no lock") },
 	}.Run(t)
+}
+
+// In Pre, the route that will answer is not known.
+func TestFromFile_Pre(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "locks.json")
+	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/orders/:id", "key": "k"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := FromFile(locktest.New(t), path, config.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := file.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newSite(t)
+	s.echo.Pre(file.Middleware())
+	s.echo.GET("/orders/:id", answerLock)
+	s.Want("GET", "/orders/1", 500, "misconfigured")
+	s.Want("GET", "/elsewhere", 404, "")
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/config"
-	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
@@ -25,7 +24,7 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 		return nil, err
 	}
 	unrouted, err := guard.New(locks, guard.Config{
-		Policy:       func(*http.Request, *guard.Policy) error { return keyfuncs.ErrNoRoute },
+		Policy:       func(r *http.Request, _ *guard.Policy) error { return r.Context().Value(noRouteKey{}).(error) },
 		ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
 	})
 	if err != nil {
@@ -34,19 +33,20 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 	return &File{routes, unrouted}, nil
 }
 
+// noRouteKey leads to why the route of a request is unknown.
+type noRouteKey struct{}
+
 // Wrap is a middleware, which like that of New goes around the handler of a route, and panics on the
 // same handlers. It guards requests whose route has a row in the file, and passes those of other
-// routes. Where no route has matched it answers 500: it cannot know which row applies.
+// routes. Where no route has matched it answers 500: it cannot know which row applies. So it does
+// around a router inside another one, such as in the Use of a router that chi has mounted, for
+// requests whose path is that of a row.
 func (f *File) Wrap(next http.Handler) http.Handler {
 	return around(f.serve)(next)
 }
 
 func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if r.Pattern == "" {
-		f.unrouted.Serve(w, r, next.ServeHTTP)
-		return
-	}
-	found := f.routes.Serve(r, func(guards idempotency.Guards) {
+	found, err := f.routes.ServeHandler(r, func(guards idempotency.Guards) {
 		inner := next
 		if guards.Once != nil {
 			inner = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runOnce(guards.Once)(w, r, next) })
@@ -57,7 +57,10 @@ func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		}
 		underLock(guards.Lock)(w, r, inner)
 	})
-	if !found {
+	switch {
+	case err != nil:
+		f.unrouted.Serve(w, r.WithContext(context.WithValue(r.Context(), noRouteKey{}, err)), next.ServeHTTP)
+	case !found:
 		next.ServeHTTP(w, r)
 	}
 }

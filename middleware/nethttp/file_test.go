@@ -1,6 +1,8 @@
 package httplock
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/config"
 	"github.com/reqlock/reqlock/internal/locktest"
@@ -97,6 +100,134 @@ func TestFromFile(t *testing.T) {
 			t.Errorf("a check of a wrong pattern: %v", err)
 		}
 	}
+}
+
+// routed serves a file of one row, POST pattern with the key k, whose route mount adds to a router. It
+// returns the log as well.
+func routed(t *testing.T, pattern string, mount func(file *File, lock http.Handler) http.Handler) (*locktest.Site, *File, *bytes.Buffer) {
+	t.Helper()
+	log := new(bytes.Buffer)
+	path := configFile(t, `{"routes": [{"method": "POST", "pattern": "`+pattern+`", "key": "k"}]}`)
+	file, err := FromFile(locktest.New(t), path, config.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := file.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return locktest.Serve(t, mount(file, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := "no lock"
+		if lease, ok := guard.LeaseFrom(r.Context()); ok {
+			name = lease.Name()
+		}
+		fmt.Fprint(w, name)
+	}))), file, log
+}
+
+// chi cuts the last slash of a route from Request.Pattern, and chi.Walk does not.
+func TestFromFile_ChiCutsTheSlash(t *testing.T) {
+	t.Parallel()
+	for row, listed := range map[string]bool{"/orders/": true, "/orders": false} {
+		router := chi.NewRouter()
+		s, file, _ := routed(t, row, func(file *File, lock http.Handler) http.Handler {
+			router.Route("/orders", func(r chi.Router) { r.With(file.Wrap).Method("POST", "/", lock) })
+			return router
+		})
+		s.Want("POST", "/orders", 200, "reqlock:k")
+		s.Want("POST", "/orders/", 200, "reqlock:k")
+		var routes []string
+		if err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			routes = append(routes, method+" "+route)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		err := file.CheckRoutes(routes...)
+		if want := `the program has no route "POST /orders"; want "POST /orders/", as the router has it`; listed != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("row %s, routes %q: %v, want %s", row, routes, err, want)
+		}
+	}
+}
+
+// http.ServeMux has two routes there.
+func TestFromFile_SlashOfServeMux(t *testing.T) {
+	t.Parallel()
+	s, _, _ := routed(t, "/orders/", func(file *File, lock http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST /orders", file.Wrap(lock))
+		mux.Handle("POST /orders/", file.Wrap(lock))
+		return mux
+	})
+	s.Want("POST", "/orders", 200, "no lock")
+	s.Want("POST", "/orders/", 200, "reqlock:k")
+}
+
+// Around a router inside another one, the route that will answer is not known yet.
+func TestFromFile_InsideAnOuterRoute(t *testing.T) {
+	t.Parallel()
+	inChi := func(file *File, lock http.Handler) http.Handler {
+		router := chi.NewRouter()
+		router.Route("/api", func(r chi.Router) {
+			r.Use(file.Wrap)
+			r.Method("POST", "/orders/{id}", lock)
+			r.Method("GET", "/orders/{id}", lock)
+			r.Method("POST", "/other", lock)
+		})
+		return router
+	}
+	stripped := func(pattern string, inner ...string) func(*File, http.Handler) http.Handler {
+		return func(file *File, lock http.Handler) http.Handler {
+			mux, outer := http.NewServeMux(), http.NewServeMux()
+			for _, route := range inner {
+				mux.Handle(route, lock)
+			}
+			outer.Handle(pattern, http.StripPrefix("/api", file.Wrap(mux)))
+			return outer
+		}
+	}
+	for name, test := range map[string]struct {
+		row   string
+		mount func(*File, http.Handler) http.Handler
+	}{
+		"Use of chi":                  {"/api/orders/{id}", inChi},
+		"StripPrefix, whole pattern":  {"/api/orders/{id}", stripped("/api/", "/orders/{id}", "/other")},
+		"StripPrefix, inner pattern":  {"/orders/{id}", stripped("/api/", "/orders/{id}", "/other")},
+		"a method and a wildcard":     {"/api/orders/{id}", stripped("/api/{rest...}", "/orders/{id}", "/other")},
+		"a subtree below the subtree": {"/orders/", stripped("/api/", "/orders/", "/other")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _, log := routed(t, test.row, test.mount)
+			s.Want("GET", "/api/orders/1", 200, "no lock") // the row is for POST
+			s.Want("POST", "/api/other", 200, "no lock")
+			if log.Len() > 0 {
+				t.Errorf("a log for other routes: %s", log)
+			}
+			s.Want("POST", "/api/orders/1", 500, "misconfigured")
+			s.Want("POST", "/api/orders/a%2Fb", 500, "misconfigured")
+			if want := `wrap the handler of the route \"POST ` + test.row; !strings.Contains(log.String(), want) {
+				t.Errorf("the log is %s, want %s", log, want)
+			}
+		})
+	}
+}
+
+// A subtree that is a route itself passes all paths that no row has.
+func TestFromFile_Subtree(t *testing.T) {
+	t.Parallel()
+	s, _, _ := routed(t, "/orders/{id}", func(file *File, lock http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST /orders/{id}", file.Wrap(lock))
+		mux.Handle("POST /orders/new", file.Wrap(lock))
+		mux.Handle("/", file.Wrap(lock))
+		return mux
+	})
+	s.Want("POST", "/orders/1", 200, "reqlock:k")
+	s.Want("POST", "/orders/new", 200, "no lock")
+	s.Want("POST", "/orders/1/pay", 200, "no lock")
+	s.Want("POST", "/", 200, "no lock")
 }
 
 func TestFromFile_Mistake(t *testing.T) {
