@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -208,6 +209,54 @@ func TestReadWrite_RenewalAfterTheDowngrade(t *testing.T) {
 	awaitRenewals(t, read)
 	mustRelease(t, mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
 	mustRelease(t, read)
+}
+
+// The same, while the last read lease is being released, and the owner reads again before that: the
+// new lease is renewed.
+func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	answered, settle := make(chan []watchdog.Verdict, 1), make(chan struct{})
+	var once sync.Once
+	dog := watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Send: func(batch []*watchdog.Item[*hold]) []watchdog.Verdict {
+		verdicts := c.renew(batch)
+		once.Do(func() { answered <- verdicts; <-settle })
+		return verdicts
+	}})
+	t.Cleanup(dog.Close)
+	for i := range c.names.shards {
+		c.names.shards[i].dog = dog
+	}
+	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
+	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	late := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	dog.RenewAll()
+	await(t, "a renewal to be on its way", late.Hit())
+	mustRelease(t, write)
+
+	entered := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldReply)
+	again := acquireAsync(owner, l.Read(), AcquireOptions{})
+	await(t, "the re-entry", entered.Hit())
+	released := releaseAsync(read)
+	h := holdOf(read)
+	eventually(t, "the release of the only lease", func() bool {
+		h.lock()
+		defer h.unlock()
+		return h.state == freeing
+	})
+	late.Release()
+	if v := await(t, "the renewal to find no writer", answered); v[0] == watchdog.Renewed {
+		t.Fatal("the renewal found the writer")
+	}
+	entered.Release()
+	lease := mustGet(t, "the re-entry", again)
+	if err := await(t, "the release", released); err != nil {
+		t.Error(err)
+	}
+	close(settle)
+	awaitRenewals(t, lease)
+	mustRelease(t, lease)
 }
 
 // A renewal that is sent when Redis has downgraded, and the reply is on its way, does not ask for a

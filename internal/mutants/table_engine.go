@@ -271,9 +271,16 @@ var engineMutants = []mutant{
 	{
 		promise: "a cancelled renewal is not scheduled again",
 		file:    "core/internal/watchdog/watchdog.go",
-		old:     "if it.state == cancelled {",
-		new:     "if false {",
+		old:     "case it.state == cancelled:",
+		new:     "case false:",
 		nets:    []string{"core/internal/watchdog TestCancelDuringRenewal"},
+	},
+	{
+		promise: "a renewal of a hold before it was entered again does not end the renewals after it",
+		file:    "core/internal/watchdog/watchdog.go",
+		old:     "case it.state == rearmed && v == Gone:",
+		new:     "case false:",
+		nets:    []string{"core/internal/watchdog TestArmDuringRenewal_OldResult", "core TestReadWrite_RenewalAfterTheDowngradeBesideAReentry"},
 	},
 	{
 		promise: "an overdue renewal is sent",

@@ -1,7 +1,7 @@
 // Package watchdog renews locks. One scheduler serves all holds of a client. It sends renewals in
 // batches of one cluster slot, spread over the interval.
 //
-// An Item is in one of four states, guarded by the watchdog's mutex:
+// An Item is in one of five states, guarded by the watchdog's mutex:
 //
 //	idle      -> waiting    Arm
 //	waiting   -> sent       it is due
@@ -10,7 +10,12 @@
 //	sent      -> idle       the result arrived: the hold is gone
 //	sent      -> cancelled  Cancel
 //	cancelled -> idle       the result arrived
-//	cancelled -> sent       Arm
+//	cancelled -> rearmed    Arm
+//	rearmed   -> waiting    the result arrived, whatever it is
+//	rearmed   -> cancelled  Cancel
+//
+// The result that a rearmed item gets is about the hold as it was before Cancel. It may be Gone
+// although the hold is there, because a renewal names one field, and a hold may change its field.
 //
 // Cancel does not wait for a renewal in flight. Config.Send must ignore the result for a hold that
 // has ended. The renewal script changes nothing if the hold is gone.
@@ -56,6 +61,7 @@ const (
 	waiting
 	sent      // its renewal is in flight
 	cancelled // likewise, and no further one is wanted
+	rearmed   // likewise, but cancelled and armed again since that renewal was sent
 )
 
 // Config configures a Watchdog. Interval and Send are required.
@@ -79,7 +85,7 @@ type Watchdog[H any] struct {
 
 	mu     sync.Mutex
 	ring   ring[H]
-	armed  int    // items that are waiting or sent
+	armed  int    // items that are waiting, sent or rearmed
 	era    uint16 // counts RenewAll calls; a renewal with an older era was sent before the last one
 	rushed bool   // everything in the ring is due
 	sleeps tick   // when the loop wakes, unless it is nudged
@@ -105,7 +111,7 @@ func (w *Watchdog[H]) Arm(it *Item[H], remaining time.Duration) {
 	case idle: // spread locks taken together over half an interval; they stay apart from then on
 		w.scheduleLocked(it, min(w.cfg.Interval-rand.N(w.cfg.Interval/2+1), remaining/2))
 	case cancelled:
-		it.state = sent
+		it.state = rearmed
 	default:
 		return
 	}
@@ -121,7 +127,7 @@ func (w *Watchdog[H]) Cancel(it *Item[H]) {
 	case waiting:
 		w.ring.remove(it)
 		it.state = idle
-	case sent:
+	case sent, rearmed:
 		it.state = cancelled
 	default:
 		return
@@ -238,9 +244,12 @@ func (w *Watchdog[H]) renew(batch []*Item[H]) {
 func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if it.state == cancelled {
+	switch {
+	case it.state == cancelled:
 		it.state = idle
 		return
+	case it.state == rearmed && v == Gone:
+		v = Outdated
 	}
 	switch v {
 	case Renewed:

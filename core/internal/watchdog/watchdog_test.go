@@ -248,6 +248,39 @@ func TestArmDuringRenewal(t *testing.T) {
 	})
 }
 
+// A result that comes after an item was cancelled and armed again is about the hold as it was before
+// that. Whatever it is, the item is renewed again.
+func TestArmDuringRenewal_OldResult(t *testing.T) {
+	for name, v := range map[string]Verdict{"renewed": Renewed, "gone": Gone, "outdated": Outdated, "refused": Refused, "unanswered": Unanswered} {
+		for _, times := range []int{1, 2} {
+			t.Run(fmt.Sprint(name, times), func(t *testing.T) {
+				in(t, func([]*item) []Verdict { time.Sleep(time.Second); return []Verdict{v} }, func(t *testing.T, k *kennel) {
+					it := items(1)[0]
+					k.Arm(it)
+					for len(k.all()) == 0 {
+						pass(time.Millisecond)
+					}
+					for range times {
+						k.Cancel(it)
+						k.Arm(it)
+					}
+					k.mu.Lock()
+					k.answer = nil
+					k.mu.Unlock()
+					pass(5 * interval)
+					if n := len(k.all()); n < 5 || k.Len() != 1 {
+						t.Errorf("%d renewals in 5 intervals, Len %d; want it renewed", n, k.Len())
+					}
+					k.Cancel(it)
+					if k.Len() != 0 {
+						t.Errorf("Len = %d after Cancel", k.Len())
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestGoneIsDropped(t *testing.T) {
 	in(t, func(batch []*item) []Verdict {
 		verdicts := make([]Verdict, len(batch))
