@@ -81,6 +81,35 @@ func TestList_Work(t *testing.T) {
 	}
 }
 
+// A hash of another program costs two commands if its name has the prefix, none otherwise, and no
+// memory once it is known to be no lock.
+func TestList_OtherHashes(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	pipe := srv.Client(t).Pipeline()
+	for i := range 3000 {
+		pipe.HSet(t.Context(), fmt.Sprint("session:", i), "user", i, "since", i)
+	}
+	pipe.HSet(t.Context(), "order:1", redissonOwner, 1)
+	pipe.PExpire(t.Context(), "order:1", time.Hour)
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for prefix, most := range map[string]int{"": 2*3000 + 50, "order:": 50} {
+		proxy := srv.Proxy(t)
+		s := newScan(proxy.Client(t), ListOptions{Prefix: prefix})
+		if err := s.run(t.Context()); err != nil || len(s.locks) != 1 {
+			t.Fatalf("%d locks, %v", len(s.locks), err)
+		}
+		if n := proxy.Count(""); n > most {
+			t.Errorf("prefix %q: %d commands, want at most %d", prefix, n, most)
+		}
+		if len(s.seen) != 1 || !s.seen["order:1"] {
+			t.Errorf("prefix %q: %d names are kept", prefix, len(s.seen))
+		}
+	}
+}
+
 // A lock with more holders or waiters than are shown.
 func TestShow_Many(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,8 @@ import (
 // ListOptions says which locks List returns. The zero value is a good default.
 type ListOptions struct {
 	// Prefix restricts List to names that begin with it. Names are as in Redis, so after a
-	// NameMapper. It saves no work of Redis, which looks at every key. Empty: all.
+	// NameMapper. Redis still looks at every key by SCAN, but hashes of other programs are not read
+	// unless they have the prefix. Empty: all.
 	Prefix string
 	// Limit is how many locks List returns at most. 0: 1000. Negative values are refused.
 	Limit int
@@ -32,8 +33,9 @@ const defaultLimit = 1000
 // a *redis.Client, with or without sentinels, or a *redis.ClusterClient.
 //
 // It looks at all keys by SCAN, on every master of a cluster, and reads the locks it finds in
-// pipelines. Each command takes Redis less than a millisecond or so, but a Redis with millions of
-// keys needs thousands of them: bound List by ctx. A lock has up to about 100 holders and 100 places of
+// pipelines: about ten commands for a lock, and two for another hash whose name has the prefix. Each
+// takes Redis less than a millisecond or so, but a Redis with millions of keys needs thousands of
+// them: give a prefix, and bound List by ctx. A lock has up to about 100 holders and 100 places of
 // its queue; Show returns more. The result is not a snapshot: a lock that is acquired or released
 // meanwhile may be missing or old.
 //
@@ -45,13 +47,7 @@ func List(ctx context.Context, rdb redis.UniversalClient, opts ListOptions) (loc
 		return nil, false, fmt.Errorf("reqlock: inspect.ListOptions.Limit is %d; use 0 for %d, or a positive number",
 			opts.Limit, defaultLimit)
 	}
-	s := &scan{
-		opts:   opts,
-		limit:  cmp.Or(opts.Limit, defaultLimit),
-		reader: reader{rdb: rdb, most: listed},
-		seen:   make(map[string]bool),
-		locks:  []Lock{},
-	}
+	s := newScan(rdb, opts)
 	if err := s.run(ctx); err != nil && !errors.Is(err, errFull) {
 		return nil, false, failed("list locks", err)
 	}
@@ -79,8 +75,18 @@ type scan struct {
 	reader reader
 
 	mu    sync.Mutex
-	seen  map[string]bool // names that were read
+	seen  map[string]bool // names of locks, and of those that are being read
 	locks []Lock
+}
+
+func newScan(rdb redis.UniversalClient, opts ListOptions) *scan {
+	return &scan{
+		opts:   opts,
+		limit:  cmp.Or(opts.Limit, defaultLimit),
+		reader: reader{rdb: rdb, most: listed},
+		seen:   make(map[string]bool),
+		locks:  []Lock{},
+	}
 }
 
 // errFull ends a scan that has found more locks than it may return.
@@ -130,7 +136,7 @@ func (s *scan) keys(ctx context.Context, node redis.Cmdable, pattern, kind strin
 			if err != nil {
 				return err
 			}
-			if s.add(locks) {
+			if s.add(names, locks) {
 				return errFull
 			}
 		}
@@ -155,13 +161,16 @@ func (s *scan) fresh(keys []string, nameOf func(string) (string, bool)) (names [
 	return names
 }
 
-// add reports whether there are enough locks now.
-func (s *scan) add(locks []*Lock) bool {
+// add reports whether there are enough locks now. It forgets names that are none: there may be
+// millions.
+func (s *scan) add(names []string, locks []*Lock) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range locks {
+	for i, l := range locks {
 		if l != nil && (s.opts.Free || l.Held() || len(l.Queue) > 0) {
 			s.locks = append(s.locks, *l)
+		} else {
+			delete(s.seen, names[i])
 		}
 	}
 	return len(s.locks) > s.limit

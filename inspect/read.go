@@ -54,10 +54,10 @@ type replies struct {
 	*reader
 	keys core.Keys
 	// The first pipeline, which sorts out most keys of other programs.
-	ttl    *redis.DurationCmd
 	fields *redis.IntCmd
 	mode   *redis.StringCmd
 	// The second pipeline.
+	ttl       *redis.DurationCmd
 	hash      *redis.ScanCmd
 	length    *redis.IntCmd // of the queue
 	queue     *redis.StringSliceCmd
@@ -75,7 +75,6 @@ func (r *reader) ask(ctx context.Context, names []string) ([]*replies, error) {
 		all[i] = &replies{
 			reader: r,
 			keys:   core.KeysOf(name),
-			ttl:    pipe.PTTL(ctx, name),
 			fields: pipe.HLen(ctx, name),
 			mode:   pipe.HGet(ctx, name, "mode"),
 		}
@@ -93,6 +92,7 @@ func (r *reader) ask(ctx context.Context, names []string) ([]*replies, error) {
 			continue
 		}
 		k := reply.keys
+		reply.ttl = pipe.PTTL(ctx, k.Lock)
 		reply.hash = pipe.HScan(ctx, k.Lock, 0, "", r.most+1) // one is the mode
 		reply.length = pipe.LLen(ctx, k.Queue)
 		reply.queue = pipe.LRange(ctx, k.Queue, 0, r.most-1)
