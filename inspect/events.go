@@ -4,28 +4,30 @@ import (
 	"bytes"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
-// writePatience is how long a client may take to read one update.
+// writePatience is how long a client may take to read the page, or one update.
 const writePatience = 10 * time.Second
 
 // events sends the page's content again and again, as server-sent events. It ends when the client
 // leaves or the server shuts down.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	h.endWith(r)
 	w.Header().Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(w)
-	tick := time.NewTicker(h.opts.Refresh)
-	defer tick.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for {
+		v, ok := h.current(w, r)
+		if !ok {
+			return
+		}
 		var content bytes.Buffer
-		if err := pages.ExecuteTemplate(&content, "content", h.current(r.Context())); err != nil {
+		if err := pages.ExecuteTemplate(&content, "content", v); err != nil {
 			h.opts.Logger.Warn("reqlock: inspect: the page was not written", "error", err)
 			return
 		}
-		// The server's WriteTimeout would end the stream. A writer without deadlines has none either.
-		_ = stream.SetWriteDeadline(time.Now().Add(writePatience))
 		event := "data: " + strings.ReplaceAll(content.String(), "\n", "\ndata: ") + "\n\n"
 		if _, err := w.Write([]byte(event)); err != nil {
 			return
@@ -33,23 +35,29 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		if err := stream.Flush(); err != nil {
 			return
 		}
+		// Over HTTP/2, a deadline that passes resets the stream even if nothing is written.
+		_ = stream.SetWriteDeadline(time.Time{})
+		next.Reset(time.Until(v.At.Add(h.opts.Refresh)))
 		select {
-		case <-tick.C:
+		case <-next.C:
 		case <-r.Context().Done():
 			return
-		case <-h.stopping:
+		case <-h.stopping(r):
 			return
 		}
 	}
 }
 
-// endWith makes the shutdown of the request's server end the streams. It would wait for them.
-func (h *handler) endWith(r *http.Request) {
+// stopping returns a channel that is closed when the request's server begins to shut down, which
+// would wait for the request.
+func (h *handler) stopping(r *http.Request) <-chan struct{} {
 	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {
-		return
+		return nil
 	}
-	if _, known := h.servers.LoadOrStore(srv, true); !known {
-		srv.RegisterOnShutdown(func() { h.stopOnce.Do(func() { close(h.stopping) }) })
+	stopping, known := h.servers.LoadOrStore(srv, make(chan struct{}))
+	if !known {
+		srv.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping.(chan struct{})) }))
 	}
+	return stopping.(chan struct{})
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
@@ -22,7 +23,8 @@ type Options struct {
 	// neither shown nor unlocked. The counts at the top and Sections are those of the whole process.
 	Prefix string
 	// Refresh is how often an open page updates itself. Redis is read at most this often, however
-	// many look, and not at all while no one does. 0: 2s, at least 100ms.
+	// many look, and not at all while no one does. A read that takes longer than Refresh, or than 3s
+	// if that is more, fails. 0: 2s, at least 100ms.
 	Refresh time.Duration
 	// Sections are shown below the locks, such as the counts of a plugin.
 	Sections []Section
@@ -50,12 +52,12 @@ type handler struct {
 	locks *core.Client
 	opts  Options
 
-	mu   sync.Mutex
-	last *view
+	turn    chan struct{} // of the one that reads Redis for all; guards last
+	last    *view
+	unlocks atomic.Int64 // a view from before the last one shows a lock that is free
 
-	servers  sync.Map // *http.Server: its shutdown ends the event streams
-	stopping chan struct{}
-	stopOnce sync.Once
+	patience time.Duration // writePatience, except in tests
+	servers  sync.Map      // *http.Server: chan struct{} that its shutdown closes
 }
 
 // Handler returns a page that shows the locks of a Redis: who holds them, who waits, which were
@@ -70,6 +72,10 @@ type handler struct {
 // Options.AllowUnlock is set. The page needs no JavaScript, and updates itself with it. Handler
 // panics if Options.Refresh is negative or too short.
 func Handler(locks *core.Client, opts Options) http.Handler {
+	return http.NewCrossOriginProtection().Handler(newHandler(locks, opts))
+}
+
+func newHandler(locks *core.Client, opts Options) *handler {
 	if locks == nil {
 		panic("reqlock: inspect.Handler needs a *core.Client, not nil")
 	}
@@ -82,8 +88,7 @@ func Handler(locks *core.Client, opts Options) http.Handler {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	h := &handler{locks: locks, opts: opts, stopping: make(chan struct{})}
-	return http.NewCrossOriginProtection().Handler(h)
+	return &handler{locks: locks, opts: opts, turn: make(chan struct{}, 1), patience: writePatience}
 }
 
 // policy allows what the page itself has and nothing else.
@@ -137,9 +142,16 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"plus": func(a, b int) int { return a + b },
 }).ParseFS(assets, "assets/*.html"))
 
+// interrupted answers a request that ends before Redis was read.
+const interrupted = "interrupted while Redis was read"
+
 // page serves the page.
 func (h *handler) page(w http.ResponseWriter, r *http.Request) {
-	v := h.current(r.Context())
+	v, ok := h.current(w, r)
+	if !ok {
+		http.Error(w, interrupted, http.StatusServiceUnavailable)
+		return
+	}
 	v.Freed = r.URL.Query().Get("freed")
 	h.render(w, http.StatusOK, "page.html", v)
 }
@@ -154,7 +166,11 @@ func (h *handler) render(w http.ResponseWriter, status int, name string, data an
 
 // json serves all locks.
 func (h *handler) json(w http.ResponseWriter, r *http.Request) {
-	v := h.current(r.Context())
+	v, ok := h.current(w, r)
+	if !ok {
+		http.Error(w, interrupted, http.StatusServiceUnavailable)
+		return
+	}
 	if v.Error != "" {
 		http.Error(w, v.Error, http.StatusServiceUnavailable)
 		return

@@ -263,7 +263,7 @@ func TestHandler_UnlockAfterTheHolderChanged(t *testing.T) {
 	srv := redistest.Start(t)
 	locks := newClient(t, srv.Client(t), "web-1")
 	other := newClient(t, srv.Client(t), "web-2")
-	base := serve(t, locks, Options{AllowUnlock: true, Logger: slog.New(slog.DiscardHandler)})
+	base := serve(t, locks, Options{AllowUnlock: true, Refresh: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	first, err := locks.Lock("order:42").Acquire(t.Context(), core.AcquireOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -273,6 +273,7 @@ func TestHandler_UnlockAfterTheHolderChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := hold(t, context.Background(), other.Lock("order:42"))
+	get(t, base) // the view that the unlock makes obsolete
 
 	var next string
 	for _, reason := range []string{"the handler hangs", ""} { // a mistake does not hide the change
@@ -291,6 +292,9 @@ func TestHandler_UnlockAfterTheHolderChanged(t *testing.T) {
 	}
 	if held, err := other.Lock("order:42").IsLocked(t.Context()); err != nil || held {
 		t.Errorf("held %v, %v", held, err)
+	}
+	if _, text, _ := get(t, base); !strings.Contains(text, "No lock is held") {
+		t.Errorf("after the unlock: %s", text)
 	}
 }
 
@@ -467,6 +471,22 @@ func TestHandler_InABrowser(t *testing.T) {
 		t.Error("a phone has to scroll sideways")
 	}
 	page.View(browser.View{Width: 1180, Height: 900})
+
+	// While a button is pressed, the link under it stays, or there would be no click.
+	page.Eval(`(() => {
+		window.row = document.querySelector("tbody tr")
+		dispatchEvent(new PointerEvent("pointerdown"))
+		window.updates = 0
+		new EventSource("events").onmessage = () => window.updates++
+		return true
+	})()`, nil)
+	page.Await(`window.updates > 3`)
+	var stays bool
+	if page.Eval(`window.row.isConnected`, &stays); !stays {
+		t.Error("an update replaced a row while the pointer was down")
+	}
+	page.Eval(`dispatchEvent(new PointerEvent("pointerup"))`, nil)
+	page.Await(`!window.row.isConnected`)
 
 	page.Follow(`a[href="unlock?name=reqlock%3aorder%3a42"]`)
 	page.Await(`document.title === "Unlock reqlock:order:42" && document.getElementById("reason") !== null`)

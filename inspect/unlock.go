@@ -89,9 +89,7 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, err)
 		return
 	}
-	h.mu.Lock()
-	h.last = nil // the page must not show the lock as held
-	h.mu.Unlock()
+	h.unlocks.Add(1)
 	if !freed {
 		http.Error(w, "the lock was free already", http.StatusConflict)
 		return

@@ -3,7 +3,9 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +15,9 @@ import (
 
 // A view is what the page shows at one time.
 type view struct {
-	At     time.Time
+	At      time.Time // when Redis had been read
+	unlocks int64     // handler.unlocks when the read began
+
 	Client string // of this process
 	Error  string // why Redis could not be read: only this process's locks are shown
 	More   bool   // there are more locks than are shown
@@ -62,8 +66,8 @@ type sectionView struct {
 const (
 	mostLongest = 5
 	mostWanted  = 5
-	mostShown   = 8 // losses
-	readTimeout = 3 * time.Second
+	mostShown   = 8               // losses
+	readTimeout = 3 * time.Second // of one look at Redis, unless Refresh is longer
 )
 
 // Held returns how many locks are held.
@@ -93,32 +97,56 @@ func (v *view) all() []Lock {
 	return all
 }
 
-// current returns a view that is not older than Options.Refresh allows. All who look share it.
-func (h *handler) current(ctx context.Context) *view {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.last == nil || time.Since(h.last.At) >= h.opts.Refresh/2 {
-		h.last = h.look(ctx)
+// current returns a view that is younger than Options.Refresh. One of those who look reads Redis for
+// all. ok is false if the request ends before, or its server shuts down.
+func (h *handler) current(w http.ResponseWriter, r *http.Request) (v *view, ok bool) {
+	// A read may take longer than the server's WriteTimeout. A writer without deadlines has none either.
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{})
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-r.Context().Done():
+		return nil, false
 	}
+	if h.last == nil || h.last.unlocks != h.unlocks.Load() || time.Since(h.last.At) >= h.opts.Refresh {
+		if v, ok = h.look(r); !ok {
+			return nil, false
+		}
+		h.last = v
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(h.patience))
 	shared := *h.last
-	return &shared
+	return &shared, true
 }
 
 // shows reports whether the page shows locks with this name.
 func (h *handler) shows(name string) bool { return strings.HasPrefix(name, h.opts.Prefix) }
 
-// look reads Redis and adds what this process knows.
-func (h *handler) look(ctx context.Context) *view {
-	// The view is for all who look, so the end of one request does not end it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+// look reads Redis and adds what this process knows. The view is for all who look, so only the
+// shutdown of the server ends it, not the end of one request.
+func (h *handler) look(r *http.Request) (v *view, ok bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(readTimeout, h.opts.Refresh))
 	defer cancel()
-	v := &view{
+	stopping := h.stopping(r)
+	go func() {
+		select {
+		case <-stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	v = &view{
+		unlocks:  h.unlocks.Load(),
 		Client:   h.locks.ID(),
 		Unlock:   h.opts.AllowUnlock,
 		Waits:    slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
 		Counters: h.locks.Counters(),
 	}
 	listed, more, err := List(ctx, h.locks.Redis(), ListOptions{Prefix: h.opts.Prefix})
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, false
+	}
 	v.At, v.More = time.Now(), more
 	if err != nil {
 		v.Error = err.Error()
@@ -137,7 +165,7 @@ func (h *handler) look(ctx context.Context) *view {
 	for _, s := range h.opts.Sections {
 		v.Sections = append(v.Sections, sectionView{s.Title, s.Rows()})
 	}
-	return v
+	return v, true
 }
 
 // addHolds adds what this process knows about its holds to the locks that Redis has. If Redis was
