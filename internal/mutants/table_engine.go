@@ -264,9 +264,23 @@ var engineMutants = []mutant{
 	{
 		promise: "a refused batch of renewals is sent one by one",
 		file:    "core/internal/watchdog/watchdog.go",
-		old:     "verdicts[i] == Refused && len(batch) > 1",
+		old:     "v == Refused && len(batch) > 1",
 		new:     "false",
 		nets:    []string{"core/internal/watchdog TestRefusedInCompany", "core TestWatchdog_FailedBatchIsSplit"},
+	},
+	{
+		promise: "renewals that Redis refuses hold up no others of their batch",
+		file:    "core/internal/watchdog/watchdog.go",
+		old:     "\t\t\trefused = append(refused, batch[i])\n",
+		new:     "\t\t\trefused = append(refused, batch[i])\n\t\t\tw.renewAlone(refused)\n\t\t\trefused = nil\n",
+		nets:    []string{"core/internal/watchdog TestRefusedHoldUpNoOthers"},
+	},
+	{
+		promise: "refused renewals do not wait for one another for long",
+		file:    "core/internal/watchdog/watchdog.go",
+		old:     "if time.Since(began) < w.cfg.Interval/8 {",
+		new:     "if !began.IsZero() {",
+		nets:    []string{"core/internal/watchdog TestRefusedHoldUpNoOthers"},
 	},
 	{
 		promise: "a cancelled renewal is not scheduled again",

@@ -8,10 +8,12 @@
 //	waiting   -> idle       Cancel
 //	sent      -> waiting    the result arrived
 //	sent      -> idle       the result arrived: the hold is gone
+//	sent      -> sent       refused in a batch, it is sent again alone
 //	sent      -> cancelled  Cancel
 //	cancelled -> idle       the result arrived
 //	cancelled -> rearmed    Arm
 //	rearmed   -> waiting    the result arrived, whatever it is
+//	rearmed   -> sent       refused in a batch, it is sent again alone
 //	rearmed   -> cancelled  Cancel
 //
 // The result that a rearmed item gets is about the hold as it was before Cancel. It may be Gone
@@ -229,16 +231,47 @@ func (w *Watchdog[H]) batchesLocked(due []*Item[H]) [][]*Item[H] {
 	return batches
 }
 
-// renew sends a batch. If Redis refuses it, each item is sent again alone, so that one bad key or
-// script call costs no other hold its lease.
+// renew sends a batch. Items that Redis refuses are sent again alone, so that one bad key or script
+// call costs no other hold its lease. All others are settled before that.
 func (w *Watchdog[H]) renew(batch []*Item[H]) {
-	verdicts := w.cfg.Send(batch)
-	for i, it := range batch {
-		if verdicts[i] == Refused && len(batch) > 1 {
-			verdicts[i] = w.cfg.Send([]*Item[H]{it})[0]
+	var refused []*Item[H]
+	for i, v := range w.cfg.Send(batch) {
+		if v == Refused && len(batch) > 1 {
+			refused = append(refused, batch[i])
+		} else {
+			w.settle(batch[i], v)
 		}
-		w.settle(it, verdicts[i])
 	}
+	w.renewAlone(refused)
+}
+
+// renewAlone sends items one after another. Once an eighth of the interval has passed, the rest
+// wait for their retry in the ring. Each command may take as long as Send does, and an item behind
+// it would miss its deadline.
+func (w *Watchdog[H]) renewAlone(refused []*Item[H]) {
+	began := time.Now()
+	for _, it := range refused {
+		v := Refused
+		if time.Since(began) < w.cfg.Interval/8 {
+			if !w.resend(it) {
+				continue
+			}
+			v = w.cfg.Send([]*Item[H]{it})[0]
+		}
+		w.settle(it, v)
+	}
+}
+
+// resend marks an item as sent once more. It returns false if the item was cancelled.
+func (w *Watchdog[H]) resend(it *Item[H]) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if it.state == cancelled {
+		it.state = idle
+		return false
+	}
+	it.state, it.era = sent, w.era
+	return true
 }
 
 func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {

@@ -346,6 +346,91 @@ func TestRefusedInCompany(t *testing.T) {
 	})
 }
 
+// Items that Redis refuses hold up no others, and one another only for a while: once Redis falls
+// silent or slow, the rest wait for their retry and not for each other.
+func TestRefusedHoldUpNoOthers(t *testing.T) {
+	for name, slow := range map[string]struct {
+		command time.Duration
+		v       Verdict
+	}{"silent": {interval, Unanswered}, "slow": {interval / 4, Refused}} {
+		t.Run(name, func(t *testing.T) {
+			const good, bad = 80, 20
+			answer := func(batch []*item) []Verdict {
+				verdicts := make([]Verdict, len(batch))
+				for i, it := range batch {
+					if it.Hold < fmt.Sprintf("key%03d", bad) {
+						verdicts[i] = Refused
+					}
+				}
+				if len(batch) == 1 && verdicts[0] == Refused {
+					time.Sleep(slow.command)
+					verdicts[0] = slow.v
+				}
+				return verdicts
+			}
+			in(t, answer, func(t *testing.T, k *kennel) {
+				list := items(bad + good)
+				for _, it := range list {
+					k.Arm(it)
+				}
+				k.RenewAll()
+				pass(interval)
+				for _, it := range list[bad:] {
+					if n := len(k.of(it.Hold)); n < 2 {
+						t.Errorf("%s was sent %d times in an interval, want again at its end", it.Hold, n)
+					}
+				}
+				pass(interval)
+				for _, it := range list[:bad] {
+					if n := len(k.of(it.Hold)); n < 2 {
+						t.Errorf("%s was sent %d times in two intervals, want a retry", it.Hold, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An item that is cancelled before its turn to be sent alone is not sent. If it was armed again, its
+// renewal is one of the new arming.
+func TestRefusedInCompany_Cancelled(t *testing.T) {
+	answer := func(batch []*item) []Verdict {
+		if len(batch) > 1 {
+			return slices.Repeat([]Verdict{Refused}, len(batch))
+		}
+		time.Sleep(time.Millisecond)
+		return []Verdict{Gone}
+	}
+	in(t, answer, func(t *testing.T, k *kennel) {
+		for _, it := range items(3) {
+			k.Arm(it)
+		}
+		k.RenewAll()
+		pass(0)
+		sends := k.all()
+		if len(sends) != 2 {
+			t.Fatalf("sends: %v; want a batch and the first of its items", sends)
+		}
+		list := make(map[string]*item)
+		k.mu.Lock()
+		for it := range k.under {
+			list[it.Hold] = it
+		}
+		k.mu.Unlock()
+		cancelled, rearmed := list[sends[0].keys[1]], list[sends[0].keys[2]]
+		k.Cancel(cancelled)
+		k.Cancel(rearmed)
+		k.Arm(rearmed)
+		pass(interval)
+		if n := len(k.of(cancelled.Hold)); n != 1 {
+			t.Errorf("the cancelled item was sent %d times, want once", n)
+		}
+		if n := len(k.of(rearmed.Hold)); n != 2 || k.Len() != 0 {
+			t.Errorf("the rearmed item was sent %d times, Len %d; want twice, and 0 as it is gone", n, k.Len())
+		}
+	})
+}
+
 func TestUnansweredBacksOff(t *testing.T) {
 	in(t, verdict(Unanswered), func(t *testing.T, k *kennel) {
 		for _, it := range items(3) {
