@@ -128,6 +128,21 @@ func checkOnce(t *testing.T, row config.Row) {
 	}
 }
 
+// A row with a method guards that method.
+func TestParse_MethodsOfIdempotency(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]string{
+		`"method": "PUT", "pattern": "/x", "idempotency": {"scope": "global"}`:                             "[PUT]",
+		`"method": "PUT", "pattern": "/x", "idempotency": {"scope": "global", "methods": ["POST", "PUT"]}`: "[POST PUT]",
+		`"pattern": "/x", "idempotency": {"scope": "global"}`:                                              "[]", // those of idempotency.Config
+	} {
+		rows, err := config.Parse("locks", []byte(`{"routes": [{`+src+`}]}`), options(nil))
+		if err != nil || fmt.Sprint(rows[0].Once.Methods) != want {
+			t.Errorf("%s: %v, %+v, want %s", src, err, rows, want)
+		}
+	}
+}
+
 // Each mistake is reported with its place, its value, and what would be right.
 func TestParse_Mistakes(t *testing.T) {
 	t.Parallel()
@@ -172,9 +187,11 @@ func TestParse_Mistakes(t *testing.T) {
 		route(`"idempotency": {"scope": "all"}`):                    `scope is "all", the same for all callers; want a source such as {user}, or global`,
 		route(`"idempotency": {"scope": "{nobody}"}`):               `scope: reqlock: keyfuncs: Template("{nobody}"): column 2: no source "nobody"`,
 		route(`"idempotency": {"scope": "global", "methods": "P"}`): `methods is "P"; want a list of methods`,
-		`{"routes": [{"pattern": "POST /x", "key": "k"}]}`:          `pattern is "POST /x"; put the method into method`,
-		`{"routes": [{"pattern": "x", "key": "k"}]}`:                `pattern is "x"; want a path that begins with a slash`,
-		`{"routes": [{"pattern": "/x", "key": "{path.id}"}]}`:       `the pattern /x has no wildcard`,
+
+		route(`"method": "POST", "idempotency": {"scope": "global", "methods": ["PUT", "PATCH"]}`):           `1:74: methods is PUT, PATCH, and the route's method is POST; leave methods out, which means POST`,
+		`{"routes": [{"pattern": "POST /x", "key": "k"}]}`:                                                   `pattern is "POST /x"; put the method into method`,
+		`{"routes": [{"pattern": "x", "key": "k"}]}`:                                                         `pattern is "x"; want a path that begins with a slash`,
+		`{"routes": [{"pattern": "/x", "key": "{path.id}"}]}`:                                                `the pattern /x has no wildcard`,
 		"{\"routes\": [\n{\"pattern\": \"/{a}\", \"key\": \"k\"},\n{\"pattern\": \"/:b\", \"key\": \"k\"}]}": `3:1: "/:b" is in the table already, in line 2`,
 	} {
 		_, err := config.Parse("locks.json", []byte(src), options(nil))

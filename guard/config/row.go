@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/reqlock/reqlock/guard"
@@ -103,6 +104,12 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 		var err error
 		row.Once.ScopeOf, err = ParseScope(route.Idempotency.Scope, "{user}", func(text string) (keyfuncs.Func, error) { return template(text, route.Pattern, opts.Sources) })
 		refuse(err != nil, route.Idempotency.Place, "%v", err)
+		// idempotency.Guard passes all other methods, so none of the row's requests would be guarded.
+		if route.Method != "" && row.Once.Methods == nil {
+			row.Once.Methods = []string{route.Method}
+		}
+		refuse(route.Method != "" && !slices.Contains(row.Once.Methods, route.Method), route.Idempotency.Place,
+			"methods is %s, and the route's method is %s; leave methods out, which means %s", strings.Join(row.Once.Methods, ", "), route.Method, route.Method)
 	}
 	return row, mistakes
 }

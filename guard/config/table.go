@@ -83,7 +83,7 @@ var (
 		of("header", "The header with the key. Default: Idempotency-Key.", text, func(i *Idempotency) *string { return &i.Header }),
 		of("optional", "Run requests without the header unguarded.", boolean, func(i *Idempotency) *bool { return &i.Optional }),
 		of("strict", "Accept only quoted keys, as in RFC 9651.", boolean, func(i *Idempotency) *bool { return &i.Strict }),
-		of("methods", "The methods; all others pass. Default: POST and PATCH.", methods, func(i *Idempotency) *[]string { return &i.Methods }),
+		of("methods", "The methods; all others pass. Default: the method of the route, or POST and PATCH if it has none.", methods, func(i *Idempotency) *[]string { return &i.Methods }),
 		of("ttl", "How long a result is kept. Default: 24h.", duration, func(i *Idempotency) *Duration { return &i.TTL }),
 		of("on_unknown", "What a repeat gets if the first run ended without a result. Default: rerun.", oneOf(unknownNames...), func(i *Idempotency) *string { return &i.OnUnknown }),
 		of("max_request_body", "The largest body, in bytes. Default: 1048576.", bytesOf, func(i *Idempotency) *int64 { return &i.MaxRequestBody }),

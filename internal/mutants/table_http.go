@@ -248,6 +248,20 @@ var httpMutants = []mutant{
 		new:     "if false {",
 		nets:    []string{"middleware/echo TestFromFile_Pre"},
 	},
+	{
+		promise: "a row of PUT with idempotency guards PUT",
+		file:    "guard/config/row.go",
+		old:     `if route.Method != "" && row.Once.Methods == nil {`,
+		new:     "if false {",
+		nets:    []string{"guard/config TestParse_MethodsOfIdempotency", "middleware/nethttp TestFromFile"},
+	},
+	{
+		promise: "a row whose idempotency passes its method is refused",
+		file:    "guard/config/row.go",
+		old:     `refuse(route.Method != "" && !slices.Contains(`,
+		new:     `refuse(route.Method == "-" && !slices.Contains(`,
+		nets:    []string{"guard/config TestParse_Mistakes"},
+	},
 
 	// Keys.
 	{

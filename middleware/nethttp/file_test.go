@@ -34,6 +34,7 @@ func TestFromFile(t *testing.T) {
 	path := configFile(t, `{"routes": [
 		{"method": "POST", "pattern": "/orders/{id}", "key": "order:{path.id}"},
 		{"method": "POST", "pattern": "/pay", "idempotency": {"scope": "{user}"}},
+		{"method": "PUT", "pattern": "/pay", "idempotency": {"scope": "{user}"}},
 		{"method": "POST", "pattern": "/both/{id}", "key": "{path.id}", "idempotency": {"scope": "global"}}
 	]}`)
 	locks, runs := locktest.New(t), 0
@@ -56,7 +57,7 @@ func TestFromFile(t *testing.T) {
 		fmt.Fprint(w, name, " ", runs)
 	}))
 	mux := http.NewServeMux()
-	for _, pattern := range []string{"POST /orders/{id}", "PUT /orders/{id}", "POST /pay", "POST /both/{id}"} {
+	for _, pattern := range []string{"POST /orders/{id}", "PUT /orders/{id}", "POST /pay", "PUT /pay", "POST /both/{id}"} {
 		mux.Handle(pattern, handler)
 	}
 	outside := locktest.Serve(t, file.Wrap(mux))
@@ -73,6 +74,10 @@ func TestFromFile(t *testing.T) {
 	if first.Status != 200 || again.Body != first.Body || !again.Replayed() {
 		t.Errorf("payment %v, then %v, want a replay", first, again)
 	}
+	put := func(r *http.Request) { r.Method = "PUT" }
+	if a, again := s.Pay("/pay", "k3", anna, put), s.Pay("/pay", "k3", anna, put); a.Status != 200 || !again.Replayed() {
+		t.Errorf("PUT %v, then %v, want a replay", a, again)
+	}
 	if a := s.Pay("/pay", "k"); a.Status != 400 {
 		t.Errorf("without a user: %v", a)
 	}
@@ -85,7 +90,7 @@ func TestFromFile(t *testing.T) {
 		t.Errorf("with both: %v, then %v", first, again)
 	}
 
-	if err := errors.Join(file.Check(mux), file.CheckRoutes("POST /orders/{order}", "POST /pay", "/both/{id}")); err != nil {
+	if err := errors.Join(file.Check(mux), file.CheckRoutes("POST /orders/{order}", "POST /pay", "PUT /pay", "/both/{id}")); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/order/{id}", "key": "k"}]}`), 0o600); err != nil {
