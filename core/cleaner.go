@@ -73,7 +73,7 @@ func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left re
 	now := time.Now()
 	u := &cleanup{call: call, counts: g, expires: now.Add(lease)}
 	if left.stray {
-		u.strays, u.again = straysHeldBack, lease+cl.c.opts.CommandTimeout
+		u.strays, u.again = straysHeldBack, min(lease, longest)+cl.c.opts.CommandTimeout
 	}
 	pause := time.Duration(0)
 	if !left.there {

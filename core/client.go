@@ -311,10 +311,10 @@ func (c *Client) awaitNoneHeld(ctx context.Context) error {
 	}
 }
 
-// awaitReleases waits for the releases in flight, for CommandTimeout at most, which bounds them
-// anyway.
+// awaitReleases waits for the releases in flight. Each takes twice CommandTimeout at most: it may
+// wait for its turn, or try a hand-over first.
 func (c *Client) awaitReleases() error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CommandTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*c.opts.CommandTimeout)
 	defer cancel()
 	return c.awaitNoneHeld(ctx) // any lock left after that expires
 }

@@ -84,6 +84,40 @@ func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	}
 }
 
+// A release that first waits for its turn may take twice CommandTimeout. Close waits for it.
+func TestClose_ReleaseThatWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	const timeout = 2 * time.Second
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(timeout))
+	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	unanswered := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	extended := make(chan error, 1)
+	go func() { extended <- lease.Extend(bg, time.Hour) }()
+	await(t, "the extension to be under way", unanswered.Hit())
+	reply := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	time.Sleep(timeout / 4) // so that the extension gives up before the release does
+	released := releaseAsync(lease)
+	eventually(t, "the release to wait", func() bool { return c.names.held() == 1 && lease.Err() == ErrReleased })
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	begun := time.Now()
+	closing := closeAsync(t, ctx, c)
+	if err := await(t, "the extension to give up", extended); err == nil {
+		t.Error("the extension succeeded without a reply")
+	}
+	await(t, "the release to be under way", reply.Hit())
+	time.Sleep(time.Until(begun.Add(timeout + timeout/4)))
+	reply.Release()
+	if err := await(t, "Close to return", closing); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := await(t, "Release to return", released); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	unanswered.Release()
+}
+
 // While Close waits, holders go on as before and nothing new is acquired.
 func TestClose_RefusesNewWork(t *testing.T) {
 	t.Parallel()

@@ -338,11 +338,13 @@ func contractExpiryOfALevel(t *testing.T, b *bundle, kind lockKind) {
 func TestContract_Client(t *testing.T) {
 	t.Parallel()
 	for promise, test := range map[string]func(t *testing.T, b *bundle){
-		"wrong type of key": contractWrongKind,
-		"kinds on one name": contractKinds,
-		"close":             contractClose,
-		"record":            contractRecord,
-		"marker":            contractMarker,
+		"wrong type of key":  contractWrongKind,
+		"kinds on one name":  contractKinds,
+		"kinds of one owner": contractReentryKinds,
+		"kinds and force":    contractForceKinds,
+		"close":              contractClose,
+		"record":             contractRecord,
+		"marker":             contractMarker,
 	} {
 		t.Run(promise, func(t *testing.T) {
 			t.Parallel()
@@ -441,6 +443,52 @@ func contractKinds(t *testing.T, b *bundle) {
 					if _, err := l.Acquire(bg, AcquireOptions{WaitTime: time.Second}); !errors.Is(err, ErrWrongKind) {
 						t.Errorf("%s on a held %s, with WaitTime: %v, want %v", asked, held, err, ErrWrongKind)
 					}
+				}
+			}
+			mustRelease(t, lease)
+		}
+	}
+}
+
+// The owner of a lock enters it as another kind only if the hold is good for that kind.
+func contractReentryKinds(t *testing.T, b *bundle) {
+	c := b.client(t)
+	hasSides := func(kind string) bool { return kind == "read" || kind == "write" }
+	for held, hold := range lockKinds {
+		for asked, ask := range lockKinds {
+			lease := mustTake(t, bg, hold.lock(c, "a"), AcquireOptions{})
+			var want error
+			switch {
+			case hasSides(held) != hasSides(asked) || asked == "fenced" && held != "fenced":
+				want = ErrWrongKind
+			case held == "read" && asked == "write":
+				want = ErrUpgrade
+			}
+			again, err := ask.lock(c, "a").Acquire(lease.Context(), forever)
+			if !errors.Is(err, want) {
+				t.Errorf("%s by the owner of a %s: %v, want %v", asked, held, err, want)
+			}
+			if err == nil {
+				mustRelease(t, again)
+			}
+			mustRelease(t, lease)
+		}
+	}
+}
+
+// ForceUnlock of another kind of lock, which Redis can tell apart, frees nothing.
+func contractForceKinds(t *testing.T, b *bundle) {
+	holder, other := b.client(t), b.client(t)
+	hasSides := func(kind string) bool { return kind == "read" || kind == "write" }
+	for held, hold := range lockKinds {
+		for forced, force := range lockKinds {
+			if hasSides(held) == hasSides(forced) {
+				continue
+			}
+			lease := mustTake(t, bg, hold.lock(holder, "a"), AcquireOptions{})
+			for _, c := range []*Client{holder, other} {
+				if freed, err := force.lock(c, "a").ForceUnlock(bg); freed || !errors.Is(err, ErrWrongKind) {
+					t.Errorf("ForceUnlock of a %s as %s: %v, %v; want %v", held, forced, freed, err, ErrWrongKind)
 				}
 			}
 			mustRelease(t, lease)

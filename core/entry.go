@@ -36,9 +36,8 @@ type shard struct {
 
 	// For all entries of the shard, to keep an entry small.
 	pastQueue []*waiter // try once without queueing
-	outage    error     // the last error of a waiter that retries through an outage
 
-	_ [24]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
+	_ [40]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
 }
 
 func newNames(e *engine, dog *watchdog.Watchdog[*hold]) *names {

@@ -57,7 +57,8 @@ var (
 	ErrNotReplicated = redisop.ErrNotReplicated
 	// ErrWrongKind: the key in Redis is not a lock of this kind. It has another type, or it is a
 	// read/write lock and another kind was requested, or vice versa. Redis cannot tell the other
-	// kinds apart: to one of them, a lock of another is a held lock.
+	// kinds apart: to one of them, a lock of another is a held lock. Its own owner enters it again,
+	// except as a FencedLock if it has no token.
 	ErrWrongKind = redisop.ErrWrongKind
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -411,5 +412,17 @@ func TestFair_KeepsItsPlace(t *testing.T) {
 	}
 	eventually(t, "its deadline to be put off", func() bool { return b.rdb.ZScore(bg, deadlines, owner).Val() > soon+60_000 })
 	mustRelease(t, lease)
+	mustRelease(t, mustGet(t, "the waiter", waiter))
+}
+
+// The longest CommandTimeout does not overflow the time after which an attempt may not queue up.
+func TestFair_LongestCommandTimeout(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t, commandTimeout(math.MaxInt64))
+	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: math.MaxInt64})
+	waiter := acquireAsync(bg, c.FairLock("a"), forever)
+	b.awaitQueue(t, 1)
+	mustRelease(t, holder)
 	mustRelease(t, mustGet(t, "the waiter", waiter))
 }

@@ -266,7 +266,7 @@ func (h *hold) unlockTurn() {
 func (h *hold) update(
 	ctx context.Context, more *kind, lease time.Duration, applied func(sent clock.Instant) error,
 ) error {
-	c := h.engine()
+	c, leave := h.engine(), ctx.Done() // a nil ctx panics here, and not with the turn
 	if err := h.lockTurn(ctx); err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (h *hold) update(
 	if more == nil { // an extension
 		x.UntilSent()
 	}
-	answer, err := x.Run(ctx.Done(), nil)
+	answer, err := x.Run(leave, nil)
 	if err == redisop.ErrLeft {
 		if !c.background.Go(func() { h.finishUpdate(x, g) }) {
 			h.unlockTurn()

@@ -12,6 +12,7 @@ import (
 type kind struct {
 	name    string
 	rank    int  // among locks of one name, a MultiLock acquires lower ranks first
+	side    bool // of a read/write lock
 	shared  bool // several owners may hold it at once
 	queued  bool // Redis keeps the queue, so every waiter tries by itself
 	channel func(key, field string) string
@@ -32,6 +33,13 @@ type kind struct {
 	// Of a Once; nil for other kinds.
 	look   func(key string) lua.Call
 	record func(c *engine, g holdCounts, r lua.Record) lua.Call
+}
+
+// reenters reports whether an owner that has a hold of another kind may enter it as this kind. The
+// sides of a read/write lock have fields and scripts of their own, and only a fenced hold has a
+// token.
+func (k *kind) reenters(held *kind) bool {
+	return k.side == held.side && (k != fencedLock || held == fencedLock)
 }
 
 // class returns the class of its waiters.
@@ -126,6 +134,7 @@ var (
 	}
 	writeLock = &kind{
 		name:    "write",
+		side:    true,
 		channel: readWriteChannel,
 		acquire: func(_ *engine, t try) lua.Call {
 			return lua.AcquireWrite(t.key, wire.WriteField(t.field), t.lease)
@@ -148,6 +157,7 @@ var (
 	readLock = &kind{
 		name:    "read",
 		rank:    1,
+		side:    true,
 		shared:  true,
 		channel: readWriteChannel,
 		acquire: func(_ *engine, t try) lua.Call {

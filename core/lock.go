@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -179,7 +180,8 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 // re-entered, extended or released, or when it expires. Until then two owners may both believe that
 // they hold the lock. The same applies if another program frees a lock.
 //
-// ForceUnlock does not free a lock that another owner acquires meanwhile. On the read side of a
+// ForceUnlock does not free a lock that another owner acquires meanwhile. It returns ErrWrongKind if
+// the name is held as a read/write lock and l is none, or vice versa. On the read side of a
 // read/write lock it frees all readers, but not a writer. On the write side it frees the writer and
 // the read levels that the writer holds. Redisson: forceUnlock.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
@@ -229,6 +231,9 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	fields, err := lua.ReadHolders(answer)
+	if len(fields) > 0 && l.kind.side != slices.Contains(fields, wire.ModeField) {
+		return nil, cmp.Or(err, ErrWrongKind)
+	}
 	if l.kind.shared && slices.ContainsFunc(fields, wire.IsWriteField) {
 		return nil, err // the read levels belong to a writer
 	}

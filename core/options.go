@@ -132,6 +132,7 @@ func (o Options) withDefaults() (Options, error) {
 			return o, invalid(ErrInvalidOptions,
 				"core.Options.%s is %s; it must be at least %s, or 0 for %s", d.field, *d.value, d.least, d.std)
 		}
+		*d.value = min(*d.value, longest)
 	}
 	if o.ReplicaAcks < 0 {
 		return o, invalid(ErrInvalidOptions,
@@ -156,6 +157,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	return o, nil
 }
+
+// longest is the longest duration that the engine works with: sums of several do not overflow.
+const longest = 50 * 365 * 24 * time.Hour
 
 // checkRedis refuses Redis clients that cannot keep locks safely.
 func checkRedis(rdb redis.UniversalClient, opts Options) error {

@@ -2,7 +2,10 @@ package core
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -348,4 +351,39 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 		}
 	}
 	mustRelease(t, read)
+}
+
+// A caller that does not wait gets the error that the waiters of its own name get.
+func TestOutage_ErrorOfAnotherName(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	first, second := "a", ""
+	for i := 0; second == ""; i++ {
+		if name := fmt.Sprint("b", i); c.names.shard(name) == c.names.shard(first) {
+			second = name
+		}
+	}
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	var waiters []<-chan acquired
+	for name, reply := range map[string]string{first: "-LOADING of the first\r\n", second: "-OOM of the second\r\n"} {
+		proxy.OnEvery(func(args []string) bool {
+			return runs(acquireScript)(args) && slices.Contains(args, name)
+		}, redistest.ReplyWith(reply))
+		waiters = append(waiters, acquireAsync(ctx, c.Lock(name), forever))
+		eventually(t, "the waiter for "+name+" to sleep", func() bool { return sleeping(c, name) == 1 })
+	}
+	for name, want := range map[string]string{first: "of the first", second: "of the second"} {
+		_, err := c.Lock(name).Acquire(bg, AcquireOptions{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want the error %q", name, err, want)
+		}
+	}
+	cancel()
+	for _, w := range waiters {
+		if r := await(t, "the waiter to leave", w); !errors.Is(r.err, context.Canceled) {
+			t.Errorf("the waiter: %v", r.err)
+		}
+	}
 }

@@ -680,3 +680,39 @@ func (b *bundle) user(t testing.TB, rules ...any) *redis.Client {
 	}
 	return b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
 }
+
+// A context may be the caller's own code, and ask for a lease of the same name.
+func TestAcquire_ContextThatAsksForAnotherLease(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	first := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
+	result := acquireAsync(askingContext{bg, first.Err}, c.ReadWriteLock("a").Read(), forever)
+	mustRelease(t, mustGet(t, "the second reader", result))
+	mustRelease(t, first)
+}
+
+// An askingContext ends when ask returns an error.
+type askingContext struct {
+	context.Context
+	ask func() error
+}
+
+func (c askingContext) Err() error { return c.ask() }
+
+// A caller without a context panics, and keeps nothing from others.
+func TestExtend_WithoutContext(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("Extend without a context did not panic")
+			}
+		}()
+		_ = lease.Extend(nil, time.Hour) //nolint:staticcheck // the mistake that is tested
+	}()
+	mustRelease(t, lease)
+}

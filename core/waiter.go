@@ -46,6 +46,7 @@ type waiter struct {
 	lease    *level    // from a hand-over
 	handover *handover // that lease is from
 	failures uint8     // attempts in a row that failed
+	outage   error     // of the last of them
 }
 
 // A place is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
@@ -172,6 +173,9 @@ type plan struct {
 func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
 	w.entry = e
 	if h := e.holds.of(w.owner); h != nil {
+		if !w.kind.reenters(h.kind) {
+			return plan{step: stepRefuse, err: ErrWrongKind}
+		}
 		return plan{step: stepReenter, hold: h}
 	}
 	if e.engine().state.Load() != open {
@@ -189,7 +193,7 @@ func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
 		return plan{step: stepTurnAway, err: ErrTooManyWaiters}
 	case waitqueue.Behind:
 		if e.queue.Waiters()[0].Item.failures > 0 {
-			return plan{step: stepTurnAway, err: e.shard.outage}
+			return plan{step: stepTurnAway, err: e.queue.Waiters()[0].Item.outage}
 		}
 		return plan{step: stepTurnAway, err: w.notAcquired(e.ttlLocked())}
 	}
@@ -512,15 +516,16 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, err
 	now := time.Now()
 	h, lease := w.newHold(field, x.Stray() || w.place != nil && w.place.left.stray, clock.MomentOf(now))
 	h.token = token
+	why := w.ended()
 	e.lock()
-	if w.State() == waitqueue.Asking && w.ctx.Err() == nil && e.holds.of(w.owner) != nil {
+	if w.State() == waitqueue.Asking && why == nil && e.holds.of(w.owner) != nil {
 		w.answeredLocked()
 		e.queue.Sleeps(&w.Waiter, w.PollAt)
 		e.unlock()
 		return nil, nil
 	}
 	at := e.engine().at(now)
-	err := w.refusalLocked(x, field, at)
+	err := w.refusalLocked(x, field, at, why)
 	var displaced []loss
 	if err == nil {
 		displaced = e.displaceLocked(h)
@@ -542,13 +547,22 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, err
 	return lease, nil
 }
 
-// refusalLocked returns why a grant does not count, or nil if it does.
-func (w *waiter) refusalLocked(x *redisop.Op, field string, at clock.Instant) error {
+// ended returns why the caller's context has ended, or nil. A context may be the caller's code, and
+// ask for a lease itself, so the mutex must not be held.
+func (w *waiter) ended() error {
+	if w.ctx.Err() == nil {
+		return nil
+	}
+	return ended(w.ctx)
+}
+
+// refusalLocked returns why a grant does not count, or nil if it does. why is what ended returned.
+func (w *waiter) refusalLocked(x *redisop.Op, field string, at clock.Instant, why error) error {
 	switch {
 	case w.err != nil:
 		return w.err
-	case w.ctx.Err() != nil:
-		return ended(w.ctx)
+	case why != nil:
+		return why
 	case w.pending != field:
 		return errForced
 	case w.late(x.Sent(), at):
@@ -643,7 +657,7 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 		return false
 	}
 	w.answeredLocked()
-	w.failures, e.shard.outage = min(w.failures+1, 100), err
+	w.failures, w.outage = min(w.failures+1, 100), err
 	if w.State() != waitqueue.Out {
 		failAll(e.queue.Refused(&w.Waiter, clock.In(e.engine().outagePause(w.failures))), ErrTooManyWaiters)
 		e.subscribeLocked(w)

@@ -642,4 +642,56 @@ var coreMutants = []mutant{
 		new:     "case false:",
 		nets:    []string{"core/internal/lua TestWithoutRest", "core/internal/lua TestFairReleaseInTwo"},
 	},
+
+	{
+		promise: "a caller's context is not asked with the mutex held",
+		file:    "core/waiter.go",
+		old:     "why := w.ended()\n\te.lock()\n",
+		new:     "e.lock()\n\twhy := w.ended()\n",
+		nets:    []string{"core TestAcquire_ContextThatAsksForAnotherLease"},
+	},
+	{
+		promise: "an owner does not enter a read/write lock by its plain hold",
+		file:    "core/kind.go",
+		old:     "return k.side == held.side && ",
+		new:     "return ",
+		nets:    []string{"core TestContract"},
+	},
+	{
+		promise: "an owner gets no fenced lease without a token",
+		file:    "core/kind.go",
+		old:     " && (k != fencedLock || held == fencedLock)",
+		new:     "",
+		nets:    []string{"core TestContract"},
+	},
+	{
+		promise: "ForceUnlock frees no lock of a kind that it can tell apart",
+		file:    "core/lock.go",
+		old:     "len(fields) > 0 && l.kind.side != ",
+		new:     "false && l.kind.side != ",
+		nets:    []string{"core TestContract"},
+	},
+	{
+		promise: "a caller without a context leaves the turn to others",
+		file:    "core/hold.go",
+		old: "c, leave := h.engine(), ctx.Done() // a nil ctx panics here, and not with the turn\n" +
+			"\tif err := h.lockTurn(ctx); err != nil {\n\t\treturn err\n\t}\n",
+		new: "c := h.engine()\n" +
+			"\tif err := h.lockTurn(ctx); err != nil {\n\t\treturn err\n\t}\n\tleave := ctx.Done()\n",
+		nets: []string{"core TestExtend_WithoutContext"},
+	},
+	{
+		promise: "the longest options do not overflow",
+		file:    "core/options.go",
+		old:     "*d.value = min(*d.value, longest)",
+		new:     "",
+		nets:    []string{"core TestFair_LongestCommandTimeout"},
+	},
+	{
+		promise: "Close waits for releases that wait for their turn",
+		file:    "core/client.go",
+		old:     "2*c.opts.CommandTimeout",
+		new:     "c.opts.CommandTimeout",
+		nets:    []string{"core TestClose_ReleaseThatWaitsForItsTurn"},
+	},
 }
