@@ -220,7 +220,7 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	e.engine().inbox.needed()
 	if w.hinted {
 		w.hinted = false
-		e.engine().inbox.ask(e.key)
+		e.engine().inbox.ask(question{key: e.key})
 	}
 	e.heldUntil = 0
 	next, woken := e.queue.Granted(&w.Waiter, clock.In(e.engine().pollPause()))

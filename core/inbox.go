@@ -28,9 +28,15 @@ type inbox struct {
 	alarm schedule.Entry[alarm]
 
 	mu      sync.Mutex
-	channel *hub.Channel    // nil: not subscribed
-	asking  map[string]bool // keys that verify runs for; true: another message has come
-	warned  bool            // that the user may not subscribe
+	channel *hub.Channel      // nil: not subscribed
+	asking  map[question]bool // under way; true: to be asked once more
+	warned  bool              // that the user may not subscribe
+}
+
+// A question asks Redis which holds are left.
+type question struct {
+	key string
+	all bool // about all keys
 }
 
 // locks are the locks that the messages are about.
@@ -49,7 +55,7 @@ type locks interface {
 const inboxLinger = time.Minute
 
 func newInbox(c *engine, l locks) *inbox {
-	return &inbox{c: c, name: wire.ClientChannel(c.id), locks: l, asking: make(map[string]bool)}
+	return &inbox{c: c, name: wire.ClientChannel(c.id), locks: l, asking: make(map[question]bool)}
 }
 
 // needed subscribes unless the client listens already. Each grant calls it, with its shard locked.
@@ -127,38 +133,42 @@ func (b *inbox) leave() {
 }
 
 // Notify handles a confirmation of the subscription, the first and those after a reconnect.
-func (b *inbox) Notify() { b.c.background.Go(b.verifyAll) }
+func (b *inbox) Notify() { b.ask(question{all: true}) }
 
 // Read handles a message.
 func (b *inbox) Read(key string) {
 	if b.hear(key) {
-		b.ask(key)
+		b.ask(question{key: key})
 	}
 }
 
-// ask verifies the holds of a key in the background. One question about a key is under way at a
-// time, however many messages arrive.
-func (b *inbox) ask(key string) {
+// ask asks a question in the background. It is under way once at a time, however many messages and
+// confirmations arrive. One that arrives meanwhile has it asked once more.
+func (b *inbox) ask(q question) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, asking := b.asking[key]; asking {
-		b.asking[key] = true
+	if _, asking := b.asking[q]; asking {
+		b.asking[q] = true
 		return
 	}
-	if b.c.background.Go(func() { b.answer(key) }) {
-		b.asking[key] = false
+	if b.c.background.Go(func() { b.answer(q) }) {
+		b.asking[q] = false
 	}
 }
 
-// answer verifies the holds of a key until no message has come meanwhile.
-func (b *inbox) answer(key string) {
+// answer asks until nothing has come meanwhile.
+func (b *inbox) answer(q question) {
 	for again := true; again; {
-		b.verify(key)
-		b.mu.Lock()
-		if again = b.asking[key]; again {
-			b.asking[key] = false
+		if q.all {
+			b.verifyAll()
 		} else {
-			delete(b.asking, key)
+			b.verify(q.key)
+		}
+		b.mu.Lock()
+		if again = b.asking[q]; again {
+			b.asking[q] = false
+		} else {
+			delete(b.asking, q)
 		}
 		b.mu.Unlock()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -238,6 +239,47 @@ func TestInbox_VerifiesAllAfterAReconnect(t *testing.T) {
 			mustRelease(t, lease)
 		}
 	}
+}
+
+// A connection that comes and goes has all holds verified once at a time, and once more after the
+// last confirmation.
+func TestInbox_VerifiesAllOnceAtATime(t *testing.T) {
+	t.Parallel()
+	c := newLooseClient(t, newBundle(t).rdb)
+	l := &slowLocks{locks: c.names, began: make(chan struct{}, 20), goOn: make(chan struct{})}
+	b := newInbox(c.engine, l)
+	b.Notify()
+	await(t, "the first verification", l.began)
+	for range 10 {
+		b.Notify()
+	}
+	l.goOn <- struct{}{}
+	await(t, "another one after the confirmations", l.began)
+	l.goOn <- struct{}{}
+	eventually(t, "the end of it", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.asking) == 0
+	})
+	close(l.goOn)
+	mustClose(t, c)
+	if n := l.runs.Load(); n != 2 {
+		t.Errorf("%d verifications, want 2", n)
+	}
+}
+
+// slowLocks verify all holds when the test says so.
+type slowLocks struct {
+	locks
+	runs  atomic.Int64
+	began chan struct{}
+	goOn  chan struct{}
+}
+
+func (l *slowLocks) verifyAll() {
+	l.runs.Add(1)
+	l.began <- struct{}{}
+	<-l.goOn
 }
 
 // A client listens while it has locks and for inboxLinger after that, and not before.

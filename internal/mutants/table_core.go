@@ -95,6 +95,20 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestDeadline_LateReentryIsTakenBack"},
 	},
 	{
+		promise: "reconnects do not have all holds verified several times at once",
+		file:    "core/inbox.go",
+		old:     "if _, asking := b.asking[q]; asking {",
+		new:     "if _, asking := b.asking[q]; asking && !q.all {",
+		nets:    []string{"core TestInbox_VerifiesAllOnceAtATime"},
+	},
+	{
+		promise: "a confirmation while all holds are verified has them verified once more",
+		file:    "core/inbox.go",
+		old:     "\t\tb.asking[q] = true\n",
+		new:     "",
+		nets:    []string{"core TestInbox_VerifiesAllOnceAtATime"},
+	},
+	{
 		promise: "a client that returns to its channel before the hub has left it verifies its holds",
 		file:    "core/inbox.go",
 		old:     "if confirmed {",
