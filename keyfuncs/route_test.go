@@ -139,6 +139,9 @@ func TestPathValueOfOtherRouters(t *testing.T) {
 		{"/u/{id:[0-9]+}", "id", "", empty("id")},
 		{"/u/{uid:[0-9]+}", "id", "", unknown("id", "/u/{uid:[0-9]+}")},
 		{"/u/{user-id}", "user-id", "7", answer{key: "7"}},
+		{"/u/:id?", "id", "", empty("id")}, // as Fiber has it
+		{"/u/:id<regex(^[a-z]{3}$)>?", "id", "", empty("id")},
+		{"/u/:from-:to?", "to", "", empty("to")},
 	}
 	for _, test := range tests {
 		t.Run(test.pattern+" "+test.name+" "+test.value, func(t *testing.T) {

@@ -128,6 +128,23 @@ func checkOnce(t *testing.T, row config.Row) {
 	}
 }
 
+// The wildcards of Fiber have constraints, and end at a dash or a dot.
+func TestParse_WildcardsOfFiber(t *testing.T) {
+	t.Parallel()
+	for _, row := range []string{
+		`"pattern": "/x/:id?", "key": "{path.id}"`,
+		`"pattern": "/x/:id<int>", "key": "{path.id}"`,
+		`"pattern": "/x/:id<regex(^[a-z]{3}$)>/y", "key": "{path.id}"`,
+		`"pattern": "/x/:from-:to", "key": "{path.from}:{path.to}"`,
+		`"pattern": "/x/:file.json", "key": "{path.file}"`,
+		`"pattern": "/x/:order-id", "key": "{path.order-id}"`, // Gin
+	} {
+		if _, err := config.Parse("locks", []byte(`{"routes": [{`+row+`}]}`), options(nil)); err != nil {
+			t.Errorf("%s: %v", row, err)
+		}
+	}
+}
+
 // A row with a method guards that method.
 func TestParse_MethodsOfIdempotency(t *testing.T) {
 	t.Parallel()

@@ -215,15 +215,21 @@ func TestServe_FindsTheRow(t *testing.T) {
 		"HEAD /orders/:order":    "get",
 		"POST POST /orders/{id}": "post",
 		"PUT /orders/{id}":       "-",
+		"GET /orders/:id?":       "get", // as Fiber has it
+		"GET /orders/:id<int>":   "get",
+		"GET /orders/:order-id":  "get", // as Gin has it
+		"GET /orders/:a-:b":      "-",
 		"PUT /files/*":           "files",
 		"PUT /files/*path":       "files",
 		"PUT /files/{path:.*}":   "files",
 		"PUT /files/{n:[a-z]+}":  "file",
 		"PUT /both":              "put",
-		"GET /both":              "all",
-		"GET shop.test/pay":      "shop",
-		"GET /pay":               "-",
-		"GET ":                   "-",
+
+		"GET /orders/:id<regex(^[a-z]{3}$)>": "get",
+		"GET /both":                          "all",
+		"GET shop.test/pay":                  "shop",
+		"GET /pay":                           "-",
+		"GET ":                               "-",
 	} {
 		method, pattern, _ := strings.Cut(request, " ")
 		for range 2 {

@@ -128,7 +128,7 @@ func template(text, route string, sources map[string]keyfuncs.Func) (keyfuncs.Fu
 		_, path := pattern.Split(route)
 		var names []string
 		for w := range pattern.Wildcards(path) {
-			if w.Name == wildcard {
+			if w.Name == wildcard || w.Short == wildcard {
 				return nil, nil
 			}
 			names = append(names, w.Name)

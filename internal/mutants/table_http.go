@@ -249,6 +249,20 @@ var httpMutants = []mutant{
 		nets:    []string{"middleware/echo TestFromFile_Pre"},
 	},
 	{
+		promise: "an optional parameter of Fiber has its bare name",
+		file:    "internal/pattern/pattern.go",
+		old:     "const ends = `/?:\\-.`",
+		new:     "const ends = `/:\\-.`",
+		nets:    []string{"internal/pattern TestWildcards", "keyfuncs TestPathValueOfOtherRouters"},
+	},
+	{
+		promise: "braces in a constraint of Fiber leave its colons wildcards",
+		file:    "internal/pattern/pattern.go",
+		old:     "i += max(afterConstraint(path[i:])-1, 0)",
+		new:     "",
+		nets:    []string{"internal/pattern TestWildcards", "guard/config TestServe_FindsTheRow"},
+	},
+	{
 		promise: "a row of PUT with idempotency guards PUT",
 		file:    "guard/config/row.go",
 		old:     `if route.Method != "" && row.Once.Methods == nil {`,

@@ -17,16 +17,19 @@ func Split(pattern string) (host, path string) {
 
 // A Wildcard is path[Start:End] of the path of a pattern.
 type Wildcard struct {
-	Name       string
+	Name string
+	// Short is Name up to its first dash or dot, if Fiber may end it there. Gin and Echo do not.
+	Short      string
 	Start, End int
 }
 
 // Wildcards yields the wildcards of the path of a pattern: {name}, {name...} and {name:regexp}, or
 // :name and *name, or * for the rest of the path, which Echo allows after a text as well (/files*).
 // A colon begins a wildcard only in paths without braces: no pattern has both. Gin and Echo have \:
-// for a colon that does not. {$} is no wildcard.
+// for a colon that does not. {$} is no wildcard. Fiber also has :name? and :name<constraint>, whose
+// constraint may have braces and slashes, and several names in a segment, such as :from-:to.
 func Wildcards(path string) iter.Seq[Wildcard] {
-	braces := strings.Contains(path, "{")
+	braces := hasBraces(path)
 	return func(yield func(Wildcard) bool) {
 		for i := 0; i < len(path); i++ {
 			w := Wildcard{Start: i, End: i}
@@ -37,13 +40,19 @@ func Wildcards(path string) iter.Seq[Wildcard] {
 				w.End += afterBrace(rest)
 				w.Name, _, _ = strings.Cut(strings.Trim(path[i:w.End], "{}"), ":")
 				w.Name = strings.TrimSuffix(w.Name, "...")
-			case rest[0] == '*', rest[0] == ':' && !braces:
+			case rest[0] == '*':
 				segment, _, _ := strings.Cut(rest, "/")
 				w.End += len(segment)
 				w.Name = segment[1:]
 				if segment == "*" {
 					w.Name = "*"
 				}
+			case strings.HasPrefix(rest, "::"):
+				// The first colon is text in Fiber.
+			case rest[0] == ':' && !braces:
+				var length int
+				w.Name, w.Short, length = colon(rest)
+				w.End += length
 			}
 			if w.End == w.Start || w.Name == "$" {
 				continue
@@ -54,6 +63,62 @@ func Wildcards(path string) iter.Seq[Wildcard] {
 			i = w.End - 1
 		}
 	}
+}
+
+// colon returns the names and the length of the wildcard with whose colon path begins.
+func colon(path string) (name, short string, length int) {
+	const ends = `/?:\-.` // of names in Fiber
+	length = 1 + before(path[1:], ends+"<")
+	short = path[1:length]
+	constraint := afterConstraint(path[length:])
+	if length += constraint; constraint > 0 {
+		length += before(path[length:], ends)
+	}
+	optional := strings.HasPrefix(path[length:], "?")
+	if optional {
+		length++
+	}
+	rest := path[length:]
+	rest = rest[:before(rest, "/")]
+	if rest == "" || constraint > 0 || optional || strings.ContainsAny(rest, `?:\`) { // only Fiber has these
+		return short, "", length
+	}
+	return short + rest, short, length + len(rest)
+}
+
+// before returns the index of the first of chars in s; len(s): it has none.
+func before(s, chars string) int {
+	if i := strings.IndexAny(s, chars); i >= 0 {
+		return i
+	}
+	return len(s)
+}
+
+// hasBraces reports whether a path has braces outside the constraints of Fiber.
+func hasBraces(path string) bool {
+	for i := 0; i < len(path); i++ {
+		switch path[i] {
+		case '{':
+			return true
+		case '<':
+			i += max(afterConstraint(path[i:])-1, 0)
+		}
+	}
+	return false
+}
+
+// afterConstraint returns the index after the constraint of Fiber with which s begins; 0: there is
+// none.
+func afterConstraint(s string) int {
+	if !strings.HasPrefix(s, "<") {
+		return 0
+	}
+	for i := 1; i < len(s); i++ {
+		if s[i] == '>' && s[i-1] != '\\' {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // afterBrace returns the index after the brace that closes the first one; 0: none does. A regular

@@ -40,14 +40,37 @@ func TestWildcards(t *testing.T) {
 		"/u/{id}/*":              "id={id} *=*",
 		"/u/{id}:capture":        "id={id}",
 		`/u\:capture/:id`:        "id=:id",
+		"/u/:id?":                "id=:id?",
+		"/u/:id?/x":              "id=:id?",
+		"/u/:id<int>":            "id=:id<int>",
+		"/u/:id<int>?":           "id=:id<int>?",
+		"/u/:id<int;min(5)>.:x":  "id=:id<int;min(5)> x=:x",
+		"/u/:id<regex(a/b)>/:x":  "id=:id<regex(a/b)> x=:x",
+		"/u/:id<int":             "id<int|id=:id<int",
+		"/f/:from-:to":           "from=:from to=:to",
+		"/f/:name.:ext?":         "name=:name ext=:ext?",
+		"/f/:a:b":                "a=:a b=:b",
+		`/f/:a\-b`:               "a=:a",
+		"/f/:order-id":           "order-id|order=:order-id",
+		"/f/:file.json":          "file.json|file=:file.json",
+		"/f/::id":                "id=:id",
 		"/u/{}":                  "={}",
-		"/u/{$}":                 "",
-		"/u/{id":                 "",
-		"/u/id":                  "",
+
+		"/u/:id<regex(^[a-z]{3}$)>/:x":      "id=:id<regex(^[a-z]{3}$)> x=:x",
+		`/u/:id<datetime(2006\-01\-02)>`:    `id=:id<datetime(2006\-01\-02)>`,
+		`/u/:id<regex([<\>]{2})>?/y`:        `id=:id<regex([<\>]{2})>?`,
+		"/u/{id:(?P<x>[a-z]+)}:undo/{name}": "id={id:(?P<x>[a-z]+)} name={name}",
+		"/u/{$}":                            "",
+		"/u/{id":                            "",
+		"/u/id":                             "",
 	} {
 		var got []string
 		for w := range Wildcards(path) {
-			got = append(got, fmt.Sprintf("%s=%s", w.Name, path[w.Start:w.End]))
+			name := w.Name
+			if w.Short != "" {
+				name += "|" + w.Short
+			}
+			got = append(got, fmt.Sprintf("%s=%s", name, path[w.Start:w.End]))
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("Wildcards(%q) = %q, want %q", path, got, want)

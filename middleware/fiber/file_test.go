@@ -1,9 +1,15 @@
 package fiberlock_test
 
 import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/guard/config"
 	"github.com/reqlock/reqlock/internal/locktest"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 )
@@ -36,4 +42,41 @@ func TestFromFile(t *testing.T) {
 			s.Want("GET", "/group/orders", 500, "misconfigured")
 		},
 	}.Run(t)
+}
+
+// A parameter may be optional and have a constraint.
+func TestFromFile_Parameters(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "locks.json")
+	if err := os.WriteFile(path, []byte(`{"routes": [
+		{"pattern": "/optional/:id?", "key": "{path.id}"},
+		{"pattern": "/int/:id<int>", "key": "{path.id}"},
+		{"pattern": "/code/{id}", "key": "{path.id}"},
+		{"pattern": "/flights/:from-:to", "keys": ["{path.from}", "{path.to}"]}
+	]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	file, err := fiberlock.FromFile(locktest.New(t), path, config.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := file.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := serve(t, func(app *fiber.App) {
+		for _, pattern := range []string{"/optional/:id?", "/int/:id<int>", "/code/:id<regex(^[a-z]{3}$)>", "/flights/:from-:to"} {
+			app.Get(pattern, file.Middleware(), answerLock)
+		}
+	})
+	s.Want("GET", "/optional/1", 200, "reqlock:1")
+	s.Want("GET", "/optional/", 400, "key-missing")
+	s.Want("GET", "/int/2", 200, "reqlock:2")
+	s.Want("GET", "/code/abc", 200, "reqlock:abc")
+	s.Want("GET", "/flights/ber-cdg", 200, "reqlock:ber")
+	if log.Len() > 0 {
+		t.Errorf("the log is %s", &log)
+	}
 }
