@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -91,19 +92,22 @@ func (g *Guard) lock(r *http.Request, name string, mode Mode) (core.Locker, erro
 }
 
 func (g *Guard) bodyError(r *http.Request, err error) error {
+	var tooLarge *http.MaxBytesError
+	end := r.Context().Err()
 	switch {
 	case errors.Is(err, bodybudget.ErrTooLarge):
 		return g.refusal(ProblemBodyTooLarge, err)
 	case errors.Is(err, bodybudget.ErrBusy):
 		return g.refusal(ProblemBusy, err)
-	case r.Context().Err() != nil:
+	case errors.Is(end, context.Canceled):
 		return g.refusal(ProblemClientGone, err)
-	}
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	case errors.As(err, &tooLarge):
 		return g.refusal(ProblemBodyTooLarge, err)
+	case end != nil: // a deadline, whose client waits for the answer
+		return g.refusal(ProblemBackendUnavailable, err)
+	default:
+		return g.refusal(ProblemBodyUnreadable, err)
 	}
-	return g.refusal(ProblemBodyUnreadable, err)
 }
 
 // checkWriteTimeout warns once if the server may cut the connection before the answer.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -111,9 +112,12 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 		return own
 	}
 	var tooLarge *http.MaxBytesError
+	end := r.Context().Err()
 	switch {
-	case r.Context().Err() != nil:
+	case errors.Is(end, context.Canceled):
 		return g.refusal(ProblemClientGone, err)
+	case end != nil && errors.Is(err, end): // a deadline, whose client waits for the answer
+		return g.refusal(ProblemBackendUnavailable, err)
 	case errors.As(err, &tooLarge):
 		return g.refusal(ProblemBodyTooLarge, err)
 	case errors.Is(err, keyfuncs.ErrBusy):
@@ -126,6 +130,8 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 		return g.refusal(ProblemKeyMissing, err)
 	case errors.Is(err, keyfuncs.ErrInvalid):
 		return g.refusal(ProblemKeyInvalid, err)
+	case end != nil: // what the deadline has ended may say so in its own words
+		return g.refusal(ProblemBackendUnavailable, err)
 	default:
 		g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request gets 400", "error", err)
 		return g.refusal(ProblemKeyInvalid, err)

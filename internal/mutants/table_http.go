@@ -212,6 +212,29 @@ var httpMutants = []mutant{
 		nets:    []string{"internal/bodybudget TestRead_TakesRoomAsTheBodyArrives"},
 	},
 
+	// Deadlines.
+	{
+		promise: "a deadline that ends a key function is not a client that left",
+		file:    "guard/policy.go",
+		old:     "case errors.Is(end, context.Canceled):",
+		new:     "case end != nil || end == context.Canceled:",
+		nets:    []string{"guard TestServe_EndedContext"},
+	},
+	{
+		promise: "a deadline that ends the reading of a body is not a client that left",
+		file:    "guard/guard.go",
+		old:     "case errors.Is(end, context.Canceled):",
+		new:     "case end != nil || end == context.Canceled:",
+		nets:    []string{"guard TestServe_EndedContext"},
+	},
+	{
+		promise: "a client that left during a key function is seen",
+		file:    "guard/policy.go",
+		old:     "case errors.Is(end, context.Canceled):",
+		new:     "case end == context.Canceled && err == nil:",
+		nets:    []string{"guard TestServe_EndedContext"},
+	},
+
 	// Files of routes.
 	{
 		promise: "a row whose route ends in a slash holds on chi, which cuts it",
@@ -340,7 +363,7 @@ var httpMutants = []mutant{
 		promise: "a run whose result could not be stored leaves its marker",
 		file:    "middleware/idempotency/attempt.go",
 		old:     "case failure != nil && a.marker != nil:",
-		new:     "case false:",
+		new:     "case end == context.Canceled && err == nil:",
 		nets:    []string{conformance + "once: a Codec that fails to seal"},
 	},
 	{
