@@ -32,7 +32,7 @@ import (
 const AsCaddy = "REQLOCK_TEST_AS_CADDY"
 
 var onCaddy = adaptertest.Adapter{
-	Name: hosts.Caddy.Name, Serve: serveSuite, Exceptions: hosts.Caddy.Exceptions,
+	Name: hosts.Caddy.Name, Serve: serveSuite, Exceptions: hosts.Caddy.Exceptions, LeavesErrors: true,
 	Goroutines: []string{ // Caddy's packages start these when they are initialised.
 		"github.com/golang/glog.(*fileSink).flushDaemon",
 		"github.com/golang/glog.(*loggingT).flushDaemon",
@@ -170,7 +170,7 @@ func (route suiteRoute) serve(w http.ResponseWriter, r *http.Request) error {
 	next := caddyhttp.Handler(caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		// A service gets a request of its own from reverse_proxy. This one is Caddy's, which changes it.
 		route.Serve(w, r.WithContext(r.Context()), r.PathValue)
-		return nil
+		return route.Err()
 	}))
 	for _, handler := range slices.Backward(route.chain) {
 		inner := next

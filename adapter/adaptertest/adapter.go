@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/reqlock/reqlock/core"
@@ -29,6 +30,10 @@ type Adapter struct {
 	// adapter.SetStatus.
 	TellsStatus bool
 
+	// LeavesErrors reports whether a handler of the framework can end with an error, for middleware
+	// or the framework to answer. Then the framework's handler ends with Route.Err, unless it is nil.
+	LeavesErrors bool
+
 	// Exceptions are the tests that cannot hold in the framework, by name, each with the reason. The
 	// table of the results has the reasons. The suite runs them as well, and fails if one holds.
 	Exceptions map[string]string
@@ -54,6 +59,20 @@ type Route struct {
 	Once    []idempotency.Config
 	Handler http.HandlerFunc // knows only net/http; for Serve
 	Params  func(Params)     // called before Handler; may be nil
+
+	fails func() bool // whether Err is an error
+}
+
+// ErrUnanswered is a Route.Err. The framework's error handler, if it has one, must not answer it.
+var ErrUnanswered = errors.New("reqlock: adaptertest: an error that nothing answers")
+
+// Err returns the error that the framework's handler ends with, after Route.Serve; see
+// Adapter.LeavesErrors.
+func (route Route) Err() error {
+	if route.fails != nil && route.fails() {
+		return ErrUnanswered
+	}
+	return nil
 }
 
 // Params reads a wildcard of the route, as handlers of the framework do: c.Param in Gin,

@@ -1,6 +1,7 @@
 package adaptertest_test
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,11 +13,16 @@ import (
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter, Exceptions: hosts.Echo.Exceptions, TellsStatus: true, Rest: "*"}
+var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter, Exceptions: hosts.Echo.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
 
 func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
 	e := echo.New()
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		if !errors.Is(err, adaptertest.ErrUnanswered) {
+			e.DefaultHTTPErrorHandler(err, c)
+		}
+	}
 	for _, route := range routes {
 		var chain []echo.MiddlewareFunc
 		for _, cfg := range route.Guards {
@@ -27,7 +33,7 @@ func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 		}
 		handler := func(c echo.Context) error {
 			route.Serve(c.Response(), c.Request(), c.Param)
-			return nil
+			return route.Err()
 		}
 		if route.Method == "" {
 			e.Any(patterns.Replace(route.Pattern), handler, chain...)

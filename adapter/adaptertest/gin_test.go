@@ -14,7 +14,7 @@ import (
 
 func init() { gin.SetMode(gin.TestMode) }
 
-var onGin = adaptertest.Adapter{Name: hosts.Gin.Name, Router: ginRouter(func(*gin.Engine) {}), Exceptions: hosts.Gin.Exceptions, TellsStatus: true}
+var onGin = adaptertest.Adapter{Name: hosts.Gin.Name, Router: ginRouter(func(*gin.Engine) {}), Exceptions: hosts.Gin.Exceptions, TellsStatus: true, LeavesErrors: true}
 
 // ginRouter returns a Router for engines that set has set up.
 func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) http.Handler {
@@ -31,7 +31,12 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) h
 			for _, cfg := range route.Once {
 				chain = append(chain, ginlock.Idempotent(locks, cfg))
 			}
-			chain = append(chain, func(c *gin.Context) { route.Serve(c.Writer, c.Request, c.Param) })
+			chain = append(chain, func(c *gin.Context) {
+				route.Serve(c.Writer, c.Request, c.Param)
+				if err := route.Err(); err != nil {
+					_ = c.Error(err)
+				}
+			})
 			if route.Method == "" {
 				engine.Any(patterns.Replace(route.Pattern), chain...)
 			} else {

@@ -18,6 +18,7 @@ var onceAnswers = []scenario{
 	{name: "once: headers of outer middleware", run: onceHeadersFromOutside},
 	{name: "once: HEAD", run: onceHead},
 	{name: "once: answers that are not stored", run: onceNotStored},
+	{name: "once: an error that nothing answers is not stored", run: onceUnanswered},
 	{name: "once: answers that cannot be replayed", run: onceNotReplayable},
 }
 
@@ -232,6 +233,42 @@ func onceNotStored(e *env) {
 	})
 	s.pay("x").wantOwn(e, 201, "1 x")
 	s.pay("x").wantOwn(e, 201, "2 x")
+}
+
+// onceUnanswered has a handler that writes nothing. It is an answer, empty, only if the handler ends
+// without an error. OutcomeRefuse changes nothing: an error is a known outcome.
+func onceUnanswered(e *env) {
+	for user, change := range map[string]func(*idempotency.Config){"rerun": func(*idempotency.Config) {}, "refuse": refuses} {
+		var runs atomic.Int64
+		fails := func() bool { return runs.Load() <= 2 && e.adapter.LeavesErrors }
+		s := e.serve(Route{
+			Pattern: orders, Once: []idempotency.Config{e.once(change)},
+			Handler: func(http.ResponseWriter, *http.Request) { runs.Add(1) }, fails: fails,
+		})
+		pay := func() answer { return s.pay("x", with("X-User", user)) }
+		want := int64(1) // of runs
+		for ; e.adapter.LeavesErrors && want <= 2; want++ {
+			a := pay()
+			a.wantOwn(e, a.status, a.body)
+			if o := e.outcome(); !o.Ran || o.Status != 0 && o.Status < 500 {
+				e.Errorf("the outcome is %+v, want no status or that of an error", o)
+			}
+			if names := e.records(); len(names) > 0 {
+				e.Errorf("left in Redis: %q", names)
+			}
+		}
+		first := pay()
+		first.wantOwn(e, 200, "")
+		if o := e.outcome(); o.Status != 0 && o.Status != 200 || !o.Ran {
+			e.Errorf("the outcome is %+v, want status 200", o)
+		}
+		pay().wantReplay(e, first)
+		e.outcome()
+		if runs.Load() != want {
+			e.Errorf("the handler ran %d times, want %d", runs.Load(), want)
+		}
+		e.rdb.Del(background, e.record())
+	}
 }
 
 // An answer that cannot be recorded reaches the client as without a guard; a repeat gets 409.

@@ -1,6 +1,7 @@
 package echolock_test
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	echolock "github.com/reqlock/reqlock/middleware/echov5"
 )
 
-var onEcho = adaptertest.Adapter{Name: hosts.EchoV5.Name, Router: echoRouter, Exceptions: hosts.EchoV5.Exceptions, TellsStatus: true, Rest: "*"}
+var onEcho = adaptertest.Adapter{Name: hosts.EchoV5.Name, Router: echoRouter, Exceptions: hosts.EchoV5.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
 
 func TestMain(m *testing.M) { adaptertest.Main(m, onEcho) }
 
@@ -23,6 +24,12 @@ func TestConformance(t *testing.T) { adaptertest.Run(t, onEcho) }
 func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
 	e := echo.New()
+	answer := e.HTTPErrorHandler
+	e.HTTPErrorHandler = func(c *echo.Context, err error) {
+		if !errors.Is(err, adaptertest.ErrUnanswered) {
+			answer(c, err)
+		}
+	}
 	for _, route := range routes {
 		var chain []echo.MiddlewareFunc
 		for _, cfg := range route.Guards {
@@ -33,7 +40,7 @@ func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 		}
 		handler := func(c *echo.Context) error {
 			route.Serve(c.Response(), c.Request(), c.Param)
-			return nil
+			return route.Err()
 		}
 		if route.Method == "" {
 			e.Any(patterns.Replace(route.Pattern), handler, chain...)

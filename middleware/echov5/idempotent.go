@@ -11,7 +11,8 @@ import (
 // Idempotent returns a middleware that runs the rest of the chain once for each idempotency key,
 // and answers repeats with the first result. The error that a handler returns is answered by Echo's
 // HTTPErrorHandler at once, so that this answer is recorded as well: middleware further out gets
-// nil. It panics on a Config that can never work; see idempotency.New.
+// nil. If HTTPErrorHandler writes nothing, nothing is recorded, and a repeat runs again. Idempotent
+// panics on a Config that can never work; see idempotency.New.
 //
 // Behind echo.NewVirtualHostHandler, equal paths of two hosts are one route: a key that is used on
 // both gets 422, unless their idempotency.Config.Route differ.
@@ -50,5 +51,6 @@ func record(c *echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
 	defer c.SetResponse(outer)
 	if err := next(c); err != nil {
 		c.Echo().HTTPErrorHandler(c, err)
+		rec.Failed() // if that has written nothing
 	}
 }

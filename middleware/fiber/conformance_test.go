@@ -3,6 +3,7 @@ package fiberlock_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 )
 
 var onFiber = adaptertest.Adapter{
-	Name: hosts.Fiber.Name, Serve: serveSuite, Exceptions: hosts.Fiber.Exceptions, TellsStatus: true, Rest: "*",
+	Name: hosts.Fiber.Name, Serve: serveSuite, Exceptions: hosts.Fiber.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*",
 	Goroutines: []string{
 		"github.com/valyala/fasthttp.updateServerDate.func1",    // lives as long as the process
 		"github.com/valyala/fasthttp.(*workerPool).Start.func2", // ends within 10 s of the server
@@ -30,7 +31,7 @@ func TestConformance(t *testing.T) { adaptertest.Run(t, onFiber) }
 // serveSuite serves the routes by fasthttp.
 func serveSuite(srv adaptertest.Server, locks *core.Client, routes ...adaptertest.Route) func(context.Context) error {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
-	app := fiber.New(fiber.Config{WriteTimeout: srv.WriteTimeout, BodyLimit: 64 << 20})
+	app := fiber.New(fiber.Config{WriteTimeout: srv.WriteTimeout, BodyLimit: 64 << 20, ErrorHandler: answerError})
 	app.Use(closesOnPanic)
 	if srv.BaseContext != nil {
 		app.Use(func(c fiber.Ctx) error {
@@ -56,7 +57,7 @@ func serveSuite(srv adaptertest.Server, locks *core.Client, routes ...adaptertes
 			}
 			route.Serve(w, r, func(name string) string { return strings.Clone(c.Params(name)) })
 			w.WriteHeader(http.StatusOK)
-			return nil
+			return route.Err()
 		})
 		pattern := patterns.Replace(route.Pattern)
 		if route.Method == "" {
@@ -78,6 +79,14 @@ func serveSuite(srv adaptertest.Server, locks *core.Client, routes ...adaptertes
 		defer func() { <-ended }()
 		return app.ShutdownWithContext(ctx)
 	}
+}
+
+// answerError is Fiber's error handler, but for the suite's own error.
+func answerError(c fiber.Ctx, err error) error {
+	if errors.Is(err, adaptertest.ErrUnanswered) {
+		return err // Fiber answers 500
+	}
+	return fiber.DefaultErrorHandler(c, err)
 }
 
 // closesOnPanic answers a panic as net/http's server does: by the end of the connection. Without it,

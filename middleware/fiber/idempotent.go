@@ -13,7 +13,8 @@ import (
 // Idempotent returns a middleware that runs the rest of the chain once for each idempotency key,
 // and answers repeats with the first result. The error that a handler returns is answered by
 // Fiber's ErrorHandler at once, so that this answer is recorded as well: middleware further out
-// gets nil. It panics on a Config that can never work; see idempotency.New.
+// gets nil. If ErrorHandler returns an error, or leaves an empty 200, nothing is recorded, and a
+// repeat runs again. Idempotent panics on a Config that can never work; see idempotency.New.
 //
 // An answer that is streamed, by SendStream or SendStreamWriter, is not recorded: repeats get 409
 // not-replayable.
@@ -43,12 +44,15 @@ func runOnce(g *idempotency.Guard) served {
 // record runs the handler, and Fiber's answer to its error, and writes the answer to the recorder.
 func record(c fiber.Ctx, w *writer, rec *idempotency.Recorder) error {
 	out := rec.Wrap(w)
+	answer := c.Response()
 	if err := c.Next(); err != nil {
-		if err := c.App().ErrorHandler(c, err); err != nil {
+		err = c.App().ErrorHandler(c, err)
+		// With 200 and no body, Fiber's answer is as it was before the handler.
+		if err != nil || answer.StatusCode() == http.StatusOK && !answer.IsBodyStream() && len(answer.Body()) == 0 {
+			rec.Failed()
 			return err
 		}
 	}
-	answer := c.Response()
 	if answer.IsBodyStream() {
 		rec.Bypassed(answer.StatusCode())
 		return nil

@@ -43,7 +43,7 @@ func runOnce(g *idempotency.Guard) server {
 				rec.Bypassed(outer.Status()) // by HandleContext, which replaces the writer
 			case len(c.Errors) > failed && !answered(w):
 				// Middleware further out may answer the errors, in its own way.
-				idempotency.NoStore(r.Context())
+				rec.Failed()
 				outer.ResponseWriter.WriteHeader(w.Status())
 			default:
 				w.WriteHeaderNow()

@@ -151,20 +151,24 @@ func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 	}
 	fails := func(c *gin.Context) { _ = c.Error(errors.New("no")) }
 	var runs atomic.Int64
-	idempotent := Idempotent(locktest.New(t), once)
+	outcomes := make(chan guard.Outcome, 10)
+	cfg := once
+	cfg.Observe = func(_ *http.Request, o guard.Outcome) { outcomes <- o }
+	idempotent := Idempotent(locktest.New(t), cfg)
 	counts := func(*gin.Context) { runs.Add(1) }
 	for name, test := range map[string]struct {
 		status int
 		body   string
 		runs   int64 // of two requests
+		known  int   // the status of the first outcome
 		chain  []gin.HandlerFunc
 	}{
-		"outside":        {400, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, fails}},
-		"with a status":  {422, `{"error":"no"}`, 2, []gin.HandlerFunc{answers, idempotent, counts, func(c *gin.Context) { c.Status(422) }, fails}},
-		"inside":         {400, `{"error":"no"}`, 1, []gin.HandlerFunc{idempotent, counts, answers, fails}},
-		"no middleware":  {200, "", 2, []gin.HandlerFunc{idempotent, counts, fails}},
-		"answered":       {200, "done", 1, []gin.HandlerFunc{answers, idempotent, counts, fails, func(c *gin.Context) { c.String(200, "done") }}},
-		"before the run": {204, "", 1, []gin.HandlerFunc{answers, fails, idempotent, counts, func(c *gin.Context) { c.Status(204) }}},
+		"outside":        {400, `{"error":"no"}`, 2, 0, []gin.HandlerFunc{answers, idempotent, counts, fails}},
+		"with a status":  {422, `{"error":"no"}`, 2, 0, []gin.HandlerFunc{answers, idempotent, counts, func(c *gin.Context) { c.Status(422) }, fails}},
+		"inside":         {400, `{"error":"no"}`, 1, 400, []gin.HandlerFunc{idempotent, counts, answers, fails}},
+		"no middleware":  {200, "", 2, 0, []gin.HandlerFunc{idempotent, counts, fails}},
+		"answered":       {200, "done", 1, 200, []gin.HandlerFunc{answers, idempotent, counts, fails, func(c *gin.Context) { c.String(200, "done") }}},
+		"before the run": {204, "", 1, 204, []gin.HandlerFunc{answers, fails, idempotent, counts, func(c *gin.Context) { c.Status(204) }}},
 	} {
 		path := "/" + strings.ReplaceAll(name, " ", "-")
 		s.engine.POST(path, test.chain...)
@@ -177,6 +181,10 @@ func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 		if runs.Load() != test.runs {
 			t.Errorf("%s: the handler ran %d times, want %d", name, runs.Load(), test.runs)
 		}
+		if o := <-outcomes; !o.Ran || o.Status != test.known {
+			t.Errorf("%s: the outcome is %+v, want status %d", name, o, test.known)
+		}
+		<-outcomes
 	}
 }
 

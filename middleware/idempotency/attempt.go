@@ -213,7 +213,7 @@ func (a *attempt) result(rec *Recorder, whole bool) ([]byte, error) {
 
 // stores reports whether the result is to be stored.
 func (a *attempt) stores(rec *Recorder) bool {
-	if a.keepFor.Load() == discard {
+	if a.keepFor.Load() == discard || rec.state == recorderFailed {
 		return false
 	}
 	status, header := rec.status, rec.header.Clone()

@@ -42,6 +42,7 @@ const (
 	recorderHolding                      // the answer is held back
 	// The handler returned without an answer: the server will send it.
 	recorderImplicit
+	recorderFailed   // the handler left an error and no answer
 	recorderPassing  // the answer passes through
 	recorderHijacked // the connection was hijacked
 	recorderEnded    // the answer was sent
@@ -254,6 +255,15 @@ func (rec *Recorder) Bypassed(status int) {
 	rec.onPass()
 }
 
+// Failed records that the handler has ended with an error. If it has answered nothing so far, nor
+// has the framework, what the client gets is up to middleware further out: the result is not stored,
+// and guard.Outcome has no status. A nil Recorder does nothing.
+func (rec *Recorder) Failed() {
+	if rec != nil && rec.state == recorderIdle {
+		rec.move(recorderFailed)
+	}
+}
+
 // complete ends the answer of a handler that has returned, and reports whether it is held back
 // whole.
 func (rec *Recorder) complete() bool {
@@ -264,7 +274,7 @@ func (rec *Recorder) complete() bool {
 		rec.begin(http.StatusOK)
 		rec.move(recorderImplicit)
 	}
-	if !rec.recordable() {
+	if !rec.recordable() || rec.state == recorderFailed {
 		return false
 	}
 	for name := range rec.w.Header() {

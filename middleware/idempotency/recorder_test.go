@@ -25,16 +25,19 @@ func TestRecorder_States(t *testing.T) {
 		whole       bool
 		sent, after string // before and after release
 	}{
-		"nothing":     {func(writer, *Recorder) {}, recorderIdle, recorderImplicit, true, "", ""},
-		"a status":    {func(w writer, _ *Recorder) { w.WriteHeader(201) }, recorderHolding, recorderHolding, true, "", ""},
-		"a body":      {func(w writer, _ *Recorder) { _, _ = io.WriteString(w, "body") }, recorderHolding, recorderHolding, true, "", "body"},
-		"copied":      {func(w writer, _ *Recorder) { _, _ = io.Copy(w, io.LimitReader(strings.NewReader("body"), 4)) }, recorderHolding, recorderHolding, true, "", "body"},
-		"early hints": {func(w writer, _ *Recorder) { w.WriteHeader(103) }, recorderIdle, recorderImplicit, true, "", ""},
-		"too long":    {func(w writer, _ *Recorder) { _, _ = io.WriteString(w, "long body") }, recorderPassing, recorderPassing, false, "long body", "long body"},
-		"flushed":     {func(w writer, _ *Recorder) { w.(http.Flusher).Flush() }, recorderPassing, recorderPassing, false, "", ""},
-		"bypassed":    {func(_ writer, rec *Recorder) { rec.Bypassed(202) }, recorderPassing, recorderPassing, false, "", ""},
-		"a trailer":   {func(w writer, _ *Recorder) { w.Header().Set("Trailer:X", "1") }, recorderIdle, recorderPassing, false, "", ""},
-		"cut short":   {func(w writer, _ *Recorder) { w.Header().Set("Content-Length", "3"); _, _ = io.WriteString(w, "a") }, recorderHolding, recorderPassing, false, "", "a"},
+		"nothing":          {func(writer, *Recorder) {}, recorderIdle, recorderImplicit, true, "", ""},
+		"a status":         {func(w writer, _ *Recorder) { w.WriteHeader(201) }, recorderHolding, recorderHolding, true, "", ""},
+		"a body":           {func(w writer, _ *Recorder) { _, _ = io.WriteString(w, "body") }, recorderHolding, recorderHolding, true, "", "body"},
+		"copied":           {func(w writer, _ *Recorder) { _, _ = io.Copy(w, io.LimitReader(strings.NewReader("body"), 4)) }, recorderHolding, recorderHolding, true, "", "body"},
+		"early hints":      {func(w writer, _ *Recorder) { w.WriteHeader(103) }, recorderIdle, recorderImplicit, true, "", ""},
+		"too long":         {func(w writer, _ *Recorder) { _, _ = io.WriteString(w, "long body") }, recorderPassing, recorderPassing, false, "long body", "long body"},
+		"flushed":          {func(w writer, _ *Recorder) { w.(http.Flusher).Flush() }, recorderPassing, recorderPassing, false, "", ""},
+		"bypassed":         {func(_ writer, rec *Recorder) { rec.Bypassed(202) }, recorderPassing, recorderPassing, false, "", ""},
+		"failed":           {func(_ writer, rec *Recorder) { rec.Failed() }, recorderFailed, recorderFailed, false, "", ""},
+		"a trailer":        {func(w writer, _ *Recorder) { w.Header().Set("Trailer:X", "1") }, recorderIdle, recorderPassing, false, "", ""},
+		"failed, answered": {func(w writer, rec *Recorder) { _, _ = io.WriteString(w, "body"); rec.Failed() }, recorderHolding, recorderHolding, true, "", "body"},
+		"failed, flushed":  {func(w writer, rec *Recorder) { w.(http.Flusher).Flush(); rec.Failed() }, recorderPassing, recorderPassing, false, "", ""},
+		"cut short":        {func(w writer, _ *Recorder) { w.Header().Set("Content-Length", "3"); _, _ = io.WriteString(w, "a") }, recorderHolding, recorderPassing, false, "", "a"},
 		"bypassed, late": {func(w writer, rec *Recorder) {
 			_, _ = io.WriteString(w, "long body")
 			rec.Bypassed(202)
@@ -57,10 +60,10 @@ func TestRecorder_States(t *testing.T) {
 			if w.Body.String() != test.after {
 				t.Errorf("the client has %q, want %q", w.Body, test.after)
 			}
-			if want := map[bool]int{false: 1}[test.whole]; passed != want {
+			if want := map[bool]int{true: 1}[test.completed == recorderPassing]; passed != want {
 				t.Errorf("onPass was called %d times, want %d", passed, want)
 			}
-			if rec.move(recorderHolding) || test.whole && rec.state != recorderEnded {
+			if rec.move(recorderHolding) || passed == 0 && rec.state != recorderEnded {
 				t.Errorf("the state went back, or is %d in the end", rec.state)
 			}
 		})
