@@ -423,6 +423,13 @@ var httpMutants = []mutant{
 		nets:    []string{"middleware/gin TestIdempotent_ErrorsForMiddleware"},
 	},
 	{
+		promise: "a response inside an idempotent Echo handler begins with 200",
+		file:    "middleware/echo/idempotent.go",
+		old:     "\town.Status = http.StatusOK // as Echo's own begins\n",
+		new:     "",
+		nets:    []string{"middleware/echo TestIdempotent_StatusInside"},
+	},
+	{
 		promise: "an answer shorter than promised is not recorded",
 		file:    "middleware/idempotency/recorder.go",
 		old:     "if short := rec.length > int64(len(rec.body)); short",

@@ -46,7 +46,9 @@ func runOnce(g *idempotency.Guard) server {
 // answer is sent, replayed or not.
 func record(c echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
 	outer := c.Response()
-	c.SetResponse(echo.NewResponse(rec.Wrap(outer), c.Echo()))
+	own := echo.NewResponse(rec.Wrap(outer), c.Echo())
+	own.Status = http.StatusOK // as Echo's own begins
+	c.SetResponse(own)
 	defer c.SetResponse(outer)
 	if err := next(c); err != nil {
 		c.Error(err)

@@ -46,7 +46,7 @@ func runOnce(g *idempotency.Guard) server {
 func record(c *echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
 	outer := c.Response()
 	own := echo.NewResponse(rec.Wrap(outer), c.Logger())
-	own.Status = http.StatusOK // as Echo's own begin
+	own.Status = http.StatusOK // as Echo's own begins
 	c.SetResponse(own)
 	defer c.SetResponse(outer)
 	if err := next(c); err != nil {

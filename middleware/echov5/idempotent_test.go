@@ -205,3 +205,22 @@ func TestIdempotent_WithErrorHandler(t *testing.T) {
 		t.Errorf("answer %v", a)
 	}
 }
+
+// The response inside begins as Echo's own, so a guard knows the status of an answer that was not
+// written.
+func TestIdempotent_StatusInside(t *testing.T) {
+	t.Parallel()
+	s, locks := newSite(t), locktest.New(t)
+	outcomes := make(chan guard.Outcome, 1)
+	inner := New(locks, Config{
+		Key:     func(*http.Request) (string, error) { return "k", nil },
+		Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o },
+	})
+	s.echo.POST("/", func(*echo.Context) error { return nil }, Idempotent(locks, once()), inner)
+	if a := s.Pay("/", "k"); a.Status != http.StatusOK {
+		t.Errorf("answer %v, want 200", a)
+	}
+	if o := <-outcomes; !o.Ran || o.Status != http.StatusOK {
+		t.Errorf("the outcome inside is %+v, want status 200", o)
+	}
+}
