@@ -9,7 +9,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The modules that guests can import, besides wasi_snapshot_preview1.
+// The modules that guests can import, besides moduleWASI.
 const (
 	moduleHTTP    = "http_handler"
 	moduleReqlock = "reqlock_v1"
@@ -135,11 +135,13 @@ const (
 
 func types(t ...api.ValueType) []api.ValueType { return t }
 
-// hostModules are the modules this package provides. wazero provides WASI.
+// hostModules are the modules that guests can import. No function of another kind is among them,
+// because only a hostFunction looks at the deadline.
 var hostModules = map[string]hostModule{
 	moduleHTTP:    httpHandler,
 	moduleReqlock: reqlockV1,
 	moduleV2:      reqlockV2,
+	moduleWASI:    wasi,
 	moduleEnv: {
 		{"abort", types(i32, i32, i32, i32), nil, envAbort},
 	},

@@ -59,7 +59,7 @@ func (p *program) instantiate(ctx context.Context) (_ *instance, err error) {
 func (i *instance) start() (err error) {
 	defer recoverPanic(&err)
 	p := i.program
-	i.module, err = p.runtime.InstantiateModule(i.withMemory(i.deadline), p.compiled, i.moduleConfig())
+	i.module, err = p.runtime.InstantiateModule(i.withMemory(i.deadline), p.compiled, moduleConfig())
 	switch {
 	case err != nil && !ran(err):
 		return abort{breach("%s", loggable(err.Error()))}
@@ -96,17 +96,11 @@ func ran(err error) bool {
 	return errors.As(err, &exit) || strings.HasPrefix(err.Error(), "start ") // wazero's wording
 }
 
-// moduleConfig gives a guest a clock and randomness only: no files, arguments, environment or
-// sleep.
-func (i *instance) moduleConfig() wazero.ModuleConfig {
+// moduleConfig gives a guest nothing of the system. The host functions of wasi do.
+func moduleConfig() wazero.ModuleConfig {
 	return wazero.NewModuleConfig().
 		WithName(""). // several instances may share a runtime
-		WithStartFunctions().
-		WithSysWalltime().
-		WithSysNanotime().
-		WithRandSource(randomness{i.deadline}).
-		WithStdout(&i.stdout).
-		WithStderr(&i.stderr)
+		WithStartFunctions()
 }
 
 // run makes the guest decide on one request. After an error the instance must be closed.

@@ -29,7 +29,7 @@ func TestNew_Refused(t *testing.T) {
 	t.Parallel()
 	for guest, want := range map[string][]string{
 		"command":      {"it exits in _start", "_initialize"},
-		"imports":      {"env.memory, a memory", "http_handler.set_key", "reqlock_v1.skip(i32)->(), which here is ()->()", "reqlock_v2.add_key"},
+		"imports":      {"env.memory, a memory", "http_handler.set_key", "reqlock_v1.skip(i32)->(), which here is ()->()", "reqlock_v2.add_key", "wasi_snapshot_preview1.sock_open"},
 		"global":       {"base"},
 		"nomemory":     {`no memory "memory"`},
 		"nohandler":    {`no function "handle_request"`},

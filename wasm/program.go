@@ -217,10 +217,8 @@ func (c compilation) close() error {
 // link instantiates the host modules that the guest imports. It refuses imports that no host
 // function provides.
 func (p *program) link(ctx context.Context) error {
-	for _, instantiate := range []func(context.Context, wazero.Runtime) error{instantiateMeter, instantiateWASI} {
-		if err := instantiate(ctx, p.runtime); err != nil {
-			return fmt.Errorf("reqlock: wasm: %w", err)
-		}
+	if err := instantiateMeter(ctx, p.runtime); err != nil {
+		return fmt.Errorf("reqlock: wasm: %w", err)
 	}
 	for name, functions := range hostModules {
 		if err := functions.instantiate(ctx, p.runtime, name); err != nil {
