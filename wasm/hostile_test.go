@@ -35,17 +35,25 @@ var startsBadly = []string{"initialize", "start", "start-loop"}
 // A damage is what a hostile guest did to the process.
 type damage struct {
 	answered time.Duration // until the request was answered
+	ran      time.Duration // processor time meanwhile of the thread that answered; 0: unknown
 	pause    time.Duration // the longest garbage collection of another goroutine meanwhile
 	memory   int64         // bytes that the process got from the system
 }
 
 func (d damage) String() string {
-	return fmt.Sprintf("answered after %6.1f ms, longest GC %6.1f ms, %4d MiB", d.answered.Seconds()*1e3, d.pause.Seconds()*1e3, d.memory>>20)
+	return fmt.Sprintf("answered after %6.1f ms, ran for %6.1f ms, longest GC %6.1f ms, %4d MiB", d.answered.Seconds()*1e3, d.ran.Seconds()*1e3, d.pause.Seconds()*1e3, d.memory>>20)
 }
 
-// Each hostile guest is stopped soon after its deadline. Meanwhile the garbage collector does not
-// wait for it. Run it alone on an idle machine with -v for figures: this test allows what a busy
-// machine needs, which is far less than what a guest that cannot be stopped takes.
+const (
+	// maxLate is how much longer than its deadline a guest may run, in processor time.
+	maxLate = 10 * time.Millisecond
+	// maxBusy is how long a busy machine may do something else.
+	maxBusy = 2 * time.Second
+)
+
+// Each hostile guest is stopped soon after its deadline, in processor time, which a busy machine does
+// not change. Meanwhile the garbage collector does not wait for it. Run it alone on an idle machine
+// with -v for figures: this test allows what a busy machine needs for the rest.
 //
 // It runs before the parallel tests, because it measures the process.
 func TestHostile(t *testing.T) {
@@ -54,7 +62,7 @@ func TestHostile(t *testing.T) {
 	}
 	const timeout = 50 * time.Millisecond
 	guests, err := filepath.Glob("testdata/hostile/*.wasm")
-	if err != nil || len(guests) < 35 {
+	if err != nil || len(guests) < 42 {
 		t.Fatalf("%d guests, %v", len(guests), err)
 	}
 	for _, path := range guests {
@@ -69,32 +77,42 @@ func TestHostile(t *testing.T) {
 				want = ErrTimeout
 			}
 			cfg := Config{Timeout: timeout, InitTimeout: loading, Logger: slog.New(slog.DiscardHandler)}
-			var d damage
+			limit := timeout
+			var run func()
 			if slices.Contains(startsBadly, name) {
-				cfg.InitTimeout = 500 * time.Millisecond // of the compilation, too
-				d = measure(func() {
+				limit = 500 * time.Millisecond // of the compilation, too
+				cfg.InitTimeout = limit
+				run = func() {
 					p, err := New(context.Background(), code, cfg)
 					if p != nil || !errors.Is(err, ErrTimeout) {
 						t.Errorf("%v", err)
 					}
-				})
-				d.answered -= cfg.InitTimeout - timeout
+				}
 			} else {
 				p, err := New(context.Background(), code, cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer closePlugin(t, p)
-				d = measure(func() {
-					if err := p.Policy(manyHeaders(), new(guard.Policy)); !errors.Is(err, want) {
+				r := manyHeaders()
+				run = func() {
+					if err := p.Policy(r, new(guard.Policy)); !errors.Is(err, want) {
 						t.Errorf("%v; want %v", err, want)
 					}
-				})
+				}
 			}
-			t.Logf("%-15s %s", name, d)
-			if d.answered > maxStretch*timeout+5*time.Second || d.pause > 5*time.Second || d.memory > 256<<20 {
-				t.Error("out of bounds")
+			var d damage
+			for range 3 { // the guest also pays for garbage of others, but not each time
+				d = measure(run)
+				t.Logf("%-15s %s", name, d)
+				if d.answered > maxStretch*limit+maxBusy || d.pause > maxBusy || d.memory > 256<<20 {
+					t.Error("out of bounds")
+				}
+				if d.ran <= limit+maxLate {
+					return
+				}
 			}
+			t.Errorf("it ran for %s, which is longer than %s", d.ran, limit+maxLate)
 		})
 	}
 }
@@ -129,9 +147,13 @@ func measure(code func()) (d damage) {
 		}
 	}()
 	<-ready
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	began := time.Now()
+	ranBefore, _ := processorTime()
 	code()
-	d.answered = time.Since(began)
+	ran, _ := processorTime()
+	d.answered, d.ran = time.Since(began), ran-ranBefore
 	close(done)
 	<-collected
 	runtime.ReadMemStats(&after)
