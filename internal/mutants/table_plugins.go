@@ -175,7 +175,7 @@ var pluginMutants = []mutant{
 		file:    "wasm/wasi.go",
 		old:     "rand.Read(b[:min(len(b), randomPiece)])",
 		new:     "rand.Read(b)",
-		nets:    []string{"wasm TestHostile/random"},
+		nets:    []string{"wasm TestWASI_Bounded", "wasm TestHostile/random"},
 	},
 	{
 		promise: "each call of a host function counts towards a look at the deadline",
