@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ type bundle struct {
 	reader *metric.ManualReader
 	spans  *tracetest.SpanRecorder
 	tracer trace.Tracer
+	asleep atomic.Int32 // callers that wait for a lock
 }
 
 func newBundle(t *testing.T, o Options) *bundle {
@@ -43,7 +45,9 @@ func newBundle(t *testing.T, o Options) *bundle {
 	b.Telemetry = New(o)
 	b.reader = metric.NewManualReader(metric.WithProducer(b))
 	_ = metric.NewMeterProvider(metric.WithReader(b.reader))
-	b.locks = locktest.New(t, func(opts *core.Options) { opts.Observer = b.Observer(core.Observer{}) })
+	b.locks = locktest.New(t, func(opts *core.Options) { 
+		opts.Observer = b.Observer(core.Observer{Waiting: func(context.Context, core.Event) { b.asleep.Add(1) }})
+	})
 	b.Watch("", b.locks)
 	return b
 }
@@ -198,7 +202,7 @@ func TestSpans(t *testing.T) {
 		}
 		granted <- lease
 	}()
-	await(t, "the waiter", func() bool { return b.count(t, "reqlock.waiters", kind.String("lock")) == 1 })
+	await(t, "the waiter to sleep", func() bool { return b.asleep.Load() == 1 })
 	time.Sleep(10 * time.Millisecond) // so that it has waited for a time that the span shows
 	if err := lease.Release(context.Background()); err != nil {
 		t.Fatal(err)
