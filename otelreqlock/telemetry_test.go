@@ -45,7 +45,7 @@ func newBundle(t *testing.T, o Options) *bundle {
 	b.Telemetry = New(o)
 	b.reader = metric.NewManualReader(metric.WithProducer(b))
 	_ = metric.NewMeterProvider(metric.WithReader(b.reader))
-	b.locks = locktest.New(t, func(opts *core.Options) { 
+	b.locks = locktest.New(t, func(opts *core.Options) {
 		opts.Observer = b.Observer(core.Observer{Waiting: func(context.Context, core.Event) { b.asleep.Add(1) }})
 	})
 	b.Watch("", b.locks)
