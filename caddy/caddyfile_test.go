@@ -82,6 +82,7 @@ func TestMistakes(t *testing.T) {
 		"side by side":       {inLock("key {path.1}{path.2}"), 8, "a value directly behind another"},
 		"not a number":       {inLock("key {path.id}"), 8, "{http.request.uri.path.id} is not a placeholder: Caddy numbers the segments of a path from 0"},
 		"original":           {inLock("key {http.request.orig_uri.path.id}"), 8, "is not a placeholder: Caddy numbers"},
+		"no label":           {inLock("key {labels.com}"), 8, "{http.request.host.labels.com} is not a placeholder: Caddy numbers the labels of a host from 0 at its end"},
 		"misspelt":           {inLock("key {http.request.hots}"), 8, "{http.request.hots} is not a placeholder of Caddy"},
 		"without a dot":      {inLock("key {user}"), 8, "{user} is not a placeholder"},
 		"uuid":               {inLock("key {uuid}"), 8, "{http.request.uuid} differs for each request"},

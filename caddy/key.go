@@ -27,6 +27,7 @@ const (
 	prefixTLS      = "http.request.tls."
 	prefixPath     = "http.request.uri.path."
 	prefixOrigPath = "http.request.orig_uri.path."
+	prefixLabels   = "http.request.host.labels."
 )
 
 // own are the placeholders that keyfuncs reads better: it refuses a header sent twice, where Caddy
@@ -75,6 +76,8 @@ func source(name string) (keyfuncs.Func, error) {
 		return segment(prefixPath, name, currentPath)
 	case strings.HasPrefix(name, prefixOrigPath) && !slices.Contains(partsOfPath, name[len(prefixOrigPath):]):
 		return segment(prefixOrigPath, name, originalPath)
+	case strings.HasPrefix(name, prefixLabels):
+		return label(name)
 	case ofKeyfuncs(name):
 		return nil, nil
 	}
@@ -172,6 +175,26 @@ func hostname(r *http.Request) (string, error) {
 	return host(&http.Request{Host: name})
 }
 
+// label is one label of the host, counted from 0 at its end. Caddy takes the dot at the end of
+// a.example. for one more label, which would give a client a second key for each host.
+func label(name string) (keyfuncs.Func, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, prefixLabels))
+	if err != nil || n < 0 {
+		return nil, fmt.Errorf("{%s} is not a placeholder: Caddy numbers the labels of a host from 0 at its end, so that acme in acme.example.com is {%s2}", name, prefixLabels)
+	}
+	return func(r *http.Request) (string, error) {
+		whole, err := hostname(r)
+		if err != nil {
+			return "", err
+		}
+		labels := strings.Split(whole, ".")
+		if n >= len(labels) {
+			return "", nil // missing
+		}
+		return labels[len(labels)-1-n], nil
+	}, nil
+}
+
 // address is an IP address, in the form that keyfuncs.ClientIP gives it: a client has a whole /64
 // of IPv6 for itself.
 func address(name string) keyfuncs.Func {
@@ -215,7 +238,9 @@ func placeholder(name string) (keyfuncs.Func, error) {
 // known reports whether Caddy itself has a placeholder below http.request.
 func known(name string) bool {
 	r := httptest.NewRequest(http.MethodGet, "http://a.example/b", nil)
-	r = r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, *r))
+	ctx := context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, *r)
+	ctx = context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{})
+	r = r.WithContext(ctx)
 	_, ok := caddyhttp.NewTestReplacer(r).Get(name)
 	return ok
 }

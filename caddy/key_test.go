@@ -68,6 +68,12 @@ func TestKeys(t *testing.T) {
 			reqlock /host {
 				key {host}|{method}
 			}
+			reqlock /label {
+				key {labels.2}
+			}
+			reqlock /local {
+				key {http.request.local.host}
+			}
 			reqlock /hostport {
 				key {hostport}
 			}
@@ -139,6 +145,12 @@ func TestKeys(t *testing.T) {
 		{"GET /cookie", "reqlock:s1", []string{"Cookie", "sid=s1"}},
 		{"GET /cookie", missing, nil},
 		{"GET /host", "reqlock:a.example|GET", []string{"Host", "A.example:81"}},
+		{"GET /host", "reqlock:a.example|GET", []string{"Host", "a.example.:81"}},
+		{"GET /label", "reqlock:acme", []string{"Host", "Acme.example.com:81"}},
+		{"GET /label", "reqlock:acme", []string{"Host", "acme.example.com."}},
+		{"GET /label", "reqlock:acme", []string{"Host", "acme.example.com.:81"}},
+		{"GET /label", missing, []string{"Host", "example.com."}},
+		{"GET /local", "reqlock:127.0.0.1", nil},
 		{"GET /hostport", "reqlock:a.example~:81", []string{"Host", "A.example:81"}},
 		{"GET /ip", "reqlock:2001~:db8~:~:/64", []string{"X-Forwarded-For", "2001:db8::7"}},
 		{"GET /ip", "reqlock:127.0.0.1", nil},
