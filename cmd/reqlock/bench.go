@@ -53,14 +53,22 @@ func (c *bench) run(ctx context.Context, s *session, _ []string) error {
 		if err != nil {
 			return err
 		}
-		if s.json {
-			return s.print(m)
+		if err := m.print(s); err != nil {
+			return err
 		}
-		fmt.Fprintf(s.out, "%d round trips (acquire and release) of %s in %.1fs: %.0f per second\n",
-			m.RoundTrips, count(int64(m.Callers), "caller"), m.Seconds, m.PerSecond)
-		fmt.Fprintf(s.out, "p50 %.2fms  p90 %.2fms  p99 %.2fms  max %.2fms\n", m.P50, m.P90, m.P99, m.Max)
-		return nil
+		return ctx.Err() // interrupted: the numbers are those until then
 	})
+}
+
+// print prints a measurement.
+func (m *measurement) print(s *session) error {
+	if s.json {
+		return s.print(m)
+	}
+	fmt.Fprintf(s.out, "%d round trips (acquire and release) of %s in %.1fs: %.0f per second\n",
+		m.RoundTrips, count(int64(m.Callers), "caller"), m.Seconds, m.PerSecond)
+	fmt.Fprintf(s.out, "p50 %.2fms  p90 %.2fms  p99 %.2fms  max %.2fms\n", m.P50, m.P90, m.P99, m.Max)
+	return nil
 }
 
 // measure stops at the first error. If ctx ends, it returns what it has measured until then.

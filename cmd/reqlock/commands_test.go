@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -221,6 +223,53 @@ func TestUnlock_HolderChanges(t *testing.T) {
 	call{redis: srv.URL(), answer: answer(func() {})}.want(t, done, args, "order:42 is free; it was held by "+web2)
 }
 
+// loseUnlocks starts a Redis with locks, whose replies to unlocks of order:42 are lost.
+func loseUnlocks(t *testing.T) (*redistest.Server, *redistest.Proxy, *redistest.Rule) {
+	t.Helper()
+	srv := redistest.Start(t)
+	fill(t, srv.Client(t))
+	call{redis: srv.URL()}.want(t, done, words("unlock order:47 --yes --reason first")) // Redis has the script then
+	proxy := srv.Proxy(t)
+	return srv, proxy, proxy.OnEvery(func(args []string) bool { return slices.Contains(args, web1+":7") }, redistest.DropReply)
+}
+
+// An unlock whose reply is lost may have freed the lock, so there is an audit line.
+func TestUnlock_ReplyLost(t *testing.T) {
+	t.Parallel()
+	srv, proxy, _ := loseUnlocks(t)
+	for form, text := range map[string]string{"": `msg="reqlock: unlock" name=order:42 kind=lock error=`, " --json": `"name":"order:42","kind":"lock","error":"`} {
+		fill(t, srv.Client(t))
+		r := call{redis: "redis://" + proxy.Addr()}.want(t, redisFailed, words("unlock order:42 --yes --reason hangs --timeout 500ms"+form),
+			text, web1+":7", "hangs", "!freed", "!is free")
+		if r.out != "" {
+			t.Errorf("it prints on stdout %s", r.out)
+		}
+		if srv.Client(t).Exists(t.Context(), "order:42").Val() != 0 {
+			t.Error("Redis has not freed the lock, so this test shows nothing")
+		}
+	}
+}
+
+// The same after Ctrl-C, although the program ends soon.
+func TestUnlock_Interrupted(t *testing.T) {
+	t.Parallel()
+	_, proxy, lost := loseUnlocks(t)
+	args := words("unlock order:42 --yes --reason hangs --timeout 20s")
+	var out, errs bytes.Buffer
+	cmd := exec.Command(binary(t), args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "REDIS_URL=redis://"+proxy.Addr()), &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-lost.Hit()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait()
+	r := result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+	r.check(t, interrupted, args, `msg="reqlock: unlock" name=order:42 kind=lock error=`, "holders="+web1+":7", "reason=hangs", "!freed=", "!is free")
+}
+
 // Every command works on every kind of Redis, with a lock of Redisson beside ours.
 func TestCommands(t *testing.T) {
 	t.Parallel()
@@ -422,6 +471,35 @@ func TestInterrupt(t *testing.T) {
 			}
 			if took := time.Since(begin); took > patience+3*time.Second {
 				t.Errorf("it takes %s", took)
+			}
+		})
+	}
+}
+
+// Ctrl-C ends a measurement, which prints what it has measured until then.
+func TestBench_Interrupted(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for _, form := range []string{"", " --json"} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			proxy := srv.Proxy(t)
+			running := proxy.On("", 50, redistest.Delay(time.Millisecond))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				<-running.Hit()
+				cancel()
+			}()
+			args := words("bench --for 10m" + form)
+			r := call{redis: "redis://" + proxy.Addr()}.run(ctx, args...)
+			want := "round trips"
+			if form != "" {
+				want = `"round_trips"`
+			}
+			r.check(t, interrupted, args, want)
+			if r.err != "" {
+				t.Errorf("it prints on stderr %s", r.err)
 			}
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
 )
 
@@ -113,12 +112,12 @@ func (c *unlock) free(ctx context.Context, s *session, rdb *client, l *inspect.L
 		return err
 	}
 	defer closeLocks()
-	freed, err := locker(locks, l).ForceUnlock(ctx)
+	freed, err := locks.ForceUnlockKey(ctx, l.Name, l.Kind)
+	a := audit{time.Now().UTC(), l.Name, freed, c.reason, operator(), rdb.String(), owners(l), *l}
+	c.log(s, a, err)
 	if err != nil {
 		return err
 	}
-	a := audit{time.Now().UTC(), l.Name, freed, c.reason, operator(), rdb.String(), owners(l), *l}
-	c.log(s, a)
 	if !freed {
 		return notHeldError("%s has been released meanwhile", printable(l.Name))
 	}
@@ -129,29 +128,19 @@ func (c *unlock) free(ctx context.Context, s *session, rdb *client, l *inspect.L
 	return nil
 }
 
-// log writes the audit line to stderr, with --json as JSON.
-func (c *unlock) log(s *session, a audit) {
+// log writes the audit line to stderr, with --json as JSON. After an error the lock may be free or
+// not: the reply may be lost.
+func (c *unlock) log(s *session, a audit, err error) {
 	var h slog.Handler = slog.NewTextHandler(s.err, nil)
 	if s.json {
 		h = slog.NewJSONHandler(s.err, nil)
 	}
-	slog.New(h).Info("reqlock: unlock", "name", a.Name, "kind", a.Lock.Kind, "freed", a.Freed, "holders", strings.Join(a.Holders, " "),
-		"reason", a.Reason, "by", a.By, "redis", a.Redis)
-}
-
-// locker returns the lock of the kind that is held, because each kind is freed in its own way.
-func locker(locks *core.Client, l *inspect.Lock) *core.Lock {
-	switch l.Kind {
-	case "fair":
-		return locks.FairLock(l.Name)
-	case "fenced":
-		return locks.FencedLock(l.Name)
-	case "read":
-		return locks.ReadWriteLock(l.Name).Read()
-	case "write":
-		return locks.ReadWriteLock(l.Name).Write()
+	result := slog.Bool("freed", a.Freed)
+	if err != nil {
+		result = slog.String("error", bare(err))
 	}
-	return locks.Lock(l.Name)
+	slog.New(h).Info("reqlock: unlock", "name", a.Name, "kind", a.Lock.Kind, result, "holders", strings.Join(a.Holders, " "),
+		"reason", a.Reason, "by", a.By, "redis", a.Redis)
 }
 
 // operator returns who runs the program, as user@host.

@@ -143,6 +143,20 @@ var toolMutants = []mutant{
 		nets:    []string{"cmd/reqlock TestUnlock_HolderChanges"},
 	},
 	{
+		promise: "an unlock has an audit line even if its reply is lost",
+		file:    "cmd/reqlock/unlock.go",
+		old:     "	c.log(s, a, err)\n	if err != nil {\n		return err\n	}",
+		new:     "	if err != nil {\n		return err\n	}\n	c.log(s, a, err)",
+		nets:    []string{"cmd/reqlock TestUnlock_ReplyLost"},
+	},
+	{
+		promise: "Ctrl-C in bench is not taken for success",
+		file:    "cmd/reqlock/bench.go",
+		old:     "return ctx.Err() // interrupted",
+		new:     "return nil // interrupted",
+		nets:    []string{"cmd/reqlock TestBench_Interrupted"},
+	},
+	{
 		promise: "a name cannot change what a terminal shows",
 		file:    "cmd/reqlock/text.go",
 		old:     "|| strings.ContainsFunc(s, bad) {",
