@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	web1 = "web-1.4242.k3j7x2ab"
+	web1 = "web-1.4242.k3j9x2ab"
 	web2 = "web-2.991.p0q2w1cd"
 	jvm  = "301aaf8b-4c7e-4a6e-9f0e-1d2c3b4a5968"
 )
