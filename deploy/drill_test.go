@@ -49,10 +49,27 @@ func TestDrill(t *testing.T) {
 	web2.wantMetric(t, `reqlock_requests_total{http_route="/orders/{id}/pay",reqlock_problem="wait-timeout"} 1`)
 	web1.wantMetric(t, `reqlock_locks_held{reqlock_client="",reqlock_kind="lock"} 1`)
 
-	// The page of web-1 knows the route, and the command shows that web-1 has it.
-	if page := fetch(t, "http://"+web1.addr+"/debug/locks/locks.json"); !strings.Contains(page, "/orders/{id}/pay") {
-		t.Errorf("the page has no route: %s", page)
+	// The alert for a stuck lock names the instance. Its page, and the command of docs/commands.md,
+	// tell which of its locks it is and for which route. A younger lock comes second.
+	young := make(chan int, 1)
+	go func() { young <- web1.post(t, "/orders/41/pay?take=5s") }()
+	stuckOn := prom.awaitInstance(t, `topk(1, max by (job, instance, reqlock_kind) (reqlock_locks_oldest_seconds{reqlock_client!="leaders"}) > 0)`)
+	if stuckOn != web1.addr {
+		t.Errorf("the alert names %s, not %s", stuckOn, web1.addr)
 	}
+	await(t, "two locks in the list of the command in docs/commands.md", func() bool {
+		lines := longest(t, stuckOn)
+		return len(lines) == 2 && strings.Contains(lines[0], "\treqlock:order:42\tPOST /orders/{id}/pay\t") && strings.Contains(lines[1], "\treqlock:order:41\t")
+	})
+	_, list, _ := strings.Cut(fetch(t, "http://"+stuckOn+"/debug/locks/"), "Held longest in this process")
+	if first := strings.Index(list, "reqlock:order:42"); first < 0 || first > strings.Index(list, "reqlock:order:41") {
+		t.Errorf("the page does not show order 42 first: %s", list)
+	}
+	if status := awaitValue(t, "the younger order", young); status != http.StatusOK {
+		t.Errorf("the younger order: %d", status)
+	}
+
+	// The command shows that web-1 has it.
 	out, code := command("show", "reqlock:order:42", "--json")
 	var lock struct {
 		Name    string
@@ -122,6 +139,21 @@ func TestDrill(t *testing.T) {
 	if out, _ := command("ls", "reqlock:"); strings.Contains(out, "web-1.") {
 		t.Errorf("web-1 has left locks: %s", out)
 	}
+}
+
+// longest runs the command of docs/commands.md for an instance, and returns its lines: the locks
+// that the instance holds, longest first.
+func longest(t *testing.T, addr string) []string {
+	t.Helper()
+	command := regexp.MustCompile("(?ms)^```sh\n(curl [^`]*locks\\.json.*?)^```$").FindStringSubmatch(read(t, "../docs/commands.md"))
+	if command == nil || !strings.Contains(command[1], "http://web-1:8080/") {
+		t.Fatal("docs/commands.md has no command for locks.json of http://web-1:8080")
+	}
+	out, err := exec.Command("sh", "-c", strings.Replace(command[1], "web-1:8080", addr, 1)).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "not found") {
+		t.Fatalf("%v: %s; scripts/install-prometheus.sh installs jq and curl", err, out)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
 func build(t *testing.T, bin, dir, program string) {
@@ -329,6 +361,21 @@ func (p *prometheusServer) awaitValue(t *testing.T, query string) {
 	await(t, query, func() bool {
 		return strings.Contains(fetch(t, p.url+"/api/v1/query?query="+url.QueryEscape(query)), `"value":[`)
 	})
+}
+
+// awaitInstance waits until a query has a result, and returns the label instance of its first.
+func (p *prometheusServer) awaitInstance(t *testing.T, query string) string {
+	t.Helper()
+	var answer struct {
+		Data struct {
+			Result []struct{ Metric map[string]string }
+		}
+	}
+	await(t, query, func() bool {
+		err := json.Unmarshal([]byte(fetch(t, p.url+"/api/v1/query?query="+url.QueryEscape(query))), &answer)
+		return err == nil && len(answer.Data.Result) > 0
+	})
+	return answer.Data.Result[0].Metric["instance"]
 }
 
 // wantAlert waits until an alert fires for an instance.
