@@ -44,12 +44,11 @@ func (d damage) String() string {
 	return fmt.Sprintf("answered after %6.1f ms, ran for %6.1f ms, longest GC %6.1f ms, %4d MiB", d.answered.Seconds()*1e3, d.ran.Seconds()*1e3, d.pause.Seconds()*1e3, d.memory>>20)
 }
 
-const (
-	// maxLate is how much longer than its deadline a guest may run, in processor time.
-	maxLate = 10 * time.Millisecond
-	// maxBusy is how long a busy machine may do something else.
-	maxBusy = 2 * time.Second
-)
+// maxLate is how much longer than its deadline a guest may run, in processor time.
+var maxLate = 10 * time.Millisecond
+
+// maxBusy is how long a busy machine may do something else.
+const maxBusy = 2 * time.Second
 
 // Each hostile guest is stopped soon after its deadline, in processor time, which a busy machine does
 // not change. Meanwhile the garbage collector does not wait for it. Run it alone on an idle machine
