@@ -14,5 +14,4 @@ var ofCaddy = map[string]string{
 	"body keys: a body that is too long is not asked for": bodyWrapped,
 	"once: answers that cannot be replayed":               flushed,
 	"once: a stream is not held back":                     flushed,
-	"once: the writer keeps its optional interfaces":      "Caddy's own writers have their optional methods behind Unwrap, which http.ResponseController knows.",
 }

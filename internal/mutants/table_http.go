@@ -430,6 +430,27 @@ var httpMutants = []mutant{
 		nets:    []string{"middleware/echo TestIdempotent_StatusInside"},
 	},
 	{
+		promise: "a connection inside a writer is not hijacked past the recorder",
+		file:    "middleware/idempotency/reveal.go",
+		old:     "\t\tbase.next = passage{w, rec}\n",
+		new:     "",
+		nets:    []string{"middleware/idempotency TestRecorder_Interfaces"},
+	},
+	{
+		promise: "a writer inside another one is not flushed past the recorder",
+		file:    "middleware/idempotency/reveal.go",
+		old:     "base.with(own.flushes || inside.flushes)",
+		new:     "base.with(own.flushes)",
+		nets:    []string{"middleware/idempotency TestRecorder_Interfaces", conformance + "once: a writer that only unwraps"},
+	},
+	{
+		promise: "the recorder takes no http.Flusher away",
+		file:    "middleware/idempotency/reveal.go",
+		old:     "s.ResponseWriter.(http.Flusher)",
+		new:     "s.ResponseWriter.(interface{ http.Flusher; http.Hijacker })",
+		nets:    []string{"middleware/idempotency TestRecorder_Interfaces"},
+	},
+	{
 		promise: "an answer shorter than promised is not recorded",
 		file:    "middleware/idempotency/recorder.go",
 		old:     "if short := rec.length > int64(len(rec.body)); short",

@@ -67,7 +67,7 @@ func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 		return w
 	}
 	rec.w, rec.before, rec.length = w, w.Header().Clone(), -1
-	return httpsnoop.Wrap(reveal(w), httpsnoop.Hooks{
+	return httpsnoop.Wrap(rec.reveal(w), httpsnoop.Hooks{
 		WriteHeader: func(httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc { return rec.writeHeader },
 		Write:       func(httpsnoop.WriteFunc) httpsnoop.WriteFunc { return rec.write },
 		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {

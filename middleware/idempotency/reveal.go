@@ -2,54 +2,169 @@ package idempotency
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/http"
 )
 
-// reveal gives w the methods to flush and to hijack that only a writer inside it has. Otherwise
-// http.ResponseController would unwrap w and bypass the Recorder.
-func reveal(w http.ResponseWriter) http.ResponseWriter {
-	flushes, hijacks := abilities(w)
-	var flushesInside, hijacksInside bool
-	for inner := w; ; {
-		outer, ok := inner.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		inner = outer.Unwrap()
-		f, h := abilities(inner)
-		flushesInside, hijacksInside = flushesInside || f, hijacksInside || h
+// reveal returns a writer with the optional interfaces of w that http.ResponseController cannot use
+// past rec. It looks for the methods to flush and to hijack in a writer, and then in those that it
+// unwraps to. If w has them itself, or nothing inside w has, that is w. Otherwise the writer has a
+// FlushError, and unwraps to a Hijack of rec. It is an http.Flusher or an http.Hijacker only if w
+// is: handlers that ask find what they would without a Recorder.
+func (rec *Recorder) reveal(w http.ResponseWriter) http.ResponseWriter {
+	own, inside := abilitiesOf(w), abilitiesInside(w)
+	if (own.flushes || !inside.flushes) && (own.hijacks || !inside.hijacks) {
+		return w
 	}
-	switch {
-	case hijacksInside && !hijacks:
-		return hijackable{flushable{w}}
-	case flushesInside && !flushes:
-		return flushable{w}
+	base := shell{w, w}
+	if !own.hijacks && inside.hijacks {
+		base.next = passage{w, rec}
 	}
-	return w
+	return base.with(own.flushes || inside.flushes)
 }
 
-// abilities reports what w can do itself, not by unwrapping it.
-func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
+// abilities are what http.ResponseController finds in a writer.
+type abilities struct{ flushes, hijacks bool }
+
+func abilitiesOf(w http.ResponseWriter) (own abilities) {
 	switch w.(type) {
 	case interface{ FlushError() error }, http.Flusher:
-		flushes = true
+		own.flushes = true
 	}
-	_, hijacks = w.(http.Hijacker)
-	return flushes, hijacks
+	_, own.hijacks = w.(http.Hijacker)
+	return own
 }
 
-type flushable struct{ http.ResponseWriter }
+// abilitiesInside returns those of all writers that w unwraps to.
+func abilitiesInside(w http.ResponseWriter) (all abilities) {
+	for {
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return all
+		}
+		w = outer.Unwrap()
+		own := abilitiesOf(w)
+		all.flushes, all.hijacks = all.flushes || own.flushes, all.hijacks || own.hijacks
+	}
+}
 
-// Unwrap gives http.ResponseController everything else.
-func (w flushable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// A shell is a writer without optional interfaces, but with an Unwrap of its own.
+type shell struct {
+	http.ResponseWriter
+	next http.ResponseWriter
+}
 
-// FlushError flushes the inner writer.
-func (w flushable) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
+func (s shell) Unwrap() http.ResponseWriter { return s.next }
 
-type hijackable struct{ flushable }
+// A flushing shell also has the FlushError of what is in it, or http.ResponseController's.
+type flushing struct{ shell }
 
-// Hijack hijacks the connection of the inner writer.
-func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+func (s flushing) FlushError() error { return http.NewResponseController(s.ResponseWriter).Flush() }
+
+// A passage is where http.ResponseController finds the way to hijack what is inside a writer.
+type passage struct {
+	http.ResponseWriter
+	rec *Recorder
+}
+
+func (p passage) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+func (p passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return p.rec.hijack(http.NewResponseController(p.ResponseWriter).Hijack)
+}
+
+// with returns s with the optional interfaces of its writer, which is no http.Flusher and
+// http.Hijacker at once. io.WriteString and io.Copy do without the others.
+func (s shell) with(flushes bool) http.ResponseWriter {
+	flusher, isFlusher := s.ResponseWriter.(http.Flusher)
+	hijacker, isHijacker := s.ResponseWriter.(http.Hijacker)
+	source, reads := s.ResponseWriter.(io.ReaderFrom)
+	pusher, pushes := s.ResponseWriter.(http.Pusher)
+	type kind struct{ flushes, flusher, hijacker, reads, pushes bool }
+	switch f := (flushing{s}); (kind{flushes, isFlusher, isHijacker, reads, pushes}) {
+	case kind{pushes: true}:
+		return struct {
+			shell
+			http.Pusher
+		}{s, pusher}
+	case kind{reads: true}:
+		return struct {
+			shell
+			io.ReaderFrom
+		}{s, source}
+	case kind{reads: true, pushes: true}:
+		return struct {
+			shell
+			io.ReaderFrom
+			http.Pusher
+		}{s, source, pusher}
+	case kind{flushes: true}:
+		return f
+	case kind{flushes: true, pushes: true}:
+		return struct {
+			flushing
+			http.Pusher
+		}{f, pusher}
+	case kind{flushes: true, reads: true}:
+		return struct {
+			flushing
+			io.ReaderFrom
+		}{f, source}
+	case kind{flushes: true, reads: true, pushes: true}:
+		return struct {
+			flushing
+			io.ReaderFrom
+			http.Pusher
+		}{f, source, pusher}
+	case kind{flushes: true, flusher: true}:
+		return struct {
+			flushing
+			http.Flusher
+		}{f, flusher}
+	case kind{flushes: true, flusher: true, pushes: true}:
+		return struct {
+			flushing
+			http.Flusher
+			http.Pusher
+		}{f, flusher, pusher}
+	case kind{flushes: true, flusher: true, reads: true}:
+		return struct {
+			flushing
+			http.Flusher
+			io.ReaderFrom
+		}{f, flusher, source}
+	case kind{flushes: true, flusher: true, reads: true, pushes: true}:
+		return struct {
+			flushing
+			http.Flusher
+			io.ReaderFrom
+			http.Pusher
+		}{f, flusher, source, pusher}
+	case kind{flushes: true, hijacker: true}:
+		return struct {
+			flushing
+			http.Hijacker
+		}{f, hijacker}
+	case kind{flushes: true, hijacker: true, pushes: true}:
+		return struct {
+			flushing
+			http.Hijacker
+			http.Pusher
+		}{f, hijacker, pusher}
+	case kind{flushes: true, hijacker: true, reads: true}:
+		return struct {
+			flushing
+			http.Hijacker
+			io.ReaderFrom
+		}{f, hijacker, source}
+	case kind{flushes: true, hijacker: true, reads: true, pushes: true}:
+		return struct {
+			flushing
+			http.Hijacker
+			io.ReaderFrom
+			http.Pusher
+		}{f, hijacker, source, pusher}
+	}
+	return s
 }
