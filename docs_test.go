@@ -698,6 +698,44 @@ func TestLogLinesAreExplained(t *testing.T) {
 	}
 }
 
+// Pages of docs/ that comments name exist, and so do their sections, after a #.
+func TestCommentsNamePages(t *testing.T) {
+	t.Parallel()
+	comment := regexp.MustCompile(`//.*`)
+	page := regexp.MustCompile(`\bdocs/([a-z0-9-]+\.md)(?:#([a-z0-9-]+))?`)
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchors := regexp.MustCompile(`[^a-z0-9 -]`)
+	n := 0
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		for _, match := range page.FindAllStringSubmatch(strings.Join(comment.FindAllString(read(t, path), -1), "\n"), -1) {
+			n++
+			text, err := os.ReadFile("docs/" + match[1])
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+				continue
+			}
+			found := match[2] == ""
+			for _, title := range heading.FindAllStringSubmatch(string(text), -1) {
+				anchor := notInAnchors.ReplaceAllString(strings.ToLower(title[1]), "")
+				found = found || strings.ReplaceAll(anchor, " ", "-") == match[2]
+			}
+			if !found {
+				t.Errorf("%s: docs/%s has no section #%s", path, match[1], match[2])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n < 20 {
+		t.Errorf("found only %d pages", n)
+	}
+}
+
 // Routes in examples name their methods. A route for every method would hand preflights to its
 // handler, and readers copy examples.
 func TestExamplesNameTheirMethods(t *testing.T) {
