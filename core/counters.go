@@ -9,7 +9,7 @@ type Counters struct {
 	RenewFailures  uint64 // renewals that failed, one per lock; see Observer.RenewFailed
 	Lost           uint64 // leases that were lost, whether their holder or their release found out
 	Forced         uint64 // locks that another process's ForceUnlock took, and that was heard of at once
-	PubSubFailures uint64 // connections for pub/sub that were lost or could not be opened
+	PubSubFailures uint64 // pub/sub connections lost, not opened or not permitted to subscribe
 
 	// Commands is the number of calls sent to Redis: attempts to acquire, releases, renewals and
 	// queries. Calls that are sent together share a batch.

@@ -83,8 +83,8 @@ func (b *inbox) subscribe() {
 // 1.
 const maySubscribe = "if redis.acl_check_cmd then return redis.acl_check_cmd('SUBSCRIBE', ARGV[1]) and 1 or 0 end return 1"
 
-// permitted asks Redis before the hub subscribes. All channels share a connection, which a refusal
-// would break for the waiters.
+// permitted asks Redis before the hub subscribes. A refusal would look like a fault of the waiters'
+// channels, and the hub would ask again with every ping.
 func (b *inbox) permitted() bool {
 	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), b.c.opts.CommandTimeout)
 	defer cancel()

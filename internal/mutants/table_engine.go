@@ -340,6 +340,48 @@ var engineMutants = []mutant{
 		new:     "r.wanted = true",
 		nets:    []string{"core/internal/hub TestEverySubscriptionIsConfirmed", "core/internal/hub TestAnyOrder"},
 	},
+	{
+		promise: "a server that ends each connection is asked for few",
+		file:    "core/internal/hub/line.go",
+		old:     "time.Since(began) >= longestPause",
+		new:     "!began.IsZero()",
+		nets:    []string{"core/internal/hub TestReconnect_BacksOff"},
+	},
+	{
+		promise: "a forbidden channel does not end the connection of the others",
+		file:    "core/internal/hub/session.go",
+		old:     "return ok && s.line.forbid(cmd, err)",
+		new:     "return ok && s.line.forbid(cmd, err) && false",
+		nets:    []string{"core/internal/hub TestForbiddenChannel"},
+	},
+	{
+		promise: "channels that were refused beside a forbidden one are subscribed",
+		file:    "core/internal/hub/line.go",
+		old:     "r.deny(len(cmd.channels) == 1)",
+		new:     "r.deny(true)",
+		nets:    []string{"core/internal/hub TestDeniedWaitsForRetry", "core/internal/hub TestForbiddenChannel"},
+	},
+	{
+		promise: "a forbidden channel is asked for again with a ping only",
+		file:    "core/internal/hub/line.go",
+		old:     "case r.denied && r.wanted && !r.again:",
+		new:     "case false:",
+		nets:    []string{"core/internal/hub TestDeniedWaitsForRetry"},
+	},
+	{
+		promise: "a channel that is permitted later is subscribed",
+		file:    "core/internal/hub/session.go",
+		old:     "\t\t\ts.line.retry()\n",
+		new:     "",
+		nets:    []string{"core/internal/hub TestForbiddenChannel"},
+	},
+	{
+		promise: "an error is taken for the answer to the command that it answers",
+		file:    "core/internal/hub/unanswered.go",
+		old:     "if len(u.commands) > 0 && u.commands[0].kind != pings && len(u.commands[0].channels) == 0 {",
+		new:     "if false {",
+		nets:    []string{"core/internal/hub TestAnyOrder"},
+	},
 
 	// Names that other programs share.
 	{

@@ -14,6 +14,10 @@
 // are. Every confirmation, the first and those after a reconnect or a move to another node,
 // notifies the listeners just as a message does, because they may have missed something before it.
 //
+// The server may forbid some channels, or one of the commands. It then refuses a SUBSCRIBE with all
+// its channels, so each of them is sent again alone. A route that is refused alone is denied: it is
+// sent again with each ping only. The connection and all other routes stay as they are.
+//
 // There may be a channel for each lock with waiters, usually with one listener and one route. So a
 // channel keeps its routes in a list and stores a single listener directly, and work queues are
 // lists whose entries carry a mark. Maps would cost more than all of that.
@@ -44,10 +48,11 @@ type Config struct {
 	// cluster are.
 	PingInterval time.Duration
 	// Lost is called when a connection that has subscriptions is lost or cannot be opened, once per
-	// node until it works again.
+	// node until it works again. It is also called when the server denies a subscription and has
+	// denied none before.
 	Lost func(err error)
-	// Back is called after Lost, when a subscription is confirmed and no connection is lost any
-	// more.
+	// Back is called after Lost, when a subscription is confirmed, no connection is lost any more
+	// and no wanted subscription is denied.
 	Back func()
 }
 
@@ -64,6 +69,7 @@ type Hub struct {
 	changed  []*Channel // to be placed by the router
 	lines    map[*redis.Client]*line
 	lost     map[*redis.Client]bool // nodes whose connection is lost
+	denied   int                    // number of denied routes
 	stale    bool                   // reload the cluster's slots before placing channels
 	started  bool
 	closed   bool
@@ -81,6 +87,7 @@ const (
 	plain = iota
 	sharded
 	kinds
+	pings // no kind of route: a PING among the commands
 )
 
 // A Channel is a pub/sub channel. Hub.mu guards it. The hub keeps it while it has a listener or a
@@ -309,14 +316,15 @@ func (h *Hub) lose(node *redis.Client, err error) {
 	}
 }
 
-// regain records that a node confirmed a subscription, and reports the end of an outage.
+// regain records that a node confirmed a subscription, and reports the end of an outage. It is
+// called after line.confirm.
 func (h *Hub) regain(node *redis.Client) {
 	if !h.reported.Load() {
 		return
 	}
 	h.mu.Lock()
 	delete(h.lost, node)
-	back := len(h.lost) == 0 && h.reported.Swap(false)
+	back := len(h.lost) == 0 && h.denied == 0 && h.reported.Swap(false)
 	h.mu.Unlock()
 	if back {
 		h.cfg.Back()

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/wire"
@@ -36,6 +37,8 @@ type route struct {
 	wanted     bool
 	subscribed bool  // as sent on the current connection
 	again      bool  // send another SUBSCRIBE in any case: its confirmation notifies new listeners
+	alone      bool  // a command with it was refused: send it in a command of its own
+	denied     bool  // that was refused, too; changed by deny
 	changed    bool  // it is in line.changed
 	unanswered int32 // SUBSCRIBEs sent on the current connection and not confirmed
 	leaving    int32 // UNSUBSCRIBEs, likewise
@@ -56,16 +59,35 @@ func (r *route) want() {
 // reject marks a route as not wanted.
 func (r *route) reject() { r.wanted, r.again = false, false }
 
-// disconnect resets what was sent on a connection that is gone.
-func (r *route) disconnect() { r.subscribed, r.unanswered, r.leaving = false, 0, 0 }
+// disconnect resets what was sent on a connection that is gone. A denied route may be permitted on
+// the next one.
+func (r *route) disconnect() {
+	r.subscribed, r.unanswered, r.leaving = false, 0, 0
+	r.again = r.again || r.denied && r.wanted
+	r.deny(r.denied && r.wanted)
+}
+
+// deny records whether the server denies the route.
+func (r *route) deny(denied bool) {
+	if r.denied != denied {
+		r.denied = denied
+		if denied {
+			r.line.hub.denied++
+		} else {
+			r.line.hub.denied--
+		}
+	}
+}
 
 // run runs one session after another, until a session ends and no route is left, or the hub closes.
+// A session that ends at once, whatever it has heard, does not count as a success: the next one may
+// be no better, and each confirms all subscriptions again, which makes the listeners ask Redis.
 func (l *line) run() {
 	for failures := 0; l.needed(); failures++ {
-		s := newSession(l)
+		s, began := newSession(l), time.Now()
 		err := s.run(l.hub.ctx)
 		routes := l.disconnected()
-		if s.heard.Load() {
+		if s.heard.Load() && time.Since(began) >= longestPause {
 			failures = 0
 		}
 		if routes > 0 && l.hub.ctx.Err() == nil {
@@ -177,7 +199,7 @@ func (l *line) touch(c *Channel, r *route) {
 
 // settle removes a route that has ended.
 func (l *line) settle(c *Channel, r *route) {
-	if r.wanted || r.subscribed || r.unanswered > 0 || r.leaving > 0 {
+	if r.wanted || r.subscribed || r.unanswered > 0 || r.leaving > 0 || r.denied {
 		return
 	}
 	if c.remove(r) { // the session may come to it a second time
@@ -201,6 +223,7 @@ type order struct {
 	kind      uint8
 	subscribe bool
 	slot      uint16
+	alone     int // not 0: for one channel, and the number of such an order
 }
 
 // ordersAtOnce bounds how many channels takeOrders returns, and so the size of a command.
@@ -217,12 +240,20 @@ func (l *line) takeOrders() map[order][]string {
 		}
 		looked++
 		r.changed = false
-		if r.wanted == r.subscribed && !r.again {
+		switch {
+		case r.denied && r.wanted && !r.again:
+			continue
+		case r.denied && !r.wanted: // go-redis keeps its name until it is unsubscribed
+			r.deny(false)
+		case r.wanted == r.subscribed && !r.again:
 			l.settle(r.channel, r.route)
 			continue
 		}
 		r.again = false
 		o := order{kind: r.kind, subscribe: r.wanted, slot: r.slot}
+		if r.alone {
+			o.alone = looked
+		}
 		orders[o] = append(orders[o], r.channel.name)
 		r.subscribed = r.wanted
 		if r.wanted {
@@ -245,6 +276,8 @@ func (l *line) confirm(name string, kind uint8) Listener {
 	defer h.mu.Unlock()
 	c := h.channelLocked(name)
 	r := l.route(c, kind)
+	r.alone = false
+	r.deny(false)
 	if r.unanswered > 0 {
 		r.unanswered--
 	} else if !r.subscribed {
@@ -275,6 +308,66 @@ func (l *line) left(name string, kind uint8) {
 	default:
 		l.displace(c, r)
 	}
+}
+
+// forbid records that the server refused a command because the user lacks a permission. It returns
+// false if that leaves a subscription that is not wanted, so that the connection has to end. It
+// takes the mutex.
+func (l *line) forbid(cmd command, err error) bool {
+	h := l.hub
+	if !cmd.subscribe && cmd.alone == 0 {
+		return false
+	}
+	h.mu.Lock()
+	none := h.denied == 0
+	for _, name := range cmd.channels {
+		if c := h.channels[name]; c != nil {
+			if r := l.find(c, cmd.kind); r != nil {
+				l.refuse(c, r, cmd)
+			}
+		}
+	}
+	first := none && h.denied > 0
+	if first {
+		h.reported.Store(true)
+	}
+	h.mu.Unlock()
+	if first {
+		h.cfg.Lost(err)
+	}
+	return true
+}
+
+// refuse records that a command with a route was refused. If a later SUBSCRIBE is in flight, its
+// answer decides.
+func (l *line) refuse(c *Channel, r *route, cmd command) {
+	switch {
+	case !cmd.subscribe:
+		r.leaving = max(0, r.leaving-1)
+	case r.unanswered == 0: // reset meanwhile
+	default:
+		if r.unanswered--; r.unanswered == 0 {
+			r.subscribed, r.alone = false, true
+			r.deny(len(cmd.channels) == 1)
+			l.touch(c, r)
+		}
+	}
+	l.settle(c, r)
+}
+
+// retry makes the session subscribe to denied routes once more. It takes the mutex.
+func (l *line) retry() {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	if l.hub.denied == 0 {
+		return
+	}
+	l.eachLocked(func(c *Channel, r *route) {
+		if r.denied && r.wanted {
+			r.again = true
+			l.touch(c, r)
+		}
+	})
 }
 
 // refused records an error reply that concerns some routes. It takes the mutex.

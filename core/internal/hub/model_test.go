@@ -20,12 +20,14 @@ type model struct {
 	listeners []*listener
 	ends      []*end
 	homes     map[string]*end // in a cluster, of sharded channels
+	forbidden map[string]bool // channels that the user may not subscribe to
 }
 
 // An end is a connection to a server, with its requests and answers in flight.
 type end struct {
 	*line
-	requests []request
+	sent     unanswered // by the session
+	requests []command
 	answers  []answer
 	served   map[subscription]bool // by the server
 }
@@ -35,22 +37,18 @@ type subscription struct {
 	kind uint8
 }
 
-// A request is a SUBSCRIBE or UNSUBSCRIBE.
-type request struct {
-	subscription
-	leave bool
-}
-
-// An answer is the reply to a request, or an unsubscription by the server.
+// An answer is the reply to a command for a channel, or an unsubscription by the server.
 type answer struct {
-	request
-	moved bool // MOVED
+	subscription
+	leave  bool
+	moved  bool // MOVED
+	noperm bool // NOPERM, for all channels
 }
 
 func newModel(t *testing.T, chance *rand.Rand, commands [kinds]bool, nodes int) *model {
 	h := newHub(t, nil)
 	h.started, h.kinds = true, commands // only the model routes
-	m := &model{T: t, hub: h, chance: chance, homes: make(map[string]*end)}
+	m := &model{T: t, hub: h, chance: chance, homes: make(map[string]*end), forbidden: make(map[string]bool)}
 	m.connect(nil)
 	if nodes > 0 {
 		h.cluster = new(redis.ClusterClient) // never called
@@ -74,6 +72,14 @@ func (m *model) step() {
 	}
 	if m.chance.IntN(20) == 0 {
 		m.move()
+		return
+	}
+	if m.chance.IntN(20) == 0 {
+		m.change()
+		return
+	}
+	if m.chance.IntN(20) == 0 {
+		m.anyEnd().retry()
 		return
 	}
 	steps := []func(){m.listen, m.leave, m.route, m.anyEnd().send, func() { m.serve(m.anyEnd()) }, m.anyEnd().hear}
@@ -117,7 +123,19 @@ func (m *model) move() {
 	old := m.home(name)
 	if m.homes[name] = m.ends[1+m.chance.IntN(len(m.ends)-1)]; m.homes[name] != old && old.served[s] {
 		delete(old.served, s)
-		old.answers = append(old.answers, answer{request: request{s, true}})
+		old.answers = append(old.answers, answer{subscription: s, leave: true})
+	}
+}
+
+// change permits or forbids a channel. The server closes connections with channels that are
+// forbidden.
+func (m *model) change() {
+	name := modelNames[m.chance.IntN(len(modelNames))]
+	m.forbidden[name] = !m.forbidden[name]
+	for _, e := range m.ends {
+		if m.forbidden[name] && (e.served[subscription{name, plain}] || e.served[subscription{name, sharded}]) {
+			e.breakOff()
+		}
 	}
 }
 
@@ -136,10 +154,9 @@ func (e *end) send() {
 	orders := e.takeOrders()
 	for kind := range uint8(kinds) {
 		for o, names := range orders {
-			for _, name := range names {
-				if o.kind == kind {
-					e.requests = append(e.requests, request{subscription{name, kind}, !o.subscribe})
-				}
+			if o.kind == kind {
+				e.requests = append(e.requests, command{o, names})
+				e.sent.sent(command{o, slices.Clone(names)})
 			}
 		}
 	}
@@ -151,14 +168,22 @@ func (m *model) serve(e *end) {
 		return
 	}
 	r := e.requests[0]
-	moved := r.kind == sharded && m.home(r.name) != e
-	e.requests, e.answers = e.requests[1:], append(e.answers, answer{r, moved})
-	switch {
-	case moved:
-	case r.leave:
-		delete(e.served, r.subscription)
-	default:
-		e.served[r.subscription] = true
+	e.requests = e.requests[1:]
+	if r.subscribe && slices.ContainsFunc(r.channels, func(name string) bool { return m.forbidden[name] }) {
+		e.answers = append(e.answers, answer{noperm: true})
+		return
+	}
+	for _, name := range r.channels {
+		s := subscription{name, r.kind}
+		moved := r.kind == sharded && m.home(name) != e
+		e.answers = append(e.answers, answer{subscription: s, leave: !r.subscribe, moved: moved})
+		switch {
+		case moved:
+		case r.subscribe:
+			e.served[s] = true
+		default:
+			delete(e.served, s)
+		}
 	}
 }
 
@@ -170,12 +195,22 @@ func (e *end) hear() {
 	a := e.answers[0]
 	e.answers = e.answers[1:]
 	switch {
+	case a.noperm:
+		cmd, ok := e.sent.refused(func(order) bool { return true })
+		if ok = ok && e.forbid(cmd, nil); !ok && e.hub.cluster == nil {
+			panic("no SUBSCRIBE was refused")
+		} else if !ok { // answers to others were taken for its own while the slot moved
+			e.breakOff()
+		}
 	case a.moved:
 		slot := uint16(wire.Slot(a.name))
+		e.sent.refused(func(o order) bool { return o.kind == sharded && o.slot == slot })
 		e.refused(func(r *route) bool { return r.kind == sharded && r.slot == slot })
 	case a.leave:
+		e.sent.confirmed(order{kind: a.kind}, a.name)
 		e.left(a.name, a.kind)
 	default:
+		e.sent.confirmed(order{kind: a.kind, subscribe: true}, a.name)
 		if l := e.confirm(a.name, a.kind); l != nil {
 			l.Notify()
 		}
@@ -183,7 +218,7 @@ func (e *end) hear() {
 }
 
 func (e *end) breakOff() {
-	e.requests, e.answers = nil, nil
+	e.requests, e.answers, e.sent = nil, nil, unanswered{}
 	clear(e.served)
 	e.disconnected()
 }
@@ -202,6 +237,15 @@ func (m *model) rest() {
 	}
 }
 
+// retry does what pings do, and the work that it makes.
+func (m *model) retry() {
+	m.hub.review()
+	for _, e := range m.ends {
+		e.retry()
+	}
+	m.rest()
+}
+
 // check checks what must hold after every step, unless slots move, which clients learn only later.
 func (m *model) check() {
 	m.Helper()
@@ -211,7 +255,8 @@ func (m *model) check() {
 	server := m.ends[0]
 	for _, l := range m.listeners {
 		for _, s := range m.subscriptions(l) {
-			if m.hub.Confirmed(l.channel) && (!server.served[s] || slices.Contains(server.requests, request{s, true})) {
+			leaves := func(c command) bool { return !c.subscribe && c.kind == s.kind && slices.Contains(c.channels, s.name) }
+			if m.hub.Confirmed(l.channel) && (!server.served[s] || slices.ContainsFunc(server.requests, leaves)) {
 				m.Fatalf("%v is confirmed; served: %v, in flight: %v", s, server.served, server.requests)
 			}
 		}
@@ -231,9 +276,10 @@ func (m *model) subscriptions(l *listener) (list []subscription) {
 // checkAtRest checks what must hold when no work is left.
 func (m *model) checkAtRest() {
 	m.Helper()
-	wanted := make(map[*end]map[subscription]bool)
+	wanted, routes := make(map[*end]map[subscription]bool), make(map[*end]map[subscription]bool)
+	denied := 0
 	for _, e := range m.ends {
-		wanted[e] = make(map[subscription]bool)
+		wanted[e], routes[e] = make(map[subscription]bool), make(map[subscription]bool)
 	}
 	channels := make(map[string]bool)
 	for _, l := range m.listeners {
@@ -243,21 +289,33 @@ func (m *model) checkAtRest() {
 			if s.kind == sharded {
 				at = m.home(s.name)
 			}
-			wanted[at][s] = true
+			if !routes[at][s] && m.forbidden[s.name] {
+				denied++
+			}
+			routes[at][s] = true
+			if !m.forbidden[s.name] {
+				wanted[at][s] = true
+			}
 		}
-		if !l.confirmed && l.heard() == 0 {
+		if !m.forbidden[l.channel.name] && !l.confirmed && l.heard() == 0 {
 			m.Errorf("a listener of %s was never notified", l.channel.name)
 		}
-		if !m.hub.Confirmed(l.channel) {
-			m.Errorf("%s is not confirmed", l.channel.name)
+		if m.hub.Confirmed(l.channel) == m.forbidden[l.channel.name] {
+			m.Errorf("%s is forbidden, %v, and confirmed, %v", l.channel.name, m.forbidden[l.channel.name], m.hub.Confirmed(l.channel))
 		}
+	}
+	if m.hub.denied != denied {
+		m.Errorf("%d routes are denied, want %d", m.hub.denied, denied)
 	}
 	for i, e := range m.ends {
 		if !maps.Equal(e.served, wanted[e]) {
 			m.Errorf("server %d has %v, want %v", i, e.served, wanted[e])
 		}
-		if e.routes != len(wanted[e]) {
-			m.Errorf("%d routes to server %d, want %v", e.routes, i, wanted[e])
+		if e.routes != len(routes[e]) {
+			m.Errorf("%d routes to server %d, want %v", e.routes, i, routes[e])
+		}
+		if n := len(e.sent.commands); n != 0 {
+			m.Errorf("%d commands to server %d are not answered", n, i)
 		}
 	}
 	if m.hub.Len() != len(channels) {
@@ -265,8 +323,8 @@ func (m *model) checkAtRest() {
 	}
 }
 
-// In any order of steps, the servers end up with exactly the wanted subscriptions, and every
-// listener learns when it can miss no more messages.
+// In any order of steps, the servers end up with exactly the wanted subscriptions that they permit,
+// and every listener of those learns when it can miss no more messages.
 func TestAnyOrder(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{0, 3} {
@@ -279,9 +337,51 @@ func TestAnyOrder(t *testing.T) {
 						m.check()
 					}
 					m.rest()
+					m.retry()
+					m.checkAtRest()
+					clear(m.forbidden)
+					m.retry()
 					m.checkAtRest()
 				})
 			}
 		}
+	}
+}
+
+// A channel that the server forbids is asked for again with a ping, not before.
+func TestDeniedWaitsForRetry(t *testing.T) {
+	t.Parallel()
+	m := newModel(t, nil, [kinds]bool{plain: true}, 0)
+	e := m.ends[0]
+	for _, name := range modelNames {
+		m.forbidden[name] = true
+		m.listeners = append(m.listeners, listen(m.hub, name))
+	}
+	refused := func() (commands int) {
+		for m.route(); ; commands++ {
+			if e.send(); len(e.requests) == 0 {
+				return commands
+			}
+			if commands == 100 {
+				t.Fatal("denied channels are asked for again at once")
+			}
+			m.serve(e)
+			e.hear()
+		}
+	}
+	if n := refused(); n != 3 {
+		t.Errorf("%d commands, want one for both channels and one for each", n)
+	}
+	m.hub.mu.Lock()
+	for _, c := range m.hub.channels {
+		m.hub.touchLocked(c)
+	}
+	m.hub.mu.Unlock()
+	if n := refused(); n != 0 {
+		t.Errorf("%d commands before a ping", n)
+	}
+	e.retry()
+	if n := refused(); n != 2 {
+		t.Errorf("%d commands after a ping, want one for each channel", n)
 	}
 }

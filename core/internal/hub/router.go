@@ -76,9 +76,12 @@ func (h *Hub) sleep(d time.Duration) bool {
 	}
 }
 
-// pause returns the backoff after a number of failures in a row, from 10ms to 1s.
+// longestPause is the longest backoff.
+const longestPause = time.Second
+
+// pause returns the backoff after a number of failures in a row, from 10ms to longestPause.
 func pause(failures int) time.Duration {
-	return min(10*time.Millisecond<<min(failures, 7), time.Second)
+	return min(10*time.Millisecond<<min(failures, 7), longestPause)
 }
 
 // review makes the router place every channel again that may have moved without notice.

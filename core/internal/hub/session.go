@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 type session struct {
 	line   *line
 	pubsub *redis.PubSub
+	sent   unanswered
 	heard  atomic.Bool   // anything arrived
 	recent atomic.Bool   // anything arrived since the last ping
 	ready  chan struct{} // closed by the writer once it has connected
@@ -85,26 +87,43 @@ func (s *session) dispatch(received any) {
 	case *redis.Subscription:
 		switch m.Kind {
 		case "subscribe":
-			s.line.hub.regain(s.line.node)
-			l = s.line.confirm(m.Channel, plain)
+			l = s.confirmed(m.Channel, plain)
 		case "ssubscribe":
-			s.line.hub.regain(s.line.node)
-			l = s.line.confirm(m.Channel, sharded)
+			l = s.confirmed(m.Channel, sharded)
 		case "unsubscribe":
-			s.line.left(m.Channel, plain)
+			s.left(m.Channel, plain)
 		case "sunsubscribe":
-			s.line.left(m.Channel, sharded)
+			s.left(m.Channel, sharded)
 		}
+	case *redis.Pong:
+		s.sent.pong()
 	}
 	if l != nil {
 		l.Notify()
 	}
 }
 
-// concernsRoutes handles an error reply of a cluster node that concerns some channels but not the
-// connection: their slot has moved or is not served. Such a reply names the slot, not the channels.
+// confirmed handles a confirmation and returns the listener to notify, or nil.
+func (s *session) confirmed(channel string, kind uint8) Listener {
+	s.sent.confirmed(order{kind: kind, subscribe: true}, channel)
+	l := s.line.confirm(channel, kind)
+	s.line.hub.regain(s.line.node)
+	return l
+}
+
+func (s *session) left(channel string, kind uint8) {
+	s.sent.confirmed(order{kind: kind}, channel)
+	s.line.left(channel, kind)
+}
+
+// concernsRoutes handles an error reply that concerns some channels but not the connection: the
+// user may not subscribe to them, or a cluster node does not serve their slot. The latter names the
+// slot, not the channels.
 func (s *session) concernsRoutes(err error) bool {
 	switch {
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		cmd, ok := s.sent.refused(func(o order) bool { return o.kind != pings })
+		return ok && s.line.forbid(cmd, err)
 	case s.line.hub.cluster == nil:
 		return false
 	case redis.HasErrorPrefix(err, "MOVED"):
@@ -113,9 +132,11 @@ func (s *session) concernsRoutes(err error) bool {
 			return false
 		}
 		slot, bad := strconv.Atoi(words[1])
+		s.sent.refused(func(o order) bool { return o.kind == sharded && int(o.slot) == slot })
 		s.line.refused(func(r *route) bool { return r.kind == sharded && int(r.slot) == slot })
 		return bad == nil
 	case redis.HasErrorPrefix(err, "CLUSTERDOWN"):
+		s.sent.refused(func(o order) bool { return o.kind == sharded })
 		s.line.refused(func(r *route) bool { return r.kind == sharded && r.unanswered+r.leaving > 0 })
 		return true
 	}
@@ -139,6 +160,7 @@ func (s *session) write(ctx context.Context) error {
 				close(s.ready)
 			}
 		case <-ping.C:
+			s.line.retry()
 			recent := s.recent.Swap(false)
 			if pinged && !recent {
 				return errSilent
@@ -147,6 +169,7 @@ func (s *session) write(ctx context.Context) error {
 			if !pinged {
 				continue
 			}
+			s.sent.sent(command{order: order{kind: pings}})
 			if err := s.pubsub.Ping(ctx); err != nil {
 				return fmt.Errorf("ping: %w", err)
 			}
@@ -175,6 +198,7 @@ func (s *session) synchronize(ctx context.Context) error {
 }
 
 func (s *session) send(ctx context.Context, o order, channels []string) error {
+	s.sent.sent(command{o, slices.Clone(channels)})
 	var err error
 	switch {
 	case o.kind == plain && o.subscribe:
