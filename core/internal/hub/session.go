@@ -117,8 +117,8 @@ func (s *session) left(channel string, kind uint8) {
 }
 
 // concernsRoutes handles an error reply that concerns some channels but not the connection: the
-// user may not subscribe to them, or a cluster node does not serve their slot. The latter names the
-// slot, not the channels.
+// user may not subscribe to them, or a cluster node does not serve their slot. Such a node's error
+// names the slot, not the channels.
 func (s *session) concernsRoutes(err error) bool {
 	switch {
 	case redis.HasErrorPrefix(err, "NOPERM"):
