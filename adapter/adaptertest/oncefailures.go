@@ -24,6 +24,7 @@ var onceFailures = []scenario{
 	{name: "once: the client hangs up while it waits", run: onceClientLeavesQueue},
 	{name: "once: a deadline ends the handler", run: onceDeadline},
 	{name: "once: MaxHold", run: onceMaxHold},
+	{name: "once: MaxHold ends a handler that answers nothing", run: onceInterrupted},
 	{name: "once: MaxHold and a lease that expires", run: onceMaxHoldLost, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
 	{name: "once: too many wait", run: onceTooMany},
 	{name: "once: the store is refused", run: onceStoreRefused, setup: []func(*setup){proxied}},
@@ -212,6 +213,35 @@ func onceMaxHold(e *env) {
 		}
 		e.rdb.Del(background, e.record())
 	}
+}
+
+// onceInterrupted has a handler that only returns when its context ends. What it has done is
+// unknown, so its empty answer is not recorded: a repeat runs again, or gets 409 with OutcomeRefuse.
+func onceInterrupted(e *env) {
+	var runs atomic.Int64
+	handle := func(_ http.ResponseWriter, r *http.Request) {
+		if runs.Add(1) == 1 {
+			await(e, "the handler's context ends", r.Context().Done())
+		}
+	}
+	s := e.serveOnce(handle, holdsKeyFor)
+	s.pay("x")
+	if o := e.wantNotStored(1); o.Status != 0 || !errors.Is(o.Err, guard.ErrMaxHold) {
+		e.Errorf("the outcome is %+v, want no status and ErrMaxHold", o)
+	}
+	again := s.pay("x")
+	again.wantOwn(e, 200, "")
+	s.pay("x").wantReplay(e, again)
+	e.rdb.Del(background, e.record())
+
+	runs.Store(0)
+	s = e.serveOnce(handle, holdsKeyFor, refuses)
+	s.pay("x")
+	s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
+	if runs.Load() != 1 {
+		e.Errorf("the handler ran %d times, want once", runs.Load())
+	}
+	e.rdb.Del(background, e.record())
 }
 
 // onceMaxHoldLost has a handler that ignores the end of its context. It loses its key, and a repeat

@@ -402,6 +402,20 @@ var httpMutants = []mutant{
 		nets:    []string{"middleware/idempotency TestRecorder_States", "adapter/adaptertest TestConformance/Echo/once: an error that nothing answers is not stored"},
 	},
 	{
+		promise: "an interrupted handler that answers nothing is not recorded",
+		file:    "middleware/idempotency/attempt.go",
+		old:     "case interrupted != nil:",
+		new:     "case false:",
+		nets:    []string{"adapter/adaptertest TestConformance/ServeMux/once: MaxHold ends a handler that answers nothing"},
+	},
+	{
+		promise: "an interrupted Gin handler that answers nothing is not recorded",
+		file:    "middleware/gin/idempotent.go",
+		old:     "case r.Context().Err() != nil && !answered(w)",
+		new:     "case false && !answered(w)",
+		nets:    []string{"adapter/adaptertest TestConformance/Gin/once: MaxHold ends a handler that answers nothing"},
+	},
+	{
 		promise: "an answer of Echo's error handler is recorded, and none is not",
 		file:    "middleware/echo/idempotent.go",
 		old:     "\t\trec.Failed() // if that has written nothing\n",

@@ -106,7 +106,7 @@ var descriptions = [metrics]Description{
 	},
 	PubSubFailures: {
 		"reqlock.pubsub.failures", Counter, "{connection}",
-		"Connections for messages that were lost or could not be opened.", []string{Client},
+		"Connections for messages that were lost, not opened or not permitted to subscribe.", []string{Client},
 	},
 	RedisCommands: {
 		"reqlock.redis.commands", Counter, "{command}",

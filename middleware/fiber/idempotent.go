@@ -35,23 +35,29 @@ func runOnce(g *idempotency.Guard) served {
 				err = c.Next()
 				return
 			}
-			err = record(c, w, rec)
+			err = record(c, w, r, rec)
 		})
 		return err
 	}
 }
 
 // record runs the handler, and Fiber's answer to its error, and writes the answer to the recorder.
-func record(c fiber.Ctx, w *writer, rec *idempotency.Recorder) error {
+func record(c fiber.Ctx, w *writer, r *http.Request, rec *idempotency.Recorder) error {
 	out := rec.Wrap(w)
 	answer := c.Response()
+	// With 200 and no body, Fiber's answer is as it was before the handler.
+	untouched := func() bool {
+		return answer.StatusCode() == http.StatusOK && !answer.IsBodyStream() && len(answer.Body()) == 0
+	}
 	if err := c.Next(); err != nil {
 		err = c.App().ErrorHandler(c, err)
-		// With 200 and no body, Fiber's answer is as it was before the handler.
-		if err != nil || answer.StatusCode() == http.StatusOK && !answer.IsBodyStream() && len(answer.Body()) == 0 {
+		if err != nil || untouched() {
 			rec.Failed()
 			return err
 		}
+	}
+	if r.Context().Err() != nil && untouched() { // it was interrupted, and has answered nothing
+		return nil
 	}
 	if answer.IsBodyStream() {
 		rec.Bypassed(answer.StatusCode())

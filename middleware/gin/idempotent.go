@@ -45,6 +45,8 @@ func runOnce(g *idempotency.Guard) server {
 				// Middleware further out may answer the errors, in its own way.
 				rec.Failed()
 				outer.ResponseWriter.WriteHeader(w.Status())
+			case r.Context().Err() != nil && !answered(w) && w.Status() == http.StatusOK:
+				// It was interrupted, and has answered nothing.
 			default:
 				w.WriteHeaderNow()
 			}

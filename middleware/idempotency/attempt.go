@@ -158,16 +158,22 @@ func (a *attempt) run(r *http.Request, next func(*http.Request, *Recorder)) {
 		adapter.KeepForm(r, own)
 	}()
 	next(own, rec)
-	a.finish(r, rec)
+	a.finish(r, rec, ctx.interruption())
 }
 
 // finish stores the result, unless it is to be discarded, in the step that releases the lock. Then
 // it sends the answer, so a client that has the answer can repeat the request at once. The client
-// gets the answer even if storing fails.
-func (a *attempt) finish(r *http.Request, rec *Recorder) {
+// gets the answer even if storing fails. interrupted is why the context of the run ended early, or
+// nil.
+func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	whole := rec.complete()
-	adapter.SetStatus(r.Context(), rec.status)
-	result, failure := a.result(rec, whole)
+	if rec.state != recorderImplicit {
+		interrupted = nil // it has answered
+	}
+	if interrupted == nil {
+		adapter.SetStatus(r.Context(), rec.status)
+	}
+	result, failure := a.result(rec, whole, interrupted)
 	err := adapter.ReleaseBy(r.Context(), func(lease *core.Lease) error {
 		var err error
 		switch {
@@ -195,9 +201,14 @@ func (a *attempt) finish(r *http.Request, rec *Recorder) {
 const recordRoom = 64 << 10
 
 // result returns the record of the run as Redis stores it; nil without an error: nothing is stored.
-func (a *attempt) result(rec *Recorder, whole bool) ([]byte, error) {
-	if !a.stores(rec) {
+// A handler that was interrupted and has answered nothing may have done its work or not, so its
+// empty answer is no result.
+func (a *attempt) result(rec *Recorder, whole bool, interrupted error) ([]byte, error) {
+	switch {
+	case !a.stores(rec):
 		return nil, nil
+	case interrupted != nil:
+		return nil, fmt.Errorf("the handler ended without an answer after its context: %w", interrupted)
 	}
 	if whole {
 		data, err := a.seal(&record{

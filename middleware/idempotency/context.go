@@ -47,6 +47,14 @@ func (c *runContext) follow() {
 	}
 }
 
+// interruption returns why the context ended before the handler did, or nil.
+func (c *runContext) interruption() error {
+	if c.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(c.ctx)
+}
+
 func (c *runContext) end() {
 	c.cancel(context.Canceled)
 	for _, stop := range c.stops {
