@@ -223,7 +223,7 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 		e.engine().inbox.ask(question{key: e.key})
 	}
 	e.heldUntil = 0
-	next, woken := e.queue.Granted(&w.Waiter, clock.In(e.engine().pollPause()))
+	next, woken := e.queue.Granted(&w.Waiter, h.first.acquired.Add(e.engine().pollPause()))
 	wake(woken)
 	if next != nil {
 		e.subscribeLocked(next.Item)

@@ -165,6 +165,9 @@ func (h *hold) cancelRenewalLocked() {
 
 // needsRenewalLocked reports whether any lease needs the watchdog.
 func (h *hold) needsRenewalLocked() bool {
+	if h.leases == nil {
+		return false
+	}
 	at := h.engine().clock()
 	for l := h.leases; l != nil; l = l.next {
 		if l.needsRenewalLocked(at) {
