@@ -45,8 +45,13 @@ type waiter struct {
 	err      error     // why another goroutine removed it from the queue
 	lease    *level    // from a hand-over
 	handover *handover // that lease is from
-	failures uint8     // attempts in a row that failed
-	outage   error     // of the last of them
+	outage   *outage   // its latest attempt failed, and it waits for Redis; nil: it did not
+}
+
+// An outage is a row of failed attempts of a waiter with WaitForever.
+type outage struct {
+	failures uint8
+	err      error // of the last attempt
 }
 
 // A place is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
@@ -192,8 +197,8 @@ func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
 	case waitqueue.Full:
 		return plan{step: stepTurnAway, err: ErrTooManyWaiters}
 	case waitqueue.Behind:
-		if e.queue.Waiters()[0].Item.failures > 0 {
-			return plan{step: stepTurnAway, err: e.queue.Waiters()[0].Item.outage}
+		if o := e.queue.Waiters()[0].Item.outage; o != nil {
+			return plan{step: stepTurnAway, err: o.err}
 		}
 		return plan{step: stepTurnAway, err: w.notAcquired(e.ttlLocked())}
 	}
@@ -596,7 +601,7 @@ func (w *waiter) refused(answer lua.Answer) error {
 	e.lock()
 	defer e.unlock()
 	e.noteLocked(answer.TTL)
-	w.failures = 0
+	w.outage = nil
 	switch {
 	case w.State() == waitqueue.Out: // the next plan has the reason
 		return nil
@@ -657,9 +662,12 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 		return false
 	}
 	w.answeredLocked()
-	w.failures, w.outage = min(w.failures+1, 100), err
+	if w.outage == nil {
+		w.outage = new(outage)
+	}
+	w.outage.failures, w.outage.err = min(w.outage.failures+1, 100), err
 	if w.State() != waitqueue.Out {
-		failAll(e.queue.Refused(&w.Waiter, clock.In(e.engine().outagePause(w.failures))), ErrTooManyWaiters)
+		failAll(e.queue.Refused(&w.Waiter, clock.In(e.engine().outagePause(w.outage.failures))), ErrTooManyWaiters)
 		e.subscribeLocked(w)
 	}
 	return true
