@@ -142,8 +142,8 @@ func (b *inbox) Read(key string) {
 	}
 }
 
-// ask asks a question in the background. It is under way once at a time, however many messages and
-// confirmations arrive. One that arrives meanwhile has it asked once more.
+// ask asks a question in the background. If the same question is under way, it is asked once more
+// at the end, however many messages and confirmations arrive.
 func (b *inbox) ask(q question) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +156,7 @@ func (b *inbox) ask(q question) {
 	}
 }
 
-// answer asks until nothing has come meanwhile.
+// answer asks, and asks again if ask was called meanwhile.
 func (b *inbox) answer(q question) {
 	for again := true; again; {
 		if q.all {

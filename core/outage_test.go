@@ -353,7 +353,8 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 	mustRelease(t, read)
 }
 
-// A caller that does not wait gets the error that the waiters of its own name get.
+// With WaitTime 0, a caller behind a failing waiter gets the error of its own name, not that of
+// another name.
 func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

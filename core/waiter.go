@@ -45,10 +45,10 @@ type waiter struct {
 	err      error     // why another goroutine removed it from the queue
 	lease    *level    // from a hand-over
 	handover *handover // that lease is from
-	outage   *outage   // its latest attempt failed, and it waits for Redis; nil: it did not
+	outage   *outage   // nil: the latest attempt did not fail
 }
 
-// An outage is a row of failed attempts of a waiter with WaitForever.
+// An outage counts the attempts of a waiter with WaitForever that have failed in a row.
 type outage struct {
 	failures uint8
 	err      error // of the last attempt

@@ -37,7 +37,7 @@ type route struct {
 	wanted     bool
 	subscribed bool  // as sent on the current connection
 	again      bool  // send another SUBSCRIBE in any case: its confirmation notifies new listeners
-	alone      bool  // a command with it was refused: send it in a command of its own
+	alone      bool  // a command with several channels was refused: send this one separately
 	denied     bool  // that was refused, too; changed by deny
 	changed    bool  // it is in line.changed
 	unanswered int32 // SUBSCRIBEs sent on the current connection and not confirmed
