@@ -222,8 +222,8 @@ func TestStop(t *testing.T) {
 		t.Errorf("the request that held its lock: %v", a)
 	}
 	<-p.ended
-	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys are left", n)
+	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("%q are left:\n%s", keys, p.log)
 	}
 }
 
@@ -248,8 +248,8 @@ func TestStop_GracePeriod(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("Caddy still runs")
 	}
-	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys are left", n)
+	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("%q are left:\n%s", keys, p.log)
 	}
 }
 

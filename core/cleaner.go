@@ -142,7 +142,8 @@ func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err er
 }
 
 // hasExpired reports whether an attempt that failed was the last, because the hold has expired in
-// Redis. A stray may be held back until Redis answers, and the hold lasts for the lease after that. Few cleanups wait for that: a command that did not reach Redis leaves no stray.
+// Redis. A stray may be held back until Redis answers, and the hold lasts for the lease after that.
+// Few cleanups wait for that: a command that did not reach Redis leaves no stray.
 func (u *cleanup) hasExpired(now time.Time, err error) bool {
 	if u.again > 0 && !redisop.IsAnswer(err) && err != errSlotMoving {
 		u.expires = now.Add(u.again)

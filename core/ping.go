@@ -322,20 +322,39 @@ func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
 	return denied, nil
 }
 
-// useLock acquires and releases the lock. If ctx ends meanwhile or the release fails, the lock
-// expires after pingLease.
+// useLock acquires and releases the lock. It does so in the background, as useCommands does: the
+// lock is released even if ctx ends meanwhile.
 func (p *probe) useLock(ctx context.Context) error {
-	field := p.c.newField()
-	x := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), p.c.opts.CommandTimeout).Replicated()
-	if _, err := x.Run(ctx.Done(), nil); err == redisop.ErrLeft {
-		return ended(ctx)
-	} else if err != nil {
-		return err
+	done := make(chan error, 1)
+	if !p.c.background.Go(func() { done <- p.acquireAndRelease() }) {
+		return ErrClosed
 	}
-	_, err := p.c.run(context.WithoutCancel(ctx), lua.Release(p.key, field, p.c.announce(p.channel)))
-	return cmp.Or(x.Proven(), err)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ended(ctx)
+	}
 }
 
+// acquireAndRelease hands what may be left of the lock to the cleaner.
+func (p *probe) acquireAndRelease() error {
+	field, timeout := p.c.newField(), p.c.opts.CommandTimeout
+	call := lua.Release(p.key, field, p.c.announce(p.channel))
+	left := residue{}
+	defer func() { p.c.cleaner.add(call, holdCounts{key: p.key, field: field}, pingLease, left) }()
+
+	acquire := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), timeout).Replicated()
+	if _, err := acquire.Run(nil, nil); err != nil {
+		left = afterGrant(acquire, false)
+		return err
+	}
+	_, err := p.c.ops.Op(call, timeout).Run(nil, nil)
+	left = afterRelease(err == nil, false, acquire.Stray())
+	return cmp.Or(acquire.Proven(), err)
+}
+
+// pingLease frees the lock if this process dies.
 const pingLease = 10 * time.Second
 
 var deniedCommand = regexp.MustCompile(`'([a-z|]+)' command`)

@@ -57,8 +57,37 @@ func TestPing(t *testing.T) {
 			t.Errorf("an observer heard of %q", events)
 		}
 	}
-	if n := b.rdb.Exists(bg, "reqlock:ping").Val(); n != 0 {
-		t.Error("a key is left")
+	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) > 0 {
+		t.Errorf("%q are left", keys)
+	}
+}
+
+// Ping frees its lock also if the caller leaves while the lock is being acquired, or if Close
+// begins then.
+func TestPing_LeavesNoLock(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*testing.T, *Client){
+		"the caller leaves": func(*testing.T, *Client) {},
+		"Close":             func(t *testing.T, c *Client) { mustClose(t, c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, commandTimeout(time.Second))
+			held := proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.HoldReply)
+			ctx, cancel := context.WithCancel(bg)
+			ping := make(chan error, 1)
+			go func() { ping <- c.Ping(ctx) }()
+			await(t, "Redis to grant the lock", held.Hit())
+			for _, key := range b.rdb.Keys(bg, "*").Val() {
+				b.rdb.Persist(bg, key) // the end of its lease must not free it
+			}
+			cancel()
+			wantErr(t, "Ping", await(t, "Ping to return", ping), context.Canceled)
+			end(t, c)
+			eventually(t, "the lock to be freed", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			held.Release()
+		})
 	}
 }
 
