@@ -24,8 +24,8 @@ test-tools: ## install what the tests need: redis-server, a C compiler and a bro
 	@GO=$(GO) scripts/install-test-tools.sh
 
 .PHONY: test
-test: test-tools ## run all tests under the race detector, two packages at a time
-	$(GO) test -race -count=1 -p 2 -timeout 20m ./...
+test: test-tools ## run all tests under the race detector, three packages at a time, because most of them wait
+	$(GO) test -race -count=1 -p 3 -timeout 20m ./...
 
 # Under -short, tests that need a server are skipped. The variable makes any test fail that starts one anyway.
 .PHONY: test-fast
@@ -115,10 +115,10 @@ bench: test-tools ## compare with other locks for 15 minutes on an idle machine,
 	$(GO) run -C bench . -out ../docs/performance -markdown ../docs/benchmarks.md
 
 .PHONY: bench-short
-bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for 2 minutes
+bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for a minute
 	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...
 	$(GO) test -C bench -count=1 ./...
-	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 3 -out "$$dir"
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 1 -out "$$dir"
 
 .PHONY: mutants
 mutants: test-tools ## break the code in one small way at a time, and show which test catches it; SHORT=1 tries eight

@@ -708,4 +708,11 @@ var coreMutants = []mutant{
 		new:     "c.opts.CommandTimeout",
 		nets:    []string{"core TestClose_ReleaseThatWaitsForItsTurn"},
 	},
+	{
+		promise: "Ping leaves no lock in Redis if its reply is late",
+		file:    "core/ping.go",
+		old:     "left = afterGrant(acquire, false)",
+		new:     "",
+		nets:    []string{"core TestPing_LeavesNoLock"},
+	},
 }
