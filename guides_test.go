@@ -239,8 +239,8 @@ func TestDownstreamKey(t *testing.T) {
 	}
 }
 
-// mostWords has the pages that may have more than 1,500 words, code included. Programs write most of
-// the long ones. 0: any number.
+// mostWords has the pages that may have more than 1,500 words, code included. Programs write most
+// of the long ones. 0: any number.
 var mostWords = map[string]int{
 	"README.md":           900,
 	"docs/options.md":     1600,

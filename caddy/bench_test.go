@@ -35,9 +35,9 @@ type contender struct {
 }
 
 // BenchmarkCaddy compares Caddy with and without locks, and with a server in Go that has the
-// middleware and no proxy: callers at the same time, each request with its own key, and Redis on the
-// same machine. The contenders take turns, so that a busy machine slows all of them. Each op is a
-// round of 400 requests to each. The ratios are of the medians of requests per second.
+// middleware and no proxy: callers at the same time, each request with its own key, and Redis on
+// the same machine. The contenders take turns, so that a busy machine slows all of them. Each op is
+// a round of 400 requests to each. The ratios are of the medians of requests per second.
 func BenchmarkCaddy(b *testing.B) {
 	server := redistest.Start(b)
 	backend := httptest.NewServer(http.HandlerFunc(pay))

@@ -143,8 +143,8 @@ func TestClientLeavesWhileWaiting(t *testing.T) {
 	}
 }
 
-// A client that leaves does not stop the service, so the lock is held until the service is done. With
-// abort_on_disconnect the lock is free at once.
+// A client that leaves does not stop the service, so the lock is held until the service is done.
+// With abort_on_disconnect the lock is free at once.
 func TestClientLeavesWhileHolding(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

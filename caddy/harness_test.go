@@ -25,8 +25,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience bounds every wait. Nothing waits for it to pass. On a busy machine, Caddy takes more than
-// a minute to compile a plugin under the race detector.
+// patience bounds every wait. Nothing waits for it to pass. On a busy machine, Caddy takes more
+// than a minute to compile a plugin under the race detector.
 const patience = 3 * time.Minute
 
 // A process is Caddy, as a child of the test.

@@ -19,8 +19,8 @@ import (
 )
 
 // A Client creates locks on one Redis. Besides the connections of its Redis client it uses one for
-// pub/sub; in a cluster with sharded channels, one per master as well. It uses no goroutine per lock or
-// waiter. Its methods may be called from any goroutine.
+// pub/sub; in a cluster with sharded channels, one per master as well. It uses no goroutine per
+// lock or waiter. Its methods may be called from any goroutine.
 type Client struct {
 	*engine
 	names      *names

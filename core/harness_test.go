@@ -204,8 +204,8 @@ func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int 
 const patience = 20 * time.Second
 
 // idle closes a client. It fails the test unless the client soon has nothing to do and has left
-// nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for ever, and the
-// client's own channel until it is closed. A test deletes the keys that it wrote itself.
+// nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for ever, and
+// the client's own channel until it is closed. A test deletes the keys that it wrote itself.
 //
 // Clean-ups that wait for strays may be pending: Close ends them. A test of clean-ups waits for
 // them itself.

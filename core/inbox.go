@@ -13,8 +13,8 @@ import (
 )
 
 // An inbox is the client's own channel. When a lock of its holders is freed by force, the script
-// publishes the key there. A message is a hint: the client asks Redis whether its holders still have
-// the lock. So a forged or late message does no harm, and a lost one only delays what the next
+// publishes the key there. A message is a hint: the client asks Redis whether its holders still
+// have the lock. So a forged or late message does no harm, and a lost one only delays what the next
 // renewal or the holder's deadline finds out.
 //
 // The client listens from its first hold until it has held nothing for inboxLinger. In between, the

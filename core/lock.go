@@ -175,13 +175,13 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 // this client end first, with ErrLockLost, including those that Acquire has not returned yet.
 // Holders in other clients of reqlock are told, and their leases end as soon as they have asked
 // Redis, usually within milliseconds. A holder that cannot be told loses the lock at its next
-// renewal: one of Redisson, one whose Redis user may not subscribe to reqlock:client:*, or one whose
-// connection is down. A lease there with a LeaseTime is not renewed: it is lost when it is
+// renewal: one of Redisson, one whose Redis user may not subscribe to reqlock:client:*, or one
+// whose connection is down. A lease there with a LeaseTime is not renewed: it is lost when it is
 // re-entered, extended or released, or when it expires. Until then two owners may both believe that
 // they hold the lock. The same applies if another program frees a lock.
 //
-// ForceUnlock does not free a lock that another owner acquires meanwhile. It returns ErrWrongKind if
-// the name is held as a read/write lock and l is none, or vice versa. On the read side of a
+// ForceUnlock does not free a lock that another owner acquires meanwhile. It returns ErrWrongKind
+// if the name is held as a read/write lock and l is none, or vice versa. On the read side of a
 // read/write lock it frees all readers, but not a writer. On the write side it frees the writer and
 // the read levels that the writer holds. Redisson: forceUnlock.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
@@ -203,8 +203,8 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 }
 
 // ForceUnlockKey is Lock.ForceUnlock for a lock that is known by its key in Redis, such as one that
-// package inspect has found. Options.NameMapper is not applied. kindName is "lock", "fair", "fenced",
-// "read", "write" or "once"; any other is ErrInvalidOptions.
+// package inspect has found. Options.NameMapper is not applied. kindName is "lock", "fair",
+// "fenced", "read", "write" or "once"; any other is ErrInvalidOptions.
 func (c *Client) ForceUnlockKey(ctx context.Context, key, kindName string) (bool, error) {
 	l := &Lock{c: c, name: key, key: key, err: c.checkSlot(key)}
 	for _, k := range []*kind{plainLock, fairLock, fencedLock, readLock, writeLock} {

@@ -107,7 +107,8 @@ func TestOnce_ExpiredRecord(t *testing.T) {
 	b.wantStored(t, "a", "", 0)
 }
 
-// A record that has expired by the time of the reply is not given to those who wait: they get the lock.
+// A record that has expired by the time of the reply is not given to those who wait: they get the
+// lock.
 func TestOnce_ExpiredRecordIsNotDelivered(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

@@ -67,8 +67,8 @@ func (n *names) heldOf(key string) (holds []*hold) {
 	return holds
 }
 
-// loseIfHeld ends a hold that Redis does not have, unless it is being released: then its own release
-// may be why. It reports whether it did.
+// loseIfHeld ends a hold that Redis does not have, unless it is being released: then its own
+// release may be why. It reports whether it did.
 func (h *hold) loseIfHeld() bool {
 	h.lock()
 	var l loss

@@ -268,8 +268,8 @@ func TestWire_PlainPublishByDefault(t *testing.T) {
 	}
 }
 
-// A lease with a LeaseTime is not renewed. After forceUnlock on a JVM, which tells no holder, it learns
-// that it was taken away when it is used, or at its end, as ForceUnlock's doc says.
+// A lease with a LeaseTime is not renewed. After forceUnlock on a JVM, which tells no holder, it
+// learns that it was taken away when it is used, or at its end, as ForceUnlock's doc says.
 func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

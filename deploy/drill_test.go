@@ -89,7 +89,8 @@ func TestDrill(t *testing.T) {
 		t.Errorf("doctor: exit code %d: %s", code, out)
 	}
 
-	// Prometheus has seen that web-1 holds it. An alert on a counter needs a value from before the change.
+	// Prometheus has seen that web-1 holds it. An alert on a counter needs a value from before the
+	// change.
 	prom.awaitValue(t, fmt.Sprintf("reqlock_locks_held{instance=%q, reqlock_kind=\"lock\", reqlock_client=\"\"} == 1", web1.addr))
 
 	// Freed, the handler ends, and web-1 has lost a lock. Prometheus raises the alert.

@@ -12,10 +12,10 @@ import (
 // ErrNotFound is returned by Show if Redis has nothing about a name.
 var ErrNotFound = errors.New("reqlock: no such lock")
 
-// Show returns one lock, with up to about 1000 holders and 1000 places of its queue. The name is as in
-// Redis, so after a NameMapper. A lock that is not held is returned as well if it has left anything
-// in Redis: a queue, a record, a counter of tokens. The error matches ErrNotFound if there is
-// nothing, and says so if the name belongs to something else.
+// Show returns one lock, with up to about 1000 holders and 1000 places of its queue. The name is as
+// in Redis, so after a NameMapper. A lock that is not held is returned as well if it has left
+// anything in Redis: a queue, a record, a counter of tokens. The error matches ErrNotFound if there
+// is nothing, and says so if the name belongs to something else.
 func Show(ctx context.Context, rdb redis.UniversalClient, name string) (*Lock, error) {
 	r := reader{rdb: rdb, most: shown, strict: true}
 	node, err := nodeOf(ctx, rdb, name)

@@ -20,8 +20,8 @@ type question struct {
 // longestReason bounds what the log gets, in bytes.
 const longestReason = 500
 
-// find returns the lock with what this process knows about it. A name that the page does not show is
-// ErrNotFound.
+// find returns the lock with what this process knows about it. A name that the page does not show
+// is ErrNotFound.
 func (h *handler) find(ctx context.Context, name string) (*Lock, error) {
 	if !h.shows(name) {
 		return nil, fmt.Errorf("%w: %q; this page shows names that begin with %q", ErrNotFound, name, h.opts.Prefix)

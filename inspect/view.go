@@ -97,10 +97,11 @@ func (v *view) all() []Lock {
 	return all
 }
 
-// current returns a view that is younger than Options.Refresh. One of those who look reads Redis for
-// all. ok is false if the request ends before, or its server shuts down.
+// current returns a view that is younger than Options.Refresh. One of those who look reads Redis
+// for all. ok is false if the request ends before, or its server shuts down.
 func (h *handler) current(w http.ResponseWriter, r *http.Request) (v *view, ok bool) {
-	// A read may take longer than the server's WriteTimeout. A writer without deadlines has none either.
+	// A read may take longer than the server's WriteTimeout. A writer without deadlines has none
+	// either.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{})
 	select {

@@ -70,8 +70,8 @@ func cumulative(d *telemetry.Snapshot) map[float64]uint64 {
 	return counts
 }
 
-// labelValues returns the values of a metric's labels. Those without an attribute are empty, which is to
-// Prometheus as if they were not there.
+// labelValues returns the values of a metric's labels. Those without an attribute are empty, which
+// is to Prometheus as if they were not there.
 func labelValues(labels []string, attributes []telemetry.Attribute) []string {
 	values := make([]string, len(labels))
 	for i, label := range labels {

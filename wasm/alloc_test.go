@@ -8,8 +8,8 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// A call allocates the key and the list of keys, nothing else. The race detector makes pools forget,
-// so this test is not for it.
+// A call allocates the key and the list of keys, nothing else. The race detector makes pools
+// forget, so this test is not for it.
 func TestPolicy_Allocations(t *testing.T) {
 	r := request("GET", "/orders/42?x=1", "", "acme")
 	p := start(t, "key2", Config{})

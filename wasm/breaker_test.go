@@ -150,8 +150,8 @@ func TestBreaker_Never(t *testing.T) {
 	}
 }
 
-// A plugin that decides something, though it may be useless, works. What a client or the load causes
-// says nothing about it.
+// A plugin that decides something, though it may be useless, works. What a client or the load
+// causes says nothing about it.
 func TestResultOf(t *testing.T) {
 	t.Parallel()
 	for want, errs := range map[result][]error{

@@ -205,7 +205,8 @@ func (c *call) addKey(key string) error {
 
 func errTooManyKeys() error { return breach("it set more than %d keys", maxKeys) }
 
-// finish converts the output of a guest of ABI version 1 to a policy. Deny beats skip, and skip beats keys.
+// finish converts the output of a guest of ABI version 1 to a policy. Deny beats skip, and skip
+// beats keys.
 func (c *call) finish() error {
 	switch {
 	case c.denial != nil:

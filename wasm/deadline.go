@@ -13,8 +13,9 @@ import (
 	"github.com/reqlock/reqlock/wasm/internal/meter"
 )
 
-// A deadline is the context of an instance's calls, one after another, and counts their time. Guests
-// are metered: they call check about every 10 µs, and host functions that work long call it too.
+// A deadline is the context of an instance's calls, one after another, and counts their time.
+// Guests are metered: they call check about every 10 µs, and host functions that work long call it
+// too.
 //
 // Between two checks at most maxSlice counts, which only a guest that misses the cache all the time
 // needs. A longer slice means that the machine was busy elsewhere, which is not the guest's fault.

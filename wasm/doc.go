@@ -9,6 +9,6 @@
 // docs/wasm.md is the guide, docs/wasm-host.md has limits, threats and costs, docs/wasm-abi.md
 // describes the ABI, and docs/engine.md has the way through the files.
 //
-// Package guest is for plugins in Go, include/reqlock2.h for C, guest-rust for Rust and guest-as for
-// AssemblyScript.
+// Package guest is for plugins in Go, include/reqlock2.h for C, guest-rust for Rust and guest-as
+// for AssemblyScript.
 package wasm

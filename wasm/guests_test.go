@@ -29,8 +29,8 @@ var languages = []string{"go", "c", "c2", "rust", "assemblyscript", "wat"}
 // patience is a timeout for what must succeed, even on a busy machine.
 const patience = time.Minute
 
-// loading is the InitTimeout of what must succeed. The compilation of a guest in Go takes ten seconds
-// of a processor under the race detector, and minutes if other tests use all of them.
+// loading is the InitTimeout of what must succeed. The compilation of a guest in Go takes ten
+// seconds of a processor under the race detector, and minutes if other tests use all of them.
 const loading = 5 * time.Minute
 
 func binary(t testing.TB, name string) []byte {

@@ -50,9 +50,9 @@ var maxLate = 10 * time.Millisecond
 // maxBusy is how long a busy machine may do something else.
 const maxBusy = 2 * time.Second
 
-// Each hostile guest is stopped soon after its deadline, in processor time, which a busy machine does
-// not change. Meanwhile the garbage collector does not wait for it. Run it alone on an idle machine
-// with -v for figures: this test allows what a busy machine needs for the rest.
+// Each hostile guest is stopped soon after its deadline, in processor time, which a busy machine
+// does not change. Meanwhile the garbage collector does not wait for it. Run it alone on an idle
+// machine with -v for figures: this test allows what a busy machine needs for the rest.
 //
 // It runs before the parallel tests, because it measures the process.
 func TestHostile(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// A linearMemory is a guest's memory. It grows in pieces, so that neither a deadline nor the garbage
-// collector waits for a copy of all of it.
+// A linearMemory is a guest's memory. It grows in pieces, so that neither a deadline nor the
+// garbage collector waits for a copy of all of it.
 type linearMemory struct {
 	deadline *deadline
 	max      uint64
@@ -23,8 +23,8 @@ func (i *instance) withMemory(ctx context.Context) context.Context {
 	}))
 }
 
-// Reallocate implements experimental.LinearMemory. It returns nil, so that memory.grow fails, if the
-// deadline passes meanwhile.
+// Reallocate implements experimental.LinearMemory. It returns nil, so that memory.grow fails, if
+// the deadline passes meanwhile.
 func (m *linearMemory) Reallocate(size uint64) []byte {
 	if size <= uint64(cap(m.b)) {
 		m.b = m.b[:size]

@@ -128,8 +128,8 @@ func (l panickyLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// A panic of a host function, such as one of the service's logger, in the start of a guest fails the
-// load with a short text.
+// A panic of a host function, such as one of the service's logger, in the start of a guest fails
+// the load with a short text.
 func TestPanic_OfHostFunctionInStart(t *testing.T) {
 	t.Parallel()
 	log := &logged{}

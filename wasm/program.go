@@ -89,7 +89,8 @@ func (plugin *Plugin) load(ctx context.Context, binary []byte, why purpose) (_ *
 	return p, nil
 }
 
-// breakerChanged logs when the program is suspended and when it works again, and tells the observer.
+// breakerChanged logs when the program is suspended and when it works again, and tells the
+// observer.
 func (p *program) breakerChanged(c breakerChange) {
 	switch {
 	case c.from == BreakerClosed:
@@ -301,8 +302,8 @@ func (p *program) checkExports() error {
 	return nil
 }
 
-// checkVersion refuses versions of the ABI that the host does not have. A guest of version 2 exports
-// a function of that name; version 1 has only imports.
+// checkVersion refuses versions of the ABI that the host does not have. A guest of version 2
+// exports a function of that name; version 1 has only imports.
 func (p *program) checkVersion() error {
 	for name, f := range p.compiled.ExportedFunctions() {
 		switch number, ok := strings.CutPrefix(name, "reqlock_v"); {

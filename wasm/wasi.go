@@ -9,8 +9,8 @@ import (
 
 const moduleWASI = "wasi_snapshot_preview1"
 
-// wasi lists all functions of WASI preview 1, because wasi-libc and Rust's crate wasi declare all of
-// them, and so does the runtime of Go with most. A guest has three descriptors, standard input,
+// wasi lists all functions of WASI preview 1, because wasi-libc and Rust's crate wasi declare all
+// of them, and so does the runtime of Go with most. A guest has three descriptors, standard input,
 // output and error, which stay open. There are no files and no sockets.
 //
 // A guest pays for the call of a host function, not for what it does. So each of these must work
@@ -236,8 +236,8 @@ const (
 	eventWrite = 2
 )
 
-// pollOneoff implements poll_oneoff. It looks at the deadline before a long list, and refuses one of
-// more than maxSubscriptions. Nothing blocks: each clock has expired, standard output can be
+// pollOneoff implements poll_oneoff. It looks at the deadline before a long list, and refuses one
+// of more than maxSubscriptions. Nothing blocks: each clock has expired, standard output can be
 // written, and standard input has ended.
 func pollOneoff(_ *instance, mem memory, s []uint64) {
 	n := uint32(s[2])

@@ -235,8 +235,8 @@ func onceNotStored(e *env) {
 	s.pay("x").wantOwn(e, 201, "2 x")
 }
 
-// onceUnanswered has a handler that writes nothing. It is an answer, empty, only if the handler ends
-// without an error. OutcomeRefuse changes nothing: an error is a known outcome.
+// onceUnanswered has a handler that writes nothing. It is an answer, empty, only if the handler
+// ends without an error. OutcomeRefuse changes nothing: an error is a known outcome.
 func onceUnanswered(e *env) {
 	for user, change := range map[string]func(*idempotency.Config){"rerun": func(*idempotency.Config) {}, "refuse": refuses} {
 		var runs atomic.Int64

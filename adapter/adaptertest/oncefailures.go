@@ -216,7 +216,8 @@ func onceMaxHold(e *env) {
 }
 
 // onceInterrupted has a handler that only returns when its context ends. What it has done is
-// unknown, so its empty answer is not recorded: a repeat runs again, or gets 409 with OutcomeRefuse.
+// unknown, so its empty answer is not recorded: a repeat runs again, or gets 409 with
+// OutcomeRefuse.
 func onceInterrupted(e *env) {
 	var runs atomic.Int64
 	handle := func(_ http.ResponseWriter, r *http.Request) {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// windowSize returns the size of a terminal, 0 if it does not know it, and -1 if f is not a terminal.
+// windowSize returns the size of a terminal, 0 if it does not know it, and -1 if f is not a
+// terminal.
 func windowSize(f *os.File) (columns, rows int) {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {

@@ -81,8 +81,8 @@ func (c *watch) run(ctx context.Context, s *session, args []string) error {
 // errSilent is shown while Redis takes long to answer.
 var errSilent = errors.New("no reply so far")
 
-// await looks at Redis, and shows each second that it waits. ok is false if ctx ends first. The look
-// then ends within the timeout of the Redis client.
+// await looks at Redis, and shows each second that it waits. ok is false if ctx ends first. The
+// look then ends within the timeout of the Redis client.
 func (s *session) await(ctx context.Context, v viewer, rdb *client, opts inspect.ListOptions) (p picture, ok bool) {
 	next := make(chan picture, 1)
 	go func() { next <- s.picture(ctx, rdb, opts) }()

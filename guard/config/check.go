@@ -89,8 +89,8 @@ func Listed(routes iter.Seq2[string, string]) func(Route) bool {
 	}
 }
 
-// Served is for Check, with a ServeMux. That does not list its routes, but tells which one a request
-// has, so it is asked with one for each row.
+// Served is for Check, with a ServeMux. That does not list its routes, but tells which one a
+// request has, so it is asked with one for each row.
 func Served(mux *http.ServeMux) func(Route) bool {
 	return func(row Route) bool {
 		methods := []string{row.Method}

@@ -251,10 +251,11 @@ func (t *Routes[S]) Serve(r *http.Request, serve func(S)) bool {
 
 // ServeHandler is Serve for a middleware of http.Handlers, which cannot see what router has set
 // r.Pattern, nor whether another one comes after it. It fails with keyfuncs.ErrNoRoute if it cannot
-// know the route: if r.Pattern is empty, or if it is that of a subtree without a row, where the path
-// is that of another row. The route of that row is one of a router further inside then.
+// know the route: if r.Pattern is empty, or if it is that of a subtree without a row, where the
+// path is that of another row. The route of that row is one of a router further inside then.
 //
-// chi cuts the last slash of a pattern. So /orders has the row of /orders/ if it has none of its own.
+// chi cuts the last slash of a pattern. So /orders has the row of /orders/ if it has none of its
+// own.
 func (t *Routes[S]) ServeHandler(r *http.Request, serve func(S)) (found bool, err error) {
 	if r.Pattern == "" {
 		return false, keyfuncs.ErrNoRoute

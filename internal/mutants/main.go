@@ -9,11 +9,12 @@
 //
 // The table of mutants is in table_*.go. A mutant is compiled with go's -overlay, which covers the
 // embedded Lua scripts as well, so the working tree stays as it is. Its nets are the tests that
-// should catch it. They run first, all nets of one package together, and must pass without a mutant.
-// If none of them catches it, all tests of their packages run. The net sim is the simulator, which
-// simulates fresh seeds for a minute.
+// should catch it. They run first, all nets of one package together, and must pass without a
+// mutant. If none of them catches it, all tests of their packages run. The net sim is the
+// simulator, which simulates fresh seeds for a minute.
 //
-// With -net, only the given nets run, for every mutant: it shows what a net finds without being told.
+// With -net, only the given nets run, for every mutant: it shows what a net finds without being
+// told.
 package main
 
 import (
@@ -165,7 +166,8 @@ func parallel(ctx context.Context, workers, n int, f func(ctx context.Context, i
 	return context.Cause(ctx)
 }
 
-// summarize prints the totals. A mutant that survived is an error, and so is a mistake in the table.
+// summarize prints the totals. A mutant that survived is an error, and so is a mistake in the
+// table.
 func summarize(out io.Writer, results []result, took time.Duration) error {
 	caught, mistakes, sum := 0, 0, 0.0
 	for _, r := range results {

@@ -120,8 +120,8 @@ func fieldsOf(text string) map[string]string {
 	return fields
 }
 
-// agreement bounds the wait until servers agree. It exceeds patience, because a sentinel whose timer
-// was late by 2 s, as on a busy machine, does nothing for 30 s (TILT).
+// agreement bounds the wait until servers agree. It exceeds patience, because a sentinel whose
+// timer was late by 2 s, as on a busy machine, does nothing for 30 s (TILT).
 const agreement = 2 * time.Minute
 
 // until polls a condition until it returns no error, and returns the last error if that does not

@@ -20,8 +20,8 @@ var ErrHidden = errors.New("not a usable URL (not shown, it may contain a passwo
 // Parse returns the parts of a URL, or ErrHidden. An error of net/url would quote the URL.
 //
 // A password with an unescaped "/", "?" or "#" ends the host too early: the port of
-// redis://default:/s3cret@host:6379 is empty, and its path begins with the password. So the "@" must
-// not be in a later part.
+// redis://default:/s3cret@host:6379 is empty, and its path begins with the password. So the "@"
+// must not be in a later part.
 func Parse(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Opaque != "" || u.Scheme == "" || strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {

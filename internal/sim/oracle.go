@@ -163,8 +163,8 @@ func isReadTimeout(key string) bool { return strings.Contains(key, ":rwlock_time
 func (w *world) calm(since time.Duration) bool { return w.disturbedUntil <= since }
 
 // inRedis reports whether the server has the field of a part. The field of a writer stands for its
-// read side as well: it excludes all others, and the downgrade writes the read side anew. The caller
-// has the world's mutex.
+// read side as well: it excludes all others, and the downgrade writes the read side anew. The
+// caller has the world's mutex.
 func (o *oracle) inRedis(p part) bool {
 	n := o.world.nodeOf(p.name)
 	n.tick()
@@ -185,8 +185,8 @@ func (o *oracle) inRedis(p part) bool {
 	return false
 }
 
-// hasMarker reports whether the server has the marker of a Once that was granted to a part. A record
-// replaces it.
+// hasMarker reports whether the server has the marker of a Once that was granted to a part. A
+// record replaces it.
 func (o *oracle) hasMarker(p part) bool {
 	n := o.world.nodeOf(p.name)
 	n.tick()

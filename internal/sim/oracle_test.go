@@ -32,8 +32,8 @@ func (n *node) run(t *testing.T, lines ...string) {
 	}
 }
 
-// When all work is done, only entries of a process that died may be left, or entries that a rollback
-// brought back. All others are violations, also in a world with such faults.
+// When all work is done, only entries of a process that died may be left, or entries that a
+// rollback brought back. All others are violations, also in a world with such faults.
 func TestOracle_Leftovers(t *testing.T) {
 	t.Parallel()
 	const queue, deadlines = "redisson_lock_queue:{lock-a}", "redisson_lock_timeout:{lock-a}"

@@ -54,8 +54,8 @@ func New(file File, content []byte) *Watch {
 	return &Watch{file: file, settled: sha256.Sum256(content)}
 }
 
-// Start watches until Stop. interval is how long it sleeps between checks; 0: it loads the file only
-// on signals.
+// Start watches until Stop. interval is how long it sleeps between checks; 0: it loads the file
+// only on signals.
 func (w *Watch) Start(interval time.Duration, signals ...os.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	asked := make(chan os.Signal, 1)

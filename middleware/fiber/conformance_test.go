@@ -89,8 +89,8 @@ func answerError(c fiber.Ctx, err error) error {
 	return fiber.DefaultErrorHandler(c, err)
 }
 
-// closesOnPanic answers a panic as net/http's server does: by the end of the connection. Without it,
-// a panic ends the process.
+// closesOnPanic answers a panic as net/http's server does: by the end of the connection. Without
+// it, a panic ends the process.
 func closesOnPanic(c fiber.Ctx) error {
 	defer func() {
 		if recover() != nil {

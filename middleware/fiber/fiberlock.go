@@ -12,10 +12,10 @@
 // In the handler, c.Context() ends when the lock is lost, and is what guard.LeaseFrom, Release and
 // Detach need. Package guard documents Config and the answers that clients get.
 //
-// Fiber runs on fasthttp, which has neither net/http's requests nor its connections. So a guard does
-// not notice that a client has left: bound its wait with WaitTime. Fiber sends an answer after the
-// handler has returned, when the lock is released, also the one of SendStreamWriter. Key functions,
-// ErrorHandler and Observe get a copy of the request.
+// Fiber runs on fasthttp, which has neither net/http's requests nor its connections. So a guard
+// does not notice that a client has left: bound its wait with WaitTime. Fiber sends an answer after
+// the handler has returned, when the lock is released, also the one of SendStreamWriter. Key
+// functions, ErrorHandler and Observe get a copy of the request.
 package fiberlock
 
 import (

@@ -38,8 +38,8 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 }
 
 // Middleware returns a middleware for routes, before their handlers. It guards requests whose route
-// has a row in the file, and passes those of other routes. With App.Use and App.Group, Fiber has not
-// matched the route that will answer: it answers 500, because it cannot know which row applies.
+// has a row in the file, and passes those of other routes. With App.Use and App.Group, Fiber has
+// not matched the route that will answer: it answers 500, because it cannot know which row applies.
 func (f *File) Middleware() fiber.Handler {
 	return around(func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
 		if !f.inRoute(c) {
@@ -75,7 +75,8 @@ func (f *File) inRoute(c fiber.Ctx) bool {
 	return known.(bool)
 }
 
-// isListed tells routes from Uses by Fiber's list of routes. It has copies, which share the handlers.
+// isListed tells routes from Uses by Fiber's list of routes. It has copies, which share the
+// handlers.
 func isListed(app *fiber.App, route *fiber.Route) bool {
 	handlers := route.Handlers
 	return slices.ContainsFunc(app.GetRoutes(true), func(route fiber.Route) bool {
@@ -84,9 +85,9 @@ func isListed(app *fiber.App, route *fiber.Route) bool {
 }
 
 // Check returns an error that names each row of the file that is no route of the app, such as after
-// a typing mistake: it would do nothing. Call it when all routes are there. Versions of the file that
-// are loaded later are checked as well, and what is wrong with them is logged. Without Check, the
-// first request has all of that logged.
+// a typing mistake: it would do nothing. Call it when all routes are there. Versions of the file
+// that are loaded later are checked as well, and what is wrong with them is logged. Without Check,
+// the first request has all of that logged.
 func (f *File) Check(app *fiber.App) error { return f.routes.Check(listed(app)) }
 
 func listed(app *fiber.App) func(config.Route) bool {

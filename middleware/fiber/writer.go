@@ -7,8 +7,8 @@ import (
 	"github.com/gofiber/fiber/v3"
 )
 
-// A writer is an http.ResponseWriter over Fiber's answer, for refusals and replays. Handlers write to
-// Fiber's itself.
+// A writer is an http.ResponseWriter over Fiber's answer, for refusals and replays. Handlers write
+// to Fiber's itself.
 type writer struct {
 	c      fiber.Ctx
 	header http.Header

@@ -256,8 +256,8 @@ func (rec *Recorder) Bypassed(status int) {
 }
 
 // Failed records that the handler has ended with an error. If it has answered nothing so far, nor
-// has the framework, what the client gets is up to middleware further out: the result is not stored,
-// and guard.Outcome has no status. A nil Recorder does nothing.
+// has the framework, what the client gets is up to middleware further out: the result is not
+// stored, and guard.Outcome has no status. A nil Recorder does nothing.
 func (rec *Recorder) Failed() {
 	if rec != nil && rec.state == recorderIdle {
 		rec.move(recorderFailed)

@@ -36,10 +36,10 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 // noRouteKey leads to why the route of a request is unknown.
 type noRouteKey struct{}
 
-// Wrap is a middleware, which like that of New goes around the handler of a route, and panics on the
-// same handlers. It guards requests whose route has a row in the file, and passes those of other
-// routes. Where no route has matched it answers 500: it cannot know which row applies. So it does
-// around a router inside another one, such as in the Use of a router that chi has mounted, for
+// Wrap is a middleware, which like that of New goes around the handler of a route, and panics on
+// the same handlers. It guards requests whose route has a row in the file, and passes those of
+// other routes. Where no route has matched it answers 500: it cannot know which row applies. So it
+// does around a router inside another one, such as in the Use of a router that chi has mounted, for
 // requests whose path is that of a row.
 func (f *File) Wrap(next http.Handler) http.Handler {
 	return around(f.serve)(next)
@@ -70,8 +70,8 @@ func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 // are loaded later are checked as well, and what is wrong with them is logged.
 func (f *File) Check(mux *http.ServeMux) error { return f.routes.Check(config.Served(mux)) }
 
-// CheckRoutes is Check for a router that lists its routes, as chi.Walk and Gorilla's Router.Walk do.
-// Each is written "METHOD PATTERN", or "PATTERN" for all methods.
+// CheckRoutes is Check for a router that lists its routes, as chi.Walk and Gorilla's Router.Walk
+// do. Each is written "METHOD PATTERN", or "PATTERN" for all methods.
 func (f *File) CheckRoutes(routes ...string) error {
 	return f.routes.Check(config.Listed(func(yield func(method, pattern string) bool) {
 		for _, route := range routes {

@@ -107,8 +107,8 @@ func TestFromFile(t *testing.T) {
 	}
 }
 
-// routed serves a file of one row, POST pattern with the key k, whose route mount adds to a router. It
-// returns the log as well.
+// routed serves a file of one row, POST pattern with the key k, whose route mount adds to a router.
+// It returns the log as well.
 func routed(t *testing.T, pattern string, mount func(file *File, lock http.Handler) http.Handler) (*locktest.Site, *File, *bytes.Buffer) {
 	t.Helper()
 	log := new(bytes.Buffer)

@@ -2,8 +2,8 @@ package guest
 
 import "time"
 
-// A Lock receives the decision: at least one key, unless Skip, Deny or Refuse is called. Values that
-// are not set are those of the host's Config. A refusal beats Skip, and Skip beats keys.
+// A Lock receives the decision: at least one key, unless Skip, Deny or Refuse is called. Values
+// that are not set are those of the host's Config. A refusal beats Skip, and Skip beats keys.
 type Lock struct{}
 
 // A Mode is a kind of lock.

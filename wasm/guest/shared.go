@@ -26,8 +26,8 @@ func Set(key string, value []byte, ttl time.Duration) bool {
 }
 
 // Incr adds to a counter in the shared memory, and returns its new value. A counter that does not
-// exist starts at 0 and lives for ttl, which later calls do not extend. ok is false if the memory is
-// full, or the key has a value of Set.
+// exist starts at 0 and lives for ttl, which later calls do not extend. ok is false if the memory
+// is full, or the key has a value of Set.
 func Incr(key string, delta int64, ttl time.Duration) (value int64, ok bool) {
 	value = kvIncr(key, delta, milliseconds(ttl))
 	return value, value != -1<<63

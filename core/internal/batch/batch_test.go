@@ -842,8 +842,8 @@ func TestErrors_ReachTheirCallers(t *testing.T) {
 	})
 }
 
-// A WAIT confirms only the calls of its exchange. It does not confirm an earlier exchange with calls
-// that had to be sent again.
+// A WAIT confirms only the calls of its exchange. It does not confirm an earlier exchange with
+// calls that had to be sent again.
 func TestAcks_WhatAWaitConfirms(t *testing.T) {
 	onClockWith(t, Config{Acks: 2, AckTimeout: time.Second}, func(b *bench) {
 		unknown := ""

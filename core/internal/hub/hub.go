@@ -106,8 +106,8 @@ type Listener interface {
 	Notify()
 }
 
-// A Reader is a Listener that is given the messages. It is notified of confirmations only. A channel
-// with a Reader has no other listener.
+// A Reader is a Listener that is given the messages. It is notified of confirmations only. A
+// channel with a Reader has no other listener.
 type Reader interface {
 	Listener
 	// Read is called on every message, as Notify is.

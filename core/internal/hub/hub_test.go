@@ -616,9 +616,9 @@ func TestEverySubscriptionIsConfirmed(t *testing.T) {
 	wg.Wait()
 }
 
-// If the server forbids some channels or one of the commands, the connections and the other channels
-// stay as they are: listeners of those do not ask Redis all the time. Once a channel is permitted,
-// it is subscribed.
+// If the server forbids some channels or one of the commands, the connections and the other
+// channels stay as they are: listeners of those do not ask Redis all the time. Once a channel is
+// permitted, it is subscribed.
 func TestForbiddenChannel(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -248,8 +248,8 @@ func TestArmDuringRenewal(t *testing.T) {
 	})
 }
 
-// A result that comes after an item was cancelled and armed again is about the hold as it was before
-// that. Whatever it is, the item is renewed again.
+// A result that comes after an item was cancelled and armed again is about the hold as it was
+// before that. Whatever it is, the item is renewed again.
 func TestArmDuringRenewal_OldResult(t *testing.T) {
 	for name, v := range map[string]Verdict{"renewed": Renewed, "gone": Gone, "outdated": Outdated, "refused": Refused, "unanswered": Unanswered} {
 		for _, times := range []int{1, 2} {
@@ -391,8 +391,8 @@ func TestRefusedHoldUpNoOthers(t *testing.T) {
 	}
 }
 
-// An item that is cancelled before its turn to be sent alone is not sent. If it was armed again, its
-// renewal is one of the new arming.
+// An item that is cancelled before its turn to be sent alone is not sent. If it was armed again,
+// its renewal is one of the new arming.
 func TestRefusedInCompany_Cancelled(t *testing.T) {
 	answer := func(batch []*item) []Verdict {
 		if len(batch) > 1 {

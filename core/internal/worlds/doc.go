@@ -3,9 +3,9 @@
 //
 // A [World] is one name, two or three owners in one or two clients, and one kind of lock. Its
 // clients are abstract. They send what the engine of core sends, and conclude from replies what the
-// engine concludes (docs/engine-holds.md), but in any order and at any time. Between any two steps a
-// reply may be lost. A command that its client gave up may run late. Redis may lose one key or all.
-// A client may crash, or free the lock by force.
+// engine concludes (docs/engine-holds.md), but in any order and at any time. Between any two steps
+// a reply may be lost. A command that its client gave up may run late. Redis may lose one key or
+// all. A client may crash, or free the lock by force.
 //
 // Three files check promises:
 //

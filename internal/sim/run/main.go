@@ -5,9 +5,9 @@
 //
 // It builds the tests of package sim with a modified Go runtime, so that a seed gives the same run
 // every time. Whatever the runtime draws at random within a bubble then comes from the bubble: the
-// order of select, of maps, of simultaneous timers, and math/rand/v2. Goroutines of a bubble are not
-// preempted. The changes are an -overlay, and the Go installation stays unchanged. Each seed has its
-// own process, with one thread and no garbage collector.
+// order of select, of maps, of simultaneous timers, and math/rand/v2. Goroutines of a bubble are
+// not preempted. The changes are an -overlay, and the Go installation stays unchanged. Each seed
+// has its own process, with one thread and no garbage collector.
 package main
 
 import (

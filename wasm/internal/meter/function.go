@@ -54,8 +54,8 @@ type check struct {
 	segment *segment
 }
 
-// maxSegment is the cost at which a segment ends. Larger segments need fewer checks, but charge more
-// for code that is skipped.
+// maxSegment is the cost at which a segment ends. Larger segments need fewer checks, but charge
+// more for code that is skipped.
 const maxSegment = 256
 
 // costSize is the size of a segment's cost in the output: a signed LEB128 number of up to 2^20.

@@ -9,7 +9,8 @@
 //   - Functions that call others also count the call stack, because recursion would fill it.
 //   - Bulk memory instructions become functions that work in pieces with checks between them.
 //
-// The host's function, Check, runs in Go, where a deadline can be looked at and goroutines give way.
+// The host's function, Check, runs in Go, where a deadline can be looked at and goroutines give
+// way.
 //
 // Instrument also refuses modules beyond Limits, because a small file can take a compiler minutes.
 // It decodes and encodes each instruction, so that the compiler cannot read a module differently.

@@ -6,8 +6,8 @@ const (
 	namesOfFunctions = 1
 )
 
-// moveNames returns the content of a custom section. Names of functions, which traps show, move with
-// their functions. Other names are dropped.
+// moveNames returns the content of a custom section. Names of functions, which traps show, move
+// with their functions. Other names are dropped.
 func (m *module) moveNames(c custom) []byte {
 	if c.name != "name" {
 		return c.bytes
