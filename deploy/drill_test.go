@@ -50,7 +50,7 @@ func TestDrill(t *testing.T) {
 	web1.wantMetric(t, `reqlock_locks_held{reqlock_client="",reqlock_kind="lock"} 1`)
 
 	// The alert for a stuck lock names the instance. Its page, and the command of docs/commands.md,
-	// tell which of its locks it is and for which route. A younger lock comes second.
+	// tell which of its locks it is, and for which route and request. A younger lock comes second.
 	young := make(chan int, 1)
 	go func() { young <- web1.post(t, "/orders/41/pay?take=5s") }()
 	stuckOn := prom.awaitInstance(t, `topk(1, max by (job, instance, reqlock_kind) (reqlock_locks_oldest_seconds{reqlock_client!="leaders"}) > 0)`)
@@ -59,7 +59,7 @@ func TestDrill(t *testing.T) {
 	}
 	await(t, "two locks in the list of the command in docs/commands.md", func() bool {
 		lines := longest(t, stuckOn)
-		return len(lines) == 2 && strings.Contains(lines[0], "\treqlock:order:42\tPOST /orders/{id}/pay\t") && strings.Contains(lines[1], "\treqlock:order:41\t")
+		return len(lines) == 2 && strings.Contains(lines[0], "\treqlock:order:42\tPOST /orders/{id}/pay\t/orders/42/pay?take=10m") && strings.Contains(lines[1], "\treqlock:order:41\t")
 	})
 	_, list, _ := strings.Cut(fetch(t, "http://"+stuckOn+"/debug/locks/"), "Held longest in this process")
 	if first := strings.Index(list, "reqlock:order:42"); first < 0 || first > strings.Index(list, "reqlock:order:41") {
@@ -228,6 +228,7 @@ func (i *instance) do(t *testing.T, method, path string) int {
 		return 0
 	}
 	r.Close = true
+	r.Header.Set("X-Request-Id", path)
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return 0

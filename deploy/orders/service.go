@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +22,7 @@ import (
 func newService(rdb *redis.Client, m *metrics, client string) (*service, error) {
 	s := new(service)
 	var errs [2]error
-	s.locks, errs[0] = core.New(rdb, core.Options{ClientID: client, Observer: m.Observer(core.Observer{})})
+	s.locks, errs[0] = core.New(rdb, core.Options{ClientID: client, Observer: m.Observer(core.Observer{}), Annotate: annotate})
 	s.leaders, errs[1] = core.New(rdb, core.Options{ClientID: client})
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
@@ -50,8 +51,23 @@ func newService(rdb *redis.Client, m *metrics, client string) (*service, error) 
 	mux.Handle("GET /metrics", m.handler)
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", s.ready)
-	s.handler = mux
+	s.handler = identified(mux)
 	return s, nil
+}
+
+type requestID struct{}
+
+// identified puts the header X-Request-Id into the request's context, for annotate.
+func identified(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestID{}, r.Header.Get("X-Request-Id"))))
+	})
+}
+
+// annotate makes the page show which request holds a lock.
+func annotate(ctx context.Context) core.Annotation {
+	id, _ := ctx.Value(requestID{}).(string)
+	return core.Annotation{RequestID: id}
 }
 
 // work works for a second, or for ?take, unless the lock is lost.
