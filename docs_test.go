@@ -617,8 +617,9 @@ func Example_file() {
 	// Output: 200 paid under lock "reqlock:order:42"
 }
 
+// TestOpenPlugin and TestPluginLimits are not parallel: on a busy machine, several plugins that are
+// compiled at the same time take longer than InitTimeout.
 func TestOpenPlugin(t *testing.T) {
-	t.Parallel()
 	ctx := t.Context()
 
 	openPlugin := func(path string) (config.Plugin, error) {

@@ -374,7 +374,6 @@ func TestMajority(t *testing.T) {
 
 // docs/wasm.md: a plugin with limits and settings of its service.
 func TestPluginLimits(t *testing.T) {
-	t.Parallel()
 	ctx := t.Context()
 	plugin, err := wasm.Open(ctx, "examples/wasm/plugin.wasm", wasm.Config{
 		Watch:    true,

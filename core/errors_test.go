@@ -196,6 +196,9 @@ func TestErrors_StillHeld(t *testing.T) {
 		if !wait {
 			opts.WaitTime = 0
 		}
+		for len(waiting) > 0 { // mustTake may have waited
+			<-waiting
+		}
 		result := acquireAsync(ctx, l, opts)
 		await(t, what+" to wait", when)
 		cancel(gone)

@@ -116,13 +116,6 @@ func TestDrill(t *testing.T) {
 	}
 	defer locks.Close(context.Background())
 	s := newShop(t, locks)
-	if err := rdb.HSet(t.Context(), "reqlock:order:43", jvm+":57", 1).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.PExpire(t.Context(), "reqlock:order:43", 30*time.Second).Err(); err != nil {
-		t.Fatal(err)
-	}
-
 	first := make(chan error, 1)
 	go func() {
 		_, err := s.pay(t.Context())
@@ -133,6 +126,12 @@ func TestDrill(t *testing.T) {
 		t.Fatalf("the alert: a second payment gets %d, %v", code, err)
 	}
 
+	if err := rdb.HSet(t.Context(), "reqlock:order:43", jvm+":57", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.PExpire(t.Context(), "reqlock:order:43", 30*time.Second).Err(); err != nil {
+		t.Fatal(err)
+	}
 	list := shell(t, srv.URL(), done, "ls", "reqlock:order:")
 	if !strings.Contains(list, "reqlock:order:42") || !strings.Contains(list, "Redisson "+jvm) {
 		t.Error("the list lacks a lock")
