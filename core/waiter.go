@@ -24,8 +24,7 @@ type request struct {
 	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
 	began clock.Moment
 
-	blocked bool  // Observer.Waiting was called; used by the caller's goroutine only
-	holder  *hold // that it had to wait for; nil: not this client's
+	holder *hold // that it had to wait for; nil: not this client's
 }
 
 // A waiter is a call of Acquire whose owner does not hold the lock. It runs in a loop on the
@@ -42,6 +41,7 @@ type waiter struct {
 
 	pending  string    // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
 	hinted   bool      // ForceUnlock of another client may have taken the pending one
+	blocked  bool      // Observer.Waiting was called; used by the caller's goroutine only
 	err      error     // why another goroutine removed it from the queue
 	lease    *level    // from a hand-over
 	handover *handover // that lease is from
@@ -82,6 +82,7 @@ func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, op
 func (w *waiter) again() *waiter {
 	next := waiters.Get().(*waiter)
 	next.request, next.NoWait, next.Limit, next.Class, next.Deadline = w.request, w.NoWait, w.Limit, w.Class, w.Deadline
+	next.blocked = w.blocked
 	return next.prepare(w.entry.engine())
 }
 
