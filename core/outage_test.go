@@ -181,11 +181,22 @@ func TestRedisStaysAway(t *testing.T) {
 	rule := proxy.OnEvery(runs(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
 	began := time.Now()
 	err := lease.Release(bg)
-	if took := time.Since(began); !redisop.HasCode(err, "READONLY") || took < timeout/2 {
+	took := time.Since(began)
+	// On a busy machine, time may be over while the last try is under way.
+	if took < timeout/2 || !redisop.HasCode(err, "READONLY") && !errors.Is(err, redisop.ErrTimeout) {
 		t.Errorf("Release: %v after %s", err, took)
 	}
 	rule.Remove()
 	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
+}
+
+// releaseSoon releases a lease of a client with a short CommandTimeout. On a busy machine it may not
+// suffice. The cleaner frees the lock then, and the test's end waits for that.
+func releaseSoon(t testing.TB, lease *Lease) {
+	t.Helper()
+	if err := lease.Release(bg); err != nil && !errors.Is(err, redisop.ErrTimeout) {
+		t.Fatalf("Release: %v", err)
+	}
 }
 
 // retrying counts the failed attempts of callers that wait for ever.
@@ -220,9 +231,9 @@ func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 		}
 		mustRelease(t, holder) // its message is missed
 		proxy.Restore()
-		mustRelease(t, mustGet(t, "the waiter that came before the outage", before))
+		releaseSoon(t, mustGet(t, "the waiter that came before the outage", before))
 		for range 2 {
-			mustRelease(t, mustGet(t, "those that came during the outage", during))
+			releaseSoon(t, mustGet(t, "those that came during the outage", during))
 		}
 	})
 }
@@ -267,8 +278,7 @@ func TestWaitForever_Replies(t *testing.T) {
 			}
 			eventually(t, "a retry", func() bool { return retries.Load() >= 3 })
 			rule.Remove()
-			lease := mustGet(t, "the waiter", result)
-			_ = lease.Release(bg) // on a busy machine it may take longer than timeout; the cleaner frees it then
+			releaseSoon(t, mustGet(t, "the waiter", result))
 		})
 	}
 }
