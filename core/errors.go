@@ -159,7 +159,7 @@ func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.
 // ownErrors are the errors that do not come from Redis or from the connection to it.
 var ownErrors = []error{
 	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions,
-	ErrUpgrade, ErrRecorded, errNoMajority, context.Canceled, context.DeadlineExceeded,
+	ErrUpgrade, ErrRecorded, errNoVote, errNoMajority, context.Canceled, context.DeadlineExceeded,
 }
 
 func isOwn(err error) bool {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -237,6 +238,29 @@ func TestRed_MastersDown(t *testing.T) {
 				v.wantFree(t, "r", gone...) // also where the grant came late
 			})
 		}
+	}
+}
+
+// A majority that does not answer in time may do so later: a caller with WaitTime tries again.
+func TestRed_WaitsForSilentMasters(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []time.Duration{patience, WaitForever} {
+		t.Run(wait.String(), func(t *testing.T) {
+			t.Parallel()
+			var votes atomic.Int64
+			v := newVoters(t, 3, func(o *Options) { o.Observer.Acquired = func(context.Context, Event) { votes.Add(1) } })
+			for _, b := range v.bundles[:2] {
+				b.srv.Freeze(t)
+			}
+			result := acquireAsync(bg, v.red("r"), AcquireOptions{WaitTime: wait})
+			// Each attempt gets the vote of the third master.
+			eventually(t, "a second attempt", func() bool { return votes.Load() >= 2 || len(result) > 0 })
+			for _, b := range v.bundles[:2] {
+				b.srv.Thaw(t)
+			}
+			mustRelease(t, mustGet(t, "the lock", result))
+			v.wantFree(t, "r")
+		})
 	}
 }
 

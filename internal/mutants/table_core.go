@@ -715,4 +715,11 @@ var coreMutants = []mutant{
 		new:     "",
 		nets:    []string{"core TestPing_LeavesNoLock"},
 	},
+	{
+		promise: "a RedLock tries again if its masters did not answer in time",
+		file:    "core/errors.go",
+		old:     "errNoVote, errNoMajority,",
+		new:     "errNoMajority,",
+		nets:    []string{"core TestRed_WaitsForSilentMasters"},
+	},
 }
