@@ -156,7 +156,8 @@ func endedAfter(ctx context.Context, err error) error {
 
 func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrStillHeld) }
 
-// ownErrors are the errors that do not come from Redis or from the connection to it.
+// ownErrors are the errors that do not come from Redis or from the connection to it. ErrLockLost
+// matches ErrNotHeld.
 var ownErrors = []error{
 	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions,
 	ErrUpgrade, ErrRecorded, errNoVote, errNoMajority, context.Canceled, context.DeadlineExceeded,

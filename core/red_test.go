@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -237,6 +239,22 @@ func TestRed_MastersDown(t *testing.T) {
 				}
 				v.wantFree(t, "r", gone...) // also where the grant came late
 			})
+		}
+	}
+}
+
+// Errors that may pass do not end the attempts of a RedLock, and those of its use or set-up do.
+func TestRed_Verdict(t *testing.T) {
+	t.Parallel()
+	c := newBundle(t).client(t)
+	r := RedLock(c.Lock("a"), c.Lock("b"), c.Lock("c")).(*red)
+	for err, want := range map[error]bool{
+		errNoVote: false, errLate: false, errForced: false, errOutrun: false, ErrNotReplicated: false,
+		redisop.ErrTimeout: false, ErrClosed: true, ErrWrongKind: true, redis.ErrClosed: true,
+	} {
+		member := opErr("acquire", r.locks[0].(*Lock).label(), err)
+		if final, got := r.verdict([]error{member, nil, member}); final != want || !errors.Is(got, err) {
+			t.Errorf("%v: final %v, %v", err, final, got)
 		}
 	}
 }

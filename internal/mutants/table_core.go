@@ -718,8 +718,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a RedLock tries again if its masters did not answer in time",
 		file:    "core/errors.go",
-		old:     "errNoVote, errNoMajority,",
-		new:     "errNoMajority,",
+		old:     "ErrRecorded, errNoVote, errNoMajority,",
+		new:     "ErrRecorded, errNoMajority,",
 		nets:    []string{"core TestRed_WaitsForSilentMasters"},
 	},
 }
