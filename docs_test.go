@@ -617,16 +617,16 @@ func Example_file() {
 	// Output: 200 paid under lock "reqlock:order:42"
 }
 
-// TestOpenPlugin and TestPluginLimits are not parallel: on a busy machine, several plugins that are
-// compiled at the same time take longer than InitTimeout.
+// docs/config.md
 func TestOpenPlugin(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 
 	openPlugin := func(path string) (config.Plugin, error) {
 		return wasm.Open(ctx, path, wasm.Config{Watch: true})
 	}
 
-	plugin, err := openPlugin("examples/wasm/plugin.wasm")
+	plugin, err := openPlugin("wasm/testdata/key.wasm")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -374,12 +374,14 @@ func TestMajority(t *testing.T) {
 
 // docs/wasm.md: a plugin with limits and settings of its service.
 func TestPluginLimits(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	plugin, err := wasm.Open(ctx, "examples/wasm/plugin.wasm", wasm.Config{
-		Watch:    true,
-		Timeout:  10 * time.Millisecond, // of the guest's own time
-		MaxLease: time.Minute,
-		Settings: []byte(`{"vip": ["acme"]}`),
+		Watch:       true,
+		Timeout:     10 * time.Millisecond, // of the guest's own time
+		InitTimeout: 5 * time.Minute,       // to compile it, on a busy machine
+		MaxLease:    time.Minute,
+		Settings:    []byte(`{"vip": ["acme"]}`),
 	})
 	if err != nil {
 		t.Fatal(err)
