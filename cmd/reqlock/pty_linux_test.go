@@ -175,7 +175,7 @@ func TestTerminal_Unlock(t *testing.T) {
 	}
 	for answer, code := range map[string]int{"no\r": notHeld, "\r": notHeld, "\x04": notHeld, ctrlC: interrupted} {
 		c := newConsole(t, url, "unlock", "order:42", "--reason", "test")
-		c.await(t, "order:42 (lock) is held by "+web1+" and expires in 3h30m")
+		c.await(t, "order:42 (lock) is held by "+web1+" and expires in 3h")
 		c.await(t, "Type yes: ")
 		c.press(t, answer)
 		c.awaitExit(t, code)
