@@ -364,8 +364,8 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 	mustRelease(t, read)
 }
 
-// With WaitTime 0, a caller behind a failing waiter gets the error of its own name, not that of
-// another name.
+// Two locks of one shard fail with different errors. A caller that does not wait gets the error of
+// the lock that it asks for.
 func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

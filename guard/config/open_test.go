@@ -24,8 +24,8 @@ import (
 
 const patience = 20 * time.Second
 
-// A file is a file of routes in a directory of its own. What it builds of a row is the first key,
-// or the plugin.
+// A file is a routes file in a temporary directory. From each row it builds the first key, or the
+// plugin.
 type file struct {
 	*testing.T
 	path string
