@@ -23,9 +23,10 @@ run: ## show what the middleware does, then serve until Ctrl-C; needs only Go
 test-tools: ## install what the tests need: redis-server, a C compiler and a browser
 	@GO=$(GO) scripts/install-test-tools.sh
 
+# make vet runs more checks than go test would.
 .PHONY: test
 test: test-tools ## run all tests under the race detector, three packages at a time, because most of them wait
-	$(GO) test -race -count=1 -p 3 -timeout 20m ./...
+	$(GO) test -race -vet=off -count=1 -p 3 -timeout 20m ./...
 
 # Under -short, tests that need a server are skipped. The variable makes any test fail that starts one anyway.
 .PHONY: test-fast
