@@ -158,7 +158,7 @@ func TestOutage_StrayRenewalOfAReader(t *testing.T) {
 	const lease = 3 * time.Second
 	name := "a"
 	other := mustTake(t, bg, b.client(t).ReadWriteLock(name).Read(), AcquireOptions{LeaseTime: time.Hour})
-	c := b.client(t, watchdogTimeout(lease), commandTimeout(200*time.Millisecond))
+	c := b.client(t, watchdogTimeout(lease), commandTimeout(time.Second))
 	reader := mustTake(t, bg, c.ReadWriteLock(name).Read(), AcquireOptions{})
 	b.srv.Freeze(t)
 	await(t, "the loss", reader.Context().Done())

@@ -212,7 +212,7 @@ func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			proxy := b.srv.Proxy(t)
-			dying := newLooseClient(t, proxy.Client(t), commandTimeout(100*time.Millisecond))
+			dying := newLooseClient(t, proxy.Client(t), commandTimeout(3*time.Second))
 			living := b.client(t)
 			holder := mustTake(t, bg, dying.FairLock("a"), AcquireOptions{LeaseTime: lease})
 			results := b.inLine(t, dying, dying, living)

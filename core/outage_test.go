@@ -325,7 +325,7 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 				t.Errorf("one that waits for a minute: %v, want the trouble with Redis", err)
 			}
 			proxy.Restore()
-			mustRelease(t, mustGet(t, "all the locks", result))
+			releaseSoon(t, mustGet(t, "all the locks", result))
 		})
 	}
 }
@@ -379,7 +379,7 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	var waiters []<-chan acquired
-	for name, reply := range map[string]string{first: "-LOADING of the first\r\n", second: "-OOM of the second\r\n"} {
+	for name, reply := range map[string]string{first: "-READONLY of the first\r\n", second: "-OOM of the second\r\n"} {
 		proxy.OnEvery(func(args []string) bool {
 			return runs(acquireScript)(args) && slices.Contains(args, name)
 		}, redistest.ReplyWith(reply))

@@ -66,7 +66,7 @@ func TestPing_LeavesNoLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(time.Second))
+			c, proxy := b.proxied(t, commandTimeout(3*time.Second))
 			held := proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.HoldReply)
 			ctx, cancel := context.WithCancel(bg)
 			ping := make(chan error, 1)

@@ -131,7 +131,7 @@ func TestReadWrite_StrayOfTheWriter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			c, proxy := b.proxied(t, commandTimeout(3*time.Second))
 			other := b.client(t)
 			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
 			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})

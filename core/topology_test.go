@@ -262,7 +262,7 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 	load := top.load(t, 3)
 	load.flows(t)
 	holder := top.client(t, commandTimeout(3*time.Second), watchdogTimeout(6*patience)) // failovers may take their time
-	waiter := top.client(t, commandTimeout(time.Second), pollInterval(poll))
+	waiter := top.client(t, commandTimeout(3*time.Second), pollInterval(poll))
 	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquired)
 	for kindName, kind := range lockKinds {
 		leases[kindName] = mustTake(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})

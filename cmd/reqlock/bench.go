@@ -73,8 +73,8 @@ func (m *measurement) print(s *session) error {
 
 // measure stops at the first error. If ctx ends, it returns what it has measured until then.
 func (c *bench) measure(ctx context.Context, locks *core.Client) (*measurement, error) {
-	bound, cancel := context.WithTimeoutCause(ctx, c.duration, errOver)
-	defer cancel()
+	duration, stop := context.WithTimeout(ctx, c.duration)
+	defer stop()
 	run := rand.Uint64()
 	times, errs := make([][]time.Duration, c.callers), make([]error, c.callers)
 	begin := time.Now()
@@ -82,9 +82,9 @@ func (c *bench) measure(ctx context.Context, locks *core.Client) (*measurement, 
 	for i := range c.callers {
 		lock := locks.Lock(fmt.Sprintf("reqlock:bench:%016x:%d", run, i))
 		callers.Go(func() {
-			times[i], errs[i] = roundTrips(bound, lock)
+			times[i], errs[i] = roundTrips(ctx, duration.Done(), lock)
 			if errs[i] != nil {
-				cancel()
+				stop()
 			}
 		})
 	}
@@ -95,18 +95,17 @@ func (c *bench) measure(ctx context.Context, locks *core.Client) (*measurement, 
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, errors.New("no round trip was finished in time")
+		return nil, errors.New("interrupted before the first round trip was over")
 	}
 	slices.Sort(all)
 	at := func(q float64) float64 { return ms(all[int(q*float64(len(all)-1))]) }
 	return &measurement{len(all), c.callers, took.Seconds(), float64(len(all)) / took.Seconds(), at(0.5), at(0.9), at(0.99), at(1)}, nil
 }
 
-var errOver = errors.New("the time is over")
-
-// roundTrips acquires and releases until ctx ends.
-func roundTrips(ctx context.Context, lock *core.Lock) (times []time.Duration, err error) {
-	for ctx.Err() == nil {
+// roundTrips acquires and releases until over is closed. It finishes the last round trip, so there
+// is at least one, unless ctx ends.
+func roundTrips(ctx context.Context, over <-chan struct{}, lock *core.Lock) (times []time.Duration, err error) {
+	for {
 		begin := time.Now()
 		lease, err := lock.Acquire(ctx, core.AcquireOptions{})
 		if err != nil {
@@ -119,8 +118,12 @@ func roundTrips(ctx context.Context, lock *core.Lock) (times []time.Duration, er
 			return nil, err
 		}
 		times = append(times, time.Since(begin))
+		select {
+		case <-over:
+			return times, nil
+		default:
+		}
 	}
-	return times, nil
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -30,6 +30,7 @@ type Op struct {
 	inFlight bool
 
 	err     error // of the last try that has ended
+	earlier error // of the last try that ended before the deadline
 	end     end   // how that try ended
 	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
 	unacked error // why the replicas did not confirm the answered try
@@ -197,7 +198,7 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 		}
 		if time.Until(x.call.Deadline) < leastTry {
 			x.r.health.observe(x, nil, x.err)
-			return nil, x.err
+			return nil, x.failure()
 		}
 		x.begun = time.Now()
 		var err error
@@ -243,6 +244,9 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	x.inFlight = false
 	replyPool.Put(x.call.Reply) // no second reply will arrive on it
 	x.err, x.end = x.r.Opaque(r.Err), endOf(r.Err)
+	if x.err != ErrTimeout {
+		x.earlier = x.err
+	}
 	x.r.slots.refreshAfter(x.end, r.Err)
 	x.unacked = nil
 	if r.Unacked != nil {
@@ -253,7 +257,17 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	if !again {
 		x.r.health.observe(x, r.Value, r.Err)
 	}
-	return r.Value, x.err, !again
+	return r.Value, x.failure(), !again
+}
+
+// failure returns the error of the last try. If that try was too late, the text says how an earlier
+// one ended, which tells more: Redis may be loading. The error does not wrap it, because Redis did
+// not answer last.
+func (x *Op) failure() error {
+	if x.err == ErrTimeout && x.earlier != nil {
+		return fmt.Errorf("%w; an earlier try got: %v", ErrTimeout, x.earlier)
+	}
+	return x.err
 }
 
 // Unacked returns why the replicas did not confirm the answered try. nil means they did, or were

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -126,6 +127,24 @@ func TestOp_UntilSent(t *testing.T) {
 	if _, err := x.Run(nil, nil); err != nil || x.Stray() {
 		t.Errorf("a release: %v, stray %v", err, x.Stray())
 	}
+}
+
+// If the last try is too late for an answer, the error says what Redis answered before, but does not
+// count as that answer.
+func TestOp_EarlierAnswer(t *testing.T) {
+	t.Parallel()
+	r, proxy := newRunner(t)
+	proxy.OnMatch(1, acquires, redistest.ReplyWith("-LOADING Redis is loading\r\n"))
+	silent := proxy.OnMatch(2, acquires, redistest.HoldReply)
+	x := r.Op(acquire("a"), time.Second)
+	_, err := x.Run(nil, nil)
+	if !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "LOADING") || IsAnswer(err) || x.Outcome() != Unknown {
+		t.Errorf("%v, outcome %d; want a timeout that names LOADING", err, x.Outcome())
+	}
+	if x.isOver() {
+		t.Error("the operation is over, but the batcher may still use it")
+	}
+	silent.Release()
 }
 
 // A caller leaves at once. Await then finds the outcome of its try.
