@@ -289,7 +289,7 @@ func TestFair_WaitTimeout(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxied(t, func(o *Options) { o.FairWaitTimeout = time.Second })
 	other := b.client(t, func(o *Options) { o.FairWaitTimeout = time.Second })
-	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: time.Second})
+	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: 5 * time.Second})
 	results := b.inLine(t, c, other)
 	proxy.Stall()
 	await(t, "the lease to expire", holder.Done())

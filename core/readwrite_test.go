@@ -441,7 +441,7 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			c := b.client(t, watchdogTimeout(900*time.Millisecond))
+			c := b.client(t, watchdogTimeout(6*time.Second))
 			other := b.client(t)
 			l := c.ReadWriteLock("a")
 			read := mustTake(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
@@ -462,7 +462,7 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 // readers assert what they need again, also with a LeaseTime.
 func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 	t.Parallel()
-	const beat = 300 * time.Millisecond
+	const beat = 2 * time.Second
 	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -518,19 +518,20 @@ func TestReadWrite_DowngradeKeepsTheLease(t *testing.T) {
 func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(900*time.Millisecond))
+	const lease = 6 * time.Second
+	c := b.client(t, watchdogTimeout(lease))
 	l, owner := c.ReadWriteLock("a").Read(), WithOwner(bg)
 	long := mustTake(t, owner, l, AcquireOptions{LeaseTime: time.Hour})
 	watched := mustTake(t, owner, l, AcquireOptions{})
-	if err := b.rdb.PExpire(bg, "a", 600*time.Millisecond).Err(); err != nil {
+	if err := b.rdb.PExpire(bg, "a", lease/2).Err(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the long lease's time to live", func() bool { return b.pttl(t, "a") > time.Minute })
 	awaitRenewals(t, watched)
 	mustRelease(t, long)
 	awaitRenewals(t, watched)
-	if left := watched.Remaining(); left > 900*time.Millisecond {
-		t.Errorf("the lease that the watchdog keeps has %v left, at most 900ms are", left)
+	if left := watched.Remaining(); left > lease {
+		t.Errorf("the lease that the watchdog keeps has %v left, want at most %v", left, lease)
 	}
 	watched.StopRenewal()
 	if n := c.Stats().Renewals; n != 1 { // as a reader, for as long as it lasts
