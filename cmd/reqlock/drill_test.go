@@ -129,7 +129,7 @@ func TestDrill(t *testing.T) {
 	if err := rdb.HSet(t.Context(), "reqlock:order:43", jvm+":57", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := rdb.PExpire(t.Context(), "reqlock:order:43", 30*time.Second).Err(); err != nil {
+	if err := rdb.PExpire(t.Context(), "reqlock:order:43", 5*time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
 	list := shell(t, srv.URL(), done, "ls", "reqlock:order:")
