@@ -53,6 +53,20 @@ var engineMutants = []mutant{
 		nets:    []string{"core/internal/redisop TestOp_UntilSent", "core TestRedisIsAwayForAMoment"},
 	},
 	{
+		promise: "a try that was too late does not hide what Redis answered before",
+		file:    "core/internal/redisop/op.go",
+		old:     "\t\tx.earlier = x.err\n",
+		new:     "",
+		nets:    []string{"core/internal/redisop TestOp_EarlierAnswer"},
+	},
+	{
+		promise: "the answer to an earlier try is not that of the last",
+		file:    "core/internal/redisop/op.go",
+		old:     "an earlier try got: %v\"",
+		new:     "an earlier try got: %w\"",
+		nets:    []string{"core/internal/redisop TestOp_EarlierAnswer"},
+	},
+	{
 		promise: "a hasty operation is not repeated",
 		file:    "core/internal/redisop/op.go",
 		old:     "x.retryBusy = false",
