@@ -63,7 +63,7 @@ func (e *env) serveOn(locks *core.Client, change func(*Server), routes ...Route)
 	e.ends = append(e.ends, func() {
 		transport.CloseIdleConnections()
 		// Handlers end with the test's context, which has ended.
-		ctx, cancel := context.WithTimeout(background, patience)
+		ctx, cancel := context.WithTimeout(background, e.patience)
 		defer cancel()
 		if err := stop(ctx); err != nil {
 			e.Errorf("the server did not stop: %v", err)
