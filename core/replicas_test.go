@@ -325,6 +325,8 @@ func TestReplicas_HandOver(t *testing.T) {
 	srv, _ := b.replica(t)
 	c := b.client(t, replicaAcks(1), pollInterval(time.Hour))
 	lease := acquireSoon(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
+	// Where the first attempt was not confirmed in time, the next one waited for its clean-up.
+	eventually(t, "its subscription to end", func() bool { return c.Stats().Channels == 0 })
 	var waiting []<-chan acquired
 	for range 10 {
 		waiting = append(waiting, queueUp(t, bg, c, "a", forever))
