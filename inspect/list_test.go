@@ -292,7 +292,7 @@ func TestShow_Record(t *testing.T) {
 	if age < 10*time.Minute || age > 11*time.Minute || left > 50*time.Minute || left < 49*time.Minute || l.Record.Size != 10 {
 		t.Errorf("the record is %s old and has %s left: %+v", age, left, l.Record)
 	}
-	if _, _, err := locks.Once("order:2").WithMarker([]byte("run"), time.Hour).Acquire(t.Context(), core.AcquireOptions{LeaseTime: 10 * time.Millisecond}); err != nil {
+	if _, _, err := locks.Once("order:2").WithMarker([]byte("run"), time.Hour).Acquire(t.Context(), core.AcquireOptions{LeaseTime: 3 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	l = eventually(t, rdb, "order:2", func(l *Lock) bool { return !l.Held() })
