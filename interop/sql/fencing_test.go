@@ -80,7 +80,7 @@ func TestFencing(t *testing.T) {
 	fenced := httplock.New(locks, httplock.Config{
 		Key:      keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
 		Mode:     guard.ModeFenced,
-		WaitTime: 2 * time.Second,
+		WaitTime: 20 * time.Second,
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/pay", fenced(pay(db)))
@@ -88,7 +88,7 @@ func TestFencing(t *testing.T) {
 	slow := httplock.New(locks, httplock.Config{
 		Key:       keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
 		Mode:      guard.ModeFenced,
-		LeaseTime: 300 * time.Millisecond,
+		LeaseTime: 3 * time.Second,
 	})
 	mux.Handle("POST /slow/{id}", slow(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done() // its lease is over; another request has the order before it goes on
