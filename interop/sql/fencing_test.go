@@ -80,7 +80,7 @@ func TestFencing(t *testing.T) {
 	fenced := httplock.New(locks, httplock.Config{
 		Key:      keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
 		Mode:     guard.ModeFenced,
-		WaitTime: 20 * time.Second,
+		WaitTime: 2 * time.Second,
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/pay", fenced(pay(db)))
