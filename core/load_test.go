@@ -60,8 +60,8 @@ func TestLoad_NoFaults(t *testing.T) {
 }
 
 // The same holds while connections break all the time, before and after Redis runs a script: every
-// command is safe to repeat. So many commands cause one break, not so many milliseconds: on a slow
-// machine, no command would ever get through.
+// command is safe to repeat. Commands set the pace of the breaks: with a clock in their place, a
+// slow machine would hardly get a command through.
 func TestLoad_BrokenConnections(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

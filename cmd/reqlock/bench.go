@@ -73,7 +73,7 @@ func (m *measurement) print(s *session) error {
 
 // measure stops at the first error. If ctx ends, it returns what it has measured until then.
 func (c *bench) measure(ctx context.Context, locks *core.Client) (*measurement, error) {
-	duration, stop := context.WithTimeout(ctx, c.duration)
+	until, stop := context.WithTimeout(ctx, c.duration)
 	defer stop()
 	run := rand.Uint64()
 	times, errs := make([][]time.Duration, c.callers), make([]error, c.callers)
@@ -82,7 +82,7 @@ func (c *bench) measure(ctx context.Context, locks *core.Client) (*measurement, 
 	for i := range c.callers {
 		lock := locks.Lock(fmt.Sprintf("reqlock:bench:%016x:%d", run, i))
 		callers.Go(func() {
-			times[i], errs[i] = roundTrips(ctx, duration.Done(), lock)
+			times[i], errs[i] = roundTrips(ctx, until.Done(), lock)
 			if errs[i] != nil {
 				stop()
 			}

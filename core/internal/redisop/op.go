@@ -30,8 +30,8 @@ type Op struct {
 	inFlight bool
 
 	err     error // of the last try that has ended
-	earlier error // of the last try that ended before the deadline
 	end     end   // how that try ended
+	earlier error // of the last try that ended before the deadline
 	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
 	unacked error // why the replicas did not confirm the answered try
 
@@ -230,7 +230,7 @@ func (x *Op) leave() error {
 // Await returns the reply of the try that was in flight when the caller left. It does not retry.
 func (x *Op) Await() (any, error) {
 	if !x.inFlight {
-		return nil, x.err
+		return nil, x.failure()
 	}
 	value, err, done := x.read(<-x.call.Reply)
 	if !done {

@@ -129,8 +129,8 @@ func TestOp_UntilSent(t *testing.T) {
 	}
 }
 
-// If the last try is too late for an answer, the error says what Redis answered before, but does not
-// count as that answer.
+// If the last try is too late for an answer, the error says what Redis answered before, but does
+// not count as that answer.
 func TestOp_EarlierAnswer(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
