@@ -357,7 +357,7 @@ func TestAddHolds_DowngradeUnderWay(t *testing.T) {
 func TestHandler_WithoutRedis(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	locks := newClient(t, srv.Client(t), "web-1", func(o *core.Options) { o.CommandTimeout = 200 * time.Millisecond })
+	locks := newClient(t, srv.Client(t), "web-1", func(o *core.Options) { o.CommandTimeout = 2 * time.Second })
 	lease, err := locks.Lock("order:42").Acquire(context.Background(), core.AcquireOptions{LeaseTime: time.Minute})
 	if err != nil {
 		t.Fatal(err)

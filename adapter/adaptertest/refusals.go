@@ -63,7 +63,7 @@ var refusalTable = []refusal{
 	},
 	{
 		name:    "Redis does not answer",
-		setup:   []func(*setup){commandTimeout(500 * time.Millisecond)},
+		setup:   []func(*setup){commandTimeout(2 * time.Second)},
 		arrange: func(e *env, s *site) { e.redis.Freeze(e.T); e.ends = append(e.ends, func() { e.redis.Thaw(e.T) }) },
 		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
 	},

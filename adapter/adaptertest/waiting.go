@@ -152,7 +152,7 @@ func withDeadline(d time.Duration) func(*Server) {
 func deadlineWhileWaiting(e *env) {
 	e.hold(lockName)
 	g := e.gate()
-	s := e.serveWith(withDeadline(500*time.Millisecond), Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: g.ServeHTTP})
+	s := e.serveWith(withDeadline(2*time.Second), Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: g.ServeHTTP})
 	s.get(order).wantProblem(e, 409, "wait-timeout", "1")
 	g.wantRuns(0)
 	if o := e.outcome(); o.Status != 409 {

@@ -101,7 +101,7 @@ func TestRedisFails(t *testing.T) {
 // newLocks returns a lock client whose owners begin with the process name.
 func newLocks(t *testing.T, rdb redis.UniversalClient, process string) *core.Client {
 	t.Helper()
-	locks, err := core.New(rdb, core.Options{ClientID: process, Logger: slog.New(slog.DiscardHandler), WatchdogTimeout: 2 * time.Second})
+	locks, err := core.New(rdb, core.Options{ClientID: process, Logger: slog.New(slog.DiscardHandler), WatchdogTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestUnlock_ReplyLost(t *testing.T) {
 	srv, proxy, _ := loseUnlocks(t)
 	for form, text := range map[string]string{"": `msg="reqlock: unlock" name=order:42 kind=lock error=`, " --json": `"name":"order:42","kind":"lock","error":"`} {
 		fill(t, srv.Client(t))
-		r := call{redis: "redis://" + proxy.Addr()}.want(t, redisFailed, words("unlock order:42 --yes --reason hangs --timeout 500ms"+form),
+		r := call{redis: "redis://" + proxy.Addr()}.want(t, redisFailed, words("unlock order:42 --yes --reason hangs --timeout 2s"+form),
 			text, web1+":7", "hangs", "!freed", "!is free")
 		if r.out != "" {
 			t.Errorf("it prints on stdout %s", r.out)
@@ -510,7 +510,7 @@ func TestWatch_Lines(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	locks := newLocks(t, srv.Client(t), "web-1.4242")
-	cmd := exec.Command(binary(t), words("watch order: --every 20ms --timeout 1s --json")...)
+	cmd := exec.Command(binary(t), words("watch order: --every 20ms --timeout 10s --json")...)
 	cmd.Env = append(os.Environ(), "REDIS_URL="+srv.URL())
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -87,7 +87,7 @@ func TestDocumentation(t *testing.T) {
 	for _, c := range commands {
 		ctx := t.Context()
 		if c.args[0] == "watch" {
-			over, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			over, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
 			ctx = over
 		}

@@ -311,7 +311,7 @@ func TestDo_LongClientTimeouts(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Start(t).Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
-	const timeout = 500 * time.Millisecond
+	const timeout = 2 * time.Second // enough for the replies that must come
 	b := New(Config{Redis: rdb, Timeout: timeout})
 	t.Cleanup(b.Close)
 	do := func() Reply {

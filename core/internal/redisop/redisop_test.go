@@ -56,19 +56,20 @@ func acquire(name string) lua.Call { return lua.Acquire(name, "owner:1", time.Se
 func TestOp_Outcome(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		action redistest.Action
-		want   Outcome
-		stray  bool
+		action  redistest.Action
+		timeout time.Duration
+		want    Outcome
+		stray   bool
 	}{
-		"refused":      {redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"), NotExecuted, false},
-		"failed":       {redistest.ReplyWith("-ERR something\r\n"), Unknown, true},
-		"not answered": {redistest.HoldReply, Unknown, true},
+		"refused":      {redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"), patience, NotExecuted, false},
+		"failed":       {redistest.ReplyWith("-ERR something\r\n"), patience, Unknown, true},
+		"not answered": {redistest.HoldReply, 200 * time.Millisecond, Unknown, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, proxy := newRunner(t)
 			rule := proxy.OnEvery(acquires, test.action)
-			x := r.Op(acquire("a"), 200*time.Millisecond)
+			x := r.Op(acquire("a"), test.timeout)
 			_, err := x.Run(nil, nil)
 			if err == nil || x.Outcome() != test.want || x.Stray() != test.stray {
 				t.Errorf("outcome %d, stray %v (%v)", x.Outcome(), x.Stray(), err)
@@ -136,7 +137,7 @@ func TestOp_EarlierAnswer(t *testing.T) {
 	r, proxy := newRunner(t)
 	proxy.OnMatch(1, acquires, redistest.ReplyWith("-LOADING Redis is loading\r\n"))
 	silent := proxy.OnMatch(2, acquires, redistest.HoldReply)
-	x := r.Op(acquire("a"), time.Second)
+	x := r.Op(acquire("a"), 3*time.Second) // enough for the first answer
 	_, err := x.Run(nil, nil)
 	if !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "LOADING") || IsAnswer(err) || x.Outcome() != Unknown {
 		t.Errorf("%v, outcome %d; want a timeout that names LOADING", err, x.Outcome())
