@@ -21,7 +21,7 @@ func (admin) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "admin.api.reqlock", New: func() caddy.Module { return admin{} }}
 }
 
-// Routes returns GET /reqlock/locks, with the parameter prefix.
+// Routes returns GET /reqlock/locks, with the parameter prefix. It answers with an inspect.Listing.
 func (admin) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{Pattern: "/reqlock/locks", Handler: caddy.AdminHandlerFunc(listLocks)}}
 }
@@ -30,20 +30,20 @@ func listLocks(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errors.New("use GET")}
 	}
-	all := []inspect.Lock{}
+	all := inspect.Listing{Locks: []inspect.Lock{}}
 	var failure error
 	connections.Range(func(_, value any) bool {
 		c, ok := value.(*connection)
 		if !ok { // it is still being made
 			return true
 		}
-		locks, _, err := inspect.List(r.Context(), c.rdb, inspect.ListOptions{Prefix: r.URL.Query().Get("prefix")})
+		locks, more, err := inspect.List(r.Context(), c.rdb, inspect.ListOptions{Prefix: r.URL.Query().Get("prefix")})
 		if err != nil {
 			failure = err
 			return false
 		}
 		c.addOwn(locks)
-		all = append(all, locks...)
+		all.Locks, all.Truncated = append(all.Locks, locks...), all.Truncated || more
 		return true
 	})
 	if failure != nil {

@@ -2,6 +2,7 @@ package caddylock_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,17 +29,18 @@ func TestAdmin(t *testing.T) {
 		}
 		reverse_proxy `+s.addr())
 	p := start(t, config)
-	list := func(query string) (locks []inspect.Lock) {
+	listing := func(query string) (l inspect.Listing) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(p.get(t, "/reqlock/locks"+query)), &locks); err != nil {
+		if err := json.Unmarshal([]byte(p.get(t, "/reqlock/locks"+query)), &l); err != nil {
 			t.Fatal(err)
 		}
-		return locks
+		return l
 	}
+	list := func(query string) []inspect.Lock { return listing(query).Locks }
 	if !p.await(t, "locks work") {
 		t.Fatal(p.log)
 	}
-	if text := strings.TrimSpace(p.get(t, "/reqlock/locks")); text != "[]" {
+	if text := strings.TrimSpace(p.get(t, "/reqlock/locks")); text != `{"locks":[],"truncated":false}` {
 		t.Errorf("without locks: %s", text)
 	}
 	first := p.begin(t, http.MethodPost, "/orders/42?gate=a", "X-Request-Id", "r1")
@@ -85,6 +87,16 @@ func TestAdmin(t *testing.T) {
 	}
 	if a := p.do(t, http.MethodPost, "/lists/7"); a.problem() != "locked" {
 		t.Error(a)
+	}
+	pipe := rdb.Pipeline()
+	for i := range 1001 {
+		pipe.HSet(t.Context(), fmt.Sprint("many:", i), elsewhere.ID()+":1", 1)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l := listing("?prefix=many:"); len(l.Locks) != 1000 || !l.Truncated {
+		t.Errorf("%d of 1001 locks are listed, truncated %t", len(l.Locks), l.Truncated)
 	}
 	s.open(t, "a")
 	for _, answers := range []<-chan answer{first, second, writer} {

@@ -88,7 +88,11 @@ func (e *engine) run(ctx context.Context, call lua.Call) (any, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	x := e.ops.Op(call, e.opts.CommandTimeout)
+	return e.runOp(ctx, e.ops.Op(call, e.opts.CommandTimeout))
+}
+
+// runOp is run for an operation whose outcome the caller wants to know.
+func (e *engine) runOp(ctx context.Context, x *redisop.Op) (any, error) {
 	reply, err := x.Run(ctx.Done(), nil)
 	if err == redisop.ErrLeft {
 		return nil, ended(ctx)

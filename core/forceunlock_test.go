@@ -1,9 +1,17 @@
 package core
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -149,4 +157,142 @@ func mustForgetAll(t testing.TB, leases ...*Lease) {
 			wantErr(t, "Release of a lost lock", err, ErrNotHeld)
 		}
 	}
+}
+
+// traders acquire and release a lock all the time, two in each of two clients, and note the wire
+// owners that lost it.
+type traders struct {
+	wg   sync.WaitGroup
+	done atomic.Bool
+
+	mu      sync.Mutex
+	lost    map[string]bool
+	unnamed int // calls of Acquire that lost a grant on its way: their events name no owner
+}
+
+func (tr *traders) note(_ context.Context, e Event) {
+	if errors.Is(e.Err, ErrLockLost) {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		if e.Owner == "" {
+			tr.unnamed++
+		} else {
+			tr.lost[e.Owner] = true
+		}
+	}
+}
+
+func (tr *traders) trade(l *Lock) {
+	for range 2 {
+		tr.wg.Go(func() {
+			for !tr.done.Load() {
+				lease, err := l.Acquire(bg, AcquireOptions{WaitTime: patience})
+				if err == nil {
+					_ = lease.Release(bg) // perhaps ErrLockLost
+				}
+			}
+		})
+	}
+}
+
+func (tr *traders) stop() {
+	tr.done.Store(true)
+	tr.wg.Wait()
+}
+
+// While a lock changes hands all the time, ForceUnlockOwners takes it from nobody but the owners
+// that it was given, and says from which.
+func TestForceUnlockOwners_AmidHandOvers(t *testing.T) {
+	t.Parallel()
+	for name, kind := range allKinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newHearingBundle(t)
+			tr := &traders{lost: make(map[string]bool)}
+			observe := func(o *Options) {
+				o.Observer = Observer{NotAcquired: tr.note, Released: tr.note, Lost: tr.note}
+			}
+			first := b.client(t, observe)
+			tr.trade(kind.lock(first, "a"))
+			tr.trade(kind.lock(b.client(t, observe), "a"))
+			t.Cleanup(tr.stop)
+			operator, reader := b.client(t), kind.lock(first, "a")
+
+			freed, spared := make(map[string]bool), 0
+			for i := 0; len(freed) < 20 || spared < 20; i++ {
+				shown, err := reader.holders(bg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(shown) == 0 {
+					continue
+				}
+				// Sometimes the holder's own client frees it.
+				by := []*Client{operator, first}[i%2]
+				if i%3 > 0 {
+					time.Sleep(time.Duration(i%7) * 100 * time.Microsecond)
+				}
+				forced, err := by.ForceUnlockOwners(bg, "a", reader.kind.name, shown)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(forced.Owners) == 0 {
+					spared++
+				}
+				for _, owner := range forced.Owners {
+					if !slices.Contains(shown, owner) {
+						t.Fatalf("it has taken the lock from %s, and was told to take it from %q", owner, shown)
+					}
+					freed[wire.OwnerOf(owner)] = true
+				}
+			}
+			tr.stop()
+			unheard := 0
+			for owner := range freed {
+				if !tr.lost[owner] {
+					unheard++
+				}
+				delete(tr.lost, owner)
+			}
+			for owner := range tr.lost {
+				t.Errorf("%s has lost the lock, and nobody says that it was taken from it", owner)
+			}
+			if n := tr.unnamed; n < unheard || n > len(freed) {
+				t.Errorf("%d calls of Acquire have lost a grant on its way; %d owners have lost the lock, %d of them unheard of", n, len(freed), unheard)
+			}
+		})
+	}
+}
+
+// If a reply is lost, ForceUnlockOwners does not know who lost the lock, and says so.
+func TestForceUnlockOwners_ReplyLost(t *testing.T) {
+	t.Parallel()
+	b := newHearingBundle(t)
+	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
+	owner := holdOf(lease).field
+	c, proxy := b.lossy(t)
+	proxy.OnMatch(1, runs(forceScript), redistest.DropReply)
+	forced, err := c.ForceUnlockOwners(bg, "a", "lock", []string{owner})
+	if err == nil || !strings.Contains(err.Error(), owner) || !strings.Contains(err.Error(), "was lost") || len(forced.Owners) > 0 {
+		t.Errorf("%+v, %v", forced, err)
+	}
+	await(t, "the lease to end", lease.Done())
+	mustForgetAll(t, lease)
+}
+
+// ForceUnlockOwners leaves the other readers their lock, and says how many there are.
+func TestForceUnlockOwners_SomeReaders(t *testing.T) {
+	t.Parallel()
+	b := newHearingBundle(t)
+	read := b.client(t).ReadWriteLock("a").Read()
+	first, second := mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})
+	owner := holdOf(first).field
+	forced, err := b.client(t).ForceUnlockOwners(bg, "a", "read", []string{owner})
+	if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 1 {
+		t.Errorf("%+v, %v", forced, err)
+	}
+	await(t, "the lease to end", first.Done())
+	wantHeld(t, second)
+	mustForgetAll(t, first)
+	mustRelease(t, second)
 }

@@ -328,7 +328,7 @@ func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied
 	if err != nil {
 		return err
 	}
-	there, err := x.Call().ReadFlag(answer)
+	there, err := x.Call().ReadUpdate(answer)
 	if err != nil {
 		return err
 	}
@@ -569,12 +569,14 @@ func (h *hold) endReleasedLocked(err error) {
 	h.err = err
 }
 
-// lose ends the hold and all its leases. Their contexts end before anything is freed in Redis.
-func (h *hold) lose(cause error) {
+// lose ends the hold and all its leases, and reports whether it had not ended before. Their
+// contexts end before anything is freed in Redis.
+func (h *hold) lose(cause error) bool {
 	h.lock()
 	l := h.endLocked(cause)
 	h.unlock()
 	l.finish()
+	return l.hold != nil
 }
 
 // endLocked marks the hold and its leases as lost. It returns no loss if the hold has ended before.

@@ -1,14 +1,11 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
-	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
 // A Locker is a lock, or several locks that are acquired as one.
@@ -169,97 +166,6 @@ func (l *Lock) inspect(ctx context.Context, field string) (lua.State, error) {
 		}
 	}
 	return lua.State{}, opErr("inspect", l.label(), err)
-}
-
-// ForceUnlock frees the lock, whichever owner holds it, and reports whether it was held. Leases of
-// this client end first, with ErrLockLost, including those that Acquire has not returned yet.
-// Holders in other clients of reqlock are told, and their leases end as soon as they have asked
-// Redis, usually within milliseconds. A holder that cannot be told loses the lock at its next
-// renewal: one of Redisson, one whose Redis user may not subscribe to reqlock:client:*, or one
-// whose connection is down. A lease there with a LeaseTime is not renewed: it is lost when it is
-// re-entered, extended or released, or when it expires. Until then two owners may both believe that
-// they hold the lock. The same applies if another program frees a lock.
-//
-// ForceUnlock does not free a lock that another owner acquires meanwhile. It returns ErrWrongKind
-// if the name is held as a read/write lock and l is none, or vice versa. On the read side of a
-// read/write lock it frees all readers, but not a writer. On the write side it frees the writer and
-// the read levels that the writer holds. Redisson: forceUnlock.
-func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
-	fields, err := l.holders(ctx)
-	if err == nil && len(fields) > 0 {
-		l.lose(fields)
-		call := l.kind.force(l.c.engine, l.key, l.bothSides(fields))
-		var answer any
-		if answer, err = l.run(ctx, call); err == nil {
-			// 0: released meanwhile, or freed by an earlier try whose reply was lost.
-			_, err = call.ReadFlag(answer)
-		}
-	}
-	if err != nil {
-		return false, opErr("force-unlock", l.label(), err)
-	}
-	l.c.names.wake(l.key)
-	return len(fields) > 0, nil
-}
-
-// ForceUnlockKey is Lock.ForceUnlock for a lock that is known by its key in Redis, such as one that
-// package inspect has found. Options.NameMapper is not applied. kindName is "lock", "fair",
-// "fenced", "read", "write" or "once"; any other is ErrInvalidOptions.
-func (c *Client) ForceUnlockKey(ctx context.Context, key, kindName string) (bool, error) {
-	l := &Lock{c: c, name: key, key: key, err: c.checkSlot(key)}
-	for _, k := range []*kind{plainLock, fairLock, fencedLock, readLock, writeLock} {
-		if k.name == kindName || kindName == "once" && k == plainLock {
-			l.kind = k
-		}
-	}
-	switch {
-	case key == "":
-		l.err = invalid(ErrInvalidName, "it is empty")
-	case l.kind == nil:
-		l.err = invalid(ErrInvalidOptions, "there is no kind of lock %q", kindName)
-	}
-	if l.err != nil {
-		return false, opErr("force-unlock", l.label(), l.err)
-	}
-	return l.ForceUnlock(ctx)
-}
-
-// holders returns the fields of all holders of the lock, or of this side of it, in Redis.
-func (l *Lock) holders(ctx context.Context) ([]string, error) {
-	answer, err := l.run(ctx, lua.Holders(l.key))
-	if err != nil {
-		return nil, err
-	}
-	fields, err := lua.ReadHolders(answer)
-	if len(fields) > 0 && l.kind.side != slices.Contains(fields, wire.ModeField) {
-		return nil, cmp.Or(err, ErrWrongKind)
-	}
-	if l.kind.shared && slices.ContainsFunc(fields, wire.IsWriteField) {
-		return nil, err // the read levels belong to a writer
-	}
-	return slices.DeleteFunc(fields, func(f string) bool { return !l.kind.holds(f) }), err
-}
-
-// bothSides adds the fields of the read side of writers, because a writer loses both sides.
-func (l *Lock) bothSides(fields []string) []string {
-	if l.kind != writeLock {
-		return fields
-	}
-	for _, f := range fields {
-		fields = append(fields, wire.OwnerOf(f))
-	}
-	return fields
-}
-
-// lose ends the holds of this client that have these fields, including those that Redis has granted
-// but whose reply has not been read yet.
-func (l *Lock) lose(fields []string) {
-	e := l.c.names.lock(l.key)
-	taken := e.forceLocked(func(field string) bool { return slices.Contains(fields, l.kind.field(field)) })
-	e.unlock()
-	for _, h := range taken {
-		h.lose(ErrLockLost)
-	}
 }
 
 func (l *Lock) run(ctx context.Context, call lua.Call) (any, error) {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,8 +204,9 @@ func TestCounters_Errors(t *testing.T) {
 	}
 }
 
-// A lock is found by its key and freed, and the client remembers what it lost, newest first.
-func TestForceUnlockKey(t *testing.T) {
+// A lock is found by its key and its owner and freed, and the client remembers what it lost, newest
+// first.
+func TestForceUnlockOwners(t *testing.T) {
 	t.Parallel()
 	b := newHearingBundle(t)
 	mapped := func(o *Options) { o.NameMapper = func(name string) string { return "app:" + name } }
@@ -214,8 +216,10 @@ func TestForceUnlockKey(t *testing.T) {
 	for _, l := range []*Lock{c.Lock("lock"), c.FairLock("fair"), c.FencedLock("fenced"), c.ReadWriteLock("read").Read(), c.ReadWriteLock("write").Write()} {
 		lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
 		listens(t, b.rdb, c)
-		if freed, err := other.ForceUnlockKey(bg, "app:"+l.name, l.kind.name); !freed || err != nil {
-			t.Errorf("%s: %v, %v", l.name, freed, err)
+		owner := l.kind.field(holdOf(lease).field)
+		forced, err := other.ForceUnlockOwners(bg, "app:"+l.name, l.kind.name, []string{"nobody:1", owner, owner})
+		if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 0 {
+			t.Errorf("%s: %+v, %v", l.name, forced, err)
 		}
 		await(t, "the lease to end", lease.Done())
 		eventually(t, "the loss", func() bool {
@@ -224,9 +228,11 @@ func TestForceUnlockKey(t *testing.T) {
 				lost[0].Owner == holdOf(lease).field && lost[0].RequestID == "r1" && lost[0].Held > 0 && time.Since(lost[0].At) < patience
 		})
 	}
-	_, err := c.ForceUnlockKey(bg, "a", "semaphore")
+	_, err := c.ForceUnlockOwners(bg, "a", "semaphore", []string{"a"})
 	wantErr(t, "an unknown kind", err, ErrInvalidOptions)
-	_, err = c.ForceUnlockKey(bg, "", "lock")
+	_, err = c.ForceUnlockOwners(bg, "a", "lock", nil)
+	wantErr(t, "no owners", err, ErrInvalidOptions)
+	_, err = c.ForceUnlockOwners(bg, "", "lock", []string{"a"})
 	wantErr(t, "no key", err, ErrInvalidName)
 	if n := len(c.Losses()); n != 5 {
 		t.Errorf("%d losses", n)

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,10 +12,17 @@ import (
 // writePatience is how long a client may take to read the page, or one update.
 const writePatience = 10 * time.Second
 
+// lineEnds begins a field of the event in each line. A name may contain any of the ends of a line
+// that the format has. In HTML all of them are alike.
+var lineEnds = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
+
 // events sends the page's content again and again, as server-sent events. It ends when the client
-// leaves or the server shuts down.
+// leaves or the server shuts down. HEAD gets the header alone.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
 	stream := http.NewResponseController(w)
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -28,8 +36,8 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 			h.opts.Logger.Warn("reqlock: inspect: the page was not written", "error", err)
 			return
 		}
-		event := "data: " + strings.ReplaceAll(content.String(), "\n", "\ndata: ") + "\n\n"
-		if _, err := w.Write([]byte(event)); err != nil {
+		event := "data: " + lineEnds.Replace(content.String()) + "\n\n"
+		if _, err := io.WriteString(w, event); err != nil {
 			return
 		}
 		if err := stream.Flush(); err != nil {

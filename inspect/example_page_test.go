@@ -24,7 +24,10 @@ func ExampleHandler() {
 }
 
 func unlockable(mux *http.ServeMux, locks *core.Client) {
-	page := requireAdmin(inspect.Handler(locks, inspect.Options{AllowUnlock: true}))
+	page := requireAdmin(inspect.Handler(locks, inspect.Options{
+		AllowUnlock: true,
+		UnlockHosts: []string{"locks.example.com"},
+	}))
 	mux.Handle("GET /debug/locks/", page)
 	mux.Handle("POST /debug/locks/unlock", page)
 }

@@ -6,7 +6,10 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +22,12 @@ type Options struct {
 	// AllowUnlock lets everyone who may see the page free locks, too. Each unlock needs a reason,
 	// which is logged with the address of the client and the owners that had the lock.
 	AllowUnlock bool
+	// UnlockHosts are the host names under which browsers reach the page, without ports, such as
+	// locks.example.com. Only under these can it unlock, and under addresses and localhost. Otherwise
+	// the page of another site could unlock as if it were this one, by a name of its own that leads
+	// to this server (DNS rebinding). It needs AllowUnlock. Handler panics if an entry can never be
+	// the name of a host.
+	UnlockHosts []string
 	// Prefix restricts the page to names that begin with it, as in ListOptions: other locks are
 	// neither shown nor unlocked. The counts at the top and Sections are those of the whole process.
 	Prefix string
@@ -51,6 +60,7 @@ const (
 type handler struct {
 	locks *core.Client
 	opts  Options
+	hosts hosts // that may unlock
 
 	turn    chan struct{} // of the one that reads Redis for all; guards last
 	last    *view
@@ -68,9 +78,9 @@ type handler struct {
 //	mux.Handle("GET /debug/locks/", requireAdmin(inspect.Handler(locks, inspect.Options{})))
 //
 // The path may end in anything, with or without http.StripPrefix: GET / is the page, GET
-// /locks.json an array of Lock, GET /events a stream for the page, and POST /unlock frees a lock if
+// /locks.json a Listing, GET /events a stream for the page, and POST /unlock frees a lock if
 // Options.AllowUnlock is set. The page needs no JavaScript, and updates itself with it. Handler
-// panics if Options.Refresh is negative or too short.
+// panics if options can never work.
 func Handler(locks *core.Client, opts Options) http.Handler {
 	return http.NewCrossOriginProtection().Handler(newHandler(locks, opts))
 }
@@ -85,10 +95,13 @@ func newHandler(locks *core.Client, opts Options) *handler {
 	if opts.Refresh < leastRefresh {
 		panic("reqlock: inspect.Options.Refresh is " + opts.Refresh.String() + "; use 0 for 2s, or at least 100ms")
 	}
+	if len(opts.UnlockHosts) > 0 && !opts.AllowUnlock {
+		panic("reqlock: inspect.Options.UnlockHosts is set and AllowUnlock is not; no host can unlock then")
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	return &handler{locks: locks, opts: opts, turn: make(chan struct{}, 1), patience: writePatience}
+	return &handler{locks: locks, opts: opts, hosts: newHosts(opts.UnlockHosts), turn: make(chan struct{}, 1), patience: writePatience}
 }
 
 // policy allows what the page itself has and nothing else.
@@ -99,10 +112,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Referrer-Policy", "same-origin") // with less, a browser sends a form as of no origin
 	header.Set("Cache-Control", "no-store")
 	_, name := path.Split(r.URL.Path)
 	post := name == "unlock" && h.opts.AllowUnlock
+	if post {
+		if host, ok := h.hosts.refused(r); !ok {
+			http.Error(w, "reqlock: this page does not unlock under the host "+strconv.Quote(cut(host))+
+				"; if it is yours, add it to inspect.Options.UnlockHosts", http.StatusForbidden)
+			return
+		}
+	}
 	switch {
 	case r.Method == http.MethodPost && post:
 		h.unlock(w, r)
@@ -117,9 +137,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case r.URL.Path == "": // http.StripPrefix without a slash: relative links would lead elsewhere
-		http.Redirect(w, r, path.Base(r.RequestURI)+"/", http.StatusSeeOther)
 	case name == "":
+		if to, needed := withSlash(r); needed {
+			redirect(w, to)
+			return
+		}
 		h.page(w, r)
 	case name == "locks.json":
 		h.json(w, r)
@@ -134,11 +156,30 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// redirect leads to a relative URL. The browser knows under which path it sees the page; a
+// http.StripPrefix or a proxy has hidden that from r.URL, which http.Redirect would use.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// withSlash returns where the page is if the client has sent its path without a slash at the end,
+// so that relative links would lead elsewhere. http.StripPrefix may have left nothing of it. "./"
+// keeps the last part from being read as a scheme or a host, and an escaped path has no backslash.
+func withSlash(r *http.Request) (to string, needed bool) {
+	sent, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil || strings.HasSuffix(sent.Path, "/") {
+		return "", false
+	}
+	return "./" + path.Base(sent.EscapedPath()) + "/", true
+}
+
 //go:embed assets
 var assets embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"ago":  duration,
+	"cut":  cut,
 	"plus": func(a, b int) int { return a + b },
 }).ParseFS(assets, "assets/*.html"))
 
@@ -152,7 +193,7 @@ func (h *handler) page(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, interrupted, http.StatusServiceUnavailable)
 		return
 	}
-	v.Freed = r.URL.Query().Get("freed")
+	v.Note = readNote(r.URL.Query())
 	h.render(w, http.StatusOK, "page.html", v)
 }
 
@@ -176,7 +217,7 @@ func (h *handler) json(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(v.all()); err != nil {
+	if err := json.NewEncoder(w).Encode(v.listing()); err != nil {
 		h.opts.Logger.Warn("reqlock: inspect: the locks were not written", "error", err)
 	}
 }

@@ -2,6 +2,14 @@ package inspect
 
 import "strings"
 
+// A Listing is the locks of a Redis. Its JSON is what the page has at locks.json, and Caddy at its
+// admin endpoint.
+type Listing struct {
+	Locks []Lock `json:"locks"` // never nil
+	// Truncated is true if there are more than 1000 locks, which is how many are listed.
+	Truncated bool `json:"truncated"`
+}
+
 // A Lock is what Redis, and this process, know about one lock. Its JSON is what the page, the
 // command and the admin endpoint of Caddy print. Durations are in milliseconds.
 type Lock struct {

@@ -161,10 +161,11 @@ func TestHandler_Shows(t *testing.T) {
 		t.Errorf("status %d, header %v", status, header)
 	}
 	_, text, _ = get(t, base+"locks.json")
-	var all []Lock
-	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 2 {
+	var listing Listing
+	if err := json.Unmarshal([]byte(text), &listing); err != nil || len(listing.Locks) != 2 || listing.Truncated {
 		t.Fatalf("%s: %v", text, err)
 	}
+	all := listing.Locks
 	if h := all[0].Holders[0]; all[0].Kind != "fenced" || h.Held < 1 || h.Route != "POST /orders/{id}" || h.RequestID != "req-7" || h.Client != locks.ID() {
 		t.Errorf("%+v", all[0])
 	}
@@ -401,6 +402,11 @@ func TestHandler_RefusesOptions(t *testing.T) {
 		func() { Handler(nil, Options{}) },
 		func() { Handler(locks, Options{Refresh: -1}) },
 		func() { Handler(locks, Options{Refresh: time.Millisecond}) },
+		func() { Handler(locks, Options{UnlockHosts: []string{"locks.example.com"}}) },
+		func() { Handler(locks, Options{AllowUnlock: true, UnlockHosts: []string{"https://locks.example.com"}}) },
+		func() { Handler(locks, Options{AllowUnlock: true, UnlockHosts: []string{"locks.example.com:8080"}}) },
+		func() { Handler(locks, Options{AllowUnlock: true, UnlockHosts: []string{"*.example.com"}}) },
+		func() { Handler(locks, Options{AllowUnlock: true, UnlockHosts: []string{""}}) },
 	} {
 		func() {
 			defer func() {

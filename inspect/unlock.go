@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/reqlock/reqlock/core"
 )
 
 // A question is the page that asks for the reason of an unlock.
@@ -49,29 +52,29 @@ func (h *handler) ask(w http.ResponseWriter, status int, q question) {
 	h.render(w, status, "unlock.html", q)
 }
 
-// unlock frees a lock and writes the audit line. The form has the owners that the question showed:
-// if others hold the lock now, it asks again.
+// longestForm bounds the form: a name of 64 KiB and as many owners as Show returns, escaped.
+const longestForm = 512 << 10
+
+// unlock takes a lock from the owners that the question showed, and writes the audit line. If none
+// of them holds it now, it asks again.
 func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, 128<<10)
+	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "the form cannot be read", http.StatusBadRequest)
 		return
 	}
-	name, reason := r.PostForm.Get("name"), strings.TrimSpace(r.PostForm.Get("reason"))
+	// Our own form has the name in its URL, because browsers change line ends in a field.
+	name, reason := r.Form.Get("name"), strings.TrimSpace(r.PostForm.Get("reason"))
 	lock, err := h.find(r.Context(), name)
 	if err != nil {
 		h.fail(w, err)
 		return
 	}
-	owners := make([]string, len(lock.Holders))
-	for i, o := range lock.Holders {
-		owners[i] = o.Owner
-	}
+	shown := r.PostForm["owner"]
 	q := question{Lock: lock, Reason: strings.ToValidUTF8(reason[:min(len(reason), longestReason)], "")}
 	switch {
-	case !slices.Equal(slices.Sorted(slices.Values(r.PostForm["owner"])), owners): // these are sorted
-		q.Error = "The holder has changed since you were asked. Look again before you unlock."
-		h.ask(w, http.StatusConflict, q)
+	case !slices.ContainsFunc(lock.Holders, func(o Holder) bool { return slices.Contains(shown, o.Owner) }):
+		h.askAgain(w, q)
 		return
 	case reason == "":
 		q.Error = "Say why, for the log."
@@ -82,19 +85,71 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 		h.ask(w, http.StatusUnprocessableEntity, q)
 		return
 	}
-	freed, err := h.locks.ForceUnlockKey(r.Context(), name, lock.Kind)
-	h.opts.Logger.Warn("reqlock: inspect: a lock was unlocked by hand", "lock", name, "kind", lock.Kind, "owners", owners,
-		"reason", reason, "from", r.RemoteAddr, "freed", freed, "error", err)
+	forced, err := h.locks.ForceUnlockOwners(r.Context(), name, lock.Kind, shown)
+	h.unlocks.Add(1)
+	h.opts.Logger.Warn("reqlock: inspect: a lock was unlocked by hand", "lock", name, "kind", lock.Kind, "owners", shown,
+		"reason", reason, "from", r.RemoteAddr, "freed", forced.Owners, "left", forced.Left, "error", err)
 	if err != nil {
 		h.fail(w, err)
 		return
 	}
-	h.unlocks.Add(1)
-	if !freed {
-		http.Error(w, "the lock was free already", http.StatusConflict)
+	if len(forced.Owners) == 0 {
+		if q.Lock, err = h.find(r.Context(), name); err != nil {
+			h.fail(w, err)
+			return
+		}
+		h.askAgain(w, q)
 		return
 	}
-	http.Redirect(w, r, "./?"+url.Values{"freed": {name}}.Encode(), http.StatusSeeOther)
+	redirect(w, "./?"+noteOf(name, forced).query())
+}
+
+// askAgain answers a form whose owners do not hold the lock.
+func (h *handler) askAgain(w http.ResponseWriter, q question) {
+	q.Error = "The holder has changed since you were asked: the lock is not held now."
+	if q.Lock.Held() {
+		q.Error = "The holder has changed since you were asked: the lock is held by another owner by now, " +
+			q.Lock.Holders[0].Owner + ". Look again before you unlock."
+	}
+	h.ask(w, http.StatusConflict, q)
+}
+
+// A note says what an unlock has done. It travels in the URL of the page that follows.
+type note struct {
+	Name   string
+	Owners []string // who lost the lock, the first few
+	More   int      // others who lost it
+	Left   int      // owners that hold it still
+}
+
+// mostNoted is how many owners a note names.
+const mostNoted = 3
+
+func noteOf(name string, forced core.Forced) note {
+	n := note{Name: name, Owners: forced.Owners[:min(len(forced.Owners), mostNoted)], Left: forced.Left}
+	n.More = len(forced.Owners) - len(n.Owners)
+	return n
+}
+
+func (n note) query() string {
+	return url.Values{
+		"freed": {n.Name},
+		"owner": n.Owners,
+		"more":  {strconv.Itoa(n.More)},
+		"left":  {strconv.Itoa(n.Left)},
+	}.Encode()
+}
+
+// readNote returns the note in a URL, or nil.
+func readNote(q url.Values) *note {
+	if !q.Has("freed") {
+		return nil
+	}
+	owners := q["owner"]
+	n := &note{Name: q.Get("freed"), Owners: owners[:min(len(owners), mostNoted)]}
+	n.More, _ = strconv.Atoi(q.Get("more"))
+	n.Left, _ = strconv.Atoi(q.Get("left"))
+	return n
 }
 
 func (h *handler) fail(w http.ResponseWriter, err error) {

@@ -22,15 +22,16 @@ type view struct {
 	Error  string // why Redis could not be read: only this process's locks are shown
 	More   bool   // there are more locks than are shown
 	Unlock bool
-	Freed  string // the lock that was just freed
+	Note   *note // on an unlock that led to the page
 
-	Locks    []lockView
-	Waits    []core.Wait
-	Longest  []holdView
-	Wanted   []wanted
-	Losses   []lossView
-	Counters core.Counters
-	Sections []sectionView
+	Locks     []lockView
+	Waits     []core.Wait
+	MoreWaits int // callers that wait in this process and are not in Waits
+	Longest   []holdView
+	Wanted    []wanted
+	Losses    []lossView
+	Counters  core.Counters
+	Sections  []sectionView
 }
 
 // A lockView is a lock with what the page computes.
@@ -40,6 +41,15 @@ type lockView struct {
 	Share   int  // of the TTL that is left, in percent of the watchdog's usual lease
 	Here    bool // this process has a hold
 }
+
+// Shown returns the first holders.
+func (l *lockView) Shown() []Holder { return l.Holders[:min(len(l.Holders), mostHolders)] }
+
+// Hidden returns how many more holders there are.
+func (l *lockView) Hidden() int64 { return int64(len(l.Holders)-len(l.Shown())) + l.MoreHolders }
+
+// Linked reports whether the name is short enough for a link to the unlock.
+func (l *lockView) Linked() bool { return len(l.Name) <= mostLink }
 
 type holdView struct {
 	core.Hold
@@ -67,6 +77,10 @@ const (
 	mostLongest = 5
 	mostWanted  = 5
 	mostShown   = 8               // losses
+	mostWaits   = 100             // callers that wait in this process
+	mostHolders = 10              // of one lock
+	mostText    = 200             // characters of a name, an owner or an ID
+	mostLink    = 4 << 10         // bytes of a name that a link contains
 	readTimeout = 3 * time.Second // of one look at Redis, unless Refresh is longer
 )
 
@@ -88,13 +102,13 @@ func (v *view) Waiting() (n int) {
 	return n
 }
 
-// all returns the locks as JSON shows them.
-func (v *view) all() []Lock {
+// listing returns the locks as JSON shows them.
+func (v *view) listing() Listing {
 	all := make([]Lock, len(v.Locks))
 	for i, l := range v.Locks {
 		all[i] = l.Lock
 	}
-	return all
+	return Listing{Locks: all, Truncated: v.More}
 }
 
 // current returns a view that is younger than Options.Refresh. One of those who look reads Redis
@@ -153,7 +167,11 @@ func (h *handler) look(r *http.Request) (v *view, ok bool) {
 		v.Error = err.Error()
 	}
 	holds := slices.DeleteFunc(h.locks.Holds(), func(hold core.Hold) bool { return !h.shows(hold.Key) })
-	for _, l := range addHolds(listed, holds, err != nil) {
+	locks := addHolds(listed, holds, err != nil)
+	if len(locks) > defaultLimit { // all are of this process, because Redis was not read
+		locks, v.More = locks[:defaultLimit], true
+	}
+	for _, l := range locks {
 		v.Locks = append(v.Locks, lockView{Lock: l, Here: slices.ContainsFunc(l.Holders, func(o Holder) bool { return o.Client == v.Client })})
 	}
 	v.countWaits()
@@ -219,7 +237,7 @@ func (o *Holder) annotate(hold core.Hold) {
 // usualLease is what a full bar of a TTL stands for.
 const usualLease = 30 * time.Second
 
-// countWaits adds up who waits for each lock.
+// countWaits adds up who waits for each lock, and then keeps the first of them.
 func (v *view) countWaits() {
 	here := make(map[string]int)
 	for _, w := range v.Waits {
@@ -231,6 +249,9 @@ func (v *view) countWaits() {
 		l := &v.Locks[i]
 		l.Waiting = here[l.Name] + len(l.Queue) + int(l.MoreQueue)
 		l.Share = int(min(100, max(0, l.TTL*100/usualLease.Milliseconds())))
+	}
+	if v.MoreWaits = len(v.Waits) - mostWaits; v.MoreWaits > 0 {
+		v.Waits = slices.Clone(v.Waits[:mostWaits]) // the view keeps no others
 	}
 }
 
@@ -261,6 +282,19 @@ func percent(part, whole int64) int {
 		return 0
 	}
 	return int(100 * float64(part) / float64(whole))
+}
+
+// cut shortens a text in its middle, because names differ at their ends. A client may have chosen
+// the text.
+func cut(s string) string {
+	if len(s) <= mostText {
+		return s
+	}
+	runes := []rune(s)
+	if len(runes) <= mostText {
+		return s
+	}
+	return string(runes[:mostText*2/3]) + "…" + string(runes[len(runes)-mostText/3:])
 }
 
 // duration shows a time.Duration, or an int64 of milliseconds, in two units at most.

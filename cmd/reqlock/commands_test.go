@@ -160,7 +160,7 @@ func TestUnlock(t *testing.T) {
 			} {
 				lease := hold(t, l)
 				r := call{redis: url}.want(t, done, []string{"unlock", name, "--yes", "--reason", "pod hangs"},
-					name+" is free; it was held by web-1.4242.", `msg="reqlock: unlock" name=`+name, "freed=true", `reason="pod hangs"`, "holders=web-1.4242.")
+					name+" is free; it was held by web-1.4242.", `msg="reqlock: unlock" name=`+name, "freed=true", `reason="pod hangs"`, "holders=web-1.4242.", "taken=web-1.4242.")
 				if !strings.HasPrefix(r.err, "time=") || strings.Count(r.err, "\n") != 1 {
 					t.Errorf("the audit line: %s", r.err)
 				}
@@ -183,7 +183,7 @@ func TestUnlock(t *testing.T) {
 			if err := json.Unmarshal([]byte(r.out), &printed); err != nil {
 				t.Fatal(err)
 			}
-			if !printed.Freed || printed.Reason != "stuck" || printed.Name != "order:jvm" || printed.Holders[0] != jvm+":57" || printed.Lock.TTL != -1 {
+			if !printed.Freed || printed.Reason != "stuck" || printed.Name != "order:jvm" || printed.Holders[0] != jvm+":57" || printed.Taken[0] != jvm+":57" || printed.Left != 0 || printed.Lock.TTL != -1 {
 				t.Errorf("%+v", printed)
 			}
 			var line map[string]any
@@ -214,13 +214,52 @@ func TestUnlock_HolderChanges(t *testing.T) {
 		rdb.Del(t.Context(), "order:42")
 		rdb.HSet(t.Context(), "order:42", web2+":1", 1)
 	}
-	call{redis: srv.URL(), answer: answer(pass)}.want(t, notHeld, args, "is held by "+web1, "held by others now: "+web2)
+	call{redis: srv.URL(), answer: answer(pass)}.want(t, notHeld, args, "is held by "+web1, "order:42 is held by another owner by now: "+web2, "freed=false", "taken=\"\"")
 	if !rdb.HExists(t.Context(), "order:42", web2+":1").Val() {
 		t.Error("the new holder has lost the lock")
 	}
 	release := func() { rdb.Del(t.Context(), "order:46") }
-	call{redis: srv.URL(), answer: answer(release)}.want(t, notHeld, words("unlock order:46 --reason test"), `no such lock: "order:46"`)
+	call{redis: srv.URL(), answer: answer(release)}.want(t, notHeld, words("unlock order:46 --reason test"), "order:46 has been released meanwhile")
 	call{redis: srv.URL(), answer: answer(func() {})}.want(t, done, args, "order:42 is free; it was held by "+web2)
+}
+
+// Between the look and the unlock, the lock changes hands: whoever has it then keeps it. Of readers,
+// those that were shown lose it.
+func TestUnlock_HolderChangesAtTheLastMoment(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	fill(t, rdb)
+	call{redis: srv.URL()}.want(t, done, words("unlock order:47 --yes --reason first")) // Redis has the script then
+	proxy := srv.Proxy(t)
+	forces := func(args []string) bool {
+		return strings.HasPrefix(strings.ToUpper(args[0]), "EVAL") && slices.Contains(args, web1+":7")
+	}
+	unlock := func(name string, meanwhile func()) <-chan result {
+		held := proxy.OnMatch(1, forces, redistest.HoldRequest)
+		out := make(chan result, 1)
+		go func() {
+			out <- call{redis: "redis://" + proxy.Addr()}.run(t.Context(), words("unlock "+name+" --yes --reason test")...)
+		}()
+		<-held.Hit()
+		meanwhile()
+		held.Release()
+		return out
+	}
+	r := <-unlock("order:42", func() {
+		rdb.Del(t.Context(), "order:42")
+		rdb.HSet(t.Context(), "order:42", web2+":1", 1)
+	})
+	r.check(t, notHeld, words("unlock order:42"), "held by another owner by now: "+web2, "freed=false", "!is free")
+	if !rdb.HExists(t.Context(), "order:42", web2+":1").Val() {
+		t.Error("the new holder has lost the lock")
+	}
+	rdb.HSet(t.Context(), "order:read", "mode", "read", web1+":7", 1)
+	r = <-unlock("order:read", func() { rdb.HSet(t.Context(), "order:read", web2+":1", 1) })
+	r.check(t, done, words("unlock order:read"), "order:read is not free: it was taken from "+web1+", and 1 other owner holds it still", "left=1")
+	if fields := rdb.HKeys(t.Context(), "order:read").Val(); !slices.Contains(fields, web2+":1") || slices.Contains(fields, web1+":7") {
+		t.Errorf("the readers are %q", fields)
+	}
 }
 
 // loseUnlocks starts a Redis with locks, whose replies to unlocks of order:42 are lost.

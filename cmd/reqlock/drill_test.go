@@ -146,10 +146,11 @@ func TestDrill(t *testing.T) {
 	page, _ := io.ReadAll(answer.Body)
 	answer.Body.Close()
 	t.Logf("\n$ curl -s http://web-1/debug/locks/locks.json\n%s", page)
-	var shown []inspect.Lock
-	if err := json.Unmarshal(page, &shown); err != nil {
+	var listing inspect.Listing
+	if err := json.Unmarshal(page, &listing); err != nil {
 		t.Fatal(err)
 	}
+	shown := listing.Locks
 	stuck := slices.IndexFunc(shown, func(l inspect.Lock) bool { return l.Name == "reqlock:order:42" })
 	if stuck < 0 || len(shown[stuck].Holders) != 1 {
 		t.Fatalf("the process shows %s", page)

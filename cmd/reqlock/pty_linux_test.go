@@ -191,7 +191,7 @@ func TestTerminal_Unlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.press(t, "yes\r")
-	if got := c.awaitExit(t, notHeld); !strings.Contains(got, "held by others now: "+web2) {
+	if got := c.awaitExit(t, notHeld); !strings.Contains(got, "held by another owner by now: "+web2) {
 		t.Errorf("the holder has changed: %q", got)
 	}
 	held(web2 + ":1")

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,7 @@ func (c *unlock) run(ctx context.Context, s *session, args []string) error {
 			return notHeldError("%s is not held", printable(l.Name))
 		}
 		if !c.yes {
-			if err := c.confirm(ctx, s, rdb, l); err != nil {
+			if err := c.confirm(ctx, s, l); err != nil {
 				return err
 			}
 		}
@@ -56,8 +57,8 @@ func (s *session) look(ctx context.Context, rdb *client, name string) (*inspect.
 	return inspect.Show(ctx, rdb.UniversalClient, name)
 }
 
-// confirm asks, and makes sure that the answer is about the holders that the question was about.
-func (c *unlock) confirm(ctx context.Context, s *session, rdb *client, l *inspect.Lock) error {
+// confirm asks whether to free the lock.
+func (c *unlock) confirm(ctx context.Context, s *session, l *inspect.Lock) error {
 	fmt.Fprintf(s.err, "%s (%s) is held by %s and expires in %s.\n", printable(l.Name), l.Kind, holders(l), expires(l).text)
 	fmt.Fprint(s.err, "Their work may be half done, and the next holder starts at once. Free it? Type yes: ")
 	answer := make(chan string, 1)
@@ -70,21 +71,11 @@ func (c *unlock) confirm(ctx context.Context, s *session, rdb *client, l *inspec
 		if strings.TrimSpace(line) != "yes" {
 			return notHeldError("%s is still held: you did not say yes", printable(l.Name))
 		}
+		return nil
 	case <-ctx.Done():
 		fmt.Fprintln(s.err)
 		return ctx.Err()
 	}
-	now, err := s.look(ctx, rdb, l.Name)
-	if err != nil {
-		return err
-	}
-	if !now.Held() {
-		return notHeldError("%s has been released meanwhile", printable(l.Name))
-	}
-	if !slices.Equal(owners(now), owners(l)) {
-		return notHeldError("%s is held by others now: %s; look again", printable(l.Name), holders(now))
-	}
-	return nil
 }
 
 func owners(l *inspect.Lock) (all []string) {
@@ -98,34 +89,63 @@ func owners(l *inspect.Lock) (all []string) {
 type audit struct {
 	Time    time.Time    `json:"time"`
 	Name    string       `json:"name"`
-	Freed   bool         `json:"freed"`
+	Freed   bool         `json:"freed"` // at least one holder has lost the lock
 	Reason  string       `json:"reason"`
 	By      string       `json:"by"`
 	Redis   string       `json:"redis"`
-	Holders []string     `json:"holders"`
-	Lock    inspect.Lock `json:"lock"` // before
+	Holders []string     `json:"holders"` // to take the lock from
+	Taken   []string     `json:"taken"`   // of them, who have lost it
+	Left    int          `json:"left"`    // other owners that hold it still
+	Lock    inspect.Lock `json:"lock"`    // before
 }
 
+// free takes the lock from the holders that were shown, and from no one who has it since.
 func (c *unlock) free(ctx context.Context, s *session, rdb *client, l *inspect.Lock) error {
 	locks, closeLocks, err := s.locks(rdb)
 	if err != nil {
 		return err
 	}
 	defer closeLocks()
-	freed, err := locks.ForceUnlockKey(ctx, l.Name, l.Kind)
-	a := audit{time.Now().UTC(), l.Name, freed, c.reason, operator(), rdb.String(), owners(l), *l}
+	forced, err := locks.ForceUnlockOwners(ctx, l.Name, l.Kind, owners(l))
+	a := audit{time.Now().UTC(), l.Name, len(forced.Owners) > 0, c.reason, operator(), rdb.String(), owners(l),
+		append([]string{}, forced.Owners...), forced.Left, *l}
 	c.log(s, a, err)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if !freed {
-		return notHeldError("%s has been released meanwhile", printable(l.Name))
-	}
-	if s.json {
+	case !a.Freed:
+		return c.missed(ctx, s, rdb, l)
+	case s.json:
 		return s.print(a)
 	}
-	fmt.Fprintf(s.out, "%s is free; it was held by %s\n", printable(l.Name), holders(l))
+	losers := *l
+	losers.Holders = slices.DeleteFunc(slices.Clone(l.Holders), func(h inspect.Holder) bool { return !slices.Contains(a.Taken, h.Owner) })
+	losers.MoreHolders = 0
+	if a.Left > 0 {
+		fmt.Fprintf(s.out, "%s is not free: it was taken from %s, and %s still\n", printable(l.Name), holders(&losers), heldBy(a.Left))
+	} else {
+		fmt.Fprintf(s.out, "%s is free; it was held by %s\n", printable(l.Name), holders(&losers))
+	}
 	return nil
+}
+
+func heldBy(n int) string {
+	if n == 1 {
+		return "1 other owner holds it"
+	}
+	return fmt.Sprintf("%d other owners hold it", n)
+}
+
+// missed says why nothing was taken from the holders that were shown.
+func (c *unlock) missed(ctx context.Context, s *session, rdb *client, l *inspect.Lock) error {
+	now, err := s.look(ctx, rdb, l.Name)
+	switch {
+	case errors.Is(err, inspect.ErrNotFound), err == nil && !now.Held():
+		return notHeldError("%s has been released meanwhile", printable(l.Name))
+	case err != nil:
+		return err
+	}
+	return notHeldError("%s is held by another owner by now: %s; look again", printable(l.Name), holders(now))
 }
 
 // log writes the audit line to stderr, with --json as JSON. After an error the lock may be free or
@@ -140,7 +160,7 @@ func (c *unlock) log(s *session, a audit, err error) {
 		result = slog.String("error", bare(err))
 	}
 	slog.New(h).Info("reqlock: unlock", "name", a.Name, "kind", a.Lock.Kind, result, "holders", strings.Join(a.Holders, " "),
-		"reason", a.Reason, "by", a.By, "redis", a.Redis)
+		"taken", strings.Join(a.Taken, " "), "left", a.Left, "reason", a.Reason, "by", a.By, "redis", a.Redis)
 }
 
 // operator returns who runs the program, as user@host.

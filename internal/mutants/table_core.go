@@ -117,9 +117,9 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "ForceUnlock tells the holders of this client",
-		file:    "core/lock.go",
-		old:     "\t\th.lose(ErrLockLost)\n",
-		new:     "\t\t_ = h\n",
+		file:    "core/forceunlock.go",
+		old:     "if h.lose(ErrLockLost) {",
+		new:     "if h == nil {",
 		nets:    []string{"core TestReadWrite_ForceUnlock", "core TestForceUnlock_WriterThatReads"},
 	},
 	{
@@ -210,9 +210,9 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "contexts end before ForceUnlock frees the lock",
-		file:    "core/lock.go",
-		old:     "\t\tl.lose(fields)\n",
-		new:     "\t\tdefer l.lose(fields)\n",
+		file:    "core/forceunlock.go",
+		old:     "\tlost := l.lose(fields)\n",
+		new:     "\tvar lost []string\n\tdefer l.lose(fields)\n",
 		nets:    []string{"core TestLoss_ContextsEndBeforeTheLockIsFreed"},
 	},
 	{
@@ -680,10 +680,17 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "ForceUnlock frees no lock of a kind that it can tell apart",
-		file:    "core/lock.go",
+		file:    "core/forceunlock.go",
 		old:     "len(fields) > 0 && l.kind.side != ",
 		new:     "false && l.kind.side != ",
 		nets:    []string{"core TestContract_Client"},
+	},
+	{
+		promise: "ForceUnlockOwners takes the lock from the owners that it was given",
+		file:    "core/forceunlock.go",
+		old:     "\tforced, unsure, err := l.takeFrom(",
+		new:     "\towners, _ = l.holders(ctx)\n\tforced, unsure, err := l.takeFrom(",
+		nets:    []string{"core TestForceUnlockOwners_AmidHandOvers"},
 	},
 	{
 		promise: "a caller without a context leaves the turn to others",

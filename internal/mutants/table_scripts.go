@@ -113,8 +113,8 @@ var scriptMutants = []mutant{
 	{
 		promise: "ForceUnlock spares readers that came in meanwhile",
 		file:    scripts + "force_release.lua",
-		old:     "if redis.call('HLEN', KEYS[1]) > mode then",
-		new:     "if false then",
+		old:     " or reply[1] > 0",
+		new:     "",
 		nets:    []string{"core/internal/lua TestForceRelease", "core TestForceUnlock_LeavesAReaderThatCameMeanwhile"},
 	},
 	{
@@ -488,6 +488,13 @@ var scriptMutants = []mutant{
 		old:     "redis.call('HDEL', KEYS[1], ARGV[i])",
 		new:     "redis.call('DEL', KEYS[1])",
 		nets:    []string{"core/internal/lua TestFairForceRelease"},
+	},
+	{
+		promise: "ForceUnlock says from which owners it has taken the lock",
+		file:    scripts + "force_take.lua",
+		old:     "table.insert(reply, there)",
+		new:     "table.insert(reply, 1)",
+		nets:    []string{"core/internal/lua TestForceRelease", "core TestForceUnlockOwners_AmidHandOvers"},
 	},
 	{
 		promise: "ForceUnlock tells the clients of the holders",

@@ -1,19 +1,17 @@
--- Takes a fair lock from its holder, tells it, and notifies the first in the queue. An owner that
--- acquired the lock after the holder was read keeps it, because its loss was not reported. See also
--- force_take.lua.
+-- Takes a fair lock from the given holder, tells it, and notifies the first in the queue. Any other
+-- owner keeps it, because its loss was not reported. See also force_take.lua.
 --
 -- KEYS       see fair_queue.lua, also for ARGV[1] to ARGV[6]
 -- ARGV[7]    number of wire owners, n
 -- ARGV[8..]  wire owners of the holders
 -- ARGV[n+8]  prefix of the clients' channels
 --
--- Reply:
---   1  taken
---   0  none of them holds it
+-- Reply: see force_take.lua.
 
 local n = tonumber(ARGV[7])
-if take(8, n, ARGV[n + 8]) == 0 then
-  return 0
+local taken, _, reply = take(8, n, ARGV[n + 8])
+if taken == 0 then
+  return reply
 end
 
 local first = head()
@@ -22,4 +20,4 @@ if first then
 else
   clear()
 end
-return 1
+return reply

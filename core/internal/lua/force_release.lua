@@ -1,6 +1,5 @@
--- Takes a lock from its holders and tells them. If the lock is free then, publishes the release. An
--- owner that acquired the lock after the holders were read keeps it, because its loss was not
--- reported. See also force_take.lua.
+-- Takes a lock from the given holders and tells them. If the lock is free then, publishes the
+-- release. Any other owner keeps it, because its loss was not reported. See also force_take.lua.
 --
 -- KEYS[1]     lock hash
 -- ARGV[1]     number of fields, n
@@ -10,21 +9,18 @@
 -- ARGV[n+4]   message
 -- ARGV[n+5..] commands to publish with: PUBLISH, SPUBLISH or both
 --
--- Reply:
---   1  taken
---   0  none of them holds it
+-- Reply: see force_take.lua.
 
 local n = tonumber(ARGV[1])
-if take(2, n, ARGV[n + 2]) == 0 then
-  return 0
+local taken, readWrite, reply = take(2, n, ARGV[n + 2])
+if taken == 0 or reply[1] > 0 then
+  return reply
 end
 
-local mode = redis.call('HEXISTS', KEYS[1], 'mode')
-if redis.call('HLEN', KEYS[1]) > mode then
-  return 1 -- readers have entered since
+if readWrite then
+  redis.call('DEL', KEYS[1]) -- its mode is left
 end
-redis.call('DEL', KEYS[1])
 for i = n + 5, #ARGV do
   redis.pcall(ARGV[i], ARGV[n + 3], ARGV[n + 4])
 end
-return 1
+return reply

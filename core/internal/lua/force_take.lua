@@ -7,11 +7,18 @@
 -- The owners of Redisson have no dot. Nothing is published for them.
 
 -- Removes the fields ARGV[first] to ARGV[first + count - 1] and tells their clients. prefix is that
--- of the clients' channels. Returns how many of the fields there were.
+-- of the clients' channels. Returns how many of the fields there were, whether the lock is a
+-- read/write lock, and the reply: how many owners hold the lock still, then for each field 1 if it
+-- was there, otherwise 0. The hash is not read after its last field is gone: in a slot in migration,
+-- a missing key is an error.
 local function take(first, count, prefix)
-  local taken, clients, seen = 0, {}, {}
+  local mode = redis.call('HEXISTS', KEYS[1], 'mode')
+  local owners = redis.call('HLEN', KEYS[1]) - mode
+  local taken, reply, clients, seen = 0, { owners }, {}, {}
   for i = first, first + count - 1 do
-    if redis.call('HDEL', KEYS[1], ARGV[i]) == 1 then
+    local there = redis.call('HDEL', KEYS[1], ARGV[i])
+    table.insert(reply, there)
+    if there == 1 then
       taken = taken + 1
       local client = string.match(ARGV[i], '^([%w_.-]+%.%w+):%d+')
       if client and not seen[client] then
@@ -24,6 +31,7 @@ local function take(first, count, prefix)
   for _, client in ipairs(clients) do
     redis.pcall('PUBLISH', prefix .. client, KEYS[1])
   end
-  return taken
+  reply[1] = owners - taken
+  return taken, mode == 1, reply
 end
 

@@ -45,7 +45,7 @@ func OnceLook(key, recordKey string) Call {
 }
 
 // OnceRecord stores a record and sets the count of a hold, or frees the hold with its last level;
-// see once_record.lua. ReadFlag reads its reply.
+// see once_record.lua. ReadUpdate reads its reply, or ReadRelease if it frees the hold.
 func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcement) Call {
 	c := call(onceRecord, 2, 8)
 	c.add(key, recordKey, owner, count, r.Value, r.TTL.Milliseconds())
@@ -53,7 +53,7 @@ func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcemen
 	return c
 }
 
-// OnceRelease frees a hold without a record and removes its marker; see once_release.lua. ReadFlag
+// OnceRelease frees a hold without a record and removes its marker; see once_release.lua. ReadRelease
 // reads its reply.
 func OnceRelease(key, recordKey, owner string, a Announcement) Call {
 	c := call(onceRelease, 2, 5)

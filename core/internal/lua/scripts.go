@@ -249,7 +249,8 @@ func AcquireFair(f *Fair, owner string, lease time.Duration, notAfter int64, soo
 	return c
 }
 
-// Update sets the count of a hold and prolongs its lease; see update.lua. ReadFlag reads its reply.
+// Update sets the count of a hold and prolongs its lease; see update.lua. ReadUpdate reads its
+// reply.
 func Update(key, owner string, count int, lease time.Duration) Call {
 	c := call(update, 1, 4)
 	c.add(key, owner, count, lease.Milliseconds())
@@ -268,8 +269,8 @@ type ReadWriteHold struct {
 	WriteMessage  string // message of a write release; the Announcement has that of a read release
 }
 
-// UpdateReadWrite sets the counts of a hold on both sides; see read_write_update.lua. ReadFlag
-// reads its reply.
+// UpdateReadWrite sets the counts of a hold on both sides; see read_write_update.lua. ReadUpdate
+// reads its reply, or ReadRelease if no level is left.
 func UpdateReadWrite(h ReadWriteHold, lease time.Duration, a Announcement) Call {
 	c := call(readWriteUpdate, 1+len(h.Timeouts), 12)
 	c.add(h.Key)
@@ -311,7 +312,7 @@ func PassFair(f *Fair, from, to string, lease time.Duration) Call {
 	return c
 }
 
-// Release frees a hold; see release.lua. ReadFlag reads its reply.
+// Release frees a hold; see release.lua. ReadRelease reads its reply.
 func Release(key, owner string, a Announcement) Call {
 	if a.usual() {
 		return Call{Script: release, plain: plainCall{key: key, owner: owner, channel: a.Channel}}
@@ -323,7 +324,7 @@ func Release(key, owner string, a Announcement) Call {
 }
 
 // ReleaseFair frees a hold of a fair lock, or removes its owner from the queue; see
-// fair_release.lua. ReadFlag reads its reply.
+// fair_release.lua. ReadRelease reads its reply.
 func ReleaseFair(f *Fair, owner string) Call {
 	c := f.call(fairRelease, 1)
 	c.add(owner)
@@ -373,8 +374,8 @@ func Present(key string, fields []string) Call {
 	return c
 }
 
-// ForceRelease frees a lock if one of the owners still holds it, and tells their clients; see
-// force_release.lua. ReadFlag reads its reply.
+// ForceRelease takes a lock from those of the owners that still hold it, and tells their clients;
+// see force_release.lua. ReadTaken reads its reply.
 func ForceRelease(key string, owners []string, a Announcement) Call {
 	c := call(forceRelease, 1, 6+len(owners))
 	c.add(key)
@@ -383,7 +384,7 @@ func ForceRelease(key string, owners []string, a Announcement) Call {
 	return c
 }
 
-// ForceReleaseFair is ForceRelease for a fair lock; see fair_force_release.lua. ReadFlag reads its
+// ForceReleaseFair is ForceRelease for a fair lock; see fair_force_release.lua. ReadTaken reads its
 // reply.
 func ForceReleaseFair(f *Fair, owners []string) Call {
 	c := f.call(fairForceRelease, 2+len(owners))
@@ -535,14 +536,14 @@ func timeToLive(ms int64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// ReadFlag reads the reply of an update or a release. It reports false if the hold was gone.
-func (c Call) ReadFlag(reply any) (bool, error) {
-	done, _, err := c.ReadRelease(reply)
-	return done, err
+// ReadUpdate reads the reply of an update. It reports false if the hold was gone.
+func (c Call) ReadUpdate(reply any) (updated bool, err error) {
+	updated, _, err = c.ReadRelease(reply)
+	return updated, err
 }
 
-// ReadRelease is ReadFlag for a release. It also returns how many clients received the message,
-// which only Release and UpdateReadWrite count.
+// ReadRelease reads the reply of a release. It reports false if the hold was gone, and returns how
+// many clients received the message, which only Release and UpdateReadWrite count.
 func (c Call) ReadRelease(reply any) (freed bool, listeners int, err error) {
 	n, ok := reply.(int64)
 	switch {
@@ -552,6 +553,24 @@ func (c Call) ReadRelease(reply any) (freed bool, listeners int, err error) {
 		return false, 0, nil
 	}
 	return true, int(n - 1), nil
+}
+
+// ReadTaken reads the reply of a ForceRelease or ForceReleaseFair of n owners: which of them held
+// the lock, and how many others hold it still.
+func (c Call) ReadTaken(reply any, n int) (taken []bool, left int, err error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) != n+1 {
+		return nil, 0, unexpected(c.Script, reply)
+	}
+	counts, ok := integers(list)
+	if !ok {
+		return nil, 0, unexpected(c.Script, reply)
+	}
+	taken = make([]bool, n)
+	for i, count := range counts[1:] {
+		taken[i] = count == 1
+	}
+	return taken, int(counts[0]), nil
 }
 
 // ReadHolders reads the reply of a Holders call.

@@ -44,13 +44,30 @@ func mustEval(t *testing.T, rdb *redis.Client, c Call) any {
 	return reply
 }
 
+// mustFlag reports whether an update, a release or a force found what it changes.
 func mustFlag(t *testing.T, rdb *redis.Client, c Call) bool {
 	t.Helper()
-	done, err := c.ReadFlag(mustEval(t, rdb, c))
+	if c.Script == forceRelease || c.Script == fairForceRelease {
+		taken, _ := mustTake(t, rdb, c)
+		return slices.Contains(taken, true)
+	}
+	done, _, err := c.ReadRelease(mustEval(t, rdb, c))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return done
+}
+
+// mustTake returns which owners lost the lock to a force, and how many hold it still.
+func mustTake(t *testing.T, rdb *redis.Client, c Call) (taken []bool, left int) {
+	t.Helper()
+	reply := mustEval(t, rdb, c)
+	list, _ := reply.([]any)
+	taken, left, err := c.ReadTaken(reply, len(list)-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return taken, left
 }
 
 func mustAcquire(t *testing.T, rdb *redis.Client, owner string, d time.Duration) (granted bool, ttl time.Duration) {
@@ -330,8 +347,9 @@ func TestForceRelease(t *testing.T) {
 		for _, owner := range held {
 			put(t, rdb, key, owner, 3, lease)
 		}
-		if !mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
-			t.Errorf("held by %q: not freed", held)
+		taken, left := mustTake(t, rdb, ForceRelease(key, owners, announcement))
+		if taken[0] != slices.Contains(held, mine) || taken[1] != slices.Contains(held, other) || left != 0 {
+			t.Errorf("held by %q: taken %v, left %d", held, taken, left)
 		}
 		wantHash(t, rdb, key, nil)
 		if mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
@@ -351,8 +369,8 @@ func TestForceRelease(t *testing.T) {
 	// A reader that has entered since stays, and the hash keeps its TTL.
 	put(t, rdb, key, mine, 1, lease)
 	put(t, rdb, key, "mode", 1, lease)
-	if !mustFlag(t, rdb, ForceRelease(key, owners, announcement)) {
-		t.Error("a reader was not forced out beside another one")
+	if taken, left := mustTake(t, rdb, ForceRelease(key, owners, announcement)); !taken[0] || taken[1] || left != 1 {
+		t.Errorf("a reader beside another one: taken %v, left %d", taken, left)
 	}
 	wantHash(t, rdb, key, map[string]string{"somebody else": "1", "mode": "1"})
 	wantTTL(t, rdb, key, lease)
@@ -823,16 +841,16 @@ func TestReadAcquire(t *testing.T) {
 	}
 }
 
-func TestReadFlag(t *testing.T) {
+func TestReadUpdate(t *testing.T) {
 	t.Parallel()
 	c := Update(key, mine, 1, lease)
 	for n, want := range map[int64]bool{0: false, 1: true} {
-		if got, err := c.ReadFlag(n); got != want || err != nil {
+		if got, err := c.ReadUpdate(n); got != want || err != nil {
 			t.Errorf("%d: %v, %v", n, got, err)
 		}
 	}
 	for _, reply := range append(strange, int64(2)) {
-		got, err := c.ReadFlag(reply)
+		got, err := c.ReadUpdate(reply)
 		if got || err == nil {
 			t.Errorf("%T %v: %v, %v; want an error", reply, reply, got, err)
 		} else if !strings.Contains(err.Error(), "update") {

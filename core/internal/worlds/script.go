@@ -151,8 +151,12 @@ func (r *run) read() error {
 		}
 		yesIf(results[0].Renewed)
 		return results[0].Err
+	case opForce:
+		taken, _, err := r.call.ReadTaken(r.reply, len(r.forced(r.command)))
+		yesIf(slices.Contains(taken, true))
+		return err
 	default:
-		done, err := r.call.ReadFlag(r.reply)
+		done, _, err := r.call.ReadRelease(r.reply)
 		yesIf(done)
 		return err
 	}
