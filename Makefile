@@ -183,3 +183,10 @@ api: ## check that no exported name of the last version is gone or has changed; 
 tidy: ## check that go.mod and go.sum match the imports
 	$(GO) mod tidy -diff
 	@for dir in tools $(INNER) $(MODULES); do echo "tidy $$dir" && (cd $$dir && $(GO) mod tidy -diff) || exit 1; done
+
+# It asks vuln.go.dev, so it is not part of lint. The weekly workflow runs it.
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.PHONY: govulncheck
+govulncheck: ## look for known vulnerabilities in the code that each module calls
+	@status=0; for dir in . tools $(INNER) $(MODULES); do echo "govulncheck $$dir" && $(GO) run $(GOVULNCHECK) -C $$dir -test ./... || status=1; done; exit $$status
