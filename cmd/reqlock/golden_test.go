@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,12 +127,32 @@ func TestShort(t *testing.T) {
 			t.Errorf("size(%d) = %s, want %s", n, got, want)
 		}
 	}
-	for text, want := range map[string]string{"abcdefghij": "abcdefghij", "abcdefghijk": "abcd…ghijk", "äöüäöüäöüäöü": "äöüä…öüäöü"} {
+	for text, want := range map[string]string{"abcdefghij": "abcdefghij", "abcdefghijk": "abcd…ghijk", "äöüäöüäöüäöü": "äöüä…öüäöü",
+		"订单订单订单": "订单…订单", "e\u0301e\u0301e\u0301": "e\u0301e\u0301e\u0301"} {
 		if got := cut(text, 10); got != want {
 			t.Errorf("cut(%s) = %s, want %s", text, got, want)
 		}
 	}
 	if got := fmt.Sprint(printable("a b"), printable(""), printable("a\nb"), printable("\xff")); got != `a b""`+`"a\nb""\xff"` {
 		t.Error(got)
+	}
+}
+
+// TestTable_WideNames checks that columns stand below each other where a character fills two
+// columns of a terminal, or none.
+func TestTable_WideNames(t *testing.T) {
+	t.Parallel()
+	var names table
+	names.head("LOCK", "KIND")
+	for _, name := range []string{"订单:42", "order:42", "cafe\u0301:4"} {
+		names.add(cell{text: name}, cell{text: "lock"})
+	}
+	want := []string{"LOCK      KIND", "订单:42   lock", "order:42  lock", "cafe\u0301:4    lock"}
+	if got := names.lines(screen{}, 0); !slices.Equal(got, want) {
+		t.Errorf("the table is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	names.shrink = []int{0}
+	if got := names.lines(screen{}, 12)[1]; got != "订单:42   lock" {
+		t.Errorf("a column that shrinks to %d shows %q", narrowest, got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mattn/go-runewidth"
 	"golang.org/x/sys/unix"
 
 	"github.com/reqlock/reqlock/core"
@@ -154,7 +155,7 @@ func TestTerminal_Colors(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(newConsole(t, []string{url, "NO_COLOR=1", "COLUMNS=60"}, "ls").awaitExit(t, done)) {
-		if n := width(strings.TrimRight(line, "\r\n")); n > 60 {
+		if n := runewidth.StringWidth(strings.TrimRight(line, "\r\n")); n > 60 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"strconv"
+
+	"golang.org/x/term"
 )
 
 // A screen says how to show things on an output.
@@ -19,7 +21,8 @@ func screenOf(f *os.File, getenv func(string) string) screen {
 		if !s.terminal {
 			return 0, 0
 		}
-		columns, rows = windowSize(f)
+		// Without an answer both are 0.
+		columns, rows, _ = term.GetSize(int(f.Fd()))
 		if n, err := strconv.Atoi(getenv("COLUMNS")); err == nil && n > 0 {
 			columns = n
 		}
@@ -28,10 +31,7 @@ func screenOf(f *os.File, getenv func(string) string) screen {
 	return s
 }
 
-func isTerminal(f *os.File) bool {
-	columns, rows := windowSize(f)
-	return columns >= 0 && rows >= 0
-}
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // A style is how a cell looks on a terminal with colors.
 type style string

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
 )
 
 // printable returns a text that cannot change what a terminal shows: names of locks may contain
@@ -102,7 +104,7 @@ func (t *table) lines(s screen, columns int) []string {
 			text := cut(c.text, widths[j])
 			b.WriteString(s.paint(c.style, text))
 			if j < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[j]-width(text)+gap))
+				b.WriteString(strings.Repeat(" ", widths[j]-runewidth.StringWidth(text)+gap))
 			}
 		}
 		lines[i] = strings.TrimRight(b.String(), " ")
@@ -122,7 +124,7 @@ func (t *table) widths(columns int) []int {
 			if j == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[j] = max(widths[j], width(c.text))
+			widths[j] = max(widths[j], runewidth.StringWidth(c.text))
 		}
 	}
 	if columns == 0 {
@@ -141,17 +143,13 @@ func (t *table) widths(columns int) []int {
 	return widths
 }
 
-// width counts the characters of a text.
-func width(s string) int { return utf8.RuneCountInString(s) }
-
-// cut shortens a text in its middle, because names differ at their ends.
+// cut shortens a text to so many columns, in its middle, because names differ at their ends.
 func cut(s string, most int) string {
-	runes := []rune(s)
-	if len(runes) <= most {
+	if runewidth.StringWidth(s) <= most {
 		return s
 	}
-	head := (most - 1) / 2
-	return string(runes[:head]) + "…" + string(runes[len(runes)-(most-1-head):])
+	head := runewidth.Truncate(s, (most+1)/2, "…")
+	return head + runewidth.TruncatePrefix(s, most-runewidth.StringWidth(head), "")
 }
 
 // orDash returns a dash for an empty text.
