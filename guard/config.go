@@ -37,6 +37,12 @@ type Config struct {
 	// renewed. The lock is released when the handler returns, or expires before. The guard logs it
 	// once a minute for each route. 0: no bound.
 	//
+	// From 3s later on, or half of what is left of the lease if that is less, all that the handler
+	// writes fails: a client that does not read its answer keeps no lock. That holds until the
+	// handler returns or gives up the lock, and for HTTP/2 until the end of the request. It needs a
+	// writer that http.ResponseController can give a deadline, by itself or by Unwrap, and a
+	// LeaseTime beyond MaxHold, or none.
+	//
 	// It does not suit handlers that call http.ResponseController.EnableFullDuplex. If such a
 	// handler has begun its answer on HTTP/1 when its reading ends, the server takes the rest of
 	// the body for the next request.

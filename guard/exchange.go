@@ -121,12 +121,12 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
 	lease := x.section.Lease()
 	x.section.Context = x.handlerContext(lease)
 	r := x.r.WithContext(&x.section)
-	endMaxHold := x.startMaxHold(r, lease)
+	hold := x.startMaxHold(r, lease)
 	stopFollowing := x.followMaxHold(lease)
 	defer func() {
 		stopFollowing()
 		x.end(context.Canceled)
-		endMaxHold()
+		hold.stop()
 		x.outcome.Held = time.Since(began)
 		if returned {
 			x.outcome.Status = x.section.Status()
@@ -160,40 +160,6 @@ func (x *exchange) end(cause error) {
 	}
 	if x.unbind != nil && cause != ErrMaxHold {
 		x.unbind()
-	}
-}
-
-// startMaxHold starts the timer of MaxHold, if there is one. The returned function stops it, and
-// waits for it if it has fired.
-func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) func() {
-	if x.g.cfg.MaxHold == 0 || lease == nil {
-		return func() {}
-	}
-	body := watchBody(r)
-	done := make(chan struct{})
-	timer := time.AfterFunc(x.g.cfg.MaxHold, func() {
-		defer close(done)
-		if !x.section.StopRenewal() {
-			return // released or detached: there is no lock to give up
-		}
-		x.outcome.Err = ErrMaxHold // endMaxHold waits for this goroutine
-		x.end(ErrMaxHold)
-		if body != nil {
-			body.end(x.w) // a handler blocked on its body does not look at its context
-		}
-		if x.g.holds.Allow(x.r.Method + " " + x.r.Pattern) {
-			x.g.cfg.Logger.Warn("reqlock: a handler held its lock for MaxHold: its context has ended, and the lock is no longer renewed",
-				"method", x.r.Method, "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
-		}
-	})
-	return func() {
-		if timer.Stop() {
-			return
-		}
-		<-done
-		if body != nil {
-			body.finish(x.w, r)
-		}
 	}
 }
 

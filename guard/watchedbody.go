@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/httpreq"
 )
 
 // A watchedBody is a body whose reading MaxHold can end. It knows whether a Read is under way: only
@@ -15,6 +16,7 @@ import (
 // request and of all that follow on the connection.
 type watchedBody struct {
 	io.ReadCloser
+	interrupt func(deadline time.Time) error // nil: the writer has no deadlines
 
 	mu    sync.Mutex
 	state bodyState
@@ -29,12 +31,16 @@ const (
 	bodyCut                      // further Reads fail, and the connection has a deadline
 )
 
-// watchBody replaces the body by a watchedBody; nil: there is no body, or it has been read.
-func watchBody(r *http.Request) *watchedBody {
+// watchBody replaces the body by a watchedBody; nil: there is no body, or it has been read. Call it
+// before the handler runs.
+func watchBody(r *http.Request, w http.ResponseWriter) *watchedBody {
 	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
 		return nil
 	}
 	b := &watchedBody{ReadCloser: r.Body}
+	if w, ok := httpreq.Outermost[interface{ SetReadDeadline(time.Time) error }](w); ok {
+		b.interrupt = w.SetReadDeadline
+	}
 	r.Body = b
 	return b
 }
@@ -67,10 +73,10 @@ func (b *watchedBody) moveLocked(to bodyState) bool {
 }
 
 // end ends the reading. It interrupts a Read that is under way if the writer supports deadlines.
-func (b *watchedBody) end(w http.ResponseWriter) {
+func (b *watchedBody) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state == bodyReading && http.NewResponseController(w).SetReadDeadline(time.Now()) == nil {
+	if b.state == bodyReading && b.interrupt != nil && b.interrupt(time.Now()) == nil {
 		b.moveLocked(bodyCut)
 		return
 	}

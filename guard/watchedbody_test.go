@@ -56,7 +56,7 @@ func TestWatchBody(t *testing.T) {
 		"nil":      {Method: http.MethodPost},
 	} {
 		before := r.Body
-		if watchBody(r) != nil || r.Body != before {
+		if watchBody(r, newDeadlineWriter()) != nil || r.Body != before {
 			t.Errorf("%s: watchBody replaced it", name)
 		}
 	}
@@ -66,12 +66,12 @@ func TestWatchBody(t *testing.T) {
 func TestWatchedBody_EndsBetweenReads(t *testing.T) {
 	t.Parallel()
 	r, w := post(strings.NewReader("hello")), newDeadlineWriter()
-	b := watchBody(r)
+	b := watchBody(r, w)
 	p := make([]byte, 3)
 	if n, err := r.Body.Read(p); n != 3 || err != nil {
 		t.Fatalf("Read = %d, %v", n, err)
 	}
-	b.end(w)
+	b.end()
 	if n, err := r.Body.Read(p); n != 0 || err != ErrMaxHold {
 		t.Errorf("Read afterwards = %d, %v; want ErrMaxHold", n, err)
 	}
@@ -100,14 +100,14 @@ func TestWatchedBody_EndsDuringRead(t *testing.T) {
 		slow := newSlowBody()
 		r := post(slow)
 		r.ProtoMajor = test.major
-		b := watchBody(r)
+		b := watchBody(r, test.writer)
 		result := make(chan error)
 		go func() {
 			_, err := r.Body.Read(make([]byte, 10))
 			result <- err
 		}()
 		<-slow.begun
-		b.end(test.writer)
+		b.end()
 		slow.end <- test.read
 		if err := <-result; err != test.want {
 			t.Errorf("%s: Read = %v, want %v", name, err, test.want)

@@ -25,6 +25,7 @@ var maxHold = []scenario{
 	{name: "MaxHold ends the reading of a body that never arrives", run: maxHoldSilentBody},
 	{name: "MaxHold ends the reading of a body that arrives slowly", run: maxHoldDribblingBody},
 	{name: "MaxHold and a writer without deadlines", run: maxHoldPlainWriter},
+	{name: "MaxHold ends an answer that the client does not read", run: maxHoldUnread},
 	{name: "MaxHold leaves the connection usable", run: maxHoldConnection},
 	{name: "BufferBody: a body that arrives slowly holds no lock", run: bufferedDribble},
 }
@@ -240,6 +241,40 @@ func maxHoldPlainWriter(e *env) {
 	s.dribble(order, false)
 	e.wantErr("the body ends with", await(e, "the handler has read its body", ends), guard.ErrMaxHold)
 	e.becomesFree(lockName)
+}
+
+// maxHoldUnread has a client that sends its request and then reads nothing. The handler ends while
+// it still has its lock.
+func maxHoldUnread(e *env) {
+	plain := func(*Server) {}
+	behind := around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(unwrapping{w}, r) })
+	})
+	for _, change := range []func(*Server){plain, behind} {
+		ends := make(chan error, 1)
+		s := e.serveWith(change, Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: writesMuch(ends)})
+		conn := s.dial()
+		if _, err := io.WriteString(conn, "GET "+order+" HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
+			e.Fatal(err)
+		}
+		e.wantErr("after the answer, the lease", await(e, "the handler has written its answer", ends), nil)
+		e.becomesFree(lockName)
+	}
+}
+
+// writesMuch is a handler whose answer is larger than the buffers of a connection. Then it sends
+// how its lease has ended; nil: it has not.
+func writesMuch(ends chan<- error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		lease, _ := guard.LeaseFrom(r.Context())
+		part := make([]byte, 1<<20)
+		for range 64 {
+			if _, err := w.Write(part); err != nil {
+				break
+			}
+		}
+		ends <- lease.Err()
+	}
 }
 
 // maxHoldConnection shows that MaxHold does not affect the next request on the connection.

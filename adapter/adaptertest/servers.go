@@ -16,6 +16,7 @@ var servers = []scenario{
 	{name: "HTTP/2: 250 streams of one connection exclude each other", run: http2Excludes},
 	{name: "HTTP/2: a client that leaves while it waits, with a body", run: http2ClientLeaves},
 	{name: "HTTP/2: MaxHold ends the reading of a body", run: http2MaxHold},
+	{name: "HTTP/2: MaxHold ends an answer that the client does not read", run: http2MaxHoldUnread},
 	{name: "http.TimeoutHandler around the guard", run: timeoutHandler},
 	{name: "WaitTime beyond the server's WriteTimeout", run: writeTimeout},
 	{name: "the handler's ResponseWriter is the framework's", run: writerNotWrapped},
@@ -87,6 +88,23 @@ func http2MaxHold(e *env) {
 	}
 	e.wantErr("the body ends with", await(e, "the handler has read its body", ends), guard.ErrMaxHold)
 	e.becomesFree(lockName)
+}
+
+// http2MaxHoldUnread shows that the stream ends, and not the connection.
+func http2MaxHoldUnread(e *env) {
+	ends := make(chan error, 1)
+	s := e.serveWith(http2,
+		Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: writesMuch(ends)},
+		Route{Pattern: "/next", Handler: func(http.ResponseWriter, *http.Request) {}},
+	)
+	response, err := s.client.Do(s.request(http.MethodGet, order, nil))
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer response.Body.Close()
+	e.wantErr("after the answer, the lease", await(e, "the handler has written its answer", ends), nil)
+	e.becomesFree(lockName)
+	s.get("/next").want(e, 200, "")
 }
 
 func timeoutHandler(e *env) {

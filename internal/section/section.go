@@ -19,6 +19,8 @@ type Section struct {
 	context.Context
 
 	Server *http.Server // that received the request; nil: unknown
+	Answer *Answer      // of the request; nil: no guard around the handler ends it early
+	OnTake func()       // called when the lease is taken, perhaps twice; nil: nothing to do
 
 	mu      sync.Mutex
 	lease   *core.Lease // of all locks of the request
@@ -61,6 +63,14 @@ func (s *Section) Lease() *core.Lease {
 
 // Take returns the lease and removes it; nil: there is none, or not any more.
 func (s *Section) Take() *core.Lease {
+	lease := s.remove()
+	if lease != nil && s.OnTake != nil {
+		s.OnTake()
+	}
+	return lease
+}
+
+func (s *Section) remove() *core.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lease := s.lease

@@ -1,0 +1,107 @@
+package guard
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/section"
+)
+
+// answerGrace is how long after MaxHold a handler may write its answer, unless half of what is left
+// of its lease is less. So a handler that is blocked in a Write returns while it has its lock.
+const answerGrace = 3 * time.Second
+
+// A holdTimer ends a handler whose MaxHold is over.
+type holdTimer struct {
+	x      *exchange
+	lease  *core.Lease
+	body   *watchedBody // nil: there is nothing to read
+	over   *alarm       // at the end of MaxHold
+	silent *alarm       // when the answer must be written; nil: over has not gone off
+}
+
+// startMaxHold starts the timer of MaxHold; nil: there is no MaxHold, or no lock.
+func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) *holdTimer {
+	if x.g.cfg.MaxHold == 0 || lease == nil {
+		return nil
+	}
+	h := &holdTimer{x: x, lease: lease, body: watchBody(r, x.w)}
+	x.section.Answer = x.answerOf()
+	x.section.Answer.Enter(&x.section, x.w)
+	x.section.OnTake = h.freeAnswer // who has given the lock up may take any time to answer
+	h.over = newAlarm(x.g.cfg.MaxHold, h.end)
+	return h
+}
+
+// answerOf returns the Answer of a guard further out, which has the same connection, or a new one.
+func (x *exchange) answerOf() *section.Answer {
+	for s := section.From(x.ctx); s != nil && s.Server == x.section.Server; s = section.From(s.Context) {
+		if s.Answer != nil {
+			return s.Answer
+		}
+	}
+	return section.NewAnswer(x.section.Server, time.Now().Add(-x.outcome.Waited))
+}
+
+// end ends what the handler may wait for: its context, its body, and soon the client that its
+// answer goes to.
+func (h *holdTimer) end() {
+	x := h.x
+	if !x.section.StopRenewal() {
+		return // released or detached: there is no lock to give up
+	}
+	x.outcome.Err = ErrMaxHold // stop waits for this goroutine
+	x.end(ErrMaxHold)
+	if h.body != nil {
+		h.body.end() // a handler blocked on its body does not look at its context
+	}
+	h.silent = newAlarm(min(answerGrace, h.lease.Remaining()/2), func() { x.section.Answer.End(&x.section) })
+	if x.g.holds.Allow(x.r.Method + " " + x.r.Pattern) {
+		x.g.cfg.Logger.Warn("reqlock: a handler held its lock for MaxHold: its context has ended, and the lock is no longer renewed",
+			"method", x.r.Method, "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
+	}
+}
+
+// stop stops the timer, and waits for what it has begun. What outer handlers write is not bound by
+// it.
+func (h *holdTimer) stop() {
+	if h == nil {
+		return
+	}
+	if h.over.stop() {
+		if h.body != nil {
+			h.body.finish(h.x.w, h.x.r)
+		}
+		if h.silent != nil {
+			h.silent.stop()
+		}
+	}
+	h.freeAnswer()
+}
+
+func (h *holdTimer) freeAnswer() { h.x.section.Answer.Leave(&h.x.section) }
+
+// An alarm calls a function after some time, unless it is stopped.
+type alarm struct {
+	timer *time.Timer
+	done  chan struct{} // closed when the function has returned
+}
+
+func newAlarm(after time.Duration, f func()) *alarm {
+	a := &alarm{done: make(chan struct{})}
+	a.timer = time.AfterFunc(after, func() {
+		defer close(a.done)
+		f()
+	})
+	return a
+}
+
+// stop stops the alarm, or waits until its function has returned. It reports whether it did.
+func (a *alarm) stop() (wentOff bool) {
+	if a.timer.Stop() {
+		return false
+	}
+	<-a.done
+	return true
+}
