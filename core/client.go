@@ -177,6 +177,9 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	verdicts := make([]watchdog.Verdict, len(items))
 	for i, item := range items {
 		h := item.Hold
+		if holds[i].Seen != 0 && (err != nil || x.Stray()) {
+			h.keepExcess()
+		}
 		problem := err
 		if err == nil {
 			problem = results[i].Err
@@ -190,7 +193,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		case problem != nil:
 			verdicts[i] = watchdog.Refused
 		case results[i].Renewed:
-			if !h.handleRenewed(x.Sent(), lease, holds[i]) {
+			if !h.handleRenewed(x.Sent(), lease, holds[i], results[i]) {
 				verdicts[i] = watchdog.Outdated
 			}
 		case h.handleMissing(holds[i]):

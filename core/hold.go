@@ -39,6 +39,7 @@ type hold struct {
 	renewed clock.Instant // local deadline of the leases that the watchdog renews
 	// Longest lease so far. Redis drops the hold within it after the hold's last command.
 	longest time.Duration
+	excess  *excess     // nil: as far as is known, the hash lives for no longer than it should
 	record  *lua.Record // of a Once: the next command that lowers the hold count stores it
 
 	first level // most holds have no other lease
@@ -184,7 +185,7 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 		need := l.duration()
 		if !l.watched {
 			need = l.leftAtLocked(at)
-			need += clock.Margin(need)
+			need += min(clock.Margin(need), math.MaxInt64-need)
 		}
 		longest = max(longest, need)
 	}
@@ -282,7 +283,7 @@ func (h *hold) update(
 		h.unlockTurn()
 		return err
 	}
-	x := c.ops.Op(h.kind.update(c, g, lease), c.opts.CommandTimeout).Replicated()
+	x := c.ops.Op(h.kind.update(c, g, h.outlast(lease)), c.opts.CommandTimeout).Replicated()
 	if more == nil { // an extension
 		x.UntilSent()
 	}
@@ -645,27 +646,30 @@ func (h *hold) renewalLocked() lua.Renewable {
 	g := h.countsLocked()
 	g.levels = h.sure
 	r := h.kind.renew(g)
-	if len(r.Timeouts) > 0 {
-		r.Lease = h.neededTTLLocked()
+	r.Lease = h.neededTTLLocked()
+	if h.excess != nil && !h.turn.taken { // no command is under way that needs more
+		r.Seen = h.excess.expiry
 	}
 	return r
 }
 
 // handleRenewed moves the local deadline of the leases that the watchdog renews. It returns false
-// if the hold has a read level that the renewal did not know: the timeout key of that level was not
-// prolonged, so the deadline that all levels share must stay, and the hold is to be renewed again.
-func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable) bool {
-	if len(asked.Timeouts) > 0 && asked.Lease < lease {
-		return true // no lease was renewed by the watchdog when the renewal was sent
-	}
+// if the hold is to be renewed again at once. So it is if it has a read level that the renewal did
+// not know: the timeout key of that level was not prolonged, so the deadline that all levels share
+// must stay. So it is too if its hash turns out to live for too long; the next renewal shortens it.
+func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable, result lua.Renewal) bool {
 	h.lock()
 	defer h.unlock()
+	done := !h.noteExcessLocked(asked, result)
+	if asked.Lease < lease {
+		return done // no lease was renewed by the watchdog when the renewal was sent
+	}
 	if int(h.countsLocked().shared) > len(asked.Timeouts) {
 		return false
 	}
 	h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
 	h.setAlarmsLocked(h.engine().twoBeats())
-	return true
+	return done
 }
 
 // handleMissing marks the hold lost, unless its last lease was just released. It returns false if

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -454,6 +455,83 @@ func TestTTL_RenewalNeverShortens(t *testing.T) {
 	}
 	mustRelease(t, inner)
 	mustRelease(t, outer)
+}
+
+// If the clock of Redis is set back, all keys live for longer by as much. The next renewals set
+// that right, so a holder that dies then does not keep the lock for all that time.
+func TestTTL_RenewalAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	eachLockKind(t, func(t *testing.T, kind lockKind) {
+		const timeout, step = 9 * time.Second, 10 * time.Minute
+		b := newBundle(t)
+		c := b.client(t, watchdogTimeout(timeout))
+		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		keys := []string{"a"}
+		if kind.shared {
+			keys = append(keys, wire.ReadTimeout("a", holdOf(lease).field, 1))
+		}
+		for _, key := range keys {
+			b.expire(t, key, b.pttl(t, key)+step)
+		}
+		for _, key := range keys {
+			eventually(t, key+" to live no longer than its lease", func() bool { return b.pttl(t, key) <= timeout })
+		}
+		wantHeld(t, lease)
+		eventually(t, "the excess to be forgotten", func() bool {
+			lease.lock()
+			defer lease.unlock()
+			return holdOf(lease).excess == nil
+		})
+		mustRelease(t, lease)
+	})
+}
+
+// A re-entry and an extension get the lease that they ask for even if a renewal that shortens the
+// time to live arrives after them.
+func TestTTL_LateRenewalShortensNothing(t *testing.T) {
+	t.Parallel()
+	for name, prolong := range map[string]func(t *testing.T, c *Client, inner *Lease) *Lease{
+		"re-entry": func(t *testing.T, c *Client, inner *Lease) *Lease {
+			return mustEnter(t, inner.Context(), c, "a", AcquireOptions{LeaseTime: 5 * time.Minute})
+		},
+		"extension": func(t *testing.T, _ *Client, inner *Lease) *Lease {
+			if err := inner.Extend(bg, 5*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			return inner
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const step = 10 * time.Minute
+			b := newBundle(t)
+			c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), commandTimeout(time.Minute))
+			outer := mustAcquire(t, c, "a", AcquireOptions{})
+			inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: time.Minute})
+			h := holdOf(outer)
+			seen := func(args []string) bool {
+				return runs(renewScript)(args) && len(args) == 11 && args[10] != "0"
+			}
+			held := proxy.OnMatch(1, seen, redistest.HoldRequest)
+			b.expire(t, "a", b.pttl(t, "a")+step)
+			await(t, "the renewal that shortens the time to live", held.Hit())
+			lease := prolong(t, c, inner)
+			held.Release()
+			eventually(t, "that renewal to be handled", func() bool {
+				h.lock()
+				defer h.unlock()
+				return h.excess == nil || h.excess.expiry == 0
+			})
+			if left := b.pttl(t, "a"); left < 4*time.Minute {
+				t.Errorf("%v to live, and %v remain of the lease", left, lease.Remaining())
+			}
+			mustRelease(t, lease)
+			if lease != inner {
+				mustRelease(t, inner)
+			}
+			mustRelease(t, outer)
+		})
+	}
 }
 
 // The retry of an acquire finds the hold of the first try. It does not shorten the time to live.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
@@ -685,13 +686,13 @@ func TestRead_RenewalBesideAReentry(t *testing.T) {
 	inner := mustTake(t, outer.Context(), read, AcquireOptions{})
 	before := inner.Remaining()
 	sent := c.clock().Add(time.Hour) // as if long after the re-entry
-	if h.handleRenewed(sent, c.leaseTime(0), asked) {
+	if h.handleRenewed(sent, c.leaseTime(0), asked, lua.Renewal{Renewed: true}) {
 		t.Error("the renewal counts for a level that it did not know")
 	}
 	if after := inner.Remaining(); after > before {
 		t.Errorf("the inner lease went from %v to %v", before, after)
 	}
-	if !h.handleRenewed(sent, c.leaseTime(0), h.renewable()) || inner.Remaining() <= before {
+	if !h.handleRenewed(sent, c.leaseTime(0), h.renewable(), lua.Renewal{Renewed: true}) || inner.Remaining() <= before {
 		t.Error("the next renewal does not count")
 	}
 	mustRelease(t, inner)

@@ -61,7 +61,7 @@ func (r *runner) join(args func(lua.Call) []any) {
 // proxy.
 func (p *parcel) open(err error) {
 	value, err := result(p.cmd, err)
-	refused := hasCode(p.cmd.Err(), "CROSSSLOT", "NOPERM", "ERR")
+	refused := hasCode(lua.PlainError(p.cmd.Err()), "CROSSSLOT", "NOPERM", "ERR")
 	var values []any
 	if err == nil {
 		values, err = lua.ReadMany(value, len(p.slots))

@@ -155,6 +155,7 @@ func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, 
 // result returns the reply to a command sent with others. err is the error of the whole pipeline.
 func result(cmd *redis.Cmd, err error) (any, error) {
 	value, own := cmd.Result()
+	own = lua.PlainError(own)
 	if own == nil && value == nil {
 		own = missingReply(err)
 	}

@@ -45,7 +45,7 @@ local function summon(owner)
     return nil
   end
   local since = redis.pcall('HGET', absentees, owner)
-  if type(since) ~= 'string' then
+  if type(since) ~= 'string' or tonumber(since) > now then -- later than now: the clock was set back
     since = now
     redis.pcall('HSET', absentees, owner, since)
     redis.pcall('PEXPIRE', absentees, 60000)

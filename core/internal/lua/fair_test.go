@@ -602,6 +602,24 @@ func (f *fairSite) sinceLongAgo(d time.Duration) {
 	}
 }
 
+// If the server's clock was set back, a dead waiter is absent since a time to come. It is dropped
+// after the grace period all the same.
+func TestFairAbsentSinceATimeToCome(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 2)
+	lock := counting(time.Minute)
+	f.listening(2)
+	if !mustFlag(t, f.rdb, ReleaseFair(lock, owner(0))) {
+		t.Fatal("not freed")
+	}
+	f.sinceLongAgo(-10 * time.Minute)
+	f.tryFor(lock, 2)
+	f.sinceLongAgo(time.Minute)
+	if told := f.tryFor(lock, 2); !told.Granted {
+		t.Errorf("%+v, want the lock: the first is dead", told)
+	}
+}
+
 // A dead waiter is dropped when it has had no listener for the grace period while the lock was
 // free. Several dead ones are dropped together. A live one is never dropped.
 func TestFairAbsentWaiters(t *testing.T) {

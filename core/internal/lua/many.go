@@ -55,7 +55,7 @@ func ReadMany(reply any, n int) ([]any, error) {
 	}
 	for i, item := range list {
 		if text, ok := item.(string); ok {
-			list[i] = replyError(text)
+			list[i] = replyError(Plain(text))
 		}
 	}
 	return list, nil

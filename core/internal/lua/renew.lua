@@ -4,9 +4,13 @@
 -- ARGV[1]    lease, ms
 -- ARGV[2]    number of holds
 -- ARGV[2+i]  field of the i-th hold in its hash
--- ARGV[..]   for each hold with time-out keys: its index, the number of its keys, and its lease, ms
+-- ARGV[..]   for each hold with time-out keys, another lease or a sighting: its index, the number of
+--            its keys, its lease in ms, and when its hash expired when it was last seen to live for
+--            too long, in ms of the server's clock; 0: it was not
 --
--- Reply: for each hold 1 if it was renewed, 0 if it is gone, or the text of the error of its keys.
+-- Reply: for each hold 1 if it was renewed, 0 if it is gone, the TTL of its hash in ms if that is
+-- much longer than the lease and no other owner shares it, or the text of the error of its keys. Then the server's clock in ms
+-- if there is such a TTL, otherwise 0.
 --
 -- Redis serves no other client while the script runs, so it does as little for each hold as
 -- possible.
@@ -14,48 +18,79 @@
 -- Calls are protected: one key of a wrong type must not stop the others from being renewed.
 local call, KEYS, ARGV = redis.pcall, KEYS, ARGV
 local holds = tonumber(ARGV[2])
+local now = 0
 
--- Prolongs a key, never shortens it. Usually one PEXPIRE GT is enough, but it leaves a key without
--- a TTL unchanged. A missing key is restored if it has a value.
+-- Prolongs a key, never shortens it. A missing key is restored if it has a value. Returns the TTL
+-- that it had, or the text of an error.
 local function prolong(key, lease, value)
-  local done = call('PEXPIRE', key, lease, 'GT')
-  if done == 0 then
-    local ttl = call('PTTL', key)
-    if type(ttl) == 'table' or ttl >= tonumber(lease) then
-      done = ttl
-    elseif ttl == -2 and value then
+  local ttl, done = call('PTTL', key), nil
+  if type(ttl) == 'number' and ttl < lease then
+    if ttl == -2 and value then
+      -- Redis with full memory refuses SET, but only as the first write of a script. HDEL needs no
+      -- memory. No field has an empty name.
+      call('HDEL', KEYS[1], '')
       done = call('SET', key, value, 'PX', lease)
-      return done.err or 1
     else
       done = call('PEXPIRE', key, lease)
     end
   end
-  return type(done) == 'table' and done.err or 1
+  return type(ttl) == 'table' and ttl.err or type(done) == 'table' and done.err or ttl
 end
 
-local leases = {} -- by index, of the holds with time-out keys
-for a = holds + 3, #ARGV, 3 do
-  leases[tonumber(ARGV[a])] = ARGV[a + 2]
+-- Reports whether another owner may have a hold in the hash. Only readers share one, and the hash
+-- of one reader has two fields.
+local function shared(key)
+  return call('HGET', key, 'mode') == 'read' and call('HLEN', key) ~= 2
 end
 
-local results = {}
-for i = 1, holds do
-  local mine = call('HEXISTS', KEYS[i], ARGV[2 + i])
-  if mine == 1 then
-    results[i] = prolong(KEYS[i], leases[i] or ARGV[1])
-  else
-    results[i] = mine == 0 and 0 or mine.err
+-- Sets the TTL of a hash that lives for much longer than the lease. A clock that was set back does
+-- that, and a longer lease that has ended. The sender has seen it before, and has no command under
+-- way that needs it. A command that prolongs the lease moves the time at which the hash expires, so
+-- a late renewal finds another time and changes nothing. Returns the reply.
+local function shorten(key, lease, ttl, seen)
+  if shared(key) then
+    return 1
   end
+  local clock = call('TIME')
+  now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  if math.abs(now + ttl - seen) > 100 then
+    return ttl
+  end
+  call('PEXPIRE', key, lease)
+  return 1
 end
 
-local first = holds + 1
-for a = holds + 3, #ARGV, 3 do
-  local i, timeouts = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
-  for k = first, first + timeouts - 1 do
-    if results[i] == 1 then
-      results[i] = prolong(KEYS[k], leases[i], '1')
+local special = {} -- by index, where a hold's arguments are
+for a = holds + 3, #ARGV, 4 do
+  special[tonumber(ARGV[a])] = a
+end
+
+local results, usual, last = {}, tonumber(ARGV[1]), holds
+for i = 1, holds do
+  local key, a, first = KEYS[i], special[i], last + 1
+  local lease, seen = usual, 0
+  if a then
+    last, lease, seen = last + tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+  end
+
+  local mine = call('HEXISTS', key, ARGV[2 + i])
+  local result, long = mine == 0 and 0 or mine == 1 and 1 or mine.err, false
+  if result == 1 then
+    local ttl = prolong(key, lease)
+    long = type(ttl) == 'number' and ttl > lease * 9 / 8
+    result = long and shorten(key, lease, ttl, seen) or type(ttl) == 'string' and ttl or 1
+  end
+  for k = first, last do
+    if result ~= 0 and type(result) == 'number' then
+      local ttl = prolong(KEYS[k], lease, '1')
+      if type(ttl) == 'string' then
+        result = ttl
+      elseif long and result == 1 and ttl > lease and not shared(key) then
+        call('PEXPIRE', KEYS[k], lease)
+      end
     end
   end
-  first = first + timeouts
+  results[i] = result
 end
+results[holds + 1] = now
 return results

@@ -5,10 +5,12 @@
 // sets counts and never adds to them. It never shortens the lease of a hold. KEYS are data keys
 // only: a channel among them would make a slot in migration answer TRYAGAIN, so that a lock could
 // not be released. Scripts pass strings to Redis where they can, because Redis 7.0 needs half the
-// time of a command to convert a number to a string.
+// time of a command to convert a number to a string. They run on Redis 6.2 and newer, so PEXPIRE
+// has no option and PEXPIRETIME is not there.
 package lua
 
 import (
+	"cmp"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
@@ -409,19 +411,27 @@ type Renewable struct {
 	Key      string
 	Field    string
 	Timeouts []string      // keys of its read levels; the script restores missing ones
-	Lease    time.Duration // only for a hold with time-out keys; others get the lease of Renew
+	Lease    time.Duration // 0: that of Renew
+	// Seen is the Expiry of an earlier Renewal. If the hash still expires then, its TTL is shortened
+	// to the lease. 0: it is not.
+	Seen int64
+}
+
+// usual reports whether the arguments that all holds share are enough for h.
+func (h Renewable) usual(lease time.Duration) bool {
+	return len(h.Timeouts) == 0 && (h.Lease == 0 || h.Lease == lease) && h.Seen == 0
 }
 
 // Renew renews many holds; see renew.lua. ReadRenew reads its reply.
 func Renew(holds []Renewable, lease time.Duration) Call {
-	timeouts, several := 0, 0
+	timeouts, special := 0, 0
 	for _, h := range holds {
-		if n := len(h.Timeouts); n > 0 {
-			timeouts += n
-			several++
+		timeouts += len(h.Timeouts)
+		if !h.usual(lease) {
+			special++
 		}
 	}
-	c := call(renew, len(holds)+timeouts, 2+len(holds)+3*several)
+	c := call(renew, len(holds)+timeouts, 2+len(holds)+4*special)
 	for _, h := range holds {
 		c.add(h.Key)
 	}
@@ -435,8 +445,8 @@ func Renew(holds []Renewable, lease time.Duration) Call {
 		c.add(h.Field)
 	}
 	for i, h := range holds {
-		if len(h.Timeouts) > 0 {
-			c.add(i+1, len(h.Timeouts), h.Lease.Milliseconds())
+		if !h.usual(lease) {
+			c.add(i+1, len(h.Timeouts), cmp.Or(h.Lease, lease).Milliseconds(), h.Seen)
 		}
 	}
 	return c
@@ -635,24 +645,36 @@ func ReadInspect(reply any) (s State, err error) {
 type Renewal struct {
 	Renewed bool
 	Err     error // the error of this hold's keys; if nil and Renewed is false, the hold is gone
+
+	// If the hash lives for much longer than the lease, and no other owner shares it: its TTL, and
+	// when it expires, in ms of the server's clock. Otherwise 0.
+	TTL    time.Duration
+	Expiry int64
 }
 
 // ReadRenew reads the reply of a Renew call for n holds.
 func ReadRenew(reply any, n int) ([]Renewal, error) {
 	list, ok := reply.([]any)
-	if !ok || len(list) != n {
+	if !ok || len(list) != n+1 {
+		return nil, unexpected(renew, reply)
+	}
+	now, ok := list[n].(int64)
+	if !ok {
 		return nil, unexpected(renew, reply)
 	}
 	results := make([]Renewal, n)
-	for i, item := range list {
+	for i, item := range list[:n] {
 		switch r := item.(type) {
 		case int64:
-			if r != 0 && r != 1 {
+			if r < 0 || r > 1 && now == 0 {
 				return nil, unexpected(renew, reply)
 			}
-			results[i].Renewed = r == 1
+			results[i].Renewed = r >= 1
+			if r > 1 {
+				results[i].TTL, results[i].Expiry = timeToLive(r), now+r
+			}
 		case string:
-			results[i].Err = fmt.Errorf("renew: %s", r)
+			results[i].Err = fmt.Errorf("renew: %w", replyError(Plain(r)))
 		default:
 			return nil, unexpected(renew, reply)
 		}

@@ -483,6 +483,71 @@ func mustSet(t *testing.T, rdb *redis.Client, key string, ttl time.Duration) {
 	}
 }
 
+// A renewal says that a hash lives for too long, as it does once the server's clock was set back, and
+// the next one shortens the TTL. It does not if the hash has been prolonged in between, or if
+// another reader shares it.
+func TestRenew_Shortens(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	renew := func(h Renewable) Renewal {
+		t.Helper()
+		results, err := ReadRenew(mustEval(t, rdb, Renew([]Renewable{{Key: "gone", Field: mine}, h}, lease)), 2)
+		if err != nil || results[0] != (Renewal{}) || !results[1].Renewed {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		return results[1]
+	}
+	const long = time.Hour
+	put(t, rdb, "lock", mine, 1, long)
+	hold := Renewable{Key: "lock", Field: mine}
+	first := renew(hold)
+	wantTTL(t, rdb, "lock", long)
+	if at := time.UnixMilli(first.Expiry); first.TTL > long || first.TTL < long-10*time.Second || time.Until(at) < long-20*time.Second {
+		t.Errorf("it lives for %v, until %v", first.TTL, at)
+	}
+
+	// An extension has moved the end.
+	hold.Seen = first.Expiry
+	if !mustFlag(t, rdb, Update("lock", mine, 1, first.TTL+time.Second)) {
+		t.Fatal("the extension was refused")
+	}
+	second := renew(hold)
+	wantTTL(t, rdb, "lock", long+time.Second)
+	if second.Expiry < first.Expiry+1000 {
+		t.Errorf("it expires at %d and then at %d", first.Expiry, second.Expiry)
+	}
+
+	hold.Seen = second.Expiry
+	for range 2 { // a repeat changes nothing
+		if got := renew(hold); got.Expiry != 0 {
+			t.Errorf("shortened: %+v", got)
+		}
+		wantTTL(t, rdb, "lock", lease)
+	}
+
+	// A reader, alone and beside another one.
+	timeout := "timeout:1"
+	put(t, rdb, "read", mine, 1, long)
+	put(t, rdb, "read", "mode", 0, 0)
+	if err := rdb.HSet(ctx(), "read", "mode", "read", other, "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustSet(t, rdb, timeout, long)
+	reader := Renewable{Key: "read", Field: mine, Timeouts: []string{timeout}, Lease: lease}
+	if got := renew(reader); got.Expiry != 0 {
+		t.Errorf("beside another reader: %+v", got)
+	}
+	if err := rdb.HDel(ctx(), "read", other).Err(); err != nil {
+		t.Fatal(err)
+	}
+	reader.Seen = renew(reader).Expiry
+	wantTTL(t, rdb, "read", long)
+	wantTTL(t, rdb, timeout, long)
+	renew(reader)
+	wantTTL(t, rdb, "read", lease)
+	wantTTL(t, rdb, timeout, lease)
+}
+
 // One script must carry as many holds as the watchdog puts into a batch, each with its own owner.
 func TestRenewMany(t *testing.T) {
 	t.Parallel()
@@ -920,19 +985,21 @@ func TestReadInspect(t *testing.T) {
 
 func TestReadRenew(t *testing.T) {
 	t.Parallel()
-	results, err := ReadRenew([]any{int64(1), int64(0), "WRONGTYPE no"}, 3)
+	results, err := ReadRenew([]any{int64(1), int64(0), "WRONGTYPE no", int64(5000), int64(1000)}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !results[0].Renewed || results[0].Err != nil || results[1].Renewed || results[1].Err != nil || results[2].Renewed || results[2].Err == nil {
+	if !results[0].Renewed || results[0].Err != nil || results[1].Renewed || results[1].Err != nil || results[2].Renewed || results[2].Err == nil ||
+		results[3] != (Renewal{Renewed: true, TTL: 5 * time.Second, Expiry: 6000}) {
 		t.Errorf("%+v", results)
 	}
-	for _, reply := range append(strange, int64(0), int64(1), []any{int64(1)}, []any{int64(1), int64(2), int64(1)}, []any{int64(1), nil, int64(1)}) {
+	one := int64(1)
+	for _, reply := range append(strange, int64(0), one, []any{one}, []any{one, one, one}, []any{one, int64(2), one, int64(0)}, []any{one, nil, one, int64(0)}) {
 		if got, err := ReadRenew(reply, 3); got != nil || err == nil {
 			t.Errorf("%T %v: %+v, %v; want an error", reply, reply, got, err)
 		}
 	}
-	if got, err := ReadRenew([]any{}, 0); len(got) != 0 || err != nil {
+	if got, err := ReadRenew([]any{int64(0)}, 0); len(got) != 0 || err != nil {
 		t.Errorf("no keys: %v, %v", got, err)
 	}
 }

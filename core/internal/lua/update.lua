@@ -15,12 +15,11 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
 end
 
 -- Redis with full memory refuses a write that may need memory, but only as the first write of a
--- script. PEXPIRE needs none, even if it changes nothing.
+-- script. HDEL needs none. No field has an empty name.
+redis.call('HDEL', KEYS[1], '')
 local lease = tonumber(ARGV[3])
 if lease > 0 and redis.call('PTTL', KEYS[1]) < lease then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
-else
-  redis.pcall('PEXPIRE', KEYS[1], 1, 'GT')
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1

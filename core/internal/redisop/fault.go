@@ -134,7 +134,7 @@ var (
 	faultNoCommand = &Fault{
 		Class:  "no_command",
 		Cause:  "Redis lacks a command",
-		Change: "use Redis 7.0 or newer, without a proxy that blocks commands",
+		Change: "use Redis 6.2 or newer, Valkey or KeyDB, without a proxy that blocks commands; Client.Ping says what is missing",
 	}
 	faultOther = &Fault{
 		Class:  "other",
@@ -156,6 +156,7 @@ var errorReplies = []struct {
 	{"invalid password", faultLogin},
 	{"NOPERM", faultPermission},
 	{"The user executing the script", faultPermission},
+	{"ACL failure in script", faultPermission},
 	{"OOM", faultOutOfMemory},
 	{"READONLY", faultReadOnly},
 	{"MISCONF", faultCannotSave},
@@ -168,6 +169,7 @@ var errorReplies = []struct {
 	{"DENIED", faultProtected},
 	{"unknown command", faultNoCommand},
 	{"unknown subcommand", faultNoCommand},
+	{"Unknown Redis command", faultNoCommand},
 	{"NOSCRIPT", nil},
 	{"MOVED", nil},
 	{"ASK", nil},
@@ -215,7 +217,8 @@ func FaultOf(err error) *Fault {
 // permission.
 func IsPermission(err error) bool {
 	return err != nil &&
-		(strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "The user executing the script"))
+		(strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "The user executing the script") ||
+			strings.Contains(err.Error(), "ACL failure in script"))
 }
 
 // Heals reports whether the cause of an error may pass without a change to this program or its
