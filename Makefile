@@ -43,6 +43,10 @@ explore: ## search all states of small worlds of every kind of lock, for some mi
 sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=42 replays one seed
 	$(GO) run ./internal/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m))
 
+.PHONY: servers
+servers: test-tools ## run tests of core on other versions of Redis, and on Valkey, which it fetches; SERVERS="redis-6.2" picks some
+	@GO=$(GO) scripts/servers.sh $(SERVERS)
+
 .PHONY: examples
 examples: test-tools ## start every example and send it requests
 	$(GO) test -count=1 ./examples/...

@@ -35,6 +35,8 @@ type engine struct {
 	background group
 	counters   counters
 	losses     losses
+	checkup    checkup
+	fenced     atomic.Bool // it has been used for fenced locks
 
 	state   atomic.Int32
 	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one

@@ -55,7 +55,12 @@ func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) 
 // replica that lacks the latest tokens, they are issued again; see Options.ReplicaAcks. If Redis
 // loses all data, the counter restarts at 1, unless you set it to more than any token issued so
 // far, such as the current time in nanoseconds. Redisson: getFencedLock.
-func (c *Client) FencedLock(name string) *Lock { return c.newLock(fencedLock, name) }
+func (c *Client) FencedLock(name string) *Lock {
+	if !c.fenced.Load() {
+		c.fenced.Store(true)
+	}
+	return c.newLock(fencedLock, name)
+}
 
 // A ReadWriteLock is held by one writer or by any number of readers.
 type ReadWriteLock struct{ read, write *Lock }

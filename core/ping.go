@@ -35,7 +35,10 @@ import (
 // The error matches ctx's error if ctx ends first, and ErrClosed or ErrNotReplicated if they are
 // the cause. If Redis does not answer, Ping returns after CommandTimeout. It does not check the
 // permissions that only other kinds of lock need (fair, read/write, fenced), or those for names
-// without the prefix "reqlock:", which names of the guard have.
+// without the prefix "reqlock:", which names of the guard have. It returns an error that names the
+// server, its version and the commands that it lacks, if any kind of lock needs one of them.
+//
+// What puts locks at risk without failing any is logged, and Warnings returns it.
 func (c *Client) Ping(ctx context.Context) error {
 	if c.state.Load() != open {
 		return pingError(ErrClosed)
@@ -50,6 +53,11 @@ func (c *Client) Ping(ctx context.Context) error {
 		running.Go(func() { errs[i] = p.run(ctx) })
 	}
 	running.Wait()
+	var found []Warning
+	for _, p := range probes {
+		found = append(found, p.warnings...)
+	}
+	c.note(found)
 	return pingError(errors.Join(errs...))
 }
 
@@ -76,6 +84,8 @@ type probe struct {
 	key     string
 	channel string
 	mode    PublishMode
+
+	warnings []Warning
 }
 
 // probes returns a probe for the server, or for each master of a cluster.
@@ -164,11 +174,16 @@ func (p *probe) check(ctx context.Context) error {
 	if len(denied) > 0 {
 		return p.lacks(denied)
 	}
+	warnings, err := p.useOthers(ctx)
+	if err != nil {
+		return explain(err)
+	}
 	if err := p.useLock(ctx); redisop.IsPermission(err) {
 		return p.lacks([]error{err})
 	} else if err != nil {
 		return explain(err)
 	}
+	p.warnings = append(warnings, p.settings(ctx)...)
 	return nil
 }
 

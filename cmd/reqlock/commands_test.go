@@ -18,6 +18,7 @@ import (
 	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisinfo"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -351,6 +352,7 @@ func TestDoctor(t *testing.T) {
 	good := redistest.Start(t, "appendonly yes", "maxmemory 500mb")
 	evicts := redistest.Start(t, "maxmemory 500mb", "maxmemory-policy allkeys-lru")
 	lazy := redistest.Start(t, "maxmemory-policy volatile-ttl")
+	lacking := redistest.Start(t, `rename-command LPOS ""`)
 	stuck := redistest.Start(t)
 	if err := stuck.Client(t).HSet(t.Context(), "order:42", jvm+":1", 1).Err(); err != nil {
 		t.Fatal(err)
@@ -362,8 +364,9 @@ func TestDoctor(t *testing.T) {
 	}{
 		"good": {good.URL(), done, []string{"ok    eviction     maxmemory-policy noeviction", "ok    persistence  append-only file",
 			"ok    clock        within 2ms", "ok    replication  no replica", "0 locks", "!warn"}},
-		"evicts":      {evicts.URL(), redisFailed, []string{"fail  eviction", "may evict locks", "CONFIG SET maxmemory-policy noeviction", "1 check failed"}},
+		"evicts":      {evicts.URL(), redisFailed, []string{"fail  eviction", "may evict locks", "fencing tokens first", "CONFIG SET maxmemory-policy noeviction", "1 check failed"}},
 		"lazy":        {lazy.URL(), done, []string{"warn  eviction", "no effect as long as maxmemory is 0", "warn  persistence"}},
+		"lacking":     {lacking.URL(), redisFailed, []string{"fail  locks", "lacks commands that locks need: LPOS (for fair)", "use Redis 6.2"}},
 		"stuck":       {stuck.URL(), redisFailed, []string{"fail  stuck", "1 lock held without a TTL, so forever: order:42", "reqlock unlock"}},
 		"master":      {replicas.Master.URL(), done, []string{"ok    replication  1 replica; a failover may lose"}},
 		"replica":     {replicas.Replicas[0].URL(), redisFailed, []string{"fail  replication", "read-only replica of 127.0.0.1", "fail  locks"}},
@@ -387,29 +390,33 @@ func TestDoctor(t *testing.T) {
 
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
-	healthy := info{"redis_version": "7.2.0", "maxmemory_policy": "noeviction", "aof_enabled": "1", "role": "master", "redis_mode": "standalone"}
+	healthy := redisinfo.Info{"redis_version": "7.2.0", "maxmemory_policy": "noeviction", "aof_enabled": "1", "role": "master", "redis_mode": "standalone"}
 	for name, test := range map[string]struct {
-		change info
+		change redisinfo.Info
 		check  string
 		want   verdict
 	}{
-		"old":               {info{"redis_version": "6.2.14"}, "version", fail},
-		"no version":        {info{"redis_version": ""}, "version", fail},
-		"Valkey":            {info{"valkey_version": "8.0.1"}, "version", ok},
-		"loading":           {info{"loading": "1"}, "persistence", fail},
-		"no snapshot":       {info{"rdb_last_bgsave_status": "err"}, "persistence", fail},
-		"no append":         {info{"aof_last_write_status": "err"}, "persistence", fail},
-		"full":              {info{"used_memory": "90", "maxmemory": "100"}, "memory", warn},
-		"not full":          {info{"used_memory": "89", "maxmemory": "100"}, "memory", ok},
-		"many clients":      {info{"connected_clients": "80", "maxclients": "100"}, "clients", warn},
-		"fewer clients":     {info{"connected_clients": "79", "maxclients": "100"}, "clients", ok},
-		"refused":           {info{"rejected_connections": "1"}, "clients", warn},
-		"a replica":         {info{"role": "slave"}, "replication", fail},
-		"evicts":            {info{"maxmemory": "1", "maxmemory_policy": "volatile-lru"}, "eviction", fail},
-		"evicts, no limit":  {info{"maxmemory_policy": "volatile-lru"}, "eviction", warn},
-		"a node of cluster": {info{"cluster_enabled": "1"}, "topology", fail},
+		"old":               {redisinfo.Info{"redis_version": "6.0.16"}, "version", warn},
+		"no version":        {redisinfo.Info{"redis_version": ""}, "version", warn},
+		"oldest":            {redisinfo.Info{"redis_version": "6.2.0"}, "version", ok},
+		"Dragonfly":         {redisinfo.Info{"dragonfly_version": "df-v1.27.1"}, "version", warn},
+		"not persistent":    {redisinfo.Info{"aof_enabled": "0"}, "persistence", warn},
+		"policy unknown":    {redisinfo.Info{"maxmemory_policy": ""}, "eviction", warn},
+		"Valkey":            {redisinfo.Info{"valkey_version": "8.0.1"}, "version", ok},
+		"loading":           {redisinfo.Info{"loading": "1"}, "persistence", fail},
+		"no snapshot":       {redisinfo.Info{"rdb_last_bgsave_status": "err"}, "persistence", fail},
+		"no append":         {redisinfo.Info{"aof_last_write_status": "err"}, "persistence", fail},
+		"full":              {redisinfo.Info{"used_memory": "90", "maxmemory": "100"}, "memory", warn},
+		"not full":          {redisinfo.Info{"used_memory": "89", "maxmemory": "100"}, "memory", ok},
+		"many clients":      {redisinfo.Info{"connected_clients": "80", "maxclients": "100"}, "clients", warn},
+		"fewer clients":     {redisinfo.Info{"connected_clients": "79", "maxclients": "100"}, "clients", ok},
+		"refused":           {redisinfo.Info{"rejected_connections": "1"}, "clients", warn},
+		"a replica":         {redisinfo.Info{"role": "slave"}, "replication", fail},
+		"evicts":            {redisinfo.Info{"maxmemory": "1", "maxmemory_policy": "volatile-lru"}, "eviction", fail},
+		"evicts, no limit":  {redisinfo.Info{"maxmemory_policy": "volatile-lru"}, "eviction", warn},
+		"a node of cluster": {redisinfo.Info{"cluster_enabled": "1"}, "topology", fail},
 	} {
-		i := make(info)
+		i := make(redisinfo.Info)
 		for k, v := range healthy {
 			i[k] = v
 		}
@@ -445,7 +452,7 @@ func TestACL(t *testing.T) {
 	// The user of docs/operations.md, which programs use, may not look at all keys.
 	program := user("program", words2(aclRules(t, "operations.md", "orders"))...)
 	program.want(t, redisFailed, words("ls"), "NOPERM", "docs/commands.md", "!geheim")
-	program.want(t, done, words("doctor"), "ok    locks", "warn  settings", "permit INFO", "warn  stuck", "cannot be listed", "!fail ")
+	program.want(t, done, words("doctor"), "ok    locks", "warn  settings", "permit INFO", "warn  permissions", "ACL SETUSER program ~{reqlock:*", "warn  stuck", "cannot be listed", "!fail ")
 	// The user of docs/commands.md may look, and no more.
 	reader := user("reader", words2(aclRules(t, "commands.md", "reader"))...)
 	reader.want(t, done, words("ls"), "order:42", "fenced")

@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisinfo"
 )
 
 // doctor is reqlock doctor.
@@ -107,7 +108,8 @@ func (c *doctor) examine(ctx context.Context, s *session, rdb *client) ([]findin
 	for _, n := range nodes {
 		all = append(all, c.server(ctx, s, n)...)
 	}
-	all = append(all, permissions(ctx, s, rdb), reading(ctx, s, rdb))
+	all = append(all, permissions(ctx, s, rdb)...)
+	all = append(all, reading(ctx, s, rdb))
 	if rdb.kind == "cluster" {
 		all = append(all, shardedChannels(ctx, s, rdb))
 	}
@@ -151,7 +153,7 @@ func (c *doctor) server(ctx context.Context, s *session, n server) []finding {
 		all = append(all, finding{Check: "settings", Status: warn, Finding: "unknown: " + bare(err),
 			Change: "permit INFO to see version, eviction, memory, persistence and replication"})
 	} else {
-		all = append(all, diagnose(readInfo(text), n.name != "")...)
+		all = append(all, diagnose(redisinfo.Parse(text), n.name != "")...)
 	}
 	for i := range all {
 		all[i].Server = n.name
@@ -225,21 +227,29 @@ func apart(skew time.Duration) string {
 	}
 }
 
-// permissions uses a lock.
-func permissions(ctx context.Context, s *session, rdb *client) finding {
+// permissions uses a lock, and says which kinds of locks the user cannot use.
+func permissions(ctx context.Context, s *session, rdb *client) []finding {
 	f := finding{Check: "locks", Status: ok, Finding: "a lock can be acquired, released, announced and awaited"}
+	var warnings []core.Warning
 	locks, closeLocks, err := s.locks(rdb)
 	if err == nil {
 		defer closeLocks()
 		bound, cancel := s.bound(ctx)
 		defer cancel()
 		err = locks.Ping(bound)
+		warnings = locks.Warnings()
 	}
 	if err != nil {
 		f.Status, f.Finding = fail, bare(err)
 		f.Change = "grant what docs/operations.md lists under Access, or do what the error says"
 	}
-	return f
+	all := []finding{f}
+	for _, w := range warnings {
+		if w.Check == "permissions" { // the doctor has checks of its own for the others
+			all = append(all, finding{Check: w.Check, Status: warn, Server: w.Server, Finding: w.Finding, Change: w.Change})
+		}
+	}
+	return all
 }
 
 // reading lists locks, and finds those that never expire.
@@ -279,79 +289,62 @@ func shardedChannels(ctx context.Context, s *session, rdb *client) finding {
 	err := rdb.Do(bound, "PUBSUB", "SHARDNUMSUB").Err()
 	if answer := redis.Error(nil); err != nil && errors.As(err, &answer) {
 		return finding{Check: "channels", Status: warn, Finding: "no sharded pub/sub: " + bare(err),
-			Change: "every release goes to every node; use Redis 7.0 or newer, and permit pubsub|shardnumsub, spublish, ssubscribe"}
+			Change: "every release goes to every node; use Redis 7.0 or newer for that, and permit pubsub|shardnumsub, spublish, ssubscribe"}
 	} else if err != nil {
 		return finding{Check: "channels", Status: warn, Finding: bare(err)}
 	}
 	return finding{Check: "channels", Status: ok, Finding: "releases are announced by sharded pub/sub"}
 }
 
-// info has the fields of INFO.
-type info map[string]string
-
-func readInfo(text string) info {
-	fields := make(info)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
-	}
-	return fields
-}
-
-func (i info) number(field string) int64 {
-	n, _ := strconv.ParseInt(i[field], 10, 64)
-	return n
-}
-
 // diagnose checks what a server says about itself.
-func diagnose(i info, cluster bool) []finding {
+func diagnose(i redisinfo.Info, cluster bool) []finding {
 	return []finding{
 		checkVersion(i), checkTopology(i, cluster), checkEviction(i), checkMemory(i), checkPersistence(i), checkReplication(i), checkClients(i),
 	}
 }
 
-func checkVersion(i info) finding {
-	name, v := "Redis", i["redis_version"]
-	f := finding{Check: "version", Status: ok, Finding: name + " " + v}
-	if valkey := i["valkey_version"]; valkey != "" {
-		f.Finding = fmt.Sprintf("Valkey %s, compatible with Redis %s", valkey, v)
+// checkVersion names the server. Whether it has all that locks need is a question for Client.Ping.
+func checkVersion(i redisinfo.Info) finding {
+	f := finding{Check: "version", Status: ok, Finding: i.Server()}
+	if i["dragonfly_version"] != "" {
+		f.Status, f.Change = warn, "locks are not tested on Dragonfly: use Redis 6.2 or newer, Valkey or KeyDB"
+		return f
 	}
-	major, _, _ := strings.Cut(v, ".")
-	if n, err := strconv.Atoi(major); err != nil || n < 7 {
-		f.Status, f.Change = fail, "use Redis 7.0 or newer, or Valkey: older versions are not tested"
+	var major, minor int
+	if n, _ := fmt.Sscanf(i["redis_version"], "%d.%d", &major, &minor); n < 2 || major < 6 || major == 6 && minor < 2 {
+		f.Status, f.Change = warn, "use Redis 6.2 or newer, Valkey or KeyDB: older versions are not supported"
 	}
 	return f
 }
 
-func checkTopology(i info, cluster bool) finding {
+func checkTopology(i redisinfo.Info, cluster bool) finding {
 	f := finding{Check: "topology", Status: ok, Finding: i["redis_mode"]}
-	if i.number("cluster_enabled") == 1 && !cluster {
+	if i.Number("cluster_enabled") == 1 && !cluster {
 		f.Status, f.Finding = fail, "this server is a node of a cluster"
 		f.Change = "use redis+cluster:// here, and redis.NewClusterClient in programs"
 	}
 	return f
 }
 
-func checkEviction(i info) finding {
-	policy, most := i["maxmemory_policy"], i.number("maxmemory")
-	f := finding{Check: "eviction", Status: ok, Finding: "maxmemory-policy " + policy}
-	if policy != "noeviction" {
-		f.Change = "CONFIG SET maxmemory-policy noeviction, or use a Redis of its own for locks"
-		if most == 0 {
-			f.Status, f.Finding = warn, f.Finding+"; it has no effect as long as maxmemory is 0"
-		} else {
-			f.Status, f.Finding = fail, f.Finding+" may evict locks that are held, and then two owners hold them"
+func checkEviction(i redisinfo.Info) finding {
+	f := finding{Check: "eviction", Status: ok, Finding: "maxmemory-policy " + i["maxmemory_policy"]}
+	if i["maxmemory_policy"] == "" {
+		f.Status, f.Finding, f.Change = warn, "maxmemory-policy could not be read", "check that it is noeviction"
+	}
+	if r := i.Eviction(); r != nil {
+		f.Status, f.Finding, f.Change = warn, r.Finding, r.Change
+		if r.Serious {
+			f.Status = fail
 		}
 	}
-	if n := i.number("evicted_keys"); n > 0 {
+	if n := i.Number("evicted_keys"); n > 0 {
 		f.Finding += fmt.Sprintf("; %s evicted since the start", count(n, "key"))
 	}
 	return f
 }
 
-func checkMemory(i info) finding {
-	used, most := i.number("used_memory"), i.number("maxmemory")
+func checkMemory(i redisinfo.Info) finding {
+	used, most := i.Number("used_memory"), i.Number("maxmemory")
 	f := finding{Check: "memory", Status: ok, Finding: size(used) + " used, without a limit"}
 	if most > 0 {
 		f.Finding = fmt.Sprintf("%s used of %s", size(used), size(most))
@@ -362,25 +355,25 @@ func checkMemory(i info) finding {
 	return f
 }
 
-func checkPersistence(i info) finding {
+func checkPersistence(i redisinfo.Info) finding {
 	f := finding{Check: "persistence", Status: ok, Finding: "append-only file"}
 	switch {
-	case i.number("loading") == 1:
+	case i.Number("loading") == 1:
 		f.Status, f.Finding, f.Change = fail, "Redis is loading its data", "wait; if it takes long, check the log of Redis"
 	case i["aof_enabled"] == "1" && i["aof_last_write_status"] == "err":
 		f.Status, f.Finding, f.Change = fail, "the append-only file cannot be written", "check the disk and the log of Redis"
 	case i["rdb_last_bgsave_status"] == "err":
 		f.Status, f.Finding, f.Change = fail, "the last snapshot failed", "check the disk and the log of Redis: it may refuse writes"
-	case i["aof_enabled"] != "1":
-		f.Status, f.Finding = warn, "no append-only file: a restart forgets locks that are held"
-		f.Change = "CONFIG SET appendonly yes, unless a lock that is lost with its server does no harm"
+	}
+	if r := i.Persistence(); r != nil && f.Status == ok {
+		f.Status, f.Finding, f.Change = warn, r.Finding, r.Change
 	}
 	return f
 }
 
-func checkReplication(i info) finding {
+func checkReplication(i redisinfo.Info) finding {
 	f := finding{Check: "replication", Status: ok}
-	n := i.number("connected_slaves")
+	n := i.Number("connected_slaves")
 	switch {
 	case i["role"] == "slave":
 		f.Status, f.Finding = fail, "this server is a read-only replica of "+i["master_host"]+":"+i["master_port"]
@@ -393,8 +386,8 @@ func checkReplication(i info) finding {
 	return f
 }
 
-func checkClients(i info) finding {
-	n, most := i.number("connected_clients"), i.number("maxclients")
+func checkClients(i redisinfo.Info) finding {
+	n, most := i.Number("connected_clients"), i.Number("maxclients")
 	f := finding{Check: "clients", Status: ok, Finding: count(n, "client")}
 	if most > 0 {
 		f.Finding = fmt.Sprintf("%s of at most %d", f.Finding, most)
@@ -402,7 +395,7 @@ func checkClients(i info) finding {
 			f.Status, f.Change = warn, "raise maxclients, or lower PoolSize of the Redis clients"
 		}
 	}
-	if refused := i.number("rejected_connections"); refused > 0 {
+	if refused := i.Number("rejected_connections"); refused > 0 {
 		f.Status, f.Finding = warn, fmt.Sprintf("%s; %s refused since the start", f.Finding, count(refused, "connection"))
 		f.Change = "raise maxclients, or lower PoolSize of the Redis clients"
 	}

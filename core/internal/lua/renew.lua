@@ -52,6 +52,9 @@ local function shorten(key, lease, ttl, seen)
     return 1
   end
   local clock = call('TIME')
+  if clock.err then -- the user may not ask
+    return 1
+  end
   now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   if math.abs(now + ttl - seen) > 100 then
     return ttl

@@ -1,0 +1,61 @@
+package lua
+
+import _ "embed"
+
+var (
+	//go:embed abilities.lua
+	abilitiesSource string
+
+	abilities = script("abilities", abilitiesSource)
+)
+
+// An Ability says whether a command can be run.
+type Ability int
+
+// The abilities.
+const (
+	Unknown   Ability = -1 // the server does not have the command
+	Forbidden Ability = 0  // the user may not run it
+	Able      Ability = 1  // as far as is known
+)
+
+// A Command is a command with arguments, for Abilities.
+type Command struct {
+	Words []string
+	Reads bool // it changes nothing, so it may be tried
+}
+
+// Abilities asks whether commands can be run, without running any that writes; see abilities.lua.
+// The key must not exist. ReadAbilities reads its reply.
+func Abilities(key string, commands []Command) Call {
+	c := call(abilities, 1, 8*len(commands))
+	c.add(key)
+	for _, command := range commands {
+		reads := 0
+		if command.Reads {
+			reads = 1
+		}
+		c.add(reads, len(command.Words))
+		for _, word := range command.Words {
+			c.add(word)
+		}
+	}
+	return c
+}
+
+// ReadAbilities reads the reply of an Abilities call for n commands.
+func ReadAbilities(reply any, n int) ([]Ability, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) != n {
+		return nil, unexpected(abilities, reply)
+	}
+	numbers, ok := integers(list)
+	if !ok {
+		return nil, unexpected(abilities, reply)
+	}
+	found := make([]Ability, n)
+	for i, number := range numbers {
+		found[i] = Ability(number)
+	}
+	return found, nil
+}
