@@ -190,6 +190,23 @@ func (p *probe) lacksCommands(ctx context.Context, lacking map[string][]string) 
 		"use Redis 6.2 or newer, Valkey or KeyDB, without rename-command", server, strings.Join(parts, ", "))
 }
 
+// logLacking logs which commands a server lacks: the error of the command that failed may not say.
+func (c *Client) logLacking() {
+	c.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), c.opts.CommandTimeout)
+		defer cancel()
+		probes, err := c.probes(ctx)
+		if err != nil {
+			return // the next fault tries again
+		}
+		for _, p := range probes {
+			if _, err := p.useOthers(ctx); err != nil {
+				c.opts.Logger.Warn("reqlock: the server cannot keep all kinds of locks", "server", p.where, "error", err)
+			}
+		}
+	})
+}
+
 // info returns INFO. It runs in the background, as useCommands does.
 func (p *probe) info(ctx context.Context) (redisinfo.Info, error) {
 	type result struct {

@@ -1,8 +1,6 @@
 package core
 
 import (
-	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -12,24 +10,20 @@ import (
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
-// logInto makes a client log into a buffer, which may be read when the client is idle.
-func logInto(log *bytes.Buffer) func(*Options) {
-	return func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) }
-}
-
 // A server that lacks a command is refused by its name, its version and the command, whichever kind
 // of lock needs it. An acquire that needs it says so, too, and does not ask to try again.
 func TestPing_ServerLacksCommands(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, `rename-command LPOS ""`, `rename-command INCR ""`)
-	var log bytes.Buffer
-	c := newLooseClient(t, srv.Client(t), logInto(&log))
-	defer mustClose(t, c)
+	var log lockedBuffer
+	c := newLooseClient(t, srv.Client(t), logTo(&log))
 	name := redisinfo.Parse(srv.Client(t).Info(bg).Val()).Server()
 	wantPing(t, c, name+" lacks commands that locks need: INCR (for fenced), LPOS (for fair)", "use Redis 6.2 or newer")
 	if _, err := c.FencedLock("a").Acquire(bg, AcquireOptions{}); err == nil || heals(err) || redisop.FaultOf(err) == nil || redisop.FaultOf(err).Class != "no_command" {
 		t.Errorf("a fenced lock: %v", err)
 	}
+	eventually(t, "the log to name the server", func() bool { return strings.Contains(log.String(), name+" lacks commands") })
+	mustClose(t, c)
 }
 
 // Ping says what puts locks at risk. It logs a warning once, and again if it comes back.
@@ -37,8 +31,8 @@ func TestPing_Warnings(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
-	var log bytes.Buffer
-	c := newLooseClient(t, rdb, logInto(&log))
+	var log lockedBuffer
+	c := newLooseClient(t, rdb, logTo(&log))
 	defer mustClose(t, c)
 	set := func(name, value string) {
 		t.Helper()

@@ -77,6 +77,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		Logger:     opts.Logger,
 		Closed:     ErrClosed,
 		Background: c.background.Go,
+		Lacking:    c.logLacking,
 	})
 	c.hub = hub.New(hub.Config{
 		Redis:        rdb,

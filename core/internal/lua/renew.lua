@@ -46,21 +46,22 @@ end
 -- Sets the TTL of a hash that lives for much longer than the lease. A clock that was set back does
 -- that, and a longer lease that has ended. The sender has seen it before, and has no command under
 -- way that needs it. A command that prolongs the lease moves the time at which the hash expires, so
--- a late renewal finds another time and changes nothing. Returns the reply.
+-- a late renewal finds another time and changes nothing. Returns the reply, and whether it has
+-- shortened the TTL.
 local function shorten(key, lease, ttl, seen)
   if shared(key) then
-    return 1
+    return 1, false
   end
   local clock = call('TIME')
   if clock.err then -- the user may not ask
-    return 1
+    return 1, false
   end
   now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   if math.abs(now + ttl - seen) > 100 then
-    return ttl
+    return ttl, false
   end
   call('PEXPIRE', key, lease)
-  return 1
+  return 1, true
 end
 
 local special = {} -- by index, where a hold's arguments are
@@ -77,18 +78,21 @@ for i = 1, holds do
   end
 
   local mine = call('HEXISTS', key, ARGV[2 + i])
-  local result, long = mine == 0 and 0 or mine == 1 and 1 or mine.err, false
+  local result, shortened = mine == 0 and 0 or mine == 1 and 1 or mine.err, false
   if result == 1 then
     local ttl = prolong(key, lease)
-    long = type(ttl) == 'number' and ttl > lease * 9 / 8
-    result = long and shorten(key, lease, ttl, seen) or type(ttl) == 'string' and ttl or 1
+    if type(ttl) == 'string' then
+      result = ttl
+    elseif ttl > lease * 9 / 8 then
+      result, shortened = shorten(key, lease, ttl, seen)
+    end
   end
   for k = first, last do
     if result ~= 0 and type(result) == 'number' then
       local ttl = prolong(KEYS[k], lease, '1')
       if type(ttl) == 'string' then
         result = ttl
-      elseif long and result == 1 and ttl > lease and not shared(key) then
+      elseif shortened and ttl > lease then
         call('PEXPIRE', KEYS[k], lease)
       end
     end

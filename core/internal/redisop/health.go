@@ -18,6 +18,8 @@ type health struct {
 	same   func(a, b string) bool // reports whether two keys are on one server
 	limit  loglimit.Limit         // of warnings, by cause
 
+	lacking func() // Config.Lacking
+
 	failing atomic.Int32 // len(faults)
 
 	mu     sync.Mutex
@@ -68,6 +70,9 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	h.mu.Unlock()
 	if warn {
 		h.logger.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
+		if f == faultNoCommand && h.lacking != nil {
+			h.lacking()
+		}
 	}
 }
 

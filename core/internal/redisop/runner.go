@@ -19,6 +19,7 @@ type Config struct {
 	Logger     *slog.Logger
 	Closed     error             // returned by operations after Close
 	Background func(func()) bool // runs a function on a goroutine; returns false if it is too late
+	Lacking    func()            // unless nil, called when it is logged that Redis lacks a command
 }
 
 // A Runner runs operations on one server or cluster.
@@ -43,6 +44,7 @@ func New(cfg Config) *Runner {
 	r.slots.timeout, r.slots.background = cfg.Timeout, cfg.Background
 	r.slots.cluster, _ = cfg.Redis.(*redis.ClusterClient)
 	r.health = newHealth(cfg.Logger, r.slots.sameServer)
+	r.health.lacking = cfg.Lacking
 	return r
 }
 

@@ -51,7 +51,7 @@ var planted = []struct {
 		"if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then", "if true then",
 		"pass: the reply is yes, and to a repeat no"},
 	{"a renewal that re-creates the key", "plain/renewal", "renew",
-		"local result, long = mine == 0 and 0", "call('HSET', key, ARGV[2 + i], 1) mine = 1 local result, long = mine == 0 and 0",
+		"local result, shortened = mine == 0 and 0", "call('HSET', key, ARGV[2 + i], 1) mine = 1 local result, shortened = mine == 0 and 0",
 		"renew: it creates a field for"},
 	{"a renewal that does not prolong", "plain/renewal", "renew",
 		"done = call('PEXPIRE', key, lease)", "done = 1",
