@@ -643,11 +643,11 @@ func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) 
 			p.Set(bg, wire.ReadTimeout(name, owner, 1), "1", lease(i))
 			longest = max(longest, lease(i))
 		}
-		for _, when := range []string{"NX", "GT"} {
-			p.Do(bg, "PEXPIRE", name, longest.Milliseconds(), when)
-		}
 		return nil
 	})
+	if err == nil && b.rdb.PTTL(bg, name).Val() < longest {
+		err = b.rdb.PExpire(bg, name, longest).Err()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
