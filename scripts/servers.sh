@@ -24,7 +24,7 @@ servers=(
 	"valkey-9 debian valkey-server forky"
 )
 
-RUN=${RUN:-'^(TestContract|TestTTL_|TestRenewal_|TestFair_|TestRead_|TestReadWrite_|TestFenced_|TestHandOver_|TestWaiting_|TestHold_|TestErrWrongKind|TestForceUnlock_)'}
+RUN=${RUN:-'^(TestContract|TestTTL_|TestRenewal_|TestFair_|TestRead_|TestReadWrite_|TestFenced_|TestHandOver_|TestWaiting_|TestHold_|TestForceUnlock_)'}
 go=${GO:-go}
 if [ -z "${DIR:-}" ]; then
 	DIR=$(mktemp -d)
@@ -76,12 +76,23 @@ pypi() {
 	chmod +x "$root/server"
 }
 
+# without VERSION: prints the tests that need a newer server. Sharded pub/sub exists since Redis 7.0.
+# Redis 6.0 lacks HRANDFIELD, without which many dead readers keep a writer out until their lease
+# ends, and two commands that the tests themselves use.
+without() {
+	case $1 in
+	"Redis 6.0"*) echo 'TestHandOver_.*/sharded|TestFair_WaiterFailsDuringAPause|TestTTL_RefusedExpireLeavesNoHash|TestRead_ManyDeadReadersAreRemoved' ;;
+	*" 6."*) echo 'TestHandOver_.*/sharded' ;;
+	*) echo '^$' ;;
+	esac
+}
+
 # try NAME SERVER: runs the tests against a server and adds a line to the table.
 failed=0
 try() {
 	local name=$1 server=$2 log=$DIR/$1.log began=$SECONDS status=passed version
 	version=$("$server" --version | sed -E 's/^([A-Za-z]+) .*v=([0-9.]+).*/\1 \2/')
-	(cd core && REQLOCK_REDIS_SERVER=$server "$DIR/core.test" -test.v -test.timeout 5m -test.run "$RUN") >"$log" 2>&1 || status=FAILED
+	(cd core && REQLOCK_REDIS_SERVER=$server "$DIR/core.test" -test.v -test.timeout 5m -test.run "$RUN" -test.skip "$(without "$version")") >"$log" 2>&1 || status=FAILED
 	(cd core/internal/lua && REQLOCK_REDIS_SERVER=$server "$DIR/lua.test" -test.v -test.timeout 5m) >>"$log" 2>&1 || status=FAILED
 	printf '| %-11s | %-13s | %-6s | %5d | %6d | %4ss |\n' "$name" "$version" "$status" \
 		"$(grep -c '^ *--- PASS' "$log" || true)" "$(grep -c '^ *--- FAIL' "$log" || true)" $((SECONDS - began)) >>"$DIR/table"
