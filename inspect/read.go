@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisson"
 )
 
 // A reader reads locks by their names. It uses plain commands: a script that reads many keys would
@@ -190,9 +191,11 @@ func (r *replies) holders() []Holder {
 
 // isLockClient reports whether a client's name is one of this module or of Redisson. Without a TTL,
 // a hash may well belong to another program.
-func isLockClient(client string) bool { return lockClient.MatchString(client) }
+func isLockClient(client string) bool {
+	return redisson.IsClient(client) || ownClient.MatchString(client)
+}
 
-var lockClient = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|\.[a-z0-9]{8}$`)
+var ownClient = regexp.MustCompile(`\.[a-z0-9]{8}$`)
 
 func (r *replies) recordLeft() *Record {
 	size := r.size.Val()

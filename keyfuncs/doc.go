@@ -17,7 +17,7 @@
 //	Claim                                 a claim of a verified token
 //	Const                                 the same for all requests
 //
-// [Join], [Prefix], [Hash] and [FirstOf] combine them, and [Template] describes a whole key in
+// [Join], [Prefix], [Hash], [UUID] and [FirstOf] combine them, and [Template] describes a whole key in
 // a text. For everything else, write a function with the same signature. All Funcs of this
 // package are safe for concurrent use by different requests. Those that read the body
 // replace Request.Body, so two goroutines must not call them for one request at the same

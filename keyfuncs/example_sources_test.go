@@ -23,6 +23,19 @@ func ExampleCookie() {
 	// Output: s-7
 }
 
+// Handlers that parse a UUID take several spellings of it for one order.
+func ExampleUUID() {
+	key := keyfuncs.UUID(keyfuncs.PathValue("id"))
+
+	serve("PUT /orders/{id}", key,
+		httptest.NewRequest("PUT", "/orders/6F9619FF-8B86-D011-B42D-00C04FC964FF", nil),
+		httptest.NewRequest("PUT", "/orders/urn:uuid:6f9619ff-8b86-d011-b42d-00c04fc964ff", nil),
+	)
+	// Output:
+	// 6f9619ff-8b86-d011-b42d-00c04fc964ff
+	// 6f9619ff-8b86-d011-b42d-00c04fc964ff
+}
+
 func ExamplePath() {
 	key := keyfuncs.Path()
 

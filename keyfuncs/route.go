@@ -50,7 +50,7 @@ func PathValue(name string) Func {
 }
 
 func notAWildcard(name string) (why string) {
-	if name == "" || strings.HasPrefix(name, ":") || strings.HasSuffix(name, "...") || strings.ContainsAny(name, "{}/") {
+	if name == "" || strings.HasSuffix(name, "...") || strings.ContainsAny(name, "{}/:") {
 		return `want the bare name of a wildcard, such as "id" for {id}`
 	}
 	return ""

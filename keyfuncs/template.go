@@ -36,6 +36,8 @@ func Template(text string) Func {
 //	{ip}            ClientIP(): behind a proxy, its address: one key for all clients
 //	{body.hash}     BodyHash()
 //
+// A source with :uuid behind its name, such as {path.id:uuid}, is [UUID] of that source.
+//
 // Double a brace of the text itself. Names and pointers cannot contain braces.
 //
 // Requests have the same key only if all values are equal: in a value, a tilde precedes each colon,
@@ -173,6 +175,12 @@ func (p *templateParser) value(rest string) (why string) {
 func (p *templateParser) source(inside string) (source Func, at int, why string) {
 	if i := strings.IndexByte(inside, '{'); i >= 0 {
 		return nil, i, "a brace inside braces; the one before is not closed"
+	}
+	if name, ok := strings.CutSuffix(inside, ":uuid"); ok {
+		if source, at, why = p.source(name); why != "" {
+			return nil, at, why
+		}
+		return UUID(source), 0, ""
 	}
 	if p.others != nil {
 		source, err := p.others(inside)

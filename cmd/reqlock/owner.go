@@ -6,17 +6,17 @@ import (
 	"strings"
 
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisson"
 )
 
 var (
-	ownClient      = regexp.MustCompile(`^(.+)\.[a-z0-9]{8}$`)
-	hostAndPid     = regexp.MustCompile(`^(.+)\.(\d+)$`)
-	redissonClient = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	ownClient  = regexp.MustCompile(`^(.+)\.[a-z0-9]{8}$`)
+	hostAndPid = regexp.MustCompile(`^(.+)\.(\d+)$`)
 )
 
 // processOf says in words which process an owner belongs to.
 func processOf(client, owner string) string {
-	if redissonClient.MatchString(client) {
+	if redisson.IsClient(client) {
 		thread := strings.TrimSuffix(strings.TrimPrefix(owner, client+":"), ":write")
 		return "Redisson, thread " + thread
 	}
@@ -32,7 +32,7 @@ func processOf(client, owner string) string {
 
 // brief is a client for a narrow column.
 func brief(client string) string {
-	if redissonClient.MatchString(client) {
+	if redisson.IsClient(client) {
 		return "Redisson " + client
 	}
 	return printable(client)
