@@ -660,7 +660,10 @@ func (h *hold) renewalLocked() lua.Renewable {
 func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable, result lua.Renewal) bool {
 	h.lock()
 	defer h.unlock()
-	done := !h.noteExcessLocked(asked, result)
+	before := h.excess
+	h.excess = before.after(asked, result)
+	h.longest = max(h.longest, result.TTL)
+	done := before != nil || h.excess == nil
 	if asked.Lease < lease {
 		return done // no lease was renewed by the watchdog when the renewal was sent
 	}
@@ -670,6 +673,23 @@ func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.
 	h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
 	h.setAlarmsLocked(h.engine().twoBeats())
 	return done
+}
+
+// keepExcess is called if a renewal that shortens the TTL may still arrive at Redis. The excess
+// stays, so that outlast keeps moving the time at which the hash expires.
+func (h *hold) keepExcess() {
+	h.lock()
+	defer h.unlock()
+	h.excess.expiry = 0
+}
+
+// outlast returns the lease to send for a wanted one. The caller has the turn.
+func (h *hold) outlast(lease time.Duration) time.Duration {
+	h.lock()
+	defer h.unlock()
+	lease = h.excess.outlast(lease)
+	h.longest = max(h.longest, lease)
+	return lease
 }
 
 // handleMissing marks the hold lost, unless its last lease was just released. It returns false if

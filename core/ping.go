@@ -57,7 +57,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	for _, p := range probes {
 		found = append(found, p.warnings...)
 	}
-	c.note(found)
+	c.checkup.note(found, c.opts.Logger)
 	return pingError(errors.Join(errs...))
 }
 

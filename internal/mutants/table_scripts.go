@@ -157,8 +157,8 @@ var scriptMutants = []mutant{
 	{
 		promise: "a late renewal shortens no lease",
 		file:    "core/excess.go",
-		old:     "lease = max(lease, h.excess.ttl+time.Second)",
-		new:     "",
+		old:     "return max(lease, x.ttl+time.Second)",
+		new:     "return lease",
 		nets:    []string{"core TestTTL_LateRenewalShortensNothing"},
 	},
 	{

@@ -32,7 +32,7 @@ func eval(rdb *redis.Client, c Call) (any, error) {
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		reply, err = rdb.Do(ctx(), c.Eval()...).Result()
 	}
-	return reply, err
+	return reply, PlainError(err)
 }
 
 func mustEval(t *testing.T, rdb *redis.Client, c Call) any {
@@ -653,8 +653,8 @@ func TestAllCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// These are the beginnings of other scripts, and scripts for many locks.
-	tested := []string{"fair_queue", "fenced_draw", "force_take", renew.Name, many.Name}
+	// These are the beginnings of other scripts, scripts for many locks, and one for none.
+	tested := []string{"fair_queue", "fenced_draw", "force_take", renew.Name, many.Name, abilities.Name}
 	for _, c := range calls() {
 		tested = append(tested, c.Script.Name)
 	}

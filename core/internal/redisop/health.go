@@ -18,7 +18,7 @@ type health struct {
 	same   func(a, b string) bool // reports whether two keys are on one server
 	limit  loglimit.Limit         // of warnings, by cause
 
-	lacking func() // Config.Lacking
+	lacking func(key string) // Config.Lacking
 
 	failing atomic.Int32 // len(faults)
 
@@ -71,7 +71,7 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	if warn {
 		h.logger.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
 		if f == faultNoCommand && h.lacking != nil {
-			h.lacking()
+			h.lacking(x.call.Key())
 		}
 	}
 }

@@ -19,7 +19,7 @@ type Config struct {
 	Logger     *slog.Logger
 	Closed     error             // returned by operations after Close
 	Background func(func()) bool // runs a function on a goroutine; returns false if it is too late
-	Lacking    func()            // unless nil, called when it is logged that Redis lacks a command
+	Lacking    func(key string)  // unless nil, called when it is logged that Redis lacks a command
 }
 
 // A Runner runs operations on one server or cluster.
