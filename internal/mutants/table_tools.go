@@ -194,7 +194,7 @@ var toolMutants = []mutant{
 	{
 		promise: "doctor fails a Redis that may evict locks",
 		file:    "cmd/reqlock/doctor.go",
-		old:     "if policy != \"noeviction\" {",
+		old:     "if r.Serious {",
 		new:     "if false {",
 		nets:    []string{"cmd/reqlock TestDiagnose"},
 	},

@@ -55,6 +55,9 @@ func ReadAbilities(reply any, n int) ([]Ability, error) {
 	}
 	found := make([]Ability, n)
 	for i, number := range numbers {
+		if number < int64(Unknown) || number > int64(Able) {
+			return nil, unexpected(abilities, reply)
+		}
 		found[i] = Ability(number)
 	}
 	return found, nil
