@@ -16,6 +16,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // A Client creates locks on one Redis. Besides the connections of its Redis client it uses one for
@@ -23,6 +24,8 @@ import (
 // lock or waiter. Its methods may be called from any goroutine.
 type Client struct {
 	*engine
+	given      redis.UniversalClient // to New
+	servers    serverIDs
 	names      *names
 	dog        *watchdog.Watchdog[*hold]
 	address    string        // of Redis; orders the locks of a MultiLock
@@ -33,11 +36,18 @@ type Client struct {
 // returns ErrInvalidOptions for anything that can never work: negative durations, an rdb without
 // ReadTimeout or WriteTimeout, a *redis.Ring.
 //
+// rdb is a *redis.Client, with or without sentinels, or a *redis.ClusterClient. To trace or count
+// its commands, use its AddHook. New refuses any other type, such as a struct that embeds one of
+// these, unless it has the method Unwrap() redis.UniversalClient. New then uses what that returns,
+// so commands of locks do not pass through the methods of the type.
+//
+// New cannot see whether rdb fits the server. The first Acquire finds that out, and so does each
+// Ping. If rdb is for one server, and that is one master of several in a cluster, or if it is for a
+// cluster, and the server is none, they return ErrMisconfigured.
+//
 // New adds a hook to rdb, or to each node of a cluster, that bounds the commands of locks by
 // CommandTimeout even if the timeouts of rdb are longer. Other commands pass through it unchanged.
-// Add your own hooks before New: the commands of locks bypass hooks that are added later. A client
-// that is neither a *redis.Client nor a *redis.ClusterClient gets no hook, so only its own timeouts
-// apply.
+// Add your own hooks before New: the commands of locks bypass hooks that are added later.
 func New(rdb redis.UniversalClient, opts Options) (*Client, error) {
 	return newClient(rdb, opts, clock.At)
 }
@@ -47,15 +57,17 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRedis(rdb, opts); err != nil {
+	conn, err := checkRedis(rdb, opts)
+	if err != nil {
 		return nil, err
 	}
 	e := &engine{
 		opts:        opts,
+		redis:       conn,
 		id:          newClientID(opts.ClientID),
 		at:          at,
 		slot:        func(string) int { return 0 },
-		publish:     newPublishProbe(rdb, opts),
+		publish:     newPublishProbe(conn, opts),
 		gone:        make(chan struct{}, 1),
 		closing:     make(chan struct{}),
 		closed:      make(chan struct{}),
@@ -64,12 +76,12 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		absentGrace: absentGrace,
 		inboxLinger: inboxLinger,
 	}
-	c := &Client{engine: e, address: addressIn(rdb), clockWatch: make(chan struct{})}
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		e.cluster, e.slot = cluster, wire.Slot
+	c := &Client{engine: e, given: rdb, address: addressIn(conn), clockWatch: make(chan struct{})}
+	if e.inCluster() {
+		e.slot = wire.Slot
 	}
 	c.ops = redisop.New(redisop.Config{
-		Redis:      rdb,
+		Redis:      conn,
 		Timeout:    opts.CommandTimeout,
 		Acks:       opts.ReplicaAcks,
 		AckTimeout: opts.ReplicaTimeout,
@@ -80,7 +92,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		Lacking:    c.logLacking,
 	})
 	c.hub = hub.New(hub.Config{
-		Redis:        rdb,
+		Redis:        conn,
 		Commands:     c.publish.subscribeCommands,
 		PingInterval: max(leastPing, 2*min(opts.PollInterval, time.Hour)),
 		Lost: func(err error) {
@@ -89,7 +101,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		},
 		Back: c.ops.PubSubBack,
 	})
-	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.cluster != nil, Send: c.renew})
+	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.inCluster(), Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
 		for _, a := range due {
 			a.ring()
@@ -104,14 +116,12 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 
 // addressIn returns the address and database of the server that rdb connects to. For a client of
 // Sentinel it is not known which server that is.
-func addressIn(rdb redis.UniversalClient) string {
-	switch c := rdb.(type) {
-	case *redis.Client:
-		return fmt.Sprintf("%s/%d", c.Options().Addr, c.Options().DB)
-	case *redis.ClusterClient:
-		return strings.Join(slices.Sorted(slices.Values(c.Options().Addrs)), ",")
+func addressIn(rdb redisclient.Client) string {
+	if rdb.Cluster != nil {
+		return strings.Join(slices.Sorted(slices.Values(rdb.Cluster.Options().Addrs)), ",")
 	}
-	return ""
+	o := rdb.Node().Options()
+	return fmt.Sprintf("%s/%d", o.Addr, o.DB)
 }
 
 // leastPing is the least time that the pub/sub connection has to answer a ping, however short
@@ -157,7 +167,7 @@ func (c *Client) Counters() Counters {
 }
 
 // Redis returns the client that was given to New.
-func (c *Client) Redis() redis.UniversalClient { return c.publish.rdb }
+func (c *Client) Redis() redis.UniversalClient { return c.given }
 
 // renew renews a batch of holds for the watchdog.
 func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -141,7 +142,7 @@ func TestPublishAuto_Busy(t *testing.T) {
 	go func() { killed <- other.Eval(bg, "while true do end", nil).Err() }()
 	eventually(t, "the server to be busy", func() bool { return redis.HasErrorPrefix(plain.Get(bg, "x").Err(), "BUSY") })
 
-	h := newPublishProbe(rdb, Options{CommandTimeout: patience})
+	h := newPublishProbe(redisClient(t, rdb), Options{CommandTimeout: patience})
 	if mode, err := h.detect(bg); mode != PublishAuto || err == nil {
 		t.Errorf("while it is busy: mode %d, %v; nothing is known yet", mode, err)
 	}
@@ -167,7 +168,7 @@ func TestPublishAuto_Answers(t *testing.T) {
 		"CLUSTERDOWN The cluster is down": PublishAuto, "BUSY x": PublishAuto, "LOADING x": PublishAuto,
 	} {
 		proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "PUBSUB") }, redistest.ReplyWith("-"+text+"\r\n"))
-		h := &publishProbe{rdb: proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }), timeout: patience}
+		h := &publishProbe{rdb: redisClient(t, proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 })), timeout: patience}
 		if mode, err := h.detect(bg); mode != want || (err == nil) == (want == PublishAuto) {
 			t.Errorf("%s: mode %d, %v; want %d", text, mode, err, want)
 		}
@@ -187,7 +188,7 @@ func TestPublishAuto_WithoutCluster(t *testing.T) {
 		"sentinels, replicas": redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: nowhere}),
 	}
 	for name, rdb := range clients {
-		h := newPublishProbe(rdb, Options{})
+		h := newPublishProbe(redisClient(t, rdb), Options{})
 		if mode, err := h.detect(bg); mode != PublishPlain || err != nil {
 			t.Errorf("%s: mode %d, %v", name, mode, err)
 		}
@@ -195,8 +196,18 @@ func TestPublishAuto_WithoutCluster(t *testing.T) {
 	}
 	down := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
 	defer down.Close()
-	h := newPublishProbe(down, Options{CommandTimeout: time.Second})
+	h := newPublishProbe(redisClient(t, down), Options{CommandTimeout: time.Second})
 	if mode, err := h.detect(bg); mode != PublishAuto || err == nil || errors.Is(err, ErrClosed) {
 		t.Errorf("a cluster that is down: mode %d, %v; nothing is known yet", mode, err)
 	}
+}
+
+// redisClient classifies a Redis client, as New does.
+func redisClient(t *testing.T, rdb redis.UniversalClient) redisclient.Client {
+	t.Helper()
+	c, err := redisclient.Of(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

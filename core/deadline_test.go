@@ -165,6 +165,7 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		flights := new(flightCounter)
 		rdb.AddHook(flights)
 		c := b.clientOn(t, rdb)
+		mustRelease(t, mustAcquire(t, c, "first", AcquireOptions{})) // it asks the server for its slots
 		inspection := proxy.OnMatch(1, runs(inspectScript), redistest.HoldReply)
 		inspected := make(chan error, 1)
 		go func() {

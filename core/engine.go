@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -14,6 +13,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/route"
 )
 
@@ -23,7 +23,7 @@ type engine struct {
 	opts    Options
 	id      string // the first part of every wire owner
 	at      func(time.Time) clock.Instant
-	cluster *redis.ClusterClient // nil for a single server
+	redis   redisclient.Client
 	slot    func(key string) int
 	publish *publishProbe
 	ops     *redisop.Runner
@@ -60,6 +60,9 @@ const (
 // An alarm rings at the time set in engine.alarms, on the goroutine of the schedule. ring must not
 // block.
 type alarm interface{ ring() }
+
+// inCluster reports whether the locks are in a cluster, and not on a single server.
+func (e *engine) inCluster() bool { return e.redis.Cluster != nil }
 
 // clock returns the current time of both clocks.
 func (e *engine) clock() clock.Instant { return e.at(time.Now()) }
@@ -108,7 +111,7 @@ func (e *engine) runOp(ctx context.Context, x *redisop.Op) (any, error) {
 // caller must arrange to send the whole call again.
 func (e *engine) sendRelease(x *redisop.Op) (freed, rest bool, listeners int, err error) {
 	alone, divisible := x.Call().WithoutRest()
-	divisible = divisible && e.cluster != nil
+	divisible = divisible && e.inCluster()
 	if divisible {
 		x.Hasty()
 	}

@@ -60,6 +60,10 @@ var (
 	// kinds apart: to one of them, a lock of another is a held lock. Its own owner enters it again,
 	// except as a FencedLock if it has no token.
 	ErrWrongKind = redisop.ErrWrongKind
+	// ErrMisconfigured: no retry helps until somebody changes Redis or the Redis client. The client
+	// is for one server, but the server is a node of a cluster, or vice versa. The text of the error
+	// names the change.
+	ErrMisconfigured = redisop.ErrMisconfigured
 )
 
 // Reasons why an attempt at a RedLock failed.
@@ -126,6 +130,19 @@ func opErr(op string, lock label, err error) error { return &opError{op, lock, e
 func invalid(sentinel error, format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{sentinel}, args...)...)
 }
+
+// joinErrors is errors.Join with a text on one line, as logs need it.
+func joinErrors(errs ...error) error {
+	if err := errors.Join(errs...); err != nil {
+		return oneLineError{err}
+	}
+	return nil
+}
+
+type oneLineError struct{ error }
+
+func (e oneLineError) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
+func (e oneLineError) Unwrap() error { return e.error }
 
 // ended returns the error of a context that has ended: its Err, and its cause if that is another
 // error.

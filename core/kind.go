@@ -226,7 +226,7 @@ func updateReadWrite(c *engine, g holdCounts, lease time.Duration) lua.Call {
 		Owner:        g.field,
 		Reads:        int(g.shared),
 		Writes:       int(g.exclusive),
-		Certain:      c.cluster == nil,
+		Certain:      !c.inCluster(),
 		WriteMessage: wire.Unblocked,
 	}
 	h.Prefix, h.Suffix = wire.ReadTimeouts(g.key)

@@ -47,7 +47,7 @@ func runOnce(ctx context.Context, l Locker, fn func(ctx context.Context) error) 
 	}
 	defer func() {
 		released := lease.Release(ctx)
-		lost, err = errors.Is(released, ErrLockLost), errors.Join(err, released)
+		lost, err = errors.Is(released, ErrLockLost), joinErrors(err, released)
 	}()
 	return false, fn(lease.Context())
 }

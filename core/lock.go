@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -188,6 +187,6 @@ func Do(ctx context.Context, l Locker, opts AcquireOptions, fn func(context.Cont
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lease.Release(ctx)) }()
+	defer func() { err = joinErrors(err, lease.Release(ctx)) }()
 	return fn(lease.Context())
 }

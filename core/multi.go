@@ -28,6 +28,10 @@ import (
 // that holds one of these locks waits for the next for a short random time only: up to 20 ms at
 // first, and up to 320 ms after more attempts. One of the callers soon gives way.
 //
+// If a lock of one name is named twice, by different clients, Acquire asks their servers for the run
+// ID (INFO server) once, and returns ErrInvalidOptions if it is the same: the two would wait for each
+// other.
+//
 // The lease stands for all members. It ends when the first of them ends. If one is lost, the others
 // are released. Each member gets LeaseTime. Release releases every member and joins the errors.
 // Acquire fails with the error of the member that it did not get, such as a *NotAcquiredError with
@@ -230,6 +234,9 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 		return nil, opErr("acquire", m.whole, err)
 	}
 	ctx = WithOwner(effective(ctx))
+	if err := m.checkServers(ctx); err != nil {
+		return nil, opErr("acquire", m.whole, err)
+	}
 	b := newBudget(opts.WaitTime)
 	s, err := m.all(ctx, opts, m.tryAll)
 	for try := 0; err != nil && b.retryable(err) && !b.over() && ctx.Err() == nil; try++ {
@@ -251,6 +258,33 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 		return nil, opErr("acquire", m.whole, endedAfter(ctx, err))
 	}
 	return nil, b.explain(m, err)
+}
+
+// checkServers refuses one lock that is a member twice, by two clients of one server. These have
+// different owners there, which exclude each other, unless both are readers.
+func (m *multi) checkServers(ctx context.Context) error {
+	if !m.twins(func(a, b *Lock) bool { return true }) {
+		return nil
+	}
+	identifyAll(ctx, m)
+	if m.twins(func(a, b *Lock) bool { return a.c.database() == b.c.database() && sharedServer(a.c, b.c) != "" }) {
+		return invalid(ErrInvalidOptions, "core.MultiLock has a lock twice, by two clients of one server; use one client for both")
+	}
+	return nil
+}
+
+// twins reports whether two locks of one key, by different clients, matter.
+func (m *multi) twins(matter func(a, b *Lock) bool) bool {
+	all := parts(m)
+	for i, x := range all {
+		for _, y := range all[:i] {
+			a, b := x.lock, y.lock
+			if a.key == b.key && a.c != b.c && !(a.kind.shared && b.kind.shared) && matter(a, b) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // retryable reports whether another attempt may succeed after err. A caller with WaitForever waits

@@ -481,7 +481,7 @@ func TestMulti_ReleaseJoinsErrors(t *testing.T) {
 func TestMulti_LogNames(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	shows, hides := b.client(t, func(o *Options) { o.LogNames = true }), b.client(t)
+	shows, hides := b.client(t, func(o *Options) { o.LogNames = true }), newBundle(t).client(t)
 	for _, one := range []struct {
 		other *Client
 		shown bool

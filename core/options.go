@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // Options configures a Client. The zero value is a good default. New refuses negative durations.
@@ -161,32 +162,15 @@ func (o Options) withDefaults() (Options, error) {
 // longest is the longest duration that the engine works with: sums of several do not overflow.
 const longest = 50 * 365 * 24 * time.Hour
 
-// checkRedis refuses Redis clients that cannot keep locks safely.
-func checkRedis(rdb redis.UniversalClient, opts Options) error {
-	switch c := rdb.(type) {
-	case nil:
-		return invalid(ErrInvalidOptions, "core.New needs a Redis client, not nil")
-	case *redis.Ring:
-		return invalid(ErrInvalidOptions,
-			"core.New does not accept a *redis.Ring: it moves keys to other servers when one is down, "+
-				"so a lock could have two holders; use a *redis.Client or *redis.ClusterClient")
-	case *redis.Client:
-		if c == nil {
-			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.Client")
-		}
-		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout, opts)
-	case *redis.ClusterClient:
-		if c == nil {
-			return invalid(ErrInvalidOptions, "core.New needs a Redis client, not a nil *redis.ClusterClient")
-		}
-		return checkTimeouts(c.Options().ReadTimeout, c.Options().WriteTimeout, opts)
+// checkRedis refuses Redis clients that cannot keep locks safely. It returns the client that the
+// commands of locks are sent to.
+func checkRedis(rdb redis.UniversalClient, opts Options) (redisclient.Client, error) {
+	c, err := redisclient.Of(rdb)
+	if err != nil {
+		return c, invalid(ErrInvalidOptions, "core.New: %w", err)
 	}
-	if opts.ReplicaAcks > 0 {
-		return invalid(ErrInvalidOptions,
-			"core.Options.ReplicaAcks needs a *redis.Client or *redis.ClusterClient, not a %T: "+
-				"the replicas must be asked on the connection of the command", rdb)
-	}
-	return nil
+	read, write := c.Timeouts()
+	return c, checkTimeouts(read, write, opts)
 }
 
 func checkTimeouts(read, write time.Duration, opts Options) error {

@@ -18,7 +18,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// Ping checks that locks work: that a lock can be acquired, released, announced and waited for. Use
+// Ping checks that locks work: that the Redis client fits the server, and that a lock can be
+// acquired, released, announced and waited for. Use
 // it for start-up checks and health checks. It acquires and releases a plain lock named
 // reqlock:ping:RANDOM (after NameMapper) with the scripts of the locks and with ReplicaAcks. It
 // runs each command that docs/operations.md lists under Access in a way that changes nothing. It
@@ -78,7 +79,7 @@ func (e bareError) Unwrap() error { return e.error }
 // A probe checks one server for Ping.
 type probe struct {
 	c       *Client
-	server  redis.UniversalClient
+	server  *redis.Client
 	where   string // in a cluster, the address of the server
 	user    string
 	key     string
@@ -90,43 +91,29 @@ type probe struct {
 
 // probes returns a probe for the server, or for each master of a cluster.
 func (c *Client) probes(ctx context.Context) ([]*probe, error) {
+	if !c.inCluster() {
+		key, err := c.probeKey()
+		return []*probe{c.probe(c.redis.Node(), key)}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CommandTimeout)
 	defer cancel()
-	if c.cluster == nil {
-		key, err := c.probeKey()
-		if err != nil {
-			return nil, err
-		}
-		p := c.probe(c.publish.rdb, key)
-		if node, ok := c.publish.rdb.(*redis.Client); ok {
-			p.user = node.Options().Username
-		}
-		return []*probe{p}, nil
-	}
 	return c.clusterProbes(ctx)
 }
 
 // clusterProbes returns a probe for each master, with a key in one of its slots. A master without
 // slots has no locks.
 func (c *Client) clusterProbes(ctx context.Context) (probes []*probe, err error) {
-	cluster := c.cluster
-	masters := 0
-	var mu sync.Mutex
-	if err := cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		masters++
-		return nil
-	}); err != nil {
+	masters, err := c.redis.Masters(ctx)
+	if err != nil {
 		return nil, err
 	}
 	known := make(map[*redis.Client]bool)
-	for tries := 0; len(known) < masters && tries < 100*masters; tries++ {
+	for tries := 0; len(known) < len(masters) && tries < 100*len(masters); tries++ {
 		key, err := c.probeKey()
 		if err != nil {
 			return nil, err
 		}
-		node, err := cluster.MasterForKey(ctx, key)
+		node, err := c.redis.MasterForKey(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +122,7 @@ func (c *Client) clusterProbes(ctx context.Context) (probes []*probe, err error)
 		}
 		known[node] = true
 		p := c.probe(node, key)
-		p.where, p.user = node.Options().Addr, node.Options().Username
+		p.where = node.Options().Addr
 		probes = append(probes, p)
 	}
 	return probes, nil
@@ -148,8 +135,8 @@ func (c *Client) probeKey() (string, error) {
 	return l.key, l.err
 }
 
-func (c *Client) probe(server redis.UniversalClient, key string) *probe {
-	return &probe{c: c, server: server, key: key, channel: wire.LockChannel(key)}
+func (c *Client) probe(server *redis.Client, key string) *probe {
+	return &probe{c: c, server: server, user: server.Options().Username, key: key, channel: wire.LockChannel(key)}
 }
 
 func (p *probe) run(ctx context.Context) error {
@@ -163,6 +150,11 @@ func (p *probe) run(ctx context.Context) error {
 // check first runs the commands that change nothing, and writes a lock only if they are permitted.
 // Without permission for PEXPIRE, the lock would never expire.
 func (p *probe) check(ctx context.Context) error {
+	if err := p.c.ops.CheckServer(ctx.Done()); err == redisop.ErrLeft {
+		return ended(ctx)
+	} else if err != nil {
+		return explain(err)
+	}
 	_, err := p.c.run(ctx, lua.Inspect(p.key, ""))
 	if err != nil && !redisop.IsPermission(err) {
 		return explain(err)
@@ -189,13 +181,10 @@ func (p *probe) check(ctx context.Context) error {
 
 // explain adds the fault and the change to make to an error of Redis or of the connection to it.
 func explain(err error) error {
-	f := faultOf(err)
-	own := strings.HasPrefix(err.Error(), "reqlock: ") ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	if f == nil || own {
+	if strings.HasPrefix(err.Error(), "reqlock: ") || isOwn(err) {
 		return err
 	}
-	return fmt.Errorf("%s: %w (%s)", f.Cause, err, f.Change)
+	return redisop.Explain(err)
 }
 
 // useCommands runs each command directly, in a way that changes nothing, and subscribes. It returns
@@ -266,7 +255,7 @@ func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
 		commands = append(commands, []any{publish, p.channel, wire.Unlocked})
 	}
 	own := len(commands)
-	commands = append(commands, []any{"PUBLISH", p.c.inbox.name, ""}) // no lock has an empty key
+	commands = append(commands, []any{"PUBLISH", p.c.inbox.name, ""}, []any{"CLUSTER", "SLOTS"}) // no lock has an empty key
 	pipe := p.server.Pipeline()
 	hset := pipe.Do(ctx, "EVAL", mayWrite, 1, p.key)
 	var results []*redis.Cmd

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // A publishProbe determines which commands announce releases. With PublishAuto on a cluster that
@@ -17,13 +17,13 @@ import (
 // before it subscribes. A release does not wait: until the reply is there it is announced with both
 // commands, and waiters receive one of the messages.
 type publishProbe struct {
-	rdb     redis.UniversalClient
+	rdb     redisclient.Client
 	timeout time.Duration
 	mode    atomic.Int32 // a PublishMode; PublishAuto: unknown yet
 	asking  atomic.Bool  // a release has started a goroutine that asks
 }
 
-func newPublishProbe(rdb redis.UniversalClient, opts Options) *publishProbe {
+func newPublishProbe(rdb redisclient.Client, opts Options) *publishProbe {
 	p := &publishProbe{rdb: rdb, timeout: opts.CommandTimeout}
 	mode := opts.PublishMode
 	if mode == PublishAuto && !isCluster(rdb) {
@@ -35,9 +35,8 @@ func newPublishProbe(rdb redis.UniversalClient, opts Options) *publishProbe {
 
 // isCluster reports whether rdb connects to a real cluster. A cluster client with ClusterSlots is
 // used for one master and its replicas.
-func isCluster(rdb redis.UniversalClient) bool {
-	cluster, ok := rdb.(*redis.ClusterClient)
-	return ok && cluster.Options().ClusterSlots == nil
+func isCluster(rdb redisclient.Client) bool {
+	return rdb.Cluster != nil && rdb.Cluster.Options().ClusterSlots == nil
 }
 
 // detect returns the mode. If it is unknown, detect sends PUBSUB SHARDNUMSUB. A server that answers
@@ -86,11 +85,11 @@ func (e *engine) publishMode() PublishMode {
 
 // countsListeners reports whether PUBLISH returns how many clients received the message. It does
 // not for plain channels of a cluster, whose subscribers may be connected to any node.
-func (e *engine) countsListeners() bool { return e.cluster == nil || e.publishMode() == PublishSharded }
+func (e *engine) countsListeners() bool { return !e.inCluster() || e.publishMode() == PublishSharded }
 
 // checkSlot refuses keys that would give the keys of one lock different slots in a cluster.
 func (e *engine) checkSlot(key string) error {
-	if e.cluster == nil || wire.OneSlot(key) {
+	if !e.inCluster() || wire.OneSlot(key) {
 		return nil
 	}
 	return invalid(ErrInvalidName, "its braces form no hash tag, "+

@@ -16,6 +16,10 @@ import (
 // With fewer than three, no master may fail, and a plain Lock does better. Redisson:
 // RedissonRedLock, which has neither the deadlines nor the time-outs below.
 //
+// Before its first attempt, each client asks its server for the run ID (INFO server). If two clients
+// have reached the same server, under whatever address, Acquire returns ErrInvalidOptions. A server
+// that denies INFO is not checked.
+//
 // An attempt tries each member once, all at the same time. It takes up to a tenth of the lease or
 // half a second, whichever is shorter. Once a majority is acquired or out of reach, the other
 // members get only as long again, plus 20ms. A member is tried at once, past the waiters for its
@@ -114,6 +118,9 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 		return nil, true, ended(ctx)
 	}
 	ctx = withoutQueue(ctx)
+	if err := r.checkServers(ctx, r.timeout(opts.LeaseTime)); err != nil {
+		return nil, true, opErr("acquire", r.whole, err)
+	}
 	members, errs := r.tryMembers(ctx, opts)
 	s, err := newSet(ctx, r.whole, opts.LeaseTime, members, r.quorum())
 	if err != nil {
@@ -129,6 +136,27 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 		r.fillVacancies(s)
 	}
 	return &s.Lease, false, nil
+}
+
+// checkServers refuses two members on one server, as far as the servers are known. They would exclude
+// each other, or fail together.
+func (r *red) checkServers(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	identifyAll(ctx, r)
+	for i, l := range r.locks {
+		for j, other := range r.locks[:i] {
+			for _, x := range parts(other) {
+				for _, y := range parts(l) {
+					if id := sharedServer(x.lock.c, y.lock.c); id != "" {
+						return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock are on one server, with the run ID %s; "+
+							"each needs its own master", j+1, i+1, id)
+					}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // tryMembers tries every member once, all at the same time. It returns when all have replied, or
@@ -230,9 +258,9 @@ func (r *red) verdict(errs []error) (final bool, _ error) {
 	}
 	switch {
 	case len(permanent) > r.spare():
-		return true, opErr("acquire", r.whole, errors.Join(permanent...))
+		return true, opErr("acquire", r.whole, joinErrors(permanent...))
 	case len(permanent)+len(failed) > r.spare():
-		err := fmt.Errorf("%w: %w", errNoMajority, errors.Join(append(failed, permanent...)...))
+		err := fmt.Errorf("%w: %w", errNoMajority, joinErrors(append(failed, permanent...)...))
 		return false, opErr("acquire", r.whole, err)
 	case refusal != nil:
 		return false, &NotAcquiredError{Name: r.whole.name, TTL: refusal.TTL, shown: r.whole.shown}

@@ -358,10 +358,9 @@ func TestRed_RefillsMembers(t *testing.T) {
 // The deadline is the latest that a majority reaches.
 func TestRed_Deadline(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
 	var clocks []*testClock
 	var locks []Locker
-	for i := range 3 {
+	for i, b := range bundles(t, 3) {
 		clocks = append(clocks, stoppedClock())
 		locks = append(locks, b.clocked(t, b.srv.Client(t), clocks[i]).Lock(fmt.Sprint("r", i)))
 	}
@@ -494,7 +493,7 @@ func TestRed_DoesNotQueue(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(2*patience), pollInterval(time.Hour), watchdogTimeout(9*time.Second))
-	plain := b.client(t)
+	plain := newBundle(t).client(t)
 	stuck := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
 	waiting := acquireAsync(bg, c.Lock("a"), forever)
 	await(t, "the first in the queue to ask", stuck.Hit())

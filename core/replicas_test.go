@@ -301,7 +301,6 @@ func TestReplicas_BadOptions(t *testing.T) {
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second}, "ReadTimeout"},
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2, CommandTimeout: time.Second / 2}, "CommandTimeout"},
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2, WatchdogTimeout: 3 * time.Second / 2}, "WatchdogTimeout"},
-		{struct{ *redis.Client }{rdb}, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, "*redis.Client"},
 		{rdb, Options{ReplicaAcks: 1, ReplicaTimeout: time.Second / 2}, ""},
 		{rdb, Options{ReplicaTimeout: time.Hour}, ""}, // no ack is wanted
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -676,6 +677,7 @@ func TestNew_RefusesClients(t *testing.T) {
 	cluster := func(d time.Duration) redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: d})
 	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	for name, tc := range map[string]struct {
 		rdb  redis.UniversalClient
 		opts Options
@@ -688,7 +690,11 @@ func TestNew_RefusesClients(t *testing.T) {
 		"cluster, no time-out":     {cluster(-1), Options{}, "ReadTimeout"},
 		"cluster, no deadlines":    {cluster(-2), Options{}, "ReadTimeout"},
 		"failover, no time-out":    {redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, ReadTimeout: -1}), Options{}, "ReadTimeout"},
-		"ring":                     {redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}}), Options{}, "*redis.Ring"},
+		"ring":                     {ring, Options{}, "*redis.Ring"},
+		"embeds a ring":            {struct{ *redis.Ring }{ring}, Options{}, "Unwrap() redis.UniversalClient"},
+		"embeds a client":          {struct{ redis.UniversalClient }{single(0)}, Options{}, "Unwrap() redis.UniversalClient"},
+		"unwraps":                  {wrapper{single(0)}, Options{}, ""},
+		"unwraps, no time-out":     {wrapper{single(-1)}, Options{}, "ReadTimeout"},
 		"nil":                      {nil, Options{}, "nil"},
 		"nil *redis.Client":        {(*redis.Client)(nil), Options{}, "nil"},
 		"nil *redis.Ring":          {(*redis.Ring)(nil), Options{}, "*redis.Ring"},
@@ -713,21 +719,15 @@ func TestNew_RefusesClients(t *testing.T) {
 	}
 }
 
+// A wrapper is a client of an application around another.
+type wrapper struct{ redis.UniversalClient }
+
+func (w wrapper) Unwrap() redis.UniversalClient { return w.UniversalClient }
+
 // closeQuietly closes a client that may be nil.
 func closeQuietly(rdb redis.UniversalClient) {
-	switch c := rdb.(type) {
-	case *redis.Client:
-		if c != nil {
-			_ = c.Close()
-		}
-	case *redis.ClusterClient:
-		if c != nil {
-			_ = c.Close()
-		}
-	case *redis.Ring:
-		if c != nil {
-			_ = c.Close()
-		}
+	if v := reflect.ValueOf(rdb); rdb != nil && (v.Kind() != reflect.Pointer || !v.IsNil()) {
+		_ = rdb.Close()
 	}
 }
 

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -137,7 +136,7 @@ func (s *set) each(f func(*Lease) error) error {
 			return nil
 		}
 	}
-	return errors.Join(errs...)
+	return joinErrors(errs...)
 }
 
 // A result is the result of a call for one member.

@@ -145,7 +145,7 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 		return g.refusal(ProblemQueueFull, err)
 	case errors.Is(err, core.ErrClosed):
 		return g.refusal(ProblemShuttingDown, err)
-	case errors.Is(err, core.ErrWrongKind), errors.Is(err, core.ErrUpgrade), errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions):
+	case errors.Is(err, core.ErrWrongKind), errors.Is(err, core.ErrUpgrade), errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions), errors.Is(err, core.ErrMisconfigured):
 		return g.misconfigured(err)
 	default:
 		return g.refusal(ProblemBackendUnavailable, err)
@@ -157,7 +157,10 @@ func remedy(err error) string {
 	if change, ok := keyerror.Remedy(err); ok {
 		return change
 	}
+	var known interface{ Remedy() string }
 	switch {
+	case errors.As(err, &known):
+		return known.Remedy()
 	case errors.Is(err, keyfuncs.ErrNoRoute):
 		return "mount the guard where the route has been matched: around the handler of one route (mux.Handle(pattern, guard(handler))), not around the router"
 	case errors.Is(err, core.ErrWrongKind):
@@ -193,7 +196,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if e.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(wholeSeconds(e.RetryAfter)))
+		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(e.RetryAfter), 10))
 	}
 	if e.Reason != "" {
 		h.Set("Reqlock-Reason", e.Reason)
@@ -203,8 +206,8 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // wholeSeconds rounds up: a client that retries too early is refused again.
-func wholeSeconds(d time.Duration) int {
-	seconds := int(d / time.Second)
+func wholeSeconds(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
 	if d%time.Second > 0 {
 		seconds++
 	}

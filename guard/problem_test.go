@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -149,7 +150,7 @@ func TestDetail_HidesOtherTexts(t *testing.T) {
 
 func TestWholeSeconds(t *testing.T) {
 	t.Parallel()
-	for d, want := range map[time.Duration]int{1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90, 1<<63 - 1: 9223372037} {
+	for d, want := range map[time.Duration]int64{1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90, 1<<63 - 1: 9223372037} {
 		if got := wholeSeconds(d); got != want {
 			t.Errorf("wholeSeconds(%d) = %d, want %d", d, got, want)
 		}
@@ -181,7 +182,7 @@ func TestIsPreflight(t *testing.T) {
 func FuzzWriteProblem(f *testing.F) {
 	f.Add(409, ProblemLocked, "Locked", "Try again.", int64(time.Second))
 	f.Add(103, "\xff", "a\nb", "\u2028<script>", int64(-1))
-	f.Add(1<<40, "", "", "", int64(1))
+	f.Add(math.MaxInt, "", "", "", int64(1))
 	f.Add(200, "urn:x", "\x00", `"}`, int64(1<<62))
 	f.Fuzz(func(t *testing.T, status int, typ, title, detail string, retry int64) {
 		own := &Error{Status: status, Type: typ, Title: title, Detail: detail, RetryAfter: time.Duration(retry), Err: errors.New("the cause of it")}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -97,7 +98,7 @@ func TestList_OtherHashes(t *testing.T) {
 	}
 	for prefix, most := range map[string]int{"": 2*3000 + 50, "order:": 50} {
 		proxy := srv.Proxy(t)
-		s := newScan(proxy.Client(t), ListOptions{Prefix: prefix})
+		s := newScan(redisclient.Client{UniversalClient: proxy.Client(t)}, ListOptions{Prefix: prefix})
 		if err := s.run(t.Context()); err != nil || len(s.locks) != 1 {
 			t.Fatalf("%d locks, %v", len(s.locks), err)
 		}

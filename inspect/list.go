@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // ListOptions says which locks List returns. The zero value is a good default.
@@ -30,7 +31,8 @@ type ListOptions struct {
 const defaultLimit = 1000
 
 // List returns the locks on a Redis, sorted by name, and whether there are more than Limit. rdb is
-// a *redis.Client, with or without sentinels, or a *redis.ClusterClient.
+// what core.New accepts. List refuses a client that does not fit the server, such as that of one
+// node of a cluster.
 //
 // It looks at all keys by SCAN, on every master of a cluster, and reads the locks it finds in
 // pipelines: about ten commands for a lock, and two for another hash whose name has the prefix.
@@ -47,14 +49,18 @@ func List(ctx context.Context, rdb redis.UniversalClient, opts ListOptions) (loc
 		return nil, false, fmt.Errorf("reqlock: inspect.ListOptions.Limit is %d; use 0 for %d, or a positive number",
 			opts.Limit, defaultLimit)
 	}
-	s := newScan(rdb, opts)
+	conn, err := connection(ctx, rdb)
+	if err != nil {
+		return nil, false, failed("list locks", err)
+	}
+	s := newScan(conn, opts)
 	if err := s.run(ctx); err != nil && !errors.Is(err, errFull) {
 		return nil, false, failed("list locks", err)
 	}
 	slices.SortFunc(s.locks, func(a, b Lock) int { return strings.Compare(a.Name, b.Name) })
 	more = len(s.locks) > s.limit
 	s.locks = s.locks[:min(len(s.locks), s.limit)]
-	if err := countListeners(ctx, rdb, s.locks); err != nil {
+	if err := countListeners(ctx, conn, s.locks); err != nil {
 		return nil, false, failed("list locks", err)
 	}
 	return s.locks, more, nil
@@ -79,7 +85,7 @@ type scan struct {
 	locks []Lock
 }
 
-func newScan(rdb redis.UniversalClient, opts ListOptions) *scan {
+func newScan(rdb redisclient.Client, opts ListOptions) *scan {
 	return &scan{
 		opts:   opts,
 		limit:  cmp.Or(opts.Limit, defaultLimit),
@@ -93,13 +99,7 @@ func newScan(rdb redis.UniversalClient, opts ListOptions) *scan {
 var errFull = errors.New("enough locks")
 
 func (s *scan) run(ctx context.Context) error {
-	cluster, ok := s.reader.rdb.(*redis.ClusterClient)
-	if !ok {
-		return s.node(ctx, s.reader.rdb)
-	}
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		return s.node(ctx, node)
-	})
+	return s.reader.rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return s.node(ctx, node) })
 }
 
 // node finds the locks of one server. Held locks come first, so that a name in braces is known

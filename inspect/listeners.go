@@ -9,11 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // countListeners sets how many clients wait for each lock, and which waiters of fair locks no
 // client listens for.
-func countListeners(ctx context.Context, rdb redis.UniversalClient, locks []Lock) error {
+func countListeners(ctx context.Context, rdb redisclient.Client, locks []Lock) error {
 	var channels []string
 	for i := range locks {
 		channels = append(channels, locks[i].channels()...)
@@ -72,16 +73,15 @@ const channelsAtOnce = 500
 
 // subscribers asks every node of a cluster, because a client may have subscribed at any of them. It
 // ignores nodes that do not answer.
-func subscribers(ctx context.Context, rdb redis.UniversalClient, channels []string) (*subscriptions, error) {
+func subscribers(ctx context.Context, rdb redisclient.Client, channels []string) (*subscriptions, error) {
 	s := &subscriptions{plain: make(map[string]int64), sharded: make(map[string]int64), complete: true}
 	if len(channels) == 0 {
 		return s, nil
 	}
-	cluster, ok := rdb.(*redis.ClusterClient)
-	if !ok {
+	if rdb.Cluster == nil {
 		return s, s.ask(ctx, rdb, channels)
 	}
-	err := cluster.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
+	err := rdb.Cluster.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
 		if err := s.ask(ctx, node, channels); err != nil {
 			s.mu.Lock()
 			s.complete = false

@@ -12,14 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redisson"
 )
 
 // A reader reads locks by their names. It uses plain commands: a script that reads many keys would
 // stop Redis for longer.
 type reader struct {
-	rdb  redis.UniversalClient // in a cluster it follows slots that move
-	most int64                 // holders and places in the queue of one lock
+	rdb  redisclient.Client // in a cluster it follows slots that move
+	most int64              // holders and places in the queue of one lock
 	// strict is true for a name that the caller gave: a key that is not a lock is an error.
 	strict bool
 }

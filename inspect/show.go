@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // ErrNotFound is returned by Show if Redis has nothing about a name.
@@ -17,8 +20,12 @@ var ErrNotFound = errors.New("reqlock: no such lock")
 // anything in Redis: a queue, a record, a counter of tokens. The error matches ErrNotFound if there
 // is nothing, and says so if the name belongs to something else.
 func Show(ctx context.Context, rdb redis.UniversalClient, name string) (*Lock, error) {
-	r := reader{rdb: rdb, most: shown, strict: true}
-	node, err := nodeOf(ctx, rdb, name)
+	conn, err := connection(ctx, rdb)
+	if err != nil {
+		return nil, failed("show a lock", err)
+	}
+	r := reader{rdb: conn, most: shown, strict: true}
+	node, err := conn.MasterForKey(ctx, name)
 	if err != nil {
 		return nil, failed("show a lock", err)
 	}
@@ -30,24 +37,39 @@ func Show(ctx context.Context, rdb redis.UniversalClient, name string) (*Lock, e
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
 	one := []Lock{*locks[0]}
-	if err := countListeners(ctx, rdb, one); err != nil {
+	if err := countListeners(ctx, conn, one); err != nil {
 		return nil, failed("show a lock", err)
 	}
 	return &one[0], nil
 }
 
-// nodeOf returns the server of a key.
-func nodeOf(ctx context.Context, rdb redis.UniversalClient, key string) (redis.Cmdable, error) {
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, key)
+// connection returns the client in rdb, if it fits the server.
+func connection(ctx context.Context, rdb redis.UniversalClient) (redisclient.Client, error) {
+	c, err := redisclient.Of(rdb)
+	if err == nil {
+		err = c.CheckServer(ctx)
 	}
-	return rdb, nil
+	return c, err
 }
 
 // failed wraps an error of Redis. Errors of this module say already where they come from.
 func failed(what string, err error) error {
+	var wrong *redisclient.WrongError
+	if errors.As(err, &wrong) {
+		return &misfitError{what, wrong}
+	}
 	if strings.HasPrefix(err.Error(), "reqlock: ") {
 		return err
 	}
 	return fmt.Errorf("reqlock: %s: %w", what, err)
 }
+
+// A misfitError reports a client that does not fit the server.
+type misfitError struct {
+	what  string
+	wrong *redisclient.WrongError
+}
+
+func (e *misfitError) Error() string        { return "reqlock: " + e.what + ": " + e.wrong.Explain() }
+func (e *misfitError) Unwrap() error        { return e.wrong }
+func (e *misfitError) Is(target error) bool { return target == core.ErrMisconfigured }

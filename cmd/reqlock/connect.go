@@ -19,6 +19,7 @@ import (
 	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redisurl"
 )
 
@@ -217,6 +218,13 @@ func (s *session) with(fn func(rdb *client) error) error {
 	}
 	defer rdb.Close()
 	err = fn(rdb)
+	if wrong := (*redisclient.WrongError)(nil); errors.As(err, &wrong) {
+		want := "redis+cluster://"
+		if wrong.Cluster {
+			want = "redis://"
+		}
+		err = fmt.Errorf("%w; here, use a URL that begins with %s", err, want)
+	}
 	if exit := (*exitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, inspect.ErrNotFound) {
 		return fmt.Errorf("%s: %w", rdb, err)
 	}

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redisinfo"
 )
 
@@ -124,22 +123,20 @@ type server struct {
 
 // servers returns the server, or the masters of a cluster.
 func servers(ctx context.Context, rdb *client) ([]server, error) {
-	cluster, ok := rdb.UniversalClient.(*redis.ClusterClient)
-	if !ok {
-		return []server{{rdb.UniversalClient, ""}}, nil
+	conn, err := redisclient.Of(rdb.UniversalClient)
+	if err != nil {
+		return nil, err
 	}
-	var mu sync.Mutex
-	found := make(map[string]server)
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		found[node.Options().Addr] = server{node, node.Options().Addr}
-		return nil
-	})
+	masters, err := conn.Masters(ctx)
 	var all []server
-	for _, addr := range slices.Sorted(maps.Keys(found)) {
-		all = append(all, found[addr])
+	for _, node := range masters {
+		name := ""
+		if conn.Cluster != nil {
+			name = node.Options().Addr
+		}
+		all = append(all, server{node, name})
 	}
+	slices.SortFunc(all, func(a, b server) int { return strings.Compare(a.name, b.name) })
 	return all, err
 }
 

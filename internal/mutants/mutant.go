@@ -19,7 +19,7 @@ type mutant struct {
 // table returns all mutants.
 func table() []mutant {
 	var all []mutant
-	for _, part := range [][]mutant{scriptMutants, coreMutants, engineMutants, httpMutants, pluginMutants, toolMutants} {
+	for _, part := range [][]mutant{scriptMutants, coreMutants, clientMutants, engineMutants, httpMutants, pluginMutants, toolMutants} {
 		all = append(all, part...)
 	}
 	return all

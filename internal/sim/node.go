@@ -125,6 +125,8 @@ func (n *node) execute(c *conn, args []string) []any {
 			return []any{[]any{"pong", ""}}
 		}
 		return []any{status("PONG")}
+	case "CLUSTER":
+		return []any{errorReply("ERR This instance has cluster support disabled")}
 	case "HELLO", "CLIENT", "SELECT":
 		return []any{handshakeReply(name)}
 	}

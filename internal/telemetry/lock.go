@@ -77,6 +77,7 @@ var errorTypes = []struct {
 	{core.ErrLockLost, "lock_lost"},
 	{core.ErrClosed, "client_closed"},
 	{core.ErrNotReplicated, "not_replicated"},
+	{core.ErrMisconfigured, "misconfigured"},
 	{core.ErrWrongKind, "wrong_kind"},
 	{core.ErrUpgrade, "upgrade"},
 	{core.ErrInvalidName, "invalid_name"},

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // Config configures a Batcher.
 type Config struct {
-	// Redis is not closed by the batcher. A *redis.ClusterClient provides the master of each call.
-	Redis redis.UniversalClient
+	// Redis is not closed by the batcher. A client of a cluster provides the master of each call.
+	Redis redisclient.Client
 	// Timeout bounds one command in the Redis client, including the wait for a connection. The
 	// client gives up at most an eighth later. No call's deadline is later than Timeout after
 	// it is sent.
@@ -25,12 +26,11 @@ type Config struct {
 
 // A Batcher sends calls to Redis. Its methods may be called from any goroutine.
 type Batcher struct {
-	cfg     Config
-	cluster *redis.ClusterClient // nil for a single server
-	wg      sync.WaitGroup       // runners and pending timers
-	counts  counts
+	cfg    Config
+	wg     sync.WaitGroup // runners and pending timers
+	counts counts
 
-	single lanes
+	server lanes // if it is the only one
 	// The client has loaded the cluster's slots, so asking for a master does not block.
 	known atomic.Bool
 
@@ -44,15 +44,17 @@ type lanes [purposes]*lane
 // New returns a batcher. It connects to Redis on the first call.
 func New(cfg Config) *Batcher {
 	b := &Batcher{cfg: cfg}
-	if cluster, ok := cfg.Redis.(*redis.ClusterClient); ok {
-		b.cluster = cluster
-		bind(cluster)
-		b.nodes = map[*redis.Client]*lanes{nil: b.newLanes(nil, alone)}
-	} else {
-		b.single = *b.newLanes(cfg.Redis, shared)
+	if b.single() {
+		b.server = *b.newLanes(cfg.Redis.Node(), shared)
+		return b
 	}
+	bindCluster(cfg.Redis.Cluster)
+	b.nodes = map[*redis.Client]*lanes{nil: b.newLanes(nil, alone)}
 	return b
 }
+
+// single reports whether there is one server, and no cluster.
+func (b *Batcher) single() bool { return b.cfg.Redis.Cluster == nil }
 
 // Send queues a call and returns at once. The reply arrives by the call's deadline at the latest.
 // now is the current time, which callers already have.
@@ -66,7 +68,7 @@ func (b *Batcher) Send(c *Call, now time.Time) {
 		if l.send(c, now) {
 			return
 		}
-		if b.cluster == nil {
+		if b.single() {
 			c.Reply <- Reply{Err: ErrClosed}
 			return
 		}
@@ -77,7 +79,7 @@ func (b *Batcher) Send(c *Call, now time.Time) {
 // Do sends a call and waits for the reply. If the call may start at once, Do runs it on the
 // caller's goroutine, which saves waking a runner and being woken by it.
 func (b *Batcher) Do(c *Call, now time.Time) Reply {
-	if l := b.route(c); l == nil || !l.inline {
+	if l := b.route(c); l == nil || l.node == nil {
 		b.Send(c, now)
 	} else if r, sent := l.sendInline(c, now); r != nil {
 		r.serve()
@@ -115,7 +117,7 @@ func (b *Batcher) Withdraw(c *Call) bool {
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true
-	all := []*lanes{&b.single}
+	all := []*lanes{&b.server}
 	for _, ls := range b.nodes {
 		all = append(all, ls)
 	}
@@ -126,11 +128,13 @@ func (b *Batcher) Close() {
 	b.wg.Wait()
 }
 
-func (b *Batcher) newLanes(rdb redis.UniversalClient, limits limits) *lanes {
+func (b *Batcher) newLanes(node *redis.Client, limits limits) *lanes {
 	ls := new(lanes)
-	inline := bind(rdb)
+	if node != nil {
+		bind(node)
+	}
 	for p := range ls {
-		ls[p] = &lane{b: b, rdb: rdb, inline: inline, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
+		ls[p] = &lane{b: b, node: node, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
 	}
 	return ls
 }
@@ -145,8 +149,8 @@ func (ls *lanes) close() {
 
 // route returns the lane of a call, or nil if the batcher is closed.
 func (b *Batcher) route(c *Call) *lane {
-	if b.cluster == nil {
-		return b.single[c.Purpose]
+	if b.single() {
+		return b.server[c.Purpose]
 	}
 	node := b.master(c)
 	b.mu.RLock()
@@ -168,7 +172,7 @@ func (b *Batcher) master(c *Call) *redis.Client {
 	if !b.known.Load() {
 		return nil
 	}
-	node, err := b.cluster.MasterForKey(context.Background(), c.Key())
+	node, err := b.cfg.Redis.MasterForKey(context.Background(), c.Key())
 	if err != nil {
 		return nil
 	}

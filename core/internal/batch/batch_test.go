@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -115,6 +116,9 @@ type bench struct {
 
 const timeout = time.Minute
 
+// one returns the client of a single server, as core passes it.
+func one(rdb *redis.Client) redisclient.Client { return redisclient.Client{UniversalClient: rdb} }
+
 // onClock runs a test on a fake clock. Afterwards it answers everything and waits for all
 // goroutines.
 func onClock(t *testing.T, test func(b *bench)) {
@@ -129,7 +133,7 @@ func onClockWith(t *testing.T, cfg Config, test func(b *bench)) {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		b := &bench{server: new(server), t: t}
 		rdb.AddHook(b.server)
-		cfg.Redis, cfg.Timeout = rdb, timeout
+		cfg.Redis, cfg.Timeout = one(rdb), timeout
 		b.Batcher = New(cfg)
 		test(b)
 		b.answerAll()
@@ -312,7 +316,7 @@ func TestDo_LongClientTimeouts(t *testing.T) {
 	proxy := redistest.Start(t).Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
 	const timeout = 2 * time.Second // enough for the replies that must come
-	b := New(Config{Redis: rdb, Timeout: timeout})
+	b := New(Config{Redis: one(rdb), Timeout: timeout})
 	t.Cleanup(b.Close)
 	do := func() Reply {
 		c := newCall("staying")
@@ -393,7 +397,7 @@ func TestBounded_Hooks(t *testing.T) {
 	rdb.AddHook(hooks)
 	for range 3 {
 		hooks.singles.Store(0)
-		b := New(Config{Redis: rdb, Timeout: timeout})
+		b := New(Config{Redis: one(rdb), Timeout: timeout})
 		for range 2 { // the first also sends the script
 			if r := b.Do(newCall("k"), time.Now()); r.Err != nil {
 				t.Fatal(r.Err)
@@ -408,7 +412,7 @@ func TestBounded_Hooks(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b := New(Config{Redis: rdb, Timeout: timeout})
+	b := New(Config{Redis: one(rdb), Timeout: timeout})
 	t.Cleanup(b.Close)
 	var calls []*Call
 	for hooks.pipelines.Load() == 0 {
@@ -430,8 +434,9 @@ func TestBounded_ClientsAreForgotten(t *testing.T) {
 	t.Parallel()
 	keys := func() (keys []any) {
 		single, cluster := redis.NewClient(&redis.Options{}), redis.NewClusterClient(&redis.ClusterOptions{})
+		bind(single)
+		bindCluster(cluster)
 		for _, rdb := range []redis.UniversalClient{single, cluster} {
-			bind(rdb)
 			if err := rdb.Close(); err != nil {
 				t.Error(err)
 			}
@@ -460,7 +465,7 @@ func TestBounded_LateConnection(t *testing.T) {
 	proxy := redistest.Start(t).Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = time.Hour, 1 })
 	const timeout = 4 * time.Second
-	b := New(Config{Redis: rdb, Timeout: timeout})
+	b := New(Config{Redis: one(rdb), Timeout: timeout})
 	t.Cleanup(b.Close)
 	busy := proxy.On("GET", 1, redistest.HoldReply)
 	got := make(chan error, 1)

@@ -21,17 +21,13 @@ func Bounded(ctx context.Context) context.Context { return context.WithValue(ctx
 
 type boundedKey struct{}
 
-// bind makes a client obey bounded contexts. It returns false if the type of rdb does not allow it.
-func bind(rdb redis.UniversalClient) bool {
-	switch c := rdb.(type) {
-	case *redis.Client:
-		onceFor(c, func() { c.AddHook(boundedHook{withContextTimeouts(c)}) })
-		return true
-	case *redis.ClusterClient:
-		onceFor(c, func() { c.OnNewNode(func(node *redis.Client) { bind(node) }) })
-	}
-	return false
+// bind makes a client obey bounded contexts.
+func bind(c *redis.Client) {
+	onceFor(c, func() { c.AddHook(boundedHook{withContextTimeouts(c)}) })
 }
+
+// bindCluster binds the clients of nodes that a cluster client creates from now on.
+func bindCluster(c *redis.ClusterClient) { onceFor(c, func() { c.OnNewNode(bind) }) }
 
 // withContextTimeouts returns a client on the same connections and with the same timeouts that
 // obeys contexts. It has no hooks.

@@ -12,12 +12,21 @@ import (
 var (
 	// ErrClosed: the batcher was closed before the call was sent.
 	ErrClosed = errors.New("the batcher is closed")
-	// ErrUnsent: the deadline passed while the call was queued.
+	// ErrUnsent: the deadline passed while the call was queued, or no server for it was found.
 	ErrUnsent = errors.New("not sent in time: Redis did not answer earlier commands")
 	// ErrUnanswered: the deadline passed after the call was sent. Redis may have executed it, or
 	// may still do so.
 	ErrUnanswered = errors.New("no reply from Redis in time")
 )
+
+// Unsent returns an error that matches ErrUnsent, with the reason.
+func Unsent(why error) error { return &unsentError{why} }
+
+type unsentError struct{ why error }
+
+func (e *unsentError) Error() string        { return e.why.Error() }
+func (e *unsentError) Is(target error) bool { return target == ErrUnsent }
+func (e *unsentError) Unwrap() error        { return e.why }
 
 // A Purpose selects the lane of a call.
 type Purpose int

@@ -12,10 +12,10 @@ import (
 // redirect resends a call through the lane without a node if err says that its slot is on another
 // node. It reports whether it did.
 func (b *Batcher) redirect(from *lane, c *Call, err error) bool {
-	if b.cluster == nil || from.rdb == nil || err == nil || !wrongNode(err) {
+	if b.single() || from.node == nil || err == nil || !wrongNode(err) {
 		return false
 	}
-	b.cluster.ReloadState(context.Background())
+	b.cfg.Redis.Cluster.ReloadState(context.Background())
 	b.mu.RLock()
 	l := b.nodes[nil][c.Purpose]
 	b.mu.RUnlock()
@@ -33,9 +33,9 @@ func wrongNode(err error) bool {
 // executeRouted sends the one call of a lane without a node.
 func (r *runner) executeRouted() {
 	b, s := r.lane.b, &r.slots[0]
-	node, err := b.cluster.MasterForKey(r.ctx, s.call.Key())
+	node, err := b.cfg.Redis.MasterForKey(r.ctx, s.call.Key())
 	if err != nil {
-		s.reply = Reply{Err: errors.Join(ErrUnsent, err)}
+		s.reply = Reply{Err: Unsent(err)}
 		return
 	}
 	b.known.Store(true)
@@ -44,7 +44,7 @@ func (r *runner) executeRouted() {
 		return
 	}
 	bind(node)
-	r.eval(b.cluster, false) // follows redirects itself, even to a node that has no slots yet
+	r.eval(b.cfg.Redis.Cluster, false) // follows redirects itself, even to a node that has no slots yet
 }
 
 // maxRedirects bounds how often a call follows MOVED or ASK.
@@ -76,21 +76,15 @@ func (r *runner) follow(node *redis.Client) {
 // redirectTarget returns the node an error reply points to, by the cluster's current slots. It
 // returns nil if there is none.
 func (r *runner) redirectTarget(err error) (node *redis.Client) {
-	cluster, at := r.lane.b.cluster, ""
+	cluster, at := r.lane.b.cfg.Redis, ""
 	if words := strings.Fields(err.Error()); len(words) == 3 {
 		at = words[2]
 	}
-	found := make(chan *redis.Client, 1)
-	_ = cluster.ForEachMaster(r.ctx, func(_ context.Context, master *redis.Client) error {
+	masters, _ := cluster.Masters(r.ctx) // reloads the slots; on an error the old ones stay
+	for _, master := range masters {
 		if master.Options().Addr == at {
-			found <- master
+			return master
 		}
-		return nil
-	}) // reloads the slots; on an error the old ones stay
-	select {
-	case node = <-found:
-		return node
-	default:
 	}
 	node, _ = cluster.MasterForKey(r.ctx, r.slots[0].call.Key())
 	return node

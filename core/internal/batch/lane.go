@@ -32,8 +32,7 @@ const (
 // A lane is a queue of calls and the runners that send them.
 type lane struct {
 	b      *Batcher
-	rdb    redis.UniversalClient // nil: look up the cluster's node for each call
-	inline bool                  // callers may run a command themselves, because rdb obeys contexts
+	node   *redis.Client // nil: look it up in the cluster for each call
 	limits limits
 	acks   bool
 

@@ -27,7 +27,7 @@ const noParcelsFor = time.Minute
 // canJoin reports whether the lane may send parcels now. In a cluster it may not, because the locks
 // of a lane are in different slots.
 func (l *lane) canJoin(now time.Time) bool {
-	return l.b.cluster == nil && now.UnixNano() >= l.noParcelsUntil.Load()
+	return l.b.single() && now.UnixNano() >= l.noParcelsUntil.Load()
 }
 
 // join puts the due calls of plain locks into parcels if there are at least two. A parcel costs

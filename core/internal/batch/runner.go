@@ -77,14 +77,14 @@ func (r *runner) serve() {
 
 // execute sends the loaded calls. It resends the calls of refused parcels one by one.
 func (r *runner) execute() {
-	rdb := r.lane.rdb
-	if rdb == nil {
+	node := r.lane.node
+	if node == nil {
 		r.executeRouted()
 		return
 	}
-	r.eval(rdb, r.lane.canJoin(r.started))
+	r.eval(node, r.lane.canJoin(r.started))
 	if refused, why := r.markRefused(); why != nil {
-		r.eval(rdb, false)
+		r.eval(node, false)
 		if !hasCode(why, "NOPERM") && slices.ContainsFunc(refused, func(s *slot) bool { return s.reply.Err == nil }) {
 			// The server, or a proxy before it, seems to refuse keys of several locks in one
 			// command.

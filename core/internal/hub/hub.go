@@ -35,12 +35,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // Config configures a Hub. All fields are required.
 type Config struct {
 	// Redis is not closed by the hub.
-	Redis redis.UniversalClient
+	Redis redisclient.Client
 	// Commands returns which commands subscribe to a channel, at least one of them. The hub calls
 	// it before it opens the first connection, and retries after a pause if it fails.
 	Commands func(ctx context.Context) (plain, sharded bool, err error)
@@ -58,8 +59,7 @@ type Config struct {
 
 // A Hub opens connections as needed and keeps them until Close.
 type Hub struct {
-	cfg     Config
-	cluster *redis.ClusterClient // nil for a single server
+	cfg Config
 
 	mu sync.Mutex
 	// The kinds of routes of each channel; all false before Config.Commands has returned.
@@ -124,6 +124,9 @@ func (s several) Notify() {
 	}
 }
 
+// inCluster reports whether the hub serves a cluster, and no single server.
+func (h *Hub) inCluster() bool { return h.cfg.Redis.Cluster != nil }
+
 // New returns a hub. It starts nothing before the first Subscribe.
 func New(cfg Config) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,7 +139,6 @@ func New(cfg Config) *Hub {
 		ctx:      ctx,
 		cancel:   cancel,
 	}
-	h.cluster, _ = cfg.Redis.(*redis.ClusterClient)
 	return h
 }
 

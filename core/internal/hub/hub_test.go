@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -22,8 +23,9 @@ const patience = 20 * time.Second
 // newHub returns a hub on a Redis client and closes it when the test ends.
 func newHub(t *testing.T, rdb redis.UniversalClient, changes ...func(*Config)) *Hub {
 	t.Helper()
+	cluster, _ := rdb.(*redis.ClusterClient)
 	cfg := Config{
-		Redis:        rdb,
+		Redis:        redisclient.Client{UniversalClient: rdb, Cluster: cluster},
 		Commands:     commands(true, false),
 		PingInterval: time.Minute,
 		Lost:         func(error) {},

@@ -119,7 +119,7 @@ func (l *line) open() (*redis.PubSub, error) {
 	switch {
 	case l.node != nil:
 		return l.node.Subscribe(h.ctx), nil
-	case h.cluster == nil:
+	case !h.inCluster():
 		return h.cfg.Redis.Subscribe(h.ctx), nil
 	}
 	node, err := h.anyMaster()
@@ -179,7 +179,7 @@ func (l *line) route(c *Channel, kind uint8) *route {
 	r := l.find(c, kind)
 	if r == nil {
 		r = &route{line: l, next: c.routes, kind: kind}
-		if kind == sharded && l.hub.cluster != nil {
+		if kind == sharded && l.hub.inCluster() {
 			r.slot = uint16(wire.Slot(c.name))
 		}
 		c.routes = r

@@ -51,7 +51,7 @@ func newModel(t *testing.T, chance *rand.Rand, commands [kinds]bool, nodes int) 
 	m := &model{T: t, hub: h, chance: chance, homes: make(map[string]*end), forbidden: make(map[string]bool)}
 	m.connect(nil)
 	if nodes > 0 {
-		h.cluster = new(redis.ClusterClient) // never called
+		h.cfg.Redis.Cluster = new(redis.ClusterClient) // never called
 	}
 	for range nodes {
 		m.connect(new(redis.Client))
@@ -197,7 +197,7 @@ func (e *end) hear() {
 	switch {
 	case a.noperm:
 		cmd, ok := e.sent.refused(func(order) bool { return true })
-		if ok = ok && e.forbid(cmd, nil); !ok && e.hub.cluster == nil {
+		if ok = ok && e.forbid(cmd, nil); !ok && !e.hub.inCluster() {
 			panic("no SUBSCRIBE was refused")
 		} else if !ok { // answers to others were taken for its own while the slot moved
 			e.breakOff()

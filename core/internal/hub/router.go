@@ -2,9 +2,7 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -88,7 +86,7 @@ func pause(failures int) time.Duration {
 func (h *Hub) review() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.cluster == nil || !h.kinds[sharded] || h.lenLocked() == 0 {
+	if !h.inCluster() || !h.kinds[sharded] || h.lenLocked() == 0 {
 		return
 	}
 	h.stale = true
@@ -100,7 +98,7 @@ func (h *Hub) review() {
 func (h *Hub) isStale() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.stale && h.cluster != nil
+	return h.stale && h.inCluster()
 }
 
 // reload reads the cluster's slots again. If that fails or takes long, the old slots must do until
@@ -128,20 +126,10 @@ func (h *Hub) distrustLocked() {
 }
 
 // masters reloads the cluster's slots and returns the masters.
-func (h *Hub) masters() (nodes []*redis.Client, err error) {
+func (h *Hub) masters() ([]*redis.Client, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, 3*time.Second)
 	defer cancel()
-	var mu sync.Mutex
-	err = h.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, node)
-		return nil
-	})
-	if err == nil && len(nodes) == 0 {
-		err = errors.New("the cluster has no masters")
-	}
-	return nodes, err
+	return h.cfg.Redis.Masters(ctx)
 }
 
 // anyMaster returns a node for plain channels in a cluster, where every node gets every message.
@@ -161,14 +149,14 @@ func (h *Hub) route() {
 	for _, c := range todo {
 		c.changed = false
 	}
-	bySlot, own := h.cluster != nil && h.kinds[sharded], h.own
+	bySlot, own := h.inCluster() && h.kinds[sharded], h.own
 	h.mu.Unlock()
 
 	for i, c := range todo {
 		var node *redis.Client
 		if bySlot && c != own {
 			var err error
-			if node, err = h.cluster.MasterForKey(h.ctx, c.name); err != nil {
+			if node, err = h.cfg.Redis.MasterForKey(h.ctx, c.name); err != nil {
 				h.postpone(todo[i:])
 				return
 			}

@@ -124,7 +124,7 @@ func (s *session) concernsRoutes(err error) bool {
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		cmd, ok := s.sent.refused(func(o order) bool { return o.kind != pings })
 		return ok && s.line.forbid(cmd, err)
-	case s.line.hub.cluster == nil:
+	case !s.line.hub.inCluster():
 		return false
 	case redis.HasErrorPrefix(err, "MOVED"):
 		words := strings.Fields(err.Error())

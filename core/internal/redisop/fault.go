@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // A Fault is a reason why locks fail that an operator can fix.
@@ -17,6 +18,7 @@ type Fault struct {
 	Cause     string // the fault itself
 	Change    string // what to change
 	Heals     bool   // may pass without a change to this program, so waiting makes sense
+	Permanent bool   // lasts until somebody changes the set-up, so the error matches ErrMisconfigured
 	blocksAll bool   // no command gets through, so any reply shows that the fault is over
 }
 
@@ -136,6 +138,19 @@ var (
 		Cause:  "Redis lacks a command",
 		Change: "use Redis 6.2 or newer, Valkey or KeyDB, without a proxy that blocks commands; Client.Ping says what is missing",
 	}
+	faultOneNode = &Fault{
+		Class:     "one_node",
+		Cause:     redisclient.OneNode,
+		Change:    redisclient.UseCluster,
+		Permanent: true,
+	}
+	faultNoCluster = &Fault{
+		Class:     "no_cluster",
+		Cause:     redisclient.NoCluster,
+		Change:    redisclient.UseServer,
+		blocksAll: true,
+		Permanent: true,
+	}
 	faultOther = &Fault{
 		Class:  "other",
 		Cause:  "Redis refuses a command",
@@ -181,10 +196,18 @@ var errorReplies = []struct {
 // FaultOf returns the fault that caused the error of an operation, or nil if none did.
 func FaultOf(err error) *Fault {
 	var network net.Error
+	var known *FaultError
+	var wrong *redisclient.WrongError
 	switch {
 	case err == nil, err == redis.Nil, isWrongType(err),
 		errors.Is(err, ErrWrongKind), errors.Is(err, ErrNotReplicated), errors.Is(err, batch.ErrClosed):
 		return nil
+	case errors.As(err, &known):
+		return known.Fault
+	case errors.As(err, &wrong) && wrong.Cluster:
+		return faultNoCluster
+	case wrong != nil:
+		return faultOneNode
 	case errors.Is(err, lua.ErrUnexpected):
 		return faultOther
 	case errors.Is(err, redis.ErrClosed):
@@ -213,6 +236,30 @@ func FaultOf(err error) *Fault {
 	return faultConnection
 }
 
+// A FaultError is an error with its cause in plain words, and what to change.
+type FaultError struct {
+	*Fault
+	err error
+}
+
+// Explain adds the fault and the change to make to an error of Redis or of the connection to it.
+func Explain(err error) error {
+	f := FaultOf(err)
+	if known := (*FaultError)(nil); f == nil || errors.As(err, &known) {
+		return err
+	}
+	return &FaultError{f, err}
+}
+
+func (e *FaultError) Error() string { return e.Cause + ": " + e.err.Error() + " (" + e.Change + ")" }
+func (e *FaultError) Unwrap() error { return e.err }
+
+// Remedy returns what to change.
+func (e *FaultError) Remedy() string { return e.Change }
+
+// Is reports whether target is ErrMisconfigured, and fits the fault.
+func (e *FaultError) Is(target error) bool { return target == ErrMisconfigured && e.Permanent }
+
 // IsPermission reports whether an error is, or contains, a reply that the Redis user lacks a
 // permission.
 func IsPermission(err error) bool {
@@ -224,11 +271,10 @@ func IsPermission(err error) bool {
 // Heals reports whether the cause of an error may pass without a change to this program or its
 // permissions, as an outage, a failover or a full memory does.
 func Heals(err error) bool {
-	if HasCode(err, "TRYAGAIN", "MOVED", "ASK") {
-		return true
+	if f := FaultOf(err); f != nil {
+		return f.Heals
 	}
-	f := FaultOf(err)
-	return f != nil && f.Heals
+	return HasCode(err, "TRYAGAIN", "MOVED", "ASK")
 }
 
 // Named reports whether the fault is more specific than that Redis refused a command.

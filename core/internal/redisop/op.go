@@ -170,6 +170,15 @@ func (x *Op) RunHere() (any, error) {
 
 // try sends the call once.
 func (x *Op) try(leave, closing <-chan struct{}) (batch.Reply, error) {
+	switch err := x.admit(leave, closing); err {
+	case nil:
+	case ErrLeft:
+		x.err, x.end = ErrLeft, refused
+		return batch.Reply{}, ErrLeft
+	default:
+		x.prepare()
+		return batch.Reply{Err: err}, nil
+	}
 	x.send()
 	if leave == nil && closing == nil {
 		return <-x.call.Reply, nil
@@ -208,6 +217,26 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 	}
 }
 
+// admit waits until it is known whether the client fits the server, before a lock may be acquired.
+// Otherwise locks whose keys happen to be on this node of a cluster would work.
+func (x *Op) admit(leave, closing <-chan struct{}) error {
+	if x.r.fit.known.Load() || !x.call.Acquires() {
+		return nil
+	}
+	late := time.NewTimer(time.Until(x.call.Deadline))
+	defer late.Stop()
+	q := x.r.fit.ask()
+	select {
+	case <-q.done:
+		return q.err
+	case <-late.C:
+		return batch.ErrUnsent
+	case <-leave:
+	case <-closing:
+	}
+	return ErrLeft
+}
+
 func (x *Op) send() {
 	x.prepare()
 	x.r.batcher.Send(&x.call, x.begun)
@@ -243,6 +272,7 @@ func (x *Op) Await() (any, error) {
 func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	x.inFlight = false
 	replyPool.Put(x.call.Reply) // no second reply will arrive on it
+	r.Err = x.r.fit.judge(r.Err)
 	x.err, x.end = x.r.Opaque(r.Err), endOf(r.Err)
 	if x.err != ErrTimeout {
 		x.earlier = x.err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // The errors of operations, besides Config.Closed and the errors of Redis and of the connection to
@@ -24,6 +25,8 @@ var (
 	ErrWrongKind = errors.New("reqlock: the key is not a lock of this kind")
 	// ErrNotReplicated is core.ErrNotReplicated.
 	ErrNotReplicated = errors.New("reqlock: not confirmed by enough replicas")
+	// ErrMisconfigured is core.ErrMisconfigured.
+	ErrMisconfigured = errors.New("reqlock: Redis or its client is misconfigured")
 )
 
 // An end is how a try ended, according to its error.
@@ -48,7 +51,10 @@ func endOf(err error) end {
 	if err == nil {
 		return answered
 	}
+	var wrong *redisclient.WrongError
 	switch {
+	case errors.As(err, &wrong):
+		return refused
 	case HasCode(err, busyCodes...):
 		return busy
 	case HasCode(err, awayCodes...), IsDial(err), errors.Is(err, batch.ErrUnsent),
@@ -93,6 +99,11 @@ func isWrongType(err error) bool {
 		(strings.Contains(answer.Error(), "WRONGTYPE ") || strings.HasPrefix(answer.Error(), "WRONGKIND "))
 }
 
+func isPermanent(err error) bool {
+	f := FaultOf(err)
+	return f != nil && f.Permanent
+}
+
 // Opaque translates the errors of the layers below. A timeout of an operation must not look like
 // the end of the caller's context, so context errors become ErrTimeout or ErrAborted.
 func (r *Runner) Opaque(err error) error {
@@ -105,6 +116,8 @@ func (r *Runner) Opaque(err error) error {
 		return ErrTimeout
 	case isWrongType(err):
 		return ErrWrongKind
+	case isPermanent(err):
+		return Explain(err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %v", ErrAborted, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -31,7 +32,7 @@ func newRunner(t *testing.T) (*Runner, *redistest.Proxy) {
 	proxy := redistest.Start(t).Proxy(t)
 	var background sync.WaitGroup
 	r := New(Config{
-		Redis:   proxy.Client(t),
+		Redis:   redisclient.Client{UniversalClient: proxy.Client(t)},
 		Timeout: patience,
 		Clock:   clock.At,
 		Logger:  slog.New(slog.DiscardHandler),

@@ -4,14 +4,14 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // Config configures a Runner. Redis, Timeout, Clock, Logger, Closed and Background are required.
 type Config struct {
-	Redis      redis.UniversalClient
+	Redis      redisclient.Client
 	Timeout    time.Duration // CommandTimeout
 	Acks       int           // replicas that must confirm a write; 0: none
 	AckTimeout time.Duration
@@ -27,6 +27,7 @@ type Runner struct {
 	cfg     Config
 	batcher *batch.Batcher
 	slots   slotRefresher
+	fit     fit
 	health  *health
 }
 
@@ -41,8 +42,9 @@ func New(cfg Config) *Runner {
 			AckTimeout: cfg.AckTimeout,
 		}),
 	}
-	r.slots.timeout, r.slots.background = cfg.Timeout, cfg.Background
-	r.slots.cluster, _ = cfg.Redis.(*redis.ClusterClient)
+	r.slots.redis, r.slots.timeout, r.slots.background = cfg.Redis, cfg.Timeout, cfg.Background
+	r.fit.redis, r.fit.timeout, r.fit.background = cfg.Redis, cfg.Timeout, cfg.Background
+	r.fit.known.Store(cfg.Redis.Cluster != nil)
 	r.health = newHealth(cfg.Logger, r.slots.sameServer)
 	r.health.lacking = cfg.Lacking
 	return r

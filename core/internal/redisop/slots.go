@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/batch"
+	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
 // A slotRefresher reloads a cluster's slots if a node cannot be reached or does not answer, because
@@ -14,7 +14,7 @@ import (
 // minute. A refresh asks one node, which may be the one that does not answer, so several refreshes
 // may run at the same time.
 type slotRefresher struct {
-	cluster    *redis.ClusterClient // nil for a single server
+	redis      redisclient.Client
 	timeout    time.Duration
 	background func(func()) bool
 	last       atomic.Int64 // when the last refresh began, in ns since the epoch
@@ -28,7 +28,7 @@ const (
 
 // refreshAfter refreshes the slots if a try ended as it would with a dead node.
 func (s *slotRefresher) refreshAfter(e end, err error) {
-	if s.cluster == nil || e != lost && !IsDial(err) {
+	if s.redis.Cluster == nil || e != lost && !IsDial(err) {
 		return
 	}
 	now, last := time.Now().UnixNano(), s.last.Load()
@@ -45,16 +45,15 @@ func (s *slotRefresher) refresh() {
 	defer s.running.Add(-1)
 	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), s.timeout)
 	defer cancel()
-	// This reloads the slots.
-	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+	_, _ = s.redis.Masters(ctx)
 }
 
 // sameServer reports whether two keys are on one server, by the slots that the Redis client knows.
 func (s *slotRefresher) sameServer(a, b string) bool {
-	if s.cluster == nil || a == b {
+	if a == b {
 		return true
 	}
-	one, err1 := s.cluster.MasterForKey(context.Background(), a)
-	other, err2 := s.cluster.MasterForKey(context.Background(), b)
+	one, err1 := s.redis.MasterForKey(context.Background(), a)
+	other, err2 := s.redis.MasterForKey(context.Background(), b)
 	return err1 == nil && err2 == nil && one == other
 }
