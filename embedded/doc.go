@@ -32,5 +32,6 @@
 // This package's tests compare every command that reqlock needs with a real Redis. Missing are,
 // among others, SPUBLISH and SSUBSCRIBE, CLIENT PAUSE, replicas (WAIT returns 0), persistence, and
 // access control. An error from redis.call inside a script has a prefix that Redis does not add:
-// search for WRONGTYPE within the text, or use redis.pcall and return the error unchanged.
+// search for WRONGTYPE within the text, or use redis.pcall and return the error unchanged. On a
+// 32-bit platform, integers have 32 bits: no TTL is longer than 24 days.
 package embedded

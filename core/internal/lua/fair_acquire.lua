@@ -10,7 +10,8 @@
 -- Reply:
 --   1                   granted
 --   {ttl, now, queued}  refused; nothing changes for ttl ms unless a message comes (-1: never);
---                       the server's clock; 1 if the owner is in the queue
+--                       the server's clock, ms, as text: an embedded Redis on a machine with 32
+--                       bits has no larger integers; 1 if the owner is in the queue
 --   WRONGKIND           error: the key is a read/write lock
 
 local owner, lease = ARGV[7], tonumber(ARGV[8])
@@ -92,4 +93,4 @@ end
 if ttl == -2 then
   ttl = absent and tonumber(ARGV[10]) or deadline and deadline - now or 0
 end
-return {ttl, now, place and 1 or 0}
+return {ttl, string.format('%.0f', now), place and 1 or 0}

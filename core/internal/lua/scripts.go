@@ -482,10 +482,12 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 			return Answer{Granted: true}, nil
 		}
 	case []any:
-		if n, ok := integers(r); ok && len(n) == 1 && c.Script != fairAcquire {
+		if c.Script == fairAcquire {
+			if answer, ok := readQueued(r); ok {
+				return answer, nil
+			}
+		} else if n, ok := integers(r); ok && len(n) == 1 {
 			return Answer{TTL: timeToLive(n[0])}, nil
-		} else if ok && len(n) == 3 && c.Script == fairAcquire {
-			return Answer{TTL: timeToLive(n[0]), Now: n[1], Queued: n[2] == 1}, nil
 		}
 	}
 	return Answer{}, unexpected(c.Script, reply)
@@ -522,6 +524,22 @@ func readToken(reply any) (token uint64, ok bool) {
 		return token, err == nil && token >= exact
 	}
 	return 0, false
+}
+
+// readQueued reads a refusal of a fair lock.
+func readQueued(list []any) (a Answer, ok bool) {
+	if len(list) != 3 {
+		return a, false
+	}
+	now, ok := list[1].(string)
+	n, integer := integers([]any{list[0], list[2]})
+	if !ok || !integer {
+		return a, false
+	}
+	var err error
+	a.TTL, a.Queued = timeToLive(n[0]), n[1] == 1
+	a.Now, err = strconv.ParseInt(now, 10, 64)
+	return a, err == nil
 }
 
 func integers(list []any) ([]int64, bool) {

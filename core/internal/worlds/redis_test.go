@@ -55,8 +55,8 @@ func (m *Model) onEdge(key effectKey) bool {
 	db, waiter := m.db(key.redis), m.wireName(key.command.from)
 	deadline, _ := db.Score(m.keys.deadlines, waiter)
 	place := slices.Index(db.List(m.keys.queue), waiter)
-	budget := int(m.Budget) * tick
-	prolongs, queuesUp := int(deadline) == now+place*budget+budget/2, key.command.notAfter == 0
+	budget := int64(m.Budget) * tick
+	prolongs, queuesUp := int64(deadline) == now+int64(place)*budget+budget/2, key.command.notAfter == 0
 	return m.Kind == Fair && key.command.op == opAcquire && (prolongs || queuesUp)
 }
 

@@ -84,11 +84,11 @@ func (b build) encode() []byte {
 }
 
 // locals declares n locals of type i32.
-func locals(n int) []byte {
+func locals(n uint32) []byte {
 	if n == 0 {
 		return []byte{0}
 	}
-	return append(appendU32([]byte{1}, uint32(n)), typeI32)
+	return append(appendU32([]byte{1}, n), typeI32)
 }
 
 func get(i int) []byte { return appendU32([]byte{opLocalGet}, uint32(i)) }

@@ -60,27 +60,27 @@ func TestInstrument_Refuses(t *testing.T) {
 // use l locals.
 var slow = map[string]func(n, l int) build{
 	"loops in each other": func(n, l int) build {
-		return one(slices.Concat(locals(l), repeat(n, func(i int) []byte {
+		return one(slices.Concat(locals(uint32(l)), repeat(n, func(i int) []byte {
 			return slices.Concat([]byte{opLoop, blockEmpty}, get(i%l), set((i+1)%l))
 		}), repeat(n, func(int) []byte { return []byte{opLocalGet, 0, opBrIf, 0, opEnd} }), end))
 	},
 	"blocks in each other": func(n, l int) build {
-		return one(slices.Concat(locals(l), repeat(n, func(int) []byte { return []byte{opBlock, blockEmpty} }), repeat(n, func(i int) []byte {
+		return one(slices.Concat(locals(uint32(l)), repeat(n, func(int) []byte { return []byte{opBlock, blockEmpty} }), repeat(n, func(i int) []byte {
 			return slices.Concat(get(i%l), []byte{opBrIf, 0}, get(i%l), set((i+1)%l), end)
 		}), end))
 	},
 	"ifs, then a use of each local": func(n, l int) build {
-		return one(slices.Concat(locals(l), repeat(n, func(i int) []byte {
+		return one(slices.Concat(locals(uint32(l)), repeat(n, func(i int) []byte {
 			return slices.Concat(get(i%l), []byte{opIf, blockEmpty, opI32Const, 1}, set(i%l), end)
 		}), repeat(l, func(i int) []byte { return append(get(i), 0x1a) }), end))
 	},
 	"loads in ifs": func(n, l int) build {
-		return one(slices.Concat(locals(l), repeat(n, func(i int) []byte {
+		return one(slices.Concat(locals(uint32(l)), repeat(n, func(i int) []byte {
 			return slices.Concat(get(i%l), []byte{opIf, blockEmpty}, get(i*3%l), []byte{opI32Load, 0}, appendU32(nil, uint32(i)), []byte{0x1a, opEnd})
 		}), end))
 	},
 	"branches to the end": func(n, l int) build {
-		return one(slices.Concat(locals(l), repeat(n, func(i int) []byte {
+		return one(slices.Concat(locals(uint32(l)), repeat(n, func(i int) []byte {
 			return slices.Concat([]byte{opI32Const, 1}, set(i%l), get(i%l), []byte{opBrIf, 0})
 		}), end))
 	},
