@@ -69,6 +69,22 @@ pictures: test-tools ## make the pictures in docs/images again, from runs of the
 	$(GO) test -C examples/payments -count=1 -run TestPage -pictures "$(CURDIR)/docs/images" .
 	$(GO) test -C inspect -count=1 -run TestHandler_InABrowser -pictures "$(CURDIR)/docs/images" .
 
+# Beside the platform of the machine. Integers of 32 bits are where Go programs differ most, and a machine with 64 runs 386 too.
+PLATFORMS = windows/amd64 darwin/arm64 linux/arm linux/386
+
+.PHONY: cross
+cross: ## build all modules for Windows, macOS, 32-bit ARM and 386, and test on 386 what needs no server
+	@for platform in $(PLATFORMS); do for dir in . tools $(INNER) $(MODULES); do \
+		echo "build $$dir for $$platform" && GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0 $(GO) build -C $$dir ./... || exit 1; \
+	done; done
+	@for dir in $(INNER) $(MODULES); do echo "vet $$dir for 386" && GOARCH=386 CGO_ENABLED=0 $(GO) vet -C $$dir ./... || exit 1; done
+	REQLOCK_REDIS_SERVER=not-under-short GOARCH=386 CGO_ENABLED=0 $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
+
+.PHONY: release-check
+release-check: ## install our modules as the docs say, from what the next version would be; WRITE=1 writes its number into the go.mod files
+	$(GO) test -C tools ./release
+	$(GO) run -C tools ./release $(if $(WRITE),-write)
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some
 	@GO=$(GO) FUZZTIME=$(or $(FUZZTIME),20s) scripts/fuzz.sh $(FUZZ)

@@ -7,7 +7,7 @@ replace github.com/reqlock/reqlock => ../../
 
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/reqlock/reqlock v0.0.0
+	github.com/reqlock/reqlock v0.1.0
 )
 
 require (
