@@ -25,7 +25,7 @@ import (
 type Client struct {
 	*engine
 	given      redis.UniversalClient // to New
-	servers    serverIDs
+	servers    *serverIDs
 	names      *names
 	dog        *watchdog.Watchdog[*hold]
 	address    string        // of Redis; orders the locks of a MultiLock
@@ -101,6 +101,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		},
 		Back: c.ops.PubSubBack,
 	})
+	c.servers = &serverIDs{redis: conn, timeout: opts.CommandTimeout, background: c.background.Go}
 	c.dog = watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Slots: c.inCluster(), Send: c.renew})
 	c.alarms = schedule.New(0, func(due []alarm) {
 		for _, a := range due {

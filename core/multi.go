@@ -267,10 +267,25 @@ func (m *multi) checkServers(ctx context.Context) error {
 		return nil
 	}
 	identifyAll(ctx, m)
-	if m.twins(func(a, b *Lock) bool { return a.c.database() == b.c.database() && sharedServer(a.c, b.c) != "" }) {
+	if m.twins(func(a, b *Lock) bool {
+		return a.c.redis.Database() == b.c.redis.Database() && sharedServer(a.c.servers, b.c.servers) != ""
+	}) {
 		return invalid(ErrInvalidOptions, "core.MultiLock has a lock twice, by two clients of one server; use one client for both")
 	}
 	return nil
+}
+
+// identifyAll asks the servers of all clients of a lock for their run IDs, at the same time.
+func identifyAll(ctx context.Context, l Locker) {
+	var asking sync.WaitGroup
+	defer asking.Wait() // until ctx ends, or CommandTimeout is over
+	seen := make(map[*Client]bool)
+	for _, p := range parts(l) {
+		if c := p.lock.c; !seen[c] && c.servers.known.Load() == nil {
+			seen[c] = true
+			asking.Go(func() { c.servers.identify(ctx) })
+		}
+	}
 }
 
 // twins reports whether two locks of one key, by different clients, matter.

@@ -148,7 +148,7 @@ func (r *red) checkServers(ctx context.Context, timeout time.Duration) error {
 		for j, other := range r.locks[:i] {
 			for _, x := range parts(other) {
 				for _, y := range parts(l) {
-					if id := sharedServer(x.lock.c, y.lock.c); id != "" {
+					if id := sharedServer(x.lock.c.servers, y.lock.c.servers); id != "" {
 						return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock are on one server, with the run ID %s; "+
 							"each needs its own master", j+1, i+1, id)
 					}

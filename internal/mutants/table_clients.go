@@ -40,8 +40,8 @@ var clientMutants = []mutant{
 	{
 		promise: "the members of a RedLock are on servers of their own",
 		file:    "core/red.go",
-		old:     "if id := sharedServer(x.lock.c, y.lock.c); id != \"\" {",
-		new:     "if id := sharedServer(x.lock.c, y.lock.c); id == \"none\" {",
+		old:     "if id := sharedServer(x.lock.c.servers, y.lock.c.servers); id != \"\" {",
+		new:     "if id := sharedServer(x.lock.c.servers, y.lock.c.servers); id == \"none\" {",
 		nets:    []string{"core TestRed_OneServer"},
 	},
 	{
@@ -54,7 +54,7 @@ var clientMutants = []mutant{
 	{
 		promise: "a MultiLock may have a name in two databases of a server",
 		file:    "core/multi.go",
-		old:     "return a.c.database() == b.c.database() && sharedServer",
+		old:     "return a.c.redis.Database() == b.c.redis.Database() && sharedServer",
 		new:     "return sharedServer",
 		nets:    []string{"core TestMulti_OneServer"},
 	},

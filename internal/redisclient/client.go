@@ -82,6 +82,14 @@ func (c Client) Node() *redis.Client {
 	return node
 }
 
+// Database returns the database. Clients of one server with different ones share no keys.
+func (c Client) Database() int {
+	if c.Cluster != nil {
+		return 0
+	}
+	return c.Node().Options().DB
+}
+
 // Timeouts returns the time-outs of a read and of a write.
 func (c Client) Timeouts() (read, write time.Duration) {
 	if c.Cluster != nil {
