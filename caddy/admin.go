@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
 )
@@ -31,26 +32,31 @@ func listLocks(w http.ResponseWriter, r *http.Request) error {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errors.New("use GET")}
 	}
 	all := inspect.Listing{Locks: []inspect.Lock{}}
-	var failure error
-	connections.Range(func(_, value any) bool {
-		c, ok := value.(*connection)
-		if !ok { // it is still being made
-			return true
-		}
+	for _, c := range openConnections() {
 		locks, more, err := inspect.List(r.Context(), c.rdb, inspect.ListOptions{Prefix: r.URL.Query().Get("prefix")})
-		if err != nil {
-			failure = err
-			return false
+		switch {
+		case errors.Is(err, redis.ErrClosed): // a reload has dropped the connection meanwhile
+			continue
+		case err != nil:
+			return caddy.APIError{HTTPStatus: http.StatusBadGateway, Err: err}
 		}
 		c.addOwn(locks)
 		all.Locks, all.Truncated = append(all.Locks, locks...), all.Truncated || more
-		return true
-	})
-	if failure != nil {
-		return caddy.APIError{HTTPStatus: http.StatusBadGateway, Err: failure}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(all)
+}
+
+// openConnections returns the connections of now. Range keeps the pool from every reload, so nothing
+// may ask Redis in it.
+func openConnections() (list []*connection) {
+	connections.Range(func(_, value any) bool {
+		if c, ok := value.(*connection); ok { // else it is still being made
+			list = append(list, c)
+		}
+		return true
+	})
+	return list
 }
 
 // addOwn adds what only this process knows about its holds.

@@ -1,8 +1,10 @@
 package caddylock_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -124,4 +126,42 @@ func TestAdmin(t *testing.T) {
 	if a.status != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %v", a)
 	}
+}
+
+// A list of locks that waits for a Redis that hangs keeps no reload waiting.
+func TestAdmin_ListInAnOutage(t *testing.T) {
+	t.Parallel()
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close() // Redis resets the connections that nothing has accepted
+	config := func(answer string) string {
+		return caddyfile("reqlock {\n redis redis://"+hung.Addr().String()+"?read_timeout=1h&max_retries=-1\n }", `
+			reqlock /orders/* {
+				key order:{path.1}
+			}
+			respond `+answer)
+	}
+	p := start(t, config("one"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listed := make(chan answer, 1)
+	go func() { listed <- send(ctx, p.admin, http.MethodGet, "http://127.0.0.1/reqlock/locks", "") }()
+	for range 2 { // the check of the start, and the list
+		if _, err := hung.Accept(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.reload(t, config("two"))
+	if got := p.do(t, http.MethodGet, "/"); got.body != "two" {
+		t.Errorf("after the reload: %s", got)
+	}
+	select {
+	case got := <-listed:
+		t.Errorf("the list ended before the reload did: %s", got)
+	default:
+	}
+	cancel()
+	<-listed
 }

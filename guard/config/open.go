@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,10 +27,9 @@ type Routes[S any] struct {
 
 	checked sync.Once // of CheckOnce
 
-	reload sync.Mutex // one load at a time; guards plugins
-	// plugins are open, by path: those of the current generation.
-	plugins map[string]Plugin
-	closing sync.WaitGroup // of plugins that no row names any more
+	reload  sync.Mutex             // one load at a time; guards plugins
+	plugins map[string]*openPlugin // by path: those of the current generation
+	closing sync.WaitGroup         // of earlier generations with plugins; a load adds to it
 
 	mu      sync.Mutex
 	current *generation[S]
@@ -41,10 +42,15 @@ type generation[S any] struct {
 	rows    map[string]map[string]S // by canonical pattern and method
 	source  []Row
 	paths   []*regexp.Regexp // what the patterns of source match
-	users   int              // requests that use it; guarded by Routes.mu
-	retired bool
-	unused  chan struct{} // closed when it is retired and has no users
-	known   sync.Map      // canonical patterns of those in requests
+	plugins map[string]*openPlugin
+	users   int      // requests, and Routes while it is current; guarded by Routes.mu
+	known   sync.Map // canonical patterns of those in requests
+}
+
+// An openPlugin is a plugin and how many generations name it. The last one closes it.
+type openPlugin struct {
+	Plugin
+	generations int // guarded by Routes.mu
 }
 
 // ErrClosed is the error of a Reload after Close.
@@ -115,48 +121,16 @@ func (t *Routes[S]) load(src []byte) error {
 	if err != nil {
 		return err
 	}
-	opened := make(map[string]Plugin)
-	next, err := t.newGeneration(rows, opened)
+	next, err := t.newGeneration(rows)
 	if err != nil {
-		return errors.Join(err, closeAll(context.Background(), opened))
+		return err
 	}
-	old := t.swap(next)
+	t.plugins = next.plugins
+	t.swap(next)
 	if err := t.recheck(); err != nil {
 		t.opts.logger().Warn("reqlock: config: the new version of the file has rows that do nothing", "error", err)
 	}
-	dropped := t.plugins
-	t.plugins = make(map[string]Plugin)
-	for _, row := range rows {
-		if row.Plugin == "" {
-			continue
-		}
-		path := t.pluginPath(row.Plugin)
-		plugin, isNew := opened[path]
-		if !isNew && dropped[path] != nil {
-			plugin = dropped[path]
-			delete(dropped, path)
-		} else if !isNew {
-			plugin = t.plugins[path]
-		}
-		t.plugins[path] = plugin
-	}
-	if old != nil && len(dropped) > 0 {
-		t.closing.Go(func() {
-			<-old.unused
-			if err := closeAll(context.Background(), dropped); err != nil {
-				t.opts.logger().Error("reqlock: config: a plugin did not close", "error", err)
-			}
-		})
-	}
 	return nil
-}
-
-func closeAll(ctx context.Context, plugins map[string]Plugin) error {
-	var all []error
-	for _, plugin := range plugins {
-		all = append(all, plugin.Close(ctx))
-	}
-	return errors.Join(all...)
 }
 
 func (t *Routes[S]) pluginPath(path string) string {
@@ -166,69 +140,102 @@ func (t *Routes[S]) pluginPath(path string) string {
 	return filepath.Join(filepath.Dir(t.path), path)
 }
 
-// newGeneration builds rows. It opens the plugins that are not open, into opened.
-func (t *Routes[S]) newGeneration(rows []Row, opened map[string]Plugin) (*generation[S], error) {
-	next := &generation[S]{rows: make(map[string]map[string]S), source: rows, unused: make(chan struct{})}
+// newGeneration builds rows, and opens the plugins that are not open.
+func (t *Routes[S]) newGeneration(rows []Row) (*generation[S], error) {
+	next := &generation[S]{rows: make(map[string]map[string]S), source: rows, plugins: make(map[string]*openPlugin), users: 1}
 	for _, row := range rows {
-		mistake := func(err error) error {
-			return &Error{File: t.path, Place: row.Place, Text: err.Error()}
+		if err := t.add(next, row); err != nil {
+			return nil, errors.Join(&Error{File: t.path, Place: row.Place, Text: err.Error()}, t.discard(next))
 		}
-		if row.Plugin != "" {
-			plugin, err := t.plugin(t.pluginPath(row.Plugin), opened)
-			if err != nil {
-				return nil, mistake(err)
-			}
-			row.Guard.Policy = plugin.Policy
-		}
-		built, err := t.build(row)
-		if err != nil {
-			return nil, mistake(err)
-		}
-		route := canonical(row.Pattern)
-		if next.rows[route] == nil {
-			next.rows[route] = make(map[string]S)
-		}
-		next.rows[route][row.Method] = built
-		next.paths = append(next.paths, pathsOf(row.Pattern))
 	}
 	return next, nil
 }
 
-func (t *Routes[S]) plugin(path string, opened map[string]Plugin) (Plugin, error) {
-	if plugin, ok := t.plugins[path]; ok {
-		return plugin, nil
+// add builds a row of a generation.
+func (t *Routes[S]) add(next *generation[S], row Row) error {
+	if row.Plugin != "" {
+		plugin, err := t.plugin(next, t.pluginPath(row.Plugin))
+		if err != nil {
+			return err
+		}
+		row.Guard.Policy = plugin.Policy
 	}
-	if plugin, ok := opened[path]; ok {
-		return plugin, nil
-	}
-	if t.opts.OpenPlugin == nil {
-		return nil, errors.New("plugins are off; set Options.OpenPlugin, such as to a function that calls wasm.Open")
-	}
-	plugin, err := t.opts.OpenPlugin(path)
+	built, err := t.build(row)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	opened[path] = plugin
+	route := canonical(row.Pattern)
+	if next.rows[route] == nil {
+		next.rows[route] = make(map[string]S)
+	}
+	next.rows[route][row.Method] = built
+	next.paths = append(next.paths, pathsOf(row.Pattern))
+	return nil
+}
+
+// plugin returns the plugin of a path for a generation: that of the current one, or a new one.
+func (t *Routes[S]) plugin(next *generation[S], path string) (*openPlugin, error) {
+	if plugin := next.plugins[path]; plugin != nil {
+		return plugin, nil
+	}
+	plugin := t.plugins[path]
+	if plugin == nil {
+		if t.opts.OpenPlugin == nil {
+			return nil, errors.New("plugins are off; set Options.OpenPlugin, such as to a function that calls wasm.Open")
+		}
+		opened, err := t.opts.OpenPlugin(path)
+		if err != nil {
+			return nil, err
+		}
+		plugin = &openPlugin{Plugin: opened}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	plugin.generations++
+	next.plugins[path] = plugin
 	return plugin, nil
 }
 
-// swap returns the earlier generation; nil: there was none.
-func (t *Routes[S]) swap(next *generation[S]) (old *generation[S]) {
+// discard closes what only a generation that failed to load names.
+func (t *Routes[S]) discard(g *generation[S]) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	old, t.current = t.current, next
-	if old != nil {
-		old.retired = true
-		old.checkUnused()
-	}
-	return old
+	last := g.drop()
+	t.mu.Unlock()
+	return closeAll(context.Background(), last)
 }
 
-// checkUnused needs Routes.mu.
-func (g *generation[S]) checkUnused() {
-	if g.retired && g.users == 0 {
-		close(g.unused)
+// drop takes the references of a generation from its plugins, and returns those that nothing names
+// any more. It needs Routes.mu.
+func (g *generation[S]) drop() (last []*openPlugin) {
+	for _, plugin := range g.plugins {
+		if plugin.generations--; plugin.generations == 0 {
+			last = append(last, plugin)
+		}
 	}
+	return last
+}
+
+func closeAll(ctx context.Context, plugins []*openPlugin) error {
+	var all []error
+	for _, plugin := range plugins {
+		all = append(all, plugin.Close(ctx))
+	}
+	return errors.Join(all...)
+}
+
+// swap makes next the current generation. The earlier one lives until its last request ends.
+func (t *Routes[S]) swap(next *generation[S]) {
+	t.mu.Lock()
+	old := t.current
+	t.current = next
+	t.mu.Unlock()
+	if old == nil {
+		return
+	}
+	if len(old.plugins) > 0 {
+		t.closing.Add(1)
+	}
+	t.leave(old)
 }
 
 func (t *Routes[S]) isClosed() bool {
@@ -285,11 +292,20 @@ func (t *Routes[S]) enter() *generation[S] {
 	return t.current
 }
 
+// leave ends a use of a generation. The last one closes the plugins that no other generation names.
 func (t *Routes[S]) leave(g *generation[S]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g.users--
-	g.checkUnused()
+	if g.users--; g.users > 0 || len(g.plugins) == 0 {
+		return
+	}
+	last := g.drop()
+	go func() {
+		defer t.closing.Done()
+		if err := closeAll(context.Background(), last); err != nil {
+			t.opts.logger().Error("reqlock: config: a plugin did not close", "error", err)
+		}
+	}()
 }
 
 // find returns the row of a route: that of the method, or else that of all methods.
@@ -326,7 +342,7 @@ func (t *Routes[S]) Close(ctx context.Context) error {
 	t.watch.Stop()
 	t.reload.Lock() // a Reload may be under way
 	defer t.reload.Unlock()
-	err := closeAll(ctx, t.plugins)
+	err := closeAll(ctx, slices.Collect(maps.Values(t.plugins)))
 	done := make(chan struct{})
 	go func() {
 		t.closing.Wait()

@@ -356,6 +356,48 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
+// A plugin that two versions have named, and a third one has not, stays open for a request of the
+// first.
+func TestPlugins_OfTwoVersionsBefore(t *testing.T) {
+	t.Parallel()
+	f := newFile(t, `{"routes": [{"pattern": "/a", "plugin": "a.wasm"}]}`)
+	routes := f.open(func(*config.Options) {})
+	inside, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(left)
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Pattern = "/a"
+		routes.Serve(r, func(string) {
+			close(inside)
+			<-leave
+		})
+	}()
+	<-inside
+	for _, text := range []string{
+		`{"routes": [{"pattern": "/a", "plugin": "a.wasm"}, {"pattern": "/b", "plugin": "b.wasm"}]}`, // the request keeps the version before
+		`{"routes": [{"pattern": "/c", "plugin": "c.wasm"}]}`,
+		`{"routes": [{"pattern": "/c", "plugin": "c.wasm"}, {"pattern": "/d", "plugin": "missing.wasm"}]}`,
+	} {
+		f.put(text)
+		if err := routes.Reload(); (err != nil) != strings.Contains(text, "missing") {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the plugin that no request uses is closed", func() bool { return strings.Contains(f.eventText(), "close b.wasm") })
+	if text := f.eventText(); strings.Contains(text, "close a.wasm") {
+		t.Errorf("while a request of two versions before runs: %s", text)
+	}
+	close(leave)
+	<-left
+	eventually(t, "the plugin is closed after the request", func() bool { return strings.Contains(f.eventText(), "close a.wasm") })
+	if err := routes.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if text := f.eventText(); strings.Count(text, "close ") != 3 {
+		t.Errorf("at the end: %s", text)
+	}
+}
+
 // Requests and loads at the same time.
 func TestReload_UnderLoad(t *testing.T) {
 	t.Parallel()
