@@ -67,8 +67,9 @@ type Config struct {
 	// microseconds for most guests, milliseconds for one in Go.
 	Isolate bool
 	// CacheDir stores compiled code for the next start of the process. The process executes that
-	// code, so no other user may have access to the directory. It is created with mode 0700 if it
-	// does not exist. Empty means no cache.
+	// code, so no other user may have access to the directory, and it may not be a symbolic link. It
+	// is created with mode 0700 if it does not exist, and checked again before each use. Empty means
+	// no cache.
 	CacheDir string
 	// Logger receives what guests log and why calls failed, with the plugin's name, at most 50
 	// lines a second, and the result of loading new versions. nil means slog.Default().
@@ -103,8 +104,10 @@ func (c Config) validate() error {
 	refuse(c.MaxBody < 0, "MaxBody is %d; use 0 for 64 KiB, or a positive number of bytes", c.MaxBody)
 	refuse(c.SharedEntries < 0, "SharedEntries is %d; use 0 for 1024, or a positive number", c.SharedEntries)
 	refuse(c.SharedBytes < 0, "SharedBytes is %d; use 0 for 1 MiB, or a positive number of bytes", c.SharedBytes)
-	if err := checkCacheDir(c.CacheDir); err != nil {
-		problems = append(problems, err)
+	if c.CacheDir != "" && len(problems) == 0 {
+		if err := makeCacheDir(c.CacheDir); err != nil {
+			problems = append(problems, err)
+		}
 	}
 	if len(problems) == 0 {
 		return nil
@@ -112,17 +115,24 @@ func (c Config) validate() error {
 	return fmt.Errorf("reqlock: wasm: invalid Config: %w", errors.Join(problems...))
 }
 
-// checkCacheDir rejects a directory that others can write machine code to.
-func checkCacheDir(dir string) error {
-	if dir == "" {
-		return nil
+// makeCacheDir creates the directory, for this user alone, unless it is there.
+func makeCacheDir(dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("CacheDir: %w", err)
+		}
 	}
-	info, err := os.Stat(dir)
+	return checkCacheDir(dir)
+}
+
+// checkCacheDir rejects a directory that others can write machine code to, or can replace.
+func checkCacheDir(dir string) error {
+	info, err := os.Lstat(dir)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil // wazero creates it
 	case err != nil:
 		return fmt.Errorf("CacheDir: %w", err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("CacheDir %s is a symbolic link, whose target others may change: use the directory itself", dir)
 	case !info.IsDir():
 		return fmt.Errorf("CacheDir %s is not a directory", dir)
 	}

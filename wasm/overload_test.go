@@ -297,9 +297,9 @@ func TestReload_HurtsNoOthers(t *testing.T) {
 	other := watchFile(t, keyed(t, "a"))
 	calm := requests(t, 2000, run)
 	other.replace(slow())
-	eventually(t, "the compilation", func() bool { return len(compiling) == 1 })
+	eventually(t, "the compilation", func() bool { return len(compilations.current) == 1 })
 	busy := requests(t, 2000, run)
-	if len(compiling) == 0 {
+	if len(compilations.current) == 0 {
 		t.Error("the compilation ended before it was measured")
 	}
 	other.awaitLog("new version of the plugin failed to load", 1) // it traps

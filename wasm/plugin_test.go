@@ -155,6 +155,42 @@ func TestCacheDir(t *testing.T) {
 	}
 }
 
+// The directory is checked again before each use, because it may have been replaced since New.
+func TestCacheDir_Changed(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	p := start(t, "key", Config{CacheDir: dir})
+	load := func() error {
+		next, err := p.load(t.Context(), binary(t, "key"), toReload)
+		if err == nil {
+			err = next.close()
+		}
+		return err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := load(); err == nil || !strings.Contains(err.Error(), "has mode 0755") {
+		t.Errorf("after others got access: %v", err)
+	}
+	other := t.TempDir()
+	if err := errors.Join(os.RemoveAll(dir), os.Symlink(other, dir), os.Chmod(other, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := load(); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
+		t.Errorf("after it became a link: %v", err)
+	}
+	if _, err := New(t.Context(), binary(t, "key"), Config{CacheDir: dir}); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
+		t.Errorf("New with a link: %v", err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := load(); err != nil {
+		t.Errorf("after it was removed: %v", err)
+	}
+}
+
 // A cache with damaged entries, as left by a full disk, is not fatal.
 func TestCacheDir_Damaged(t *testing.T) {
 	t.Parallel()

@@ -110,18 +110,13 @@ type compilation struct {
 	compiled wazero.CompiledModule
 }
 
-// compiling is held by the only compilation of the process, so that several of them leave no
-// processor to requests.
-var compiling = make(chan struct{}, 1)
-
 // compile waits for its turn and compiles the binary. It returns when ctx ends or InitTimeout is
 // over, though a compilation cannot be stopped: it then ends in the background, soon because of the
-// limits of package meter.
+// limits of package meter, and no longer has the turn.
 func (p *program) compile(ctx context.Context, binary []byte, why purpose) error {
-	select {
-	case compiling <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("reqlock: wasm: waiting for another compilation was stopped: %w", context.Cause(ctx))
+	turn, err := compilations.await(ctx)
+	if err != nil {
+		return fmt.Errorf("reqlock: wasm: waiting for another compilation was stopped: %w", err)
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.InitTimeout, fmt.Errorf("%w: more than %s", ErrTimeout, p.cfg.InitTimeout))
 	defer cancel()
@@ -131,7 +126,7 @@ func (p *program) compile(ctx context.Context, binary []byte, why purpose) error
 	}
 	done := make(chan outcome)
 	go func() {
-		defer func() { <-compiling }()
+		defer turn.end()
 		var o outcome
 		why.run(func() { o.compilation, o.err = p.build(binary) })
 		select {
@@ -148,6 +143,7 @@ func (p *program) compile(ctx context.Context, binary []byte, why purpose) error
 		}
 		return p.link(ctx)
 	case <-limited.Done():
+		turn.giveUp()
 		return fmt.Errorf("reqlock: wasm: compiling the guest: %w", context.Cause(limited))
 	}
 }
@@ -179,6 +175,9 @@ func (p *program) compileWith(metered []byte, dir string) (c compilation, err er
 		WithCustomSections(true).
 		WithDebugInfoEnabled(false)
 	if dir != "" {
+		if err := makeCacheDir(dir); err != nil { // others may have changed it since New
+			return compilation{}, fmt.Errorf("reqlock: wasm: %w", err)
+		}
 		if c.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
 			return compilation{}, fmt.Errorf("reqlock: wasm: CacheDir: %w", err)
 		}
