@@ -20,6 +20,7 @@ type rewriter struct {
 	name   string // for errors
 
 	locals int
+	stack  operands
 	ctrl   []frame
 	entry  segment // begins with the function
 	checks []check
@@ -30,19 +31,34 @@ type rewriter struct {
 	uses      int // of locals
 	blocks    int
 	branches  int // and blocks
+	live      int // operands that live at a branch, summed over all branches
 	carried   int // values that branches, blocks and calls carry
 	callCount int
-	loopWork  int // the sum, over all loops, of the square of the locals used in it
+	// callValues is the most parameters and results of one call.
+	callValues int
+	vectors    bool
+	traps      int // instructions that may trap and so have an exit, such as loads and divisions
+	loopWork   int // the sum, over all loops, of the square of the locals used in it
 
 	prologue []byte // reused
 }
 
 // A frame is an open block.
 type frame struct {
-	op      byte // opBlock, opLoop, opIf, opElse, or 0 for the function
-	arity   int  // values that a branch to it carries
-	uses    int  // of locals, before it
-	segment *segment
+	op              byte // opBlock, opLoop, opIf, opElse, or 0 for the function
+	params, results int
+	floor           int  // of the operand stack in the block around it
+	dead            bool // the block around it
+	uses            int  // of locals, before it
+	segment         *segment
+}
+
+// arity is how many values a branch to the block carries.
+func (f *frame) arity() int {
+	if f.op == opLoop {
+		return f.params
+	}
+	return f.results
 }
 
 // A segment is the code that one check pays for.
@@ -67,8 +83,9 @@ func (w *rewriter) reset(m *module, index int, body []byte) {
 	w.out = w.out[:0]
 	w.number = index
 	w.name = fmt.Sprintf("function %d", index)
-	w.calls = false
-	w.ops, w.uses, w.blocks, w.branches, w.carried, w.callCount, w.loopWork = 0, 0, 0, 0, 0, 0, 0
+	w.calls, w.vectors, w.callValues = false, false, 0
+	w.ops, w.uses, w.blocks, w.branches, w.live, w.carried, w.callCount, w.traps, w.loopWork = 0, 0, 0, 0, 0, 0, 0, 0, 0
+	w.stack = operands{}
 	w.entry = segment{cost: costCall}
 	w.ctrl = w.ctrl[:0]
 	w.checks = w.checks[:0]
@@ -86,7 +103,7 @@ func (w *rewriter) function(m *module, i int, out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.name, err)
 	}
-	w.ctrl = append(w.ctrl, frame{arity: len(typ.results), segment: &w.entry})
+	w.ctrl = append(w.ctrl, frame{results: len(typ.results), segment: &w.entry})
 	for len(w.ctrl) > 0 {
 		if err := w.instruction(); err != nil {
 			return nil, fmt.Errorf("%s: at byte %d: %w", w.name, w.r.pos, err)
@@ -136,7 +153,8 @@ func (w *rewriter) checkWork() error {
 
 // work estimates how long the compiler needs, in µs. The terms are those that grow fastest: values
 // that many blocks carry, the search for those that need not be carried, in loops repeatedly, what
-// is computed for pairs of blocks, and counters that calls load again.
+// is computed for pairs of blocks, operands that live across branches, exits of instructions that may
+// trap, and counters that calls load again.
 func (w *rewriter) work() int {
 	locals := min(w.locals, w.uses)
 	return w.ops + 15 +
@@ -144,7 +162,9 @@ func (w *rewriter) work() int {
 		w.branches*locals/400*locals +
 		w.loopWork/7 +
 		w.branches*w.branches/50 +
+		w.live +
 		3*w.carried +
+		10*w.traps +
 		w.callCount*w.m.mutableGlobals +
 		w.m.globalCount()/5
 }
@@ -163,8 +183,9 @@ func (w *rewriter) pay(cost int) {
 
 // begin starts a segment here.
 func (w *rewriter) begin() *segment {
-	w.branches++
+	w.branch(1)
 	w.callCount++
+	w.stack.keep(w.stack.height)
 	s := &segment{cost: 1}
 	w.ctrl[len(w.ctrl)-1].segment = s
 	var at int
@@ -172,6 +193,12 @@ func (w *rewriter) begin() *segment {
 	w.checks = append(w.checks, check{at: at, segment: s})
 	w.out = w.m.appendCheck(w.out)
 	return s
+}
+
+// branch counts branches, at each of which all operands live.
+func (w *rewriter) branch(n int) {
+	w.branches += n
+	w.live += n * w.stack.height
 }
 
 // putCost writes a cost over its placeholder.
@@ -208,10 +235,15 @@ func (w *rewriter) assemble(typ funcType, locals, out []byte) []byte {
 }
 
 // frameSize estimates the stack that one call takes. The compiler keeps values on the stack while
-// it calls, and does not share their places: it may need one for each instruction, and one for each
-// local in each block. Usually it needs far fewer.
+// it calls, and does not share their places: it needs one for each operand that outlives a call, and
+// may need one for each instruction, and one for each local in each block. Usually it needs far
+// fewer of the latter. The values of the largest call stand below them.
 func (w *rewriter) frameSize() int {
-	return 64 + 8*w.locals + w.ops + w.blocks*min(w.locals, w.uses)/8
+	size := 8
+	if w.vectors {
+		size = 16
+	}
+	return 64 + size*(w.locals+w.stack.placed+w.callValues) + w.ops + w.blocks*min(w.locals, w.uses)/8
 }
 
 // instruction rewrites one instruction.
@@ -226,21 +258,48 @@ func (w *rewriter) instruction() error {
 	case plain(op):
 		w.pay(costPlain(op))
 		w.out = append(w.out, op)
+		if mayTrap(op) {
+			w.traps++
+		}
+		if w.stack.change(effect(op)); op == opUnreachable {
+			w.stack.leave()
+		}
 	case op >= opLocalGet && op <= opLocalTee:
 		w.pay(1)
 		w.uses++
 		w.out = appendU32(append(w.out, op), r.u32())
+		w.variable(op, opLocalGet)
 	case op == opGlobalGet || op == opGlobalSet:
 		w.pay(1)
 		w.out = appendU32(append(w.out, op), r.index("global", w.m.globalCount()))
+		w.variable(op, opGlobalGet)
 	case op >= opI32Load && op <= opI64Store32:
 		w.pay(costMemory)
 		w.out = append(w.out, op)
 		w.address()
+		w.traps++
+		if op < opI32Store {
+			w.stack.change(1, 1)
+		} else {
+			w.stack.change(2, 0)
+		}
 	default:
 		return w.special(op)
 	}
 	return r.err
+}
+
+// variable counts the operand of an instruction on a local, a global or a table, which are numbered
+// from the one that gets.
+func (w *rewriter) variable(op, get byte) {
+	switch op - get {
+	case 0:
+		w.stack.change(0, 1)
+	case 1:
+		w.stack.change(1, 0)
+	case 2:
+		w.stack.change(1, 1)
+	}
 }
 
 // address copies the alignment and offset of a memory access.
@@ -258,23 +317,32 @@ func (w *rewriter) special(op byte) error {
 	case opElse:
 		return w.alternative()
 	case opEnd:
-		w.close()
+		return w.close()
 	case opBr, opBrIf:
 		w.pay(1)
-		w.branches++
+		if op == opBrIf {
+			w.stack.change(1, 0)
+		}
+		w.branch(1)
 		w.out = appendU32(append(w.out, op), w.label())
+		if op == opBr {
+			w.stack.leave()
+		}
 	case opBrTable:
 		return w.brTable()
 	case opReturn: // the prologue may have put a block around the code, which ends with an epilogue
 		w.pay(1)
-		w.carried += w.ctrl[0].arity
+		w.carried += w.ctrl[0].arity()
 		w.out = appendU32(append(w.out, opBr), uint32(len(w.ctrl)-1))
+		w.stack.leave()
 	case opCall:
 		w.call()
 	case opCallIndirect:
 		w.calls = true
+		w.traps += 4 // the index, the null, the type
 		w.pay(2 * costCall)
 		t := r.index("type", len(w.m.types))
+		w.stack.change(1, 0)
 		if r.err == nil {
 			w.called(t)
 		}
@@ -286,33 +354,50 @@ func (w *rewriter) special(op byte) error {
 			return fmt.Errorf("a select has %d types", n)
 		}
 		w.out = append(w.out, op, 1, r.valueType())
+		w.stack.change(3, 1)
 	case opTableGet, opTableSet:
+		w.traps++
 		w.pay(costMemory)
 		w.out = appendU32(append(w.out, op), r.u32())
+		if op == opTableGet {
+			w.stack.change(1, 1)
+		} else {
+			w.stack.change(2, 0)
+		}
 	case opMemorySize, opMemoryGrow:
 		w.pay(costOfMemory(op))
 		if r.byte() != 0 {
 			return errors.New("several memories are not supported")
 		}
 		w.out = append(w.out, op, 0)
+		if op == opMemoryGrow {
+			w.stack.change(1, 0)
+		}
+		w.stack.change(0, 1)
 	case opI32Const:
 		w.pay(1)
 		w.out = appendSigned(append(w.out, op), r.signed(32))
+		w.stack.change(0, 1)
 	case opI64Const:
 		w.pay(1)
 		w.out = appendSigned(append(w.out, op), r.signed(64))
+		w.stack.change(0, 1)
 	case opF32Const:
 		w.pay(1)
 		w.out = append(append(w.out, op), r.bytes(4)...)
+		w.stack.change(0, 1)
 	case opF64Const:
 		w.pay(1)
 		w.out = append(append(w.out, op), r.bytes(8)...)
+		w.stack.change(0, 1)
 	case opRefNull:
 		w.pay(1)
 		w.out = append(w.out, op, r.refType())
+		w.stack.change(0, 1)
 	case opRefFunc:
 		w.pay(costRef)
 		w.out = appendU32(append(w.out, op), w.m.reference(r.index("function", w.m.functionCount())))
+		w.stack.change(0, 1)
 	case opMisc:
 		return w.misc()
 	case opVector:
@@ -333,8 +418,11 @@ func costOfMemory(op byte) int {
 // open begins a block, and with a loop a segment.
 func (w *rewriter) open(op byte) error {
 	w.pay(1)
+	if op == opIf {
+		w.stack.change(1, 0)
+	}
 	w.blocks++
-	w.branches++
+	w.branch(1)
 	w.out = append(w.out, op)
 	params, results, err := w.blockType()
 	if err != nil {
@@ -344,25 +432,42 @@ func (w *rewriter) open(op byte) error {
 		return fmt.Errorf("more than %d blocks in each other are not accepted", w.m.limits.Nesting)
 	}
 	w.carried += params + results
-	f := frame{op: op, arity: results, uses: w.uses, segment: w.current()}
-	if op == opLoop {
-		f.arity = params
-	}
-	w.ctrl = append(w.ctrl, f)
+	w.ctrl = append(w.ctrl, frame{
+		op: op, params: params, results: results,
+		floor: w.stack.floor, dead: w.stack.dead, uses: w.uses, segment: w.current(),
+	})
+	w.stack.change(params, 0)
+	w.stack.floor, w.stack.dead = w.stack.height, false
+	w.stack.change(0, params)
 	if op == opLoop {
 		w.begin()
 	}
 	return w.r.err
 }
 
-func (w *rewriter) close() {
+func (w *rewriter) close() error {
 	f := w.ctrl[len(w.ctrl)-1]
+	if err := w.endBlock(&f); err != nil {
+		return err
+	}
 	if f.op == opLoop {
 		locals := min(w.locals, w.uses-f.uses)
 		w.loopWork += locals * locals
 	}
+	w.stack.floor, w.stack.dead = f.floor, f.dead
+	w.stack.change(0, f.results)
 	w.ctrl = w.ctrl[:len(w.ctrl)-1]
 	w.out = append(w.out, opEnd)
+	return nil
+}
+
+// endBlock takes what a block leaves from the operand stack.
+func (w *rewriter) endBlock(f *frame) error {
+	if n := w.stack.height - w.stack.floor; n != f.results && !(w.stack.dead && n < f.results) {
+		return fmt.Errorf("a block ends with %d values on the stack, and its type has %d", n, f.results)
+	}
+	w.stack.change(w.stack.height-w.stack.floor, 0)
+	return nil
 }
 
 // blockType copies the type of a block and returns how many values it takes and leaves.
@@ -395,6 +500,11 @@ func (w *rewriter) alternative() error {
 	if f.op != opIf {
 		return errors.New("an else without its if")
 	}
+	if err := w.endBlock(f); err != nil {
+		return err
+	}
+	w.stack.dead = false
+	w.stack.change(0, f.params)
 	f.op = opElse
 	f.segment = w.ctrl[len(w.ctrl)-2].segment // as at the if
 	w.out = append(w.out, opElse)
@@ -405,7 +515,7 @@ func (w *rewriter) alternative() error {
 func (w *rewriter) label() uint32 {
 	depth := w.r.index("label", len(w.ctrl))
 	if w.r.err == nil {
-		w.carried += w.ctrl[len(w.ctrl)-1-int(depth)].arity
+		w.carried += w.ctrl[len(w.ctrl)-1-int(depth)].arity()
 	}
 	return depth
 }
@@ -413,12 +523,14 @@ func (w *rewriter) label() uint32 {
 func (w *rewriter) brTable() error {
 	w.pay(costCall)
 	n := w.r.count("a br_table", "targets", w.m.limits.Targets)
-	w.branches += 1 + n/10 // targets are cheaper than branches
+	w.stack.change(1, 0)
+	w.branch(1 + n/10) // targets are cheaper than branches
 	w.carried += n
 	w.out = appendU32(append(w.out, opBrTable), uint32(n))
 	for range n + 1 {
 		w.out = appendU32(w.out, w.label())
 	}
+	w.stack.leave()
 	return w.r.err
 }
 
@@ -442,7 +554,9 @@ func (w *rewriter) call() {
 // called counts a call of a function of a type.
 func (w *rewriter) called(typ uint32) {
 	t := w.m.types[typ]
+	w.stack.call(t)
 	w.callCount++
+	w.callValues = max(w.callValues, len(t.params)+len(t.results))
 	w.carried += len(t.params) + len(t.results)
 }
 
@@ -456,10 +570,14 @@ func (w *rewriter) misc() error {
 	case sub < miscMemoryInit: // float to integer
 		w.pay(costMemory)
 		w.out = append(w.out, opMisc, byte(sub))
+		w.stack.change(1, 1)
 		return nil
 	case sub == miscDataDrop || sub == miscElemDrop || sub == miscTableSize:
 		w.pay(costBulk)
 		w.out = appendU32(append(w.out, opMisc, byte(sub)), r.u32())
+		if sub == miscTableSize {
+			w.stack.change(0, 1)
+		}
 		return r.err
 	case sub > miscTableFill:
 		return fmt.Errorf("instruction 0xfc %#x is not supported", sub)
@@ -479,6 +597,7 @@ func (w *rewriter) misc() error {
 	}
 	w.pay(costBulk)
 	w.out = appendU32(append(w.out, opCall), w.m.helperFor(h))
+	w.stack.call(w.m.helperType(h))
 	return nil
 }
 
@@ -489,7 +608,9 @@ func (w *rewriter) vector() error {
 		return fmt.Errorf("instruction 0xfd %#x is not supported", sub)
 	}
 	w.pay(costVector)
+	w.vectors = true
 	w.out = appendU32(append(w.out, opVector), sub)
+	w.stack.change(vectorEffect(sub))
 	switch {
 	case sub <= vectorStore, sub >= vectorStoreLane+1 && sub <= vectorLoadZero:
 		w.address()

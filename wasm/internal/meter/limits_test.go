@@ -2,10 +2,13 @@ package meter
 
 import (
 	"bytes"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tetratelabs/wazero"
 )
 
 // Each module is refused with a reason, before work that the limit is there to prevent.
@@ -84,6 +87,18 @@ var slow = map[string]func(n, l int) build{
 			return slices.Concat([]byte{opI32Const, 1}, set(i%l), get(i%l), []byte{opBrIf, 0})
 		}), end))
 	},
+	"loops below many operands": func(n, l int) build {
+		b := one(slices.Concat(locals(0), repeat(l, load), repeat(n, func(int) []byte {
+			return []byte{opLoop, blockEmpty, opGlobalGet, 0, opBrIf, 0, opEnd}
+		}), repeat(l-1, func(int) []byte { return []byte{opI32Add} }), []byte{opGlobalSet, 0, opEnd}))
+		b.globals = 1
+		return b
+	},
+	"indirect calls": func(n, _ int) build {
+		b := one(slices.Concat(locals(0), repeat(2*n, func(int) []byte { return []byte{opI32Const, 0, opCallIndirect, 0, 0} }), end))
+		b.table = 1
+		return b
+	},
 	"calls with many values": func(n, _ int) build {
 		hundred := bytes.Repeat([]byte{typeI32}, 100)
 		body := append([]byte{0}, repeat(100, get)...)
@@ -118,5 +133,39 @@ func TestInstrument_RefusesSlowCode(t *testing.T) {
 				t.Errorf("a small one: %v", err)
 			}
 		})
+	}
+}
+
+// load pushes a value that the compiler cannot compute again.
+func load(i int) []byte {
+	return appendU32([]byte{opI32Const, 0, opI32Load, 0}, uint32(i))
+}
+
+// What the estimate lets through is compiled in little time and memory. These are operands beside
+// loops just below the limit: without the estimate of operands, ten times as many passed.
+func TestInstrument_BoundsTheCompiler(t *testing.T) {
+	shape, largest := slow["loops below many operands"], 0
+	var code []byte
+	for n := 50; n < 2000; n += 50 {
+		metered, err := Instrument(shape(n, n).encode(), DefaultLimits(16<<20))
+		if err != nil {
+			break
+		}
+		code, largest = metered, n
+	}
+	if largest < 100 || largest > 1000 {
+		t.Fatalf("%d operands beside %d loops are accepted", largest, largest)
+	}
+	ctx := t.Context()
+	r := wazero.NewRuntime(ctx)
+	defer r.Close(ctx)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := r.CompileModule(ctx, code); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 300 {
+		t.Errorf("%d operands beside %d loops take the compiler %d MiB", largest, largest, took)
 	}
 }

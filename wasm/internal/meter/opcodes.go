@@ -14,6 +14,8 @@ const (
 	opReturn       = 0x0f
 	opCall         = 0x10
 	opCallIndirect = 0x11
+	opDrop         = 0x1a
+	opSelect       = 0x1b
 	opSelectTyped  = 0x1c
 	opLocalGet     = 0x20
 	opLocalSet     = 0x21
@@ -23,6 +25,7 @@ const (
 	opTableGet     = 0x25
 	opTableSet     = 0x26
 	opI32Load      = 0x28
+	opI32Store     = 0x36
 	opI64Store32   = 0x3e
 	opMemorySize   = 0x3f
 	opMemoryGrow   = 0x40
@@ -32,14 +35,17 @@ const (
 	opF64Const     = 0x44
 	opI32Eqz       = 0x45
 	opI32LeU       = 0x4d
+	opI64Eqz       = 0x50
 	opI64LtS       = 0x53
 	opI64GtU       = 0x56
 	opI64LeU       = 0x58
+	opI32Clz       = 0x67
 	opI32Add       = 0x6a
 	opI32Sub       = 0x6b
 	opI32DivS      = 0x6d
 	opI32RemU      = 0x70
 	opI32And       = 0x71
+	opI64Clz       = 0x79
 	opI64Add       = 0x7c
 	opI64Sub       = 0x7d
 	opI64DivS      = 0x7f
@@ -47,8 +53,11 @@ const (
 	opI64Or        = 0x84
 	opI64Shl       = 0x86
 	opI64ShrU      = 0x88
+	opF32Abs       = 0x8b
 	opF32Sqrt      = 0x91
+	opF64Abs       = 0x99
 	opF64Sqrt      = 0x9f
+	opI32WrapI64   = 0xa7
 	opI64ExtendU   = 0xad
 	opI64Extend32S = 0xc4
 	opRefNull      = 0xd0
@@ -81,6 +90,7 @@ const (
 	vectorShuffle     = 13
 	vectorExtract     = 21 // 21 to 34 have a lane
 	vectorReplaceLast = 34
+	vectorBitselect   = 82
 	vectorLoadLane    = 84 // 84 to 91 have an address and a lane
 	vectorStoreLane   = 91
 	vectorLoadZero    = 93 // 92 and 93 have an address
@@ -90,7 +100,7 @@ const (
 // plain reports whether an instruction is one byte.
 func plain(op byte) bool {
 	switch {
-	case op <= 0x01, op == 0x1a, op == 0x1b, op == opRefIsNull:
+	case op <= 0x01, op == opDrop, op == opSelect, op == opRefIsNull:
 		return true
 	}
 	return op >= 0x45 && op <= opI64Extend32S
@@ -116,4 +126,15 @@ func costPlain(op byte) int {
 		return costDivide
 	}
 	return 1
+}
+
+// mayTrap reports whether a plain instruction has an exit: a division, or a conversion of a float.
+func mayTrap(op byte) bool {
+	switch {
+	case op >= opI32DivS && op <= opI32RemU, op >= opI64DivS && op <= opI64RemU:
+		return true
+	case op >= opI32WrapI64+1 && op <= opI32WrapI64+4, op >= opI64ExtendU+1 && op <= opI64ExtendU+4:
+		return true
+	}
+	return false
 }
