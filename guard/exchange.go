@@ -192,7 +192,7 @@ func (x *exchange) leave() {
 		}
 	}
 	if isLoss(err) {
-		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", x.r.Method, "pattern", x.r.Pattern, "held", x.outcome.Held)
+		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", httpreq.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held)
 	}
 }
 

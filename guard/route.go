@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/route"
 )
 
@@ -29,7 +30,7 @@ func (c *routedContext) Route() string {
 	if c.r.Pattern == "" || strings.Contains(c.r.Pattern, " ") {
 		return c.r.Pattern
 	}
-	return c.r.Method + " " + c.r.Pattern
+	return httpreq.Method(c.r) + " " + c.r.Pattern
 }
 
 // String avoids a data race when fmt prints the context, whose request may change meanwhile.

@@ -11,6 +11,23 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
+// A client cannot choose what the route of a lock says: any token is a method.
+func TestHolds_RouteOfAnyMethod(t *testing.T) {
+	t.Parallel()
+	locks := locktest.New(t)
+	g, err := guard.New(locks, guard.Config{Key: keyfuncs.Const("k")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("BREW", "/orders/1", nil)
+	r.Pattern = "/orders/{id}"
+	var holds []core.Hold
+	g.Serve(httptest.NewRecorder(), r, func(http.ResponseWriter, *http.Request) { holds = locks.Holds() })
+	if len(holds) != 1 || holds[0].Route != "_OTHER /orders/{id}" {
+		t.Errorf("%+v, want the route _OTHER /orders/{id}", holds)
+	}
+}
+
 // The locks of a guard tell the route of their request.
 func TestHolds_Route(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ var httpMutants = []mutant{
 	{
 		promise: "MaxHold is logged",
 		file:    "guard/maxhold.go",
-		old:     `if x.g.holds.Allow(x.r.Method + " " + x.r.Pattern) {`,
+		old:     `if x.g.holds.Allow(httpreq.Method(x.r) + " " + x.r.Pattern) {`,
 		new:     "if false {",
 		nets:    []string{conformance + "MaxHold is logged once for each route"},
 	},

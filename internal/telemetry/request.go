@@ -17,12 +17,36 @@ const (
 	MaxHold       = "max-hold"       // the handler ran for longer than MaxHold
 	LockLost      = "lock-lost"      // the lock was lost while the handler ran
 	ReleaseFailed = "release-failed" // the release could not be confirmed
-	OtherProblem  = "other"          // the application's own answer
+	OtherProblem  = "other"          // an answer of the application or of a plugin
 )
 
-// problemPrefix is that of reqlock's problem types. Others are the application's, and their number
-// has no bound.
+// problemPrefix is that of reqlock's problem types.
 const problemPrefix = "urn:reqlock:problem:"
+
+// problemTypes are the problem types of guard and idempotency, without their prefix. All others are
+// OtherProblem: an application or a plugin may make any number of them, also with the prefix.
+var problemTypes = map[string]bool{
+	"locked":                true,
+	"wait-timeout":          true,
+	"queue-full":            true,
+	"backend-unavailable":   true,
+	"shutting-down":         true,
+	"key-missing":           true,
+	"key-invalid":           true,
+	"body-unreadable":       true,
+	"body-too-large":        true,
+	"busy":                  true,
+	"misconfigured":         true,
+	"plugin-failed":         true,
+	"plugin-busy":           true,
+	"plugin-denied":         true,
+	"client-closed-request": true,
+	"key-reused":            true,
+	"not-replayable":        true,
+	"outcome-unknown":       true,
+	"record-unreadable":     true,
+	"record-unwritable":     true,
+}
 
 // RequestProblem returns the problem of a request in a guard.
 func RequestProblem(o guard.Outcome) string {
@@ -39,7 +63,7 @@ func RequestProblem(o guard.Outcome) string {
 	case o.Ran:
 		return ReleaseFailed
 	case errors.As(o.Err, &refusal):
-		if name, ours := strings.CutPrefix(refusal.Type, problemPrefix); ours {
+		if name, ours := strings.CutPrefix(refusal.Type, problemPrefix); ours && problemTypes[name] {
 			return name
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/httpreq"
 )
 
 // An attempt is one request in one guard. The context of the request leads to it.
@@ -191,7 +192,7 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	})
 	if errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
 		a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
-			"method", r.Method, "pattern", r.Pattern, "error", err)
+			"method", httpreq.Method(r), "pattern", r.Pattern, "error", err)
 	}
 	rec.release()
 }
