@@ -82,7 +82,7 @@ func TestPing_Warnings(t *testing.T) {
 func TestPing_WarnsOfPermissions(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	const plain = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del"
+	const plain = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del +cluster|slots"
 	ping := func(rules string) []Warning {
 		t.Helper()
 		args := []any{"ACL", "SETUSER", "orders", "reset", "on", ">secret", "&*"}
