@@ -58,5 +58,5 @@ func NameOf(key string) (name string, ok bool) { return wire.NameOf(key) }
 
 // ClientOf returns the client in an owner, which is a field of Keys.Lock. A client of this package
 // is the name of the process and a random part; one of Redisson is a UUID. ok is false if the field
-// is no owner.
+// has the form of neither.
 func ClientOf(field string) (client string, ok bool) { return wire.ClientOf(field) }

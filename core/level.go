@@ -151,7 +151,7 @@ func (l *level) giveBack(context.Context) error {
 		l.countLoss()
 	}
 	if err != nil && err != ErrLockLost {
-		c.opts.Logger.Warn("reqlock: release failed; the last level is retried in the background, others are corrected by the next change",
+		c.opts.Logger.Warn("reqlock: the lock could not be released yet; retrying until its lease ends",
 			"lock", c.logged(l.name), "owner", l.hold.field, "error", err)
 	}
 	notify(l.caller, c.opts.Observer.Released, func() Event { return l.event(err) })

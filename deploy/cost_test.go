@@ -84,7 +84,7 @@ func variants(tb testing.TB) []*variant {
 // telemetry is what otelreqlock and promreqlock have in common.
 type telemetry interface {
 	Observer(own core.Observer) core.Observer
-	Watch(name string, locks *core.Client)
+	Watch(name string, locks *core.Client) (stop func())
 	Observe(r *http.Request, o guard.Outcome)
 }
 

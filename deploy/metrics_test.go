@@ -42,7 +42,7 @@ func (plugin) Calls() map[string]uint64 { return map[string]uint64{"locked": 1, 
 // use fills every metric that t exports.
 func use(t *testing.T, m interface {
 	telemetry
-	WatchPlugin(string, interface{ Calls() map[string]uint64 })
+	WatchPlugin(string, interface{ Calls() map[string]uint64 }) (stop func())
 	ObserveIdempotent(*http.Request, guard.Outcome)
 }) {
 	t.Helper()

@@ -41,9 +41,9 @@ const defaultLimit = 1000
 // of its queue; Show returns more. The result is not a snapshot: a lock that is acquired or
 // released meanwhile may be missing or old.
 //
-// A hash counts as a lock if its only field is an owner, such as web-1.4242.k3j9x2ab:7, with a
-// number, or if it is a read/write lock. Redisson's getMultiLock(group, values) and semaphores
-// are left out.
+// A hash counts as a lock if its only field is an owner of reqlock, such as web-1.4242.k3j9x2ab:7,
+// or of Redisson, which begins with a UUID, and its value is a count; or if it is a read/write lock
+// with such owners. Redisson's getMultiLock(group, values) and semaphores are left out.
 func List(ctx context.Context, rdb redis.UniversalClient, opts ListOptions) (locks []Lock, more bool, err error) {
 	if opts.Limit < 0 {
 		return nil, false, fmt.Errorf("reqlock: inspect.ListOptions.Limit is %d; use 0 for %d, or a positive number",

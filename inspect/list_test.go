@@ -209,9 +209,14 @@ func TestList_Kinds(t *testing.T) {
 			mustDo(t, rdb, "SET", "order:string", "1")
 			mustDo(t, rdb, "RPUSH", "order:list", "a:1")
 			mustDo(t, rdb, "HSET", "order:one field", "item:1", "5") // no TTL
-			mustDo(t, rdb, "HSET", "order:fields", "a:1", "1", "b:1", "1")
-			mustDo(t, rdb, "HSET", "order:text", "a:1", "text")
+			mustDo(t, rdb, "HSET", "order:stock", "sku:1001", "5")
+			mustDo(t, rdb, "PEXPIRE", "order:stock", "30000")
+			mustDo(t, rdb, "HSET", "order:fields", a.ID()+":1", "1", b.ID()+":1", "1")
+			mustDo(t, rdb, "HSET", "order:text", a.ID()+":1", "text")
+			mustDo(t, rdb, "HSET", "order:zero", a.ID()+":1", "0")
+			mustDo(t, rdb, "HSET", "order:number", a.ID()+":1", "01")
 			mustDo(t, rdb, "HSET", "order:mode", "mode", "read", "size", "1")
+			mustDo(t, rdb, "HSET", "order:reading", "mode", "read", "chapter:7", "1")
 
 			eventually(t, rdb, "order:awaited", func(l *Lock) bool { return l.Listeners == 1 })
 			eventually(t, rdb, "order:write", func(l *Lock) bool { return l.Listeners == 1 })
@@ -249,7 +254,8 @@ func TestList_Kinds(t *testing.T) {
 					t.Errorf("Show(%q) = %+v, %v; want %s", name, l, err, want)
 				}
 			}
-			for _, name := range []string{"order:none", "order:string", "order:list", "order:fields", "order:text", "order:mode"} {
+			for _, name := range []string{"order:none", "order:string", "order:list", "order:one field", "order:stock", "order:fields",
+				"order:text", "order:zero", "order:number", "order:mode", "order:reading"} {
 				if l, err := Show(t.Context(), rdb, name); !errors.Is(err, ErrNotFound) {
 					t.Errorf("Show(%q) = %+v, %v; want ErrNotFound", name, l, err)
 				}

@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/redisclient"
-	"github.com/reqlock/reqlock/internal/redisson"
 )
 
 // A reader reads locks by their names. It uses plain commands: a script that reads many keys would
@@ -181,7 +179,7 @@ func (r *replies) holders() []Holder {
 		}
 		client, ok := core.ClientOf(field)
 		count, err := strconv.ParseInt(value, 10, 64)
-		if !ok || err != nil || count < 1 || !r.strict && r.ttl.Val() == forever && !isLockClient(client) {
+		if !ok || err != nil || count < 1 || strconv.FormatInt(count, 10) != value {
 			return nil
 		}
 		holders = append(holders, Holder{Owner: field, Client: client, Count: count})
@@ -189,14 +187,6 @@ func (r *replies) holders() []Holder {
 	slices.SortFunc(holders, func(a, b Holder) int { return strings.Compare(a.Owner, b.Owner) })
 	return holders[:min(len(holders), int(r.most))]
 }
-
-// isLockClient reports whether a client's name is one of this module or of Redisson. Without a TTL,
-// a hash may well belong to another program.
-func isLockClient(client string) bool {
-	return redisson.IsClient(client) || ownClient.MatchString(client)
-}
-
-var ownClient = regexp.MustCompile(`\.[a-z0-9]{8}$`)
 
 func (r *replies) recordLeft() *Record {
 	size := r.size.Val()

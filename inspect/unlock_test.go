@@ -159,6 +159,25 @@ func TestHandler_UnlockOfSomeReaders(t *testing.T) {
 	}
 }
 
+// A hash that no lock has made is not freed, even if a form names its field.
+func TestHandler_UnlockRefusesOtherHashes(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	base := serve(t, newClient(t, rdb, "web-1"), Options{AllowUnlock: true, Refresh: leastRefresh, Logger: slog.New(slog.DiscardHandler)})
+	mustDo(t, rdb, "HSET", "basket:7", "sku:1001", 2)
+	mustDo(t, rdb, "PEXPIRE", "basket:7", 60_000)
+	if _, text, _ := get(t, base); strings.Contains(text, "basket:7") {
+		t.Error("it is shown as a lock")
+	}
+	status, text := submit(t, base, "basket:7", "stuck", "same-origin", `<input type="hidden" name="owner" value="sku:1001">`)
+	if status != http.StatusNotFound || !strings.Contains(text, "something else") {
+		t.Errorf("status %d, %s", status, text)
+	}
+	if n := rdb.HGet(t.Context(), "basket:7", "sku:1001").Val(); n != "2" {
+		t.Errorf("the hash has %q", n)
+	}
+}
+
 // A name with the ends of lines arrives whole, in the form and in an update.
 func TestHandler_LineEndsInAName(t *testing.T) {
 	t.Parallel()

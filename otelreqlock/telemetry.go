@@ -57,13 +57,16 @@ func (t *Telemetry) Observer(own core.Observer) core.Observer {
 // Watch adds a client to the metrics: its locks, waiters, losses, hand-overs and errors of Redis.
 // They are read at each collection, which takes about a millisecond for 5,000 holds and waiters. A
 // program with several clients gives each its own name, which becomes the attribute reqlock.client;
-// "": no attribute.
-func (t *Telemetry) Watch(name string, locks *core.Client) { t.recorder.Watch(name, locks) }
+// "": no attribute. A client takes the place of the one that was watched with its name. stop ends
+// the watch; call it when you close the client.
+func (t *Telemetry) Watch(name string, locks *core.Client) (stop func()) {
+	return t.recorder.Watch(name, locks)
+}
 
 // WatchPlugin adds the calls of a WebAssembly plugin, by outcome. calls is a *wasm.Plugin. name
-// becomes the attribute reqlock.plugin.
-func (t *Telemetry) WatchPlugin(name string, calls interface{ Calls() map[string]uint64 }) {
-	t.recorder.WatchPlugin(name, calls)
+// becomes the attribute reqlock.plugin. Names and stop are as in Watch.
+func (t *Telemetry) WatchPlugin(name string, calls interface{ Calls() map[string]uint64 }) (stop func()) {
+	return t.recorder.WatchPlugin(name, calls)
 }
 
 // Observe is for guard.Config.Observe. It counts requests.

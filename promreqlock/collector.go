@@ -91,13 +91,16 @@ func (c *Collector) Observer(own core.Observer) core.Observer { return c.recorde
 // Watch adds a client to the metrics: its locks, waiters, losses, hand-overs and errors of Redis.
 // They are read at each collection, which takes about a millisecond for 5,000 holds and waiters. A
 // program with several clients gives each its own name, which becomes the label reqlock_client; "":
-// no label.
-func (c *Collector) Watch(name string, locks *core.Client) { c.recorder.Watch(name, locks) }
+// no label. A client takes the place of the one that was watched with its name. stop ends the watch;
+// call it when you close the client.
+func (c *Collector) Watch(name string, locks *core.Client) (stop func()) {
+	return c.recorder.Watch(name, locks)
+}
 
 // WatchPlugin adds the calls of a WebAssembly plugin, by outcome. calls is a *wasm.Plugin. name
-// becomes the label reqlock_plugin.
-func (c *Collector) WatchPlugin(name string, calls interface{ Calls() map[string]uint64 }) {
-	c.recorder.WatchPlugin(name, calls)
+// becomes the label reqlock_plugin. Names and stop are as in Watch.
+func (c *Collector) WatchPlugin(name string, calls interface{ Calls() map[string]uint64 }) (stop func()) {
+	return c.recorder.WatchPlugin(name, calls)
 }
 
 // Observe is for guard.Config.Observe. It counts requests.

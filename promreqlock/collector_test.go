@@ -67,6 +67,39 @@ func TestCollector(t *testing.T) {
 	}
 }
 
+// A client or a plugin takes the place of one with its name, so that a scrape does not fail, and its
+// watch ends without touching the next one's.
+func TestCollector_WatchAgain(t *testing.T) {
+	t.Parallel()
+	c := New()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	first := c.Watch("", locktest.New(t))
+	second := locktest.New(t)
+	stop := c.Watch("", second)
+	lease, err := second.Lock("a").Acquire(t.Context(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release(t.Context())
+	c.WatchPlugin("orders", calls{"trap": 2})
+	stopPlugin := c.WatchPlugin("orders", calls{"trap": 3})
+	first()
+	const held, trapped = `reqlock_locks_held{reqlock_kind="lock"}`, `reqlock_plugin_calls_total{reqlock_outcome="trap",reqlock_plugin="orders"}`
+	if got := values(t, registry); got[held] != 1 || got[trapped] != 3 {
+		t.Errorf("%v locks are held, %v calls trapped", got[held], got[trapped])
+	}
+	stop()
+	stopPlugin()
+	stop()
+	got := values(t, registry)
+	_, watched := got[held]
+	_, called := got[trapped]
+	if watched || called {
+		t.Errorf("after the end: %v", got)
+	}
+}
+
 // The buckets of a histogram are cumulative.
 func TestCollector_Buckets(t *testing.T) {
 	t.Parallel()

@@ -196,6 +196,22 @@ func TestUnlock(t *testing.T) {
 	}
 }
 
+// A hash of another program is no lock, though it has one field with a number and a TTL.
+func TestUnlock_OtherHash(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	rdb.HSet(t.Context(), "basket:7", "sku:1001", 2)
+	rdb.PExpire(t.Context(), "basket:7", time.Minute)
+	at := call{redis: srv.URL()}
+	at.want(t, done, words("ls"), "no locks")
+	at.want(t, notHeld, words("show basket:7"), "is something else")
+	at.want(t, notHeld, words("unlock basket:7 --yes --reason test"), "is something else")
+	if n := rdb.HGet(t.Context(), "basket:7", "sku:1001").Val(); n != "2" {
+		t.Errorf("the hash has %q", n)
+	}
+}
+
 // An answer is yes, after something has happened.
 type answer func()
 

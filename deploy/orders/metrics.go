@@ -26,7 +26,7 @@ type metrics struct {
 // telemetry is a *otelreqlock.Telemetry or a *promreqlock.Collector.
 type telemetry interface {
 	Observer(own core.Observer) core.Observer
-	Watch(name string, locks *core.Client)
+	Watch(name string, locks *core.Client) (stop func())
 	Observe(r *http.Request, o guard.Outcome)
 	ObserveIdempotent(r *http.Request, o guard.Outcome)
 }

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ type Recorder struct {
 	requests, idempotents series[request, atomic.Uint64]
 
 	mu      sync.Mutex
-	watched []func(report)
+	watched []*source // one of each metric and name; copied to be changed
 }
 
 // durations are the series of a histogram.
@@ -76,28 +77,44 @@ func (r *Recorder) ObserveIdempotent(req *http.Request, o guard.Outcome) {
 	r.idempotents.of(request{outcome, problem, RouteOf(req)}).Add(1)
 }
 
-// Watch adds the numbers of a client. name is the value of Client; "": without it.
-func (r *Recorder) Watch(name string, locks *core.Client) {
-	r.watch(func(out report) { readClient(locks, name, out) })
+// A source is a client or a plugin whose numbers are read at each collection.
+type source struct {
+	of   string // Client or Plugin
+	name string
+	read func(report)
+}
+
+// Watch adds the numbers of a client, in place of the one that has the name. name is the value of
+// Client; "": without it. stop ends that. A collection under way may still read the client.
+func (r *Recorder) Watch(name string, locks *core.Client) (stop func()) {
+	return r.watch(&source{Client, name, func(out report) { readClient(locks, name, out) }})
 }
 
 // A PluginSource has the number of calls of a plugin by the name of their outcome, such as a
 // *wasm.Plugin.
 type PluginSource interface{ Calls() map[string]uint64 }
 
-// WatchPlugin adds the calls of a plugin.
-func (r *Recorder) WatchPlugin(name string, p PluginSource) {
-	r.watch(func(out report) {
+// WatchPlugin adds the calls of a plugin, in place of the one that has the name. stop ends that.
+func (r *Recorder) WatchPlugin(name string, p PluginSource) (stop func()) {
+	return r.watch(&source{Plugin, name, func(out report) {
 		for outcome, n := range p.Calls() {
 			out(PluginCalls, Point{Attributes: present(Plugin, name, Outcome, outcome), Value: float64(n)})
 		}
-	})
+	}})
 }
 
-func (r *Recorder) watch(read func(report)) {
+// watch adds a source in place of one with the same series: two points of one series would fail
+// the whole collection.
+func (r *Recorder) watch(s *source) (stop func()) {
+	r.change(func(old *source) bool { return old.of == s.of && old.name == s.name }, s)
+	return func() { r.change(func(old *source) bool { return old == s }) }
+}
+
+// change removes sources and adds others.
+func (r *Recorder) change(remove func(*source) bool, add ...*source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.watched = append(r.watched[:len(r.watched):len(r.watched)], read)
+	r.watched = append(slices.DeleteFunc(slices.Clone(r.watched), remove), add...)
 }
 
 // A Point is the current value of one series of a metric.
@@ -127,8 +144,8 @@ func (r *Recorder) Collect() map[Metric][]Point {
 	r.mu.Lock()
 	watched := r.watched
 	r.mu.Unlock()
-	for _, read := range watched {
-		read(out)
+	for _, s := range watched {
+		s.read(out)
 	}
 	return points
 }

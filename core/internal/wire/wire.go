@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -89,20 +90,19 @@ func Owner(client string, hold uint64) string {
 	return string(strconv.AppendUint(b, hold, 10))
 }
 
+// The forms of owners: the name of a client of reqlock, its random part and a number; or the UUID of
+// a Redisson and the id of a thread, which may be negative.
+var owners = regexp.MustCompile(`^([A-Za-z0-9._-]{1,28}\.[a-z0-9]{8}):[0-9]{1,20}$` +
+	`|^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):-?[0-9]{1,19}$`)
+
 // ClientOf returns the client part of an owner, or of an owner's write-side field. ok is false if
-// the field is no owner: it has no colon, or no number after it. Redisson's thread ids may be
-// negative.
+// the field has the form of no owner of reqlock or Redisson: another program has made it.
 func ClientOf(field string) (client string, ok bool) {
-	owner := OwnerOf(field)
-	colon := strings.LastIndexByte(owner, ':')
-	if colon <= 0 {
+	parts := owners.FindStringSubmatch(OwnerOf(field))
+	if parts == nil {
 		return "", false
 	}
-	digits := strings.TrimPrefix(owner[colon+1:], "-")
-	if digits == "" || strings.Trim(digits, "0123456789") != "" {
-		return "", false
-	}
-	return owner[:colon], true
+	return parts[1] + parts[2], true
 }
 
 // NameOf returns the name whose FairQueue, TokenCounter or RecordKey the key is. A name in braces
