@@ -151,6 +151,19 @@ func (e *engine) pollPause() time.Duration {
 	return e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)
 }
 
+// leastEvery is the shortest time between two attempts that a short WaitTime causes.
+const leastEvery = 50 * time.Millisecond
+
+// pollEvery returns how long the attempts of a queue may be apart while a caller with a WaitTime is
+// in it: half of WaitTime or a little more, so that one attempt follows in the middle and one at the
+// end, however long PollInterval is. 0: PollInterval alone counts.
+func pollEvery(waitTime time.Duration) time.Duration {
+	if waitTime <= 0 {
+		return 0
+	}
+	return max(waitTime/2+rand.N(waitTime/8+1), leastEvery)
+}
+
 // outagePause returns how long a waiter with WaitForever sleeps after a number of failed attempts
 // in a row. It retries earlier when the pub/sub connection is back.
 func (e *engine) outagePause(failures uint8) time.Duration {

@@ -223,7 +223,8 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 		e.engine().inbox.ask(question{key: e.key})
 	}
 	e.heldUntil = 0
-	next, woken := e.queue.Granted(&w.Waiter, h.first.acquired.Add(e.engine().pollPause()))
+	at := h.first.acquired
+	next, woken := e.queue.Granted(&w.Waiter, at, at.Add(e.engine().pollPause()))
 	wake(woken)
 	if next != nil {
 		e.subscribeLocked(next.Item)

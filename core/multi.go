@@ -240,16 +240,19 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	b := newBudget(opts.WaitTime)
 	s, err := m.all(ctx, opts, m.tryAll)
 	for try := 0; err != nil && b.retryable(err) && !b.over() && ctx.Err() == nil; try++ {
+		switch { // before the attempt, so that one is made when the pause has used up the budget
+		case try == 0:
+		case retryable(err):
+			b.pause(ctx, rand.N(maxPause))
+		default:
+			b.pause(ctx, rand.N(maxPause<<min(try-1, 5)))
+		}
+		if ctx.Err() != nil {
+			break
+		}
 		s, err = m.all(ctx, opts, func(ctx context.Context, opts AcquireOptions, got []*Lease) error {
 			return m.waitForAll(ctx, opts, b, try, got)
 		})
-		switch {
-		case err == nil:
-		case retryable(err):
-			b.pause(ctx, rand.N(maxPause))
-		case b.retryable(err):
-			b.pause(ctx, rand.N(maxPause<<min(try, 5)))
-		}
 	}
 	switch {
 	case err == nil:

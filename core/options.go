@@ -17,7 +17,8 @@ type Options struct {
 	// Redisson: lockWatchdogTimeout.
 	WatchdogTimeout time.Duration
 	// PollInterval is how long a waiter sleeps at most before it retries without a message. A
-	// waiter for a fair lock sleeps 5s at most, to keep its place. 0: 5s, at least 1ms.
+	// waiter with a WaitTime also retries in the middle and at the end of it. A waiter for a fair
+	// lock sleeps 5s at most, to keep its place. 0: 5s, at least 1ms.
 	PollInterval time.Duration
 	// FairWaitTimeout is how long a waiter for a fair lock may be silent before other waiters drop
 	// it from the queue. It matters in a cluster with plain channels, where nothing else shows that
@@ -198,6 +199,10 @@ const WaitForever time.Duration = -1
 type AcquireOptions struct {
 	// WaitTime bounds how long Acquire waits while other owners hold the lock. 0: one attempt;
 	// WaitForever: until ctx ends. Other negative values are refused. Redisson: waitTime.
+	//
+	// When WaitTime is over, the first waiter of this process for the name asks Redis once more, in
+	// case a message was lost, and waits up to 500ms for the answer. Those whose time ends together
+	// with its time take that answer.
 	//
 	// Acquire does not wait any longer if Redis cannot be reached, or refuses for a reason that may
 	// pass: it is loading, read-only after a failover, out of memory, or its cluster is down. It

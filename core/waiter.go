@@ -74,6 +74,7 @@ func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, op
 	if opts.WaitTime >= 0 {
 		w.Deadline = w.began.Add(opts.WaitTime)
 	}
+	w.Every = pollEvery(opts.WaitTime)
 	return w.prepare(e)
 }
 
@@ -81,7 +82,8 @@ func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, op
 // goroutines may still refer to it.
 func (w *waiter) again() *waiter {
 	next := waiters.Get().(*waiter)
-	next.request, next.NoWait, next.Limit, next.Class, next.Deadline = w.request, w.NoWait, w.Limit, w.Class, w.Deadline
+	next.request, next.NoWait, next.Limit, next.Class = w.request, w.NoWait, w.Limit, w.Class
+	next.Deadline, next.Every = w.Deadline, w.Every
 	next.blocked = w.blocked
 	return next.prepare(w.entry.engine())
 }
@@ -172,6 +174,7 @@ type plan struct {
 	ttl      time.Duration // of the holder's key
 	field    string        // wire owner of the attempt
 	arrivals uint32        // when the attempt begins; see waitqueue.Queue.Dismiss
+	last     bool          // the attempt is the one at the end of WaitTime
 }
 
 // arriveLocked plans the first step of a waiter at e. It adds the waiter to the queue, unless the
@@ -220,11 +223,11 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 	switch p.step {
 	case stepAsk:
 		e := w.entry
-		if e.queue.Asks(&w.Waiter) {
+		if e.queue.Asks(&w.Waiter, at) {
 			e.engine().counters.polls.Add(1)
 		}
 		w.pending = w.field()
-		p.field, p.arrivals = w.pending, e.queue.Arrivals()
+		p.field, p.arrivals, p.last = w.pending, e.queue.Arrivals(), w.TriesLast()
 	case stepSleep:
 		if w.signal == nil {
 			w.signal = make(chan struct{}, 1)
@@ -247,6 +250,10 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 		return plan{step: stepStartOver}
 	}
 	next, pause := e.queue.Next(&w.Waiter, at)
+	if next == waitqueue.Prompt {
+		wake(e.queue.Prompt(at))
+		next, pause = e.queue.Next(&w.Waiter, at)
+	}
 	switch next {
 	case waitqueue.Ask:
 		left := w.timeLeft(at)
@@ -298,7 +305,7 @@ func (w *waiter) wait(p plan) (*level, error) {
 	for ; ; p = w.look() {
 		switch p.step {
 		case stepAsk:
-			if lease, err := w.attempt(p.field, p.arrivals); lease != nil || err != nil {
+			if lease, err := w.attempt(p); lease != nil || err != nil {
 				return lease, err
 			}
 		case stepSleep:
@@ -384,18 +391,21 @@ func (w *waiter) remains() time.Duration {
 	return d
 }
 
-// leaveQueue removes the waiter from the queue, after its context has ended or the client was
-// closed. It returns the error for the caller. A lease that was handed over meanwhile is released.
+// leaveQueue removes the waiter from the queue, after its context has ended, the client was closed
+// or its last attempt had no answer in time. It returns the error for the caller. A lease that was
+// handed over meanwhile is released.
 func (w *waiter) leaveQueue() error {
 	e := w.entry
 	e.lock()
 	wake(e.queue.Leave(&w.Waiter))
-	lease, held := w.lease, e.heldLocked(w.kind)
+	lease, held, ttl := w.lease, e.heldLocked(w.kind), e.ttlLocked()
 	e.unlock()
 	if lease != nil {
 		lease.disown()
 	}
 	switch {
+	case w.ctx.Err() == nil && e.engine().state.Load() == open:
+		return w.notAcquired(ttl)
 	case w.ctx.Err() == nil:
 		return ErrClosed
 	case held || lease != nil:
@@ -410,30 +420,40 @@ func (w *waiter) abandon() {
 	w.leavePlace(nil)
 }
 
+// lastPatience is how long the attempt at the end of WaitTime waits for its answer. Without one, the
+// answer before it counts.
+const lastPatience = 500 * time.Millisecond
+
 // attempt sends the acquire script. It returns neither a lease nor an error if the waiter should
 // keep waiting.
-func (w *waiter) attempt(field string, arrivals uint32) (*level, error) {
-	e, c := w.entry, w.entry.engine()
+func (w *waiter) attempt(p plan) (*level, error) {
+	e, c, field := w.entry, w.entry.engine(), p.field
 	t := try{key: e.key, field: field, lease: c.leaseTime(w.fixed)}
-	if p := w.place; p != nil && p.clock != 0 {
-		t.notAfter, p.left.there = w.notAfter(), true
+	if place := w.place; place != nil && place.clock != 0 {
+		t.notAfter, place.left.there = w.notAfter(), true
 	}
 	x := c.ops.Op(w.kind.acquire(c, t), c.opts.CommandTimeout).Replicated()
-	reply, err := x.Run(w.ctx.Done(), c.closing)
+	leave := w.ctx.Done()
+	if p.last {
+		ctx, cancel := context.WithTimeout(w.ctx, lastPatience)
+		defer cancel()
+		leave = ctx.Done()
+	}
+	reply, err := x.Run(leave, c.closing)
 	if err == redisop.ErrLeft {
 		return nil, w.leaveInFlight(x, field)
 	}
 	defer x.Recycle()
 	answer, err := readGrant(x, reply, err)
 	left := afterGrant(x, answer.Granted)
-	if p := w.place; p != nil { // set before a hand-over can use the place
-		p.left = p.left.or(left)
+	if place := w.place; place != nil { // set before a hand-over can use the place
+		place.left = place.left.or(left)
 	}
 	var lease *level
 	stays := false
 	switch {
 	case err != nil:
-		stays = w.fail(arrivals, err)
+		stays = w.fail(p.arrivals, err)
 	case answer.Granted:
 		if lease, err = w.granted(x, field, answer.Token); lease != nil {
 			return lease, nil
@@ -707,7 +727,7 @@ func (w *waiter) tryPastQueue(field string) (*level, error) {
 	e := w.entry
 	defer e.shard.acquiring.Done()
 	defer e.removePastQueue(w)
-	lease, err := w.attempt(field, 0)
+	lease, err := w.attempt(plan{field: field})
 	w.leavePlace(lease)
 	if lease == nil && err == nil {
 		e.lock()

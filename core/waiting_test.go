@@ -467,22 +467,147 @@ func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 	}
 }
 
-// The first waiter gives up while the lock is free. Its successor tries at once.
-func TestWaiting_PromotedAsksAtOnceAfterATimeout(t *testing.T) {
+// The first waiter leaves while the lock is free. The next tries at once.
+func TestWaiting_PromotedAsksAtOnceAfterASleep(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
 	asked := counter(proxy, runs(acquireScript))
 	b.occupy(t, 0, "a")
-	first := queueUp(t, bg, c, "a", AcquireOptions{WaitTime: 4 * time.Second})
+	ctx, leave := context.WithCancel(bg)
+	first := queueUp(t, ctx, c, "a", forever)
 	second := queueUp(t, bg, c, "a", forever)
 	listened(t, c, "a")
 	b.free(t, "a") // without a message
-	wantErr(t, "the first waiter", await(t, "the first waiter to give up", first).err, ErrNotAcquired)
+	leave()
+	wantErr(t, "the first waiter", await(t, "the first waiter to leave", first).err, context.Canceled)
 	mustRelease(t, mustGet(t, "the second waiter's lease", second))
 	if n := asked(); n > 3 {
 		t.Errorf("%d attempts, want at most 3", n)
 	}
+}
+
+// The lock becomes free without a message after the waiter's last poll. It gets the lock at the end
+// of its WaitTime.
+func TestWaiting_AsksOnceMoreAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]func(c *Client) Locker{
+		"plain":  func(c *Client) Locker { return c.Lock("a") },
+		"fenced": func(c *Client) Locker { return c.FencedLock("a") },
+		"fair":   func(c *Client) Locker { return c.FairLock("a") },
+		"read":   func(c *Client) Locker { return c.ReadWriteLock("a").Read() },
+		"write":  func(c *Client) Locker { return c.ReadWriteLock("a").Write() },
+		"multi":  func(c *Client) Locker { return MultiLock(c.Lock("a"), c.Lock("b")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(never))
+			proxy.SwallowMessages(-1)
+			asked := counter(proxy, runs(acquireScript, manyScript, fencedAcquireScript, fairAcquireScript, readAcquireScript, writeAcquireScript))
+			b.occupy(t, 0, "a")
+			if name == "read" || name == "write" {
+				b.rdb.Del(bg, "a")
+				b.rdb.HSet(bg, "a", "mode", "write", "stranger:1:write", 1)
+			}
+			const wait = 6 * time.Second
+			began := time.Now()
+			waiter := acquireAsync(bg, lock(c), AcquireOptions{WaitTime: wait})
+			eventually(t, "the poll in the middle", func() bool { return time.Since(began) > wait*3/4 && asked() > 2 })
+			b.free(t, "a")
+			lease := mustGet(t, "the waiter", waiter)
+			if took := time.Since(began); took < wait-wait/20 {
+				t.Errorf("granted after %v: by a poll, or a message", took)
+			}
+			mustRelease(t, lease)
+		})
+	}
+}
+
+// While someone waits, the queue polls within its WaitTime, even if the first in the queue waits
+// for ever.
+func TestWaiting_PollsWithinWaitTime(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]func(c *Client) Locker{
+		"plain": func(c *Client) Locker { return c.Lock("a") },
+		"fair":  func(c *Client) Locker { return c.FairLock("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(never))
+			proxy.SwallowMessages(-1)
+			b.occupy(t, 0, "a")
+			first := acquireAsync(bg, lock(c), forever)
+			eventually(t, "the first waiter", func() bool {
+				return c.Stats().Waiting == 1 && (name == "plain" || b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1)
+			})
+			second := acquireAsync(bg, lock(c), AcquireOptions{WaitTime: 8 * time.Second})
+			eventually(t, "the second waiter", func() bool { return c.Stats().Waiting == 2 })
+			b.free(t, "a") // without a message
+			began := time.Now()
+			mustRelease(t, mustGet(t, "the first waiter", first))
+			mustRelease(t, mustGet(t, "the second waiter", second))
+			t.Logf("%v later", time.Since(began))
+		})
+	}
+}
+
+// Waiters whose time ends together send one attempt for all of them.
+func TestWaiting_TheEndOfManyIsOneAttempt(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]func(c *Client) Locker{
+		"plain": func(c *Client) Locker { return c.Lock("a") },
+		"read":  func(c *Client) Locker { return c.ReadWriteLock("a").Write() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t, pollInterval(never))
+			b.rdb.HSet(bg, "a", "mode", "write", "stranger:1:write", 1)
+			if name == "plain" {
+				b.rdb.HDel(bg, "a", "mode")
+			}
+			asked := counter(proxy, runs(acquireScript, manyScript, writeAcquireScript))
+			const n = 2000
+			began := time.Now()
+			inParallel(n, func(int) {
+				_, err := lock(c).Acquire(bg, AcquireOptions{WaitTime: 3 * time.Second, MaxWaiters: -1})
+				if !errors.Is(err, ErrNotAcquired) {
+					t.Errorf("Acquire: %v", err)
+				}
+			})
+			// One in the middle, and at the end one for each 50 ms between the first and the last.
+			if got, most := asked(), 10+int(time.Since(began)/(50*time.Millisecond)); got > most {
+				t.Errorf("%d attempts of %d waiters, want %d at most", got, n, most)
+			}
+			b.free(t, "a")
+		})
+	}
+}
+
+// The attempt at the end of WaitTime has no reply in time. The caller gets the answer before it, and
+// what Redis grants late is freed.
+func TestWaiting_LastAttemptWithoutAReply(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	proxy.SwallowMessages(-1)
+	b.occupy(t, 0, "a")
+	const wait = 4 * time.Second
+	began := time.Now()
+	waiter := queueUp(t, bg, c, "a", AcquireOptions{WaitTime: wait})
+	eventually(t, "the poll in the middle", func() bool { return time.Since(began) > wait*3/4 })
+	late := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	b.free(t, "a")
+	await(t, "the last attempt", late.Hit())
+	wantErr(t, "the waiter", await(t, "the waiter to give up", waiter).err, ErrNotAcquired)
+	if took := time.Since(began); took < wait {
+		t.Errorf("it gave up after %v", took)
+	}
+	b.wantLocked(t, "a")
+	late.Release()
+	eventually(t, "the late grant to be freed", func() bool { return len(b.fields(t, "a")) == 0 })
 }
 
 // Messages published while the connection is down are lost. A new subscription wakes the waiters.

@@ -206,9 +206,30 @@ var engineMutants = []mutant{
 	{
 		promise: "a waiter that comes to the front asks at once",
 		file:    "core/internal/waitqueue/queue.go",
-		old:     "q.waiters = slices.Delete(q.waiters, i, i+1)\n\t}\n\treturn q.promote()",
-		new:     "q.waiters = slices.Delete(q.waiters, i, i+1)\n\t}\n\tq.promote()\n\treturn nil",
+		old:     "\twake = q.promote()\n",
+		new:     "\tq.promote()\n",
 		nets:    []string{"core/internal/waitqueue TestLeave_Promotes", "core TestWaiting_PromotedAsksAtOnce"},
+	},
+	{
+		promise: "a waiter asks once more when its time is over",
+		file:    "core/internal/waitqueue/queue.go",
+		old:     "case left <= 0 && (!first || w.triedLast() || q.answers(w)):",
+		new:     "case left <= 0:",
+		nets:    []string{"core/internal/waitqueue TestNext_OnceMoreAtTheEnd", "core TestWaiting_AsksOnceMoreAtTheEnd"},
+	},
+	{
+		promise: "waiters whose time ends together ask once",
+		file:    "core/internal/waitqueue/queue.go",
+		old:     "w.Deadline.Since(r.at) <= freshness",
+		new:     "false",
+		nets:    []string{"core/internal/waitqueue TestNext_OnceMoreAtTheEnd"},
+	},
+	{
+		promise: "a waiter behind others makes the first ask within its WaitTime",
+		file:    "core/internal/waitqueue/queue.go",
+		old:     "return Prompt, 0",
+		new:     "return Sleep, time.Second",
+		nets:    []string{"core/internal/waitqueue TestNext_Every", "core TestWaiting_PollsWithinWaitTime"},
 	},
 	{
 		promise: "an error goes only to those who were queued then",

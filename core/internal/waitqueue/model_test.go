@@ -13,7 +13,15 @@ import (
 // A naive queue is a plain list of each waiter's history. It decides anew each time who may try, by
 // a look at all waiters.
 type naive struct {
-	list []*naiveWaiter
+	list    []*naiveWaiter
+	last    clock.Moment // when an attempt last began, or was prompted
+	refused *naiveRefusal
+}
+
+// A naiveRefusal is the latest refusal, unless something may have changed since.
+type naiveRefusal struct {
+	at    clock.Moment
+	class Class
 }
 
 type naiveWaiter struct {
@@ -21,7 +29,10 @@ type naiveWaiter struct {
 	asked   bool // since it came to the front
 	asking  bool
 	offered bool
-	called  bool // there was a reason to try since the latest attempt began
+	called  bool         // there was a reason to try since the latest attempt began
+	front   bool         // it could try before
+	waited  bool         // it was refused, or joined behind others
+	at      clock.Moment // when its latest attempt began, or it knew the lock to be held here
 }
 
 func (n *naive) find(w *Waiter[int]) *naiveWaiter {
@@ -52,6 +63,7 @@ func (n *naive) mayAsk(w *naiveWaiter) bool {
 // call gives all waiters that may try a reason to. Of Remote waiters it calls only the first of
 // all.
 func (n *naive) call() {
+	n.refused = nil
 	for i, w := range n.list {
 		if w.Class == Remote && i > 0 || !n.mayAsk(w) {
 			return
@@ -67,13 +79,47 @@ func (n *naive) remove(w *Waiter[int]) {
 	n.list = slices.DeleteFunc(n.list, func(x *naiveWaiter) bool { return x.Waiter == w })
 }
 
+// settle makes waiters that may try from now on, and are told enough, not try.
+func (n *naive) settle() {
+	for _, x := range n.list {
+		if x.waited && !x.asked && n.mayAsk(x) && n.toldEnough(x) && !x.front {
+			x.asked, x.at, x.called = true, n.refused.at, false
+		}
+		x.front = n.mayAsk(x)
+	}
+}
+
 // asks reports whether a waiter must try now.
 func (n *naive) asks(w *naiveWaiter, at clock.Moment) bool {
 	if !n.mayAsk(w) || w.asking || w.offered {
 		return false
 	}
-	inTime := w.Deadline == 0 || w.Deadline > at
-	return !w.asked || inTime && (w.called || w.PollAt <= at)
+	switch told := n.toldEnough(w); {
+	case !w.asked:
+		return true
+	case w.Deadline == 0 || w.Deadline > at:
+		return w.called || w.asked && (w.PollAt <= at || w.Every > 0 && w.at.Add(w.Every) <= at && n.first(w))
+	default: // once more at the end
+		return w.at < w.Deadline && !told && n.first(w)
+	}
+}
+
+// first reports whether a waiter tries without a reason of its own.
+func (n *naive) first(w *naiveWaiter) bool { return w.Class != Remote || n.list[0] == w }
+
+// toldEnough reports whether the refusal of another is the last answer that a waiter needs.
+func (n *naive) toldEnough(w *naiveWaiter) bool {
+	r := n.refused
+	return w.waited && r != nil && r.class == w.Class && w.Deadline != 0 && w.Deadline.Since(r.at) <= freshness
+}
+
+// prompts reports whether a waiter that may not try must make those try that may.
+func (n *naive) prompts(w *naiveWaiter, at clock.Moment) bool {
+	waits := w.Every > 0 && n.last.Add(w.Every) <= at && (w.Deadline == 0 || w.Deadline > at)
+	if w.Class == Remote {
+		return waits && w.state == Asleep && !n.first(w) && !n.asks(w, at)
+	}
+	return waits && !n.mayAsk(w)
 }
 
 // A modelTest runs random events through a Queue and a naive one.
@@ -86,6 +132,9 @@ type modelTest struct {
 	events []string
 	before map[*Waiter[int]]answer // what each waiter did before the event
 }
+
+// scale makes the times of the model comparable to freshness.
+const scale = 5 * time.Millisecond
 
 type answer struct {
 	step Step
@@ -118,6 +167,7 @@ func (m *modelTest) fail(format string, args ...any) {
 // their own.
 func (m *modelTest) check(woken []*Waiter[int], self ...*Waiter[int]) {
 	m.Helper()
+	m.n.settle()
 	asking := map[Class]int{}
 	for i, w := range m.q.waiters {
 		x := m.n.list[i]
@@ -131,6 +181,9 @@ func (m *modelTest) check(woken []*Waiter[int], self ...*Waiter[int]) {
 			asking[w.Class]++
 		}
 		now := m.answer(w)
+		if prompts := m.n.prompts(x, m.at); (now.step == Prompt) != prompts {
+			m.fail("waiter %d is %s and prompts: %v, want %v", w.Item, w.state, now.step == Prompt, prompts)
+		}
 		if asks := m.n.asks(x, m.at); (now.step == Ask) != asks && m.q.phase == running {
 			m.fail("waiter %d is %s and asks: %v, want %v", w.Item, w.state, now.step == Ask, asks)
 		}
@@ -172,11 +225,17 @@ func (m *modelTest) step(id int, classes []Class) {
 	case 0, 1, 2:
 		w := &Waiter[int]{Item: id, Class: classes[m.r.IntN(len(classes))], Limit: 8}
 		if m.r.IntN(3) == 0 {
-			w.Deadline = m.at.Add(time.Duration(1 + m.r.IntN(50)))
+			w.Deadline = m.at.Add(time.Duration(1+m.r.IntN(50)) * scale)
+			w.Every = time.Duration(m.r.IntN(25)) * scale
 		}
 		m.event("join %d class %d", id, w.Class)
+		if len(m.n.list) == 0 {
+			m.n.refused = nil
+		}
 		if m.q.Join(w) == Admitted {
-			m.n.list = append(m.n.list, &naiveWaiter{Waiter: w})
+			x := &naiveWaiter{Waiter: w}
+			m.n.list = append(m.n.list, x)
+			x.waited = !m.n.mayAsk(x)
 		}
 		m.check(nil)
 	case 3, 4, 5: // a waiter runs
@@ -188,15 +247,19 @@ func (m *modelTest) step(id int, classes []Class) {
 		switch step {
 		case Ask:
 			m.event("%d asks", w.Item)
-			m.q.Asks(w)
+			m.q.Asks(w, m.at)
 			x := m.n.find(w)
 			x.asking, x.asked, x.called = true, true, false
+			x.at, m.n.last = m.at, m.at
 			m.check(nil, w)
+		case Prompt:
+			m.event("%d prompts", w.Item)
+			m.n.last = m.at
+			m.n.call()
+			m.check(m.q.Prompt(m.at), w)
 		case GiveUp:
 			m.event("%d gives up", w.Item)
-			woken := m.q.Leave(w)
-			m.n.remove(w)
-			m.check(woken, w)
+			m.leave(w)
 		}
 	case 6, 7: // a reply
 		w := m.pick(Asking)
@@ -205,9 +268,13 @@ func (m *modelTest) step(id int, classes []Class) {
 		}
 		if m.r.IntN(3) > 0 {
 			m.event("%d is refused", w.Item)
-			pollAt := m.at.Add(time.Duration(1 + m.r.IntN(40)))
+			pollAt := m.at.Add(time.Duration(1+m.r.IntN(40)) * scale)
 			tooMany := m.q.Refused(w, pollAt)
-			m.n.find(w).asking = false
+			x := m.n.find(w)
+			x.asking, x.waited, m.n.refused = false, true, nil
+			if !x.called {
+				m.n.refused = &naiveRefusal{x.at, x.Class}
+			}
 			for _, out := range tooMany {
 				m.n.remove(out)
 			}
@@ -233,12 +300,13 @@ func (m *modelTest) step(id int, classes []Class) {
 		}
 		m.event("freeing")
 		m.q.Freeing(m.at, m.r.IntN(2))
+		m.n.refused = nil
 		m.check(nil)
 	case 10:
 		others := Listeners(m.r.IntN(3))
 		m.event("freed, others %d", others)
 		rests := m.q.phase == offering && others != NoListeners
-		woken := m.q.Freed(m.at.Add(20), others)
+		woken := m.q.Freed(m.at.Add(20*scale), others)
 		if !rests {
 			m.n.call()
 		}
@@ -261,9 +329,7 @@ func (m *modelTest) step(id int, classes []Class) {
 	case 12:
 		if w := m.pick(Queued, Ready, Asking, Asleep, Heir); w != nil && m.r.IntN(2) == 0 {
 			m.event("%d leaves", w.Item)
-			woken := m.q.Leave(w)
-			m.n.remove(w)
-			m.check(woken, w)
+			m.leave(w)
 			return
 		}
 		if m.r.IntN(4) > 0 {
@@ -271,12 +337,13 @@ func (m *modelTest) step(id int, classes []Class) {
 		}
 		m.event("dismissal")
 		out, woken := m.q.Dismiss(m.q.arrivals, func(w *Waiter[int]) bool { return w.Item%2 == 0 })
+		m.n.refused = nil
 		for _, w := range out {
 			m.n.remove(w)
 		}
 		m.check(woken, out...)
 	case 13:
-		d := time.Duration(m.r.IntN(30))
+		d := time.Duration(m.r.IntN(30)) * scale
 		m.event("%d pass", d)
 		m.at = m.at.Add(d)
 		if _, over := m.q.restsFor(m.at); over {
@@ -288,15 +355,29 @@ func (m *modelTest) step(id int, classes []Class) {
 	}
 }
 
+// leave makes a waiter leave. What it knew is of use to others only if it slept.
+func (m *modelTest) leave(w *Waiter[int]) {
+	if x := m.n.find(w); x.called || x.asking || x.offered || m.n.mayAsk(x) && !x.asked {
+		m.n.refused = nil
+	}
+	woken := m.q.Leave(w)
+	m.n.remove(w)
+	m.check(woken, w)
+}
+
 func (m *modelTest) grant(w *Waiter[int]) {
 	m.event("%d is granted the lock", w.Item)
-	pollAt := m.at.Add(30)
-	next, woken := m.q.Granted(w, pollAt)
+	pollAt := m.at.Add(30 * scale)
+	if x := m.n.find(w); x.called || x.asking || x.offered {
+		m.n.refused = nil
+	}
+	next, woken := m.q.Granted(w, m.at, pollAt)
 	m.n.remove(w)
+	m.n.last = m.at
 	if next != nil {
 		x := m.n.find(next)
 		if !x.asking && !x.offered {
-			x.asked, x.called = true, false
+			x.asked, x.called, x.at = true, false, m.at
 		}
 	}
 	m.check(woken, w)

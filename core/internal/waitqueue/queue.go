@@ -21,8 +21,21 @@ type Queue[T any] struct {
 	waiters []*Waiter[T] // waiters at the front come first; Remote ones are all there
 	rotation
 	arrivals uint32
+	asked    clock.Moment // when a waiter last began an attempt, or was prompted to
+	refusal  refusal
 	one      [1]*Waiter[T] // initial room for waiters: most names never have a second one
 }
+
+// A refusal is the latest answer of Redis, as long as nothing suggests that the lock was freed
+// since: an attempt of a class that began at the given time was refused. 0: none.
+type refusal struct {
+	at    clock.Moment
+	class Class
+}
+
+// freshness is how old a refusal may be that a waiter takes for its last answer. Waiters whose time
+// ends together need only one attempt.
+const freshness = 50 * time.Millisecond
 
 // Init makes the queue ready for use. The queue must not be copied after it.
 func (q *Queue[T]) Init() { q.waiters = q.one[:0] }
@@ -48,7 +61,9 @@ const (
 // Join adds a waiter at the end.
 func (q *Queue[T]) Join(w *Waiter[T]) Admission {
 	front := true
-	if n := len(q.waiters); n > 0 {
+	if n := len(q.waiters); n == 0 {
+		q.refusal.at = 0
+	} else {
 		last := q.waiters[n-1]
 		front = w.Class == Remote || last.atFront() && last.joins(w.Class)
 		switch {
@@ -91,6 +106,7 @@ const (
 	Ask    Step = iota // call Asks, and try in Redis
 	Sleep              // until woken, or for the duration
 	GiveUp             // its deadline has passed; call Leave
+	Prompt             // the front has not tried for long; call Prompt, and Next again
 	Gone               // it is not in the queue
 )
 
@@ -98,6 +114,10 @@ const (
 const Forever time.Duration = math.MaxInt64
 
 // Next returns the next step of a waiter, and for Sleep the duration.
+//
+// A waiter at the front tries at PollAt, at the latest Every after its attempt before, and once more
+// when its deadline has passed. One behind it cannot try. It prompts those at the front if none has
+// tried for Every.
 func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 	left := Forever
 	if w.Deadline != 0 {
@@ -109,6 +129,9 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 	case Queued, Asking, Heir:
 		if left <= 0 {
 			return GiveUp, 0
+		}
+		if w.state == Queued {
+			return q.sleepsBehind(w, left, now)
 		}
 		return Sleep, left
 	}
@@ -122,23 +145,61 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 			q.Wake() // all waiters at the front slept until now
 		}
 	}
+	first := w.Class != Remote || q.waiters[0] == w
 	switch {
 	case w.state == Ready: // it tries once, even if its deadline has passed
 		return Ask, 0
-	case left <= 0:
+	case left <= 0 && (!first || w.triedLast() || q.answers(w)):
 		return GiveUp, 0
-	case w.woken, w.PollAt <= now:
+	case left <= 0, w.woken:
+		return Ask, 0
+	case w.PollAt <= now:
 		return Ask, 0
 	}
-	return Sleep, min(left, w.PollAt.Since(now))
+	pause := min(left, w.PollAt.Since(now))
+	if !first {
+		return q.sleepsBehind(w, pause, now)
+	}
+	if w.Every > 0 {
+		pause = min(pause, w.asked.Add(w.Every).Since(now))
+	}
+	if pause <= 0 {
+		return Ask, 0
+	}
+	return Sleep, pause
+}
+
+// sleepsBehind returns the step of a waiter that leaves the attempts to others and would sleep for
+// a pause otherwise.
+func (q *Queue[T]) sleepsBehind(w *Waiter[T], pause time.Duration, now clock.Moment) (Step, time.Duration) {
+	if w.Every > 0 {
+		pause = min(pause, q.asked.Add(w.Every).Since(now))
+	}
+	if pause <= 0 {
+		return Prompt, 0
+	}
+	return Sleep, pause
+}
+
+// answers reports whether w, which has waited behind others or was refused itself, need not try
+// again before its deadline: Redis has just refused another attempt of its class.
+func (q *Queue[T]) answers(w *Waiter[T]) bool {
+	r := q.refusal
+	return w.counted && w.Deadline != 0 && r.at != 0 && r.class == w.Class && w.Deadline.Since(r.at) <= freshness
+}
+
+// Prompt makes the waiters at the front try, because none has for long.
+func (q *Queue[T]) Prompt(now clock.Moment) (wake []*Waiter[T]) {
+	q.asked = now
+	return q.Wake()
 }
 
 // Asks begins an attempt of w. A wake-up from now on may be newer than the reply, so w tries again
 // after it. polls reports whether nothing woke w: its sleep is over.
-func (q *Queue[T]) Asks(w *Waiter[T]) (polls bool) {
+func (q *Queue[T]) Asks(w *Waiter[T], now clock.Moment) (polls bool) {
 	polls = w.state == Asleep && !w.woken
 	if w.move(Asking) {
-		w.woken = false
+		w.woken, w.asked, q.asked = false, now, now
 	}
 	return polls
 }
@@ -148,6 +209,9 @@ func (q *Queue[T]) Asks(w *Waiter[T]) (polls bool) {
 // tooMany.
 func (q *Queue[T]) Refused(w *Waiter[T], pollAt clock.Moment) (tooMany []*Waiter[T]) {
 	q.Sleeps(w, pollAt)
+	if q.refusal = (refusal{w.asked, w.Class}); w.woken {
+		q.refusal.at = 0
+	}
 	if w.counted || w.state == Out {
 		return nil
 	}
@@ -173,18 +237,28 @@ func (q *Queue[T]) Sleeps(w *Waiter[T], pollAt clock.Moment) {
 }
 
 // Leave removes a waiter at any position. Waiters that move to the front try at once: a wake-up
-// that w received may have been meant for them.
+// that w received may have been meant for them. Only those whose time is over soon take the answer
+// that w got, unless w was woken since.
 func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
+	if w.woken || w.state != Asleep && w.state != Queued {
+		q.refusal.at = 0
+	}
 	if w.state == Out || !w.move(Out) {
 		return nil
 	}
-	if i := slices.Index(q.waiters, w); i >= 0 {
+	i := slices.Index(q.waiters, w)
+	if i >= 0 {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
-	return q.promote()
+	wake = q.promote()
+	if i == 0 && len(q.waiters) > 0 && q.waiters[0].Class == Remote {
+		return q.waiters[:1] // the first sleeps for a shorter time than the others
+	}
+	return wake
 }
 
-// promote moves waiters to the front as far as possible, and returns them.
+// promote moves waiters to the front as far as possible, and returns them. One that needs no other
+// answer before its deadline does not try at once.
 func (q *Queue[T]) promote() (promoted []*Waiter[T]) {
 	from := -1
 	for i, w := range q.waiters {
@@ -195,6 +269,10 @@ func (q *Queue[T]) promote() (promoted []*Waiter[T]) {
 			w.move(Ready)
 			if from < 0 {
 				from = i
+			}
+			if q.answers(w) {
+				w.move(Asleep)
+				w.asked, w.PollAt = q.refusal.at, w.Deadline
 			}
 		}
 	}
@@ -211,21 +289,25 @@ func (q *Queue[T]) slice(from, to int) []*Waiter[T] {
 // Granted removes w, which got the lock. w may have left before. The next waiter does not try,
 // unless both share the lock: the release or the loss of the lock will wake it. It sleeps until
 // pollAt and is returned as next.
-func (q *Queue[T]) Granted(w *Waiter[T], pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
-	q.phase = running
+func (q *Queue[T]) Granted(w *Waiter[T], now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
+	rested := q.phase != running
+	q.phase, q.asked = running, now
 	wake = q.Leave(w)
 	if len(q.waiters) == 0 {
 		return nil, wake
 	}
 	first := q.waiters[0]
 	if first.Class == Remote || w.joins(first.Class) {
+		if rested {
+			wake = q.front()
+		}
 		return nil, wake
 	}
 	if first.state == Ready {
 		first.move(Asleep)
 	}
 	if first.state == Asleep {
-		first.woken, first.PollAt = false, pollAt
+		first.woken, first.asked, first.PollAt = false, now, pollAt
 	}
 	return first, wake
 }
@@ -234,6 +316,7 @@ func (q *Queue[T]) Granted(w *Waiter[T], pollAt clock.Moment) (next *Waiter[T], 
 // which keep reports true.
 func (q *Queue[T]) Dismiss(arrivals uint32, keep func(*Waiter[T]) bool) (out, wake []*Waiter[T]) {
 	stay := q.waiters[:0:0]
+	q.refusal.at = 0
 	for _, w := range q.waiters {
 		if int32(w.arrival-arrivals) > 0 || keep(w) {
 			stay = append(stay, w)
@@ -255,6 +338,7 @@ func (q *Queue[T]) Message() (wake []*Waiter[T]) {
 
 // Wake wakes the waiters at the front, because the lock may be free.
 func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
+	q.refusal.at = 0
 	for n, w := range q.waiters {
 		switch {
 		// Redis notifies Remote waiters. Without its message, only the first of all waiters may
@@ -273,7 +357,10 @@ func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
 }
 
 // Call wakes one waiter, because a message was for it alone.
-func (q *Queue[T]) Call(w *Waiter[T]) { w.wake() }
+func (q *Queue[T]) Call(w *Waiter[T]) {
+	q.refusal.at = 0
+	w.wake()
+}
 
 // Successor returns the waiter to hand a hold over to, or nil if the hold must be freed. A streak
 // of hand-overs ends after a while, so that other processes get the lock. For Remote waiters, Redis
@@ -310,7 +397,7 @@ func (q *Queue[T]) HandedOn(now clock.Moment) { q.handedOn(now) }
 // if Redis cannot count listeners; then the first message ends the rest.
 func (q *Queue[T]) Freeing(now clock.Moment, echoes int) {
 	over := q.streakOver(now)
-	q.moves = 0
+	q.moves, q.refusal.at = 0, 0
 	if over && len(q.waiters) > 0 && q.waiters[0].Class != Remote {
 		q.offer(echoes)
 	}

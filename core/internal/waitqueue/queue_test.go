@@ -40,7 +40,7 @@ func refuse(t *testing.T, q *Queue[int], waiters ...*Waiter[int]) {
 	t.Helper()
 	for _, w := range waiters {
 		want(t, q, w, Ask)
-		q.Asks(w)
+		q.Asks(w, now)
 		q.Refused(w, poll)
 		want(t, q, w, Sleep)
 	}
@@ -121,7 +121,7 @@ func TestRefused_OneTooMany(t *testing.T) {
 	q, all := newQueue(t, Exclusive)
 	last := &Waiter[int]{Item: 1, Limit: 1}
 	q.Join(last)
-	q.Asks(all[0])
+	q.Asks(all[0], now)
 	out := q.Refused(all[0], poll)
 	if !slices.Equal(items(out), []int{1}) || last.State() != Out || q.Len() != 1 {
 		t.Errorf("%v are out, %d are left, want the second out", items(out), q.Len())
@@ -133,7 +133,7 @@ func TestRefused_AsManyAsTheLimit(t *testing.T) {
 	q, all := newQueue(t, Exclusive)
 	last := &Waiter[int]{Item: 1, Limit: 2}
 	q.Join(last)
-	q.Asks(all[0])
+	q.Asks(all[0], now)
 	if out := q.Refused(all[0], poll); len(out) > 0 || last.State() != Queued {
 		t.Errorf("%v are out, want both to stay: the limit is 2", items(out))
 	}
@@ -147,7 +147,7 @@ func TestNext_Deadlines(t *testing.T) {
 	}
 	want(t, q, all[0], Ask) // once, even after its deadline
 	want(t, q, all[1], GiveUp)
-	q.Asks(all[0])
+	q.Asks(all[0], now)
 	q.Refused(all[0], poll)
 	want(t, q, all[0], GiveUp)
 	all[0].Deadline = now + 5
@@ -160,15 +160,106 @@ func TestNext_Deadlines(t *testing.T) {
 func TestAsks_WokenMeanwhile(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive)
-	q.Asks(all[0])
+	q.Asks(all[0], now)
 	wantWoken(t, q.Message(), 0)
 	q.Refused(all[0], poll)
 	want(t, q, all[0], Ask)
-	q.Asks(all[0])
+	q.Asks(all[0], now)
 	q.Refused(all[0], poll)
 	want(t, q, all[0], Sleep)
 	if step, _ := q.Next(all[0], poll); step != Ask {
 		t.Errorf("%d at the time of the poll, want a question", step)
+	}
+}
+
+// At its deadline a waiter at the front tries once more. Those whose deadlines pass soon after take
+// the answer.
+func TestNext_OnceMoreAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, class := range []Class{Exclusive, Remote} {
+		q, all := newQueue(t, class, class, class)
+		for i, w := range all {
+			w.Deadline = now.Add(2*time.Second + time.Duration(i)*freshness/2)
+		}
+		for _, w := range all {
+			if step, _ := q.Next(w, now); step == Ask {
+				q.Asks(w, now)
+				q.Refused(w, now.Add(time.Hour))
+			}
+		}
+		for i, steps := range [][]Step{{Ask, GiveUp}, {GiveUp}, {GiveUp}} {
+			for _, want := range steps {
+				if got, _ := q.Next(all[i], all[i].Deadline); got != want {
+					t.Errorf("class %d, waiter %d, which is %s, does %d at its deadline, want %d", class, i, all[i].state, got, want)
+				}
+				if want == Ask {
+					q.Asks(all[i], all[i].Deadline)
+					q.Refused(all[i], now.Add(time.Hour))
+				}
+			}
+			q.Leave(all[i])
+		}
+	}
+}
+
+// The answer of a waiter that has left is of no use if the lock may have been freed since.
+func TestNext_OldAnswers(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(q *Queue[int], first *Waiter[int]){
+		"a message":       func(q *Queue[int], _ *Waiter[int]) { q.Message() },
+		"another attempt": func(q *Queue[int], first *Waiter[int]) { q.Wake(); q.Asks(first, now) },
+		"a message meanwhile": func(q *Queue[int], first *Waiter[int]) {
+			q.Wake()
+			q.Asks(first, now)
+			q.Wake()
+			q.Refused(first, poll)
+		},
+		"a release of this one": func(q *Queue[int], _ *Waiter[int]) { q.Freeing(now, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, all := newQueue(t, Exclusive, Exclusive)
+			all[1].Deadline = now.Add(freshness)
+			refuse(t, q, all[0])
+			change(q, all[0])
+			q.Leave(all[0])
+			want(t, q, all[1], Ask)
+		})
+	}
+}
+
+// A queue tries as often as its most impatient waiter wants.
+func TestNext_Every(t *testing.T) {
+	t.Parallel()
+	for _, class := range []Class{Exclusive, Remote} {
+		q, all := newQueue(t, class, class)
+		for _, w := range all {
+			if w.state == Ready {
+				q.Asks(w, now)
+				q.Refused(w, now.Add(time.Hour))
+			}
+		}
+		all[1].Every = time.Second
+		if step, d := q.Next(all[1], now.Add(time.Millisecond)); step != Sleep || d != time.Second-time.Millisecond {
+			t.Errorf("class %d: the second does %d for %v", class, step, d)
+		}
+		if step, _ := q.Next(all[1], poll); step != Prompt {
+			t.Errorf("class %d: the second does %d after a second, want it to prompt", class, step)
+		}
+		wantWoken(t, q.Prompt(poll), 0)
+		want(t, q, all[0], Ask)
+		if step, d := q.Next(all[1], poll); step != Sleep || d != time.Second {
+			t.Errorf("class %d: the second does %d for %v after its prompt", class, step, d)
+		}
+		q.Asks(all[0], poll)
+		q.Refused(all[0], now.Add(time.Hour))
+		all[0].Every = 2 * time.Second
+		if step, d := q.Next(all[0], poll); step != Sleep || d != 2*time.Second {
+			t.Errorf("class %d: the first does %d for %v", class, step, d)
+		}
+		if step, _ := q.Next(all[0], poll.Add(2*time.Second)); step != Ask {
+			t.Errorf("class %d: the first does %d after its time", class, step)
+		}
 	}
 }
 
@@ -213,8 +304,8 @@ func TestLeave_Promotes(t *testing.T) {
 func TestGranted_NextSleeps(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive, Exclusive, Exclusive)
-	q.Asks(all[0])
-	next, _ := q.Granted(all[0], poll)
+	q.Asks(all[0], now)
+	next, _ := q.Granted(all[0], now, poll)
 	if next != all[1] {
 		t.Fatalf("next is %v", next)
 	}
@@ -227,8 +318,8 @@ func TestGranted_NextSleeps(t *testing.T) {
 func TestGranted_SharedFollow(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Shared, Shared, Exclusive)
-	q.Asks(all[0])
-	if next, _ := q.Granted(all[0], poll); next != nil {
+	q.Asks(all[0], now)
+	if next, _ := q.Granted(all[0], now, poll); next != nil {
 		t.Errorf("waiter %d need not ask, but it may share the lock", next.Item)
 	}
 	want(t, q, all[1], Ask)
@@ -237,7 +328,7 @@ func TestGranted_SharedFollow(t *testing.T) {
 func TestDismiss(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive, Exclusive, Exclusive)
-	q.Asks(all[0])
+	q.Asks(all[0], now)
 	arrivals := q.Arrivals()
 	late := join(t, q, Exclusive)
 	out, woken := q.Dismiss(arrivals, func(w *Waiter[int]) bool { return w == all[1] })
@@ -261,7 +352,7 @@ func TestOffer(t *testing.T) {
 	want(t, q, heir, Sleep) // it does not try
 	q.OfferEnded(heir)
 	want(t, q, heir, Ask) // it was woken meanwhile
-	q.Asks(heir)
+	q.Asks(heir, now)
 	if q.Successor(now) != nil {
 		t.Error("a waiter that asks is offered a hold")
 	}
@@ -357,7 +448,7 @@ func TestStreak_FirstChanceOfOthers(t *testing.T) {
 		{"Redis does not count", 0, []event{freed(UnknownListeners)}, false, 1000},
 		{"Redis does not count, and the message comes", 0, []event{freed(UnknownListeners), message}, true, 0},
 		{"one of us has it", 1, []event{func(q *Queue[int]) []*Waiter[int] {
-			_, wake := q.Granted(&Waiter[int]{state: Out}, now)
+			_, wake := q.Granted(&Waiter[int]{state: Out}, now, now)
 			return wake
 		}}, true, 0},
 	} {

@@ -1,6 +1,10 @@
 package waitqueue
 
-import "github.com/reqlock/reqlock/core/internal/clock"
+import (
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/clock"
+)
 
 // A Class says which waiters of a name try together.
 type Class uint8
@@ -45,15 +49,19 @@ type Waiter[T any] struct {
 	Item     T            // the caller's own data
 	Deadline clock.Moment // when it stops waiting; 0: never
 	PollAt   clock.Moment // when it tries again without a wake-up
-	Limit    int32        // maximum number of waiters, itself included
-	Class    Class
-	NoWait   bool // it makes a single attempt and never waits behind others
+	// Every is the longest time between two attempts of the queue while the waiter is in it. 0:
+	// PollAt alone counts.
+	Every  time.Duration
+	Limit  int32 // maximum number of waiters, itself included
+	Class  Class
+	NoWait bool // it makes a single attempt and never waits behind others
 
 	state   State
-	counted bool   // counts towards Limit: it was refused, or joined behind others
-	woken   bool   // the lock may have been freed since its latest attempt began
-	wakes   uint16 // number of wake-ups; wraps around
-	arrival uint32 // value of Queue.Arrivals after it joined; wraps around
+	asked   clock.Moment // when its latest attempt began
+	counted bool         // counts towards Limit: it was refused, or joined behind others
+	woken   bool         // the lock may have been freed since its latest attempt began
+	wakes   uint16       // number of wake-ups; wraps around
+	arrival uint32       // value of Queue.Arrivals after it joined; wraps around
 }
 
 // State returns the state of the waiter.
@@ -61,6 +69,13 @@ func (w *Waiter[T]) State() State { return w.state }
 
 // Wakes returns how often the waiter was woken. pending reports whether it has not tried since.
 func (w *Waiter[T]) Wakes() (times uint16, pending bool) { return w.wakes, w.woken }
+
+// triedLast reports whether an attempt began after its deadline. There is no other.
+func (w *Waiter[T]) triedLast() bool { return w.Deadline != 0 && w.asked >= w.Deadline }
+
+// TriesLast reports whether the attempt of w that is under way is one more at the end of its time.
+// It has been refused before.
+func (w *Waiter[T]) TriesLast() bool { return w.counted && w.triedLast() }
 
 func (w *Waiter[T]) wake() {
 	w.woken = true
