@@ -55,6 +55,9 @@ type App struct {
 	CommandTimeout caddy.Duration `json:"command_timeout,omitempty"`
 	// How many replicas must confirm a lock before a request runs. Default: 0.
 	ReplicaAcks int `json:"replica_acks,omitempty"`
+	// How many requests of this instance may wait for locks, for all of them together; the next one
+	// gets 503. Default: 0, which means 8192; -1: no bound.
+	MaxWaiting int `json:"max_waiting,omitempty"`
 	// How releases are announced: `auto`, `plain`, `sharded` or `both`. All programs that share
 	// locks must use the same. Default: `auto`, which is `plain` except in a cluster.
 	Publish string `json:"publish,omitempty"`

@@ -294,6 +294,7 @@ func (h *Idempotent) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		watchdog <duration>
 //		command_timeout <duration>
 //		replica_acks <number>
+//		max_waiting <number>
 //		publish auto|plain|sharded|both
 //	}
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -321,6 +322,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"watchdog":        durationOption(&a.Watchdog),
 		"command_timeout": durationOption(&a.CommandTimeout),
 		"replica_acks":    numberOption(&a.ReplicaAcks, 0),
+		"max_waiting":     numberOption(&a.MaxWaiting, -1),
 		"publish":         textOption(&a.Publish),
 	}
 	for _, name := range []string{"watchdog", "command_timeout", "publish"} {

@@ -40,7 +40,8 @@ func (a *App) resolve(placeholders *caddy.Replacer) (*App, error) {
 	r := &App{
 		Redis: a.Redis, Cluster: slices.Clone(a.Cluster), Embedded: a.Embedded,
 		Username: a.Username, Password: a.Password, PasswordFile: a.PasswordFile, DB: a.DB, TLS: a.TLS,
-		ClientID: a.ClientID, Watchdog: a.Watchdog, CommandTimeout: a.CommandTimeout, ReplicaAcks: a.ReplicaAcks, Publish: a.Publish,
+		ClientID: a.ClientID, Watchdog: a.Watchdog, CommandTimeout: a.CommandTimeout, ReplicaAcks: a.ReplicaAcks,
+		MaxWaiting: a.MaxWaiting, Publish: a.Publish,
 	}
 	texts := map[string]*string{
 		"redis": &r.Redis, "username": &r.Username, "password": &r.Password, "password_file": &r.PasswordFile, "client_id": &r.ClientID,
@@ -125,6 +126,8 @@ func (a *App) checkOptions() error {
 		return fmt.Errorf("command_timeout is %s; use at least 1ms, or leave it out for 3s", time.Duration(a.CommandTimeout))
 	case a.ReplicaAcks < 0:
 		return fmt.Errorf("replica_acks is %d; use a number of replicas, or leave it out for none", a.ReplicaAcks)
+	case a.MaxWaiting < -1:
+		return fmt.Errorf("max_waiting is %d; use a number of requests, 0 for 8192 or -1 for no bound", a.MaxWaiting)
 	}
 	if _, ok := publishModes[a.Publish]; !ok {
 		return fmt.Errorf("publish is %q; use auto, plain, sharded or both", a.Publish)
@@ -159,6 +162,7 @@ func (a *App) options() core.Options {
 		WatchdogTimeout: time.Duration(a.Watchdog),
 		CommandTimeout:  time.Duration(a.CommandTimeout),
 		ReplicaAcks:     a.ReplicaAcks,
+		MaxWaiting:      a.MaxWaiting,
 		PublishMode:     publishModes[a.Publish],
 	}
 }

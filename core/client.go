@@ -73,6 +73,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		closed:      make(chan struct{}),
 		firstChance: firstChance,
 		linger:      linger,
+		room:        newWaitingRoom(opts.MaxWaiting),
 		absentGrace: absentGrace,
 		inboxLinger: inboxLinger,
 	}
@@ -133,7 +134,7 @@ const leastPing = time.Second
 // released and the last waiter has left.
 type Stats struct {
 	Held     int // locks held; a lock that is held several times by one owner counts once
-	Waiting  int // callers waiting in Acquire
+	Waiting  int // callers waiting in Acquire, including first attempts under way; see Options.MaxWaiting
 	Names    int // lock names in use
 	Channels int // pub/sub channels of locks
 	Renewals int // locks that the watchdog renews

@@ -31,6 +31,7 @@ type engine struct {
 	alarms  *schedule.Schedule[alarm]
 	cleaner *cleaner
 	inbox   *inbox
+	room    *waitingRoom
 
 	background group
 	counters   counters

@@ -213,6 +213,15 @@ func (e *entry) Notify() {
 	e.unlock()
 }
 
+// refusedLocked makes a waiter sleep that was refused. If it is now one too many, the last waiters
+// fail.
+func (e *entry) refusedLocked(w *waiter, pause time.Duration) {
+	for _, last := range e.queue.Refused(&w.Waiter, clock.In(pause)) {
+		last.Item.err = errNameFull(last.Limit)
+		last.Item.poke()
+	}
+}
+
 // grantLocked adds the hold that w was granted, and removes w from the queue.
 func (e *entry) grantLocked(w *waiter, h *hold) {
 	e.holds.add(h)

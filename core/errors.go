@@ -38,7 +38,7 @@ var (
 	// ErrClosed: the client is closing or closed.
 	ErrClosed error = &notHeldError{"reqlock: client closed"}
 	// ErrTooManyWaiters: AcquireOptions.MaxWaiters callers of this process already wait for the
-	// name.
+	// name, or Options.MaxWaiting callers of this client wait. The text says which.
 	ErrTooManyWaiters = errors.New("reqlock: too many waiters")
 	// ErrInvalidName: the lock's name can never work.
 	ErrInvalidName = errors.New("reqlock: invalid lock name")

@@ -237,15 +237,17 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	if err := m.checkServers(ctx); err != nil {
 		return nil, opErr("acquire", m.whole, err)
 	}
-	b := newBudget(opts.WaitTime)
+	b := newBudget(opts.WaitTime, clientOf(m))
 	s, err := m.all(ctx, opts, m.tryAll)
 	for try := 0; err != nil && b.retryable(err) && !b.over() && ctx.Err() == nil; try++ {
-		switch { // before the attempt, so that one is made when the pause has used up the budget
-		case try == 0:
-		case retryable(err):
-			b.pause(ctx, rand.N(maxPause))
-		default:
-			b.pause(ctx, rand.N(maxPause<<min(try-1, 5)))
+		if try > 0 { // before the attempt, so that one is made when the pause has used up the budget
+			longest := maxPause
+			if !retryable(err) {
+				longest <<= min(try-1, 5)
+			}
+			if err := b.pause(ctx, rand.N(longest)); err != nil {
+				return nil, opErr("acquire", m.whole, err)
+			}
 		}
 		if ctx.Err() != nil {
 			break
@@ -486,11 +488,12 @@ func acquireMember(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, 
 
 // A budget is the WaitTime of an Acquire that makes several attempts.
 type budget struct {
-	began time.Time
-	wait  time.Duration
+	began  time.Time
+	wait   time.Duration
+	client *Client // in whose room the caller waits between attempts; nil: none
 }
 
-func newBudget(wait time.Duration) *budget { return &budget{time.Now(), wait} }
+func newBudget(wait time.Duration, c *Client) *budget { return &budget{time.Now(), wait, c} }
 
 // left returns the rest of the budget, as a WaitTime.
 func (b *budget) left() time.Duration {
@@ -510,14 +513,22 @@ func (b *budget) atMost(d time.Duration) time.Duration {
 	return min(d, b.left())
 }
 
-// pause sleeps for d, but not beyond the budget or the end of ctx.
-func (b *budget) pause(ctx context.Context, d time.Duration) {
+// pause sleeps for d, but not beyond the budget or the end of ctx. It fails if too many callers of
+// the client wait.
+func (b *budget) pause(ctx context.Context, d time.Duration) error {
+	if c := b.client; c != nil {
+		if err := c.room.enter(); err != nil {
+			return err
+		}
+		defer c.room.leave()
+	}
 	timer := time.NewTimer(b.atMost(d))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	return nil
 }
 
 // explain completes the error of the last attempt.

@@ -44,6 +44,12 @@ type Options struct {
 	// third of WatchdogTimeout, and the Redis client's ReadTimeout. 0: 1s, at least 1ms. Redisson:
 	// slavesSyncTimeout.
 	ReplicaTimeout time.Duration
+	// MaxWaiting bounds how many callers of this client wait in Acquire at a time, for all names
+	// together. One more gets ErrTooManyWaiters. A caller that gets its lock at the first attempt
+	// does not count. A waiting caller takes about 6 KB here, besides what its request takes, so the
+	// default, eight names with as many as AcquireOptions.MaxWaiters allows, is about 50 MB. 0:
+	// 8192; -1: no bound; other negative values are refused.
+	MaxWaiting int
 	// PublishMode selects the pub/sub commands for releases. All programs that share locks must use
 	// the same mode.
 	PublishMode PublishMode
@@ -145,6 +151,16 @@ func (o Options) withDefaults() (Options, error) {
 			"core.Options.ReplicaTimeout is %s; it must be shorter than CommandTimeout and a third of WatchdogTimeout: %s",
 			o.ReplicaTimeout, most)
 	}
+	switch {
+	case o.MaxWaiting == 0:
+		o.MaxWaiting = defaultMaxWaiting
+	case o.MaxWaiting == -1:
+		o.MaxWaiting = math.MaxInt
+	case o.MaxWaiting < -1:
+		return o, invalid(ErrInvalidOptions,
+			"core.Options.MaxWaiting is %d; use 0 for %d, -1 for no bound, or a positive number",
+			o.MaxWaiting, defaultMaxWaiting)
+	}
 	if o.PublishMode < PublishAuto || o.PublishMode > PublishBoth {
 		return o, invalid(ErrInvalidOptions,
 			"core.Options.PublishMode is %d; use PublishAuto, PublishPlain, PublishSharded or PublishBoth",
@@ -238,7 +254,10 @@ func (o AcquireOptions) check() error {
 	return nil
 }
 
-const defaultMaxWaiters = 1024
+const (
+	defaultMaxWaiters = 1024
+	defaultMaxWaiting = 8 * defaultMaxWaiters
+)
 
 // waiters returns MaxWaiters with its special values replaced.
 func (o AcquireOptions) waiters() int32 {

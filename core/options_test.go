@@ -22,6 +22,7 @@ func TestOptions_Refused(t *testing.T) {
 		"WatchdogTimeout": {{WatchdogTimeout: -1}, {WatchdogTimeout: -time.Hour}, {WatchdogTimeout: 1}, {WatchdogTimeout: minWatchdog - 1}},
 		"PollInterval":    {{PollInterval: -1}, {PollInterval: -time.Hour}, {PollInterval: time.Millisecond - 1}},
 		"CommandTimeout":  {{CommandTimeout: -1}, {CommandTimeout: -time.Hour}, {CommandTimeout: time.Millisecond - 1}},
+		"MaxWaiting":      {{MaxWaiting: -2}, {MaxWaiting: math.MinInt}},
 		"PublishMode":     {{PublishMode: -1}, {PublishMode: PublishBoth + 1}},
 	} {
 		for _, o := range opts {

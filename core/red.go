@@ -93,7 +93,7 @@ func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) 
 		return nil, opErr("acquire", r.whole, err)
 	}
 	ctx = effective(ctx)
-	b := newBudget(opts.WaitTime)
+	b := newBudget(opts.WaitTime, clientOf(r))
 	for try := 0; ; try++ {
 		lease, final, err := r.attempt(ctx, opts)
 		if err == nil {
@@ -104,7 +104,9 @@ func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) 
 				return nil, b.explain(r, err)
 			}
 			pause := min(redPause<<min(try, 10), redMaxPause)
-			b.pause(ctx, pause/4+rand.N(pause))
+			if err := b.pause(ctx, pause/4+rand.N(pause)); err != nil {
+				return nil, opErr("acquire", r.whole, err)
+			}
 		}
 		if ctx.Err() != nil {
 			return nil, opErr("acquire", r.whole, endedAfter(ctx, err))

@@ -41,6 +41,7 @@ type waiter struct {
 
 	pending  string    // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
 	hinted   bool      // ForceUnlock of another client may have taken the pending one
+	inRoom   bool      // it counts towards MaxWaiting; used by the caller's goroutine only
 	blocked  bool      // Observer.Waiting was called; used by the caller's goroutine only
 	err      error     // why another goroutine removed it from the queue
 	lease    *level    // from a hand-over
@@ -199,7 +200,7 @@ func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
 	}
 	switch e.queue.Join(&w.Waiter) {
 	case waitqueue.Full:
-		return plan{step: stepTurnAway, err: ErrTooManyWaiters}
+		return plan{step: stepTurnAway, err: errNameFull(w.Limit)}
 	case waitqueue.Behind:
 		if o := e.queue.Waiters()[0].Item.outage; o != nil {
 			return plan{step: stepTurnAway, err: o.err}
@@ -294,7 +295,7 @@ func (w *waiter) follow(p plan) (*level, error) {
 	case stepRefuse:
 		return nil, p.err
 	}
-	defer w.entry.shard.acquiring.Done()
+	defer w.leaveRoom()
 	lease, err := w.wait(p)
 	w.leavePlace(lease)
 	return lease, err
@@ -309,6 +310,10 @@ func (w *waiter) wait(p plan) (*level, error) {
 				return lease, err
 			}
 		case stepSleep:
+			if err := w.enterRoom(); err != nil {
+				_ = w.leaveQueue()
+				return nil, w.recordOr(err)
+			}
 			w.notifyWaiting()
 			if !w.sleep(p.pause) {
 				return nil, w.leaveQueue()
@@ -327,6 +332,25 @@ func (w *waiter) wait(p plan) (*level, error) {
 			return nil, p.err
 		}
 	}
+}
+
+// enterRoom admits a caller before its first sleep, unless too many of its client wait.
+func (w *waiter) enterRoom() error {
+	if w.inRoom {
+		return nil
+	}
+	err := w.entry.engine().room.enter()
+	w.inRoom = err == nil
+	return err
+}
+
+// leaveRoom ends an Acquire that was in the queue.
+func (w *waiter) leaveRoom() {
+	if w.inRoom {
+		w.inRoom = false
+		w.entry.engine().room.leave()
+	}
+	w.entry.shard.acquiring.Done()
 }
 
 // notifyWaiting calls Observer.Waiting before the first sleep of a call of Acquire. If the callback
@@ -646,7 +670,7 @@ func (w *waiter) sleepsLocked(ttl time.Duration) {
 		// Other waiters may drop one that is silent for longer.
 		pause = min(pause, fairPoll, c.opts.FairWaitTimeout/4)
 	}
-	failAll(e.queue.Refused(&w.Waiter, clock.In(pause)), ErrTooManyWaiters)
+	e.refusedLocked(w, pause)
 	e.subscribeLocked(w)
 }
 
@@ -688,7 +712,7 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	}
 	w.outage.failures, w.outage.err = min(w.outage.failures+1, 100), err
 	if w.State() != waitqueue.Out {
-		failAll(e.queue.Refused(&w.Waiter, clock.In(e.engine().outagePause(w.outage.failures))), ErrTooManyWaiters)
+		e.refusedLocked(w, e.engine().outagePause(w.outage.failures))
 		e.subscribeLocked(w)
 	}
 	return true

@@ -94,7 +94,7 @@ var problems = map[string]struct {
 }{
 	ProblemLocked:             {http.StatusConflict, "Another request is in progress", "Another request for the same resource is in progress. Try again later.", true},
 	ProblemWaitTimeout:        {http.StatusConflict, "Timed out waiting for another request", "Another request for the same resource is still in progress. This request waited for it and was not processed. Try again later.", true},
-	ProblemQueueFull:          {http.StatusServiceUnavailable, "Too many requests waiting", "Too many requests are waiting for the same resource. Try again later.", true},
+	ProblemQueueFull:          {http.StatusServiceUnavailable, "Too many requests waiting", "Too many requests are waiting already. Try again later.", true},
 	ProblemBackendUnavailable: {http.StatusServiceUnavailable, "Lock service unavailable", "The server cannot lock the resource at the moment. The request was not processed. Try again later.", true},
 	ProblemShuttingDown:       {http.StatusServiceUnavailable, "Server shutting down", "This server is shutting down. The request was not processed. Try again.", true},
 	ProblemKeyMissing:         {http.StatusBadRequest, "Lock key missing", "A required part of the request is missing or empty.", false},

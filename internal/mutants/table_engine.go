@@ -197,6 +197,20 @@ var engineMutants = []mutant{
 		nets:    []string{"core/internal/waitqueue TestJoin_Refusals", "core TestMaxWaiters"},
 	},
 	{
+		promise: "MaxWaiting bounds those who wait for all names",
+		file:    "core/waitingroom.go",
+		old:     "r.inside.Add(1) > r.size",
+		new:     "false",
+		nets:    []string{"core TestMaxWaiting"},
+	},
+	{
+		promise: "a caller that ends its wait gives its place back",
+		file:    "core/waiter.go",
+		old:     "\t\tw.entry.engine().room.leave()\n",
+		new:     "",
+		nets:    []string{"core TestMaxWaiting"},
+	},
+	{
 		promise: "a message before the refusal is not lost",
 		file:    "core/internal/waitqueue/queue.go",
 		old:     "w.PollAt = pollAt\n",
@@ -206,8 +220,8 @@ var engineMutants = []mutant{
 	{
 		promise: "a waiter that comes to the front asks at once",
 		file:    "core/internal/waitqueue/queue.go",
-		old:     "\twake = q.promote()\n",
-		new:     "\tq.promote()\n",
+		old:     "\treturn q.promote(first)\n",
+		new:     "\tq.promote(first)\n\treturn nil\n",
 		nets:    []string{"core/internal/waitqueue TestLeave_Promotes", "core TestWaiting_PromotedAsksAtOnce"},
 	},
 	{

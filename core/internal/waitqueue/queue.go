@@ -243,23 +243,26 @@ func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
 	if w.woken || w.state != Asleep && w.state != Queued {
 		q.refusal.at = 0
 	}
-	if w.state == Out || !w.move(Out) {
+	if w.state == Out || !w.move(Out) || len(q.waiters) == 0 {
 		return nil
 	}
-	i := slices.Index(q.waiters, w)
-	if i >= 0 {
+	first := q.waiters[0]
+	if i := slices.Index(q.waiters, w); i >= 0 {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
-	wake = q.promote()
-	if i == 0 && len(q.waiters) > 0 && q.waiters[0].Class == Remote {
-		return q.waiters[:1] // the first sleeps for a shorter time than the others
-	}
-	return wake
+	return q.promote(first)
 }
 
 // promote moves waiters to the front as far as possible, and returns them. One that needs no other
-// answer before its deadline does not try at once.
-func (q *Queue[T]) promote() (promoted []*Waiter[T]) {
+// answer before its deadline does not try at once. was is who was first. A Remote waiter that is
+// first from now on may sleep for a shorter time.
+func (q *Queue[T]) promote(was *Waiter[T]) (promoted []*Waiter[T]) {
+	if len(q.waiters) > 0 && q.waiters[0].Class == Remote {
+		if q.waiters[0] == was {
+			return nil
+		}
+		return q.waiters[:1]
+	}
 	from := -1
 	for i, w := range q.waiters {
 		if i > 0 && w.state == Queued && !q.waiters[i-1].joins(w.Class) {
@@ -315,7 +318,10 @@ func (q *Queue[T]) Granted(w *Waiter[T], now, pollAt clock.Moment) (next *Waiter
 // Dismiss removes the waiters that had joined when Arrivals returned arrivals, except those for
 // which keep reports true.
 func (q *Queue[T]) Dismiss(arrivals uint32, keep func(*Waiter[T]) bool) (out, wake []*Waiter[T]) {
-	stay := q.waiters[:0:0]
+	if len(q.waiters) == 0 {
+		return nil, nil
+	}
+	stay, was := q.waiters[:0:0], q.waiters[0]
 	q.refusal.at = 0
 	for _, w := range q.waiters {
 		if int32(w.arrival-arrivals) > 0 || keep(w) {
@@ -325,7 +331,7 @@ func (q *Queue[T]) Dismiss(arrivals uint32, keep func(*Waiter[T]) bool) (out, wa
 		}
 	}
 	q.waiters = stay
-	return out, q.promote()
+	return out, q.promote(was)
 }
 
 // Message handles a message on the channel of the name.
