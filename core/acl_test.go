@@ -110,6 +110,9 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 			handOver(t, s, kind.lock(mine, name), kind.rival(theirs, name))
 			waitAndLeave(t, s, kind.lock(mine, name), kind.rival(theirs, name))
 			force(t, kind.lock(mine, name), kind.lock(theirs, name))
+			if kindName == "fair" {
+				s.passOver(t, mine, name)
+			}
 		})
 	}
 	t.Run(fmt.Sprintf("ping, mode %d", publish), func(t *testing.T) {
@@ -123,6 +126,20 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 		name := fmt.Sprintf("order:downgrade:%d", publish)
 		downgrade(t, s.client(t, publish).ReadWriteLock(name), s.client(t, publish).ReadWriteLock(name))
 	})
+}
+
+// passOver takes a fair lock that is free and whose queue begins with a dead waiter.
+func (s *aclSite) passOver(t *testing.T, c *Client, name string) {
+	t.Helper()
+	c.absentGrace = 20 * time.Millisecond
+	rdb := s.connect(t)
+	if err := errors.Join(
+		rdb.RPush(bg, wire.FairQueue(name), "dead.1.abcdefgh:1").Err(),
+		rdb.Do(bg, "ZADD", wire.FairDeadlines(name), time.Now().Add(time.Hour).UnixMilli(), "dead.1.abcdefgh:1").Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, mustTake(t, bg, c.FairLock(name), AcquireOptions{WaitTime: patience}))
 }
 
 // client returns a lock client of that user. It must be idle when the test ends.

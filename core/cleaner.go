@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,12 +58,33 @@ const (
 func newCleaner(c *engine, freed func(key string)) *cleaner {
 	cl := &cleaner{c: c, freed: freed, pending: make(map[*cleanup]struct{})}
 	cl.schedule = schedule.New(time.Millisecond, func(due []*cleanup) {
-		for _, u := range due {
-			c.background.Go(func() { cl.run(u) })
+		for _, together := range joined(due) {
+			c.background.Go(func() { cl.run(together) })
 		}
 	})
 	return cl
 }
+
+// joined groups cleanups so that each group is one call: those of waiters that leave the queue of a
+// fair lock together. One that has failed is repeated alone.
+func joined(all []*cleanup) (groups [][]*cleanup) {
+	latest := make(map[string]int) // the group of each key
+	for _, u := range all {
+		i, known := latest[u.counts.key]
+		if known && u.failures == 0 && len(groups[i]) < lua.MostJoined && u.call.Joins(groups[i][0].call) {
+			groups[i] = append(groups[i], u)
+			continue
+		}
+		groups = append(groups, []*cleanup{u})
+		if u.failures == 0 {
+			latest[u.counts.key] = len(groups) - 1
+		}
+	}
+	return groups
+}
+
+// gathering is how long a cleanup waits for others that leave together with it.
+const gathering = 2 * time.Millisecond
 
 // add schedules a call that frees what may be left of a wire owner. It runs at once if something
 // may be there now. If only strays may be coming, Redis has just answered, and the call runs after
@@ -76,6 +99,9 @@ func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left re
 		u.strays, u.again = straysHeldBack, min(lease, longest)+cl.c.opts.CommandTimeout
 	}
 	pause := time.Duration(0)
+	if call.Joins(call) {
+		pause = gathering
+	}
 	if !left.there {
 		u.strays, u.answered, pause = straysArriving, now, cl.c.opts.CommandTimeout
 	}
@@ -94,12 +120,14 @@ func (cl *cleaner) len() int {
 	return len(cl.pending)
 }
 
-// run makes one attempt and schedules the next.
-func (cl *cleaner) run(u *cleanup) {
-	sure, err := cl.free(u)
-	if cl.next(u, sure, err) { // logs without the mutex, because the log handler may be slow
-		cl.c.opts.Logger.Warn("reqlock: a lock could not be freed before its lease expired",
-			"lock", cl.c.logged(u.counts.key), "owner", u.counts.field, "error", err)
+// run makes one attempt at cleanups that are one call, and schedules the next of each.
+func (cl *cleaner) run(together []*cleanup) {
+	sure, err := cl.free(together)
+	for _, u := range together {
+		if cl.next(u, sure, err) { // logs without the mutex, because the log handler may be slow
+			cl.c.opts.Logger.Warn("reqlock: a lock could not be freed before its lease expired",
+				"lock", cl.c.logged(u.counts.key), "owner", u.counts.field, "error", err)
+		}
 	}
 }
 
@@ -154,13 +182,24 @@ func (u *cleanup) hasExpired(now time.Time, err error) bool {
 // errSlotMoving means that the lock is free, but keys beside its hash may be left.
 var errSlotMoving = errors.New("the lock's slot is migrating to another node")
 
-// free sends the release. sure is false if one of its tries had no reply.
-func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
-	c := cl.c
-	x := c.ops.Op(u.call, c.opts.CommandTimeout)
+// free sends the release of cleanups that are one call. sure is false if one of its tries had no
+// reply.
+func (cl *cleaner) free(together []*cleanup) (sure bool, err error) {
+	c, call := cl.c, together[0].call
+	if len(together) > 1 {
+		calls := make([]lua.Call, len(together))
+		for i, u := range together {
+			calls[i] = u.call
+		}
+		call = lua.Join(calls)
+	}
+	x := c.ops.Op(call, c.opts.CommandTimeout)
+	if len(together) > 1 {
+		x.Hasty() // in a slot that migrates, each is sent again alone
+	}
 	freed, rest, _, err := c.sendRelease(x)
 	if freed {
-		cl.freed(u.counts.key)
+		cl.freed(together[0].counts.key)
 	}
 	if err == nil && rest {
 		err = errSlotMoving
@@ -174,30 +213,39 @@ func (cl *cleaner) free(u *cleanup) (sure bool, err error) {
 func (cl *cleaner) close(ctx context.Context) {
 	cl.schedule.Close()
 	cl.mu.Lock()
-	pending := make(chan *cleanup, len(cl.pending))
-	for u := range cl.pending {
-		pending <- u
-	}
+	groups := joined(slices.Collect(maps.Keys(cl.pending)))
 	cl.pending = nil
 	cl.mu.Unlock()
+	pending := make(chan []*cleanup, len(groups))
+	for _, together := range groups {
+		pending <- together
+	}
 	close(pending)
 
 	deadline := time.Now().Add(cl.c.opts.CommandTimeout)
 	var workers sync.WaitGroup
 	for range min(len(pending), 32) {
 		workers.Go(func() {
-			for u := range pending {
-				cl.freeUntil(ctx, deadline, u)
+			for together := range pending {
+				cl.freeUntil(ctx, deadline, together)
 			}
 		})
 	}
 	workers.Wait()
 }
 
-// freeUntil repeats a cleanup until it succeeds, ctx ends, or the deadline has passed.
-func (cl *cleaner) freeUntil(ctx context.Context, deadline time.Time, u *cleanup) {
+// freeUntil repeats cleanups that are one call until it succeeds, ctx ends, or the deadline has
+// passed. After a failure each is repeated alone.
+func (cl *cleaner) freeUntil(ctx context.Context, deadline time.Time, together []*cleanup) {
 	for pause := 5 * time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 100*time.Millisecond) {
-		if _, err := cl.free(u); err == nil || err == ErrWrongKind {
+		_, err := cl.free(together)
+		switch {
+		case err == nil || err == ErrWrongKind:
+			return
+		case len(together) > 1:
+			for _, u := range together {
+				cl.freeUntil(ctx, deadline, []*cleanup{u})
+			}
 			return
 		}
 		select {

@@ -251,36 +251,147 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	eventually(t, "Redis to notice", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
 	mustRelease(t, holder)
 	absentees := wire.FairDeadlines("a") + ":absent"
-	eventually(t, "others to see that nobody listens", func() bool { return b.rdb.HLen(bg, absentees).Val() == 1 })
+	noted := func() int { // waiters without a listener; the rest is for the scripts
+		fields := b.rdb.HKeys(bg, absentees).Val()
+		return len(slices.DeleteFunc(fields, func(f string) bool { return f == "next" || f == "due" }))
+	}
+	eventually(t, "others to see that nobody listens", func() bool { return noted() == 1 })
 	time.Sleep(absentGrace / 3) // it is away for a moment
 	proxy.Restore()
 	next := mustGet(t, "the first waiter", results[0])
-	if n := b.rdb.Exists(bg, absentees).Val(); n != 0 {
+	if noted() != 0 {
 		t.Error("it is still taken for absent")
 	}
 	mustRelease(t, next)
 	mustRelease(t, mustGet(t, "the second waiter", results[1]))
 }
 
-// A slow waiter whose connections stand is not passed over before FairWaitTimeout.
-func TestFair_SlowHeadIsNotPassedOver(t *testing.T) {
+// A waiter that is told that its turn has come, and leaves the lock alone although its connections
+// stand, is passed over with all other waiters of its process. They queue up again.
+func TestFair_FrozenHeadIsPassedOver(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	c, proxy := b.proxied(t, commandTimeout(2*time.Minute))
 	other := b.client(t)
 	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
-	results := b.inLine(t, c, other)
-	listened(t, c, "a")
+	results := b.inLine(t, c, c, c, other)
+	eventually(t, "all to listen", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 4 })
 	proxy.Stall()
 	mustRelease(t, holder)
+	began := time.Now()
+	got := <-results[3]
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	// The first is passed over after a poll and a grace, the others after one more grace.
+	took := time.Since(began)
+	t.Logf("granted %v later", took.Round(time.Millisecond))
+	if took > fairPoll+2*absentGrace+2*absentPause+patience {
+		t.Errorf("the last has waited for %v", took)
+	}
 	select {
-	case r := <-results[1]:
-		t.Fatalf("the second has overtaken it: %v, %v", r.lease, r.err)
-	case <-time.After(absentGrace + 2*absentPause): // as long as one that is dead would have
+	case r := <-results[0]:
+		t.Fatalf("the first has the lock too: %v, %v", r.lease, r.err)
+	default:
 	}
 	proxy.Restore()
-	mustRelease(t, mustGet(t, "the first waiter", results[0]))
-	mustRelease(t, mustGet(t, "the second waiter", results[1]))
+	b.awaitQueue(t, 3)
+	mustRelease(t, got.lease)
+	back := merge(results[:3]...)
+	for range 3 {
+		mustRelease(t, mustGetIn(t, 2*patience, "a waiter that goes on", back))
+	}
+}
+
+// However many dead waiters are before it, and between it and other live ones, a waiter gets a free
+// lock within 15 seconds.
+func TestFair_ThousandsOfDeadHeads(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	one, two := b.client(t), b.client(t)
+	holder := mustTake(t, bg, one.FairLock("a"), AcquireOptions{})
+	bury := func(from, n int) {
+		pipe := b.rdb.Pipeline()
+		for i := range n {
+			// Threads of a JVM, and waiters of a dead process of ours.
+			owner := fmt.Sprintf("8f8e7c1a-0000-4000-8000-00000000000%d:%d", i%3, from+i)
+			if i%2 == 0 {
+				owner = fmt.Sprintf("dead-%d.1.abcdefgh:%d", i%3, from+i)
+			}
+			pipe.RPush(bg, wire.FairQueue("a"), owner)
+			pipe.Do(bg, "ZADD", wire.FairDeadlines("a"), time.Now().Add(time.Duration(from+i)*5*time.Minute).UnixMilli(), owner)
+		}
+		if _, err := pipe.Exec(bg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bury(1, 2500)
+	first := b.inLine(t, one)[0]
+	bury(2501, 2500)
+	second := b.inLine(t, two)[0]
+	mustRelease(t, holder)
+	began := time.Now()
+	lease := mustGetIn(t, 15*time.Second+patience, "the first that lives", first)
+	t.Logf("the first was granted the lock %v later", time.Since(began).Round(time.Millisecond))
+	mustRelease(t, lease)
+	lease = mustGetIn(t, 15*time.Second+patience, "the second that lives", second)
+	t.Logf("the second was granted the lock %v later", time.Since(began).Round(time.Millisecond))
+	mustRelease(t, lease)
+}
+
+func mustGetIn(t *testing.T, d time.Duration, what string, result <-chan acquired) *Lease {
+	t.Helper()
+	select {
+	case got := <-result:
+		if got.err != nil {
+			t.Fatalf("%s: %v", what, got.err)
+		}
+		return got.lease
+	case <-time.After(d):
+		t.Fatalf("%s does not get the lock in %v", what, d)
+	}
+	return nil
+}
+
+// Waiters that leave together give up their places in few scripts.
+func TestFair_ManyLeaveTogether(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"context", "WaitTime"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t)
+			holder := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+			released := counter(proxy, runs(fairReleaseScript))
+			ctx, leave := context.WithCancel(bg)
+			defer leave()
+			const n = 500
+			opts := AcquireOptions{WaitTime: WaitForever}
+			if how == "WaitTime" {
+				opts.WaitTime = 10 * time.Second
+			}
+			results := make([]<-chan acquired, n)
+			for i := range results {
+				results[i] = acquireAsync(ctx, c.FairLock("a"), opts)
+			}
+			b.awaitQueue(t, n)
+			if how == "context" {
+				leave()
+			}
+			for _, r := range results {
+				if got := await(t, "a waiter to leave", r); got.err == nil {
+					t.Error("a waiter gets a held lock")
+				}
+			}
+			b.awaitQueue(t, 0)
+			if got := released(); got > n/4 {
+				t.Errorf("%d scripts for %d waiters that leave together", got, n)
+			} else {
+				t.Logf("%d scripts", got)
+			}
+			mustRelease(t, holder)
+		})
+	}
 }
 
 // FairWaitTimeout bounds the wait for a silent head.
@@ -299,7 +410,8 @@ func TestFair_WaitTimeout(t *testing.T) {
 	mustRelease(t, mustGet(t, "the first, which queued up again", results[0]))
 }
 
-// Where subscribers cannot be counted, only FairWaitTimeout tells that a waiter is dead.
+// Where subscribers cannot be counted, only the free lock tells that a waiter is dead: it leaves it
+// alone.
 func TestFair_WhereListenersAreCounted(t *testing.T) {
 	t.Parallel()
 	single := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Second, WriteTimeout: time.Second})
@@ -307,22 +419,22 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 	for _, test := range []struct {
 		rdb  redis.UniversalClient
 		mode PublishMode
-		want time.Duration
+		want bool
 	}{
-		{single, PublishAuto, absentGrace},
-		{single, PublishPlain, absentGrace},
-		{single, PublishSharded, absentGrace},
-		{single, PublishBoth, absentGrace},
-		{cluster, PublishSharded, absentGrace},
-		{cluster, PublishPlain, 0},
-		{cluster, PublishBoth, 0},
+		{single, PublishAuto, true},
+		{single, PublishPlain, true},
+		{single, PublishSharded, true},
+		{single, PublishBoth, true},
+		{cluster, PublishSharded, true},
+		{cluster, PublishPlain, false},
+		{cluster, PublishBoth, false},
 	} {
 		t.Cleanup(func() { _ = test.rdb.Close() })
 		t.Run(fmt.Sprintf("%T %v", test.rdb, test.mode), func(t *testing.T) {
 			c := newLooseClient(t, test.rdb, func(o *Options) { o.PublishMode = test.mode })
 			defer c.Close(bg)
-			if got := c.fair("a").Grace; got != test.want {
-				t.Errorf("grace %v, want %v", got, test.want)
+			if got := c.fair("a").Counts; got != test.want {
+				t.Errorf("counted: %v, want %v", got, test.want)
 			}
 		})
 	}

@@ -71,8 +71,10 @@ type try struct {
 
 // A waiter for a fair lock that dies leaves its place in Redis's queue behind. Each waiter listens
 // on its own channel, so an attempt that finds the lock free can see whether the first in the queue
-// still listens. If it has not listened for absentGrace, it is dropped. A live waiter tries more
-// often than that, so it keeps its place even while it cannot subscribe.
+// still listens. If not, attempts look for all that do not. Those that have not listened for
+// absentGrace are dropped, and so is a first waiter that listens but leaves the free lock alone for
+// as long: it is frozen, and queues up again when it goes on. A live waiter tries more often than
+// that, so it keeps its place even while it cannot subscribe.
 const (
 	absentGrace = 7 * time.Second
 	absentPause = 2 * time.Second // between two checks of an absent waiter
@@ -209,10 +211,9 @@ func (c *engine) fair(key string) *lua.Fair {
 		Queue:        wire.FairQueue(key),
 		Deadlines:    wire.FairDeadlines(key),
 		Budget:       c.opts.FairWaitTimeout,
+		Grace:        c.absentGrace,
+		Counts:       c.countsListeners(),
 		Announcement: c.announce(wire.FairChannel(key, "")),
-	}
-	if c.countsListeners() {
-		f.Grace = c.absentGrace
 	}
 	return f
 }

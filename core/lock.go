@@ -39,11 +39,12 @@ func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 // FairLock returns the lock of a name that is granted in order of arrival, across all processes.
 // The waiters queue up in Redis.
 //
-// A dead waiter is skipped within 15s of the lock being free: when it is its turn, other waiters
-// see that no client listens on its channel. In a cluster only sharded channels show that. With
-// plain ones, a dead waiter is skipped after Options.FairWaitTimeout, counted from the end of the
-// lease that the holder had when the waiter queued up, plus the same time again for each waiter
-// before it. Redisson: getFairLock.
+// Dead waiters are skipped within 15s of the lock being free, thousands of them together: when it is
+// the turn of one, other waiters look for all that no client listens for. In a cluster only sharded
+// channels show that. A waiter that listens but leaves the free lock alone, because its process is
+// frozen, is skipped in about the same time. When it goes on, it queues up again, as the last. With
+// plain channels in a cluster, the dead are skipped in this way, those of one process together.
+// Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
 
 // FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. The

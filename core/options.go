@@ -21,10 +21,9 @@ type Options struct {
 	// lock sleeps 5s at most, to keep its place. 0: 5s, at least 1ms.
 	PollInterval time.Duration
 	// FairWaitTimeout is how long a waiter for a fair lock may be silent before other waiters drop
-	// it from the queue. It matters in a cluster with plain channels, where nothing else shows that
-	// a waiter is dead. Otherwise a waiter without a listener is dropped when it has been first in
-	// the queue for about 10s. All programs that share fair locks should use the same value. 0:
-	// 300s, at least 1s. Redisson: fairLockWaitTimeout.
+	// it from the queue, even if the lock is not free. Once the lock is free, a first waiter that
+	// has no listener or does not take it is dropped within about 15s. All programs that share fair
+	// locks should use the same value. 0: 300s, at least 1s. Redisson: fairLockWaitTimeout.
 	FairWaitTimeout time.Duration
 	// CommandTimeout bounds each operation on Redis, including retries and the wait for a
 	// connection, whatever the timeouts of the Redis client are. An abandoned command keeps its

@@ -77,6 +77,7 @@ var commands = map[string]command{
 	"ZSCORE":     {2, 2, (*DB).zscore},
 	"ZINCRBY":    {3, 3, (*DB).zincrby},
 	"PUBLISH":    {2, 2, func(d *DB, args []string) (any, error) { return d.publish("PUBLISH", args) }},
+	"PUBSUB":     {2, -1, (*DB).pubsub},
 	"SPUBLISH":   {2, 2, func(d *DB, args []string) (any, error) { return d.publish("SPUBLISH", args) }},
 }
 
@@ -89,6 +90,21 @@ func (d *DB) publish(command string, args []string) (any, error) {
 		return int64(0), nil
 	}
 	return int64(d.Publish(command, args[0], args[1])), nil
+}
+
+func (d *DB) pubsub(args []string) (any, error) {
+	if args[0] != "NUMSUB" && args[0] != "SHARDNUMSUB" {
+		return nil, errSyntax
+	}
+	var counts []any
+	for _, channel := range args[1:] {
+		n := 0
+		if d.Listeners != nil {
+			n = d.Listeners(args[0], channel)
+		}
+		counts = append(counts, channel, int64(n))
+	}
+	return counts, nil
 }
 
 func (d *DB) del(args []string) (any, error) {

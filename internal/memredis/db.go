@@ -16,6 +16,9 @@ const NoTTL = -1
 type DB struct {
 	// Now is the server's clock in ms. It is not part of Encode.
 	Now int64
+	// Listeners returns how many clients listen on a channel, for PUBSUB NUMSUB or SHARDNUMSUB; nil:
+	// none do.
+	Listeners func(command, channel string) int
 	// Publish returns how many clients receive a message; nil: none do.
 	Publish func(command, channel, message string) int
 

@@ -411,8 +411,8 @@ var coreMutants = []mutant{
 	{
 		promise: "absence is known only where listeners are counted",
 		file:    "core/kind.go",
-		old:     "\tif c.countsListeners() {",
-		new:     "\tif c != nil {",
+		old:     "Counts:       c.countsListeners(),",
+		new:     "Counts:       true,",
 		nets:    []string{"core TestFair_WhereListenersAreCounted"},
 	},
 	{
@@ -469,8 +469,8 @@ var coreMutants = []mutant{
 	{
 		promise: "Close repeats a clean-up that fails",
 		file:    "core/cleaner.go",
-		old:     "err == nil || err == ErrWrongKind {",
-		new:     "err == nil || err != errSlotMoving {",
+		old:     "case err == nil || err == ErrWrongKind:",
+		new:     "case err == nil || err != errSlotMoving:",
 		nets:    []string{"core TestClose_RepeatsCleanups"},
 	},
 	{
@@ -652,7 +652,7 @@ var coreMutants = []mutant{
 	{
 		promise: "a release in a slot on the move frees the lock at once",
 		file:    "core/internal/lua/scripts.go",
-		old:     "case c.Script == fairRelease:",
+		old:     "case c.Script == fairRelease && len(c.args) == fairOwners+1:",
 		new:     "case false:",
 		nets:    []string{"core/internal/lua TestWithoutRest", "core/internal/lua TestFairReleaseInTwo"},
 	},

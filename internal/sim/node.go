@@ -60,6 +60,7 @@ func newNode(w *world, addr string, rate float64) *node {
 	n := &node{world: w, addr: addr, rate: rate, loaded: make(map[string]string), subs: make(map[string][]*conn)}
 	n.store = newStore(w.stream("store "+addr, 0))
 	n.store.publish = n.publish
+	n.store.listeners = func(command, channel string) int { return len(n.subs[subKey(command == "SHARDNUMSUB", channel)]) }
 	n.store.written = w.written
 	n.scripts = newScripter(n.store)
 	n.tick()

@@ -16,8 +16,9 @@ type store struct {
 	rng  *rand.Rand
 
 	// Hooks of the simulation. They must not change the store.
-	publish func(command, channel, message string) (listeners int)
-	written func(key string) // called for each write
+	publish   func(command, channel, message string) (listeners int)
+	listeners func(command, channel string) int
+	written   func(key string) // called for each write
 }
 
 type valueKind byte
@@ -54,10 +55,11 @@ type (
 
 func newStore(rng *rand.Rand) *store {
 	return &store{
-		keys:    make(map[string]*value),
-		rng:     rng,
-		publish: func(string, string, string) int { return 0 },
-		written: func(string) {},
+		keys:      make(map[string]*value),
+		rng:       rng,
+		publish:   func(string, string, string) int { return 0 },
+		listeners: func(string, string) int { return 0 },
+		written:   func(string) {},
 	}
 }
 
@@ -191,6 +193,13 @@ func init() {
 		"ZREM":       write(zsetValue, 2, (*store).zrem),
 		"ZSCORE":     read(zsetValue, 2, (*store).zscore),
 		"TIME":       {effect: (*store).time},
+		"PUBSUB": {least: 2, effect: func(s *store, _ *value, args []string) any {
+			var counts []any
+			for _, channel := range args[1:] {
+				counts = append(counts, channel, int64(s.listeners(args[0], channel)))
+			}
+			return counts
+		}},
 		"PUBLISH": {least: 2, effect: func(s *store, _ *value, args []string) any {
 			return int64(s.publish("PUBLISH", args[0], args[1]))
 		}},

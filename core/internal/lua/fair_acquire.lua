@@ -1,11 +1,11 @@
 -- Takes a fair lock for a new hold if no other waiter is first in the queue, or repeats a take
 -- whose reply was lost, or else queues up.
 --
--- KEYS      see fair_queue.lua, also for ARGV[1] to ARGV[6]
--- ARGV[7]   wire owner
--- ARGV[8]   lease, ms
--- ARGV[9]   last moment to queue up, ms of the server's clock; 0: do not queue up
--- ARGV[10]  how soon to check an absent waiter again, ms
+-- KEYS      see fair_queue.lua, also for ARGV[1] to ARGV[7]
+-- ARGV[8]   wire owner
+-- ARGV[9]   lease, ms
+-- ARGV[10]  last moment to queue up, ms of the server's clock; 0: do not queue up
+-- ARGV[11]  how soon to look again at a first waiter that does not take the free lock, ms
 --
 -- Reply:
 --   1                   granted
@@ -14,15 +14,15 @@
 --                       bits has no larger integers; 1 if the owner is in the queue
 --   WRONGKIND           error: the key is a read/write lock
 
-local owner, lease = ARGV[7], tonumber(ARGV[8])
-local first, deadline = head()
+local owner, lease = ARGV[8], tonumber(ARGV[9])
+local first, deadline = head(owner)
 local ttl = redis.call('PTTL', KEYS[1])
 
 if ttl ~= -2 then
   local held = redis.call('HMGET', KEYS[1], owner, 'mode')
   if held[1] then
     if ttl < lease then
-      redis.call('PEXPIRE', KEYS[1], ARGV[8])
+      redis.call('PEXPIRE', KEYS[1], ARGV[9])
     end
     return 1
   elseif held[2] then
@@ -30,39 +30,35 @@ if ttl ~= -2 then
   end
 end
 
--- The lock is free, but another waiter is first. It has missed its message, or it is dead. A dead
--- waiter has no listener, now and in later checks. Notify the waiters in order, up to the first
--- that has a listener or cannot be checked. Drop all waiters before it that have been absent for
--- long enough.
-local absent = false
+-- The lock is free, but another waiter is first. It has missed its message, or it is dead or frozen.
+-- It hears that its turn has come. A dead waiter has no listener, now and in later checks. A frozen
+-- one has, and leaves the lock alone: from now on it has little time.
+local pause
 if ttl == -2 and first and first ~= owner then
-  local gone, looked, place, waiter = {}, {}, 0, first
-  while waiter and waiter ~= owner and place < 64 do
-    local silent = summon(waiter)
-    if not silent then
-      forget(looked) -- notes on waiters behind it will be outdated when their turn comes
-      break
-    end
-    absent, looked[waiter] = true, true
-    if silent >= grace and #gone == place then
-      table.insert(gone, waiter)
-    end
-    place = place + 1
-    waiter = redis.call('LINDEX', KEYS[2], place)
+  local listeners, empty, dead = tell(first), false, first
+  if listeners == 0 and ARGV[7] == '1' then
+    pause, empty = sweep(first, owner)
   end
-  for _, dead in ipairs(gone) do
-    if not leave(dead) then
-      first = nil
+  if empty then
+    first = nil
+  elseif pause then
+    pause = math.min(pause, tonumber(ARGV[11]))
+    first, deadline = head(owner)
+    if first and first ~= dead and first ~= owner then
+      tell(first)
     end
-  end
-  if #gone > 0 and first then
-    first, deadline = head()
+  elseif listeners then
+    redis.pcall('HDEL', absentees, first)
+    if deadline > now + grace then
+      deadline = now + grace
+      redis.call('ZADD', KEYS[3], deadline, first)
+    end
   end
 end
 
 if ttl == -2 and (not first or first == owner) then
   redis.call('HSET', KEYS[1], owner, '1')
-  redis.call('PEXPIRE', KEYS[1], ARGV[8])
+  redis.call('PEXPIRE', KEYS[1], ARGV[9])
   if first then
     leave(owner)
   else
@@ -71,26 +67,29 @@ if ttl == -2 and (not first or first == owner) then
   return 1
 end
 
+-- A waiter that tries is alive: it is not absent, and it must not lose its place to a lock that is
+-- held for long.
+local noted = redis.pcall('HGET', absentees, 'next')
 local mine = redis.call('ZSCORE', KEYS[3], owner)
-local place = (mine or ARGV[9] ~= '0') and redis.call('LPOS', KEYS[2], owner)
+local place = (mine or ARGV[10] ~= '0') and redis.call('LPOS', KEYS[2], owner)
 if place then
-  -- A waiter that tries is alive, so it must not lose its place to a lock that is held for long.
-  -- Each waiter before it takes one budget off its deadline by leaving.
-  local before = place * budget
-  if not mine or mine - now < before + budget / 2 then
-    redis.call('ZADD', KEYS[3], now + before + budget, owner)
+  local due = now + (place + 1) * budget
+  if not mine or math.abs(mine - due) > budget / 2 then
+    redis.call('ZADD', KEYS[3], due, owner)
   end
-elseif now <= tonumber(ARGV[9]) then
-  local last = redis.call('LINDEX', KEYS[2], -1)
-  local before = last and redis.call('ZSCORE', KEYS[3], last) or now + math.max(ttl, 0)
-  -- The last waiter's time may be nearly over, because it has been silent. When it leaves, it takes
-  -- a budget off the waiters behind it, and one budget must be left.
-  local ahead = redis.call('RPUSH', KEYS[2], owner) - 1
-  redis.call('ZADD', KEYS[3], math.max(before, now + ahead * budget) + budget, owner)
+  if type(noted) == 'string' then
+    redis.pcall('HDEL', absentees, owner)
+    if tonumber(noted) >= 0 and not pause and sweep(owner, owner) == 0 then
+      pause = 0 -- the dead are not all known yet
+    end
+  end
+elseif now <= tonumber(ARGV[10]) then
+  local places = redis.call('RPUSH', KEYS[2], owner)
+  redis.call('ZADD', KEYS[3], now + math.max(ttl, 0) + places * budget, owner)
   place = true
 end
 
 if ttl == -2 then
-  ttl = absent and tonumber(ARGV[10]) or deadline and deadline - now or 0
+  ttl = pause or deadline and deadline - now or 0
 end
 return {ttl, string.format('%.0f', now), place and 1 or 0}

@@ -1,24 +1,24 @@
 -- Hands a fair lock over to a waiter if the waiter is first in the queue. Otherwise frees the lock
 -- and notifies the first.
 --
--- KEYS     see fair_queue.lua, also for ARGV[1] to ARGV[6]
--- ARGV[7]  wire owner of the old hold
--- ARGV[8]  lease of the new hold, ms
--- ARGV[9]  wire owner of the waiter
+-- KEYS      see fair_queue.lua, also for ARGV[1] to ARGV[7]
+-- ARGV[8]   wire owner of the old hold
+-- ARGV[9]   lease of the new hold, ms
+-- ARGV[10]  wire owner of the waiter
 --
 -- Reply:
 --    1  handed over
 --   -1  freed
 --    0  the old hold is gone, and the waiter does not hold the lock
 
-local from, to = ARGV[7], ARGV[9]
+local from, to = ARGV[8], ARGV[10]
 if redis.call('HEXISTS', KEYS[1], from) == 0 then
   if redis.call('HEXISTS', KEYS[1], to) == 0 then
     return 0
   end
   -- This is a repeat. The lease counts from this attempt.
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[8]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[8])
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[9]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[9])
   end
   return 1
 end
@@ -27,7 +27,7 @@ local first = head()
 if first == to then
   -- Redis with full memory refuses a write that may need memory, but only as the first write of a
   -- script. PEXPIRE needs none.
-  redis.call('PEXPIRE', KEYS[1], ARGV[8])
+  redis.call('PEXPIRE', KEYS[1], ARGV[9])
   redis.call('HSET', KEYS[1], to, '1')
   redis.call('HDEL', KEYS[1], from)
   leave(to)

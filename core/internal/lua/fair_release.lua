@@ -1,8 +1,8 @@
--- Frees a hold of a fair lock, or removes its owner from the queue. If the lock is free then,
--- notifies the first in the queue.
+-- Frees a hold of a fair lock, or removes its owner from the queue, for each of some wire owners. If
+-- the lock is free then, notifies the first in the queue.
 --
--- KEYS     see fair_queue.lua, also for ARGV[1] to ARGV[6]
--- ARGV[7]  wire owner
+-- KEYS       see fair_queue.lua, also for ARGV[1] to ARGV[7]
+-- ARGV[8..]  wire owners; one of them can have a hold
 --
 -- Reply:
 --   1  freed
@@ -11,13 +11,18 @@
 -- Redis with full memory refuses a write that may need memory, but only as the first write of a
 -- script. HDEL needs none.
 local holds = redis.call('HLEN', KEYS[1])
-local freed = redis.call('HDEL', KEYS[1], ARGV[7])
-
-local waits = freed == 1 or leave(ARGV[7]) -- false: the queue is empty
+local freed, waits = 0, true -- false: the queue is empty
+for i = 8, #ARGV do
+  local held = redis.call('HDEL', KEYS[1], ARGV[i])
+  freed = freed + held
+  if held == 0 and waits then
+    waits = leave(ARGV[i])
+  end
+end
 local first = waits and head()
 if waits and not first then
   clear()
 elseif first and holds == freed then
   summon(first)
 end
-return freed
+return math.min(freed, 1)

@@ -227,24 +227,31 @@ func AcquireWrite(key, field string, lease time.Duration) Call {
 type Fair struct {
 	Lock, Queue, Deadlines string
 	Budget                 time.Duration // how long a waiter may be silent before it is dropped
-	// Grace is how long the first waiter may have no listener before it is dropped; 0: listeners
-	// cannot be counted.
-	Grace        time.Duration
+	// Grace is how long a waiter may have no listener, or leave the free lock alone after it was
+	// told that its turn has come, before it is dropped.
+	Grace time.Duration
+	// Counts says that the server knows all listeners. Otherwise none of them counts as missing.
+	Counts       bool
 	Announcement // Channel is the prefix of the waiters' channels; the wire owner follows it
 }
 
 func (f *Fair) call(s *Script, room int) Call {
-	c := call(s, 3, 6+room)
+	c := call(s, 3, 7+room)
 	commands := [2]string{}
 	copy(commands[:], f.Commands)
 	c.add(f.Lock, f.Queue, f.Deadlines)
 	c.add(f.Budget.Milliseconds(), f.Grace.Milliseconds(), f.Channel, f.Message, commands[0], commands[1])
+	if f.Counts {
+		c.add(1)
+	} else {
+		c.add(0)
+	}
 	return c
 }
 
 // AcquireFair takes a fair lock, or else queues up for it if the server's clock is not past
-// notAfter, in ms; see fair_acquire.lua. soon is the TTL to reply if the first in the queue may be
-// dead. ReadAcquire reads its reply.
+// notAfter, in ms; see fair_acquire.lua. soon is the longest TTL to reply if the first in the queue
+// may be dead. ReadAcquire reads its reply.
 func AcquireFair(f *Fair, owner string, lease time.Duration, notAfter int64, soon time.Duration) Call {
 	c := f.call(fairAcquire, 4)
 	c.add(owner, lease.Milliseconds(), notAfter, soon.Milliseconds())
@@ -333,6 +340,29 @@ func ReleaseFair(f *Fair, owner string) Call {
 	return c
 }
 
+// fairOwners is the index of the first wire owner among the arguments of a ReleaseFair.
+const fairOwners = firstKey + 3 + 7
+
+// MostJoined is how many calls Join may join.
+const MostJoined = 100
+
+// Joins reports whether c and other, which each are made for one owner, can become one call: both
+// are a ReleaseFair of one lock.
+func (c Call) Joins(other Call) bool {
+	return c.Script == fairRelease && other.Script == fairRelease && c.Key() == other.Key()
+}
+
+// Join returns one call for several that can be joined. ReadFlag then says whether one of them
+// freed a hold.
+func Join(calls []Call) Call {
+	joined := calls[0]
+	joined.args = append([]any(nil), joined.args...)
+	for _, c := range calls[1:] {
+		joined.args = append(joined.args, c.args[fairOwners:]...)
+	}
+	return joined
+}
+
 // WithoutRest returns a call that frees the hold using only the lock's hash, for a release that
 // needs more keys. It notifies no waiter that is found through another key. The original call must
 // be sent later for the rest; it then replies that the hold is gone. ok is false for a call that
@@ -344,8 +374,8 @@ func (c Call) WithoutRest() (_ Call, ok bool) {
 	keys := c.args[firstKey-1].(int)
 	args := c.args[firstKey+keys:]
 	switch {
-	case c.Script == fairRelease:
-		return Release(c.Key(), args[6].(string), Announcement{}), true
+	case c.Script == fairRelease && len(c.args) == fairOwners+1:
+		return Release(c.Key(), c.args[fairOwners].(string), Announcement{}), true
 	case c.Script == readWriteUpdate && keys > 1 && args[1] == 0 && args[2] == 0:
 		rest := call(readWriteUpdate, 1, len(args))
 		rest.add(c.Key())

@@ -13,6 +13,7 @@ func (m *Model) begin(s *State, o int) bool {
 	}
 	own.uses[0] = current
 	own.stray, own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false, false
+	own.frozen, own.slow = false, false
 	own.silent = 0
 	return true
 }
@@ -38,6 +39,7 @@ func (m *Model) retire(s *State, o int, u use) {
 	s.redis = m.forget(s.redis, w)
 	own.left, own.leftShared, own.excl, own.shared, own.sure, own.deepest = 0, 0, 0, 0, [2]uint8{}, 0
 	own.stray, own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false, false
+	own.frozen, own.slow = false, false
 	own.silent = 0
 }
 

@@ -62,7 +62,7 @@ func (m *Model) Describe(s State) string {
 		for _, flag := range []struct {
 			is   bool
 			name string
-		}{{own.robbed, "robbed"}, {own.forced, "forced"}, {own.deaf, "deaf"}, {own.queued, "queued"}, {own.reads, "reads"}} {
+		}{{own.robbed, "robbed"}, {own.forced, "forced"}, {own.deaf, "deaf"}, {own.frozen, "frozen"}, {own.slow, "slow"}, {own.queued, "queued"}, {own.reads, "reads"}} {
 			if flag.is {
 				b.WriteString(", " + flag.name)
 			}

@@ -63,12 +63,12 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 		redis = m.rename(redis, p.names)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(redis))
-	b = append(b, s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.newest)
+	b = append(b, s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes, s.newest)
 	for _, o := range p.order[:len(m.Clients)] {
 		own := &s.owners[o]
 		b = append(b, notes[o], byte(own.phase), own.lease, own.left, own.leftShared, own.silent, own.excl, own.shared, own.sure[0], own.sure[1], own.deepest,
 			bits(own.reads, own.queued, own.known, own.deaf, own.forced, own.stray, own.robbed, own.unsure))
-		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth)
+		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth, bits(own.frozen, own.slow))
 	}
 	first := len(b)
 	for _, msg := range s.messages[:s.n] {

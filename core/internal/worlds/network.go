@@ -58,18 +58,24 @@ func (s *State) names(w uint8) bool {
 	return false
 }
 
-// listening returns the wire owners that have their own subscription.
-func (m *Model) listening(s *State) (listen uint16) {
+// An audience says which wire owners have their own subscription, and which of them may not have
+// tried for long.
+type audience struct{ listen, slow uint16 }
+
+func (m *Model) listening(s *State) (a audience) {
 	if m.Kind != Fair {
-		return 0
+		return a
 	}
 	for o := range m.Clients {
 		own := &s.owners[o]
 		if own.known && !own.deaf && (own.phase == waiting || own.phase == asking || own.phase == heir) {
-			listen |= 1 << wireOf(o, 0)
+			a.listen |= 1 << wireOf(o, 0)
+		}
+		if own.slow {
+			a.slow |= 1 << wireOf(o, 0)
 		}
 	}
-	return listen
+	return a
 }
 
 // deliver makes Redis execute a message.

@@ -8,7 +8,7 @@ import (
 
 // patience is how many ticks a quiet world may take to become empty. TTLs must end, and dead
 // waiters must be found absent when their turn comes.
-func (m *Model) patience() int { return int(m.maxLease) + 4*grace }
+func (m *Model) patience() int { return int(m.maxLease) + 6*grace }
 
 // endless is more steps than any quiet world takes.
 const endless = 10_000
@@ -44,7 +44,7 @@ type quiet struct {
 
 // follow runs a quiet world to its end, or to a state that is known to reach one.
 func (m *Model) follow(s State, how mood) error {
-	s.losses, s.evictions, s.forces, s.crashes, s.deafs = 0, 0, 0, 0, 0
+	s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes = 0, 0, 0, 0, 0, 0
 	q := &quiet{Model: m, State: s, mood: how}
 	var way [][2]uint64
 	for {
@@ -94,7 +94,7 @@ func (q *quiet) step() (done bool, err error) {
 	}
 	for o := range q.Clients {
 		own := &q.owners[o]
-		if own.phase == dead {
+		if own.phase == dead || own.frozen {
 			continue
 		}
 		if own.uses[spare] == unclean {
@@ -151,7 +151,7 @@ func (q *quiet) rest() (done bool, err error) {
 	l := q.look(q.redis)
 	waits := false
 	for o := range q.Clients {
-		waits = waits || q.owners[o].phase == waiting || q.mood == serving && q.owners[o].phase == idle && q.served&(1<<o) == 0
+		waits = waits || q.owners[o].phase == waiting && !q.owners[o].frozen || q.mood == serving && q.owners[o].phase == idle && q.served&(1<<o) == 0
 	}
 	switch {
 	case !waits && len(l.keys) == 0:
@@ -178,7 +178,7 @@ func (q *quiet) rest() (done bool, err error) {
 
 func (q *quiet) crashed() bool {
 	for o := range q.Clients {
-		if q.owners[o].phase == dead {
+		if q.owners[o].phase == dead || q.owners[o].frozen {
 			return true
 		}
 	}

@@ -67,7 +67,7 @@ func (m *Model) released(s *State, o int, dirty bool) {
 
 func (m *Model) readAcquire(s *State, o int, msg message) error {
 	own := &s.owners[o]
-	own.stray = own.stray || msg.again
+	own.stray, own.slow = own.stray || msg.again, false
 	switch msg.reply {
 	case yes:
 		own.left = msg.lease - min(msg.age, msg.lease)
@@ -231,6 +231,7 @@ func (m *Model) unknown(s *State, msg message, stays bool) bool {
 			m.retire(s, o, unclean)
 			return true
 		}
+		own.slow = m.Kind == Fair
 		m.waitOn(s, o)
 	case opUpdate:
 		own.unsure = true

@@ -19,7 +19,7 @@ func ms(ticks int) time.Duration { return time.Duration(ticks) * tick * time.Mil
 type effectKey struct {
 	redis   int32
 	command command
-	listen  uint16
+	audience
 }
 
 // An effect is the result of a script.
@@ -32,8 +32,8 @@ type effect struct {
 }
 
 // exec runs the script of a command, or returns the effect of an earlier run.
-func (m *Model) exec(redis int32, c command, listen uint16) effect {
-	key := effectKey{redis, c, listen}
+func (m *Model) exec(redis int32, c command, a audience) effect {
+	key := effectKey{redis, c, a}
 	e, ok := m.effects[key]
 	if !ok {
 		e = m.run(key)
@@ -48,9 +48,9 @@ type published struct{ channel, message string }
 // A run is one execution of a script.
 type run struct {
 	*Model
-	command       command
-	call          lua.Call
-	listen        uint16
+	command command
+	call    lua.Call
+	audience
 	before, after *memredis.DB
 	published     []published
 	reply         any
@@ -59,7 +59,7 @@ type run struct {
 }
 
 func (m *Model) run(key effectKey) effect {
-	r := &run{Model: m, command: key.command, call: m.call(key.command), listen: key.listen, before: m.db(key.redis), after: m.db(key.redis)}
+	r := &run{Model: m, command: key.command, call: m.call(key.command), audience: key.audience, before: m.db(key.redis), after: m.db(key.redis)}
 	e := effect{redis: key.redis}
 	err := r.eval(r.after)
 	if err == nil {
@@ -89,8 +89,7 @@ func (m *Model) run(key effectKey) effect {
 // eval runs the script on a database.
 func (r *run) eval(db *memredis.DB) (err error) {
 	r.published = r.published[:0]
-	db.Publish = func(_, channel, message string) int {
-		r.published = append(r.published, published{channel, message})
+	db.Listeners = func(_, channel string) int {
 		if r.Kind != Fair {
 			return 1
 		}
@@ -101,7 +100,11 @@ func (r *run) eval(db *memredis.DB) (err error) {
 		}
 		return 0
 	}
-	defer func() { db.Publish = nil }()
+	db.Publish = func(_, channel, message string) int {
+		r.published = append(r.published, published{channel, message})
+		return db.Listeners("", channel)
+	}
+	defer func() { db.Publish, db.Listeners = nil, nil }()
 	args := r.call.EvalSHA()
 	text := make([]string, len(args))
 	for i, arg := range args {
@@ -581,14 +584,6 @@ func (r *run) seesHead() bool {
 // passed, or it has been absent for as long as it may. It must hear of it, because it may be alive.
 func (r *run) checkDrop(waiter string, dropped bool) error {
 	deadline, ok := r.before.Score(r.keys.deadlines, waiter)
-	for _, ahead := range r.before.List(r.keys.queue) {
-		if ahead == waiter {
-			break
-		}
-		if !slices.Contains(r.after.List(r.keys.queue), ahead) {
-			deadline -= float64(ms(int(r.Budget)).Milliseconds()) // it takes its time along
-		}
-	}
 	overdue := ok && deadline <= now
 	if !dropped {
 		if overdue && waiter == first(r.before.List(r.keys.queue)) && r.seesHead() {
@@ -607,11 +602,10 @@ func (r *run) checkDrop(waiter string, dropped bool) error {
 	return nil
 }
 
-// alive reports whether a waiter in the queue of a fair lock listens. Such a waiter asks often
-// enough.
+// alive reports whether a waiter in the queue of a fair lock listens and has tried in time.
 func (r *run) alive(waiter string) bool {
 	for w := range r.wires() {
-		if r.listen&(1<<w) != 0 && r.wireName(w) == waiter {
+		if r.listen&^r.slow&(1<<w) != 0 && r.wireName(w) == waiter {
 			return true
 		}
 	}
@@ -664,6 +658,9 @@ func (m *Model) tickRedis(redis int32) int32 {
 		db.Advance(tick)
 		db.ShiftScores(m.keys.deadlines, -tick, now) // how long one is overdue does not matter
 		for _, absent := range db.Fields(m.keys.absent) {
+			if absent == "next" {
+				continue
+			}
 			since, _ := db.Field(m.keys.absent, absent)
 			at, _ := strconv.ParseInt(since, 10, 64)
 			db.Do("HSET", m.keys.absent, absent, strconv.FormatInt(at-tick, 10))

@@ -114,6 +114,10 @@ func (st *stepper) messageSteps(i int) {
 // ownerSteps yields what an owner may do next.
 func (st *stepper) ownerSteps(o int) {
 	own := &st.from.owners[o]
+	if own.frozen {
+		st.by(o, "goes on", func(s *State) bool { s.owners[o].frozen = false; return true })
+		return
+	}
 	if own.uses[spare] == unclean && own.phase != dead {
 		st.do(Event{what: "cleans up", owner: int8(o), client: -1, detail: st.wireName(wireOf(o, spare))}, func(s *State) (bool, error) { return true, st.cleanUp(s, o) })
 	}
@@ -131,12 +135,25 @@ func (st *stepper) ownerSteps(o int) {
 		if st.Kind == Fair && !own.deaf && st.from.deafs > 0 {
 			st.by(o, "loses its subscription", func(s *State) bool { s.deafs--; s.owners[o].deaf = true; return true })
 		}
+		if st.Kind == Fair && own.known && st.from.freezes > 0 && st.alone(o) {
+			st.by(o, "freezes", func(s *State) bool { s.freezes--; s.owners[o].frozen, s.owners[o].slow = true, true; return true })
+		}
 		if own.deaf {
 			st.by(o, "subscribes again", func(s *State) bool { s.owners[o].deaf = false; return true })
 		}
 	case held:
 		st.heldSteps(o)
 	}
+}
+
+// alone reports whether an owner is the only one of its client.
+func (m *Model) alone(o int) bool {
+	for other := range m.Clients {
+		if other != o && m.client(other) == m.client(o) {
+			return false
+		}
+	}
+	return true
 }
 
 func (st *stepper) heldSteps(o int) {
@@ -204,7 +221,7 @@ func (st *stepper) tick() {
 func (m *Model) busy(s *State) bool {
 	for o := range m.Clients {
 		own := &s.owners[o]
-		if own.phase == dead {
+		if own.phase == dead || own.frozen {
 			continue
 		}
 		if own.phase == waiting && own.known && own.silent > 0 {

@@ -55,6 +55,7 @@ type World struct {
 	Forces    uint8
 	Crashes   uint8
 	Deaf      uint8 // a waiter for a fair lock loses its subscription
+	Freezes   uint8 // a client whose only owner waits for a fair lock stops, and its connection stands
 
 	Scripts map[string]string // replacements for the texts of scripts, by name
 }
@@ -102,6 +103,8 @@ type owner struct {
 	known      bool     // fair: was refused, so it listens and knows the server's clock
 	silent     uint8    // fair: ticks since it asked
 	deaf       bool     // its subscription was lost
+	frozen     bool     // its client does nothing, and its subscription stands
+	slow       bool     // it was frozen, or an attempt was lost, and none has succeeded since
 	forced     bool     // ForceUnlock took the pending grant
 	stray      bool     // an abandoned command may still put its wire owner into Redis
 	robbed     bool     // Redis lost its hold, or force took it, and the owner does not know
@@ -184,7 +187,7 @@ type State struct {
 	messages [maxMessages]message
 	n        uint8
 
-	losses, evictions, forces, crashes, deafs uint8 // how many may still happen
+	losses, evictions, forces, crashes, deafs, freezes uint8 // how many may still happen
 
 	newest uint8 // the age of the newest token that a client has accepted; see rankTokens
 }
@@ -248,7 +251,7 @@ func (m *Model) Close() { m.runner.Close() }
 
 // Start is the empty world.
 func (m *Model) Start() State {
-	s := State{losses: m.Losses, evictions: m.Evictions, forces: m.Forces, crashes: m.Crashes, deafs: m.Deaf, newest: 1}
+	s := State{losses: m.Losses, evictions: m.Evictions, forces: m.Forces, crashes: m.Crashes, deafs: m.Deaf, freezes: m.Freezes, newest: 1}
 	db := &memredis.DB{}
 	if m.Kind == Fenced {
 		db.Do("SET", m.keys.counter, fmt.Sprint(m.Token))
@@ -301,13 +304,14 @@ func (m *Model) announcement() lua.Announcement {
 	return a
 }
 
-// grace is how long a waiter for a fair lock may be absent, in ticks.
-const grace = 1
+// grace is how long a waiter for a fair lock may be absent, or leave the free lock alone, in ticks. A
+// live waiter asks in each tick.
+const grace = 2
 
 func (m *Model) fair() *lua.Fair {
 	f := &lua.Fair{
 		Lock: m.lock, Queue: m.keys.queue, Deadlines: m.keys.deadlines,
-		Budget: ms(int(m.Budget)), Grace: ms(grace), Announcement: m.announcement(),
+		Budget: ms(int(m.Budget)), Grace: ms(grace), Counts: true, Announcement: m.announcement(),
 	}
 	f.Channel = wire.FairChannel(m.lock, "")
 	return f

@@ -79,6 +79,10 @@ var worlds = []struct {
 		World{Kind: Fair, Budget: 8, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Evictions: 1, Forces: 1, Crashes: 1, Deaf: 1},
 		World{Kind: Fair, Budget: 6, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Crashes: 1},
 	}, {
+		"fair/frozen",
+		World{Kind: Fair, Budget: 20, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Freezes: 1},
+		World{Kind: Fair, Budget: 20, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Freezes: 1, Crashes: 1},
+	}, {
 		"readwrite/levels",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2},
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1},
