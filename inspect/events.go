@@ -33,7 +33,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		}
 		var content bytes.Buffer
 		if err := pages.ExecuteTemplate(&content, "content", v); err != nil {
-			h.opts.Logger.Warn("reqlock: inspect: the page was not written", "error", err)
+			h.notWritten("page was", err)
 			return
 		}
 		event := "data: " + lineEnds.Replace(content.String()) + "\n\n"

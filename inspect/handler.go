@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/loglimit"
 )
 
 // Options configures Handler. The zero value is a good default.
@@ -60,7 +61,8 @@ const (
 type handler struct {
 	locks *core.Client
 	opts  Options
-	hosts hosts // that may unlock
+	hosts hosts          // that may unlock
+	lines loglimit.Limit // of the pages that clients did not read to the end
 
 	turn    chan struct{} // of the one that reads Redis for all; guards last
 	last    *view
@@ -201,7 +203,7 @@ func (h *handler) render(w http.ResponseWriter, status int, name string, data an
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	if err := pages.ExecuteTemplate(w, name, data); err != nil {
-		h.opts.Logger.Warn("reqlock: inspect: the page was not written", "error", err)
+		h.notWritten("page was", err)
 	}
 }
 
@@ -218,6 +220,13 @@ func (h *handler) json(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(v.listing()); err != nil {
-		h.opts.Logger.Warn("reqlock: inspect: the locks were not written", "error", err)
+		h.notWritten("locks were", err)
+	}
+}
+
+// notWritten logs that an answer was not written: usually the client hung up.
+func (h *handler) notWritten(what string, err error) {
+	if n, ok := h.lines.Count(what, 1); ok {
+		h.opts.Logger.Warn("reqlock: inspect: the "+what+" not written", "error", err, "answers", n)
 	}
 }

@@ -1,4 +1,4 @@
-// Package loglimit limits a log line that many requests would repeat to one a minute.
+// Package loglimit limits a log line that a fault or many requests would repeat to one a minute.
 package loglimit
 
 import (
@@ -9,30 +9,72 @@ import (
 // Interval is the time between two lines with the same key.
 const Interval = time.Minute
 
+// mostKeys is how many keys a Limit knows. Further keys share one line: requests may choose keys.
+const mostKeys = 100
+
 // A Limit allows one line per key and Interval. The zero value is ready to use. It is safe for
 // concurrent use.
 type Limit struct {
+	// Burst is how many lines per key are allowed in an Interval. 0: 1.
+	Burst int
+
 	mu   sync.Mutex
-	last map[string]time.Time // when each key was last allowed, for the last Interval
+	keys map[string]*lines
+}
+
+// lines are the lines with one key.
+type lines struct {
+	since   time.Time // when the first of the current Interval was allowed
+	allowed int       // since then
+	missed  int       // events without a line, since the last one that was allowed
 }
 
 // Allow reports whether a line with this key may be logged now.
-func (l *Limit) Allow(key string) bool { return l.allow(key, time.Now()) }
+func (l *Limit) Allow(key string) bool {
+	_, ok := l.Count(key, 1)
+	return ok
+}
 
-func (l *Limit) allow(key string, now time.Time) bool {
+// Count is Allow for a line about n events. total also counts the events since the last line that
+// was allowed.
+func (l *Limit) Count(key string, n int) (total int, ok bool) { return l.count(key, n, time.Now()) }
+
+func (l *Limit) count(key string, n int, now time.Time) (total int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for k, at := range l.last {
-		if now.Sub(at) >= Interval {
-			delete(l.last, k)
+	k := l.linesLocked(key, now)
+	k.missed += n
+	if now.Sub(k.since) >= Interval {
+		k.since, k.allowed = now, 0
+	}
+	if k.allowed >= max(l.Burst, 1) {
+		return 0, false
+	}
+	k.allowed++
+	total, k.missed = k.missed, 0
+	return total, true
+}
+
+// linesLocked returns the lines of a key, and forgets keys that have not been used for long.
+func (l *Limit) linesLocked(key string, now time.Time) *lines {
+	if k := l.keys[key]; k != nil {
+		return k
+	}
+	for old, k := range l.keys {
+		if now.Sub(k.since) >= 2*Interval {
+			delete(l.keys, old)
 		}
 	}
-	if _, ok := l.last[key]; ok {
-		return false
+	if len(l.keys) >= mostKeys {
+		key = ""
 	}
-	if l.last == nil {
-		l.last = make(map[string]time.Time)
+	if l.keys == nil {
+		l.keys = make(map[string]*lines)
 	}
-	l.last[key] = now
-	return true
+	k := l.keys[key]
+	if k == nil {
+		k = new(lines)
+		l.keys[key] = k
+	}
+	return k
 }

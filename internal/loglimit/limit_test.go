@@ -1,6 +1,7 @@
 package loglimit
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -12,25 +13,55 @@ func TestOneLinePerKeyAndInterval(t *testing.T) {
 	for _, step := range []struct {
 		key   string
 		after time.Duration
-		want  bool
+		total int // 0: no line
 	}{
-		{"a", 0, true},
-		{"a", 1, false},
-		{"b", 1, true},
-		{"a", Interval - 1, false},
-		{"a", Interval, true},
-		{"b", Interval, false},
-		{"b", Interval + 1, true},
-		{"a", 2 * Interval, true},
+		{"a", 0, 1},
+		{"a", 1, 0},
+		{"b", 1, 1},
+		{"a", Interval - 1, 0},
+		{"a", Interval, 3},
+		{"b", Interval, 0},
+		{"b", Interval + 1, 2},
+		{"a", 2 * Interval, 1},
 	} {
-		if got := l.allow(step.key, begin.Add(step.after)); got != step.want {
-			t.Errorf("%s after %s: %t, want %t", step.key, step.after, got, step.want)
+		total, ok := l.count(step.key, 1, begin.Add(step.after))
+		if ok != (step.total > 0) || total != step.total {
+			t.Errorf("%s after %s: %d, %t, want %d", step.key, step.after, total, ok, step.total)
 		}
 	}
-	if l.allow("c", begin.Add(10*Interval)); len(l.last) != 1 {
-		t.Errorf("%d keys are kept, want the last one", len(l.last))
+	if l.count("c", 1, begin.Add(10*Interval)); len(l.keys) != 1 {
+		t.Errorf("%d keys are kept, want the last one", len(l.keys))
 	}
 	if !new(Limit).Allow("a") {
 		t.Error("the first line is not allowed")
+	}
+}
+
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	l := Limit{Burst: 3}
+	begin := time.Now()
+	for i := range 10 {
+		if _, ok := l.count("a", 1, begin); ok != (i < 3) {
+			t.Errorf("line %d: %t", i, ok)
+		}
+	}
+	if total, ok := l.count("a", 5, begin.Add(Interval)); !ok || total != 12 {
+		t.Errorf("after the interval: %d, %t, want the 7 that were missed and 5", total, ok)
+	}
+}
+
+// Requests may choose keys.
+func TestKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	var l Limit
+	begin, lines := time.Now(), 0
+	for i := range 100 * mostKeys {
+		if _, ok := l.count(fmt.Sprint(i), 1, begin); ok {
+			lines++
+		}
+	}
+	if len(l.keys) > mostKeys+1 || lines > mostKeys+1 {
+		t.Errorf("%d keys are kept and %d lines logged, want %d at most", len(l.keys), lines, mostKeys+1)
 	}
 }

@@ -118,7 +118,9 @@ func (a *attempt) lock() (core.Locker, error) {
 	}
 	var err error
 	if a.marker, err = a.seal(&record{kind: kindBegun, fingerprint: a.fingerprint}); err != nil {
-		a.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request gets 503", "error", err)
+		if n, ok := a.g.lines.Count("marked", 1); ok {
+			a.g.cfg.Logger.Error("reqlock: idempotency: a run cannot be marked, its request gets 503", "error", err, "requests", n)
+		}
 		return nil, newError(recordUnwritable, "", err)
 	}
 	l.once = l.once.WithMarker(a.marker, a.g.cfg.TTL)
@@ -129,7 +131,9 @@ func (a *attempt) lock() (core.Locker, error) {
 func (a *attempt) reply(data []byte) error {
 	rec, err := a.unseal(data)
 	if err != nil {
-		a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request gets 503", "error", err)
+		if n, ok := a.g.lines.Count("read", 1); ok {
+			a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request gets 503", "error", err, "requests", n)
+		}
 		return newError(recordUnreadable, "", err)
 	}
 	if subtle.ConstantTimeCompare(rec.fingerprint[:], a.fingerprint[:]) != 1 {
@@ -191,8 +195,10 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 		return err
 	})
 	if errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
-		a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
-			"method", httpreq.Method(r), "pattern", r.Pattern, "error", err)
+		if n, ok := a.g.lines.Count("stored", 1); ok {
+			a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
+				"method", httpreq.Method(r), "pattern", r.Pattern, "error", err, "requests", n)
+		}
 	}
 	rec.release()
 }

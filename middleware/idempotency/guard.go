@@ -10,6 +10,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/loglimit"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -18,6 +19,7 @@ type Guard struct {
 	locks *core.Client
 	cfg   Config
 	guard *guard.Guard
+	lines loglimit.Limit // of log lines that a fault repeats with each request
 	body  func(*http.Request) ([]byte, error)
 }
 
@@ -35,7 +37,10 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{locks: locks, cfg: cfg, guard: inner, body: keyfuncs.Body(keyfuncs.MaxBody(cfg.MaxRequestBody))}, nil
+	return &Guard{
+		locks: locks, cfg: cfg, guard: inner, body: keyfuncs.Body(keyfuncs.MaxBody(cfg.MaxRequestBody)),
+		lines: loglimit.Limit{Burst: 10}, // each may be about another record
+	}, nil
 }
 
 // Serve runs next for the first request of a key, and answers all others in its place. w takes the
