@@ -125,8 +125,7 @@ func (cl *cleaner) run(together []*cleanup) {
 	sure, err := cl.free(together)
 	for _, u := range together {
 		if cl.next(u, sure, err) { // logs without the mutex, because the log handler may be slow
-			cl.c.opts.Logger.Warn("reqlock: a lock could not be freed before its lease expired",
-				"lock", cl.c.logged(u.counts.key), "owner", u.counts.field, "error", err)
+			cl.c.logFault("reqlock: a lock could not be freed before its lease expired", u.counts.key, u.counts.field, 1, err)
 		}
 	}
 }

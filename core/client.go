@@ -16,6 +16,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/loglimit"
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
@@ -75,6 +76,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		linger:      linger,
 		room:        newWaitingRoom(opts.MaxWaiting),
 		absentGrace: absentGrace,
+		lostLines:   loglimit.Limit{Burst: 10},
 		inboxLinger: inboxLinger,
 	}
 	c := &Client{engine: e, given: rdb, address: addressIn(conn), clockWatch: make(chan struct{})}
@@ -91,6 +93,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		Closed:     ErrClosed,
 		Background: c.background.Go,
 		Lacking:    c.logLacking,
+		Closing:    c.closing,
 	})
 	c.hub = hub.New(hub.Config{
 		Redis:        conn,
@@ -188,6 +191,8 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	}
 
 	verdicts := make([]watchdog.Verdict, len(items))
+	failures := renewFailures{c: c.engine}
+	defer failures.log()
 	for i, item := range items {
 		h := item.Hold
 		if holds[i].Seen != 0 && (err != nil || x.Stray()) {
@@ -200,6 +205,13 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		if problem == nil && results[i].Renewed {
 			problem = x.Proven()
 		}
+		missing := ErrLockLost
+		if redisop.IsWrongType(problem) { // a renewal reads no key but the lock's
+			missing, problem = errOverwritten, nil
+		}
+		if redisop.HasCode(problem, "READONLY") { // in the reply of the script, which has no error
+			x.Redial()
+		}
 		switch {
 		case err != nil && !redisop.IsAnswer(err), errors.Is(problem, ErrNotReplicated):
 			verdicts[i] = watchdog.Unanswered
@@ -209,7 +221,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			if !h.handleRenewed(x.Sent(), lease, holds[i], results[i]) {
 				verdicts[i] = watchdog.Outdated
 			}
-		case h.handleMissing(holds[i]):
+		case h.handleMissing(holds[i], missing):
 			verdicts[i] = watchdog.Gone
 		default:
 			verdicts[i] = watchdog.Outdated
@@ -218,10 +230,31 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			h.watchDeadlines()
 		}
 		if problem != nil && (len(items) == 1 || verdicts[i] == watchdog.Unanswered) {
-			h.reportRenewFailed(problem)
+			failures.add(h, problem)
 		}
 	}
 	return verdicts
+}
+
+// renewFailures are the locks of a batch that could not be renewed, for the log.
+type renewFailures struct {
+	c     *engine
+	locks int
+	one   *level
+	err   error // of that one
+}
+
+func (f *renewFailures) add(h *hold, err error) {
+	if l := h.reportRenewFailed(err); l != nil {
+		f.locks++
+		f.one, f.err = l, err
+	}
+}
+
+func (f *renewFailures) log() {
+	if f.locks > 0 {
+		f.c.logFault("reqlock: renewal failed; it is retried until the lease ends", f.one.name, f.one.hold.field, f.locks, f.err)
+	}
 }
 
 // watchClock detects that a clock was set or that the machine was suspended. It then ends every

@@ -13,6 +13,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/loglimit"
 	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/route"
 )
@@ -33,6 +34,8 @@ type engine struct {
 	inbox   *inbox
 	room    *waitingRoom
 
+	logs       loglimit.Limit // of lines that a fault repeats for each lock
+	lostLines  loglimit.Limit // of losses, which are rarer and each worth a look
 	background group
 	counters   counters
 	losses     losses
@@ -170,6 +173,18 @@ func pollEvery(waitTime time.Duration) time.Duration {
 func (e *engine) outagePause(failures uint8) time.Duration {
 	pause := min(20*time.Millisecond<<min(failures, 8), e.opts.PollInterval)
 	return pause - rand.N(pause/2+1)
+}
+
+// logFault logs a fault that concerns a number of locks, once a minute for each cause. locks counts
+// those since the last such line; lock and owner are one of them.
+func (e *engine) logFault(message string, name, owner string, locks int, err error) {
+	cause := "" // the text of an error may have names in it
+	if f := faultOf(err); f != nil {
+		cause = f.Cause
+	}
+	if n, ok := e.logs.Count(message+cause, locks); ok {
+		e.opts.Logger.Warn(message, "locks", n, "lock", e.logged(name), "owner", owner, "error", err)
+	}
 }
 
 // label returns the name of one of the client's locks for errors and logs.

@@ -316,12 +316,11 @@ func (e *entry) echoes() int {
 }
 
 // dismissLocked fails every waiter that had joined when arrivals was read. If err is a record, only
-// waiters of a Once get it. If err may heal, waiters with WaitForever stay.
+// waiters of a Once get it. Waiters that outlast err stay.
 func (e *entry) dismissLocked(arrivals uint32, err error) {
 	_, isRecord := err.(*recorded)
-	passing := heals(err)
 	out, woken := e.queue.Dismiss(arrivals, func(w *waitqueue.Waiter[*waiter]) bool {
-		return isRecord && w.Item.kind.record == nil || passing && w.Deadline == 0
+		return isRecord && w.Item.kind.record == nil || w.Item.outlasts(err)
 	})
 	failAll(out, err)
 	wake(woken)

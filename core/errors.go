@@ -60,11 +60,21 @@ var (
 	// kinds apart: to one of them, a lock of another is a held lock. Its own owner enters it again,
 	// except as a FencedLock if it has no token.
 	ErrWrongKind = redisop.ErrWrongKind
-	// ErrMisconfigured: no retry helps until somebody changes Redis or the Redis client. The client
-	// is for one server, but the server is a node of a cluster, or vice versa. The text of the error
-	// names the change.
+	// ErrMisconfigured: no retry helps until somebody changes Redis, its permissions or the Redis
+	// client. The password is wrong, a permission is missing, TLS does not fit, or the client is
+	// not made for this server. The text of the error names the change.
 	ErrMisconfigured = redisop.ErrMisconfigured
+	// ErrReadOnly: the server that the Redis client has reached is a replica, which executes no
+	// writes. There may be a primary that grants the lock to others meanwhile.
+	ErrReadOnly = redisop.ErrReadOnly
 )
+
+// errOverwritten is the loss of a lock whose key another program has replaced. No later reply of
+// Redis can be that the lock is still held.
+var errOverwritten = fmt.Errorf("%w: its key in Redis has another type now: %w", ErrLockLost, ErrWrongKind)
+
+// isLoss reports whether a lock that was held is lost.
+func isLoss(err error) bool { return errors.Is(err, ErrLockLost) }
 
 // Reasons why an attempt at a RedLock failed.
 var (

@@ -245,6 +245,10 @@ func TestFaults_ManyLevelsReleased(t *testing.T) {
 				t.Errorf("the releases took %s, with a command timeout of %s", took, timeout)
 			}
 			proxy.Restore()
+			eventually(t, "a probe to hear from Redis", func() bool {
+				lease, err := c.Lock("b").Acquire(bg, AcquireOptions{})
+				return err == nil && lease.Release(bg) == nil
+			})
 			for _, l := range levels[:remain] {
 				wantHeld(t, l)
 				mustRelease(t, mustEnter(t, l.Context(), c, "a", AcquireOptions{}))

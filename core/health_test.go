@@ -1,11 +1,14 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,4 +295,49 @@ func TestLog_SubscribeDenied(t *testing.T) {
 	}
 	mustRelease(t, held)
 	mustRelease(t, mustGet(t, "the waiter to get the lock", waiter))
+}
+
+// A fault that concerns many locks is one line a minute for each cause, not one for each lock and
+// retry. Losses get ten.
+func TestLog_ManyLocks(t *testing.T) {
+	t.Parallel()
+	const locks = 300
+	b := newBundle(t)
+	var out lockedBuffer
+	var failed, lost, released atomic.Int64
+	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second), commandTimeout(time.Second), logTo(&out), func(o *Options) {
+		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
+		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
+		o.Observer.Released = func(context.Context, Event) { released.Add(1) }
+	})
+	var leases []*Lease
+	for i := range locks {
+		leases = append(leases, acquireSoon(t, c, fmt.Sprint("a", i), AcquireOptions{}))
+	}
+	held := int64(0)
+	for _, l := range leases {
+		if l.Err() == nil {
+			held++
+		}
+	}
+	proxy.Cut()
+	var wg sync.WaitGroup
+	for _, l := range leases[:locks/2] {
+		wg.Go(func() { _ = l.Release(bg) })
+	}
+	wg.Wait()
+	eventually(t, "the other locks to be lost", func() bool { return lost.Load()+released.Load() >= held })
+	const causes = 3 // the connection breaks, is not there, or the time is over
+	for text, most := range map[string]int{
+		"renewal failed": causes, "could not be released yet": causes, "lock lost while it was held": 10, failing: causes,
+	} {
+		n := strings.Count(out.String(), text)
+		if n > most {
+			t.Errorf("%d lines with %q, want %d at most", n, text, most)
+		}
+	}
+	if failed.Load() < locks/2 || !strings.Contains(out.String(), " locks=") {
+		t.Errorf("%d renewals failed; the log: %s", failed.Load(), out.String())
+	}
+	proxy.Restore()
 }

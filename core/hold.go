@@ -326,6 +326,9 @@ func (h *hold) finishUpdate(x *redisop.Op, g holdCounts) {
 
 // apply handles the reply to an update.
 func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied func(sent clock.Instant) error) error {
+	if err == ErrWrongKind && h.overwritten() {
+		return h.loseBy(errOverwritten)
+	}
 	if err != nil {
 		return err
 	}
@@ -334,9 +337,7 @@ func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied
 		return err
 	}
 	if !there {
-		h.lose(ErrLockLost)
-		_, err := h.planCounts(nil) // ErrLockLost, or why the hold ended before
-		return err
+		return h.loseBy(ErrLockLost)
 	}
 	h.lock()
 	defer h.unlock()
@@ -348,6 +349,22 @@ func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied
 		wake(h.entry.queue.Wake()) // readers may enter now
 	}
 	return applied(x.Sent())
+}
+
+// loseBy ends the hold and returns the cause, or why the hold ended before.
+func (h *hold) loseBy(cause error) error {
+	h.lose(cause)
+	_, err := h.planCounts(nil)
+	return err
+}
+
+// overwritten reports whether the key of the lock has another type by now, after a command has
+// found a key that has. That may have been a key beside the lock's, which proves nothing.
+func (h *hold) overwritten() bool {
+	c := h.engine()
+	x := c.ops.Op(lua.Present(h.entry.key, []string{h.field}), c.opts.CommandTimeout).UntilSent()
+	_, err := x.Run(nil, nil)
+	return err == ErrWrongKind
 }
 
 func noop(clock.Instant) error { return nil }
@@ -525,6 +542,10 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	defer x.Recycle()
 	began := c.at(x.Begun())
 	there, rest, listeners, err := c.sendRelease(x)
+	loss := ErrLockLost
+	if err == ErrWrongKind && h.overwritten() {
+		there, rest, err, loss = false, false, nil, errOverwritten
+	}
 
 	h.lock()
 	defer h.unlock()
@@ -538,16 +559,19 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 		freedEarlier = x.Stray() && c.clock().Since(began) >= r.TTL
 	}
 	if err == nil && !there && !freedEarlier {
-		err = ErrLockLost
+		err = loss
 	}
 	if err == nil && r != nil {
 		h.entry.deliverLocked(r, began)
 	}
-	answered := err == nil || err == ErrLockLost
+	answered := err == nil || isLoss(err)
 	if left := afterRelease(answered, rest, h.straysLocked(answered)); !left.none() {
 		switch {
-		case r != nil && (err == ErrLockLost || x.Failed() || err == ErrWrongKind):
+		case r != nil && (isLoss(err) || x.Failed()), err == ErrWrongKind:
 			call = h.kind.release(c, g) // Redis will not store the record, so a marker must stay
+			if alone, ok := call.WithoutRest(); ok && err == ErrWrongKind {
+				call = alone // a key beside the lock's has another type
+			}
 		case answered:
 			call = h.kind.undoing(c, g)
 		}
@@ -695,12 +719,12 @@ func (h *hold) outlast(lease time.Duration) time.Duration {
 // handleMissing marks the hold lost, unless its last lease was just released. It returns false if
 // the hold has another field by now: the writer became a reader, and a renewal on another
 // connection arrived after that.
-func (h *hold) handleMissing(asked lua.Renewable) bool {
+func (h *hold) handleMissing(asked lua.Renewable, cause error) bool {
 	h.lock()
 	wasReleased, same := h.state != held, h.renewalLocked().Field == asked.Field
 	h.unlock()
 	if !wasReleased && same {
-		h.lose(ErrLockLost)
+		h.lose(cause)
 	}
 	return wasReleased || same
 }
@@ -723,16 +747,16 @@ func (h *hold) setAlarmsLocked(within time.Duration) {
 	}
 }
 
-func (h *hold) reportRenewFailed(err error) {
+// reportRenewFailed calls the Observer, and returns a lease of the hold; nil: it has none any more.
+func (h *hold) reportRenewFailed(err error) *level {
 	c := h.engine()
 	h.lock()
 	l := h.leases
 	h.unlock()
 	if l == nil {
-		return
+		return nil
 	}
 	c.counters.renewFailures.Add(1)
-	c.opts.Logger.Warn("reqlock: renewal failed; it is retried until the lease ends",
-		"lock", c.logged(l.name), "owner", h.field, "error", err)
 	notify(l.caller, c.opts.Observer.RenewFailed, func() Event { return l.event(err) })
+	return l
 }

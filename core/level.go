@@ -147,12 +147,11 @@ func (l *level) detachLocked(r *lua.Record) {
 func (l *level) giveBack(context.Context) error {
 	err := l.hold.release(l)
 	c := l.hold.engine()
-	if err == ErrLockLost {
+	if isLoss(err) {
 		l.countLoss()
 	}
-	if err != nil && err != ErrLockLost {
-		c.opts.Logger.Warn("reqlock: the lock could not be released yet; retrying until its lease ends",
-			"lock", c.logged(l.name), "owner", l.hold.field, "error", err)
+	if err != nil && !isLoss(err) {
+		c.logFault("reqlock: the lock could not be released yet; retrying until its lease ends", l.name, l.hold.field, 1, err)
 	}
 	notify(l.caller, c.opts.Observer.Released, func() Event { return l.event(err) })
 	if err != nil {
@@ -208,11 +207,13 @@ func (l *level) disown() {
 // reportLoss logs the loss and calls the Observer.
 func (l *level) reportLoss(cause error) {
 	c := l.hold.engine()
-	if cause == ErrLockLost {
+	if isLoss(cause) {
 		l.countLoss()
 	}
-	c.opts.Logger.Warn("reqlock: lock lost while it was held",
-		"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause)
+	if n, ok := c.lostLines.Count(cause.Error(), 1); ok {
+		c.opts.Logger.Warn("reqlock: lock lost while it was held",
+			"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause, "locks", n)
+	}
 	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })
 }
 

@@ -28,9 +28,11 @@ type Options struct {
 	// CommandTimeout bounds each operation on Redis, including retries and the wait for a
 	// connection, whatever the timeouts of the Redis client are. An abandoned command keeps its
 	// connection for an eighth longer at most. If the ReadTimeout of the Redis client is shorter,
-	// it bounds the wait for one reply. If Redis has no master or cannot be connected to, Acquire
-	// fails at once, while Release and Extend retry until CommandTimeout is over. A release that
-	// hands the lock to a waiter of this process may take twice as long if it has to wait for a
+	// it bounds the wait for one reply. A connection that was idle has a third of the time to answer;
+	// then a new one is tried. If Redis has no master or cannot be connected to, or TLS fails, Acquire
+	// fails at once, while Release and Extend retry until CommandTimeout is over. Once a server has
+	// been silent for CommandTimeout, Acquire fails at once until it answers. A release that hands
+	// the lock to a waiter of this process may take twice as long if it has to wait for a
 	// connection first. 0: 3s, at least 1ms.
 	CommandTimeout time.Duration
 	// ReplicaAcks is how many replicas must confirm a lock before Acquire returns it, so that the
@@ -220,11 +222,12 @@ type AcquireOptions struct {
 	// with its time take that answer.
 	//
 	// Acquire does not wait any longer if Redis cannot be reached, or refuses for a reason that may
-	// pass: it is loading, read-only after a failover, out of memory, or its cluster is down. It
-	// fails within CommandTimeout. With WaitForever, Acquire waits until that is over. It retries
+	// pass: it is loading, out of memory, or its cluster is down. It fails within CommandTimeout, and
+	// at once if the server has been silent for that long. Only if it has reached a read-only
+	// replica, it goes on until WaitTime is over: there may be a primary soon. With WaitForever, Acquire waits until that is over. It retries
 	// after growing pauses, up to PollInterval for a single lock, and calls Observer.Retrying.
 	// Errors that do not pass by themselves are returned at once: a wrong password, a missing
-	// permission, ErrWrongKind.
+	// permission, ErrMisconfigured in general, ErrWrongKind.
 	WaitTime time.Duration
 	// LeaseTime is how long the lock is held at most, in whole milliseconds. 0: the watchdog renews
 	// the lease until it is released. Negative values and values between 0 and 1ms are refused.

@@ -44,9 +44,9 @@ var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
 			refused: func() int { return int(refusals - d.left.Load()) },
 		}
 	},
-	"a master that has become a replica": func(b *bundle, t *testing.T) (*Client, *absence) {
+	"a replica without its master": func(b *bundle, t *testing.T) (*Client, *absence) {
 		c, proxy := b.proxied(t, pollInterval(time.Hour))
-		return c, refuseBy(proxy, "-READONLY You can't write against a read only replica.\r\n")
+		return c, refuseBy(proxy, "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n")
 	},
 	"a cluster without a master": func(b *bundle, t *testing.T) (*Client, *absence) {
 		c, proxy := b.proxied(t, pollInterval(time.Hour))
@@ -69,7 +69,8 @@ func (d *downtime) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (d *downtime) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if redisop.IsDial(err) && strings.HasPrefix(cmd.Name(), "eval") {
+		var dial *net.OpError
+		if errors.As(err, &dial) && dial.Op == "dial" && strings.HasPrefix(cmd.Name(), "eval") {
 			d.left.Add(-1)
 		}
 		return err

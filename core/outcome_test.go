@@ -255,7 +255,7 @@ func TestOutcome_NotExecuted(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxied(t)
 	for _, text := range []string{
-		"MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "READONLY You can't write against a read only replica.",
+		"MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "MASTERDOWN Link with MASTER is down",
 		"CLUSTERDOWN The cluster is down", "BUSY Redis is busy running a script.", "WRONGTYPE Operation against a key",
 	} {
 		code, _, _ := strings.Cut(text, " ")

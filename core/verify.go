@@ -38,6 +38,11 @@ func verifyHolds(holds []*hold) {
 	}
 	x := c.ops.Op(lua.Present(holds[0].entry.key, fields), c.opts.CommandTimeout).UntilSent()
 	reply, err := x.Run(nil, nil)
+	if err == ErrWrongKind {
+		for _, h := range holds {
+			h.loseIfHeld(errOverwritten)
+		}
+	}
 	if err != nil {
 		return // an error is not a loss: the next renewal or the deadline decides
 	}
@@ -46,7 +51,7 @@ func verifyHolds(holds []*hold) {
 		return
 	}
 	for i, h := range holds {
-		if !there[2*i] && !there[2*i+1] && h.loseIfHeld() {
+		if !there[2*i] && !there[2*i+1] && h.loseIfHeld(ErrLockLost) {
 			c.counters.forced.Add(1)
 		}
 	}
@@ -69,11 +74,11 @@ func (n *names) heldOf(key string) (holds []*hold) {
 
 // loseIfHeld ends a hold that Redis does not have, unless it is being released: then its own
 // release may be why. It reports whether it did.
-func (h *hold) loseIfHeld() bool {
+func (h *hold) loseIfHeld(cause error) bool {
 	h.lock()
 	var l loss
 	if h.state == held {
-		l = h.endLocked(ErrLockLost)
+		l = h.endLocked(cause)
 	}
 	h.unlock()
 	l.finish()

@@ -49,7 +49,7 @@ type waiter struct {
 	outage   *outage   // nil: the latest attempt did not fail
 }
 
-// An outage counts the attempts of a waiter with WaitForever that have failed in a row.
+// An outage counts the attempts of a waiter that have failed in a row, if it outlasts that.
 type outage struct {
 	failures uint8
 	err      error // of the last attempt
@@ -327,6 +327,9 @@ func (w *waiter) wait(p plan) (*level, error) {
 			}
 			return w.lease, nil
 		case stepGiveUp:
+			if w.outage != nil {
+				return nil, w.outage.err
+			}
 			return nil, w.notAcquired(p.ttl)
 		default:
 			return nil, p.err
@@ -691,9 +694,8 @@ func (w *waiter) queueUpLocked(answer lua.Answer) {
 
 // fail handles the error of an attempt. It fails every waiter that had joined before the command
 // was sent, this one included. The others would only run into the same error one after another,
-// each for a CommandTimeout. A record goes to all of them, too. Waiters with WaitForever stay if
-// the error may heal, and fail reports whether this one does. ErrWrongKind concerns this waiter
-// only.
+// each for a CommandTimeout. A record goes to all of them, too. Waiters that outlast the error stay,
+// and fail reports whether this one does. ErrWrongKind concerns this waiter only.
 func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
 	e.lock()
@@ -703,7 +705,7 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 		return false
 	}
 	e.dismissLocked(arrivals, err)
-	if w.Deadline != 0 || !heals(err) {
+	if !w.outlasts(err) {
 		return false
 	}
 	w.answeredLocked()
@@ -716,6 +718,15 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 		e.subscribeLocked(w)
 	}
 	return true
+}
+
+// outlasts reports whether the waiter goes on waiting after an error: for ever if that is its
+// WaitTime, and until its WaitTime is over if a primary is only to be found.
+func (w *waiter) outlasts(err error) bool {
+	if w.Deadline == 0 {
+		return heals(err)
+	}
+	return !w.NoWait && errors.Is(err, ErrReadOnly)
 }
 
 // reenter adds a lease to a hold of the owner.

@@ -794,7 +794,9 @@ func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
 				waiters = append(waiters, queueUp(t, bg, c, "a", long))
 			}
 			listened(t, c, "a")
+			letConnectionsIdle(t)
 			rule := proxy.OnMatch(1, runs(acquireScript), trouble)
+			proxy.OnMatch(2, runs(acquireScript), trouble) // the same attempt, on a new connection
 			begun := time.Now()
 			b.announce(t, "a")
 			await(t, "the first waiter's attempt", rule.Hit())
@@ -829,7 +831,9 @@ func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
 	first := queueUp(t, bg, c, "a", long)
 	second := queueUp(t, bg, c, "a", long)
 	listened(t, c, "a", "b")
+	letConnectionsIdle(t)
 	lost := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
+	proxy.OnMatch(2, runs(acquireScript), redistest.DropReply) // the same attempt, on a new connection
 	b.announce(t, "a")
 	await(t, "the first waiter's attempt", lost.Hit())
 	third := queueUp(t, bg, c, "a", long)

@@ -26,7 +26,8 @@
 //	body over a limit                  413 urn:reqlock:problem:body-too-large
 //	no room for the body in memory     503 urn:reqlock:problem:busy, Retry-After;
 //	                                   see SetBodyBudget
-//	no route matched; wrong kind       500 urn:reqlock:problem:misconfigured, and a log line
+//	no route matched; wrong kind;
+//	core.ErrMisconfigured              500 urn:reqlock:problem:misconfigured, and a log line
 //	lock lost while the handler runs   the handler's context ends with cause core.ErrLockLost
 //	MaxHold over                       the handler's context ends with cause ErrMaxHold
 //	CORS preflight                     as any other request,

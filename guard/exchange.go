@@ -55,10 +55,14 @@ func (x *exchange) enter(p Policy) error {
 	}
 	refusal := g.lockError(x.r, p.WaitTime, err)
 	// A policy may let a request cause a lease to expire too soon, or a lock to be lost. A request
-	// whose context has ended must not begin.
-	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !errors.Is(err, core.ErrLockLost) && x.r.Context().Err() == nil {
+	// whose context has ended must not begin. A replica has a primary, which may grant the lock to
+	// others.
+	uncertain := errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrReadOnly)
+	if g.cfg.FailOpen && refusal.Type == ProblemBackendUnavailable && !uncertain && x.r.Context().Err() == nil {
 		x.outcome.FailedOpen, x.outcome.Err = true, err
-		g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err)
+		if n, ok := g.lines.Count("failed open", 1); ok {
+			g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err, "requests", n)
+		}
 	}
 	return refusal
 }
@@ -192,7 +196,10 @@ func (x *exchange) leave() {
 		}
 	}
 	if isLoss(err) {
-		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "method", httpreq.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held)
+		if n, ok := x.g.lines.Count("lost "+x.r.Pattern, 1); ok {
+			x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran",
+				"method", httpreq.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held, "requests", n)
+		}
 	}
 }
 

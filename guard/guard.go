@@ -19,6 +19,7 @@ type Guard struct {
 	cfg   Config
 	warn  sync.Once      // about a WaitTime beyond the server's WriteTimeout
 	holds loglimit.Limit // of log lines about MaxHold, by route
+	lines loglimit.Limit // of other log lines that a fault repeats with each request
 }
 
 // New returns a guard that takes its locks from locks, which may be nil if Config.Locker makes

@@ -133,7 +133,9 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 	case end != nil: // what the deadline has ended may say so in its own words
 		return g.refusal(ProblemBackendUnavailable, err)
 	default:
-		g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request gets 400", "error", err)
+		if n, ok := g.lines.Count("key function", 1); ok {
+			g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request gets 400", "error", err, "requests", n)
+		}
 		return g.refusal(ProblemKeyInvalid, err)
 	}
 }
@@ -149,6 +151,9 @@ func (g *Guard) ownAnswer(err error) *Error {
 
 // misconfigured logs the mistake, which clients must not see.
 func (g *Guard) misconfigured(err error) *Error {
-	g.cfg.Logger.Error("reqlock: guard is misconfigured, requests get 500", "error", err, "change", remedy(err))
+	change := remedy(err)
+	if n, ok := g.lines.Count(change, 1); ok {
+		g.cfg.Logger.Error("reqlock: guard is misconfigured, requests get 500", "error", err, "change", change, "requests", n)
+	}
 	return g.refusal(ProblemMisconfigured, err)
 }

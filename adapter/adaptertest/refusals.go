@@ -92,6 +92,19 @@ var refusalTable = []refusal{
 		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
 	},
 	{
+		name:    "the server is a replica, whose primary may grant the lock to others",
+		setup:   []func(*setup){proxied, commandTimeout(time.Second)},
+		arrange: func(e *env, s *site) { e.replyToScripts("-READONLY You can't write against a read only replica.\r\n") },
+		status:  503, problem: "backend-unavailable", retry: "1",
+	},
+	{
+		name:    "the Redis user lacks a permission",
+		setup:   []func(*setup){proxied},
+		arrange: func(e *env, s *site) { e.replyToScripts("-NOPERM User orders has no permissions to run the 'evalsha' command\r\n") },
+		status:  500, problem: "misconfigured", logged: "docs/operations.md",
+		cause: core.ErrMisconfigured,
+	},
+	{
 		name:    "Redis answers nonsense",
 		setup:   []func(*setup){proxied},
 		arrange: func(e *env, s *site) { e.replyToScripts("$5\r\nhello\r\n") },

@@ -23,7 +23,7 @@ var httpMutants = []mutant{
 	{
 		promise: "MaxHold is logged once a minute",
 		file:    "internal/loglimit/limit.go",
-		old:     "\tl.last[key] = now\n",
+		old:     "k.allowed++",
 		new:     "",
 		nets:    []string{"internal/loglimit TestOneLinePerKeyAndInterval", conformance + "MaxHold is logged once for each route"},
 	},
@@ -547,5 +547,19 @@ var httpMutants = []mutant{
 		old:     "\ts.addBytes(body)\n",
 		new:     "",
 		nets:    []string{"middleware/idempotency TestFingerprint_Bodies"},
+	},
+	{
+		promise: "FailOpen does not open on a replica",
+		file:    "guard/exchange.go",
+		old:     " || errors.Is(err, core.ErrReadOnly)",
+		new:     "",
+		nets:    []string{conformance + "failing open/the server is a replica, whose primary may grant the lock to others"},
+	},
+	{
+		promise: "FailOpen does not open on a fault that lasts",
+		file:    "guard/problem.go",
+		old:     ", errors.Is(err, core.ErrMisconfigured):",
+		new:     ":",
+		nets:    []string{conformance + "failing open/the Redis user lacks a permission"},
 	},
 }

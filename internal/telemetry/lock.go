@@ -82,6 +82,7 @@ var errorTypes = []struct {
 	{core.ErrUpgrade, "upgrade"},
 	{core.ErrInvalidName, "invalid_name"},
 	{core.ErrInvalidOptions, "invalid_options"},
+	{core.ErrReadOnly, "read_only"},
 }
 
 // ErrorTypeOf returns the class of an error of core. An error that is none of core's comes from

@@ -2,11 +2,14 @@ package batch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
@@ -30,7 +33,7 @@ type Batcher struct {
 	wg     sync.WaitGroup // runners and pending timers
 	counts counts
 
-	server lanes // if it is the only one
+	server *lanes // nil in a cluster
 	// The client has loaded the cluster's slots, so asking for a master does not block.
 	known atomic.Bool
 
@@ -39,13 +42,18 @@ type Batcher struct {
 	closed bool
 }
 
-type lanes [purposes]*lane
+// lanes are the lanes to one server.
+type lanes struct {
+	of    [purposes]*lane
+	conns *conns       // nil: unknown
+	heard atomic.Int64 // moment of the last reply to a call
+}
 
 // New returns a batcher. It connects to Redis on the first call.
 func New(cfg Config) *Batcher {
 	b := &Batcher{cfg: cfg}
 	if b.single() {
-		b.server = *b.newLanes(cfg.Redis.Node(), shared)
+		b.server = b.newLanes(cfg.Redis.Node(), shared)
 		return b
 	}
 	bindCluster(cfg.Redis.Cluster)
@@ -117,9 +125,9 @@ func (b *Batcher) Withdraw(c *Call) bool {
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true
-	all := []*lanes{&b.server}
-	for _, ls := range b.nodes {
-		all = append(all, ls)
+	all := slices.Collect(maps.Values(b.nodes))
+	if b.server != nil {
+		all = append(all, b.server)
 	}
 	b.mu.Unlock()
 	for _, ls := range all {
@@ -131,26 +139,32 @@ func (b *Batcher) Close() {
 func (b *Batcher) newLanes(node *redis.Client, limits limits) *lanes {
 	ls := new(lanes)
 	if node != nil {
-		bind(node)
+		ls.conns = bind(node)
 	}
-	for p := range ls {
-		ls[p] = &lane{b: b, node: node, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
+	for p := range ls.of {
+		ls.of[p] = &lane{b: b, all: ls, node: node, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
 	}
 	return ls
 }
 
 func (ls *lanes) close() {
-	for _, l := range ls {
-		if l != nil {
-			l.close()
-		}
+	for _, l := range ls.of {
+		l.close()
 	}
 }
 
 // route returns the lane of a call, or nil if the batcher is closed.
 func (b *Batcher) route(c *Call) *lane {
+	if ls := b.lanesOf(c); ls != nil {
+		return ls.of[c.Purpose]
+	}
+	return nil
+}
+
+// lanesOf returns the lanes to the server of a call, or nil if the batcher is closed.
+func (b *Batcher) lanesOf(c *Call) *lanes {
 	if b.single() {
-		return b.server[c.Purpose]
+		return b.server
 	}
 	node := b.master(c)
 	b.mu.RLock()
@@ -160,11 +174,36 @@ func (b *Batcher) route(c *Call) *lane {
 		return nil
 	}
 	if ls == nil {
-		if ls = b.open(node); ls == nil {
-			return nil
-		}
+		ls = b.open(node)
 	}
-	return ls[c.Purpose]
+	return ls
+}
+
+// Redial makes the calls to the server of c use connections that are dialed from now on.
+func (b *Batcher) Redial(c *Call) {
+	if ls := b.lanesOf(c); ls != nil {
+		ls.redial()
+	}
+}
+
+func (ls *lanes) redial() {
+	if ls.conns != nil {
+		ls.conns.redial()
+	}
+}
+
+// Heard returns when the server that a call goes to was last heard, on any connection of the Redis
+// client, and what identifies that server. It is nil if the server is not known.
+func (b *Batcher) Heard(c *Call) (server any, last clock.Moment) {
+	ls := b.lanesOf(c)
+	if ls == nil || ls.of[c.Purpose].node == nil {
+		return nil, 0
+	}
+	last = clock.Moment(ls.heard.Load())
+	if ls.conns != nil {
+		last = max(last, clock.Moment(ls.conns.heard.Load()))
+	}
+	return ls, last
 }
 
 // master returns the node that has the call's slot, or nil if it is not known.
@@ -206,7 +245,7 @@ func (b *Batcher) open(node *redis.Client) *lanes {
 }
 
 func (ls *lanes) unused(since time.Time) bool {
-	for _, l := range ls {
+	for _, l := range ls.of {
 		if !l.unused(since) {
 			return false
 		}

@@ -446,7 +446,9 @@ func TestBounded_ClientsAreForgotten(t *testing.T) {
 	known := func() bool {
 		bound.Lock()
 		defer bound.Unlock()
-		return bound.clients[keys[0]] || bound.clients[keys[1]]
+		_, single := bound.clients[keys[0]]
+		_, cluster := bound.clients[keys[1]]
+		return single || cluster
 	}
 	if !known() {
 		t.Fatal("the clients are not listed as bound")

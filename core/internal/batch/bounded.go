@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"net"
 	"runtime"
 	"sync"
 	"weak"
@@ -21,13 +22,22 @@ func Bounded(ctx context.Context) context.Context { return context.WithValue(ctx
 
 type boundedKey struct{}
 
-// bind makes a client obey bounded contexts.
-func bind(c *redis.Client) {
-	onceFor(c, func() { c.AddHook(boundedHook{withContextTimeouts(c)}) })
+// bind makes a client obey bounded contexts, and follows the connections that it dials from now on.
+func bind(c *redis.Client) *conns {
+	return onceFor(c, func() *conns {
+		all := &conns{tls: c.Options().TLSConfig != nil}
+		c.AddHook(boundedHook{withContextTimeouts(c), all})
+		return all
+	})
 }
 
 // bindCluster binds the clients of nodes that a cluster client creates from now on.
-func bindCluster(c *redis.ClusterClient) { onceFor(c, func() { c.OnNewNode(bind) }) }
+func bindCluster(c *redis.ClusterClient) {
+	onceFor(c, func() *conns {
+		c.OnNewNode(func(node *redis.Client) { bind(node) })
+		return nil
+	})
+}
 
 // withContextTimeouts returns a client on the same connections and with the same timeouts that
 // obeys contexts. It has no hooks.
@@ -39,10 +49,17 @@ func withContextTimeouts(c *redis.Client) *redis.Client {
 	return m
 }
 
-// boundedHook sends commands with bounded contexts through another client.
-type boundedHook struct{ to *redis.Client }
+// boundedHook sends commands with bounded contexts through another client, and follows connections.
+type boundedHook struct {
+	to  *redis.Client
+	all *conns
+}
 
-func (boundedHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h boundedHook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return h.all.dial(ctx, network, addr, next)
+	}
+}
 
 func (h boundedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -70,26 +87,27 @@ func pipeline(ctx context.Context, rdb redis.UniversalClient, cmds []redis.Cmder
 	return err
 }
 
-// bound holds weak pointers to the clients that have been bound. Hooks cannot be removed, and
-// batchers may share a client.
+// bound holds weak pointers to the clients that have been bound, and their connections. Hooks cannot
+// be removed, and batchers may share a client.
 var bound = struct {
 	sync.Mutex
-	clients map[any]bool
-}{clients: make(map[any]bool)}
+	clients map[any]*conns
+}{clients: make(map[any]*conns)}
 
-// onceFor calls f unless it was already called for the client.
-func onceFor[T any](client *T, f func()) {
+// onceFor calls f unless it was already called for the client, and returns its result.
+func onceFor[T any](client *T, f func() *conns) *conns {
 	key := any(weak.Make(client))
 	bound.Lock()
 	defer bound.Unlock()
-	if bound.clients[key] {
-		return
+	if all, ok := bound.clients[key]; ok {
+		return all
 	}
-	bound.clients[key] = true
+	all := f()
+	bound.clients[key] = all
 	runtime.AddCleanup(client, func(key any) {
 		bound.Lock()
 		defer bound.Unlock()
 		delete(bound.clients, key)
 	}, key)
-	f()
+	return all
 }

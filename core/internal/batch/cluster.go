@@ -17,7 +17,7 @@ func (b *Batcher) redirect(from *lane, c *Call, err error) bool {
 	}
 	b.cfg.Redis.Cluster.ReloadState(context.Background())
 	b.mu.RLock()
-	l := b.nodes[nil][c.Purpose]
+	l := b.nodes[nil].of[c.Purpose]
 	b.mu.RUnlock()
 	return l.send(c, time.Now()) // false if the lane is closed; the caller gets err then
 }
@@ -25,8 +25,7 @@ func (b *Batcher) redirect(from *lane, c *Call, err error) bool {
 // wrongNode reports whether err means that the call was not executed because another node has its
 // slot.
 func wrongNode(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") ||
-		redis.HasErrorPrefix(err, "READONLY") ||
+	return HasCode(err, "MOVED", "ASK", "READONLY") ||
 		errors.Is(err, redis.ErrClosed) // the client dropped the node
 }
 

@@ -30,6 +30,15 @@
 // obeys only its own timeouts. Its callers never run calls themselves, because they could not be
 // answered before the client gives up.
 //
+// # Connections
+//
+// The hook that bounds commands also follows each connection that the client dials; see conns. It
+// knows when a server was last heard, on any of them. A script is refused on a connection that was
+// dialed before a server said READONLY, or that was not heard since another one did not answer. The
+// Redis client then drops it, and the sender tries the next. What fails before a connection has
+// carried a command is a [ConnectError]: nothing was sent. Connections that were dialed before the
+// batcher was made are not followed.
+//
 // # Parcels
 //
 // When a pipeline has two or more calls of plain locks, up to 64 of them form one command, a

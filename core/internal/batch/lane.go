@@ -32,6 +32,7 @@ const (
 // A lane is a queue of calls and the runners that send them.
 type lane struct {
 	b      *Batcher
+	all    *lanes        // to the same server
 	node   *redis.Client // nil: look it up in the cluster for each call
 	limits limits
 	acks   bool

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
@@ -90,6 +91,24 @@ func (r *runner) execute() {
 			// command.
 			r.lane.noParcelsUntil.Store(r.started.Add(noParcelsFor).UnixNano())
 		}
+	}
+	r.learn()
+}
+
+// learn records what the replies say about the server.
+func (r *runner) learn() {
+	heard, readOnly := false, false
+	for i := range r.slots {
+		err := r.slots[i].reply.Err
+		if _, isReply := Said(err); err == nil || isReply {
+			heard, readOnly = true, readOnly || HasCode(err, "READONLY")
+		}
+	}
+	if heard {
+		r.lane.all.heard.Store(int64(clock.Now()))
+	}
+	if readOnly {
+		r.lane.all.redial()
 	}
 }
 

@@ -32,9 +32,16 @@ type Script struct {
 	sha    any // SHA as a ready argument
 }
 
+// known has the digest of each script.
+var known = make(map[string]bool)
+
+// Known reports whether a digest is that of a script of this package.
+func Known(sha []byte) bool { return known[string(sha)] }
+
 func script(name, source string) *Script {
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
+	known[sha] = true
 	return &Script{Name: name, Source: source, SHA: sha, sha: sha}
 }
 
@@ -645,6 +652,9 @@ func ReadHolders(reply any) ([]string, error) {
 	}
 	return owners, nil
 }
+
+// Probe looks for a hold that nobody has, to see whether Redis answers.
+func Probe(key string) Call { return Present(key, []string{"probe"}) }
 
 // ReadPresent reads the reply of a Present call for n fields.
 func ReadPresent(reply any, n int) ([]bool, error) {

@@ -1,16 +1,6 @@
 package redisop
 
-import (
-	"errors"
-	"io"
-	"net"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/core/internal/batch"
-	"github.com/reqlock/reqlock/core/internal/lua"
-	"github.com/reqlock/reqlock/internal/redisclient"
-)
+import "github.com/reqlock/reqlock/internal/redisclient"
 
 // A Fault is a reason why locks fail that an operator can fix.
 type Fault struct {
@@ -26,7 +16,7 @@ var (
 	faultUnreachable = &Fault{
 		Class:     "unreachable",
 		Cause:     "Redis cannot be reached",
-		Change:    "start Redis, or correct the address of the Redis client or the network",
+		Change:    "start Redis, or correct the address of the Redis client or the network; if a proxy closes the connection, start the server behind it",
 		blocksAll: true,
 		Heals:     true,
 	}
@@ -55,12 +45,14 @@ var (
 		Cause:     "the Redis client is closed",
 		Change:    "close the core.Client first",
 		blocksAll: true,
+		Permanent: true,
 	}
 	faultLogin = &Fault{
 		Class:     "login",
 		Cause:     "Redis refuses the user name or the password",
 		Change:    "correct Username and Password of the Redis client",
 		blocksAll: true,
+		Permanent: true,
 	}
 	faultTooManyClients = &Fault{
 		Class:     "too_many_clients",
@@ -74,6 +66,7 @@ var (
 		Cause:     "Redis is in protected mode",
 		Change:    "set a password, or bind Redis to an address that only your services can reach",
 		blocksAll: true,
+		Permanent: true,
 	}
 	faultLoading = &Fault{
 		Class:     "loading",
@@ -103,11 +96,53 @@ var (
 		blocksAll: true,
 		Heals:     true,
 	}
-
+	faultTLSName = &Fault{
+		Class:     "tls",
+		Cause:     "the certificate of Redis is for another name",
+		Change:    "connect by a name that the certificate has, or set TLSConfig.ServerName of the Redis client to one",
+		blocksAll: true,
+		Permanent: true,
+	}
+	faultTLSAuthority = &Fault{
+		Class:     "tls",
+		Cause:     "the certificate of Redis is signed by an unknown authority",
+		Change:    "add the certificate of that authority to TLSConfig.RootCAs of the Redis client",
+		blocksAll: true,
+		Permanent: true,
+	}
+	faultTLSCertificate = &Fault{
+		Class:     "tls",
+		Cause:     "the certificate of Redis is not valid",
+		Change:    "renew the certificate of Redis, or check the clock of this machine",
+		blocksAll: true,
+		Permanent: true,
+	}
+	faultTLSRefused = &Fault{
+		Class:     "tls",
+		Cause:     "Redis refuses the TLS connection",
+		Change:    "set TLSConfig.Certificates of the Redis client to a certificate that Redis accepts (tls-auth-clients), and a TLS version that both know",
+		blocksAll: true,
+		Permanent: true,
+	}
+	faultPlainPort = &Fault{
+		Class:     "tls",
+		Cause:     "the Redis client speaks TLS to a port that does not",
+		Change:    "use the TLS port of Redis (tls-port), or remove TLSConfig from the Redis client (redis:// instead of rediss://)",
+		blocksAll: true,
+		Permanent: true,
+	}
+	faultTLSPort = &Fault{
+		Class:     "tls",
+		Cause:     "the port expects TLS, and the Redis client does not speak it",
+		Change:    "set TLSConfig of the Redis client (rediss:// instead of redis://), or use the plain port",
+		blocksAll: true,
+		Permanent: true,
+	}
 	faultPermission = &Fault{
-		Class:  "permission",
-		Cause:  "the Redis user lacks a permission",
-		Change: "grant what docs/operations.md lists under Access; Client.Ping says what is missing",
+		Class:     "permission",
+		Cause:     "the Redis user lacks a permission",
+		Change:    "grant what docs/operations.md lists under Access; Client.Ping says what is missing",
+		Permanent: true,
 	}
 	faultOutOfMemory = &Fault{
 		Class:  "out_of_memory",
@@ -134,9 +169,10 @@ var (
 		Heals:  true,
 	}
 	faultNoCommand = &Fault{
-		Class:  "no_command",
-		Cause:  "Redis lacks a command",
-		Change: "use Redis 6.2 or newer, Valkey or KeyDB, without a proxy that blocks commands; Client.Ping says what is missing",
+		Class:     "no_command",
+		Cause:     "Redis lacks a command",
+		Change:    "use Redis 6.2 or newer, Valkey or KeyDB, without a proxy that blocks commands; Client.Ping says what is missing",
+		Permanent: true,
 	}
 	faultOneNode = &Fault{
 		Class:     "one_node",
@@ -157,125 +193,6 @@ var (
 		Change: "see the error",
 	}
 )
-
-// errorReplies lists the error replies of Redis by prefix. nil: not a fault, because locks expect
-// the reply.
-var errorReplies = []struct {
-	prefix string
-	fault  *Fault
-}{
-	{"NOAUTH", faultLogin},
-	{"WRONGPASS", faultLogin},
-	{"AUTH ", faultLogin},
-	{"Client sent AUTH", faultLogin},
-	{"invalid password", faultLogin},
-	{"NOPERM", faultPermission},
-	{"The user executing the script", faultPermission},
-	{"ACL failure in script", faultPermission},
-	{"OOM", faultOutOfMemory},
-	{"READONLY", faultReadOnly},
-	{"MISCONF", faultCannotSave},
-	{"NOREPLICAS", faultTooFewReplicas},
-	{"MASTERDOWN", faultStaleReplica},
-	{"CLUSTERDOWN", faultClusterDown},
-	{"LOADING", faultLoading},
-	{"BUSY", faultBusy},
-	{"max number of clients", faultTooManyClients},
-	{"DENIED", faultProtected},
-	{"unknown command", faultNoCommand},
-	{"unknown subcommand", faultNoCommand},
-	{"Unknown Redis command", faultNoCommand},
-	{"NOSCRIPT", nil},
-	{"MOVED", nil},
-	{"ASK", nil},
-	{"TRYAGAIN", nil},
-	{"CROSSSLOT", nil},
-	{"", faultOther},
-}
-
-// FaultOf returns the fault that caused the error of an operation, or nil if none did.
-func FaultOf(err error) *Fault {
-	var network net.Error
-	var known *FaultError
-	var wrong *redisclient.WrongError
-	switch {
-	case err == nil, err == redis.Nil, isWrongType(err),
-		errors.Is(err, ErrWrongKind), errors.Is(err, ErrNotReplicated), errors.Is(err, batch.ErrClosed):
-		return nil
-	case errors.As(err, &known):
-		return known.Fault
-	case errors.As(err, &wrong) && wrong.Cluster:
-		return faultNoCluster
-	case wrong != nil:
-		return faultOneNode
-	case errors.Is(err, lua.ErrUnexpected):
-		return faultOther
-	case errors.Is(err, redis.ErrClosed):
-		return faultClientClosed
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
-		return faultPoolEmpty
-	case IsDial(err):
-		return faultUnreachable
-	case IsAnswer(err):
-		for _, answer := range errorReplies {
-			if HasCode(err, answer.prefix) {
-				return answer.fault
-			}
-		}
-	case errors.Is(err, batch.ErrUnsent), errors.Is(err, batch.ErrUnanswered),
-		errors.Is(err, ErrTimeout), errors.Is(err, ErrAborted):
-		return faultSilent
-	case errors.As(err, &network):
-		if network.Timeout() {
-			return faultSilent
-		}
-		return faultUnreachable
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return faultUnreachable
-	}
-	return faultConnection
-}
-
-// A FaultError is an error with its cause in plain words, and what to change.
-type FaultError struct {
-	*Fault
-	err error
-}
-
-// Explain adds the fault and the change to make to an error of Redis or of the connection to it.
-func Explain(err error) error {
-	f := FaultOf(err)
-	if known := (*FaultError)(nil); f == nil || errors.As(err, &known) {
-		return err
-	}
-	return &FaultError{f, err}
-}
-
-func (e *FaultError) Error() string { return e.Cause + ": " + e.err.Error() + " (" + e.Change + ")" }
-func (e *FaultError) Unwrap() error { return e.err }
-
-// Remedy returns what to change.
-func (e *FaultError) Remedy() string { return e.Change }
-
-// Is reports whether target is ErrMisconfigured, and fits the fault.
-func (e *FaultError) Is(target error) bool { return target == ErrMisconfigured && e.Permanent }
-
-// IsPermission reports whether an error is, or contains, a reply that the Redis user lacks a
-// permission.
-func IsPermission(err error) bool {
-	return err != nil &&
-		(strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "The user executing the script") ||
-			strings.Contains(err.Error(), "ACL failure in script"))
-}
-
-// Heals reports whether the cause of an error may pass without a change to this program or its
-// permissions, as an outage, a failover or a full memory does.
-func Heals(err error) bool {
-	if f := FaultOf(err); f != nil {
-		return f.Heals
-	}
-	return HasCode(err, "TRYAGAIN", "MOVED", "ASK")
-}
 
 // Named reports whether the fault is more specific than that Redis refused a command.
 func (f *Fault) Named() bool { return f != faultOther }

@@ -45,7 +45,7 @@ func (h *health) observe(x *Op, reply any, err error) {
 	if err == nil && h.failing.Load() == 0 {
 		return
 	}
-	f := FaultOf(err)
+	f := x.r.classify(err).fault
 	if f != nil {
 		h.fail(f, x, err)
 	}
@@ -84,7 +84,7 @@ func (h *health) failedByClass() (n map[string]uint64) {
 		n = make(map[string]uint64, len(h.failed))
 	}
 	for f, count := range h.failed {
-		n[f.Class] = count
+		n[f.Class] += count
 	}
 	return n
 }

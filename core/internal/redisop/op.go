@@ -3,6 +3,7 @@
 package redisop
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ import (
 type Op struct {
 	r        *Runner
 	call     batch.Call
+	first    clock.Moment  // when the operation began
 	begun    time.Time     // when the last try began
 	sent     clock.Instant // the same, on both clocks
 	inFlight bool
@@ -35,6 +37,8 @@ type Op struct {
 	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
 	unacked error // why the replicas did not confirm the answered try
 
+	stale     bool // the last try met a connection that is not trusted
+	hangUps   int  // tries on connections that the server closed before it answered at all
 	retryBusy bool // retry if the try ends busy
 	retryAway bool // retry if the try ends away
 }
@@ -56,7 +60,7 @@ var opPool = sync.Pool{New: func() any { return new(Op) }}
 func (r *Runner) Op(call lua.Call, timeout time.Duration) *Op {
 	now := time.Now()
 	x := opPool.Get().(*Op)
-	x.r, x.begun, x.retryBusy = r, now, true
+	x.r, x.begun, x.first, x.retryBusy = r, now, clock.MomentOf(now), true
 	x.call.Call, x.call.Deadline = call, now.Add(timeout)
 	return x
 }
@@ -127,6 +131,10 @@ func (x *Op) Stray() bool { return x.stray }
 // Unreadable records that the caller could not parse the reply, which may mean anything.
 func (x *Op) Unreadable() { x.stray, x.end = true, failed }
 
+// Redial makes later operations on the server of this one use new connections: the one it was sent
+// on leads to a replica.
+func (x *Op) Redial() { x.r.batcher.Redial(&x.call) }
+
 // Outcome returns the outcome of an operation that has ended.
 func (x *Op) Outcome() Outcome {
 	switch {
@@ -151,9 +159,20 @@ var replyPool = sync.Pool{New: func() any { return make(chan batch.Reply, 1) }}
 // outcome unknown, even if it was known before.
 const leastTry = 20 * time.Millisecond
 
+// mostHangUps is how often an operation tries a port that only closes connections. The Redis client
+// dials as often.
+const mostHangUps = 5
+
 // Run sends the call, with retries, and returns the reply. If leave or closing is closed first, Run
 // returns ErrLeft, and Await reads the reply of a try in flight. Both channels may be nil.
 func (x *Op) Run(leave, closing <-chan struct{}) (any, error) {
+	if x.call.Acquires() {
+		if err := x.r.silent.refuse(&x.call); err != nil {
+			x.err, x.end = err, away
+			x.r.health.observe(x, nil, err)
+			return nil, err
+		}
+	}
 	r, err := x.try(leave, closing)
 	if err != nil {
 		return nil, err
@@ -198,8 +217,12 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 		if value, err, done := x.read(r); done {
 			return value, err
 		}
+		pause := min(time.Millisecond<<min(try, 7), 100*time.Millisecond, time.Until(x.call.Deadline))
+		if x.stale { // the next connection may be good
+			pause = 0
+		}
 		select {
-		case <-time.After(min(time.Millisecond<<min(try, 7), 100*time.Millisecond, time.Until(x.call.Deadline))):
+		case <-time.After(pause):
 		case <-leave:
 			return nil, ErrLeft
 		case <-closing:
@@ -273,7 +296,10 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	x.inFlight = false
 	replyPool.Put(x.call.Reply) // no second reply will arrive on it
 	r.Err = x.r.fit.judge(r.Err)
-	x.err, x.end = x.r.Opaque(r.Err), endOf(r.Err)
+	if x.stale = errors.Is(r.Err, batch.ErrStale); !x.stale || x.err == nil { // nothing was asked
+		x.err = x.r.Opaque(r.Err)
+	}
+	x.end = x.r.classify(r.Err).end
 	if x.err != ErrTimeout {
 		x.earlier = x.err
 	}
@@ -283,7 +309,14 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 		x.unacked = fmt.Errorf("%w: %v", ErrNotReplicated, r.Unacked)
 	}
 	x.stray = x.stray || x.end == failed || x.end == lost
-	again := x.end == lost || x.end == busy && x.retryBusy || x.end == away && x.retryAway
+	if (x.end == lost || x.end == away) && FaultOf(r.Err) == faultSilent {
+		x.r.silent.note(&x.call, x.first)
+	}
+	hungUp := errors.Is(r.Err, batch.ErrHungUp)
+	if hungUp {
+		x.hangUps++
+	}
+	again := hungUp && x.hangUps < mostHangUps || x.end == lost || x.end == moved || x.end == busy && x.retryBusy || x.end == away && x.retryAway
 	if !again {
 		x.r.health.observe(x, r.Value, r.Err)
 	}
@@ -292,8 +325,11 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 
 // failure returns the error of the last try. If that try was too late, the text says how an earlier
 // one ended, which tells more: Redis may be loading. The error does not wrap it, because Redis did
-// not answer last.
+// not answer last, unless there may be a primary elsewhere.
 func (x *Op) failure() error {
+	if x.err == ErrTimeout && errors.Is(x.earlier, ErrReadOnly) { // who fails open must know
+		return fmt.Errorf("%w; an earlier try got: %w", ErrTimeout, x.earlier)
+	}
 	if x.err == ErrTimeout && x.earlier != nil {
 		return fmt.Errorf("%w; an earlier try got: %v", ErrTimeout, x.earlier)
 	}

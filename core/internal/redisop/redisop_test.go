@@ -62,7 +62,7 @@ func TestOp_Outcome(t *testing.T) {
 		want    Outcome
 		stray   bool
 	}{
-		"refused":      {redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"), patience, NotExecuted, false},
+		"refused":      {redistest.ReplyWith("-MASTERDOWN Link with MASTER is down.\r\n"), patience, NotExecuted, false},
 		"failed":       {redistest.ReplyWith("-ERR something\r\n"), patience, Unknown, true},
 		"not answered": {redistest.HoldReply, 200 * time.Millisecond, Unknown, true},
 	} {
@@ -117,11 +117,11 @@ func TestOp_UntilSent(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
 	away := func() {
-		proxy.OnMatch(1, acquires, redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
+		proxy.OnMatch(1, acquires, redistest.ReplyWith("-MASTERDOWN Link with MASTER is down.\r\n"))
 	}
 	away()
 	x := r.Op(acquire("a"), patience)
-	if _, err := x.Run(nil, nil); !HasCode(err, "READONLY") {
+	if _, err := x.Run(nil, nil); !HasCode(err, "MASTERDOWN") {
 		t.Errorf("an acquire: %v, want the refusal", err)
 	}
 	away()
@@ -263,6 +263,7 @@ func TestEndOf(t *testing.T) {
 		batch.ErrUnsent: away,
 		batch.ErrClosed: refused,
 		redis.ErrClosed: refused,
+		batch.ErrStale:  moved,
 		&net.OpError{Op: "read", Err: syscall.ECONNRESET}: lost,
 		context.DeadlineExceeded:                          lost,
 	} {
@@ -271,9 +272,11 @@ func TestEndOf(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]end{
-		"MOVED 1 127.0.0.1:1": away, "ASK 1 127.0.0.1:1": away, "READONLY x": away, "CLUSTERDOWN x": away, "MASTERDOWN x": away,
+		"MOVED 1 127.0.0.1:1": away, "ASK 1 127.0.0.1:1": away, "READONLY x": moved, "ERR Error running script (call to f_1): @user_script:9: @user_script: 9: -READONLY x": moved, "CLUSTERDOWN x": away, "MASTERDOWN x": away,
 		"BUSY x": away, "WRONGTYPE x": refused, "WRONGKIND x": refused, "TRYAGAIN x": busy, "LOADING x": busy,
 		"ERR x": failed, "NOPERM x": failed, "OOM x": failed, "MISCONF x": failed, "NOREPLICAS x": failed, "EXECABORT x": failed,
+		"NOAUTH x": refused, "WRONGPASS x": refused, "DENIED x": refused, "ERR unknown command 'EVALSHA'": refused, "ERR max number of clients reached": away,
+		"ERR Unknown Redis command called from script script: 1": failed,
 	} {
 		if got := endOf(redisError(text)); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)

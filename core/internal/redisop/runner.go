@@ -9,7 +9,7 @@ import (
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
-// Config configures a Runner. Redis, Timeout, Clock, Logger, Closed and Background are required.
+// Config configures a Runner. Redis, Timeout, Clock, Logger, Closed, Background and Closing are required.
 type Config struct {
 	Redis      redisclient.Client
 	Timeout    time.Duration // CommandTimeout
@@ -20,6 +20,7 @@ type Config struct {
 	Closed     error             // returned by operations after Close
 	Background func(func()) bool // runs a function on a goroutine; returns false if it is too late
 	Lacking    func(key string)  // unless nil, called when it is logged that Redis lacks a command
+	Closing    <-chan struct{}   // closed when functions in the background must end
 }
 
 // A Runner runs operations on one server or cluster.
@@ -28,6 +29,7 @@ type Runner struct {
 	batcher *batch.Batcher
 	slots   slotRefresher
 	fit     fit
+	silent  silences
 	health  *health
 }
 
@@ -45,6 +47,7 @@ func New(cfg Config) *Runner {
 	r.slots.redis, r.slots.timeout, r.slots.background = cfg.Redis, cfg.Timeout, cfg.Background
 	r.fit.redis, r.fit.timeout, r.fit.background = cfg.Redis, cfg.Timeout, cfg.Background
 	r.fit.known.Store(cfg.Redis.Cluster != nil)
+	r.silent.r, r.silent.of = r, make(map[any]*silence)
 	r.health = newHealth(cfg.Logger, r.slots.sameServer)
 	r.health.lacking = cfg.Lacking
 	return r

@@ -28,7 +28,7 @@ const (
 
 // refreshAfter refreshes the slots if a try ended as it would with a dead node.
 func (s *slotRefresher) refreshAfter(e end, err error) {
-	if s.redis.Cluster == nil || e != lost && !IsDial(err) {
+	if s.redis.Cluster == nil || e != lost && !batch.IsConnect(err) {
 		return
 	}
 	now, last := time.Now().UnixNano(), s.last.Load()

@@ -1,0 +1,186 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+const readOnly = "-READONLY You can't write against a read only replica.\r\n"
+
+// An endpoint is a name that leads to the primary of the day, as managed services have one.
+type endpoint struct {
+	t     testing.TB
+	main  *redistest.Server
+	spare *redistest.Server
+	now   atomic.Pointer[redistest.Server]
+}
+
+func newEndpoint(t testing.TB) *endpoint {
+	servers := redistest.StartMany(t, 2, "repl-diskless-sync-delay 0")
+	e := &endpoint{t: t, main: servers[0], spare: servers[1]}
+	e.follow(e.spare, e.main)
+	e.now.Store(e.main)
+	return e
+}
+
+func (e *endpoint) follow(replica, primary *redistest.Server) {
+	_, port, _ := net.SplitHostPort(primary.Addr())
+	rdb := replica.Client(e.t)
+	if err := rdb.Do(bg, "REPLICAOF", "127.0.0.1", port).Err(); err != nil {
+		e.t.Fatal(err)
+	}
+	eventually(e.t, "the replica to have caught up", func() bool {
+		return strings.Contains(rdb.Info(bg, "replication").Val(), "master_link_status:up")
+	})
+}
+
+// failOver swaps the servers. Connections to the old primary stay open.
+func (e *endpoint) failOver() {
+	if err := e.spare.Client(e.t).Do(bg, "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		e.t.Fatal(err)
+	}
+	e.now.Store(e.spare)
+	e.follow(e.main, e.spare)
+}
+
+func (e *endpoint) client(b *bundle, opts ...func(*Options)) *Client {
+	rdb := redis.NewClient(&redis.Options{
+		Addr: "primary.example:6379",
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, e.now.Load().Addr())
+		},
+	})
+	e.t.Cleanup(func() { _ = rdb.Close() })
+	return b.clientOn(e.t, rdb, opts...)
+}
+
+// A connection that was open before a failover leads to a server that is a replica by now. It costs
+// no caller anything: not the first, not those who wait, and no holder.
+func TestReadOnly_Failover(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	b := &bundle{srv: e.spare, rdb: e.spare.Client(t)}
+	one, two := e.client(b, watchdogTimeout(6*time.Second)), e.client(b, watchdogTimeout(6*time.Second))
+	const connections = 8
+	open := func(c *Client) {
+		leases := make(chan *Lease, connections)
+		for i := range connections {
+			go func() {
+				lease, err := c.Lock(fmt.Sprint("open", i)).Acquire(bg, AcquireOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+				leases <- lease
+			}()
+		}
+		for range connections {
+			mustRelease(t, <-leases)
+		}
+	}
+	open(one)
+	open(two)
+	held := map[Locker]*Lease{}
+	for name, k := range lockKinds {
+		l := k.lock(one, name)
+		held[l] = mustTake(t, bg, l, AcquireOptions{})
+	}
+	var waiting []<-chan acquired
+	for name, k := range lockKinds {
+		if !k.shared {
+			waiting = append(waiting, acquireAsync(bg, k.rival(two, name), AcquireOptions{WaitTime: 3 * patience}))
+		}
+	}
+	eventually(t, "the waiters to sleep", func() bool { return two.Stats().Waiting == len(waiting) })
+
+	e.failOver()
+	for i := range 3 * connections {
+		lease, err := one.Lock(fmt.Sprint("new", i)).Acquire(bg, AcquireOptions{})
+		if err != nil {
+			t.Fatalf("acquire %d after the failover: %v", i, err)
+		}
+		mustRelease(t, lease)
+	}
+	for _, lease := range held {
+		awaitRenewals(t, lease)
+		mustRelease(t, lease)
+	}
+	for _, w := range waiting {
+		mustRelease(t, mustGet(t, "a waiter to get its lock", w))
+	}
+}
+
+// A replica refuses a script before it writes. The attempt goes on for CommandTimeout, alone or in a
+// crowd that shares pipelines.
+func TestReadOnly_Retried(t *testing.T) {
+	t.Parallel()
+	for _, callers := range []int{1, 50} {
+		t.Run(fmt.Sprint(callers), func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			c, proxy := b.proxied(t)
+			var left atomic.Int32
+			left.Store(20)
+			proxy.OnEvery(func(args []string) bool { return runs()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(readOnly))
+			results := make(chan error, callers)
+			for i := range callers {
+				go func() {
+					lease, err := c.Lock(fmt.Sprint("a", i)).Acquire(bg, AcquireOptions{})
+					if err == nil {
+						err = lease.Release(bg)
+					}
+					results <- err
+				}()
+			}
+			for range callers {
+				if err := await(t, "a caller", results); err != nil {
+					t.Error(err)
+				}
+			}
+			if left.Load() > 0 {
+				t.Errorf("%d refusals are left", left.Load())
+			}
+		})
+	}
+}
+
+// A server that stays a replica is reported as one. Who waits goes on waiting, and gets that error
+// at the end.
+func TestReadOnly_Stays(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const timeout = 1500 * time.Millisecond
+	c, proxy := b.proxied(t, commandTimeout(timeout))
+	rule := proxy.OnEvery(runs(), redistest.ReplyWith(readOnly))
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	wantErr(t, "Acquire", err, ErrReadOnly)
+	began := time.Now()
+	_, err = c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: 4 * timeout})
+	wantErr(t, "Acquire and wait", err, ErrReadOnly)
+	if took := time.Since(began); took < 4*timeout {
+		t.Errorf("the waiter has lost its wait after %s", took)
+	}
+	if errors.Is(err, ErrMisconfigured) {
+		t.Error("a failover is no misconfiguration")
+	}
+	waiting := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "the waiter to have failed once", func() bool { return c.Stats().Waiting == 1 && outageOf(c, "a") })
+	rule.Remove()
+	mustRelease(t, mustGet(t, "the waiter", waiting))
+}
+
+// outageOf reports whether the first waiter of a name has failed at least once.
+func outageOf(c *Client, name string) bool {
+	e := c.names.lock(name)
+	defer e.unlock()
+	return e.queue.Len() > 0 && e.queue.Waiters()[0].Item.outage != nil
+}

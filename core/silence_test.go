@@ -1,0 +1,179 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/redisop"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// moment is how long a call may take that waits for nothing, on a busy machine.
+const moment = time.Second
+
+// A server that hangs costs its callers one CommandTimeout, not one each. Then they fail at once,
+// also those with a WaitTime, until the server answers. Holders keep their locks.
+func TestSilence_FailsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const timeout = 3 * moment
+	c := b.client(t, commandTimeout(timeout), watchdogTimeout(time.Minute))
+	held := mustAcquire(t, c, "held", AcquireOptions{})
+	patient := acquireAsync(bg, mustHold(t, b, c, "taken"), forever)
+
+	b.srv.Freeze(t)
+	began := time.Now()
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	wantErr(t, "the first Acquire", err, redisop.ErrTimeout)
+	if took := time.Since(began); took < timeout-100*time.Millisecond {
+		t.Errorf("the first Acquire has failed after %s, before CommandTimeout", took)
+	}
+	for i := range 20 {
+		began := time.Now()
+		_, err := c.Lock(fmt.Sprint("a", i)).Acquire(bg, AcquireOptions{WaitTime: time.Duration(i%2) * time.Minute})
+		wantErr(t, "a later Acquire", err, redisop.ErrTimeout)
+		if took := time.Since(began); took > moment {
+			t.Errorf("Acquire %d has failed after %s", i, took)
+		}
+	}
+	if err := held.Err(); err != nil {
+		t.Errorf("the held lock: %v", err)
+	}
+
+	b.srv.Thaw(t)
+	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
+	mustRelease(t, held)
+	if err := b.rdb.Del(bg, "taken").Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, mustGet(t, "the caller that waits for ever", patient))
+}
+
+// mustHold makes another owner hold a lock, which it returns.
+func mustHold(t *testing.T, b *bundle, c *Client, name string) *Lock {
+	t.Helper()
+	if err := b.rdb.HSet(bg, name, "other:1", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.expire(t, name, time.Hour)
+	return c.Lock(name)
+}
+
+// A client that closes ends the probe. So does a while without attempts.
+func TestSilence_ProbeEnds(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := newLooseClient(t, b.rdb, commandTimeout(moment))
+	mustCycle(t, c, "a")
+	b.srv.Freeze(t)
+	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: moment}); err == nil {
+		t.Fatal("a frozen server has granted a lock")
+	}
+	began := time.Now()
+	mustClose(t, c) // TestMain finds what is left
+	if took := time.Since(began); took > patience {
+		t.Errorf("Close has taken %s", took)
+	}
+	b.srv.Thaw(t)
+	eventually(t, "what the stray has left to expire", func() bool { return len(b.fields(t, "a")) == 0 })
+}
+
+// A node that hangs does not fail the locks of others.
+func TestSilence_OfOneNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "cluster-node-timeout 600000")
+	rdb := cluster.Client(t)
+	c := newLooseClient(t, rdb, commandTimeout(moment))
+	master := cluster.Masters(t)[0]
+	var here, there string
+	for i := 0; here == "" || there == ""; i++ {
+		name := fmt.Sprint("lock-", i)
+		if served, err := rdb.MasterForKey(bg, name); err != nil {
+			t.Fatal(err)
+		} else if served.Options().Addr == master.Addr() {
+			here = name
+		} else {
+			there = name
+		}
+	}
+	mustCycle(t, c, here)
+	mustCycle(t, c, there)
+	master.Freeze(t)
+	failsFast := func() bool {
+		began := time.Now()
+		_, err := c.Lock(here).Acquire(bg, AcquireOptions{})
+		return err != nil && time.Since(began) < moment/2
+	}
+	eventually(t, "the frozen node to fail its locks at once", failsFast)
+	for range 5 {
+		mustCycle(t, c, there)
+		if !failsFast() {
+			t.Error("the locks of the frozen node are waited for again")
+		}
+	}
+	master.Thaw(t)
+	mustRelease(t, acquireSoon(t, c, here, AcquireOptions{}))
+	mustClose(t, c)
+}
+
+// A blip is no silence: a caller that has lost one reply fails nobody.
+func TestSilence_NotByABlip(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(3*moment))
+	mustCycle(t, c, "a")
+	proxy.On("EVALSHA", 1, redistest.DropReply)
+	mustCycle(t, c, "a")
+	rule := proxy.OnEvery(runs(), redistest.Delay(moment/2))
+	mustCycle(t, c, "a")
+	rule.Remove()
+	mustCycle(t, c, "a")
+}
+
+// A firewall forgets the connections of a quiet service, and packets on them vanish. No caller fails:
+// the first one finds out in time to connect again, and nobody after it tries an old connection.
+func TestIdle_DroppedConnections(t *testing.T) {
+	t.Parallel()
+	const connections = 8
+	b := newBundle(t)
+	const timeout = 9 * time.Second
+	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.PoolSize = 2 * connections }, commandTimeout(timeout))
+	openConnections(t, proxy, c.Redis(), connections)
+	letConnectionsIdle(t)
+	proxy.Mute()
+	for i := range connections {
+		began := time.Now()
+		lease, err := c.Lock(fmt.Sprint("a", i)).Acquire(bg, AcquireOptions{})
+		if err != nil {
+			t.Fatalf("acquire %d: %v after %s", i, err, time.Since(began))
+		}
+		if took := time.Since(began); i > 0 && took > timeout/3 {
+			t.Errorf("acquire %d has waited %s on an old connection", i, took)
+		}
+		mustRelease(t, lease)
+	}
+	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+}
+
+// letConnectionsIdle waits until the pooled connections count as idle.
+func letConnectionsIdle(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	eventually(t, "the connections to be idle", func() bool { return time.Since(began) > 200*time.Millisecond })
+}
+
+// The shorter time is for scripts only. A user's command may take as long as its own timeouts allow.
+func TestIdle_OtherCommandsKeepTheirTime(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	const timeout = 1500 * time.Millisecond
+	c, _ := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = timeout, 1 }, commandTimeout(timeout))
+	mustCycle(t, c, "a")
+	if _, err := c.Redis().BLPop(bg, timeout, "nothing").Result(); !errors.Is(err, redis.Nil) {
+		t.Errorf("BLPOP: %v, want it to end by its own time-out", err)
+	}
+	mustCycle(t, c, "a")
+}
