@@ -32,11 +32,16 @@ type silence struct {
 	began  clock.Moment // when the first try that was not answered was sent
 	asked  clock.Moment // when an operation last ended, or was refused
 	proven bool         // the server is silent, and a probe asks it
+
+	confirming bool // it is asked once more before that
 }
 
 const (
 	// probePause is the time between two probes, and how long each waits for an answer.
 	probePause = time.Second
+	// confirmTime is how long a server has to answer before it counts as silent, on another
+	// connection than the one that did not.
+	confirmTime = 100 * time.Millisecond
 	// askedWithin is how long the probe goes on after the last attempt to acquire.
 	askedWithin = 10 * time.Second
 )
@@ -77,10 +82,18 @@ func (s *silences) note(c *batch.Call, sent clock.Moment) {
 	defer s.mu.Unlock()
 	silent := s.suspectLocked(server, heard, sent)
 	silent.asked = now
-	if silent.proven || now.Since(silent.began) < s.r.cfg.Timeout-leastTry {
+	if silent.proven || silent.confirming || now.Since(silent.began) < s.r.cfg.Timeout-leastTry {
 		return
 	}
 	key := c.Key()
+	silent.confirming = true
+	s.mu.Unlock()
+	answers := s.ask(key, confirmTime) // it may have been one connection
+	s.mu.Lock()
+	silent.confirming = false
+	if answers || s.of[server] != silent {
+		return
+	}
 	if s.r.cfg.Background(func() { s.probe(server, key) }) {
 		silent.proven = true
 		s.n.Add(1)
@@ -108,7 +121,7 @@ func (s *silences) probe(server any, key string) {
 	tick := time.NewTicker(probePause)
 	defer tick.Stop()
 	for !s.over(server) {
-		if s.ask(key) {
+		if s.ask(key, probePause) {
 			break
 		}
 		select {
@@ -135,9 +148,9 @@ func (s *silences) over(server any) bool {
 }
 
 // ask sends a script that changes nothing, and reports whether it was answered.
-func (s *silences) ask(key string) bool {
+func (s *silences) ask(key string, within time.Duration) bool {
 	now := time.Now()
-	c := batch.Call{Call: lua.Probe(key), Deadline: now.Add(probePause), Reply: make(chan batch.Reply, 1)}
+	c := batch.Call{Call: lua.Probe(key), Deadline: now.Add(within), Reply: make(chan batch.Reply, 1)}
 	s.r.batcher.Send(&c, now)
 	select {
 	case r := <-c.Reply:
