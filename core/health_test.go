@@ -125,7 +125,7 @@ func TestLog_Faults(t *testing.T) {
 			b := newBundle(t)
 			setLimited(t, b)
 			var out lockedBuffer
-			c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out))
+			c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out), commandTimeout(3*time.Second))
 			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
 			if text := out.String(); text != "" {
 				t.Fatalf("logged while all is well: %s", text)

@@ -125,7 +125,9 @@ func TestSilence_NotByABlip(t *testing.T) {
 	b := newBundle(t)
 	c, proxy := b.proxied(t, commandTimeout(3*moment))
 	mustCycle(t, c, "a")
-	proxy.On("EVALSHA", 1, redistest.DropReply)
+	lost := proxy.On("EVALSHA", 1, redistest.DropReply)
+	_, _ = c.Lock("lost").Acquire(bg, AcquireOptions{LeaseTime: moment}) // fails if the connection was not idle
+	await(t, "the lost reply", lost.Hit())
 	mustCycle(t, c, "a")
 	rule := proxy.OnEvery(runs(), redistest.Delay(moment/2))
 	mustCycle(t, c, "a")
