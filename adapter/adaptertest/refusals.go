@@ -98,10 +98,12 @@ var refusalTable = []refusal{
 		status:  503, problem: "backend-unavailable", retry: "1",
 	},
 	{
-		name:    "the Redis user lacks a permission",
-		setup:   []func(*setup){proxied},
-		arrange: func(e *env, s *site) { e.replyToScripts("-NOPERM User orders has no permissions to run the 'evalsha' command\r\n") },
-		status:  500, problem: "misconfigured", logged: "docs/operations.md",
+		name:  "the Redis user lacks a permission",
+		setup: []func(*setup){proxied},
+		arrange: func(e *env, s *site) {
+			e.replyToScripts("-NOPERM User orders has no permissions to run the 'evalsha' command\r\n")
+		},
+		status: 500, problem: "misconfigured", logged: "docs/operations.md",
 		cause: core.ErrMisconfigured,
 	},
 	{
