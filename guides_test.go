@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +131,42 @@ func TestLeader(t *testing.T) {
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// docs/locks.md
+func TestItemsOfOneOrder(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	products := []string{"7", "8", "7", "7"}
+	failed := make(chan error, len(products))
+	var inside sync.Map
+	book := func(product string) func(context.Context) error {
+		return func(context.Context) error {
+			if _, twice := inside.LoadOrStore(product, true); twice {
+				return errors.New("two items of one product at once")
+			}
+			runtime.Gosched()
+			inside.Delete(product)
+			return nil
+		}
+	}
+	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Const("order:42")})
+	handler := lock(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		var work sync.WaitGroup
+		for _, product := range products {
+			work.Go(func() { // below a guard of the order; two items of one product take turns
+				failed <- core.Do(ctx, locks.Lock("stock:"+product), core.AcquireOptions{WaitTime: time.Minute}, book(product))
+			})
+		}
+		work.Wait()
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
+	for range products {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

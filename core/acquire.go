@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // acquire implements Lock.Acquire.
@@ -14,13 +15,12 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	if l.err != nil {
 		return nil, opErr("acquire", l.label(), l.err)
 	}
-	id := identityFrom(ctx)
-	if id.owner == 0 {
-		id.owner = newOwner()
-	}
-	w := newWaiter(effective(ctx), c.engine, l.name, l.kind, id.owner, opts)
-	lease, w, err := c.enter(w, l.key, id.pastQueue)
+	w := newWaiter(effective(ctx), c.engine, l.name, l.kind, lineage.From(ctx), opts)
+	lease, w, err := c.enter(w, l.key)
 	if err != nil {
+		if held, ok := err.(heldError); ok {
+			c.warnOfSelf(w.name, held.heldBy(), false)
+		}
 		// A NotAcquiredError already names the lock. A wrapped one is the cause of ctx and names
 		// another lock.
 		if _, held := err.(*NotAcquiredError); !held {
@@ -34,15 +34,17 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	return &lease.Lease, nil
 }
 
-// enter acquires the lock for w: it re-enters a hold of w's owner, or queues up. It starts over if
-// the owner gets or releases the lock meanwhile. It returns the waiter it ended with.
-func (c *Client) enter(w *waiter, key string, pastQueue bool) (*level, *waiter, error) {
+// enter acquires the lock for w: it enters again a hold that w's lineage or owner has, or queues
+// up. It starts over if the owner gets the lock meanwhile, or the hold ends. It returns the waiter
+// it ended with.
+func (c *Client) enter(w *waiter, key string) (*level, *waiter, error) {
 	for at := w.began; ; at = clock.Now() {
 		if w.ctx.Err() != nil {
 			return nil, w, ended(w.ctx)
 		}
+		h := c.heldBy(w.link, key)
 		e := c.names.lock(key)
-		p := w.arriveLocked(e, at, pastQueue)
+		p := w.arriveLocked(e, h, at)
 		e.unlock()
 		lease, err := w.follow(p)
 		if err != errStartOver {
@@ -50,4 +52,28 @@ func (c *Client) enter(w *waiter, key string, pastQueue bool) (*level, *waiter, 
 		}
 		w = w.again()
 	}
+}
+
+// heldBy returns the hold of a key that a lineage has a live lease of, the nearest first; nil: it
+// has none. What the lineage has was acquired before the call, so a key without holds needs no
+// walk. The caller must not hold the mutex.
+func (c *Client) heldBy(link *lineage.Link, key string) *hold {
+	if link == nil || !c.names.holds(key) {
+		return nil
+	}
+	for ; link != nil; link = link.Outer {
+		if l, ok := link.Lease.(*Lease); ok && !link.Detached() {
+			if h := holdIn(l, c.engine, key); h != nil {
+				return h
+			}
+		}
+	}
+	return nil
+}
+
+// holdIn returns the hold of a lock that a live lease is of, or stands for; nil: there is none.
+func holdIn(l *Lease, e *engine, key string) *hold {
+	return l.backend.(interface {
+		holdIn(e *engine, key string) *hold
+	}).holdIn(e, key)
 }

@@ -5,39 +5,55 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
+
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
-// A boundContext is the context that Bind returns: ctx with the lease's owner, which also ends when
-// the lease is lost. It registers with ctx and with the lease only when its Done, Err or cause is
-// first needed. Most request handlers never need them, and registering would be a large part of the
-// cost of a lock around a handler.
+// A boundContext is the context that Bind returns: ctx with a link for the lease, which also ends
+// when the lease is lost. It registers with ctx and with the lease only when its Done, Err or cause
+// is first needed. Most request handlers never need them, and registering would be a large part of
+// the cost of a lock around a handler.
 type boundContext struct {
 	context.Context // the argument of Bind
 	lease           *Lease
-	id              identity
+	link            lineage.Link
 
 	once   sync.Once
 	end    context.Context         // provides Done and Err; created on demand
-	made   atomic.Bool             // end is set
 	cancel context.CancelCauseFunc // of end; nil: end was not needed before free
 }
 
 func (c *boundContext) Done() <-chan struct{} { return c.ending().Done() }
 func (c *boundContext) Err() error            { return c.ending().Err() }
 
-// Value returns the lease's owner. For other keys it first looks in end, if end is set or the lease
-// is lost, because context.Cause and child contexts find the cancellable context by Value.
+// Value returns the link, and end for the key by which context.Cause and child contexts find what
+// they can cancel. It asks the argument of Bind once at most: with two questions, each of the
+// contexts that are bound inside each other would double the cost of a lookup.
 func (c *boundContext) Value(key any) any {
-	if key == (identityKey{}) {
-		return &c.id
-	}
-	if c.made.Load() || c.lease.loss() != nil {
-		if v := c.ending().Value(key); v != nil {
-			return v
-		}
+	switch key {
+	case lineage.Key{}:
+		return &c.link
+	case cancelKey:
+		return c.ending().Value(key)
 	}
 	return c.Context.Value(key)
+}
+
+// cancelKey is the key by which package context finds the context to cancel.
+var cancelKey = func() (key any) {
+	context.Cause(&keySpy{freedContext, &key}) // it asks only contexts that have ended
+	return key
+}()
+
+// A keySpy notes the key of a lookup.
+type keySpy struct {
+	context.Context
+	key *any
+}
+
+func (s *keySpy) Value(key any) any {
+	*s.key = key
+	return nil
 }
 
 // String follows the format of package context. Without it, fmt would print the fields, which races
@@ -51,7 +67,6 @@ func (c *boundContext) ending() context.Context {
 		if err := c.lease.bind(c); err != nil {
 			c.cancel(err)
 		}
-		c.made.Store(true)
 	})
 	return c.end
 }
@@ -60,7 +75,6 @@ func (c *boundContext) ending() context.Context {
 func (c *boundContext) free() {
 	c.once.Do(func() {
 		c.end = c.endedContext()
-		c.made.Store(true)
 	})
 	if c.cancel != nil {
 		c.lease.unbind(c)

@@ -32,6 +32,16 @@ func (n levels) plus(shared bool) levels {
 	return n
 }
 
+// minus returns n with one level less.
+func (n levels) minus(shared bool) levels {
+	if shared {
+		n.shared--
+	} else {
+		n.exclusive--
+	}
+	return n
+}
+
 // timeouts returns the keys of all shared levels that the hold has ever had.
 func (g holdCounts) timeouts() []string {
 	keys := make([]string, g.deepest)

@@ -11,7 +11,7 @@
 // # Locks, leases and owners
 //
 // A [Client] creates locks by name. Acquire returns a [Lease]. Code that carries the lease's
-// context re-enters the lock. Each re-entry returns its own Lease, and the lock is free when all of
+// context re-enters the lock of that name, and no other. Each re-entry returns its own Lease, and the lock is free when all of
 // them are released. A [Once] is a lock whose release may leave a record, which later callers get
 // instead of the lock. A [MultiLock] combines several locks under one lease, and a [RedLock] a
 // majority of them. [Do] acquires, runs a function and releases; [RunWhileHeld] does that again

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,8 @@ type engine struct {
 	counters   counters
 	losses     losses
 	checkup    checkup
-	fenced     atomic.Bool // it has been used for fenced locks
+	fenced     atomic.Bool    // it has been used for fenced locks
+	selfWaits  loglimit.Limit // of warnOfSelf
 
 	state   atomic.Int32
 	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one
@@ -192,6 +194,22 @@ func (e *engine) label(name string) label { return label{name, e.opts.LogNames} 
 
 // logged returns a name as it may be logged.
 func (e *engine) logged(name string) string { return e.label(name).String() }
+
+// warnOfSelf logs that a caller is kept out by its own request, and reports whether it did: it
+// does once a minute at most for callers that wait, and once for those that do not.
+func (e *engine) warnOfSelf(name string, by holder, waits bool) bool {
+	switch {
+	case by == anotherOwner || !e.selfWaits.Allow(strconv.FormatBool(waits)):
+		return false
+	case by == sameRequestRed:
+		e.opts.Logger.Warn("reqlock: a RedLock that a caller asks for is held by this same request, and cannot be entered again",
+			"lock", e.logged(name), "waits", waits)
+	default:
+		e.opts.Logger.Warn("reqlock: a lock that a caller asks for is held by this same request; pass lease.Context() to enter it again",
+			"lock", e.logged(name), "waits", waits)
+	}
+	return true
+}
 
 // annotate returns the annotation of a caller's context.
 func (e *engine) annotate(ctx context.Context) (a Annotation) {

@@ -13,6 +13,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // names holds an entry for each lock key that this process holds or waits for. It spreads them over
@@ -66,6 +67,15 @@ func (n *names) lock(key string) *entry {
 		s.entries[key] = e
 	}
 	return e
+}
+
+// holds reports whether a key has a hold.
+func (n *names) holds(key string) bool {
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[key]
+	return e != nil && e.holds.len > 0
 }
 
 // wake makes the waiters at the front of a key's queue retry.
@@ -238,8 +248,11 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	if next != nil {
 		e.subscribeLocked(next.Item)
 	}
+	if h.owner() == 0 {
+		return
+	}
 	for _, other := range e.queue.Waiters() {
-		if other.Item.owner == w.owner { // it re-enters the hold
+		if ownerOf(other.Item.link) == h.owner() { // it enters the hold again
 			other.Item.poke()
 		}
 	}
@@ -401,6 +414,20 @@ func (e *entry) ttlLocked() time.Duration {
 		return noTTL
 	}
 	return max(0, e.heldUntil.Since(clock.Now()))
+}
+
+// heldFromLocked reports whether this process holds the lock for a caller of that origin, and so
+// that it excludes k.
+func (e *entry) heldFromLocked(origin *lineage.Link, k *kind) bool {
+	if k.shared && e.holds.exclusive == 0 {
+		return false
+	}
+	for h := e.holds.first; h != nil; h = h.next {
+		if h.state == held && h.link != nil && h.link.Origin() == origin && (!k.shared || h.sure.exclusive > 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // heldLocked reports whether an owner that excludes k holds the lock, in this process or, by the

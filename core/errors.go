@@ -88,22 +88,60 @@ type notHeldError struct{ text string }
 func (e *notHeldError) Error() string        { return e.text }
 func (e *notHeldError) Is(target error) bool { return target == ErrNotHeld }
 
-// A NotAcquiredError reports that another owner held the lock. It matches ErrNotAcquired.
+// A NotAcquiredError reports that another owner held the lock. It matches ErrNotAcquired. If that
+// owner is a lease of the caller's own request, the text says so, and what to change.
 type NotAcquiredError struct {
 	Name   string        // in full; the text has a hash of it, unless Options.LogNames is set
 	TTL    time.Duration // of the holder's key, by the last reply; -1ms: no expiry; 0: unknown
 	Waited time.Duration // since Acquire was called
 
-	shown bool // the text may contain the name
+	shown  bool // the text may contain the name
+	holder holder
 }
 
 func (e *NotAcquiredError) Error() string {
-	return fmt.Sprintf("reqlock: acquire lock %s: held by another owner, waited %s",
-		label{e.Name, e.shown}, e.Waited.Round(time.Millisecond))
+	return fmt.Sprintf("reqlock: acquire lock %s: held by %s, waited %s",
+		label{e.Name, e.shown}, e.holder, e.Waited.Round(time.Millisecond))
 }
 
 // Is reports whether target is [ErrNotAcquired].
 func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+
+func (e *NotAcquiredError) heldBy() holder { return e.holder }
+
+// A holder says who has a lock that a caller did not get, as far as this process knows.
+type holder uint8
+
+const (
+	anotherOwner   holder = iota
+	sameRequest           // a lease whose context has the same origin as the caller's
+	sameRequestRed        // the same, and the caller asks for a RedLock
+)
+
+func (h holder) String() string {
+	switch h {
+	case sameRequest:
+		return "this same request; pass lease.Context() of that lease to enter it again"
+	case sameRequestRed:
+		return "this same request, and a RedLock cannot be entered again"
+	}
+	return "another owner"
+}
+
+// A heldError says that a lock was held, and by whom.
+type heldError interface {
+	error
+	heldBy() holder
+}
+
+// holderOf returns the holder of a heldError, which may be wrapped.
+func holderOf(err error) holder {
+	var held heldError
+	if errors.As(err, &held) {
+		return held.heldBy()
+	}
+	return anotherOwner
+}
 
 // An opError adds the operation and the lock to an error.
 type opError struct {
@@ -166,9 +204,16 @@ func ended(ctx context.Context) error {
 
 // A stillHeldError is the error of a context that ended while another owner held the lock. It
 // matches ErrStillHeld.
-type stillHeldError struct{ end error }
+type stillHeldError struct {
+	end    error
+	holder holder
+}
 
-func (e *stillHeldError) Error() string        { return "still held by another owner: " + e.end.Error() }
+func (e *stillHeldError) Error() string {
+	return "still held by " + e.holder.String() + ": " + e.end.Error()
+}
+
+func (e *stillHeldError) heldBy() holder       { return e.holder }
 func (e *stillHeldError) Is(target error) bool { return target == ErrStillHeld }
 func (e *stillHeldError) Unwrap() error        { return e.end }
 
@@ -176,7 +221,7 @@ func (e *stillHeldError) Unwrap() error        { return e.end }
 func endedAfter(ctx context.Context, err error) error {
 	end := ended(ctx)
 	if saysHeld(err) && !saysHeld(end) { // an end that says so has it from the context's cause
-		return &stillHeldError{end}
+		return &stillHeldError{end, holderOf(err)}
 	}
 	return end
 }

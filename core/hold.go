@@ -10,6 +10,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // A hold is the time from an owner acquiring a lock to its last release or its loss. It has one
@@ -19,16 +20,17 @@ import (
 // A process may have a hundred thousand holds, each with its lease, so both are kept small.
 type hold struct {
 	entry *entry
-	kind  *kind // of the first lease; the sides of a read/write lock share a hold
-	owner owner
-	field string // the wire owner
-	token uint64 // fencing token; 0: none
+	kind  *kind         // of the first lease; the sides of a read/write lock share a hold
+	link  *lineage.Link // of the context that acquired it; nil: none
+	field string        // the wire owner
+	token uint64        // fencing token; 0: none
 	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
 	next    *hold // in the entry's holdSet
 	prev    *hold
 	leases  *level // neither released nor expired; their number is the hold count
+	levels  levels // of leases
 	sure    levels // Redis has at least these levels
 	deepest int32  // highest number of shared levels ever sent to Redis
 	state   holdState
@@ -101,7 +103,7 @@ func (w *waiter) newHold(field string, stray bool, acquired clock.Moment) (*hold
 	h := &hold{
 		entry: w.entry,
 		kind:  w.kind,
-		owner: w.owner,
+		link:  w.link,
 		field: field,
 		stray: stray,
 		sure:  levels{}.plus(w.kind.shared),
@@ -112,6 +114,9 @@ func (w *waiter) newHold(field string, stray bool, acquired clock.Moment) (*hold
 	return h, &h.first
 }
 
+// owner returns the owner of WithOwner that has the hold; 0: none.
+func (h *hold) owner() uint64 { return ownerOf(h.link) }
+
 func (h *hold) engine() *engine { return h.entry.shard.engine }
 
 func (h *hold) lock()   { h.entry.lock() }
@@ -120,6 +125,7 @@ func (h *hold) unlock() { h.entry.unlock() }
 // addLocked adds a lease that Redis granted. sent is when its command was sent.
 func (h *hold) addLocked(l *level, sent, at clock.Instant) {
 	l.next, h.leases = h.leases, l
+	h.levels = h.levels.plus(l.kind.shared)
 	if h.state == freeing {
 		h.moveLocked(held)
 	}
@@ -146,6 +152,7 @@ func (h *hold) dropLocked(l *level) {
 	for at := &h.leases; *at != nil; at = &(*at).next {
 		if *at == l {
 			*at, l.next = l.next, nil
+			h.levels = h.levels.minus(l.kind.shared)
 			break
 		}
 	}
@@ -194,10 +201,7 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 
 // countsLocked returns the hold's counts by its current leases.
 func (h *hold) countsLocked() holdCounts {
-	g := holdCounts{key: h.entry.key, field: h.field, deepest: h.deepest}
-	for l := h.leases; l != nil; l = l.next {
-		g.levels = g.plus(l.kind.shared)
-	}
+	g := holdCounts{key: h.entry.key, field: h.field, levels: h.levels, deepest: h.deepest}
 	if g.shared > 0 {
 		g.need = h.neededTTLLocked()
 	}
@@ -613,7 +617,7 @@ func (h *hold) endLocked(cause error) loss {
 	h.moveLocked(lost)
 	h.err = cause
 	l := loss{h, h.leases}
-	h.leases = nil
+	h.leases, h.levels = nil, levels{}
 	for l := l.leases; l != nil; l = l.next {
 		l.err = cause
 		l.stopAlarmLocked()

@@ -6,8 +6,8 @@ package core
 type holdSet struct {
 	first     *hold // head of a linked list
 	len       int32
-	exclusive int32           // number of holds that are not read holds
-	byOwner   map[owner]*hold // the latest hold of each owner; nil while there are few
+	exclusive int32            // number of holds that are not read holds
+	byOwner   map[uint64]*hold // the latest hold of each owner of WithOwner; nil while there are few holds
 }
 
 // fewHolds is how many holds a linear search goes through.
@@ -24,15 +24,15 @@ func (s *holdSet) add(h *hold) {
 		s.exclusive++
 	}
 	if s.byOwner == nil && s.len > fewHolds {
-		s.byOwner = make(map[owner]*hold)
+		s.byOwner = make(map[uint64]*hold)
 		for h := s.first.next; h != nil; h = h.next {
-			if !h.over() {
-				s.byOwner[h.owner] = h
+			if !h.over() && h.owner() != 0 {
+				s.byOwner[h.owner()] = h
 			}
 		}
 	}
-	if s.byOwner != nil {
-		s.byOwner[h.owner] = h
+	if s.byOwner != nil && h.owner() != 0 {
+		s.byOwner[h.owner()] = h
 	}
 }
 
@@ -54,8 +54,8 @@ func (s *holdSet) remove(h *hold) bool {
 	if !h.kind.shared {
 		s.exclusive--
 	}
-	if s.byOwner[h.owner] == h {
-		delete(s.byOwner, h.owner)
+	if s.byOwner[h.owner()] == h {
+		delete(s.byOwner, h.owner())
 	}
 	if s.len == 0 {
 		s.byOwner = nil
@@ -63,16 +63,19 @@ func (s *holdSet) remove(h *hold) bool {
 	return true
 }
 
-// of returns the owner's hold that has not ended, or nil.
-func (s *holdSet) of(o owner) *hold {
+// of returns the hold of an owner of WithOwner that has not ended, or nil. 0 has none.
+func (s *holdSet) of(owner uint64) *hold {
+	if owner == 0 {
+		return nil
+	}
 	if s.byOwner != nil {
-		if h := s.byOwner[o]; h != nil && !h.over() {
+		if h := s.byOwner[owner]; h != nil && !h.over() {
 			return h
 		}
 		return nil
 	}
 	for h := s.first; h != nil; h = h.next {
-		if h.owner == o && !h.over() {
+		if h.owner() == owner && !h.over() {
 			return h
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // with that of the release. It returns earlier with the error of an Acquire that waiting cannot
 // fix, such as [ErrInvalidName], [ErrClosed] or a missing permission, and with ctx's error and
 // cause if ctx ends while it does not run fn. Code that fn calls with its context enters the lock
-// again.
+// again. Goroutines that share that context exclude each other on other names.
 func RunWhileHeld(ctx context.Context, l Locker, fn func(ctx context.Context) error) error {
 	for losses := 0; ; losses++ {
 		began := time.Now()

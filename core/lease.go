@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // A Lease is an acquired lock, until it is released or lost. Its methods are safe for concurrent
@@ -48,7 +49,6 @@ type backend interface {
 	// them, it runs f on the caller's goroutine.
 	background(f func())
 
-	holder() owner
 	token() uint64 // 0: none
 	shown() bool   // errors may include the name
 }
@@ -71,7 +71,8 @@ func (l *Lease) label() label { return label{l.name, l.backend.shown()} }
 // returns the name of that.
 func (l *Lease) Name() string { return l.name }
 
-// Context returns Acquire's context with the lease's owner. It ends when Acquire's context ends,
+// Context returns a child of Acquire's context with which code re-enters the lock, and no other:
+// goroutines that share it exclude each other on other names. It ends when Acquire's context ends,
 // when the lease is lost (cause ErrLockLost), when it is released (ErrReleased), and when the
 // client is closed before that (ErrClosed). Called after the lease has ended, it returns a context
 // that has ended with the same cause.
@@ -87,7 +88,10 @@ func (l *Lease) Context() context.Context {
 		parent = context.WithoutCancel(parent) // it may have ended since, but the cause is err
 	}
 	// The mutex is not held here, because the caller's context may run the caller's code.
-	ctx, cancel := context.WithCancelCause(withOwner(parent, l.backend.holder()))
+	link := &linkContext{Context: parent}
+	link.link.Continue(lineage.From(parent))
+	link.link.Lease = l
+	ctx, cancel := context.WithCancelCause(link)
 	return l.adopt(ctx, cancel)
 }
 
@@ -124,11 +128,13 @@ func (l *Lease) listenedLocked() *listeners {
 	return l.listeners
 }
 
-// Bind returns ctx with the lease's owner, so that code using it re-enters the lock. It ends when
+// Bind returns a child of ctx with which code re-enters the lock, as with Context. It ends when
 // ctx ends, or when the lease is lost (cause ErrLockLost or ErrClosed). It does not end on release.
 // Call the function when done with the context.
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	c := &boundContext{Context: ctx, lease: l, id: identity{owner: l.backend.holder()}}
+	c := &boundContext{Context: ctx, lease: l}
+	c.link.Continue(lineage.From(ctx))
+	c.link.Lease = l
 	return c, c.free
 }
 

@@ -39,9 +39,16 @@ func (h *hold) newLevel(r *request, acquired clock.Moment) *level {
 }
 
 func (l *level) mutex() *sync.Mutex { return &l.hold.entry.shard.mu }
-func (l *level) holder() owner      { return l.hold.owner }
 func (l *level) token() uint64      { return l.hold.token }
 func (l *level) shown() bool        { return l.hold.engine().opts.LogNames }
+
+// holdIn returns the hold of the lease if it is live and of that lock; nil: it is not.
+func (l *level) holdIn(e *engine, key string) *hold {
+	if l.hold.entry.key != key || l.hold.engine() != e || l.Err() != nil {
+		return nil
+	}
+	return l.hold
+}
 
 // duration returns the lease that is sent to Redis.
 func (l *level) duration() time.Duration { return l.hold.engine().leaseTime(l.fixed) }

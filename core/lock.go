@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // A Locker is a lock, or several locks that are acquired as one.
@@ -108,8 +109,13 @@ func (l *Lock) Name() string { return l.name }
 
 func (l *Lock) label() label { return l.c.label(l.name) }
 
-// Acquire acquires the lock, or re-enters it if the owner in ctx holds it. If another owner holds
-// it for longer than WaitTime, Acquire returns a *NotAcquiredError. If ctx ends first, the error
+// Acquire acquires the lock, or re-enters it if ctx comes from a live lease of it. Such contexts
+// are those of Lease.Context, Lease.Bind, Do and RunWhileHeld, and the request's below a guard that
+// holds the lock. An owner of WithOwner re-enters all that it holds. Any other call is by another
+// owner, also if it has the same context as the holder's call: pass on Lease.Context to re-enter.
+//
+// If another owner holds the lock for longer than WaitTime, Acquire returns a *NotAcquiredError. It
+// and the log say so if that owner is of the caller's own request. If ctx ends first, the error
 // matches ctx's error. See the errors of this package for the others. If ctx has ended, Acquire
 // never returns a lease. Redisson: lock, tryLock.
 func (l *Lock) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) {
@@ -123,14 +129,14 @@ func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
 	return l.kind.locked(state), err
 }
 
-// IsHeld reports whether the owner in ctx holds the lock. Redisson: isHeldByCurrentThread.
+// IsHeld reports whether Acquire with ctx would re-enter the lock. Redisson: isHeldByCurrentThread.
 func (l *Lock) IsHeld(ctx context.Context) (bool, error) {
 	n, err := l.HoldCount(ctx)
 	return n > 0, err
 }
 
-// HoldCount returns how many levels of the lock the owner in ctx holds, as counted in Redis, or 0
-// if it does not hold the lock. Redisson: getHoldCount.
+// HoldCount returns how many levels the hold has that Acquire with ctx would re-enter, as counted
+// in Redis, or 0 if there is none. Redisson: getHoldCount.
 func (l *Lock) HoldCount(ctx context.Context) (int, error) {
 	field := l.field(ctx)
 	if field == "" && l.err == nil {
@@ -148,15 +154,18 @@ func (l *Lock) RemainingTTL(ctx context.Context) (time.Duration, error) {
 	return state.TTL, err
 }
 
-// field returns the wire owner of the hold of the owner in ctx, or "" if there is none.
+// field returns the wire owner of the hold that ctx enters again, or "" if there is none.
 func (l *Lock) field(ctx context.Context) string {
-	o := ownerFrom(ctx)
-	if o == 0 {
+	link := lineage.From(ctx)
+	if link == nil {
 		return ""
+	}
+	if h := l.c.heldBy(link, l.key); h != nil {
+		return h.field
 	}
 	e := l.c.names.lock(l.key)
 	defer e.unlock()
-	if h := e.holds.of(o); h != nil {
+	if h := e.holds.of(link.Owner); h != nil {
 		return h.field
 	}
 	return ""

@@ -233,7 +233,7 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 	if err := cmp.Or(opts.check(), m.err); err != nil {
 		return nil, opErr("acquire", m.whole, err)
 	}
-	ctx = WithOwner(effective(ctx))
+	ctx = effective(ctx)
 	if err := m.checkServers(ctx); err != nil {
 		return nil, opErr("acquire", m.whole, err)
 	}
@@ -319,8 +319,9 @@ func retryable(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLockLost) || errors.Is(err, errNoMajority)
 }
 
-// all makes one attempt. way acquires the locks and fills in their leases. If it fails or panics,
-// all releases these leases.
+// all makes one attempt. way acquires the locks and fills in their leases, with an owner of the
+// attempt, so that a lock that is named twice is entered twice. The context of the lease does not
+// have that owner. If way fails or panics, all releases these leases.
 func (m *multi) all(
 	ctx context.Context, opts AcquireOptions, way func(context.Context, AcquireOptions, []*Lease) error,
 ) (s *set, err error) {
@@ -330,7 +331,7 @@ func (m *multi) all(
 			releaseAll(ctx, got)
 		}
 	}()
-	if err := way(ctx, opts, got); err != nil {
+	if err := way(WithOwner(ctx), opts, got); err != nil {
 		return nil, err
 	}
 	return newSet(ctx, m.whole, opts.LeaseTime, got, len(got))
@@ -535,7 +536,9 @@ func (b *budget) pause(ctx context.Context, d time.Duration) error {
 func (b *budget) explain(l Locker, err error) error {
 	var held *NotAcquiredError
 	if errors.As(err, &held) {
-		return &NotAcquiredError{Name: held.Name, TTL: held.TTL, Waited: time.Since(b.began), shown: held.shown}
+		whole := *held
+		whole.Waited = time.Since(b.began)
+		return &whole
 	}
 	if err == errLate {
 		return opErr("acquire", labelOf(l), err)

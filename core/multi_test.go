@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // bundles starts several servers that do not know each other.
@@ -284,7 +285,7 @@ func TestMulti_LosesAllWithOne(t *testing.T) {
 			x, y := all[0].client(t), all[1].client(t)
 			other := all[0].client(t)
 			whole := mustTake(t, bg, MultiLock(x.Lock("a"), y.Lock("b"), x.Lock("c")), AcquireOptions{LeaseTime: lease})
-			bound, unbind := whole.Bind(context.WithValue(bg, identityKey{}, nil))
+			bound, unbind := whole.Bind(context.WithValue(bg, lineage.Key{}, nil))
 			defer unbind()
 			next := acquireAsync(bg, other.Lock("a"), forever)
 			eventually(t, "a waiter for a", func() bool { return other.Stats().Waiting == 1 })

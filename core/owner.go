@@ -5,33 +5,12 @@ import (
 	"sync/atomic"
 
 	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
-// An owner identifies a holder of locks within this process. Code whose context has the owner
-// re-enters the locks that it holds. Redis never sees owners: there, each hold has its own wire
-// owner. 0 means none.
-type owner uint64
-
+// The owners of WithOwner, within this process. Redis never sees them: there, each hold has its own
+// wire owner. 0 means none.
 var owners atomic.Uint64
-
-func newOwner() owner { return owner(owners.Add(1)) }
-
-// An identity is what a context tells about the caller of Acquire.
-type identity struct {
-	owner     owner
-	pastQueue bool // it tries once, without queueing
-}
-
-type identityKey struct{}
-
-func identityFrom(ctx context.Context) identity {
-	if id, ok := framework.Value(ctx, identityKey{}).(*identity); ok {
-		return *id
-	}
-	return identity{}
-}
-
-func ownerFrom(ctx context.Context) owner { return identityFrom(ctx).owner }
 
 // effective returns the context that Acquire watches. The context of some frameworks never ends,
 // such as Gin's by default. For them it is the request's context.
@@ -44,40 +23,59 @@ func effective(ctx context.Context) context.Context {
 	return ctx
 }
 
-func withOwner(ctx context.Context, o owner) context.Context {
-	return &identityContext{ctx, identity{owner: o}}
-}
-
-// withoutQueue returns a context with a new owner, whose Acquires try once and never queue.
-func withoutQueue(ctx context.Context) context.Context {
-	return &identityContext{ctx, identity{newOwner(), true}}
-}
-
-// An identityContext is like the context of context.WithValue, without the allocation for the
-// value.
-type identityContext struct {
+// A linkContext is a context with a link of its own. It is like the context of context.WithValue,
+// without the allocation for the value.
+type linkContext struct {
 	context.Context
-	id identity
+	link lineage.Link
 }
 
-func (c *identityContext) Value(key any) any {
-	if key == (identityKey{}) {
-		return &c.id
+func (c *linkContext) Value(key any) any {
+	if key == (lineage.Key{}) {
+		return &c.link
 	}
 	return c.Context.Value(key)
 }
 
-// WithOwner returns a context with an owner: ctx itself if it has one, otherwise a child of ctx
-// with a new owner. Acquire with contexts of one owner re-enters the locks that the owner holds.
-// Without an owner in its context, each Acquire creates one, which the context of its Lease
-// carries. Ownership never depends on the goroutine.
-func WithOwner(ctx context.Context) context.Context {
-	if ownerFrom(ctx) != 0 {
-		return ctx
-	}
-	return WithNewOwner(ctx)
+// withoutQueue returns a context with a new owner, whose Acquires try once and never queue. It is
+// cut off from the leases of ctx.
+func withoutQueue(ctx context.Context) context.Context {
+	c := &linkContext{Context: ctx}
+	c.link.Continue(lineage.From(ctx))
+	c.link.Outer, c.link.Owner, c.link.PastQueue = nil, owners.Add(1), true
+	return c
 }
 
-// WithNewOwner returns a context with a new owner, even if ctx has one. Use it for work that must
-// not share the locks of the code that starts it.
-func WithNewOwner(ctx context.Context) context.Context { return withOwner(ctx, newOwner()) }
+// WithOwner returns a context with an owner: ctx itself if it has one, otherwise a child of ctx
+// with a new one. Acquire with contexts of one owner enters the locks again that the owner holds,
+// whichever they are. So goroutines that share the owner do not exclude each other.
+//
+// Few programs need it: a context that comes from a lease (Lease.Context, Lease.Bind, RunWhileHeld,
+// or the request's context below a guard) enters the lock of that lease again. Without an owner,
+// any other Acquire is by an owner of its own. Ownership never depends on the goroutine.
+func WithOwner(ctx context.Context) context.Context {
+	outer := lineage.From(ctx)
+	if outer != nil && outer.Owner != 0 {
+		return ctx
+	}
+	c := &linkContext{Context: ctx}
+	c.link.Continue(outer)
+	c.link.Owner = owners.Add(1)
+	return c
+}
+
+// WithNewOwner returns a context with a new owner that is cut off from the leases and the owner of
+// ctx: it enters none of their locks again. Use it for work that outlives the code that starts it,
+// and must not share its locks, such as a job that a request leaves behind with
+// context.WithoutCancel.
+func WithNewOwner(ctx context.Context) context.Context {
+	return &linkContext{Context: ctx, link: lineage.Link{Owner: owners.Add(1)}}
+}
+
+// ownerOf returns the owner of WithOwner in a lineage; 0: none.
+func ownerOf(link *lineage.Link) uint64 {
+	if link == nil {
+		return 0
+	}
+	return link.Owner
+}

@@ -25,7 +25,8 @@ import (
 // members get only as long again, plus 20ms. A member is tried at once, past the waiters for its
 // name in this process. Without a majority all members are released, including those granted late.
 // Until WaitTime is over, the next attempt follows after a random pause of up to 200ms. Each
-// attempt has a new owner, so a RedLock is not reentrant.
+// attempt has a new owner, so a RedLock is not reentrant. Its lease's context re-enters its members
+// when they are acquired alone.
 //
 // The lease ends when fewer members than a majority are left. As with every lease, a member ends
 // lease/100 + 2ms earlier here than on its master, which makes up for clocks that differ in speed.
@@ -119,11 +120,10 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 	if ctx.Err() != nil {
 		return nil, true, ended(ctx)
 	}
-	ctx = withoutQueue(ctx)
 	if err := r.checkServers(ctx, r.timeout(opts.LeaseTime)); err != nil {
 		return nil, true, opErr("acquire", r.whole, err)
 	}
-	members, errs := r.tryMembers(ctx, opts)
+	members, errs := r.tryMembers(withoutQueue(ctx), opts)
 	s, err := newSet(ctx, r.whole, opts.LeaseTime, members, r.quorum())
 	if err != nil {
 		releaseAll(ctx, members)
@@ -265,7 +265,7 @@ func (r *red) verdict(errs []error) (final bool, _ error) {
 		err := fmt.Errorf("%w: %w", errNoMajority, joinErrors(append(failed, permanent...)...))
 		return false, opErr("acquire", r.whole, err)
 	case refusal != nil:
-		return false, &NotAcquiredError{Name: r.whole.name, TTL: refusal.TTL, shown: r.whole.shown}
+		return false, &NotAcquiredError{Name: r.whole.name, TTL: refusal.TTL, shown: r.whole.shown, holder: refusal.holder}
 	}
 	return false, errLate
 }

@@ -26,7 +26,7 @@ type set struct {
 	vacancies []*vacancy // one for each member; see RedLock
 }
 
-// newSet makes one lease of several, for the owner in ctx. A nil member is missing. If the lease
+// newSet makes one lease of several, for the caller with ctx. A nil member is missing. If the lease
 // has expired by now, newSet returns errLate, and the caller must release the members.
 func newSet(ctx context.Context, name label, lease time.Duration, members []*Lease, quorum int) (*set, error) {
 	s := &set{quorum: quorum, nameShown: name.shown, unrenewed: lease > 0, members: members}
@@ -54,9 +54,26 @@ func (s *set) adopt(m *Lease) {
 }
 
 func (s *set) mutex() *sync.Mutex { return &s.mu }
-func (s *set) holder() owner      { return ownerFrom(s.caller) }
 func (s *set) token() uint64      { return 0 }
 func (s *set) shown() bool        { return s.nameShown }
+
+// holdIn asks the members.
+func (s *set) holdIn(e *engine, key string) *hold {
+	if s.Err() != nil {
+		return nil
+	}
+	s.mu.Lock()
+	members := slices.Clone(s.members) // a member's mutex may be held for long
+	s.mu.Unlock()
+	for _, m := range members {
+		if m != nil {
+			if h := holdIn(m, e, key); h != nil {
+				return h
+			}
+		}
+	}
+	return nil
+}
 
 // leftLocked returns the time for which a quorum of members lasts.
 func (s *set) leftLocked() time.Duration {

@@ -35,11 +35,11 @@ func (v *vacancy) closeLocked() {
 
 func (v *vacancy) ring() { v.c.background.Go(v.fill) }
 
-// fill makes one attempt. It does not use the context of Acquire, because the lease may outlast
-// that.
+// fill makes one attempt. It does not use the end of Acquire's context, because the lease may
+// outlast that.
 func (v *vacancy) fill() {
 	s := v.set
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.caller), v.timeout)
+	ctx, cancel := context.WithTimeout(withoutQueue(context.WithoutCancel(s.caller)), v.timeout)
 	defer cancel()
 	lease, err := acquireMember(ctx, v.lock, AcquireOptions{})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/waitqueue"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // A request holds the arguments of a call of Acquire.
@@ -20,7 +21,7 @@ type request struct {
 	ctx   context.Context
 	name  string // the lock's
 	kind  *kind
-	owner owner
+	link  *lineage.Link // of ctx; nil: none
 	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
 	began clock.Moment
 
@@ -43,6 +44,7 @@ type waiter struct {
 	hinted   bool      // ForceUnlock of another client may have taken the pending one
 	inRoom   bool      // it counts towards MaxWaiting; used by the caller's goroutine only
 	blocked  bool      // Observer.Waiting was called; used by the caller's goroutine only
+	warned   bool      // of waiting for its own request; used by the caller's goroutine only
 	err      error     // why another goroutine removed it from the queue
 	lease    *level    // from a hand-over
 	handover *handover // that lease is from
@@ -68,9 +70,9 @@ type place struct {
 // waiters pools waiters that have left the queue and that nothing refers to.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
-func newWaiter(ctx context.Context, e *engine, name string, k *kind, o owner, opts AcquireOptions) *waiter {
+func newWaiter(ctx context.Context, e *engine, name string, k *kind, link *lineage.Link, opts AcquireOptions) *waiter {
 	w := waiters.Get().(*waiter)
-	w.request = request{ctx: ctx, name: name, kind: k, owner: o, fixed: opts.LeaseTime, began: clock.Now()}
+	w.request = request{ctx: ctx, name: name, kind: k, link: link, fixed: opts.LeaseTime, began: clock.Now()}
 	w.NoWait, w.Limit, w.Class = opts.WaitTime == 0, opts.waiters(), k.class()
 	if opts.WaitTime >= 0 {
 		w.Deadline = w.began.Add(opts.WaitTime)
@@ -85,7 +87,7 @@ func (w *waiter) again() *waiter {
 	next := waiters.Get().(*waiter)
 	next.request, next.NoWait, next.Limit, next.Class = w.request, w.NoWait, w.Limit, w.Class
 	next.Deadline, next.Every = w.Deadline, w.Every
-	next.blocked = w.blocked
+	next.blocked, next.warned = w.blocked, w.warned
 	return next.prepare(w.entry.engine())
 }
 
@@ -155,7 +157,6 @@ const (
 	stepAsk       step = iota
 	stepSleep          // for plan.pause, unless poked
 	stepStartOver      // another call of its owner was granted the lock
-	stepGiveUp         // its WaitTime is over
 	stepFail           // return plan.err
 	stepTake           // return waiter.lease
 
@@ -172,17 +173,20 @@ type plan struct {
 	pause    time.Duration
 	hold     *hold
 	err      error
-	ttl      time.Duration // of the holder's key
-	field    string        // wire owner of the attempt
-	arrivals uint32        // when the attempt begins; see waitqueue.Queue.Dismiss
-	last     bool          // the attempt is the one at the end of WaitTime
+	field    string // wire owner of the attempt
+	arrivals uint32 // when the attempt begins; see waitqueue.Queue.Dismiss
+	last     bool   // the attempt is the one at the end of WaitTime
+	holder   holder // of a lock that the waiter waits for without end
 }
 
-// arriveLocked plans the first step of a waiter at e. It adds the waiter to the queue, unless the
-// step is one of those only on arrival.
-func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
+// arriveLocked plans the first step of a waiter at e. h is the hold that its lineage has a lease
+// of; nil: none. It adds the waiter to the queue, unless the step is one of those only on arrival.
+func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 	w.entry = e
-	if h := e.holds.of(w.owner); h != nil {
+	if h == nil {
+		h = e.holds.of(ownerOf(w.link))
+	}
+	if h != nil {
 		if !w.kind.reenters(h.kind) {
 			return plan{step: stepRefuse, err: ErrWrongKind}
 		}
@@ -191,7 +195,7 @@ func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
 	if e.engine().state.Load() != open {
 		return plan{step: stepRefuse, err: ErrClosed}
 	}
-	if pastQueue {
+	if w.link != nil && w.link.PastQueue {
 		e.queue.Leave(&w.Waiter)
 		e.shard.acquiring.Add(1)
 		e.shard.pastQueue = append(e.shard.pastQueue, w)
@@ -205,7 +209,7 @@ func (w *waiter) arriveLocked(e *entry, at clock.Moment, pastQueue bool) plan {
 		if o := e.queue.Waiters()[0].Item.outage; o != nil {
 			return plan{step: stepTurnAway, err: o.err}
 		}
-		return plan{step: stepTurnAway, err: w.notAcquired(e.ttlLocked())}
+		return plan{step: stepTurnAway, err: w.notAcquiredLocked(e.ttlLocked())}
 	}
 	e.shard.acquiring.Add(1)
 	return w.lookLocked(at)
@@ -234,6 +238,9 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 			w.signal = make(chan struct{}, 1)
 			w.holder = w.entry.holds.first
 		}
+		if w.Deadline == 0 {
+			p.holder = w.holderLocked()
+		}
 	default:
 		wake(w.entry.queue.Leave(&w.Waiter))
 	}
@@ -247,7 +254,7 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 		return plan{step: stepTake}
 	case w.err != nil:
 		return plan{step: stepFail, err: w.err}
-	case e.holds.of(w.owner) != nil:
+	case e.holds.of(ownerOf(w.link)) != nil:
 		return plan{step: stepStartOver}
 	}
 	next, pause := e.queue.Next(&w.Waiter, at)
@@ -265,7 +272,10 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 	case waitqueue.Sleep:
 		return plan{step: stepSleep, pause: pause}
 	}
-	return plan{step: stepGiveUp, ttl: e.ttlLocked()}
+	if w.outage != nil {
+		return plan{step: stepFail, err: w.outage.err}
+	}
+	return plan{step: stepFail, err: w.notAcquiredLocked(e.ttlLocked())}
 }
 
 func (w *waiter) timeLeft(at clock.Moment) time.Duration {
@@ -315,7 +325,7 @@ func (w *waiter) wait(p plan) (*level, error) {
 				return nil, w.recordOr(err)
 			}
 			w.notifyWaiting()
-			if !w.sleep(p.pause) {
+			if !w.sleep(w.warnOfSelf(p)) {
 				return nil, w.leaveQueue()
 			}
 		case stepStartOver:
@@ -323,14 +333,9 @@ func (w *waiter) wait(p plan) (*level, error) {
 		case stepTake:
 			if w.ctx.Err() != nil {
 				w.lease.disown()
-				return nil, &stillHeldError{ended(w.ctx)}
+				return nil, &stillHeldError{end: ended(w.ctx)}
 			}
 			return w.lease, nil
-		case stepGiveUp:
-			if w.outage != nil {
-				return nil, w.outage.err
-			}
-			return nil, w.notAcquired(p.ttl)
 		default:
 			return nil, p.err
 		}
@@ -425,18 +430,19 @@ func (w *waiter) leaveQueue() error {
 	e := w.entry
 	e.lock()
 	wake(e.queue.Leave(&w.Waiter))
-	lease, held, ttl := w.lease, e.heldLocked(w.kind), e.ttlLocked()
+	lease, held, by := w.lease, e.heldLocked(w.kind), w.holderLocked()
+	refusal := w.notAcquiredLocked(e.ttlLocked())
 	e.unlock()
 	if lease != nil {
 		lease.disown()
 	}
 	switch {
 	case w.ctx.Err() == nil && e.engine().state.Load() == open:
-		return w.notAcquired(ttl)
+		return refusal
 	case w.ctx.Err() == nil:
 		return ErrClosed
 	case held || lease != nil:
-		return &stillHeldError{ended(w.ctx)}
+		return &stillHeldError{ended(w.ctx), by}
 	}
 	return ended(w.ctx)
 }
@@ -571,7 +577,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, err
 	h.token = token
 	why := w.ended()
 	e.lock()
-	if w.State() == waitqueue.Asking && why == nil && e.holds.of(w.owner) != nil {
+	if w.State() == waitqueue.Asking && why == nil && e.holds.of(ownerOf(w.link)) != nil {
 		w.answeredLocked()
 		e.queue.Sleeps(&w.Waiter, w.PollAt)
 		e.unlock()
@@ -655,7 +661,7 @@ func (w *waiter) refused(answer lua.Answer) error {
 		return nil
 	case w.NoWait:
 		wake(e.queue.Leave(&w.Waiter))
-		return w.notAcquired(answer.TTL)
+		return w.notAcquiredLocked(answer.TTL)
 	}
 	w.sleepsLocked(answer.TTL)
 	if w.place != nil {
@@ -766,9 +772,8 @@ func (w *waiter) tryPastQueue(field string) (*level, error) {
 	w.leavePlace(lease)
 	if lease == nil && err == nil {
 		e.lock()
-		ttl := e.ttlLocked()
+		err = w.notAcquiredLocked(e.ttlLocked())
 		e.unlock()
-		err = w.notAcquired(ttl)
 	}
 	return lease, err
 }
@@ -793,13 +798,42 @@ func (w *waiter) recordOr(refusal error) error {
 	return refusal
 }
 
-func (w *waiter) notAcquired(ttl time.Duration) error {
+func (w *waiter) notAcquiredLocked(ttl time.Duration) error {
 	return &NotAcquiredError{
 		Name:   w.name,
 		TTL:    ttl,
 		Waited: clock.Now().Since(w.began),
 		shown:  w.entry.engine().opts.LogNames,
+		holder: w.holderLocked(),
 	}
+}
+
+// holderLocked returns who keeps the waiter out, as far as this process knows.
+func (w *waiter) holderLocked() holder {
+	switch {
+	case w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
+		return anotherOwner
+	case w.link.PastQueue:
+		return sameRequestRed
+	}
+	return sameRequest
+}
+
+// selfPatience is how long a caller that waits for ever waits for a lock of its own request until
+// it is logged. Goroutines of one request that exclude each other for a moment are no news.
+const selfPatience = time.Second
+
+// warnOfSelf logs that the caller waits without end for a lock that its own request holds. No error
+// would ever tell. It returns how long to sleep now.
+func (w *waiter) warnOfSelf(p plan) time.Duration {
+	if p.holder == anotherOwner || w.warned {
+		return p.pause
+	}
+	if left := selfPatience - clock.Now().Since(w.began); left > 0 {
+		return min(p.pause, left)
+	}
+	w.warned = w.entry.engine().warnOfSelf(w.name, p.holder, true)
+	return p.pause
 }
 
 func (w *waiter) acquiredEvent(lease *level) Event {

@@ -5,10 +5,12 @@
 //
 // # Ownership
 //
-// Each request is its own owner. A guard inside a guard of the same request re-enters the lock, and
-// so does a handler that acquires the same lock with its request's context. The guard ignores an
-// owner from outside the request, such as a server's BaseContext: all requests would share it, and
-// run at once.
+// A guard inside a guard of the same request re-enters the locks that the outer one holds, at any
+// depth, and so does a handler that acquires a lock of that name with its request's context. Any
+// other name is another lock: goroutines of one request exclude each other. After Release and
+// Detach, the request's context no longer re-enters. The guard ignores leases and owners from
+// outside the request, such as a server's BaseContext: all requests would share them, and run at
+// once.
 //
 // # What the client gets
 //

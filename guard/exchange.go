@@ -18,9 +18,10 @@ type exchange struct {
 	g        *Guard
 	w        http.ResponseWriter
 	r        *http.Request
-	original *http.Request   // that Serve was called with
-	ctx      context.Context // the request's, with its owner and route
-	routed   routedContext   // ctx, once the request is known
+	original *http.Request    // that Serve was called with
+	outer    *section.Section // of the guard around this one; nil: this is the outermost
+	ctx      context.Context  // the request's, with its route
+	routed   routedContext    // ctx, once the request is known
 	section  section.Section
 	bodies   bodybudget.Account // for what this guard reads of the body
 	reply    http.Handler       // the error of the lock, if it answers the request itself
@@ -34,9 +35,9 @@ type exchange struct {
 // enter acquires the locks of the request, all or none.
 func (x *exchange) enter(p Policy) error {
 	g := x.g
-	x.section.Server = httpreq.Server(x.r.Context())
+	x.findOuter()
 	g.checkWriteTimeout(x.section.Server, p.WaitTime)
-	x.routed = routedContext{ownerContext(x.r.Context()), x.r}
+	x.routed.Context, x.routed.r, x.routed.outermost = x.r.Context(), x.r, x.outer == nil
 	x.ctx = &x.routed
 	if g.cfg.BufferBody > 0 {
 		x.r = x.r.WithContext(x.ctx) // the buffer stays out of the caller's request
@@ -67,13 +68,13 @@ func (x *exchange) enter(p Policy) error {
 	return refusal
 }
 
-// ownerContext gives each request its own owner, shared by all guards it passes. A section of
-// another server belongs to a handler whose context became the BaseContext of this server.
-func ownerContext(ctx context.Context) context.Context {
-	if s := section.From(ctx); s != nil && s.Server == httpreq.Server(ctx) {
-		return ctx
+// findOuter finds the section of the guard around this one. A section of another server belongs to
+// a handler whose context became the BaseContext of this server.
+func (x *exchange) findOuter() {
+	x.section.Server = httpreq.Server(x.r.Context())
+	if s := section.From(x.r.Context()); s != nil && s.Server == x.section.Server {
+		x.outer, x.section.Answer = s, s.Answer
 	}
-	return core.WithNewOwner(ctx)
 }
 
 // acquire takes the lock of the request, or all of them as one.
@@ -170,18 +171,24 @@ func (x *exchange) end(cause error) {
 // followMaxHold lets the lease expire once an outer guard has held the same lock for its MaxHold.
 // Otherwise the inner lease would keep renewing it.
 func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
-	if lease != nil {
-		for s := section.From(x.ctx); s != nil; s = section.From(s.Context) {
-			if outer := s.Lease(); outer != nil && outer.Name() == lease.Name() {
-				return context.AfterFunc(x.ctx, func() {
-					if errors.Is(context.Cause(x.ctx), ErrMaxHold) {
-						x.section.StopRenewal()
-					}
-				})
-			}
+	if lease == nil || x.outer == nil || x.outer.Answer == nil { // no outer guard has a MaxHold
+		return func() bool { return true }
+	}
+	return context.AfterFunc(x.ctx, func() {
+		if errors.Is(context.Cause(x.ctx), ErrMaxHold) && x.heldFurtherOut(lease.Name()) {
+			x.section.StopRenewal()
+		}
+	})
+}
+
+// heldFurtherOut reports whether an outer guard holds a lock of that name.
+func (x *exchange) heldFurtherOut(name string) bool {
+	for s := x.outer; s != nil; s = section.From(s.Context) {
+		if lease := s.Lease(); lease != nil && lease.Name() == name {
+			return true
 		}
 	}
-	return func() bool { return true }
+	return false
 }
 
 // leave releases the lease, unless the handler has released or detached it.

@@ -28,21 +28,13 @@ func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) *holdTimer {
 		return nil
 	}
 	h := &holdTimer{x: x, lease: lease, body: watchBody(r, x.w)}
-	x.section.Answer = x.answerOf()
+	if x.section.Answer == nil { // no guard further out, with the same connection, has a MaxHold
+		x.section.Answer = section.NewAnswer(x.section.Server, time.Now().Add(-x.outcome.Waited))
+	}
 	x.section.Answer.Enter(&x.section, x.w)
 	x.section.OnTake = h.freeAnswer // who has given the lock up may take any time to answer
 	h.over = newAlarm(x.g.cfg.MaxHold, h.end)
 	return h
-}
-
-// answerOf returns the Answer of a guard further out, which has the same connection, or a new one.
-func (x *exchange) answerOf() *section.Answer {
-	for s := section.From(x.ctx); s != nil && s.Server == x.section.Server; s = section.From(s.Context) {
-		if s.Answer != nil {
-			return s.Answer
-		}
-	}
-	return section.NewAnswer(x.section.Server, time.Now().Add(-x.outcome.Waited))
 }
 
 // end ends what the handler may wait for: its context, its body, and soon the client that its

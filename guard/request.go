@@ -36,13 +36,14 @@ func Release(ctx context.Context) error {
 
 // Detach takes the lock over from the innermost guard. The lock then outlives the request, and the
 // caller releases it. That is for hijacked connections and for work that goes on in the background;
-// use Lease.Bind for a context that ends when the lock is lost. The handler's context still ends
-// when the handler returns, and MaxHold no longer applies. false: there is no lock.
+// use Lease.Bind for a context that ends when the lock is lost, and that re-enters it. The
+// handler's context no longer does. It still ends when the handler returns, and MaxHold no longer
+// applies. false: there is no lock.
 func Detach(ctx context.Context) (*core.Lease, bool) {
 	s := section.From(ctx)
 	if s == nil {
 		return nil, false
 	}
-	lease := s.Take()
+	lease := s.Detach(ctx)
 	return lease, lease != nil
 }

@@ -7,20 +7,29 @@ import (
 	"strings"
 
 	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/lineage"
 	"github.com/reqlock/reqlock/internal/route"
 )
 
 // A routedContext is the context that a request acquires its locks with. It lets core.Client.Holds
 // tell the route of the request. The route is asked for only then, so it costs requests nothing.
+//
+// In the outermost guard it also begins the lineage of the request: leases and owners that a
+// BaseContext has are not the request's.
 type routedContext struct {
 	context.Context
-	r *http.Request
+	r         *http.Request
+	outermost bool
+	origin    lineage.Link
 }
 
 // Value returns the context itself for the key of a route.
 func (c *routedContext) Value(key any) any {
-	if key == (route.Key{}) {
+	switch {
+	case key == route.Key{}:
 		return c
+	case c.outermost && key == lineage.Key{}:
+		return &c.origin
 	}
 	return c.Context.Value(key)
 }

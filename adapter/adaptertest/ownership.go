@@ -3,7 +3,11 @@ package adaptertest
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -14,6 +18,7 @@ var ownership = []scenario{
 	{name: "guards inside each other re-enter", run: nestedGuards},
 	{name: "guards inside each other on different keys", run: nestedKeys},
 	{name: "a handler that locks the same name re-enters", run: handlerLocks},
+	{name: "goroutines of one request exclude each other", run: handlerGoroutines},
 	{name: "an owner in BaseContext", run: ownerInBaseContext},
 	{name: "a lease's context as BaseContext", run: leaseInBaseContext},
 	{name: "a guarded handler's context as BaseContext", run: handlerInBaseContext},
@@ -67,8 +72,15 @@ func handlerLocks(e *env) {
 				e.Errorf("Acquire %s again: %v", name, err)
 				continue
 			}
-			if held, err := e.locks.Lock(name).IsHeld(r.Context()); !held || err != nil {
+			if held, err := e.locks.Lock(name).IsHeld(lease.Context()); !held || err != nil {
 				e.Errorf("IsHeld %s: %v, %v", name, held, err)
+			}
+			if name == "another" {
+				_, err := e.locks.Lock(name).Acquire(r.Context(), core.AcquireOptions{})
+				e.wantErr("Acquire twice with the request's context", err, core.ErrNotAcquired)
+				if err != nil && !strings.Contains(err.Error(), "held by this same request; pass lease.Context()") {
+					e.Errorf("the error does not say what to change: %v", err)
+				}
 			}
 			for _, l := range []*core.Lease{again, lease} {
 				if err := l.Release(r.Context()); err != nil {
@@ -79,6 +91,54 @@ func handlerLocks(e *env) {
 		e.wantFree("another")
 		if counts := e.holds(lockName); !slices.Equal(counts, []string{"1"}) {
 			e.Errorf("hold counts %v, want one owner with 1", counts)
+		}
+	})
+	s.get(order).want(e, 200, "")
+	e.wantFree(lockName)
+}
+
+// Another name than the guard's keeps goroutines of one request apart. The guard's name does not,
+// until the handler gives it away.
+func handlerGoroutines(e *env) {
+	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		var inside atomic.Int32
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				err := core.Do(r.Context(), e.locks.Lock("stock"), core.AcquireOptions{WaitTime: patience}, func(context.Context) error {
+					if n := inside.Add(1); n != 1 {
+						e.Errorf("%d goroutines of one request are inside", n)
+					}
+					runtime.Gosched()
+					inside.Add(-1)
+					return nil
+				})
+				if err != nil {
+					e.Error(err)
+				}
+			})
+		}
+		all.Wait()
+
+		again := func(ctx context.Context) error {
+			return core.Do(ctx, e.locks.Lock(lockName), core.AcquireOptions{}, func(context.Context) error { return nil })
+		}
+		if err := again(r.Context()); err != nil {
+			e.Errorf("the guard's name: %v", err)
+		}
+		lease, ok := guard.Detach(r.Context())
+		if !ok {
+			e.Error("Detach found no lease")
+			return
+		}
+		e.wantErr("the guard's name after Detach", again(r.Context()), core.ErrNotAcquired)
+		bound, unbind := lease.Bind(r.Context())
+		if err := again(bound); err != nil {
+			e.Errorf("the guard's name, with a context of the detached lease: %v", err)
+		}
+		unbind()
+		if err := lease.Release(r.Context()); err != nil {
+			e.Error(err)
 		}
 	})
 	s.get(order).want(e, 200, "")

@@ -12,6 +12,14 @@ func Server(ctx context.Context) *http.Server {
 	return srv
 }
 
+// ServerValue returns what the context of a request to srv has for http.ServerContextKey.
+func ServerValue(srv *http.Server) any {
+	if srv == nil {
+		return nil
+	}
+	return srv
+}
+
 // KeepForm gives r the multipart form that was parsed with a copy of it: a server removes the
 // temporary files only of the requests it knows.
 func KeepForm(r, copied *http.Request) {

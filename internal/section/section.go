@@ -10,6 +10,8 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // A Section is what one guard holds for one request. Its lease belongs to it until Release, Detach,
@@ -19,7 +21,7 @@ type Section struct {
 	context.Context
 
 	Server *http.Server // that received the request; nil: unknown
-	Answer *Answer      // of the request; nil: no guard around the handler ends it early
+	Answer *Answer      // of the request; nil: neither the guard nor one around it has a MaxHold
 	OnTake func()       // called when the lease is taken, perhaps twice; nil: nothing to do
 
 	mu      sync.Mutex
@@ -36,10 +38,14 @@ func From(ctx context.Context) *Section {
 	return s
 }
 
-// Value returns s for the key of this package.
+// Value returns s for the key of this package. It knows the server, too: in guards inside each
+// other, a lookup of what all of them ask for must not go through all of them.
 func (s *Section) Value(key any) any {
-	if key == (contextKey{}) {
+	switch key {
+	case contextKey{}:
 		return s
+	case http.ServerContextKey:
+		return httpreq.ServerValue(s.Server)
 	}
 	return s.Context.Value(key)
 }
@@ -75,6 +81,25 @@ func (s *Section) remove() *core.Lease {
 	defer s.mu.Unlock()
 	lease := s.lease
 	s.lease = nil
+	return lease
+}
+
+// Detach is Take for a lease that outlives the handler. Contexts that the handler has, such as ctx,
+// no longer enter its lock again.
+func (s *Section) Detach(ctx context.Context) *core.Lease {
+	lease := s.Take()
+	if lease == nil {
+		return nil
+	}
+	own := lineage.From(s.Context)
+	for l := lineage.From(ctx); l != nil && own != nil; l = l.Outer {
+		if l.Lease == lease {
+			l.Detach()
+		}
+		if l == own {
+			break
+		}
+	}
 	return lease
 }
 

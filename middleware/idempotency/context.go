@@ -3,11 +3,34 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
 	"sync/atomic"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/httpreq"
 )
+
+// An attemptContext leads to the attempt that the request of a context is. It knows the server, too:
+// in guards inside each other, that lookup must not go through all of them.
+type attemptContext struct {
+	context.Context
+	a *attempt
+}
+
+func (c *attemptContext) Value(key any) any {
+	switch key {
+	case attemptKey{}:
+		return c.a
+	case http.ServerContextKey:
+		return httpreq.ServerValue(c.a.server)
+	}
+	return c.Context.Value(key)
+}
+
+// String avoids a data race when fmt prints the context, whose attempt may change meanwhile.
+func (c *attemptContext) String() string { return fmt.Sprint(c.Context, ".idempotency") }
 
 // A runContext is the context of a handler. It has the values of its parent, and goes on when the
 // client hangs up. It ends when the lease is lost, at the parent's deadline, and with end. From

@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -53,7 +52,7 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Re
 		return
 	}
 	a := &attempt{g: g, server: httpreq.Server(r.Context()), outer: attemptFrom(r.Context())}
-	own := r.WithContext(context.WithValue(r.Context(), attemptKey{}, a))
+	own := r.WithContext(&attemptContext{r.Context(), a})
 	defer adapter.KeepForm(r, own)
 	g.guard.Serve(w, own, func(_ http.ResponseWriter, r *http.Request) { a.run(r, next) })
 }

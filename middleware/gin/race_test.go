@@ -1,0 +1,5 @@
+//go:build race
+
+package ginlock
+
+func init() { manyEntries = 1_000 }
