@@ -392,7 +392,7 @@ func TestErrors_LogNames(t *testing.T) {
 				}
 			}
 			log := out.String()
-			for _, line := range []string{"lock lost while it was held", "release failed", "could not be freed"} {
+			for _, line := range []string{"lock lost while it was held", "could not be released yet", "could not be freed"} {
 				if !strings.Contains(log, line) {
 					t.Errorf("the log has no line with %q", line)
 				}

@@ -132,7 +132,7 @@ func TestFaultTable(t *testing.T) {
 		t.Run(cells[0], func(t *testing.T) {
 			t.Parallel()
 			var out lockedBuffer
-			c := newLooseClient(t, arrange(t), commandTimeout(2*time.Second), logTo(&out))
+			c := newLooseClient(t, arrange(t), commandTimeout(5*time.Second), logTo(&out))
 			defer mustClose(t, c)
 			code, isReply := strings.CutPrefix(cells[0], "`")
 			code, _, _ = strings.Cut(code, "`")

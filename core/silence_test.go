@@ -143,6 +143,7 @@ func TestIdle_DroppedConnections(t *testing.T) {
 	b := newBundle(t)
 	const timeout = 9 * time.Second
 	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.PoolSize = 2 * connections }, commandTimeout(timeout))
+	mustCycle(t, c, "a") // the first attempt also asks whether the client fits the server
 	openConnections(t, proxy, c.Redis(), connections)
 	letConnectionsIdle(t)
 	proxy.Mute()

@@ -272,10 +272,7 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 	case waitqueue.Sleep:
 		return plan{step: stepSleep, pause: pause}
 	}
-	if w.outage != nil {
-		return plan{step: stepFail, err: w.outage.err}
-	}
-	return plan{step: stepFail, err: w.notAcquiredLocked(e.ttlLocked())}
+	return plan{step: stepFail, err: w.gaveUpLocked(e.ttlLocked())}
 }
 
 func (w *waiter) timeLeft(at clock.Moment) time.Duration {
@@ -431,7 +428,7 @@ func (w *waiter) leaveQueue() error {
 	e.lock()
 	wake(e.queue.Leave(&w.Waiter))
 	lease, held, by := w.lease, e.heldLocked(w.kind), w.holderLocked()
-	refusal := w.notAcquiredLocked(e.ttlLocked())
+	refusal := w.gaveUpLocked(e.ttlLocked())
 	e.unlock()
 	if lease != nil {
 		lease.disown()
@@ -796,6 +793,14 @@ func (w *waiter) recordOr(refusal error) error {
 		return err
 	}
 	return refusal
+}
+
+// gaveUpLocked returns the error of a waiter whose WaitTime is over.
+func (w *waiter) gaveUpLocked(ttl time.Duration) error {
+	if w.outage != nil {
+		return w.outage.err
+	}
+	return w.notAcquiredLocked(ttl)
 }
 
 func (w *waiter) notAcquiredLocked(ttl time.Duration) error {

@@ -16,7 +16,7 @@ var kinds = [...]string{"lock", "fair", "fenced", "read", "write", "once"}
 var faults = [...]string{
 	"unreachable", "connection", "silent", "pool_empty", "client_closed", "login", "too_many_clients",
 	"protected", "loading", "stale_replica", "cluster_down", "busy", "permission", "out_of_memory",
-	"read_only", "cannot_save", "too_few_replicas", "no_command", "other",
+	"read_only", "cannot_save", "too_few_replicas", "no_command", "tls", "one_node", "no_cluster", "other",
 }
 
 // kindOf returns the index of a kind; -1: unknown.

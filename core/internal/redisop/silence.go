@@ -33,7 +33,7 @@ type silence struct {
 	asked  clock.Moment // when an operation last ended, or was refused
 	proven bool         // the server is silent, and a probe asks it
 
-	confirming bool // it is asked once more before that
+	confirming chan struct{} // it is asked once more before that; closed at the end; nil: not yet
 }
 
 const (
@@ -82,15 +82,23 @@ func (s *silences) note(c *batch.Call, sent clock.Moment) {
 	defer s.mu.Unlock()
 	silent := s.suspectLocked(server, heard, sent)
 	silent.asked = now
-	if silent.proven || silent.confirming || now.Since(silent.began) < s.r.cfg.Timeout-leastTry {
+	if silent.proven || now.Since(silent.began) < s.r.cfg.Timeout-leastTry {
 		return
 	}
-	key := c.Key()
-	silent.confirming = true
+	key, confirming := c.Key(), silent.confirming
+	if confirming != nil { // the next attempt of this caller is to know
+		s.mu.Unlock()
+		<-confirming
+		s.mu.Lock()
+		return
+	}
+	confirming = make(chan struct{})
+	silent.confirming = confirming
 	s.mu.Unlock()
 	answers := s.ask(key, confirmTime) // it may have been one connection
 	s.mu.Lock()
-	silent.confirming = false
+	defer close(confirming)
+	silent.confirming = nil
 	if answers || s.of[server] != silent {
 		return
 	}
