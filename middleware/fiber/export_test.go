@@ -8,7 +8,7 @@ import (
 
 // HTTP returns request and answer of Fiber as net/http has them, for the handlers of the suite.
 func HTTP(c fiber.Ctx) (*HTTPWriter, *http.Request, error) {
-	r, err := requestOf(c)
+	r, err := requestOf(c, bodyOf(c))
 	if err != nil {
 		return nil, nil, err
 	}

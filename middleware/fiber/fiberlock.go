@@ -16,6 +16,11 @@
 // does not notice that a client has left: bound its wait with WaitTime. Fiber sends an answer after
 // the handler has returned, when the lock is released, also the one of SendStreamWriter. Key
 // functions, ErrorHandler and Observe get a copy of the request.
+//
+// With fiber.Config.StreamRequestBody, a body is read in pieces, up to the limit of what reads it,
+// and the handler finds all of it, as a stream. A guard that refuses a request before its body has
+// ended closes the connection. A policy that goes on although a body without a Content-Length was
+// too long gets its request refused with 413.
 package fiberlock
 
 import (
@@ -62,7 +67,7 @@ func underLock(g *guard.Guard, next func(fiber.Ctx) error) served {
 		g.Serve(w, r, func(_ http.ResponseWriter, r *http.Request) {
 			c.SetContext(r.Context())
 			// Otherwise Fiber answers the error after all middleware.
-			if err = next(c); err == nil {
+			if err = w.run(r, next); err == nil {
 				adapter.SetStatus(r.Context(), c.Response().StatusCode())
 			}
 		})
@@ -75,16 +80,18 @@ func around(serve served) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		before := c.Context()
 		bound := adapter.Bind(before, c)
+		b := bodyOf(c)
 		defer func() {
+			b.leave()
 			c.SetContext(before)
 			bound.End()
 		}()
-		r, err := requestOf(c)
+		r, err := requestOf(c, b)
 		if err != nil {
 			return fiber.ErrBadRequest
 		}
 		pattern, names, values := routeOf(c)
-		return serve(c, newWriter(c), adapter.SetRoute(bound, r, pattern, names, values))
+		return serve(c, newWriter(c, b), adapter.SetRoute(bound, r, pattern, names, values))
 	}
 }
 

@@ -52,13 +52,13 @@ func (f *File) Middleware() fiber.Handler {
 				inner = around(runOnce(guards.Once))
 			}
 			if guards.Lock == nil {
-				err = inner(c)
+				err = w.run(r, inner)
 				return
 			}
 			err = underLock(guards.Lock, inner)(c, w, r)
 		})
 		if !found {
-			err = c.Next()
+			err = w.run(r, fiber.Ctx.Next)
 		}
 		return err
 	})

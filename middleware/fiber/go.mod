@@ -8,6 +8,7 @@ replace github.com/reqlock/reqlock => ../../
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/reqlock/reqlock v0.1.0
+	github.com/valyala/fasthttp v1.69.0
 )
 
 require (
@@ -25,7 +26,6 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
-	github.com/valyala/fasthttp v1.69.0 // indirect
 	github.com/yuin/gopher-lua v1.1.2 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect

@@ -32,7 +32,7 @@ func runOnce(g *idempotency.Guard) served {
 		g.Serve(w, r, func(r *http.Request, rec *idempotency.Recorder) {
 			c.SetContext(r.Context())
 			if rec == nil {
-				err = c.Next()
+				err = w.run(r, fiber.Ctx.Next)
 				return
 			}
 			err = record(c, w, r, rec)
@@ -49,7 +49,7 @@ func record(c fiber.Ctx, w *writer, r *http.Request, rec *idempotency.Recorder) 
 	untouched := func() bool {
 		return answer.StatusCode() == http.StatusOK && !answer.IsBodyStream() && len(answer.Body()) == 0
 	}
-	if err := c.Next(); err != nil {
+	if err := w.run(r, fiber.Ctx.Next); err != nil {
 		err = c.App().ErrorHandler(c, err)
 		if err != nil || untouched() {
 			rec.Failed()

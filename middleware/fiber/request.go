@@ -1,17 +1,15 @@
 package fiberlock
 
 import (
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/gofiber/fiber/v3"
 )
 
-// requestOf returns the request as net/http has it. It shares no memory with Fiber's, which is used
-// again for other requests while locks still have their names.
-func requestOf(c fiber.Ctx) (*http.Request, error) {
+// requestOf returns the request as net/http has it, with that body. It shares no memory with
+// Fiber's, which is used again for other requests while locks still have their names.
+func requestOf(c fiber.Ctx, b *body) (*http.Request, error) {
 	in := &c.RequestCtx().Request
 	uri := string(in.RequestURI())
 	u, err := url.ParseRequestURI(uri)
@@ -36,26 +34,8 @@ func requestOf(c fiber.Ctx) (*http.Request, error) {
 			r.Header[key] = append(r.Header[key], string(value))
 		}
 	}
-	if r.ContentLength != 0 {
-		r.Body = &body{c: c}
+	if b != nil {
+		r.Body = b
 	}
 	return r, nil
 }
-
-// A body reads Fiber's body, which is in memory, unless fiber.Config.StreamRequestBody is set: then
-// the first Read reads all of it, and handlers find it there.
-type body struct {
-	c  fiber.Ctx
-	in *strings.Reader
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	if b.in == nil {
-		b.in = strings.NewReader(string(b.c.RequestCtx().Request.Body()))
-	}
-	return b.in.Read(p)
-}
-
-func (b *body) Close() error { return nil }
-
-var _ io.ReadCloser = (*body)(nil)

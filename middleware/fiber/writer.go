@@ -5,17 +5,28 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/guard"
 )
 
 // A writer is an http.ResponseWriter over Fiber's answer, for refusals and replays. Handlers write
 // to Fiber's itself.
 type writer struct {
 	c      fiber.Ctx
+	body   *body // of the request; nil: it has none
 	header http.Header
 	begun  bool
 }
 
-func newWriter(c fiber.Ctx) *writer { return &writer{c: c, header: headerOf(c)} }
+func newWriter(c fiber.Ctx, b *body) *writer { return &writer{c: c, body: b, header: headerOf(c)} }
+
+// run runs next, which finds the body that r has, or answers that there is only a rest of it.
+func (w *writer) run(r *http.Request, next func(fiber.Ctx) error) error {
+	if w.body.putBack(r) {
+		return next(w.c)
+	}
+	guard.WriteProblem(w, r, partlyRead)
+	return nil
+}
 
 // headerOf returns a copy of the header that was set in Fiber's answer.
 func headerOf(c fiber.Ctx) http.Header {
