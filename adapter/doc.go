@@ -6,7 +6,8 @@
 //
 //   - goes on without a guard if the framework has not matched a route,
 //   - copies what the router has matched into the request with [SetRoute], so that
-//     keyfuncs.PathValue and keyfuncs.Pattern work as in every framework,
+//     keyfuncs.PathValue and keyfuncs.Pattern work as in every framework, with the path of
+//     [Spelling.Canonical] if the router ignores case or a slash at the end,
 //   - calls guard.Guard.Serve with that copy and the framework's http.ResponseWriter. In next, it
 //     hands the handler the request that next was given, whose context ends when the lock is lost,
 //     and calls [SetStatus] when the handler has returned,

@@ -3,6 +3,8 @@ package keyfuncs
 import (
 	"net/http"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/pattern"
 )
 
 // Path returns the path of the URL, without the query string, in one canonical form. /u/42,
@@ -19,13 +21,21 @@ import (
 // such as {rest...} and *path, a :name, or a slash at the end, an escaped slash is [ErrInvalid].
 // Without a matched route Path cannot know; if the handler reads Request.URL.Path, in which there
 // is no difference, mount the guard inside the router.
+//
+// Upper and lower case and a slash at the end count where they do for the router. Fiber ignores
+// them unless its Config says otherwise. There, the path is spelled as the pattern of the route,
+// with the values of the wildcards as they are. In an App.Use, where Fiber has not matched the route
+// that will answer, it is [ErrNoRoute].
 func Path() Func {
 	refuse := refusalsOf("the path")
 	unclean := newError(ErrInvalid, `the path has a segment that is empty, "." or ".."`)
 	slash := newError(ErrInvalid, "the path has an escaped slash")
+	unmatched := newError(ErrNoRoute, "the path as the router reads it is unknown: no route has been matched at this point")
 	return func(r *http.Request) (string, error) {
 		path := r.URL.Path
 		switch {
+		case r.Context().Value(pattern.UnknownPath{}) == r.URL:
+			return "", unmatched
 		case path == "":
 			return "/", nil
 		case !isCleanPath(unescape(path)):

@@ -5,19 +5,36 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/hosts"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter, Exceptions: hosts.Echo.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
+var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter(func(*echo.Echo) {}), Exceptions: hosts.Echo.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
 
-func echoRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+// echoRouter returns a Router for instances of Echo that set has set up.
+func echoRouter(set func(*echo.Echo)) func(*core.Client, ...adaptertest.Route) http.Handler {
+	return func(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+		e := echo.New()
+		set(e)
+		return echoRoutes(e, locks, routes)
+	}
+}
+
+// TestEchoSpellings has the middleware of Echo that changes the path before it is matched.
+func TestEchoSpellings(t *testing.T) {
+	adaptertest.RunSpellings(t, adaptertest.Adapter{Name: "RemoveTrailingSlash", Rest: "*", Router: echoRouter(func(e *echo.Echo) {
+		e.Pre(middleware.RemoveTrailingSlash())
+	})})
+}
+
+func echoRoutes(e *echo.Echo, locks *core.Client, routes []adaptertest.Route) http.Handler {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
-	e := echo.New()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		if !errors.Is(err, adaptertest.ErrUnanswered) {
 			e.DefaultHTTPErrorHandler(err, c)

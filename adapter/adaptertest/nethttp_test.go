@@ -61,8 +61,17 @@ func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...
 	}
 }
 
-// TestChiSpellings has the middleware of chi that changes the path before it is matched.
+// TestChiSpellings has the middleware of chi that changes the path before it is matched. In the
+// router, StripSlashes and CleanPath change it for the router alone: the handler and the keys have
+// the slash at the end. So StripSlashes is around the router, and RedirectSlashes before CleanPath.
 func TestChiSpellings(t *testing.T) {
-	adaptertest.RunSpellings(t, adaptertest.Adapter{Name: "StripSlashes", Router: chiRouter(middleware.StripSlashes), Rest: "*"})
-	adaptertest.RunSpellings(t, adaptertest.Adapter{Name: "CleanPath", Router: chiRouter(middleware.CleanPath), Rest: "*"})
+	for name, router := range map[string]func(*core.Client, ...adaptertest.Route) http.Handler{
+		"StripSlashes": func(locks *core.Client, routes ...adaptertest.Route) http.Handler {
+			return middleware.StripSlashes(chiRouter()(locks, routes...))
+		},
+		"RedirectSlashes":            chiRouter(middleware.RedirectSlashes),
+		"RedirectSlashes, CleanPath": chiRouter(middleware.RedirectSlashes, middleware.CleanPath),
+	} {
+		adaptertest.RunSpellings(t, adaptertest.Adapter{Name: name, Router: router, Rest: "*"})
+	}
 }

@@ -3,6 +3,7 @@ package adaptertest
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/reqlock/reqlock/guard"
@@ -37,6 +38,12 @@ var spelled = map[string][][]string{
 		{"/u/100%25", "/u/%31%30%30%25", "/u/100%2525"},
 		{"/u/a:b", "/u/a%3Ab", "/u/a%3ab", "/u/a%253Ab"},
 		{"/u/a%2Bb", "/u/%61%2bb", "/u/a%252Bb"},
+	},
+	"/orders/{id}/pay": {
+		{"/orders/42/pay", "/orders/42/pay/", "/Orders/42/PAY", "/ORDERS/%34%32/pay/", "/orders/42/pay//", "/orders/42//pay"},
+		{"/orders/a/pay", "/orders/a/pay/", "/Orders/a/Pay"},
+		{"/orders/A/pay", "/orders/A/pay/", "/ORDERS/A/PAY/"},
+		{"/orders/a%20b/pay", "/orders/a%20b/PAY"},
 	},
 	"/u/{id}/files/{rest...}": {
 		{"/u/1/files/x", "/u/%31/files/%78", "/u/1/files/%2578"},
@@ -197,7 +204,7 @@ func encodedTwice(e *env) {
 
 // wildcards returns the key of all wildcards of a pattern.
 func (e *env) wildcards(pattern string) keyfuncs.Func {
-	if pattern == "/u/{id}" {
+	if !strings.Contains(pattern, "{rest...}") {
 		return keyfuncs.PathValue("id")
 	}
 	return keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue(e.adapter.restName()))

@@ -344,6 +344,27 @@ var httpMutants = []mutant{
 		nets:    []string{"keyfuncs FuzzUnescape"},
 	},
 	{
+		promise: "a path whose case the router ignores has one key",
+		file:    "adapter/spelling.go",
+		old:     "c += 'a' - 'A'",
+		new:     "",
+		nets:    []string{"adapter TestSpelling_Canonical"},
+	},
+	{
+		promise: "a path that stands for an unknown route has no key where the router ignores case",
+		file:    "adapter/spelling.go",
+		old:     "return path, s == Spelling{}",
+		new:     "return path, true",
+		nets:    []string{"adapter TestSpelling_Canonical"},
+	},
+	{
+		promise: "a path without a canonical form has no key",
+		file:    "keyfuncs/path.go",
+		old:     "r.Context().Value(pattern.UnknownPath{}) == r.URL",
+		new:     "r.Context().Value(pattern.UnknownPath{}) != r.URL && false",
+		nets:    []string{"adapter TestWithoutPath"},
+	},
+	{
 		promise: "all spellings of a path value are one key",
 		file:    "keyfuncs/route.go",
 		old:     "return unescape(value), err",

@@ -15,6 +15,10 @@ func Split(pattern string) (host, path string) {
 	return pattern[:slash], pattern[slash:]
 }
 
+// UnknownPath is the key, in a context, of the URL whose path has no canonical form, because the
+// router ignores a part of its spelling, and has not matched the route that will answer.
+type UnknownPath struct{}
+
 // A Wildcard is path[Start:End] of the path of a pattern.
 type Wildcard struct {
 	Name string
@@ -27,7 +31,8 @@ type Wildcard struct {
 // :name and *name, or * for the rest of the path, which Echo allows after a text as well (/files*).
 // A colon begins a wildcard only in paths without braces: no pattern has both. Gin and Echo have \:
 // for a colon that does not. {$} is no wildcard. Fiber also has :name? and :name<constraint>, whose
-// constraint may have braces and slashes, and several names in a segment, such as :from-:to.
+// constraint may have braces and slashes, several names in a segment, such as :from-:to, and + for
+// the rest of the path, as a segment here.
 func Wildcards(path string) iter.Seq[Wildcard] {
 	braces := hasBraces(path)
 	return func(yield func(Wildcard) bool) {
@@ -47,6 +52,9 @@ func Wildcards(path string) iter.Seq[Wildcard] {
 				if segment == "*" {
 					w.Name = "*"
 				}
+			case (rest == "+" || strings.HasPrefix(rest, "+/")) && i > 0 && path[i-1] == '/':
+				w.End++
+				w.Name = "+"
 			case strings.HasPrefix(rest, "::"):
 				// The first colon is text in Fiber.
 			case rest[0] == ':' && !braces:

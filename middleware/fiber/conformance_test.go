@@ -16,7 +16,7 @@ import (
 )
 
 var onFiber = adaptertest.Adapter{
-	Name: hosts.Fiber.Name, Serve: serveSuite, Exceptions: hosts.Fiber.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*",
+	Name: hosts.Fiber.Name, Serve: serveWith(fiber.Config{}), Exceptions: hosts.Fiber.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*",
 	Goroutines: []string{
 		"github.com/valyala/fasthttp.updateServerDate.func1",    // lives as long as the process
 		"github.com/valyala/fasthttp.(*workerPool).Start.func2", // ends within 10 s of the server
@@ -28,10 +28,35 @@ func TestMain(m *testing.M) { adaptertest.Main(m, onFiber) }
 // TestConformance logs a table of all results, which -v shows.
 func TestConformance(t *testing.T) { adaptertest.Run(t, onFiber) }
 
+// TestFiberSpellings sets up the app in every way that changes how it reads a URL.
+func TestFiberSpellings(t *testing.T) {
+	for name, cfg := range map[string]fiber.Config{
+		"CaseSensitive":                {CaseSensitive: true},
+		"StrictRouting":                {StrictRouting: true},
+		"UnescapePath":                 {UnescapePath: true},
+		"CaseSensitive, StrictRouting": {CaseSensitive: true, StrictRouting: true},
+		"all":                          {CaseSensitive: true, StrictRouting: true, UnescapePath: true},
+	} {
+		a := onFiber
+		a.Name, a.Serve = name, serveWith(cfg)
+		adaptertest.RunSpellings(t, a)
+	}
+}
+
+type serveFunc = func(adaptertest.Server, *core.Client, ...adaptertest.Route) func(context.Context) error
+
+// serveWith returns a Serve for apps with that Config.
+func serveWith(cfg fiber.Config) serveFunc {
+	return func(srv adaptertest.Server, locks *core.Client, routes ...adaptertest.Route) func(context.Context) error {
+		cfg := cfg
+		cfg.WriteTimeout, cfg.BodyLimit, cfg.ErrorHandler = srv.WriteTimeout, 64<<20, answerError
+		return serveSuite(fiber.New(cfg), srv, locks, routes)
+	}
+}
+
 // serveSuite serves the routes by fasthttp.
-func serveSuite(srv adaptertest.Server, locks *core.Client, routes ...adaptertest.Route) func(context.Context) error {
+func serveSuite(app *fiber.App, srv adaptertest.Server, locks *core.Client, routes []adaptertest.Route) func(context.Context) error {
 	patterns := strings.NewReplacer("{rest...}", "*", "{", ":", "}", "")
-	app := fiber.New(fiber.Config{WriteTimeout: srv.WriteTimeout, BodyLimit: 64 << 20, ErrorHandler: answerError})
 	app.Use(closesOnPanic)
 	if srv.BaseContext != nil {
 		app.Use(func(c fiber.Ctx) error {

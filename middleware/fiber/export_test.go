@@ -2,13 +2,14 @@ package fiberlock
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/gofiber/fiber/v3"
 )
 
 // HTTP returns request and answer of Fiber as net/http has them, for the handlers of the suite.
 func HTTP(c fiber.Ctx) (*HTTPWriter, *http.Request, error) {
-	r, err := requestOf(c, bodyOf(c))
+	r, err := requestOf(c, strings.Clone(c.Path()), bodyOf(c))
 	if err != nil {
 		return nil, nil, err
 	}

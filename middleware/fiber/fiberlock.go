@@ -7,7 +7,8 @@
 //	app.Post("/orders/:id/pay", lock, pay)
 //
 // Mount it on routes, before their handlers. With App.Use, Fiber has not matched the route that
-// will answer, so keys that need the route get 500 there.
+// will answer, so keys that need the route get 500 there. So does keyfuncs.Path, unless Fiber tells
+// upper from lower case and a path with a slash at the end from one without, by fiber.Config.
 //
 // In the handler, c.Context() ends when the lock is lost, and is what guard.LeaseFrom, Release and
 // Detach need. Package guard documents Config and the answers that clients get.
@@ -15,7 +16,8 @@
 // Fiber runs on fasthttp, which has neither net/http's requests nor its connections. So a guard
 // does not notice that a client has left: bound its wait with WaitTime. Fiber sends an answer after
 // the handler has returned, when the lock is released, also the one of SendStreamWriter. Key
-// functions, ErrorHandler and Observe get a copy of the request.
+// functions, ErrorHandler and Observe get a copy of the request. Its path is spelled as the pattern
+// of the route, where Fiber ignores the difference.
 //
 // With fiber.Config.StreamRequestBody, a body is read in pieces, up to the limit of what reads it,
 // and the handler finds all of it, as a stream. A guard that refuses a request before its body has
@@ -86,12 +88,17 @@ func around(serve served) fiber.Handler {
 			c.SetContext(before)
 			bound.End()
 		}()
-		r, err := requestOf(c, b)
+		pattern, names, values := routeOf(c)
+		path, known := pathOf(c, pattern, values)
+		r, err := requestOf(c, path, b)
 		if err != nil {
 			return fiber.ErrBadRequest
 		}
-		pattern, names, values := routeOf(c)
-		return serve(c, newWriter(c, b), adapter.SetRoute(bound, r, pattern, names, values))
+		r = adapter.SetRoute(bound, r, pattern, names, values)
+		if !known {
+			r = adapter.WithoutPath(r)
+		}
+		return serve(c, newWriter(c, b), r)
 	}
 }
 

@@ -26,6 +26,11 @@ func serve(t *testing.T, mount func(app *fiber.App)) *locktest.Site {
 	t.Helper()
 	app := fiber.New()
 	mount(app)
+	return serveApp(t, app)
+}
+
+func serveApp(t *testing.T, app *fiber.App) *locktest.Site {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
