@@ -102,6 +102,9 @@ func http2MaxHoldUnread(e *env) {
 		e.Fatal(err)
 	}
 	defer response.Body.Close()
+	if response.ProtoMajor != 2 {
+		e.Errorf("the answer came by %s", response.Proto)
+	}
 	e.wantErr("after the answer, the lease", await(e, "the handler has written its answer", ends), nil)
 	e.becomesFree(lockName)
 	s.get("/next").want(e, 200, "")
