@@ -25,8 +25,8 @@ func TestMetricsStayOut(t *testing.T) {
 func TestMiddlewareCompilesFewModules(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
-		"github.com/cespare/xxhash/v2", "github.com/felixge/httpsnoop", "github.com/redis/go-redis/v9", "github.com/reqlock/reqlock",
-		"go.uber.org/atomic", "golang.org/x/sys",
+		"github.com/cespare/xxhash/v2", "github.com/felixge/httpsnoop", "github.com/google/uuid", "github.com/redis/go-redis/v9",
+		"github.com/reqlock/reqlock", "go.uber.org/atomic", "golang.org/x/sys",
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
 		"./core", "./keyfuncs", "./middleware/nethttp").Output()

@@ -148,7 +148,7 @@ var engineMutants = []mutant{
 	{
 		promise: "the calls of a refused parcel are sent one by one",
 		file:    "core/internal/batch/runner.go",
-		old:     "\t\tr.eval(rdb, false)\n",
+		old:     "\t\tr.eval(node, false)\n",
 		new:     "",
 		nets:    []string{"core/internal/batch TestParcels_Refused"},
 	},
