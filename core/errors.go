@@ -60,7 +60,7 @@ var (
 	// kinds apart: to one of them, a lock of another is a held lock. Its own owner enters it again,
 	// except as a FencedLock if it has no token.
 	ErrWrongKind = redisop.ErrWrongKind
-	// ErrMisconfigured: no retry helps until somebody changes Redis, its permissions or the Redis
+	// ErrMisconfigured: no retry helps until you change Redis, its permissions or the Redis
 	// client. The password is wrong, a permission is missing, TLS does not fit, or the client is
 	// not made for this server. The text of the error names the change.
 	ErrMisconfigured = redisop.ErrMisconfigured

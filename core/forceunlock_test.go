@@ -200,7 +200,7 @@ func (tr *traders) stop() {
 	tr.wg.Wait()
 }
 
-// While a lock changes hands all the time, ForceUnlockOwners takes it from nobody but the owners
+// While a lock changes hands all the time, ForceUnlockOwners takes it only from the owners
 // that it was given, and says from which.
 func TestForceUnlockOwners_AmidHandOvers(t *testing.T) {
 	t.Parallel()

@@ -119,7 +119,7 @@ func TestSilence_OfOneNode(t *testing.T) {
 	mustClose(t, c)
 }
 
-// A blip is no silence: a caller that has lost one reply fails nobody.
+// A blip is no silence: a caller that has lost one reply fails no other.
 func TestSilence_NotByABlip(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -136,7 +136,7 @@ func TestSilence_NotByABlip(t *testing.T) {
 }
 
 // A firewall forgets the connections of a quiet service, and packets on them vanish. No caller fails:
-// the first one finds out in time to connect again, and nobody after it tries an old connection.
+// the first one finds out in time to connect again, and no caller after it tries an old connection.
 func TestIdle_DroppedConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 8

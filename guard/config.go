@@ -75,7 +75,7 @@ type Config struct {
 	PassPreflight bool
 	// FailOpen runs the handler without a lock if Redis is unavailable. The guard logs and observes
 	// it. It never applies to an error that the request can cause, to a fault that lasts until
-	// somebody changes the set-up (core.ErrMisconfigured: 500 misconfigured), or if a read-only
+	// an operator changes the set-up (core.ErrMisconfigured: 500 misconfigured), or if a read-only
 	// replica was reached (core.ErrReadOnly), whose primary may grant the lock to others.
 	FailOpen bool
 	// ErrorHandler answers what the guard refuses. err is an *Error. nil: WriteProblem.

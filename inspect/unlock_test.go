@@ -53,7 +53,7 @@ func (a *auditor) Handle(_ context.Context, r slog.Record) error {
 func (a *auditor) Enabled(context.Context, slog.Level) bool { return true }
 
 // While a lock changes hands all the time, an unlock takes it only from owners that its question
-// showed, and the audit says from which. An answer that it is freed means that somebody has lost it.
+// showed, and the audit says from which. An answer that it is freed means that an owner has lost it.
 func TestHandler_UnlockAmidHandOvers(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

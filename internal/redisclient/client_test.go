@@ -134,7 +134,7 @@ func TestDeclines(t *testing.T) {
 		"MASTERDOWN x": false, "CLUSTERDOWN x": false, "BUSY x": false,
 	} {
 		proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "CLUSTER") }, redistest.ReplyWith("-"+text+"\r\n"))
-		err := proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }).ClusterSlots(t.Context()).Err()
+		err := proxy.ClientWith(t, func(o *redis.Options) { o.MaxRetries = -1 }).ClusterSlots(t.Context()).Err() //nolint:staticcheck // see CheckServer
 		if Declines(err) != want {
 			t.Errorf("%v: %t", err, !want)
 		}

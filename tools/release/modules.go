@@ -20,7 +20,7 @@ type goModule struct {
 	mod  *modfile.File
 }
 
-// inner are the directories with modules that nobody installs.
+// inner are the directories with modules that users do not install.
 var inner = []string{"bench", "deploy", "examples", "internal", "interop", "tools"}
 
 // published reports whether users may install the module.

@@ -653,7 +653,7 @@ func ReadHolders(reply any) ([]string, error) {
 	return owners, nil
 }
 
-// Probe looks for a hold that nobody has, to see whether Redis answers.
+// Probe looks for a hold that does not exist, to see whether Redis answers.
 func Probe(key string) Call { return Present(key, []string{"probe"}) }
 
 // ReadPresent reads the reply of a Present call for n fields.

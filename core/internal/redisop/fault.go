@@ -8,7 +8,7 @@ type Fault struct {
 	Cause     string // the fault itself
 	Change    string // what to change
 	Heals     bool   // may pass without a change to this program, so waiting makes sense
-	Permanent bool   // lasts until somebody changes the set-up, so the error matches ErrMisconfigured
+	Permanent bool   // lasts until an operator changes the set-up, so the error matches ErrMisconfigured
 	blocksAll bool   // no command gets through, so any reply shows that the fault is over
 }
 

@@ -29,7 +29,7 @@ var (
 
 // Opaque translates the errors of the layers below. A timeout of an operation must not look like
 // the end of the caller's context, so context errors become ErrTimeout or ErrAborted. The error of
-// a fault that lasts until somebody makes a change says which.
+// a fault that lasts until an operator makes a change says which.
 func (r *Runner) Opaque(err error) error {
 	class := r.classify(err)
 	switch {

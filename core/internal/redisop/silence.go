@@ -13,13 +13,13 @@ import (
 
 // silences are the servers that have not answered for a whole CommandTimeout. Attempts to acquire on
 // them fail at once, while a probe asks once a second. Holders go on trying: they have a lock to
-// free or to renew. Any answer ends the silence of its server, whoever asked.
+// free or to renew. Any answer ends the silence of its server.
 //
 //	answering -> suspected   a try was not answered
 //	suspected -> silent      the server was not heard for CommandTimeout since that try was sent
 //	suspected -> answering   the server is heard, or was not asked for CommandTimeout
 //	silent    -> answering   the server is heard, on any connection
-//	silent    -> answering   nobody has asked for askedWithin: the next attempt finds out
+//	silent    -> answering   no caller has asked for askedWithin: the next attempt finds out
 type silences struct {
 	r  *Runner
 	n  atomic.Int32 // silent servers, so that callers need no mutex when there are none
@@ -124,7 +124,7 @@ func (s *silences) suspectLocked(server any, heard, sent clock.Moment) *silence 
 	return silent
 }
 
-// probe asks a silent server until it answers, nobody has asked for a while, or the client closes.
+// probe asks a silent server until it answers, no caller has asked for a while, or the client closes.
 func (s *silences) probe(server any, key string) {
 	tick := time.NewTicker(probePause)
 	defer tick.Stop()

@@ -237,7 +237,7 @@ func (w *rewriter) assemble(typ funcType, locals, out []byte) []byte {
 // frameSize estimates the stack that one call takes. The compiler keeps values on the stack while
 // it calls, and does not share their places: it needs one for each operand that outlives a call, and
 // may need one for each instruction, and one for each local in each block. Usually it needs far
-// fewer of the latter. The values of the largest call stand below them.
+// fewer for locals. The values of the largest call stand below them.
 func (w *rewriter) frameSize() int {
 	size := 8
 	if w.vectors {
