@@ -17,10 +17,10 @@ type Spelling struct {
 	AnySlash bool
 }
 
-// Canonical returns the one path that stands for all which the router takes for path: it is spelled
-// as the pattern is, with values, as they are in path, in the place of the wildcards. Give the URL
-// of the copy for SetRoute that path, so that keyfuncs.Path and the fingerprints of package
-// idempotency know one path as well.
+// Canonical returns the one path that stands for all paths which the router takes for this one. It
+// is spelled as the pattern is, and has the values where the wildcards are. Give the URL of the copy
+// for SetRoute that path, so that keyfuncs.Path and the fingerprints of package idempotency know one
+// path as well.
 //
 // ok is false, and canonical is path, if another route may answer, whose pattern is unknown, because
 // the pattern stands only for the beginning of path; see [WithoutPath]. A router that ignores

@@ -203,7 +203,7 @@ func (h *handler) render(w http.ResponseWriter, status int, name string, data an
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	if err := pages.ExecuteTemplate(w, name, data); err != nil {
-		h.notWritten("page was", err)
+		h.notWritten("page", err)
 	}
 }
 
@@ -220,13 +220,13 @@ func (h *handler) json(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(v.listing()); err != nil {
-		h.notWritten("locks were", err)
+		h.notWritten("locks", err)
 	}
 }
 
 // notWritten logs that an answer was not written: usually the client hung up.
-func (h *handler) notWritten(what string, err error) {
-	if n, ok := h.lines.Count(what, 1); ok {
-		h.opts.Logger.Warn("reqlock: inspect: the "+what+" not written", "error", err, "answers", n)
+func (h *handler) notWritten(answer string, err error) {
+	if n, ok := h.lines.Count(answer, 1); ok {
+		h.opts.Logger.Warn("reqlock: inspect: an answer was not written", "answer", answer, "error", err, "answers", n)
 	}
 }

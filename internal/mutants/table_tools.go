@@ -10,10 +10,10 @@ var toolMutants = []mutant{
 		nets:    []string{"inspect TestList_Kinds"},
 	},
 	{
-		promise: "a hash without a TTL is a lock only if its owner is one of reqlock or Redisson",
+		promise: "a hash is a lock only if its owner is one of reqlock or Redisson",
 		file:    "inspect/read.go",
-		old:     "!isLockClient(client) {",
-		new:     "false {",
+		old:     "if !ok || err != nil",
+		new:     "if !ok && false || err != nil",
 		nets:    []string{"inspect TestList_Kinds/single"},
 	},
 	{
