@@ -122,7 +122,8 @@ func (c *conn) Write(b []byte) (int, error) {
 // SetReadDeadline shortens the time for the answer to a script.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if c.asked.Load() != 0 && !t.IsZero() {
-		c.wanted.Store(&t)
+		wanted := t // t itself would be allocated for each call
+		c.wanted.Store(&wanted)
 		t = time.Now().Add(time.Until(t) / 3)
 	}
 	return c.Conn.SetReadDeadline(t)

@@ -11,8 +11,11 @@ import (
 // Said returns what an error reply of Redis says, beginning with its code if it has one. ok is false
 // if err is no error reply.
 func Said(err error) (text string, ok bool) {
+	if err == nil { // before answer, which is allocated
+		return "", false
+	}
 	var answer redis.Error
-	if err == nil || !errors.As(err, &answer) {
+	if !errors.As(err, &answer) {
 		return "", false
 	}
 	return strings.TrimPrefix(lua.Plain(answer.Error()), "ERR "), true

@@ -22,8 +22,11 @@ func Plain(text string) string {
 // PlainError returns an error whose text is Plain, if err is an error reply. Other errors are
 // returned unchanged.
 func PlainError(err error) error {
+	if err == nil { // before answer, which is allocated
+		return nil
+	}
 	var answer redis.Error
-	if err == nil || !errors.As(err, &answer) {
+	if !errors.As(err, &answer) {
 		return err
 	}
 	if text := Plain(answer.Error()); text != answer.Error() {

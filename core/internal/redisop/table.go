@@ -70,11 +70,12 @@ var replies = []struct {
 
 // classify returns the class of an error.
 func classify(err error) class {
+	if err == nil { // before own and wrong, which are allocated
+		return class{}
+	}
 	var own *FaultError
 	var wrong *redisclient.WrongError
 	switch {
-	case err == nil:
-		return class{}
 	case errors.Is(err, redis.Nil):
 		return class{failed, nil}
 	case errors.As(err, &own):
