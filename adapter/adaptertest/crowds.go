@@ -21,7 +21,9 @@ var crowds = []scenario{
 // crowdPatience is the patience of tests with many requests, on a busy machine.
 const crowdPatience = 15 * patience
 
-func crowded(s *setup) { s.options.CommandTimeout, s.patience = crowdPatience, crowdPatience }
+func crowded(s *setup) {
+	s.options.CommandTimeout, s.options.MaxWaiting, s.patience = crowdPatience, -1, crowdPatience
+}
 
 // goroutinesLeft tests objects that frameworks reuse for later requests, and state that guards
 // share. The race detector makes it strict.

@@ -216,6 +216,9 @@ func (k *caller) acquire(ctx context.Context, p *op, opts core.AcquireOptions, c
 	return &grant{c, once}
 }
 
+// confirmTime is how long core asks a server once more before it counts as silent.
+const confirmTime = 100 * time.Millisecond
+
 // checkTime checks that Acquire returned in time.
 func (k *caller) checkTime(ctx context.Context, p *op, opts core.AcquireOptions, err error) {
 	w := k.world
@@ -232,7 +235,7 @@ func (k *caller) checkTime(ctx context.Context, p *op, opts core.AcquireOptions,
 	if p.parent != nil { // it may follow another call's command, and the one that restores its count
 		commands = 3
 	}
-	longest := opts.WaitTime + commands*w.cfg.options.CommandTimeout + time.Millisecond
+	longest := opts.WaitTime + commands*w.cfg.options.CommandTimeout + confirmTime + time.Millisecond
 	if opts.WaitTime >= 0 && took > longest+longest/100 {
 		w.oracle.violate(p.names[0], "%s has a WaitTime of %s and took %s: %v", p, opts.WaitTime, took, err)
 	}

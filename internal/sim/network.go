@@ -170,6 +170,8 @@ func (w *world) dial(ctx context.Context, proc *process, addr string) (net.Conn,
 		return c, nil
 	case <-ctx.Done():
 		return nil, netError("dial", os.ErrDeadlineExceeded)
+	case <-w.ended:
+		return nil, netError("dial", syscall.ECONNREFUSED)
 	}
 }
 

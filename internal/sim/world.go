@@ -163,6 +163,7 @@ func Run(seed uint64) Result {
 	w.live()
 	close(w.ended)
 	loop.Wait()
+	time.Sleep(redialPause)
 
 	r := Result{
 		Seed:       seed,
@@ -179,6 +180,10 @@ func Run(seed uint64) Result {
 	}
 	return r
 }
+
+// redialPause is a little longer than a goroutine of go-redis sleeps after it has failed to dial in
+// the background. Then it finds out that its client is closed.
+const redialPause = 1100 * time.Millisecond
 
 type randReader struct{ rng *rand.Rand }
 

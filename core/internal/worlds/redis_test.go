@@ -131,7 +131,7 @@ func (s *server) compare(key effectKey) {
 	call := s.m.call(key.command)
 	args := call.Eval()
 	if key.command.op == opAcquire && s.m.Kind == Fair && key.command.notAfter != never {
-		args[3+3+8] = args[3+3+8].(int64) + later
+		args[3+3+9] = args[3+3+9].(int64) + later
 	}
 	eval := pipe.Do(ctx, args...)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -157,6 +157,9 @@ func (s *server) compare(key effectKey) {
 func (s *server) shift(db *memredis.DB, ms int64) {
 	db.ShiftScores(s.m.keys.deadlines, float64(ms), math.Inf(-1))
 	for _, absent := range db.Fields(s.m.keys.absent) {
+		if absent == "next" { // a place in the queue
+			continue
+		}
 		since, _ := db.Field(s.m.keys.absent, absent)
 		at, _ := strconv.ParseInt(since, 10, 64)
 		db.Do("HSET", s.m.keys.absent, absent, strconv.FormatInt(at+ms, 10))
@@ -204,7 +207,7 @@ func round(db *memredis.DB, k keys) {
 			at, _ := strconv.ParseInt(c[2], 10, 64)
 			db.Do("ZADD", c[1], fmt.Sprint(now+nearest(at-now+100*tick)-100*tick), c[3])
 		}
-		if c[0] == "HSET" && c[1] == k.absent {
+		if c[0] == "HSET" && c[1] == k.absent && c[2] != "next" {
 			at, _ := strconv.ParseInt(c[3], 10, 64)
 			db.Do("HSET", c[1], c[2], fmt.Sprint(now+nearest(at-now+100*tick)-100*tick))
 		}
