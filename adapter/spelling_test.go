@@ -10,7 +10,7 @@ import (
 
 func TestSpelling_Canonical(t *testing.T) {
 	t.Parallel()
-	none, any := Spelling{}, Spelling{AnyCase: true, AnySlash: true}
+	none, both := Spelling{}, Spelling{AnyCase: true, AnySlash: true}
 	for _, test := range []struct {
 		spelling    Spelling
 		path, route string
@@ -18,19 +18,19 @@ func TestSpelling_Canonical(t *testing.T) {
 		canonical   string
 		ok          bool
 	}{
-		{any, "/orders/42/pay", "/orders/:id/pay", []string{"42"}, "/orders/42/pay", true},
-		{any, "/ORDERS/a/PAY//", "/orders/:id/pay", []string{"a"}, "/orders/a/pay", true},
-		{any, "/orders/A/pay", "/Orders/:id/Pay/", []string{"A"}, "/Orders/A/Pay/", true},
-		{any, "/", "/", nil, "/", true},
-		{any, "/F/x-Y.json/", "/f/:from-:to.json", []string{"x", "Y"}, "/f/x-Y.json", true},
-		{any, "/F/x-id", "/f/:order-id", []string{"x"}, "/f/x-id", true},
-		{any, "/u/1/x/2/3", "/U/*/x/+", []string{"1", "2/3"}, "/U/1/x/2/3", true},
-		{any, "/NAME:verb/1", `/name\:verb/:id`, []string{"1"}, "/name:verb/1", true},
-		{any, "/api/orders", "/api", nil, "/api/orders", false},
-		{any, "/api/1/orders", "/api/:id", []string{"1"}, "/api/1/orders", false},
-		{any, "/a/1", "/a/:id/:of", []string{"1"}, "/a/1", false},
-		{any, "/a/1", "/a/1", []string{"1"}, "/a/1", false},
-		{any, "/\u212A", "/k", nil, "/\u212A", false},
+		{both, "/orders/42/pay", "/orders/:id/pay", []string{"42"}, "/orders/42/pay", true},
+		{both, "/ORDERS/a/PAY//", "/orders/:id/pay", []string{"a"}, "/orders/a/pay", true},
+		{both, "/orders/A/pay", "/Orders/:id/Pay/", []string{"A"}, "/Orders/A/Pay/", true},
+		{both, "/", "/", nil, "/", true},
+		{both, "/F/x-Y.json/", "/f/:from-:to.json", []string{"x", "Y"}, "/f/x-Y.json", true},
+		{both, "/F/x-id", "/f/:order-id", []string{"x"}, "/f/x-id", true},
+		{both, "/u/1/x/2/3", "/U/*/x/+", []string{"1", "2/3"}, "/U/1/x/2/3", true},
+		{both, "/NAME:verb/1", `/name\:verb/:id`, []string{"1"}, "/name:verb/1", true},
+		{both, "/api/orders", "/api", nil, "/api/orders", false},
+		{both, "/api/1/orders", "/api/:id", []string{"1"}, "/api/1/orders", false},
+		{both, "/a/1", "/a/:id/:of", []string{"1"}, "/a/1", false},
+		{both, "/a/1", "/a/1", []string{"1"}, "/a/1", false},
+		{both, "/\u212A", "/k", nil, "/\u212A", false},
 		{Spelling{AnyCase: true}, "/A/", "/a", nil, "/A/", false},
 		{Spelling{AnyCase: true}, "/A/", "/a/", nil, "/a/", true},
 		{Spelling{AnySlash: true}, "/a/", "/a", nil, "/a", true},

@@ -41,7 +41,7 @@ func (c *boundContext) Value(key any) any {
 
 // cancelKey is the key by which package context finds the context to cancel.
 var cancelKey = func() (key any) {
-	context.Cause(&keySpy{freedContext, &key}) // it asks only contexts that have ended
+	_ = context.Cause(&keySpy{freedContext, &key}) // it asks only contexts that have ended
 	return key
 }()
 

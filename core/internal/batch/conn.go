@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// ErrStale: the connection is one that leads to the wrong server, or to none, as another connection
+// ErrStale is the error of a connection that leads to the wrong server, or to none, as another one
 // has shown. Nothing was sent, and the Redis client drops the connection.
 var ErrStale = errors.New("the connection is no longer trusted")
 

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// The errors of a server and a Redis client that disagree about TLS.
 var (
 	// ErrPlainPort: the Redis client speaks TLS to a port that does not.
 	ErrPlainPort = errors.New("the port does not speak TLS")
