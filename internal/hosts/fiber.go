@@ -53,5 +53,4 @@ var ofFiber = map[string]string{
 	"HTTP/2: MaxHold ends an answer that the client does not read": noHTTP2,
 	"http.TimeoutHandler around the guard":                         "http.TimeoutHandler is net/http's.",
 	"WaitTime beyond the server's WriteTimeout":                    "fasthttp's WriteTimeout begins when the answer is sent, so that no wait exceeds it.",
-	"a guarded handler's context as BaseContext":                   "Fiber has no BaseContext. A context that middleware sets is that of the request, with its owner.",
 }

@@ -240,6 +240,9 @@ func (k *caller) checkTime(ctx context.Context, p *op, opts core.AcquireOptions,
 	if p.parent != nil { // it may follow another call's command, and the one that restores its count
 		commands = 3
 	}
+	if p.kind == "once" { // it looks for a record after its own process has refused it
+		commands++
+	}
 	longest := opts.WaitTime + commands*w.cfg.options.CommandTimeout + confirmTime + time.Millisecond
 	if opts.WaitTime > 0 {
 		longest += lastAnswer
