@@ -37,6 +37,8 @@ type Op struct {
 	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
 	unacked error // why the replicas did not confirm the answered try
 
+	known <-chan struct{} // closed when it is known whether the server is silent; nil: nobody asks
+
 	stale     bool // the last try met a connection that is not trusted
 	hangUps   int  // tries on connections that the server closed before it answered at all
 	retryBusy bool // retry if the try ends busy
@@ -215,6 +217,7 @@ func (x *Op) try(leave, closing <-chan struct{}) (batch.Reply, error) {
 func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) {
 	for try := 0; ; try++ {
 		if value, err, done := x.read(r); done {
+			x.awaitKnown(leave, closing)
 			return value, err
 		}
 		pause := min(time.Millisecond<<min(try, 7), 100*time.Millisecond, time.Until(x.call.Deadline))
@@ -230,6 +233,7 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 		}
 		if time.Until(x.call.Deadline) < leastTry {
 			x.r.health.observe(x, nil, x.err)
+			x.awaitKnown(leave, closing)
 			return nil, x.failure()
 		}
 		x.begun = time.Now()
@@ -237,6 +241,19 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 		if r, err = x.try(leave, closing); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// awaitKnown waits until it is known whether the server of a failed attempt to acquire is silent, so
+// that the caller's next attempt does not wait for it.
+func (x *Op) awaitKnown(leave, closing <-chan struct{}) {
+	if x.known == nil || !x.call.Acquires() {
+		return
+	}
+	select {
+	case <-x.known:
+	case <-leave:
+	case <-closing:
 	}
 }
 
@@ -310,7 +327,7 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	}
 	x.stray = x.stray || x.end == failed || x.end == lost
 	if (x.end == lost || x.end == away) && FaultOf(r.Err) == faultSilent {
-		x.r.silent.note(&x.call, x.first)
+		x.known = x.r.silent.note(&x.call, x.first)
 	}
 	hungUp := errors.Is(r.Err, batch.ErrHungUp)
 	if hungUp {

@@ -33,7 +33,7 @@ type silence struct {
 	asked  clock.Moment // when an operation last ended, or was refused
 	proven bool         // the server is silent, and a probe asks it
 
-	confirming chan struct{} // it is asked once more before that; closed at the end; nil: not yet
+	known chan struct{} // closed when the server was asked once more before that; nil: it is not asked
 }
 
 const (
@@ -71,11 +71,12 @@ func (s *silences) refuse(c *batch.Call) error {
 	return &silentError{silent.asked.Since(silent.began)}
 }
 
-// note records that a try of an operation was not answered. sent is when the operation began.
-func (s *silences) note(c *batch.Call, sent clock.Moment) {
+// note records that a try of an operation was not answered. sent is when the operation began. The
+// channel is closed when it is known whether the server is silent. nil: there is nothing to find out.
+func (s *silences) note(c *batch.Call, sent clock.Moment) <-chan struct{} {
 	server, heard := s.r.batcher.Heard(c)
 	if server == nil || heard >= sent {
-		return
+		return nil
 	}
 	now := clock.Now()
 	s.mu.Lock()
@@ -83,29 +84,38 @@ func (s *silences) note(c *batch.Call, sent clock.Moment) {
 	silent := s.suspectLocked(server, heard, sent)
 	silent.asked = now
 	if silent.proven || now.Since(silent.began) < s.r.cfg.Timeout-leastTry {
-		return
+		return nil
 	}
-	key, confirming := c.Key(), silent.confirming
-	if confirming != nil { // the next attempt of this caller is to know
-		s.mu.Unlock()
-		<-confirming
-		s.mu.Lock()
-		return
+	if silent.known == nil {
+		key := c.Key()
+		if !s.r.cfg.Background(func() { s.confirm(server, key, silent) }) {
+			return nil
+		}
+		silent.known = make(chan struct{})
 	}
-	confirming = make(chan struct{})
-	silent.confirming = confirming
-	s.mu.Unlock()
-	answers := s.ask(key, confirmTime) // it may have been one connection
+	return silent.known
+}
+
+// confirm asks a suspected server once more, because it may have been one connection that failed.
+// It probes the server if that is silent.
+func (s *silences) confirm(server any, key string, silent *silence) {
+	if s.judge(server, silent, s.ask(key, confirmTime)) {
+		s.probe(server, key)
+	}
+}
+
+// judge reports whether a suspected server is silent, and tells those who wait to know.
+func (s *silences) judge(server any, silent *silence, answers bool) bool {
 	s.mu.Lock()
-	defer close(confirming)
-	silent.confirming = nil
+	defer s.mu.Unlock()
+	close(silent.known)
+	silent.known = nil
 	if answers || s.of[server] != silent {
-		return
+		return false
 	}
-	if s.r.cfg.Background(func() { s.probe(server, key) }) {
-		silent.proven = true
-		s.n.Add(1)
-	}
+	silent.proven = true
+	s.n.Add(1)
+	return true
 }
 
 // suspectLocked returns the silence of a server, and begins a new one unless the server was asked
