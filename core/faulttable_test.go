@@ -1,10 +1,12 @@
 package core
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,15 +46,33 @@ func started(directives ...string) faultRow {
 	return func(t *testing.T) redis.UniversalClient { return redistest.Start(t, directives...).Client(t) }
 }
 
+// replyTexts are the error replies of the table. Those of Redis 8 say the same.
+var replyTexts = map[string]string{
+	"`READONLY`":               "READONLY You can't write against a read only replica.",
+	"`LOADING`":                "LOADING Redis is loading the dataset in memory",
+	"`TRYAGAIN`":               "TRYAGAIN Multiple keys request during rehashing of slot",
+	"`MASTERDOWN`":             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+	"`CLUSTERDOWN`":            "CLUSTERDOWN Hash slot not served",
+	"`MOVED` (a plain client)": "MOVED 15495 127.0.0.1:7000",
+	"`BUSY`":                   "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+	"`MISCONF`":                "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+	"`NOREPLICAS`":             "NOREPLICAS Not enough good replicas to write.",
+	"`OOM`":                    "OOM command not allowed when used memory > 'maxmemory'.",
+	"`NOPERM`":                 "NOPERM User limited has no permissions to run the 'evalsha' command",
+	"`NOAUTH`":                 "NOAUTH Authentication required.",
+	"`unknown command`":        "ERR unknown command 'EVALSHA', with args beginning with: ",
+	"`WRONGTYPE`":              "WRONGTYPE Operation against a key holding the wrong kind of value",
+}
+
 var faultRows = map[string]faultRow{
 	"`READONLY`":               told([]any{"REPLICAOF", "127.0.0.1", 1}),
-	"`LOADING`":                replied("LOADING Redis is loading the dataset in memory"),
-	"`TRYAGAIN`":               replied("TRYAGAIN Multiple keys request during rehashing of slot"),
+	"`LOADING`":                replied(replyTexts["`LOADING`"]),
+	"`TRYAGAIN`":               replied(replyTexts["`TRYAGAIN`"]),
 	"`MASTERDOWN`":             told([]any{"CONFIG", "SET", "replica-serve-stale-data", "no"}, []any{"REPLICAOF", "127.0.0.1", 1}),
 	"`CLUSTERDOWN`":            started("cluster-enabled yes"),
-	"`MOVED` (a plain client)": replied("MOVED 15495 127.0.0.1:7000"),
+	"`MOVED` (a plain client)": replied(replyTexts["`MOVED` (a plain client)"]),
 	"`BUSY`":                   busyServer,
-	"`MISCONF`":                replied("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."),
+	"`MISCONF`":                replied(replyTexts["`MISCONF`"]),
 	"`NOREPLICAS`":             told([]any{"CONFIG", "SET", "min-replicas-to-write", 1}),
 	"`OOM`":                    told([]any{"CONFIG", "SET", "maxmemory", 1}),
 	"`NOPERM`": func(t *testing.T) redis.UniversalClient {
@@ -85,6 +105,18 @@ var faultRows = map[string]faultRow{
 		t.Cleanup(func() { srv.Thaw(t) })
 		return rdb
 	},
+	"no connection in the pool": emptyPool,
+}
+
+// emptyPool takes the only connection of a Redis client.
+func emptyPool(t *testing.T) redis.UniversalClient {
+	rdb := redistest.Start(t).ClientWith(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 10*patience })
+	conn := rdb.Conn()
+	if err := conn.Ping(bg).Err(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return rdb
 }
 
 // busyServer runs a script that does not end.
@@ -109,54 +141,73 @@ func busyServer(t *testing.T) redis.UniversalClient {
 	return rdb
 }
 
-// Each error of the table in docs/failures.md comes from Redis as it says, and core, Ping and the log
-// say what the table says.
-func TestFaultTable(t *testing.T) {
-	t.Parallel()
+// A tableRow is a row of the table in docs/failures.md.
+type tableRow struct{ failure, executed, acquire, release, failOpen, class string }
+
+// faultTable reads the table in docs/failures.md.
+func faultTable(t *testing.T) (rows []tableRow) {
+	t.Helper()
 	text, err := os.ReadFile("../docs/failures.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(string(text), "## What Redis says\n")
-	found := 0
 	for line := range strings.Lines(table) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		arrange := faultRows[cells[0]]
-		if !strings.HasPrefix(line, "|") || arrange == nil {
-			continue
+		if strings.HasPrefix(line, "|") && faultRows[cells[0]] != nil {
+			rows = append(rows, tableRow{cells[0], cells[1], cells[2], cells[3], cells[4], strings.Trim(cells[5], "`")})
 		}
-		found++
-		t.Run(cells[0], func(t *testing.T) {
+	}
+	if len(rows) != len(faultRows) {
+		t.Fatalf("docs/failures.md has %d of %d rows", len(rows), len(faultRows))
+	}
+	return rows
+}
+
+// code returns the first word of the reply of a row, or "" if its error is no reply.
+func (r tableRow) code() string {
+	text, isReply := strings.CutPrefix(r.failure, "`")
+	text, _, _ = strings.Cut(text, "`")
+	if !isReply {
+		return ""
+	}
+	return text
+}
+
+// Each error of the table in docs/failures.md comes from Redis as it says, and core, Ping and the log
+// say what the table says.
+func TestFaultTable(t *testing.T) {
+	t.Parallel()
+	for _, row := range faultTable(t) {
+		t.Run(row.failure, func(t *testing.T) {
 			t.Parallel()
 			var out lockedBuffer
-			c := newLooseClient(t, arrange(t), commandTimeout(5*time.Second), logTo(&out))
+			c := newLooseClient(t, faultRows[row.failure](t), commandTimeout(5*time.Second), logTo(&out))
 			defer mustClose(t, c)
-			code, isReply := strings.CutPrefix(cells[0], "`")
-			code, _, _ = strings.Cut(code, "`")
 			_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 			if err == nil {
 				t.Fatal("the lock was acquired")
 			}
 			late := errors.Is(err, redisop.ErrTimeout) // on a busy machine, the last try may be
-			if isReply && !strings.Contains(err.Error(), code) && !errors.Is(err, ErrWrongKind) {
-				t.Errorf("Acquire: %v, want %s", err, code)
+			if !strings.Contains(err.Error(), row.code()) && !errors.Is(err, ErrWrongKind) {
+				t.Errorf("Acquire: %v, want %s", err, row.code())
 			}
 			never := errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrReadOnly) || errors.Is(err, ErrWrongKind)
-			if never != (cells[4] == "never") && !late {
-				t.Errorf("Acquire: %v; FailOpen would be: never %v, want %s", err, never, cells[4])
+			if never != (row.failOpen == "never") && !late {
+				t.Errorf("Acquire: %v; FailOpen would be: never %v, want %s", err, never, row.failOpen)
 			}
-			f, class := faultOf(err), strings.Trim(cells[5], "`")
+			f := faultOf(err)
 			switch {
-			case f == nil && class == "" || late && class != "silent":
+			case f == nil && row.class == "" || late && row.code() != "":
 				return
-			case f == nil || f.Class != class:
-				t.Fatalf("the type of %v is %+v, want %s", err, f, class)
+			case f == nil || f.Class != row.class:
+				t.Fatalf("the type of %v is %+v, want %s", err, f, row.class)
 			}
-			if n := c.Counters().Errors[class]; n == 0 { // a clean-up may have got it, too
-				t.Errorf("no error of type %s is counted", class)
+			if n := c.Counters().Errors[row.class]; n == 0 { // a clean-up may have got it, too
+				t.Errorf("no error of type %s is counted", row.class)
 			}
 			line := wantLines(t, &out, failing, 1)
 			for _, part := range []string{f.Cause, f.Change} {
@@ -167,9 +218,65 @@ func TestFaultTable(t *testing.T) {
 			if f.Permanent && !strings.Contains(err.Error(), f.Change) {
 				t.Errorf("Acquire: %v, want it to say %q", err, f.Change)
 			}
+			cause, change := f.Cause, f.Change
+			if row.failure == "`NOPERM`" {
+				cause, change = "lacks permissions", "ACL SETUSER" // Ping finds out which
+			}
+			if err := c.Ping(bg); err == nil || !strings.Contains(err.Error(), cause) || !strings.Contains(err.Error(), change) {
+				t.Errorf("Ping: %v, want it to say %q and %q", err, cause, change)
+			}
 		})
 	}
-	if found != len(faultRows) {
-		t.Errorf("docs/failures.md has %d of %d rows", found, len(faultRows))
+}
+
+// While Redis gives an error of the table to a holder, renewals are retried, whatever the error. A
+// release is retried, or fails and goes on in the background, as the table says.
+func TestFaultTable_Holder(t *testing.T) {
+	t.Parallel()
+	for _, row := range faultTable(t) {
+		action := redistest.CutBefore
+		if text := replyTexts[row.failure]; text != "" {
+			action = redistest.ReplyWith("-" + text + "\r\n")
+		} else if row.failure == "no answer in time" {
+			action = redistest.DropReply
+		} else if row.failure != "not reached, closed" {
+			continue // a holder has a connection with TLS, and waits for one
+		}
+		t.Run(row.failure, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			b.hears = true
+			c, proxy := b.lossy(t, watchdogTimeout(patience))
+			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			if row.failure == "`WRONGTYPE`" { // it proves that the lock is lost
+				if err := b.rdb.Set(bg, "a", "x", 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+				await(t, "the end of the lease", lease.Context().Done())
+				if err := context.Cause(lease.Context()); !errors.Is(err, ErrLockLost) || !errors.Is(err, ErrWrongKind) {
+					t.Errorf("the lease ended with %v", err)
+				}
+				if err := b.rdb.Del(bg, "a").Err(); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			var renewals atomic.Int32
+			rule := proxy.OnEvery(func(args []string) bool {
+				return runs(renewScript)(args) && renewals.Add(1) > 0
+			}, action)
+			eventually(t, "the renewal to be retried", func() bool { return renewals.Load() > 1 })
+			rule.Remove()
+			awaitRenewals(t, lease)
+
+			proxy.OnMatch(1, runs(releaseScript), action)
+			switch err := lease.Release(bg); {
+			case row.release == "try again":
+				wantErr(t, "Release", err, nil)
+			case row.release == "fail" && (err == nil || !strings.Contains(err.Error(), row.code())):
+				t.Errorf("Release: %v, want %s", err, row.code())
+			}
+			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+		})
 	}
 }

@@ -70,7 +70,7 @@ func TestReadOnly_Failover(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
 	b := &bundle{srv: e.spare, rdb: e.spare.Client(t)}
-	one, two := e.client(b, watchdogTimeout(6*time.Second)), e.client(b, watchdogTimeout(6*time.Second))
+	one, two := e.client(b, watchdogTimeout(15*time.Second)), e.client(b, watchdogTimeout(15*time.Second))
 	const connections = 8
 	open := func(c *Client) {
 		leases := make(chan *Lease, connections)

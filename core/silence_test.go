@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,6 +118,60 @@ func TestSilence_OfOneNode(t *testing.T) {
 	master.Thaw(t)
 	mustRelease(t, acquireSoon(t, c, here, AcquireOptions{}))
 	mustClose(t, c)
+}
+
+// A pool whose connections are all taken is no server that hangs: the log says which setting to
+// raise. Callers wait one CommandTimeout, and later ones fail at once, until a connection is free.
+func TestSilence_EmptyPool(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	small := b.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.ReadTimeout = 2, 10*patience })
+	var out lockedBuffer
+	c := newLooseClient(t, small, commandTimeout(moment), logTo(&out))
+	mustCycle(t, c, "a")
+	taken := make(chan error, 2)
+	for range cap(taken) {
+		go func() { taken <- small.BLPop(bg, 0, "nothing").Err() }()
+	}
+	blocked := func(n int) func() bool {
+		return func() bool {
+			info, err := b.rdb.Info(bg, "clients").Result()
+			return err == nil && strings.Contains(info, fmt.Sprintf("blocked_clients:%d", n))
+		}
+	}
+	eventually(t, "all connections to be taken", blocked(2))
+
+	const cause = "the pool of the Redis client has no free connection"
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	wantErr(t, "the first Acquire", err, redisop.ErrTimeout)
+	if !strings.Contains(err.Error(), cause) || !strings.Contains(err.Error(), "PoolSize") {
+		t.Errorf("%v, want it to name the pool", err)
+	}
+	eventually(t, "later Acquires to fail at once", func() bool {
+		began := time.Now()
+		_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+		if err == nil || !strings.Contains(err.Error(), cause) {
+			t.Errorf("a later Acquire has returned %v", err)
+		}
+		return time.Since(began) < moment/2
+	})
+	wantLines(t, &out, failing, 1)
+	wantLines(t, &out, cause, 1)
+	if n := c.Counters().Errors["pool_empty"]; n == 0 {
+		t.Errorf("%v, want errors of type pool_empty", c.Counters().Errors)
+	}
+
+	if err := b.rdb.RPush(bg, "nothing", 1, 2).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(taken) {
+		if err := <-taken; err != nil {
+			t.Error(err)
+		}
+	}
+	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
+	mustClose(t, c)
+	wantLines(t, &out, again, 1)
 }
 
 // A blip is no silence: a caller that has lost one reply fails no other.

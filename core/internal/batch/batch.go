@@ -206,6 +206,26 @@ func (b *Batcher) Heard(c *Call) (server any, last clock.Moment) {
 	return ls, last
 }
 
+// Starved reports whether a call that was not answered has got no connection since a moment: all in
+// the pool are taken, and not by a script that waits for its answer.
+func (b *Batcher) Starved(c *Call, since clock.Moment) bool {
+	ls := b.lanesOf(c)
+	if ls == nil || ls.conns == nil || ls.of[c.Purpose].node == nil {
+		return false
+	}
+	asked := ls.conns.asked.Load()
+	if clock.Moment(asked) >= since || asked > ls.conns.heard.Load() {
+		return false
+	}
+	return Exhausted(ls.of[c.Purpose].node)
+}
+
+// Exhausted reports whether all connections that the pool of a client may have are taken.
+func Exhausted(node *redis.Client) bool {
+	pool := node.PoolStats()
+	return pool.IdleConns == 0 && int(pool.TotalConns) >= node.Options().PoolSize
+}
+
 // master returns the node that has the call's slot, or nil if it is not known.
 func (b *Batcher) master(c *Call) *redis.Client {
 	if !b.known.Load() {

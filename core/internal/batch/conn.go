@@ -46,6 +46,7 @@ const idleAfter = 100 * time.Millisecond
 type conns struct {
 	tls   bool         // the client dials with TLS
 	heard atomic.Int64 // moment of the last bytes from the server, on any connection
+	asked atomic.Int64 // moment of the last script sent to it
 
 	// Connections dialed before redialed lead to a server that is a primary no more.
 	redialed atomic.Int64
@@ -115,6 +116,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		if now.Since(clock.Moment(heard)) >= idleAfter {
 			c.asked.Store(int64(now))
 		}
+		c.all.asked.Store(int64(now))
 	}
 	return c.Conn.Write(b)
 }

@@ -50,7 +50,10 @@ func (f *fit) answer(q *question) {
 	defer cancel()
 	err := f.redis.CheckServer(ctx)
 	if wrong := (*redisclient.WrongError)(nil); err != nil && !errors.As(err, &wrong) {
-		err = batch.Unsent(err) // the acquire that waits for it
+		noTurn := err == context.DeadlineExceeded // a late reply is an error of the network
+		if err = batch.Unsent(err); noTurn && batch.Exhausted(f.redis.Node()) {
+			err = &FaultError{faultPoolEmpty, err}
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

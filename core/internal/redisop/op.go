@@ -37,7 +37,8 @@ type Op struct {
 	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
 	unacked error // why the replicas did not confirm the answered try
 
-	known <-chan struct{} // closed when it is known whether the server is silent; nil: nobody asks
+	starved bool            // the last try got no connection
+	known   <-chan struct{} // closed when it is known whether the server is silent; nil: nobody asks
 
 	stale     bool // the last try met a connection that is not trusted
 	hangUps   int  // tries on connections that the server closed before it answered at all
@@ -232,7 +233,7 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 			return nil, ErrLeft
 		}
 		if time.Until(x.call.Deadline) < leastTry {
-			x.r.health.observe(x, nil, x.err)
+			x.r.health.observe(x, nil, x.diagnose(x.err))
 			x.awaitKnown(leave, closing)
 			return nil, x.failure()
 		}
@@ -326,8 +327,10 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 		x.unacked = fmt.Errorf("%w: %v", ErrNotReplicated, r.Unacked)
 	}
 	x.stray = x.stray || x.end == failed || x.end == lost
+	x.starved = false
 	if (x.end == lost || x.end == away) && FaultOf(r.Err) == faultSilent {
-		x.known = x.r.silent.note(&x.call, x.first)
+		x.starved = x.r.batcher.Starved(&x.call, x.first)
+		x.known = x.r.silent.note(&x.call, x.first, FaultOf(x.diagnose(r.Err)))
 	}
 	hungUp := errors.Is(r.Err, batch.ErrHungUp)
 	if hungUp {
@@ -335,9 +338,17 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	}
 	again := hungUp && x.hangUps < mostHangUps || x.end == lost || x.end == moved || x.end == busy && x.retryBusy || x.end == away && x.retryAway
 	if !again {
-		x.r.health.observe(x, r.Value, r.Err)
+		x.r.health.observe(x, r.Value, x.diagnose(r.Err))
 	}
 	return r.Value, x.failure(), !again
+}
+
+// diagnose tells a server that does not answer from a pool without a free connection.
+func (x *Op) diagnose(err error) error {
+	if x.starved && FaultOf(err) == faultSilent {
+		return &FaultError{faultPoolEmpty, err}
+	}
+	return err
 }
 
 // failure returns the error of the last try. If that try was too late, the text says how an earlier
@@ -350,7 +361,7 @@ func (x *Op) failure() error {
 	if x.err == ErrTimeout && x.earlier != nil {
 		return fmt.Errorf("%w; an earlier try got: %v", ErrTimeout, x.earlier)
 	}
-	return x.err
+	return x.diagnose(x.err)
 }
 
 // Unacked returns why the replicas did not confirm the answered try. nil means they did, or were

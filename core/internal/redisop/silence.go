@@ -32,6 +32,7 @@ type silence struct {
 	began  clock.Moment // when the first try that was not answered was sent
 	asked  clock.Moment // when an operation last ended, or was refused
 	proven bool         // the server is silent, and a probe asks it
+	fault  *Fault       // why it seems silent: the pool may have no connection to ask it on
 
 	known chan struct{} // closed when the server was asked once more before that; nil: it is not asked
 }
@@ -68,12 +69,16 @@ func (s *silences) refuse(c *batch.Call) error {
 		return nil // the probe removes it
 	}
 	silent.asked = clock.Now()
-	return &silentError{silent.asked.Since(silent.began)}
+	err := &silentError{silent.asked.Since(silent.began)}
+	if silent.fault != faultSilent {
+		return &FaultError{silent.fault, err}
+	}
+	return err
 }
 
 // note records that a try of an operation was not answered. sent is when the operation began. The
 // channel is closed when it is known whether the server is silent. nil: there is nothing to find out.
-func (s *silences) note(c *batch.Call, sent clock.Moment) <-chan struct{} {
+func (s *silences) note(c *batch.Call, sent clock.Moment, f *Fault) <-chan struct{} {
 	server, heard := s.r.batcher.Heard(c)
 	if server == nil || heard >= sent {
 		return nil
@@ -82,7 +87,7 @@ func (s *silences) note(c *batch.Call, sent clock.Moment) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	silent := s.suspectLocked(server, heard, sent)
-	silent.asked = now
+	silent.asked, silent.fault = now, f
 	if silent.proven || now.Since(silent.began) < s.r.cfg.Timeout-leastTry {
 		return nil
 	}
