@@ -10,8 +10,12 @@
 race { print; next }
 
 /^(FAIL|exit status|signal:|make(\[[0-9]+\])?:)/ { state = ""; print; next }
-/^ *--- FAIL/ { state = "test"; print; next }
+# Under -v, a test's log comes before its result.
+/^=== / { state = ""; next }
+/^ *--- (PASS|SKIP)/ { state = before = ""; next }
+/^ *--- FAIL/ { state = "test"; print; printf "%s", before; before = ""; next }
 /^# / { state = "all"; print; next } # a package that does not build
 /^(panic|fatal error|goleak|runtime|testing|unexpected fault|SIG[A-Z]+|WARNING):/ { state = "all"; print; next }
 state == "all" { print; next }
-state == "test" && (/^[ \t]/ || /^$/) { print } # the test's log is indented
+state == "test" && (/^[ \t]/ || /^$/) { print; next } # the test's log is indented
+/^ +[a-z0-9_]+\.go:[0-9]+: / || before != "" && /^        / { before = before $0 "\n" }
