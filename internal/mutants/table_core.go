@@ -793,6 +793,13 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestIdle_DroppedConnections"},
 	},
 	{
+		promise: "an empty pool is told from a server that hangs",
+		file:    "core/internal/batch/batch.go",
+		old:     "return Exhausted(ls.of[c.Purpose].node)",
+		new:     "return false",
+		nets:    []string{"core TestSilence_EmptyPool"},
+	},
+	{
 		promise: "a server that hangs costs one CommandTimeout",
 		file:    "core/internal/redisop/silence.go",
 		old:     "silent.proven = true",
