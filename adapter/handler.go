@@ -22,8 +22,8 @@ func SetStatus(ctx context.Context, status int) {
 
 // ReleaseBy releases the lock of the innermost guard with a function of the caller, such as one
 // that calls core.OnceLease.ReleaseWith. release must give the lease up. Its error is returned, and
-// becomes the guard's Outcome.Err; the guard logs a lost lock as if it had released by itself. If
-// release panics, the guard releases the lock. core.ErrNotHeld: there is no lock to release.
+// becomes the guard's Outcome.Err. If release panics, the guard releases the lock. core.ErrNotHeld:
+// there is no lock to release.
 func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
 	s := section.From(ctx)
 	if s == nil {

@@ -154,10 +154,11 @@ func (l *level) detachLocked(r *lua.Record) {
 func (l *level) giveBack(context.Context) error {
 	err := l.hold.release(l)
 	c := l.hold.engine()
-	if isLoss(err) {
+	switch {
+	case isLoss(err):
 		l.countLoss()
-	}
-	if err != nil && !isLoss(err) {
+		l.logLoss(err)
+	case err != nil:
 		c.logFault("reqlock: the lock could not be released yet; retrying until its lease ends", l.name, l.hold.field, 1, err)
 	}
 	notify(l.caller, c.opts.Observer.Released, func() Event { return l.event(err) })
@@ -211,17 +212,28 @@ func (l *level) disown() {
 	})
 }
 
-// reportLoss logs the loss and calls the Observer.
+// reportLoss logs a loss before the release, and calls the Observer.
 func (l *level) reportLoss(cause error) {
 	c := l.hold.engine()
 	if isLoss(cause) {
 		l.countLoss()
 	}
-	if n, ok := c.lostLines.Count(cause.Error(), 1); ok {
-		c.opts.Logger.Warn("reqlock: lock lost while it was held",
-			"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause, "locks", n)
-	}
+	l.logLoss(cause)
 	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })
+}
+
+// logLoss logs the loss, with the route of the request that it hit.
+func (l *level) logLoss(cause error) {
+	c := l.hold.engine()
+	n, ok := c.lostLines.Count(cause.Error(), 1)
+	if !ok {
+		return
+	}
+	line := []any{"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause, "locks", n}
+	if route := c.annotate(l.caller).Route; route != "" {
+		line = append(line, "route", route)
+	}
+	c.opts.Logger.Warn("reqlock: lock lost while it was held", line...)
 }
 
 // countLoss records a loss for Client.Losses and Counters.

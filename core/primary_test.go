@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,8 +45,16 @@ func (e *endpoint) follow(replica, primary *redistest.Server) {
 	})
 }
 
-// failOver swaps the servers. Connections to the old primary stay open.
+// failOver swaps the servers once the replica has all data. Connections to the old primary stay open.
 func (e *endpoint) failOver() {
+	primary := e.main.Client(e.t).Conn()
+	defer primary.Close()
+	if err := primary.Publish(bg, "nothing", "").Err(); err != nil { // replicated, and changes nothing
+		e.t.Fatal(err)
+	}
+	if n, err := primary.Wait(bg, 1, patience).Result(); n != 1 {
+		e.t.Fatalf("%d replicas have all data: %v", n, err)
+	}
 	if err := e.spare.Client(e.t).Do(bg, "REPLICAOF", "NO", "ONE").Err(); err != nil {
 		e.t.Fatal(err)
 	}
@@ -110,8 +120,8 @@ func TestReadOnly_Failover(t *testing.T) {
 		}
 		mustRelease(t, lease)
 	}
+	awaitRenewals(t, slices.Collect(maps.Values(held))...)
 	for _, lease := range held {
-		awaitRenewals(t, lease)
 		mustRelease(t, lease)
 	}
 	for _, w := range waiting {

@@ -402,7 +402,7 @@ var scriptMutants = []mutant{
 		promise: "waiters that leave a fair lock together leave in one script",
 		file:    "core/cleaner.go",
 		old:     "if known && u.failures == 0",
-		new:     "if false && u.failures == 0",
+		new:     "if known && false && u.failures == 0",
 		nets:    []string{"core TestFair_ManyLeaveTogether"},
 	},
 	{

@@ -38,7 +38,7 @@ type Op struct {
 	unacked error // why the replicas did not confirm the answered try
 
 	starved bool            // the last try got no connection
-	known   <-chan struct{} // closed when it is known whether the server is silent; nil: nobody asks
+	known   <-chan struct{} // closed when it is known whether the server is silent; nil: it is not asked
 
 	stale     bool // the last try met a connection that is not trusted
 	hangUps   int  // tries on connections that the server closed before it answered at all
