@@ -36,9 +36,11 @@ type hold struct {
 	state   holdState
 	armed   bool // the watchdog renews the hold
 	stray   bool // an acquire may still arrive at Redis
-	turn    turn
-	err     error         // lost: the cause; released: the error of the release
-	renewed clock.Instant // local deadline of the leases that the watchdog renews
+	// The loss of the hold is in the log.
+	lossLogged bool
+	turn       turn
+	err        error         // lost: the cause; released: the error of the release
+	renewed    clock.Instant // local deadline of the leases that the watchdog renews
 	// Longest lease so far. Redis drops the hold within it after the hold's last command.
 	longest time.Duration
 	excess  *excess     // nil: as far as is known, the hash lives for no longer than it should
@@ -648,8 +650,22 @@ func (l loss) finish() {
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(0)
 	h.unlock()
+	if l.leases != nil {
+		h.logLoss(l.leases, h.err)
+	}
 	for lease := l.leases; lease != nil; lease = lease.next {
 		lease.reportLoss(h.err)
+	}
+}
+
+// logLoss logs the loss of the hold once, however many leases find out. l is one of them.
+func (h *hold) logLoss(l *level, cause error) {
+	h.lock()
+	logged := h.lossLogged
+	h.lossLogged = true
+	h.unlock()
+	if !logged {
+		l.logLoss(cause)
 	}
 }
 

@@ -115,6 +115,7 @@ func (l *level) expire() {
 		return
 	}
 	l.endContexts(ErrLockLost)
+	l.logLoss(ErrLockLost)
 	l.reportLoss(ErrLockLost)
 	h := l.hold
 	h.engine().background.Go(func() {
@@ -157,7 +158,7 @@ func (l *level) giveBack(context.Context) error {
 	switch {
 	case isLoss(err):
 		l.countLoss()
-		l.logLoss(err)
+		l.hold.logLoss(l, err)
 	case err != nil:
 		c.logFault("reqlock: the lock could not be released yet; retrying until its lease ends", l.name, l.hold.field, 1, err)
 	}
@@ -212,13 +213,12 @@ func (l *level) disown() {
 	})
 }
 
-// reportLoss logs a loss before the release, and calls the Observer.
+// reportLoss counts a loss before the release, and calls the Observer.
 func (l *level) reportLoss(cause error) {
 	c := l.hold.engine()
 	if isLoss(cause) {
 		l.countLoss()
 	}
-	l.logLoss(cause)
 	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })
 }
 

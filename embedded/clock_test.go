@@ -54,6 +54,9 @@ func TestKeyIsGoneAfterItsTTL(t *testing.T) {
 			return rdb.Eval(ctx, "redis.call('HSET', KEYS[1], 'f', 1) return redis.call('PEXPIRE', KEYS[1], ARGV[1])", []string{"k"}, ttl.Milliseconds()).Err()
 		},
 	}
+	if strconv.IntSize == 32 { // miniredis reads a time in ms as an int
+		delete(tests, "PEXPIREAT")
+	}
 	for name, set := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -191,15 +191,24 @@ func (x *exchange) heldFurtherOut(name string) bool {
 	return false
 }
 
-// leave releases the lease, unless the handler has released or detached it. core logs a loss.
+// leave releases the lease, unless the handler has released or detached it.
 func (x *exchange) leave() {
-	if err := x.section.Failure(); err != nil {
+	held := x.section.Lease()
+	err := x.section.Failure()
+	if err != nil {
 		x.outcome.Err = join(x.outcome.Err, err)
 	}
 	if lease := x.section.Take(); lease != nil {
-		if err := lease.Release(x.r.Context()); isLoss(err) {
+		if err = lease.Release(x.r.Context()); isLoss(err) {
 			x.outcome.Err = join(x.outcome.Err, err)
 		}
+	}
+	if !isLoss(err) || held != nil && x.heldFurtherOut(held.Name()) { // the outer guard logs it
+		return
+	}
+	if n, ok := x.g.lines.Count("lost "+x.r.Pattern, 1); ok {
+		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "error", err,
+			"method", httpreq.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held, "requests", n)
 	}
 }
 

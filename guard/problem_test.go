@@ -207,7 +207,7 @@ func FuzzWriteProblem(f *testing.F) {
 		if h.Get("Content-Length") != strconv.Itoa(w.Body.Len()) || !strings.Contains(h.Get("Content-Type"), "problem+json") {
 			t.Errorf("header %v", h)
 		}
-		seconds, err := strconv.Atoi(h.Get("Retry-After"))
+		seconds, err := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
 		if wait := time.Duration(seconds) * time.Second; (want.RetryAfter > 0) != (err == nil) || err == nil && (wait < want.RetryAfter-time.Second || seconds < 1) {
 			t.Errorf("Retry-After %q for %v", h.Get("Retry-After"), want.RetryAfter)
 		}

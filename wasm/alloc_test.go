@@ -19,7 +19,11 @@ func TestPolicy_Allocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if n > 2 {
-		t.Errorf("a call allocates %v times, want at most 2", n)
+	most := 2.0
+	if !compiles {
+		most = 3 // the interpreter has one of its own
+	}
+	if n > most {
+		t.Errorf("a call allocates %v times, want at most %v", n, most)
 	}
 }

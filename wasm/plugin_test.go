@@ -150,7 +150,7 @@ func TestCacheDir(t *testing.T) {
 		}
 		return err
 	})
-	if files == 0 || err != nil {
+	if (files > 0) != compiles || err != nil {
 		t.Errorf("%d files, %v", files, err)
 	}
 }
@@ -191,6 +191,9 @@ func TestCacheDir_Changed(t *testing.T) {
 	}
 }
 
+// compiles reports whether wazero compiles guests on this machine. Elsewhere it interprets them.
+const compiles = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
+
 // A cache with damaged entries, as left by a full disk, is not fatal.
 func TestCacheDir_Damaged(t *testing.T) {
 	t.Parallel()
@@ -207,6 +210,9 @@ func TestCacheDir_Damaged(t *testing.T) {
 		t.Fatalf("%v, log: %s", err, log)
 	}
 	rounds(t)(t, start(t, "c", cfg), 200)
+	if !compiles { // there is nothing to cache
+		return
+	}
 	if strings.Count(log.String(), "cannot use CacheDir, compiling the plugin without it") != 1 {
 		t.Errorf("log: %s", log)
 	}
