@@ -269,6 +269,7 @@ func (x *Op) admit(leave, closing <-chan struct{}) error {
 	q := x.r.fit.ask()
 	select {
 	case <-q.done:
+		x.begun = time.Now() // the batcher sets its timers by it
 		return q.err
 	case <-late.C:
 		return batch.ErrUnsent
