@@ -49,6 +49,9 @@ func TestKeys(t *testing.T) {
 			reqlock /path/* {
 				key p:{path}
 			}
+			reqlock /uuid/* {
+				key u:{path.1:uuid}
+			}
 			reqlock @regexp {
 				key re:{re.order.1}
 			}
@@ -104,6 +107,7 @@ func TestKeys(t *testing.T) {
 			reverse_proxy `+strings.TrimPrefix(s.URL, "http://")+`
 		}`), "TENANT=from the environment")
 	missing, invalid := "400 key-missing", "400 key-invalid"
+	const uuid = "reqlock:u:6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b"
 	for _, test := range []struct {
 		request string
 		want    string
@@ -127,6 +131,11 @@ func TestKeys(t *testing.T) {
 		{"GET /path/%2E/42", invalid, nil},
 		{"GET /orders/4%002", invalid, nil},
 		{"GET /orders/", missing, nil},
+		{"GET /uuid/6F96D8B2-1C3D-4E5F-8A9B-0C1D2E3F4A5B", uuid, nil},
+		{"GET /uuid/6f96d8b21c3d4e5f8a9b0c1d2e3f4a5b", uuid, nil},
+		{"GET /uuid/urn:uuid:6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b", uuid, nil},
+		{"GET /uuid/%7B6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b%7D", uuid, nil},
+		{"GET /uuid/42", invalid, nil},
 		{"GET /path/a/b", "reqlock:p:/path/a/b", nil},
 		{"GET /path/%61/%2562", "reqlock:p:/path/a/b", nil},
 		{"GET /path/a%2Fb", invalid, nil},

@@ -645,6 +645,9 @@ func TestWatch_Text(t *testing.T) {
 		{at: at, err: context.DeadlineExceeded},
 		{at: at},
 		{at: at, locks: []inspect.Lock{{Name: "order:43", Kind: "fair", Queue: []inspect.Waiter{{Place: 1}}}}},
+		{at: at, locks: []inspect.Lock{lock}, more: true},
+		{at: at, locks: []inspect.Lock{lock}, more: true},
+		{at: at, locks: []inspect.Lock{lock}},
 	} {
 		v.show(p)
 	}

@@ -169,14 +169,16 @@ type lineViewer struct {
 	write func(change)
 	known map[string]inspect.Lock
 	down  bool
+	cut   bool // there are more locks than it sees
 }
 
 // A change is one line of output.
 type change struct {
 	Time  time.Time     `json:"time"`
-	Event string        `json:"event"` // "held", "passed", "changed", "freed", "failed" or "answers"
+	Event string        `json:"event"` // "held", "passed", "changed", "freed", "failed", "answers", "cut" or "complete"
 	Lock  *inspect.Lock `json:"lock,omitempty"`
 	Error string        `json:"error,omitempty"`
+	Seen  int           `json:"seen,omitempty"` // locks, of "cut" and "complete"
 }
 
 func (v *lineViewer) close() {}
@@ -192,6 +194,14 @@ func (v *lineViewer) show(p picture) {
 	if v.down {
 		v.write(change{Time: p.at, Event: "answers"})
 		v.down = false
+	}
+	if p.more != v.cut {
+		event := "complete"
+		if p.more {
+			event = "cut"
+		}
+		v.write(change{Time: p.at, Event: event, Seen: len(p.locks)})
+		v.cut = p.more
 	}
 	now := make(map[string]inspect.Lock)
 	for _, l := range p.locks {
@@ -237,6 +247,10 @@ func (s *session) textLine(c change) {
 	switch {
 	case c.Error != "":
 		fmt.Fprintf(s.out, "%s failed   %s\n", at, c.Error)
+	case c.Event == "cut":
+		fmt.Fprintf(s.out, "%s cut      there are more locks than the %d watched, and none is reported as freed; give a longer prefix\n", at, c.Seen)
+	case c.Event == "complete":
+		fmt.Fprintf(s.out, "%s complete all locks are watched again\n", at)
 	case c.Lock == nil:
 		fmt.Fprintf(s.out, "%s answers  Redis answers again\n", at)
 	default:

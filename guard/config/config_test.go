@@ -183,6 +183,7 @@ func TestParse_Mistakes(t *testing.T) {
 		route(`"key": "k", "plugin": "p"`):                          `the route has both keys and a plugin`,
 		route(`"key": "order:{path.no}"`):                           `the pattern /orders/{id} has no wildcard "no"; it has id`,
 		route(`"key": "order:{path.id"`):                            `column 7: the brace is not closed`,
+		route(`"key": "{path.id:uid}"`):                             `the pattern /orders/{id} has no wildcard "id:uid"`,
 		route(`"key": "{session}"`):                                 `no source "session"`,
 		route(`"key": "k", "mode": "exclusve"`):                     `1:61: mode is "exclusve"; want exclusive, fair, fenced, read, write or read_write`,
 		route(`"plugin": "p", "mode": "fair"`):                      `the route has a mode, and no key`,
@@ -283,5 +284,29 @@ func TestSchema(t *testing.T) {
 	}
 	if got, err := os.ReadFile("schema.json"); err != nil || string(got) != string(want) {
 		t.Errorf("schema.json is out of date (%v): go test ./guard/config -run TestSchema -write", err)
+	}
+}
+
+// A key with :uuid in a file is one key for all spellings of a UUID.
+func TestParse_UUID(t *testing.T) {
+	t.Parallel()
+	rows, err := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/orders/{id}", "key": "order:{path.id:uuid}"}]}`), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for spelling, want := range map[string]string{
+		"6F96D8B2-1C3D-4E5F-8A9B-0C1D2E3F4A5B":          "order:6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b",
+		"6f96d8b21c3d4e5f8a9b0c1d2e3f4a5b":              "order:6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b",
+		"urn:uuid:6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b": "order:6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b",
+		"%7B6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b%7D":    "order:6f96d8b2-1c3d-4e5f-8a9b-0c1d2e3f4a5b",
+		"42": "",
+	} {
+		var key string
+		mux := http.NewServeMux()
+		mux.HandleFunc("/orders/{id}", func(_ http.ResponseWriter, r *http.Request) { key, err = rows[0].Guard.Keys[0](r) })
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/orders/"+spelling, nil))
+		if key != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v; want %q", spelling, key, err, want)
+		}
 	}
 }
