@@ -71,6 +71,10 @@ func (l *Lease) label() label { return label{l.name, l.backend.shown()} }
 // returns the name of that.
 func (l *Lease) Name() string { return l.name }
 
+// LogName returns what logs and errors of the client call the lock: its name with Options.LogNames,
+// otherwise a hash of the name.
+func (l *Lease) LogName() string { return l.label().String() }
+
 // Context returns a child of Acquire's context with which code re-enters the lock, and no other:
 // goroutines that share it exclude each other on other names. It ends when Acquire's context ends,
 // when the lease is lost (cause ErrLockLost), when it is released (ErrReleased), and when the

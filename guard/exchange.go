@@ -137,7 +137,7 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
 			x.outcome.Status = x.section.Status()
 		}
 		httpreq.KeepForm(x.original, r)
-		x.leave()
+		x.leave(lease)
 		x.observe()
 	}()
 	next(x.w, r)
@@ -191,9 +191,9 @@ func (x *exchange) heldFurtherOut(name string) bool {
 	return false
 }
 
-// leave releases the lease, unless the handler has released or detached it.
-func (x *exchange) leave() {
-	held := x.section.Lease()
+// leave releases the lease that the handler was given, unless it has released or detached it. held
+// is nil if it ran without a lock.
+func (x *exchange) leave(held *core.Lease) {
 	err := x.section.Failure()
 	if err != nil {
 		x.outcome.Err = join(x.outcome.Err, err)
@@ -203,11 +203,11 @@ func (x *exchange) leave() {
 			x.outcome.Err = join(x.outcome.Err, err)
 		}
 	}
-	if !isLoss(err) || held != nil && x.heldFurtherOut(held.Name()) { // the outer guard logs it
+	if !isLoss(err) || held == nil || x.heldFurtherOut(held.Name()) { // the outer guard logs it
 		return
 	}
 	if n, ok := x.g.lines.Count("lost "+x.r.Pattern, 1); ok {
-		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "error", err,
+		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "lock", held.LogName(),
 			"method", httpreq.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held, "requests", n)
 	}
 }
