@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -804,3 +806,31 @@ func (s *outcomeSite) force(*testing.T) {
 }
 
 func (s *outcomeSite) lose(*testing.T) { s.o.hold.lose(ErrLockLost) }
+
+// A waiter may leave at the moment it is handed the lock. It was not kept out by itself.
+func TestHandOver_ToOneThatLeaves(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	given := 0
+	for range 1000 {
+		lease := mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}) // what was handed over is released in the background
+		ctx, leave := context.WithCancel(WithOwner(bg))
+		waiting := acquireAsync(ctx, c.Lock("a"), forever)
+		eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+		released := make(chan error, 1)
+		go func() { released <- lease.Release(bg) }()
+		time.Sleep(rand.N(time.Millisecond)) // about as long as a release takes
+		leave()
+		got := await(t, "the waiter to leave", waiting)
+		if err := <-released; err != nil {
+			t.Fatal(err)
+		}
+		if got.err == nil {
+			mustRelease(t, got.lease)
+		} else if given++; strings.Contains(got.err.Error(), "same request") {
+			t.Fatalf("it says: %v", got.err)
+		}
+	}
+	t.Logf("%d of 1000 have left without the lock", given)
+}

@@ -813,10 +813,11 @@ func (w *waiter) notAcquiredLocked(ttl time.Duration) error {
 	}
 }
 
-// holderLocked returns who keeps the waiter out, as far as this process knows.
+// holderLocked returns who keeps the waiter out, as far as this process knows. A hold that was handed
+// to the waiter while it left does not.
 func (w *waiter) holderLocked() holder {
 	switch {
-	case w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
+	case w.lease != nil || w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
 		return anotherOwner
 	case w.link.PastQueue:
 		return sameRequestRed
