@@ -263,6 +263,22 @@ func charge(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
+var errUnsent = errors.New("the request was not sent")
+
+func transfer(w http.ResponseWriter, r *http.Request) {
+	err := provider.Charge(r.Context(), idempotency.DownstreamKey(r.Context(), "provider"), 2500)
+	switch {
+	case errors.Is(err, errUnsent):
+		idempotency.Outcome(r.Context()).NothingDone() // whatever the status is
+		http.Error(w, "the provider is down", http.StatusServiceUnavailable)
+	case err != nil:
+		idempotency.Outcome(r.Context()).Done() // perhaps: no repeat may charge again
+		http.Error(w, "ask us about the payment", http.StatusBadGateway)
+	default:
+		w.WriteHeader(http.StatusCreated)
+	}
+}
+
 // docs/idempotency.md: the handler runs twice, and the provider charges once.
 func TestDownstreamKey(t *testing.T) {
 	t.Parallel()
@@ -274,6 +290,14 @@ func TestDownstreamKey(t *testing.T) {
 	}
 	if len(provider.charges) != 1 {
 		t.Errorf("charges %v", provider.charges)
+	}
+
+	// docs/idempotency-outcomes.md: the charge may have been made, so repeats get the answer.
+	once = httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(transfer))
+	for _, want := range []string{"502", "502 ask us about the payment\n true"} {
+		if got := serves(once, "/transfers"); !strings.HasPrefix(got, want) {
+			t.Errorf("answer %q, want %q", got, want)
+		}
 	}
 }
 

@@ -166,7 +166,7 @@ var (
 	onceAcquireScript = lua.OnceAcquire("", "", "", 0, lua.Record{}).Script
 	onceLookScript    = lua.OnceLook("", "").Script
 	onceRecordScript  = lua.OnceRecord("", "", "", 0, lua.Record{}, lua.Announcement{}).Script
-	onceReleaseScript = lua.OnceRelease("", "", "", lua.Announcement{}).Script
+	onceReleaseScript = lua.OnceRelease("", "", "", false, lua.Announcement{}).Script
 
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{

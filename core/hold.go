@@ -540,7 +540,7 @@ func (h *hold) lower(g holdCounts, r *lua.Record) error {
 // ended, whatever Redis replied. The cleaner frees what may be left.
 func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	c := h.engine()
-	call := h.kind.undoing(c, g)
+	call := h.kind.freeing(c, g)
 	if r != nil {
 		call = h.kind.record(c, g, *r)
 	}
@@ -573,8 +573,8 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	answered := err == nil || isLoss(err)
 	if left := afterRelease(answered, rest, h.straysLocked(answered)); !left.none() {
 		switch {
-		case r != nil && (isLoss(err) || x.Failed()), err == ErrWrongKind:
-			call = h.kind.release(c, g) // Redis will not store the record, so a marker must stay
+		case isLoss(err), r != nil && x.Failed(), err == ErrWrongKind:
+			call = h.kind.release(c, g) // what was done has no record, so a marker must stay
 			if alone, ok := call.WithoutRest(); ok && err == ErrWrongKind {
 				call = alone // a key beside the lock's has another type
 			}

@@ -21,7 +21,9 @@ type kind struct {
 	handOver func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call
 	update   func(c *engine, g holdCounts, lease time.Duration) lua.Call
 	release  func(c *engine, g holdCounts) lua.Call
-	// undo is a release that also removes the marker; nil: release.
+	// Releases that also remove the marker; nil: release. After free, a hold that was lost keeps it.
+	// undo is for a hold under which no work began.
+	free  func(c *engine, g holdCounts) lua.Call
 	undo  func(c *engine, g holdCounts) lua.Call
 	renew func(g holdCounts) lua.Renewable
 	force func(c *engine, key string, fields []string) lua.Call
@@ -51,6 +53,14 @@ func (k *kind) class() waitqueue.Class {
 		return waitqueue.Remote
 	}
 	return waitqueue.Exclusive
+}
+
+// freeing returns the call that frees a hold whose work is done.
+func (k *kind) freeing(c *engine, g holdCounts) lua.Call {
+	if k.free == nil {
+		return k.release(c, g)
+	}
+	return k.free(c, g)
 }
 
 // undoing returns the call that frees a hold and leaves no marker behind.

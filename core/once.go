@@ -49,8 +49,8 @@ func (c *Client) Once(name string) *Once {
 
 // WithMarker returns the same lock for callers that must detect a crash. Each grant stores the
 // marker in the same step, as a record that lives for ttl. ReleaseWith replaces the marker and
-// Release removes it. If the lock is lost or its holder dies, the marker stays, and the next
-// Acquire returns it. Callers must be able to tell it from a result by its content. It is not
+// Release removes it while the lock is held. If the lock is lost or its holder dies, the marker
+// stays, and the next Acquire returns it. Callers must be able to tell it from a result by its content. It is not
 // visible while the lock is held. ttl should be longer than any hold. A ttl below 1ms or an empty
 // marker makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
@@ -72,9 +72,12 @@ func (o *Once) kind(marker lua.Record) *kind {
 		return lua.OnceRecord(g.key, o.record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
 	}
 	if marker.Value != "" {
-		k.undo = func(c *engine, g holdCounts) lua.Call {
-			return lua.OnceRelease(g.key, o.record, g.field, c.announce(wire.LockChannel(g.key)))
+		undo := func(unused bool) func(*engine, holdCounts) lua.Call {
+			return func(c *engine, g holdCounts) lua.Call {
+				return lua.OnceRelease(g.key, o.record, g.field, unused, c.announce(wire.LockChannel(g.key)))
+			}
 		}
+		k.free, k.undo = undo(false), undo(true)
 	}
 	return &k
 }

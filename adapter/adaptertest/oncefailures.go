@@ -3,6 +3,7 @@ package adaptertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -19,6 +20,9 @@ import (
 var onceFailures = []scenario{
 	{name: "once: panics, aborts and Goexit", run: onceFails},
 	{name: "once: panics, aborts and Goexit, with OutcomeRefuse", run: onceFailsRefuse},
+	{name: "once: what the handler says about its work", run: onceReports},
+	{name: "once: a handler that is done panics", run: onceDonePanics},
+	{name: "once: a 502 after the lock was lost, with OutcomeRefuse", run: onceLateFailure, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
 	{name: "once: a panic that outer middleware answers", run: oncePanicAnswered},
 	{name: "once: the client hangs up", run: onceClientHangsUp},
 	{name: "once: the client hangs up while it waits", run: onceClientLeavesQueue},
@@ -53,12 +57,7 @@ var endingsBadly = []http.HandlerFunc{
 	func(http.ResponseWriter, *http.Request) { runtime.Goexit() },
 }
 
-func onceFails(e *env) { failsBadly(e) }
-
-// onceFailsRefuse shows that the outcome of a panic is known, even with OutcomeRefuse.
-func onceFailsRefuse(e *env) { failsBadly(e, refuses) }
-
-func failsBadly(e *env, change ...func(*idempotency.Config)) {
+func onceFails(e *env) {
 	for _, end := range endingsBadly {
 		var runs atomic.Int64
 		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +65,7 @@ func failsBadly(e *env, change ...func(*idempotency.Config)) {
 				end(w, r)
 			}
 			_, _ = io.WriteString(w, "done")
-		}, change...)
+		})
 		for range 2 {
 			if a := s.send(s.paying("x")); a.err == nil {
 				e.Errorf("the answer is %+v, want none", a)
@@ -80,6 +79,107 @@ func failsBadly(e *env, change ...func(*idempotency.Config)) {
 		first.wantOwn(e, 200, "done")
 		s.pay("x").wantReplay(e, first)
 		e.outcomesOf(2)
+		e.rdb.Del(background, e.record())
+	}
+}
+
+// onceFailsRefuse shows that a handler that does not return runs at most once with OutcomeRefuse,
+// whatever it has said. The client does not resend by itself, as Go's does on a used connection.
+func onceFailsRefuse(e *env) {
+	for _, end := range endingsBadly {
+		for _, says := range []func(idempotency.Report){func(idempotency.Report) {}, idempotency.Report.NothingDone} {
+			var runs atomic.Int64
+			s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+				runs.Add(1)
+				says(idempotency.Outcome(r.Context()))
+				end(w, r)
+			}, refuses)
+			_ = s.send(s.paying("x"))
+			e.outcome() // the key is free now
+			s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
+			s.pay("y").wantProblem(e, 422, "key-reused", "")
+			if runs.Load() != 1 {
+				e.Errorf("the handler ran %d times, want once", runs.Load())
+			}
+			e.outcomesOf(2)
+			e.rdb.Del(background, e.record())
+		}
+	}
+}
+
+// onceReports has handlers that say themselves what they did. It counts for more than the status.
+func onceReports(e *env) {
+	for _, test := range []struct {
+		says   func(idempotency.Report)
+		status int
+		kept   bool
+	}{
+		{idempotency.Report.NothingDone, 201, false},
+		{idempotency.Report.NothingDone, 422, false},
+		{idempotency.Report.Done, 502, true},
+		{idempotency.Report.Done, 429, true},
+		{func(r idempotency.Report) { r.NothingDone(); r.Done() }, 503, true},
+		{func(r idempotency.Report) { r.Done(); r.NothingDone() }, 200, false},
+		{func(idempotency.Report) {}, 502, false},
+	} {
+		for _, change := range []func(*idempotency.Config){func(*idempotency.Config) {}, refuses} {
+			var runs atomic.Int64
+			s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+				test.says(idempotency.Outcome(r.Context()))
+				w.WriteHeader(test.status)
+				_, _ = fmt.Fprint(w, runs.Add(1))
+			}, change)
+			first := s.pay("x")
+			first.wantOwn(e, test.status, "1")
+			if test.kept {
+				s.pay("x").wantReplay(e, first)
+			} else {
+				s.pay("x").wantOwn(e, test.status, "2")
+			}
+			e.outcomesOf(2)
+			e.rdb.Del(background, e.records()...)
+		}
+	}
+}
+
+// onceDonePanics has a handler that is done when it panics. No repeat runs, even with OutcomeRerun.
+func onceDonePanics(e *env) {
+	var runs atomic.Int64
+	s := e.serveOnce(func(_ http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		idempotency.Outcome(r.Context()).Done()
+		panic(http.ErrAbortHandler)
+	})
+	_ = s.send(s.paying("x"))
+	e.outcome()
+	s.pay("x").wantProblem(e, 409, "not-replayable", "")
+	if runs.Load() != 1 {
+		e.Errorf("the handler ran %d times, want once", runs.Load())
+	}
+}
+
+// onceLateFailure has a handler that answers 502 after it has lost its lock, or after MaxHold. With
+// OutcomeRefuse, no repeat runs.
+func onceLateFailure(e *env) {
+	for what, change := range map[string]func(*idempotency.Config){
+		"lost": func(*idempotency.Config) {}, "MaxHold": holdsKeyFor,
+	} {
+		var runs atomic.Int64
+		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			if what == "lost" {
+				e.rdb.Del(background, e.onceLockName())
+			}
+			await(e, "the handler's context ends", r.Context().Done())
+			w.WriteHeader(http.StatusBadGateway)
+		}, refuses, change)
+		s.pay("x").want(e, 502, "")
+		e.outcome()
+		s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
+		if runs.Load() != 1 {
+			e.Errorf("%s: the handler ran %d times, want once", what, runs.Load())
+		}
+		e.outcome()
 		e.rdb.Del(background, e.record())
 	}
 }

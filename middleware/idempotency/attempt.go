@@ -30,7 +30,8 @@ type attempt struct {
 	marker []byte          // what OutcomeRefuse leaves of a run, as stored in Redis
 	lease  *core.OnceLease // that the handler runs under
 
-	keepFor atomic.Int64 // nanoseconds; 0: Config.TTL; discard: the result is not stored
+	keepFor atomic.Int64 // nanoseconds; 0: Config.TTL
+	said    atomic.Int32 // a word
 }
 
 type attemptState int
@@ -50,9 +51,6 @@ func (a *attempt) move(to attemptState) {
 	}
 	a.state = to
 }
-
-// discard is a keepFor.
-const discard = -1
 
 type attemptKey struct{}
 
@@ -157,44 +155,45 @@ func (a *attempt) run(r *http.Request, next func(*http.Request, *Recorder)) {
 	ctx := newRunContext(r.Context(), a.lease.Lease)
 	own := r.WithContext(ctx.ctx)
 	rec := &Recorder{r: r, limit: a.g.cfg.MaxResponseBody, onPass: ctx.follow}
+	returned := false
 	defer func() {
-		rec.abandon() // after a panic or runtime.Goexit: the guard releases the lock
+		if !returned { // it panicked or called runtime.Goexit
+			_ = a.release(r, run{said: a.word()}.ending(), rec, nil)
+			rec.abandon()
+		}
 		ctx.end()
 		adapter.KeepForm(r, own)
 	}()
 	next(own, rec)
+	returned = true
 	a.finish(r, rec, ctx.interruption())
 }
 
-// finish stores the result, unless it is to be discarded, in the step that releases the lock. Then
-// it sends the answer, so a client that has the answer can repeat the request at once. The client
-// gets the answer even if storing fails. interrupted is why the context of the run ended early, or
-// nil.
+// finish releases the key. Then it sends the answer, so a client that has the answer can repeat the
+// request at once. The client gets the answer even if storing fails. interrupted is why the context
+// of the run ended early, or nil.
 func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	whole := rec.complete()
-	if rec.state != recorderImplicit {
-		interrupted = nil // it has answered
-	}
-	if interrupted == nil {
+	// A handler that was interrupted and has answered nothing may have done its work or not, so its
+	// empty answer is no result.
+	silent := interrupted != nil && rec.state == recorderImplicit
+	if !silent {
 		adapter.SetStatus(r.Context(), rec.status)
 	}
-	result, failure := a.result(rec, whole, interrupted)
-	err := adapter.ReleaseBy(r.Context(), func(lease *core.Lease) error {
-		var err error
-		switch {
-		case result != nil:
-			err = a.lease.ReleaseWith(r.Context(), result, a.ttl())
-		case failure != nil && a.marker != nil:
-			err = a.lease.ReleaseWith(r.Context(), a.marker, a.g.cfg.TTL) // Release would delete it
-		default:
-			err = lease.Release(r.Context())
-		}
-		if failure != nil || result != nil && err != nil {
-			return fmt.Errorf("%w: %w", ErrNotStored, errors.Join(failure, err))
-		}
-		return err
-	})
-	if errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
+	ended := run{
+		said: a.word(), returned: true, interrupted: interrupted != nil,
+		answered: !silent && rec.state != recorderFailed,
+	}
+	ended.stored = ended.answered && a.stores(rec)
+	ending := ended.ending()
+	if ending == endAnswered && !whole {
+		ending = endUnrecorded
+	}
+	var failure error
+	if silent {
+		failure = fmt.Errorf("the handler ended without an answer after its context: %w", interrupted)
+	}
+	if err := a.release(r, ending, rec, failure); errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
 		if n, ok := a.g.lines.Count("stored", 1); ok {
 			a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
 				"method", httpreq.Method(r), "pattern", r.Pattern, "error", err, "requests", n)
@@ -203,37 +202,59 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	rec.release()
 }
 
+// release stores what becomes of the key, in the step that releases the lock. failure is why there
+// is no result, or nil.
+func (a *attempt) release(r *http.Request, ending ending, rec *Recorder, failure error) error {
+	var data []byte
+	ttl := a.ttl()
+	switch ending {
+	case endAnswered:
+		data, failure = a.answer(rec)
+	case endUnrecorded:
+		data, failure = a.unrecorded()
+	case endUnknown:
+		data, ttl = a.marker, a.g.cfg.TTL
+	}
+	isResult := ending != endUnknown && data != nil
+	if failure != nil && data == nil {
+		data, ttl = a.marker, a.g.cfg.TTL // Release would delete it
+	}
+	return adapter.ReleaseBy(r.Context(), func(lease *core.Lease) (err error) {
+		if data != nil {
+			err = a.lease.ReleaseWith(r.Context(), data, ttl)
+		} else {
+			err = lease.Release(r.Context())
+		}
+		if failure != nil || isResult && err != nil {
+			return fmt.Errorf("%w: %w", ErrNotStored, errors.Join(failure, err))
+		}
+		return err
+	})
+}
+
 // recordRoom is how much larger than Config.MaxResponseBody a record may be, for its headers and
 // for what a Codec adds.
 const recordRoom = 64 << 10
 
-// result returns the record of the run as Redis stores it; nil without an error: nothing is stored.
-// A handler that was interrupted and has answered nothing may have done its work or not, so its
-// empty answer is no result.
-func (a *attempt) result(rec *Recorder, whole bool, interrupted error) ([]byte, error) {
-	switch {
-	case !a.stores(rec):
-		return nil, nil
-	case interrupted != nil:
-		return nil, fmt.Errorf("the handler ended without an answer after its context: %w", interrupted)
+// answer returns the record of an answer that is held back whole, as Redis stores it.
+func (a *attempt) answer(rec *Recorder) ([]byte, error) {
+	data, err := a.seal(&record{
+		kind: kindAnswered, fingerprint: a.fingerprint,
+		status: rec.status, header: recorded(rec.before, rec.header, rec.body, a.g.cfg.Headers), body: rec.body,
+	})
+	if err != nil || int64(len(data)-recordRoom) <= a.g.cfg.MaxResponseBody {
+		return data, err
 	}
-	if whole {
-		data, err := a.seal(&record{
-			kind: kindAnswered, fingerprint: a.fingerprint,
-			status: rec.status, header: recorded(rec.before, rec.header, rec.body, a.g.cfg.Headers), body: rec.body,
-		})
-		if err != nil || int64(len(data)-recordRoom) <= a.g.cfg.MaxResponseBody {
-			return data, err
-		}
-	}
+	return a.unrecorded()
+}
+
+// unrecorded returns the record of a run whose answer cannot be replayed.
+func (a *attempt) unrecorded() ([]byte, error) {
 	return a.seal(&record{kind: kindUnrecorded, fingerprint: a.fingerprint})
 }
 
-// stores reports whether the result is to be stored.
+// stores reports whether Config.Store keeps the answer.
 func (a *attempt) stores(rec *Recorder) bool {
-	if a.keepFor.Load() == discard || rec.state == recorderFailed {
-		return false
-	}
 	status, header := rec.status, rec.header.Clone()
 	if status == 0 { // only a hijacked connection has neither a status nor a header
 		status, header = http.StatusSwitchingProtocols, make(http.Header)
@@ -241,15 +262,7 @@ func (a *attempt) stores(rec *Recorder) bool {
 	return a.g.cfg.Store(status, header)
 }
 
-// keep sets how long the result is stored, unless it is to be discarded.
-func (a *attempt) keep(d time.Duration) {
-	for {
-		old := a.keepFor.Load()
-		if old == discard || a.keepFor.CompareAndSwap(old, int64(d)) {
-			return
-		}
-	}
-}
+func (a *attempt) word() word { return word(a.said.Load()) }
 
 func (a *attempt) ttl() time.Duration {
 	if d := a.keepFor.Load(); d != 0 {

@@ -109,8 +109,11 @@ const (
 	// in all. The handler must find out by itself what was done, or pass a DownstreamKey to the
 	// service that acts.
 	OutcomeRerun UnknownOutcome = iota
-	// OutcomeRefuse answers 409 outcome-unknown until TTL is over: at most once in all. The outcome
-	// of a run that panics, or whose answer is not stored, is known: a repeat runs.
+	// OutcomeRefuse answers 409 outcome-unknown until TTL is over: at most once in all. So it does
+	// after a handler that panics, calls runtime.Goexit, or is interrupted by the loss of its lock,
+	// MaxHold or a deadline, and has no answer to store. After an answer that is not stored, such as
+	// a 5xx, a repeat runs: the handler has ended in order, and can say Outcome(ctx).Done if it must
+	// not.
 	OutcomeRefuse
 )
 

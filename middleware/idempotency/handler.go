@@ -32,12 +32,9 @@ func DownstreamKey(ctx context.Context, parts ...string) string {
 }
 
 // NoStore prevents the result of this run from being stored, whatever Config.Store says: the key is
-// free when the handler returns. Outside an idempotent handler it does nothing.
-func NoStore(ctx context.Context) {
-	if a := attemptFrom(ctx); a != nil {
-		a.keep(discard)
-	}
-}
+// free when the handler returns, as after Outcome(ctx).NothingDone. Outside an idempotent handler it
+// does nothing.
+func NoStore(ctx context.Context) { Outcome(ctx).NothingDone() }
 
 // StoreFor keeps the result of this run, if it is stored, for d instead of Config.TTL. Less than
 // 1ms means NoStore. Outside an idempotent handler it does nothing.
@@ -47,6 +44,6 @@ func StoreFor(ctx context.Context, d time.Duration) {
 		return
 	}
 	if a := attemptFrom(ctx); a != nil {
-		a.keep(d)
+		a.keepFor.Store(int64(d))
 	}
 }

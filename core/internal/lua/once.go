@@ -53,11 +53,15 @@ func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcemen
 	return c
 }
 
-// OnceRelease frees a hold without a record and removes its marker; see once_release.lua. ReadRelease
-// reads its reply.
-func OnceRelease(key, recordKey, owner string, a Announcement) Call {
-	c := call(onceRelease, 2, 5)
-	c.add(key, recordKey, owner)
+// OnceRelease frees a hold without a record and removes its marker; see once_release.lua. unused
+// means that no work began under the hold. ReadRelease reads its reply.
+func OnceRelease(key, recordKey, owner string, unused bool, a Announcement) Call {
+	c := call(onceRelease, 2, 6)
+	work := 0
+	if unused {
+		work = 1
+	}
+	c.add(key, recordKey, owner, work)
 	a.addTo(&c)
 	return c
 }

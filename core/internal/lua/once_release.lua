@@ -1,13 +1,14 @@
 -- Frees a hold without a record, removes the marker of its grant, and publishes the release. A
--- record stays, and so does the marker of another hold. The hold's own marker is removed even if
--- the hold is gone: a marker says that work may have been done, and the caller knows that none was.
+-- record stays, and so does the marker of another hold. A hold that is gone was lost, perhaps during
+-- its work, so its marker stays unless its caller knows that no work began.
 --
--- KEYS[1]   lock hash
--- KEYS[2]   record hash
--- ARGV[1]   wire owner
--- ARGV[2]   channel
--- ARGV[3]   message
--- ARGV[4..] commands to publish with: PUBLISH, SPUBLISH or both
+-- KEYS[1]  lock hash
+-- KEYS[2]  record hash
+-- ARGV[1]  wire owner
+-- ARGV[2]  1: no work began, so the marker goes even if the hold is gone; 0: it goes with the hold
+-- ARGV[3]  channel
+-- ARGV[4]  message
+-- ARGV[5..] commands to publish with: PUBLISH, SPUBLISH or both
 --
 -- Reply:
 --   1  freed
@@ -15,14 +16,14 @@
 
 local marked = redis.call('HGET', KEYS[2], 'marker') == ARGV[1]
 local freed = redis.call('HDEL', KEYS[1], ARGV[1])
-if marked then
+if marked and (freed == 1 or ARGV[2] == '1') then
   redis.call('DEL', KEYS[2])
 end
 if freed == 0 then
   return 0
 end
 
-for i = 4, #ARGV do
-  redis.pcall(ARGV[i], ARGV[2], ARGV[3])
+for i = 5, #ARGV do
+  redis.pcall(ARGV[i], ARGV[3], ARGV[4])
 end
 return 1

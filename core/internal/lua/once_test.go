@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -179,31 +180,38 @@ func TestOnceRelease(t *testing.T) {
 		"mine, with its marker":               {state{held, marked}, true, state{}},
 		"mine, an inner level left a record":  {state{held, result}, true, state{nil, result}},
 		"gone":                                {state{}, false, state{}},
-		"gone, its marker is left":            {state{nil, marked}, false, state{}},
+		"gone, its marker is left":            {state{nil, marked}, false, state{nil, marked}},
 		"gone, its record is there":           {state{nil, result}, false, state{nil, result}},
 		"gone, another has it":                {state{others, nil}, false, state{others, nil}},
 		"gone, another has it, with a marker": {state{others, theirMark}, false, state{others, theirMark}},
 		"gone, another has died":              {state{nil, theirMark}, false, state{nil, theirMark}},
 		"gone, another has left a record":     {state{nil, theirs}, false, state{nil, theirs}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rdb := redistest.Start(t).Client(t)
-			tc.before.put(t, rdb)
-			heard := listen(t, rdb.Subscribe(ctx(), announcement.Channel))
-			if freed := mustFlag(t, rdb, OnceRelease(key, recordKey, mine, announcement)); freed != tc.freed {
-				t.Errorf("freed %v, want %v", freed, tc.freed)
+		for _, unused := range []bool{false, true} {
+			after := tc.after
+			if unused && name == "gone, its marker is left" {
+				after = state{}
 			}
-			if mustFlag(t, rdb, OnceRelease(key, recordKey, mine, announcement)) {
-				t.Error("a repeat frees something once more")
-			}
-			tc.after.want(t, rdb)
-			want := 0
-			if tc.freed {
-				want = 1
-			}
-			heard.want(t, rdb, want)
-		})
+			t.Run(fmt.Sprintf("%s, unused %t", name, unused), func(t *testing.T) {
+				t.Parallel()
+				rdb := redistest.Start(t).Client(t)
+				tc.before.put(t, rdb)
+				heard := listen(t, rdb.Subscribe(ctx(), announcement.Channel))
+				release := OnceRelease(key, recordKey, mine, unused, announcement)
+				if freed := mustFlag(t, rdb, release); freed != tc.freed {
+					t.Errorf("freed %v, want %v", freed, tc.freed)
+				}
+				if mustFlag(t, rdb, release) {
+					t.Error("a repeat frees something once more")
+				}
+				after.want(t, rdb)
+				want := 0
+				if tc.freed {
+					want = 1
+				}
+				heard.want(t, rdb, want)
+			})
+		}
 	}
 }
 
@@ -217,7 +225,7 @@ func TestOnceWrongType(t *testing.T) {
 	}
 	for _, c := range []Call{
 		OnceRecord(key, recordKey, mine, 0, Record{Value: "done", TTL: time.Hour}, announcement),
-		OnceRelease(key, recordKey, mine, announcement),
+		OnceRelease(key, recordKey, mine, true, announcement),
 	} {
 		if _, err := eval(rdb, c); !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			t.Errorf("%s: %v", c.Script.Name, err)

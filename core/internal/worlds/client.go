@@ -196,13 +196,14 @@ func (m *Model) lower(s *State, o int, excl, shared uint8, op opcode) bool {
 func (m *Model) release(s *State, o int) bool {
 	own := &s.owners[o]
 	own.phase = freeing
-	return s.send(message{command: m.releaseOf(wireOf(o, 0), own.deepest)})
+	return s.send(message{command: m.releaseOf(wireOf(o, 0), own.deepest, opFree)})
 }
 
-func (m *Model) releaseOf(w, deepest uint8) command {
+// releaseOf returns the release of a wire owner. marked is that of a kind with markers.
+func (m *Model) releaseOf(w, deepest uint8, marked opcode) command {
 	c := command{op: opRelease, from: w, deepest: deepest}
 	if m.Kind == Once && m.Marker {
-		c.op = opUndo
+		c.op = marked
 	}
 	return c
 }

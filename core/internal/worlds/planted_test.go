@@ -156,8 +156,11 @@ var planted = []struct {
 		"local marked = redis.call('HGET', KEYS[2], 'marker') == ARGV[1]", "local marked = true",
 		"once_release: the record is gone"},
 	{"a release that leaves its marker", "once/markers", "once_release",
-		"if marked then", "if false then",
+		"if marked and", "if false and",
 		"the marker of a hold that did nothing stays"},
+	{"a release that deletes the marker of a lost hold", "once/markers", "once_release",
+		"(freed == 1 or ARGV[2] == '1')", "true",
+		"once_release: the record is gone"},
 }
 
 // The search finds each planted defect, so it checks what it claims to check.

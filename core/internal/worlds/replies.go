@@ -34,7 +34,7 @@ func (m *Model) read(s *State, i int) error {
 		return m.readAcquire(s, o, msg)
 	case opUpdate:
 		return m.readUpdate(s, o, msg, safe)
-	case opRelease, opUndo:
+	case opRelease, opFree, opUndo:
 		if msg.reply == no && safe && !msg.again {
 			return errSpuriousLoss
 		}
@@ -241,7 +241,7 @@ func (m *Model) unknown(s *State, msg message, stays bool) bool {
 			return true
 		}
 		fallthrough
-	case opRelease, opUndo:
+	case opRelease, opFree, opUndo:
 		own.phase = idle
 		m.retire(s, o, unclean)
 	case opPass:
@@ -266,7 +266,7 @@ func (m *Model) cleanUp(s *State, o int) error {
 	if m.Kind == ReadWrite {
 		depth = max(depth, 1)
 	}
-	if _, err := m.execute(s, m.releaseOf(w, depth)); err != nil {
+	if _, err := m.execute(s, m.releaseOf(w, depth, opUndo)); err != nil {
 		return err
 	}
 	if !s.strays(w) {

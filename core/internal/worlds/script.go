@@ -223,7 +223,7 @@ func (r *run) checkRepeat() error {
 	if is, ok := again.Score(r.keys.deadlines, r.wireName(r.command.from)); ok && is < was {
 		return fmt.Errorf("a repeat makes the deadline of %s earlier by %g ms", r.wireName(r.command.from), was-is)
 	}
-	ends := r.command.op == opRelease || r.command.op == opUndo || r.command.op == opForce || told == freed
+	ends := r.command.frees() || r.command.op == opForce || told == freed
 	if r.told != told && (!ends || r.told != no) {
 		return fmt.Errorf("the reply is %s, and to a repeat %s", told, r.told)
 	}
@@ -295,7 +295,7 @@ func (r *run) checkFields() error {
 			return fmt.Errorf("a repeated acquire changes what %s has", r.wireName(w))
 		case had && !has && (c.op == opAcquire || c.op == opUpdate || c.op == opRenew):
 			return fmt.Errorf("it frees the hold of %s", r.wireName(w))
-		case had && has && mine && (c.op == opRelease || c.op == opUndo || c.op == opForce || c.op == opRecord && c.excl == 0 || c.op == opPass && r.told != no):
+		case had && has && mine && (c.frees() || c.op == opForce || c.op == opRecord && c.excl == 0 || c.op == opPass && r.told != no):
 			return fmt.Errorf("the hold of %s is not freed", r.wireName(w))
 		}
 	}
@@ -351,7 +351,7 @@ func (r *run) checkReply() error {
 		if had != (r.told == yes) && r.Kind != ReadWrite {
 			return fmt.Errorf("the reply is %s, and the owner held the lock: %t", r.told, had)
 		}
-	case opRelease, opUndo:
+	case opRelease, opFree, opUndo:
 		if had != (r.told == yes) {
 			return fmt.Errorf("the reply is %s, and the owner held the lock: %t", r.told, had)
 		}
@@ -623,6 +623,7 @@ func (r *run) checkRecord() error {
 	after, is := r.after.Field(key, "record")
 	marker, _ := r.before.Field(key, "marker")
 	had := r.has(r.before, c.from)
+	unmarks := c.op == opUndo || c.op == opFree && had
 	switch by, _ := r.after.Field(key, "marker"); {
 	case c.op == opAcquire && r.told == yes && !had && was:
 		return errors.New("the lock is granted beside a record")
@@ -638,9 +639,9 @@ func (r *run) checkRecord() error {
 		if _, ok := r.after.Field(key, "marker"); ok {
 			return errors.New("the record is still a marker")
 		}
-	case c.op == opUndo && is && marker == r.wireName(c.from):
+	case unmarks && is && marker == r.wireName(c.from):
 		return errors.New("the marker of a hold that did nothing stays")
-	case was && !is && (c.op != opUndo || marker != r.wireName(c.from)):
+	case was && !is && (!unmarks || marker != r.wireName(c.from)):
 		return errors.New("the record is gone")
 	case was && is && (record != after || r.after.TTL(key) < r.before.TTL(key)):
 		return errors.New("the record changes")

@@ -120,7 +120,8 @@ const (
 	opAcquire opcode = iota
 	opUpdate
 	opRelease
-	opUndo
+	opFree // a release that removes the marker with the hold
+	opUndo // and also without it
 	opRecord
 	opPass
 	opRenew
@@ -128,8 +129,11 @@ const (
 )
 
 func (o opcode) String() string {
-	return [...]string{"acquire", "update", "release", "release without record", "record", "pass", "renew", "force"}[o]
+	return [...]string{"acquire", "update", "release", "release without record", "undo", "record", "pass", "renew", "force"}[o]
 }
+
+// frees reports whether the command is a release of the last level.
+func (c command) frees() bool { return c.op == opRelease || c.op == opFree || c.op == opUndo }
 
 // never is the notAfter of a command that does not queue up.
 const never = -100
@@ -359,8 +363,8 @@ func (m *Model) call(c command) lua.Call {
 			return lua.ReleaseFair(m.fair(), from)
 		}
 		return lua.Release(m.lock, from, a)
-	case opUndo:
-		return lua.OnceRelease(m.lock, m.keys.record, from, a)
+	case opFree, opUndo:
+		return lua.OnceRelease(m.lock, m.keys.record, from, c.op == opUndo, a)
 	case opRecord:
 		return lua.OnceRecord(m.lock, m.keys.record, from, levels, lua.Record{Value: "record of " + strings.Repeat("I", levels+1), TTL: ms(2)}, a)
 	case opPass:
