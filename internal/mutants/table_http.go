@@ -93,8 +93,8 @@ var httpMutants = []mutant{
 	{
 		promise: "the lock is released when the handler panics",
 		file:    "guard/exchange.go",
-		old:     "\t\tx.leave()\n",
-		new:     "\t\tif returned {\n\t\t\tx.leave()\n\t\t}\n",
+		old:     "\t\tx.leave(lease)\n",
+		new:     "\t\tif returned {\n\t\t\tx.leave(lease)\n\t\t}\n",
 		nets:    []string{conformance + "a handler that panics", conformance + "a handler that ends its goroutine"},
 	},
 	{
@@ -418,15 +418,36 @@ var httpMutants = []mutant{
 	{
 		promise: "a run whose result could not be stored leaves its marker",
 		file:    "middleware/idempotency/attempt.go",
-		old:     "case failure != nil && a.marker != nil:",
-		new:     "case false:",
+		old:     "if failure != nil && data == nil {",
+		new:     "if false {",
 		nets:    []string{conformance + "once: a Codec that fails to seal"},
+	},
+	{
+		promise: "a handler that does not return keeps its key",
+		file:    "middleware/idempotency/outcome.go",
+		old:     "case !r.returned || r.interrupted && !r.answered:",
+		new:     "case r.interrupted && !r.answered:",
+		nets:    []string{conformance + "once: panics, aborts and Goexit, with OutcomeRefuse"},
+	},
+	{
+		promise: "a handler that was interrupted does not free its key",
+		file:    "middleware/idempotency/outcome.go",
+		old:     "case r.interrupted:",
+		new:     "case false:",
+		nets:    []string{conformance + "once: a 502 after the lock was lost, with OutcomeRefuse"},
+	},
+	{
+		promise: "a handler that says so frees its key, whatever its status",
+		file:    "middleware/idempotency/outcome.go",
+		old:     "r.said != saidNothingDone && ",
+		new:     "",
+		nets:    []string{conformance + "once: what the handler says about its work"},
 	},
 	{
 		promise: "a result that was not stored is logged and observed",
 		file:    "middleware/idempotency/attempt.go",
-		old:     "if failure != nil || result != nil && err != nil {",
-		new:     "if false {",
+		old:     "if failure != nil || isResult && err != nil {",
+		new:     "if isResult && false {",
 		nets:    []string{conformance + "once: the store is refused", conformance + "once: a Codec that fails to seal"},
 	},
 	{
@@ -460,8 +481,8 @@ var httpMutants = []mutant{
 	{
 		promise: "an interrupted handler that answers nothing is not recorded",
 		file:    "middleware/idempotency/attempt.go",
-		old:     "case interrupted != nil:",
-		new:     "case false:",
+		old:     "silent := interrupted != nil && rec.state == recorderImplicit",
+		new:     "silent := interrupted != nil && false",
 		nets:    []string{"adapter/adaptertest TestConformance/ServeMux/once: MaxHold ends a handler that answers nothing"},
 	},
 	{
@@ -481,8 +502,8 @@ var httpMutants = []mutant{
 	{
 		promise: "an empty answer without an error is recorded",
 		file:    "middleware/idempotency/attempt.go",
-		old:     "rec.state == recorderFailed {",
-		new:     "rec.state == recorderImplicit {",
+		old:     "!silent && rec.state != recorderFailed",
+		new:     "!silent && rec.state != recorderImplicit",
 		nets:    []string{conformance + "once: an error that nothing answers is not stored"},
 	},
 	{

@@ -585,16 +585,23 @@ var scriptMutants = []mutant{
 	{
 		promise: "a release leaves the record and the marker of others alone",
 		file:    scripts + "once_release.lua",
-		old:     "if marked then",
-		new:     "if true then",
+		old:     "if marked and (freed",
+		new:     "if (freed",
 		nets:    []string{"core/internal/lua TestOnceRelease", "core TestOnce_NextHasItsOwnMarker"},
 	},
 	{
 		promise: "a release without a record takes its marker away",
 		file:    scripts + "once_release.lua",
-		old:     "if marked then",
-		new:     "if false then",
+		old:     "if marked and (freed",
+		new:     "if false and (freed",
 		nets:    []string{"core/internal/lua TestOnceRelease", "sim"},
+	},
+	{
+		promise: "a release after a loss leaves the marker",
+		file:    scripts + "once_release.lua",
+		old:     "(freed == 1 or ARGV[2] == '1')",
+		new:     "true",
+		nets:    []string{"core/internal/lua TestOnceRelease", "core TestOnce_PausedHolderAndItsMarker"},
 	},
 	{
 		promise: "a record lives for its time",
