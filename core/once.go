@@ -50,9 +50,9 @@ func (c *Client) Once(name string) *Once {
 // WithMarker returns the same lock for callers that must detect a crash. Each grant stores the
 // marker in the same step, as a record that lives for ttl. ReleaseWith replaces the marker and
 // Release removes it while the lock is held. If the lock is lost or its holder dies, the marker
-// stays, and the next Acquire returns it. Callers must be able to tell it from a result by its content. It is not
-// visible while the lock is held. ttl should be longer than any hold. A ttl below 1ms or an empty
-// marker makes Acquire fail with ErrInvalidOptions.
+// stays, and the next Acquire returns it. Callers must be able to tell it from a result by its
+// content. It is not visible while the lock is held. ttl should be longer than any hold. A ttl below
+// 1ms or an empty marker makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 	marked := *o
 	if err := checkRecord("marker", marker, ttl); err != nil && marked.lock.err == nil {
