@@ -16,11 +16,12 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 // This module's adapters import nothing internal, so an adapter outside can do what they do.
 func TestAdapters_NeedNothingInternal(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 )
 
@@ -21,5 +22,5 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Settled(m))
 }

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&goRedisLog)
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Settled(m))
 }
 
 // goRedisLog captures go-redis's log.

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 // answer is the result of a Func: a key, or an error of a given kind and text.
 type answer struct {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 )
 
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	compiled = dir
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(redistest.Settled(m), goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)
 	}))

@@ -14,6 +14,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/config"
 	"github.com/reqlock/reqlock/guard/config/yaml"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
 )
@@ -22,7 +23,7 @@ var write = flag.Bool("write", false, "rewrite schema.json")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Settled(m))
 }
 
 const inJSON = `{

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 // hour is the unit of TTLs here. It hides the time that a test takes.
 const hour = int64(time.Hour / time.Millisecond)

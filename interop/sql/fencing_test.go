@@ -14,6 +14,7 @@ import (
 	"time"
 
 	_ "github.com/ncruces/go-sqlite3/driver"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 
 	"github.com/reqlock/reqlock/core"
@@ -23,7 +24,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 func pay(db *sql.DB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

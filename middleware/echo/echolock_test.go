@@ -18,12 +18,13 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 // A site serves an Echo.
 type site struct {

@@ -14,13 +14,14 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
 	gin.SetMode(gin.TestMode)
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Settled(m))
 }
 
 // A site serves an engine.

@@ -13,12 +13,13 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 // No middleware takes these handlers.
 func TestNew_InvalidHandler(t *testing.T) {

@@ -3,7 +3,8 @@ package redisop
 import (
 	"testing"
 
+	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }

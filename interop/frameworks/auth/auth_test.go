@@ -14,12 +14,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 var secret = []byte("a secret of at least 32 bytes, for HS256")
 
