@@ -233,7 +233,7 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 			return nil, ErrLeft
 		}
 		if time.Until(x.call.Deadline) < leastTry {
-			x.r.health.observe(x, nil, x.diagnose(x.err))
+			x.r.health.observe(x, nil, x.blame(x.err))
 			x.awaitKnown(leave, closing)
 			return nil, x.failure()
 		}
@@ -339,9 +339,22 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 	}
 	again := hungUp && x.hangUps < mostHangUps || x.end == lost || x.end == moved || x.end == busy && x.retryBusy || x.end == away && x.retryAway
 	if !again {
-		x.r.health.observe(x, r.Value, x.diagnose(r.Err))
+		x.r.health.observe(x, r.Value, x.blame(r.Err))
 	}
 	return r.Value, x.failure(), !again
+}
+
+// shortTry is how long a try must have lasted, if others were answered before it, to show by its
+// silence that Redis does not answer. The deadline cuts the last of many tries short.
+const shortTry = 200 * time.Millisecond
+
+// blame returns the error that says why the operation has failed, given that of its last try.
+func (x *Op) blame(err error) error {
+	late := err == batch.ErrUnanswered || err == batch.ErrUnsent || err == ErrTimeout
+	if late && IsAnswer(x.earlier) && time.Since(x.begun) < shortTry {
+		return x.earlier
+	}
+	return x.diagnose(err)
 }
 
 // diagnose tells a server that does not answer from a pool without a free connection.
