@@ -192,7 +192,9 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if h.Get("Content-Encoding") == "" { // otherwise middleware further out encodes what is written
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if e.RetryAfter > 0 {

@@ -228,7 +228,8 @@ func (rec *Recorder) pass() {
 }
 
 // pour sends the answer with the header from when it was begun. Then it restores the current
-// header, which may have trailers.
+// header, which may have trailers, but keeps what writers below have added: one that delays the
+// header sends it later.
 func (rec *Recorder) pour(send func()) {
 	if rec.status == 0 {
 		return
@@ -237,6 +238,11 @@ func (rec *Recorder) pour(send func()) {
 	now := maps.Clone(header)
 	replace(header, rec.header)
 	send()
+	for name, values := range header {
+		if _, known := rec.header[name]; !known && name != "Content-Length" { // that is send's
+			now[name] = values
+		}
+	}
 	replace(header, now)
 }
 
@@ -298,7 +304,7 @@ func (rec *Recorder) release() {
 	held := rec.state == recorderHolding
 	rec.move(recorderEnded)
 	if held {
-		rec.pour(func() { send(rec.w, rec.r, rec.status, rec.body) })
+		rec.pour(func() { send(rec.w, rec.r, rec.status, rec.body, encodes(rec.before)) })
 	}
 }
 
