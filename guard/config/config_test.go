@@ -34,7 +34,7 @@ const inJSON = `{
 		 "fail_open": true, "pass_preflight": true},
 		{"pattern": "/accounts/:from/to/:to", "keys": ["a:{path.from}", "a:{path.to}"]},
 		{"method": "POST", "pattern": "/payments", "idempotency": {"scope": "{user}", "ttl": "24h", "on_unknown": "refuse",
-		 "methods": ["POST"], "header": "X-Key", "optional": true, "strict": true, "wait": "1s", "max_request_body": 10, "max_response_body": 20,
+		 "methods": ["POST"], "header": "X-Key", "optional": true, "strict": true, "key_uuid": true, "wait": "1s", "max_request_body": 10, "max_response_body": 20,
 		 "route": "payments.create"}},
 		{"pattern": "/policy", "plugin": "policy.wasm"}
 	]
@@ -61,7 +61,7 @@ routes:
     keys: ["a:{path.from}", "a:{path.to}"]
   - method: POST
     pattern: /payments
-    idempotency: {scope: "{user}", ttl: 24h, on_unknown: refuse, methods: [POST], header: X-Key, optional: true, strict: true, wait: 1s,
+    idempotency: {scope: "{user}", ttl: 24h, on_unknown: refuse, methods: [POST], header: X-Key, optional: true, strict: true, key_uuid: true, wait: 1s,
       max_request_body: 10, max_response_body: 20, route: payments.create}
   - pattern: /policy
     plugin: policy.wasm
@@ -123,8 +123,8 @@ func checkOnce(t *testing.T, row config.Row) {
 		t.Fatalf("the third row is %+v", row)
 	}
 	scope, err := o.ScopeOf(httptest.NewRequest("POST", "/", nil))
-	got := fmt.Sprintln(scope, err, o.TTL, o.OnUnknown, o.Methods, o.Header, o.Optional, o.Strict, o.Wait, o.MaxRequestBody, o.MaxResponseBody, o.Idempotency.Route)
-	if want := "anna <nil> 24h0m0s refuse [POST] X-Key true true 1s 10 20 payments.create\n"; got != want {
+	got := fmt.Sprintln(scope, err, o.TTL, o.OnUnknown, o.Methods, o.Header, o.Optional, o.Strict, o.KeyUUID, o.Wait, o.MaxRequestBody, o.MaxResponseBody, o.Idempotency.Route)
+	if want := "anna <nil> 24h0m0s refuse [POST] X-Key true true true 1s 10 20 payments.create\n"; got != want {
 		t.Errorf("idempotency is %s, want %s", got, want)
 	}
 }

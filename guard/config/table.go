@@ -44,6 +44,7 @@ type Idempotency struct {
 	Header   string   `json:"header,omitempty"`
 	Optional bool     `json:"optional,omitempty"`
 	Strict   bool     `json:"strict,omitempty"`
+	KeyUUID  bool     `json:"key_uuid,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
 	TTL      Duration `json:"ttl,omitempty"`
 	Lock
@@ -83,6 +84,7 @@ var (
 		of("header", "The header with the key. Default: Idempotency-Key.", text, func(i *Idempotency) *string { return &i.Header }),
 		of("optional", "Run requests without the header unguarded.", boolean, func(i *Idempotency) *bool { return &i.Optional }),
 		of("strict", "Accept only quoted keys, as in RFC 9651.", boolean, func(i *Idempotency) *bool { return &i.Strict }),
+		of("key_uuid", "Accept only UUIDs as keys. All spellings of one are one key.", boolean, func(i *Idempotency) *bool { return &i.KeyUUID }),
 		of("methods", "The methods; all others pass. Default: the method of the route, or POST and PATCH if it has none.", methods, func(i *Idempotency) *[]string { return &i.Methods }),
 		of("ttl", "How long a result is kept. Default: 24h.", duration, func(i *Idempotency) *Duration { return &i.TTL }),
 		of("on_unknown", "What a repeat gets if the first run ended without a result. Default: rerun.", oneOf(unknownNames...), func(i *Idempotency) *string { return &i.OnUnknown }),

@@ -37,6 +37,10 @@ type Config struct {
 	// Strict accepts only the quoted form of RFC 9651, "8e03978e". false: the bare form, 8e03978e,
 	// is the same key.
 	Strict bool
+	// KeyUUID accepts only UUIDs as keys. One UUID is one key in all the forms that keyfuncs.UUID
+	// reads, and KeyFrom returns the canonical one. false: any text is a key, and upper case is
+	// another one. A change makes repeats with keys that are not canonical run again.
+	KeyUUID bool
 	// Methods are the guarded methods; all others pass. nil: POST and PATCH.
 	Methods []string
 

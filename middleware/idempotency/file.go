@@ -39,6 +39,7 @@ func ConfigOf(once config.Once) Config {
 		Header:          once.Header,
 		Optional:        once.Optional,
 		Strict:          once.Strict,
+		KeyUUID:         once.KeyUUID,
 		Methods:         once.Methods,
 		WaitTime:        time.Duration(once.Wait),
 		LeaseTime:       time.Duration(once.Lease),

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"net/http"
 	"strings"
+
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // maxKeyLen is the limit of most services with idempotency keys.
@@ -23,7 +25,14 @@ func (c *Config) key(r *http.Request) (string, error) {
 	if why != "" {
 		return "", c.keyInvalid(why)
 	}
-	return key, nil
+	if !c.KeyUUID {
+		return key, nil
+	}
+	id, err := keyfuncs.UUID(func(*http.Request) (string, error) { return key, nil })(r)
+	if err != nil {
+		return "", c.keyInvalid("must be a UUID")
+	}
+	return id, nil
 }
 
 func (c *Config) keyInvalid(why string) error {

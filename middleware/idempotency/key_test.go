@@ -1,8 +1,13 @@
 package idempotency
 
 import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/reqlock/reqlock/guard"
 )
 
 func TestParseKey(t *testing.T) {
@@ -70,3 +75,27 @@ var visible = func() string {
 	}
 	return b.String()
 }()
+
+// With KeyUUID, all spellings of a UUID are one key, and no other text is one.
+func TestKeyUUID(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Header: defaultHeader, KeyUUID: true}
+	for value, want := range map[string]string{
+		"8E03978E-40D5-43DD-BC93-6894A57F9324":          "8e03978e-40d5-43dd-bc93-6894a57f9324",
+		`"8e03978e-40d5-43dd-bc93-6894a57f9324"`:        "8e03978e-40d5-43dd-bc93-6894a57f9324",
+		"urn:uuid:8e03978e-40d5-43dd-bc93-6894a57f9324": "8e03978e-40d5-43dd-bc93-6894a57f9324",
+		"{8e03978e40d543ddbc936894a57f9324}":            "",
+		"8e03978e40d543ddbc936894a57f9324":              "8e03978e-40d5-43dd-bc93-6894a57f9324",
+		"order-42":                                      "",
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set(defaultHeader, value)
+		key, err := cfg.key(r)
+		if key != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v; want %q", value, key, err, want)
+		}
+		if refused := (*guard.Error)(nil); want == "" && (!errors.As(err, &refused) || !strings.Contains(refused.Detail, "must be a UUID")) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
