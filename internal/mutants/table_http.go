@@ -549,6 +549,13 @@ var httpMutants = []mutant{
 		nets:    []string{conformance + "once: an answer that is shorter than promised"},
 	},
 	{
+		promise: "what a handler wrote before Gin's HandleContext is logged as lost",
+		file:    "middleware/idempotency/recorder.go",
+		old:     "Holds() bool { return rec.state == recorderHolding }",
+		new:     "Holds() bool { return rec.state == recorderPassing }",
+		nets:    []string{"middleware/gin TestIdempotent_WritesBeforeHandleContext"},
+	},
+	{
 		promise: "secrets in headers never reach Redis",
 		file:    "middleware/idempotency/headers.go",
 		old:     " && !isSecret(name)",

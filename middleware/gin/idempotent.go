@@ -15,7 +15,8 @@ import (
 // work; see idempotency.New.
 //
 // gin.Engine.HandleContext sends its answer past the middleware of the first route, so repeats get
-// 409 not-replayable.
+// 409 not-replayable. Write nothing, and set no status, before HandleContext: the client does not
+// get it, which is logged.
 func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 	g, err := idempotency.New(locks, cfg)
 	if err != nil {
@@ -28,24 +29,34 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 func runOnce(g *idempotency.Guard) server {
 	return func(c *gin.Context, r *http.Request, next chain) {
 		outer := sink{c.Writer}
-		g.Serve(outer, r, func(r *http.Request, rec *idempotency.Recorder) {
+		g.Serve(outer, r, func(own *http.Request, rec *idempotency.Recorder) {
 			if rec == nil {
-				next(outer, r)
+				next(outer, own)
 				return
 			}
 			w := newWriter(rec.Wrap(outer), outer)
 			c.Writer = w
-			defer func() { c.Writer = outer.ResponseWriter }()
-			began, failed := outer.Written(), len(c.Errors)
-			next(w, r)
+			size, status, failed := outer.Size(), outer.Status(), len(c.Errors)
+			// HandleContext replaces the writer of c by Gin's own.
+			bypassed := func() bool { return answered(outer) && outer.Size() != size }
+			defer func() {
+				c.Writer = outer.ResponseWriter
+				if !bypassed() {
+					return
+				}
+				if rec.Holds() || !w.Written() && w.Status() != status {
+					g.WarnDropped(r, "write nothing and set no status before Engine.HandleContext")
+				}
+				rec.Bypassed(outer.Status())
+			}()
+			next(w, own)
 			switch {
-			case !began && answered(outer):
-				rec.Bypassed(outer.Status()) // by HandleContext, which replaces the writer
+			case bypassed():
 			case len(c.Errors) > failed && !answered(w):
 				// Middleware further out may answer the errors, in its own way.
 				rec.Failed()
 				outer.ResponseWriter.WriteHeader(w.Status())
-			case r.Context().Err() != nil && !answered(w) && w.Status() == http.StatusOK:
+			case own.Context().Err() != nil && !answered(w) && w.Status() == http.StatusOK:
 				// It was interrupted, and has answered nothing.
 			default:
 				w.WriteHeaderNow()

@@ -1,9 +1,11 @@
 package ginlock
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -277,6 +279,65 @@ func TestIdempotent_HandleContext(t *testing.T) {
 		if a := s.Pay(test.path, "k"+test.path[5:]); a.Status != test.status || !strings.Contains(a.Body, test.body) {
 			t.Errorf("%s: answer %v, want %d %q", test.path, a, test.status, test.body)
 		}
+	}
+}
+
+// What a handler holds back before HandleContext is lost, and each route says so once.
+func TestIdempotent_WritesBeforeHandleContext(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before func(*gin.Context)
+		body   string
+		lost   bool
+	}{
+		"nothing":   {func(c *gin.Context) { c.Header("X-Before", "1") }, "bc", false},
+		"a body":    {func(c *gin.Context) { _, _ = c.Writer.WriteString("a") }, "bc", true},
+		"a header":  {func(c *gin.Context) { c.Writer.WriteHeaderNow() }, "bc", true},
+		"a status":  {func(c *gin.Context) { c.Status(http.StatusCreated) }, "bc", true},
+		"a stream":  {func(c *gin.Context) { _, _ = c.Writer.WriteString("a"); c.Writer.Flush() }, "abc", false},
+		"too much":  {func(c *gin.Context) { _, _ = c.Writer.WriteString("aaaaa") }, "aaaaabc", false},
+		"and panic": {func(c *gin.Context) { _, _ = c.Writer.WriteString("a"); c.Set("panic", true) }, "b", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			cfg := once
+			cfg.MaxResponseBody, cfg.Logger = 4, slog.New(slog.NewTextHandler(&log, nil))
+			engine, locks := gin.New(), locktest.New(t)
+			engine.Use(gin.CustomRecoveryWithWriter(io.Discard, func(*gin.Context, any) {}))
+			once := Idempotent(locks, cfg)
+			for _, route := range []string{"/one/:id", "/two/:id"} {
+				engine.POST(route, once, func(c *gin.Context) {
+					test.before(c)
+					panics := c.GetBool("panic") // HandleContext forgets it
+					c.Request.URL.Path = "/inner"
+					engine.HandleContext(c)
+					if panics {
+						panic("after HandleContext")
+					}
+					_, _ = c.Writer.WriteString("c")
+				})
+			}
+			engine.POST("/inner", func(c *gin.Context) { _, _ = c.Writer.WriteString("b") })
+			for i, path := range []string{"/one/1", "/one/2", "/two/1"} {
+				r := httptest.NewRequest(http.MethodPost, path, nil)
+				r.Header.Set("Idempotency-Key", strconv.Itoa(i))
+				w := httptest.NewRecorder()
+				if engine.ServeHTTP(w, r); w.Body.String() != test.body {
+					t.Errorf("%s: answer %q, want %q", path, w.Body, test.body)
+				}
+			}
+			const line = "write nothing and set no status before Engine.HandleContext"
+			want := map[bool]int{true: 1}[test.lost]
+			for _, pattern := range []string{"pattern=/one/:id", "pattern=/two/:id"} {
+				if n := strings.Count(log.String(), pattern); n != want {
+					t.Errorf("%d lines of %s, want %d", n, pattern, want)
+				}
+			}
+			if n := strings.Count(log.String(), line); n != 2*want || strings.Count(log.String(), "level=WARN") != 2*want {
+				t.Errorf("%d lines, want %d: %s", n, 2*want, log.String())
+			}
+		})
 	}
 }
 

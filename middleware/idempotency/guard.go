@@ -19,6 +19,7 @@ type Guard struct {
 	cfg   Config
 	guard *guard.Guard
 	lines loglimit.Limit // of log lines that a fault repeats with each request
+	drops loglimit.Limit // of log lines of WarnDropped, by route
 	body  func(*http.Request) ([]byte, error)
 }
 
@@ -55,6 +56,15 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Re
 	own := r.WithContext(&attemptContext{r.Context(), a})
 	defer adapter.KeepForm(r, own)
 	g.guard.Serve(w, own, func(_ http.ResponseWriter, r *http.Request) { a.run(r, next) })
+}
+
+// WarnDropped logs that the client does not get all of an answer, and what to change. A route is
+// logged once a minute. It is for adapters whose framework can send another answer in between.
+func (g *Guard) WarnDropped(r *http.Request, change string) {
+	if g.drops.Allow(httpreq.Method(r) + " " + r.Pattern) {
+		g.cfg.Logger.Warn("reqlock: idempotency: the client does not get all that a handler has written",
+			"method", httpreq.Method(r), "pattern", r.Pattern, "change", change)
+	}
 }
 
 // policy decides on the attempt that the request leads to.

@@ -251,8 +251,11 @@ func replace(header, by http.Header) {
 	maps.Copy(header, by)
 }
 
+// Holds reports whether the Recorder holds back what the handler has written so far.
+func (rec *Recorder) Holds() bool { return rec.state == recorderHolding }
+
 // Bypassed records that an answer with that status was sent past the Recorder. It cannot be
-// replayed.
+// replayed. What the Recorder holds back is dropped.
 func (rec *Recorder) Bypassed(status int) {
 	if !rec.move(recorderPassing) {
 		return
