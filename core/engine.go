@@ -136,6 +136,9 @@ func (e *engine) sendRelease(x *redisop.Op) (freed, rest bool, listeners int, er
 // noTTL is the TTL of a key that never expires, as Redis reports it.
 const noTTL = -time.Millisecond
 
+// noKey is the TTL of a key that does not exist, as Redis reports it.
+const noKey = -2 * time.Millisecond
+
 // shortPause is the shortest sleep between two attempts of a waiter, for a key that is about to
 // expire or just has.
 const shortPause = 5 * time.Millisecond

@@ -245,6 +245,7 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	at := h.first.acquired
 	next, woken := e.queue.Granted(&w.Waiter, at, at.Add(e.engine().pollPause()))
 	wake(woken)
+	e.waitedLocked()
 	if next != nil {
 		e.subscribeLocked(next.Item)
 	}
@@ -255,6 +256,13 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 		if ownerOf(other.Item.link) == h.owner() { // it enters the hold again
 			other.Item.poke()
 		}
+	}
+}
+
+// waitedLocked records that the lock is held, in all waiters.
+func (e *entry) waitedLocked() {
+	for _, w := range e.queue.Waiters() {
+		w.Item.waited = true
 	}
 }
 
@@ -339,12 +347,12 @@ func (e *entry) dismissLocked(arrivals uint32, err error) {
 	wake(woken)
 }
 
-// deliverLocked gives the waiters of a Once the record that a holder in this process has left. sent
+// deliverLocked gives the waiters of a Once the record that a hold of this process has left. sent
 // is when the command was queued. If the record may have expired since, the waiters stay and try
 // Redis.
-func (e *entry) deliverLocked(r *lua.Record, sent clock.Instant) {
+func (e *entry) deliverLocked(h *hold, r *lua.Record, sent clock.Instant) {
 	if e.engine().clock().Since(sent) < r.TTL {
-		e.dismissLocked(e.queue.Arrivals(), &recorded{r.Value})
+		e.dismissLocked(e.queue.Arrivals(), &recorded{r.Value, h.kind.binding})
 	}
 }
 

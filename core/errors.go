@@ -51,6 +51,11 @@ var (
 	// ErrRecorded: a Once has a record, so the lock was not acquired. Only an Observer sees this
 	// error, because Once.Acquire returns the record.
 	ErrRecorded = errors.New("reqlock: there is a record instead of the lock")
+	// ErrBound: the name of a Once is bound to something else; see Once.WithBinding.
+	ErrBound = errors.New("reqlock: the name is bound to something else")
+	// ErrUnrecorded: the holder that the caller of a Once waited for left no record; see
+	// Once.WithoutSuccession.
+	ErrUnrecorded = errors.New("reqlock: the holder left no record")
 	// ErrNotReplicated: Redis executed the operation, but too few replicas confirmed it in time;
 	// see Options.ReplicaAcks. A lock that was granted is released again, in the background if
 	// necessary.
@@ -232,7 +237,7 @@ func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.
 // matches ErrNotHeld.
 var ownErrors = []error{
 	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions,
-	ErrUpgrade, ErrRecorded, errNoVote, errNoMajority, context.Canceled, context.DeadlineExceeded,
+	ErrUpgrade, ErrRecorded, ErrBound, ErrUnrecorded, errNoVote, errNoMajority, context.Canceled, context.DeadlineExceeded,
 }
 
 func isOwn(err error) bool {
@@ -272,7 +277,10 @@ func hashed(name string) string {
 }
 
 // recorded carries a record from the engine to Once.Acquire, as the error of an attempt.
-type recorded struct{ record string }
+type recorded struct {
+	record  string
+	binding string // of the name, as far as known
+}
 
 func (*recorded) Error() string        { return ErrRecorded.Error() }
 func (*recorded) Is(target error) bool { return target == ErrRecorded }

@@ -163,10 +163,10 @@ var (
 
 	manyScript = lua.Many(nil).Script // acquire and release, of several locks
 
-	onceAcquireScript = lua.OnceAcquire("", "", "", 0, lua.Record{}).Script
-	onceLookScript    = lua.OnceLook("", "").Script
+	onceAcquireScript = lua.OnceAcquire("", "", "", 0, lua.Marks{}).Script
+	onceLookScript    = lua.OnceLook("", "", "").Script
 	onceRecordScript  = lua.OnceRecord("", "", "", 0, lua.Record{}, lua.Announcement{}).Script
-	onceReleaseScript = lua.OnceRelease("", "", "", false, lua.Announcement{}).Script
+	onceReleaseScript = lua.OnceRelease("", "", "", lua.Removal{}, lua.Announcement{}).Script
 
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -45,6 +46,8 @@ type hold struct {
 	longest time.Duration
 	excess  *excess     // nil: as far as is known, the hash lives for no longer than it should
 	record  *lua.Record // of a Once: the next command that lowers the hold count stores it
+	// Of a Once: the lease that was released last has done nothing.
+	withdrawn bool
 
 	first level // most holds have no other lease
 }
@@ -421,9 +424,9 @@ func (h *hold) retryDowngrade(g holdCounts) {
 
 // A releasePlan is how to release a lease in Redis.
 type releasePlan struct {
-	way      releaseWay
-	counts   holdCounts
-	record   *lua.Record
+	way    releaseWay
+	counts holdCounts
+	ending
 	handover *handover
 	err      error
 }
@@ -448,7 +451,7 @@ func (h *hold) planReleaseLocked(l *level) releasePlan {
 		h.turn.passLocked()
 		return releasePlan{way: alreadyOver, err: err}
 	}
-	p := releasePlan{way: lowersCount, counts: g, record: h.record}
+	p := releasePlan{way: lowersCount, counts: g, ending: ending{h.record, h.withdrawn}}
 	if g.total() > 0 {
 		return p
 	}
@@ -469,12 +472,12 @@ func (h *hold) execute(p releasePlan, l *level) error {
 		over, err := p.handover.run()
 		p.handover.op.Recycle()
 		if !over {
-			return h.free(l, p.counts, p.record)
+			return h.free(l, p.counts, p.ending)
 		}
 		h.unlockTurn()
 		return err
 	case freesHold:
-		return h.free(l, p.counts, p.record)
+		return h.free(l, p.counts, p.ending)
 	}
 	return p.err
 }
@@ -538,9 +541,9 @@ func (h *hold) lower(g holdCounts, r *lua.Record) error {
 
 // free frees the hold in Redis and passes the turn on. l is its last lease. On return the hold has
 // ended, whatever Redis replied. The cleaner frees what may be left.
-func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
-	c := h.engine()
-	call := h.kind.freeing(c, g)
+func (h *hold) free(l *level, g holdCounts, e ending) error {
+	c, r := h.engine(), e.record
+	call := h.kind.freeing(c, g, lua.Removal{Binding: e.withdrawn})
 	if r != nil {
 		call = h.kind.record(c, g, *r)
 	}
@@ -548,6 +551,12 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 	defer x.Recycle()
 	began := c.at(x.Begun())
 	there, rest, listeners, err := c.sendRelease(x)
+	var refused error
+	if r != nil && r.Spare != "" && err != nil && x.Failed() {
+		refused, r = err, &lua.Record{Value: r.Spare, TTL: r.TTL}
+		x.Replace(h.kind.record(c, g, *r))
+		there, rest, listeners, err = c.sendRelease(x)
+	}
 	loss := ErrLockLost
 	if err == ErrWrongKind && h.overwritten() {
 		there, rest, err, loss = false, false, nil, errOverwritten
@@ -568,7 +577,7 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 		err = loss
 	}
 	if err == nil && r != nil {
-		h.entry.deliverLocked(r, began)
+		h.entry.deliverLocked(h, r, began)
 	}
 	answered := err == nil || isLoss(err)
 	if left := afterRelease(answered, rest, h.straysLocked(answered)); !left.none() {
@@ -579,14 +588,14 @@ func (h *hold) free(l *level, g holdCounts, r *lua.Record) error {
 				call = alone // a key beside the lock's has another type
 			}
 		case answered:
-			call = h.kind.undoing(c, g)
+			call = h.kind.freeing(c, g, lua.Removal{Gone: true, Binding: e.withdrawn})
 		}
 		c.cleaner.add(call, g, h.longest, left)
 	}
 	h.endReleasedLocked(err)
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(listeners)
-	return err
+	return cmp.Or(err, refused)
 }
 
 // straysLocked reports whether a command that was given up may still give the owner something in

@@ -21,10 +21,8 @@ type kind struct {
 	handOver func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call
 	update   func(c *engine, g holdCounts, lease time.Duration) lua.Call
 	release  func(c *engine, g holdCounts) lua.Call
-	// Releases that also remove the marker; nil: release. After free, a hold that was lost keeps it.
-	// undo is for a hold under which no work began.
-	free  func(c *engine, g holdCounts) lua.Call
-	undo  func(c *engine, g holdCounts) lua.Call
+	// free is a release that also removes marks of the grant; nil: it has none.
+	free  func(c *engine, g holdCounts, r lua.Removal) lua.Call
 	renew func(g holdCounts) lua.Renewable
 	force func(c *engine, key string, fields []string) lua.Call
 	field func(owner string) string // of an owner in the lock's hash
@@ -33,8 +31,11 @@ type kind struct {
 	locked func(lua.State) bool
 
 	// Of a Once; nil for other kinds.
-	look   func(key string) lua.Call
-	record func(c *engine, g holdCounts, r lua.Record) lua.Call
+	look    func(key string) lua.Call
+	record  func(c *engine, g holdCounts, r lua.Record) lua.Call
+	binding string // for which it wants the name; empty: any
+	// looks makes a caller that has waited for a holder take its record, or fail with ErrUnrecorded.
+	looks bool
 }
 
 // reenters reports whether an owner that has a hold of another kind may enter it as this kind. The
@@ -55,20 +56,12 @@ func (k *kind) class() waitqueue.Class {
 	return waitqueue.Exclusive
 }
 
-// freeing returns the call that frees a hold whose work is done.
-func (k *kind) freeing(c *engine, g holdCounts) lua.Call {
+// freeing returns the call that frees a hold and removes marks of its grant.
+func (k *kind) freeing(c *engine, g holdCounts, r lua.Removal) lua.Call {
 	if k.free == nil {
 		return k.release(c, g)
 	}
-	return k.free(c, g)
-}
-
-// undoing returns the call that frees a hold and leaves no marker behind.
-func (k *kind) undoing(c *engine, g holdCounts) lua.Call {
-	if k.undo == nil {
-		return k.release(c, g)
-	}
-	return k.undo(c, g)
+	return k.free(c, g, r)
 }
 
 // A try is one attempt to acquire.

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/internal/lineage"
 )
 
@@ -37,8 +36,8 @@ type backend interface {
 	leftLocked() time.Duration
 	// expire ends the lease if its deadline has passed.
 	expire()
-	// detachLocked begins a release; giveBack follows. r is the record to store; nil: none.
-	detachLocked(r *lua.Record)
+	// detachLocked begins a release; giveBack follows.
+	detachLocked(e ending)
 	// giveBack sends the release to Redis.
 	giveBack(ctx context.Context) error
 	extend(ctx context.Context, d time.Duration) error
@@ -210,10 +209,10 @@ func (l *Lease) Remaining() time.Duration {
 //
 // Release does not stop when ctx ends. It takes up to CommandTimeout, and up to twice that if
 // another call for the same owner is changing the lock. Redisson: unlock.
-func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, nil) }
+func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, ending{}) }
 
-// release is Release, with a record unless r is nil.
-func (l *Lease) release(ctx context.Context, r *lua.Record) error {
+// release is Release, with what a Once leaves.
+func (l *Lease) release(ctx context.Context, e ending) error {
 	l.lock()
 	if l.err == nil && l.backend.leftLocked() <= 0 {
 		l.unlock()
@@ -225,7 +224,7 @@ func (l *Lease) release(ctx context.Context, r *lua.Record) error {
 		return opErr("release", l.label(), err)
 	}
 	l.err = ErrReleased
-	l.backend.detachLocked(r)
+	l.backend.detachLocked(e)
 	heard := l.listeners != nil // a listener added later sees the error at once
 	l.unlock()
 

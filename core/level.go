@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
-	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
@@ -145,10 +144,11 @@ func (l *level) endIfExpired() (ended bool, _ loss) {
 	return true, loss{}
 }
 
-func (l *level) detachLocked(r *lua.Record) {
+func (l *level) detachLocked(e ending) {
 	l.hold.dropLocked(l)
-	if r != nil {
-		l.hold.record = r
+	l.hold.withdrawn = e.withdrawn
+	if e.record != nil {
+		l.hold.record = e.record
 	}
 }
 
@@ -206,7 +206,7 @@ func (l *level) disown() {
 			return
 		}
 		l.err = ErrReleased
-		l.detachLocked(nil)
+		l.detachLocked(ending{})
 		l.unlock()
 		l.endContexts(ErrReleased)
 		_ = l.hold.release(l) // the cleaner retries it

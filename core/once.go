@@ -32,6 +32,8 @@ import (
 type Once struct {
 	lock   Lock
 	record string // its key
+	marks  lua.Marks
+	looks  bool
 }
 
 // Once returns the lock with records for a name. What Lock says about names applies here as well.
@@ -43,7 +45,7 @@ func (c *Client) Once(name string) *Once {
 		o.lock.err = invalid(ErrInvalidName, "its braces are not a valid hash tag, so in a cluster its record would be "+
 			"in another slot; put the whole name in braces, or leave them out")
 	}
-	o.lock.kind = o.kind(lua.Record{})
+	o.lock.kind = o.kind()
 	return o
 }
 
@@ -54,32 +56,66 @@ func (c *Client) Once(name string) *Once {
 // content. It is not visible while the lock is held. ttl should be longer than any hold. A ttl below
 // 1ms or an empty marker makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
-	marked := *o
-	if err := checkRecord("marker", marker, ttl); err != nil && marked.lock.err == nil {
-		marked.lock.err = err
-	}
-	marked.lock.kind = o.kind(lua.Record{Value: string(marker), TTL: ttl})
-	return &marked
+	return o.with(func(marked *Once) error {
+		marked.marks.Marker, marked.marks.TTL = string(marker), max(ttl, marked.marks.TTL)
+		return checkRecord("marker", marker, ttl)
+	})
 }
 
-// kind returns the kind of the lock. An empty marker stores none.
-func (o *Once) kind(marker lua.Record) *kind {
-	k := *plainLock
-	k.name, k.handOver = "once", nil
-	k.acquire = func(_ *engine, t try) lua.Call { return lua.OnceAcquire(t.key, o.record, t.field, t.lease, marker) }
-	k.look = func(key string) lua.Call { return lua.OnceLook(key, o.record) }
-	k.record = func(c *engine, g holdCounts, r lua.Record) lua.Call {
-		return lua.OnceRecord(g.key, o.record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
+// WithBinding returns the same lock for callers that must not use a name for two things. The first
+// grant binds the name to the binding, such as a hash of a request, in the same step. From then on,
+// Acquire fails with ErrBound for any other binding, also while the lock is held. The binding stays
+// for ttl after the last grant, whether a holder releases the lock, loses it or dies. A record that
+// is left with ReleaseWith takes it along when it expires, and Withdraw removes it. Callers without a
+// binding ignore it. A ttl below 1ms or an empty binding makes Acquire fail with ErrInvalidOptions.
+func (o *Once) WithBinding(binding []byte, ttl time.Duration) *Once {
+	return o.with(func(bound *Once) error {
+		bound.marks.Binding, bound.marks.TTL = string(binding), max(ttl, bound.marks.TTL)
+		return checkRecord("binding", binding, ttl)
+	})
+}
+
+// WithoutSuccession returns the same lock for callers that want the holder's record, and do not take
+// its place. A caller that has waited while the lock was held does not acquire it. If it is free
+// without a record, because its holder failed or died, all callers that wait get ErrUnrecorded.
+func (o *Once) WithoutSuccession() *Once {
+	return o.with(func(looking *Once) error {
+		looking.looks = true
+		return nil
+	})
+}
+
+func (o *Once) with(change func(*Once) error) *Once {
+	changed := *o
+	if err := change(&changed); err != nil && changed.lock.err == nil {
+		changed.lock.err = err
 	}
-	if marker.Value != "" {
-		undo := func(unused bool) func(*engine, holdCounts) lua.Call {
-			return func(c *engine, g holdCounts) lua.Call {
-				return lua.OnceRelease(g.key, o.record, g.field, unused, c.announce(wire.LockChannel(g.key)))
-			}
+	changed.lock.kind = changed.kind()
+	return &changed
+}
+
+// kind returns the kind of the lock.
+func (o *Once) kind() *kind {
+	k := *plainLock
+	record, marks := o.record, o.marks
+	k.name, k.handOver, k.looks, k.binding = "once", nil, o.looks, o.marks.Binding
+	k.acquire = func(_ *engine, t try) lua.Call { return lua.OnceAcquire(t.key, record, t.field, t.lease, marks) }
+	k.look = func(key string) lua.Call { return lua.OnceLook(key, record, marks.Binding) }
+	k.record = func(c *engine, g holdCounts, r lua.Record) lua.Call {
+		return lua.OnceRecord(g.key, record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
+	}
+	if marks.TTL != 0 {
+		k.free = func(c *engine, g holdCounts, r lua.Removal) lua.Call {
+			return lua.OnceRelease(g.key, record, g.field, r, c.announce(wire.LockChannel(g.key)))
 		}
-		k.free, k.undo = undo(false), undo(true)
 	}
 	return &k
+}
+
+// An ending is what a release leaves under the name of a Once.
+type ending struct {
+	record    *lua.Record // nil: none
+	withdrawn bool        // no binding of its own either, unless there is a record
 }
 
 // Name returns the name that was given to the client.
@@ -116,6 +152,13 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 // It fails with ErrInvalidOptions if the record is empty or ttl is below 1ms. It does so too if the
 // owner acquired the lock as a Lock and re-entered it as a Once. The lock stays held.
 func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
+	return l.ReleaseWithSpare(ctx, record, nil, ttl)
+}
+
+// ReleaseWithSpare is ReleaseWith for a record that Redis may refuse, such as one over its limit for
+// a value. With the last level, the spare is then stored in its place, and the error still says why
+// the record was refused. An empty spare is none.
+func (l *OnceLease) ReleaseWithSpare(ctx context.Context, record, spare []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
 	if kind := l.backend.(*level).hold.kind; kind.record == nil {
 		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which stores no records; "+
@@ -124,7 +167,13 @@ func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Dur
 	if err != nil {
 		return opErr("release", l.label(), err)
 	}
-	return l.release(ctx, &lua.Record{Value: string(record), TTL: ttl})
+	return l.release(ctx, ending{record: &lua.Record{Value: string(record), TTL: ttl, Spare: string(spare)}})
+}
+
+// Withdraw releases the lock like Release, for a holder that has changed nothing. If its grant has
+// bound the name, the name is free for something else. A binding of an earlier holder stays.
+func (l *OnceLease) Withdraw(ctx context.Context) error {
+	return l.release(ctx, ending{withdrawn: true})
 }
 
 func checkRecord(what string, record []byte, ttl time.Duration) error {

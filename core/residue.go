@@ -12,8 +12,11 @@ type residue struct {
 
 // afterGrant returns the residue of an acquire or a hand-over that gave its owner no lease. granted
 // reports whether the reply granted the lock. A try without a reply may have been executed, or may
-// yet be, whatever the reply to the last one.
+// yet be, whatever the reply to the last one. A look leaves nothing.
 func afterGrant(x *redisop.Op, granted bool) residue {
+	if x.Call().Looks() {
+		return residue{}
+	}
 	return residue{there: granted || x.Stray(), stray: x.Stray()}
 }
 

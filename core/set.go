@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
 // A set is several leases as one: those of a MultiLock, which needs them all, or those of a
@@ -109,7 +107,7 @@ func (s *set) checkQuorum(cause error) {
 		return
 	}
 	s.err = cause
-	s.detachLocked(nil)
+	s.detachLocked(ending{})
 	s.mu.Unlock()
 
 	s.endContexts(cause)
@@ -121,7 +119,7 @@ func (s *set) checkQuorum(cause error) {
 }
 
 // detachLocked freezes the members and vacancies.
-func (s *set) detachLocked(*lua.Record) {
+func (s *set) detachLocked(ending) {
 	for _, v := range s.vacancies {
 		v.closeLocked()
 	}

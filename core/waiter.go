@@ -45,6 +45,7 @@ type waiter struct {
 	inRoom   bool      // it counts towards MaxWaiting; used by the caller's goroutine only
 	blocked  bool      // Observer.Waiting was called; used by the caller's goroutine only
 	warned   bool      // of waiting for its own request; used by the caller's goroutine only
+	waited   bool      // the lock was held while it was in the queue
 	err      error     // why another goroutine removed it from the queue
 	lease    *level    // from a hand-over
 	handover *handover // that lease is from
@@ -137,9 +138,18 @@ func wake(woken []*waitqueue.Waiter[*waiter]) {
 // failAll fails waiters that the queue has removed.
 func failAll(out []*waitqueue.Waiter[*waiter], err error) {
 	for _, w := range out {
-		w.Item.err = err
+		w.Item.err = w.Item.given(err)
 		w.Item.poke()
 	}
+}
+
+// given returns what err means to w: the record of a name that is bound to something else is not for
+// w.
+func (w *waiter) given(err error) error {
+	if r, ok := err.(*recorded); ok && r.binding != "" && w.kind.binding != "" && r.binding != w.kind.binding {
+		return ErrBound
+	}
+	return err
 }
 
 // Notify handles a message on the waiter's own channel.
@@ -176,6 +186,7 @@ type plan struct {
 	field    string // wire owner of the attempt
 	arrivals uint32 // when the attempt begins; see waitqueue.Queue.Dismiss
 	last     bool   // the attempt is the one at the end of WaitTime
+	looks    bool   // the attempt asks for a record only
 	holder   holder // of a lock that the waiter waits for without end
 }
 
@@ -212,6 +223,7 @@ func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 		return plan{step: stepTurnAway, err: w.notAcquiredLocked(e.ttlLocked())}
 	}
 	e.shard.acquiring.Add(1)
+	w.waited = e.queue.Waiters()[0].Item.waited
 	return w.lookLocked(at)
 }
 
@@ -233,6 +245,7 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 		}
 		w.pending = w.field()
 		p.field, p.arrivals, p.last = w.pending, e.queue.Arrivals(), w.TriesLast()
+		p.looks = w.waited && w.kind.looks
 	case stepSleep:
 		if w.signal == nil {
 			w.signal = make(chan struct{}, 1)
@@ -406,7 +419,7 @@ func (w *waiter) cleanUp(field string, left residue) {
 	}
 	c := w.entry.engine()
 	g := holdCounts{key: w.entry.key, field: field, deepest: levels{}.plus(w.kind.shared).shared}
-	c.cleaner.add(w.kind.undoing(c, g), g, w.remains(), left)
+	c.cleaner.add(w.kind.freeing(c, g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
 }
 
 // remains returns how long Redis can keep anything of a waiter that has left: a hold until its
@@ -462,7 +475,10 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	if place := w.place; place != nil && place.clock != 0 {
 		t.notAfter, place.left.there = w.notAfter(), true
 	}
-	x := c.ops.Op(w.kind.acquire(c, t), c.opts.CommandTimeout).Replicated()
+	x := c.ops.Op(w.call(p, t), c.opts.CommandTimeout)
+	if !p.looks {
+		x.Replicated()
+	}
 	leave := w.ctx.Done()
 	if p.last {
 		ctx, cancel := context.WithTimeout(w.ctx, lastPatience)
@@ -475,6 +491,9 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	}
 	defer x.Recycle()
 	answer, err := readGrant(x, reply, err)
+	if r, ok := err.(*recorded); ok {
+		r.binding = w.kind.binding
+	}
 	left := afterGrant(x, answer.Granted)
 	if place := w.place; place != nil { // set before a hand-over can use the place
 		place.left = place.left.or(left)
@@ -499,6 +518,14 @@ func (w *waiter) attempt(p plan) (*level, error) {
 		return nil, nil
 	}
 	return nil, err
+}
+
+// call returns what an attempt sends.
+func (w *waiter) call(p plan, t try) lua.Call {
+	if p.looks {
+		return w.kind.look(t.key)
+	}
+	return w.kind.acquire(w.entry.engine(), t)
 }
 
 // leaveInFlight leaves the queue while an attempt is in flight. The reply is read in the
@@ -535,14 +562,19 @@ func readGrant(x *redisop.Op, reply any, err error) (lua.Answer, error) {
 		return lua.Answer{}, err
 	}
 	if record, ok := x.Call().ReadRecord(reply); ok {
-		return lua.Answer{}, &recorded{record}
+		return lua.Answer{}, &recorded{record: record}
 	}
 	answer, err := x.Call().ReadAcquire(reply)
 	if err != nil {
 		x.Unreadable()
 	}
-	if answer.Granted {
+	switch {
+	case answer.Granted:
 		err = x.Proven()
+	case answer.Bound:
+		err = ErrBound
+	case err == nil && x.Call().Looks() && answer.TTL == noKey:
+		err = ErrUnrecorded
 	}
 	return answer, err
 }
@@ -652,6 +684,7 @@ func (w *waiter) refused(answer lua.Answer) error {
 	e.lock()
 	defer e.unlock()
 	e.noteLocked(answer.TTL)
+	e.waitedLocked()
 	w.outage = nil
 	switch {
 	case w.State() == waitqueue.Out: // the next plan has the reason
@@ -697,13 +730,14 @@ func (w *waiter) queueUpLocked(answer lua.Answer) {
 
 // fail handles the error of an attempt. It fails every waiter that had joined before the command
 // was sent, this one included. The others would only run into the same error one after another,
-// each for a CommandTimeout. A record goes to all of them, too. Waiters that outlast the error stay,
-// and fail reports whether this one does. ErrWrongKind concerns this waiter only.
+// each for a CommandTimeout. A record goes to all of them, too, and so does ErrUnrecorded. Waiters
+// that outlast the error stay, and fail reports whether this one does. ErrWrongKind and ErrBound
+// concern this waiter only.
 func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
 	e.lock()
 	defer e.unlock()
-	if err == ErrWrongKind {
+	if err == ErrWrongKind || err == ErrBound {
 		wake(e.queue.Leave(&w.Waiter))
 		return false
 	}
@@ -787,10 +821,13 @@ func (w *waiter) recordOr(refusal error) error {
 		return err
 	}
 	if record, ok := call.ReadRecord(reply); ok {
-		return &recorded{record}
+		return &recorded{record: record}
 	}
-	if _, err := call.ReadAcquire(reply); err != nil {
+	switch answer, err := call.ReadAcquire(reply); {
+	case err != nil:
 		return err
+	case answer.Bound:
+		return ErrBound
 	}
 	return refusal
 }

@@ -884,8 +884,8 @@ func TestWithoutRest(t *testing.T) {
 		"read":              {readWrite(0, 0, "1"), true},
 		"a level stays":     {readWrite(1, 0, "1", "2"), false},
 		"a writer stays":    {readWrite(0, 1, "1"), false},
-		"once with marker":  {OnceRelease(key, "record", owner(0), true, fairAnnouncement), false},
-		"once, with record": {OnceRecord(key, "record", owner(0), 0, Record{"done", time.Second}, fairAnnouncement), false},
+		"once with marker":  {OnceRelease(key, "record", owner(0), Removal{Gone: true}, fairAnnouncement), false},
+		"once, with record": {OnceRecord(key, "record", owner(0), 0, Record{Value: "done", TTL: time.Second}, fairAnnouncement), false},
 		"acquire":           {AcquireFair(fairLock, owner(0), lease, 0, 0), false},
 	} {
 		alone, ok := test.call.WithoutRest()

@@ -25,22 +25,29 @@ var (
 type Record struct {
 	Value string
 	TTL   time.Duration
+	Spare string // stored in its place if Redis refuses it; empty: nothing is
 }
 
-// OnceAcquire returns the record if there is one. Otherwise it takes the lock and stores the
-// marker, unless that is empty; see once_acquire.lua. ReadRecord reads its reply, then ReadAcquire
-// if there is no record.
-func OnceAcquire(key, recordKey, owner string, lease time.Duration, marker Record) Call {
-	c := call(onceAcquire, 2, 4)
-	c.add(key, recordKey, owner, lease.Milliseconds(), marker.Value, marker.TTL.Milliseconds())
+// Marks are what a grant leaves under its name for TTL: a record that stays if its holder dies, and
+// what the name is bound to. Each may be empty.
+type Marks struct {
+	Marker, Binding string
+	TTL             time.Duration
+}
+
+// OnceAcquire returns the record if there is one. Otherwise it takes the lock and stores the marks;
+// see once_acquire.lua. ReadRecord reads its reply, then ReadAcquire if there is no record.
+func OnceAcquire(key, recordKey, owner string, lease time.Duration, m Marks) Call {
+	c := call(onceAcquire, 2, 5)
+	c.add(key, recordKey, owner, lease.Milliseconds(), m.Marker, m.Binding, m.TTL.Milliseconds())
 	return c
 }
 
 // OnceLook returns the record, and takes no lock; see once_look.lua. Its reply is read like that of
 // OnceAcquire.
-func OnceLook(key, recordKey string) Call {
-	c := call(onceLook, 2, 0)
-	c.add(key, recordKey)
+func OnceLook(key, recordKey, binding string) Call {
+	c := call(onceLook, 2, 1)
+	c.add(key, recordKey, binding)
 	return c
 }
 
@@ -53,23 +60,38 @@ func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcemen
 	return c
 }
 
-// OnceRelease frees a hold without a record and removes its marker; see once_release.lua. unused
-// means that no work began under the hold. ReadRelease reads its reply.
-func OnceRelease(key, recordKey, owner string, unused bool, a Announcement) Call {
-	c := call(onceRelease, 2, 6)
-	work := 0
-	if unused {
-		work = 1
-	}
-	c.add(key, recordKey, owner, work)
+// A Removal says which of its marks a hold removes when it is freed without a record.
+type Removal struct {
+	Gone    bool // even if the hold is gone
+	Binding bool // the binding as well as the marker
+}
+
+// OnceRelease frees a hold without a record and removes its marks; see once_release.lua. ReadRelease
+// reads its reply.
+func OnceRelease(key, recordKey, owner string, r Removal, a Announcement) Call {
+	c := call(onceRelease, 2, 7)
+	c.add(key, recordKey, owner, bit(r.Gone), bit(r.Binding))
 	a.addTo(&c)
 	return c
 }
 
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // ReadRecord returns the record in a reply to the call. ok is false if there is none.
 func (c Call) ReadRecord(reply any) (record string, ok bool) {
-	if c.Script == onceAcquire || c.Script == onceLook {
+	if c.ofOnce() {
 		record, ok = reply.(string)
 	}
 	return record, ok
 }
+
+// Looks reports whether the call only asks for a record.
+func (c Call) Looks() bool { return c.Script == onceLook }
+
+// ofOnce reports whether the call asks for a record.
+func (c Call) ofOnce() bool { return c.Script == onceAcquire || c.Script == onceLook }

@@ -6,11 +6,13 @@
 -- ARGV[1]  wire owner
 -- ARGV[2]  lease, ms
 -- ARGV[3]  marker: a record to store with the grant; an empty string: none
--- ARGV[4]  TTL of the marker, ms
+-- ARGV[4]  binding: what the name is to be bound to with the grant; an empty string: nothing
+-- ARGV[5]  TTL of marker and binding, ms
 --
 -- Reply:
 --   1          granted
 --   {ttl}      held by another owner; ttl in ms, -1: never expires
+--   {ttl, 1}   the name is bound to something else; ttl as above, -2: not held
 --   record     a string
 --   WRONGKIND  error: the key is a read/write lock
 
@@ -19,13 +21,21 @@
 local ttl = redis.call('PTTL', KEYS[1])
 
 if ttl == -2 then
-  local record = redis.call('HGET', KEYS[2], 'record')
-  if record then
-    return record
+  local kept = redis.call('HMGET', KEYS[2], 'record', 'bound')
+  if kept[2] and ARGV[4] ~= '' and kept[2] ~= ARGV[4] then
+    return {ttl, 1}
+  end
+  if kept[1] then
+    return kept[1]
   end
   if ARGV[3] ~= '' then
-    redis.call('HSET', KEYS[2], 'record', ARGV[3], 'marker', ARGV[1], 'ttl', ARGV[4])
-    redis.call('PEXPIRE', KEYS[2], ARGV[4])
+    redis.call('HSET', KEYS[2], 'record', ARGV[3], 'marker', ARGV[1], 'ttl', ARGV[5])
+  end
+  if ARGV[4] ~= '' and not kept[2] then
+    redis.call('HSET', KEYS[2], 'bound', ARGV[4], 'binder', ARGV[1])
+  end
+  if ARGV[3] ~= '' or ARGV[4] ~= '' then
+    redis.call('PEXPIRE', KEYS[2], ARGV[5])
   end
   redis.call('HSET', KEYS[1], ARGV[1], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -34,7 +44,11 @@ end
 
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 'mode')
 if not held[1] then
-  return held[2] and redis.error_reply('WRONGKIND the key is a read/write lock') or {ttl}
+  if held[2] then
+    return redis.error_reply('WRONGKIND the key is a read/write lock')
+  end
+  local bound = ARGV[4] ~= '' and redis.call('HGET', KEYS[2], 'bound')
+  return (bound and bound ~= ARGV[4]) and {ttl, 1} or {ttl}
 end
 
 if ttl < tonumber(ARGV[2]) then

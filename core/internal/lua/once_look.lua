@@ -2,10 +2,16 @@
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  record hash
+-- ARGV[1]  binding: what the caller wants the name for; an empty string: anything
 --
 -- Reply:
---   record  a string
---   {ttl}   no record, or the lock is held; ttl of the lock in ms, -1: never expires, -2: not held
+--   record    a string
+--   {ttl}     no record, or the lock is held; ttl of the lock in ms, -1: never expires, -2: not held
+--   {ttl, 1}  the name is bound to something else; ttl as above
 
 local ttl = redis.call('PTTL', KEYS[1])
-return ttl == -2 and redis.call('HGET', KEYS[2], 'record') or {ttl}
+local kept = redis.call('HMGET', KEYS[2], 'record', 'bound')
+if kept[2] and ARGV[1] ~= '' and kept[2] ~= ARGV[1] then
+  return {ttl, 1}
+end
+return ttl == -2 and kept[1] or {ttl}

@@ -1,29 +1,35 @@
--- Frees a hold without a record, removes the marker of its grant, and publishes the release. A
--- record stays, and so does the marker of another hold. A hold that is gone was lost, perhaps during
--- its work, so its marker stays unless its caller knows that no work began.
+-- Frees a hold without a record, removes what its grant has marked, and publishes the release. A
+-- record stays, and so do the marks of another hold. A hold that is gone was lost, perhaps during
+-- its work, so its marks stay unless its caller knows that no work was left undone.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  record hash
 -- ARGV[1]  wire owner
--- ARGV[2]  1: no work began, so the marker goes even if the hold is gone; 0: it goes with the hold
--- ARGV[3]  channel
--- ARGV[4]  message
--- ARGV[5..] commands to publish with: PUBLISH, SPUBLISH or both
+-- ARGV[2]  1: remove the marks even if the hold is gone; 0: only with the hold
+-- ARGV[3]  1: remove the binding too, if this hold has made it; 0: only the marker
+-- ARGV[4]  channel
+-- ARGV[5]  message
+-- ARGV[6..] commands to publish with: PUBLISH, SPUBLISH or both
 --
 -- Reply:
 --   1  freed
 --   0  the hold was gone
 
-local marked = redis.call('HGET', KEYS[2], 'marker') == ARGV[1]
+local by = redis.call('HMGET', KEYS[2], 'marker', 'binder')
 local freed = redis.call('HDEL', KEYS[1], ARGV[1])
-if marked and (freed == 1 or ARGV[2] == '1') then
-  redis.call('DEL', KEYS[2])
+if freed == 1 or ARGV[2] == '1' then
+  if by[1] == ARGV[1] then
+    redis.call('HDEL', KEYS[2], 'record', 'marker', 'ttl')
+  end
+  if ARGV[3] == '1' and by[2] == ARGV[1] then
+    redis.call('HDEL', KEYS[2], 'bound', 'binder')
+  end
 end
 if freed == 0 then
   return 0
 end
 
-for i = 5, #ARGV do
-  redis.pcall(ARGV[i], ARGV[3], ARGV[4])
+for i = 6, #ARGV do
+  redis.pcall(ARGV[i], ARGV[4], ARGV[5])
 end
 return 1

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -45,49 +46,68 @@ var (
 	theirs    = hash{"record": "theirs", "owner": other}
 	marked    = hash{"record": "running", "marker": mine, "ttl": "3600000"}
 	theirMark = hash{"record": "running", "marker": other}
+
+	bound      = hash{"bound": "a 50", "binder": mine}
+	boundEarly = hash{"bound": "a 50", "binder": other}
+	boundElse  = hash{"bound": "a 70", "binder": other}
 )
+
+// with returns a hash with the fields of all.
+func with(all ...hash) hash {
+	sum := hash{}
+	for _, h := range all {
+		maps.Copy(sum, h)
+	}
+	return sum
+}
 
 func TestOnceAcquire(t *testing.T) {
 	t.Parallel()
-	marker := Record{Value: "running", TTL: time.Hour}
+	type told = Answer
+	none := Marks{}
+	marker := Marks{Marker: "running", TTL: time.Hour}
+	binding := Marks{Binding: "a 50", TTL: time.Hour}
+	both := Marks{"running", "a 50", time.Hour}
 	for name, tc := range map[string]struct {
-		marker  Record
-		before  state
-		granted bool
-		record  string
-		after   state
+		marks  Marks
+		before state
+		told   told // but for its TTL
+		record string
+		after  state
 	}{
-		"free":                                   {Record{}, state{}, true, "", state{held, nil}},
-		"free, with a marker":                    {marker, state{}, true, "", state{held, marked}},
-		"held":                                   {marker, state{others, nil}, false, "", state{others, nil}},
-		"held, with a marker":                    {marker, state{others, theirMark}, false, "", state{others, theirMark}},
-		"held, an inner level has left a record": {marker, state{others, theirs}, false, "", state{others, theirs}},
-		"a record":                               {marker, state{nil, theirs}, false, "theirs", state{nil, theirs}},
-		"a marker that was left":                 {Record{}, state{nil, theirMark}, false, "running", state{nil, theirMark}},
-		"mine: a repeat":                         {Record{}, state{held, nil}, true, "", state{held, nil}},
-		"mine with its marker: a repeat":         {marker, state{held, marked}, true, "", state{held, marked}},
-		"a stray, after the record":              {marker, state{nil, result}, false, "done", state{nil, result}},
+		"free":                                   {none, state{}, told{Granted: true}, "", state{held, nil}},
+		"free, with a marker":                    {marker, state{}, told{Granted: true}, "", state{held, marked}},
+		"free, with a binding":                   {binding, state{}, told{Granted: true}, "", state{held, bound}},
+		"free, with both":                        {both, state{}, told{Granted: true}, "", state{held, with(marked, bound)}},
+		"free, bound before":                     {both, state{nil, boundEarly}, told{Granted: true}, "", state{held, with(marked, boundEarly)}},
+		"free, bound to something else":          {both, state{nil, boundElse}, told{Bound: true}, "", state{nil, boundElse}},
+		"free, bound, by one that does not ask":  {marker, state{nil, boundElse}, told{Granted: true}, "", state{held, with(marked, boundElse)}},
+		"held":                                   {both, state{others, nil}, told{}, "", state{others, nil}},
+		"held, for the same":                     {both, state{others, boundEarly}, told{}, "", state{others, boundEarly}},
+		"held, for something else":               {both, state{others, boundElse}, told{Bound: true}, "", state{others, boundElse}},
+		"held, with a marker":                    {marker, state{others, theirMark}, told{}, "", state{others, theirMark}},
+		"held, an inner level has left a record": {marker, state{others, theirs}, told{}, "", state{others, theirs}},
+		"a record":                               {both, state{nil, theirs}, told{}, "theirs", state{nil, theirs}},
+		"a record of the same":                   {both, state{nil, with(theirs, boundEarly)}, told{}, "theirs", state{nil, with(theirs, boundEarly)}},
+		"a record of something else":             {both, state{nil, with(theirs, boundElse)}, told{Bound: true}, "", state{nil, with(theirs, boundElse)}},
+		"a marker that was left":                 {none, state{nil, theirMark}, told{}, "running", state{nil, theirMark}},
+		"mine: a repeat":                         {none, state{held, nil}, told{Granted: true}, "", state{held, nil}},
+		"mine with its marks: a repeat":          {both, state{held, with(marked, bound)}, told{Granted: true}, "", state{held, with(marked, bound)}},
+		"a stray, after the record":              {marker, state{nil, result}, told{}, "done", state{nil, result}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.Start(t).Client(t)
 			tc.before.put(t, rdb)
 			for range 2 { // a repeat changes nothing
-				c := OnceAcquire(key, recordKey, mine, lease, tc.marker)
-				reply := mustEval(t, rdb, c)
-				if record, ok := c.ReadRecord(reply); ok != (tc.record != "") || record != tc.record {
-					t.Errorf("record %q, %v; want %q", record, ok, tc.record)
-				} else if !ok {
-					if told, err := c.ReadAcquire(reply); err != nil || told.Granted != tc.granted {
-						t.Errorf("%+v, %v; want granted %v", told, err, tc.granted)
-					}
-				}
+				c := OnceAcquire(key, recordKey, mine, lease, tc.marks)
+				wantTold(t, c, mustEval(t, rdb, c), tc.record, tc.told)
 				tc.after.want(t, rdb)
 			}
-			if tc.granted {
+			if tc.told.Granted {
 				wantTTL(t, rdb, key, lease)
 			}
-			if tc.granted && tc.marker.Value != "" && tc.before.record == nil {
+			if tc.told.Granted && tc.marks.TTL != 0 && tc.before.lock == nil {
 				wantTTL(t, rdb, recordKey, time.Hour)
 			} else if tc.before.record != nil {
 				wantTTL(t, rdb, recordKey, 20*time.Second)
@@ -96,31 +116,50 @@ func TestOnceAcquire(t *testing.T) {
 	}
 }
 
+// wantTold checks the reply to a OnceAcquire or a OnceLook: a record, or an answer but for its TTL.
+func wantTold(t *testing.T, c Call, reply any, record string, want Answer) (ttl time.Duration) {
+	t.Helper()
+	got, ok := c.ReadRecord(reply)
+	if ok != (record != "") || got != record {
+		t.Errorf("record %q, %v; want %q", got, ok, record)
+	}
+	if ok {
+		return 0
+	}
+	told, err := c.ReadAcquire(reply)
+	ttl, told.TTL = told.TTL, 0
+	if told != want || err != nil {
+		t.Errorf("%+v, %v; want %+v", told, err, want)
+	}
+	return ttl
+}
+
 func TestOnceLook(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		before state
 		record string
+		bound  bool
 		ttl    time.Duration
 	}{
-		"nothing":                 {state{}, "", -2 * time.Millisecond},
-		"held":                    {state{others, nil}, "", 20 * time.Second},
-		"held, with a marker":     {state{others, theirMark}, "", 20 * time.Second},
-		"a record":                {state{nil, theirs}, "theirs", 0},
-		"a hash without a record": {state{nil, hash{"something": "else"}}, "", -2 * time.Millisecond},
+		"nothing":                    {state{}, "", false, -2 * time.Millisecond},
+		"held":                       {state{others, nil}, "", false, 20 * time.Second},
+		"held, with a marker":        {state{others, theirMark}, "", false, 20 * time.Second},
+		"held for the same":          {state{others, boundEarly}, "", false, 20 * time.Second},
+		"held for something else":    {state{others, boundElse}, "", true, 20 * time.Second},
+		"a record":                   {state{nil, theirs}, "theirs", false, 0},
+		"a record of the same":       {state{nil, with(theirs, boundEarly)}, "theirs", false, 0},
+		"a record of something else": {state{nil, with(theirs, boundElse)}, "", true, -2 * time.Millisecond},
+		"a hash without a record":    {state{nil, hash{"something": "else"}}, "", false, -2 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.Start(t).Client(t)
 			tc.before.put(t, rdb)
-			c := OnceLook(key, recordKey)
-			reply := mustEval(t, rdb, c)
-			if record, ok := c.ReadRecord(reply); ok != (tc.record != "") || record != tc.record {
-				t.Errorf("record %q, %v; want %q", record, ok, tc.record)
-			} else if !ok {
-				if told, err := c.ReadAcquire(reply); told.Granted || err != nil || told.TTL > tc.ttl || told.TTL < tc.ttl-10*time.Second {
-					t.Errorf("%+v, %v; want %v to live", told, err, tc.ttl)
-				}
+			c := OnceLook(key, recordKey, "a 50")
+			ttl := wantTold(t, c, mustEval(t, rdb, c), tc.record, Answer{Bound: tc.bound})
+			if ttl > tc.ttl || ttl < tc.ttl-10*time.Second {
+				t.Errorf("%v to live, want %v", ttl, tc.ttl)
 			}
 			tc.before.want(t, rdb)
 		})
@@ -171,33 +210,40 @@ func TestOnceRecord(t *testing.T) {
 
 func TestOnceRelease(t *testing.T) {
 	t.Parallel()
+	const gone, binding = 1, 2 // bits of the case's removal
 	for name, tc := range map[string]struct {
 		before state
 		freed  bool
 		after  state
+		// after, with one of the bits, or both of them
+		other map[int]state
 	}{
-		"mine":                                {state{held, nil}, true, state{}},
-		"mine, with its marker":               {state{held, marked}, true, state{}},
-		"mine, an inner level left a record":  {state{held, result}, true, state{nil, result}},
-		"gone":                                {state{}, false, state{}},
-		"gone, its marker is left":            {state{nil, marked}, false, state{nil, marked}},
-		"gone, its record is there":           {state{nil, result}, false, state{nil, result}},
-		"gone, another has it":                {state{others, nil}, false, state{others, nil}},
-		"gone, another has it, with a marker": {state{others, theirMark}, false, state{others, theirMark}},
-		"gone, another has died":              {state{nil, theirMark}, false, state{nil, theirMark}},
-		"gone, another has left a record":     {state{nil, theirs}, false, state{nil, theirs}},
+		"mine":                                {state{held, nil}, true, state{}, nil},
+		"mine, with its marker":               {state{held, marked}, true, state{}, nil},
+		"mine, with its marks":                {state{held, with(marked, bound)}, true, state{nil, bound}, map[int]state{binding: {}, gone | binding: {}}},
+		"mine, bound before":                  {state{held, with(marked, boundEarly)}, true, state{nil, boundEarly}, nil},
+		"mine, an inner level left a record":  {state{held, result}, true, state{nil, result}, nil},
+		"gone":                                {state{}, false, state{}, nil},
+		"gone, its marker is left":            {state{nil, marked}, false, state{nil, marked}, map[int]state{gone: {}, gone | binding: {}}},
+		"gone, its marks are left":            {state{nil, with(marked, bound)}, false, state{nil, with(marked, bound)}, map[int]state{gone: {nil, bound}, gone | binding: {}}},
+		"gone, its record is there":           {state{nil, result}, false, state{nil, result}, nil},
+		"gone, another has it":                {state{others, nil}, false, state{others, nil}, nil},
+		"gone, another has it, with its mark": {state{others, with(theirMark, boundEarly)}, false, state{others, with(theirMark, boundEarly)}, nil},
+		"gone, another has died":              {state{nil, theirMark}, false, state{nil, theirMark}, nil},
+		"gone, another has left a record":     {state{nil, theirs}, false, state{nil, theirs}, nil},
 	} {
-		for _, unused := range []bool{false, true} {
-			after := tc.after
-			if unused && name == "gone, its marker is left" {
-				after = state{}
+		for bits := range 4 {
+			removal := Removal{Gone: bits&gone != 0, Binding: bits&binding != 0}
+			after, ok := tc.other[bits]
+			if !ok {
+				after = tc.after
 			}
-			t.Run(fmt.Sprintf("%s, unused %t", name, unused), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %+v", name, removal), func(t *testing.T) {
 				t.Parallel()
 				rdb := redistest.Start(t).Client(t)
 				tc.before.put(t, rdb)
 				heard := listen(t, rdb.Subscribe(ctx(), announcement.Channel))
-				release := OnceRelease(key, recordKey, mine, unused, announcement)
+				release := OnceRelease(key, recordKey, mine, removal, announcement)
 				if freed := mustFlag(t, rdb, release); freed != tc.freed {
 					t.Errorf("freed %v, want %v", freed, tc.freed)
 				}
@@ -225,7 +271,7 @@ func TestOnceWrongType(t *testing.T) {
 	}
 	for _, c := range []Call{
 		OnceRecord(key, recordKey, mine, 0, Record{Value: "done", TTL: time.Hour}, announcement),
-		OnceRelease(key, recordKey, mine, true, announcement),
+		OnceRelease(key, recordKey, mine, Removal{Gone: true}, announcement),
 	} {
 		if _, err := eval(rdb, c); !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			t.Errorf("%s: %v", c.Script.Name, err)
@@ -233,7 +279,7 @@ func TestOnceWrongType(t *testing.T) {
 		wantHash(t, rdb, key, held)
 	}
 	rdb.Del(ctx(), key)
-	for _, c := range []Call{OnceAcquire(key, recordKey, mine, lease, Record{}), OnceLook(key, recordKey)} {
+	for _, c := range []Call{OnceAcquire(key, recordKey, mine, lease, Marks{}), OnceLook(key, recordKey, "")} {
 		if _, err := eval(rdb, c); !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			t.Errorf("%s: %v", c.Script.Name, err)
 		}
@@ -245,7 +291,7 @@ func TestOnceWrongType(t *testing.T) {
 func TestReadRecord(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []any{int64(1), []any{int64(5)}, nil} {
-		if record, ok := OnceLook(key, recordKey).ReadRecord(reply); ok {
+		if record, ok := OnceLook(key, recordKey, "").ReadRecord(reply); ok {
 			t.Errorf("%v is read as the record %q", reply, record)
 		}
 	}

@@ -506,6 +506,7 @@ type Answer struct {
 	Now    int64 // if refused, of a fair lock: the server's clock, ms
 	Queued bool  // if refused, of a fair lock: the owner is in the queue
 	Freed  bool  // if a fair lock was freed instead of handed over
+	Bound  bool  // if refused, of a Once: its name is bound to something else
 }
 
 // ReadAcquire reads the reply of an acquire script.
@@ -525,6 +526,8 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 			}
 		} else if n, ok := integers(r); ok && len(n) == 1 {
 			return Answer{TTL: timeToLive(n[0])}, nil
+		} else if ok && len(n) == 2 && c.ofOnce() {
+			return Answer{TTL: timeToLive(n[0]), Bound: n[1] == 1}, nil
 		}
 	}
 	return Answer{}, unexpected(c.Script, reply)

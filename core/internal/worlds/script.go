@@ -138,6 +138,9 @@ func (r *run) read() error {
 		}
 		told, err := r.call.ReadAcquire(r.reply)
 		yesIf(told.Granted)
+		if told.Bound { // it leaves, as with a record
+			r.told = recorded
+		}
 		r.token = told.Token
 		return err
 	case opPass:
@@ -648,6 +651,26 @@ func (r *run) checkRecord() error {
 	case !was && is && c.op != opAcquire:
 		return errors.New("a caller that does not hold the lock leaves a record")
 	}
+	return r.checkBinding(had)
+}
+
+// checkBinding checks that a name stays bound to what its first grant bound it to, and is granted for
+// nothing else. had says that the caller held the lock before.
+func (r *run) checkBinding(had bool) error {
+	c, own := r.command, r.binding(r.command.from)
+	before, was := r.before.Field(r.keys.record, "bound")
+	after, is := r.after.Field(r.keys.record, "bound")
+	granted := c.op == opAcquire && r.told == yes && !had
+	switch {
+	case granted && r.Marker && is && after != own:
+		return fmt.Errorf("the lock is granted for %q, and the name is bound to %q", own, after)
+	case was && before != after:
+		return fmt.Errorf("the name was bound to %q, and is bound to %q", before, after)
+	case granted && r.Marker && !is:
+		return errors.New("the lock is granted, and the name is not bound")
+	case !was && is && !granted:
+		return errors.New("a caller that was not granted the lock binds the name")
+	}
 	return nil
 }
 
@@ -687,6 +710,7 @@ func (m *Model) rename(redis int32, names [maxOwners * wiresEach]uint8) int32 {
 		for w := range names {
 			if int(names[w]) != w && w < len(m.Clients)*wiresEach {
 				pairs = append(pairs, m.wireName(uint8(w)), m.wireName(names[w]))
+				pairs = append(pairs, m.binding(uint8(w)), m.binding(names[w]))
 			}
 		}
 		db := m.db(redis)
@@ -714,7 +738,7 @@ func (m *Model) forget(redis int32, w uint8) int32 {
 	}
 	db := m.db(redis)
 	db.Do("HDEL", m.keys.absent, name)
-	for _, field := range []string{"owner", "marker"} {
+	for _, field := range []string{"owner", "marker", "binder"} {
 		if value, _ := db.Field(m.keys.record, field); value == name {
 			db.Do("HSET", m.keys.record, field, gone)
 		}

@@ -3,6 +3,7 @@ package worlds
 import (
 	"fmt"
 	"hash/maphash"
+	"strconv"
 	"strings"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -45,7 +46,7 @@ type World struct {
 	Levels  uint8   // how often an owner may enter
 	Extend  bool    // owners may extend their leases by the longest of Leases
 	Pass    bool    // owners may hand the lock over
-	Marker  bool    // acquires of a Once leave a marker
+	Marker  bool    // acquires of a Once leave a marker, and bind the name to the client
 	Budget  uint8   // how long a waiter for a fair lock may be silent
 	Token   uint64  // the counter of a fenced lock at the start
 
@@ -321,6 +322,9 @@ func (m *Model) fair() *lua.Fair {
 	return f
 }
 
+// binding returns what a wire owner binds the name of a Once to.
+func (m *Model) binding(w uint8) string { return "client " + strconv.Itoa(m.client(ownerOf(w))) }
+
 // call returns the script that a command runs, as core/kind.go builds it.
 func (m *Model) call(c command) lua.Call {
 	from := m.wireName(c.from)
@@ -343,11 +347,11 @@ func (m *Model) call(c command) lua.Call {
 		case m.Kind == ReadWrite:
 			return lua.AcquireWrite(m.lock, wire.WriteField(from), lease)
 		case m.Kind == Once:
-			marker := lua.Record{}
+			marks := lua.Marks{}
 			if m.Marker {
-				marker = lua.Record{Value: "marker", TTL: ms(int(m.maxLease + 1))}
+				marks = lua.Marks{Marker: "marker", Binding: m.binding(c.from), TTL: ms(int(m.maxLease + 1))}
 			}
-			return lua.OnceAcquire(m.lock, m.keys.record, from, lease, marker)
+			return lua.OnceAcquire(m.lock, m.keys.record, from, lease, marks)
 		}
 		return lua.Acquire(m.lock, from, lease)
 	case opUpdate:
@@ -364,7 +368,7 @@ func (m *Model) call(c command) lua.Call {
 		}
 		return lua.Release(m.lock, from, a)
 	case opFree, opUndo:
-		return lua.OnceRelease(m.lock, m.keys.record, from, c.op == opUndo, a)
+		return lua.OnceRelease(m.lock, m.keys.record, from, lua.Removal{Gone: c.op == opUndo}, a)
 	case opRecord:
 		return lua.OnceRecord(m.lock, m.keys.record, from, levels, lua.Record{Value: "record of " + strings.Repeat("I", levels+1), TTL: ms(2)}, a)
 	case opPass:

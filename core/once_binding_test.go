@@ -1,0 +1,225 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A name stays bound to what its first grant bound it to, whatever becomes of the holder.
+func TestOnce_Binding(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		end    func(t *testing.T, b *bundle, l *OnceLease)
+		record string
+		free   bool // for something else
+	}{
+		"held":          {func(*testing.T, *bundle, *OnceLease) {}, "", false},
+		"released":      {func(t *testing.T, _ *bundle, l *OnceLease) { mustRelease(t, l.Lease) }, "", false},
+		"lost":          {func(t *testing.T, b *bundle, l *OnceLease) { b.rdb.Del(bg, "a"); _ = l.Release(bg) }, "", false},
+		"with a record": {func(t *testing.T, _ *bundle, l *OnceLease) { mustRecord(t, l, "done", time.Hour) }, "done", false},
+		"withdrawn": {func(t *testing.T, _ *bundle, l *OnceLease) {
+			if err := l.Withdraw(bg); err != nil {
+				t.Fatal(err)
+			}
+		}, "", true},
+		"withdrawn and lost": {func(t *testing.T, b *bundle, l *OnceLease) {
+			b.rdb.Del(bg, "a")
+			wantErr(t, "Withdraw", l.Withdraw(bg), ErrLockLost)
+		}, "", false},
+		"withdrawn, after another run": {func(t *testing.T, b *bundle, l *OnceLease) {
+			mustRelease(t, l.Lease)
+			next := mustBegin(t, b.client(t).Once("a").WithBinding([]byte("a 50"), time.Hour), AcquireOptions{})
+			if err := next.Withdraw(bg); err != nil {
+				t.Fatal(err)
+			}
+		}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			defer b.forget(t, "a")
+			c := b.client(t)
+			same := c.Once("a").WithBinding([]byte("a 50"), time.Hour)
+			other := c.Once("a").WithBinding([]byte("a 70"), time.Hour)
+			lease := mustBegin(t, same, AcquireOptions{LeaseTime: time.Hour})
+			tc.end(t, b, lease)
+			got := acquireOnce(bg, other, AcquireOptions{WaitTime: time.Minute})
+			if tc.free {
+				if got.lease == nil {
+					t.Fatalf("Acquire for something else: %+v, want the lock", got)
+				}
+				mustRelease(t, got.lease.Lease)
+				wantErr(t, "Acquire", acquireOnce(bg, same, AcquireOptions{}).err, ErrBound)
+				return
+			}
+			wantErr(t, "Acquire for something else", got.err, ErrBound)
+			switch again := acquireOnce(bg, same, AcquireOptions{}); {
+			case name == "held":
+				wantErr(t, "Acquire for the same", again.err, ErrNotAcquired)
+				mustRelease(t, lease.Lease)
+			case tc.record != "" && again.record != tc.record, tc.record == "" && again.lease == nil:
+				t.Fatalf("Acquire for the same: %+v", again)
+			case again.lease != nil:
+				mustRelease(t, again.lease.Lease)
+			}
+			if left := b.pttl(t, "{a}:record"); left < time.Hour-patience || left > time.Hour {
+				t.Errorf("the binding has %v to live", left)
+			}
+		})
+	}
+}
+
+// A caller that waits in the holder's process for something else gets neither its record nor its
+// lock.
+func TestOnce_BindingOfWaiters(t *testing.T) {
+	t.Parallel()
+	for _, remote := range []bool{false, true} {
+		t.Run(fmt.Sprintf("remote %v", remote), func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			defer b.forget(t, "a")
+			c, holder := b.client(t), b.client(t)
+			if !remote {
+				holder = c
+			}
+			same := func(c *Client) *Once { return c.Once("a").WithBinding([]byte("a 50"), time.Hour) }
+			lease := mustBegin(t, same(holder), AcquireOptions{})
+			first := acquireOnceAsync(bg, same(c), AcquireOptions{WaitTime: patience})
+			eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
+			behind := acquireOnceAsync(bg, c.Once("a").WithBinding([]byte("a 70"), time.Hour), AcquireOptions{WaitTime: patience})
+			eventually(t, "the other to wait", func() bool { return c.Stats().Waiting == 2 })
+			mustRecord(t, lease, "done", time.Hour)
+			wantAll(t, []<-chan outcome{first}, "done")
+			wantErr(t, "Acquire for something else", await(t, "the other", behind).err, ErrBound)
+		})
+	}
+}
+
+// A grant for a caller that has left undoes its binding, because nothing ran.
+func TestOnce_BindingUndone(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(patience))
+	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
+	ctx, cancel := context.WithCancel(bg)
+	result := acquireOnceAsync(ctx, c.Once("a").WithBinding([]byte("a 50"), time.Hour), AcquireOptions{})
+	await(t, "Redis to grant it", rule.Hit())
+	cancel()
+	await(t, "the caller to be let go", result)
+	rule.Release()
+	eventually(t, "the lock and the binding to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+}
+
+// The binding costs no round trip.
+func TestOnce_BindingRoundTrips(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	defer b.forget(t, "a")
+	commands := counter(proxy, func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") })
+	once := c.Once("a").WithBinding([]byte("a 50"), time.Hour)
+	mustRelease(t, mustBegin(t, once, AcquireOptions{}).Lease)
+	mustRecord(t, mustBegin(t, once, AcquireOptions{}), "done", time.Hour)
+	wantRecord(t, once, "done")
+	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a").WithBinding([]byte("a 70"), time.Hour), AcquireOptions{}).err, ErrBound)
+	if n := commands(); n != 6 {
+		t.Errorf("two runs, a replay and a refusal cost %d commands, want 6", n)
+	}
+}
+
+// Those who have waited for a holder that left no record do not take its place. The next caller does.
+func TestOnce_WithoutSuccession(t *testing.T) {
+	t.Parallel()
+	for _, remote := range []bool{false, true} {
+		for name, end := range map[string]func(*testing.T, *bundle, *OnceLease){
+			"released": func(t *testing.T, _ *bundle, l *OnceLease) { mustRelease(t, l.Lease) },
+			"died":     func(_ *testing.T, b *bundle, _ *OnceLease) { b.rdb.PExpire(bg, "a", time.Millisecond) },
+		} {
+			t.Run(fmt.Sprintf("%s, remote %v", name, remote), func(t *testing.T) {
+				t.Parallel()
+				b := newBundle(t)
+				c, holder := b.client(t, pollInterval(50*time.Millisecond)), b.client(t)
+				if !remote {
+					holder = c
+				}
+				once := func(c *Client) *Once { return c.Once("a").WithoutSuccession() }
+				lease := mustBegin(t, once(holder), AcquireOptions{LeaseTime: time.Hour})
+				waiters := waitForRecordWith(t, c, once(c), 50, patience)
+				eventually(t, "the first to be refused", func() bool { return sleeping(c, "a") == 1 })
+				end(t, b, lease)
+				for _, w := range waiters {
+					wantErr(t, "a waiter", await(t, "a waiter", w).err, ErrUnrecorded)
+				}
+				_ = lease.Release(bg)
+				mustRelease(t, mustBegin(t, once(c), AcquireOptions{}).Lease)
+			})
+		}
+	}
+}
+
+// Those who wait without succession get the record.
+func TestOnce_WithoutSuccessionGetsTheRecord(t *testing.T) {
+	t.Parallel()
+	for _, remote := range []bool{false, true} {
+		t.Run(fmt.Sprintf("remote %v", remote), func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			defer b.forget(t, "a")
+			c, holder := b.client(t), b.client(t)
+			if !remote {
+				holder = c
+			}
+			lease := mustBegin(t, holder.Once("a"), AcquireOptions{})
+			waiters := waitForRecordWith(t, c, c.Once("a").WithoutSuccession(), 50, patience)
+			mustRecord(t, lease, "done", time.Hour)
+			wantAll(t, waiters, "done")
+		})
+	}
+}
+
+// A caller that waits only because another asks before it has waited for no holder, so it may run.
+func TestOnce_WithoutSuccessionBehindACallerThatLeaves(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(patience))
+	once := c.Once("a").WithoutSuccession()
+	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
+	ctx, cancel := context.WithCancel(bg)
+	first := acquireOnceAsync(ctx, once, AcquireOptions{WaitTime: patience})
+	await(t, "the first to ask", rule.Hit())
+	second := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
+	eventually(t, "the second to wait", func() bool { return c.Stats().Waiting == 1 })
+	cancel()
+	await(t, "the first to leave", first)
+	if r := await(t, "the second", second); r.lease == nil {
+		t.Fatalf("Acquire: %+v, want the lock", r)
+	} else {
+		mustRelease(t, r.lease.Lease)
+	}
+	rule.Release()
+	eventually(t, "the first one's grant to be undone", func() bool { return b.rdb.Exists(bg, "a").Val() == 0 && c.Stats() == Stats{} })
+}
+
+// A record that Redis refuses leaves its spare, for those who wait as well.
+func TestOnce_Spare(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.rdb.ConfigSet(bg, "proto-max-bulk-len", "1mb")
+	c := b.client(t)
+	defer b.forget(t, "a")
+	once := c.Once("a").WithMarker(running, time.Hour)
+	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
+	waiters := waitForRecordWith(t, c, once, 3, patience)
+	err := lease.ReleaseWithSpare(bg, make([]byte, 2<<20), []byte("too large"), time.Hour)
+	if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "bulk") {
+		t.Errorf("ReleaseWithSpare: %v, want the refusal of Redis", err)
+	}
+	wantAll(t, waiters, "too large")
+	b.wantStored(t, "a", "too large", time.Hour)
+}
