@@ -22,9 +22,7 @@ import (
 // once returns a Config with the log and outcomes of the env. Its scope is the header X-User.
 func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
 	e.ends = append(e.ends, func() { // records outlive the test otherwise
-		for _, name := range e.records() {
-			e.rdb.Del(background, name)
-		}
+		e.forgetKeys()
 	})
 	cfg := idempotency.Config{
 		Scope:   func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil },
@@ -37,14 +35,33 @@ func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
 	return cfg
 }
 
-// records returns the Redis keys of all records.
-func (e *env) records() []string {
+// keptKeys returns the Redis keys of all that is kept: records, and what keys are bound to.
+func (e *env) keptKeys() []string {
 	e.Helper()
 	names, err := e.rdb.Keys(background, "*reqlock:idempotency:*:record").Result()
 	if err != nil {
 		e.Error(err)
 	}
 	return names
+}
+
+// records returns the Redis keys of all records.
+func (e *env) records() (names []string) {
+	e.Helper()
+	for _, name := range e.keptKeys() {
+		if e.rdb.HExists(background, name, "record").Val() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// forgetKeys deletes all records, and what keys are bound to.
+func (e *env) forgetKeys() {
+	e.Helper()
+	for _, name := range e.keptKeys() {
+		e.rdb.Del(background, name)
+	}
 }
 
 // record returns the Redis key of the only record.

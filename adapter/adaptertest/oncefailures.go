@@ -38,6 +38,9 @@ var onceFailures = []scenario{
 	{name: "once: FailOpen", run: onceFailsOpen, setup: []func(*setup){proxied}},
 	{name: "once: a run that lost its key stores nothing", run: onceOvertaken},
 	{name: "once: a lost run, with OutcomeRefuse", run: onceLostRefuse},
+	{name: "once: another request while the first runs, and after it has failed", run: onceBinds},
+	{name: "once: a hundred repeats wait for a run that fails", run: onceHerd},
+	{name: "once: a record that Redis refuses for good", run: onceTooLargeForRedis},
 	{name: "once: records of other versions", run: onceOtherRecords},
 	{name: "once: the handler releases its key", run: onceGivenUp},
 	{name: "once: the lock client is closed", run: onceClosed},
@@ -137,7 +140,7 @@ func onceReports(e *env) {
 				s.pay("x").wantOwn(e, test.status, "2")
 			}
 			e.outcomesOf(2)
-			e.rdb.Del(background, e.records()...)
+			e.forgetKeys()
 		}
 	}
 }
@@ -409,7 +412,7 @@ func onceStoreRefused(e *env) {
 	s.pay("x").wantOwn(e, 201, "paid")
 	e.wantNotStored(1)
 	e.eventually("the lease is over", func() bool {
-		return e.rdb.DBSize(background).Val() == 0 && e.locks.Stats().Cleanups == 0
+		return len(e.rdb.Keys(background, "reqlock:*").Val()) == 0 && e.locks.Stats().Cleanups == 0
 	})
 	(<-refusing).Remove()
 	again := s.pay("x")
@@ -514,13 +517,126 @@ func onceLostRefuse(e *env) {
 	first := s.start(s.paying("x"))
 	inside := g.next()
 	s.pay("x").wantProblem(e, 409, "locked", "1")
-	s.pay("y").wantProblem(e, 409, "locked", "1")
+	s.pay("y").wantProblem(e, 422, "key-reused", "")
 	e.rdb.Del(background, e.onceLockName())
 	inside.leave()
 	first.answer().wantOwn(e, 200, "done")
 	s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
 	s.pay("y").wantProblem(e, 422, "key-reused", "")
 	g.wantRuns(1)
+}
+
+// badAnswers are runs after which a repeat runs.
+var badAnswers = map[string]http.HandlerFunc{
+	"502":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) },
+	"401":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) },
+	"429":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) },
+	"panic": endingsBadly[0],
+}
+
+// heldRun serves a handler whose first run ends as given when out is closed. Later runs are counted,
+// and answer 201.
+func (e *env) heldRun(end http.HandlerFunc, changes ...func(*idempotency.Config)) (s *site, runs *atomic.Int64, out chan struct{}) {
+	runs, out = new(atomic.Int64), make(chan struct{})
+	s = e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		if runs.Add(1) == 1 {
+			await(e, "the first run may end", out)
+			end(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}, changes...)
+	return s, runs, out
+}
+
+// onceBinds shows that a key belongs to its first request from the moment that it runs, whatever
+// becomes of the run. It does not if the handler says that nothing was done.
+func onceBinds(e *env) {
+	for _, change := range []func(*idempotency.Config){func(*idempotency.Config) {}, repeatsWait} {
+		for what, end := range badAnswers {
+			s, runs, out := e.heldRun(end, change)
+			first := s.start(s.paying("50"))
+			e.eventually("the first runs", func() bool { return runs.Load() == 1 })
+			s.pay("70").wantProblem(e, 422, "key-reused", "")
+			close(out)
+			_ = await(e, "the first has ended", first.result)
+			e.outcomesOf(2)
+			s.pay("70").wantProblem(e, 422, "key-reused", "")
+			if runs.Load() != 1 {
+				e.Errorf("%s: the handler ran %d times, want once", what, runs.Load())
+			}
+			done := s.pay("50")
+			done.wantOwn(e, 201, "")
+			s.pay("50").wantReplay(e, done)
+			s.pay("70").wantProblem(e, 422, "key-reused", "")
+			e.outcomesOf(4)
+			e.forgetKeys()
+		}
+	}
+	var runs atomic.Int64
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		if runs.Add(1) == 1 {
+			idempotency.Outcome(r.Context()).NothingDone()
+			w.WriteHeader(400)
+			return
+		}
+		w.WriteHeader(201)
+	})
+	s.pay("50").wantOwn(e, 400, "")
+	s.pay("70").wantOwn(e, 201, "")
+	s.pay("50").wantProblem(e, 422, "key-reused", "")
+}
+
+// onceHerd shows that a run that fails does not run again for each of those who wait for it. They are
+// told so, and the next request runs.
+func onceHerd(e *env) {
+	const n = 100
+	for what, end := range badAnswers {
+		s, runs, out := e.heldRun(end, repeatsWait)
+		var all []*pending
+		first := s.start(s.paying("50"))
+		e.eventually("the first runs", func() bool { return runs.Load() == 1 })
+		for range n - 1 {
+			all = append(all, s.start(s.paying("50")))
+		}
+		e.eventually("the repeats wait", func() bool { return e.locks.Stats().Waiting == n-1 })
+		s.pay("50", with("Idempotency-Key", "another")) // by now the first of them has been refused
+		close(out)
+		_ = await(e, "the first has ended", first.result)
+		for _, p := range all {
+			p.answer().wantProblem(e, 409, "run-failed", "1")
+		}
+		if runs.Load() != 2 {
+			e.Errorf("%s: the handler ran %d times, want once for each key", what, runs.Load())
+		}
+		done := s.pay("50")
+		done.wantOwn(e, 201, "")
+		s.pay("50").wantReplay(e, done)
+		e.outcomesOf(n + 3)
+		e.forgetKeys()
+	}
+}
+
+// onceTooLargeForRedis has a Redis that refuses large values. The client gets its answer, and no
+// repeat runs.
+func onceTooLargeForRedis(e *env) {
+	e.rdb.ConfigSet(background, "proto-max-bulk-len", "1mb")
+	for _, change := range []func(*idempotency.Config){func(*idempotency.Config) {}, refuses} {
+		var runs atomic.Int64
+		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			_, _ = io.WriteString(w, strings.Repeat("x", 2<<20))
+		}, change, func(cfg *idempotency.Config) { cfg.MaxResponseBody = 4 << 20 })
+		if a := s.pay("x"); a.status != 200 || len(a.body) != 2<<20 {
+			e.Errorf("the answer is %d with %d bytes", a.status, len(a.body))
+		}
+		s.pay("x").wantProblem(e, 409, "not-replayable", "")
+		if runs.Load() != 1 {
+			e.Errorf("the handler ran %d times, want once", runs.Load())
+		}
+		e.outcomesOf(2)
+		e.forgetKeys()
+	}
 }
 
 func onceOtherRecords(e *env) {

@@ -122,7 +122,7 @@ func to(path string) func(*http.Request) {
 }
 
 // These match the scripts of a run by their arguments, without knowing the marker or the record.
-func takesKey(args []string) bool { return isOnce(args) && len(args) == 9 }
+func takesKey(args []string) bool { return isOnce(args) && len(args) == 10 }
 func stores(args []string) bool   { return isOnce(args) && len(args) == 12 }
 
 func isOnce(args []string) bool { return isScript(args) && len(args) > 2 && args[2] == "2" }
@@ -144,8 +144,9 @@ func (p *pair) wantRuns(path string, n int) {
 func (p *pair) letOut(path string) { p.e.rdb.LPush(background, leaveKey(path), "go") }
 
 // wantUnknown repeats at the second process a request whose outcome is unknown after that many
-// runs. It waits until the lease of the first process expires.
-func (p *pair) wantUnknown(path string, begun int) {
+// runs. It waits until the lease of the first process expires, unless that is over. A repeat that
+// has waited for the first run does not run.
+func (p *pair) wantUnknown(path string, begun int, over bool) {
 	e := p.e
 	e.Helper()
 	if path == refuse {
@@ -154,6 +155,10 @@ func (p *pair) wantUnknown(path string, begun int) {
 		}
 		p.wantRuns(path, begun)
 		return
+	}
+	if !over {
+		p.second.pay("", to(path)).wantProblem(e, 409, "run-failed", "1")
+		p.wantRuns(path, begun)
 	}
 	a := p.second.pay("", to(path))
 	a.wantOwn(e, 201, fmt.Sprint("run ", begun+1))
@@ -182,7 +187,7 @@ func onceDiesBeforeRun(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		granted := e.proxy.OnMatch(1, takesKey, redistest.HoldReply)
 		p.crash(p.first.start(p.first.paying("", to(path))), granted)
-		p.wantUnknown(path, 0)
+		p.wantUnknown(path, 0, false)
 	})
 }
 
@@ -190,7 +195,7 @@ func onceDiesInRun(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		inside := e.proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "BLPOP") }, redistest.HoldRequest)
 		p.crash(p.first.start(p.first.paying("", to(path), with(stays, "yes"))), inside)
-		p.wantUnknown(path, 1)
+		p.wantUnknown(path, 1, false)
 	})
 }
 
@@ -199,7 +204,7 @@ func onceDiesBeforeStore(e *env) {
 	e.eachRoute(func(p *pair, path string) {
 		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
 		p.crash(p.first.start(p.first.paying("", to(path))), storing)
-		p.wantUnknown(path, 1)
+		p.wantUnknown(path, 1, false)
 		before := p.second.send(p.second.paying("", to(path)))
 		storing.Release()
 		await(e, "the late store was executed", storing.Done())
@@ -232,7 +237,7 @@ func onceStandsStill(e *env) {
 		e.eventually("the handler runs", func() bool { return p.runs(path) == 1 })
 		p.signal(redistest.StopSignal)
 		defer p.signal(redistest.ContinueSignal) // a paused process does not end
-		p.wantUnknown(path, 1)
+		p.wantUnknown(path, 1, false)
 		before := p.second.send(p.second.paying("", to(path)))
 		p.signal(redistest.ContinueSignal)
 		p.letOut(path)
@@ -265,7 +270,7 @@ func onceRedisDies(e *env) {
 		first.answer().wantOwn(e, 201, "run 1")
 		e.eventually("the lease is over", func() bool { return time.Since(began) > shortLease })
 		e.redis.Restart(e.T)
-		p.wantUnknown(path, 1)
+		p.wantUnknown(path, 1, true)
 		p.process.kill(e) // its background retries must not trigger the rule of the next route
 	})
 }

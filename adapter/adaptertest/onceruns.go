@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -18,7 +17,6 @@ import (
 var onceRuns = []scenario{
 	{name: "once: a hundred equal requests at the same time", run: onceHundred},
 	{name: "once: a repeat while the first runs", run: onceLocked},
-	{name: "once: waiting for a run whose answer is not stored", run: onceWaitsThenRuns},
 	{name: "once: a repeat whose WaitTime ends", run: onceWaitsInVain},
 	{name: "once: one answer after another", run: onceSequential},
 	{name: "once: commands", run: onceCommands},
@@ -75,28 +73,6 @@ func onceLocked(e *env) {
 	if text := e.log.text(); text != "" {
 		e.Errorf("logged: %s", text)
 	}
-}
-
-func onceWaitsThenRuns(e *env) {
-	g := e.gate()
-	var runs atomic.Int64
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
-		if runs.Add(1) == 1 {
-			w.WriteHeader(http.StatusBadGateway)
-		}
-		g.ServeHTTP(w, r)
-	}, repeatsWait)
-	first := s.start(s.paying("{}"))
-	inside := g.next()
-	second := s.start(s.paying("{}"))
-	e.eventually("the repeat waits", func() bool { return e.locks.Stats().Waiting == 1 })
-	inside.leave()
-	first.answer().wantOwn(e, 502, "done")
-	g.next().leave()
-	done := second.answer()
-	done.wantOwn(e, 200, "done")
-	s.pay("{}").wantReplay(e, done)
-	g.wantRuns(2)
 }
 
 func onceWaitsInVain(e *env) {

@@ -657,9 +657,31 @@ var coreMutants = []mutant{
 	{
 		promise: "the queue of this process does not hide a record",
 		file:    "core/waiter.go",
-		old:     "ok {\n\t\treturn &recorded{record}\n",
-		new:     "ok && false {\n\t\treturn &recorded{record}\n",
+		old:     "ok {\n\t\treturn &recorded{record: record}\n",
+		new:     "ok && false {\n\t\treturn &recorded{record: record}\n",
 		nets:    []string{"core TestOnce_TheQueueDoesNotHideTheRecord"},
+	},
+
+	{
+		promise: "those who have waited for a holder do not take its place",
+		file:    "core/waiter.go",
+		old:     "p.looks = w.waited && w.kind.looks",
+		new:     "p.looks = false",
+		nets:    []string{"core TestOnce_WithoutSuccession"},
+	},
+	{
+		promise: "a caller that has waited for no holder may be the first",
+		file:    "core/waiter.go",
+		old:     "p.looks = w.waited && w.kind.looks",
+		new:     "p.looks = w.signal != nil && w.kind.looks",
+		nets:    []string{"core TestOnce_WithoutSuccessionBehindACallerThatLeaves"},
+	},
+	{
+		promise: "a record goes only to those who wait for the same",
+		file:    "core/waiter.go",
+		old:     "&& r.binding != w.kind.binding {",
+		new:     "&& false {",
+		nets:    []string{"core TestOnce_BindingOfWaiters"},
 	},
 
 	// Errors and names.
@@ -760,8 +782,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a RedLock tries again if its masters did not answer in time",
 		file:    "core/errors.go",
-		old:     "ErrRecorded, errNoVote, errNoMajority,",
-		new:     "ErrRecorded, errNoMajority,",
+		old:     "ErrUnrecorded, errNoVote, errNoMajority,",
+		new:     "ErrUnrecorded, errNoMajority,",
 		nets:    []string{"core TestRed_WaitsForSilentMasters"},
 	},
 	{

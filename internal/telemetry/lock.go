@@ -40,6 +40,10 @@ func AcquireEnd(ctx context.Context, e core.Event) End {
 	switch {
 	case errors.Is(e.Err, core.ErrRecorded):
 		end.Outcome = Recorded
+	case errors.Is(e.Err, core.ErrBound):
+		end.Outcome, end.ErrorType = Refused, "bound"
+	case errors.Is(e.Err, core.ErrUnrecorded):
+		end.Outcome, end.ErrorType = Refused, "unrecorded"
 	case over != nil && errors.Is(e.Err, over):
 		end.Outcome = Abandoned
 		if errors.Is(e.Err, core.ErrStillHeld) && errors.Is(over, context.DeadlineExceeded) {

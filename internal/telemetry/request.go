@@ -44,6 +44,7 @@ var problemTypes = map[string]bool{
 	"key-reused":            true,
 	"not-replayable":        true,
 	"outcome-unknown":       true,
+	"run-failed":            true,
 	"record-unreadable":     true,
 	"record-unwritable":     true,
 }

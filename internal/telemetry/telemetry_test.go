@@ -43,6 +43,8 @@ func TestAcquireEnd(t *testing.T) {
 		"held as the caller left":      {cancelled, core.Event{Err: stillHeld(cancelled)}, End{Outcome: Abandoned}},
 		"a record":                     {t.Context(), core.Event{Err: core.ErrRecorded}, End{Outcome: Recorded}},
 		"too many waiters":             {t.Context(), core.Event{Err: core.ErrTooManyWaiters}, End{Outcome: Refused, ErrorType: "too_many_waiters"}},
+		"bound to something else":      {t.Context(), core.Event{Err: core.ErrBound}, End{Outcome: Refused, ErrorType: "bound"}},
+		"a holder without a record":    {t.Context(), core.Event{Err: core.ErrUnrecorded}, End{Outcome: Refused, ErrorType: "unrecorded"}},
 		"closed":                       {t.Context(), core.Event{Err: core.ErrClosed}, End{Outcome: Failed, ErrorType: "client_closed"}},
 		"the wrong kind":               {t.Context(), core.Event{Err: core.ErrWrongKind}, End{Outcome: Failed, ErrorType: "wrong_kind"}},
 		"Redis is down":                {t.Context(), core.Event{Err: errors.New("connection refused")}, End{Outcome: Failed, ErrorType: "redis"}},

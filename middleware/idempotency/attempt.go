@@ -107,10 +107,11 @@ func (a *attempt) takeFingerprint(r *http.Request) (err error) {
 	return nil
 }
 
-// lock returns the lock of a. With OutcomeRefuse, Acquire leaves a marker in the step that takes
-// it.
+// lock returns the lock of a. Acquire binds the key to the request in the step that takes the lock,
+// and with OutcomeRefuse it leaves a marker in the same step.
 func (a *attempt) lock() (core.Locker, error) {
-	l := &lock{a: a, once: a.g.locks.Once(lockName(a.name))}
+	once := a.g.locks.Once(lockName(a.name)).WithBinding(a.binding(), a.g.cfg.TTL).WithoutSuccession()
+	l := &lock{a: a, once: once}
 	if a.g.cfg.OnUnknown != OutcomeRefuse {
 		return l, nil
 	}
@@ -123,6 +124,16 @@ func (a *attempt) lock() (core.Locker, error) {
 	}
 	l.once = l.once.WithMarker(a.marker, a.g.cfg.TTL)
 	return l, nil
+}
+
+// binding returns what Redis compares to tell a repeat from another request. It is in the clear, and
+// the key that the client sent is in it: who does not know the key cannot try requests against it.
+func (a *attempt) binding() []byte {
+	s := newSum("binding")
+	s.add(a.key)
+	s.addBytes(a.fingerprint[:])
+	sum := s.sum()
+	return sum[:]
 }
 
 // reply returns the error that answers a repeat with the record in Redis.
@@ -220,9 +231,12 @@ func (a *attempt) release(r *http.Request, ending ending, rec *Recorder, failure
 		data, ttl = a.marker, a.g.cfg.TTL // Release would delete it
 	}
 	return adapter.ReleaseBy(r.Context(), func(lease *core.Lease) (err error) {
-		if data != nil {
-			err = a.lease.ReleaseWith(r.Context(), data, ttl)
-		} else {
+		switch {
+		case data != nil:
+			err = a.lease.ReleaseWithSpare(r.Context(), data, a.spare(data), ttl)
+		case ending == endUndone:
+			err = a.lease.Withdraw(r.Context())
+		default:
 			err = lease.Release(r.Context())
 		}
 		if failure != nil || isResult && err != nil {
@@ -251,6 +265,21 @@ func (a *attempt) answer(rec *Recorder) ([]byte, error) {
 // unrecorded returns the record of a run whose answer cannot be replayed.
 func (a *attempt) unrecorded() ([]byte, error) {
 	return a.seal(&record{kind: kindUnrecorded, fingerprint: a.fingerprint})
+}
+
+// leastSpared is the size from which a record has a spare. Redis may refuse it for its size.
+const leastSpared = 16 << 10
+
+// spare returns the record that takes the place of one that Redis refuses; nil: none does.
+func (a *attempt) spare(data []byte) []byte {
+	if len(data) < leastSpared {
+		return nil
+	}
+	spare, err := a.unrecorded()
+	if err != nil {
+		return nil
+	}
+	return spare
 }
 
 // stores reports whether Config.Store keeps the answer.

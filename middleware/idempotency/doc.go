@@ -15,6 +15,8 @@
 //	repeat, first still running        409 urn:reqlock:problem:locked, Retry-After;
 //	                                   with WaitTime the replay, or wait-timeout
 //	key with another request           422 urn:reqlock:problem:key-reused
+//	repeat waits, first leaves no      409 urn:reqlock:problem:run-failed, Retry-After; the next
+//	answer                             repeat runs
 //	answer could not be recorded       409 urn:reqlock:problem:not-replayable
 //	first run died, OutcomeRefuse      409 urn:reqlock:problem:outcome-unknown
 //	key missing, Optional not set      400 urn:reqlock:problem:key-missing
@@ -31,7 +33,8 @@
 // # What runs how often
 //
 // At most one run of a name is under way at any time, unless its lock is lost. A run that ends with
-// an answer that Config.Store keeps is the last one for Config.TTL. A run that died, or whose
+// an answer that Config.Store keeps is the last one for Config.TTL. A key is bound to the request of
+// its first run for as long, whatever that run leaves. A run that died, or whose
 // answer Redis could not store, is repeated with OutcomeRerun, and never with OutcomeRefuse.
 //
 // # The handler

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 
 	"github.com/reqlock/reqlock/core"
 )
@@ -17,7 +18,12 @@ func (l *lock) Name() string { return lockName(l.a.name) }
 // Acquire fails with the reply if a record exists: a replay, or a *guard.Error.
 func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
 	lease, data, err := l.once.Acquire(ctx, opts)
-	if err != nil {
+	switch {
+	case errors.Is(err, core.ErrBound):
+		return nil, newError(keyReused, "", nil)
+	case errors.Is(err, core.ErrUnrecorded):
+		return nil, newError(runFailed, "", nil)
+	case err != nil:
 		return nil, err
 	}
 	if lease == nil {

@@ -31,8 +31,9 @@ func Outcome(ctx context.Context) Report {
 }
 
 // NothingDone says that a repeat may run: this run has changed nothing, or undone what it did. The
-// result is not stored, and the key is free when the handler returns. It does not count if the
-// handler panics, calls runtime.Goexit, or loses its lock.
+// result is not stored, and the key is free when the handler returns, for another request too unless
+// an earlier run with the key has ended otherwise. It does not count if the handler panics, calls
+// runtime.Goexit, or loses its lock.
 func (r Report) NothingDone() { r.said.Store(int32(saidNothingDone)) }
 
 // Done says that a repeat must not run. The answer is stored whatever its status is. If there is none
@@ -47,6 +48,7 @@ const (
 	endUnrecorded               // repeats get 409 not-replayable
 	endUnknown                  // repeats run with OutcomeRerun, and get 409 outcome-unknown with OutcomeRefuse
 	endFree                     // repeats run
+	endUndone                   // any request with the key runs, unless an earlier run has bound the key
 )
 
 // A run is how a handler ended.
@@ -74,6 +76,8 @@ func (r run) ending() ending {
 		return endAnswered
 	case r.interrupted:
 		return endUnknown
+	case r.said == saidNothingDone:
+		return endUndone
 	}
 	return endFree
 }

@@ -14,6 +14,7 @@ const (
 	keyReused        = "key-reused"
 	notReplayable    = "not-replayable"
 	outcomeUnknown   = "outcome-unknown"
+	runFailed        = "run-failed"
 	recordUnreadable = "record-unreadable"
 	recordUnwritable = "record-unwritable"
 )
@@ -31,6 +32,8 @@ var problems = map[string]struct {
 		"The first request with this key was processed, but its answer could not be recorded. This request was not processed. Look up the result instead of repeating the request.", 0},
 	outcomeUnknown: {http.StatusConflict, "Outcome unknown",
 		"The processing of the first request with this key was interrupted, and may have had an effect. This request was not processed. Look up the result before you use a new key.", 0},
+	runFailed: {http.StatusConflict, "First request failed",
+		"The request with this key that was being processed ended without an answer to repeat. This request was not processed. Send it again, unchanged.", time.Second},
 	recordUnreadable: {http.StatusServiceUnavailable, "Recorded answer unreadable",
 		"This server cannot read the recorded answer to the first request with this key. This request was not processed. Try again later.", time.Second},
 	recordUnwritable: {http.StatusServiceUnavailable, "Request not recordable",
