@@ -112,12 +112,6 @@ func (o *Once) kind() *kind {
 	return &k
 }
 
-// An ending is what a release leaves under the name of a Once.
-type ending struct {
-	record    *lua.Record // nil: none
-	withdrawn bool        // no binding of its own either, unless there is a record
-}
-
 // Name returns the name that was given to the client.
 func (o *Once) Name() string { return o.lock.name }
 
