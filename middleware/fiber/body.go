@@ -1,9 +1,9 @@
 package fiberlock
 
 import (
+	"bytes"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/gofiber/fiber/v3"
@@ -65,7 +65,11 @@ func (b *body) readLocked(p []byte) (n int, err error) {
 	}
 	if b.in == nil {
 		if b.in = b.c.Request().BodyStream(); b.in == nil {
-			b.in = reread{strings.NewReader(string(b.c.Request().Body()))}
+			var data []byte
+			if data, b.end = inMemory(b.c); b.end != nil {
+				return 0, b.end
+			}
+			b.in = reread{bytes.NewReader(data)}
 		}
 	}
 	n, b.end = b.in.Read(p)

@@ -19,6 +19,9 @@
 // functions, ErrorHandler and Observe get a copy of the request. Its path is spelled as the pattern
 // of the route, where Fiber ignores the difference.
 //
+// Fiber keeps a multipart form as it has parsed it. Guards get it with its values by name, and then
+// its files, unless fiber.Config.DisablePreParseMultipartForm is set.
+//
 // With fiber.Config.StreamRequestBody, a body is read in pieces, up to the limit of what reads it,
 // and the handler finds all of it, as a stream. A guard that refuses a request before its body has
 // ended closes the connection. A policy that goes on although a body without a Content-Length was

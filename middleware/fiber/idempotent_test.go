@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
@@ -67,6 +68,33 @@ func TestIdempotent_ErrorHandler(t *testing.T) {
 			if got != want {
 				t.Errorf("%s: request %d gets %q, want %q", name, i, got, want)
 			}
+		}
+	}
+}
+
+// A form whose boundary no writer of forms accepts is refused. fasthttp's Body is the text of that
+// error for each of them.
+func TestIdempotent_MalformedBoundary(t *testing.T) {
+	t.Parallel()
+	app := fiber.New()
+	app.Post("/pay", fiberlock.Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal}), func(c fiber.Ctx) error {
+		return c.SendString(c.FormValue("amount"))
+	})
+	for _, test := range []struct {
+		boundary, amount string
+		status           int
+	}{{"a+b", "50", 200}, {"a+b", "70", 422}, {"a!b", "50", 400}, {"a!b", "70", 400}} {
+		form := "--" + test.boundary + "\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n" + test.amount + "\r\n--" + test.boundary + "--\r\n"
+		r := httptest.NewRequest(http.MethodPost, "/pay", strings.NewReader(form))
+		r.Header.Set("Content-Type", "multipart/form-data; boundary="+test.boundary)
+		r.Header.Set("Idempotency-Key", test.boundary)
+		a, err := app.Test(r, fiber.TestConfig{Timeout: 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		if text, _ := io.ReadAll(a.Body); a.StatusCode != test.status {
+			t.Errorf("boundary %s, amount %s: %d %s, want %d", test.boundary, test.amount, a.StatusCode, text, test.status)
 		}
 	}
 }
