@@ -369,6 +369,33 @@ func TestPolicyClient(t *testing.T) {
 	}
 }
 
+// docs/idempotency-fingerprints.md: the time of an attempt does not count, and neither does the
+// boundary of a form.
+func TestFingerprints(t *testing.T) {
+	t.Parallel()
+	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal}
+	cfg.Fingerprint = idempotency.FingerprintFields("/to", "/amount", "/currency")
+	once := httplock.Idempotent(newLocks(t), cfg)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, test := range []struct {
+		contentType, body string
+		status            int
+	}{
+		{"application/json", `{"to":"bert","amount":50,"at":1}`, 200},
+		{"application/json", `{"to":"bert","amount":50,"at":2}`, 200},
+		{"application/json", `{"to":"bert","amount":70,"at":2}`, 422},
+		{"multipart/form-data; boundary=a", "--a\r\n\r\n50\r\n--a--", 200},
+		{"multipart/form-data; boundary=b", "--b\r\n\r\n50\r\n--b--", 200},
+		{"multipart/form-data; boundary=b", "--b\r\n\r\n70\r\n--b--", 422},
+	} {
+		r, w := httptest.NewRequest("POST", "/", strings.NewReader(test.body)), httptest.NewRecorder()
+		r.Header.Set("Content-Type", test.contentType)
+		r.Header.Set("Idempotency-Key", test.contentType[:4])
+		if once.ServeHTTP(w, r); w.Code != test.status {
+			t.Errorf("%s: %d, want %d", test.body, w.Code, test.status)
+		}
+	}
+}
+
 // mostWords has the pages that may have more than 1,500 words, code included. Programs write most
 // of the long ones. 0: any number.
 var mostWords = map[string]int{

@@ -144,6 +144,9 @@ func onceReused(e *env) {
 		"Content-Type": with("Content-Type", "text/plain"),
 		"no type":      func(r *http.Request) { r.Header.Del("Content-Type") },
 		"encoding":     with("Content-Encoding", "br"),
+		"condition":    with("If-Match", `"v1"`),
+		"range":        with("Range", "bytes=0-1"),
+		"Accept":       with("Accept", "text/csv"),
 	} {
 		a := s.pay(`{"amount":1}`, other)
 		if a.wantProblem(e, 422, "key-reused", ""); a.status != 422 {
@@ -151,7 +154,7 @@ func onceReused(e *env) {
 		}
 		s.pay(`{"amount":1}`).wantReplay(e, first)
 	}
-	s.pay(`{"amount":1}`, with("User-Agent", "another"), with("X-Other", "yes")).wantReplay(e, first)
+	s.pay(`{"amount":1}`, with("User-Agent", "another"), with("X-Other", "yes"), with("Accept-Language", "de")).wantReplay(e, first)
 	c.want(e, 1)
 }
 

@@ -1,13 +1,16 @@
 package adaptertest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -22,6 +25,7 @@ var onceRuns = []scenario{
 	{name: "once: commands", run: onceCommands},
 	{name: "once: the same key on other routes", run: onceRoutes},
 	{name: "once: a route that is renamed", run: onceRenamed},
+	{name: "once: a form that is sent again with another boundary", run: onceForms},
 	{name: "once: Optional", run: onceOptional},
 	{name: "once: mounted twice", run: onceTwice},
 	{name: "once: inside a guard, and around one", run: onceGuarded},
@@ -181,6 +185,48 @@ func onceRenamed(e *env) {
 		first.wantOwn(e, 201, "1 x")
 		next.pay("x", at).wantReplay(e, first)
 		c.want(e, 1)
+	}
+}
+
+// onceForms sends a form again, each time with a boundary of its own, as HTTP libraries do. The
+// handler gets the whole form.
+func onceForms(e *env) {
+	var runs atomic.Int64
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		file, _, err := r.FormFile("upload")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_, _ = io.Copy(w, file)
+		for _, values := range [][]string{r.MultipartForm.Value["0"], r.MultipartForm.Value["7"]} {
+			fmt.Fprint(w, values)
+		}
+	})
+	form := func(content string) func(*http.Request) {
+		var body bytes.Buffer
+		w := multipart.NewWriter(&body) // a bytes.Buffer never fails
+		for i := range 8 {
+			_ = w.WriteField(strconv.Itoa(i), "first")
+			_ = w.WriteField(strconv.Itoa(i), "second")
+		}
+		file, _ := w.CreateFormFile("upload", "some.bin")
+		_, _ = io.WriteString(file, content)
+		_ = w.Close()
+		return func(r *http.Request) {
+			*r = *s.paying(body.String())
+			r.Header.Set("Content-Type", w.FormDataContentType())
+		}
+	}
+	first := s.pay("", form("50"))
+	first.wantOwn(e, 200, "50[first second][first second]")
+	for range 3 {
+		s.pay("", form("50")).wantReplay(e, first)
+		s.pay("", form("70")).wantProblem(e, 422, "key-reused", "")
+	}
+	if runs.Load() != 1 {
+		e.Errorf("the handler ran %d times, want once", runs.Load())
 	}
 }
 

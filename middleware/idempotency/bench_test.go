@@ -3,6 +3,7 @@ package idempotency
 import (
 	"fmt"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -67,5 +68,53 @@ func BenchmarkFingerprint(b *testing.B) {
 				}
 			})
 		}
+	}
+	for shape, form := range worstForms() {
+		b.Run("FingerprintBody/"+shape, func(b *testing.B) {
+			r := httptest.NewRequest("POST", "/orders/1", nil)
+			r.Header.Set("Content-Type", formType)
+			b.ReportAllocs()
+			b.SetBytes(int64(len(form)))
+			for b.Loop() {
+				fingerprint(FingerprintBody, r, form)
+			}
+		})
+	}
+	for size, body := range map[string][]byte{"200 bytes": make([]byte, 200), "1 MiB": make([]byte, 1<<20)} {
+		b.Run("FingerprintBody/"+size, func(b *testing.B) {
+			r := httptest.NewRequest("POST", "/orders/1", nil)
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept-Encoding", "gzip")
+			r.Header.Set("User-Agent", "Go-http-client/1.1")
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				fingerprint(FingerprintBody, r, body)
+			}
+		})
+	}
+}
+
+// formType is the Content-Type of worstForms.
+const formType = "multipart/form-data; boundary=b"
+
+// worstForms returns forms of parts, each with a shape that takes much time or memory.
+func worstForms() map[string][]byte {
+	const size = 1 << 20
+	form := func(part string, n int) []byte {
+		return []byte(strings.Repeat("--b\r\n"+part+"\r\n", n) + "--b--\r\n")
+	}
+	var names strings.Builder
+	for i := range 9000 {
+		fmt.Fprintf(&names, "%s:\r\n", strings.ToUpper(strconv.FormatInt(int64(i+36), 36)))
+	}
+	return map[string][]byte{
+		"a file":            form("\r\n"+strings.Repeat("x", size), 1),
+		"boundaries inside": form("\r\n"+strings.Repeat("\r\n--bb", size/6), 1),
+		"line ends":         form("\r\n"+strings.Repeat("\r\n", size/2), 1),
+		"1,000 parts":       form("A: 1\r\n\r\n"+strings.Repeat("x", size/1000), 1000),
+		"a long header":     form("A: "+strings.Repeat("x", size)+"\r\n\r\n", 1),
+		"a folded header":   form("A: x\r\n"+strings.Repeat(" x\r\n", size/4)+"\r\n", 1),
+		"9,000 headers":     form(names.String()+"\r\n", 1),
 	}
 }

@@ -6,15 +6,18 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/reqlock/reqlock/internal/jsontext"
 )
 
-// A Fingerprint decides what a repeat must have in common with the first request. Method and path
-// always count. FingerprintBody, FingerprintJSON, FingerprintNone and FingerprintFields are the
-// only ones. Only a hash is stored. If a route gets another Fingerprint, repeats of all recorded
+// A Fingerprint decides what a repeat must have in common with the first request. FingerprintBody,
+// FingerprintJSON, FingerprintNone and FingerprintFields are the only ones. Method and path always
+// count. With all but FingerprintNone, so do the headers that decide whether to act, and which part
+// or form of the answer to send: If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since,
+// If-Range, Range and Accept. Accept-Encoding and Accept-Language do not: middleware around the
+// guard encodes the answer, proxies and users change both between two attempts, and neither changes
+// what is done. Only a hash is stored. If a route gets another Fingerprint, repeats of all recorded
 // requests get 422.
 type Fingerprint interface {
 	// add adds the compared parts to s. body is nil if readsBody is false.
@@ -27,6 +30,12 @@ type Fingerprint interface {
 const (
 	// FingerprintBody compares method, path, query, Content-Type, Content-Encoding and the body,
 	// byte for byte. It is the default.
+	//
+	// A multipart body is compared by its parts instead, in their order: the headers of each and its
+	// content, byte for byte, also if that is multipart itself. The boundary, which clients choose
+	// anew for each attempt, does not count; nor does what precedes the first part or follows the
+	// last one. A multipart body is compared byte for byte if it is malformed, has a
+	// Content-Encoding, or has more than 1,000 parts or 10,000 header lines in them.
 	FingerprintBody whole = iota
 	// FingerprintJSON compares method, path, query and the JSON value of the body. White space, the
 	// order of members and the spelling of strings do not matter. The spelling of numbers does: 1.0
@@ -41,8 +50,8 @@ const (
 
 // FingerprintFields compares method, path and the JSON values of the body at the pointers, RFC
 // 6901, each as FingerprintJSON does. A missing value differs from null. A body that
-// FingerprintJSON compares byte for byte is compared so here as well, and so is one with a name
-// that differs from a name in a pointer only in case: encoding/json takes one for the other.
+// FingerprintJSON compares as by FingerprintBody is compared so here as well, and so is one with a
+// name that differs from a name in a pointer only in case: encoding/json takes one for the other.
 // Config.Validate refuses an invalid pointer, and no pointers.
 func FingerprintFields(pointers ...string) Fingerprint {
 	f := &fields{pointers: slices.Clone(pointers), paths: make([][]jsontext.Token, len(pointers))}
@@ -86,14 +95,31 @@ func (f whole) add(s *sum, r *http.Request, body []byte) {
 	}
 }
 
-// addBody adds everything that FingerprintBody compares.
+// addBody adds the query, the body, and the headers that say how to read it.
 func addBody(s *sum, r *http.Request, body []byte) {
-	s.add("whole", r.URL.RawQuery)
-	for _, name := range []string{"Content-Type", "Content-Encoding"} {
-		s.add(strconv.Itoa(len(r.Header[name])))
-		s.add(r.Header[name]...)
+	if addParts(s, r, body) {
+		return
 	}
+	s.add("whole", r.URL.RawQuery)
+	s.addValues(r.Header["Content-Type"])
+	s.addValues(r.Header["Content-Encoding"])
 	s.addBytes(body)
+}
+
+// conditions are the headers that decide whether to act, and which part or form of the answer to
+// send.
+var conditions = [...]string{
+	"Accept", "If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range",
+}
+
+// addConditions adds those that were sent, by name, so that the others cost nothing.
+func addConditions(s *sum, header http.Header) {
+	for _, name := range conditions {
+		if values := header[name]; len(values) > 0 {
+			s.add(name)
+			s.addValues(values)
+		}
+	}
 }
 
 // fields is a Fingerprint of some JSON values.
@@ -127,15 +153,27 @@ func fingerprint(f Fingerprint, r *http.Request, body []byte) [fingerprintSize]b
 	s := newSum("request")
 	prefix := mount(r)
 	s.add(r.Method, prefix+r.URL.Path)
-	if sent := r.URL.EscapedPath(); strings.Contains(sent, "%2F") || strings.Contains(sent, "%2f") {
-		s.add("segments") // decoded, a slash in a segment looks like one between two
-		for segment := range strings.SplitSeq(prefix+sent, "/") {
-			if plain, err := url.PathUnescape(segment); err == nil {
-				segment = plain
-			}
-			s.add(segment)
-		}
+	if r.URL.RawPath != "" { // otherwise no slash is encoded
+		addSegments(s, prefix+r.URL.EscapedPath())
+	}
+	if f.readsBody() {
+		addConditions(s, r.Header)
 	}
 	f.add(s, r, body)
 	return s.sum()
+}
+
+// addSegments adds the segments of a path with an encoded slash: decoded, a slash in a segment looks
+// like one between two.
+func addSegments(s *sum, sent string) {
+	if !strings.Contains(sent, "%2F") && !strings.Contains(sent, "%2f") {
+		return
+	}
+	s.add("segments")
+	for segment := range strings.SplitSeq(sent, "/") {
+		if plain, err := url.PathUnescape(segment); err == nil {
+			segment = plain
+		}
+		s.add(segment)
+	}
 }

@@ -116,6 +116,34 @@ func TestFingerprint_Requests(t *testing.T) {
 			}
 		}
 	}
+	for name, counts := range map[string]bool{
+		"Accept": true, "If-Match": true, "If-None-Match": true, "If-Modified-Since": true, "If-Unmodified-Since": true, "If-Range": true, "Range": true,
+		"Accept-Encoding": false, "Accept-Language": false, "Authorization": false, "Cookie": false, "User-Agent": false, "Prefer": false, "Traceparent": false,
+	} {
+		with := func(values ...string) func(*http.Request) {
+			return func(r *http.Request) { r.Header[name] = values }
+		}
+		for kind, f := range map[string]Fingerprint{"whole": FingerprintBody, "JSON": FingerprintJSON, "fields": FingerprintFields("/a"), "none": FingerprintNone} {
+			prints := make(map[[fingerprintSize]byte]bool)
+			for _, change := range []func(*http.Request){nil, with("1"), with("2"), with(""), with("1", "2"), with("1, 2"), with("1", "Range")} {
+				prints[fingerprintOf(f, change, `{"a":1}`)] = true
+			}
+			want := 1
+			if counts && kind != "none" {
+				want = 7
+			}
+			if len(prints) != want {
+				t.Errorf("%s: 7 requests with other headers %s have %d fingerprints, want %d", kind, name, len(prints), want)
+			}
+		}
+	}
+	moved := make(map[[fingerprintSize]byte]bool)
+	for _, name := range conditions {
+		moved[fingerprintOf(FingerprintJSON, func(r *http.Request) { r.Header.Set(name, "1") }, "1")] = true
+	}
+	if len(moved) != len(conditions) {
+		t.Errorf("%d headers with one value have %d fingerprints", len(conditions), len(moved))
+	}
 	at := func(path string) [fingerprintSize]byte {
 		return fingerprint(FingerprintBody, httptest.NewRequest("POST", path, nil), nil)
 	}

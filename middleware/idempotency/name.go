@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net/http"
+	"strconv"
 )
 
 // name identifies a run by its scope, method, route and key.
@@ -23,10 +24,14 @@ func lockName(name string) string { return "reqlock:idempotency:" + name }
 
 // A sum is a SHA-256 of parts. The length precedes each part, so different parts have different
 // sums.
-type sum struct{ parts []byte }
+type sum struct {
+	parts []byte
+	room  [512]byte // of parts, as long as they fit
+}
 
 func newSum(purpose string) *sum {
-	s := &sum{make([]byte, 0, 512)}
+	s := new(sum)
+	s.parts = s.room[:0]
 	s.add(purpose)
 	return s
 }
@@ -35,6 +40,12 @@ func (s *sum) add(parts ...string) {
 	for _, part := range parts {
 		s.parts = append(binary.BigEndian.AppendUint64(s.parts, uint64(len(part))), part...)
 	}
+}
+
+// addValues adds the values of one header.
+func (s *sum) addValues(values []string) {
+	s.add(strconv.Itoa(len(values)))
+	s.add(values...)
 }
 
 // maxPart is the longest part, in bytes; a longer one is replaced by its hash.
