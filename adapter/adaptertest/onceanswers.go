@@ -204,7 +204,8 @@ func onceNotStored(e *env) {
 		status int
 	}{
 		{status(500), 500}, {status(502), 502}, {status(503), 503},
-		{status(401), 401}, {status(408), 408}, {status(409), 409}, {status(423), 423}, {status(425), 425}, {status(429), 429},
+		{status(401), 401}, {status(408), 408}, {status(409), 409}, {status(412), 412}, {status(416), 416}, {status(421), 421},
+		{status(423), 423}, {status(425), 425}, {status(429), 429},
 		{func(w http.ResponseWriter, r *http.Request) { // also where it cannot be recorded
 			w.WriteHeader(500)
 			_ = http.NewResponseController(w).Flush()

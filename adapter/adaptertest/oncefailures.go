@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ var onceFailures = []scenario{
 	{name: "once: what the handler says about its work", run: onceReports},
 	{name: "once: a handler that is done panics", run: onceDonePanics},
 	{name: "once: a 502 after the lock was lost, with OutcomeRefuse", run: onceLateFailure, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
+	{name: "once: answers after the context has ended", run: onceLateAnswers},
 	{name: "once: a panic that outer middleware answers", run: oncePanicAnswered},
 	{name: "once: the client hangs up", run: onceClientHangsUp},
 	{name: "once: the client hangs up while it waits", run: onceClientLeavesQueue},
@@ -187,6 +189,57 @@ func onceLateFailure(e *env) {
 	}
 }
 
+// onceLateAnswers has a handler that answers the end of its context with 400, as one does that takes
+// any error of reading for one of the client. A repeat runs again, or gets 409 with OutcomeRefuse.
+// But a 201 is a result: the work is done.
+func onceLateAnswers(e *env) {
+	var runs atomic.Int64
+	handle := func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		status, err := strconv.Atoi(r.Header.Get("X-Late"))
+		if err == nil {
+			await(e, "the handler's context ends", r.Context().Done())
+		} else {
+			status = http.StatusOK
+		}
+		w.WriteHeader(status)
+	}
+	deadline := around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Late") != "" {
+				ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+				defer cancel()
+				r = r.WithContext(ctx)
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	for what, s := range map[string]*site{
+		"deadline":         e.serveWith(deadline, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: handle}),
+		"deadline, Refuse": e.serveWith(deadline, Route{Pattern: orders, Once: []idempotency.Config{e.once(refuses)}, Handler: handle}),
+		"MaxHold":          e.serveOnce(handle, holdsKeyFor),
+		"MaxHold, Refuse":  e.serveOnce(handle, holdsKeyFor, refuses),
+	} {
+		runs.Store(0)
+		want := int64(2)
+		s.pay("x", with("X-User", what), with("X-Late", "400")).wantOwn(e, 400, "")
+		if strings.HasSuffix(what, "Refuse") {
+			want = 1
+			s.pay("x", with("X-User", what)).wantProblem(e, 409, "outcome-unknown", "")
+		} else {
+			again := s.pay("x", with("X-User", what))
+			again.wantOwn(e, 200, "")
+			s.pay("x", with("X-User", what)).wantReplay(e, again)
+		}
+		if runs.Load() != want {
+			e.Errorf("%s: the handler ran %d times, want %d", what, runs.Load(), want)
+		}
+		done := s.pay("x", with("X-User", what+", done"), with("X-Late", "201"))
+		done.wantOwn(e, 201, "")
+		s.pay("x", with("X-User", what+", done")).wantReplay(e, done)
+	}
+}
+
 func oncePanicAnswered(e *env) {
 	caught, stacks := make(chan any, 1), make(chan string, 1)
 	s := e.serveWith(recovering(caught, stacks, func() {}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: explode})
@@ -283,7 +336,7 @@ func onceDeadline(e *env) {
 // holdsKeyFor is a short MaxHold.
 func holdsKeyFor(cfg *idempotency.Config) { cfg.MaxHold = 50 * time.Millisecond }
 
-// onceMaxHold shows that an answer after MaxHold is stored like any other.
+// onceMaxHold shows that an answer below 400 is stored after MaxHold like any other.
 func onceMaxHold(e *env) {
 	var runs atomic.Int64
 	handle := func(w http.ResponseWriter, r *http.Request) {

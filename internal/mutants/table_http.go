@@ -425,8 +425,8 @@ var httpMutants = []mutant{
 	{
 		promise: "a handler that does not return keeps its key",
 		file:    "middleware/idempotency/outcome.go",
-		old:     "case !r.returned || r.interrupted && !r.answered:",
-		new:     "case r.interrupted && !r.answered:",
+		old:     "case !r.returned:",
+		new:     "case false:",
 		nets:    []string{conformance + "once: panics, aborts and Goexit, with OutcomeRefuse"},
 	},
 	{
@@ -638,6 +638,20 @@ var httpMutants = []mutant{
 		old:     "\t\taddConditions(s, r.Header)\n",
 		new:     "\t\taddConditions(s, nil)\n",
 		nets:    []string{"middleware/idempotency TestFingerprint_Requests", "adapter/adaptertest TestIdempotencyKeys"},
+	},
+	{
+		promise: "an error after the context has ended is no result",
+		file:    "middleware/idempotency/outcome.go",
+		old:     " && !(r.interrupted && r.failed)",
+		new:     "",
+		nets:    []string{"middleware/idempotency TestRun_Ending", conformance + "once: answers after the context has ended"},
+	},
+	{
+		promise: "an answer below 400 after the context has ended is a result",
+		file:    "middleware/idempotency/outcome.go",
+		old:     "!(r.interrupted && r.failed)",
+		new:     "!r.interrupted",
+		nets:    []string{"middleware/idempotency TestRun_Ending", conformance + "once: answers after the context has ended"},
 	},
 	{
 		promise: "FailOpen does not open on a replica",

@@ -193,7 +193,7 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	}
 	ended := run{
 		said: a.word(), returned: true, interrupted: interrupted != nil,
-		answered: !silent && rec.state != recorderFailed,
+		answered: !silent && rec.state != recorderFailed, failed: rec.status >= 400,
 	}
 	ended.stored = ended.answered && a.stores(rec)
 	ending := ended.ending()

@@ -51,10 +51,10 @@ type Config struct {
 	// for as long as the handler runs.
 	LeaseTime time.Duration
 	// MaxHold bounds how long a handler holds its key. When it is over, the handler's context ends
-	// with cause guard.ErrMaxHold, and the key is no longer renewed. An answer that the handler
-	// gives before the lease expires is stored like any other; a later one is not (ErrNotStored),
-	// and a repeat may run at the same time. At most TTL with OutcomeRefuse. 0: no bound. See
-	// guard.Config.MaxHold.
+	// with cause guard.ErrMaxHold, and the key is no longer renewed. An answer below 400 that the
+	// handler gives before the lease expires is stored like any other; a later one is not
+	// (ErrNotStored), and a repeat may run at the same time. At most TTL with OutcomeRefuse. 0: no
+	// bound. See guard.Config.MaxHold.
 	MaxHold time.Duration
 	// MaxWaiters is how many repeats of one request may wait in this process; the next one is
 	// answered 503. 0: 1024; -1: no bound.
@@ -115,9 +115,9 @@ const (
 	OutcomeRerun UnknownOutcome = iota
 	// OutcomeRefuse answers 409 outcome-unknown until TTL is over: at most once in all. So it does
 	// after a handler that panics, calls runtime.Goexit, or is interrupted by the loss of its lock,
-	// MaxHold or a deadline, and has no answer to store. After an answer that is not stored, such as
-	// a 5xx, a repeat runs: the handler has ended in order, and can say Outcome(ctx).Done if it must
-	// not.
+	// MaxHold or a deadline, and has no answer below 400. After any other answer that is not stored,
+	// such as a 5xx, a repeat runs: the handler has ended in order, and can say Outcome(ctx).Done if
+	// it must not.
 	OutcomeRefuse
 )
 
@@ -147,11 +147,14 @@ const (
 // anyone who guesses or overhears a key gets the answer that another caller got.
 func ScopeGlobal(*http.Request) (string, error) { return "global", nil }
 
-// DefaultStore keeps answers below 500, except those of requests that were not processed yet: 401,
-// 408, 409, 423, 425 and 429.
+// DefaultStore keeps answers below 500, except 401, 408, 409, 412, 416, 421, 423, 425 and 429. They
+// say that the request was not processed, and may be if it is sent again. It keeps 206, because the
+// work is done, and 304: a request with another Range or condition is another request, unless
+// Fingerprint is FingerprintNone.
 func DefaultStore(status int, _ http.Header) bool {
 	switch status {
-	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed,
+		http.StatusRequestedRangeNotSatisfiable, http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
 		return false
 	}
 	return status < 500

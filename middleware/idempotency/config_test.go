@@ -80,8 +80,8 @@ func everything() Config {
 
 func TestDefaultStore(t *testing.T) {
 	t.Parallel()
-	kept := []int{200, 201, 204, 299, 303, 304, 400, 402, 403, 404, 410, 413, 422, 451}
-	dropped := []int{401, 408, 409, 423, 425, 429, 500, 502, 503, 504, 599, 999}
+	kept := []int{200, 201, 204, 206, 299, 303, 304, 400, 402, 403, 404, 410, 413, 422, 451}
+	dropped := []int{401, 408, 409, 412, 416, 421, 423, 425, 429, 500, 502, 503, 504, 599, 999}
 	for _, status := range kept {
 		if !DefaultStore(status, nil) {
 			t.Errorf("%d is dropped", status)

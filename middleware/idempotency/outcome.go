@@ -57,22 +57,24 @@ type run struct {
 	returned    bool // it did not panic or call runtime.Goexit
 	interrupted bool // its context ended before it did: it lost its lock, or ran out of time
 	answered    bool // it has a status, of its own or an implied one
+	failed      bool // that status is 400 or more
 	stored      bool // Config.Store keeps that status
 }
 
 // ending decides what becomes of the key. Only a handler that ends in order, while its context
 // lives, can free it: by what it says, by an answer that is not stored, such as a 5xx, or by an
 // error. It knows what it did, and says Done if that must not be done again. A handler that panics
-// or is interrupted knows nothing.
+// or is interrupted knows nothing, unless it has an answer below 400: then it has done its work. A
+// higher one may only say that its context has ended.
 func (r run) ending() ending {
 	switch {
 	case r.said == saidDone && r.returned && r.answered:
 		return endAnswered
 	case r.said == saidDone:
 		return endUnrecorded
-	case !r.returned || r.interrupted && !r.answered:
+	case !r.returned:
 		return endUnknown
-	case r.said != saidNothingDone && r.answered && r.stored:
+	case r.said != saidNothingDone && r.answered && r.stored && !(r.interrupted && r.failed):
 		return endAnswered
 	case r.interrupted:
 		return endUnknown
