@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/reqlock/reqlock/guard"
@@ -23,6 +24,7 @@ func RunKeys(t *testing.T, a Adapter) {
 		{name: "a scope that refuses", run: onceScopeRefuses},
 		{name: "another request with the key", run: onceReused},
 		{name: "fingerprints", run: onceFingerprints},
+		{name: "conditions and ranges", run: onceConditions},
 		{name: "large bodies", run: onceLargeBodies},
 		{name: "a body over the limit", run: onceBodyTooLarge},
 	} {
@@ -185,6 +187,53 @@ func onceFingerprints(e *env) {
 		s.pay(test.same[0], func(r *http.Request) { r.URL.Path = fmt.Sprintf("/%d/2", i) }).wantProblem(e, 422, "key-reused", "")
 	}
 	c.want(e, 3)
+}
+
+// onceConditions has a resource that changes, and one of which clients get a part. The answer to one
+// condition or range is never the answer to another.
+func onceConditions(e *env) {
+	var runs atomic.Int64
+	var version atomic.Pointer[string]
+	current := func(v string) { version.Store(&v) }
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		switch {
+		case r.Header.Get("Range") != "":
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = io.WriteString(w, "pa")
+		case r.Header.Get("If-Match") != *version.Load():
+			w.WriteHeader(http.StatusPreconditionFailed)
+		default:
+			_, _ = io.WriteString(w, "paid")
+		}
+	})
+	wantRuns := func(want int64) {
+		e.Helper()
+		if got := runs.Swap(0); got != want {
+			e.Errorf("the handler ran %d times, want %d", got, want)
+		}
+	}
+	v1, v2 := with("If-Match", "v1"), with("If-Match", "v2")
+	current("v0")
+	s.pay("x", v1).wantOwn(e, 412, "")
+	s.pay("x", v1).wantOwn(e, 412, "")
+	wantRuns(2)
+	current("v1")
+	done := s.pay("x", v1)
+	done.wantOwn(e, 200, "paid")
+	current("v2")
+	s.pay("x", v1).wantReplay(e, done)
+	s.pay("x", v2).wantProblem(e, 422, "key-reused", "")
+	s.pay("x").wantProblem(e, 422, "key-reused", "")
+	wantRuns(1)
+
+	bert, part := with("X-User", "bert"), with("Range", "bytes=0-1")
+	first := s.pay("x", bert, part)
+	first.wantOwn(e, 206, "pa")
+	s.pay("x", bert, part).wantReplay(e, first)
+	s.pay("x", bert).wantProblem(e, 422, "key-reused", "")
+	s.pay("x", bert, with("Range", "bytes=2-3")).wantProblem(e, 422, "key-reused", "")
+	wantRuns(1)
 }
 
 // onceLargeBodies has bodies of 50 MB that differ in their last byte.
