@@ -237,8 +237,11 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	reqlock_idempotent [<matcher>] {
 //		scope <template>|global
 //		ttl   <duration>
+//		error_ttl <duration>
+//		max_keys  <number>
 //		route <name>
 //		header <name>
+//		key_uuid
 //		optional
 //		on_unknown rerun|refuse
 //		max_request_body  <size>
@@ -258,6 +261,9 @@ func (h *Idempotent) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	})
 	options["ttl"] = durationOption(&h.TTL)
+	options["error_ttl"] = durationOption(&h.ErrorTTL)
+	options["max_keys"] = numberOption(&h.MaxKeys, 0)
+	options["key_uuid"] = flagOption(&h.KeyUUID)
 	options["route"] = textOption(&h.Route)
 	options["header"] = textOption(&h.Header)
 	options["optional"] = flagOption(&h.Optional)

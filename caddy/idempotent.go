@@ -27,11 +27,17 @@ type Idempotent struct {
 	Scope string `json:"scope"`
 	// How long an answer is kept. Default: `24h`.
 	TTL caddy.Duration `json:"ttl,omitempty"`
+	// How long an answer of 400 to 499 is kept. Default: `10m`, or `ttl` if that is shorter.
+	ErrorTTL caddy.Duration `json:"error_ttl,omitempty"`
+	// How many keys one scope may use within `ttl`; a new key beyond that gets 429. Default: no bound.
+	MaxKeys int `json:"max_keys,omitempty"`
 	// The name of the route: the same key on another route is another key. Default: the host and
 	// the path of the request. Set it to keep keys valid when the path changes.
 	Route string `json:"route,omitempty"`
 	// The header with the key. Default: `Idempotency-Key`.
 	Header string `json:"header,omitempty"`
+	// Accept only UUIDs as keys. All spellings of one are one key.
+	KeyUUID bool `json:"key_uuid,omitempty"`
 	// Run requests without a key, unguarded. Default: they get 400.
 	Optional bool `json:"optional,omitempty"`
 	// What a repeat gets if the first run ended without an answer, because the instance died or
@@ -71,7 +77,8 @@ func (h *Idempotent) config() (idempotency.Config, error) {
 	}
 	cfg := idempotency.ConfigOf(config.Once{
 		Idempotency: config.Idempotency{
-			Route: route, Header: h.Header, Optional: h.Optional, TTL: config.Duration(h.TTL), Lock: lock,
+			Route: route, Header: h.Header, Optional: h.Optional, KeyUUID: h.KeyUUID,
+			ErrorTTL: config.Duration(h.ErrorTTL), MaxKeys: h.MaxKeys, TTL: config.Duration(h.TTL), Lock: lock,
 			OnUnknown: h.OnUnknown, MaxRequestBody: h.MaxRequestBody, MaxResponseBody: h.maxResponseBody(),
 		},
 		ScopeOf:      scope,

@@ -56,6 +56,8 @@ var (
 	// ErrUnrecorded: the holder that the caller of a Once waited for left no record; see
 	// Once.WithoutSuccession.
 	ErrUnrecorded = errors.New("reqlock: the holder left no record")
+	// ErrQuota: too many names of a Once count towards its quota; see Once.WithQuota.
+	ErrQuota = errors.New("reqlock: the quota of names is used up")
 	// ErrNotReplicated: Redis executed the operation, but too few replicas confirmed it in time;
 	// see Options.ReplicaAcks. A lock that was granted is released again, in the background if
 	// necessary.
@@ -237,7 +239,7 @@ func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.
 // matches ErrNotHeld.
 var ownErrors = []error{
 	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions,
-	ErrUpgrade, ErrRecorded, ErrBound, ErrUnrecorded, errNoVote, errNoMajority, context.Canceled, context.DeadlineExceeded,
+	ErrUpgrade, ErrRecorded, ErrBound, ErrUnrecorded, ErrQuota, errNoVote, errNoMajority, context.Canceled, context.DeadlineExceeded,
 }
 
 func isOwn(err error) bool {

@@ -166,6 +166,7 @@ var (
 	onceAcquireScript = lua.OnceAcquire("", "", "", 0, lua.Marks{}).Script
 	onceLookScript    = lua.OnceLook("", "", "").Script
 	onceRecordScript  = lua.OnceRecord("", "", "", 0, lua.Record{}, lua.Announcement{}).Script
+	onceCountScript   = lua.OnceCount("", "", 0, 0).Script
 	onceReleaseScript = lua.OnceRelease("", "", "", lua.Removal{}, lua.Announcement{}).Script
 
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"time"
 
@@ -34,6 +35,14 @@ type Once struct {
 	record string // its key
 	marks  lua.Marks
 	looks  bool
+	quota  quota
+}
+
+// A quota is how many names may be granted within a time. Without a key there is none.
+type quota struct {
+	key  string
+	most int
+	d    time.Duration
 }
 
 // Once returns the lock with records for a name. What Lock says about names applies here as well.
@@ -85,6 +94,49 @@ func (o *Once) WithoutSuccession() *Once {
 	})
 }
 
+// WithQuota returns the same lock for callers that must not use up too many names, such as one
+// tenant's. A name counts towards the quota for d from its last grant. While most other names count,
+// Acquire fails with ErrQuota, and the lock is free again. Records and locks that are held are found
+// without the quota. It costs a grant one round trip more. A d below 1ms or a most below 1 makes
+// Acquire fail with ErrInvalidOptions, and so does an empty name.
+func (o *Once) WithQuota(name string, most int, d time.Duration) *Once {
+	return o.with(func(limited *Once) error {
+		of := o.lock.c.Lock(name)
+		limited.quota = quota{wire.CountedKey(of.key), most, d}
+		switch {
+		case of.err != nil:
+			return of.err
+		case most < 1:
+			return invalid(ErrInvalidOptions, "the quota %q allows %d names; use at least 1", name, most)
+		case d < minLease:
+			return invalid(ErrInvalidOptions, "names would count towards the quota %q for %s; use at least %s", name, d, minLease)
+		}
+		return nil
+	})
+}
+
+// counts counts the name of a lock that was just granted. On an error the lock is free again.
+func (o *Once) counts(ctx context.Context, l *OnceLease) error {
+	if o.quota.key == "" {
+		return nil
+	}
+	name := sha256.Sum256([]byte(o.lock.key))
+	call := lua.OnceCount(o.quota.key, string(name[:16]), o.quota.most, o.quota.d)
+	reply, err := l.backend.(*level).hold.engine().run(ctx, call)
+	counted := false
+	if err == nil {
+		counted, err = call.ReadUpdate(reply)
+	}
+	if err == nil && !counted {
+		err = ErrQuota
+	}
+	if err == nil {
+		return nil
+	}
+	_ = l.Withdraw(ctx) // what it cannot free now, it frees in the background
+	return opErr("acquire", l.label(), err)
+}
+
 func (o *Once) with(change func(*Once) error) *Once {
 	changed := *o
 	if err := change(&changed); err != nil && changed.lock.err == nil {
@@ -133,7 +185,11 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 	if err != nil {
 		return nil, nil, err
 	}
-	return &OnceLease{held}, nil, nil
+	lease = &OnceLease{held}
+	if err := o.counts(ctx, lease); err != nil {
+		return nil, nil, err
+	}
+	return lease, nil, nil
 }
 
 // ReleaseWith stores a record that lives for ttl and releases the lock, in one step. If the owner

@@ -56,10 +56,10 @@ func (e *env) records() (names []string) {
 	return names
 }
 
-// forgetKeys deletes all records, and what keys are bound to.
+// forgetKeys deletes all records, what keys are bound to, and what counts towards quotas.
 func (e *env) forgetKeys() {
 	e.Helper()
-	for _, name := range e.keptKeys() {
+	for _, name := range append(e.keptKeys(), e.rdb.Keys(background, "*reqlock:idempotency:*:counted").Val()...) {
 		e.rdb.Del(background, name)
 	}
 }

@@ -7,8 +7,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
@@ -27,11 +30,94 @@ func RunKeys(t *testing.T, a Adapter) {
 		{name: "conditions and ranges", run: onceConditions},
 		{name: "large bodies", run: onceLargeBodies},
 		{name: "a body over the limit", run: onceBodyTooLarge},
+		{name: "a quota of keys", run: onceQuota},
+		{name: "how long errors are kept", run: onceErrorTTL},
+		{name: "errors are not kept", run: onceStoresSuccess},
+		{name: "records in a Redis of their own", run: onceOwnRedis},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			s.run(newEnv(t, a))
 		})
+	}
+}
+
+// onceQuota shows that a scope may use so many keys, on all routes, and that known keys go on.
+func onceQuota(e *env) {
+	c := &counter{}
+	limited := func(cfg *idempotency.Config) { cfg.MaxKeys, cfg.Route = 3, "route" }
+	s := e.serve(
+		Route{Pattern: orders, Once: []idempotency.Config{e.once(limited)}, Handler: c.ServeHTTP},
+		Route{Pattern: "/other", Once: []idempotency.Config{e.once(limited, func(cfg *idempotency.Config) { cfg.Route = "other" })}, Handler: c.ServeHTTP},
+	)
+	named := func(n int) func(*http.Request) { return with("Idempotency-Key", fmt.Sprint("key-", n)) }
+	first := s.pay("x", named(1))
+	first.wantOwn(e, 201, "1 x")
+	s.pay("x", named(2)).wantOwn(e, 201, "2 x")
+	s.pay("x", named(3), to("/other")).wantOwn(e, 201, "3 x")
+	s.pay("x", named(4)).wantProblem(e, 429, "key-quota", "60")
+	s.pay("x", named(4), to("/other")).wantProblem(e, 429, "key-quota", "60")
+	s.pay("x", named(1)).wantReplay(e, first)
+	s.pay("y", named(1)).wantProblem(e, 422, "key-reused", "")
+	s.pay("x", named(4), with("X-User", "bert")).wantOwn(e, 201, "4 x")
+	if n := len(e.records()); n != 4 {
+		e.Errorf("there are %d records, want 4", n)
+	}
+}
+
+// onceErrorTTL shows that an answer of 4xx lives shorter than others, unless an earlier run of the
+// key may have done something.
+func onceErrorTTL(e *env) {
+	for _, test := range []struct {
+		statuses []int // of the runs
+		says     func(idempotency.Report)
+		minutes  float64
+	}{
+		{[]int{201}, nil, 60}, {[]int{303}, nil, 60}, {[]int{400}, nil, 5}, {[]int{422}, nil, 5},
+		{[]int{422}, idempotency.Report.Done, 60}, {[]int{502, 422}, nil, 60},
+	} {
+		var runs atomic.Int64
+		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+			if test.says != nil {
+				test.says(idempotency.Outcome(r.Context()))
+			}
+			w.WriteHeader(test.statuses[runs.Add(1)-1])
+		}, func(cfg *idempotency.Config) { cfg.TTL, cfg.ErrorTTL = time.Hour, 5*time.Minute })
+		for range test.statuses {
+			s.pay("x")
+		}
+		if left := e.rdb.PTTL(background, e.record()).Val(); left.Minutes() > test.minutes || left.Minutes() < test.minutes-4 {
+			e.Errorf("after %v the record lives for %v, want %v minutes", test.statuses, left, test.minutes)
+		}
+		e.forgetKeys()
+	}
+}
+
+func onceStoresSuccess(e *env) {
+	var runs atomic.Int64
+	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader([]int{400, 422, 201}[runs.Add(1)-1])
+	}, func(cfg *idempotency.Config) { cfg.Store = idempotency.StoreSuccess })
+	s.pay("x").wantOwn(e, 400, "")
+	s.pay("x").wantOwn(e, 422, "")
+	done := s.pay("x")
+	done.wantOwn(e, 201, "")
+	s.pay("x").wantReplay(e, done)
+}
+
+// onceOwnRedis has locks in one Redis, and records in another one.
+func onceOwnRedis(e *env) {
+	other := redistest.Start(e.T)
+	c := &counter{}
+	s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.Locks = e.client(other.Addr(), core.Options{}) })
+	first := s.pay("x")
+	first.wantOwn(e, 201, "1 x")
+	s.pay("x").wantReplay(e, first)
+	if names := e.records(); len(names) > 0 {
+		e.Errorf("left in the Redis of the locks: %q", names)
+	}
+	if n := len(other.Client(e.T).Keys(background, "*:record").Val()); n != 1 {
+		e.Errorf("there are %d records in the other Redis, want 1", n)
 	}
 }
 

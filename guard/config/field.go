@@ -160,6 +160,8 @@ var boolean = kind[bool]{schemaOf("boolean"), func(name string, n *Node) (bool, 
 
 var bytesOf = whole[int64](0, math.MaxInt64, "a number of bytes")
 
+var number = whole[int](0, math.MaxInt32, "a number, or 0 for no bound")
+
 var waiters = whole[int](-1, math.MaxInt32, wantWaiters)
 
 func whole[V int | int64](least, most int64, want string) kind[V] {

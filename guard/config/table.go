@@ -47,6 +47,8 @@ type Idempotency struct {
 	KeyUUID  bool     `json:"key_uuid,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
 	TTL      Duration `json:"ttl,omitempty"`
+	ErrorTTL Duration `json:"error_ttl,omitempty"`
+	MaxKeys  int      `json:"max_keys,omitempty"`
 	Lock
 	OnUnknown       string `json:"on_unknown,omitempty"` // "": rerun
 	MaxRequestBody  int64  `json:"max_request_body,omitempty"`
@@ -87,6 +89,8 @@ var (
 		of("key_uuid", "Accept only UUIDs as keys. All spellings of one are one key.", boolean, func(i *Idempotency) *bool { return &i.KeyUUID }),
 		of("methods", "The methods; all others pass. Default: the method of the route, or POST and PATCH if it has none.", methods, func(i *Idempotency) *[]string { return &i.Methods }),
 		of("ttl", "How long a result is kept. Default: 24h.", duration, func(i *Idempotency) *Duration { return &i.TTL }),
+		of("error_ttl", "How long an answer of 400 to 499 is kept. Default: 10m, or ttl if that is shorter.", duration, func(i *Idempotency) *Duration { return &i.ErrorTTL }),
+		of("max_keys", "How many keys one scope may use within ttl. Default: 0, no bound.", number, func(i *Idempotency) *int { return &i.MaxKeys }),
 		of("on_unknown", "What a repeat gets if the first run ended without a result. Default: rerun.", oneOf(unknownNames...), func(i *Idempotency) *string { return &i.OnUnknown }),
 		of("max_request_body", "The largest body, in bytes. Default: 1048576.", bytesOf, func(i *Idempotency) *int64 { return &i.MaxRequestBody }),
 		of("max_response_body", "The largest answer that is recorded, in bytes. Default: 1048576.", bytesOf, func(i *Idempotency) *int64 { return &i.MaxResponseBody }),

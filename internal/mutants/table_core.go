@@ -782,8 +782,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a RedLock tries again if its masters did not answer in time",
 		file:    "core/errors.go",
-		old:     "ErrUnrecorded, errNoVote, errNoMajority,",
-		new:     "ErrUnrecorded, errNoMajority,",
+		old:     "ErrQuota, errNoVote, errNoMajority,",
+		new:     "ErrQuota, errNoMajority,",
 		nets:    []string{"core TestRed_WaitsForSilentMasters"},
 	},
 	{

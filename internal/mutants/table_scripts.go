@@ -606,7 +606,7 @@ var scriptMutants = []mutant{
 	{
 		promise: "a record that was left is no marker any more",
 		file:    scripts + "once_record.lua",
-		old:     "redis.call('HDEL', KEYS[2], 'marker')",
+		old:     "redis.call('HDEL', KEYS[2], 'marker', last and 'binder' or '')",
 		new:     "",
 		nets:    []string{"core/internal/lua TestOnceRecord", "core TestOnce_StrayRecord"},
 	},
@@ -637,5 +637,19 @@ var scriptMutants = []mutant{
 		old:     "redis.call('PEXPIRE', KEYS[2], ARGV[4])",
 		new:     "",
 		nets:    []string{"core/internal/lua TestOnceRecord", "core TestOnce_RoundTrips"},
+	},
+	{
+		promise: "a record does not end the binding of an earlier hold early",
+		file:    scripts + "once_record.lua",
+		old:     "if not binder or binder == ARGV[1] or",
+		new:     "if true or",
+		nets:    []string{"core/internal/lua TestOnceRecord_TTL", "adapter/adaptertest TestIdempotencyKeys/how_long_errors_are_kept"},
+	},
+	{
+		promise: "names beyond a quota are refused",
+		file:    scripts + "once_count.lua",
+		old:     ">= tonumber(ARGV[2]) then",
+		new:     "> tonumber(ARGV[2]) then",
+		nets:    []string{"core/internal/lua TestOnceCount", "core TestOnce_Quota"},
 	},
 }

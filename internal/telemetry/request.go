@@ -45,6 +45,7 @@ var problemTypes = map[string]bool{
 	"not-replayable":        true,
 	"outcome-unknown":       true,
 	"run-failed":            true,
+	"key-quota":             true,
 	"record-unreadable":     true,
 	"record-unwritable":     true,
 }

@@ -24,13 +24,14 @@ type attempt struct {
 	state  attemptState
 
 	key         string // that the client sent
+	scope       string // whose key it is
 	name        string
 	fingerprint [fingerprintSize]byte
 
 	marker []byte          // what OutcomeRefuse leaves of a run, as stored in Redis
 	lease  *core.OnceLease // that the handler runs under
 
-	keepFor atomic.Int64 // nanoseconds; 0: Config.TTL
+	keepFor atomic.Int64 // nanoseconds; 0: Config.TTL or ErrorTTL
 	said    atomic.Int32 // a word
 }
 
@@ -82,7 +83,7 @@ func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
 	if scope == "" {
 		return newError(keyMissing, "The request does not say on whose behalf it is made.", nil)
 	}
-	a.key, a.name = key, cfg.name(r, scope, key)
+	a.key, a.scope, a.name = key, scope, cfg.name(r, scope, key)
 	if outer := a.outer; outer != nil && outer.server == a.server && outer.name == a.name {
 		p.Skip = true
 		a.move(attemptNested) // the middleware is mounted twice
@@ -111,6 +112,9 @@ func (a *attempt) takeFingerprint(r *http.Request) (err error) {
 // and with OutcomeRefuse it leaves a marker in the same step.
 func (a *attempt) lock() (core.Locker, error) {
 	once := a.g.locks.Once(lockName(a.name)).WithBinding(a.binding(), a.g.cfg.TTL).WithoutSuccession()
+	if most := a.g.cfg.MaxKeys; most > 0 {
+		once = once.WithQuota(scopeName(a.scope), most, a.g.cfg.TTL)
+	}
 	l := &lock{a: a, once: once}
 	if a.g.cfg.OnUnknown != OutcomeRefuse {
 		return l, nil
@@ -133,7 +137,7 @@ func (a *attempt) binding() []byte {
 	s.add(a.key)
 	s.addBytes(a.fingerprint[:])
 	sum := s.sum()
-	return sum[:]
+	return sum[:16]
 }
 
 // reply returns the error that answers a repeat with the record in Redis.
@@ -217,7 +221,7 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 // is no result, or nil.
 func (a *attempt) release(r *http.Request, ending ending, rec *Recorder, failure error) error {
 	var data []byte
-	ttl := a.ttl()
+	ttl := a.ttl(rec.status)
 	switch ending {
 	case endAnswered:
 		data, failure = a.answer(rec)
@@ -293,9 +297,13 @@ func (a *attempt) stores(rec *Recorder) bool {
 
 func (a *attempt) word() word { return word(a.said.Load()) }
 
-func (a *attempt) ttl() time.Duration {
-	if d := a.keepFor.Load(); d != 0 {
-		return time.Duration(d)
+// ttl returns how long to keep a result with a status.
+func (a *attempt) ttl(status int) time.Duration {
+	switch d := time.Duration(a.keepFor.Load()); {
+	case d != 0:
+		return d
+	case status >= 400 && status < 500 && a.word() != saidDone:
+		return a.g.cfg.ErrorTTL
 	}
 	return a.g.cfg.TTL
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
@@ -61,6 +62,17 @@ type Config struct {
 	MaxWaiters int
 	// TTL is how long a result is kept, at least 1ms; StoreFor changes it for one answer. 0: 24h.
 	TTL time.Duration
+	// ErrorTTL is how long an answer of 400 to 499 is kept, at least 1ms, if Store keeps it. It is
+	// shorter than TTL, because clients make many bad requests, and repeat few of them. If an earlier
+	// run of the key left no answer, TTL applies. 0: 10 minutes, or TTL if that is shorter.
+	ErrorTTL time.Duration
+	// MaxKeys is how many keys one scope may use within TTL, over all routes that set it. A new key
+	// beyond that gets 429 key-quota; repeats of known keys are answered as always. It costs each run
+	// one round trip. 0: no bound.
+	MaxKeys int
+	// Locks has the locks and records in place of the client that the guard is made with, such as one
+	// for a Redis of their own: a Redis that is full of records refuses locks. nil: that client.
+	Locks *core.Client
 
 	// Fingerprint decides whether a request with the same key is a repeat; if not, it is answered
 	// 422. nil: FingerprintBody.
@@ -141,6 +153,8 @@ const (
 	defaultHeader  = "Idempotency-Key"
 	defaultTTL     = 24 * time.Hour
 	defaultMaxBody = 1 << 20
+
+	defaultErrorTTL = 10 * time.Minute
 )
 
 // ScopeGlobal is a Config.Scope for services with one caller. All callers share their keys, and
@@ -159,6 +173,10 @@ func DefaultStore(status int, _ http.Header) bool {
 	}
 	return status < 500
 }
+
+// StoreSuccess keeps answers of 200 to 399 only: a request that failed runs again. Use it as
+// Config.Store if handlers answer 4xx before they have changed anything.
+func StoreSuccess(status int, _ http.Header) bool { return status < 400 }
 
 // Validate reports everything in the Config that can never work.
 func (c Config) Validate() error {
@@ -182,6 +200,9 @@ func (c Config) Validate() error {
 			"Methods has %q; use names in capitals, such as http.MethodPost", method)
 	}
 	refuse(c.TTL != 0 && c.TTL < time.Millisecond, "TTL is %s; use 0 for %s, or at least 1ms", c.TTL, defaultTTL)
+	refuse(c.ErrorTTL != 0 && c.ErrorTTL < time.Millisecond, "ErrorTTL is %s; use 0 for %s, or at least 1ms", c.ErrorTTL, defaultErrorTTL)
+	refuse(c.ErrorTTL > cmp.Or(c.TTL, defaultTTL), "ErrorTTL is %s and TTL %s; use at most TTL", c.ErrorTTL, cmp.Or(c.TTL, defaultTTL))
+	refuse(c.MaxKeys < 0, "MaxKeys is %d; use 0 for no bound, or a number of keys", c.MaxKeys)
 	refuse(c.MaxRequestBody < 0, "MaxRequestBody is %d; use 0 for %d, or a number of bytes", c.MaxRequestBody, defaultMaxBody)
 	refuse(c.MaxResponseBody < 0, "MaxResponseBody is %d; use 0 for %d, or a number of bytes", c.MaxResponseBody, defaultMaxBody)
 	refuse(c.OnUnknown != OutcomeRerun && c.OnUnknown != OutcomeRefuse, "OnUnknown is %d; use OutcomeRerun or OutcomeRefuse", int(c.OnUnknown))
@@ -214,6 +235,7 @@ func headerProblem(name string) (problem any) {
 func (c Config) withDefaults() Config {
 	c.Header = http.CanonicalHeaderKey(cmp.Or(c.Header, defaultHeader))
 	c.TTL = cmp.Or(c.TTL, defaultTTL)
+	c.ErrorTTL = cmp.Or(c.ErrorTTL, min(c.TTL, defaultErrorTTL))
 	c.MaxRequestBody = cmp.Or(c.MaxRequestBody, defaultMaxBody)
 	c.MaxResponseBody = cmp.Or(c.MaxResponseBody, defaultMaxBody)
 	if c.Methods = slices.Clone(c.Methods); c.Methods == nil {

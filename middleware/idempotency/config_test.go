@@ -35,6 +35,9 @@ func TestValidate(t *testing.T) {
 		"LeaseTime":          {func(c *Config) { c.LeaseTime = 1 }, "LeaseTime is 1ns"},
 		"MaxWaiters":         {func(c *Config) { c.MaxWaiters = -2 }, "MaxWaiters is -2"},
 		"TTL":                {func(c *Config) { c.TTL = time.Microsecond }, "TTL is 1µs"},
+		"ErrorTTL":           {func(c *Config) { c.ErrorTTL = time.Microsecond }, "ErrorTTL is 1µs"},
+		"ErrorTTL, too long": {func(c *Config) { c.ErrorTTL, c.TTL = time.Hour, time.Minute }, "ErrorTTL is 1h0m0s and TTL 1m0s"},
+		"MaxKeys":            {func(c *Config) { c.MaxKeys = -1 }, "MaxKeys is -1"},
 		"TTL, negative":      {func(c *Config) { c.TTL = -time.Hour }, "TTL is -1h0m0s"},
 		"MaxRequestBody":     {func(c *Config) { c.MaxRequestBody = -1 }, "MaxRequestBody is -1"},
 		"MaxResponseBody":    {func(c *Config) { c.MaxResponseBody = -1 }, "MaxResponseBody is -1"},
@@ -72,7 +75,7 @@ func TestValidate(t *testing.T) {
 func everything() Config {
 	return Config{
 		Scope: ScopeGlobal, Route: "payments", Header: "x-token", Optional: true, Strict: true, Methods: []string{"POST", "PUT", "M-SEARCH"},
-		WaitTime: time.Second, LeaseTime: time.Second, MaxHold: time.Second, MaxWaiters: -1, TTL: time.Minute,
+		WaitTime: time.Second, LeaseTime: time.Second, MaxHold: time.Second, MaxWaiters: -1, TTL: time.Minute, ErrorTTL: time.Minute, MaxKeys: 1,
 		Fingerprint: FingerprintFields("", "/a~1b/~0/0"), Store: DefaultStore, OnUnknown: OutcomeRefuse, MaxRequestBody: 1, MaxResponseBody: 1,
 		Headers: DefaultHeaders, FailOpen: true, ErrorHandler: guard.WriteProblem, Observe: func(*http.Request, guard.Outcome) {},
 	}

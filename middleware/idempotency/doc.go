@@ -17,6 +17,7 @@
 //	key with another request           422 urn:reqlock:problem:key-reused
 //	repeat waits, first leaves no      409 urn:reqlock:problem:run-failed, Retry-After; the next
 //	answer                             repeat runs
+//	Config.MaxKeys used up             429 urn:reqlock:problem:key-quota, Retry-After
 //	answer could not be recorded       409 urn:reqlock:problem:not-replayable
 //	first run died, OutcomeRefuse      409 urn:reqlock:problem:outcome-unknown
 //	key missing, Optional not set      400 urn:reqlock:problem:key-missing

@@ -46,6 +46,8 @@ func ConfigOf(once config.Once) Config {
 		MaxHold:         time.Duration(once.MaxHold),
 		MaxWaiters:      once.MaxWaiters,
 		TTL:             time.Duration(once.TTL),
+		ErrorTTL:        time.Duration(once.ErrorTTL),
+		MaxKeys:         once.MaxKeys,
 		MaxRequestBody:  once.MaxRequestBody,
 		MaxResponseBody: once.MaxResponseBody,
 		FailOpen:        once.FailOpen,

@@ -23,11 +23,14 @@ type Guard struct {
 	body  func(*http.Request) ([]byte, error)
 }
 
-// New returns a guard whose locks and records are those of locks. It refuses a Config that can
+// New returns a guard whose locks and records are those of locks, or of Config.Locks. It refuses a Config that can
 // never work; see Config.Validate.
 func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if cfg.Locks != nil {
+		locks = cfg.Locks
 	}
 	if locks == nil {
 		return nil, fmt.Errorf("%w: there is no *core.Client", ErrInvalidConfig)

@@ -36,8 +36,9 @@ func DownstreamKey(ctx context.Context, parts ...string) string {
 // does nothing.
 func NoStore(ctx context.Context) { Outcome(ctx).NothingDone() }
 
-// StoreFor keeps the result of this run, if it is stored, for d instead of Config.TTL. Less than
-// 1ms means NoStore. Outside an idempotent handler it does nothing.
+// StoreFor keeps the result of this run, if it is stored, for d instead of Config.TTL or ErrorTTL.
+// Less than 1ms means NoStore. If an earlier run of the key left no answer, d has no effect where it
+// is shorter than Config.TTL. Outside an idempotent handler it does nothing.
 func StoreFor(ctx context.Context, d time.Duration) {
 	if d < time.Millisecond {
 		NoStore(ctx)

@@ -23,6 +23,8 @@ func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lea
 		return nil, newError(keyReused, "", nil)
 	case errors.Is(err, core.ErrUnrecorded):
 		return nil, newError(runFailed, "", nil)
+	case errors.Is(err, core.ErrQuota):
+		return nil, newError(keyQuota, "", nil)
 	case err != nil:
 		return nil, err
 	}

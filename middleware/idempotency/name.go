@@ -22,6 +22,13 @@ func (c *Config) name(r *http.Request, scope, key string) string {
 // lockName is the name of the lock and the record in Redis.
 func lockName(name string) string { return "reqlock:idempotency:" + name }
 
+// scopeName is the name of the quota of a scope in Redis.
+func scopeName(scope string) string {
+	s := newSum("scope")
+	s.add(scope)
+	return "reqlock:idempotency:" + s.hex()
+}
+
 // A sum is a SHA-256 of parts. The length precedes each part, so different parts have different
 // sums.
 type sum struct {

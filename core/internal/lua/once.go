@@ -8,6 +8,8 @@ import (
 var (
 	//go:embed once_acquire.lua
 	onceAcquireSource string
+	//go:embed once_count.lua
+	onceCountSource string
 	//go:embed once_look.lua
 	onceLookSource string
 	//go:embed once_record.lua
@@ -16,6 +18,7 @@ var (
 	onceReleaseSource string
 
 	onceAcquire = script("once_acquire", onceAcquireSource)
+	onceCount   = script("once_count", onceCountSource)
 	onceLook    = script("once_look", onceLookSource)
 	onceRecord  = script("once_record", onceRecordSource)
 	onceRelease = script("once_release", onceReleaseSource)
@@ -80,6 +83,14 @@ func bit(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// OnceCount counts a member towards a quota for a time, unless most others are counted; see
+// once_count.lua. ReadUpdate reads its reply.
+func OnceCount(key, member string, most int, d time.Duration) Call {
+	c := call(onceCount, 1, 3)
+	c.add(key, member, most, d.Milliseconds())
+	return c
 }
 
 // ReadRecord returns the record in a reply to the call. ok is false if there is none.

@@ -23,8 +23,12 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
 end
 
 redis.call('HSET', KEYS[2], 'record', ARGV[3], 'owner', ARGV[1], 'ttl', ARGV[4])
-redis.call('PEXPIRE', KEYS[2], ARGV[4])
-redis.call('HDEL', KEYS[2], 'marker')
+-- The binding of an earlier hold, which may have done something, must not go before its time.
+local binder = redis.call('HGET', KEYS[2], 'binder')
+redis.call('HDEL', KEYS[2], 'marker', last and 'binder' or '')
+if not binder or binder == ARGV[1] or redis.call('PTTL', KEYS[2]) < tonumber(ARGV[4]) then
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+end
 
 if not last then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])

@@ -177,6 +177,8 @@ func TestOnceRecord(t *testing.T) {
 	}{
 		"mine":                                {state{held, nil}, 0, true, state{nil, result}, 1},
 		"mine, with its marker":               {state{held, marked}, 0, true, state{nil, result}, 1},
+		"mine, with its marks":                {state{held, with(marked, bound)}, 0, true, state{nil, with(result, hash{"bound": "a 50"})}, 1},
+		"one bound level of two":              {state{heldTwice, with(marked, bound)}, 1, true, state{held, with(result, bound)}, 0},
 		"one level of two":                    {state{heldTwice, marked}, 1, true, state{held, result}, 0},
 		"over an inner level's":               {state{held, hash{"record": "inner", "owner": mine}}, 0, true, state{nil, result}, 1},
 		"done before: a repeat":               {state{nil, result}, 0, true, state{nil, result}, 0},
@@ -297,5 +299,52 @@ func TestReadRecord(t *testing.T) {
 	}
 	if record, ok := Acquire(key, mine, lease).ReadRecord("done"); ok {
 		t.Errorf("a plain lock has the record %q", record)
+	}
+}
+
+// A record takes the binding of its hold along when it expires, but not that of an earlier one.
+func TestOnceRecord_TTL(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		before, ttl time.Duration // of what is there, and of the record
+		marks       hash
+		want        time.Duration
+	}{
+		"its own, shorter":    {time.Hour, time.Minute, bound, time.Minute},
+		"its own, longer":     {time.Minute, time.Hour, bound, time.Hour},
+		"an earlier, shorter": {time.Hour, time.Minute, boundEarly, time.Hour},
+		"an earlier, longer":  {time.Minute, time.Hour, boundEarly, time.Hour},
+		"no binding, shorter": {time.Hour, time.Minute, marked, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t).Client(t)
+			state{held, tc.marks}.put(t, rdb)
+			rdb.PExpire(ctx(), recordKey, tc.before)
+			mustFlag(t, rdb, OnceRecord(key, recordKey, mine, 0, Record{Value: "done", TTL: tc.ttl}, announcement))
+			wantTTL(t, rdb, recordKey, tc.want)
+		})
+	}
+}
+
+func TestOnceCount(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	count := func(member string, most int, d time.Duration) bool {
+		t.Helper()
+		return mustFlag(t, rdb, OnceCount("{anna}:counted", member, most, d))
+	}
+	for _, member := range []string{"a", "b", "a", "b"} {
+		if !count(member, 2, time.Hour) {
+			t.Errorf("%s is one too many", member)
+		}
+	}
+	if count("c", 2, time.Hour) || rdb.ZCard(ctx(), "{anna}:counted").Val() != 2 {
+		t.Error("a third counts")
+	}
+	wantTTL(t, rdb, "{anna}:counted", time.Hour)
+	rdb.ZAdd(ctx(), "{anna}:counted", redis.Z{Score: 1, Member: "b"}) // its time is over
+	if !count("c", 2, time.Hour) || rdb.ZCard(ctx(), "{anna}:counted").Val() != 2 {
+		t.Error("one whose time is over counts")
 	}
 }

@@ -75,11 +75,15 @@ func ReadTimeouts(name string) (prefix, suffix string) {
 // such records.
 func RecordKey(name string) string { return suffixed(name, record) }
 
+// CountedKey returns the key of the names that count towards a quota. Only reqlock has such keys.
+func CountedKey(quota string) string { return suffixed(quota, counted) }
+
 // The parts of keys that do not depend on the name.
 const (
 	fairQueue    = "redisson_lock_queue"
 	tokenCounter = "redisson_lock_token"
 	record       = "record"
+	counted      = "counted"
 )
 
 // Owner returns the field in a lock's hash for one hold of one client. Redisson has a thread id

@@ -150,7 +150,7 @@ var planted = []struct {
 		"redis.call('PEXPIRE', KEYS[2], ARGV[4])", "",
 		"{order}:record has no TTL"},
 	{"a record that is still a marker", "once/markers", "once_record",
-		"redis.call('HDEL', KEYS[2], 'marker')", "",
+		"redis.call('HDEL', KEYS[2], 'marker', last and 'binder' or '')", "",
 		"the record is still a marker"},
 	{"a release that deletes a record", "once/markers", "once_release",
 		"if by[1] == ARGV[1] then", "if by[2] then",

@@ -1,0 +1,86 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// A quota counts the names that were granted, until their time is over.
+func TestOnce_Quota(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	once := func(n int, d time.Duration) *Once { return c.Once(fmt.Sprint("a", n)).WithQuota("anna", 3, d) }
+	take := func(n int) { mustRelease(t, mustBegin(t, once(n, time.Hour), AcquireOptions{}).Lease) }
+	for n := range 3 {
+		take(n)
+		take(n) // counts once
+	}
+	wantErr(t, "the fourth name", acquireOnce(bg, once(3, time.Hour), AcquireOptions{}).err, ErrQuota)
+	if n := b.rdb.Exists(bg, "a3", "{a3}:record").Val(); n != 0 {
+		t.Errorf("a refused name has left %d keys", n)
+	}
+	take(0) // still allowed
+	mustRelease(t, mustBegin(t, c.Once("b").WithQuota("bert", 3, time.Hour), AcquireOptions{}).Lease)
+
+	mustRecord(t, mustBegin(t, once(1, time.Hour), AcquireOptions{}), "done", time.Hour)
+	b.forgetMember(t)
+	wantRecord(t, once(1, time.Hour), "done") // a record needs no quota
+	mustRelease(t, mustBegin(t, once(3, time.Millisecond), AcquireOptions{}).Lease)
+	eventually(t, "the short one to stop counting", func() bool {
+		r := acquireOnce(bg, once(4, time.Hour), AcquireOptions{})
+		if r.lease != nil {
+			mustRelease(t, r.lease.Lease)
+		}
+		return r.lease != nil
+	})
+	for _, key := range []string{"{anna}:counted", "{bert}:counted"} {
+		if left := b.pttl(t, key); left <= 0 || left > time.Hour {
+			t.Errorf("%s lives for %v", key, left)
+		}
+		b.rdb.Del(bg, key)
+	}
+	b.forget(t, "a1")
+}
+
+// forgetMember takes one name from the quota of anna.
+func (b *bundle) forgetMember(t *testing.T) {
+	t.Helper()
+	if n := b.rdb.ZPopMin(bg, "{anna}:counted").Val(); len(n) != 1 {
+		t.Fatal("nothing counts")
+	}
+}
+
+// If Redis does not answer about the quota, the lock is free again, and the caller is told.
+func TestOnce_QuotaUnknown(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	rule := proxy.OnMatch(1, runs(onceCountScript), redistest.ReplyWith("-ERR not now\r\n"))
+	r := acquireOnce(bg, c.Once("a").WithMarker(running, time.Hour).WithQuota("anna", 3, time.Hour), AcquireOptions{})
+	await(t, "Redis to be asked", rule.Hit())
+	if r.err == nil || r.lease != nil {
+		t.Errorf("Acquire: %+v, want an error", r)
+	}
+	eventually(t, "nothing to be left", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+}
+
+func TestOnce_QuotaRefused(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	for name, o := range map[string]*Once{
+		"empty":    c.Once("a").WithQuota("", 1, time.Hour),
+		"none":     c.Once("a").WithQuota("anna", 0, time.Hour),
+		"too fast": c.Once("a").WithQuota("anna", 1, 0),
+	} {
+		want := ErrInvalidOptions
+		if name == "empty" {
+			want = ErrInvalidName
+		}
+		wantErr(t, name, acquireOnce(bg, o, AcquireOptions{}).err, want)
+	}
+}
