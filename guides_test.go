@@ -400,7 +400,7 @@ func TestFingerprints(t *testing.T) {
 // of the long ones. 0: any number.
 var mostWords = map[string]int{
 	"README.md":           900,
-	"docs/options.md":     1600,
+	"docs/options.md":     1700,
 	"docs/benchmarks.md":  0,
 	"docs/conformance.md": 0,
 }
