@@ -2,8 +2,10 @@ package fiberlock
 
 import (
 	"bytes"
+	"io"
 	"maps"
 	"net/http"
+	"strconv"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/core"
@@ -16,8 +18,9 @@ import (
 // gets nil. If ErrorHandler returns an error, or leaves an empty 200, nothing is recorded, and a
 // repeat runs again. Idempotent panics on a Config that can never work; see idempotency.New.
 //
-// An answer that is streamed, by SendStream or SendStreamWriter, is not recorded: repeats get 409
-// not-replayable.
+// A body stream of a known length, such as that of SendFile, is read into memory and recorded if it
+// is at most Config.MaxResponseBody. If it is longer, or its length is not known, as with
+// SendStreamWriter or SendStream without a size, it is not recorded: repeats get 409 not-replayable.
 func Idempotent(locks *core.Client, cfg idempotency.Config) fiber.Handler {
 	g, err := idempotency.New(locks, cfg)
 	if err != nil {
@@ -59,20 +62,55 @@ func record(c fiber.Ctx, w *writer, r *http.Request, rec *idempotency.Recorder) 
 	if r.Context().Err() != nil && untouched() { // it was interrupted, and has answered nothing
 		return nil
 	}
-	if answer.IsBodyStream() {
-		rec.Bypassed(answer.StatusCode())
+	status := answer.StatusCode()
+	w.skipsBody = w.skipsBody || answer.SkipBody
+	body, length, ok := w.takeBody(rec)
+	if !ok {
+		rec.Bypassed(status)
 		return nil
-	}
-	status, body := answer.StatusCode(), bytes.Clone(answer.Body())
-	if status == http.StatusNoContent || status == http.StatusNotModified {
-		body = nil // fasthttp sends none
 	}
 	clear(w.header)
 	maps.Copy(w.header, headerOf(c))
+	if length > len(body) {
+		w.header.Set("Content-Length", strconv.Itoa(length))
+	}
 	out.WriteHeader(status)
 	if len(body) == 0 {
 		return nil
 	}
 	_, err := out.Write(body)
 	return err
+}
+
+// takeBody returns a copy of the body that fasthttp will send, and the Content-Length that it will
+// send with it. false: it cannot be recorded, and is left to fasthttp.
+func (w *writer) takeBody(rec *idempotency.Recorder) (body []byte, length int, ok bool) {
+	answer := w.c.Response()
+	switch status := answer.StatusCode(); {
+	case status == http.StatusNoContent, status == http.StatusNotModified:
+		return nil, 0, true
+	case answer.IsBodyStream():
+		length = answer.Header.ContentLength()
+	case w.skipsBody && len(answer.Body()) == 0:
+		length = max(answer.Header.ContentLength(), 0)
+	default:
+		length = len(answer.Body())
+	}
+	switch {
+	case length < 0:
+		return nil, 0, false
+	case w.skipsBody:
+		return nil, length, true
+	case !answer.IsBodyStream():
+		return bytes.Clone(answer.Body()), length, true
+	case !rec.Fits(int64(length)):
+		return nil, 0, false
+	}
+	body = make([]byte, length)
+	if n, err := io.ReadFull(answer.BodyStream(), body); err != nil {
+		// What is left is too short, so that fasthttp breaks the connection, as it would have.
+		answer.SetBodyStream(bytes.NewReader(body[:n]), length)
+		return nil, 0, false
+	}
+	return body, length, true
 }

@@ -3,9 +3,14 @@ package fiberlock_test
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
@@ -13,6 +18,123 @@ import (
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
+
+// asked is what a client gets. An answer that is cut off has the error as its status.
+type asked struct {
+	status string
+	length int64
+	header http.Header
+	body   string
+}
+
+// ask sends a request with a key.
+func ask(t *testing.T, app *fiber.App, method, path string, header http.Header) asked {
+	t.Helper()
+	r := httptest.NewRequest(method, path, nil)
+	maps.Copy(r.Header, header)
+	r.Header.Set("Idempotency-Key", "k")
+	a, err := app.Test(r, fiber.TestConfig{})
+	if err != nil {
+		return asked{status: err.Error()}
+	}
+	body, err := io.ReadAll(a.Body)
+	if err != nil {
+		a.Status = err.Error()
+	}
+	a.Header.Del("Date")
+	return asked{a.Status, a.ContentLength, a.Header, string(body)}
+}
+
+// A tracked stream knows whether it was closed.
+type tracked struct {
+	io.Reader
+	closed atomic.Int64
+}
+
+func (s *tracked) Close() error { s.closed.Add(1); return nil }
+
+// An answer by a stream of a known length is the one of plain Fiber, and recorded if it is not too
+// long. So is an answer without a body.
+func TestIdempotent_Streams(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file.txt")
+	if err := os.WriteFile(file, []byte("a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// With a cache, fasthttp keeps a goroutine for good.
+	sendFile := func(c fiber.Ctx) error {
+		return c.SendFile(file, fiber.SendFile{ByteRange: true, CacheDuration: -1, MaxAge: 60})
+	}
+	var stream tracked
+	sends := func(text string, size ...int) fiber.Handler {
+		return func(c fiber.Ctx) error {
+			stream.Reader = strings.NewReader(text)
+			return c.Status(201).SendStream(&stream, size...)
+		}
+	}
+	skips := func(body string, length int) fiber.Handler {
+		return func(c fiber.Ctx) error {
+			c.Response().SkipBody = true
+			c.Response().Header.SetContentLength(length)
+			return c.SendString(body)
+		}
+	}
+	for name, test := range map[string]struct {
+		method   string
+		limit    int64
+		header   http.Header
+		handle   fiber.Handler
+		replayed bool
+	}{
+		"a file":                    {"POST", 6, nil, sendFile, true},
+		"a part of a file":          {"POST", 6, http.Header{"Range": {"bytes=2-3"}}, sendFile, true},
+		"a file that is too long":   {"POST", 5, nil, sendFile, false},
+		"a file, HEAD":              {"HEAD", 5, nil, sendFile, true},
+		"no file":                   {"POST", 999, nil, func(c fiber.Ctx) error { return c.SendFile(file+"2", fiber.SendFile{CacheDuration: -1}) }, true},
+		"a stream with a size":      {"POST", 6, nil, sends("stream", 6), true},
+		"a stream, HEAD":            {"HEAD", 6, nil, sends("stream", 6), true},
+		"a stream, no content":      {"POST", 6, nil, func(c fiber.Ctx) error { defer c.Status(204); return sends("stream", 6)(c) }, true},
+		"a stream without a size":   {"POST", 6, nil, sends("stream"), false},
+		"a stream that is cut off":  {"POST", 6, nil, sends("str", 6), false},
+		"SkipBody, HEAD":            {"HEAD", 6, nil, skips("body", 0), true},
+		"SkipBody, HEAD, a length":  {"HEAD", 6, nil, skips("", 7), true},
+		"a length, HEAD":            {"HEAD", 6, nil, func(c fiber.Ctx) error { c.Response().Header.SetContentLength(7); return nil }, true},
+		"SkipBody, 304":             {"POST", 6, nil, func(c fiber.Ctx) error { defer c.Status(304); return skips("body", 0)(c) }, true},
+		"SkipBody, but for no HEAD": {"POST", 6, nil, skips("body", 0), false},
+	} {
+		cfg := idempotency.Config{Scope: idempotency.ScopeGlobal, Methods: []string{"POST", "HEAD"}, MaxResponseBody: test.limit}
+		app, runs := fiber.New(), 0
+		counted := func(c fiber.Ctx) error { runs++; return test.handle(c) }
+		app.Add([]string{test.method}, "/plain", counted)
+		app.Add([]string{test.method}, "/", fiberlock.Idempotent(locktest.New(t), cfg), counted)
+
+		plain := ask(t, app, test.method, "/plain", test.header)
+		if plain.status[:3] == "204" || plain.status[:3] == "304" {
+			// The guard leaves out a length, and keeps Fiber's default.
+			plain.header.Del("Content-Length")
+			plain.header.Set("Content-Type", "text/plain; charset=utf-8")
+		}
+		if got := ask(t, app, test.method, "/", test.header); !reflect.DeepEqual(got, plain) {
+			t.Errorf("%s: the first request gets %+v, want %+v", name, got, plain)
+		}
+		again := ask(t, app, test.method, "/", test.header)
+		if test.replayed {
+			plain.header.Set("Idempotent-Replayed", "true")
+			if !reflect.DeepEqual(again, plain) {
+				t.Errorf("%s: the repeat gets %+v, want %+v", name, again, plain)
+			}
+		} else if again.status[:3] != "409" || !strings.Contains(again.body, "not-replayable") {
+			t.Errorf("%s: the repeat gets %+v, want 409 not-replayable", name, again)
+		}
+		if runs != 2 {
+			t.Errorf("%s: the handler ran %d times with the key, want once", name, runs-1)
+		}
+		if n := stream.closed.Swap(0); stream.Reader != nil && n != 2 {
+			t.Errorf("%s: the two streams were closed %d times", name, n)
+		}
+		stream.Reader = nil
+	}
+}
 
 // What Fiber's ErrorHandler leaves of an error is recorded only if it is an answer.
 func TestIdempotent_ErrorHandler(t *testing.T) {

@@ -2,6 +2,7 @@ package fiberlock
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v3"
@@ -15,9 +16,13 @@ type writer struct {
 	body   *body // of the request; nil: it has none
 	header http.Header
 	begun  bool
+	// fasthttp sends no body, as for HEAD, but a Content-Length that was set.
+	skipsBody bool
 }
 
-func newWriter(c fiber.Ctx, b *body) *writer { return &writer{c: c, body: b, header: headerOf(c)} }
+func newWriter(c fiber.Ctx, b *body) *writer {
+	return &writer{c: c, body: b, header: headerOf(c), skipsBody: c.RequestCtx().IsHead()}
+}
 
 // run runs next, which finds the body that r has, or answers that there is only a rest of it.
 func (w *writer) run(r *http.Request, next func(fiber.Ctx) error) error {
@@ -58,12 +63,14 @@ func (w *writer) WriteHeader(status int) {
 func (w *writer) replace(status int, header http.Header) {
 	answer := w.c.Response()
 	answer.Reset()
+	answer.SkipBody = w.skipsBody
 	for name, values := range header {
 		for _, value := range values {
-			if strings.EqualFold(name, "Content-Length") {
-				continue // of the body, when it is sent
+			if !strings.EqualFold(name, "Content-Length") {
+				answer.Header.Add(name, value)
+			} else if length, err := strconv.Atoi(value); err == nil && w.skipsBody {
+				answer.Header.SetContentLength(length) // otherwise fasthttp sets that of the body
 			}
-			answer.Header.Add(name, value)
 		}
 	}
 	answer.SetStatusCode(status)

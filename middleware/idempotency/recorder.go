@@ -254,6 +254,9 @@ func replace(header, by http.Header) {
 // Holds reports whether the Recorder holds back what the handler has written so far.
 func (rec *Recorder) Holds() bool { return rec.state == recorderHolding }
 
+// Fits reports whether the Recorder can hold back a body of that length.
+func (rec *Recorder) Fits(length int64) bool { return length <= rec.limit }
+
 // Bypassed records that an answer with that status was sent past the Recorder. It cannot be
 // replayed. What the Recorder holds back is dropped.
 func (rec *Recorder) Bypassed(status int) {
