@@ -181,8 +181,7 @@ func (route suiteRoute) serve(w http.ResponseWriter, r *http.Request) error {
 
 // newRoute makes the handlers of a route, as Provision does of their JSON.
 func newRoute(locks *core.Client, route adaptertest.Route) suiteRoute {
-	made := suiteRoute{Route: route}
-	for _, cfg := range route.Guards {
+	lock := func(cfg guard.Config) caddyhttp.MiddlewareHandler {
 		if cfg.ErrorHandler == nil {
 			cfg.ErrorHandler = refuse(false)
 		}
@@ -191,9 +190,9 @@ func newRoute(locks *core.Client, route adaptertest.Route) suiteRoute {
 			panic(err)
 		}
 		// The suite expects the context of a handler to end with its client.
-		made.chain = append(made.chain, &Handler{guard: g, Holding: Holding{AbortOnDisconnect: true}})
+		return &Handler{guard: g, Holding: Holding{AbortOnDisconnect: true}}
 	}
-	for _, cfg := range route.Once {
+	once := func(cfg idempotency.Config) caddyhttp.MiddlewareHandler {
 		if cfg.ErrorHandler == nil {
 			cfg.ErrorHandler = refuse(false)
 		}
@@ -201,9 +200,9 @@ func newRoute(locks *core.Client, route adaptertest.Route) suiteRoute {
 		if err != nil {
 			panic(err)
 		}
-		made.chain = append(made.chain, &Idempotent{guard: g, MaxResponseBody: cfg.MaxResponseBody, Holding: Holding{AbortOnDisconnect: true}})
+		return &Idempotent{guard: g, MaxResponseBody: cfg.MaxResponseBody, Holding: Holding{AbortOnDisconnect: true}}
 	}
-	return made
+	return suiteRoute{route, adaptertest.Layers(route, lock, once)}
 }
 
 // serveSuite serves the routes by an HTTP app of Caddy.

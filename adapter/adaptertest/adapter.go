@@ -15,9 +15,8 @@ type Adapter struct {
 	Name string // of the framework; unique among the adapters of Main
 
 	// Router returns a handler that serves the routes. It translates their patterns into the
-	// framework's, and puts the adapter's middleware around Route.Handler: one for each of
-	// Route.Guards, and inside them one for each of Route.Once. It installs nothing else: no
-	// recovery, no log.
+	// framework's, and puts the adapter's middleware, which Layers makes, around Route.Handler. It
+	// installs nothing else: no recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
 	// Serve stands in for Router if the framework does not serve http.Handlers: it starts the
@@ -54,13 +53,30 @@ type Route struct {
 	// wildcard is a whole segment; the last one may be {rest...}.
 	Pattern string
 
-	Guards []guard.Config // the first is outermost; none: the route is not guarded
-	// Inside Guards, the first is outermost. None: the route is not idempotent.
-	Once    []idempotency.Config
+	Once    []idempotency.Config // the first is outermost; none: the route is not idempotent
+	Guards  []guard.Config       // inside Once, the first is outermost; none: the route is not guarded
 	Handler http.HandlerFunc // knows only net/http; for Serve
 	Params  func(Params)     // called before Handler; may be nil
 
-	fails func() bool // whether Err is an error
+	fails       func() bool // whether Err is an error
+	lockOutside bool        // Guards are around Once
+}
+
+// Layers returns the middleware of a route, the outermost first: what lock makes of each of
+// Route.Guards, and what once makes of each of Route.Once.
+func Layers[M any](route Route, lock func(guard.Config) M, once func(idempotency.Config) M) []M {
+	guards, onces := mapped(route.Guards, lock), mapped(route.Once, once)
+	if route.lockOutside {
+		return append(guards, onces...)
+	}
+	return append(onces, guards...)
+}
+
+func mapped[C, M any](configs []C, layer func(C) M) (layers []M) {
+	for _, cfg := range configs {
+		layers = append(layers, layer(cfg))
+	}
+	return layers
 }
 
 // ErrUnanswered is a Route.Err. The framework's error handler, if it has one, must not answer it.

@@ -16,11 +16,10 @@
 //		r := framework.New()
 //		for _, route := range routes {
 //			handler := func(c *framework.Context) { route.Serve(c.Writer, c.Request, c.Param) }
-//			for _, cfg := range slices.Backward(route.Once) {
-//				handler = frameworklock.Idempotent(locks, cfg)(handler)
-//			}
-//			for _, cfg := range slices.Backward(route.Guards) {
-//				handler = frameworklock.New(locks, cfg)(handler)
+//			lock := func(cfg guard.Config) framework.Middleware { return frameworklock.New(locks, cfg) }
+//			once := func(cfg idempotency.Config) framework.Middleware { return frameworklock.Idempotent(locks, cfg) }
+//			for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once)) {
+//				handler = middleware(handler)
 //			}
 //			r.Handle(route.Method, route.Pattern, handler) // with the framework's own wildcards
 //		}

@@ -11,8 +11,10 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/hosts"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter(func(*echo.Echo) {}), Exceptions: hosts.Echo.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
@@ -41,13 +43,9 @@ func echoRoutes(e *echo.Echo, locks *core.Client, routes []adaptertest.Route) ht
 		}
 	}
 	for _, route := range routes {
-		var chain []echo.MiddlewareFunc
-		for _, cfg := range route.Guards {
-			chain = append(chain, echolock.New(locks, cfg))
-		}
-		for _, cfg := range route.Once {
-			chain = append(chain, echolock.Idempotent(locks, cfg))
-		}
+		chain := adaptertest.Layers(route,
+			func(cfg guard.Config) echo.MiddlewareFunc { return echolock.New(locks, cfg) },
+			func(cfg idempotency.Config) echo.MiddlewareFunc { return echolock.Idempotent(locks, cfg) })
 		handler := func(c echo.Context) error {
 			route.Serve(c.Response(), c.Request(), c.Param)
 			return route.Err()

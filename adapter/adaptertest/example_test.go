@@ -13,6 +13,8 @@ import (
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
@@ -22,11 +24,10 @@ func Example() {
 		mux := http.NewServeMux()
 		for _, route := range routes {
 			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.Serve(w, r, r.PathValue) })
-			for _, cfg := range slices.Backward(route.Once) {
-				h = httplock.Idempotent(locks, cfg)(h)
-			}
-			for _, cfg := range slices.Backward(route.Guards) {
-				h = httplock.New(locks, cfg)(h)
+			lock := func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) }
+			once := func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) }
+			for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once)) {
+				h = middleware(h)
 			}
 			mux.Handle(route.Method+" "+route.Pattern, h)
 		}

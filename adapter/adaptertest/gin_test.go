@@ -8,8 +8,10 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/hosts"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 func init() { gin.SetMode(gin.TestMode) }
@@ -24,13 +26,9 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) h
 		engine.ContextWithFallback = false
 		set(engine)
 		for _, route := range routes {
-			var chain []gin.HandlerFunc
-			for _, cfg := range route.Guards {
-				chain = append(chain, ginlock.New(locks, cfg))
-			}
-			for _, cfg := range route.Once {
-				chain = append(chain, ginlock.Idempotent(locks, cfg))
-			}
+			chain := adaptertest.Layers(route,
+				func(cfg guard.Config) gin.HandlerFunc { return ginlock.New(locks, cfg) },
+				func(cfg idempotency.Config) gin.HandlerFunc { return ginlock.Idempotent(locks, cfg) })
 			chain = append(chain, func(c *gin.Context) {
 				route.Serve(c.Writer, c.Request, c.Param)
 				if err := route.Err(); err != nil {

@@ -10,7 +10,9 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/hosts"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
@@ -23,15 +25,18 @@ func muxRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
 		var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.Serve(w, r, r.PathValue) })
-		for _, cfg := range slices.Backward(route.Once) {
-			handler = httplock.Idempotent(locks, cfg)(handler)
-		}
-		for _, cfg := range slices.Backward(route.Guards) {
-			handler = httplock.New(locks, cfg)(handler)
+		for _, layer := range slices.Backward(httpLayers(locks, route)) {
+			handler = layer(handler)
 		}
 		mux.Handle(strings.TrimSpace(route.Method+" "+route.Pattern), handler)
 	}
 	return mux
+}
+
+func httpLayers(locks *core.Client, route adaptertest.Route) []func(http.Handler) http.Handler {
+	return adaptertest.Layers(route,
+		func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) },
+		func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) })
 }
 
 // chiRouter returns a Router for chi routers with that middleware.
@@ -40,13 +45,7 @@ func chiRouter(before ...func(http.Handler) http.Handler) func(*core.Client, ...
 		mux := chi.NewRouter()
 		mux.Use(before...)
 		for _, route := range routes {
-			var chain []func(http.Handler) http.Handler
-			for _, cfg := range route.Guards {
-				chain = append(chain, httplock.New(locks, cfg))
-			}
-			for _, cfg := range route.Once {
-				chain = append(chain, httplock.Idempotent(locks, cfg))
-			}
+			chain := httpLayers(locks, route)
 			handler := func(w http.ResponseWriter, r *http.Request) {
 				route.Serve(w, r, func(name string) string { return chi.URLParam(r, name) })
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 var onWeb = adaptertest.Adapter{Name: "web", Router: router}
@@ -20,13 +21,9 @@ func TestConformance(t *testing.T) { adaptertest.Run(t, onWeb) }
 func router(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 	router := &Router{}
 	for _, route := range routes {
-		var chain []Middleware
-		for _, cfg := range route.Guards {
-			chain = append(chain, New(locks, cfg))
-		}
-		for _, cfg := range route.Once {
-			chain = append(chain, Idempotent(locks, cfg))
-		}
+		chain := adaptertest.Layers(route,
+			func(cfg guard.Config) Middleware { return New(locks, cfg) },
+			func(cfg idempotency.Config) Middleware { return Idempotent(locks, cfg) })
 		router.Handle(route.Method, route.Pattern, func(c *Context) { route.Serve(c.Writer, c.Request, c.Param) }, chain...)
 	}
 	return router

@@ -75,12 +75,15 @@ func (test FileTest[F]) Run(t *testing.T) {
 	if test.Also != nil {
 		test.Also(s)
 	}
-	if a := s.Pay("/pay/1", "k"); a.Status != 409 || runs != 0 {
-		t.Errorf("lock around idempotency: %v after %d runs", a, runs)
+	for range 2 {
+		if a := s.Pay("/pay/1", "refused"); a.Status != 409 || a.Replayed() || runs != 0 {
+			t.Errorf("with the lock held: %v after %d runs, want 409, not recorded", a, runs)
+		}
 	}
-	first, again := s.Pay("/pay/2", "k"), s.Pay("/pay/2", "k")
-	if first.Body != "payment 1" || again.Body != first.Body || !again.Replayed() {
-		t.Errorf("payment %v, then %v, want a replay", first, again)
+	first := s.Pay("/pay/2", "k")
+	Hold(t, locks, "reqlock:pay:2")
+	if again := s.Pay("/pay/2", "k"); first.Body != "payment 1" || again.Body != first.Body || !again.Replayed() {
+		t.Errorf("payment %v, then %v with the lock held, want a replay", first, again)
 	}
 
 	if err := test.Check(file); err != nil {

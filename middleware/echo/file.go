@@ -47,16 +47,15 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 		}
 		f.routes.CheckOnce(func() func(config.Route) bool { return listed(c.Echo()) })
 		found := f.routes.Serve(r, func(guards idempotency.Guards) {
-			inner := next
-			if guards.Once != nil {
-				inner = func(c echo.Context) error { return runOnce(guards.Once)(c, c.Request(), next) }
-			}
 			c.SetRequest(r)
-			if guards.Lock == nil {
-				err = inner(c)
-				return
+			switch {
+			case guards.Once == nil:
+				err = underLock(guards.Lock)(c, r, next)
+			case guards.Lock == nil:
+				err = runOnce(guards.Once)(c, r, next)
+			default: // the lock answers its own refusals, so that they are answers of the run
+				err = runOnce(guards.Once)(c, r, f.wrap.around(underLock(guards.Lock))(next))
 			}
-			err = underLock(guards.Lock)(c, r, inner)
 		})
 		if !found {
 			c.SetRequest(r)

@@ -11,8 +11,10 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/hosts"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 var onFiber = adaptertest.Adapter{
@@ -68,13 +70,9 @@ func serveSuite(app *fiber.App, srv adaptertest.Server, locks *core.Client, rout
 		app.Use(throughHTTP(srv.Around))
 	}
 	for _, route := range routes {
-		var chain []any
-		for _, cfg := range route.Guards {
-			chain = append(chain, fiberlock.New(locks, cfg))
-		}
-		for _, cfg := range route.Once {
-			chain = append(chain, fiberlock.Idempotent(locks, cfg))
-		}
+		chain := adaptertest.Layers(route,
+			func(cfg guard.Config) any { return fiberlock.New(locks, cfg) },
+			func(cfg idempotency.Config) any { return fiberlock.Idempotent(locks, cfg) })
 		chain = append(chain, func(c fiber.Ctx) error {
 			w, r, err := fiberlock.HTTP(c)
 			if err != nil {

@@ -47,15 +47,14 @@ func (f *File) Middleware() fiber.Handler {
 		}
 		f.routes.CheckOnce(func() func(config.Route) bool { return listed(c.App()) })
 		found := f.routes.Serve(r, func(guards idempotency.Guards) {
-			inner := fiber.Ctx.Next
-			if guards.Once != nil {
-				inner = around(runOnce(guards.Once))
+			switch {
+			case guards.Once == nil:
+				err = underLock(guards.Lock, fiber.Ctx.Next)(c, w, r)
+			case guards.Lock == nil:
+				err = runOnce(guards.Once, fiber.Ctx.Next)(c, w, r)
+			default:
+				err = runOnce(guards.Once, around(underLock(guards.Lock, fiber.Ctx.Next)))(c, w, r)
 			}
-			if guards.Lock == nil {
-				err = w.run(r, inner)
-				return
-			}
-			err = underLock(guards.Lock, inner)(c, w, r)
 		})
 		if !found {
 			err = w.run(r, fiber.Ctx.Next)

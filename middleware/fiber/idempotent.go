@@ -26,33 +26,34 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) fiber.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return around(runOnce(g))
+	return around(runOnce(g, fiber.Ctx.Next))
 }
 
-// runOnce runs the rest of the chain for the first request of a key, and answers its repeats.
-func runOnce(g *idempotency.Guard) served {
+// runOnce runs next for the first request of a key, and answers its repeats.
+func runOnce(g *idempotency.Guard, next func(fiber.Ctx) error) served {
 	return func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
 		g.Serve(w, r, func(r *http.Request, rec *idempotency.Recorder) {
 			c.SetContext(r.Context())
 			if rec == nil {
-				err = w.run(r, fiber.Ctx.Next)
+				err = w.run(r, next)
 				return
 			}
-			err = record(c, w, r, rec)
+			err = record(w, r, rec, next)
 		})
 		return err
 	}
 }
 
-// record runs the handler, and Fiber's answer to its error, and writes the answer to the recorder.
-func record(c fiber.Ctx, w *writer, r *http.Request, rec *idempotency.Recorder) error {
+// record runs next, and Fiber's answer to its error, and writes the answer to the recorder.
+func record(w *writer, r *http.Request, rec *idempotency.Recorder, next func(fiber.Ctx) error) error {
+	c := w.c
 	out := rec.Wrap(w)
 	answer := c.Response()
 	// With 200 and no body, Fiber's answer is as it was before the handler.
 	untouched := func() bool {
 		return answer.StatusCode() == http.StatusOK && !answer.IsBodyStream() && len(answer.Body()) == 0
 	}
-	if err := w.run(r, fiber.Ctx.Next); err != nil {
+	if err := w.run(r, next); err != nil {
 		err = c.App().ErrorHandler(c, err)
 		if err != nil || untouched() {
 			rec.Failed()

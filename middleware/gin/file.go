@@ -29,15 +29,14 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 func (f *File) Middleware() gin.HandlerFunc {
 	return around(func(c *gin.Context, r *http.Request, next chain) {
 		found := f.routes.Serve(r, func(guards idempotency.Guards) {
-			inner := next
-			if guards.Once != nil {
-				inner = func(_ http.ResponseWriter, r *http.Request) { runOnce(guards.Once)(c, r, next) }
+			switch {
+			case guards.Once == nil:
+				underLock(guards.Lock)(c, r, next)
+			case guards.Lock == nil:
+				runOnce(guards.Once)(c, r, next)
+			default:
+				runOnce(guards.Once)(c, r, func(_ http.ResponseWriter, r *http.Request) { underLock(guards.Lock)(c, r, next) })
 			}
-			if guards.Lock == nil {
-				inner(c.Writer, r)
-				return
-			}
-			underLock(guards.Lock)(c, r, inner)
 		})
 		if !found {
 			next(c.Writer, r)

@@ -47,15 +47,14 @@ func (f *File) Wrap(next http.Handler) http.Handler {
 
 func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	found, err := f.routes.ServeHandler(r, func(guards idempotency.Guards) {
-		inner := next
-		if guards.Once != nil {
-			inner = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runOnce(guards.Once)(w, r, next) })
+		switch {
+		case guards.Once == nil:
+			underLock(guards.Lock)(w, r, next)
+		case guards.Lock == nil:
+			runOnce(guards.Once)(w, r, next)
+		default:
+			runOnce(guards.Once)(w, r, around(underLock(guards.Lock))(next))
 		}
-		if guards.Lock == nil {
-			inner.ServeHTTP(w, r)
-			return
-		}
-		underLock(guards.Lock)(w, r, inner)
 	})
 	switch {
 	case err != nil:

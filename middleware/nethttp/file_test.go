@@ -83,10 +83,11 @@ func TestFromFile(t *testing.T) {
 	}
 	locktest.Hold(t, locks, "reqlock:held")
 	if a := s.Pay("/both/held", "k"); a.Status != 409 {
-		t.Errorf("lock around idempotency: %v", a)
+		t.Errorf("with the lock held: %v", a)
 	}
-	first, again = s.Pay("/both/1", "k2"), s.Pay("/both/1", "k2")
-	if first.Status != 200 || !again.Replayed() {
+	first = s.Pay("/both/1", "k2")
+	locktest.Hold(t, locks, "reqlock:1")
+	if again = s.Pay("/both/1", "k2"); first.Status != 200 || !again.Replayed() {
 		t.Errorf("with both: %v, then %v", first, again)
 	}
 

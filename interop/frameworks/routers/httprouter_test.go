@@ -8,7 +8,9 @@ import (
 	"github.com/julienschmidt/httprouter"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/hosts"
+	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
@@ -53,11 +55,10 @@ func guarded(locks *core.Client, route adaptertest.Route, param func(r *http.Req
 	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route.Serve(w, r, func(name string) string { return param(r, name) })
 	})
-	for _, cfg := range slices.Backward(route.Once) {
-		handler = httplock.Idempotent(locks, cfg)(handler)
-	}
-	for _, cfg := range slices.Backward(route.Guards) {
-		handler = httplock.New(locks, cfg)(handler)
+	lock := func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) }
+	once := func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) }
+	for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once)) {
+		handler = middleware(handler)
 	}
 	return handler
 }
