@@ -20,6 +20,19 @@ func SetStatus(ctx context.Context, status int) {
 	}
 }
 
+// Interruption returns why ctx has ended, or why a guard inside the innermost one of ctx has seen the
+// context of its handler end before the handler returned, such as guard.ErrMaxHold. A handler that has
+// answered nothing by then has not chosen an empty answer. nil: neither has ended.
+func Interruption(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if s := section.From(ctx); s != nil {
+		return s.Interruption()
+	}
+	return nil
+}
+
 // ReleaseBy releases the lock of the innermost guard with a function of the caller, such as one
 // that calls core.OnceLease.ReleaseWith. release must give the lease up. Its error is returned, and
 // becomes the guard's Outcome.Err. If release panics, the guard releases the lock. core.ErrNotHeld:

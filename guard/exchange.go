@@ -71,7 +71,7 @@ func (x *exchange) enter(p Policy) error {
 // findOuter finds the section of the guard around this one. A section of another server belongs to
 // a handler whose context became the BaseContext of this server.
 func (x *exchange) findOuter() {
-	x.section.Server = httpreq.Server(x.r.Context())
+	x.section.Server, x.section.Pattern = httpreq.Server(x.r.Context()), x.r.Pattern
 	if s := section.From(x.r.Context()); s != nil && s.Server == x.section.Server {
 		x.outer, x.section.Answer = s, s.Answer
 	}
@@ -129,6 +129,7 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
 	hold := x.startMaxHold(r, lease)
 	stopFollowing := x.followMaxHold(lease)
 	defer func() {
+		x.tellOuter()
 		stopFollowing()
 		x.end(context.Canceled)
 		hold.stop()
@@ -179,6 +180,22 @@ func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
 			x.section.StopRenewal()
 		}
 	})
+}
+
+// tellOuter tells the guard around this one that the context of the handler has ended before it
+// returned, or that of one further in: it may record an answer, and must not take that for one that
+// the handler gave in order.
+func (x *exchange) tellOuter() {
+	if x.outer == nil {
+		return
+	}
+	cause := x.section.Interruption()
+	if x.section.Err() != nil {
+		cause = context.Cause(x.section.Context)
+	}
+	if cause != nil {
+		x.outer.Interrupt(cause)
+	}
 }
 
 // heldFurtherOut reports whether an outer guard holds a lock of that name.

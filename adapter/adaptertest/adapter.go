@@ -55,8 +55,8 @@ type Route struct {
 
 	Once    []idempotency.Config // the first is outermost; none: the route is not idempotent
 	Guards  []guard.Config       // inside Once, the first is outermost; none: the route is not guarded
-	Handler http.HandlerFunc // knows only net/http; for Serve
-	Params  func(Params)     // called before Handler; may be nil
+	Handler http.HandlerFunc     // knows only net/http; for Serve
+	Params  func(Params)         // called before Handler; may be nil
 
 	fails       func() bool // whether Err is an error
 	lockOutside bool        // Guards are around Once

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -28,7 +30,10 @@ var onceRuns = []scenario{
 	{name: "once: a form that is sent again with another boundary", run: onceForms},
 	{name: "once: Optional", run: onceOptional},
 	{name: "once: mounted twice", run: onceTwice},
-	{name: "once: inside a guard, and around one", run: onceGuarded},
+	{name: "once: around a lock, a replay takes none, and its 409 is not recorded", run: onceAroundLock},
+	{name: "once: around a lock, repeats of a request that waits for it", run: onceAroundWait},
+	{name: "once: around a lock that is lost, or ends by MaxHold", run: onceAroundLoss, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
+	{name: "once: inside a lock works, and is logged once", run: onceInsideLock},
 	{name: "once: KeyFrom, DownstreamKey, NoStore and StoreFor", run: onceHandler},
 	{name: "once: the status in an Outcome", run: onceStatus},
 	{name: "once: a Config that can never work panics", run: onceInvalidConfig},
@@ -109,18 +114,20 @@ func onceCommands(e *env) {
 	s := e.serveOnce(c.ServeHTTP)
 	s.pay("the scripts are loaded", with("Idempotency-Key", "warm"))
 	s.pay("the scripts are loaded", with("Idempotency-Key", "warm"))
-	count := func() int {
-		stats := e.rdb.InfoMap(background, "commandstats").Val()["Commandstats"]
-		n, _ := strconv.Atoi(regexp.MustCompile(`calls=(\d+)`).FindStringSubmatch(stats["cmdstat_evalsha"])[1])
-		return n
-	}
 	for i, want := range []int{2, 1, 1} {
-		before := count()
+		before := e.scripts()
 		s.pay("{}")
-		if got := count() - before; got != want {
+		if got := e.scripts() - before; got != want {
 			e.Errorf("request %d has cost %d scripts, want %d", i, got, want)
 		}
 	}
+}
+
+// scripts returns how many scripts Redis has run.
+func (e *env) scripts() int {
+	stats := e.rdb.InfoMap(background, "commandstats").Val()["Commandstats"]
+	n, _ := strconv.Atoi(regexp.MustCompile(`calls=(\d+)`).FindStringSubmatch(stats["cmdstat_evalsha"])[1])
+	return n
 }
 
 func onceRoutes(e *env) {
@@ -268,20 +275,176 @@ func onceTwice(e *env) {
 	s.pay("x").wantReplay(e, first)
 }
 
-func onceGuarded(e *env) {
+// bothLayers is a route with idempotency, OutcomeRefuse among it, around a lock.
+func (e *env) bothLayers(handler http.HandlerFunc, change ...func(*guard.Config)) Route {
+	return Route{Pattern: orders, Once: []idempotency.Config{e.once(refuses, repeatsWait)}, Guards: []guard.Config{e.config(change...)}, Handler: handler}
+}
+
+// onceAroundLock holds the lock of the route as another process would. Its 409 frees the key for
+// the same request, and a replay neither needs the lock nor takes it.
+func onceAroundLock(e *env) {
 	c := &counter{}
-	s := e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config()}, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	s := e.serve(e.bothLayers(func(w http.ResponseWriter, r *http.Request) {
 		e.wantHeld(lockName)
-		lease, ok := guard.LeaseFrom(r.Context())
-		if !ok || lease.Name() == lockName || lease.Err() != nil {
+		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != lockName {
 			e.Errorf("LeaseFrom: %v, %v", lease, ok)
 		}
+		if got, ok := idempotency.KeyFrom(r.Context()); !ok || got != key {
+			e.Errorf("KeyFrom: %q, %v", got, ok)
+		}
 		c.ServeHTTP(w, r)
-	}})
+	}))
+	release := e.hold(lockName)
+	for range 2 {
+		a := s.pay("x")
+		a.wantProblem(e, 409, "locked", "1")
+		if a.header.Get("Idempotent-Replayed") != "" {
+			e.Error("the 409 was recorded")
+		}
+	}
+	s.pay("y").wantProblem(e, 422, "key-reused", "")
+	c.want(e, 0)
+	release()
 	first := s.pay("x")
 	first.wantOwn(e, 201, "1 x")
-	s.pay("x").wantReplay(e, first)
 	e.wantFree(lockName)
+	release = e.hold(lockName)
+	s.pay("x").wantReplay(e, first)
+	s.pay("x", with("Idempotency-Key", "another")).wantProblem(e, 409, "locked", "1")
+	release()
+	c.want(e, 1)
+	if text := e.log.text(); text != "" {
+		e.Errorf("logged: %s", text)
+	}
+}
+
+// onceAroundWait repeats a request that waits for its lock. The repeats wait for that request, and
+// not for the lock: they get its answer if the lock comes, and 409 run-failed if it does not.
+func onceAroundWait(e *env) {
+	c := &counter{}
+	asks, wait := make(chan struct{}, 3), make(chan time.Duration, 1)
+	s := e.serve(e.bothLayers(c.ServeHTTP, decidedBy(func(_ *http.Request, p *guard.Policy) error {
+		p.Keys = []string{key}
+		asks <- struct{}{}
+		select {
+		case p.WaitTime = <-wait:
+		case <-e.Context().Done():
+		}
+		return nil
+	})))
+	waiting := func(n int) func() bool { return func() bool { return e.locks.Stats().Waiting == n } }
+	repeats := func(change ...func(*http.Request)) (all []*pending) {
+		for range 3 {
+			all = append(all, s.start(s.paying("x", change...)))
+		}
+		return all
+	}
+	release := e.hold(lockName)
+	wait <- 3 * patience
+	first := s.start(s.paying("x"))
+	await(e, "the first asks for the lock", asks)
+	e.eventually("it waits for the lock", waiting(1))
+	later := repeats()
+	e.eventually("its repeats wait for it", waiting(4))
+	release()
+	done := first.answer()
+	done.wantOwn(e, 201, "1 x")
+	for _, p := range later {
+		p.answer().wantReplay(e, done)
+	}
+	other := with("Idempotency-Key", "another")
+	release = e.hold(lockName)
+	first = s.start(s.paying("x", other))
+	await(e, "the first asks for the lock", asks)
+	before := e.scripts()
+	later = repeats(other)
+	e.eventually("its repeats wait for it", waiting(3))
+	e.eventually("one of them has been refused", func() bool { return e.scripts() > before })
+	wait <- time.Millisecond
+	first.answer().wantProblem(e, 409, "wait-timeout", "1")
+	for _, p := range later {
+		p.answer().wantProblem(e, 409, "run-failed", "1")
+	}
+	release()
+	wait <- 0
+	s.pay("x", other).wantOwn(e, 201, "2 x")
+	c.want(e, 2)
+}
+
+// onceAroundLoss ends the context of a handler by its lock. A handler that gives no answer then, or
+// one that is not recorded, may have had an effect: with OutcomeRefuse, no repeat runs.
+func onceAroundLoss(e *env) {
+	var status int // of the answer after the end; 0: none
+	c := &counter{}
+	answer := func(w http.ResponseWriter, r *http.Request, cause error) {
+		c.runs.Add(1)
+		await(e, "the context of the handler ends", r.Context().Done())
+		e.wantErr("its cause", context.Cause(r.Context()), cause)
+		if status != 0 {
+			w.WriteHeader(status)
+		}
+	}
+	lost := e.bothLayers(func(w http.ResponseWriter, r *http.Request) {
+		e.rdb.Del(background, lockName)
+		answer(w, r, core.ErrLockLost)
+	})
+	held := e.bothLayers(func(w http.ResponseWriter, r *http.Request) { answer(w, r, guard.ErrMaxHold) }, holdsFor)
+	held.Pattern = "/items/{id}"
+	s := e.serve(lost, held)
+	for _, path := range []string{order, "/items/" + key} {
+		for _, status = range []int{0, http.StatusBadGateway} {
+			c.runs.Store(0)
+			own := func(r *http.Request) {
+				r.URL.Path = path
+				r.Header.Set("Idempotency-Key", fmt.Sprint(key, path, status))
+			}
+			s.pay("x", own)
+			s.pay("x", own).wantProblem(e, 409, "outcome-unknown", "")
+			c.want(e, 1)
+		}
+	}
+}
+
+// onceInsideLock has the order that is not recommended: each guard logs it once. Locks of another
+// purpose are not logged: those that have skipped the request, and those of an idempotent run.
+func onceInsideLock(e *env) {
+	c := &counter{}
+	skips := decidedBy(func(_ *http.Request, p *guard.Policy) error {
+		p.Skip = true
+		return nil
+	})
+	inside := func(pattern string, once []idempotency.Config, changes ...func(*guard.Config)) Route {
+		return Route{Pattern: pattern, Guards: []guard.Config{e.config(changes...)}, Once: once, Handler: c.ServeHTTP, lockOutside: true}
+	}
+	otherScope := e.once(func(cfg *idempotency.Config) { cfg.Scope = idempotency.ScopeGlobal })
+	s := e.serve(
+		inside(orders, []idempotency.Config{e.once(), otherScope}),
+		inside("/items/{id}", []idempotency.Config{e.once()}),
+		inside("/skips/{id}", []idempotency.Config{e.once()}, skips),
+	)
+	for _, path := range []string{order, "/items/" + key, "/skips/" + key} {
+		at := func(r *http.Request) { r.URL.Path = path }
+		first := s.pay("x", at)
+		first.want(e, 201, fmt.Sprintf("%d x", c.runs.Load()))
+		s.pay("x", at).wantReplay(e, first)
+		release := e.hold(lockName)
+		if a := s.pay("x", at); path == "/skips/"+key {
+			a.wantReplay(e, first)
+		} else {
+			a.wantProblem(e, 409, "locked", "1")
+		}
+		release()
+	}
+	e.wantFree(lockName)
+	text := e.log.text()
+	if n := e.log.count("a lock is around the idempotency guard"); n != 2 || n != e.log.count("") {
+		e.Errorf("%d lines about the order, want one for each of two guards:\n%s", n, text)
+	}
+	for _, part := range []string{"level=WARN", "method=POST", "mount idempotency outside the lock"} {
+		if e.log.count(part) != 2 {
+			e.Errorf("the log lacks %s:\n%s", part, text)
+		}
+	}
 }
 
 func onceHandler(e *env) {

@@ -20,14 +20,16 @@ import (
 type Section struct {
 	context.Context
 
-	Server *http.Server // that received the request; nil: unknown
-	Answer *Answer      // of the request; nil: neither the guard nor one around it has a MaxHold
-	OnTake func()       // called when the lease is taken, perhaps twice; nil: nothing to do
+	Server  *http.Server // that received the request; nil: unknown
+	Pattern string       // of the route around which the guard is; "": unknown
+	Answer  *Answer      // of the request; nil: neither the guard nor one around it has a MaxHold
+	OnTake  func()       // called when the lease is taken, perhaps twice; nil: nothing to do
 
-	mu      sync.Mutex
-	lease   *core.Lease // of all locks of the request
-	failure error       // of ReleaseBy
-	status  int         // of SetStatus
+	mu          sync.Mutex
+	lease       *core.Lease // of all locks of the request
+	failure     error       // of ReleaseBy
+	status      int         // of SetStatus
+	interrupted error       // of Interrupt
 }
 
 type contextKey struct{}
@@ -139,6 +141,21 @@ func (s *Section) Failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
+}
+
+// Interrupt says why the context of a handler that a guard further in runs has ended before that
+// handler returned.
+func (s *Section) Interrupt(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.interrupted = cause
+}
+
+// Interruption returns what Interrupt was told; nil: nothing.
+func (s *Section) Interruption() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.interrupted
 }
 
 // SetStatus sets the status of the handler's answer; 0: unknown.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
@@ -60,7 +61,7 @@ func record(w *writer, r *http.Request, rec *idempotency.Recorder, next func(fib
 			return err
 		}
 	}
-	if r.Context().Err() != nil && untouched() { // it was interrupted, and has answered nothing
+	if adapter.Interruption(r.Context()) != nil && untouched() { // it was interrupted, and has answered nothing
 		return nil
 	}
 	status := answer.StatusCode()

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
@@ -56,7 +57,7 @@ func runOnce(g *idempotency.Guard) server {
 				// Middleware further out may answer the errors, in its own way.
 				rec.Failed()
 				outer.ResponseWriter.WriteHeader(w.Status())
-			case own.Context().Err() != nil && !answered(w) && w.Status() == http.StatusOK:
+			case adapter.Interruption(own.Context()) != nil && !answered(w) && w.Status() == http.StatusOK:
 				// It was interrupted, and has answered nothing.
 			default:
 				w.WriteHeaderNow()

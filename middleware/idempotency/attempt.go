@@ -14,6 +14,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/framework"
 	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/section"
 )
 
 // An attempt is one request in one guard. The context of the request leads to it.
@@ -90,11 +91,26 @@ func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
 		return nil
 	}
 	a.move(attemptKeyed)
+	if a.isUnderLock(r) {
+		a.g.warnOrder(r)
+	}
 	if err := a.takeFingerprint(r); err != nil {
 		return err
 	}
 	p.Lock, err = a.lock()
 	return err
+}
+
+// isUnderLock reports whether a guard around the same route holds a lock for the request. A lock of
+// another route is that of a batch, or of all that a router serves.
+func (a *attempt) isUnderLock(r *http.Request) bool {
+	s := section.From(r.Context())
+	if s == nil || s.Server != a.server || s.Pattern != r.Pattern {
+		return false
+	}
+	lease := s.Lease()
+	ofRun := a.outer != nil && a.outer.lease != nil && a.outer.lease.Lease == lease
+	return lease != nil && !ofRun
 }
 
 func (a *attempt) takeFingerprint(r *http.Request) (err error) {

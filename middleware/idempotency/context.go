@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/httpreq"
 )
@@ -70,13 +71,9 @@ func (c *runContext) follow() {
 	}
 }
 
-// interruption returns why the context ended before the handler did, or nil.
-func (c *runContext) interruption() error {
-	if c.ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(c.ctx)
-}
+// interruption returns why the context ended before the handler did, or that of a guard further in;
+// nil: neither did.
+func (c *runContext) interruption() error { return adapter.Interruption(c.ctx) }
 
 func (c *runContext) end() {
 	c.cancel(context.Canceled)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
@@ -20,6 +21,7 @@ type Guard struct {
 	guard *guard.Guard
 	lines loglimit.Limit // of log lines that a fault repeats with each request
 	drops loglimit.Limit // of log lines of WarnDropped, by route
+	order sync.Once      // of the warning of warnOrder
 	body  func(*http.Request) ([]byte, error)
 }
 
@@ -68,6 +70,15 @@ func (g *Guard) WarnDropped(r *http.Request, change string) {
 		g.cfg.Logger.Warn("reqlock: idempotency: the client does not get all that a handler has written",
 			"method", httpreq.Method(r), "pattern", r.Pattern, "change", change)
 	}
+}
+
+// warnOrder logs once that a lock is outside which belongs inside. It cannot know that before the
+// first request, and refuses nothing: the lock may be meant for more than this route.
+func (g *Guard) warnOrder(r *http.Request) {
+	g.order.Do(func() {
+		g.cfg.Logger.Warn("reqlock: idempotency: a lock is around the idempotency guard, so replays wait for it; mount idempotency outside the lock",
+			"method", httpreq.Method(r), "pattern", r.Pattern)
+	})
 }
 
 // policy decides on the attempt that the request leads to.

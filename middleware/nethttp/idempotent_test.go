@@ -1,10 +1,12 @@
 package httplock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +16,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
@@ -215,5 +219,31 @@ func TestIdempotent_GoClientResends(t *testing.T) {
 	s.Want("GET", "/", 200, "")
 	if response, err := s.Client.Do(s.Request("POST", "/", "{}")); err == nil || requests.Load() != 1 {
 		t.Errorf("without a key: answer %v to %d requests, want an error after one", response, requests.Load())
+	}
+}
+
+// TestIdempotent_LockAroundRouter has a lock that is meant for all routes, such as one that
+// maintenance takes, and one that a batch takes for its items: neither is a mistake to log.
+func TestIdempotent_LockAroundRouter(t *testing.T) {
+	t.Parallel()
+	locks, log := locktest.New(t), new(bytes.Buffer)
+	cfg := once()
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	lock := New(locks, Config{Key: keyfuncs.Const("all"), Mode: guard.ModeRead})
+	mux := http.NewServeMux()
+	mux.Handle("POST /pay", Idempotent(locks, cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") })))
+	mux.Handle("POST /batch", lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		item := r.Clone(r.Context())
+		item.URL.Path = "/pay"
+		mux.ServeHTTP(w, item)
+	})))
+	s := locktest.Serve(t, lock(mux))
+	for i, path := range []string{"/pay", "/pay", "/batch"} {
+		if a := s.Pay(path, "k"); a.Body != "paid" || a.Replayed() != (i > 0) {
+			t.Errorf("request %d: %v", i, a)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged: %s", log)
 	}
 }
