@@ -3,6 +3,7 @@ package reqlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -570,4 +571,47 @@ func TestKeyOfYourOwn(t *testing.T) {
 	if _, err := byWarehouse(r); !errors.Is(err, keyfuncs.ErrSkip) {
 		t.Errorf("a dry run: %v, want ErrSkip", err)
 	}
+}
+
+// docs/lock-and-idempotency.md: a replay takes no lock, and the lock's refusal is not recorded.
+func TestLockAndIdempotency(t *testing.T) {
+	t.Parallel()
+	locks, mux, accountKey := newLocks(t), http.NewServeMux(), tenantKey{}
+	authenticate := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey, "anna")))
+		})
+	}
+	pay := http.HandlerFunc(held)
+	once := httplock.Idempotent(locks, idempotency.Config{
+		Scope:    keyfuncs.Context(accountKey), // set by your authentication
+		WaitTime: 10 * time.Second,
+	})
+	oneAtATime := httplock.New(locks, httplock.Config{
+		Key:      keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
+		WaitTime: 2 * time.Second,
+		MaxHold:  5 * time.Second,
+	})
+	mux.Handle("POST /orders/{id}/pay", authenticate(once(oneAtATime(pay))))
+	sends := func(path, key, want string) {
+		t.Helper()
+		r, w := post(path), httptest.NewRecorder()
+		r.Header.Set("Idempotency-Key", key)
+		mux.ServeHTTP(w, r)
+		if got := fmt.Sprint(w.Code, " ", w.Body, " ", w.Header().Get("Idempotent-Replayed")); !strings.HasPrefix(got, want) {
+			t.Errorf("%s, key %s: answer %s, want %s", path, key, got, want)
+		}
+	}
+	sends("/orders/1/pay", "a", "200 reqlock:order:1 ")
+	lease, err := locks.Lock("reqlock:order:1").Acquire(t.Context(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sends("/orders/1/pay", "a", "200 reqlock:order:1 true")
+	sends("/orders/2/pay", "a", "422")
+	sends("/orders/1/pay", "b", "409")
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	sends("/orders/1/pay", "b", "200 reqlock:order:1 ")
 }

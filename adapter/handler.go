@@ -20,9 +20,9 @@ func SetStatus(ctx context.Context, status int) {
 	}
 }
 
-// Interruption returns why ctx has ended, or why a guard inside the innermost one of ctx has seen the
-// context of its handler end before the handler returned, such as guard.ErrMaxHold. A handler that has
-// answered nothing by then has not chosen an empty answer. nil: neither has ended.
+// Interruption returns why ctx has ended, or why a guard further in has ended the context of its
+// handler, such as guard.ErrMaxHold; nil: neither has ended early. A handler that has answered nothing
+// by then has not chosen an empty answer.
 func Interruption(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

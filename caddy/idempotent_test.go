@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"net/http"
+	"strconv"
 	"testing"
 
 	"github.com/reqlock/reqlock/internal/redistest"
@@ -134,5 +135,48 @@ func TestIdempotent_ClientLeaves(t *testing.T) {
 	}
 	if calls := s.journal(t); len(calls) != 1 {
 		t.Errorf("the service was called %d times", len(calls))
+	}
+}
+
+// A repeat gets its answer while another request holds the lock of its route, in whatever order the
+// directives stand in the file. In a route block that order counts, and the wrong one is logged.
+func TestIdempotent_Lock(t *testing.T) {
+	t.Parallel()
+	s := python(t)
+	const lock, once = `
+		reqlock {
+			key all
+		}`, `
+		reqlock_idempotent {
+			scope global
+		}`
+	service := "\n\t\treverse_proxy " + s.addr()
+	const warning = "a lock is around the idempotency guard"
+	calls := 0
+	for _, test := range []struct {
+		site   string
+		inside bool // idempotency is inside the lock
+	}{
+		{lock + once + service, false},
+		{once + lock + service, false},
+		{"route {" + once + lock + service + "\n}", false},
+		{"route {" + lock + once + service + "\n}", true},
+	} {
+		p := start(t, caddyfile("reqlock {\n embedded\n }", test.site))
+		first := p.do(t, http.MethodPost, "/payments", "Idempotency-Key", "k")
+		gate := strconv.Itoa(calls)
+		holder := p.begin(t, http.MethodGet, "/payments?gate="+gate)
+		calls += 2
+		s.awaitCalls(t, calls)
+		again := p.do(t, http.MethodPost, "/payments", "Idempotency-Key", "k")
+		s.open(t, gate)
+		receive(t, holder)
+		if test.inside {
+			if again.problem() != "locked" || !p.await(t, warning) {
+				t.Errorf("idempotency inside: %v", again)
+			}
+		} else if again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s: %v, then %v", test.site, first, again)
+		}
 	}
 }
