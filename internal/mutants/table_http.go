@@ -468,14 +468,14 @@ var httpMutants = []mutant{
 		promise: "a lock around idempotency is logged",
 		file:    "middleware/idempotency/attempt.go",
 		old:     "return lease != nil && !ofRun",
-		new:     "return false",
+		new:     "return lease != nil && ofRun",
 		nets:    []string{conformance + "once: inside a lock works, and is logged once"},
 	},
 	{
 		promise: "the lock of an idempotent run is no lock around idempotency",
 		file:    "middleware/idempotency/attempt.go",
 		old:     "return lease != nil && !ofRun",
-		new:     "return lease != nil",
+		new:     "return lease != nil || ofRun",
 		nets:    []string{conformance + "once: inside a lock works, and is logged once"},
 	},
 	{
