@@ -523,7 +523,7 @@ var httpMutants = []mutant{
 	{
 		promise: "an interrupted Gin handler that answers nothing is not recorded",
 		file:    "middleware/gin/idempotent.go",
-		old:     "case own.Context().Err() != nil && !answered(w)",
+		old:     "case adapter.Interruption(own.Context()) != nil && !answered(w)",
 		new:     "case false && !answered(w)",
 		nets:    []string{"adapter/adaptertest TestConformance/Gin/once: MaxHold ends a handler that answers nothing"},
 	},
