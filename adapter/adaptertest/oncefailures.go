@@ -550,8 +550,10 @@ func onceOvertaken(e *env) {
 	}, repeatsWait, func(cfg *idempotency.Config) { cfg.LeaseTime = 4 * time.Second })
 	p := s.start(s.paying("x"))
 	ctx := await(e, "the handler runs", first)
+	name := e.onceLockName()
 	await(e, "the handler's context ends", ctx.Done())
 	e.wantErr("its cause", context.Cause(ctx), core.ErrLockLost)
+	e.becomesFree(name) // a request that waits for the first run does not run
 	second := s.pay("x")
 	second.wantOwn(e, 200, "second")
 	e.outcome()
