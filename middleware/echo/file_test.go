@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/labstack/echo/v4"
@@ -60,4 +61,33 @@ func TestFromFile_Pre(t *testing.T) {
 	s.echo.GET("/orders/:id", answerLock)
 	s.Want("GET", "/orders/1", 500, "misconfigured")
 	s.Want("GET", "/elsewhere", 404, "")
+}
+
+// A refusal of the lock that WithErrorHandler leaves to Echo is the answer of the idempotent run.
+func TestFromFile_RefusalLeftToEcho(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "locks.json")
+	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/pay", "key": "k", "idempotency": {"scope": "global"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	locks := locktest.New(t)
+	file, err := FromFile(locks, path, config.Options{Logger: slog.New(slog.DiscardHandler)}, WithErrorHandler(func(echo.Context, error) error {
+		return echo.NewHTTPError(http.StatusConflict, "busy")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := file.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newSite(t)
+	s.echo.POST("/pay", func(echo.Context) error { return nil }, file.Middleware())
+	locktest.Hold(t, locks, "reqlock:k")
+	for range 2 {
+		if a := s.Pay("/pay", "1"); a.Status != http.StatusConflict || !strings.Contains(a.Body, "busy") || a.Replayed() {
+			t.Errorf("%v, want 409, not recorded", a)
+		}
+	}
 }
