@@ -16,6 +16,7 @@ var onceAnswers = []scenario{
 	{name: "once: replays are identical", run: onceIdentical},
 	{name: "once: headers that are not replayed", run: onceHeaders},
 	{name: "once: headers of outer middleware", run: onceHeadersFromOutside},
+	{name: "once: a header that outer middleware has set to the same value", run: onceHeaderSetAgain},
 	{name: "once: HEAD", run: onceHead},
 	{name: "once: answers that are not stored", run: onceNotStored},
 	{name: "once: an error that nothing answers is not stored", run: onceUnanswered},
@@ -171,6 +172,30 @@ func onceHeadersFromOutside(e *env) {
 		a.want(e, 200, "done")
 		if a.header.Get("X-Serial") != serial || a.header.Get("Access-Control-Allow-Origin") != "https://"+serial ||
 			a.header.Get("X-Taken-Away") != "" || !slices.Equal(a.header["Vary"], []string{"Origin", "Accept"}) {
+			e.Errorf("answer %d has header %v", i, a.header)
+		}
+	}
+}
+
+// onceHeaderSetAgain has outer middleware whose next version does not set the header.
+func onceHeaderSetAgain(e *env) {
+	var n atomic.Int64
+	s := e.serveWith(around(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1) == 1 {
+				w.Header().Set("X-Again", "a")
+				w.Header().Set("X-Once", "a")
+			}
+			next.ServeHTTP(w, r)
+		})
+	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Again", "a")
+		_, _ = io.WriteString(w, "done")
+	}})
+	for i := range 2 {
+		a := s.pay("x")
+		a.want(e, 200, "done")
+		if a.header.Get("X-Again") != "a" || a.header.Get("X-Once") != []string{"a", ""}[i] {
 			e.Errorf("answer %d has header %v", i, a.header)
 		}
 	}

@@ -591,6 +591,27 @@ var httpMutants = []mutant{
 		nets:    []string{"middleware/gin TestIdempotent_WritesBeforeHandleContext"},
 	},
 	{
+		promise: "a header that the handler sets again to the same value is recorded",
+		file:    "middleware/idempotency/headers.go",
+		old:     "delete(before, name)",
+		new:     "_ = before",
+		nets:    []string{"middleware/idempotency TestHeaderSetAgain", conformance + "once: a header that outer middleware has set to the same value"},
+	},
+	{
+		promise: "a guard inside another does not make a header of outer middleware the handler's",
+		file:    "middleware/idempotency/headers.go",
+		old:     "header[name] = values",
+		new:     "_ = header",
+		nets:    []string{"middleware/idempotency TestHeaderSetAgain"},
+	},
+	{
+		promise: "headers of CORS are those of each request, also if middleware copies them",
+		file:    "middleware/idempotency/headers.go",
+		old:     `strings.HasPrefix(name, "Access-Control-") || name`,
+		new:     "name",
+		nets:    []string{"middleware/idempotency TestHeaderSetAgain"},
+	},
+	{
 		promise: "secrets in headers never reach Redis",
 		file:    "middleware/idempotency/headers.go",
 		old:     " && !isSecret(name)",

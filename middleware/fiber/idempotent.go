@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/gofiber/fiber/v3"
@@ -71,8 +72,14 @@ func record(w *writer, r *http.Request, rec *idempotency.Recorder, next func(fib
 		rec.Bypassed(status)
 		return nil
 	}
+	header := headerOf(c)
+	for name, values := range w.header {
+		if slices.Equal(header[name], values) {
+			header[name] = values // the Recorder takes other values for the handler's
+		}
+	}
 	clear(w.header)
-	maps.Copy(w.header, headerOf(c))
+	maps.Copy(w.header, header)
 	if length > len(body) {
 		w.header.Set("Content-Length", strconv.Itoa(length))
 	}

@@ -95,8 +95,8 @@ type Config struct {
 	// opened. docs/idempotency-records.md#records-that-redis-cannot-read says how to introduce one.
 	Codec Codec
 	// Headers reports which headers of an answer to record, by canonical name. Headers of the
-	// connection never are recorded. Neither are headers that were set before the handler ran: they
-	// are set again before a replay. nil: DefaultHeaders.
+	// connection never are recorded. Neither are headers that were set before the handler ran, unless
+	// it sets them again: they are set again before a replay. nil: DefaultHeaders.
 	Headers HeaderFilter
 
 	// FailOpen runs the handler, without key and record, if Redis is unavailable. It is logged and

@@ -54,6 +54,27 @@ func ofConnection(name string, header http.Header) bool {
 	return false
 }
 
+// setAgain takes out of before what the handler has set again, even to the same values: http.Header
+// makes a new slice then. header is a copy of live. What is still outer's stays so in header, for a
+// Recorder further out.
+func setAgain(outer, live, before, header http.Header) {
+	for name, was := range outer {
+		switch values := live[name]; {
+		case len(values) == 0 || len(was) == 0:
+		case &values[0] == &was[0]:
+			header[name] = values
+		case !ofOuter(name):
+			delete(before, name)
+		}
+	}
+}
+
+// ofOuter reports whether a header depends on each request, or on the encoding, of middleware
+// further out. Middleware in between may copy a whole header, which is not to set it again.
+func ofOuter(name string) bool {
+	return strings.HasPrefix(name, "Access-Control-") || name == "Content-Encoding"
+}
+
 // recorded returns the changes of the handler to the header that replays repeat. A header that it
 // deleted has no values. Content-Length is kept, because it was checked against the body.
 func recorded(before, header http.Header, body []byte, keep HeaderFilter) http.Header {

@@ -24,7 +24,8 @@ type Recorder struct {
 	onPass func() // called once, if the answer cannot be recorded
 
 	w      http.ResponseWriter
-	before http.Header // when the handler began
+	outer  http.Header // when the handler began, with the values themselves
+	before http.Header // a copy of outer, without what the handler has set again
 	state  recorderState
 	status int         // 0: not yet known
 	header http.Header // when the status became known
@@ -66,7 +67,7 @@ func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 	if rec == nil {
 		return w
 	}
-	rec.w, rec.before, rec.length = w, w.Header().Clone(), -1
+	rec.w, rec.outer, rec.before, rec.length = w, maps.Clone(w.Header()), w.Header().Clone(), -1
 	return httpsnoop.Wrap(rec.reveal(w), httpsnoop.Hooks{
 		WriteHeader: func(httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc { return rec.writeHeader },
 		Write:       func(httpsnoop.WriteFunc) httpsnoop.WriteFunc { return rec.write },
@@ -110,6 +111,7 @@ func (rec *Recorder) writeHeader(status int) {
 func (rec *Recorder) begin(status int) {
 	rec.move(recorderHolding)
 	rec.status, rec.header = status, rec.w.Header().Clone()
+	setAgain(rec.outer, rec.w.Header(), rec.before, rec.header)
 	if values := rec.header["Content-Length"]; len(values) > 0 {
 		n, err := strconv.ParseUint(strings.TrimSpace(values[0]), 10, 63)
 		if err != nil {
