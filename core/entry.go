@@ -351,8 +351,8 @@ func (e *entry) dismissLocked(arrivals uint32, err error) {
 // is when the command was queued. If the record may have expired since, the waiters stay and try
 // Redis.
 func (e *entry) deliverLocked(h *hold, r *lua.Record, sent clock.Instant) {
-	if e.engine().clock().Since(sent) < r.TTL {
-		e.dismissLocked(e.queue.Arrivals(), &recorded{r.Value, h.kind.binding})
+	if e.queue.Len() > 0 && e.engine().clock().Since(sent) < r.TTL {
+		e.dismissLocked(e.queue.Arrivals(), &recorded{[]byte(r.Value), h.kind.binding})
 	}
 }
 

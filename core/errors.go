@@ -280,7 +280,7 @@ func hashed(name string) string {
 
 // recorded carries a record from the engine to Once.Acquire, as the error of an attempt.
 type recorded struct {
-	record  string
+	record  []byte // shared by all that get it
 	binding string // of the name, as far as known
 }
 

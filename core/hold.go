@@ -543,9 +543,11 @@ func (h *hold) lower(g holdCounts, r *lua.Record) error {
 // ended, whatever Redis replied. The cleaner frees what may be left.
 func (h *hold) free(l *level, g holdCounts, e ending) error {
 	c, r := h.engine(), e.record
-	call := h.kind.freeing(c, g, lua.Removal{Binding: e.withdrawn})
+	var call lua.Call
 	if r != nil {
 		call = h.kind.record(c, g, *r)
+	} else {
+		call = h.kind.freeing(c, g, lua.Removal{Binding: e.withdrawn})
 	}
 	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
 	defer x.Recycle()

@@ -32,7 +32,7 @@ func listens(t testing.TB, rdb redis.UniversalClient, clients ...*Client) {
 // before a renewal or the deadline would.
 func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
 	t.Parallel()
-	kinds := map[string]func(*Client, string) *Lock{"once": func(c *Client, name string) *Lock { return &c.Once(name).lock }}
+	kinds := map[string]func(*Client, string) *Lock{"once": func(c *Client, name string) *Lock { return c.Once(name).asLock() }}
 	for name, kind := range allKinds {
 		kinds[name] = kind.lock
 	}

@@ -39,7 +39,7 @@ func crowdedRooms() []room {
 			lock:  func(c *Client) Locker { return c.ReadWriteLock("write").Write() },
 			inner: func(c *Client) Locker { return c.ReadWriteLock("write").Read() },
 		},
-		room{names: []string{"once"}, lock: func(c *Client) Locker { return &c.Once("once").WithMarker([]byte("begun"), time.Hour).lock }},
+		room{names: []string{"once"}, lock: func(c *Client) Locker { return c.Once("once").WithMarker([]byte("begun"), time.Hour).asLock() }},
 		room{names: []string{"lock", "fenced"}, lock: func(c *Client) Locker { return MultiLock(c.Lock("lock"), c.FencedLock("fenced")) }},
 	)
 }

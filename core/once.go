@@ -54,7 +54,6 @@ func (c *Client) Once(name string) *Once {
 		o.lock.err = invalid(ErrInvalidName, "its braces are not a valid hash tag, so in a cluster its record would be "+
 			"in another slot; put the whole name in braces, or leave them out")
 	}
-	o.lock.kind = o.kind()
 	return o
 }
 
@@ -65,10 +64,9 @@ func (c *Client) Once(name string) *Once {
 // content. It is not visible while the lock is held. ttl should be longer than any hold. A ttl below
 // 1ms or an empty marker makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
-	return o.with(func(marked *Once) error {
-		marked.marks.Marker, marked.marks.TTL = string(marker), max(ttl, marked.marks.TTL)
-		return checkRecord("marker", marker, ttl)
-	})
+	marked := *o
+	marked.marks.Marker, marked.marks.TTL = string(marker), max(ttl, marked.marks.TTL)
+	return marked.refuse(checkRecord("marker", marker, ttl))
 }
 
 // WithBinding returns the same lock for callers that must not use a name for two things. The first
@@ -78,20 +76,18 @@ func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 // is left with ReleaseWith takes it along when it expires, and Withdraw removes it. Callers without a
 // binding ignore it. A ttl below 1ms or an empty binding makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithBinding(binding []byte, ttl time.Duration) *Once {
-	return o.with(func(bound *Once) error {
-		bound.marks.Binding, bound.marks.TTL = string(binding), max(ttl, bound.marks.TTL)
-		return checkRecord("binding", binding, ttl)
-	})
+	bound := *o
+	bound.marks.Binding, bound.marks.TTL = string(binding), max(ttl, bound.marks.TTL)
+	return bound.refuse(checkRecord("binding", binding, ttl))
 }
 
 // WithoutSuccession returns the same lock for callers that want the holder's record, and do not take
 // its place. A caller that has waited while the lock was held does not acquire it. If it is free
 // without a record, because its holder failed or died, all callers that wait get ErrUnrecorded.
 func (o *Once) WithoutSuccession() *Once {
-	return o.with(func(looking *Once) error {
-		looking.looks = true
-		return nil
-	})
+	looking := *o
+	looking.looks = true
+	return &looking
 }
 
 // WithQuota returns the same lock for callers that must not use up too many names, such as one
@@ -100,19 +96,24 @@ func (o *Once) WithoutSuccession() *Once {
 // without the quota. It costs a grant one round trip more. A d below 1ms or a most below 1 makes
 // Acquire fail with ErrInvalidOptions, and so does an empty name.
 func (o *Once) WithQuota(name string, most int, d time.Duration) *Once {
-	return o.with(func(limited *Once) error {
-		of := o.lock.c.Lock(name)
-		limited.quota = quota{wire.CountedKey(of.key), most, d}
-		switch {
-		case of.err != nil:
-			return of.err
-		case most < 1:
-			return invalid(ErrInvalidOptions, "the quota %q allows %d names; use at least 1", name, most)
-		case d < minLease:
-			return invalid(ErrInvalidOptions, "names would count towards the quota %q for %s; use at least %s", name, d, minLease)
-		}
-		return nil
-	})
+	limited, of := *o, o.lock.c.Lock(name)
+	limited.quota = quota{wire.CountedKey(of.key), most, d}
+	err := of.err
+	switch {
+	case most < 1:
+		err = invalid(ErrInvalidOptions, "the quota %q allows %d names; use at least 1", name, most)
+	case d < minLease:
+		err = invalid(ErrInvalidOptions, "names would count towards the quota %q for %s; use at least %s", name, d, minLease)
+	}
+	return limited.refuse(err)
+}
+
+// refuse makes Acquire fail with err, unless that is nil or it fails anyway.
+func (o *Once) refuse(err error) *Once {
+	if o.lock.err == nil {
+		o.lock.err = err
+	}
+	return o
 }
 
 // counts counts the name of a lock that was just granted. On an error the lock is free again.
@@ -137,13 +138,11 @@ func (o *Once) counts(ctx context.Context, l *OnceLease) error {
 	return opErr("acquire", l.label(), err)
 }
 
-func (o *Once) with(change func(*Once) error) *Once {
-	changed := *o
-	if err := change(&changed); err != nil && changed.lock.err == nil {
-		changed.lock.err = err
-	}
-	changed.lock.kind = changed.kind()
-	return &changed
+// asLock returns the lock, of the kind that o describes.
+func (o *Once) asLock() *Lock {
+	l := o.lock
+	l.kind = o.kind()
+	return &l
 }
 
 // kind returns the kind of the lock.
@@ -173,14 +172,14 @@ type OnceLease struct{ *Lease }
 // Acquire returns the record if there is one and the lock is not held. Otherwise it acquires the
 // lock as Lock.Acquire does, with the same errors. Exactly one of the three results is set. A
 // waiter gets the record or the lock, depending on how the holder releases. The owner that holds
-// the lock re-enters it, even if an inner level has stored a record. The record is the caller's own
-// copy.
+// the lock re-enters it, even if an inner level has stored a record. Callers that wait in one process
+// share the bytes of a record, so do not change them.
 //
 // An Observer sees a record as a NotAcquired event whose Err matches ErrRecorded.
 func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLease, record []byte, err error) {
-	held, err := o.lock.Acquire(ctx, opts)
+	held, err := o.asLock().Acquire(ctx, opts)
 	if r := (*recorded)(nil); errors.As(err, &r) {
-		return nil, []byte(r.record), nil
+		return nil, r.record, nil
 	}
 	if err != nil {
 		return nil, nil, err

@@ -58,12 +58,12 @@ func TestOnce_LostReplies(t *testing.T) {
 
 // look asks for the record like a caller that the queue refuses.
 func look(c *Client, name string) (string, error) {
-	w := newWaiter(bg, c.engine, name, c.Once(name).lock.kind, nil, AcquireOptions{})
+	w := newWaiter(bg, c.engine, name, c.Once(name).kind(), nil, AcquireOptions{})
 	w.entry = c.names.lock(name)
 	w.entry.unlock()
 	err := w.recordOr(ErrTooManyWaiters)
 	if r := (*recorded)(nil); errors.As(err, &r) {
-		return r.record, nil
+		return string(r.record), nil
 	}
 	return "", err
 }

@@ -32,7 +32,7 @@ var slotMoveKinds = map[string]slotMoveKind{
 	"once":        {lockKind{lock: onceLock, rival: onceLock}, false, false, false},
 }
 
-func onceLock(c *Client, name string) *Lock { return &c.Once(name).lock }
+func onceLock(c *Client, name string) *Lock { return c.Once(name).asLock() }
 
 // A slotMoveFate is what becomes of a lock that is held when the slot begins to move.
 type slotMoveFate struct {

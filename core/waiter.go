@@ -562,7 +562,7 @@ func readGrant(x *redisop.Op, reply any, err error) (lua.Answer, error) {
 		return lua.Answer{}, err
 	}
 	if record, ok := x.Call().ReadRecord(reply); ok {
-		return lua.Answer{}, &recorded{record: record}
+		return lua.Answer{}, &recorded{record: []byte(record)}
 	}
 	answer, err := x.Call().ReadAcquire(reply)
 	if err != nil {
@@ -821,7 +821,7 @@ func (w *waiter) recordOr(refusal error) error {
 		return err
 	}
 	if record, ok := call.ReadRecord(reply); ok {
-		return &recorded{record: record}
+		return &recorded{record: []byte(record)}
 	}
 	switch answer, err := call.ReadAcquire(reply); {
 	case err != nil:

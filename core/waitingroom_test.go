@@ -22,7 +22,7 @@ func TestMaxWaiting(t *testing.T) {
 		"red": func(c *Client, i int) Locker {
 			return RedLock(c.Lock(fmt.Sprint("a", i)), c.Lock(fmt.Sprint("a", 3-i)), c.Lock(fmt.Sprint("b", i)))
 		},
-		"once": func(c *Client, i int) Locker { return &c.Once(fmt.Sprint("a", i)).lock },
+		"once": func(c *Client, i int) Locker { return c.Once(fmt.Sprint("a", i)).asLock() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

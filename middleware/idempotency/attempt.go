@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/internal/framework"
 	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/section"
@@ -31,6 +33,7 @@ type attempt struct {
 
 	marker []byte          // what OutcomeRefuse leaves of a run, as stored in Redis
 	lease  *core.OnceLease // that the handler runs under
+	sent   *answer         // of an earlier run; the client gets it
 
 	keepFor atomic.Int64 // nanoseconds; 0: Config.TTL or ErrorTTL
 	said    atomic.Int32 // a word
@@ -149,22 +152,25 @@ func (a *attempt) lock() (core.Locker, error) {
 // binding returns what Redis compares to tell a repeat from another request. It is in the clear, and
 // the key that the client sent is in it: who does not know the key cannot try requests against it.
 func (a *attempt) binding() []byte {
-	s := newSum("binding")
-	s.add(a.key)
-	s.addBytes(a.fingerprint[:])
-	sum := s.sum()
+	var parts [maxKeyLen + fingerprintSize]byte // only the first has any length
+	sum := sha256.Sum256(append(append(parts[:0], a.key...), a.fingerprint[:]...))
 	return sum[:16]
 }
 
 // reply returns the error that answers a repeat with the record in Redis.
 func (a *attempt) reply(data []byte) error {
-	rec, err := a.unseal(data)
+	answer, err := a.g.sent.take(a.name, data, a.unseal)
+	if errors.Is(err, bodybudget.ErrBusy) {
+		return newError(busy, "", err)
+	}
 	if err != nil {
 		if n, ok := a.g.lines.Count("read", 1); ok {
 			a.g.cfg.Logger.Error("reqlock: idempotency: a record cannot be read, its request gets 503", "error", err, "requests", n)
 		}
 		return newError(recordUnreadable, "", err)
 	}
+	a.sent = answer
+	rec := answer.rec
 	if subtle.ConstantTimeCompare(rec.fingerprint[:], a.fingerprint[:]) != 1 {
 		return newError(keyReused, "", nil)
 	}
@@ -175,6 +181,13 @@ func (a *attempt) reply(data []byte) error {
 		return newError(outcomeUnknown, "", nil)
 	}
 	return &replay{rec}
+}
+
+// dropAnswer ends the use of the answer, if there is one.
+func (a *attempt) dropAnswer() {
+	if a.sent != nil {
+		a.g.sent.drop(a.sent)
+	}
 }
 
 // run runs the handler and releases its key.

@@ -23,6 +23,7 @@ type Guard struct {
 	drops loglimit.Limit // of log lines of WarnDropped, by route
 	order sync.Once      // of the warning of warnOrder
 	body  func(*http.Request) ([]byte, error)
+	sent  answers
 }
 
 // New returns a guard whose locks and records are those of locks, or of Config.Locks. It refuses a Config that can
@@ -60,6 +61,7 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Re
 	a := &attempt{g: g, server: httpreq.Server(r.Context()), outer: attemptFrom(r.Context())}
 	own := r.WithContext(&attemptContext{r.Context(), a})
 	defer adapter.KeepForm(r, own)
+	defer a.dropAnswer()
 	g.guard.Serve(w, own, func(_ http.ResponseWriter, r *http.Request) { a.run(r, next) })
 }
 
