@@ -55,7 +55,7 @@ func Check(h *History) (violations []Violation, tally Tally) {
 		}
 	}
 	all.Wait()
-	return violations, tally
+	return append(violations, checkRuns(h, &tally)...), tally
 }
 
 func check(name string, ops []porcupine.Operation) (Violation, bool) {

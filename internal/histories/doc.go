@@ -27,6 +27,12 @@
 // was nil: until then its owner worked under the lock. So no grant may come before that moment,
 // whether the process was stopped, Redis was down, or the lease ran out.
 //
+// Processes also send idempotent requests through middleware/idempotency, with keys that others use
+// at the same time and sometimes with another payload. Their handlers answer, answer 502, panic, or
+// stall beyond their lease. Of two runs of one key, both have one payload, and the second begins
+// after the context of the first was last alive. With OutcomeRefuse the first has ended in order,
+// with an answer that is not stored. A replay is the answer of a run of the same key and payload.
+//
 // # Promises when data is lost
 //
 // All of that holds while Redis keeps what it has confirmed: through kills with a synced

@@ -66,6 +66,7 @@ const (
 // A History has all calls on the names of one topology.
 type History struct {
 	Calls    []Call
+	Runs     []Run
 	Faults   []Fault
 	Watchdog time.Duration // WatchdogTimeout
 	// Hidden is how long an unclaimed lock may stay in the way after its grant or after a fault.

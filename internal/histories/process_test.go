@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ func runProcess(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	p := &process{site: site, clients: c, out: out}
+	p.handlers = p.pays()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var callers sync.WaitGroup
@@ -55,18 +57,27 @@ func runProcess(text string, in io.Reader, out io.Writer) error {
 }
 
 type process struct {
-	site    Site
-	clients *clients
+	site     Site
+	clients  *clients
+	handlers map[[2]bool]http.Handler
 
 	mu  sync.Mutex
 	out io.Writer
 	err error
 }
 
-// write reports a call with a single write, so that a killed process leaves whole lines.
-func (p *process) write(c Call) {
-	c.Process = p.site.Process
-	line, err := json.Marshal(c)
+// A line is what a process reports: a call, or a step of an idempotent request.
+type line struct {
+	*Call
+	Run *Run `json:",omitempty"`
+}
+
+// write reports with a single write, so that a killed process leaves whole lines.
+func (p *process) write(l line) {
+	if l.Call != nil {
+		l.Call.Process = p.site.Process
+	}
+	line, err := json.Marshal(l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
@@ -74,6 +85,8 @@ func (p *process) write(c Call) {
 	}
 	p.err = errors.Join(p.err, err)
 }
+
+func (p *process) record(c Call) { p.write(line{Call: &c}) }
 
 // A caller takes one lock after another.
 type caller struct {
@@ -95,6 +108,9 @@ func (c *caller) chance(percent int) bool { return c.random.IntN(100) < percent 
 func (c *caller) visit(ctx context.Context) {
 	n := c.site.Names[c.random.IntN(len(c.site.Names))]
 	switch n.Kind {
+	case "rerun", "refuse":
+		c.request(ctx, n)
+		return
 	case "read":
 		if c.chance(50) {
 			n.Kind = "write"
@@ -150,7 +166,7 @@ func (c *caller) visitOnce(ctx context.Context, call Call, opts core.AcquireOpti
 	lease, found, err := c.clients.locks[0].Once(call.Name).Acquire(ctx, opts)
 	if found != nil {
 		call.What, call.End, call.Result, call.Record = Acquire, now(), Found, string(found)
-		c.write(call)
+		c.record(call)
 		return
 	}
 	var plain *core.Lease
@@ -165,7 +181,7 @@ func (c *caller) visitOnce(ctx context.Context, call Call, opts core.AcquireOpti
 		call.Record = "of " + call.Hold
 		leaving := call
 		leaving.What, leaving.Begin, leaving.Valid, leaving.Result = Leaving, now(), valid, ""
-		c.write(leaving)
+		c.record(leaving)
 		c.release(call, valid, func(ctx context.Context) error {
 			return lease.ReleaseWith(ctx, []byte(call.Record), time.Hour)
 		})
@@ -182,7 +198,7 @@ func (c *caller) begin(call *Call) {
 		call.Owner = call.Hold
 	}
 	call.What, call.Begin, call.Token = Began, now(), 0
-	c.write(*call)
+	c.record(*call)
 }
 
 // acquired records the result of an Acquire, and reports whether it holds the lock.
@@ -196,7 +212,7 @@ func (c *caller) acquired(call *Call, lease *core.Lease, err error) bool {
 	default:
 		call.Result, call.Err = Failed, err.Error()
 	}
-	c.write(*call)
+	c.record(*call)
 	return err == nil
 }
 
@@ -233,19 +249,19 @@ func (c *caller) release(call Call, valid int64, release func(context.Context) e
 			call.Record = "" // it was not stored
 		}
 	}
-	c.write(call)
+	c.record(call)
 }
 
-// readCalls reads the calls that a process writes, until the process ends.
-func readCalls(in io.Reader, add func(Call)) error {
+// readLines reads what a process writes, until the process ends.
+func readLines(in io.Reader, add func(line)) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var c Call
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+		var l line
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
 			return fmt.Errorf("a process wrote %.200q: %w", lines.Text(), err)
 		}
-		add(c)
+		add(l)
 	}
 	return lines.Err()
 }

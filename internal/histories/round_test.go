@@ -196,10 +196,14 @@ func (r *round) start(site Site) {
 	_ = write.Close()
 	r.readers.Go(func() {
 		defer read.Close()
-		err := readCalls(read, func(c Call) {
+		err := readLines(read, func(l line) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.history.Calls = append(r.history.Calls, c)
+			if l.Run != nil {
+				r.history.Runs = append(r.history.Runs, *l.Run)
+			} else {
+				r.history.Calls = append(r.history.Calls, *l.Call)
+			}
 		})
 		if err != nil {
 			r.mu.Lock()
@@ -244,7 +248,7 @@ func (r *round) sweep(names []Name) {
 	defer cancel()
 	var all sync.WaitGroup
 	for _, n := range names {
-		if n.Kind == "once" {
+		if n.Kind == "once" || n.Kind == "rerun" || n.Kind == "refuse" {
 			continue // a record may block the lock; its keys expire
 		}
 		if n.Kind == "read" {
@@ -377,7 +381,7 @@ func addrs(servers []*redistest.Server) (all []string) {
 	return all
 }
 
-var allKinds = []string{"lock", "fair", "fenced", "read", "write", "once"}
+var allKinds = []string{"lock", "fair", "fenced", "read", "write", "once", "rerun", "refuse"}
 
 // durable makes a server confirm a write only once it survives a kill.
 var durable = []string{"appendonly yes", "appendfsync always"}
