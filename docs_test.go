@@ -441,6 +441,28 @@ func TestRouteWithAnotherPattern(t *testing.T) {
 	}
 }
 
+// docs/idempotency-changes.md: a repeat with the old header does not run at the new version.
+func TestScopeWithAnotherHeader(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	done := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	before := httplock.Idempotent(locks, idempotency.Config{Scope: keyfuncs.Header("X-User")})
+	once := httplock.Idempotent(locks, idempotency.Config{
+		Scope:  keyfuncs.Join(keyfuncs.Context(tenantKey{}), keyfuncs.Header("X-User")), // was the user alone
+		Header: "Idempotency-Key-2",
+	})
+	for i, deployed := range []http.Handler{before(done), once(done)} {
+		r := post("/pay")
+		r.Header.Set("Idempotency-Key", "k")
+		r.Header.Set("X-User", "anna")
+		w := httptest.NewRecorder()
+		accountOf(deployed).ServeHTTP(w, r)
+		if want := []int{200, 400}[i]; w.Code != want {
+			t.Errorf("version %d answers %d, want %d", i+1, w.Code, want)
+		}
+	}
+}
+
 func TestHeadersOfRecords(t *testing.T) {
 	t.Parallel()
 	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal}

@@ -15,4 +15,7 @@ func TestConformance(t *testing.T) { adaptertest.Run(t, frameworks...) }
 
 func TestIdempotencyKeys(t *testing.T) { adaptertest.RunKeys(t, onMux) }
 
+// The page about changes of the configuration says what a server of two versions does.
+func TestIdempotencyChanges(t *testing.T) { adaptertest.RunChanges(t, onMux) }
+
 func TestHeavy(t *testing.T) { adaptertest.RunHeavy(t, onMux) }

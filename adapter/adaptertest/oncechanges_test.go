@@ -1,0 +1,128 @@
+package adaptertest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/middleware/idempotency"
+)
+
+// A configChange is a row of the table in docs/idempotency-changes.md: the old version runs a
+// request, and the new one gets its repeat.
+type configChange struct {
+	old, changed func(*env, *idempotency.Config)
+	as           func(*http.Request) // of both requests
+	dies         bool                // the run of the old version ends without a result
+}
+
+// RunChanges walks the table with two versions of a server.
+func RunChanges(t *testing.T, a Adapter) {
+	set := func(change func(*idempotency.Config)) func(*env, *idempotency.Config) {
+		return func(_ *env, cfg *idempotency.Config) { change(cfg) }
+	}
+	nothing := set(func(*idempotency.Config) {})
+	sealed := func(e *env, cfg *idempotency.Config) { cfg.Codec = idempotency.AEAD(e.aead(1)) }
+	refusing := set(refuses)
+	changes := map[string]configChange{
+		"`Scope` returns another text": {changed: set(func(cfg *idempotency.Config) {
+			cfg.Scope = func(*http.Request) (string, error) { return "another", nil }
+		})},
+		"`Route`, or the pattern if it is not set": {changed: set(func(cfg *idempotency.Config) { cfg.Route = "another" })},
+		"`Locks` has another Redis": {changed: func(e *env, cfg *idempotency.Config) {
+			cfg.Locks = e.client(redistest.Start(e.T).Addr(), core.Options{})
+		}},
+		"`Methods` without the method": {changed: set(func(cfg *idempotency.Config) { cfg.Methods = []string{http.MethodPatch} })},
+		"`KeyUUID` is set, the key is a UUID in capitals": {
+			changed: set(func(cfg *idempotency.Config) { cfg.KeyUUID = true }),
+			as:      with("Idempotency-Key", "8E03978E-40D5-43E8-BC93-6894A57F9324"),
+		},
+		"`KeyUUID` is set, the key is no UUID":                   {changed: set(func(cfg *idempotency.Config) { cfg.KeyUUID = true }), as: with("Idempotency-Key", "42")},
+		"`Strict` is set, the key has no quotes":                 {changed: set(func(cfg *idempotency.Config) { cfg.Strict = true })},
+		"`Header` has another name":                              {changed: set(func(cfg *idempotency.Config) { cfg.Header = "X-Key" })},
+		"`Fingerprint` is another one":                           {changed: set(func(cfg *idempotency.Config) { cfg.Fingerprint = idempotency.FingerprintNone })},
+		"`MaxRequestBody` is below the size of the body":         {changed: set(func(cfg *idempotency.Config) { cfg.MaxRequestBody = 3 })},
+		"`Codec` is set":                                         {changed: sealed},
+		"`Codec` is removed":                                     {old: sealed, changed: nothing},
+		"`Store` refuses the status":                             {changed: set(func(cfg *idempotency.Config) { cfg.Store = func(int, http.Header) bool { return false } })},
+		"`TTL` or `ErrorTTL` is shorter":                         {changed: set(func(cfg *idempotency.Config) { cfg.TTL, cfg.ErrorTTL = time.Millisecond, time.Millisecond })},
+		"`MaxResponseBody` is below the size of the answer":      {changed: set(func(cfg *idempotency.Config) { cfg.MaxResponseBody = 1 })},
+		"`Headers` drops a recorded header":                      {changed: set(func(cfg *idempotency.Config) { cfg.Headers = func(string) bool { return false } })},
+		"`MaxKeys` is used up":                                   {changed: set(func(cfg *idempotency.Config) { cfg.MaxKeys = 1 })},
+		"`OnUnknown` from rerun to refuse":                       {changed: refusing},
+		"`OnUnknown` from rerun to refuse, and the old run died": {changed: refusing, dies: true},
+		"`OnUnknown` from refuse to rerun, and the old run died": {old: refusing, changed: nothing, dies: true},
+		"`WaitTime`, `LeaseTime`, `MaxHold`, `MaxWaiters`, `Optional` or `FailOpen`": {changed: set(func(cfg *idempotency.Config) {
+			cfg.WaitTime, cfg.LeaseTime, cfg.MaxHold, cfg.MaxWaiters = time.Second, time.Minute, time.Second, 1
+			cfg.Optional, cfg.FailOpen = true, true
+		})},
+	}
+	page, err := os.ReadFile("../../docs/idempotency-changes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, " | ")
+		change, known := changes[strings.TrimPrefix(cells[0], "| ")]
+		switch {
+		case !strings.HasPrefix(line, "| `"):
+			continue
+		case !known || len(cells) != 3:
+			t.Errorf("no test walks the row %q", line)
+			continue
+		}
+		rows++
+		t.Run(strings.TrimPrefix(cells[0], "| "), func(t *testing.T) {
+			t.Parallel()
+			if got := change.walk(newEnv(t, a)); got != cells[1] {
+				t.Errorf("the repeat gets %s; the page says %s", got, cells[1])
+			}
+		})
+	}
+	if rows != len(changes) {
+		t.Errorf("the page has %d rows, want %d", rows, len(changes))
+	}
+}
+
+// walk returns what the repeat gets, in the words of the page.
+func (c configChange) walk(e *env) string {
+	if c.old == nil {
+		c.old = func(*env, *idempotency.Config) {}
+	}
+	if c.as == nil {
+		c.as = func(*http.Request) {}
+	}
+	var runs atomic.Int64
+	handle := func(w http.ResponseWriter, _ *http.Request) {
+		if runs.Add(1) == 1 && c.dies {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("X-Mine", "kept")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "done")
+	}
+	version := func(change func(*env, *idempotency.Config)) *site {
+		return e.serveOnce(handle, func(cfg *idempotency.Config) { change(e, cfg) })
+	}
+	before, after := version(c.old), version(c.changed)
+	first := before.send(before.paying("paid", c.as))
+	e.outcome()
+	again := after.pay("paid", c.as)
+	switch {
+	case runs.Load() > 1 && again.status == 201:
+		return "runs again"
+	case again.status == 201 && again.body == first.body && again.header.Get("Idempotent-Replayed") == "true" && again.header.Get("X-Mine") == "kept":
+		return "the answer"
+	}
+	_, problem, _ := strings.Cut(again.body, "urn:reqlock:problem:")
+	problem, _, _ = strings.Cut(problem, `"`)
+	return fmt.Sprintf("%d `%s`", again.status, problem)
+}
