@@ -18,4 +18,7 @@ func TestIdempotencyKeys(t *testing.T) { adaptertest.RunKeys(t, onMux) }
 // The page about changes of the configuration says what a server of two versions does.
 func TestIdempotencyChanges(t *testing.T) { adaptertest.RunChanges(t, onMux) }
 
+// Each sentence of the policy to copy holds.
+func TestIdempotencyPolicy(t *testing.T) { adaptertest.RunPolicy(t, onMux) }
+
 func TestHeavy(t *testing.T) { adaptertest.RunHeavy(t, onMux) }
