@@ -144,7 +144,8 @@ var policy = map[string]func(*env){
 		e.eventually("the first runs", func() bool { return runs.Load() == 1 })
 		s.pay("x").wantProblem(e, 409, "locked", "1")
 		close(out)
-		s.pay("x").wantReplay(e, first.answer())
+		done := first.answer()
+		s.pay("x").wantReplay(e, done)
 	},
 	"Method, path, query, body, `Content-Type`, `Accept`, `Range`, `If-Match` and all other conditions belong to it, byte for byte; of a multipart form, all but the boundary": func(e *env) {
 		c := &counter{}
