@@ -191,6 +191,27 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 	return lease, nil, nil
 }
 
+// Record returns the record in one round trip, and takes no lock. It returns nil if there is none, or
+// if the lock is held, because a record is not final then. It fails with ErrBound like Acquire.
+func (o *Once) Record(ctx context.Context) ([]byte, error) {
+	call := lua.OnceLook(o.lock.key, o.record, o.marks.Binding)
+	reply, err := o.lock.run(ctx, call)
+	if err != nil {
+		return nil, opErr("inspect", o.lock.label(), err)
+	}
+	if record, ok := call.ReadRecord(reply); ok {
+		return []byte(record), nil
+	}
+	answer, err := call.ReadAcquire(reply)
+	if err == nil && answer.Bound {
+		err = ErrBound
+	}
+	if err != nil {
+		return nil, opErr("inspect", o.lock.label(), err)
+	}
+	return nil, nil
+}
+
 // ReleaseWith stores a record that lives for ttl and releases the lock, in one step. If the owner
 // has entered the lock several times, it releases one level. The record is then stored at once but
 // not visible before the last level is released. Outer levels leave it alone, unless one of them

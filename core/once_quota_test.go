@@ -84,3 +84,33 @@ func TestOnce_QuotaRefused(t *testing.T) {
 		wantErr(t, name, acquireOnce(bg, o, AcquireOptions{}).err, want)
 	}
 }
+
+// Record finds what Acquire would return, and takes no lock.
+func TestOnce_Record(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t)
+	defer b.forget(t, "a")
+	once := c.Once("a").WithBinding([]byte("a 50"), time.Hour)
+	want := func(o *Once, record string, is error) {
+		t.Helper()
+		got, err := o.Record(bg)
+		if string(got) != record || (got == nil) != (record == "") {
+			t.Errorf("Record: %q, want %q", got, record)
+		}
+		wantErr(t, "Record", err, is)
+	}
+	want(once, "", nil)
+	lease := mustBegin(t, once.WithMarker(running, time.Hour), AcquireOptions{})
+	want(once, "", nil) // a record is not final while the lock is held
+	mustRecord(t, lease, "done", time.Hour)
+	want(once, "done", nil)
+	want(c.Once("a").WithBinding([]byte("a 70"), time.Hour), "", ErrBound)
+	want(c.Once(""), "", ErrInvalidName)
+	b.wantFields(t, "a", nil)
+	rule := proxy.OnMatch(1, runs(onceLookScript), redistest.ReplyWith("-ERR not now\r\n"))
+	if _, err := once.Record(bg); err == nil {
+		t.Error("Record hides an error of Redis")
+	}
+	await(t, "Redis to be asked", rule.Hit())
+}

@@ -30,6 +30,7 @@ func RunKeys(t *testing.T, a Adapter) {
 		{name: "conditions and ranges", run: onceConditions},
 		{name: "large bodies", run: onceLargeBodies},
 		{name: "a body over the limit", run: onceBodyTooLarge},
+		{name: "a body over a limit that was higher", run: onceBodyLimitLowered},
 		{name: "a quota of keys", run: onceQuota},
 		{name: "how long errors are kept", run: onceErrorTTL},
 		{name: "errors are not kept", run: onceStoresSuccess},
@@ -40,6 +41,21 @@ func RunKeys(t *testing.T, a Adapter) {
 			s.run(newEnv(t, a))
 		})
 	}
+}
+
+// onceBodyLimitLowered shows that a repeat whose body has become too large gets its answer, and nothing
+// else runs.
+func onceBodyLimitLowered(e *env) {
+	large, c := strings.Repeat("x", 3000), &counter{}
+	before := e.serveOnce(c.ServeHTTP)
+	first := before.pay(large)
+	after := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.MaxRequestBody = 1000 })
+	after.pay(large).wantReplay(e, first)
+	after.pay(large, func(r *http.Request) { r.ContentLength = -1 }).wantReplay(e, first) // chunked
+	after.pay(large+"y").wantProblem(e, 422, "key-reused", "")
+	after.pay(large, with("Idempotency-Key", "new")).wantProblem(e, 413, "body-too-large", "")
+	after.pay("small").wantProblem(e, 422, "key-reused", "")
+	c.want(e, 1)
 }
 
 // onceQuota shows that a scope may use so many keys, on all routes, and that known keys go on.

@@ -97,10 +97,13 @@ func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
 	if a.isUnderLock(r) {
 		a.g.warnOrder(r)
 	}
-	if err := a.takeFingerprint(r); err != nil {
-		return err
+	var tooLarge *http.MaxBytesError
+	switch err = a.takeFingerprint(r, a.g.body); {
+	case errors.As(err, &tooLarge):
+		p.Lock, err = a.largeRepeat(r, err)
+	case err == nil:
+		p.Lock, err = a.lock()
 	}
-	p.Lock, err = a.lock()
 	return err
 }
 
@@ -116,15 +119,26 @@ func (a *attempt) isUnderLock(r *http.Request) bool {
 	return lease != nil && !ofRun
 }
 
-func (a *attempt) takeFingerprint(r *http.Request) (err error) {
+func (a *attempt) takeFingerprint(r *http.Request, read func(*http.Request) ([]byte, error)) (err error) {
 	var body []byte
 	if a.g.cfg.Fingerprint.readsBody() {
-		if body, err = a.g.body(r); err != nil {
+		if body, err = read(r); err != nil {
 			return err
 		}
 	}
 	a.fingerprint = fingerprint(a.g.cfg.Fingerprint, r, body)
 	return nil
+}
+
+// largeRepeat returns a lock that answers a request with the record of its key, or refusal if there is
+// none. The body is over MaxRequestBody, so the handler does not run. But the request may be the repeat
+// of one that ran when the limit was higher: only if its key has a record is the body read.
+func (a *attempt) largeRepeat(r *http.Request, refusal error) (core.Locker, error) {
+	data, err := a.g.locks.Once(lockName(a.name)).Record(r.Context())
+	if err != nil || data == nil || a.takeFingerprint(r, a.g.largeBody) != nil {
+		return nil, refusal
+	}
+	return &settled{lockName(a.name), a.reply(data)}, nil
 }
 
 // lock returns the lock of a. Acquire binds the key to the request in the step that takes the lock,

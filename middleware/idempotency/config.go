@@ -82,7 +82,8 @@ type Config struct {
 	// OnUnknown decides what a repeat gets if the first run ended without a result, so that its
 	// outcome is unknown. Zero: OutcomeRerun.
 	OnUnknown UnknownOutcome
-	// MaxRequestBody is the largest body, in bytes; a longer one gets 413. The body is read
+	// MaxRequestBody is the largest body, in bytes; a longer one gets 413, unless its key has a record
+	// from when the limit was higher: then it is read, within guard.SetBodyBudget. The body is read
 	// into memory before the lock is acquired, so that a slow client holds none. FingerprintNone
 	// does not read the body. 0: 1 MiB.
 	MaxRequestBody int64

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -23,7 +24,9 @@ type Guard struct {
 	drops loglimit.Limit // of log lines of WarnDropped, by route
 	order sync.Once      // of the warning of warnOrder
 	body  func(*http.Request) ([]byte, error)
-	sent  answers
+	// largeBody reads one over MaxRequestBody, within the budget of the process for bodies.
+	largeBody func(*http.Request) ([]byte, error)
+	sent      answers
 }
 
 // New returns a guard whose locks and records are those of locks, or of Config.Locks. It refuses a Config that can
@@ -45,7 +48,8 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 	}
 	return &Guard{
 		locks: locks, cfg: cfg, guard: inner, body: keyfuncs.Body(keyfuncs.MaxBody(cfg.MaxRequestBody)),
-		lines: loglimit.Limit{Burst: 10}, // each may be about another record
+		largeBody: keyfuncs.Body(keyfuncs.MaxBody(math.MaxInt64 - 1)),
+		lines:     loglimit.Limit{Burst: 10}, // each may be about another record
 	}, nil
 }
 
