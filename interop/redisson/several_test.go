@@ -125,8 +125,8 @@ func (topo *topology) testMajority(t *testing.T) {
 const redRound = 4500 * time.Millisecond
 
 // testMasterDown: with one of three masters down, each side still acquires a RedLock and keeps the
-// other out. We acquire it at once. Redisson takes longer than a round to give up on the master, so
-// lock() acquires it only if the other two come first.
+// other out. We acquire it at once. Redisson usually takes longer than a round to give up on the
+// master, so lock() acquires it only if the other two come first.
 func (topo *topology) testMasterDown(t *testing.T) {
 	for down, want := range map[int]bool{1: false, 2: true} {
 		t.Run([]string{"first", "second", "third"}[down], func(t *testing.T) {
@@ -141,8 +141,11 @@ func (topo *topology) testMasterDown(t *testing.T) {
 			own.peer.want(t, false, thread, "tryLock", red.name, name, 0, lease.Milliseconds())
 			mustRelease(t, held)
 
-			own.peer.want(t, want, thread, "tryLock", red.name, name, redRound.Milliseconds(), lease.Milliseconds())
-			if !want {
+			switch got := own.peer.ask(t, thread, "tryLock", red.name, name, redRound.Milliseconds(), lease.Milliseconds()); {
+			case got == "true": // sometimes it gives up on the master within a round
+			case want:
+				t.Errorf("Redisson does not acquire the lock of two masters within a round: %q", got)
+			default:
 				own.peer.want(t, true, thread, "tryLock", red.name, name, patience.Milliseconds(), lease.Milliseconds())
 			}
 			if _, err := lock.Acquire(t.Context(), core.AcquireOptions{}); err == nil {
