@@ -4,6 +4,7 @@ import "github.com/reqlock/reqlock/core/internal/lua"
 
 // An ending is what a release leaves under the name of a Once.
 type ending struct {
-	record    *lua.Record // nil: none
-	withdrawn bool        // no binding of its own either, unless there is a record
+	record *lua.Record // nil: none
+	// withdrawn removes the binding that the hold has made. A record keeps it.
+	withdrawn bool
 }

@@ -245,7 +245,9 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	at := h.first.acquired
 	next, woken := e.queue.Granted(&w.Waiter, at, at.Add(e.engine().pollPause()))
 	wake(woken)
-	e.waitedLocked()
+	if w.kind.record != nil {
+		e.waitedLocked()
+	}
 	if next != nil {
 		e.subscribeLocked(next.Item)
 	}
@@ -259,7 +261,8 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	}
 }
 
-// waitedLocked records that the lock is held, in all waiters.
+// waitedLocked records in all waiters that a Once is held. Other kinds do not need to know, and would
+// pay for each of their waiters.
 func (e *entry) waitedLocked() {
 	for _, w := range e.queue.Waiters() {
 		w.Item.waited = true
@@ -337,11 +340,12 @@ func (e *entry) echoes() int {
 }
 
 // dismissLocked fails every waiter that had joined when arrivals was read. If err is a record, only
-// waiters of a Once get it. Waiters that outlast err stay.
+// waiters of a Once get it, and ErrUnrecorded only those without succession. Waiters that outlast err
+// stay.
 func (e *entry) dismissLocked(arrivals uint32, err error) {
 	_, isRecord := err.(*recorded)
 	out, woken := e.queue.Dismiss(arrivals, func(w *waitqueue.Waiter[*waiter]) bool {
-		return isRecord && w.Item.kind.record == nil || w.Item.outlasts(err)
+		return isRecord && w.Item.kind.record == nil || err == ErrUnrecorded && !w.Item.kind.looks || w.Item.outlasts(err)
 	})
 	failAll(out, err)
 	wake(woken)

@@ -239,7 +239,8 @@ func saysHeld(err error) bool { return errors.Is(err, ErrNotAcquired) || errors.
 // matches ErrNotHeld.
 var ownErrors = []error{
 	ErrNotAcquired, ErrStillHeld, ErrNotHeld, ErrTooManyWaiters, ErrInvalidName, ErrInvalidOptions,
-	ErrUpgrade, ErrRecorded, ErrBound, ErrUnrecorded, ErrQuota, errNoVote, errNoMajority, context.Canceled, context.DeadlineExceeded,
+	ErrUpgrade, ErrRecorded, ErrBound, ErrUnrecorded, ErrQuota, errNoVote, errNoMajority,
+	context.Canceled, context.DeadlineExceeded,
 }
 
 func isOwn(err error) bool {
@@ -280,8 +281,10 @@ func hashed(name string) string {
 
 // recorded carries a record from the engine to Once.Acquire, as the error of an attempt.
 type recorded struct {
-	record  []byte // shared by all that get it
-	binding string // of the name, as far as known
+	// record is shared by all that get it.
+	record []byte
+	// binding is what the name is bound to. It is empty if the reader has no binding.
+	binding string
 }
 
 func (*recorded) Error() string        { return ErrRecorded.Error() }

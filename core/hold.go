@@ -46,7 +46,7 @@ type hold struct {
 	longest time.Duration
 	excess  *excess     // nil: as far as is known, the hash lives for no longer than it should
 	record  *lua.Record // of a Once: the next command that lowers the hold count stores it
-	// Of a Once: the lease that was released last has done nothing.
+	// withdrawn says that the lease of a Once that was released last has done nothing.
 	withdrawn bool
 
 	first level // most holds have no other lease
@@ -560,7 +560,8 @@ func (h *hold) free(l *level, g holdCounts, e ending) error {
 	var refused error
 	if r != nil && r.Spare != "" && err != nil && x.Failed() {
 		refused, r = err, &lua.Record{Value: r.Spare, TTL: r.TTL}
-		x.Replace(h.kind.record(c, g, *r))
+		call = h.kind.record(c, g, *r) // the cleaner may have to send it again
+		x.Replace(call)
 		there, rest, listeners, err = c.sendRelease(x)
 	}
 	loss := ErrLockLost

@@ -31,9 +31,10 @@ type kind struct {
 	locked func(lua.State) bool
 
 	// Of a Once; nil for other kinds.
-	look    func(key string) lua.Call
-	record  func(c *engine, g holdCounts, r lua.Record) lua.Call
-	binding string // for which it wants the name; empty: any
+	look   func(key string) lua.Call
+	record func(c *engine, g holdCounts, r lua.Record) lua.Call
+	// binding is what the name must be bound to. Empty: anything.
+	binding string
 	// looks makes a caller that has waited for a holder take its record, or fail with ErrUnrecorded.
 	looks bool
 }

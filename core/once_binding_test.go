@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,26 @@ func TestOnce_WithoutSuccessionGetsTheRecord(t *testing.T) {
 	}
 }
 
+// Those who wait with succession take the place of a holder that left no record, also beside others in
+// their process that do not.
+func TestOnce_SuccessionOfOthers(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c := b.client(t)
+	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
+	first := acquireOnceAsync(bg, c.Once("a").WithoutSuccession(), AcquireOptions{WaitTime: patience})
+	eventually(t, "the first to be refused", func() bool { return sleeping(c, "a") == 1 })
+	behind := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: patience})
+	eventually(t, "the other to wait", func() bool { return c.Stats().Waiting == 2 })
+	mustRelease(t, lease.Lease)
+	wantErr(t, "Acquire without succession", await(t, "the first", first).err, ErrUnrecorded)
+	if r := await(t, "the other", behind); r.lease == nil {
+		t.Errorf("Acquire with succession: %+v, want the lock", r)
+	} else {
+		mustRelease(t, r.lease.Lease)
+	}
+}
+
 // A caller that waits only because another asks before it has waited for no holder, so it may run.
 func TestOnce_WithoutSuccessionBehindACallerThatLeaves(t *testing.T) {
 	t.Parallel()
@@ -204,6 +225,23 @@ func TestOnce_WithoutSuccessionBehindACallerThatLeaves(t *testing.T) {
 	}
 	rule.Release()
 	eventually(t, "the first one's grant to be undone", func() bool { return b.rdb.Exists(bg, "a").Val() == 0 && c.Stats() == Stats{} })
+}
+
+// If Redis is away when the spare is to be stored, the spare is stored as soon as Redis is back.
+func TestOnce_SpareLeftLater(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
+	defer b.forget(t, "a")
+	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
+	proxy.OnEvery(func(args []string) bool { return slices.Contains(args, "done") }, redistest.ReplyWith("-ERR not this one\r\n"))
+	every := proxy.OnEvery(func(args []string) bool { return slices.Contains(args, "too large") }, redistest.CutBefore)
+	if err := lease.ReleaseWithSpare(bg, []byte("done"), []byte("too large"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
+		t.Errorf("ReleaseWithSpare while Redis is away: %v", err)
+	}
+	every.Remove()
+	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
+	b.wantStored(t, "a", "too large", time.Hour)
 }
 
 // A record that Redis refuses leaves its spare, for those who wait as well.

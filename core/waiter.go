@@ -684,7 +684,9 @@ func (w *waiter) refused(answer lua.Answer) error {
 	e.lock()
 	defer e.unlock()
 	e.noteLocked(answer.TTL)
-	e.waitedLocked()
+	if w.kind.record != nil {
+		e.waitedLocked()
+	}
 	w.outage = nil
 	switch {
 	case w.State() == waitqueue.Out: // the next plan has the reason
@@ -730,9 +732,9 @@ func (w *waiter) queueUpLocked(answer lua.Answer) {
 
 // fail handles the error of an attempt. It fails every waiter that had joined before the command
 // was sent, this one included. The others would only run into the same error one after another,
-// each for a CommandTimeout. A record goes to all of them, too, and so does ErrUnrecorded. Waiters
-// that outlast the error stay, and fail reports whether this one does. ErrWrongKind and ErrBound
-// concern this waiter only.
+// each for a CommandTimeout. A record and ErrUnrecorded go to all of them, too, if they want a
+// record. Waiters that outlast the error stay, and fail reports whether this one does. ErrWrongKind
+// and ErrBound concern this waiter only.
 func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
 	e.lock()
