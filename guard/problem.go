@@ -69,7 +69,7 @@ const (
 	ProblemBodyUnreadable = "urn:reqlock:problem:body-unreadable"
 	// The body exceeds BufferBody, or the limit of a body key.
 	ProblemBodyTooLarge = "urn:reqlock:problem:body-too-large"
-	// The bodies of other requests leave no room; see SetBodyBudget.
+	// The bodies of other requests and their recorded answers leave no room; see SetBodyBudget.
 	ProblemBusy = "urn:reqlock:problem:busy"
 	// The program has a mistake; the log says what to change.
 	ProblemMisconfigured = "urn:reqlock:problem:misconfigured"
@@ -101,7 +101,7 @@ var problems = map[string]struct {
 	ProblemKeyInvalid:         {http.StatusBadRequest, "Lock key invalid", "A required part of the request is present but invalid.", false},
 	ProblemBodyUnreadable:     {http.StatusBadRequest, "Request body unreadable", "The request body could not be read to its end.", false},
 	ProblemBodyTooLarge:       {http.StatusRequestEntityTooLarge, "Request body too large", "The request body is larger than the server accepts here.", false},
-	ProblemBusy:               {http.StatusServiceUnavailable, "Too many request bodies in memory", "The bodies of other requests leave no room for this one. The request was not processed. Try again later.", true},
+	ProblemBusy:               {http.StatusServiceUnavailable, "Too many bodies in memory", "Other requests leave no room in memory for the body of this one. The request was not processed. Try again later.", true},
 	ProblemMisconfigured:      {http.StatusInternalServerError, "Server misconfigured", "The server is not set up correctly. Its log has the reason.", false},
 	ProblemClientGone:         {statusClientGone, "Client closed request", "The client closed the request before it was processed.", false},
 }
@@ -143,6 +143,8 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 		return g.refusal(ProblemBackendUnavailable, err)
 	case errors.Is(err, core.ErrTooManyWaiters):
 		return g.refusal(ProblemQueueFull, err)
+	case errors.Is(err, keyfuncs.ErrBusy): // of a Locker that answers with what is recorded
+		return g.refusal(ProblemBusy, err)
 	case errors.Is(err, core.ErrClosed):
 		return g.refusal(ProblemShuttingDown, err)
 	case errors.Is(err, core.ErrWrongKind), errors.Is(err, core.ErrUpgrade), errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions), errors.Is(err, core.ErrMisconfigured):

@@ -14,6 +14,7 @@ import (
 //	sending -> sending  take, for another repeat of the same record; drop, if others still send it
 //	sending -> gone     drop, by the last repeat
 type answers struct {
+	sealed bool // a record is in memory twice: as stored, and opened
 	mu     sync.Mutex
 	byName map[string]*answer // nil: none is sent
 }
@@ -38,7 +39,11 @@ func (s *answers) take(name string, data []byte, open func([]byte) (*record, err
 		return nil, err
 	}
 	own := &answer{name: name, data: data, rec: rec}
-	if err := own.account.Hold(len(rec.body)); err != nil {
+	size := len(data)
+	if s.sealed {
+		size += len(rec.body)
+	}
+	if err := own.account.Hold(size); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -13,11 +13,11 @@ func TestAnswers(t *testing.T) { // not parallel: it reads the budget of the pro
 	opened := 0
 	open := func(data []byte) (*record, error) {
 		opened++
-		return &record{kind: kindAnswered, body: make([]byte, bodybudget.Exempt+1000)}, nil
+		return &record{kind: kindAnswered, body: data}, nil
 	}
 	take := func(name, data string) *answer {
 		t.Helper()
-		a, err := s.take(name, []byte(data), open)
+		a, err := s.take(name, append([]byte(data), make([]byte, bodybudget.Exempt+999)...), open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,6 +48,11 @@ func TestAnswers(t *testing.T) { // not parallel: it reads the budget of the pro
 	}
 	s.drop(take("a", "1"))
 	want(4, 0)
+	s.sealed = true // there is an opened copy beside the stored one
+	sealed := take("a", "1")
+	want(5, bodybudget.Exempt+2000)
+	s.drop(sealed)
+	want(5, 0)
 }
 
 // An answer that finds no room is not sent. One that is larger than the budget needs all of it.

@@ -97,11 +97,9 @@ func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
 	if a.isUnderLock(r) {
 		a.g.warnOrder(r)
 	}
-	var tooLarge *http.MaxBytesError
-	switch err = a.takeFingerprint(r, a.g.body); {
-	case errors.As(err, &tooLarge):
+	if err = a.takeFingerprint(r, a.g.body); err != nil {
 		p.Lock, err = a.largeRepeat(r, err)
-	case err == nil:
+	} else {
 		p.Lock, err = a.lock()
 	}
 	return err
@@ -130,13 +128,26 @@ func (a *attempt) takeFingerprint(r *http.Request, read func(*http.Request) ([]b
 	return nil
 }
 
-// largeRepeat returns a lock that answers a request with the record of its key, or refusal if there is
-// none. The body is over MaxRequestBody, so the handler does not run. But the request may be the repeat
-// of one that ran when the limit was higher: only if its key has a record is the body read.
+// largeRepeat returns a lock that answers a request whose body is over MaxRequestBody with the record
+// of its key, or refusal, which is the error of reading the body. The handler does not run. But the
+// request may be the repeat of one that ran when the limit was higher: if its key has a record, and
+// only then, the body is read.
 func (a *attempt) largeRepeat(r *http.Request, refusal error) (core.Locker, error) {
-	data, err := a.g.locks.Once(lockName(a.name)).Record(r.Context())
-	if err != nil || data == nil || a.takeFingerprint(r, a.g.largeBody) != nil {
+	var tooLarge *http.MaxBytesError
+	if !errors.As(refusal, &tooLarge) {
 		return nil, refusal
+	}
+	data, err := a.g.locks.Once(lockName(a.name)).Record(r.Context())
+	switch {
+	case r.Context().Err() != nil:
+		return nil, r.Context().Err()
+	case err != nil: // a 413 would say that no repeat helps
+		return nil, newError(recordUnreadable, "", err)
+	case data == nil:
+		return nil, refusal
+	}
+	if err := a.takeFingerprint(r, a.g.largeBody); err != nil {
+		return nil, err
 	}
 	return &settled{lockName(a.name), a.reply(data)}, nil
 }
@@ -163,10 +174,12 @@ func (a *attempt) lock() (core.Locker, error) {
 	return l, nil
 }
 
-// binding returns what Redis compares to tell a repeat from another request. It is in the clear, and
-// the key that the client sent is in it: who does not know the key cannot try requests against it.
+// binding returns what Redis compares to tell a repeat from another request. Redis has it in the
+// clear. The client's key is part of it, so that nobody can try guesses of a request against it
+// without that key.
 func (a *attempt) binding() []byte {
-	var parts [maxKeyLen + fingerprintSize]byte // only the first has any length
+	// The fingerprint has a fixed length, so the parts cannot be taken for others.
+	var parts [maxKeyLen + fingerprintSize]byte
 	sum := sha256.Sum256(append(append(parts[:0], a.key...), a.fingerprint[:]...))
 	return sum[:16]
 }
@@ -175,7 +188,7 @@ func (a *attempt) binding() []byte {
 func (a *attempt) reply(data []byte) error {
 	answer, err := a.g.sent.take(a.name, data, a.unseal)
 	if errors.Is(err, bodybudget.ErrBusy) {
-		return newError(busy, "", err)
+		return err
 	}
 	if err != nil {
 		if n, ok := a.g.lines.Count("read", 1); ok {

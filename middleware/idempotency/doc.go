@@ -35,8 +35,8 @@
 //
 // At most one run of a name is under way at any time, unless its lock is lost. A run that ends with
 // an answer that Config.Store keeps is the last one for Config.TTL. A key is bound to the request of
-// its first run for as long, whatever that run leaves. A run that died, or whose
-// answer Redis could not store, is repeated with OutcomeRerun, and never with OutcomeRefuse.
+// its first run for as long, whatever that run leaves. A run that died, or whose answer Redis could
+// not store, is repeated with OutcomeRerun, and never with OutcomeRefuse.
 //
 // # The handler
 //

@@ -8,8 +8,7 @@ import (
 	"github.com/reqlock/reqlock/guard/config"
 )
 
-// Guards has the guards that a row of a file asks for. Each may be nil. Once goes around
-// Lock.
+// Guards has the guards that a row of a file asks for. Each may be nil. Once goes around Lock.
 type Guards struct {
 	Lock *guard.Guard
 	Once *Guard

@@ -29,8 +29,8 @@ type Guard struct {
 	sent      answers
 }
 
-// New returns a guard whose locks and records are those of locks, or of Config.Locks. It refuses a Config that can
-// never work; see Config.Validate.
+// New returns a guard whose locks and records are those of locks, or of Config.Locks. It refuses a
+// Config that can never work; see Config.Validate.
 func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -49,6 +49,7 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 	return &Guard{
 		locks: locks, cfg: cfg, guard: inner, body: keyfuncs.Body(keyfuncs.MaxBody(cfg.MaxRequestBody)),
 		largeBody: keyfuncs.Body(keyfuncs.MaxBody(math.MaxInt64 - 1)),
+		sent:      answers{sealed: cfg.Codec != nil},
 		lines:     loglimit.Limit{Burst: 10}, // each may be about another record
 	}, nil
 }

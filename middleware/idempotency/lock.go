@@ -15,17 +15,6 @@ type lock struct {
 
 func (l *lock) Name() string { return lockName(l.a.name) }
 
-// A settled lock is never acquired: the error answers the request.
-type settled struct {
-	name string
-	err  error
-}
-
-func (s *settled) Name() string { return s.name }
-func (s *settled) Acquire(context.Context, core.AcquireOptions) (*core.Lease, error) {
-	return nil, s.err
-}
-
 // Acquire fails with the reply if a record exists: a replay, or a *guard.Error.
 func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
 	lease, data, err := l.once.Acquire(ctx, opts)

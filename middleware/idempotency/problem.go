@@ -16,7 +16,6 @@ const (
 	outcomeUnknown   = "outcome-unknown"
 	runFailed        = "run-failed"
 	keyQuota         = "key-quota"
-	busy             = "busy"
 	recordUnreadable = "record-unreadable"
 	recordUnwritable = "record-unwritable"
 )
@@ -36,8 +35,6 @@ var problems = map[string]struct {
 		"The processing of the first request with this key was interrupted, and may have had an effect. This request was not processed. Look up the result before you use a new key.", 0},
 	runFailed: {http.StatusConflict, "First request failed",
 		"The request with this key that was being processed ended without an answer to repeat. This request was not processed. Send it again, unchanged.", time.Second},
-	busy: {http.StatusServiceUnavailable, "Server busy",
-		"The server has no room in memory for the recorded answer at the moment. This request was not processed. Try again later.", time.Second},
 	keyQuota: {http.StatusTooManyRequests, "Too many idempotency keys",
 		"Too many keys were used lately. This request was not processed. Try again later, with the same key.", time.Minute},
 	recordUnreadable: {http.StatusServiceUnavailable, "Recorded answer unreadable",
