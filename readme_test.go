@@ -492,12 +492,14 @@ func TestAccessToRecords(t *testing.T) {
 	redisServer := redistest.Start(t)
 	admin := redisServer.Client(t)
 	ctx := context.Background()
-	pattern := regexp.MustCompile("needs the pattern `(\\S+)`").FindStringSubmatch(read(t, "docs/idempotency-records.md"))
-	if pattern == nil {
-		t.Fatal("docs/idempotency-records.md has no pattern")
+	page := read(t, "docs/idempotency-records.md")
+	pattern := regexp.MustCompile("needs the pattern `(\\S+)`").FindStringSubmatch(page)
+	quota := regexp.MustCompile("also needs `([^`]+)`").FindStringSubmatch(page)
+	if pattern == nil || quota == nil {
+		t.Fatal("docs/idempotency-records.md has no pattern, or no commands of MaxKeys")
 	}
 	var args []any
-	for _, word := range strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")) + " " + pattern[1]) {
+	for _, word := range strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")) + " " + pattern[1] + " " + quota[1]) {
 		args = append(args, word)
 	}
 	if err := admin.Do(ctx, args...).Err(); err != nil {
@@ -511,7 +513,7 @@ func TestAccessToRecords(t *testing.T) {
 	defer locks.Close(ctx)
 	for _, unknown := range []idempotency.UnknownOutcome{idempotency.OutcomeRerun, idempotency.OutcomeRefuse} {
 		status := http.StatusBadGateway
-		handler := httplock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal, OnUnknown: unknown})(
+		handler := httplock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal, OnUnknown: unknown, MaxKeys: 10})(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(status)
 				status = http.StatusCreated

@@ -76,6 +76,16 @@ func TestOnce_Binding(t *testing.T) {
 	}
 }
 
+// waiterAndHolder returns two clients, or one twice unless remote is set.
+func (b *bundle) waiterAndHolder(t *testing.T, remote bool, opts ...func(*Options)) (waiter, holder *Client) {
+	t.Helper()
+	waiter = b.client(t, opts...)
+	if !remote {
+		return waiter, waiter
+	}
+	return waiter, b.client(t)
+}
+
 // A caller that waits in the holder's process for something else gets neither its record nor its
 // lock.
 func TestOnce_BindingOfWaiters(t *testing.T) {
@@ -85,10 +95,7 @@ func TestOnce_BindingOfWaiters(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			defer b.forget(t, "a")
-			c, holder := b.client(t), b.client(t)
-			if !remote {
-				holder = c
-			}
+			c, holder := b.waiterAndHolder(t, remote)
 			same := func(c *Client) *Once { return c.Once("a").WithBinding([]byte("a 50"), time.Hour) }
 			lease := mustBegin(t, same(holder), AcquireOptions{})
 			first := acquireOnceAsync(bg, same(c), AcquireOptions{WaitTime: patience})
@@ -145,10 +152,7 @@ func TestOnce_WithoutSuccession(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, remote %v", name, remote), func(t *testing.T) {
 				t.Parallel()
 				b := newBundle(t)
-				c, holder := b.client(t, pollInterval(50*time.Millisecond)), b.client(t)
-				if !remote {
-					holder = c
-				}
+				c, holder := b.waiterAndHolder(t, remote, pollInterval(50*time.Millisecond))
 				once := func(c *Client) *Once { return c.Once("a").WithoutSuccession() }
 				lease := mustBegin(t, once(holder), AcquireOptions{LeaseTime: time.Hour})
 				waiters := waitForRecordWith(t, c, once(c), 50, patience)
@@ -172,10 +176,7 @@ func TestOnce_WithoutSuccessionGetsTheRecord(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			defer b.forget(t, "a")
-			c, holder := b.client(t), b.client(t)
-			if !remote {
-				holder = c
-			}
+			c, holder := b.waiterAndHolder(t, remote)
 			lease := mustBegin(t, holder.Once("a"), AcquireOptions{})
 			waiters := waitForRecordWith(t, c, c.Once("a").WithoutSuccession(), 50, patience)
 			mustRecord(t, lease, "done", time.Hour)

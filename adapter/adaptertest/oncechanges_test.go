@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,8 +20,8 @@ import (
 // request, and the new one gets its repeat.
 type configChange struct {
 	old, changed func(*env, *idempotency.Config)
-	as           func(*http.Request) // of both requests
-	dies         bool                // the run of the old version ends without a result
+	as           func(*http.Request) // changes both requests
+	dies         bool                // makes the run of the old version end without a result
 }
 
 // RunChanges walks the table with two versions of a server.
@@ -92,6 +93,8 @@ func RunChanges(t *testing.T, a Adapter) {
 	}
 }
 
+var problemType = regexp.MustCompile(`"urn:reqlock:problem:([a-z-]+)"`)
+
 // walk returns what the repeat gets, in the words of the page.
 func (c configChange) walk(e *env) string {
 	if c.old == nil {
@@ -122,7 +125,8 @@ func (c configChange) walk(e *env) string {
 	case again.status == 201 && again.body == first.body && again.header.Get("Idempotent-Replayed") == "true" && again.header.Get("X-Mine") == "kept":
 		return "the answer"
 	}
-	_, problem, _ := strings.Cut(again.body, "urn:reqlock:problem:")
-	problem, _, _ = strings.Cut(problem, `"`)
-	return fmt.Sprintf("%d `%s`", again.status, problem)
+	if problem := problemType.FindStringSubmatch(again.body); problem != nil {
+		return fmt.Sprintf("%d `%s`", again.status, problem[1])
+	}
+	return fmt.Sprintf("%d %q", again.status, again.body)
 }

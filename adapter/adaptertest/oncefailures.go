@@ -614,7 +614,7 @@ func onceBinds(e *env) {
 			e.eventually("the first runs", func() bool { return runs.Load() == 1 })
 			s.pay("70").wantProblem(e, 422, "key-reused", "")
 			close(out)
-			_ = await(e, "the first has ended", first.result)
+			await(e, "the first has ended", first.result)
 			e.outcomesOf(2)
 			s.pay("70").wantProblem(e, 422, "key-reused", "")
 			if runs.Load() != 1 {
@@ -655,9 +655,10 @@ func onceHerd(e *env) {
 			all = append(all, s.start(s.paying("50")))
 		}
 		e.eventually("the repeats wait", func() bool { return e.locks.Stats().Waiting == n-1 })
-		s.pay("50", with("Idempotency-Key", "another")) // by now the first of them has been refused
+		// One more round trip, so that the first of them has been refused.
+		s.pay("50", with("Idempotency-Key", "another"))
 		close(out)
-		_ = await(e, "the first has ended", first.result)
+		await(e, "the first has ended", first.result)
 		for _, p := range all {
 			p.answer().wantProblem(e, 409, "run-failed", "1")
 		}

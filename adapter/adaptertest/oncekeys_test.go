@@ -85,7 +85,7 @@ func onceQuota(e *env) {
 // key may have done something.
 func onceErrorTTL(e *env) {
 	for _, test := range []struct {
-		statuses []int // of the runs
+		statuses []int // one for each run
 		says     func(idempotency.Report)
 		minutes  float64
 	}{

@@ -195,7 +195,7 @@ func onceRenamed(e *env) {
 	}
 }
 
-// onceForms sends a form again, each time with a boundary of its own, as HTTP libraries do. The
+// onceForms sends one form several times. As with HTTP libraries, each time has a new boundary. The
 // handler gets the whole form.
 func onceForms(e *env) {
 	var runs atomic.Int64
@@ -374,7 +374,8 @@ func onceAroundWait(e *env) {
 // onceAroundLoss ends the context of a handler by its lock. A handler that gives no answer then, or
 // one that is not recorded, may have had an effect: with OutcomeRefuse, no repeat runs.
 func onceAroundLoss(e *env) {
-	var status int // of the answer after the end; 0: none
+	// The handler answers with this status after the end, unless it is 0.
+	var status int
 	c := &counter{}
 	answer := func(w http.ResponseWriter, r *http.Request, cause error) {
 		c.runs.Add(1)

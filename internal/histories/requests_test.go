@@ -77,7 +77,9 @@ func (c *caller) request(ctx context.Context, n Name) {
 	c.n++
 	run := Run{
 		Process: c.site.Process, Refuses: n.Kind == "refuse", Payload: "50",
-		Key: fmt.Sprintf("%s:%d", n.Name, now()/int64(2*time.Second)), // a new one from time to time, because an answer ends it
+		// There is a new key from time to time, because an answer ends one. Older keys come again after
+		// the lease of a run that has lost its lock.
+		Key: fmt.Sprintf("%s:%d", n.Name, now()/int64(2*time.Second)-c.random.Int64N(4)),
 		ID:  fmt.Sprintf("%d.%d.%d", c.site.Process, c.id, c.n),
 	}
 	if c.chance(30) {

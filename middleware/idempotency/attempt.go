@@ -175,8 +175,8 @@ func (a *attempt) lock() (core.Locker, error) {
 }
 
 // binding returns what Redis compares to tell a repeat from another request. Redis has it in the
-// clear. The client's key is part of it, so that nobody can try guesses of a request against it
-// without that key.
+// clear. The client's key is part of it: without that key, a reader of Redis cannot try guesses of a
+// request against it.
 func (a *attempt) binding() []byte {
 	// The fingerprint has a fixed length, so the parts cannot be taken for others.
 	var parts [maxKeyLen + fingerprintSize]byte

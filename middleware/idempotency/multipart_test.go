@@ -211,7 +211,7 @@ func partsOf(body, boundary string) []rawPart {
 	}
 }
 
-// written writes parts with a boundary of its own.
+// written returns a form with these parts and a new boundary.
 func written(t *testing.T, parts []rawPart) (body, boundary string) {
 	var out bytes.Buffer
 	w := multipart.NewWriter(&out)

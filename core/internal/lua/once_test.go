@@ -306,9 +306,10 @@ func TestReadRecord(t *testing.T) {
 func TestOnceRecord_TTL(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		before, ttl time.Duration // of what is there, and of the record
-		marks       hash
-		want        time.Duration
+		before time.Duration // TTL of the marks
+		ttl    time.Duration // TTL of the record
+		marks  hash
+		want   time.Duration
 	}{
 		"its own, shorter":    {time.Hour, time.Minute, bound, time.Minute},
 		"its own, longer":     {time.Minute, time.Hour, bound, time.Hour},
