@@ -190,9 +190,9 @@ func (h *hold) needsRenewalLocked() bool {
 	return false
 }
 
-// wholeMilliseconds is what a TTL may lose because it is sent in whole milliseconds, and because the
+// roundingLoss is what a TTL may lose because it is sent in whole milliseconds, and because the
 // server counts from the beginning of one.
-const wholeMilliseconds = 2 * time.Millisecond
+const roundingLoss = 2 * time.Millisecond
 
 // neededTTLLocked returns the TTL that the longest lease needs in Redis.
 func (h *hold) neededTTLLocked() (longest time.Duration) {
@@ -201,7 +201,7 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 		need := l.duration()
 		if !l.watched {
 			need = l.leftAtLocked(at)
-			need += min(clock.Margin(need)+wholeMilliseconds, math.MaxInt64-need)
+			need += min(clock.Margin(need)+roundingLoss, math.MaxInt64-need)
 		}
 		longest = max(longest, need)
 	}
