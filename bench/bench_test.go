@@ -373,7 +373,7 @@ func TestRelayRoundEndsWithoutAStuckPeer(t *testing.T) {
 		return relayOf(&sticky{map[int]int{1: 6, 2: 100}[opened], t.Context().Done()}), nil
 	}}
 	for b.round = range 3 {
-		if err := b.relayRound([]*relay{floor, peer}, 50*time.Millisecond); err != nil {
+		if err := b.relayRound([]*relay{floor, peer}, 2*time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -489,7 +489,7 @@ func TestGenerate(t *testing.T) {
 
 func TestWanted(t *testing.T) {
 	t.Parallel()
-	for only, want := range map[string]string{"": strings.Join(flags(), ","), "S1": "S1", "Scale,S3": "Scale,S3", "S1,s2": "", "S1,": ""} {
+	for only, want := range map[string]string{"": strings.Join(flagsOf(near), ","), far: far, "S1": "S1", "Scale,S3": "Scale,S3", "S1,s2": "", "S1,": ""} {
 		got, err := wantedOf(only)
 		if strings.Join(got, ",") != want || (err != nil) != (want == "") {
 			t.Errorf("-only %q: %q, %v", only, got, err)

@@ -185,7 +185,50 @@ func checks() []check {
 			ratioTo(ourSeries(s6, f.name, requests), redsyncName, atLeast(1.5)),
 		)
 	}
+	all = append(all, gridChecks()...)
 	return append(all, throughputStays(), value(ourSeries(scale, distinctNames, bytesAName), atMost(1)))
+}
+
+// gridChecks are those of each cell: no peer is faster.
+func gridChecks() (all []check) {
+	for _, l := range wholeGrid.lines {
+		for _, callers := range wholeGrid.callers {
+			cell := callersOn(l, callers)
+			least := 1.0
+			if l == loopback && callers == 1 {
+				least = 0.95
+			}
+			all = append(all, bestPeer(cell), ratioTo(ourSeries(far, cell, throughput), rawPair, atLeast(least)))
+			if l.trip > 0 {
+				all = append(all, ratioTo(ourSeries(far, cell, cycleP50), rawPair, atMost(1.02)))
+			}
+		}
+	}
+	return all
+}
+
+// bestPeer checks our throughput in a cell against that of the peer whose median is the best.
+func bestPeer(cell string) check {
+	of := ourSeries(far, cell, throughput)
+	return check{far, fmt.Sprintf("%s, %s: at least 1 times the best peer", cell, throughput), func(r *results) (string, verdict) {
+		best := r.best(far, cell, throughput, peers)
+		value, v := ratioTo(of, best, atLeast(1)).measure(r)
+		if v == notMeasured || v == tooFew {
+			return value, v
+		}
+		return fmt.Sprintf("%s (%s)", value, best), v
+	}}
+}
+
+// best returns the contender with the greatest median.
+func (r *results) best(scenario, variant, metric string, contenders []string) (best string) {
+	greatest := -1.0
+	for _, c := range contenders {
+		if s := r.spread(series{scenario, variant, c, metric}); s.rounds > 0 && s.median > greatest {
+			best, greatest = c, s.median
+		}
+	}
+	return best
 }
 
 // throughputStays checks that throughput does not drop much beyond its peak as goroutines are

@@ -17,13 +17,21 @@ type child struct {
 }
 
 func startChild(args ...string) (*child, error) {
+	c, err := newChild(args...)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.cmd.Start()
+}
+
+func newChild(args ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	c := &child{cmd: exec.Command(self, append([]string{"-child"}, args...)...)}
 	c.cmd.Stdout, c.cmd.Stderr = &c.output, os.Stderr
-	return c, c.cmd.Start()
+	return c, nil
 }
 
 // wait reads the child's answer when it is done.
@@ -61,6 +69,8 @@ func runChild(args []string) error {
 		} else {
 			answer, err = pingFor(args[1], length)
 		}
+	case len(args) == 5 && args[0] == "delay":
+		return delayFor(args[1], args[2], args[3], args[4])
 	default:
 		err = fmt.Errorf("the second process cannot do %q", args)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ const (
 	ours        = "reqlock"
 	pipelines   = "shared pipelines"
 	rawPair     = "raw pair"
+	pingFloor   = "PING floor"
 	fifo        = "FIFO floor"
 	redsyncName = "redsync"
 	redislockLn = "redislock"
@@ -42,6 +44,11 @@ type contender struct {
 // settings are a scenario's requirements for clients.
 type settings struct {
 	lease time.Duration // renewed by the watchdog, or set once if there is none
+	tls   *tls.Config   // nil: no TLS
+	pool  int           // connections of a go-redis client; 0: its default
+	// peers is a client that all contenders on go-redis share, apart from reqlock. Otherwise each
+	// opens its own.
+	peers *redis.Client
 }
 
 // A client creates sessions. Each session is used by one goroutine at a time.
@@ -64,6 +71,7 @@ var commandsOf = map[string][]string{
 	ours:        {"evalsha", "eval"},
 	pipelines:   {"evalsha", "eval"},
 	rawPair:     {"evalsha", "eval"},
+	pingFloor:   {"ping"},
 	fifo:        {"evalsha", "eval"},
 	redsyncName: {"evalsha", "eval", "set"},
 	redislockLn: {"evalsha", "eval"},
@@ -79,6 +87,7 @@ var contenders = map[string]contender{
 	ours:        {ours, openOurs},
 	pipelines:   {pipelines, openPipelines},
 	rawPair:     {rawPair, openRaw},
+	pingFloor:   {pingFloor, openPing},
 	fifo:        {fifo, openFIFO},
 	redsyncName: {redsyncName, openRedsync},
 	redislockLn: {redislockLn, openRedislock},
@@ -115,8 +124,30 @@ type named struct {
 	client
 }
 
-// goRedis returns a client with go-redis's defaults, which all contenders on go-redis use.
-func goRedis(addr string) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr}) }
+// goRedis returns a client with go-redis's defaults, but for the settings.
+func goRedis(addr string, s settings) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, TLSConfig: s.tls, PoolSize: s.pool})
+}
+
+// A peerRedis is the go-redis client of a contender.
+type peerRedis struct {
+	*redis.Client
+	shared bool
+}
+
+func (s settings) peerRedis(addr string) peerRedis {
+	if s.peers != nil {
+		return peerRedis{s.peers, true}
+	}
+	return peerRedis{goRedis(addr, s), false}
+}
+
+func (r peerRedis) Close() error {
+	if r.shared {
+		return nil
+	}
+	return r.Client.Close()
+}
 
 // --- reqlock, through its public API, the watchdog armed
 
@@ -133,7 +164,7 @@ type ourSession struct {
 type ourLease core.Lease
 
 func openOurs(addr string, s settings) (client, error) {
-	rdb := goRedis(addr)
+	rdb := goRedis(addr, s)
 	c, err := core.New(rdb, core.Options{WatchdogTimeout: s.lease, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
@@ -164,7 +195,7 @@ func (l *ourLease) release(ctx context.Context) error { return (*core.Lease)(l).
 
 type rawClient struct {
 	do      func(ctx context.Context, args []any) (any, error)
-	rdb     *redis.Client
+	rdb     peerRedis
 	dialect dialect
 	lease   int64
 }
@@ -205,12 +236,12 @@ func openManyKeys(addr string, s settings) (client, error) {
 }
 
 func newRawClient(addr string, s settings, d dialect, way func(*redis.Client) func(context.Context, []any) (any, error)) (client, error) {
-	rdb := goRedis(addr)
+	rdb := s.peerRedis(addr)
 	ctx := context.Background()
 	if err := errors.Join(d.take.Load(ctx, rdb).Err(), d.give.Load(ctx, rdb).Err()); err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
-	return &rawClient{do: way(rdb), rdb: rdb, dialect: d, lease: s.lease.Milliseconds()}, nil
+	return &rawClient{do: way(rdb.Client), rdb: rdb, dialect: d, lease: s.lease.Milliseconds()}, nil
 }
 
 func (c *rawClient) Close() error { return c.rdb.Close() }
@@ -252,6 +283,18 @@ func (s *rawSession) release(ctx context.Context) error {
 func (s *rawSession) evalSHA(script *redis.Script) []any {
 	return append(make([]any, 0, 9), "evalsha", script.Hash(), 1, s.name)
 }
+
+// --- the PING floor: a PING for each script
+
+type pingClient struct{ peerRedis }
+
+func openPing(addr string, s settings) (client, error) { return pingClient{s.peerRedis(addr)}, nil }
+
+func (c pingClient) session(string) session { return c }
+
+func (c pingClient) acquire(ctx context.Context) (held, error) { return c, c.Ping(ctx).Err() }
+
+func (c pingClient) release(ctx context.Context) error { return c.Ping(ctx).Err() }
 
 // --- the FIFO floor: waiters of a process queue in it, and the first takes the lock in Redis by
 // the raw pair
@@ -297,7 +340,7 @@ func (s *fifoSession) release(ctx context.Context) error {
 
 type redsyncClient struct {
 	rs    *redsync.Redsync
-	rdb   *redis.Client
+	rdb   peerRedis
 	lease time.Duration
 }
 
@@ -306,8 +349,8 @@ type redsyncSession struct{ *redsync.Mutex }
 type redsyncHeld redsync.Mutex
 
 func openRedsync(addr string, s settings) (client, error) {
-	rdb := goRedis(addr)
-	return &redsyncClient{redsync.New(goredis.NewPool(rdb)), rdb, s.lease}, nil
+	rdb := s.peerRedis(addr)
+	return &redsyncClient{redsync.New(goredis.NewPool(rdb.Client)), rdb, s.lease}, nil
 }
 
 func (c *redsyncClient) session(name string) session {
@@ -334,7 +377,7 @@ func (h *redsyncHeld) release(ctx context.Context) error {
 
 type redislockClient struct {
 	*redislock.Client
-	rdb   *redis.Client
+	rdb   peerRedis
 	lease time.Duration
 }
 
@@ -347,8 +390,8 @@ type redislockSession struct {
 type redislockHeld redislock.Lock
 
 func openRedislock(addr string, s settings) (client, error) {
-	rdb := goRedis(addr)
-	return &redislockClient{redislock.New(rdb), rdb, s.lease}, nil
+	rdb := s.peerRedis(addr)
+	return &redislockClient{redislock.New(rdb.Client), rdb, s.lease}, nil
 }
 
 func (c *redislockClient) session(name string) session {
@@ -382,7 +425,7 @@ type rueidisHeld context.CancelFunc
 
 func openRueidislock(addr string, s settings) (client, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}, TLSConfig: s.tls},
 		KeyValidity:    s.lease,
 		TryNextAfter:   2 * time.Second,
 		KeyMajority:    1,

@@ -22,24 +22,27 @@ type bench struct {
 	probe    probe
 	nRounds  int
 	short    bool
+	grid     grid
 	progress func(format string, args ...any)
 }
 
 // The scenarios, in the order they run.
 var scenarios = []struct {
 	flag string
+	page page
 	run  func(*bench) error
 }{
-	{s1, (*bench).uncontended},
-	{scriptCosts, (*bench).compareScripts},
-	{s2, (*bench).contended},
-	{"S2two", (*bench).shared},
-	{s3, (*bench).handOffs},
-	{redisson, (*bench).besideJVM},
-	{s4, (*bench).waiters},
-	{s5, (*bench).keep},
-	{s6, (*bench).web},
-	{scale, (*bench).scales},
+	{s1, near, (*bench).uncontended},
+	{scriptCosts, near, (*bench).compareScripts},
+	{s2, near, (*bench).contended},
+	{"S2two", near, (*bench).shared},
+	{s3, near, (*bench).handOffs},
+	{redisson, near, (*bench).besideJVM},
+	{s4, near, (*bench).waiters},
+	{s5, near, (*bench).keep},
+	{s6, near, (*bench).web},
+	{scale, near, (*bench).scales},
+	{far, away, (*bench).distances},
 }
 
 func main() {
@@ -57,10 +60,16 @@ func run() (err error) {
 	var (
 		rounds   = flag.Int("rounds", 5, "`rounds` of each scenario; fewer than 3 give no ratios")
 		short    = flag.Bool("short", false, "windows of a fraction of the time: whether it runs, not how it does")
-		only     = flag.String("only", "", "comma-separated `scenarios` to run, of "+strings.Join(flags(), ", ")+"; all if empty")
+		only     = flag.String("only", "", "comma-separated `scenarios` to run, of "+strings.Join(flags(), ", ")+"; all if empty, but for "+strings.Join(flagsOf(away), ", "))
 		out      = flag.String("out", "", "`directory` for CSV and SVG files; none if empty")
 		markdown = flag.String("markdown", "", "Markdown `file` in which to replace the tables of the last run")
 	)
+	grid := wholeGrid
+	flag.Func("lines", "Far: comma-separated `lines`, such as loopback,TLS,0.2ms; all if empty", setTo(&grid.lines, parseLines))
+	flag.Func("callers", "Far: comma-separated `numbers` of callers, such as 1,64; all if empty", setTo(&grid.callers, parseCallers))
+	flag.Func("contenders", "Far: comma-separated `names`, such as reqlock,raw pair; all if empty", setTo(&grid.contenders, parseContenders))
+	flag.DurationVar(&grid.jitter, "jitter", 0, "Far: up to this much is added to each round trip of a distance")
+	flag.DurationVar(&grid.window, "window", grid.window, "Far: how long each contender runs in a round")
 	flag.Parse()
 	if *rounds < 1 || flag.NArg() > 0 {
 		return fmt.Errorf("%d rounds and the arguments %q; want at least 1, and none", *rounds, flag.Args())
@@ -78,7 +87,7 @@ func run() (err error) {
 	defer rdb.Close()
 	began := time.Now()
 	b := &bench{
-		results: newResults(), addr: server.Addr(), probe: probe{rdb}, nRounds: *rounds, short: *short,
+		results: newResults(), addr: server.Addr(), probe: probe{rdb}, nRounds: *rounds, short: *short, grid: grid,
 		progress: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		},
@@ -99,10 +108,24 @@ func run() (err error) {
 	return b.report(os.Stdout, description, *out, *markdown)
 }
 
+// setTo returns what stores a flag that is parsed.
+func setTo[T any](to *T, parse func(string) (T, error)) func(string) error {
+	return func(text string) (err error) {
+		if text != "" {
+			*to, err = parse(text)
+		}
+		return err
+	}
+}
+
 // flags returns the names of the scenarios on the command line.
-func flags() (all []string) {
+func flags() []string { return slices.Concat(flagsOf(near), flagsOf(away)) }
+
+func flagsOf(p page) (all []string) {
 	for _, s := range scenarios {
-		all = append(all, s.flag)
+		if s.page == p {
+			all = append(all, s.flag)
+		}
 	}
 	return all
 }
@@ -110,7 +133,7 @@ func flags() (all []string) {
 // wantedOf returns the scenarios that -only names.
 func wantedOf(only string) ([]string, error) {
 	if only == "" {
-		return flags(), nil
+		return flagsOf(near), nil
 	}
 	wanted := strings.Split(only, ",")
 	for _, name := range wanted {

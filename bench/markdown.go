@@ -9,6 +9,23 @@ import (
 	"strings"
 )
 
+// A page is where a scenario is reported.
+type page string
+
+const (
+	near page = "bench"
+	away page = "bench-far"
+)
+
+func pageOf(scenario string) page {
+	for _, s := range scenarios {
+		if s.flag == scenario {
+			return s.page
+		}
+	}
+	return near
+}
+
 // The program rewrites the text between these two lines of a file.
 const (
 	runBegins = "<!-- bench: the tables of a run begin -->"
@@ -71,15 +88,7 @@ func (b *bench) tables(run description, plots string) string {
 		}
 		fmt.Fprintf(&t, "\n%s:\n\n| | %s |\n|---%s|\n", part.variant, strings.Join(part.metrics, " | "), strings.Repeat("|---", len(part.metrics)))
 		for _, contender := range part.contenders {
-			fmt.Fprintf(&t, "| %s |", contender)
-			for _, metric := range part.metrics {
-				cell := ""
-				if s := b.spread(series{part.scenario, part.variant, contender, metric}); s.rounds > 0 {
-					cell = s.String()
-				}
-				fmt.Fprintf(&t, " %s |", cell)
-			}
-			t.WriteString("\n")
+			fmt.Fprintf(&t, "| %s | %s |\n", contender, strings.Join(b.cells(part, contender), " | "))
 		}
 	}
 	for _, note := range b.notes {
@@ -98,6 +107,7 @@ var titles = map[string]string{
 	s5:          "S5: 10000 locks are held",
 	s6:          "S6: an HTTP server, one lock per request",
 	scale:       "Scale",
+	far:         "Far: own locks, by the number of callers and the line to Redis",
 }
 
 // A part is the results in one table.

@@ -19,7 +19,7 @@ import (
 // A state is the resource usage up to a moment.
 type state struct {
 	at          time.Time
-	ops         int64
+	ops         float64
 	clientCPU   time.Duration
 	allocs      uint64
 	redisCPU    time.Duration
@@ -29,22 +29,23 @@ type state struct {
 // A usage is the difference between two states.
 type usage struct {
 	elapsed   time.Duration
-	ops       int64
+	ops       float64
+	took      []time.Duration // by each cycle
 	clientCPU time.Duration
 	allocs    uint64
 	redisCPU  time.Duration
 	commands  int64 // sent by the contender
 }
 
-func (u usage) rate() float64         { return float64(u.ops) / u.elapsed.Seconds() }
-func (u usage) per(x float64) float64 { return x / float64(max(u.ops, 1)) }
+func (u usage) rate() float64         { return u.ops / u.elapsed.Seconds() }
+func (u usage) per(x float64) float64 { return x / max(u.ops, 1) }
 func micros(d time.Duration) float64  { return float64(d.Nanoseconds()) / 1e3 }
 func millis(d time.Duration) float64  { return float64(d.Nanoseconds()) / 1e6 }
 
 // A probe measures Redis and this process.
 type probe struct{ rdb *redis.Client }
 
-func (p probe) state(ops int64) (s state, err error) {
+func (p probe) state(ops float64) (s state, err error) {
 	info, err := p.rdb.Info(context.Background(), "cpu", "commandstats").Result()
 	if err != nil {
 		return s, err
@@ -108,52 +109,75 @@ func cycle(ctx context.Context, s session) error {
 	return h.release(ctx)
 }
 
-// A padded counter fills a cache line.
-type padded struct {
-	n atomic.Int64
-	_ [56]byte
+// A window is the time that is measured.
+type window struct{ from, until time.Time }
+
+// A runner is a goroutine that runs cycles, and counts those in a window.
+type runner struct {
+	cycles float64 // of the first and the last one only the part within the window
+	took   []time.Duration
+	_      [64]byte // a cache line between runners
 }
 
-// together runs a function in a loop on several goroutines and measures usage within a window,
-// after a warm-up of a third of it, or of 100ms if that is less.
-func (p probe) together(goroutines int, window time.Duration, contender string, each func(i int) func(ctx context.Context) error) (usage, error) {
+// count adds a cycle, and reports whether it is the last one.
+func (r *runner) count(w window, began, ended time.Time) (last bool) {
+	from, until := began, ended
+	if from.Before(w.from) {
+		from = w.from
+	}
+	if until.After(w.until) {
+		until = w.until
+	}
+	if within := until.Sub(from); within > 0 {
+		r.cycles += float64(within) / float64(ended.Sub(began))
+		r.took = append(r.took, ended.Sub(began))
+	}
+	return !ended.Before(w.until)
+}
+
+// together runs a function in a loop on several goroutines and measures usage within a window. It
+// begins when each of them has run it once, which dials, and after a third of the window or 100ms
+// if that is less.
+func (p probe) together(goroutines int, length time.Duration, contender string, each func(i int) func(ctx context.Context) error) (usage, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	counts := make([]padded, goroutines)
-	sum := func() (n int64) {
-		for i := range counts {
-			n += counts[i].n.Load()
-		}
-		return n
-	}
 	var (
-		stop   atomic.Bool
-		wg     sync.WaitGroup
-		failed = make(chan error, 1)
+		runners  = make([]runner, goroutines)
+		measured atomic.Pointer[window]
+		warm, wg sync.WaitGroup
+		failed   = make(chan error, goroutines)
 	)
 	runtime.GC()
-	for i := range goroutines {
-		do := each(i)
+	warm.Add(goroutines)
+	for i := range runners {
+		do, r := each(i), &runners[i]
+		r.took = make([]time.Duration, 0, 64)
 		wg.Go(func() {
-			for !stop.Load() {
-				if err := do(ctx); err != nil {
-					if ctx.Err() == nil {
-						select {
-						case failed <- err:
-						default:
-						}
-					}
-					return
+			err := do(ctx)
+			warm.Done()
+			for last := false; err == nil && !last; {
+				began := time.Now()
+				if err = do(ctx); err != nil {
+					break
 				}
-				counts[i].n.Add(1)
+				if w := measured.Load(); w != nil {
+					last = r.count(*w, began, time.Now())
+				}
+			}
+			if err != nil && ctx.Err() == nil {
+				failed <- err
 			}
 		})
 	}
-	time.Sleep(min(window/3, 100*time.Millisecond))
-	a, errA := p.state(sum())
-	time.Sleep(window)
-	b, errB := p.state(sum())
-	stop.Store(true)
+	if err := ended(&warm); err != nil {
+		return usage{}, fmt.Errorf("%s: %w", contender, err)
+	}
+	time.Sleep(min(length/3, 100*time.Millisecond))
+	a, errA := p.state(0)
+	w := window{a.at, a.at.Add(length)}
+	measured.Store(&w)
+	time.Sleep(time.Until(w.until))
+	b, errB := p.state(0)
 	ending := time.AfterFunc(time.Second, cancel) // waiters left at the end give up
 	defer ending.Stop()
 	if err := ended(&wg); err != nil {
@@ -164,7 +188,13 @@ func (p probe) together(goroutines int, window time.Duration, contender string, 
 		return usage{}, fmt.Errorf("%s: %w", contender, err)
 	default:
 	}
-	return since(a, b, contender), errors.Join(errA, errB)
+	u := since(a, b, contender)
+	u.elapsed = length
+	for i := range runners {
+		u.ops += runners[i].cycles
+		u.took = append(u.took, runners[i].took...)
+	}
+	return u, errors.Join(errA, errB)
 }
 
 // percentile sorts the durations and returns a percentile.

@@ -131,7 +131,7 @@ func (b *bench) fight(c named, hold, window time.Duration) error {
 		counts = append(counts, len(f.waits))
 	}
 	u := since(before, after, c.name)
-	u.ops = int64(len(all))
+	u.ops = float64(len(all))
 	b.add(s2, variant, c.name, acquisitions, u.rate())
 	b.add(s2, variant, c.name, waitP50, millis(percentile(all, 0.5)))
 	b.add(s2, variant, c.name, waitP99, millis(percentile(all, 0.99)))
