@@ -54,27 +54,27 @@ func TestThroughputStays(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		rounds int
-		after  float64 // the peak, at 2048 goroutines
+		after  float64 // the peak, with 1024 callers
 		value  string
 		want   verdict
 	}{
-		{3, 0.9, "0.9 (peak at 256 goroutines, least at 2048)", holds},
-		{4, 0.8, "0.8 (peak at 256 goroutines, least at 2048)", doesNotHold},
-		{3, 1, "1 (peak at 256 goroutines, least at 256)", holds},
+		{3, 0.9, "0.9 (peak at 256 callers, least at 1024)", holds},
+		{4, 0.8, "0.8 (peak at 256 callers, least at 1024)", doesNotHold},
+		{3, 1, "1 (peak at 256 callers, least at 256)", holds},
 		{2, 1, "", tooFew},
 	} {
 		r := newResults()
 		for round := range test.rounds {
 			speed := 100 / float64(1+round%2)
-			for n := 1; n <= mostScale; n *= 2 {
+			for _, n := range wholeGrid.callers {
 				x := speed
 				switch {
 				case n < 256:
 					x /= 2
-				case n == 2048:
+				case n == 1024:
 					x *= test.after
 				}
-				r.add(scale, goroutinesOf(n), ours, throughput, x)
+				r.add(far, callersOn(loopback, n), ours, throughput, x)
 			}
 		}
 		if value, v := throughputStays().measure(r); value != test.value || v != test.want {
@@ -489,7 +489,7 @@ func TestGenerate(t *testing.T) {
 
 func TestWanted(t *testing.T) {
 	t.Parallel()
-	for only, want := range map[string]string{"": strings.Join(flagsOf(near), ","), far: far, "S1": "S1", "Scale,S3": "Scale,S3", "S1,s2": "", "S1,": ""} {
+	for only, want := range map[string]string{"": strings.Join(flagsOf(near), ","), far: far, "S1": "S1", "Names,S3": "Names,S3", "S1,s2": "", "S1,": ""} {
 		got, err := wantedOf(only)
 		if strings.Join(got, ",") != want || (err != nil) != (want == "") {
 			t.Errorf("-only %q: %q, %v", only, got, err)

@@ -128,9 +128,9 @@ func computed(scenario, must string, b bound, of []series, compute func(round []
 func checks() []check {
 	full, hold1, hold0 := goroutinesOf(256), holdOf(s2Hold), holdOf(0)
 	all := []check{
-		ratioTo(ourSeries(s1, full, throughput), pipelines, atLeast(1)),
+		ratioTo(ourSeries(s1, full, throughput), pipelines, atLeast(1.25)),
 		ratioTo(ourSeries(s1, full, throughput), redsyncName, atLeast(3.5)),
-		ratioTo(ourSeries(s1, full, throughput), rueidisLock, atLeast(1.7)),
+		ratioTo(ourSeries(s1, full, throughput), rueidisLock, atLeast(2)),
 		ratioTo(ourSeries(s1, goroutinesOf(1), throughput), rawPair, atLeast(0.9)),
 		ratioTo(ourSeries(s1, goroutinesOf(4), throughput), rawPair, atLeast(0.9)),
 		onThisMachine(ourSeries(s1, full, redisMicros), atMost(6.5), pipelines, 8),
@@ -181,12 +181,24 @@ func checks() []check {
 	)
 	for _, f := range frameworks {
 		all = append(all,
+			ratioTo(ourSeries(s6, f.name, requests), noLock, atLeast(0.55)),
 			ratioTo(ourSeries(s6, f.name, requests), pipelines, atLeast(1)),
 			ratioTo(ourSeries(s6, f.name, requests), redsyncName, atLeast(1.5)),
 		)
 	}
+	all = append(all, value(ourSeries(names, distinctNames, bytesAName), atMost(1)))
 	all = append(all, gridChecks()...)
-	return append(all, throughputStays(), value(ourSeries(scale, distinctNames, bytesAName), atMost(1)))
+	all = append(all, throughputStays())
+	for _, n := range poolSizes {
+		all = append(all,
+			bestPeer(pools, poolOf(n)),
+			ratioTo(ourSeries(pools, poolOf(n), throughput), rawPair, atLeast(1)),
+		)
+	}
+	return append(all,
+		beside(throughput, atLeast(0.85)),
+		beside(cycleP99, atMost(1.5)),
+	)
 }
 
 // gridChecks are those of each cell: no peer is faster.
@@ -198,7 +210,7 @@ func gridChecks() (all []check) {
 			if l == loopback && callers == 1 {
 				least = 0.95
 			}
-			all = append(all, bestPeer(cell), ratioTo(ourSeries(far, cell, throughput), rawPair, atLeast(least)))
+			all = append(all, bestPeer(far, cell), ratioTo(ourSeries(far, cell, throughput), rawPair, atLeast(least)))
 			if l.trip > 0 {
 				all = append(all, ratioTo(ourSeries(far, cell, cycleP50), rawPair, atMost(1.02)))
 			}
@@ -207,17 +219,24 @@ func gridChecks() (all []check) {
 	return all
 }
 
-// bestPeer checks our throughput in a cell against that of the peer whose median is the best.
-func bestPeer(cell string) check {
-	of := ourSeries(far, cell, throughput)
-	return check{far, fmt.Sprintf("%s, %s: at least 1 times the best peer", cell, throughput), func(r *results) (string, verdict) {
-		best := r.best(far, cell, throughput, peers)
+// bestPeer checks our throughput against that of the peer whose median is the best.
+func bestPeer(scenario, variant string) check {
+	of := ourSeries(scenario, variant, throughput)
+	return check{scenario, fmt.Sprintf("%s, %s: at least 1 times the best peer", variant, throughput), func(r *results) (string, verdict) {
+		best := r.best(scenario, variant, throughput, peers)
 		value, v := ratioTo(of, best, atLeast(1)).measure(r)
 		if v == notMeasured || v == tooFew {
 			return value, v
 		}
 		return fmt.Sprintf("%s (%s)", value, best), v
 	}}
+}
+
+// beside checks what a slow master does to the locks on the two others.
+func beside(metric string, b bound) check {
+	return computed(slow, besideSlow+", "+metric+", of that without it", b,
+		[]series{ourSeries(slow, besideSlow, metric), ourSeries(slow, withoutSlow, metric)},
+		func(v []float64) float64 { return v[0] / v[1] })
 }
 
 // best returns the contender with the greatest median.
@@ -231,17 +250,20 @@ func (r *results) best(scenario, variant, metric string, contenders []string) (b
 	return best
 }
 
-// throughputStays checks that throughput does not drop much beyond its peak as goroutines are
-// added. It compares round by round, because a machine may be slower in some rounds.
+// throughputStays checks that throughput does not drop much beyond its peak as callers are added.
+// It compares round by round, because a machine may be slower in some rounds.
 func throughputStays() check {
-	must := fmt.Sprintf("1 to %d goroutines, least throughput after the peak over that of the peak: at least 0.85", mostScale)
-	return check{scale, must, func(r *results) (string, verdict) {
+	most := wholeGrid.callers[len(wholeGrid.callers)-1]
+	must := fmt.Sprintf("%s, 1 to %d callers, least throughput after the peak over that of the peak: at least 0.85", loopback.name, most)
+	return check{far, must, func(r *results) (string, verdict) {
+		var cells []series
 		var medians []float64
 		rounds := math.MaxInt
-		for n := 1; n <= mostScale; n *= 2 {
-			s := r.spread(ourSeries(scale, goroutinesOf(n), throughput))
+		for _, n := range wholeGrid.callers {
+			cell := ourSeries(far, callersOn(loopback, n), throughput)
+			s := r.spread(cell)
 			rounds = min(rounds, s.rounds)
-			medians = append(medians, s.median)
+			cells, medians = append(cells, cell), append(medians, s.median)
 		}
 		switch {
 		case rounds == 0:
@@ -252,12 +274,12 @@ func throughputStays() check {
 		peak := slices.Index(medians, slices.Max(medians))
 		least, at := 1.0, peak
 		for i := peak + 1; i < len(medians); i++ {
-			ratio, _ := r.ratio(ourSeries(scale, goroutinesOf(1<<i), throughput), ourSeries(scale, goroutinesOf(1<<peak), throughput))
+			ratio, _ := r.ratio(cells[i], cells[peak])
 			if ratio.median < least {
 				least, at = ratio.median, i
 			}
 		}
-		return fmt.Sprintf("%s (peak at %d goroutines, least at %d)", number(least), 1<<peak, 1<<at), judge(least >= 0.85)
+		return fmt.Sprintf("%s (peak at %d callers, least at %d)", number(least), wholeGrid.callers[peak], wholeGrid.callers[at]), judge(least >= 0.85)
 	}}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -71,6 +72,13 @@ func runChild(args []string) error {
 		}
 	case len(args) == 5 && args[0] == "delay":
 		return delayFor(args[1], args[2], args[3], args[4])
+	case len(args) == 3 && args[0] == "pace":
+		rate, errRate := strconv.Atoi(args[1])
+		n, errN := strconv.Atoi(args[2])
+		if err := errors.Join(errRate, errN); err != nil {
+			return err
+		}
+		return paceFor(rate, n, os.Stdout)
 	default:
 		err = fmt.Errorf("the second process cannot do %q", args)
 	}

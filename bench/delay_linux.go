@@ -99,10 +99,8 @@ func (p *delayer) close() error {
 // run forwards until the file ends, or has something to read.
 func (p *delayer) run(end *os.File) (err error) {
 	defer func() { err = errors.Join(err, p.close()) }()
-	runtime.LockOSThread() // for good: the thread keeps its timer slack, so it ends with the goroutine
-	// Without this Linux lets a thread sleep for up to 50 us longer than it asks.
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
-		return os.NewSyscallError("prctl", err)
+	if err := exactThread(); err != nil {
+		return err
 	}
 	ends := int(end.Fd())
 	if err := p.watch(ends, unix.EPOLLIN); err != nil {
@@ -128,6 +126,22 @@ func (p *delayer) run(end *os.File) (err error) {
 		}
 		p.forward()
 	}
+}
+
+// exactThread gives the goroutine a thread of its own that sleeps exactly. By default Linux lets a
+// thread sleep for up to 50 us longer than it asks.
+func exactThread() error {
+	runtime.LockOSThread() // for good: the thread ends with the goroutine
+	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0))
+}
+
+// sleepExactly is time.Sleep for such a thread.
+func sleepExactly(d time.Duration) error {
+	spec := unix.NsecToTimespec(int64(d))
+	if err := unix.Nanosleep(&spec, nil); err != unix.EINTR { // a signal ends it early
+		return os.NewSyscallError("nanosleep", err)
+	}
+	return nil
 }
 
 func (p *delayer) now() time.Duration { return time.Since(p.began) }

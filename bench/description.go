@@ -71,6 +71,6 @@ func (d description) line() string {
 	if d.short {
 		kind = ", short windows: a test of the program, not of the contenders"
 	}
-	return fmt.Sprintf("%s; %s; %s; %d rounds, twice as many for Scale, or %d in some scenarios if that is less%s",
+	return fmt.Sprintf("%s; %s; %s; %d rounds, or %d in some scenarios if that is less%s",
 		d.when.Format("2006-01-02 15:04 MST"), d.machine, strings.Join(d.versions, ", "), d.rounds, leastRounds, kind)
 }

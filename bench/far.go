@@ -141,27 +141,63 @@ func (b *bench) open(l line, jitter time.Duration) (reach, error) {
 // distances measures the grid.
 func (b *bench) distances() error {
 	for _, l := range b.grid.lines {
-		r, err := b.open(l, b.grid.jitter)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
-		for _, callers := range b.grid.callers {
-			if err = b.cell(r, callersOn(l, callers), callers); err != nil {
-				break
+		if err := b.through(l, func(r reach) error {
+			for _, callers := range b.grid.callers {
+				// reqlock has go-redis's defaults, and a peer a connection for each caller.
+				err := b.cell(r, cell{far, callersOn(l, callers), callers, 0, callers})
+				if err != nil {
+					return err
+				}
 			}
-		}
-		if err := errors.Join(err, r.close()); err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
+			return nil
+		}); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// cell measures a number of callers on a line. The contenders on go-redis share a pool in which
-// each caller has a connection, but for reqlock: it has a client with go-redis's defaults.
-func (b *bench) cell(r reach, variant string, callers int) (err error) {
-	s := settings{lease: 30 * time.Second, tls: r.tls}
-	if s.peers, err = dialled(r, callers); err != nil {
+// through opens a line for a function.
+func (b *bench) through(l line, do func(reach) error) error {
+	r, err := b.open(l, b.grid.jitter)
+	if err == nil {
+		err = errors.Join(do(r), r.close())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.name, err)
+	}
+	return nil
+}
+
+// A cell is one set of conditions under which contenders take turns.
+type cell struct {
+	scenario, variant string
+	callers           int
+	pool, peersPool   int // connections of reqlock, and of the peers on go-redis together
+}
+
+// cell measures a cell.
+func (b *bench) cell(r reach, of cell) error {
+	return b.facing(r, of, func(c named) error {
+		u, err := r.probe.together(of.callers, b.pick(b.grid.window, 50*time.Millisecond), c.name, uncontendedCycles(c))
+		if err != nil {
+			return err
+		}
+		b.add(of.scenario, of.variant, c.name, throughput, u.rate())
+		b.add(of.scenario, of.variant, c.name, cycleP50, millis(percentile(u.took, 0.5)))
+		b.add(of.scenario, of.variant, c.name, cycleP99, millis(percentile(u.took, 0.99)))
+		b.add(of.scenario, of.variant, c.name, clientMicros, u.per(micros(u.clientCPU)))
+		b.add(of.scenario, of.variant, c.name, redisMicros, u.per(micros(u.redisCPU)))
+		b.add(of.scenario, of.variant, c.name, commandsACycle, u.per(float64(u.commands)))
+		return nil
+	})
+}
+
+// facing lets the contenders take turns in rounds. All on go-redis but reqlock share a client,
+// because one for each would hold too many connections.
+func (b *bench) facing(r reach, of cell, turn func(named) error) (err error) {
+	s := settings{lease: 30 * time.Second, tls: r.tls, pool: of.pool}
+	if s.peers, err = dialled(r, of.peersPool); err != nil {
 		return err
 	}
 	defer s.peers.Close()
@@ -170,21 +206,12 @@ func (b *bench) cell(r reach, variant string, callers int) (err error) {
 		return err
 	}
 	defer closeAll()
-	return b.fewRounds(far+", "+variant, func() error {
+	title := of.scenario + ", " + of.variant
+	return b.fewRounds(title, func() error {
 		for _, c := range inTurn(b, clients) {
-			u, err := r.probe.together(callers, b.pick(b.grid.window, 50*time.Millisecond), c.name, uncontendedCycles(c))
-			if err != nil {
-				if err := b.pardon(far+", "+variant, c.name, err); err != nil {
-					return err
-				}
-				continue
+			if err := b.pardon(title, c.name, turn(c)); err != nil {
+				return err
 			}
-			b.add(far, variant, c.name, throughput, u.rate())
-			b.add(far, variant, c.name, cycleP50, millis(percentile(u.took, 0.5)))
-			b.add(far, variant, c.name, cycleP99, millis(percentile(u.took, 0.99)))
-			b.add(far, variant, c.name, clientMicros, u.per(micros(u.clientCPU)))
-			b.add(far, variant, c.name, redisMicros, u.per(micros(u.redisCPU)))
-			b.add(far, variant, c.name, commandsACycle, u.per(float64(u.commands)))
 		}
 		return nil
 	})

@@ -19,7 +19,7 @@ func newShortBench(t *testing.T) *bench {
 	t.Helper()
 	b := newSilentBench()
 	s := redistest.Start(t)
-	b.addr, b.probe, b.nRounds, b.short = s.Addr(), probe{s.Client(t)}, 1, true
+	b.addr, b.probe, b.nRounds, b.short, b.grid = s.Addr(), probe{s.Client(t)}, 1, true, wholeGrid
 	return b
 }
 
@@ -27,20 +27,13 @@ func newShortBench(t *testing.T) *bench {
 func TestDistances(t *testing.T) {
 	t.Parallel()
 	b := newShortBench(t)
-	b.grid = wholeGrid
 	b.grid.lines, b.grid.callers = []line{loopback, secure, awayBy(time.Millisecond)}, []int{1, 40}
 	if err := b.distances(); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range b.grid.lines {
 		for _, callers := range b.grid.callers {
-			for _, contender := range b.grid.contenders {
-				for _, metric := range []string{throughput, cycleP50, cycleP99} {
-					if s := b.spread(series{far, callersOn(l, callers), contender, metric}); s.rounds != 1 || s.median <= 0 {
-						t.Errorf("%s, %s, %s: %+v", callersOn(l, callers), contender, metric, s)
-					}
-				}
-			}
+			wantValues(t, b, far, callersOn(l, callers), b.grid.contenders, throughput, cycleP50, cycleP99)
 		}
 	}
 	// The proxy leaves out half of the distance at most.

@@ -41,8 +41,11 @@ var scenarios = []struct {
 	{s4, near, (*bench).waiters},
 	{s5, near, (*bench).keep},
 	{s6, near, (*bench).web},
-	{scale, near, (*bench).scales},
+	{names, near, (*bench).names},
 	{far, away, (*bench).distances},
+	{pools, away, (*bench).limited},
+	{slow, away, (*bench).slowMaster},
+	{arrivals, away, (*bench).arrive},
 }
 
 func main() {

@@ -26,7 +26,6 @@ var plotted = []plot{
 	{"s4-heap.svg", "S4: heap bytes a waiter", s4, heapAWaiter},
 	{"s5-bytes.svg", "S5: bytes a lock", s5, bytesLock},
 	{"s6-requests.svg", "S6: requests a second", s6, requests},
-	{"scale.svg", "Scale: cycles a second", scale, throughput},
 }
 
 // A row of a plot is a bar, or the name of a variant above its bars.
