@@ -722,7 +722,7 @@ func (w *waiter) queueUpLocked(answer lua.Answer) {
 	p, c := w.place, w.entry.engine()
 	p.clock, p.read = answer.Now, c.clock()
 	switch {
-	case answer.Queued:
+	case answer.Place > 0:
 	case c.hub.Confirmed(p.channel):
 		w.PollAt = 0
 	default:

@@ -70,9 +70,13 @@ var commands = map[string]command{
 	"RPUSH":      {2, -1, (*DB).rpush},
 	"LINDEX":     {2, 2, (*DB).lindex},
 	"LRANGE":     {3, 3, (*DB).lrange},
-	"LPOS":       {2, 2, (*DB).lpos},
+	"LLEN":       {1, 1, (*DB).llen},
+	"LPOS":       {2, 4, (*DB).lpos},
 	"LREM":       {3, 3, (*DB).lrem},
+	"LSET":       {3, 3, (*DB).lset},
 	"ZADD":       {3, 3, (*DB).zadd},
+	"ZCARD":      {1, 1, (*DB).zcard},
+	"ZRANK":      {2, 2, (*DB).zrank},
 	"ZREM":       {2, -1, (*DB).zrem},
 	"ZSCORE":     {2, 2, (*DB).zscore},
 	"ZINCRBY":    {3, 3, (*DB).zincrby},
@@ -399,40 +403,83 @@ func (d *DB) lrange(args []string) (any, error) {
 	return items, nil
 }
 
+func (d *DB) llen(args []string) (any, error) {
+	k, err := d.get(args[0], listKind)
+	if k == nil {
+		return int64(0), err
+	}
+	return int64(len(k.list)), nil
+}
+
+// lpos takes a positive MAXLEN.
 func (d *DB) lpos(args []string) (any, error) {
+	most := int64(math.MaxInt64)
+	if len(args) > 2 {
+		var err error
+		if len(args) != 4 || !strings.EqualFold(args[2], "MAXLEN") {
+			return nil, errSyntax
+		}
+		if most, err = integer(args[3]); err != nil {
+			return nil, err
+		}
+	}
 	k, err := d.get(args[0], listKind)
 	if k == nil {
 		return nil, err
 	}
-	if i := slices.Index(k.list, args[1]); i >= 0 {
+	if i := slices.Index(k.list[:min(most, int64(len(k.list)))], args[1]); i >= 0 {
 		return int64(i), nil
 	}
 	return nil, nil
 }
 
-// lrem takes a count of 0 or more.
 func (d *DB) lrem(args []string) (any, error) {
 	n, err := integer(args[1])
 	if err != nil {
 		return nil, err
-	}
-	if n < 0 {
-		return nil, errSyntax
 	}
 	k, err := d.get(args[0], listKind)
 	if k == nil {
 		return int64(0), err
 	}
 	removed := int64(0)
+	if n < 0 { // from the end
+		slices.Reverse(k.list)
+	}
 	k.list = slices.DeleteFunc(k.list, func(item string) bool {
-		if item != args[2] || n > 0 && removed == n {
+		if item != args[2] || n != 0 && removed == max(n, -n) {
 			return false
 		}
 		removed++
 		return true
 	})
+	if n < 0 {
+		slices.Reverse(k.list)
+	}
 	d.drop(k)
 	return removed, nil
+}
+
+func (d *DB) lset(args []string) (any, error) {
+	k, err := d.get(args[0], listKind)
+	if err != nil {
+		return nil, err
+	}
+	if k == nil {
+		return nil, Error("ERR no such key")
+	}
+	i, err := integer(args[1])
+	if err != nil {
+		return nil, err
+	}
+	if i < 0 {
+		i += int64(len(k.list))
+	}
+	if i < 0 || i >= int64(len(k.list)) {
+		return nil, Error("ERR index out of range")
+	}
+	k.list[i] = args[2]
+	return Status("OK"), nil
 }
 
 func (d *DB) zadd(args []string) (any, error) {
@@ -449,6 +496,32 @@ func (d *DB) zadd(args []string) (any, error) {
 		return int64(1), nil
 	}
 	return int64(0), nil
+}
+
+func (d *DB) zcard(args []string) (any, error) {
+	k, err := d.get(args[0], zsetKind)
+	if k == nil {
+		return int64(0), err
+	}
+	return int64(len(k.pairs)), nil
+}
+
+func (d *DB) zrank(args []string) (any, error) {
+	k, err := d.get(args[0], zsetKind)
+	if k == nil {
+		return nil, err
+	}
+	i, ok := k.pair(args[1])
+	if !ok {
+		return nil, nil
+	}
+	rank := int64(0)
+	for _, p := range k.pairs {
+		if score := k.pairs[i].score; p.score < score || p.score == score && p.name < args[1] {
+			rank++
+		}
+	}
+	return rank, nil
 }
 
 func (d *DB) zrem(args []string) (any, error) {

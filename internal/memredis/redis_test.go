@@ -38,7 +38,7 @@ func randomCommand(r *rand.Rand) []string {
 	// compared.
 	ttl := strconv.FormatInt(int64(1+r.IntN(4))*hour+r.Int64N(hour/4), 10)
 	anyKey := of(pick("s", "h", "l", "z"))
-	switch r.IntN(30) {
+	switch r.IntN(34) {
 	case 0:
 		return []string{"DEL", anyKey, of("h")}
 	case 1:
@@ -84,13 +84,21 @@ func randomCommand(r *rand.Rand) []string {
 	case 24:
 		return []string{"LRANGE", of("l"), n, strconv.Itoa(r.IntN(7) - 3)}
 	case 25:
-		return []string{pick("LPOS"), of("l"), field}
+		return []string{"LPOS", of("l"), field}
 	case 26:
-		return []string{"LREM", of("l"), pick("0", "1"), field}
+		return []string{"LREM", of("l"), pick("0", "1", "-1", "-2"), field}
 	case 27:
 		return []string{"ZADD", of("z"), pick("1.5", "1764000000000", "-3", "nonsense"), field}
 	case 28:
-		return []string{pick("ZREM", "ZSCORE"), of("z"), field}
+		return []string{pick("ZREM", "ZSCORE", "ZRANK"), of("z"), field}
+	case 29:
+		return []string{"LPOS", of("l"), field, "MAXLEN", pick("1", "2")}
+	case 30:
+		return []string{"LSET", of("l"), n, field}
+	case 31:
+		return []string{"LLEN", of("l")}
+	case 32:
+		return []string{"ZCARD", of("z")}
 	default:
 		return []string{"ZINCRBY", of("z"), pick("2", "-300000"), field}
 	}

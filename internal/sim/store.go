@@ -185,11 +185,15 @@ func init() {
 		"HRANDFIELD": read(hashValue, 3, (*store).hrandfield),
 		"RPUSH":      grow(listValue, 2, (*store).rpush),
 		"LINDEX":     read(listValue, 2, (*store).lindex),
+		"LLEN":       read(listValue, 1, (*store).llen),
 		"LPOS":       read(listValue, 2, (*store).lpos),
 		"LRANGE":     read(listValue, 3, (*store).lrange),
 		"LREM":       write(listValue, 3, (*store).lrem),
+		"LSET":       grow(listValue, 3, (*store).lset),
 		"ZADD":       grow(zsetValue, 3, (*store).zadd),
+		"ZCARD":      read(zsetValue, 1, (*store).zcard),
 		"ZINCRBY":    grow(zsetValue, 3, (*store).zincrby),
+		"ZRANK":      read(zsetValue, 2, (*store).zrank),
 		"ZREM":       write(zsetValue, 2, (*store).zrem),
 		"ZSCORE":     read(zsetValue, 2, (*store).zscore),
 		"TIME":       {effect: (*store).time},
@@ -444,13 +448,42 @@ func (s *store) lindex(v *value, args []string) any {
 	return v.list[i]
 }
 
+func (s *store) llen(v *value, _ []string) any {
+	if v == nil {
+		return int64(0)
+	}
+	return number(len(v.list))
+}
+
+// lpos knows MAXLEN with a positive length only.
 func (s *store) lpos(v *value, args []string) any {
-	if v != nil {
-		if i := slices.Index(v.list, args[1]); i >= 0 {
-			return number(i)
-		}
+	if v == nil {
+		return nil
+	}
+	list := v.list
+	if len(args) == 4 {
+		most, _ := strconv.Atoi(args[3])
+		list = list[:min(most, len(list))]
+	}
+	if i := slices.Index(list, args[1]); i >= 0 {
+		return number(i)
 	}
 	return nil
+}
+
+func (s *store) lset(v *value, args []string) any {
+	if v == nil {
+		return errorReply("ERR no such key")
+	}
+	i, _ := strconv.Atoi(args[1])
+	if i < 0 {
+		i += len(v.list)
+	}
+	if i < 0 || i >= len(v.list) {
+		return errorReply("ERR index out of range")
+	}
+	v.list[i] = args[2]
+	return status("OK")
 }
 
 func (s *store) lrange(v *value, args []string) any {
@@ -472,20 +505,26 @@ func (s *store) lrange(v *value, args []string) any {
 	return items
 }
 
-// lrem knows only counts of 0 and more.
 func (s *store) lrem(v *value, args []string) any {
 	count, _ := strconv.Atoi(args[1])
 	if v == nil {
 		return int64(0)
 	}
 	removed := 0
-	v.list = slices.DeleteFunc(v.list, func(item string) bool {
-		if item != args[2] || count > 0 && removed == count {
+	remove := func(item string) bool {
+		if item != args[2] || count != 0 && removed == max(count, -count) {
 			return false
 		}
 		removed++
 		return true
-	})
+	}
+	if count < 0 { // from the end
+		slices.Reverse(v.list)
+	}
+	v.list = slices.DeleteFunc(v.list, remove)
+	if count < 0 {
+		slices.Reverse(v.list)
+	}
 	return number(removed)
 }
 
@@ -525,12 +564,36 @@ func (s *store) zincrby(v *value, args []string) any {
 	return formatScore(v.members[i].score)
 }
 
-func (s *store) zrem(v *value, args []string) any {
-	if i := v.member(args[1]); i >= 0 {
-		v.members = slices.Delete(v.members, i, i+1)
-		return int64(1)
+func (s *store) zcard(v *value, _ []string) any {
+	if v == nil {
+		return int64(0)
 	}
-	return int64(0)
+	return number(len(v.members))
+}
+
+func (s *store) zrank(v *value, args []string) any {
+	i := v.member(args[1])
+	if i < 0 {
+		return nil
+	}
+	rank := 0
+	for _, m := range v.members {
+		if m.score < v.members[i].score || m.score == v.members[i].score && m.name < args[1] {
+			rank++
+		}
+	}
+	return number(rank)
+}
+
+func (s *store) zrem(v *value, args []string) any {
+	removed := 0
+	for _, name := range args[1:] {
+		if i := v.member(name); i >= 0 {
+			v.members = slices.Delete(v.members, i, i+1)
+			removed++
+		}
+	}
+	return number(removed)
 }
 
 func (s *store) zscore(v *value, args []string) any {

@@ -133,8 +133,10 @@ func randomCommand(rng *rand.Rand) []string {
 		{"HGET", on("hash"), name}, {"HMGET", on("hash"), "a", name}, {"HDEL", on("hash"), name}, {"HDEL", on("hash2"), "a", "b"},
 		{"HEXISTS", on("hash"), name}, {"HLEN", on("hash")}, {"HKEYS", on("hash")}, {"HRANDFIELD", on("hash"), "9", "WITHVALUES"},
 		{"RPUSH", on("list"), name}, {"LINDEX", on("list"), number}, {"LPOS", on("list"), name}, {"LRANGE", on("list"), number, "-1"},
-		{"LRANGE", on("list"), "1", number}, {"LREM", on("list"), "0", name}, {"LREM", on("list"), "1", name},
+		{"LPOS", on("list"), name, "MAXLEN", "2"}, {"LLEN", on("list")}, {"LSET", on("list"), number, name},
+		{"LRANGE", on("list"), "1", number}, {"LREM", on("list"), "0", name}, {"LREM", on("list"), pick("1", "-1", "-2"), name},
 		{"ZADD", on("zset"), number, name}, {"ZINCRBY", on("zset"), number, name}, {"ZREM", on("zset"), name}, {"ZSCORE", on("zset"), name},
+		{"ZREM", on("zset"), "a", name}, {"ZRANK", on("zset"), name}, {"ZCARD", on("zset")},
 		{"PUBLISH", "channel", name}, {"SPUBLISH", "channel", name}, {"NONE"}, {"HGET", "hash"},
 	}
 	return all[rng.IntN(len(all))]

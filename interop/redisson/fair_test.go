@@ -133,3 +133,40 @@ func (topo *topology) testFairLeavers(t *testing.T) {
 	}
 	topo.peer.ask(t, thread, "unlock", fair.name, name)
 }
+
+// testFairCrowd: when many goroutines leave a queue together, the threads between them keep their
+// order, and so does a thread that comes after them.
+func (topo *topology) testFairCrowd(t *testing.T) {
+	name := newName("crowd")
+	lock := fair.lock(topo.clients(t), name)
+	holder := mustAcquire(t, t.Context(), lock)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	const goroutines = 21
+	left := make(chan error, goroutines)
+	var threads []jvmWait
+	for i := range goroutines {
+		go func() {
+			_, err := lock.Acquire(ctx, core.AcquireOptions{WaitTime: patience})
+			left <- err
+		}()
+		topo.awaitQueue(t, name, int64(i+1+len(threads)))
+		if i%7 == 3 {
+			threads = append(threads, topo.queueUpJVM(t, topo.peer, name, int64(i+2+len(threads))))
+		}
+	}
+	cancel()
+	for range goroutines {
+		if err := <-left; err == nil {
+			t.Error("the lock was granted to us")
+		}
+	}
+	topo.awaitQueue(t, name, int64(len(threads)))
+	threads = append(threads, topo.queueUpJVM(t, topo.peer, name, int64(len(threads)+1)))
+	ours := topo.queueUp(t, lock, int64(len(threads)+1))
+	mustRelease(t, holder)
+	for _, w := range threads {
+		w.release(t, ours)
+	}
+	ours.release(t)
+}

@@ -75,6 +75,7 @@ func (topo *topology) testOthers(t *testing.T) {
 		{"master down", []kind{red}, topo.apart, topo.testMasterDown},
 		{"fair order", []kind{fair}, true, topo.testFairOrder},
 		{"fair leavers", []kind{fair}, true, topo.testFairLeavers},
+		{"fair crowd", []kind{fair}, true, topo.testFairCrowd},
 		{"fair, take-over", []kind{fair}, single && !topo.version.before(fairWaitsLong), topo.testFairTakeOver},
 		{"fair, dropped", []kind{fair}, single, topo.testFairDropped},
 		{"fair, dead JVM", []kind{fair}, topo.seesListeners(), topo.testFairDeadJVM},

@@ -9,9 +9,10 @@
 --
 -- Reply:
 --   1                   granted
---   {ttl, now, queued}  refused; nothing changes for ttl ms unless a message comes (-1: never);
+--   {ttl, now, place}   refused; nothing changes for ttl ms unless a message comes (-1: never);
 --                       the server's clock, ms, as text: an embedded Redis on a machine with 32
---                       bits has no larger integers; 1 if the owner is in the queue
+--                       bits has no larger integers; the owner's place in the queue, from 1,
+--                       exact among the first 100; 0: it is not in the queue
 --   WRONGKIND           error: the key is a read/write lock
 
 local owner, lease = ARGV[8], tonumber(ARGV[9])
@@ -60,7 +61,7 @@ if ttl == -2 and (not first or first == owner) then
   redis.call('HSET', KEYS[1], owner, '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[9])
   if first then
-    leave(owner)
+    leave({owner})
   else
     clear()
   end
@@ -71,10 +72,10 @@ end
 -- held for long.
 local noted = redis.pcall('HGET', absentees, 'next')
 local mine = redis.call('ZSCORE', KEYS[3], owner)
-local place = (mine or ARGV[10] ~= '0') and redis.call('LPOS', KEYS[2], owner)
+local place, exact = find(owner, mine)
 if place then
   local due = now + (place + 1) * budget
-  if not mine or math.abs(mine - due) > budget / 2 then
+  if not mine or mine - due < -budget / 2 or exact and mine - due > budget / 2 then
     redis.call('ZADD', KEYS[3], due, owner)
   end
   if type(noted) == 'string' then
@@ -86,10 +87,10 @@ if place then
 elseif now <= tonumber(ARGV[10]) then
   local places = redis.call('RPUSH', KEYS[2], owner)
   redis.call('ZADD', KEYS[3], now + math.max(ttl, 0) + places * budget, owner)
-  place = true
+  place = places - 1
 end
 
 if ttl == -2 then
   ttl = pause or deadline and deadline - now or 0
 end
-return {ttl, string.format('%.0f', now), place and 1 or 0}
+return {ttl, string.format('%.0f', now), place and place + 1 or 0}

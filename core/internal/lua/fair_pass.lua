@@ -30,7 +30,7 @@ if first == to then
   redis.call('PEXPIRE', KEYS[1], ARGV[9])
   redis.call('HSET', KEYS[1], to, '1')
   redis.call('HDEL', KEYS[1], from)
-  leave(to)
+  leave({to})
   return 1
 end
 

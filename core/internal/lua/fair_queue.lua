@@ -21,6 +21,10 @@
 -- them, as Redisson computes it. When a waiter leaves, the deadlines behind it stay: each waiter
 -- corrects its own when it tries.
 --
+-- No script looks at more places than a batch, but in two cases. If a key was lost, it searches the
+-- whole queue. To remove a waiter from the middle, Redis walks through the list from one end. Waiters
+-- that leave together share that walk.
+--
 -- A third key, KEYS[3] .. ':absent', is a hash of waiters that had no listener, and since when, in
 -- ms of the server's clock. Its fields 'next' and 'due' are for sweep. It expires by itself. It is
 -- rarely there, so it is not among the KEYS: in a slot in migration, a missing key is an error.
@@ -80,12 +84,59 @@ local function lasts()
   return false
 end
 
--- Removes an owner from the queue, at any position. Returns false if the queue is empty afterwards.
--- Its keys must not be read again then.
-local function leave(owner)
-  redis.call('ZREM', KEYS[3], owner)
-  redis.call('LREM', KEYS[2], 0, owner)
-  redis.pcall('HDEL', absentees, owner)
+-- Reports whether queue and deadlines hold the same owners, and how many the queue holds. Keys are
+-- lost as a whole, so they hold the same if they hold as many.
+local function whole()
+  local places = redis.call('LLEN', KEYS[2])
+  return places == redis.call('ZCARD', KEYS[3]), places
+end
+
+-- Returns the place of an owner in the queue, from 0, and whether it is exact. Beyond the first batch
+-- it is about right. nil: the owner is not in the queue.
+local function find(owner, deadline)
+  if not whole() then
+    return redis.call('LPOS', KEYS[2], owner) or nil, true
+  elseif not deadline then
+    return nil
+  end
+  local place = redis.call('LPOS', KEYS[2], owner, 'MAXLEN', batch)
+  return place or math.max(batch, redis.call('ZRANK', KEYS[3], owner)), place and true
+end
+
+-- Returns the index of an owner in the queue, which has the given rank among the deadlines. Their order
+-- is nearly that of the queue. nil: the owner is not near that rank.
+local function around(owner, rank)
+  if redis.call('LINDEX', KEYS[2], rank) == owner then
+    return rank
+  end
+  local first = math.max(rank - 16, 0)
+  for i, other in ipairs(redis.call('LRANGE', KEYS[2], first, rank + 16)) do
+    if other == owner then
+      return first + i - 1
+    end
+  end
+end
+
+-- Removes owners from the queue, at any position. Few are searched for from the nearer end. Many are
+-- marked first and then removed in one pass; no owner is empty. Returns false if the queue is empty
+-- afterwards. Its keys must not be read again then.
+local function leave(owners)
+  local few, marked, same, places = 4, 0, whole()
+  for _, owner in ipairs(owners) do
+    local rank = redis.call('ZRANK', KEYS[3], owner)
+    local index = same and rank and #owners > few and around(owner, rank)
+    if index then
+      redis.call('LSET', KEYS[2], index, '')
+      marked = marked + 1
+    elseif rank or not same then
+      redis.call('LREM', KEYS[2], not same and 0 or rank < places / 2 and 1 or -1, owner)
+    end
+  end
+  if marked > 0 then
+    redis.call('LREM', KEYS[2], marked, '')
+  end
+  redis.call('ZREM', KEYS[3], unpack(owners))
+  redis.pcall('HDEL', absentees, unpack(owners))
   return lasts()
 end
 
@@ -120,10 +171,13 @@ local function sweep(first, mine)
       table.insert(absent, now)
     elseif now - notes[i] >= grace and tell(owner) == 0 then
       redis.call('ZREM', KEYS[3], owner)
-      redis.call('LREM', KEYS[2], 1, owner)
+      redis.call('LSET', KEYS[2], place + i - 1, '')
       table.insert(back, owner)
       gone = gone + 1
     end
+  end
+  if gone > 0 then
+    redis.call('LREM', KEYS[2], gone, '')
   end
   local after = #owners == batch and place + batch - gone or -1
   redis.pcall('HSET', absentees, 'next', after, 'due', now + grace, unpack(absent))
@@ -144,8 +198,9 @@ local function summon(first)
   end
 end
 
--- Gives the waiters of a process that has left its turn alone as little time as it had. One that is
--- alive tries before that and gets its time back. A Redisson client does not, so it keeps its time.
+-- Gives the waiters of a process that has left its turn alone as little time as it had, and notifies
+-- them. One that is alive tries and gets its time back. A Redisson client does not, so it keeps its
+-- time.
 local function doubt(silent, mine)
   for _, owner in ipairs(redis.call('LRANGE', KEYS[2], 0, batch - 1)) do
     local process = string.match(owner, '^(.*):') or owner
@@ -153,6 +208,7 @@ local function doubt(silent, mine)
       local deadline = redis.call('ZSCORE', KEYS[3], owner)
       if deadline and tonumber(deadline) > now + grace then
         redis.call('ZADD', KEYS[3], now + grace, owner)
+        tell(owner)
       end
     end
   end

@@ -11,14 +11,15 @@
 -- Redis with full memory refuses a write that may need memory, but only as the first write of a
 -- script. HDEL needs none.
 local holds = redis.call('HLEN', KEYS[1])
-local freed, waits = 0, true -- false: the queue is empty
+local freed, waiters = 0, {}
 for i = 8, #ARGV do
   local held = redis.call('HDEL', KEYS[1], ARGV[i])
   freed = freed + held
-  if held == 0 and waits then
-    waits = leave(ARGV[i])
+  if held == 0 then
+    table.insert(waiters, ARGV[i])
   end
 end
+local waits = #waiters == 0 or leave(waiters) -- false: the queue is empty
 local first = waits and head()
 if waits and not first then
   clear()

@@ -66,7 +66,7 @@ func (f *fairSite) take(n int) {
 func (f *fairSite) queueUp(n int) Answer {
 	f.Helper()
 	told := f.try(n, asLong)
-	if told.Granted || !told.Queued {
+	if told.Granted || told.Place == 0 {
 		f.Fatalf("%d: %+v, want it in the queue", n, told)
 	}
 	return told
@@ -252,7 +252,7 @@ func TestFairDeadlinesWhenTheLockIsTakenWithoutWaiting(t *testing.T) {
 	f := heldWith(t, 3)
 	f.leave(0)
 	for _, n := range []int{2, 7} {
-		if told := f.try(n, notAtAll); told.Granted || told.Queued != (n == 2) {
+		if told := f.try(n, notAtAll); told.Granted || (told.Place > 0) != (n == 2) {
 			t.Errorf("%d: %+v", n, told)
 		}
 	}
@@ -401,7 +401,7 @@ func TestFairDeadlineIsPutOff(t *testing.T) {
 func TestFairQueueUp(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 0)
-	if told := f.try(1, f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()); told.Granted || told.Queued {
+	if told := f.try(1, f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()); told.Granted || told.Place != 0 {
 		t.Errorf("a stray: %+v", told)
 	}
 	f.wantQueue()
@@ -724,6 +724,23 @@ func TestFairAbsentWaiterThatIsBack(t *testing.T) {
 	}
 }
 
+// The search for dead waiters begins anew when the first has just lost its listener. Those behind it
+// keep the rest of their grace period.
+func TestFairAbsentWaiterBehindAnother(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 4)
+	lock := counting(time.Minute)
+	stop := f.listening(2)
+	mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
+	if n := f.missing(); n != 3 {
+		t.Fatalf("%d absent after the release, want all but the second", n)
+	}
+	mustFlag(t, f.rdb, ReleaseFair(lock, owner(1)))
+	stop()
+	mustFlag(t, f.rdb, ReleaseFair(lock, owner(4)))
+	f.wantQueue(2, 3)
+}
+
 // If listeners cannot be counted, waiters are notified and never dropped.
 func TestFairListenersThatCannotBeCounted(t *testing.T) {
 	t.Parallel()
@@ -976,9 +993,11 @@ func TestFairFrozenWaiter(t *testing.T) {
 		t.Errorf("the frozen one has lost its place early: %q", places())
 	}
 	later(time.Second)
+	heard := tap(t, f.rdb)
 	if !try(all[1]).Granted {
 		t.Error("the second does not get the lock")
 	}
+	heard.want(t, f.rdb, toFirst+all[0]+" 0", toFirst+all[2]+" 0", toFirst+all[4]+" 0") // to try if they live
 	later(30 * time.Second)
 	try(ours("frozen", 3)) // this one goes on
 	later(30 * time.Second)

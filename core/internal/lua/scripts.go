@@ -350,8 +350,8 @@ func ReleaseFair(f *Fair, owner string) Call {
 // fairOwners is the index of the first wire owner among the arguments of a ReleaseFair.
 const fairOwners = firstKey + 3 + 7
 
-// MostJoined is how many calls Join may join.
-const MostJoined = 100
+// MostJoined is how many calls Join may join. A script looks through the queue once for all of them.
+const MostJoined = 500
 
 // Joins reports whether c and other, which each are made for one owner, can become one call: both
 // are a ReleaseFair of one lock.
@@ -502,11 +502,13 @@ type Answer struct {
 	Granted bool
 	Token   uint64 // if granted, of a fenced lock
 	// If refused: the TTL of the holder's key. -1ms: it never expires, or only in centuries.
-	TTL    time.Duration
-	Now    int64 // if refused, of a fair lock: the server's clock, ms
-	Queued bool  // if refused, of a fair lock: the owner is in the queue
-	Freed  bool  // if a fair lock was freed instead of handed over
-	Bound  bool  // if refused, of a Once: its name is bound to something else
+	TTL   time.Duration
+	Now   int64 // if refused, of a fair lock: the server's clock, ms
+	Freed bool  // if a fair lock was freed instead of handed over
+	Bound bool  // if refused, of a Once: its name is bound to something else
+	// Place is the owner's place in the queue of a fair lock that refused it, from 1. It is exact
+	// among the first 100. 0: the owner is not in the queue.
+	Place int
 }
 
 // ReadAcquire reads the reply of an acquire script.
@@ -573,11 +575,11 @@ func readQueued(list []any) (a Answer, ok bool) {
 	}
 	now, ok := list[1].(string)
 	n, integer := integers([]any{list[0], list[2]})
-	if !ok || !integer {
+	if !ok || !integer || n[1] < 0 {
 		return a, false
 	}
 	var err error
-	a.TTL, a.Queued = timeToLive(n[0]), n[1] == 1
+	a.TTL, a.Place = timeToLive(n[0]), int(n[1])
 	a.Now, err = strconv.ParseInt(now, 10, 64)
 	return a, err == nil
 }

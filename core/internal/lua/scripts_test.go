@@ -883,9 +883,9 @@ func TestReadAcquire(t *testing.T) {
 		{fenced, []any{int64(30000)}, Answer{TTL: 30 * time.Second}},
 		{plain, []any{int64(math.MaxInt64 / 1_000_000)}, Answer{TTL: math.MaxInt64 / 1_000_000 * time.Millisecond}},
 		{plain, []any{int64(math.MaxInt64/1_000_000 + 1)}, Answer{TTL: -time.Millisecond}},
-		{fair, []any{int64(math.MaxInt64), "1700000000000", int64(1)}, Answer{TTL: -time.Millisecond, Now: 1700000000000, Queued: true}},
+		{fair, []any{int64(math.MaxInt64), "1700000000000", int64(1)}, Answer{TTL: -time.Millisecond, Now: 1700000000000, Place: 1}},
 		{fair, []any{int64(5), "1700000000000", int64(0)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000}},
-		{fair, []any{int64(5), "1700000000000", int64(1)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000, Queued: true}},
+		{fair, []any{int64(5), "1700000000000", int64(17)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000, Place: 17}},
 	} {
 		if got, err := tc.call.ReadAcquire(tc.reply); got != tc.want || err != nil {
 			t.Errorf("%s: %v: %+v, %v; want %+v", tc.call.Script.Name, tc.reply, got, err, tc.want)
@@ -901,9 +901,9 @@ func TestReadAcquire(t *testing.T) {
 	if got, err := plain.ReadAcquire(int64(2)); err == nil {
 		t.Errorf("a plain lock has no token: %+v", got)
 	}
-	for _, reply := range [][]any{{int64(2)}, {int64(2), "soon", int64(1)}, {int64(2), int64(3), int64(1)}, {"2", "3", int64(1)}} {
+	for _, reply := range [][]any{{int64(2)}, {int64(2), "soon", int64(1)}, {int64(2), int64(3), int64(1)}, {"2", "3", int64(1)}, {int64(2), "3", int64(-1)}} {
 		if got, err := fair.ReadAcquire(reply); got != (Answer{}) || err == nil {
-			t.Errorf("a refusal without the server's clock, %v: %+v, %v", reply, got, err)
+			t.Errorf("a refusal without the server's clock or with no place, %v: %+v, %v", reply, got, err)
 		}
 	}
 }
