@@ -137,11 +137,16 @@ wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript
 bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/benchmarks.md
 	$(GO) run -C bench . -out ../docs/performance -markdown ../docs/benchmarks.md
 
+.PHONY: bench-far
+bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite docs/benchmarks.md
+	$(GO) run -C bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../docs/performance -markdown ../docs/benchmarks.md
+
 .PHONY: bench-short
-bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for a minute
+bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for two minutes
 	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...
 	$(GO) test -C bench -count=1 ./...
-	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 1 -out "$$dir"
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 1 -out "$$dir" && \
+		$(GO) run -C bench . -short -rounds 1 -only Far,Pools,Slow,Arrivals -lines loopback,TLS,1ms -callers 1,64 -out "$$dir"
 
 .PHONY: mutants
 mutants: test-tools ## break the code in one small way at a time, and show which test catches it; SHORT=1 tries eight

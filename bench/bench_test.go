@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/xml"
@@ -123,13 +124,15 @@ func TestChecksWithoutResults(t *testing.T) {
 
 func TestReplaceRun(t *testing.T) {
 	t.Parallel()
-	text := "before\n" + runBegins + "\nold\n" + runEnds + "\nafter\n"
-	got, err := replaceRun([]byte(text), "new\n")
-	if want := "before\n" + runBegins + "\n\nnew\n\n" + runEnds + "\nafter\n"; string(got) != want || err != nil {
+	runBegins, runEnds := near.begins(), near.ends()
+	other := away.begins() + "\nold\n" + away.ends()
+	text := "before\n" + runBegins + "\nold\n" + runEnds + "\nafter\n" + other
+	got, err := replaceRun([]byte(text), near, "new\n")
+	if want := "before\n" + runBegins + "\n\nnew\n\n" + runEnds + "\nafter\n" + other; string(got) != want || err != nil {
 		t.Errorf("%q (%v), want %q", got, err, want)
 	}
 	for _, text := range []string{"", runBegins, runEnds, runEnds + runBegins} {
-		if got, err := replaceRun([]byte(text), "new"); err == nil {
+		if got, err := replaceRun([]byte(text), near, "new"); err == nil {
 			t.Errorf("%q became %q", text, got)
 		}
 	}
@@ -139,7 +142,7 @@ func TestFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	page := filepath.Join(dir, "page.md")
-	if err := os.WriteFile(page, []byte(runBegins+runEnds), 0o600); err != nil {
+	if err := os.WriteFile(page, []byte(near.begins()+near.ends()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := &bench{results: newResults()}
@@ -160,25 +163,8 @@ func TestFiles(t *testing.T) {
 	if err != nil || len(lines) != 7 || strings.Join(lines[1], ",") != "S1,1 goroutines,reqlock,cycles/s,1,2000" {
 		t.Errorf("CSV: %v, %v", lines, err)
 	}
-	image, err := os.ReadFile(filepath.Join(dir, "s1-throughput.svg"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := 0
-	for d := xml.NewDecoder(strings.NewReader(string(image))); ; {
-		token, err := d.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatalf("the plot is not XML: %v\n%s", err, image)
-		}
-		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "text" {
-			texts++
-		}
-	}
-	if texts != 6 { // title, variant, and a name and a number per bar
-		t.Errorf("%d texts in the plot:\n%s", texts, image)
+	if texts := textsOf(t, filepath.Join(dir, "s1-throughput.svg")); len(texts) != 6 { // title, variant, and a name and a number per bar
+		t.Errorf("the texts of the plot are %q", texts)
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -191,6 +177,31 @@ func TestFiles(t *testing.T) {
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page has no %q:\n%s", want, text)
+		}
+	}
+}
+
+// textsOf returns the texts of a plot.
+func textsOf(t *testing.T, path string) (texts []string) {
+	t.Helper()
+	image, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(image)); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			return texts
+		}
+		if err != nil {
+			t.Fatalf("%s is not XML: %v\n%s", path, err, image)
+		}
+		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "text" {
+			var text string
+			if err := d.DecodeElement(&text, &start); err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, text)
 		}
 	}
 }

@@ -412,7 +412,8 @@ func (h *redislockHeld) release(ctx context.Context) error { return (*redislock.
 
 // --- rueidislock: one key per lock, as the others, and NOLOOP, which its documentation recommends.
 // Its command timeout of 20 ms is raised, because on a busy machine it would fail instead of being
-// slow.
+// slow. So is the number of calls that a connection takes at once: with the default, which is 1024,
+// 4096 callers on loopback wait for each other forever.
 
 type rueidisClient struct{ rueidislock.Locker }
 
@@ -425,7 +426,7 @@ type rueidisHeld context.CancelFunc
 
 func openRueidislock(addr string, s settings) (client, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}, TLSConfig: s.tls},
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}, TLSConfig: s.tls, RingScaleEachConn: 13},
 		KeyValidity:    s.lease,
 		TryNextAfter:   2 * time.Second,
 		KeyMajority:    1,

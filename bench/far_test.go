@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -113,6 +117,60 @@ func TestGridChecks(t *testing.T) {
 	want := []string{"0.909 (0.909-0.909)x (rueidislock) DOES NOT HOLD", "1.11 (1.11-1.11)x HOLDS", "0.9 (0.9-0.9)x HOLDS"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A run of the grid writes its own part of a page, its values and its plots.
+func TestGridFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	page := filepath.Join(dir, "page.md")
+	if err := os.WriteFile(page, []byte(near.begins()+"as before"+near.ends()+away.begins()+away.ends()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := newSilentBench()
+	b.grid = wholeGrid
+	b.grid.lines, b.grid.callers = wholeGrid.lines[2:4], []int{1, 64}
+	for b.round = range 3 {
+		for _, l := range b.grid.lines {
+			for _, n := range b.grid.callers {
+				for i, c := range b.grid.contenders {
+					b.add(far, callersOn(l, n), c, throughput, float64(1000*n*(i+1)))
+					b.add(far, callersOn(l, n), c, cycleP50, float64(i+1))
+				}
+			}
+		}
+	}
+	if err := b.report(io.Discard, description{rounds: 3}, dir, page); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		near.begins() + "as before" + near.ends(),
+		"![Cycles a second by the number of callers](./far-throughput.svg)",
+		"| 64 | 192.0k (192.0k-192.0k) | 0.5 (0.5-0.5)x | 1.50 (1.50-1.50)x | 64.0k | 128.0k | 256.0k | 320.0k | 384.0k | 3, 2 | 0, 0 | 0, 0 |",
+		"4 hold, 8 do not hold, 0 have no verdict.",
+		"| Far | 1 ms, 64 callers, cycles/s: at least 1 times the best peer | 0.5 (0.5-0.5)x (rueidislock) | DOES NOT HOLD |",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page has no %q:\n%s", want, text)
+		}
+	}
+	if values, err := os.ReadFile(filepath.Join(dir, "far.csv")); err != nil || bytes.Count(values, []byte("\n")) != 1+3*2*2*2*len(b.grid.contenders) {
+		t.Errorf("%d lines of values, %v", bytes.Count(values, []byte("\n")), err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, near.csv())); err == nil {
+		t.Error("the values of other scenarios were replaced")
+	}
+	// Title, callers, lines, and two texts in a field.
+	if texts := textsOf(t, filepath.Join(dir, "far.svg")); len(texts) != 1+2+2+8 || !slices.Contains(texts, "0.5x") {
+		t.Errorf("the texts of the map are %q", texts)
+	}
+	if texts := textsOf(t, filepath.Join(dir, "far-throughput.svg")); !slices.Contains(texts, rueidisLock) || !slices.Contains(texts, "0.2 ms") {
+		t.Errorf("the texts of the curves are %q", texts)
 	}
 }
 

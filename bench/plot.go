@@ -26,6 +26,9 @@ var plotted = []plot{
 	{"s4-heap.svg", "S4: heap bytes a waiter", s4, heapAWaiter},
 	{"s5-bytes.svg", "S5: bytes a lock", s5, bytesLock},
 	{"s6-requests.svg", "S6: requests a second", s6, requests},
+	{"pools.svg", "Pools: cycles a second", pools, throughput},
+	{"slow-p99.svg", "Slow: p99 of a cycle, ms", slow, cycleP99},
+	{"arrivals-p99.svg", "Arrivals: p99, ms", arrivals, cycleP99},
 }
 
 // A row of a plot is a bar, or the name of a variant above its bars.
@@ -55,9 +58,14 @@ func (r *results) rows(p plot) (rows []row) {
 	return rows
 }
 
-func (r *results) writePlots(dir string) (err error) {
+func (b *bench) writePlots(dir string) (err error) {
+	if b.has(away) {
+		for _, d := range drawings {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, d.file), []byte(d.draw(b.results, b.grid, d.title)), 0o644))
+		}
+	}
 	for _, p := range plotted {
-		if rows := r.rows(p); len(rows) > 0 {
+		if rows := b.rows(p); len(rows) > 0 {
 			err = errors.Join(err, os.WriteFile(filepath.Join(dir, p.file), []byte(draw(p.title, rows)), 0o644))
 		}
 	}
@@ -83,8 +91,7 @@ func draw(title string, rows []row) string {
 	x := func(v float64) float64 { return barsFrom + v/greatest*(barsTo-barsFrom) }
 	height := 40 + rowHeight*len(rows)
 	var s strings.Builder
-	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", plotWidth, height)
-	fmt.Fprintf(&s, `<rect width="100%%" height="100%%" fill="white"/>`+"\n"+`<text x="10" y="20" font-size="14" font-weight="bold">%s</text>`+"\n", html.EscapeString(title))
+	beginSVG(&s, plotWidth, height, title)
 	for i, r := range rows {
 		y := 34 + rowHeight*i
 		if r.rounds == 0 {

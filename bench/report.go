@@ -39,8 +39,15 @@ func (b *bench) report(w io.Writer, run description, out, markdown string) error
 		fmt.Fprintln(w, note)
 	}
 	if out != "" {
-		if err := errors.Join(os.MkdirAll(out, 0o755), b.writeCSV(filepath.Join(out, "results.csv")), b.writePlots(out)); err != nil {
+		if err := errors.Join(os.MkdirAll(out, 0o755), b.writePlots(out)); err != nil {
 			return err
+		}
+		for _, p := range pages {
+			if b.has(p) {
+				if err := b.writeCSV(filepath.Join(out, p.csv()), p); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	if markdown != "" {
@@ -86,12 +93,15 @@ func (b *bench) cells(p *part, contender string) (cells []string) {
 	return cells
 }
 
-// writeCSV writes a line for each value of each round.
-func (r *results) writeCSV(path string) error {
+// writeCSV writes a line for each value of each round of a page's scenarios.
+func (r *results) writeCSV(path string, of page) error {
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
 	lines := [][]string{{"scenario", "variant", "contender", "metric", "round", "value"}}
 	for _, s := range r.order {
+		if pageOf(s.scenario) != of {
+			continue
+		}
 		for i, v := range r.values[s] {
 			if math.IsNaN(v) {
 				continue
