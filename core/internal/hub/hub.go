@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
@@ -45,8 +46,9 @@ type Config struct {
 	// Commands returns which commands subscribe to a channel, at least one of them. The hub calls
 	// it before it opens the first connection, and retries after a pause if it fails.
 	Commands func(ctx context.Context) (plain, sharded bool, err error)
-	// PingInterval is how long a silent connection is trusted, and how long the known slots of a
-	// cluster are.
+	// PingInterval is how long a connection may be silent before it is pinged. A ping is answered
+	// within the next PingInterval, or the connection is lost. The known slots of a cluster are
+	// trusted for twice as long.
 	PingInterval time.Duration
 	// Lost is called when a connection that has subscriptions is lost or cannot be opened, once per
 	// node until it works again. It is also called when the server denies a subscription and has
@@ -280,6 +282,25 @@ func wake(c chan struct{}) {
 func (h *Hub) Confirmed(c *Channel) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.confirmedLocked(c)
+}
+
+// mostSilent is how long a connection that works can have been silent, in PingIntervals: it falls
+// silent just after the first has begun, is pinged at the end of the second, and answers in the third.
+const mostSilent = 3
+
+// Hears reports whether a message would arrive now, as far as the hub can know: the subscription is
+// active, and its connections have been heard within mostSilent PingIntervals. Once a connection is
+// replaced, the listeners are notified, and what was published meanwhile is lost.
+func (h *Hub) Hears(c *Channel) bool {
+	since := clock.Now().Add(-mostSilent * h.cfg.PingInterval)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := c.routes; r != nil; r = r.next {
+		if r.wanted && !r.line.heardSince(since) {
+			return false
+		}
+	}
 	return h.confirmedLocked(c)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -415,6 +416,41 @@ func TestSilentConnection(t *testing.T) {
 	proxy.Restore()
 	eventually(t, "another confirmation", func() bool { return a.heard() > heard })
 	eventually(t, "one connection", func() bool { return len(connections(t, direct)) == 1 })
+}
+
+// A channel is heard from its confirmation on, for as long as its connection is there and is heard.
+func TestHears(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	proxy := srv.Proxy(t)
+	h := newHub(t, proxy.Client(t)) // pings each minute, so it is heard for three
+	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
+	a := listen(h, "a")
+	<-subscribing.Hit()
+	if h.Hears(a.channel) {
+		t.Error("a channel is heard before it is confirmed")
+	}
+	subscribing.Release()
+	awaitHeard(t, a, 1)
+	if !h.Hears(a.channel) {
+		t.Error("a confirmed channel is not heard")
+	}
+
+	h.mu.Lock()
+	l := a.channel.routes.line
+	h.mu.Unlock()
+	for ago, want := range map[time.Duration]bool{2 * time.Minute: true, 4 * time.Minute: false} {
+		l.heard.Store(int64(clock.Now().Add(-ago)))
+		if h.Hears(a.channel) != want {
+			t.Errorf("nothing has arrived for %s: heard %t, want %t", ago, !want, want)
+		}
+	}
+
+	l.hears()
+	proxy.Cut()
+	eventually(t, "the loss of the connection to show", func() bool { return !h.Hears(a.channel) })
+	proxy.Restore()
+	eventually(t, "the channel to be heard again", func() bool { return h.Hears(a.channel) })
 }
 
 // Lost and Back are called once per outage, even if the last listener leaves during it.

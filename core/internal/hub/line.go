@@ -2,9 +2,10 @@ package hub
 
 import (
 	"fmt"
-	"time"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -17,7 +18,15 @@ type line struct {
 	routes  int           // number of routes; the channels hold them
 	changed []change      // routes that may differ from the wanted ones
 	wake    chan struct{} // signals that changed is not empty
+
+	heard atomic.Int64 // the clock.Moment when anything last arrived
 }
+
+// hears records that something has arrived.
+func (l *line) hears() { l.heard.Store(int64(clock.Now())) }
+
+// heardSince reports whether anything has arrived since a moment.
+func (l *line) heardSince(m clock.Moment) bool { return clock.Moment(l.heard.Load()) >= m }
 
 // A change is a route to be synchronized, and its channel.
 type change struct {
@@ -40,8 +49,8 @@ type route struct {
 	alone      bool  // a command with several channels was refused: send this one separately
 	denied     bool  // that was refused, too; changed by deny
 	changed    bool  // it is in line.changed
-	unanswered int32 // SUBSCRIBEs sent on the current connection and not confirmed
-	leaving    int32 // UNSUBSCRIBEs, likewise
+	unanswered int16 // SUBSCRIBEs sent on the current connection and not confirmed; silence ends it before many
+	leaving    int16 // UNSUBSCRIBEs, likewise
 }
 
 func (r *route) confirmed() bool {
@@ -84,10 +93,10 @@ func (r *route) deny(denied bool) {
 // be no better, and each confirms all subscriptions again, which makes the listeners ask Redis.
 func (l *line) run() {
 	for failures := 0; l.needed(); failures++ {
-		s, began := newSession(l), time.Now()
+		s, began := newSession(l), clock.Now()
 		err := s.run(l.hub.ctx)
 		routes := l.disconnected()
-		if s.heard.Load() && time.Since(began) >= longestPause {
+		if l.heardSince(began) && clock.Now().Since(began) >= longestPause {
 			failures = 0
 		}
 		if routes > 0 && l.hub.ctx.Err() == nil {

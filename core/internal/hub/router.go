@@ -22,7 +22,7 @@ func (h *Hub) run() {
 	if !h.learnCommands() {
 		return
 	}
-	review := time.NewTimer(h.cfg.PingInterval)
+	review := time.NewTimer(2 * h.cfg.PingInterval)
 	defer review.Stop()
 	var reloaded time.Time
 	for {
@@ -35,7 +35,7 @@ func (h *Hub) run() {
 			}
 		case <-review.C:
 			h.review()
-			review.Reset(h.cfg.PingInterval)
+			review.Reset(2 * h.cfg.PingInterval)
 		}
 		if h.isStale() {
 			if !h.sleep(time.Until(reloaded.Add(reloadPause))) {

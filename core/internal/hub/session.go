@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
 // A session is one connection: a writer that subscribes, unsubscribes and pings, and a reader that
@@ -19,8 +19,6 @@ type session struct {
 	line   *line
 	pubsub *redis.PubSub
 	sent   unanswered
-	heard  atomic.Bool   // anything arrived
-	recent atomic.Bool   // anything arrived since the last ping
 	ready  chan struct{} // closed by the writer once it has connected
 }
 
@@ -68,8 +66,7 @@ func (s *session) read(ctx context.Context) error {
 		if err != nil && !s.concernsRoutes(err) {
 			return err
 		}
-		s.heard.Store(true)
-		s.recent.Store(true)
+		s.line.hears()
 		s.dispatch(received)
 	}
 }
@@ -137,7 +134,7 @@ func (s *session) concernsRoutes(err error) bool {
 		return bad == nil
 	case redis.HasErrorPrefix(err, "CLUSTERDOWN"):
 		s.sent.refused(func(o order) bool { return o.kind == sharded })
-		s.line.refused(func(r *route) bool { return r.kind == sharded && r.unanswered+r.leaving > 0 })
+		s.line.refused(func(r *route) bool { return r.kind == sharded && (r.unanswered > 0 || r.leaving > 0) })
 		return true
 	}
 	return false
@@ -147,6 +144,7 @@ func (s *session) concernsRoutes(err error) bool {
 func (s *session) write(ctx context.Context) error {
 	ping := time.NewTicker(s.line.hub.cfg.PingInterval)
 	defer ping.Stop()
+	looked := clock.Now() // when a ping was last due
 	for connected, pinged := false, false; ; {
 		select {
 		case <-ctx.Done():
@@ -161,7 +159,9 @@ func (s *session) write(ctx context.Context) error {
 			}
 		case <-ping.C:
 			s.line.retry()
-			recent := s.recent.Swap(false)
+			now := clock.Now()
+			recent := s.line.heardSince(looked)
+			looked = now
 			if pinged && !recent {
 				return errSilent
 			}
