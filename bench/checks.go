@@ -163,12 +163,12 @@ func checks() []check {
 	for _, names := range []int{1, s4Waiters} {
 		variant := namesOf(names)
 		all = append(all,
-			// A poll every 5 s or a little less, cut off by the window.
-			value(ourSeries(s4, variant, commandsSecond), atMost(0.3*float64(names))),
+			// A poll every 30 s, or a little more. The window has one poll, or none.
+			value(ourSeries(s4, variant, commandsSecond), atMost(max(0.3, 0.033*float64(names)))),
 			value(ourSeries(s4, variant, pubSubConns), atMost(2)), // the holder's client has one, too
 			// Waiters add no goroutines.
 			value(ourSeries(s4, variant, goroutinesMore), atMost(32)),
-			value(ourSeries(s4, variant, heapAWaiter), atMost(1024)),
+			value(ourSeries(s4, variant, heapAWaiter), atMost(s4Bytes[names])),
 		)
 	}
 	all = append(all,

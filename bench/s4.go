@@ -20,6 +20,9 @@ const (
 	goroutinesMore = "goroutines beyond the callers'"
 )
 
+// s4Bytes bounds heapAWaiter by the number of names.
+var s4Bytes = map[int]float64{1: 500, s4Waiters: 1000}
+
 // waiters measures the cost of goroutines that wait for held locks: first all for one, then each
 // for its own.
 func (b *bench) waiters() error {
@@ -48,7 +51,7 @@ func (b *bench) await(contender string, names int) error {
 		return err
 	}
 	defer closeAll()
-	window := b.pick(11*time.Second, 700*time.Millisecond) // more than two of our poll intervals
+	window := b.pick(11*time.Second, 700*time.Millisecond) // a third of the time between two of our polls
 	if contender != ours {
 		window /= 4 // others poll far more often, or not at all
 	}

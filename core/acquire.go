@@ -15,6 +15,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	if l.err != nil {
 		return nil, opErr("acquire", l.label(), l.err)
 	}
+	// From here on nothing refers to l: it is no longer in memory while the caller waits.
 	w := newWaiter(effective(ctx), c.engine, l.name, l.kind, lineage.From(ctx), opts)
 	lease, w, err := c.enter(w, l.key)
 	if err != nil {
@@ -24,7 +25,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		// A NotAcquiredError already names the lock. A wrapped one is the cause of ctx and names
 		// another lock.
 		if _, held := err.(*NotAcquiredError); !held {
-			err = opErr("acquire", l.label(), err)
+			err = opErr("acquire", c.label(w.name), err)
 		}
 		notify(w.ctx, c.opts.Observer.NotAcquired, func() Event { return w.event("", err) })
 		return nil, err

@@ -43,7 +43,7 @@ type cleanup struct {
 	expires  time.Time     // when the hold has expired in Redis
 	again    time.Duration // how long a stray makes it last once Redis answers; 0: none
 	failures int
-	entry    schedule.Entry[*cleanup]
+	entry    schedule.Entry
 }
 
 // strays tells whether commands that were given up may still arrive at Redis.

@@ -98,7 +98,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	c.hub = hub.New(hub.Config{
 		Redis:        conn,
 		Commands:     c.publish.subscribeCommands,
-		PingInterval: max(leastPing, 2*min(opts.PollInterval, time.Hour)),
+		PingInterval: max(leastPing, min(opts.PollInterval, time.Hour)),
 		Lost: func(err error) {
 			c.counters.pubsub.Add(1)
 			c.ops.PubSubLost(err)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
@@ -92,7 +93,11 @@ func (e *engine) leaseTime(d time.Duration) time.Duration {
 // holds numbers the wire owners of this process.
 var holds atomic.Uint64
 
-func (e *engine) newField() string { return wire.Owner(e.id, holds.Add(1)) }
+// newOwner returns the number of a new wire owner.
+func newOwner() uint64 { return holds.Add(1) }
+
+// field returns the wire owner of a number.
+func (e *engine) field(owner uint64) string { return wire.Owner(e.id, owner) }
 
 // run sends a call and returns its reply, or the error of ctx if that ends first.
 func (e *engine) run(ctx context.Context, call lua.Call) (any, error) {
@@ -143,21 +148,41 @@ const noKey = -2 * time.Millisecond
 // expire or just has.
 const shortPause = 5 * time.Millisecond
 
-// pause returns how long a waiter sleeps after a refusal if nothing wakes it.
-func (e *engine) pause(ttl time.Duration) time.Duration {
+// untilExpiry returns how long a waiter sleeps after a refusal if nothing wakes it: until the key of
+// the holder expires, because nothing announces that, and for most at the longest.
+func untilExpiry(ttl, most time.Duration) time.Duration {
 	switch {
 	case ttl == noTTL:
-		return e.pollPause()
+		return most
 	case ttl <= 0:
 		return shortPause
 	}
-	return min(ttl, e.pollPause()-time.Millisecond) + time.Millisecond // ttl+1ms could overflow
+	return min(ttl, most-time.Millisecond) + time.Millisecond // ttl+1ms could overflow
 }
 
 // pollPause returns PollInterval minus a random part, so that waiters of many processes do not poll
 // together.
 func (e *engine) pollPause() time.Duration {
-	return e.opts.PollInterval - rand.N(e.opts.PollInterval/5+1)
+	least := e.leastPoll()
+	return least + rand.N(e.opts.PollInterval-least+1)
+}
+
+// leastPoll returns the shortest pollPause.
+func (e *engine) leastPoll() time.Duration { return e.opts.PollInterval - e.opts.PollInterval/5 }
+
+// reliance is how many PollIntervals a waiter leaves between two polls while it hears its channel.
+const reliance = 6
+
+// reliedPause returns how long a waiter that hears its channel relies on it before it polls. Waiters
+// that a message or a new subscription woke together begin at random places of the round, so that
+// they do not poll together. From then on each polls once in a round or a little more.
+func (e *engine) reliedPause(polled bool) time.Duration {
+	interval := min(e.opts.PollInterval, math.MaxInt64/(reliance+1))
+	round := reliance * interval
+	if polled {
+		return round + rand.N(round/10)
+	}
+	return interval + rand.N(round-interval)
 }
 
 // leastEvery is the shortest time between two attempts that a short WaitTime causes.

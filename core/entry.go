@@ -182,7 +182,7 @@ const linger = 2 * time.Millisecond
 // An unsubscribeTimer ends the subscription of an entry, unless a waiter joins first.
 type unsubscribeTimer struct {
 	entry *entry
-	alarm schedule.Entry[alarm]
+	alarm schedule.Entry
 }
 
 func (t *unsubscribeTimer) ring() {
@@ -199,7 +199,7 @@ func (t *unsubscribeTimer) ring() {
 // subscribeLocked subscribes to the releases of other processes. All waiters of an entry share one
 // channel. If Redis keeps the queue, each waiter has its own.
 func (e *entry) subscribeLocked(w *waiter) {
-	if p := w.place; p != nil {
+	if p := w.place(); p != nil {
 		if p.channel == nil {
 			p.channel, _ = e.engine().hub.Subscribe(w.kind.channel(e.key, p.field), w)
 		}
@@ -227,7 +227,7 @@ func (e *entry) Notify() {
 // fail.
 func (e *entry) refusedLocked(w *waiter, pause time.Duration) {
 	for _, last := range e.queue.Refused(&w.Waiter, clock.In(pause)) {
-		last.Item.err = errNameFull(last.Limit)
+		last.Item.troubledLocked().err = errNameFull(last.Limit)
 		last.Item.poke()
 	}
 }
@@ -237,13 +237,13 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	e.holds.add(h)
 	e.shard.held++
 	e.engine().inbox.needed()
-	if w.hinted {
-		w.hinted = false
+	if w.aside != nil && w.aside.hinted {
+		w.aside.hinted = false
 		e.engine().inbox.ask(question{key: e.key})
 	}
 	e.heldUntil = 0
 	at := h.first.acquired
-	next, woken := e.queue.Granted(&w.Waiter, at, at.Add(e.engine().pollPause()))
+	next, woken := e.queue.Granted(&w.Waiter, at, at.Add(e.engine().reliedPause(false)))
 	wake(woken)
 	if w.kind.record != nil {
 		e.waitedLocked()
@@ -380,8 +380,8 @@ func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 		}
 	}
 	e.eachPendingLocked(func(w *waiter) {
-		if match(w.pending) {
-			w.pending = ""
+		if match(e.engine().field(w.pending)) {
+			w.pending = 0
 		}
 	})
 	return taken
@@ -390,12 +390,12 @@ func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 // eachPendingLocked calls f for each waiter with an attempt or a hand-over in flight.
 func (e *entry) eachPendingLocked(f func(*waiter)) {
 	for _, w := range e.queue.Waiters() {
-		if w.Item.pending != "" {
+		if w.Item.pending != 0 {
 			f(w.Item)
 		}
 	}
 	for _, w := range e.shard.pastQueue {
-		if w.entry == e && w.pending != "" {
+		if w.entry == e && w.pending != 0 {
 			f(w)
 		}
 	}

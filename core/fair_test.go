@@ -495,7 +495,7 @@ func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 			return false
 		}
 		w := e.queue.Waiters()[0]
-		if w.State() != waitqueue.Asleep || !w.Item.place.left.there {
+		if w.State() != waitqueue.Asleep || !w.Item.place().left.there {
 			return false
 		}
 		pause = w.PollAt.Since(clock.Now())

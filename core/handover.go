@@ -54,12 +54,11 @@ func (h *hold) handOverLocked(l *level, g holdCounts) *handover {
 		return nil
 	}
 	w := first.Item
-	if w.place != nil && !w.place.left.there { // it has no place in Redis's queue yet
+	if p := w.place(); p != nil && !p.left.there { // it has no place in Redis's queue yet
 		return nil
 	}
 	e.queue.Offer(first)
-	w.pending = w.field()
-	next, lease := w.newHold(w.pending, false, clock.Now())
+	next, lease := w.newHold(w.sendsLocked(), false, clock.Now())
 	return &handover{hold: h, last: l, counts: g, heir: w, next: next, lease: lease, arrivals: e.queue.Arrivals()}
 }
 
@@ -129,10 +128,10 @@ func (o *handover) settleHeirLocked(at clock.Instant) (end heirEnd, displaced []
 	here := w.State() == waitqueue.Heir
 	e.queue.OfferEnded(&w.Waiter)
 	o.next.stray, o.next.token = o.op.Stray(), o.token
-	if here && w.place != nil {
+	if p := w.place(); here && p != nil {
 		end = keepsPlace
-		w.place.left.stray = w.place.left.stray || o.op.Stray()
-		o.next.stray = w.place.left.stray
+		p.left.stray = p.left.stray || o.op.Stray()
+		o.next.stray = p.left.stray
 	}
 	switch {
 	case o.reply == outcomeUnknown:
@@ -141,10 +140,10 @@ func (o *handover) settleHeirLocked(at clock.Instant) (end heirEnd, displaced []
 	case o.unproven != nil:
 		e.dismissLocked(o.arrivals, o.unproven)
 	case !here:
-	case w.pending != o.next.field:
-		w.err = errForced
+	case w.pending == 0:
+		w.troubledLocked().err = errForced
 	case w.late(o.op.Sent(), at):
-		w.err = errLate
+		w.troubledLocked().err = errLate
 	default:
 		end = accepted
 		displaced = o.acceptLocked(at)
@@ -161,7 +160,7 @@ func (o *handover) acceptLocked(at clock.Instant) (displaced []loss) {
 	o.took = o.lease.acquired.Since(clock.MomentOf(o.op.Begun()))
 	e.queue.HandedOn(o.lease.acquired)
 	e.grantLocked(o.heir, o.next)
-	o.heir.lease, o.heir.handover = o.lease, o
+	o.heir.handover = o
 	e.engine().counters.handOvers.Add(1)
 	return e.displaceLocked(o.next)
 }

@@ -802,7 +802,7 @@ func (s *outcomeSite) hangUp(t *testing.T) {
 func (s *outcomeSite) force(*testing.T) {
 	s.o.hold.entry.shard.mu.Lock()
 	defer s.o.hold.entry.shard.mu.Unlock()
-	s.o.heir.pending = ""
+	s.o.heir.pending = 0
 }
 
 func (s *outcomeSite) lose(*testing.T) { s.o.hold.lose(ErrLockLost) }

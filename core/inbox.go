@@ -25,7 +25,7 @@ type inbox struct {
 	locks
 
 	open  atomic.Bool // subscribed, or about to be
-	alarm schedule.Entry[alarm]
+	alarm schedule.Entry
 
 	mu      sync.Mutex
 	channel *hub.Channel      // nil: not subscribed

@@ -162,7 +162,7 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 				e := c.names.lock("a")
 				defer e.unlock()
 				hinted := false
-				e.eachPendingLocked(func(w *waiter) { hinted = w.hinted })
+				e.eachPendingLocked(func(w *waiter) { hinted = w.aside != nil && w.aside.hinted })
 				return hinted
 			})
 			held.Release()

@@ -18,10 +18,10 @@ type level struct {
 
 	// Guarded by the shard's mutex.
 	deadline clock.Instant // of a lease that the watchdog does not renew; see hold.renewed
-	alarm    schedule.Entry[alarm]
-	next     *level // in hold.leases
-	watched  bool   // the watchdog renews it
-	alarmed  bool   // the alarm may be set
+	next     *level        // in hold.leases
+	alarm    schedule.Entry
+	watched  bool // the watchdog renews it
+	alarmed  bool // the alarm may be set
 }
 
 // init makes l a lease of h. The caller adds it to the leases of h later.

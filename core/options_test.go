@@ -83,7 +83,12 @@ func TestOptions_LongestDurations(t *testing.T) {
 	c := b.client(t, pollInterval(forever), commandTimeout(forever), watchdogTimeout(forever))
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: forever})
 	wantErr(t, "another's Acquire", second(c.Lock("a")), ErrNotAcquired)
-	for what, d := range map[string]time.Duration{"a waiter's pause": c.pause(forever), "the time until a renewal is over": c.twoBeats()} {
+	for what, d := range map[string]time.Duration{
+		"a waiter's first pause":             untilExpiry(forever, c.reliedPause(false)),
+		"a waiter's pause":                   untilExpiry(forever, c.reliedPause(true)),
+		"a waiter's pause without a channel": c.pollPause(),
+		"the time until a renewal is over":   c.twoBeats(),
+	} {
 		if d < 1000*24*time.Hour {
 			t.Errorf("%s: %v", what, d)
 		}

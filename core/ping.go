@@ -343,7 +343,7 @@ func (p *probe) useLock(ctx context.Context) error {
 
 // acquireAndRelease hands what may be left of the lock to the cleaner.
 func (p *probe) acquireAndRelease() error {
-	field, timeout := p.c.newField(), p.c.opts.CommandTimeout
+	field, timeout := p.c.field(newOwner()), p.c.opts.CommandTimeout
 	call := lua.Release(p.key, field, p.c.announce(p.channel))
 	left := residue{}
 	defer func() { p.c.cleaner.add(call, holdCounts{key: p.key, field: field}, pingLease, left) }()

@@ -192,5 +192,5 @@ func TestReadOnly_Stays(t *testing.T) {
 func outageOf(c *Client, name string) bool {
 	e := c.names.lock(name)
 	defer e.unlock()
-	return e.queue.Len() > 0 && e.queue.Waiters()[0].Item.outage != nil
+	return e.queue.Len() > 0 && e.queue.Waiters()[0].Item.failureLocked() != nil
 }

@@ -16,7 +16,7 @@ type vacancy struct {
 	lock    Locker
 	c       *Client
 	timeout time.Duration
-	entry   schedule.Entry[alarm]
+	entry   schedule.Entry
 }
 
 // fillLaterLocked schedules the next attempt. A lock of an unknown client is not acquired again.

@@ -18,7 +18,7 @@ func (n *names) hear(key string) (holds bool) {
 	if e == nil {
 		return false
 	}
-	e.eachPendingLocked(func(w *waiter) { w.hinted = true })
+	e.eachPendingLocked(func(w *waiter) { w.troubledLocked().hinted = true })
 	return e.holds.len > 0
 }
 
@@ -98,7 +98,7 @@ func (n *names) verifyAll() {
 	var keys, renewed []string
 	var dog func()
 	n.each(func(e *entry) {
-		e.eachPendingLocked(func(w *waiter) { w.hinted = true })
+		e.eachPendingLocked(func(w *waiter) { w.troubledLocked().hinted = true })
 		switch {
 		case e.holds.first == nil:
 		case e.allRenewedLocked():

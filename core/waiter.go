@@ -32,36 +32,81 @@ type request struct {
 // caller's goroutine: it plans a step with the mutex held, then carries it out without the mutex.
 // Other goroutines only poke it to plan again, or remove it from the queue with an error or a
 // lease. Package waitqueue defines its states.
+//
+// A process may have thousands of waiters, so one is kept small: what few of them need is aside.
 type waiter struct {
 	request
 	waitqueue.Waiter[*waiter] // guarded by the shard's mutex, like all fields below
 	entry                     *entry
-	place                     *place                // nil unless Redis keeps the queue
-	signal                    chan struct{}         // holds one poke; made before the first sleep
-	alarm                     schedule.Entry[alarm] // pokes the waiter at the end of a sleep
+	signal                    chan struct{} // holds one poke; made before the first sleep
 
-	pending  string    // wire owner of the attempt or hand-over in flight; ForceUnlock clears it
-	hinted   bool      // ForceUnlock of another client may have taken the pending one
-	inRoom   bool      // it counts towards MaxWaiting; used by the caller's goroutine only
-	blocked  bool      // Observer.Waiting was called; used by the caller's goroutine only
-	warned   bool      // of waiting for its own request; used by the caller's goroutine only
-	waited   bool      // the lock was held while it was in the queue
-	err      error     // why another goroutine removed it from the queue
-	lease    *level    // from a hand-over
-	handover *handover // that lease is from
-	outage   *outage   // nil: the latest attempt did not fail
+	// The number of the wire owner of the attempt or hand-over in flight. 0: there is none, or
+	// ForceUnlock has taken it.
+	pending  uint64
+	handover *handover // that gave it a lease; nil: none has
+	aside    *aside    // nil: it has had no trouble, and has no place
+
+	alarm   schedule.Entry // pokes the waiter at the end of a sleep
+	inRoom  bool           // it counts towards MaxWaiting; used by the caller's goroutine only
+	blocked bool           // Observer.Waiting was called; used by the caller's goroutine only
+	warned  bool           // of waiting for its own request; used by the caller's goroutine only
+	waited  bool           // the lock was held while it was in the queue
 }
 
-// An outage counts the attempts of a waiter that have failed in a row, if it outlasts that.
-type outage struct {
+// An aside is what few waiters have: a place if Redis keeps the queue, and trouble.
+type aside struct {
+	place
+	trouble
+}
+
+// A trouble is what a waiter has met that few meet.
+type trouble struct {
+	err    error // why another goroutine removed it from the queue; nil: none has
+	hinted bool  // ForceUnlock of another client may have taken the pending wire owner
+
+	// An outage: the attempts that have failed in a row, if the waiter outlasts that.
 	failures uint8
-	err      error // of the last attempt
+	failure  error // of the last attempt; nil: it did not fail
+}
+
+// troubledLocked returns the trouble of w to write to.
+func (w *waiter) troubledLocked() *trouble {
+	if w.aside == nil {
+		w.aside = new(aside)
+	}
+	return &w.aside.trouble
+}
+
+// removedLocked returns why another goroutine has removed w from the queue; nil: none has.
+func (w *waiter) removedLocked() error {
+	if w.aside == nil {
+		return nil
+	}
+	return w.aside.err
+}
+
+// failureLocked returns the error of the latest attempt of a waiter that outlasts it; nil: that
+// attempt did not fail.
+func (w *waiter) failureLocked() error {
+	if w.aside == nil {
+		return nil
+	}
+	return w.aside.failure
+}
+
+// handedLocked returns the lease from a hand-over; nil: there is none.
+func (w *waiter) handedLocked() *level {
+	if w.handover == nil {
+		return nil
+	}
+	return w.handover.lease
 }
 
 // A place is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
 // does a hand-over while the waiter is the heir.
 type place struct {
-	field   string        // the wire owner in the queue
+	owner   uint64        // the number of the wire owner in the queue
+	field   string        // that wire owner
 	channel *hub.Channel  // the waiter's own; nil: not subscribed
 	left    residue       // what Redis may have of the wire owner
 	clock   int64         // the server's clock in ms, from the last reply; 0: unknown
@@ -95,7 +140,8 @@ func (w *waiter) again() *waiter {
 func (w *waiter) prepare(e *engine) *waiter {
 	w.Item = w
 	if w.kind.queued {
-		w.place = &place{field: e.newField()}
+		owner := newOwner()
+		w.aside = &aside{place: place{owner: owner, field: e.field(owner)}}
 	}
 	return w
 }
@@ -103,19 +149,29 @@ func (w *waiter) prepare(e *engine) *waiter {
 // recycle returns w to the pool if its first attempt succeeded. Such a waiter has never slept, so
 // no hand-over, alarm or channel refers to it.
 func (w *waiter) recycle() {
-	if w.signal == nil && w.place == nil {
+	if w.signal == nil && w.place() == nil {
 		*w = waiter{}
 		waiters.Put(w)
 	}
 }
 
-// field returns the wire owner for the next attempt: that of the waiter's place in Redis's queue,
-// or else a new one.
-func (w *waiter) field() string {
-	if w.place != nil {
-		return w.place.field
+// place returns the waiter's place in the queue that Redis keeps; nil: Redis keeps none.
+func (w *waiter) place() *place {
+	if !w.kind.queued {
+		return nil
 	}
-	return w.entry.engine().newField()
+	return &w.aside.place
+}
+
+// sendsLocked returns the wire owner for the next attempt or hand-over, which is pending from now on:
+// that of the waiter's place in Redis's queue, or else a new one.
+func (w *waiter) sendsLocked() (field string) {
+	if p := w.place(); p != nil {
+		w.pending = p.owner
+		return p.field
+	}
+	w.pending = newOwner()
+	return w.entry.engine().field(w.pending)
 }
 
 func (w *waiter) ring() { w.poke() }
@@ -138,7 +194,7 @@ func wake(woken []*waitqueue.Waiter[*waiter]) {
 // failAll fails waiters that the queue has removed.
 func failAll(out []*waitqueue.Waiter[*waiter], err error) {
 	for _, w := range out {
-		w.Item.err = w.Item.given(err)
+		w.Item.troubledLocked().err = w.Item.given(err)
 		w.Item.poke()
 	}
 }
@@ -168,7 +224,7 @@ const (
 	stepSleep          // for plan.pause, unless poked
 	stepStartOver      // another call of its owner was granted the lock
 	stepFail           // return plan.err
-	stepTake           // return waiter.lease
+	stepTake           // return the lease of waiter.handover
 
 	// Only on arrival, for a waiter that has not joined the queue:
 	stepReenter      // re-enter plan.hold
@@ -186,6 +242,7 @@ type plan struct {
 	field    string // wire owner of the attempt
 	arrivals uint32 // when the attempt begins; see waitqueue.Queue.Dismiss
 	last     bool   // the attempt is the one at the end of WaitTime
+	polls    bool   // nothing caused the attempt but time
 	looks    bool   // the attempt asks for a record only
 	holder   holder // of a lock that the waiter waits for without end
 }
@@ -210,41 +267,43 @@ func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 		e.queue.Leave(&w.Waiter)
 		e.shard.acquiring.Add(1)
 		e.shard.pastQueue = append(e.shard.pastQueue, w)
-		w.pending = w.field()
-		return plan{step: stepTryPastQueue, field: w.pending}
+		return plan{step: stepTryPastQueue, field: w.sendsLocked()}
 	}
 	switch e.queue.Join(&w.Waiter) {
 	case waitqueue.Full:
 		return plan{step: stepTurnAway, err: errNameFull(w.Limit)}
 	case waitqueue.Behind:
-		if o := e.queue.Waiters()[0].Item.outage; o != nil {
-			return plan{step: stepTurnAway, err: o.err}
+		if err := e.queue.Waiters()[0].Item.failureLocked(); err != nil {
+			return plan{step: stepTurnAway, err: err}
 		}
 		return plan{step: stepTurnAway, err: w.notAcquiredLocked(e.ttlLocked())}
 	}
 	e.shard.acquiring.Add(1)
 	w.waited = e.queue.Waiters()[0].Item.waited
-	return w.lookLocked(at)
+	return w.lookLocked(at, at)
 }
 
 // look is lookLocked without the mutex held, after a sleep or an attempt.
-func (w *waiter) look() plan {
+func (w *waiter) look(since clock.Moment) plan {
 	w.entry.lock()
 	defer w.entry.unlock()
-	return w.lookLocked(clock.Now())
+	return w.lookLocked(clock.Now(), since)
 }
 
 // lookLocked plans the next step, and records in the queue that the waiter tries Redis, or leaves.
-func (w *waiter) lookLocked(at clock.Moment) plan {
+// The waiter has slept since its latest attempt had ended at since.
+func (w *waiter) lookLocked(at, since clock.Moment) plan {
+	if w.deafLocked(at, since) {
+		w.PollAt = at
+	}
 	p := w.planLocked(at)
 	switch p.step {
 	case stepAsk:
 		e := w.entry
-		if e.queue.Asks(&w.Waiter, at) {
+		if p.polls = e.queue.Asks(&w.Waiter, at); p.polls {
 			e.engine().counters.polls.Add(1)
 		}
-		w.pending = w.field()
-		p.field, p.arrivals, p.last = w.pending, e.queue.Arrivals(), w.TriesLast()
+		p.field, p.arrivals, p.last = w.sendsLocked(), e.queue.Arrivals(), w.TriesLast()
 		p.looks = w.waited && w.kind.looks
 	case stepSleep:
 		if w.signal == nil {
@@ -253,6 +312,9 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 		}
 		if w.Deadline == 0 {
 			p.holder = w.holderLocked()
+		}
+		if w.State() == waitqueue.Asleep { // and then see whether it still hears its channel
+			p.pause = min(p.pause, w.entry.engine().pollPause())
 		}
 	default:
 		wake(w.entry.queue.Leave(&w.Waiter))
@@ -263,10 +325,10 @@ func (w *waiter) lookLocked(at clock.Moment) plan {
 func (w *waiter) planLocked(at clock.Moment) plan {
 	e := w.entry
 	switch {
-	case w.lease != nil:
+	case w.handover != nil:
 		return plan{step: stepTake}
-	case w.err != nil:
-		return plan{step: stepFail, err: w.err}
+	case w.removedLocked() != nil:
+		return plan{step: stepFail, err: w.removedLocked()}
 	case e.holds.of(ownerOf(w.link)) != nil:
 		return plan{step: stepStartOver}
 	}
@@ -286,6 +348,19 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 		return plan{step: stepSleep, pause: pause}
 	}
 	return plan{step: stepFail, err: w.gaveUpLocked(e.ttlLocked())}
+}
+
+// deafLocked reports whether a waiter that has slept for about PollInterval must poll now, because a
+// message might not have reached it: it may have fallen asleep before the subscription was lost.
+func (w *waiter) deafLocked(at, since clock.Moment) bool {
+	if w.State() != waitqueue.Asleep || at.Since(max(since, w.Asked())) < w.entry.engine().leastPoll() {
+		return false
+	}
+	channel := w.entry.channel
+	if p := w.place(); p != nil {
+		channel = p.channel
+	}
+	return channel == nil || !w.entry.engine().hub.Hears(channel)
 }
 
 func (w *waiter) timeLeft(at clock.Moment) time.Duration {
@@ -323,12 +398,14 @@ func (w *waiter) follow(p plan) (*level, error) {
 
 // wait runs a waiter in the queue until it has a result.
 func (w *waiter) wait(p plan) (*level, error) {
-	for ; ; p = w.look() {
+	since := w.began // the latest attempt has ended
+	for ; ; p = w.look(since) {
 		switch p.step {
 		case stepAsk:
 			if lease, err := w.attempt(p); lease != nil || err != nil {
 				return lease, err
 			}
+			since = clock.Now()
 		case stepSleep:
 			if err := w.enterRoom(); err != nil {
 				_ = w.leaveQueue()
@@ -341,11 +418,12 @@ func (w *waiter) wait(p plan) (*level, error) {
 		case stepStartOver:
 			return nil, errStartOver
 		case stepTake:
+			lease := w.handover.lease
 			if w.ctx.Err() != nil {
-				w.lease.disown()
+				lease.disown()
 				return nil, &stillHeldError{end: ended(w.ctx)}
 			}
-			return w.lease, nil
+			return lease, nil
 		default:
 			return nil, p.err
 		}
@@ -400,7 +478,7 @@ func (w *waiter) sleep(d time.Duration) bool {
 // leavePlace unsubscribes from the waiter's own channel. Without a lease, it also cleans up the
 // waiter's place in Redis's queue.
 func (w *waiter) leavePlace(lease *level) {
-	p, c := w.place, w.entry.engine()
+	p, c := w.place(), w.entry.engine()
 	if p == nil {
 		return
 	}
@@ -427,7 +505,7 @@ func (w *waiter) cleanUp(field string, left residue) {
 func (w *waiter) remains() time.Duration {
 	c := w.entry.engine()
 	d := c.leaseTime(w.fixed)
-	if w.place != nil {
+	if w.place() != nil {
 		d = max(d, c.opts.FairWaitTimeout)
 	}
 	return d
@@ -440,7 +518,7 @@ func (w *waiter) leaveQueue() error {
 	e := w.entry
 	e.lock()
 	wake(e.queue.Leave(&w.Waiter))
-	lease, held, by := w.lease, e.heldLocked(w.kind), w.holderLocked()
+	lease, held, by := w.handedLocked(), e.heldLocked(w.kind), w.holderLocked()
 	refusal := w.gaveUpLocked(e.ttlLocked())
 	e.unlock()
 	if lease != nil {
@@ -472,7 +550,7 @@ const lastPatience = 500 * time.Millisecond
 func (w *waiter) attempt(p plan) (*level, error) {
 	e, c, field := w.entry, w.entry.engine(), p.field
 	t := try{key: e.key, field: field, lease: c.leaseTime(w.fixed)}
-	if place := w.place; place != nil && place.clock != 0 {
+	if place := w.place(); place != nil && place.clock != 0 {
 		t.notAfter, place.left.there = w.notAfter(), true
 	}
 	x := c.ops.Op(w.call(p, t), c.opts.CommandTimeout)
@@ -495,7 +573,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 		r.binding = w.kind.binding
 	}
 	left := afterGrant(x, answer.Granted)
-	if place := w.place; place != nil { // set before a hand-over can use the place
+	if place := w.place(); place != nil { // set before a hand-over can use the place
 		place.left = place.left.or(left)
 	}
 	var lease *level
@@ -508,9 +586,9 @@ func (w *waiter) attempt(p plan) (*level, error) {
 			return lease, nil
 		}
 	default:
-		err = w.refused(answer)
+		err = w.refused(answer, p.polls)
 	}
-	if w.place == nil { // otherwise leavePlace cleans up: the next attempt uses the same wire owner
+	if w.place() == nil { // otherwise leavePlace cleans up: the next attempt uses the same wire owner
 		w.cleanUp(field, left)
 	}
 	if stays {
@@ -533,7 +611,7 @@ func (w *waiter) call(p plan, t try) lua.Call {
 func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 	why := w.leaveQueue()
 	var left residue
-	if p := w.place; p != nil {
+	if p := w.place(); p != nil {
 		left, p.left = p.left, residue{} // so that leavePlace does not clean up before the reply
 	}
 	if x.InFlight() || x.Stray() || !left.none() { // otherwise Redis has received nothing
@@ -550,7 +628,7 @@ func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 // in Redis. A command that arrives later would add a place for a waiter that is gone. The server's
 // clock must be known; until then the script does not queue up.
 func (w *waiter) notAfter() int64 {
-	p, c := w.place, w.entry.engine()
+	p, c := w.place(), w.entry.engine()
 	return p.clock + (c.clock().Since(p.read) + c.opts.CommandTimeout).Milliseconds()
 }
 
@@ -602,7 +680,7 @@ func (w *waiter) late(sent, at clock.Instant) bool {
 func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, error) {
 	e := w.entry
 	now := time.Now()
-	h, lease := w.newHold(field, x.Stray() || w.place != nil && w.place.left.stray, clock.MomentOf(now))
+	h, lease := w.newHold(field, x.Stray() || w.place() != nil && w.place().left.stray, clock.MomentOf(now))
 	h.token = token
 	why := w.ended()
 	e.lock()
@@ -613,7 +691,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, err
 		return nil, nil
 	}
 	at := e.engine().at(now)
-	err := w.refusalLocked(x, field, at, why)
+	err := w.refusalLocked(x, at, why)
 	var displaced []loss
 	if err == nil {
 		displaced = e.displaceLocked(h)
@@ -645,13 +723,13 @@ func (w *waiter) ended() error {
 }
 
 // refusalLocked returns why a grant does not count, or nil if it does. why is what ended returned.
-func (w *waiter) refusalLocked(x *redisop.Op, field string, at clock.Instant, why error) error {
+func (w *waiter) refusalLocked(x *redisop.Op, at clock.Instant, why error) error {
 	switch {
-	case w.err != nil:
-		return w.err
+	case w.removedLocked() != nil:
+		return w.removedLocked()
 	case why != nil:
 		return why
-	case w.pending != field:
+	case w.pending == 0:
 		return errForced
 	case w.late(x.Sent(), at):
 		return errLate
@@ -671,7 +749,7 @@ func outran(displaced []loss, sent clock.Moment) bool {
 }
 
 // answeredLocked ends the attempt or hand-over in flight.
-func (w *waiter) answeredLocked() { w.pending = "" }
+func (w *waiter) answeredLocked() { w.pending = 0 }
 
 // subscribePatience is how long a waiter for a fair lock waits for its subscription before it
 // queues up without.
@@ -679,7 +757,7 @@ const subscribePatience = time.Second
 
 // refused handles the reply that another owner holds the lock: the waiter sleeps, or gives up if it
 // makes only one attempt.
-func (w *waiter) refused(answer lua.Answer) error {
+func (w *waiter) refused(answer lua.Answer, polled bool) error {
 	e := w.entry
 	e.lock()
 	defer e.unlock()
@@ -687,7 +765,9 @@ func (w *waiter) refused(answer lua.Answer) error {
 	if w.kind.record != nil {
 		e.waitedLocked()
 	}
-	w.outage = nil
+	if w.aside != nil {
+		w.aside.failures, w.aside.failure = 0, nil
+	}
 	switch {
 	case w.State() == waitqueue.Out: // the next plan has the reason
 		return nil
@@ -695,23 +775,24 @@ func (w *waiter) refused(answer lua.Answer) error {
 		wake(e.queue.Leave(&w.Waiter))
 		return w.notAcquiredLocked(answer.TTL)
 	}
-	w.sleepsLocked(answer.TTL)
-	if w.place != nil {
+	w.sleepsLocked(answer.TTL, polled)
+	if w.place() != nil {
 		w.queueUpLocked(answer)
 	}
 	return nil
 }
 
-// sleepsLocked puts a refused waiter to sleep and subscribes it to releases.
-func (w *waiter) sleepsLocked(ttl time.Duration) {
+// sleepsLocked puts a refused waiter to sleep and subscribes it to releases. polled means that
+// nothing had caused its attempt but time.
+func (w *waiter) sleepsLocked(ttl time.Duration, polled bool) {
 	e, c := w.entry, w.entry.engine()
 	w.answeredLocked()
-	pause := c.pause(ttl)
-	if w.place != nil {
+	most := c.reliedPause(polled)
+	if w.place() != nil {
 		// Other waiters may drop one that is silent for longer.
-		pause = min(pause, fairPoll, c.opts.FairWaitTimeout/4)
+		most = min(c.pollPause(), fairPoll, c.opts.FairWaitTimeout/4)
 	}
-	e.refusedLocked(w, pause)
+	e.refusedLocked(w, untilExpiry(ttl, most))
 	e.subscribeLocked(w)
 }
 
@@ -719,7 +800,7 @@ func (w *waiter) sleepsLocked(ttl time.Duration) {
 // that attempt: at once if the waiter is subscribed, because other waiters can then see that it is
 // alive, otherwise when the subscription is confirmed, or after subscribePatience.
 func (w *waiter) queueUpLocked(answer lua.Answer) {
-	p, c := w.place, w.entry.engine()
+	p, c := w.place(), w.entry.engine()
 	p.clock, p.read = answer.Now, c.clock()
 	switch {
 	case answer.Place > 0:
@@ -748,12 +829,10 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 		return false
 	}
 	w.answeredLocked()
-	if w.outage == nil {
-		w.outage = new(outage)
-	}
-	w.outage.failures, w.outage.err = min(w.outage.failures+1, 100), err
+	t := w.troubledLocked()
+	t.failures, t.failure = min(t.failures+1, 100), err
 	if w.State() != waitqueue.Out {
-		e.refusedLocked(w, e.engine().outagePause(w.outage.failures))
+		e.refusedLocked(w, e.engine().outagePause(t.failures))
 		e.subscribeLocked(w)
 	}
 	return true
@@ -836,8 +915,8 @@ func (w *waiter) recordOr(refusal error) error {
 
 // gaveUpLocked returns the error of a waiter whose WaitTime is over.
 func (w *waiter) gaveUpLocked(ttl time.Duration) error {
-	if w.outage != nil {
-		return w.outage.err
+	if err := w.failureLocked(); err != nil {
+		return err
 	}
 	return w.notAcquiredLocked(ttl)
 }
@@ -856,7 +935,7 @@ func (w *waiter) notAcquiredLocked(ttl time.Duration) error {
 // to the waiter while it left does not.
 func (w *waiter) holderLocked() holder {
 	switch {
-	case w.lease != nil || w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
+	case w.handover != nil || w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
 		return anotherOwner
 	case w.link.PastQueue:
 		return sameRequestRed

@@ -352,23 +352,39 @@ func TestWaiting_SleepsNoLongerThanTheTTL(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-// A waiter sleeps for the TTL of the lock or for the poll interval, the shorter of the two. It does
-// not spin on a TTL of 0 or on a lock without expiry.
+// A holder that has renewed its lock dies without a message. The waiter looked when the TTL that it
+// knew was over, and learned the next one.
+func TestWaiting_FollowsRenewals(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	c, proxy := b.proxied(t, pollInterval(never))
+	asked := counter(proxy, runs(acquireScript))
+	b.occupy(t, 3*time.Second, "a")
+	waiter := queueUp(t, bg, c, "a", forever)
+	listened(t, c, "a")
+	before := asked()
+	b.expire(t, "a", 4*time.Second)
+	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	if n := asked() - before; n < 2 || n > 8 {
+		t.Errorf("%d attempts, want one at the end of each TTL, or a few more", n)
+	}
+}
+
+// A waiter sleeps for the TTL of the lock or until its next poll, the shorter of the two. It does not
+// spin on a TTL of 0 or on a lock without expiry.
 func TestWaiting_Pauses(t *testing.T) {
 	t.Parallel()
-	c := &engine{opts: Options{PollInterval: 5 * time.Second}}
-	for ttl, want := range map[time.Duration][2]time.Duration{
-		-2 * time.Millisecond: {shortPause, shortPause},
-		-time.Millisecond:     {4 * time.Second, 5 * time.Second},
-		0:                     {shortPause, shortPause},
-		time.Millisecond:      {2 * time.Millisecond, 2 * time.Millisecond},
-		time.Second:           {1001 * time.Millisecond, 1001 * time.Millisecond},
-		time.Hour:             {4 * time.Second, 5 * time.Second},
+	const poll = 5 * time.Second
+	for ttl, want := range map[time.Duration]time.Duration{
+		-2 * time.Millisecond: shortPause,
+		-time.Millisecond:     poll,
+		0:                     shortPause,
+		time.Millisecond:      2 * time.Millisecond,
+		time.Second:           1001 * time.Millisecond,
+		time.Hour:             poll,
 	} {
-		for range 100 {
-			if got := c.pause(ttl); got < want[0] || got > want[1] {
-				t.Errorf("pause(%s) = %s, want %s to %s", ttl, got, want[0], want[1])
-			}
+		if got := untilExpiry(ttl, poll); got != want {
+			t.Errorf("a TTL of %s: %s, want %s", ttl, got, want)
 		}
 	}
 }

@@ -6,14 +6,14 @@ var coreMutants = []mutant{
 	{
 		promise: "a wire owner is used once",
 		file:    "core/waiter.go",
-		old:     "return w.entry.engine().newField()",
-		new:     `return fmt.Sprintf("%s:%d", w.entry.engine().id, ownerOf(w.link))`,
+		old:     "w.pending = newOwner()",
+		new:     "w.pending = max(1, ownerOf(w.link))",
 		nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "core TestRelease_StrayAfterReacquire"},
 	},
 	{
 		promise: "wire owners of a client differ",
 		file:    "core/engine.go",
-		old:     "wire.Owner(e.id, holds.Add(1))",
+		old:     "return wire.Owner(e.id, owner)",
 		new:     "wire.Owner(e.id, holds.Add(1)%3)",
 		nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "sim"},
 	},
@@ -76,14 +76,14 @@ var coreMutants = []mutant{
 	{
 		promise: "ForceUnlock reaches a grant on its way",
 		file:    "core/waiter.go",
-		old:     "case w.pending != field:",
+		old:     "case w.pending == 0:",
 		new:     "case false:",
 		nets:    []string{"core TestForceUnlock_GrantOnItsWay"},
 	},
 	{
 		promise: "ForceUnlock reaches a hand-over on its way",
 		file:    "core/handover.go",
-		old:     "case w.pending != o.next.field:",
+		old:     "case w.pending == 0:",
 		new:     "case false:",
 		nets:    []string{"core TestForceUnlock_HandOverOnItsWay", "core TestHandOver_EveryOutcome"},
 	},
@@ -111,7 +111,7 @@ var coreMutants = []mutant{
 	{
 		promise: "ForceUnlock of another client reaches a grant on its way",
 		file:    "core/entry.go",
-		old:     "if w.hinted {",
+		old:     "if w.aside != nil && w.aside.hinted {",
 		new:     "if false {",
 		nets:    []string{"core TestForceUnlock_OfAnotherClientBeforeTheReply"},
 	},
@@ -418,8 +418,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a fair waiter polls before others take it for dead",
 		file:    "core/waiter.go",
-		old:     "pause = min(pause, fairPoll, c.opts.FairWaitTimeout/4)",
-		new:     "pause = min(pause, time.Hour)",
+		old:     "most = min(c.pollPause(), fairPoll, c.opts.FairWaitTimeout/4)",
+		new:     "most = min(c.pollPause(), time.Hour)",
 		nets:    []string{"core TestFair_PollsBeforeItsDeadline"},
 	},
 	{
@@ -460,9 +460,37 @@ var coreMutants = []mutant{
 	{
 		promise: "a message that was lost is made up for by a poll",
 		file:    "core/engine.go",
-		old:     "return min(ttl, e.pollPause()-time.Millisecond) + time.Millisecond",
+		old:     "return min(ttl, most-time.Millisecond) + time.Millisecond",
 		new:     "return ttl",
 		nets:    []string{"core TestWaiting_Pauses", "core TestWaiting_PollsWhenAMessageIsLost", "sim"},
+	},
+	{
+		promise: "a waiter that hears its channel polls rarely",
+		file:    "core/engine.go",
+		old:     "return round + rand.N(round/10)",
+		new:     "return interval",
+		nets:    []string{"core TestReliance_PollsRarely", "core TestReliance_Rates"},
+	},
+	{
+		promise: "waiters that were woken together do not poll together",
+		file:    "core/engine.go",
+		old:     "return interval + rand.N(round-interval)",
+		new:     "return round",
+		nets:    []string{"core TestReliance_Rates"},
+	},
+	{
+		promise: "a waiter whose subscription is lost polls again",
+		file:    "core/waiter.go",
+		old:     "if w.deafLocked(at, since) {",
+		new:     "if false {",
+		nets:    []string{"core TestReliance_EndsWithTheSubscription"},
+	},
+	{
+		promise: "a connection that is not heard is not relied on",
+		file:    "core/internal/hub/hub.go",
+		old:     "if r.wanted && !r.line.heardSince(since) {",
+		new:     "if false {",
+		nets:    []string{"core/internal/hub TestHears"},
 	},
 
 	// Clean-ups.

@@ -234,7 +234,7 @@ var engineMutants = []mutant{
 	{
 		promise: "waiters whose time ends together ask once",
 		file:    "core/internal/waitqueue/queue.go",
-		old:     "w.Deadline.Since(r.at) <= freshness",
+		old:     "w.Deadline.Since(q.refusedAt) <= freshness",
 		new:     "false",
 		nets:    []string{"core/internal/waitqueue TestNext_OnceMoreAtTheEnd"},
 	},

@@ -173,7 +173,7 @@ func (f *fleet) finish() {
 	}()
 	opts := w.cfg.options
 	turns := time.Duration(w.cfg.processes*w.cfg.callers + 4)
-	longest := turns*(8*w.cfg.meanHold+opts.PollInterval) + 4*opts.FairWaitTimeout + 4*opts.WatchdogTimeout + time.Minute
+	longest := turns*(8*w.cfg.meanHold+opts.PollInterval) + longestPoll(opts) + 4*opts.FairWaitTimeout + 4*opts.WatchdogTimeout + time.Minute
 	for end := w.now() + longest; w.now() < end; {
 		select {
 		case <-done:

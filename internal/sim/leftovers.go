@@ -106,13 +106,13 @@ func (o *oracle) deadReader(l lockName, field string) bool {
 
 // cleanupTime returns how long it takes to free a hold after a fault. The hold of a command that
 // was given up is freed when Redis answers again, and once more a CommandTimeout later. A waiter
-// may ask again instead, after PollInterval. A waiter for a fair lock asks with the same owner.
+// may ask again instead, with its next poll. A waiter for a fair lock asks with the same owner.
 func (o *oracle) cleanupTime(e entry) time.Duration {
 	opts := o.world.cfg.options
 	d := 2*opts.CommandTimeout + 2*time.Second
 	for p := range o.pending {
 		if p.process == o.world.processOf(ownerOf(e)) && slices.Contains(p.names, e.key) {
-			return d + opts.PollInterval
+			return d + longestPoll(opts)
 		}
 	}
 	return d

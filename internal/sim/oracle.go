@@ -532,11 +532,15 @@ func (o *oracle) checkWaiters() {
 	}
 }
 
+// longestPoll returns the longest time between two polls of a waiter, that of one that hears its
+// channel. A message may have been lost nevertheless.
+func longestPoll(opts core.Options) time.Duration { return 7 * opts.PollInterval }
+
 // maxWait returns how long a caller may wait for a free lock of a kind: until its next poll. The
 // waiters of a fair lock also wait for dead waiters to leave the queue.
 func (o *oracle) maxWait(kind string) time.Duration {
 	opts := o.world.cfg.options
-	d := 2*opts.PollInterval + 2*opts.CommandTimeout + 2*time.Second
+	d := longestPoll(opts) + opts.PollInterval + 2*opts.CommandTimeout + 2*time.Second
 	if kind == "fair" {
 		d += opts.FairWaitTimeout + 20*time.Second
 	}

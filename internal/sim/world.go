@@ -214,9 +214,9 @@ func (w *world) live() {
 // settle checks that the world is empty after all callers have finished.
 func (w *world) settle(f *fleet) {
 	o, opts := w.oracle, w.cfg.options
-	// Background cleanups wait for strays. A subscription on a dead connection ends after three
-	// pings, each after twice PollInterval.
-	time.Sleep(3*opts.CommandTimeout + 7*opts.PollInterval + 3*time.Second)
+	// Background cleanups wait for strays. A subscription on a dead connection ends within three
+	// times PollInterval, or three seconds.
+	time.Sleep(3*opts.CommandTimeout + 4*opts.PollInterval + 6*time.Second)
 	for _, proc := range f.running() {
 		if s := proc.locks.Stats(); s != (core.Stats{}) {
 			o.violate("", "%s is idle, but its Stats are %+v", proc.name, s)

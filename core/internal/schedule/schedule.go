@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// An Entry is a scheduled value. The zero value is not scheduled. It belongs to one Schedule.
-type Entry[T any] struct {
-	value T
-	place int // index in the heap plus one; 0: not scheduled
+// An Entry is the place of a value in a Schedule. The zero value is not scheduled. It belongs to one
+// Schedule. The value itself is in the heap, and only while it is scheduled: every lease and every
+// waiter has an Entry, and few of them are.
+type Entry struct {
+	place int32 // index in the heap plus one; 0: not scheduled
 }
 
 // A Schedule holds entries and fires them when they are due.
@@ -49,12 +50,11 @@ func after(now, delay time.Duration) time.Duration {
 }
 
 // Set schedules a value to fire after a delay. It moves an entry that is already scheduled.
-func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
+func (s *Schedule[T]) Set(e *Entry, value T, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	due := after(time.Since(s.began), delay)
-	e.value = value
-	s.entries.set(e, due)
+	s.entries.set(timed[T]{due, e, value})
 	if due < s.sleeps {
 		s.sleeps = due
 		s.loop.Nudge()
@@ -62,11 +62,11 @@ func (s *Schedule[T]) Set(e *Entry[T], value T, delay time.Duration) {
 }
 
 // Cancel removes an entry. It does not stop an entry that is being fired.
-func (s *Schedule[T]) Cancel(e *Entry[T]) {
+func (s *Schedule[T]) Cancel(e *Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.place > 0 {
-		s.entries.remove(e.place - 1)
+		s.entries.remove(int(e.place - 1))
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 	if len(s.entries) > 0 && s.entries[0].due <= now {
 		horizon := after(now, s.slack)
 		for len(s.entries) > 0 && s.entries[0].due <= horizon {
-			due = append(due, s.entries.remove(0).value)
+			due = append(due, s.entries.remove(0))
 		}
 	}
 	if len(s.entries) == 0 {
@@ -113,24 +113,25 @@ type entries[T any] []timed[T]
 
 type timed[T any] struct {
 	due   time.Duration // by the schedule's clock
-	entry *Entry[T]
+	entry *Entry
+	value T
 }
 
 // kept is how many entries an empty heap keeps room for. It frees the memory after a burst.
 const kept = 1024
 
 // set adds or moves an entry.
-func (h *entries[T]) set(e *Entry[T], at time.Duration) {
-	if e.place == 0 {
+func (h *entries[T]) set(item timed[T]) {
+	if item.entry.place == 0 {
 		*h = append(*h, timed[T]{})
-		e.place = len(*h)
+		item.entry.place = int32(len(*h))
 	}
-	h.fix(e.place-1, timed[T]{at, e})
+	h.fix(int(item.entry.place-1), item)
 }
 
-// remove removes the entry at index i.
-func (h *entries[T]) remove(i int) *Entry[T] {
-	e, last := (*h)[i].entry, len(*h)-1
+// remove removes the entry at index i, and returns its value.
+func (h *entries[T]) remove(i int) T {
+	removed, last := (*h)[i], len(*h)-1
 	moved := (*h)[last]
 	(*h)[last] = timed[T]{}
 	*h = (*h)[:last]
@@ -139,8 +140,8 @@ func (h *entries[T]) remove(i int) *Entry[T] {
 	} else if last == 0 && cap(*h) > kept {
 		*h = nil
 	}
-	e.place = 0
-	return e
+	removed.entry.place = 0
+	return removed.value
 }
 
 // fix moves an item from the free index i to where it belongs.
@@ -165,5 +166,5 @@ func (h entries[T]) fix(i int, item timed[T]) {
 
 func (h entries[T]) put(i int, item timed[T]) {
 	h[i] = item
-	item.entry.place = i + 1
+	item.entry.place = int32(i + 1)
 }

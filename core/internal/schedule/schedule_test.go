@@ -54,7 +54,7 @@ func TestFiresInOrder(t *testing.T) {
 		l := newLog()
 		s := New(0, l.fire)
 		defer s.Close()
-		var a, b, c, d Entry[string]
+		var a, b, c, d Entry
 		s.Set(&c, "c", 30*time.Second)
 		s.Set(&a, "a", 10*time.Second)
 		s.Set(&d, "d", time.Hour)
@@ -75,7 +75,7 @@ func TestSetMovesAnEntry(t *testing.T) {
 		l := newLog()
 		s := New(0, l.fire)
 		defer s.Close()
-		var earlier, later, again Entry[string]
+		var earlier, later, again Entry
 		s.Set(&earlier, "was a minute", time.Minute)
 		s.Set(&later, "was a second", time.Second)
 		s.Set(&again, "first", 3*time.Second)
@@ -94,7 +94,7 @@ func TestCancel(t *testing.T) {
 		l := newLog()
 		s := New(0, l.fire)
 		defer s.Close()
-		var never, first, kept, only Entry[string]
+		var never, first, kept, only Entry
 		s.Cancel(&never) // not scheduled
 		s.Set(&first, "cancelled", time.Second)
 		s.Set(&kept, "kept", 2*time.Second)
@@ -121,7 +121,7 @@ func TestDueAtOnce(t *testing.T) {
 		l := newLog()
 		s := New(0, l.fire)
 		defer s.Close()
-		var zero, past Entry[string]
+		var zero, past Entry
 		s.Set(&past, "past", -time.Hour)
 		synctest.Wait()
 		s.Set(&zero, "zero", 0)
@@ -137,7 +137,7 @@ func TestEndlessDelay(t *testing.T) {
 		s := New(time.Second, l.fire)
 		defer s.Close()
 		time.Sleep(time.Second)
-		var endless, hour Entry[string]
+		var endless, hour Entry
 		s.Set(&endless, "never", never)
 		s.Set(&hour, "hour", time.Hour)
 		time.Sleep(24 * time.Hour)
@@ -154,7 +154,7 @@ func TestSlack(t *testing.T) {
 		l := newLog()
 		s := New(time.Second, l.fire)
 		defer s.Close()
-		var entries [4]Entry[string]
+		var entries [4]Entry
 		for i, d := range []time.Duration{10000, 10500, 11000, 11001} {
 			s.Set(&entries[i], string(rune('a'+i)), d*time.Millisecond)
 		}
@@ -174,7 +174,7 @@ func TestNearerTimeWhileAsleepAndWhileFiring(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
 		var s *Schedule[string]
-		var far, near, chained Entry[string]
+		var far, near, chained Entry
 		s = New(0, func(due []string) {
 			l.fire(due)
 			if due[0] == "near" {
@@ -194,7 +194,7 @@ func TestCloseFiresNothingMore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := newLog()
 		s := New(0, l.fire)
-		var before, after Entry[string]
+		var before, after Entry
 		s.Set(&before, "before", time.Second)
 		s.Close()
 		s.Close()
@@ -212,7 +212,7 @@ func TestCloseWaitsForAFireUnderWay(t *testing.T) {
 			time.Sleep(time.Minute)
 			ended = true // the race detector checks that Close returns later
 		})
-		var e Entry[string]
+		var e Entry
 		s.Set(&e, "slow", 0)
 		time.Sleep(time.Second)
 		s.Close()
@@ -256,7 +256,7 @@ func TestManyAtRandom(t *testing.T) {
 				got[v] = time.Since(began)
 			}
 		})
-		entries := make([]Entry[int], n)
+		entries := make([]Entry, n)
 		want := make(map[int]time.Duration)
 		for range 5 * n {
 			i := random.IntN(n)
@@ -310,7 +310,7 @@ func TestConcurrentUse(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			var e, hour Entry[int]
+			var e, hour Entry
 			for range 50 {
 				s.Set(&e, 2*i, time.Hour)
 				s.Set(&hour, 2*i+1, time.Hour)

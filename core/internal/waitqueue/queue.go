@@ -20,17 +20,13 @@ import (
 type Queue[T any] struct {
 	waiters []*Waiter[T] // waiters at the front come first; Remote ones are all there
 	rotation
-	arrivals uint32
-	asked    clock.Moment // when a waiter last began an attempt, or was prompted to
-	refusal  refusal
-	one      [1]*Waiter[T] // initial room for waiters: most names never have a second one
-}
-
-// A refusal is the latest answer of Redis, as long as nothing suggests that the lock was freed
-// since: an attempt of a class that began at the given time was refused. 0: none.
-type refusal struct {
-	at    clock.Moment
-	class Class
+	asked clock.Moment // when a waiter last began an attempt, or was prompted to
+	// The latest answer of Redis, as long as nothing suggests that the lock was freed since: an
+	// attempt that began at refusedAt was refused. 0: none.
+	refusedAt clock.Moment
+	arrivals  uint32
+	refused   Class         // of that attempt
+	one       [1]*Waiter[T] // initial room for waiters: most names never have a second one
 }
 
 // freshness is how old a refusal may be that a waiter takes for its last answer. Waiters whose time
@@ -62,7 +58,7 @@ const (
 func (q *Queue[T]) Join(w *Waiter[T]) Admission {
 	front := true
 	if n := len(q.waiters); n == 0 {
-		q.refusal.at = 0
+		q.refusedAt = 0
 	} else {
 		last := q.waiters[n-1]
 		front = w.Class == Remote || last.atFront() && last.joins(w.Class)
@@ -184,8 +180,7 @@ func (q *Queue[T]) sleepsBehind(w *Waiter[T], pause time.Duration, now clock.Mom
 // answers reports whether w, which has waited behind others or was refused itself, need not try
 // again before its deadline: Redis has just refused another attempt of its class.
 func (q *Queue[T]) answers(w *Waiter[T]) bool {
-	r := q.refusal
-	return w.counted && w.Deadline != 0 && r.at != 0 && r.class == w.Class && w.Deadline.Since(r.at) <= freshness
+	return w.counted && w.Deadline != 0 && q.refusedAt != 0 && q.refused == w.Class && w.Deadline.Since(q.refusedAt) <= freshness
 }
 
 // Prompt makes the waiters at the front try, because none has for long.
@@ -209,8 +204,8 @@ func (q *Queue[T]) Asks(w *Waiter[T], now clock.Moment) (polls bool) {
 // tooMany.
 func (q *Queue[T]) Refused(w *Waiter[T], pollAt clock.Moment) (tooMany []*Waiter[T]) {
 	q.Sleeps(w, pollAt)
-	if q.refusal = (refusal{w.asked, w.Class}); w.woken {
-		q.refusal.at = 0
+	if q.refusedAt, q.refused = w.asked, w.Class; w.woken {
+		q.refusedAt = 0
 	}
 	if w.counted || w.state == Out {
 		return nil
@@ -241,7 +236,7 @@ func (q *Queue[T]) Sleeps(w *Waiter[T], pollAt clock.Moment) {
 // that w got, unless w was woken since.
 func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
 	if w.woken || w.state != Asleep && w.state != Queued {
-		q.refusal.at = 0
+		q.refusedAt = 0
 	}
 	if w.state == Out || !w.move(Out) || len(q.waiters) == 0 {
 		return nil
@@ -275,7 +270,7 @@ func (q *Queue[T]) promote(was *Waiter[T]) (promoted []*Waiter[T]) {
 			}
 			if q.answers(w) {
 				w.move(Asleep)
-				w.asked, w.PollAt = q.refusal.at, w.Deadline
+				w.asked, w.PollAt = q.refusedAt, w.Deadline
 			}
 		}
 	}
@@ -322,7 +317,7 @@ func (q *Queue[T]) Dismiss(arrivals uint32, keep func(*Waiter[T]) bool) (out, wa
 		return nil, nil
 	}
 	stay, was := q.waiters[:0:0], q.waiters[0]
-	q.refusal.at = 0
+	q.refusedAt = 0
 	for _, w := range q.waiters {
 		if int32(w.arrival-arrivals) > 0 || keep(w) {
 			stay = append(stay, w)
@@ -344,7 +339,7 @@ func (q *Queue[T]) Message() (wake []*Waiter[T]) {
 
 // Wake wakes the waiters at the front, because the lock may be free.
 func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
-	q.refusal.at = 0
+	q.refusedAt = 0
 	for n, w := range q.waiters {
 		switch {
 		// Redis notifies Remote waiters. Without its message, only the first of all waiters may
@@ -364,7 +359,7 @@ func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
 
 // Call wakes one waiter, because a message was for it alone.
 func (q *Queue[T]) Call(w *Waiter[T]) {
-	q.refusal.at = 0
+	q.refusedAt = 0
 	w.wake()
 }
 
@@ -403,7 +398,7 @@ func (q *Queue[T]) HandedOn(now clock.Moment) { q.handedOn(now) }
 // if Redis cannot count listeners; then the first message ends the rest.
 func (q *Queue[T]) Freeing(now clock.Moment, echoes int) {
 	over := q.streakOver(now)
-	q.moves, q.refusal.at = 0, 0
+	q.moves, q.refusedAt = 0, 0
 	if over && len(q.waiters) > 0 && q.waiters[0].Class != Remote {
 		q.offer(echoes)
 	}

@@ -64,6 +64,10 @@ type Waiter[T any] struct {
 	arrival uint32       // value of Queue.Arrivals after it joined; wraps around
 }
 
+// Asked returns when the latest attempt of the waiter began, or when one of its process was granted
+// the lock instead.
+func (w *Waiter[T]) Asked() clock.Moment { return w.asked }
+
 // State returns the state of the waiter.
 func (w *Waiter[T]) State() State { return w.state }
 
