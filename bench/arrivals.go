@@ -46,6 +46,10 @@ func (b *bench) arriveAt(variant string, rate int, c named) error {
 	n := int(float64(rate) * b.pick(2*time.Second, 100*time.Millisecond).Seconds())
 	took := make([]time.Duration, n)
 	errs := make([]error, n)
+	// A crowd runs first, so that no arrival waits for a client that dials.
+	if err := crowd(context.Background(), c); err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	before, errCPU := clientCPU()
 	err := paced(rate, n, func(i int, due time.Time) {
