@@ -57,9 +57,9 @@ func (c *Client) enter(w *waiter, key string) (*level, *waiter, error) {
 
 // heldBy returns the hold of a key that a lineage has a live lease of, the nearest first; nil: it
 // has none. What the lineage has was acquired before the call, so a key without holds needs no
-// walk. The caller must not hold the mutex.
+// walk, and nor does a lineage that only begins. The caller must not hold the mutex.
 func (c *Client) heldBy(link *lineage.Link, key string) *hold {
-	if link == nil || !c.names.holds(key) {
+	if link == nil || link.Outer == nil && link.Lease == nil || !c.names.holds(key) {
 		return nil
 	}
 	for ; link != nil; link = link.Outer {

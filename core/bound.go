@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/reqlock/reqlock/internal/lineage"
 )
 
 // A boundContext is the context that Bind returns: ctx with a link for the lease, which also ends
-// when the lease is lost. It registers with ctx and with the lease only when its Done, Err or cause
+// when the lease is lost. It registers with ctx and with the lease only when its Done or its cause
 // is first needed. Most request handlers never need them, and registering would be a large part of
 // the cost of a lock around a handler.
 type boundContext struct {
@@ -19,12 +20,20 @@ type boundContext struct {
 	link            lineage.Link
 
 	once   sync.Once
+	made   atomic.Bool             // end is there
 	end    context.Context         // provides Done and Err; created on demand
 	cancel context.CancelCauseFunc // of end; nil: end was not needed before free
 }
 
 func (c *boundContext) Done() <-chan struct{} { return c.ending().Done() }
-func (c *boundContext) Err() error            { return c.ending().Err() }
+
+// Err creates end only for a context that has ended.
+func (c *boundContext) Err() error {
+	if !c.made.Load() && c.Context.Err() == nil && c.lease.loss() == nil {
+		return nil
+	}
+	return c.ending().Err()
+}
 
 // Value returns the link, and end for the key by which context.Cause and child contexts find what
 // they can cancel. It asks the argument of Bind once at most: with two questions, each of the
@@ -64,6 +73,7 @@ func (c *boundContext) String() string { return fmt.Sprint(c.Context, ".Bind") }
 func (c *boundContext) ending() context.Context {
 	c.once.Do(func() {
 		c.end, c.cancel = context.WithCancelCause(c.Context)
+		c.made.Store(true)
 		if err := c.lease.bind(c); err != nil {
 			c.cancel(err)
 		}
@@ -71,10 +81,11 @@ func (c *boundContext) ending() context.Context {
 	return c.end
 }
 
-// free is the function that Bind returns.
-func (c *boundContext) free() {
+// Unbind is the function that Bind returns.
+func (c *boundContext) Unbind() {
 	c.once.Do(func() {
 		c.end = c.endedContext()
+		c.made.Store(true)
 	})
 	if c.cancel != nil {
 		c.lease.unbind(c)

@@ -356,7 +356,7 @@ func (e *entry) dismissLocked(arrivals uint32, err error) {
 // Redis.
 func (e *entry) deliverLocked(h *hold, r *lua.Record, sent clock.Instant) {
 	if e.queue.Len() > 0 && e.engine().clock().Since(sent) < r.TTL {
-		e.dismissLocked(e.queue.Arrivals(), &recorded{[]byte(r.Value), h.kind.binding})
+		e.dismissLocked(e.queue.Arrivals(), &recorded{[]byte(r.Value), h.kind.marks.Binding})
 	}
 }
 

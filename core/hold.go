@@ -210,7 +210,7 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 
 // countsLocked returns the hold's counts by its current leases.
 func (h *hold) countsLocked() holdCounts {
-	g := holdCounts{key: h.entry.key, field: h.field, levels: h.levels, deepest: h.deepest}
+	g := holdCounts{terms: &h.kind.terms, key: h.entry.key, field: h.field, levels: h.levels, deepest: h.deepest}
 	if g.shared > 0 {
 		g.need = h.neededTTLLocked()
 	}

@@ -31,12 +31,9 @@ type kind struct {
 	locked func(lua.State) bool
 
 	// Of a Once; nil for other kinds.
-	look   func(key string) lua.Call
+	look   func(t *terms, key string) lua.Call
 	record func(c *engine, g holdCounts, r lua.Record) lua.Call
-	// binding is what the name must be bound to. Empty: anything.
-	binding string
-	// looks makes a caller that has waited for a holder take its record, or fail with ErrUnrecorded.
-	looks bool
+	terms  // of a Once; zero for other kinds
 }
 
 // reenters reports whether an owner that has a hold of another kind may enter it as this kind. The
@@ -67,6 +64,7 @@ func (k *kind) freeing(c *engine, g holdCounts, r lua.Removal) lua.Call {
 
 // A try is one attempt to acquire.
 type try struct {
+	terms      *terms
 	key, field string
 	lease      time.Duration
 	// Queued kinds: the last moment to enter the queue, by the server's clock in ms; 0: do not.

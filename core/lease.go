@@ -135,10 +135,15 @@ func (l *Lease) listenedLocked() *listeners {
 // ctx ends, or when the lease is lost (cause ErrLockLost or ErrClosed). It does not end on release.
 // Call the function when done with the context.
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	c := l.bound(ctx)
+	return c, c.Unbind
+}
+
+func (l *Lease) bound(ctx context.Context) *boundContext {
 	c := &boundContext{Context: ctx, lease: l}
 	c.link.Continue(lineage.From(ctx))
 	c.link.Lease = l
-	return c, c.free
+	return c
 }
 
 // Token returns the fencing token of a lease of a FencedLock. It is greater than the token of every

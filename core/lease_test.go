@@ -121,8 +121,8 @@ func TestBind(t *testing.T) {
 	freeLate()
 }
 
-// The lease does not know of a bound context until the context is asked for its end. A late
-// question gets the same answer.
+// The lease does not know of a bound context until the context is asked for its end, or has an
+// error. A late question gets the same answer.
 func TestBind_AskedLate(t *testing.T) {
 	t.Parallel()
 	c := newBundle(t).client(t)
@@ -167,6 +167,7 @@ func TestBind_AskedLate(t *testing.T) {
 				lease := mustAcquire(t, c, t.Name(), AcquireOptions{})
 				bound, free := lease.Bind(parent)
 				defer free()
+				wantErr(t, "the error before the end", bound.Err(), nil)
 				lease.lock()
 				if lease.listeners != nil {
 					t.Error("the lease knows of it before anybody has asked")

@@ -35,7 +35,10 @@ type Lock struct {
 // If another program takes the lock away, the holder loses its lease at the next renewal. A lease
 // with a LeaseTime is not renewed: it is lost when it is next used, or when it expires. Redisson:
 // getLock.
-func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
+func (c *Client) Lock(name string) *Lock {
+	l := c.newLock(plainLock, name)
+	return &l
+}
 
 // FairLock returns the lock of a name that is granted in order of arrival, across all processes.
 // The waiters queue up in Redis.
@@ -46,7 +49,10 @@ func (c *Client) Lock(name string) *Lock { return c.newLock(plainLock, name) }
 // frozen, is skipped in about the same time. When it goes on, it queues up again, as the last. With
 // plain channels in a cluster, the dead are skipped in this way, those of one process together.
 // Redisson: getFairLock.
-func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) }
+func (c *Client) FairLock(name string) *Lock {
+	l := c.newLock(fairLock, name)
+	return &l
+}
 
 // FencedLock returns the lock of a name whose leases have fencing tokens; see Lease.Token. The
 // resource that the lock protects must remember the greatest token it has seen and reject smaller
@@ -57,14 +63,12 @@ func (c *Client) FairLock(name string) *Lock { return c.newLock(fairLock, name) 
 // loses all data, the counter restarts at 1, unless you set it to more than any token issued so
 // far, such as the current time in nanoseconds. Redisson: getFencedLock.
 func (c *Client) FencedLock(name string) *Lock {
-	if !c.fenced.Load() {
-		c.fenced.Store(true)
-	}
-	return c.newLock(fencedLock, name)
+	l := c.newLock(fencedLock, name)
+	return &l
 }
 
 // A ReadWriteLock is held by one writer or by any number of readers.
-type ReadWriteLock struct{ read, write *Lock }
+type ReadWriteLock struct{ read, write Lock }
 
 // ReadWriteLock returns the read/write lock of a name. The holder of the write side may also
 // acquire the read side, and keeps it after releasing the write side. The reverse returns
@@ -81,15 +85,19 @@ func (c *Client) ReadWriteLock(name string) *ReadWriteLock {
 }
 
 // Read returns the side that readers share. Redisson: readLock.
-func (l *ReadWriteLock) Read() *Lock { return l.read }
+func (l *ReadWriteLock) Read() *Lock { return &l.read }
 
 // Write returns the side of the writer. Redisson: writeLock.
-func (l *ReadWriteLock) Write() *Lock { return l.write }
+func (l *ReadWriteLock) Write() *Lock { return &l.write }
 
-func (c *Client) newLock(k *kind, name string) *Lock {
-	l := &Lock{c: c, kind: k, name: name, key: name}
+// newLock returns a lock by value, so that one that its user keeps elsewhere is not allocated.
+func (c *Client) newLock(k *kind, name string) Lock {
+	l := Lock{c: c, kind: k, name: name, key: name}
 	if c.opts.NameMapper != nil {
 		l.key = c.opts.NameMapper(name)
+	}
+	if k == fencedLock && !c.fenced.Load() {
+		c.fenced.Store(true)
 	}
 	switch {
 	case name == "":

@@ -31,11 +31,9 @@ import (
 // slot of a cluster. Lock ignores records, so use a name for one or the other. Like a Lock, a Once
 // holds no state.
 type Once struct {
-	lock   Lock
-	record string // its key
-	marks  lua.Marks
-	looks  bool
-	quota  quota
+	lock  Lock
+	kind  kind // of the lock
+	quota quota
 }
 
 // A quota is how many names may be granted within a time. Without a key there is none.
@@ -45,12 +43,37 @@ type quota struct {
 	d    time.Duration
 }
 
+// onceKind is the kind of a Once without terms.
+var onceKind = func() kind {
+	k := *plainLock
+	k.name, k.handOver = "once", nil
+	k.acquire = func(_ *engine, t try) lua.Call {
+		return lua.OnceAcquire(t.key, t.terms.recordKey, t.field, t.lease, t.terms.marks)
+	}
+	k.look = func(t *terms, key string) lua.Call { return lua.OnceLook(key, t.recordKey, t.marks.Binding) }
+	k.record = func(c *engine, g holdCounts, r lua.Record) lua.Call {
+		return lua.OnceRecord(g.key, g.terms.recordKey, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
+	}
+	return k
+}()
+
+// freeMarked is the free of a Once with marks.
+func freeMarked(c *engine, g holdCounts, r lua.Removal) lua.Call {
+	return lua.OnceRelease(g.key, g.terms.recordKey, g.field, r, c.announce(wire.LockChannel(g.key)))
+}
+
 // Once returns the lock with records for a name. What Lock says about names applies here as well.
 // In a cluster, braces in the name must form a valid hash tag.
 func (c *Client) Once(name string) *Once {
-	o := &Once{lock: *c.Lock(name)}
-	o.record = wire.RecordKey(o.lock.key)
-	if o.lock.err == nil && c.slot(o.lock.key) != c.slot(o.record) {
+	o := c.once(name)
+	return &o
+}
+
+// once returns a Once by value, like newLock. So do marked and limited.
+func (c *Client) once(name string) Once {
+	o := Once{lock: c.newLock(nil, name), kind: onceKind}
+	o.kind.recordKey = wire.RecordKey(o.lock.key)
+	if o.lock.err == nil && c.slot(o.lock.key) != c.slot(o.kind.recordKey) {
 		o.lock.err = invalid(ErrInvalidName, "its braces are not a valid hash tag, so in a cluster its record would be "+
 			"in another slot; put the whole name in braces, or leave them out")
 	}
@@ -64,9 +87,9 @@ func (c *Client) Once(name string) *Once {
 // content. It is not visible while the lock is held. ttl should be longer than any hold. A ttl below
 // 1ms or an empty marker makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
-	marked := *o
-	marked.marks.Marker, marked.marks.TTL = string(marker), max(ttl, marked.marks.TTL)
-	return marked.refuse(checkRecord("marker", marker, ttl))
+	marked := o.marked("marker", marker, ttl)
+	marked.kind.marks.Marker = string(marker)
+	return &marked
 }
 
 // WithBinding returns the same lock for callers that must not use a name for two things. The first
@@ -76,9 +99,18 @@ func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 // is left with ReleaseWith takes it along when it expires, and Withdraw removes it. Callers without a
 // binding ignore it. A ttl below 1ms or an empty binding makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithBinding(binding []byte, ttl time.Duration) *Once {
-	bound := *o
-	bound.marks.Binding, bound.marks.TTL = string(binding), max(ttl, bound.marks.TTL)
-	return bound.refuse(checkRecord("binding", binding, ttl))
+	bound := o.marked("binding", binding, ttl)
+	bound.kind.marks.Binding = string(binding)
+	return &bound
+}
+
+// marked returns o with room for a mark. what names the mark.
+func (o *Once) marked(what string, mark []byte, ttl time.Duration) Once {
+	marked := *o
+	marked.kind.free = freeMarked
+	marked.kind.marks.TTL = max(ttl, marked.kind.marks.TTL)
+	marked.refuse(checkRecord(what, mark, ttl))
+	return marked
 }
 
 // WithoutSuccession returns the same lock for callers that want the holder's record, and do not take
@@ -86,7 +118,7 @@ func (o *Once) WithBinding(binding []byte, ttl time.Duration) *Once {
 // without a record, because its holder failed or died, all callers that wait get ErrUnrecorded.
 func (o *Once) WithoutSuccession() *Once {
 	looking := *o
-	looking.looks = true
+	looking.kind.looks = true
 	return &looking
 }
 
@@ -96,7 +128,12 @@ func (o *Once) WithoutSuccession() *Once {
 // without the quota. It costs a grant one round trip more. A d below 1ms or a most below 1 makes
 // Acquire fail with ErrInvalidOptions, and so does an empty name.
 func (o *Once) WithQuota(name string, most int, d time.Duration) *Once {
-	limited, of := *o, o.lock.c.Lock(name)
+	limited := o.limited(name, most, d)
+	return &limited
+}
+
+func (o *Once) limited(name string, most int, d time.Duration) Once {
+	limited, of := *o, o.lock.c.newLock(nil, name)
 	limited.quota = quota{wire.CountedKey(of.key), most, d}
 	err := of.err
 	switch {
@@ -105,15 +142,15 @@ func (o *Once) WithQuota(name string, most int, d time.Duration) *Once {
 	case d < minLease:
 		err = invalid(ErrInvalidOptions, "names would count towards the quota %q for %s; use at least %s", name, d, minLease)
 	}
-	return limited.refuse(err)
+	limited.refuse(err)
+	return limited
 }
 
 // refuse makes Acquire fail with err, unless that is nil or it fails anyway.
-func (o *Once) refuse(err error) *Once {
+func (o *Once) refuse(err error) {
 	if o.lock.err == nil {
 		o.lock.err = err
 	}
-	return o
 }
 
 // counts counts the name of a lock that was just granted. On an error the lock is free again.
@@ -141,26 +178,8 @@ func (o *Once) counts(ctx context.Context, l *OnceLease) error {
 // asLock returns the lock, of the kind that o describes.
 func (o *Once) asLock() *Lock {
 	l := o.lock
-	l.kind = o.kind()
+	l.kind = &o.kind
 	return &l
-}
-
-// kind returns the kind of the lock.
-func (o *Once) kind() *kind {
-	k := *plainLock
-	record, marks := o.record, o.marks
-	k.name, k.handOver, k.looks, k.binding = "once", nil, o.looks, o.marks.Binding
-	k.acquire = func(_ *engine, t try) lua.Call { return lua.OnceAcquire(t.key, record, t.field, t.lease, marks) }
-	k.look = func(key string) lua.Call { return lua.OnceLook(key, record, marks.Binding) }
-	k.record = func(c *engine, g holdCounts, r lua.Record) lua.Call {
-		return lua.OnceRecord(g.key, record, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
-	}
-	if marks.TTL != 0 {
-		k.free = func(c *engine, g holdCounts, r lua.Removal) lua.Call {
-			return lua.OnceRelease(g.key, record, g.field, r, c.announce(wire.LockChannel(g.key)))
-		}
-	}
-	return &k
 }
 
 // Name returns the name that was given to the client.
@@ -194,7 +213,7 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 // Record returns the record in one round trip, and takes no lock. It returns nil if there is none, or
 // if the lock is held, because a record is not final then. It fails with ErrBound like Acquire.
 func (o *Once) Record(ctx context.Context) ([]byte, error) {
-	call := lua.OnceLook(o.lock.key, o.record, o.marks.Binding)
+	call := o.kind.look(&o.kind.terms, o.lock.key)
 	reply, err := o.lock.run(ctx, call)
 	if err != nil {
 		return nil, opErr("inspect", o.lock.label(), err)

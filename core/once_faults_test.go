@@ -58,7 +58,7 @@ func TestOnce_LostReplies(t *testing.T) {
 
 // look asks for the record like a caller that the queue refuses.
 func look(c *Client, name string) (string, error) {
-	w := newWaiter(bg, c.engine, name, c.Once(name).kind(), nil, AcquireOptions{})
+	w := newWaiter(bg, c.engine, name, &c.Once(name).kind, nil, AcquireOptions{})
 	w.entry = c.names.lock(name)
 	w.entry.unlock()
 	err := w.recordOr(ErrTooManyWaiters)
@@ -665,6 +665,6 @@ func TestOnce_Cluster(t *testing.T) {
 		mustRecord(t, lease, "done", time.Hour)
 		wantAll(t, waiters, "done")
 		wantRecord(t, once, "done")
-		b.rdb.Del(bg, once.record)
+		b.rdb.Del(bg, once.kind.recordKey)
 	}
 }

@@ -202,7 +202,7 @@ func failAll(out []*waitqueue.Waiter[*waiter], err error) {
 // given returns what err means to w: the record of a name that is bound to something else is not for
 // w.
 func (w *waiter) given(err error) error {
-	if r, ok := err.(*recorded); ok && r.binding != "" && w.kind.binding != "" && r.binding != w.kind.binding {
+	if r, ok := err.(*recorded); ok && r.binding != "" && w.kind.marks.Binding != "" && r.binding != w.kind.marks.Binding {
 		return ErrBound
 	}
 	return err
@@ -496,7 +496,7 @@ func (w *waiter) cleanUp(field string, left residue) {
 		return
 	}
 	c := w.entry.engine()
-	g := holdCounts{key: w.entry.key, field: field, deepest: levels{}.plus(w.kind.shared).shared}
+	g := holdCounts{terms: &w.kind.terms, key: w.entry.key, field: field, deepest: levels{}.plus(w.kind.shared).shared}
 	c.cleaner.add(w.kind.freeing(c, g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
 }
 
@@ -549,7 +549,7 @@ const lastPatience = 500 * time.Millisecond
 // keep waiting.
 func (w *waiter) attempt(p plan) (*level, error) {
 	e, c, field := w.entry, w.entry.engine(), p.field
-	t := try{key: e.key, field: field, lease: c.leaseTime(w.fixed)}
+	t := try{terms: &w.kind.terms, key: e.key, field: field, lease: c.leaseTime(w.fixed)}
 	if place := w.place(); place != nil && place.clock != 0 {
 		t.notAfter, place.left.there = w.notAfter(), true
 	}
@@ -570,7 +570,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	defer x.Recycle()
 	answer, err := readGrant(x, reply, err)
 	if r, ok := err.(*recorded); ok {
-		r.binding = w.kind.binding
+		r.binding = w.kind.marks.Binding
 	}
 	left := afterGrant(x, answer.Granted)
 	if place := w.place(); place != nil { // set before a hand-over can use the place
@@ -601,7 +601,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 // call returns what an attempt sends.
 func (w *waiter) call(p plan, t try) lua.Call {
 	if p.looks {
-		return w.kind.look(t.key)
+		return w.kind.look(&w.kind.terms, t.key)
 	}
 	return w.kind.acquire(w.entry.engine(), t)
 }
@@ -896,7 +896,7 @@ func (w *waiter) recordOr(refusal error) error {
 	if w.kind.look == nil {
 		return refusal
 	}
-	call := w.kind.look(w.entry.key)
+	call := w.kind.look(&w.kind.terms, w.entry.key)
 	reply, err := w.entry.engine().run(w.ctx, call)
 	if err != nil {
 		return err

@@ -707,7 +707,7 @@ var coreMutants = []mutant{
 	{
 		promise: "a record goes only to those who wait for the same",
 		file:    "core/waiter.go",
-		old:     "&& r.binding != w.kind.binding {",
+		old:     "&& r.binding != w.kind.marks.Binding {",
 		new:     "&& false {",
 		nets:    []string{"core TestOnce_BindingOfWaiters"},
 	},

@@ -190,6 +190,10 @@ type Announcement struct {
 }
 
 func (a Announcement) addTo(c *Call) {
+	if a.usual() {
+		c.add(a.Channel, message, publish) // constants, which are ready arguments
+		return
+	}
 	c.add(a.Channel, a.Message)
 	for _, command := range a.Commands {
 		c.add(command)
