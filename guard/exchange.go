@@ -20,39 +20,47 @@ type exchange struct {
 	r        *http.Request
 	original *http.Request    // that Serve was called with
 	outer    *section.Section // of the guard around this one; nil: this is the outermost
-	ctx      context.Context  // the request's, with its route
-	routed   routedContext    // ctx, once the request is known
+	ctx      routedContext    // the request's, with its route
 	section  section.Section
 	bodies   bodybudget.Account // for what this guard reads of the body
 	reply    http.Handler       // the error of the lock, if it answers the request itself
 	outcome  Outcome
+	cancel   context.CancelCauseFunc // of the handler's context; nil: unbinding the lease ends it
 
-	// Of the handler's context; nil if there is nothing to do.
-	cancel context.CancelCauseFunc
-	unbind context.CancelFunc
+	// What most requests need one of is no allocation of its own.
+	key     [1]string    // which becomes the name of the lock
+	lock    core.Lock    // of that name
+	handled http.Request // that the handler gets
 }
 
-// enter acquires the locks of the request, all or none.
-func (x *exchange) enter(p Policy) error {
+// A boundContext is the context of core.Lease.Bind. Its Unbind is the function that Bind returns as
+// well, which would be one more allocation.
+type boundContext interface {
+	context.Context
+	Unbind()
+}
+
+// enter acquires the locks of the request, all or none. entered is when the wait for them was over.
+func (x *exchange) enter(p Policy) (entered time.Time, refused error) {
 	g := x.g
 	x.findOuter()
 	g.checkWriteTimeout(x.section.Server, p.WaitTime)
-	x.routed.Context, x.routed.r, x.routed.outermost = x.r.Context(), x.r, x.outer == nil
-	x.ctx = &x.routed
+	x.ctx.Context, x.ctx.r, x.ctx.outermost = x.r.Context(), x.r, x.outer == nil
 	if g.cfg.BufferBody > 0 {
-		x.r = x.r.WithContext(x.ctx) // the buffer stays out of the caller's request
+		x.r = x.r.WithContext(&x.ctx) // the buffer stays out of the caller's request
 		if err := bufferBody(x.r, g.cfg.BufferBody, &x.bodies); err != nil {
-			return g.bodyError(x.r, err)
+			return entered, g.bodyError(x.r, err)
 		}
 	}
 	began := time.Now()
 	err := x.acquire(p)
-	x.outcome.Waited = time.Since(began)
+	entered = time.Now()
+	x.outcome.Waited = entered.Sub(began)
 	if err == nil {
-		return nil
+		return entered, nil
 	}
 	if errors.As(err, &x.reply) {
-		return err
+		return entered, err
 	}
 	refusal := g.lockError(x.r, p.WaitTime, err)
 	// A policy may let a request cause a lease to expire too soon, or a lock to be lost. A request
@@ -65,7 +73,7 @@ func (x *exchange) enter(p Policy) error {
 			g.cfg.Logger.Warn("reqlock: Redis is unavailable, the handler runs without a lock", "error", err, "requests", n)
 		}
 	}
-	return refusal
+	return entered, refusal
 }
 
 // findOuter finds the section of the guard around this one. A section of another server belongs to
@@ -79,11 +87,11 @@ func (x *exchange) findOuter() {
 
 // acquire takes the lock of the request, or all of them as one.
 func (x *exchange) acquire(p Policy) error {
-	lock, err := x.g.lockOf(x.r, p)
+	lock, err := x.lockOf(p)
 	if err != nil {
 		return err
 	}
-	lease, err := lock.Acquire(x.ctx, core.AcquireOptions{
+	lease, err := lock.Acquire(&x.ctx, core.AcquireOptions{
 		WaitTime:   p.WaitTime,
 		LeaseTime:  p.LeaseTime,
 		MaxWaiters: x.g.cfg.MaxWaiters,
@@ -96,6 +104,37 @@ func (x *exchange) acquire(p Policy) error {
 	}
 	x.section.Hold(lease)
 	return nil
+}
+
+// lockOf returns one lock that stands for all locks of the request.
+func (x *exchange) lockOf(p Policy) (core.Locker, error) {
+	if p.Lock != nil {
+		return p.Lock, nil
+	}
+	names := x.g.names(p.Keys)
+	if len(names) == 1 {
+		return x.lockInto(&x.lock, names[0], p.Mode)
+	}
+	locks := make([]core.Locker, len(names))
+	for i, name := range names {
+		var err error
+		if locks[i], err = x.lockInto(new(core.Lock), name, p.Mode); err != nil {
+			return nil, err
+		}
+	}
+	return core.MultiLock(locks...), nil
+}
+
+// lockInto returns the lock of a name. It makes room that lock, unless Config.Locker has one.
+func (x *exchange) lockInto(room *core.Lock, name string, mode Mode) (core.Locker, error) {
+	if x.g.cfg.Locker == nil {
+		*room = modes[mode].lock(x.g.locks, x.r.Method, name)
+		return room, nil
+	}
+	if lock := x.g.cfg.Locker(x.r, name); lock != nil {
+		return lock, nil
+	}
+	return nil, fmt.Errorf("%w: Config.Locker returned nil", core.ErrInvalidOptions)
 }
 
 // answer answers in place of the handler.
@@ -119,13 +158,13 @@ func (x *exchange) answer(err error) {
 
 // run runs the handler, then releases the lease that the section still has, even if the handler
 // panics or ends its goroutine.
-func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
+func (x *exchange) run(next func(http.ResponseWriter, *http.Request), entered time.Time) {
 	x.outcome.Ran = true
 	returned := false
-	began := time.Now()
 	lease := x.section.Lease()
 	x.section.Context = x.handlerContext(lease)
-	r := x.r.WithContext(&x.section)
+	x.handled = *x.r.WithContext(&x.section)
+	r := &x.handled
 	hold := x.startMaxHold(r, lease)
 	stopFollowing := x.followMaxHold(lease)
 	defer func() {
@@ -133,7 +172,7 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
 		stopFollowing()
 		x.end(context.Canceled)
 		hold.stop()
-		x.outcome.Held = time.Since(began)
+		x.outcome.Held = time.Since(entered)
 		if returned {
 			x.outcome.Status = x.section.Status()
 		}
@@ -148,14 +187,15 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request)) {
 // handlerContext returns a context that ends when the lease is lost; nil: the handler runs without
 // a lock.
 func (x *exchange) handlerContext(lease *core.Lease) context.Context {
-	ctx := x.ctx
-	if x.g.cfg.MaxHold > 0 || lease == nil { // otherwise unbinding the lease is enough to end it
+	var ctx context.Context = &x.ctx
+	if x.g.cfg.MaxHold > 0 || lease == nil {
 		ctx, x.cancel = context.WithCancelCause(ctx)
 	}
-	if lease != nil {
-		ctx, x.unbind = lease.Bind(ctx)
+	if lease == nil {
+		return ctx
 	}
-	return ctx
+	bound, _ := lease.Bind(ctx)
+	return bound
 }
 
 // end ends the handler's context. With the cause ErrMaxHold the handler still runs, and may still
@@ -164,8 +204,8 @@ func (x *exchange) end(cause error) {
 	if x.cancel != nil {
 		x.cancel(cause)
 	}
-	if x.unbind != nil && cause != ErrMaxHold {
-		x.unbind()
+	if bound, ok := x.section.Context.(boundContext); ok && cause != ErrMaxHold {
+		bound.Unbind()
 	}
 }
 
@@ -175,8 +215,8 @@ func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
 	if lease == nil || x.outer == nil || x.outer.Answer == nil { // no outer guard has a MaxHold
 		return func() bool { return true }
 	}
-	return context.AfterFunc(x.ctx, func() {
-		if errors.Is(context.Cause(x.ctx), ErrMaxHold) && x.heldFurtherOut(lease.Name()) {
+	return context.AfterFunc(&x.ctx, func() {
+		if errors.Is(context.Cause(&x.ctx), ErrMaxHold) && x.heldFurtherOut(lease.Name()) {
 			x.section.StopRenewal()
 		}
 	})

@@ -43,53 +43,25 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.Res
 	}
 	x := &exchange{g: g, w: w, r: r, original: r}
 	defer x.bodies.Close()
-	policy, err := g.policy(r, &x.bodies)
+	policy, err := x.policy()
 	if err == nil && policy.Skip {
 		next(w, r)
 		return
 	}
+	var entered time.Time
 	if err == nil {
-		err = x.enter(policy)
+		entered, err = x.enter(policy)
 	}
 	if err != nil && !x.outcome.FailedOpen {
 		x.answer(err)
 		return
 	}
-	x.run(next)
+	x.run(next, entered)
 }
 
 // isPreflight reports whether r is a CORS preflight.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
-}
-
-// lockOf returns one lock that stands for all locks of the request.
-func (g *Guard) lockOf(r *http.Request, p Policy) (core.Locker, error) {
-	if p.Lock != nil {
-		return p.Lock, nil
-	}
-	names := g.names(p.Keys)
-	if len(names) == 1 {
-		return g.lock(r, names[0], p.Mode)
-	}
-	locks := make([]core.Locker, len(names))
-	for i, name := range names {
-		var err error
-		if locks[i], err = g.lock(r, name, p.Mode); err != nil {
-			return nil, err
-		}
-	}
-	return core.MultiLock(locks...), nil
-}
-
-func (g *Guard) lock(r *http.Request, name string, mode Mode) (core.Locker, error) {
-	if g.cfg.Locker == nil {
-		return modes[mode].lock(g.locks, r.Method, name), nil
-	}
-	if lock := g.cfg.Locker(r, name); lock != nil {
-		return lock, nil
-	}
-	return nil, fmt.Errorf("%w: Config.Locker returned nil", core.ErrInvalidOptions)
 }
 
 func (g *Guard) bodyError(r *http.Request, err error) error {

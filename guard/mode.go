@@ -24,18 +24,18 @@ const (
 
 var modes = []struct {
 	name string
-	lock func(locks *core.Client, method, name string) core.Locker
+	lock func(locks *core.Client, method, name string) core.Lock
 }{
-	ModeExclusive: {"Exclusive", func(locks *core.Client, _, name string) core.Locker { return locks.Lock(name) }},
-	ModeFair:      {"Fair", func(locks *core.Client, _, name string) core.Locker { return locks.FairLock(name) }},
-	ModeFenced:    {"Fenced", func(locks *core.Client, _, name string) core.Locker { return locks.FencedLock(name) }},
-	ModeRead:      {"Read", func(locks *core.Client, _, name string) core.Locker { return locks.ReadWriteLock(name).Read() }},
-	ModeWrite:     {"Write", func(locks *core.Client, _, name string) core.Locker { return locks.ReadWriteLock(name).Write() }},
-	ModeReadWrite: {"ReadWrite", func(locks *core.Client, method, name string) core.Locker {
+	ModeExclusive: {"Exclusive", func(locks *core.Client, _, name string) core.Lock { return *locks.Lock(name) }},
+	ModeFair:      {"Fair", func(locks *core.Client, _, name string) core.Lock { return *locks.FairLock(name) }},
+	ModeFenced:    {"Fenced", func(locks *core.Client, _, name string) core.Lock { return *locks.FencedLock(name) }},
+	ModeRead:      {"Read", func(locks *core.Client, _, name string) core.Lock { return *locks.ReadWriteLock(name).Read() }},
+	ModeWrite:     {"Write", func(locks *core.Client, _, name string) core.Lock { return *locks.ReadWriteLock(name).Write() }},
+	ModeReadWrite: {"ReadWrite", func(locks *core.Client, method, name string) core.Lock {
 		if method == http.MethodGet || method == http.MethodHead {
-			return locks.ReadWriteLock(name).Read()
+			return *locks.ReadWriteLock(name).Read()
 		}
-		return locks.ReadWriteLock(name).Write()
+		return *locks.ReadWriteLock(name).Write()
 	}},
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -35,11 +34,12 @@ var (
 	errKeysAndLock = errors.New("Policy has set both Keys and Lock; use one of them")
 )
 
-// policy decides how a request is guarded. Room for its body is taken from account.
-func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, refused error) {
+// policy decides how the request is guarded.
+func (x *exchange) policy() (p Policy, refused error) {
+	g, r := x.g, x.r
 	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
-	body := trackBody(r, account)
+	body := trackBody(r, &x.bodies)
 	// Even after a panic: net/http needs its own body to answer a client that waits for 100
 	// Continue.
 	defer body.restore(r)
@@ -49,7 +49,7 @@ func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, 
 		p = decided
 		p.Keys = slices.Clone(p.Keys)
 	} else {
-		p.Keys, err = keys(r, g.cfg.Keys)
+		p.Keys, err = keys(r, g.cfg.Keys, x.key[:0])
 	}
 	switch {
 	case errors.Is(err, keyfuncs.ErrSkip):
@@ -62,8 +62,9 @@ func (g *Guard) policy(r *http.Request, account *bodybudget.Account) (p Policy, 
 	return p, g.checkPolicy(p)
 }
 
-func keys(r *http.Request, funcs []keyfuncs.Func) ([]string, error) {
-	keys := make([]string, 0, len(funcs))
+// keys appends the keys of the request to none.
+func keys(r *http.Request, funcs []keyfuncs.Func, none []string) ([]string, error) {
+	keys := none
 	for _, f := range funcs {
 		key, err := f(r)
 		if err != nil {

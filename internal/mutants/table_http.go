@@ -79,8 +79,8 @@ var httpMutants = []mutant{
 	{
 		promise: "the handler's context ends when the lock is lost",
 		file:    "guard/exchange.go",
-		old:     "ctx, x.unbind = lease.Bind(ctx)",
-		new:     "_, x.unbind = lease.Bind(ctx)",
+		old:     "bound, _ := lease.Bind(ctx)",
+		new:     "bound, _ := ctx, lease",
 		nets:    []string{conformance + "ForceUnlock while the handler runs", conformance + "the lock is deleted"},
 	},
 	{
