@@ -27,20 +27,21 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 // Middleware returns a middleware for an engine, a group or a route. It guards requests whose route
 // has a row in the file, and passes all others.
 func (f *File) Middleware() gin.HandlerFunc {
-	return around(func(c *gin.Context, r *http.Request, next chain) {
+	return around(func(c *gin.Context, r *http.Request, next chain) (ran bool) {
 		found := f.routes.Serve(r, func(guards idempotency.Guards) {
 			switch {
 			case guards.Once == nil:
-				underLock(guards.Lock)(c, r, next)
+				ran = underLock(guards.Lock)(c, r, next)
 			case guards.Lock == nil:
-				runOnce(guards.Once)(c, r, next)
+				ran = runOnce(guards.Once)(c, r, next)
 			default:
-				runOnce(guards.Once)(c, r, func(_ http.ResponseWriter, r *http.Request) { underLock(guards.Lock)(c, r, next) })
+				ran = runOnce(guards.Once)(c, r, func(c *gin.Context, r *http.Request) bool { return underLock(guards.Lock)(c, r, next) })
 			}
 		})
 		if !found {
-			next(c.Writer, r)
+			ran = next(c, r)
 		}
+		return ran
 	})
 }
 

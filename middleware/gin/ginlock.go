@@ -45,24 +45,31 @@ func New(locks *core.Client, cfg Config) gin.HandlerFunc {
 
 // underLock serves requests under the lock of g.
 func underLock(g *guard.Guard) server {
-	return func(c *gin.Context, r *http.Request, next chain) {
-		g.Serve(c.Writer, r, func(w http.ResponseWriter, r *http.Request) {
+	return func(c *gin.Context, r *http.Request, next chain) (ran bool) {
+		g.Serve(c.Writer, r, func(_ http.ResponseWriter, r *http.Request) {
 			errs := len(c.Errors)
-			next(w, r)
+			ran = next(c, r)
 			// Otherwise middleware further out may answer the error.
 			if c.Writer.Written() || len(c.Errors) == errs {
 				adapter.SetStatus(r.Context(), c.Writer.Status())
 			}
 		})
+		return ran
 	}
 }
 
-// A chain runs the rest of the handlers. It ignores the writer: they write to that of the context.
-type chain = func(http.ResponseWriter, *http.Request)
+// A chain runs the rest of the handlers with a request, and reports whether it did.
+type chain func(c *gin.Context, r *http.Request) (ran bool)
 
-// A server runs the rest of the chain with next, or answers in its place. r knows the matched
-// route.
-type server func(c *gin.Context, r *http.Request, next chain)
+func rest(c *gin.Context, r *http.Request) (ran bool) {
+	c.Request = r
+	c.Next()
+	return true
+}
+
+// A server runs the rest of the chain with next, or answers in its place. It reports whether the
+// rest ran. r knows the matched route.
+type server func(c *gin.Context, r *http.Request, next chain) (ran bool)
 
 // around returns a middleware that serves matched requests.
 func around(serve server) gin.HandlerFunc {
@@ -82,13 +89,7 @@ func enter(c *gin.Context, serve server) {
 		bound.End()
 	}()
 
-	ran := false
-	serve(c, r, func(_ http.ResponseWriter, r *http.Request) {
-		ran = true
-		c.Request = r
-		c.Next()
-	})
-	if !ran {
+	if !serve(c, r, rest) {
 		c.Abort()
 	}
 }

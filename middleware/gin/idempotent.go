@@ -28,11 +28,11 @@ func Idempotent(locks *core.Client, cfg idempotency.Config) gin.HandlerFunc {
 
 // runOnce serves requests once for each key.
 func runOnce(g *idempotency.Guard) server {
-	return func(c *gin.Context, r *http.Request, next chain) {
+	return func(c *gin.Context, r *http.Request, next chain) (ran bool) {
 		outer := sink{c.Writer}
 		g.Serve(outer, r, func(own *http.Request, rec *idempotency.Recorder) {
 			if rec == nil {
-				next(outer, own)
+				ran = next(c, own)
 				return
 			}
 			w := newWriter(rec.Wrap(outer), outer)
@@ -50,7 +50,7 @@ func runOnce(g *idempotency.Guard) server {
 				}
 				rec.Bypassed(outer.Status())
 			}()
-			next(w, own)
+			ran = next(c, own)
 			switch {
 			case bypassed():
 			case len(c.Errors) > failed && !answered(w):
@@ -63,6 +63,7 @@ func runOnce(g *idempotency.Guard) server {
 				w.WriteHeaderNow()
 			}
 		})
+		return ran
 	}
 }
 
