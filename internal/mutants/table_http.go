@@ -642,8 +642,8 @@ var httpMutants = []mutant{
 	{
 		promise: "a run goes on when its client hangs up",
 		file:    "middleware/idempotency/context.go",
-		old:     "lease.Bind(context.WithoutCancel(parent))",
-		new:     "lease.Bind(parent)",
+		old:     "context.WithCancelCause(context.WithoutCancel(parent))",
+		new:     "context.WithCancelCause(parent)",
 		nets:    []string{conformance + "once: the client hangs up"},
 	},
 	{

@@ -155,11 +155,10 @@ func (a *attempt) largeRepeat(r *http.Request, refusal error) (core.Locker, erro
 // lock returns the lock of a. Acquire binds the key to the request in the step that takes the lock,
 // and with OutcomeRefuse it leaves a marker in the same step.
 func (a *attempt) lock() (core.Locker, error) {
-	once := a.g.locks.Once(lockName(a.name)).WithBinding(a.binding(), a.g.cfg.TTL).WithoutSuccession()
+	l := &lock{a: a, once: *a.g.locks.Once(lockName(a.name)).WithBinding(a.binding(), a.g.cfg.TTL).WithoutSuccession()}
 	if most := a.g.cfg.MaxKeys; most > 0 {
-		once = once.WithQuota(scopeName(a.scope), most, a.g.cfg.TTL)
+		l.once = *l.once.WithQuota(scopeName(a.scope), most, a.g.cfg.TTL)
 	}
-	l := &lock{a: a, once: once}
 	if a.g.cfg.OnUnknown != OutcomeRefuse {
 		return l, nil
 	}
@@ -170,7 +169,7 @@ func (a *attempt) lock() (core.Locker, error) {
 		}
 		return nil, newError(recordUnwritable, "", err)
 	}
-	l.once = l.once.WithMarker(a.marker, a.g.cfg.TTL)
+	l.once = *l.once.WithMarker(a.marker, a.g.cfg.TTL)
 	return l, nil
 }
 

@@ -39,28 +39,32 @@ func (c *attemptContext) String() string { return fmt.Sprint(c.Context, ".idempo
 type runContext struct {
 	ctx     context.Context
 	parent  context.Context
-	cancel  context.CancelCauseFunc
 	follows atomic.Bool
-	stops   []func()
+
+	// Each ends a part of ctx.
+	cancel     context.CancelCauseFunc
+	stopTimer  context.CancelFunc // nil: parent has no deadline
+	unbind     context.CancelFunc
+	stopParent func() bool
 }
 
 func newRunContext(parent context.Context, lease *core.Lease) *runContext {
 	c := &runContext{parent: parent}
-	ctx, unbind := lease.Bind(context.WithoutCancel(parent))
-	c.stops = append(c.stops, unbind)
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(parent))
 	if deadline, ok := parent.Deadline(); ok {
-		var stop context.CancelFunc
-		ctx, stop = context.WithDeadline(ctx, deadline)
-		c.stops = append(c.stops, stop)
+		c.ctx, c.stopTimer = context.WithDeadline(c.ctx, deadline)
 	}
-	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	stop := context.AfterFunc(parent, func() {
-		if parent.Err() == context.Canceled && (c.follows.Load() || !hungUp(context.Cause(parent))) {
-			c.cancel(context.Cause(parent))
-		}
-	})
-	c.stops = append(c.stops, func() { stop() })
+	// A context below this one would ask when it ends, and so make it listen to the lease.
+	c.ctx, c.unbind = lease.Bind(c.ctx)
+	c.stopParent = context.AfterFunc(parent, c.parentEnded)
 	return c
+}
+
+func (c *runContext) parentEnded() {
+	cause := context.Cause(c.parent)
+	if c.parent.Err() == context.Canceled && (c.follows.Load() || !hungUp(cause)) {
+		c.cancel(cause)
+	}
 }
 
 // follow is for a run whose answer cannot be replayed: nothing is gained by running it to its end.
@@ -77,9 +81,11 @@ func (c *runContext) interruption() error { return adapter.Interruption(c.ctx) }
 
 func (c *runContext) end() {
 	c.cancel(context.Canceled)
-	for _, stop := range c.stops {
-		stop()
+	if c.stopTimer != nil {
+		c.stopTimer()
 	}
+	c.unbind()
+	c.stopParent()
 }
 
 // hungUp reports whether a context with that cause ended because the client hung up: net/http gives

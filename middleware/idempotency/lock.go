@@ -10,7 +10,7 @@ import (
 // A lock is the lock of one attempt, for package guard.
 type lock struct {
 	a    *attempt
-	once *core.Once
+	once core.Once
 }
 
 func (l *lock) Name() string { return lockName(l.a.name) }
