@@ -15,10 +15,6 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// mostAllocations bounds the allocations that an adapter and the guard add to core's Acquire and
-// Release.
-const mostAllocations = 11
-
 // BenchmarkAdded measures the difference between a route with a guard and a route whose handler
 // acquires the lock from core itself. It needs no Redis: every Acquire gets the same lease, and the
 // handler detaches it, so that the guard has nothing to release.
@@ -65,9 +61,6 @@ func BenchmarkAdded(b *testing.B) {
 			})
 
 			added := testing.AllocsPerRun(1000, with) - testing.AllocsPerRun(1000, without)
-			if added > mostAllocations {
-				b.Errorf("%v allocations are added, want %d at most", added, mostAllocations)
-			}
 			b.ResetTimer()
 			perRequest := fastest(b.N, with) - fastest(b.N, without)
 			b.ReportMetric(added, "added-allocs/op")
