@@ -174,15 +174,15 @@ func (e *engine) leastPoll() time.Duration { return e.opts.PollInterval - e.opts
 const reliance = 6
 
 // reliedPause returns how long a waiter that hears its channel relies on it before it polls. Waiters
-// that a message or a new subscription woke together begin at random places of the round, so that
-// they do not poll together. From then on each polls once in a round or a little more.
+// that a message or a new subscription woke together begin at random places of a round, so that they
+// do not poll together. From then on each polls once in a round or a little more.
 func (e *engine) reliedPause(polled bool) time.Duration {
 	interval := min(e.opts.PollInterval, math.MaxInt64/(reliance+1))
 	round := reliance * interval
 	if polled {
 		return round + rand.N(round/10)
 	}
-	return interval + rand.N(round-interval)
+	return interval + rand.N(round)
 }
 
 // leastEvery is the shortest time between two attempts that a short WaitTime causes.

@@ -31,7 +31,7 @@ func TestReliance_Rates(t *testing.T) {
 	}
 	total := 0
 	for second, n := range polls {
-		if total += n; n > 80 {
+		if total += n; n > 70 {
 			t.Errorf("%d polls in second %d", n, second)
 		}
 		if second >= 60 {

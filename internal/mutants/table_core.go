@@ -14,7 +14,7 @@ var coreMutants = []mutant{
 		promise: "wire owners of a client differ",
 		file:    "core/engine.go",
 		old:     "return wire.Owner(e.id, owner)",
-		new:     "wire.Owner(e.id, holds.Add(1)%3)",
+		new:     "return wire.Owner(e.id, owner%3)",
 		nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "sim"},
 	},
 	{
@@ -474,7 +474,7 @@ var coreMutants = []mutant{
 	{
 		promise: "waiters that were woken together do not poll together",
 		file:    "core/engine.go",
-		old:     "return interval + rand.N(round-interval)",
+		old:     "return interval + rand.N(round)",
 		new:     "return round",
 		nets:    []string{"core TestReliance_Rates"},
 	},
