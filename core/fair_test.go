@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -537,4 +538,102 @@ func TestFair_LongestCommandTimeout(t *testing.T) {
 	b.awaitQueue(t, 1)
 	mustRelease(t, holder)
 	mustRelease(t, mustGet(t, "the waiter", waiter))
+}
+
+// pollers counts the attempts of each waiter for a fair lock from now on.
+type pollers struct {
+	mu    sync.Mutex
+	polls map[string]int
+}
+
+func countPolls(proxy *redistest.Proxy) *pollers {
+	p := &pollers{polls: make(map[string]int)}
+	isPoll := runs(fairAcquireScript)
+	proxy.OnEvery(func(args []string) bool {
+		if isPoll(args) {
+			p.mu.Lock()
+			p.polls[args[fairOwnerArg]]++
+			p.mu.Unlock()
+		}
+		return false // let it pass
+	}, redistest.Delay(1))
+	return p
+}
+
+// fairOwnerArg is the index of the wire owner in the command that acquires a fair lock.
+const fairOwnerArg = 3 + 3 + 7
+
+// of returns how often a waiter has polled, and all together.
+func (p *pollers) of(owner string) (its, all int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range p.polls {
+		all += n
+	}
+	return p.polls[owner], all
+}
+
+// fairCrowd returns a client with n waiters for the fair lock "a", all of which hear their channels.
+// The first polls four times a second. first and last are their wire owners.
+func (b *bundle) fairCrowd(t *testing.T, n int) (results <-chan acquired, proxy *redistest.Proxy, first, last string) {
+	t.Helper()
+	c, proxy := b.proxied(t, func(o *Options) { o.FairWaitTimeout = time.Second })
+	all := []<-chan acquired{acquireAsync(bg, c.FairLock("a"), forever)}
+	b.awaitQueue(t, 1) // the first here is the first there
+	for range n - 1 {
+		all = append(all, acquireAsync(bg, c.FairLock("a"), forever))
+	}
+	b.awaitQueue(t, n)
+	e := c.names.lock("a")
+	waiters := e.queue.Waiters()
+	e.unlock()
+	eventually(t, "all to hear their channels", func() bool {
+		return !slices.ContainsFunc(waiters, func(w *waitqueue.Waiter[*waiter]) bool { return !c.hub.Confirmed(w.Item.place().channel) })
+	})
+	ends := b.rdb.LRange(bg, wire.FairQueue("a"), 0, 0).Val()
+	ends = append(ends, b.rdb.LRange(bg, wire.FairQueue("a"), -1, -1).Val()...)
+	return merge(all...), proxy, ends[0], ends[1]
+}
+
+// In a crowd of waiters the first polls, and the others the less often the farther back they are. So
+// a turn costs about the same in a crowd of any size.
+func TestFair_CrowdPollsRarely(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	holder := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	const n = 300
+	results, proxy, first, last := b.fairCrowd(t, n)
+	polls := countPolls(proxy)
+	eventually(t, "the first to poll", func() bool { its, _ := polls.of(first); return its >= 12 })
+	its, all := polls.of(last)
+	t.Logf("%d polls of %d waiters, 12 of them of the first", all, n)
+	if all > 12*n/4 || its > 3 {
+		t.Errorf("%d polls of %d waiters, %d of the last, while the first has polled 12 times", all, n, its)
+	}
+	mustRelease(t, holder)
+	for range n {
+		mustRelease(t, mustGet(t, "a waiter", results))
+	}
+}
+
+// Waiters that do not hear their channels all poll, so that none is taken for dead.
+func TestFair_PollsWhileItDoesNotHear(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	holder := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	const n = 100
+	results, proxy, first, last := b.fairCrowd(t, n)
+	deaf := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "subscribe") }, redistest.CutBefore)
+	b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub")
+	await(t, "its connection to be lost", deaf.Hit())
+	polls := countPolls(proxy)
+	eventually(t, "the first to poll", func() bool { its, _ := polls.of(first); return its >= 12 })
+	if its, _ := polls.of(last); its < 4 {
+		t.Errorf("the last has polled %d times, and the first 12 times", its)
+	}
+	deaf.Remove()
+	mustRelease(t, holder)
+	for range n {
+		mustRelease(t, mustGet(t, "a waiter", results))
+	}
 }

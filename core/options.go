@@ -18,8 +18,9 @@ type Options struct {
 	WatchdogTimeout time.Duration
 	// PollInterval is how long a waiter sleeps at most before it retries without a message. While
 	// its subscription is known to work, it sleeps up to seven times as long, but never beyond the
-	// TTL of the holder. A waiter with a WaitTime also retries in the middle and at the end of it. A
-	// waiter for a fair lock sleeps 5s at most, to keep its place. 0: 5s, at least 1ms.
+	// TTL of the holder. A waiter with a WaitTime also retries in the middle and at the end of it.
+	// The first waiter of a client for a fair lock sleeps 5s at most, to keep its place; those
+	// behind it sleep longer the farther back they are. 0: 5s, at least 1ms.
 	PollInterval time.Duration
 	// FairWaitTimeout is how long a waiter for a fair lock may be silent before other waiters drop
 	// it from the queue, even if the lock is not free. Once the lock is free, a first waiter that

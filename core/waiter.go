@@ -314,7 +314,7 @@ func (w *waiter) lookLocked(at, since clock.Moment) plan {
 			p.holder = w.holderLocked()
 		}
 		if w.State() == waitqueue.Asleep { // and then see whether it still hears its channel
-			p.pause = min(p.pause, w.entry.engine().pollPause())
+			p.pause = min(p.pause, w.inTime(w.entry.engine().pollPause()))
 		}
 	default:
 		wake(w.entry.queue.Leave(&w.Waiter))
@@ -331,6 +331,9 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 		return plan{step: stepFail, err: w.removedLocked()}
 	case e.holds.of(ownerOf(w.link)) != nil:
 		return plan{step: stepStartOver}
+	}
+	if w.State() == waitqueue.Asleep && w.pollsForOthersLocked() {
+		w.PollAt = min(w.PollAt, w.Asked().Add(e.engine().fairPoll()))
 	}
 	next, pause := e.queue.Next(&w.Waiter, at)
 	if next == waitqueue.Prompt {
@@ -353,7 +356,7 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 // deafLocked reports whether a waiter that has slept for about PollInterval must poll now, because a
 // message might not have reached it: it may have fallen asleep before the subscription was lost.
 func (w *waiter) deafLocked(at, since clock.Moment) bool {
-	if w.State() != waitqueue.Asleep || at.Since(max(since, w.Asked())) < w.entry.engine().leastPoll() {
+	if w.State() != waitqueue.Asleep || at.Since(max(since, w.Asked())) < w.inTime(w.entry.engine().leastPoll()) {
 		return false
 	}
 	channel := w.entry.channel
@@ -775,7 +778,7 @@ func (w *waiter) refused(answer lua.Answer, polled bool) error {
 		wake(e.queue.Leave(&w.Waiter))
 		return w.notAcquiredLocked(answer.TTL)
 	}
-	w.sleepsLocked(answer.TTL, polled)
+	w.sleepsLocked(answer, polled)
 	if w.place() != nil {
 		w.queueUpLocked(answer)
 	}
@@ -784,16 +787,34 @@ func (w *waiter) refused(answer lua.Answer, polled bool) error {
 
 // sleepsLocked puts a refused waiter to sleep and subscribes it to releases. polled means that
 // nothing had caused its attempt but time.
-func (w *waiter) sleepsLocked(ttl time.Duration, polled bool) {
+func (w *waiter) sleepsLocked(answer lua.Answer, polled bool) {
 	e, c := w.entry, w.entry.engine()
 	w.answeredLocked()
 	most := c.reliedPause(polled)
 	if w.place() != nil {
-		// Other waiters may drop one that is silent for longer.
-		most = min(c.pollPause(), fairPoll, c.opts.FairWaitTimeout/4)
+		most = w.inTime(c.pollPause())
 	}
-	e.refusedLocked(w, untilExpiry(ttl, most))
+	pause := untilExpiry(answer.TTL, most)
+	if answer.Place > 1 && !w.pollsForOthersLocked() {
+		pause = fairPause(c.fairPoll(), answer.Place)
+	}
+	e.refusedLocked(w, pause)
 	e.subscribeLocked(w)
+}
+
+// pollsForOthersLocked reports whether w is the first of this process that waits for a fair lock. It
+// finds the lock free if another waiter has missed its message, and notifies that one.
+func (w *waiter) pollsForOthersLocked() bool {
+	return w.place() != nil && w.entry.queue.Waiters()[0] == &w.Waiter
+}
+
+// inTime returns how long w may be silent, d at most, if it may not hear its channel or polls for
+// others. Other waiters for a fair lock may drop one that is silent for longer.
+func (w *waiter) inTime(d time.Duration) time.Duration {
+	if w.place() == nil {
+		return d
+	}
+	return min(d, w.entry.engine().fairPoll())
 }
 
 // queueUpLocked records the server's clock for the attempt that queues up in Redis, and schedules

@@ -416,6 +416,20 @@ var coreMutants = []mutant{
 		nets:    []string{"core TestOutage_FailsAllWhoWereQueued"},
 	},
 	{
+		promise: "in a crowd of waiters for a fair lock few poll",
+		file:    "core/waiter.go",
+		old:     "if answer.Place > 1 && !w.pollsForOthersLocked() {",
+		new:     "if false {",
+		nets:    []string{"core TestFair_CrowdPollsRarely"},
+	},
+	{
+		promise: "waiters for a fair lock that do not hear their channels poll in time",
+		file:    "core/waiter.go",
+		old:     "w.inTime(w.entry.engine().leastPoll())",
+		new:     "w.entry.engine().leastPoll()",
+		nets:    []string{"core TestFair_PollsWhileItDoesNotHear"},
+	},
+	{
 		promise: "a fair waiter polls before others take it for dead",
 		file:    "core/waiter.go",
 		old:     "most = min(c.pollPause(), fairPoll, c.opts.FairWaitTimeout/4)",

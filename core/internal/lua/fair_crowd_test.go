@@ -20,6 +20,7 @@ type crowd struct {
 	lock        *Fair
 	holder      string
 	first, last int // numbers of waiters in the queue
+	size        int // how many there are before each step
 }
 
 func member(n int) string { return fmt.Sprintf("web-%d.4242.k3j9x2ab:%d", n%3, n) }
@@ -50,7 +51,7 @@ func (c *crowd) fill(n int) {
 			c.Fatal(err)
 		}
 	}
-	c.first = 1
+	c.first, c.size = 1, n
 }
 
 func (c *crowd) run(call Call) any {
@@ -147,6 +148,9 @@ func (c *crowd) cost(step crowdStep) time.Duration {
 		c.rdb.ConfigResetStat(ctx())
 		step.do(c)
 		_, costs[i] = c.stats("evalsha")
+		for c.last-c.first+1 < c.size {
+			c.join()
+		}
 	}
 	slices.Sort(costs)
 	return costs[len(costs)/2]
