@@ -431,9 +431,9 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a fair waiter polls before others take it for dead",
-		file:    "core/waiter.go",
-		old:     "most = min(c.pollPause(), fairPoll, c.opts.FairWaitTimeout/4)",
-		new:     "most = min(c.pollPause(), time.Hour)",
+		file:    "core/kind.go",
+		old:     "return min(c.opts.PollInterval, fairPoll, c.opts.FairWaitTimeout/4)",
+		new:     "return c.opts.PollInterval",
 		nets:    []string{"core TestFair_PollsBeforeItsDeadline"},
 	},
 	{
