@@ -107,9 +107,10 @@ func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Optio
 	return c
 }
 
-// testOptions allows for slow machines: CommandTimeout is ten seconds unless a test changes it.
+// testOptions allows for slow machines: CommandTimeout is ten seconds unless a test changes it. Any
+// waiter polls within patience, also one that hears its channel: tests free locks without a message.
 func testOptions(changes []func(*Options)) Options {
-	o := Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience / 2}
+	o := Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience / 2, PollInterval: patience / 10}
 	for _, change := range changes {
 		change(&o)
 	}
