@@ -21,7 +21,7 @@ func TestSilence_FailsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	const timeout = 3 * moment
-	c := b.client(t, commandTimeout(timeout), watchdogTimeout(time.Minute))
+	c := b.client(t, commandTimeout(timeout), watchdogTimeout(time.Minute), pollInterval(never))
 	held := mustAcquire(t, c, "held", AcquireOptions{})
 	patient := acquireAsync(bg, mustHold(t, b, c, "taken"), forever)
 
@@ -47,9 +47,8 @@ func TestSilence_FailsAtOnce(t *testing.T) {
 	b.srv.Thaw(t)
 	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
 	mustRelease(t, held)
-	if err := b.rdb.Del(bg, "taken").Err(); err != nil {
-		t.Fatal(err)
-	}
+	b.free(t, "taken")
+	b.announce(t, "taken")
 	mustRelease(t, mustGet(t, "the caller that waits for ever", patient))
 }
 
