@@ -20,8 +20,10 @@ import (
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
-// A Client creates locks on one Redis. Besides the connections of its Redis client it uses one for
-// pub/sub; in a cluster with sharded channels, one per master as well. It uses no goroutine per
+// A Client creates locks on one Redis. It has connections of its own besides the pool of its Redis
+// client: one for pub/sub, in a cluster with sharded channels one per master as well, and up to four
+// for commands and four for renewals, which it dials when several are under way at a time. They count
+// as PubSubStats in PoolStats. It uses no goroutine per
 // lock or waiter. Its methods may be called from any goroutine.
 type Client struct {
 	*engine
@@ -184,7 +186,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	// Hasty: during a slot's migration Redis answers TRYAGAIN to a batch, but serves each key
 	// alone.
 	x := c.ops.Op(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.beat())).Renewing().Hasty()
-	reply, err := x.Run(nil, nil)
+	reply, err := x.Run(redisop.Until{})
 	var results []lua.Renewal
 	if err == nil {
 		results, err = lua.ReadRenew(reply, len(items))
@@ -318,6 +320,7 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	close(c.closing)
+	c.ops.Interrupt()
 	c.names.each(func(e *entry) { e.dismissLocked(e.queue.Arrivals(), ErrClosed) })
 	c.names.awaitAcquires()
 

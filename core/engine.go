@@ -109,7 +109,7 @@ func (e *engine) run(ctx context.Context, call lua.Call) (any, error) {
 
 // runOp is run for an operation whose outcome the caller wants to know.
 func (e *engine) runOp(ctx context.Context, x *redisop.Op) (any, error) {
-	reply, err := x.Run(ctx.Done(), nil)
+	reply, err := x.Run(redisop.Until{Context: ctx})
 	if err == redisop.ErrLeft {
 		return nil, ended(ctx)
 	}
@@ -126,11 +126,11 @@ func (e *engine) sendRelease(x *redisop.Op) (freed, rest bool, listeners int, er
 	if divisible {
 		x.Hasty()
 	}
-	reply, err := x.Run(nil, nil)
+	reply, err := x.Run(redisop.Until{})
 	if divisible && x.Busy() {
 		x.Replace(alone)
 		rest = true
-		reply, err = x.Run(nil, nil)
+		reply, err = x.Run(redisop.Until{})
 	}
 	if err == nil {
 		freed, listeners, err = x.Call().ReadRelease(reply)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
@@ -449,7 +450,7 @@ func TestFair_StrayDoesNotQueue(t *testing.T) {
 	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	late := time.Now().Add(-time.Second).UnixMilli()
 	x := c.ops.Op(fairLock.acquire(c.engine, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
-	answer, err := x.Run(nil, nil)
+	answer, err := x.Run(redisop.Until{})
 	if err != nil {
 		t.Fatal(err)
 	}

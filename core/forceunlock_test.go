@@ -247,6 +247,8 @@ func TestForceUnlockOwners_AmidHandOvers(t *testing.T) {
 				}
 			}
 			tr.stop()
+			tr.mu.Lock() // a message may still be read
+			defer tr.mu.Unlock()
 			unheard := 0
 			for owner := range freed {
 				if !tr.lost[owner] {

@@ -75,7 +75,7 @@ func (o *handover) send() {
 	c, h := o.hold.engine(), o.hold
 	call := h.kind.handOver(c, o.counts, o.next.field, o.lease.duration())
 	o.op = c.ops.Op(call, c.opts.CommandTimeout).Replicated().Hasty()
-	answer, err := o.op.RunHere()
+	answer, err := o.op.Run(redisop.Until{})
 	var result lua.Answer
 	if err == nil {
 		if result, err = o.op.Call().ReadPass(answer); err != nil {

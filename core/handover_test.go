@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -766,7 +767,7 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 
 	e := h.entry
 	op := c.ops.Op(lua.Holders("a"), patience)
-	if _, err := op.Run(nil, nil); err != nil {
+	if _, err := op.Run(redisop.Until{}); err != nil {
 		t.Fatal(err)
 	}
 	e.shard.mu.Lock()

@@ -283,7 +283,8 @@ func (h *hold) unlockTurn() {
 func (h *hold) update(
 	ctx context.Context, more *kind, lease time.Duration, applied func(sent clock.Instant) error,
 ) error {
-	c, leave := h.engine(), ctx.Done() // a nil ctx panics here, and not with the turn
+	c, until := h.engine(), redisop.Until{Context: ctx}
+	_ = ctx.Done() // a nil ctx panics here, and not with the turn
 	if err := h.lockTurn(ctx); err != nil {
 		return err
 	}
@@ -300,7 +301,7 @@ func (h *hold) update(
 	if more == nil { // an extension
 		x.UntilSent()
 	}
-	answer, err := x.Run(leave, nil)
+	answer, err := x.Run(until)
 	if err == redisop.ErrLeft {
 		if !c.background.Go(func() { h.finishUpdate(x, g) }) {
 			h.unlockTurn()
@@ -376,7 +377,7 @@ func (h *hold) loseBy(cause error) error {
 func (h *hold) overwritten() bool {
 	c := h.engine()
 	x := c.ops.Op(lua.Present(h.entry.key, []string{h.field}), c.opts.CommandTimeout).UntilSent()
-	_, err := x.Run(nil, nil)
+	_, err := x.Run(redisop.Until{})
 	return err == ErrWrongKind
 }
 
@@ -398,7 +399,7 @@ func (h *hold) trySendCount() (holdCounts, error) {
 		return g, nil
 	}
 	x := c.ops.Op(h.kind.update(c, g, 0), c.opts.CommandTimeout).UntilSent()
-	answer, err := x.Run(nil, nil)
+	answer, err := x.Run(redisop.Until{})
 	return g, h.apply(x, g, answer, err, noop)
 }
 
@@ -530,7 +531,7 @@ func (h *hold) lower(g holdCounts, r *lua.Record) error {
 		call = h.kind.record(c, g, *r)
 	}
 	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
-	answer, err := x.Run(nil, nil)
+	answer, err := x.Run(redisop.Until{})
 	err = h.apply(x, g, answer, err, func(clock.Instant) error {
 		if h.record == r {
 			h.record = nil

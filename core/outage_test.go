@@ -41,7 +41,7 @@ var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
 				proxy.Cut()
 				proxy.Restore()
 			},
-			refused: func() int { return int(refusals - d.left.Load()) },
+			refused: func() int { return int(refusals - max(0, d.left.Load())) },
 		}
 	},
 	"a replica without its master": func(b *bundle, t *testing.T) (*Client, *absence) {
@@ -69,16 +69,26 @@ func (d *downtime) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (d *downtime) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		var dial *net.OpError
-		if errors.As(err, &dial) && dial.Op == "dial" && strings.HasPrefix(cmd.Name(), "eval") {
-			d.left.Add(-1)
-		}
+		d.count(cmd, err)
 		return err
 	}
 }
 
 func (d *downtime) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			d.count(cmd, err)
+		}
+		return err
+	}
+}
+
+func (d *downtime) count(cmd redis.Cmder, err error) {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" && strings.HasPrefix(cmd.Name(), "eval") {
+		d.left.Add(-1)
+	}
 }
 
 // refuseBy is an absence that answers scripts with an error.

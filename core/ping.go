@@ -349,11 +349,11 @@ func (p *probe) acquireAndRelease() error {
 	defer func() { p.c.cleaner.add(call, holdCounts{key: p.key, field: field}, pingLease, left) }()
 
 	acquire := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), timeout).Replicated()
-	if _, err := acquire.Run(nil, nil); err != nil {
+	if _, err := acquire.Run(redisop.Until{}); err != nil {
 		left = afterGrant(acquire, false)
 		return err
 	}
-	_, err := p.c.ops.Op(call, timeout).Run(nil, nil)
+	_, err := p.c.ops.Op(call, timeout).Run(redisop.Until{})
 	left = afterRelease(err == nil, false, acquire.Stray())
 	return cmp.Or(acquire.Proven(), err)
 }

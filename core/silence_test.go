@@ -1,9 +1,13 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -124,21 +128,43 @@ func TestSilence_OfOneNode(t *testing.T) {
 func TestSilence_EmptyPool(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	small := b.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.ReadTimeout = 2, 10*patience })
+	var full atomic.Bool // refuses further connections, so that locks have none outside the pool
+	small := b.srv.ClientWith(t, func(o *redis.Options) {
+		o.PoolSize, o.ReadTimeout = 2, 10*patience
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if full.Load() {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+	})
+	taken := make(chan error, 2)
+	take := func() {
+		for range cap(taken) {
+			go func() { taken <- small.BLPop(bg, 0, "nothing").Err() }()
+		}
+		eventually(t, "all connections to be taken", func() bool {
+			info, err := b.rdb.Info(bg, "clients").Result()
+			return err == nil && strings.Contains(info, "blocked_clients:2")
+		})
+	}
+	giveBack := func() {
+		if err := b.rdb.RPush(bg, "nothing", 1, 2).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for range cap(taken) {
+			if err := <-taken; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	take()
+	giveBack()
+	full.Store(true)
 	var out lockedBuffer
 	c := newLooseClient(t, small, commandTimeout(moment), logTo(&out))
 	mustCycle(t, c, "a")
-	taken := make(chan error, 2)
-	for range cap(taken) {
-		go func() { taken <- small.BLPop(bg, 0, "nothing").Err() }()
-	}
-	blocked := func(n int) func() bool {
-		return func() bool {
-			info, err := b.rdb.Info(bg, "clients").Result()
-			return err == nil && strings.Contains(info, fmt.Sprintf("blocked_clients:%d", n))
-		}
-	}
-	eventually(t, "all connections to be taken", blocked(2))
+	take()
 
 	const cause = "the pool of the Redis client has no free connection"
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
@@ -160,17 +186,10 @@ func TestSilence_EmptyPool(t *testing.T) {
 		t.Errorf("%v, want errors of type pool_empty", c.Counters().Errors)
 	}
 
-	if err := b.rdb.RPush(bg, "nothing", 1, 2).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for range cap(taken) {
-		if err := <-taken; err != nil {
-			t.Error(err)
-		}
-	}
+	giveBack()
 	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
 	mustClose(t, c)
-	wantLines(t, &out, again, 1)
+	wantLines(t, &out, again+` cause="`+cause, 1)
 }
 
 // A blip is no silence: a caller that has lost one reply fails no other.

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -37,7 +38,7 @@ func verifyHolds(holds []*hold) {
 		fields = append(fields, h.field, wire.WriteField(h.field)) // a writer may have either or both
 	}
 	x := c.ops.Op(lua.Present(holds[0].entry.key, fields), c.opts.CommandTimeout).UntilSent()
-	reply, err := x.Run(nil, nil)
+	reply, err := x.Run(redisop.Until{})
 	if err == ErrWrongKind {
 		for _, h := range holds {
 			h.loseIfHeld(errOverwritten)

@@ -560,13 +560,13 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	if !p.looks {
 		x.Replicated()
 	}
-	leave := w.ctx.Done()
+	until := redisop.Until{Context: w.ctx, Closing: c.closing}
 	if p.last {
 		ctx, cancel := context.WithTimeout(w.ctx, lastPatience)
 		defer cancel()
-		leave = ctx.Done()
+		until.Context = ctx
 	}
-	reply, err := x.Run(leave, c.closing)
+	reply, err := x.Run(until)
 	if err == redisop.ErrLeft {
 		return nil, w.leaveInFlight(x, field)
 	}

@@ -155,8 +155,8 @@ var engineMutants = []mutant{
 	{
 		promise: "a script that Redis forgot is sent with its text",
 		file:    "core/internal/batch/runner.go",
-		old:     "if r.markNoScript() {",
-		new:     "if r.markNoScript() && false {",
+		old:     "return !r.markNoScript() || r.exchange(",
+		new:     "return true || r.exchange(",
 		nets:    []string{"core/internal/batch TestParcels_NoScript", "core TestOutcome_ScriptFlush"},
 	},
 	{
@@ -176,9 +176,30 @@ var engineMutants = []mutant{
 	{
 		promise: "a slow pipeline keeps no other back",
 		file:    "core/internal/batch/lane.go",
-		old:     "if now.Sub(r.started) < l.slowAfterLocked() {",
+		old:     "if now.Sub(r.started) < slowAfter {",
 		new:     "if true {",
 		nets:    []string{"core/internal/batch TestLane_SlowPipelineDoesNotCount"},
+	},
+	{
+		promise: "a caller that leaves does not wait for the connection it reads from",
+		file:    "core/internal/batch/duplex.go",
+		old:     "f.unwatch = context.AfterFunc(f.until.Context, f.line.interrupt)",
+		new:     "f.unwatch = func() bool { return true }",
+		nets:    []string{"core/internal/batch TestDuplex_CallersLeave"},
+	},
+	{
+		promise: "a call does not wait on a line whose server has gone silent",
+		file:    "core/internal/batch/duplex.go",
+		old:     "if slow || ended || !d.trusted() {",
+		new:     "if ended || !d.trusted() {",
+		nets:    []string{"core/internal/batch TestDuplex_SlowLineKeepsNoOtherBack"},
+	},
+	{
+		promise: "a line that the server has closed carries no call",
+		file:    "core/internal/batch/duplex.go",
+		old:     "if slow || ended || !d.trusted() {",
+		new:     "if slow || !d.trusted() {",
+		nets:    []string{"core/internal/batch TestDuplex_ClosedByTheServer"},
 	},
 
 	// The queue of this process.

@@ -32,6 +32,8 @@ type Batcher struct {
 	cfg    Config
 	wg     sync.WaitGroup // runners and pending timers
 	counts counts
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
 
 	server *lanes // nil in a cluster
 	// The client has loaded the cluster's slots, so asking for a master does not block.
@@ -52,8 +54,9 @@ type lanes struct {
 // New returns a batcher. It connects to Redis on the first call.
 func New(cfg Config) *Batcher {
 	b := &Batcher{cfg: cfg}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
 	if b.single() {
-		b.server = b.newLanes(cfg.Redis.Node(), shared)
+		b.server = b.newLanes(cfg.Redis.Node(), pooled)
 		return b
 	}
 	bindCluster(cfg.Redis.Cluster)
@@ -84,17 +87,42 @@ func (b *Batcher) Send(c *Call, now time.Time) {
 	}
 }
 
-// Do sends a call and waits for the reply. If the call may start at once, Do runs it on the
-// caller's goroutine, which saves waking a runner and being woken by it.
-func (b *Batcher) Do(c *Call, now time.Time) Reply {
+// Do sends a call and waits for the reply, or until the caller leaves. If the call may start at once,
+// Do runs it on the caller's goroutine, which saves waking a runner and being woken by it. If left is
+// true, the reply arrives on the call's channel, unless Withdraw takes the call back.
+func (b *Batcher) Do(c *Call, now time.Time, until Until) (reply Reply, left bool) {
 	if l := b.route(c); l == nil || l.node == nil {
 		b.Send(c, now)
-	} else if r, sent := l.sendInline(c, now); r != nil {
+	} else if r, sent := l.sendInline(c, now, until); r != nil {
 		r.serve()
 	} else if !sent {
 		b.Send(c, now)
 	}
-	return <-c.Reply
+	select {
+	case reply = <-c.Reply:
+		return reply, false
+	default:
+	}
+	select {
+	case reply = <-c.Reply:
+		return reply, false
+	case <-until.Done():
+	case <-until.Closing:
+	}
+	return Reply{}, true
+}
+
+// Interrupt makes callers of Do whose Until is over leave. Callers whose Context has ended do that
+// by themselves, those whose Closing is closed may not.
+func (b *Batcher) Interrupt() {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.server != nil {
+		b.server.interrupt()
+	}
+	for _, ls := range b.nodes {
+		ls.interrupt()
+	}
 }
 
 // Withdraw takes back a call that is still queued and reports whether it did. A withdrawn call gets
@@ -130,6 +158,7 @@ func (b *Batcher) Close() {
 		all = append(all, b.server)
 	}
 	b.mu.Unlock()
+	b.cancel()
 	for _, ls := range all {
 		ls.close()
 	}
@@ -143,8 +172,15 @@ func (b *Batcher) newLanes(node *redis.Client, limits limits) *lanes {
 	}
 	for p := range ls.of {
 		ls.of[p] = &lane{b: b, all: ls, node: node, limits: limits, acks: b.cfg.Acks > 0 && Purpose(p) != Ordinary}
+		ls.of[p].shares = node != nil && !ls.of[p].acks // a WAIT would hold up the flights behind it
 	}
 	return ls
+}
+
+func (ls *lanes) interrupt() {
+	for _, l := range ls.of {
+		l.interrupt()
+	}
 }
 
 func (ls *lanes) close() {
@@ -259,7 +295,7 @@ func (b *Batcher) open(node *redis.Client) *lanes {
 			ls.close()
 		}
 	}
-	ls := b.newLanes(node, shared)
+	ls := b.newLanes(node, pooled)
 	b.nodes[node] = ls
 	return ls
 }

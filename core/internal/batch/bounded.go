@@ -22,10 +22,27 @@ func Bounded(ctx context.Context) context.Context { return context.WithValue(ctx
 
 type boundedKey struct{}
 
+// A flightContext is a bounded context that tells our hook which flight a command is.
+type flightContext struct {
+	context.Context
+	flight *flight
+}
+
+// Value returns the flight.
+func (c *flightContext) Value(key any) any {
+	if key == (boundedKey{}) {
+		return c.flight
+	}
+	return c.Context.Value(key)
+}
+
+// sentinelAddr is what go-redis puts in place of an address if Sentinel tells it.
+const sentinelAddr = "FailoverClient"
+
 // bind makes a client obey bounded contexts, and follows the connections that it dials from now on.
 func bind(c *redis.Client) *conns {
 	return onceFor(c, func() *conns {
-		all := &conns{tls: c.Options().TLSConfig != nil}
+		all := &conns{tls: c.Options().TLSConfig != nil, sentinel: c.Options().Addr == sentinelAddr}
 		c.AddHook(boundedHook{withContextTimeouts(c), all})
 		return all
 	})
@@ -63,19 +80,30 @@ func (h boundedHook) DialHook(next redis.DialHook) redis.DialHook {
 
 func (h boundedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if ctx.Value(boundedKey{}) != nil {
-			return h.to.Process(ctx, cmd)
+		switch f := ctx.Value(boundedKey{}).(type) {
+		case nil:
+			return next(ctx, cmd)
+		case *flight:
+			if f.line != nil {
+				f.cmd[0] = cmd
+				return f.exchange(f.cmd[:])
+			}
 		}
-		return next(ctx, cmd)
+		return h.to.Process(ctx, cmd)
 	}
 }
 
 func (h boundedHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if ctx.Value(boundedKey{}) != nil {
-			return pipeline(ctx, h.to, cmds)
+		switch f := ctx.Value(boundedKey{}).(type) {
+		case nil:
+			return next(ctx, cmds)
+		case *flight:
+			if f.line != nil {
+				return f.exchange(cmds)
+			}
 		}
-		return next(ctx, cmds)
+		return pipeline(ctx, h.to, cmds)
 	}
 }
 

@@ -32,7 +32,7 @@ func wrongNode(err error) bool {
 // executeRouted sends the one call of a lane without a node.
 func (r *runner) executeRouted() {
 	b, s := r.lane.b, &r.slots[0]
-	node, err := b.cfg.Redis.MasterForKey(r.ctx, s.call.Key())
+	node, err := b.cfg.Redis.MasterForKey(&r.ctx, s.call.Key())
 	if err != nil {
 		s.reply = Reply{Err: Unsent(err)}
 		return
@@ -66,7 +66,7 @@ func (r *runner) follow(node *redis.Client) {
 			return
 		}
 		if redis.HasErrorPrefix(s.reply.Err, "ASK") {
-			asking = []redis.Cmder{onceCmd{redis.NewCmd(r.ctx, "ASKING")}}
+			asking = []redis.Cmder{onceCmd{redis.NewCmd(&r.ctx, "ASKING")}}
 		}
 		node = next
 	}
@@ -79,12 +79,12 @@ func (r *runner) redirectTarget(err error) (node *redis.Client) {
 	if words := strings.Fields(err.Error()); len(words) == 3 {
 		at = words[2]
 	}
-	masters, _ := cluster.Masters(r.ctx) // reloads the slots; on an error the old ones stay
+	masters, _ := cluster.Masters(&r.ctx) // reloads the slots; on an error the old ones stay
 	for _, master := range masters {
 		if master.Options().Addr == at {
 			return master
 		}
 	}
-	node, _ = cluster.MasterForKey(r.ctx, r.slots[0].call.Key())
+	node, _ = cluster.MasterForKey(&r.ctx, r.slots[0].call.Key())
 	return node
 }

@@ -44,9 +44,10 @@ const idleAfter = 100 * time.Millisecond
 // conns follows the connections that a Redis client dials. It decides which of them scripts may
 // use; other commands use all of them.
 type conns struct {
-	tls   bool         // the client dials with TLS
-	heard atomic.Int64 // moment of the last bytes from the server, on any connection
-	asked atomic.Int64 // moment of the last script sent to it
+	tls      bool         // the client dials with TLS
+	sentinel bool         // the client asks Sentinel for the master
+	heard    atomic.Int64 // moment of the last bytes from the server, on any connection
+	asked    atomic.Int64 // moment of the last script sent to it
 
 	// Connections dialed before redialed lead to a server that is a primary no more.
 	redialed atomic.Int64
@@ -66,21 +67,30 @@ func (c *conns) dial(ctx context.Context, network, addr string, next redis.DialH
 	dialed, err := c.dialTLS(ctx, network, addr, next)
 	switch {
 	case err == nil:
-		return c.follow(dialed), nil
+		followed := c.follow(dialed)
+		if t, ok := ctx.Value(takenKey{}).(*taken); ok {
+			t.conn = followed
+		}
+		return followed.visible(), nil
 	case IsConnect(err):
 		return nil, err
 	}
 	return nil, &ConnectError{err}
 }
 
-func (c *conns) follow(dialed net.Conn) net.Conn {
+func (c *conns) follow(dialed net.Conn) *conn {
 	now := int64(clock.Now())
 	followed := &conn{Conn: dialed, all: c, dialed: now}
 	followed.heard.Store(now)
-	if raw, ok := dialed.(syscall.Conn); ok {
-		return rawConn{followed, raw}
-	}
 	return followed
+}
+
+// visible returns the connection as the Redis client gets it.
+func (c *conn) visible() net.Conn {
+	if raw, ok := c.Conn.(syscall.Conn); ok {
+		return rawConn{c, raw}
+	}
+	return c
 }
 
 // A conn is a connection that the Redis client has dialed. If it was idle, it has a third of the
@@ -89,6 +99,7 @@ type conn struct {
 	net.Conn
 	all     *conns
 	dialed  int64                     // moment
+	lent    bool                      // a duplex uses it
 	heard   atomic.Int64              // moment of the last bytes from the server
 	greeted atomic.Bool               // the server has answered at least once
 	asked   atomic.Int64              // when a script was sent while it was idle; 0: answered, or was not idle
@@ -103,17 +114,31 @@ type rawConn struct {
 
 func (c rawConn) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn() }
 
+// Close closes the connection. A client of Sentinel closes those to a master that it has replaced,
+// but not the one that a duplex has, so that one must go as well.
+func (c *conn) Close() error {
+	if c.all.sentinel && !c.lent {
+		c.all.redial()
+	}
+	return c.Conn.Close()
+}
+
 // NetConn returns the connection below, which the Redis client asks for.
 func (c *conn) NetConn() net.Conn { return c.Conn }
+
+// trusted reports whether scripts may use the connection.
+func (c *conn) trusted() bool {
+	return c.dialed >= c.all.redialed.Load() && c.heard.Load() >= c.all.muted.Load()
+}
 
 // Write refuses a script on a connection that is not trusted.
 func (c *conn) Write(b []byte) (int, error) {
 	if isScript(b) {
-		now, heard := clock.Now(), c.heard.Load()
-		if c.dialed < c.all.redialed.Load() || heard < c.all.muted.Load() {
+		now := clock.Now()
+		if !c.trusted() {
 			return 0, ErrStale
 		}
-		if now.Since(clock.Moment(heard)) >= idleAfter {
+		if now.Since(clock.Moment(c.heard.Load())) >= idleAfter {
 			c.asked.Store(int64(now))
 		}
 		c.all.asked.Store(int64(now))

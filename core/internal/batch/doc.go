@@ -9,21 +9,34 @@
 //
 // A lane is a queue and the commands in flight from it. Each pair of purpose ([Ordinary],
 // [Replicated], [Renewals]) and master has its own lane, so that no purpose and no node waits for
-// another. The first few calls of a lane are sent alone, at once. Further calls queue up and leave
-// as one pipeline when fewer than two pipelines are in flight. A pipeline that takes much longer
-// than usual does not count, so that one dead connection does not stall the lane. Up to eight may
-// be in flight, including the slow ones. A pipeline whose calls have all timed out does not count
-// at all. The life of a call, guarded by the mutex of its lane:
+// another. The life of a call, guarded by the mutex of its lane:
 //
 //	queued    -> in flight   a runner took it, alone or in a pipeline
 //	queued    -> done        withdrawn, or its deadline passed: ErrUnsent
 //	in flight -> done        answered, or its deadline passed: ErrUnanswered; drops a later reply
 //
-// A runner is a goroutine with one command or pipeline in flight at a time. A lane starts runners
-// when it needs them, up to a bound, and keeps them until it is closed, so that a stack that has
-// grown serves all calls. [Batcher.Do] lets its caller run one call in place of a runner, which
-// saves waking a goroutine. That pays off when several goroutines wait for the reply, as with a
-// lock that is handed over. Otherwise it is no faster.
+// How many flights a lane has depends on the round trip, see roundTrip. Near the server, the first
+// few calls are sent alone, at once. Further calls queue up and leave as one pipeline when fewer than
+// two pipelines are in flight. Far from it, calls go out at once and overlap, until there is one
+// flight for each 50 us of the round trip. A flight that takes much longer than usual does not count,
+// so that one dead connection does not stall the lane. A flight whose calls have all timed out does
+// not count at all.
+//
+// A runner sends one command or pipeline at a time. [Batcher.Do] lets its caller run a call that may
+// start at once, so that no goroutine is woken. Otherwise the runner's own goroutine does. It also
+// takes over when the caller leaves before the reply. A lane keeps a bounded number of idle runners
+// until it is closed, so that a stack that has grown serves all calls.
+//
+// # Lines
+//
+// A lane has up to four connections of its own, its lines, which it dials when several calls at a time
+// need them. A call takes a line that is free, and shares the first one if none is. On a line, a
+// flight is written whether those before it are answered or not; see duplex. A line takes no further
+// flight when its oldest one is slow, when the server has closed it, or when another connection has
+// shown that it is not to be trusted. Calls take connections of the Redis client's pool, at most
+// eight at a time, while there is no line, when they are large, and when replicas must confirm them: a
+// WAIT would hold up all that is behind it. A caller that may leave runs its call on a line only,
+// where it can be interrupted.
 //
 // A command ends with its context, soon after the deadlines of its calls, and gives up its
 // connection; see [Bounded]. A client that is neither a *redis.Client nor a *redis.ClusterClient

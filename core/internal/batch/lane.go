@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,15 +14,39 @@ import (
 type limits struct {
 	few      int // commands sent alone while there is no backlog
 	window   int // pipelines
-	most     int // of both, slow ones included, abandoned ones not
+	most     int // through the pool; slow ones included, abandoned ones not
 	commands int // in one pipeline
 	bytes    int
 }
 
 var (
-	shared = limits{few: 4, window: 2, most: 8, commands: 128, bytes: 1 << 20}
-	alone  = limits{few: 16, window: 1, most: 16, commands: 1, bytes: 1}
+	// pooled is for flights that each take a connection of the Redis client's pool.
+	pooled = limits{few: 4, window: 2, most: 8, commands: 128, bytes: 1 << 20}
+	// near is for flights on one connection to a server that answers sooner than farFrom. Large
+	// parcels save more there than an early start.
+	near  = limits{few: 8, window: 2, most: 8, commands: 128, bytes: 1 << 20}
+	alone = limits{few: 16, window: 1, most: 16, commands: 1, bytes: 1}
 )
+
+const (
+	// farFrom is the round trip from which calls go out at once, and overlap.
+	farFrom = 150 * time.Microsecond
+	// spacing is how many flights are on their way to a far server: one for each spacing of the
+	// round trip. More would cost more of the processor than they save time.
+	spacing = 50 * time.Microsecond
+	// mostFar bounds them, and mostFlights all flights, slow ones included.
+	mostFar, mostFlights = 128, 256
+	// mostShared is how large a flight may be that others have to wait for.
+	mostShared = 64 << 10
+)
+
+// far returns the limits for a server that takes a round trip to answer.
+func far(roundTrip time.Duration) limits {
+	l := near
+	l.window = min(max(int(roundTrip/spacing), near.few), mostFar)
+	l.few = l.window
+	return l
+}
 
 // A pipeline older than leastSlow and older than slow times the usual is slow: it does not count.
 const (
@@ -34,17 +59,25 @@ type lane struct {
 	b      *Batcher
 	all    *lanes        // to the same server
 	node   *redis.Client // nil: look it up in the cluster for each call
-	limits limits
+	limits limits        // without a line
 	acks   bool
+	shares bool // has a line, when that is dialed
 
 	noParcelsUntil atomic.Int64 // in ns since the epoch
 
-	mu      sync.Mutex
-	queue   queue
-	runners []*runner
-	usual   time.Duration // moving average of a command's duration
-	used    time.Time
-	closed  bool
+	mu     sync.Mutex
+	queue  queue
+	busy   []*runner
+	idle   []*runner     // the one used last at the end
+	usual  time.Duration // moving average of a command's duration
+	used   time.Time
+	closed bool
+
+	lines   []*duplex
+	retired []*duplex // whose flights have not all ended
+	dialing bool
+	dialAt  time.Time // not before
+	trip    roundTrip
 
 	timer   *time.Timer
 	timerAt time.Time // zero: the timer is not set
@@ -66,18 +99,24 @@ func (l *lane) send(c *Call, now time.Time) bool {
 	return true
 }
 
+// mostInline is how large a call may be that its caller writes. Writing a larger one can take as
+// long as the network likes.
+const mostInline = 16 << 10
+
 // sendInline queues a call. If the call may start at once, sendInline returns a runner loaded with
-// it, for the caller to serve. sent is false if the lane is closed.
-func (l *lane) sendInline(c *Call, now time.Time) (r *runner, sent bool) {
+// it, for the caller to serve. A caller that may leave serves it on the line only, where it can be
+// interrupted. sent is false if the lane is closed.
+func (l *lane) sendInline(c *Call, now time.Time, until Until) (r *runner, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, false
 	}
 	l.enqueueLocked(c)
-	if l.queue.len == 1 && l.canStartLocked(now) {
+	if l.queue.len == 1 && l.canStartLocked(now) && (until == Until{} || l.lineLocked(now) != nil && c.Size() <= mostInline) {
 		r = l.idleRunnerLocked()
 		l.loadLocked(r, now)
+		r.flight.until = until
 	}
 	l.dispatchLocked(now)
 	return r, true
@@ -95,9 +134,88 @@ func (l *lane) dispatchLocked(now time.Time) {
 	for l.canStartLocked(now) {
 		r := l.idleRunnerLocked()
 		l.loadLocked(r, now)
-		r.wake <- true
+		l.wakeLocked(r)
 	}
 	l.setTimerLocked(now)
+}
+
+// wakeLocked makes a loaded runner's own goroutine go on with it.
+func (l *lane) wakeLocked(r *runner) {
+	if !r.alive {
+		r.alive = true
+		l.b.wg.Go(r.run)
+	}
+	r.wake <- struct{}{}
+}
+
+// mostLines is how many lines a lane has if several calls at a time need them. With a line of its
+// own, a call does not wait for one that is slow, and neither a goroutine for another one's reading.
+// As many again may be retired and have calls in flight.
+const mostLines = 4
+
+// lineLocked returns the line for a flight that starts now: one that is free, or else the first, if
+// there can be no further one. nil: the flight goes through the client's pool.
+func (l *lane) lineLocked(now time.Time) *duplex {
+	for i := 0; i < len(l.lines); {
+		switch d := l.lines[i]; {
+		case !d.usable(now, l.slowAfterLocked()):
+			l.lines = slices.Delete(l.lines, i, i+1)
+			l.retired = append(l.retired, d)
+		case d.users == 0:
+			return d
+		default:
+			i++
+		}
+	}
+	l.retired = slices.DeleteFunc(l.retired, func(d *duplex) bool { return d.users == 0 })
+	if len(l.lines) < mostLines && len(l.lines)+len(l.retired) < 2*mostLines {
+		l.dialLocked(now)
+	}
+	if l.dialing || len(l.lines) == 0 {
+		return nil
+	}
+	return l.lines[0]
+}
+
+// dialPause is the time between two attempts to dial a line.
+const dialPause = time.Second
+
+// dialLocked begins to dial a line. Until it is there, flights go through the client's pool.
+func (l *lane) dialLocked(now time.Time) {
+	if !l.shares || l.dialing || l.closed || now.Before(l.dialAt) {
+		return
+	}
+	l.dialing, l.dialAt = true, now.Add(dialPause)
+	l.b.wg.Go(func() {
+		d, took, err := dialDuplex(l.b.ctx, l.node, l.b.cfg.Timeout*9/8, l.b.wg.Go)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dialing = false
+		switch {
+		case err != nil:
+		case l.closed:
+			d.retire()
+		case len(l.lines) == 0:
+			l.trip.reset(took, time.Now())
+			fallthrough
+		default:
+			l.lines = append(l.lines, d)
+			l.dialAt = time.Time{}
+			l.dispatchLocked(time.Now())
+		}
+	})
+}
+
+// limitsLocked returns the limits of flights that start now.
+func (l *lane) limitsLocked() limits {
+	switch d := l.trip.least(); {
+	case len(l.lines) == 0:
+		return l.limits
+	case d < farFrom:
+		return near
+	default:
+		return far(d)
+	}
 }
 
 // canStartLocked reports whether the limits allow another command or pipeline now.
@@ -105,13 +223,21 @@ func (l *lane) canStartLocked(now time.Time) bool {
 	if l.queue.len == 0 {
 		return false
 	}
-	inFlight, counted, pipelines := 0, 0, 0
-	for _, r := range l.runners {
-		if !r.busy || r.abandoned {
+	limits, measure := l.limitsLocked(), len(l.lines) > 0 && l.trip.due(now)
+	if len(l.busy) < limits.window && !measure {
+		return true
+	}
+	slowAfter := l.slowAfterLocked()
+	inFlight, throughPool, counted, pipelines := 0, 0, 0, 0
+	for _, r := range l.busy {
+		if r.abandoned {
 			continue
 		}
 		inFlight++
-		if now.Sub(r.started) < l.slowAfterLocked() {
+		if r.line == nil {
+			throughPool++
+		}
+		if now.Sub(r.started) < slowAfter {
 			counted++
 			if len(r.slots) > 1 {
 				pipelines++
@@ -119,35 +245,47 @@ func (l *lane) canStartLocked(now time.Time) bool {
 		}
 	}
 	switch {
-	case inFlight >= l.limits.most:
+	case inFlight >= mostFlights, throughPool >= limits.most:
 		return false
-	case counted < l.limits.window:
+	case measure:
+		return counted == 0
+	case counted < limits.window:
 		return true
 	}
-	return counted < l.limits.few && pipelines == 0 && (l.queue.len == 1 || l.limits.commands == 1)
+	return counted < limits.few && pipelines == 0 && (l.queue.len == 1 || limits.commands == 1)
 }
 
 // slowAfterLocked returns the age from which a pipeline is slow.
-func (l *lane) slowAfterLocked() time.Duration { return max(leastSlow, slow*l.usual) }
-
-// idleRunnerLocked returns an idle runner, usually the one used last, or starts one.
-func (l *lane) idleRunnerLocked() *runner {
-	for _, r := range l.runners {
-		if !r.busy {
-			return r
-		}
-	}
-	r := &runner{lane: l, wake: make(chan bool, 1)}
-	l.runners = append(l.runners, r)
-	l.b.wg.Go(r.run)
-	return r
+func (l *lane) slowAfterLocked() time.Duration {
+	return max(leastSlow, slow*max(l.usual, l.trip.least()))
 }
 
-// loadLocked moves queued calls into a runner, up to the size of one pipeline.
+// idleRunnerLocked returns an idle runner, the one used last, or a new one.
+func (l *lane) idleRunnerLocked() *runner {
+	if n := len(l.idle); n > 0 {
+		r := l.idle[n-1]
+		l.idle[n-1] = nil
+		l.idle = l.idle[:n-1]
+		return r
+	}
+	return newRunner(l)
+}
+
+// loadLocked moves queued calls into a runner, up to the size of one pipeline. A call that measures
+// the round trip is alone.
 func (l *lane) loadLocked(r *runner, now time.Time) {
-	r.busy, r.abandoned, r.started, r.ctx = true, false, now, l.contextLocked(now)
+	most := l.limits.commands
+	if r.measures = len(l.busy) == 0 && len(l.lines) > 0; r.measures && l.trip.due(now) {
+		most = 1
+	}
+	r.place = len(l.busy)
+	l.busy = append(l.busy, r)
+	l.b.wg.Add(1)
+	r.abandoned, r.finishing, r.started = false, false, now
+	r.ctx.Context = l.contextLocked(now)
 	l.used = now
-	for bytes := 0; l.queue.len > 0 && len(r.slots) < l.limits.commands; {
+	bytes := 0
+	for l.queue.len > 0 && len(r.slots) < most {
 		c := l.queue.first
 		if bytes += c.Size(); bytes > l.limits.bytes && len(r.slots) > 0 {
 			break
@@ -158,7 +296,27 @@ func (l *lane) loadLocked(r *runner, now time.Time) {
 		}
 		r.slots = append(r.slots, slot{call: c, due: true})
 	}
+	r.measures = r.measures && len(r.slots) == 1
+	if r.line = nil; bytes <= mostShared {
+		if r.line = l.lineLocked(now); r.line != nil {
+			r.line.users++
+		}
+	}
+	r.flight.line, r.flight.until = r.line, Until{}
 	l.b.counts.add(len(r.slots))
+}
+
+// unloadLocked makes a runner idle.
+func (l *lane) unloadLocked(r *runner) {
+	last := l.busy[len(l.busy)-1]
+	l.busy[r.place], last.place = last, r.place
+	l.busy[len(l.busy)-1] = nil
+	l.busy = l.busy[:len(l.busy)-1]
+	if r.line != nil {
+		r.line.users--
+		r.line = nil
+	}
+	l.b.wg.Done()
 }
 
 // contextLocked returns the context of the commands started about now. They share it, because a
@@ -185,8 +343,8 @@ func (l *lane) setTimerLocked(now time.Time) {
 			at = t
 		}
 	}
-	for _, r := range l.runners {
-		if r.busy && !r.finishing {
+	for _, r := range l.busy {
+		if !r.finishing {
 			sooner(r.deadline)
 			if old := r.started.Add(l.slowAfterLocked()); l.queue.len > 0 && old.After(now) {
 				sooner(old)
@@ -216,26 +374,19 @@ func (l *lane) onTimer() {
 	l.timerAt = time.Time{}
 	now := time.Now()
 	l.queue.expire(now)
-	for _, r := range l.runners {
-		if r.busy && !r.finishing {
+	for _, r := range l.busy {
+		if !r.finishing {
 			r.expireLocked(now)
 		}
 	}
 	l.dispatchLocked(now)
+	l.endLocked()
 }
 
 func (l *lane) unused(since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.queue.len > 0 || !l.used.Before(since) {
-		return false
-	}
-	for _, r := range l.runners {
-		if r.busy {
-			return false
-		}
-	}
-	return true
+	return l.queue.len == 0 && l.used.Before(since) && len(l.busy) == 0
 }
 
 // close refuses further calls. Runners end when nothing is left to do.
@@ -243,21 +394,41 @@ func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	var busy []*runner
-	for _, r := range l.runners {
-		if r.busy {
-			busy = append(busy, r)
-		} else {
-			close(r.wake)
-		}
-	}
-	l.runners = busy
-	l.stopTimersLocked()
+	l.endLocked()
 }
 
-// stopTimersLocked stops the timer and the context of a closed lane once its runners have ended.
-func (l *lane) stopTimersLocked() {
-	if !l.closed || len(l.runners) > 0 {
+// mostIdle is how many idle runners a lane keeps. A crowd needs more for a moment.
+const mostIdle = 32
+
+// restLocked keeps an unloaded runner for later calls, or ends it.
+func (l *lane) restLocked(r *runner) {
+	if len(l.idle) < mostIdle {
+		l.idle = append(l.idle, r)
+	} else {
+		close(r.wake)
+	}
+}
+
+// interrupt makes a caller that reads look whether it may leave.
+func (l *lane) interrupt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.lines {
+		d.interrupt()
+	}
+}
+
+// endLocked ends what a closed lane needs no more: goroutines that are idle, and when nothing is
+// left to do, the timer, the context and the line.
+func (l *lane) endLocked() {
+	if !l.closed {
+		return
+	}
+	for _, r := range l.idle {
+		close(r.wake)
+	}
+	l.idle = nil
+	if len(l.busy) > 0 || l.queue.len > 0 {
 		return
 	}
 	if l.timer != nil && l.timer.Stop() {
@@ -266,4 +437,8 @@ func (l *lane) stopTimersLocked() {
 	if l.cancel != nil {
 		l.cancel()
 	}
+	for _, d := range l.lines {
+		d.retire()
+	}
+	l.lines = nil
 }

@@ -46,7 +46,7 @@ func (r *runner) join(args func(lua.Call) []any) {
 	}
 	for from := 0; from < len(r.joined); from += parcelSize {
 		to := min(from+parcelSize, len(r.joined))
-		cmd := redis.NewCmd(r.ctx, args(lua.Many(r.calls[from:to]))...)
+		cmd := redis.NewCmd(&r.ctx, args(lua.Many(r.calls[from:to]))...)
 		r.parcels = append(r.parcels, parcel{r.joined[from:to], cmd})
 		for _, s := range r.joined[from:to] {
 			s.joined = true

@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -13,29 +12,41 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
-// A runner is a goroutine that sends the calls its lane loaded into it. While it is idle, a caller
-// of Batcher.Do may do its work for one call.
+// A runner sends the calls its lane loaded into it, one command or pipeline at a time. A caller of
+// Batcher.Do may do its work for one call. Otherwise its own goroutine does.
 type runner struct {
 	lane *lane
-	// Buffered for one. true: the runner is loaded. false or closed: leave the lane, which is
-	// closed.
-	wake chan bool
+	// Buffered for one token: the runner is loaded. Closed: leave the lane.
+	wake chan struct{}
 
 	// Guarded by the lane's mutex.
-	busy      bool
+	alive     bool // it has a goroutine
+	place     int  // in lane.busy
 	finishing bool // it has its replies
 	abandoned bool // all its calls have timed out
+	measures  bool // nothing else was in flight when it started
 	started   time.Time
 	deadline  time.Time // the earliest of its calls
+	line      *duplex   // that it was given; nil: none
 
 	// The lane owns these while the runner is idle, the runner while it is busy. The lane may read
 	// the calls of a busy runner, because they do not change until it is finishing.
 	slots   []slot
-	ctx     context.Context
+	ctx     flightContext
+	flight  flight
+	left    bool // the caller has left, and the goroutine goes on
 	cmds    []redis.Cmder
+	wait    *redis.Cmd // the last of cmds; nil: no replica must confirm
 	parcels []parcel
 	joined  []*slot    // the slots in parcels
 	calls   []lua.Call // their calls
+}
+
+func newRunner(l *lane) *runner {
+	r := &runner{lane: l, wake: make(chan struct{}, 1)}
+	r.flight.wake = make(chan struct{}, 1)
+	r.ctx.flight = &r.flight
+	return r
 }
 
 // A slot is one call in flight.
@@ -55,35 +66,40 @@ type onceCmd struct{ *redis.Cmd }
 func (onceCmd) NoRetry() bool { return true }
 
 func (r *runner) run() {
-	for more := range r.wake {
-		closed := !more
-		for more {
-			r.execute()
-			more, closed = r.finish()
-		}
-		if closed && r.exit() {
-			return
+	for range r.wake {
+		for more := true; more; more = r.finish() {
+			for !r.execute() {
+			}
 		}
 	}
 }
 
-// serve does one round of run on a caller's goroutine. If more calls are queued by then, or the
-// lane was closed, it wakes the runner's own goroutine to deal with that.
+// serve does one round of run on a caller's goroutine. If the caller leaves, or more calls are queued
+// by then, it wakes the runner's own goroutine to deal with that.
 func (r *runner) serve() {
-	r.execute()
-	if more, closed := r.finish(); more || closed {
-		r.wake <- more
-	}
-}
-
-// execute sends the loaded calls. It resends the calls of refused parcels one by one.
-func (r *runner) execute() {
-	node := r.lane.node
-	if node == nil {
-		r.executeRouted()
+	if r.execute() && !r.finish() {
 		return
 	}
-	r.eval(node, r.lane.canJoin(r.started))
+	r.lane.mu.Lock()
+	defer r.lane.mu.Unlock()
+	r.lane.wakeLocked(r)
+}
+
+// execute sends the loaded calls. It resends the calls of refused parcels one by one. It returns
+// false if the caller has left, or the line takes no flights any more. A goroutine that can wait must
+// execute the rest then.
+func (r *runner) execute() (done bool) {
+	node := r.lane.node
+	switch {
+	case node == nil:
+		r.executeRouted()
+		return true
+	case r.left:
+		return r.resume(node)
+	}
+	if r.left = !r.eval(node, r.lane.canJoin(r.started)); r.left {
+		return false
+	}
 	if refused, why := r.markRefused(); why != nil {
 		r.eval(node, false)
 		if !hasCode(why, "NOPERM") && slices.ContainsFunc(refused, func(s *slot) bool { return s.reply.Err == nil }) {
@@ -93,6 +109,21 @@ func (r *runner) execute() {
 		}
 	}
 	r.learn()
+	return true
+}
+
+// resume executes what is left after execute has returned false.
+func (r *runner) resume(node *redis.Client) (done bool) {
+	r.left = false
+	r.flight.stay()
+	if r.flight.state == unsent {
+		r.flight.line = nil
+		return r.execute()
+	}
+	r.collect(r.flight.await(r.cmds))
+	r.retryText(node, false)
+	r.learn()
+	return true
 }
 
 // learn records what the replies say about the server.
@@ -113,12 +144,14 @@ func (r *runner) learn() {
 }
 
 // eval sends the due calls by SHA. It resends those whose scripts Redis did not know with their
-// text.
-func (r *runner) eval(rdb redis.UniversalClient, join bool, prelude ...redis.Cmder) {
-	r.exchange(rdb, lua.Call.EvalSHA, join, prelude...)
-	if r.markNoScript() {
-		r.exchange(rdb, lua.Call.Eval, join, prelude...)
-	}
+// text. It returns false if the caller has left.
+func (r *runner) eval(rdb redis.UniversalClient, join bool, prelude ...redis.Cmder) bool {
+	return r.exchange(rdb, lua.Call.EvalSHA, join, prelude...) && r.retryText(rdb, join, prelude...)
+}
+
+// retryText resends the calls whose scripts Redis did not know.
+func (r *runner) retryText(rdb redis.UniversalClient, join bool, prelude ...redis.Cmder) bool {
+	return !r.markNoScript() || r.exchange(rdb, lua.Call.Eval, join, prelude...)
 }
 
 // markNoScript marks the calls whose scripts Redis did not know as due. It reports whether there
@@ -133,7 +166,8 @@ func (r *runner) markNoScript() (found bool) {
 }
 
 // exchange sends the due calls and reads their replies. prelude goes first on the same connection.
-func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, join bool, prelude ...redis.Cmder) {
+// It returns false if the caller has left.
+func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, join bool, prelude ...redis.Cmder) bool {
 	r.cmds = append(r.cmds[:0], prelude...)
 	for i := range r.slots {
 		if s := &r.slots[i]; s.due {
@@ -146,17 +180,25 @@ func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, 
 	}
 	for i := range r.slots {
 		if s := &r.slots[i]; s.due && !s.joined {
-			s.cmd = *redis.NewCmd(r.ctx, args(s.call.Call)...)
+			s.cmd = *redis.NewCmd(&r.ctx, args(s.call.Call)...)
 			r.cmds = append(r.cmds, onceCmd{&s.cmd})
 		}
 	}
-	var wait *redis.Cmd
-	if r.lane.acks {
-		wait = redis.NewCmd(r.ctx, "WAIT", r.lane.b.cfg.Acks, r.lane.b.cfg.AckTimeout.Milliseconds())
-		r.cmds = append(r.cmds, onceCmd{wait})
+	if r.wait = nil; r.lane.acks {
+		r.wait = redis.NewCmd(&r.ctx, "WAIT", r.lane.b.cfg.Acks, r.lane.b.cfg.AckTimeout.Milliseconds())
+		r.cmds = append(r.cmds, onceCmd{r.wait})
 	}
 	err := r.send(rdb)
-	unacked := r.unacked(wait)
+	if err != nil && (errors.Is(err, errLeft) || errors.Is(err, errRetired)) {
+		return false
+	}
+	r.collect(err)
+	return true
+}
+
+// collect gives the due calls the replies to their commands. err is the error of all of them.
+func (r *runner) collect(err error) {
+	unacked := r.unacked()
 	for i := range r.parcels {
 		r.parcels[i].open(err)
 	}
@@ -183,9 +225,9 @@ func result(cmd *redis.Cmd, err error) (any, error) {
 
 func (r *runner) send(rdb redis.UniversalClient) error {
 	if len(r.cmds) == 1 {
-		return rdb.Process(r.ctx, r.cmds[0])
+		return rdb.Process(&r.ctx, r.cmds[0])
 	}
-	return pipeline(r.ctx, rdb, r.cmds)
+	return pipeline(&r.ctx, rdb, r.cmds)
 }
 
 // missingReply returns the error of a command that has neither a reply nor an error. When a server
@@ -198,11 +240,11 @@ func missingReply(err error) error {
 }
 
 // unacked returns why the commands before a WAIT do not count as confirmed, or nil.
-func (r *runner) unacked(wait *redis.Cmd) error {
-	if wait == nil {
+func (r *runner) unacked() error {
+	if r.wait == nil {
 		return nil
 	}
-	n, err := wait.Int()
+	n, err := r.wait.Int()
 	switch want := r.lane.b.cfg.Acks; {
 	case err != nil:
 		return fmt.Errorf("WAIT: %w", err)
@@ -234,20 +276,22 @@ func (r *runner) expireLocked(now time.Time) {
 	}
 }
 
-// finish delivers the replies and loads the next calls. It reports whether there were any, and
-// whether the lane is closed.
-func (r *runner) finish() (more, closed bool) {
+// finish delivers the replies and loads the next calls. It reports whether there were any.
+func (r *runner) finish() (more bool) {
 	l := r.lane
 	l.mu.Lock()
 	now := time.Now()
 	l.observeLocked(now.Sub(r.started))
+	if r.measures && r.line != nil && r.slots[0].reply.Err == nil {
+		l.trip.add(now.Sub(r.started), now)
+	}
 	r.finishing = true // from here on the timer does not touch the calls
 	if len(r.slots) == 1 {
 		c, reply := r.slots[0].call, r.slots[0].reply
-		more, closed = r.nextLocked(now), l.closed
+		more = r.nextLocked(now)
 		l.mu.Unlock()
 		l.deliver(c, reply)
-		return more, closed
+		return more
 	}
 	l.mu.Unlock()
 
@@ -260,7 +304,7 @@ func (r *runner) finish() (more, closed bool) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return r.nextLocked(time.Now()), l.closed
+	return r.nextLocked(time.Now())
 }
 
 // deliver answers a call, unless it timed out or must be sent to another node.
@@ -282,27 +326,16 @@ func (r *runner) nextLocked(now time.Time) (more bool) {
 	clear(r.joined)
 	clear(r.calls)
 	r.slots, r.cmds = r.slots[:0], r.cmds[:0]
-	r.busy, r.finishing = false, false
+	l.unloadLocked(r)
 	if more = l.canStartLocked(now); more {
 		l.loadLocked(r, now)
-	} else if cap(r.slots) > kept {
-		r.slots, r.cmds, r.parcels, r.joined, r.calls = nil, nil, nil, nil, nil
+	} else {
+		if cap(r.slots) > kept {
+			r.slots, r.cmds, r.parcels, r.joined, r.calls = nil, nil, nil, nil, nil
+		}
+		l.restLocked(r)
 	}
 	l.dispatchLocked(now)
+	l.endLocked()
 	return more
-}
-
-// exit removes an idle runner from a closed lane and reports whether it did.
-func (r *runner) exit() bool {
-	l := r.lane
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed || r.busy { // a caller may have loaded it since it finished
-		return false
-	}
-	if i := slices.Index(l.runners, r); i >= 0 {
-		l.runners = slices.Delete(l.runners, i, i+1)
-		l.stopTimersLocked()
-	} // otherwise close removed it
-	return true
 }

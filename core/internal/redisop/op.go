@@ -16,7 +16,7 @@ import (
 // An Op is one operation on Redis: a call that is resent until its outcome is known or its deadline
 // has passed. One goroutine at a time uses it.
 //
-//	prepared -> sent       Run, RunHere
+//	prepared -> sent       Run
 //	sent     -> answered   a reply that ends the operation: Executed or NotExecuted, or Unknown if
 //	                       it is an error of a kind that may follow a write
 //	sent     -> prepared   no reply, or one that calls for a retry: sent again after a pause
@@ -166,9 +166,12 @@ const leastTry = 20 * time.Millisecond
 // dials as often.
 const mostHangUps = 5
 
-// Run sends the call, with retries, and returns the reply. If leave or closing is closed first, Run
-// returns ErrLeft, and Await reads the reply of a try in flight. Both channels may be nil.
-func (x *Op) Run(leave, closing <-chan struct{}) (any, error) {
+// An Until says when the caller of an operation leaves.
+type Until = batch.Until
+
+// Run sends the call, with retries, and returns the reply. If until is over first, Run returns
+// ErrLeft, and Await reads the reply of a try in flight.
+func (x *Op) Run(until Until) (any, error) {
 	if x.call.Acquires() {
 		if err := x.r.silent.refuse(&x.call); err != nil {
 			x.err, x.end = err, away
@@ -176,23 +179,16 @@ func (x *Op) Run(leave, closing <-chan struct{}) (any, error) {
 			return nil, err
 		}
 	}
-	r, err := x.try(leave, closing)
+	r, err := x.try(until)
 	if err != nil {
 		return nil, err
 	}
-	return x.follow(r, leave, closing)
-}
-
-// RunHere is like Run without channels. It sends the first try on the caller's goroutine if it can,
-// which is faster if other goroutines wait for the reply as well.
-func (x *Op) RunHere() (any, error) {
-	x.prepare()
-	return x.follow(x.r.batcher.Do(&x.call, x.begun), nil, nil)
+	return x.follow(r, until)
 }
 
 // try sends the call once.
-func (x *Op) try(leave, closing <-chan struct{}) (batch.Reply, error) {
-	switch err := x.admit(leave, closing); err {
+func (x *Op) try(until Until) (batch.Reply, error) {
+	switch err := x.admit(until); err {
 	case nil:
 	case ErrLeft:
 		x.err, x.end = ErrLeft, refused
@@ -201,24 +197,19 @@ func (x *Op) try(leave, closing <-chan struct{}) (batch.Reply, error) {
 		x.prepare()
 		return batch.Reply{Err: err}, nil
 	}
-	x.send()
-	if leave == nil && closing == nil {
-		return <-x.call.Reply, nil
+	x.prepare()
+	r, left := x.r.batcher.Do(&x.call, x.begun, until)
+	if left {
+		return r, x.leave()
 	}
-	select {
-	case r := <-x.call.Reply:
-		return r, nil
-	case <-leave:
-	case <-closing:
-	}
-	return batch.Reply{}, x.leave()
+	return r, nil
 }
 
 // follow retries a call as long as its replies call for it. r is the first reply.
-func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) {
+func (x *Op) follow(r batch.Reply, until Until) (any, error) {
 	for try := 0; ; try++ {
 		if value, err, done := x.read(r); done {
-			x.awaitKnown(leave, closing)
+			x.awaitKnown(until)
 			return value, err
 		}
 		pause := min(time.Millisecond<<min(try, 7), 100*time.Millisecond, time.Until(x.call.Deadline))
@@ -227,19 +218,19 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 		}
 		select {
 		case <-time.After(pause):
-		case <-leave:
+		case <-until.Done():
 			return nil, ErrLeft
-		case <-closing:
+		case <-until.Closing:
 			return nil, ErrLeft
 		}
 		if time.Until(x.call.Deadline) < leastTry {
 			x.r.health.observe(x, nil, x.blame(x.err))
-			x.awaitKnown(leave, closing)
+			x.awaitKnown(until)
 			return nil, x.failure()
 		}
 		x.begun = time.Now()
 		var err error
-		if r, err = x.try(leave, closing); err != nil {
+		if r, err = x.try(until); err != nil {
 			return nil, err
 		}
 	}
@@ -247,20 +238,20 @@ func (x *Op) follow(r batch.Reply, leave, closing <-chan struct{}) (any, error) 
 
 // awaitKnown waits until it is known whether the server of a failed attempt to acquire is silent, so
 // that the caller's next attempt does not wait for it.
-func (x *Op) awaitKnown(leave, closing <-chan struct{}) {
+func (x *Op) awaitKnown(until Until) {
 	if x.known == nil || !x.call.Acquires() {
 		return
 	}
 	select {
 	case <-x.known:
-	case <-leave:
-	case <-closing:
+	case <-until.Done():
+	case <-until.Closing:
 	}
 }
 
 // admit waits until it is known whether the client fits the server, before a lock may be acquired.
 // Otherwise locks whose keys happen to be on this node of a cluster would work.
-func (x *Op) admit(leave, closing <-chan struct{}) error {
+func (x *Op) admit(until Until) error {
 	if x.r.fit.known.Load() || !x.call.Acquires() {
 		return nil
 	}
@@ -273,15 +264,10 @@ func (x *Op) admit(leave, closing <-chan struct{}) error {
 		return q.err
 	case <-late.C:
 		return batch.ErrUnsent
-	case <-leave:
-	case <-closing:
+	case <-until.Done():
+	case <-until.Closing:
 	}
 	return ErrLeft
-}
-
-func (x *Op) send() {
-	x.prepare()
-	x.r.batcher.Send(&x.call, x.begun)
 }
 
 func (x *Op) prepare() {

@@ -71,7 +71,7 @@ func TestOp_Outcome(t *testing.T) {
 			r, proxy := newRunner(t)
 			rule := proxy.OnEvery(acquires, test.action)
 			x := r.Op(acquire("a"), test.timeout)
-			_, err := x.Run(nil, nil)
+			_, err := x.Run(Until{})
 			if err == nil || x.Outcome() != test.want || x.Stray() != test.stray {
 				t.Errorf("outcome %d, stray %v (%v)", x.Outcome(), x.Stray(), err)
 			}
@@ -87,7 +87,7 @@ func TestOp_LostReply(t *testing.T) {
 	r, proxy := newRunner(t)
 	proxy.OnMatch(1, acquires, redistest.CutAfter)
 	x := r.Op(acquire("a"), patience)
-	if _, err := x.Run(nil, nil); err != nil || x.Outcome() != Executed || !x.Stray() {
+	if _, err := x.Run(Until{}); err != nil || x.Outcome() != Executed || !x.Stray() {
 		t.Errorf("outcome %d, stray %v (%v)", x.Outcome(), x.Stray(), err)
 	}
 }
@@ -99,16 +99,16 @@ func TestOp_Hasty(t *testing.T) {
 	busy := func() { proxy.OnMatch(1, acquires, redistest.ReplyWith("-TRYAGAIN Multiple keys\r\n")) }
 	busy()
 	x := r.Op(acquire("a"), patience)
-	if _, err := x.Run(nil, nil); err != nil {
+	if _, err := x.Run(Until{}); err != nil {
 		t.Errorf("another try: %v", err)
 	}
 	busy()
 	x = r.Op(acquire("b"), patience).Hasty()
-	if _, err := x.Run(nil, nil); err == nil || !x.Busy() || x.Outcome() != NotExecuted {
+	if _, err := x.Run(Until{}); err == nil || !x.Busy() || x.Outcome() != NotExecuted {
 		t.Errorf("no other try: outcome %d (%v)", x.Outcome(), err)
 	}
 	x.Replace(acquire("c"))
-	if _, err := x.Run(nil, nil); err != nil || x.Outcome() != Executed {
+	if _, err := x.Run(Until{}); err != nil || x.Outcome() != Executed {
 		t.Errorf("another call: outcome %d (%v)", x.Outcome(), err)
 	}
 }
@@ -121,12 +121,12 @@ func TestOp_UntilSent(t *testing.T) {
 	}
 	away()
 	x := r.Op(acquire("a"), patience)
-	if _, err := x.Run(nil, nil); !HasCode(err, "MASTERDOWN") {
+	if _, err := x.Run(Until{}); !HasCode(err, "MASTERDOWN") {
 		t.Errorf("an acquire: %v, want the refusal", err)
 	}
 	away()
 	x = r.Op(acquire("b"), patience).UntilSent()
-	if _, err := x.Run(nil, nil); err != nil || x.Stray() {
+	if _, err := x.Run(Until{}); err != nil || x.Stray() {
 		t.Errorf("a release: %v, stray %v", err, x.Stray())
 	}
 }
@@ -139,7 +139,7 @@ func TestOp_EarlierAnswer(t *testing.T) {
 	proxy.OnMatch(1, acquires, redistest.ReplyWith("-LOADING Redis is loading\r\n"))
 	silent := proxy.OnMatch(2, acquires, redistest.HoldReply)
 	x := r.Op(acquire("a"), 3*time.Second) // enough for the first answer
-	_, err := x.Run(nil, nil)
+	_, err := x.Run(Until{})
 	if !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "LOADING") || IsAnswer(err) || x.Outcome() != Unknown {
 		t.Errorf("%v, outcome %d; want a timeout that names LOADING", err, x.Outcome())
 	}
@@ -154,13 +154,13 @@ func TestOp_Leave(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
 	rule := proxy.OnMatch(1, acquires, redistest.HoldReply)
-	leave := make(chan struct{})
+	ctx, leave := context.WithCancel(t.Context())
 	x := r.Op(acquire("a"), patience)
 	go func() {
 		<-rule.Hit()
-		close(leave)
+		leave()
 	}()
-	if _, err := x.Run(leave, nil); err != ErrLeft || !x.InFlight() {
+	if _, err := x.Run(Until{Context: ctx}); err != ErrLeft || !x.InFlight() {
 		t.Fatalf("Run: %v, in flight: %v", err, x.InFlight())
 	}
 	rule.Release()
@@ -174,12 +174,12 @@ func TestOp_IsOver(t *testing.T) {
 	t.Parallel()
 	r, proxy := newRunner(t)
 	answered := r.Op(acquire("a"), patience)
-	if _, err := answered.Run(nil, nil); err != nil || !answered.isOver() {
+	if _, err := answered.Run(Until{}); err != nil || !answered.isOver() {
 		t.Errorf("answered: %v; it is over: %v, want true", err, answered.isOver())
 	}
 	held := proxy.OnEvery(acquires, redistest.HoldReply)
 	unanswered := r.Op(acquire("b"), 100*time.Millisecond)
-	if _, err := unanswered.Run(nil, nil); !errors.Is(err, ErrTimeout) || unanswered.isOver() {
+	if _, err := unanswered.Run(Until{}); !errors.Is(err, ErrTimeout) || unanswered.isOver() {
 		t.Errorf("unanswered: %v; it is over: %v, want false", err, unanswered.isOver())
 	}
 	held.Remove()
@@ -189,7 +189,8 @@ func TestOp_IsOver(t *testing.T) {
 // tryOnce sends the call once, without the retries that follow a lost reply.
 func tryOnce(r *Runner, call lua.Call) batch.Reply {
 	x := r.Op(call, patience)
-	x.send()
+	x.prepare()
+	x.r.batcher.Send(&x.call, x.begun)
 	return <-x.call.Reply
 }
 
@@ -245,7 +246,7 @@ func TestRunner_Close(t *testing.T) {
 	t.Parallel()
 	r, _ := newRunner(t)
 	r.Close()
-	if _, err := r.Op(acquire("a"), patience).Run(nil, nil); err != errClosed {
+	if _, err := r.Op(acquire("a"), patience).Run(Until{}); err != errClosed {
 		t.Errorf("after Close: %v", err)
 	}
 }

@@ -58,5 +58,8 @@ func (r *Runner) Counters() (sent batch.Counts, failed map[string]uint64) {
 	return r.batcher.Counts(), r.health.failedByClass()
 }
 
+// Interrupt makes operations whose Until.Closing was closed end.
+func (r *Runner) Interrupt() { r.batcher.Interrupt() }
+
 // Close refuses further operations and waits until the queued and sent ones have ended.
 func (r *Runner) Close() { r.batcher.Close() }

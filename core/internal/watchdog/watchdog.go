@@ -91,6 +91,7 @@ type Watchdog[H any] struct {
 	era    uint16 // counts RenewAll calls; a renewal with an older era was sent before the last one
 	rushed bool   // everything in the ring is due
 	sleeps tick   // when the loop wakes, unless it is nudged
+	used   bool   // an item was armed since the loop looked
 
 	loop    *schedule.Loop
 	sending sync.WaitGroup
@@ -119,6 +120,7 @@ func (w *Watchdog[H]) Arm(it *Item[H], remaining time.Duration) {
 	}
 	it.failures = 0
 	w.armed++
+	w.used = true
 }
 
 // Cancel stops the renewal of an item.
@@ -209,8 +211,20 @@ func (w *Watchdog[H]) due() (batches [][]*Item[H], sleep time.Duration) {
 	} else {
 		due = w.ring.take(fill)
 	}
-	w.sleeps, sleep = w.ring.pause()
+	w.sleeps, sleep = w.restLocked()
 	return w.batchesLocked(due), sleep
+}
+
+// restLocked returns when the loop wakes next, and how long until then. While the watchdog is used it
+// wakes early enough for whatever is armed next. Locks that are held for a moment, one after the
+// other, would otherwise nudge it each time.
+func (w *Watchdog[H]) restLocked() (tick, time.Duration) {
+	next, sleep := w.ring.pause()
+	if soon := w.cfg.Interval / 4; w.used && (sleep < 0 || sleep > soon) {
+		next, sleep = tick((w.ring.elapsed()+soon)/w.ring.width), soon
+	}
+	w.used = false
+	return next, sleep
 }
 
 // batchesLocked splits due items into batches by slot and marks them as sent.

@@ -1,0 +1,506 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
+)
+
+// A duplex is a connection that many flights share. Each is written as soon as it is there, whether
+// the ones before it are answered or not, and Redis answers in the order of writing. There is no
+// goroutine: of those who wait for an answer one writes for all, and the one whose answer is next
+// reads for all.
+//
+//	flight: unsent -> in flight    it was put in line to be written
+//	flight: in flight -> complete  its replies were read, or the connection failed
+//
+//	reader: none -> a flight       it is the only one in flight
+//	reader: a flight -> the next   it is complete
+//	reader: a flight -> none       it is complete, and was the last
+//
+// Only the reader's goroutine reads, and it hands on when its flight is complete. So there is one
+// reader as long as a flight is not complete, and it is the oldest flight.
+type duplex struct {
+	*conn
+	hangUp     func()        // closes the connection
+	within     time.Duration // the time to answer a flight
+	background func(func())
+
+	peer    peer
+	users   int         // flights that were given the line; guarded by the mutex of its lane
+	retired atomic.Bool // takes no further flights, and ends when it has none; set with mu held
+
+	mu      sync.Mutex
+	flights flights // not complete
+	reader  *flight
+	writer  *flight
+	out     []byte // to be written after what the writer writes
+	spare   []byte
+	failed  error
+	readBy  time.Time // the connection's read deadline; zero: none
+	writeBy time.Time // likewise, of writing
+
+	in     []byte // received and not parsed; used by the reader only
+	values []any  // likewise: parsed and not handed out
+}
+
+// A flight is one or more commands that are written together.
+type flight struct {
+	line    *duplex // nil: the flight goes through the pool of the Redis client
+	until   Until   // when its goroutine leaves; changed with the mutex of the line held
+	request []byte
+	cmd     [1]redis.Cmder // of a flight of one
+	unwatch func() bool    // undoes watch
+	wake    chan struct{}  // holds one token: look at the fields below
+
+	// Guarded by the mutex of the line.
+	state   state
+	want    int // replies still to come
+	replies []any
+	err     error
+	sent    time.Time
+	idle    clock.Moment // when it was sent, if the line was idle before; 0: it was not
+}
+
+// A state is that of a flight.
+type state uint8
+
+const (
+	unsent state = iota // nothing was written, and nothing will be
+	inFlight
+	complete
+)
+
+// Until says when a caller stops waiting for a reply: when its Context ends, or Closing is closed.
+// The zero value never does.
+type Until struct {
+	Context context.Context
+	Closing <-chan struct{}
+}
+
+func (u Until) over() bool {
+	select {
+	case <-u.Closing:
+		return true
+	default:
+		return u.Context != nil && u.Context.Err() != nil
+	}
+}
+
+// Done returns the channel that is closed when Context ends.
+func (u Until) Done() <-chan struct{} {
+	if u.Context == nil {
+		return nil
+	}
+	return u.Context.Done()
+}
+
+var (
+	// errLeft: the goroutine that waits for a flight has left; await continues.
+	errLeft = fmt.Errorf("the caller has left: %w", context.Canceled)
+	// errRetired: the line takes no flights any more. Nothing was sent.
+	errRetired = errors.New("the connection takes no further commands")
+)
+
+// exchange sends commands and waits for their replies. errLeft means that another goroutine must
+// await them, errRetired that nothing was sent.
+func (f *flight) exchange(cmds []redis.Cmder) error {
+	f.request = f.request[:0]
+	for _, cmd := range cmds {
+		f.request = appendCommand(f.request, cmd.Args())
+	}
+	writes, err := f.enlist(len(cmds))
+	if err != nil {
+		return err
+	}
+	if writes {
+		f.watch()
+		f.line.flush(f)
+	}
+	return f.await(cmds)
+}
+
+// enlist adds a flight to those in flight. It reports whether the caller must write it, because no
+// other goroutine is writing.
+func (f *flight) enlist(commands int) (writes bool, err error) {
+	d, now := f.line, time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.retired.Load() {
+		f.state = unsent
+		return false, errRetired
+	}
+	f.want, f.replies, f.err, f.state = commands, f.replies[:0], nil, inFlight
+	f.sent, f.idle = now, 0
+	at := clock.MomentOf(now)
+	if d.flights.len() == 0 {
+		d.reader = f
+		if at.Since(clock.Moment(d.heard.Load())) >= idleAfter {
+			f.idle = at
+		}
+	}
+	d.all.asked.Store(int64(at))
+	d.flights.push(f)
+	d.out = append(d.out, f.request...)
+	if writes = d.writer == nil; writes {
+		d.writer = f
+	}
+	return writes, nil
+}
+
+// mostRounds is how often one goroutine writes what others have left to it before it makes another
+// goroutine do that.
+const mostRounds = 4
+
+// flush writes what there is to write, for f and for all that come meanwhile.
+func (d *duplex) flush(f *flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for round := 0; len(d.out) > 0 && d.failed == nil; round++ {
+		if round == mostRounds && f != nil {
+			d.writer = new(flight)
+			d.background(func() { d.flush(nil) })
+			return
+		}
+		b := d.out
+		d.out = d.spare[:0]
+		if now := time.Now(); d.writeBy.Before(now.Add(d.within / 2)) {
+			d.writeBy = now.Add(d.within)
+			_ = d.conn.Conn.SetWriteDeadline(d.writeBy)
+		}
+		d.mu.Unlock()
+		_, err := d.conn.Conn.Write(b)
+		d.mu.Lock()
+		if d.spare = b; cap(b) > mostKept {
+			d.spare = nil
+		}
+		if err != nil {
+			d.failLocked(err)
+		}
+	}
+	d.writer = nil
+}
+
+// await waits until the flight is complete, and gives the commands their replies. It returns errLeft
+// if the flight's until is over first. Then another goroutine must stay and await it.
+func (f *flight) await(cmds []redis.Cmder) error {
+	err := f.wait()
+	if f.unwatch != nil {
+		f.unwatch()
+		f.unwatch = nil
+	}
+	switch {
+	case err != nil:
+		return err
+	case f.err != nil:
+		for _, cmd := range cmds {
+			cmd.SetErr(f.err)
+		}
+		return f.err
+	}
+	var first error
+	for i, cmd := range cmds {
+		err, _ := f.replies[i].(error)
+		if f.replies[i] == nil {
+			err = redis.Nil
+		}
+		cmd.SetErr(err) // the Redis client has set errLeft, if the caller left
+		if err == nil {
+			cmd.(onceCmd).SetVal(f.replies[i])
+			continue
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// stay makes the flight wait for its replies whatever happens, after its caller has left.
+func (f *flight) stay() {
+	f.line.mu.Lock()
+	defer f.line.mu.Unlock()
+	f.until = Until{}
+}
+
+// wait waits until the flight is complete, and reads while it is the oldest.
+func (f *flight) wait() error {
+	d := f.line
+	for {
+		d.mu.Lock()
+		complete, reads := f.state == complete, d.reader == f
+		d.mu.Unlock()
+		switch {
+		case complete:
+			select {
+			case <-f.wake:
+			default:
+			}
+			return nil
+		case f.until.over():
+			return errLeft
+		case reads:
+			f.watch()
+			d.read(f)
+			continue
+		}
+		select {
+		case <-f.wake:
+		case <-f.until.Done():
+		case <-f.until.Closing:
+		}
+	}
+}
+
+// watch makes the end of the caller's context interrupt reading and writing.
+func (f *flight) watch() {
+	if f.unwatch == nil && f.until.Done() != nil {
+		f.unwatch = context.AfterFunc(f.until.Context, f.line.interrupt)
+	}
+}
+
+// read reads replies until f, the reader, is complete, or its until is over.
+func (d *duplex) read(f *flight) {
+	for d.prepare(f) {
+		n, err := d.conn.Conn.Read(d.in[len(d.in):cap(d.in)])
+		d.in = d.in[:len(d.in)+n]
+		if n > 0 {
+			d.hear()
+			d.handOut(f)
+		}
+		if err != nil {
+			d.stumble(f, err)
+		}
+	}
+}
+
+// leastWrite is how long a goroutine whose caller has left may take to write. What is written in
+// part cannot be taken back, so the connection ends then.
+const leastWrite = 5 * time.Millisecond
+
+// interrupt makes the reader and the writer look whether their until is over.
+func (d *duplex) interrupt() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reader != nil && d.reader.until.over() {
+		d.readBy = time.Unix(1, 0)
+		_ = d.conn.Conn.SetReadDeadline(d.readBy)
+	}
+	if d.writer != nil && d.writer.until.over() {
+		d.writeBy = time.Now().Add(leastWrite)
+		_ = d.conn.Conn.SetWriteDeadline(d.writeBy)
+	}
+}
+
+// mostKept is how large a buffer may be that is kept for the next use.
+const mostKept = 64 << 10
+
+// prepare sets the read deadline and makes room to read. It returns false if f need not read any
+// more.
+func (d *duplex) prepare(f *flight) bool {
+	if free := cap(d.in) - len(d.in); free < 512 {
+		d.in = append(make([]byte, 0, max(4096, 2*cap(d.in))), d.in...)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f.state == complete || f.until.over() {
+		return false
+	}
+	by := f.due(d.within)
+	// A deadline that is too early only makes the reader look once more.
+	if now := time.Now(); d.readBy.After(by) || !d.readBy.After(now) {
+		d.readBy = by
+		_ = d.conn.Conn.SetReadDeadline(by)
+	}
+	return true
+}
+
+// due returns when a flight must be answered. If the line was idle before, it has a third of the
+// time, so that time is left to try a new connection.
+func (f *flight) due(within time.Duration) time.Time {
+	if f.idle != 0 {
+		within /= 3
+	}
+	return f.sent.Add(within)
+}
+
+// stumble handles an error of a Read of f. A deadline may have been too early; see prepare.
+func (d *duplex) stumble(f *flight, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if f.state == complete || time.Now().Before(f.due(d.within)) {
+			return
+		}
+		if f.idle != 0 {
+			d.all.muted.Store(int64(f.idle))
+		}
+	}
+	d.failLocked(err)
+}
+
+// parse takes the complete replies out of what was received.
+func (d *duplex) parse() error {
+	at := 0
+	defer func() {
+		if at > 0 {
+			d.in = d.in[:copy(d.in, d.in[at:])]
+		}
+		if len(d.in) == 0 && cap(d.in) > mostKept {
+			d.in = nil
+		}
+	}()
+	for at < len(d.in) {
+		value, n, push, err := parseReply(d.in[at:])
+		if err != nil || n == 0 {
+			return err
+		}
+		at += n
+		if !push {
+			d.values = append(d.values, value)
+		}
+	}
+	return nil
+}
+
+// handOut gives the flights the replies that were received. If f, the reader, is complete then, the
+// next flight is the reader.
+func (d *duplex) handOut(f *flight) {
+	failed := d.parse()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	values := d.values
+	for len(values) > 0 && d.flights.len() > 0 {
+		first := d.flights.first()
+		n := min(first.want, len(values))
+		first.replies = append(first.replies, values[:n]...)
+		first.idle = 0
+		values = values[n:]
+		if first.want -= n; first.want == 0 {
+			d.flights.pop()
+			first.state = complete
+			if first != f {
+				first.rouse()
+			}
+		}
+	}
+	if len(values) > 0 && failed == nil {
+		failed = errProtocol // a reply that nothing was sent for
+	}
+	clear(d.values)
+	d.values = d.values[:0]
+	switch {
+	case failed != nil:
+		d.failLocked(failed)
+	case f.state == complete:
+		d.passOnLocked()
+	}
+}
+
+// passOnLocked makes the oldest flight the reader.
+func (d *duplex) passOnLocked() {
+	d.reader = nil
+	if d.flights.len() > 0 {
+		d.reader = d.flights.first()
+		d.reader.rouse()
+	} else if d.retired.Load() {
+		d.endLocked()
+	}
+}
+
+// rouse makes the goroutine that waits for a flight look at it.
+func (f *flight) rouse() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// failLocked ends the line and everything in flight.
+func (d *duplex) failLocked(err error) {
+	if d.failed != nil {
+		return
+	}
+	d.failed = err
+	d.retired.Store(true)
+	for d.flights.len() > 0 {
+		f := d.flights.pop()
+		f.err, f.state = err, complete
+		f.rouse()
+	}
+	d.reader = nil
+	d.endLocked()
+}
+
+// endLocked closes the connection, once. TLS says goodbye, which may take a while.
+func (d *duplex) endLocked() {
+	if hangUp := d.hangUp; hangUp != nil {
+		d.hangUp = nil
+		d.background(hangUp)
+	}
+}
+
+// retire makes the line take no further flights. It ends when those in flight have ended.
+func (d *duplex) retire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.retired.Store(true)
+	if d.flights.len() == 0 {
+		d.endLocked()
+	}
+}
+
+// usable reports whether the line takes flights. It retires one that is not to be trusted: its oldest
+// flight is slow, the server has hung up, or has shown on another connection that it is gone.
+func (d *duplex) usable(now time.Time, slowAfter time.Duration) bool {
+	if d.retired.Load() {
+		return false
+	}
+	slow, ended := false, false
+	if d.users > 0 {
+		d.mu.Lock()
+		slow = d.flights.len() > 0 && now.Sub(d.flights.first().sent) >= slowAfter
+		d.mu.Unlock()
+	} else {
+		ended = d.peer.hasEnded()
+	}
+	if slow || ended || !d.trusted() {
+		d.retire()
+		return false
+	}
+	return true
+}
+
+// flights are those of a duplex that are not complete, oldest first.
+type flights struct {
+	list []*flight
+	head int
+}
+
+func (q *flights) len() int       { return len(q.list) - q.head }
+func (q *flights) first() *flight { return q.list[q.head] }
+
+func (q *flights) push(f *flight) {
+	if q.head > 0 && len(q.list) == cap(q.list) {
+		n := copy(q.list, q.list[q.head:])
+		clear(q.list[n:])
+		q.list, q.head = q.list[:n], 0
+	}
+	q.list = append(q.list, f)
+}
+
+func (q *flights) pop() *flight {
+	f := q.list[q.head]
+	q.list[q.head] = nil
+	if q.head++; q.head == len(q.list) {
+		q.list, q.head = q.list[:0], 0
+	}
+	return f
+}

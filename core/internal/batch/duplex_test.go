@@ -1,0 +1,291 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/redistest"
+)
+
+// lined returns a batcher whose lane of ordinary calls has a line, and what its connections go
+// through.
+func lined(t *testing.T) (*Batcher, *redistest.Proxy) {
+	t.Helper()
+	proxy := redistest.Start(t).Proxy(t)
+	b := New(Config{Redis: one(proxy.Client(t)), Timeout: 30 * time.Second})
+	t.Cleanup(b.Close)
+	waitForLines(t, b, 1)
+	return b, proxy
+}
+
+// waitForLines sends calls until the lane has a number of lines.
+func waitForLines(t *testing.T, b *Batcher, n int) {
+	t.Helper()
+	l := b.server.of[Ordinary]
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		now := len(l.lines)
+		l.mu.Unlock()
+		if now >= n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the lane has %d lines, want %d", now, n)
+		}
+		mustAnswer(t, b, "warm")
+	}
+}
+
+func mustAnswer(t *testing.T, b *Batcher, key string) {
+	t.Helper()
+	if r := b.stay(soonCall(key)); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+}
+
+// soonCall is newCall with a deadline within the timeout of lined.
+func soonCall(key string) *Call {
+	return &Call{Call: lua.Probe(key), Deadline: time.Now().Add(30 * time.Second), Reply: make(chan Reply, 1)}
+}
+
+// Callers whose contexts end leave at once, though Redis does not answer, and leave the connection
+// to others. Their replies arrive on their channels all the same, and nothing is dialed for them.
+func TestDuplex_CallersLeave(t *testing.T) {
+	t.Parallel()
+	b, proxy := lined(t)
+	dials := proxy.Count("HELLO")
+	for i := range 20 {
+		held := proxy.OnMatch(1, probes, redistest.HoldReply)
+		ctx, leave := context.WithCancel(t.Context())
+		c := soonCall(fmt.Sprint("left", i))
+		done := make(chan bool, 1)
+		go func() {
+			_, left := b.Do(c, time.Now(), Until{Context: ctx})
+			done <- left
+		}()
+		<-held.Hit()
+		leave()
+		select {
+		case left := <-done:
+			if !left {
+				t.Fatal("the caller got a reply that Redis has not sent")
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the caller did not leave")
+		}
+		if b.Withdraw(c) {
+			t.Error("a call in flight was withdrawn")
+		}
+		held.Release()
+		if r := <-c.Reply; r.Err != nil {
+			t.Error(r.Err)
+		}
+		mustAnswer(t, b, "next")
+	}
+	if n := proxy.Count("HELLO") - dials; n > mostLines {
+		t.Errorf("%d connections were dialed for 20 callers that left, want %d at most", n, mostLines)
+	}
+}
+
+// probes accepts the calls of these tests.
+func probes(args []string) bool {
+	return len(args) > 3 && strings.HasPrefix(strings.ToUpper(args[0]), "EVAL")
+}
+
+// Closing ends the wait of a caller that reads, after Interrupt.
+func TestDuplex_Interrupt(t *testing.T) {
+	t.Parallel()
+	b, proxy := lined(t)
+	held := proxy.OnMatch(1, probes, redistest.HoldReply)
+	closing, c, done := make(chan struct{}), soonCall("k"), make(chan bool, 1)
+	go func() {
+		_, left := b.Do(c, time.Now(), Until{Context: t.Context(), Closing: closing})
+		done <- left
+	}()
+	<-held.Hit()
+	close(closing)
+	b.Interrupt()
+	if left := <-done; !left {
+		t.Error("the caller got a reply that Redis has not sent")
+	}
+	held.Release()
+	if r := <-c.Reply; r.Err != nil {
+		t.Error(r.Err)
+	}
+}
+
+// A reply that does not come keeps no other call back.
+func TestDuplex_SlowLineKeepsNoOtherBack(t *testing.T) {
+	t.Parallel()
+	b, proxy := lined(t)
+	waitForLinesInUse := func(n int) (held *redistest.Rule, calls []*Call) {
+		held = proxy.OnEvery(func(args []string) bool { return probes(args) && strings.HasPrefix(args[3], "held") }, redistest.HoldReply)
+		for i := range n {
+			c := soonCall(fmt.Sprint("held", i))
+			calls = append(calls, c)
+			b.Send(c, time.Now())
+		}
+		<-held.Hit()
+		return held, calls
+	}
+	held, calls := waitForLinesInUse(6)
+	began := time.Now()
+	for i := range 50 {
+		mustAnswer(t, b, fmt.Sprint("free", i))
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("50 calls beside calls that are not answered took %s", took)
+	}
+	held.Remove()
+	held.Release()
+	for _, c := range calls {
+		if r := <-c.Reply; r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+}
+
+// A connection that the server has closed while nothing was in flight costs no call its reply.
+func TestDuplex_ClosedByTheServer(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	b := New(Config{Redis: one(srv.Client(t)), Timeout: 30 * time.Second})
+	t.Cleanup(b.Close)
+	admin := srv.Client(t)
+	for range 20 {
+		waitForLines(t, b, 1)
+		if err := admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+		l := b.server.of[Ordinary]
+		l.mu.Lock()
+		for _, d := range l.lines { // the end of the connection has arrived
+			for end := time.Now().Add(10 * time.Second); !d.peer.hasEnded() && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		l.mu.Unlock()
+		mustAnswer(t, b, "k")
+	}
+}
+
+// Many callers get their own replies, in parcels and alone, while others leave.
+func TestDuplex_Crowd(t *testing.T) {
+	t.Parallel()
+	b, _ := lined(t)
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for j := range 50 {
+				key := fmt.Sprint(i, ":", j)
+				ctx, cancel := context.WithCancel(t.Context())
+				if (i+j)%7 == 0 {
+					go cancel()
+				}
+				c := &Call{Call: lua.Acquire(key, "me", time.Minute), Deadline: time.Now().Add(30 * time.Second), Reply: make(chan Reply, 1)}
+				r, left := b.Do(c, time.Now(), Until{Context: ctx})
+				cancel()
+				if left {
+					if b.Withdraw(c) {
+						continue
+					}
+					r = <-c.Reply
+				}
+				if answer, err := c.ReadAcquire(r.Value); r.Err != nil || err != nil || !answer.Granted {
+					t.Errorf("%s: %v %v %v", key, r, answer, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// When a line fails, each call in flight learns that, once.
+func TestDuplex_Cut(t *testing.T) {
+	t.Parallel()
+	b, proxy := lined(t)
+	proxy.OnMatch(1, probes, redistest.CutAfter)
+	if r := b.stay(soonCall("k")); r.Err == nil || errors.Is(r.Err, ErrUnsent) {
+		t.Errorf("a call whose connection was cut: %v", r.Err)
+	}
+	mustAnswer(t, b, "k")
+}
+
+// The limits follow the round trip.
+func TestLimits_FollowTheRoundTrip(t *testing.T) {
+	t.Parallel()
+	for trip, want := range map[time.Duration]int{farFrom: 8, time.Millisecond: 20, 5 * time.Millisecond: 100, time.Second: mostFar} {
+		if l := far(trip); l.window != want || l.few != want {
+			t.Errorf("%s away: %d and %d in flight, want %d", trip, l.few, l.window, want)
+		}
+	}
+	var r roundTrip
+	began := time.Now()
+	r.reset(5*time.Millisecond, began)
+	r.add(50*time.Microsecond, began)
+	r.add(9*time.Millisecond, began)
+	if got := r.least(); got != 50*time.Microsecond {
+		t.Errorf("the round trip is %s, want the least of the latest", got)
+	}
+	if r.due(began.Add(remeasure-1)) || !r.due(began.Add(remeasure)) {
+		t.Error("a measurement counts for another time than remeasure")
+	}
+}
+
+// parseReply reads what go-redis reads, whatever pieces it arrives in.
+func TestParseReply(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]any{
+		":12\r\n":                             int64(12),
+		":-1\r\n":                             int64(-1),
+		"+OK\r\n":                             "OK",
+		"$5\r\nab\r\nc\r\n":                   "ab\r\nc",
+		"$0\r\n\r\n":                          "",
+		"$-1\r\n":                             nil,
+		"*-1\r\n":                             nil,
+		"_\r\n":                               nil,
+		"#t\r\n":                              true,
+		"=7\r\ntxt:abc\r\n":                   "txt:abc",
+		"*0\r\n":                              []any{},
+		"*3\r\n:1\r\n$1\r\nx\r\n*1\r\n_\r\n":  []any{int64(1), "x", []any{nil}},
+		"-NOSCRIPT No matching script.\r\n":   like(redis.ErrNoScript, "NOSCRIPT No matching script."),
+		"!5\r\nERR x\r\n":                     like(redis.ErrNoScript, "ERR x"),
+		"*2\r\n-WRONGTYPE no\r\n:2\r\n":       []any{like(redis.ErrNoScript, "WRONGTYPE no"), int64(2)},
+		">2\r\n$7\r\nmessage\r\n$2\r\nhi\r\n": []any{"message", "hi"},
+		"%1\r\n+a\r\n:1\r\n":                  odd{'%', []any{"a", int64(1)}},
+		",1.5\r\n":                            odd{',', "1.5"},
+	} {
+		for n := range len(raw) {
+			if v, length, _, err := parseReply([]byte(raw[:n])); length != 0 || err != nil {
+				t.Errorf("%q, of which %d bytes are there: %v, %d, %v", raw, n, v, length, err)
+			}
+		}
+		v, length, push, err := parseReply([]byte(raw + ":9\r\n"))
+		if err != nil || length != len(raw) || push != (raw[0] == '>') || !reflect.DeepEqual(v, want) {
+			t.Errorf("%q: %#v, %d bytes, push %v, %v; want %#v", raw, v, length, push, err, want)
+		}
+	}
+	for _, raw := range []string{"?\r\n", ":x\r\n", "\n", "x\n", "$1\r\nabc", "*1\r\n>0\r\n", "$99999999999\r\n"} {
+		if v, length, _, err := parseReply([]byte(raw)); err == nil {
+			t.Errorf("%q: %v, %d bytes, want an error", raw, v, length)
+		}
+	}
+}
+
+func FuzzParseReply(f *testing.F) {
+	f.Add([]byte("*2\r\n:1\r\n$1\r\nx\r\n"))
+	f.Add([]byte("*1\r\n*1\r\n*1\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, n, _, err := parseReply(b); n < 0 || n > len(b) || err != nil && n != 0 {
+			t.Errorf("%q: %d bytes, %v", b, n, err)
+		}
+	})
+}
